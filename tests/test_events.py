@@ -11,7 +11,8 @@ import pytest
 import cujit.events
 from cujit.cache.cache import Cache
 from cujit.devices.device import Device
-from cujit.errors import ArgumentError, CompileError, KernelFaultError, OptionError
+from cujit.devices.process import Devices
+from cujit.errors import ArgumentError, CacheWarning, CompileError, KernelFaultError, OptionError
 from cujit.events import CacheHit, Fallback, Happening, LaunchFailure, Made, subscribe
 from cujit.kernel import Kernel
 from cujit.loading import jit
@@ -168,6 +169,32 @@ def test_ptx_that_is_newer_than_the_driver_falls_back_and_says_so() -> None:
     assert isinstance(event, Fallback)
     assert (event.what, event.way) == ("k.ptx", chosen.route)
     assert event.why.endswith("is newer than the driver, which is of CUDA 12.4")
+
+
+def test_a_cache_that_cannot_write_falls_back_under_its_own_logger(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    seen: list[Happening] = []
+    with caplog.at_level(logging.INFO, logger="cujit"), subscribe(seen.append, Fallback), pytest.warns(CacheWarning):
+        assert compile(SOURCE, cache=Cache(tmp_path / "file" / "cache")).data
+    (event,) = seen
+    assert isinstance(event, Fallback)
+    assert (event.floor, event.what, event.way) == ("cache", "the cache", "goes on without")
+    assert [record.name for record in caplog.records].count("cujit.cache") == 1
+
+
+def test_the_cpu_device_where_there_is_no_gpu_is_a_fallback() -> None:
+    devices = Devices()
+    if devices.gpus():
+        pytest.skip("there is a GPU")
+    seen: list[Happening] = []
+    with subscribe(seen.append, Fallback):
+        for _ in range(2):
+            devices.default()
+    (event,) = seen
+    assert isinstance(event, Fallback)
+    assert (event.floor, event.way) == ("devices", "the CPU device")
 
 
 _RANGES = """

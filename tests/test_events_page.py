@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,3 +34,9 @@ def test_the_snippet_runs(
     printed = re.sub(r"\d+\.\d ms", "… ms", said.out + said.err)
     for line in re.findall(r"(?:\) {2,}|^)# (.*)$", code, re.MULTILINE):
         assert re.sub(r"\d+\.\d ms", "… ms", line) in printed
+
+
+def test_the_example_counts_what_a_program_compiles(capsys: pytest.CaptureFixture[str]) -> None:
+    example = runpy.run_path(str(Path(__file__).parents[1] / "examples/compiles_seen.py"))
+    assert dict(example["main"]().asked) == {"k1.cu for compute_75": 2, "k2.cu for compute_75": 1}
+    assert capsys.readouterr().out.startswith("k1.cu for compute_75: 2\nk2.cu for compute_75: 1\ncompiled for ")

@@ -324,7 +324,7 @@ def _shipped(
                 from cujit.events.hub import tell  # start-up: for what is not the first choice
                 from cujit.events.values import Fallback  # start-up: as above
 
-                tell(Fallback, source.name, f"code for {arch}", why)
+                tell(Fallback, "devices", source.name, f"code for {arch}", why)
             return replace(found, provenance=replace(found.provenance, reason=why))  # type: ignore[type-var]
     return None
 

@@ -379,7 +379,7 @@ def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, abse
     from cujit.events.hub import tell  # start-up: for links without a linker
     from cujit.events.values import Fallback  # start-up: as above
 
-    tell(Fallback, "a link", f"the driver of {gpus[0].name}", absent.message)
+    tell(Fallback, "compiler", "a link", f"the driver of {gpus[0].name}", absent.message)
     return replace(linked, names=names, signatures=signatures, provenance=provenance)
 
 

@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome
+from cujit.cli import main
 from cujit.errors import CompileError, HeaderNotFoundError, OptionError
 from cujit.program import Source, build, compile
 from cujit.toolchain.std_headers import HOST_HEADERS
@@ -94,3 +96,12 @@ def test_it_is_kept_in_the_cache_and_goes_to_every_target(tmp_path: Path) -> Non
     outcomes = [origin.outcome for origin in made if origin]
     assert outcomes == [Outcome.MADE, Outcome.MEMORY]
     assert build(SAMPLE, ["sm_90", "compute_80"], options=said, cache=cache, jobs=os.cpu_count()).names
+
+
+def test_the_kernel_of_the_example_runs_as_its_file_says() -> None:
+    file = Path(__file__).parents[2] / "examples" / "ordinary.cu"
+    (line,) = (said for said in file.read_text().splitlines() if said.startswith("//   cujit "))
+    said = line.split()[2:]
+    said[said.index("ordinary.cu")] = str(file)
+    done = CliRunner().invoke(main, [*said, "--device", "cpu"], catch_exceptions=False)
+    assert done.stdout == "[ 0.  2.  4.  6.  8. 10. 12. 14.]\n"

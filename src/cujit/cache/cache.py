@@ -31,7 +31,7 @@ from cujit.cache.settings import (
 )
 from cujit.cache.store import PACK_SUFFIX, Explanation, Published, Root, Store
 from cujit.cache.trust import Trust
-from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell, warn
+from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell
 from cujit.forks import Lock, begins_anew
 
 if TYPE_CHECKING:
@@ -521,9 +521,7 @@ class Cache:
         field = _COUNTED.get(outcome)
         if field is None:
             return artifact, Provenance(outcome, key, root, make_ms, reason, _explain=self.why)
-        with self._guard:
-            self._tally[field] += 1
-            self._tally["saved_ms"] += make_ms
+        self._count(**{field: 1, "saved_ms": make_ms})
         return artifact, Provenance(outcome, key, root, make_ms, reason)
 
     def _failure(self, error: Exception) -> None:
@@ -540,10 +538,12 @@ class Cache:
 
     def _warn_once(self, subject: str, message: str) -> None:
         with self._guard:
-            was_warned = subject in self._warned
+            if subject in self._warned:
+                return
             self._warned.add(subject)
-        if not was_warned:
-            warn(message, CacheWarning)
+        from cujit.events.hub import warn_of  # start-up: for what goes wrong
+
+        warn_of("cache", "the cache", message, CacheWarning)
 
     def after_fork(self) -> None:
         """Begin anew, in a forked child, with what other threads of the parent may have been changing."""

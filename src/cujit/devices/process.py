@@ -6,6 +6,7 @@ import copyreg
 import importlib.util
 import operator
 import re
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -116,8 +117,13 @@ class Devices:
         if self._default is None:
             try:
                 self._default = self.gpu(0)
-            except (DriverNotFoundError, DeviceNotFoundError):
+            except (DriverNotFoundError, DeviceNotFoundError) as e:
                 self._default = self.cpu()
+                if "cujit.events" in sys.modules or "logging" in sys.modules:  # else nobody can hear of it
+                    from cujit.events.hub import tell  # start-up: as above
+                    from cujit.events.values import Fallback  # start-up: as above
+
+                    tell(Fallback, "devices", "the default device", "the CPU device", e.message)
         return self._default
 
     def named(self, name: object) -> Device:

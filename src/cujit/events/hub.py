@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from cujit.errors import OptionError, spell, warn
-from cujit.events.values import Happening
+from cujit.events.values import Fallback, Happening
 
 _SUBSCRIPTIONS: list[Subscription] = []
 
@@ -68,7 +68,8 @@ def tell(kind: type[Happening], *said: object) -> None:
     """Make an event of what is said, where anybody wants to hear of that kind."""
     hearing = [s for s in tuple(_SUBSCRIPTIONS) if not s._kinds or issubclass(kind, s._kinds)]
     logging = sys.modules.get("logging")
-    logger = logging.getLogger(kind.logger) if logging is not None else None
+    name = f"{kind.logger}.{said[0]}" if kind is Fallback else kind.logger
+    logger = logging.getLogger(name) if logging is not None else None
     is_logged = logger is not None and logger.isEnabledFor(kind.level)
     if not hearing and not is_logged:
         return
@@ -77,6 +78,12 @@ def tell(kind: type[Happening], *said: object) -> None:
         logger.log(kind.level, "%s", event, extra={"event": event})
     for subscription in hearing:
         subscription._hear(event)
+
+
+def warn_of(floor: str, what: str, message: str, category: type[Warning]) -> None:
+    """Warn that something goes on in another way, and tell of it."""
+    tell(Fallback, floor, what, "goes on without", message)
+    warn(message, category)
 
 
 @contextlib.contextmanager

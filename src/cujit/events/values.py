@@ -62,9 +62,12 @@ class CacheHit(Happening):
 
 @dataclass(frozen=True)
 class Fallback(Happening):
-    """Something went another way than the first choice; ``what`` it is, the ``way`` that it went, and ``why``."""
+    """Something went another way than the first choice; ``what`` it is, the ``way`` that it went, and ``why``.
 
-    logger: ClassVar[str] = "cujit.devices"
+    ``floor`` is ``compiler``, ``cache`` or ``devices``; the logger is that of the floor.
+    """
+
+    floor: str
     what: str
     way: str
     why: str

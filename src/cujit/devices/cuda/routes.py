@@ -106,7 +106,7 @@ def _told(what: str, why: str, chosen: Chosen) -> Chosen:
     from cujit.events.hub import tell  # start-up: most PTX is not newer than the driver
     from cujit.events.values import Fallback  # start-up: as above
 
-    tell(Fallback, what, chosen.route, why)
+    tell(Fallback, "devices", what, chosen.route, why)
     return chosen
 
 
