@@ -27,7 +27,7 @@ ARCHES = ["sm_80", "sm_90", "sm_100", "sm_120"]
 def cluster() -> Iterator[Any]:
     """A scheduler and two processes for all tests here."""
     with pytest.importorskip("distributed").LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, worker_dashboard_address=None, silence_logs=50
+        n_workers=2, threads_per_worker=1, dashboard_address=":0", worker_dashboard_address=":0", silence_logs=50
     ) as made:
         yield made
 
