@@ -202,10 +202,15 @@ def _is_made_by_users(doc: Doc) -> bool:
 
 
 def _fields(doc: Doc) -> str:
-    """List the values of an enumeration."""
-    if not (inspect.isclass(doc.thing) and issubclass(doc.thing, Enum)):
+    """List the values of an enumeration, or what a value consists of."""
+    if not inspect.isclass(doc.thing):
         return ""
-    return "\n" + ", ".join(f"`{one.name}`" for one in doc.thing) + "\n"
+    if issubclass(doc.thing, Enum):
+        return "\n" + ", ".join(f"`{one.name}`" for one in doc.thing) + "\n"
+    known = getattr(doc.thing, "__dataclass_fields__", getattr(doc.thing, "_fields", None)) or ()
+    types = {name: doc.thing.__annotations__.get(name) for name in known if not name.startswith("_")}
+    rows = "".join(f"{name}: {getattr(kind, '__forward_arg__', kind)}\n" for name, kind in types.items())
+    return f"\nIts fields:\n\n```py\n{rows}```\n" if rows and not _is_made_by_users(doc) else ""
 
 
 def _properties(doc: Doc, whole: list[Doc]) -> str:
@@ -222,7 +227,7 @@ def _signature(doc: Doc) -> str:
     given = [p for p in signature.parameters.values() if p.name not in ("self", "cls")]
     given = given[1:] if doc.is_borrowed else given
     given_back = signature.return_annotation
-    result = "" if given_back in (inspect.Signature.empty, "None") else f" -> {given_back}"
+    result = "" if given_back in (inspect.Signature.empty, "None", None) else f" -> {given_back}"
     parts = [part for p, before in zip(given, [None, *given], strict=False) for part in _parameter(p, before)]
     opening, closing = ("[", "]") if name == "__getitem__" else ("(", ")")
     called = name.replace("__getitem__", "self").replace("__call__", "self")
@@ -235,7 +240,7 @@ def _signature(doc: Doc) -> str:
 def _parameter(parameter: inspect.Parameter, before: inspect.Parameter | None) -> list[str]:
     """Write a parameter, before it the star that begins the keywords."""
     default = parameter.default
-    text = re.sub(r": '(.*)'$", r": \1", str(parameter.replace(default=inspect.Parameter.empty)))
+    text = re.sub(r": (?:ForwardRef\()?'(.*?)'\)?$", r": \1", str(parameter.replace(default=inspect.Parameter.empty)))
     if default is not inspect.Parameter.empty:
         shown = f"{default:_}" if type(default) is int else repr(default)
         text += f" = {'…' if callable(default) else shown}"
