@@ -116,6 +116,7 @@ def ours(device: Device, module: cujit.Module) -> Contestants:
     for launch, arguments in (
         (ints[1, 32], (1, 2, 2.0, 16)),
         (arrays[1, 32], (x, y, 2.0, 16)),
+        (arrays[1, 32], (x, y, np.float32(2), np.int32(16))),
         (other, (1, 2, 2.0, 16)),
     ):
         warm(launch, *arguments)
@@ -129,6 +130,7 @@ def ours(device: Device, module: cujit.Module) -> Contestants:
         "cujit, ints": repeat(ints[1, 32], 1, 2, 2.0, 16),
         "cujit, ints, each parameter": repeat(other, 1, 2, 2.0, 16),
         "cujit, arrays": repeat(arrays[1, 32], x, y, 2.0, 16),
+        "cujit, arrays and NumPy scalars": repeat(arrays[1, 32], x, y, np.float32(2), np.int32(16)),
         "cujit, kernel[grid, block](arrays)": written_out,
     }
 
@@ -310,7 +312,10 @@ def reading(device: cujit.Device, rounds: int) -> list[str]:
     empty, keep = floor_callable()
     turns: dict[str, Callable[[], None]] = {"empty callable": repeat(empty, x, y, 2.0, 16)}
     sinks = []
-    for name, arguments in (("ints", (1, 2, 2.0, 16)), ("arrays", (x, y, 2.0, 16))):
+    numpy = (x, y, np.float32(2), np.int32(16))
+    for name, what, arguments in (
+        ("ints", "ints", (1, 2, 2.0, 16)), ("arrays", "arrays", (x, y, 2.0, 16)), ("arrays", "NumPy scalars", numpy)
+    ):  # fmt: skip
         launch = module[name].prepare(1, 32, shared_bytes=16)
         warm(launch, *arguments)
         prepared = launch._prepared
@@ -320,7 +325,7 @@ def reading(device: cujit.Device, rounds: int) -> list[str]:
         code = launch_code(COPY, native_type(cujit.Launch).state_offset)
         prepared.keep.append(code)
         code.attach(native_type(cujit.Launch), launch, prepared.state)
-        turns[f"four arguments, {name}"] = repeat(launch, *arguments)
+        turns[f"four arguments, {what}"] = repeat(launch, *arguments)
     kernel = module["arrays"]
 
     def index() -> None:

@@ -32,6 +32,7 @@ from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, ROUNDED
 from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
 from cujit.devices.cuda.ring import RING_SIZE
 from cujit.devices.launcher.layout import Field, FieldKind
+from cujit.devices.launcher.scalars import NumpyScalar, ScalarKind
 from cujit.devices.launcher.state import LaunchState
 from cujit.devices.textures.texture import AddressMode
 
@@ -146,7 +147,8 @@ def of_launcher() -> str:
     head = f"/* Made by tools/runtime.py. */\n\n#pragma once\n\n#define FLOAT_OVERFLOW {OVERFLOW[4].hex()}\n"
     head += f"#define RING_SIZE {RING_SIZE}\n\n"
     head += _enum("FIELD", {kind.name: kind.value for kind in FieldKind})
-    for structure in (LaunchState, Field, TensorInterface, CupyInterface):
+    head += _enum("SCALAR", {kind.name: kind.value for kind in ScalarKind})
+    for structure in (LaunchState, Field, NumpyScalar, TensorInterface, CupyInterface):
         name, fields = f"struct {structure.__name__}", structure._fields_
         head += f"{name} {{\n" + "".join(f"  {words[field[1]]} {field[0]};\n" for field in fields) + "};\n"
         head += f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "as Python has it");\n'

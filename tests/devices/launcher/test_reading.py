@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from cujit.devices.arguments.packer import Pointer, pack
 from cujit.devices.device import Device
+from cujit.devices.launcher import scalars
 from cujit.devices.launcher.layout import MOST_FIELDS, layout_of
+from cujit.devices.launcher.scalars import numpy_scalars
 from cujit.errors import ArgumentError, ClosedError, CujitError
 from cujit.signature import Parameter, ParameterClass, Signature
 
@@ -44,6 +46,17 @@ NUMBERS: list[object] = [
     *(True, False, None, 0.0, -0.0, 1.5, -2.0, 1e39, 3.4028235677973366e38, 3.4028234663852886e38, 1e-50, 1e300),
     *(math.inf, -math.inf, math.nan, 10**400, Int(3), np.int64(3), np.float32(2.5), np.bool_(True), np.array(3)),
     *(ctypes.c_int(3), ctypes.c_double(0.5), "3", b"xy", b"12345678", (1, 2), [1], 1j, {}, int, Pointer(2**64 - 1)),
+    *(np.int8(-1), np.uint8(255), np.int16(-2), np.uint16(65535), np.int32(-5), np.int32(7), np.uint32(2**32 - 1)),
+    *(np.int64(-(2**63)), np.int64(2**40), np.uint64(2**64 - 1), np.uint64(2**63), np.uint64(9), np.longlong(-6)),
+    *(np.float32(np.inf), np.float32(np.nan), np.float32(-0.0), np.float64(1e300), np.float64(0.1), np.float16(0.5)),
+    *(
+        np.bool_(False),
+        np.longdouble(1.5),
+        np.complex64(1),
+        np.datetime64(3, "s"),
+        np.str_("3"),
+        np.bytes_(b"12345678"),
+    ),
     *(Pointer(0), Pointer(4096), ctypes.c_void_p(64), np.array((1, 2, 3), "f4,f4,f4")[()], np.zeros(2, np.int32)),
 ]
 
@@ -81,6 +94,25 @@ def test_machine_code_and_not_python_reads_what_it_knows(host: Device, machine: 
     ctypes.memset(launch.launch._prepared.state.readers, 0, 8 * 11)  # a reader that is called now is a crash
     assert launch.send(*arguments) == expected == pack(launch.kernel.signature, arguments, host)
     assert launch.kernel.by_hand == 0
+
+
+def test_machine_code_reads_scalars_of_numpy(host: Device, machine: Any) -> None:
+    launch = machine(host, INTS[2], INTS[8], INTS[3], FLOAT, DOUBLE, FLOAT, BOOL, WORDS[2], WORDS[7], WORDS[6], INTS[0])
+    arguments = (
+        *(np.int32(-7), np.uint64(2**64 - 1), np.uint8(9), np.float32(0.1), np.float64(0.1), np.int16(-3), np.True_),
+        *(np.uint32(2**32 - 1), np.float64(2.5), np.float32(0.5), np.False_),
+    )
+    expected = pack(launch.kernel.signature, arguments, host)
+    ctypes.memset(launch.launch._prepared.state.readers, 0, 8 * 11)  # a reader that is called now is a crash
+    assert launch.send(*arguments) == expected
+    assert launch.kernel.by_hand == 0
+
+
+def test_scalars_that_are_not_laid_out_as_known_are_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = numpy_scalars.__wrapped__
+    assert {row.type for row in known()} >= {id(np.float32), id(np.int32), id(np.bool_), 0}
+    monkeypatch.setattr(scalars, "scalar_offset", lambda: 8)
+    assert [row.type for row in known()] == [0]
 
 
 def test_gaps_of_the_buffer_are_zero(host: Device, route: Any) -> None:

@@ -18,6 +18,7 @@ from cujit.devices.launcher.alive import Alive
 from cujit.devices.launcher.code import LaunchCode, Wanted, code_now, code_soon
 from cujit.devices.launcher.cpython import Callables, is_supported, native_type
 from cujit.devices.launcher.layout import Layout, layout_of
+from cujit.devices.launcher.scalars import numpy_scalars
 from cujit.devices.launcher.state import LaunchState
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
@@ -125,6 +126,7 @@ class Binder:
         )
         state.fields, state.count = ctypes.addressof(self._layout.fields), len(self._layout.fields)
         state.size, state.known_tensors = self._layout.size, ctypes.addressof(self._known_tensors)
+        state.scalars = ctypes.addressof(numpy_scalars())
         state.tensor_device_type, state.tensor_device_index = (
             (1, self._device.ordinal) if self._device.is_gpu else (0, -1)
         )

@@ -37,6 +37,8 @@ class FieldKind(enum.IntEnum):
     """From ``low`` to ``high``."""
     LARGE = 6
     """An integer of 64 bits without a sign."""
+    OPAQUE = 7
+    """What only the size is known of: as INTEGER or WORD, and NumPy's scalars of that very size alone."""
 
 
 class Field(ctypes.Structure):
@@ -53,7 +55,9 @@ class Field(ctypes.Structure):
     @property
     def is_pointer(self) -> bool:
         """Whether an address can go there."""
-        return self.kind in (FieldKind.POINTER, FieldKind.WORD)
+        return self.kind in (FieldKind.POINTER, FieldKind.WORD) or (
+            self.kind == FieldKind.OPAQUE and self.size == _POINTER_BYTES
+        )
 
 
 class Layout(NamedTuple):
@@ -71,6 +75,9 @@ def layout_of(signature: Signature) -> Layout | None:
     return Layout((Field * len(fields))(*fields), signature.size)
 
 
+_LARGE = {ParameterClass.UNSIGNED: FieldKind.LARGE, ParameterClass.BITS: FieldKind.WORD}
+"""How integers of 64 bits are read that are not all from ``low`` to ``high``."""
+
 _INTEGERS = (ParameterClass.SIGNED, ParameterClass.UNSIGNED, ParameterClass.BITS, ParameterClass.UNKNOWN)
 
 
@@ -84,9 +91,9 @@ def _field(p: Parameter, offset: int) -> Field:
     elif p.kind is ParameterClass.BOOL and p.size == 1:
         kind = FieldKind.BOOL
     elif p.kind in _INTEGERS and p.size in (1, 2, 4, 8):
-        kind = FieldKind.INTEGER
-        if p.size == 8 and p.kind is not ParameterClass.SIGNED:
-            kind = FieldKind.LARGE if p.kind is ParameterClass.UNSIGNED else FieldKind.WORD
+        kind = _LARGE.get(p.kind, FieldKind.INTEGER) if p.size == 8 else FieldKind.INTEGER
+        if p.kind is ParameterClass.UNKNOWN:
+            kind = FieldKind.OPAQUE
         low = 0 if p.kind is ParameterClass.UNSIGNED else -(1 << bits - 1)
         high = (1 << bits - 1) - 1 if p.kind is ParameterClass.SIGNED or bits == 64 else (1 << bits) - 1
     return Field(kind, p.size, offset, low, high)

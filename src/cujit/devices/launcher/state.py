@@ -25,8 +25,8 @@ class LaunchState(ctypes.Structure):
         # torch's tensors: the interface, the code of the dtype found right of each parameter, and the device
         *_fields(ctypes.c_uint64, "tensors known_tensors"),
         *_fields(ctypes.c_int32, "tensor_device_type tensor_device_index"),
-        # CuPy's arrays: the interface
-        *_fields(ctypes.c_uint64, "cupy"),
+        # CuPy's arrays: the interface; the types of NumPy's scalars
+        *_fields(ctypes.c_uint64, "cupy scalars"),
         # a GPU
         *_fields(ctypes.c_uint64, "function context stream config launch_kernel launch_kernel_ex"),
         *_fields(ctypes.c_uint64, "get_context set_context push_context pop_context"),

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from cujit.devices.arguments.pointers import Pointer
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.launcher.cpython import address_of, object_type_offset, slot_offset
+from cujit.devices.launcher.scalars import scalar_offset
 from cujit.devices.launcher.state import LaunchState, place
 
 _FUNCTION = re.compile(r"@(Py\w+)")
@@ -66,6 +67,7 @@ def places_in_objects() -> Mapping[str, int]:
     """Give the numbers that C declares: where objects have their type and attributes, in bytes."""
     return {
         "cujit_place_type": object_type_offset(),
+        "cujit_place_scalar": scalar_offset(),
         "cujit_place_pointer_address": slot_offset(Pointer, "address"),
         **{f"cujit_place_array_{name}": slot_offset(DeviceArray, f"_{name}") for name in ("address", "allocation")},
         **{f"cujit_place_array_{name}": slot_offset(DeviceArray, name) for name in ("device", "dtype", "nbytes")},

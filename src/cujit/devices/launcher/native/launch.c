@@ -1,7 +1,7 @@
 /* A launch: read every argument into the parameter buffer, then start the kernel.
 
    Each reader takes an argument and where its bytes go, and tells whether it took it: exact types only, with the same
-   answers as devices.arguments gives. Any other argument goes to the reader that is written in Python. */
+   answers as devices.arguments gives. NumPy's scalars are known by the table of devices.launcher.scalars. Any other argument goes to the reader that is written in Python. */
 
 #include "launcher.h"
 
@@ -54,39 +54,92 @@ static bool read_pointer(object *value, struct LaunchState *state, i64 index, u6
   return cupy && ((foreign)cupy->read)(value, type, state, index, out);
 }
 
-/* A real number: an exact float, or an exact int that rounds to one. */
-static bool read_double(object *value, double *out) {
+/* What is known of a scalar of NumPy; null for any other object. */
+static const struct NumpyScalar *scalar(object *value, struct LaunchState *state) {
+  const struct NumpyScalar *each = (void *)state->scalars;
+  for (u64 type = (u64)TYPE(value); each->type; each++)
+    if (each->type == type) return each;
+  return 0;
+}
+
+#define VALUE(type) (*(type *)((char *)value + cujit_place_scalar))
+
+/* An exact int, or an integer or a truth of NumPy; ``over`` tells that it is none of 64 bits with a sign, and which
+   side of these it is on. Above, a number of NumPy's is there without its sign. */
+static bool whole(object *value, struct LaunchState *state, i64 *out, int *over) {
+  *over = 0;
+  if (TYPE(value) == OBJECT(int)) {
+    *out = PyLong_AsLongLongAndOverflow(value, over);
+    return true;
+  }
+  const struct NumpyScalar *known = scalar(value, state);
+  switch (known ? known->kind : 0) {
+    case SCALAR_B1:
+    case SCALAR_U8: *out = VALUE(u8); return true;
+    case SCALAR_I8: *out = VALUE(int8_t); return true;
+    case SCALAR_I16: *out = VALUE(int16_t); return true;
+    case SCALAR_U16: *out = VALUE(u16); return true;
+    case SCALAR_I32: *out = VALUE(i32); return true;
+    case SCALAR_U32: *out = VALUE(u32); return true;
+    case SCALAR_I64: *out = VALUE(i64); return true;
+    case SCALAR_U64:
+      *out = VALUE(i64);
+      *over = *out < 0;
+      return true;
+  }
+  return false;
+}
+
+/* A real number: an exact float, an exact int that rounds to one, or a scalar of NumPy. */
+static bool read_double(object *value, struct LaunchState *state, double *out) {
   object *type = TYPE(value);
   if (type == OBJECT(float)) {
     *out = PyFloat_AsDouble(value);
     return true;
   }
-  if (type != OBJECT(int)) return false;
-  *out = PyLong_AsDouble(value);
-  return *out != -1.0 || no_error();
+  if (type == OBJECT(int)) {
+    *out = PyLong_AsDouble(value);
+    return *out != -1.0 || no_error();
+  }
+  const struct NumpyScalar *known = scalar(value, state);
+  if (known && known->kind == SCALAR_F32) {
+    *out = VALUE(float);
+    return true;
+  }
+  if (known && known->kind == SCALAR_F64) {
+    *out = VALUE(double);
+    return true;
+  }
+  i64 number;
+  int over;
+  if (!known || !whole(value, state, &number, &over)) return false;
+  *out = over ? (double)(u64)number : (double)number;
+  return true;
 }
 
 /* A number that a float holds without becoming infinite. */
-static bool read_single(object *value, float *out) {
+static bool read_single(object *value, struct LaunchState *state, float *out) {
   double wide;
-  if (!read_double(value, &wide)) return false;
+  if (!read_double(value, state, &wide)) return false;
   double size = __builtin_fabs(wide);
   if (size >= FLOAT_OVERFLOW && size != __builtin_inf()) return false;
   *out = (float)wide;
   return true;
 }
 
-static bool read_bool(object *value, u8 *out) {
+static bool read_bool(object *value, struct LaunchState *state, u8 *out) {
   *out = value == OBJECT(True);
-  return *out || value == OBJECT(False);
+  if (*out || value == OBJECT(False)) return true;
+  const struct NumpyScalar *known = scalar(value, state);
+  *out = known && known->kind == SCALAR_B1 && VALUE(u8);
+  return known && known->kind == SCALAR_B1;
 }
 
-/* An exact int from low to high, of 1, 2, 4 or 8 bytes. */
-static bool read_integer(object *value, i64 low, i64 high, i64 size, void *out) {
+/* An integer from low to high, of 1, 2, 4 or 8 bytes. */
+static bool read_integer(object *value, struct LaunchState *state, i64 low, i64 high, i64 size, void *out) {
+  i64 number;
   int over;
-  if (TYPE(value) != OBJECT(int)) return false;
-  i64 number = PyLong_AsLongLongAndOverflow(value, &over);
-  if (over || number < low || number > high) return false;
+  if (!whole(value, state, &number, &over) || over || number < low || number > high) return false;
   switch (size) {
     case 1: *(u8 *)out = (u8)number; break;
     case 2: *(u16 *)out = (u16)number; break;
@@ -96,15 +149,32 @@ static bool read_integer(object *value, i64 low, i64 high, i64 size, void *out) 
   return true;
 }
 
-/* An exact int of 64 bits without a sign. */
-static bool read_large(object *value, u64 *out) {
-  return TYPE(value) == OBJECT(int) && read_unsigned(value, out);
+/* An integer of 64 bits without a sign. */
+static bool read_large(object *value, struct LaunchState *state, u64 *out) {
+  if (TYPE(value) == OBJECT(int)) return read_unsigned(value, out);
+  i64 number;
+  int over;
+  if (!whole(value, state, &number, &over)) return false;
+  *out = (u64)number;
+  return over || number >= 0;
 }
 
-/* An int of 64 bits of either sign, or whatever can stand for a pointer. */
+/* An integer of 64 bits of either sign, or whatever can stand for a pointer. */
 static bool read_word(object *value, struct LaunchState *state, i64 index, u64 *out) {
-  return read_integer(value, INT64_MIN, INT64_MAX, 8, out) || read_large(value, out) ||
+  return read_integer(value, state, INT64_MIN, INT64_MAX, 8, out) || read_large(value, state, out) ||
          read_pointer(value, state, index, out);
+}
+
+/* What only the size is known of: the bytes of a scalar that has as many, an exact int, or a pointer. */
+static bool read_opaque(object *value, struct LaunchState *state, const struct Field *field, i64 index, void *out) {
+  const struct NumpyScalar *known = scalar(value, state);
+  if (known) {
+    if (known->size != field->size) return false;
+    __builtin_memcpy(out, &VALUE(u8), known->size);
+    return true;
+  }
+  return field->size == 8 ? read_word(value, state, index, out)
+                          : read_integer(value, state, field->low, field->high, field->size, out);
 }
 
 /* Let the reader of Python take an argument, or raise: its bytes go to the buffer. */
@@ -120,11 +190,12 @@ static bool ask(struct LaunchState *state, i64 index, object *value, void *to, u
 static bool read(struct LaunchState *state, const struct Field *field, i64 index, object *value, void *out) {
   switch (field->kind) {
     case FIELD_POINTER: return read_pointer(value, state, index, out);
-    case FIELD_FLOAT: return field->size == 4 ? read_single(value, out) : read_double(value, out);
-    case FIELD_BOOL: return read_bool(value, out);
-    case FIELD_LARGE: return read_large(value, out);
+    case FIELD_FLOAT: return field->size == 4 ? read_single(value, state, out) : read_double(value, state, out);
+    case FIELD_BOOL: return read_bool(value, state, out);
+    case FIELD_LARGE: return read_large(value, state, out);
     case FIELD_WORD: return read_word(value, state, index, out);
-    case FIELD_INTEGER: return read_integer(value, field->low, field->high, field->size, out);
+    case FIELD_INTEGER: return read_integer(value, state, field->low, field->high, field->size, out);
+    case FIELD_OPAQUE: return read_opaque(value, state, field, index, out);
   }
   return false;
 }

@@ -37,7 +37,7 @@ extern const char cujit_object_None, cujit_object_True, cujit_object_False, cuji
 #define OBJECT(name) ((object *)&cujit_object_##name)
 
 /* Where objects have what, in bytes: known when the code is made, and numbers in it. */
-extern const i64 cujit_place_type, cujit_place_state, cujit_place_pointer_address, cujit_place_array_address,
+extern const i64 cujit_place_type, cujit_place_state, cujit_place_scalar, cujit_place_pointer_address, cujit_place_array_address,
     cujit_place_array_allocation, cujit_place_array_device, cujit_place_array_dtype, cujit_place_array_nbytes;
 #define AT(value, place) (*(object **)((char *)(value) + (place)))
 #define TYPE(value) AT(value, cujit_place_type)
