@@ -1,6 +1,6 @@
 """The farm: CPU per key against the same compiles in one process, scaling by processes, and the driver's memory.
 
-``python benchmarks/farm.py [--processes 16] [--keys 100000]`` prints four tables; none of it needs a GPU.
+``python benchmarks/farm.py [--processes 16] [--keys 100000]`` prints five tables; none of it needs a GPU.
 """
 
 from __future__ import annotations
@@ -88,6 +88,28 @@ def joining(root: Path) -> None:
             print(f"{join:4} {cpu_ms:16.1f} {statistics.mean(image.size_bytes for image in report.largest):19.0f}")
 
 
+def sharing(root: Path) -> None:
+    """Print what kernels for four architectures cost that share PTX or LTO-IR, as a part of what they cost alone."""
+    print("architectures      share   CPU, of that without   made of what is shared")
+    with pool(1) as executor:
+        for arches in (["sm_80", "sm_86", "sm_89", "sm_90"], ["sm_80", "sm_90", "sm_100", "sm_120"]):
+            spent: dict[str | None, list[float]] = {None: [], "ptx": [], "ltoir": []}
+            shared: dict[str | None, float] = {}
+            for _ in range(6):  # the first of them starts what compiles
+                for share, each in spent.items():
+                    asked = list(requests(12))
+                    begin = time.process_time()
+                    report = cujit.farm.build(
+                        asked, arches, executor=executor, sink=root / "h", share=share, chunk_s=9.0
+                    )
+                    each.append(time.process_time() - begin + report.cpu_s)
+                    shared[share] = report.shared / report.made
+            name = " ".join(arch.removeprefix("sm_") for arch in arches)
+            for share in ("ptx", "ltoir"):
+                part = statistics.median(b / a for a, b in zip(spent[None][1:], spent[share][1:], strict=True))
+                print(f"{name:18} {share:7} {part:20.0%} {shared[share]:24.0%}")
+
+
 def scaling(root: Path, most: int) -> None:
     """Print compiles a second by the number of processes, and the share of what as many times one process would do."""
     print("processes   keys   seconds   keys/s   of linear   CPU ms per key")
@@ -152,6 +174,7 @@ def main() -> None:
             memory(root, given.keys)
         overhead(root)
         joining(root)
+        sharing(root)
         scaling(root, given.processes)
 
 

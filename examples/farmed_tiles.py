@@ -46,17 +46,21 @@ def requests(sizes: Sequence[int]) -> Iterator[cujit.Request]:
             yield cujit.request(source, names=[f"tile<{scalar}, {size}>"], arch="sm_90")
 
 
-def build(executor: Executor | str, folder: Path, sizes: Sequence[int], targets: Sequence[str]) -> cujit.farm.Report:
+def build(
+    executor: Executor | str, folder: Path, sizes: Sequence[int], targets: Sequence[str], share: str | None = None
+) -> cujit.farm.Report:
     """Compile what is not there yet, at most a minute each, and write the pack."""
+    images, pack = folder / "images", folder / "tiles.pack"
     return cujit.farm.build(
-        requests(sizes), targets, executor=executor, sink=folder / "images", pack=folder / "tiles.pack", deadline_s=60
+        requests(sizes), targets, executor=executor, sink=images, pack=pack, deadline_s=60, share=share
     )
 
 
 if __name__ == "__main__":  # the workers of processes:N import this file
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--executor", default="processes")
+    parser.add_argument("--share", choices=["ptx", "ltoir"], help="what the architectures share")
     given = parser.parse_args()
-    report = build(given.executor, Path(), range(4, 33, 4), ["sm_80", "sm_90", "sm_100", "sm_120"])
+    report = build(given.executor, Path(), range(4, 33, 4), ["sm_80", "sm_90", "sm_100", "sm_120"], given.share)
     print(report)
     sys.exit(not report.is_good)

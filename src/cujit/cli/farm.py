@@ -15,6 +15,7 @@ from cujit.cli.pack import check_name
 from cujit.cli.worklist import list_options, run_build
 from cujit.errors import OptionError
 from cujit.farm.driver import cache_of
+from cujit.farm.sharing import WAYS
 from cujit.remote import RemoteStore
 
 _limits = several(
@@ -49,6 +50,8 @@ def command() -> None:
 )
 @click.option("--join", type=click.IntRange(1), default=1, show_default=True, metavar="N",
               help="How many instances of one source are compiled together; each image holds all of them.")  # fmt: skip
+@click.option("--share", type=click.Choice(WAYS),
+              help="What is made once for several architectures, where a source does not ask for them.")  # fmt: skip
 @_limits
 @output_option("A pack to write of all images in the end.")
 @click.option(

@@ -216,7 +216,7 @@ class Runner:
         pin = keys.pin(request)
 
         def is_answer(summary: Summary, pack: Root) -> bool:
-            is_near = self.compiling.is_forbidden or keys.release() in ("", summary.tool)
+            is_near = self.compiling.is_forbidden or keys.release() in ("", summary.tool.partition(",")[0])
             return is_near and keys.is_as_pinned(request, str(pin), pack.closures)
 
         found = None if pin is None else cache.pinned(pin, is_answer)

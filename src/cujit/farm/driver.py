@@ -29,6 +29,7 @@ from cujit.farm.engines import Engine, engine_of
 from cujit.farm.intake import Intake, Unit
 from cujit.farm.publishing import publishing
 from cujit.farm.report import BuiltImage, Failure, Report, Tally
+from cujit.farm.sharing import check_share
 from cujit.farm.tasks import Chunk, ChunkResult, PieceResult
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
@@ -63,6 +64,7 @@ def build(
     make_ms: Callable[[Request], float] = lambda _: 0.0,
     chunk_s: float = 2.0,
     join: int = 1,
+    share: str | None = None,
     workers: int | None = None,
     made_s: int = 0,
     progress: Progress | None = None,
@@ -84,9 +86,11 @@ def build(
         memory_bytes: the address space that one compile may take, libraries and stacks too.
         make_ms: tells the milliseconds that a request took before, 0 where that is not known.
         chunk_s: the seconds of work that are handed out at a time.
-        join: how many requests that differ in ``names`` alone are compiled together, if they need no files of the
-            driver. Each takes some 40 % less then, and has its key, names and signatures as ever; its image holds the
-            kernels of the others too, so it is larger, and not the bytes that it would be alone.
+        join: how many requests that differ in ``names`` alone are compiled together. Each takes some 40 % less then,
+            and has its key, names and signatures as ever; its image holds the kernels of the others too, so it is
+            larger, and not the bytes that it would be alone.
+        share: ``"ptx"`` or ``"ltoir"``: what is compiled once for several architectures, where a source does not ask
+            for them, and made into machine code for each by nvJitLink. None compiles for each.
         workers: how many tasks the executor does at a time; None asks it.
         made_s: the Unix time that is noted in the pack.
         progress: called with (done, total, name) after every compile; total grows where ``requests`` has no length.
@@ -109,10 +113,12 @@ def build(
     arches = parse_targets(targets, _no_gpu, runner) if targets else ()
     limits = WorkLimits.of(deadline_s, True, None if memory_bytes is None else _mebibytes(memory_bytes))
     read_int(join, "join", OptionError, least=1)
-    root, task = _where_and_how(runner, cache, limits, join)
-    is_packed, is_joined, tally = pack is not None, join > 1, Tally()
+    share = check_share(share)
+    root, task = _where_and_how(runner, cache, limits)
+    task = task._replace(join=join, share=share)
+    is_packed, tally = pack is not None, Tally()
     with engine_of(executor, workers) as engine, publishing(store, cache.stores, tally) as publisher:
-        intake = Intake(requests, arches, runner, make_ms, tally, publisher, is_packed=is_packed, is_joined=is_joined)
+        intake = Intake(requests, arches, runner, make_ms, tally, publisher, task, is_packed=is_packed)
         _Farm(intake, engine, root, task, chunk_s * 1e3, progress).run()
     stats = None
     if pack is not None:
@@ -138,13 +144,13 @@ def cache_of(sink: object) -> Cache:
     return Cache(Path(os.fspath(sink)), cap_bytes=_NO_CAP, memory_bytes=0)
 
 
-def _where_and_how(runner: Runner, cache: Cache, limits: WorkLimits, join: int) -> tuple[Store, Chunk]:
+def _where_and_how(runner: Runner, cache: Cache, limits: WorkLimits) -> tuple[Store, Chunk]:
     """Give where images go, and a task without pieces, which is what all have in common."""
     store, budget = cache.store, cache.budget
     assert store is not None
     assert budget is not None
     root, gid, mode = str(store.root), store.trust.gid, str(runner.compiling)
-    return store, Chunk((), root, budget.cap_bytes, gid, mode, limits.timeout_s, limits.memory_mib, join)
+    return store, Chunk((), root, budget.cap_bytes, gid, mode, limits.timeout_s, limits.memory_mib)
 
 
 def _mebibytes(memory_bytes: object) -> int:
@@ -224,18 +230,28 @@ class _Farm:
         units: list[Unit] = []
         while self._ready and len(units) < _MOST_PIECES:
             most_ms -= self._ready[-1].make_ms
-            is_joined = len(units) % self._task.join > 0 and self._ready[-1].group == units[-1].group
-            if units and most_ms < 0 and not is_joined:
+            if units and most_ms < 0 and not self._goes_with(units, self._ready[-1]):
                 break
             units.append(self._ready.pop())
         return units
+
+    def _goes_with(self, units: Sequence[Unit], unit: Unit) -> bool:
+        """Tell whether what is made together with a unit is among the last of these."""
+        if not unit.group or unit.group != units[-1].group:
+            return False
+        names = {one.request.names for one in units if one.group == unit.group}
+        return unit.request.names in names or len(names) % self._task.join > 0
 
     def _refill(self) -> float:
         """Take more in where little is ready, and give the milliseconds of work for the next chunk."""
         chunks = self._engine.slots * _FLYING
         if len(self._ready) < chunks * _MOST_PIECES and not self._intake.is_over:
             self._ready += self._intake.take()
-            self._ready.sort(key=lambda unit: (unit.make_ms, unit.group))
+            costs: dict[int, float] = {}
+            for unit in self._ready:
+                costs[unit.group] = max(unit.make_ms, costs.get(unit.group, 0.0))
+            costs.pop(0, None)
+            self._ready.sort(key=lambda one: (costs.get(one.group, one.make_ms), one.group, one.names))
         if not self._intake.is_over:
             return self._chunk_ms
         # The last chunks are small, so that all processes end together.
@@ -283,6 +299,8 @@ class _Farm:
         if ended.outcome == "made" and not reason:
             shown = unit.request.source.name, str(unit.request.arch)
             tally.add(BuiltImage(*shown, key, ended.make_ms, ended.size_bytes))
+            if self._task.share:
+                tally.share(ended.is_shared, unit.why_alone or ended.why_alone)
             self._intake.learn(unit, ended.make_ms)
         self._tick(unit.request)
 

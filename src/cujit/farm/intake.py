@@ -18,7 +18,8 @@ from cujit.compiler.runner import Runner
 from cujit.errors import CujitError, OptionError, spell
 from cujit.farm.publishing import Publisher
 from cujit.farm.report import Failure, Tally
-from cujit.farm.tasks import Piece, alike, piece_of
+from cujit.farm.sharing import alike, why_alone, why_names_alone
+from cujit.farm.tasks import Chunk, Piece, piece_of
 from cujit.farm.worker import first_message
 
 _WINDOW = 4096
@@ -34,23 +35,30 @@ _FIRST_MS = 60.0
 class Unit:
     """One compile: its key, the milliseconds that it may take, and how often a process died with it.
 
-    ``group`` is the same number for all that may be compiled together.
+    ``group`` is the same number for all that may be made together, 0 where nothing is. ``why_alone`` says why it is not
+    made of what architectures share.
     """
 
-    __slots__ = ("deaths", "group", "key", "make_ms", "request")
+    __slots__ = ("deaths", "group", "key", "make_ms", "request", "why_alone")
 
-    def __init__(self, request: Request, key: Key, make_ms: float, group: int) -> None:
-        self.request, self.key, self.make_ms, self.group = request, key, make_ms, group
+    def __init__(self, request: Request, key: Key, make_ms: float, group: int, why_alone: str) -> None:
+        self.request, self.key, self.make_ms, self.group, self.why_alone = request, key, make_ms, group, why_alone
         self.deaths = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The instances that it asks for, where others of its source may be made with it."""
+        return self.request.names if self.group else ()
 
     def piece(self, keys: KeyMaker) -> Piece:
         """Write it as plain data."""
         digest, parts, request = self.key.digest, self.key.parts, self.request
         has_files = request.source.path or request.include
         try:
-            return piece_of(request, digest, parts, keys.own_headers(request) if has_files else ())
+            piece = piece_of(request, digest, parts, keys.own_headers(request) if has_files else ())
         except (NotModelledError, OSError):  # a header has changed since: the worker will have another key, and say so
-            return piece_of(request, digest, parts, ())
+            piece = piece_of(request, digest, parts, ())
+        return piece._replace(is_shared=not self.why_alone)
 
 
 class Intake:
@@ -68,9 +76,9 @@ class Intake:
         make_ms: Callable[[Request], float],
         tally: Tally,
         publisher: Publisher | None,
+        task: Chunk,
         *,
         is_packed: bool,
-        is_joined: bool,
     ) -> None:
         assert runner.keys is not None
         self.runner, self.keys = runner, runner.keys
@@ -81,7 +89,9 @@ class Intake:
         self.is_over = False
         self.pins: dict[str, str] = {}
         self.closures: dict[str, bytes] = {}
-        self._publisher, self._is_packed, self._is_joined = publisher, is_packed, is_joined
+        self._publisher, self._is_packed, self._share = publisher, is_packed, task.share
+        self._is_joined = task.join > 1
+        self._alone: dict[Request, str] = {}
         self._given = self._each(requests, arches)
         self._make_ms = make_ms
         self._languages: set[str] = set()
@@ -161,14 +171,27 @@ class Intake:
             if self.runner.compiling.is_forbidden:
                 self.runner.get(job)
             elif self.runner.cache is None or self.runner.cache.find(keyed.key, is_read=True) is None:
-                group = hash(alike(request)) if self._is_joined else 0
-                return Unit(request, keyed.key, self._time_of(request), group)
+                why = self._why_alone(request)
+                share = "" if why else self._share
+                group = hash(alike(request, share)) if self._is_joined or share else 0
+                return Unit(request, keyed.key, self._time_of(request), group, why)
         except CujitError as e:
             self._failed(request, first_message(e))
             return None
         self.tally.keys[digest] = True
         self._answer(keyed.key.digest, request)
         return None
+
+    def _why_alone(self, request: Request) -> str:
+        """Say why nothing is shared; the answer is the same for all architectures of a family."""
+        if not self._share:
+            return "nothing is shared"
+        like = alike(request, self._share)
+        if like not in self._alone:
+            if len(self._alone) >= _WINDOW:
+                self._alone.clear()
+            self._alone[like] = why_alone(request, self._share, self.keys)
+        return self._alone[like] or why_names_alone(request)
 
     def _failed(self, request: Request, reason: str) -> None:
         self.tally.failed.append(Failure.of(request, reason))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -72,7 +73,8 @@ class Report:
     ``failed`` did not compile or could not be kept; the process of each of ``quarantined`` died twice. ``cpu_s`` are
     CPU seconds of all workers together, ``wall_s`` seconds by the clock. ``slowest`` and ``largest`` are 20 of the
     images that were made. ``pack`` says what was written, if a pack was; ``published`` how many are new in a shared
-    cache.
+    cache. ``shared`` counts what was made of what architectures share, where that was asked for; ``alone`` the others,
+    by why they were not.
 
     Example::
 
@@ -90,6 +92,8 @@ class Report:
     largest: tuple[BuiltImage, ...] = ()
     pack: PackStats | None = None
     published: int = 0
+    shared: int = 0
+    alone: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def hit(self) -> int:
@@ -112,6 +116,9 @@ class Report:
             lines.append(f"  largest: {large.name} for {large.arch}, {large.size_bytes:,} bytes")
         if self.published:
             lines.append(f"  published: {self.published:,}")
+        if self.shared or self.alone:
+            lines.append(f"  {self.shared:,} made of what architectures share")
+        lines += [f"  {count:,} made alone: {why}" for why, count in self.alone.items()]
         lines += [f"  failed: {one}" for one in self.failed]
         lines += [f"  quarantined: {one}" for one in self.quarantined]
         return "\n".join(lines)
@@ -145,6 +152,8 @@ class Tally:
     cpu_s: float = 0.0
     failed: list[Failure] = field(default_factory=list)
     quarantined: list[Failure] = field(default_factory=list)
+    shared: int = 0
+    alone: Counter[str] = field(default_factory=Counter)
     _slowest: list[tuple[float, BuiltImage]] = field(default_factory=list)
     _largest: list[tuple[float, BuiltImage]] = field(default_factory=list)
 
@@ -155,6 +164,15 @@ class Tally:
             heapq.heappush(heap, (size, image))
             if len(heap) > _SHOWN:
                 heapq.heappop(heap)
+
+    def share(self, is_shared: bool, why_alone: str) -> None:
+        """Count an image that was made of what architectures share, or why it was not."""
+        if is_shared:
+            self.shared += 1
+        elif why_alone in self.alone or len(self.alone) < _SHOWN:
+            self.alone[why_alone] += 1
+        else:
+            self.alone["other reasons"] += 1
 
     def kept(self) -> list[str]:
         """List the digests of what is kept."""
@@ -173,6 +191,8 @@ class Tally:
             _first(self._largest),
             pack,
             self.published,
+            self.shared,
+            dict(self.alone.most_common()),
         )
 
 

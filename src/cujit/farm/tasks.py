@@ -11,7 +11,6 @@ import contextlib
 import os
 import posixpath
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,18 +51,23 @@ class Tree(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """One compile: the digest of the key that it has in the driver, its request as a recipe says it, its files."""
+    """One compile: the digest of the key that it has in the driver, its request as a recipe says it, its files.
+
+    ``is_shared``: it may be made of what several architectures share.
+    """
 
     digest: str
     said: dict[str, Any]
     tree: Tree | None = None
+    is_shared: bool = False
 
 
 class Chunk(NamedTuple):
     """A task: some compiles, the root that they go to, and what each may take.
 
     ``deadline_s`` are seconds, ``memory_mib`` is the address space of the process that compiles. ``compiling`` is as
-    ``CUJIT_COMPILE`` says it. ``join`` is how many instances of one source are compiled together.
+    ``CUJIT_COMPILE`` says it. ``join`` is how many instances of one source are compiled together, ``share``
+    what their architectures share.
     """
 
     pieces: tuple[Piece, ...]
@@ -74,13 +78,14 @@ class Chunk(NamedTuple):
     deadline_s: float | None
     memory_mib: int | None
     join: int = 1
+    share: str = ""
 
 
 class PieceResult(NamedTuple):
     """What came of a piece.
 
     ``outcome`` is ``made``, ``hit``, ``failed``, ``quarantined``, ``not kept`` or ``refused``: then ``parts`` are those
-    of the worker's key.
+    of the worker's key. ``is_shared``: it was made of what architectures share; ``why_alone`` says why not.
     """
 
     outcome: str
@@ -91,6 +96,8 @@ class PieceResult(NamedTuple):
     log: str = ""
     peak_bytes: int = 0
     parts: tuple[Part, ...] = ()
+    is_shared: bool = False
+    why_alone: str = ""
 
 
 class ChunkResult(NamedTuple):
@@ -140,11 +147,6 @@ def piece_of(request: Request, digest: str, parts: Sequence[Part], headers: Sequ
         else:
             links[name] = first
     return Piece(digest, said, Tree(places, files, links))
-
-
-def alike(request: Request) -> Request:
-    """Give what a request shares with all that may be compiled together with it: all but the names."""
-    return replace(request, names=())
 
 
 def job_of(piece: Piece, directory: Path) -> CompileJob:

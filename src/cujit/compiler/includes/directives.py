@@ -132,6 +132,14 @@ def read_facts(data: bytes) -> Facts:
     return Facts(tuple(dict.fromkeys(directives)), defines, refusal, old, says_where(plain))
 
 
+def code_of(data: bytes) -> str:
+    """Give a text with its lines joined, without comments and raw strings; with both where it is not sure they end."""
+    text = data.removeprefix(_BOM).decode("latin-1")
+    spliced = _SPLICE.sub("", text)
+    plain, has_raw, _ = _strip(spliced)
+    return spliced if has_raw and (len(spliced) != len(text) or _OPEN in plain) else plain
+
+
 def _strip(text: str) -> tuple[str, bool, bool]:
     """Write comments as a blank and raw strings as an empty one; tell of raw strings and of quotes in numbers."""
     raw = separators = False

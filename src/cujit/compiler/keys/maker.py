@@ -124,9 +124,35 @@ class KeyMaker:
         Raises:
             NotModelledError: what the compile reads cannot be known.
         """
+        return [one for one in self._headers(request) if not one.place.root.startswith("toolkit")]
+
+    def asks(self, request: Request) -> str:
+        """Say by what a source may ask for its architecture, itself or in a header; "" where nothing does.
+
+        Whatever comes of the toolkit's headers counts: nearly all of them ask.
+
+        Raises:
+            NotModelledError: what the compile reads cannot be known.
+            OSError: a header cannot be read.
+        """
+        from cujit.compiler.includes.asking import asked  # start-up: for a farm that shares
+
+        arguments = request.arguments()
+        texts = (request.source.text, *(text for _, text in request.source.headers), *macros(arguments))
+        for text in texts:
+            if word := asked(text.encode("utf-8", "surrogateescape")):
+                return word
+        for found in self._headers(request):
+            if found.place.root.startswith("toolkit"):
+                return "a header of the toolkit"
+            if word := asked(Path(found.place.path).read_bytes()):
+                return f"{word} in {found.place.name}"
+        return ""
+
+    def _headers(self, request: Request) -> list[Found]:
         work = _Scan.of(request, request.arguments())
         found = self._scanned(work, self.toolkit()).found if work.has_includes else ()
-        return [one for one in found if one.place.path and not one.place.root.startswith("toolkit")]
+        return [one for one in found if one.place.path]
 
     def answers(self, made: Mapping[str, Request]) -> tuple[dict[str, str], dict[str, bytes]]:
         """Give what lets a pack answer compiles quickly, and pinned, by the digests of their keys.

@@ -1,0 +1,131 @@
+"""What one compile may do for several architectures: the PTX or the LTO-IR, of which nvJitLink makes code for each.
+
+NVRTC has two code generators, and below 10.7 it unrolls some loops otherwise than above. Within a family it writes the
+same PTX for every architecture, ``.target`` apart, where the source does not ask for it; of one LTO-IR the linker makes
+the very code that NVRTC makes. Source: measured with NVRTC 13.5, for 7.5 to 12.1.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from dataclasses import replace
+
+from cujit.arch import Arch, ArchKind
+from cujit.artifact import Artifact, Kind
+from cujit.compiler.image_jobs import LinkJob
+from cujit.compiler.includes.asking import asked
+from cujit.compiler.includes.files import NotModelledError
+from cujit.compiler.jobs import CompileJob
+from cujit.compiler.keys.maker import KeyMaker
+from cujit.compiler.options.values import Options, Tool
+from cujit.compiler.request import Request
+from cujit.compiler.runner import Runner
+from cujit.errors import OptionError, spell
+
+WAYS = ("ptx", "ltoir")
+"""What may be shared."""
+
+_FAMILIES = {"ptx": (75, 100, 107, 122), "ltoir": (75, 100, 122)}
+"""The least number of each family; from the last one on nothing was measured."""
+
+_FREE = frozenset(
+    """
+    include define pre_include no_source_include default_device minimal builtin_move_forward builtin_initializer_list
+    fmad ftz prec_div prec_sqrt use_fast_math disable_warnings diag_suppress diag_warn diag_error display_error_number
+    """.split()  # noqa: SIM905
+)
+"""Options of the front end, and of arithmetic, which PTX holds and the linker takes; any other may be for ptxas."""
+
+_DIALECTS = frozenset((("std", "c++17"), ("std", "c++20"), ("std", "c++23")))
+"""In the older ones comments may end elsewhere than the scanner of includes finds them to."""
+
+_TARGET = re.compile(rb"^\.target sm_\d+", re.MULTILINE)
+
+
+def check_share(share: object) -> str:
+    """Take what may be shared; "" is nothing.
+
+    Raises:
+        OptionError: it is none of these.
+    """
+    if share is None or share == "":
+        return ""
+    if share not in WAYS:
+        raise OptionError(f"share is {spell(share)}; it takes one of {', '.join(WAYS)}", help="share='ptx'")
+    return str(share)
+
+
+def family(request: Request, share: str) -> int:
+    """Number the family of an architecture for which one compile may do; 0 is none."""
+    arch, firsts = request.arch, _FAMILIES.get(share, ())
+    if request.kind is not Kind.CUBIN or arch.suffix:
+        return 0
+    return bisect.bisect_right(firsts, arch.number) % (len(firsts) or 1)
+
+
+def alike(request: Request, share: str) -> Request:
+    """Give what a request has in common with all that may be made with it: all but the names, and what is shared."""
+    number = family(request, share)
+    arch = Arch(ArchKind.REAL, _FAMILIES[share][number - 1]) if number else request.arch
+    return replace(request, names=(), arch=arch)
+
+
+def why_alone(request: Request, share: str, keys: KeyMaker) -> str:
+    """Say why a compile is done for its architecture alone; "" where one may do for its family."""
+    if request.source.language != "cuda":
+        return "it is no CUDA C++"
+    if request.kind is not Kind.CUBIN:
+        return f"it makes {request.kind.value}, and no machine code"
+    if not family(request, share):
+        return f"{request.arch} is of no family"
+    said = request.options
+    option = next((name for name in said if name not in _FREE and (name, str(said[name])) not in _DIALECTS), "")
+    if option or said.extra:
+        return f"the option {option or said.extra[0]}"
+    try:
+        return _why_asking(keys.asks(request))
+    except (NotModelledError, OSError) as e:
+        return str(e)
+
+
+def why_names_alone(request: Request) -> str:
+    """Say the same of the instances that are asked for."""
+    return _why_asking(next(filter(None, (asked(name.encode()) for name in request.names)), ""))
+
+
+def _why_asking(word: str) -> str:
+    return f"it may ask for the architecture: {word}" if word else ""
+
+
+def common(request: Request, share: str, first: Arch, runner: Runner) -> Artifact:
+    """Compile to what architectures of a family share, for the ``first`` of them.
+
+    Raises:
+        CujitError: as of ``Runner.get``.
+    """
+    kind = ArchKind.VIRTUAL if share == "ptx" else ArchKind.LTO
+    return runner.get(CompileJob(request.for_arch(Arch(kind, first.number))))
+
+
+def assembled(shared: Artifact, arch: Arch, options: Options, runner: Runner) -> Artifact:
+    """Make machine code for one architecture of what is shared; ``tool`` says of what and by whom.
+
+    Raises:
+        CujitError: as of ``Runner.get``.
+    """
+    is_ptx = shared.kind is Kind.PTX
+    part = shared
+    if is_ptx:  # to the letter what NVRTC writes for that architecture
+        data = _TARGET.sub(b".target sm_%d" % arch.number, shared.data, count=1)
+        part = replace(shared, data=data, arch=arch.virtual)
+    said = Options() if is_ptx else options.only(Tool.NVJITLINK, extra=False)
+    made = runner.get(LinkJob((part,), Kind.CUBIN, arch, said))
+    return replace(
+        made,
+        names=shared.names,
+        signatures=shared.signatures,
+        log=shared.log,
+        name=shared.name,
+        tool=f"{shared.tool}, {made.tool} (of {shared.kind.value} for {shared.arch})",
+    )
