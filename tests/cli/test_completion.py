@@ -43,3 +43,6 @@ def test_bash_completes_verbs_and_options(tmp_path: Path) -> None:
     assert _completed("cujit re", tmp_path) == [verb for verb in VERBS if verb.startswith("re")]
     assert "--cluster" not in _completed("cujit compile --o", tmp_path)
     assert "--output" in _completed("cujit compile --o", tmp_path)
+    assert _completed("cujit compile k.cu -a sm_90", tmp_path) == ["sm_90", "sm_90a"]
+    assert _completed("cujit build k.cu --target compute_8", tmp_path)[0] == "compute_80"
+    assert _completed("cujit link a.ptx -O line", tmp_path) == ["lineinfo"]

@@ -134,7 +134,7 @@ class Arch:
         if match is None:
             raise ArchError(f"malformed architecture {spell(name)}", help=_suggest(name))
         arch = cls(ArchKind(match[1]), int(match[2]), match[3])
-        if str(arch) not in _known_names(arch.kind):
+        if str(arch) not in known_names(arch.kind):
             raise ArchError(f"unknown architecture {spell(name)}", help=_suggest(name))
         return arch
 
@@ -245,7 +245,7 @@ class Arch:
 
             assert [str(arch) for arch in cujit.Arch.parse("sm_86").served_by()][:2] == ["sm_86", "sm_80"]
         """
-        known = (Arch.parse(name) for kind in (ArchKind.REAL, ArchKind.VIRTUAL) for name in _known_names(kind))
+        known = (Arch.parse(name) for kind in (ArchKind.REAL, ArchKind.VIRTUAL) for name in known_names(kind))
         fitting = {arch for arch in (self, self.virtual, *known) if arch.runs_on(self)}
 
         def rank(arch: Arch) -> tuple[bool, bool, bool, int, str]:
@@ -259,7 +259,8 @@ _HELP = "names look like sm_90, sm_90a, compute_75, lto_120f"
 
 
 @functools.cache
-def _known_names(kind: ArchKind) -> tuple[str, ...]:
+def known_names(kind: ArchKind) -> tuple[str, ...]:
+    """List the architectures of a kind, oldest first."""
     names: list[str] = []
     for row in _ROWS:
         suffixes = [""] + ["a"] * (row.a_since is not None) + ["f"] * (row.f_since is not None)
@@ -274,8 +275,8 @@ _NUMBER = re.compile(r"(?P<kind>compute|lto)?[^0-9]*(?P<major>[0-9]{1,2})\.?(?P<
 def _suggest(name: str) -> str:
     if match := _NUMBER.fullmatch(name.strip().lower()):
         meant = f"{match['kind'] or 'sm'}_{match['major']}{match['minor']}{match['suffix']}"
-        if any(meant in _known_names(kind) for kind in ArchKind):
+        if any(meant in known_names(kind) for kind in ArchKind):
             return f"did you mean {meant}?"
-    every: Iterable[str] = (n for kind in ArchKind for n in _known_names(kind))
+    every: Iterable[str] = (n for kind in ArchKind for n in known_names(kind))
     near = alike(name.lower(), list(every))
     return f"did you mean {', '.join(near)}?" if near else _HELP

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cujit.artifact import Kind
-from cujit.cli.compiler_options import compiler_options, limit_options, names_option, read_options
+from cujit.cli.compiler_options import compiler_options, complete_arch, limit_options, names_option, read_options
 from cujit.cli.console import json_option, progress
 from cujit.cli.files import file_argument, kind_of_output, output_option
 from cujit.cli.images import compress_option, print_fatbin
@@ -26,6 +26,7 @@ from cujit.program import build
     default=["all"],
     show_default=True,
     metavar="ARCH",
+    shell_complete=complete_arch,
     help="What to build for: sm_… gives machine code, compute_… PTX, lto_… LTO-IR; or all, portable, native.",
 )
 @names_option

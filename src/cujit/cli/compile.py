@@ -10,7 +10,7 @@ import click
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
-from cujit.cli.compiler_options import compiler_options, limit_options, names_option, read_options
+from cujit.cli.compiler_options import arch_option, compiler_options, limit_options, names_option, read_options
 from cujit.cli.console import json_option
 from cujit.cli.files import file_argument, kind_of_output, output_option, write_image
 from cujit.program import compile
@@ -27,11 +27,8 @@ _SAID_BY = {ArchKind.VIRTUAL: Kind.PTX, ArchKind.LTO: Kind.LTOIR}
     type=click.Choice([kind.value for kind in _KINDS]),
     help="What to make; without it what the output's ending says, or the architecture, or else PTX.",
 )
-@click.option(
-    "-a",
-    "--arch",
-    metavar="ARCH",
-    help="For which architecture: sm_… is a cubin where nothing else is said, compute_… PTX, lto_… LTO-IR; "
+@arch_option(
+    "For which architecture: sm_… is a cubin where nothing else is said, compute_… PTX, lto_… LTO-IR; "
     "without it the lowest that the compiler has.",
 )
 @names_option

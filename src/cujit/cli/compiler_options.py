@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
+from cujit.arch import ArchKind
+from cujit.arch.arch import known_names
 from cujit.cli.console import several
 from cujit.compiler.options.table import OPTIONS, OptionType
 from cujit.program import Options
@@ -22,11 +24,25 @@ compiler_options = several(
         "said",
         multiple=True,
         metavar="KEY[=VALUE]",
+        shell_complete=lambda _context, _parameter, begun: [
+            n for n in OPTIONS if n.startswith(begun.replace("-", "_"))
+        ],
         help="Say an option of the compiler, by its name in docs/options.md: -O std=c++20 -O lineinfo.",
     ),
     click.option("-I", "include", multiple=True, metavar="DIR", help="Search this directory for headers."),
     click.option("-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro."),
 )
+
+
+def complete_arch(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """List the architectures that begin so, for shells."""
+    return [name for kind in ArchKind for name in known_names(kind) if name.startswith(begun)]
+
+
+def arch_option(help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a verb ``-a`` and ``--arch``, as ``arch``."""
+    return click.option("-a", "--arch", metavar="ARCH", shell_complete=complete_arch, help=help)
+
 
 names_option = click.option(
     "-n",

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cujit.artifact import Kind
-from cujit.cli.compiler_options import compiler_options, limit_options, read_options
+from cujit.cli.compiler_options import arch_option, compiler_options, limit_options, read_options
 from cujit.cli.console import json_option
 from cujit.cli.files import FILE, kind_of_output, output_option, write_image
 from cujit.program import Source, link
@@ -23,7 +23,9 @@ from cujit.program import Source, link
     type=click.Choice(["cubin", "ptx"]),
     help="What to make; without it PTX where the output is called .ptx, and a cubin else.",
 )
-@click.option("-a", "--arch", metavar="ARCH", help="For which architecture; without it the highest of the inputs.")
+@arch_option(
+    "For which architecture; without it the highest of the inputs.",
+)
 @compiler_options
 @limit_options
 @json_option
