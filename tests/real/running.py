@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 
 from cujit.artifact import Artifact
 from cujit.devices.arrays.array import DeviceArray
@@ -18,7 +17,7 @@ from cujit.devices.device import Device
 from cujit.loading import Module, load
 from cujit.program import Source, compile
 
-__all__ = ["Array", "compiled", "failing", "loaded", "rng", "run", "said"]
+__all__ = ["Array", "compiled", "loaded", "rng", "run", "said"]
 
 Array = npt.NDArray[Any]
 HERE = Path(__file__).parent
@@ -89,10 +88,3 @@ def said(file: str, kernel: str, grid: int, block: int, *arrays: Array) -> str:
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, cwd=HERE.parent)
     return done.stdout
-
-
-def failing(what: str) -> pytest.MarkDecorator:
-    """Mark a test of ``device`` that a GPU passes and the CPU device does not, and say what it does wrong."""
-    mark = pytest.mark.xfail(strict=True, reason=f"the CPU device fails: {what}")
-    devices = [pytest.param("cpu", marks=mark), pytest.param("cuda:0", marks=pytest.mark.gpu)]
-    return pytest.mark.parametrize("device", devices, indirect=True)
