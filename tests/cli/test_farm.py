@@ -29,3 +29,18 @@ def test_a_list_is_built_and_what_fails_ends_with_1(tmp_path: Path, monkeypatch:
     assert (failure["arch"], failure["reason"].endswith("error: #error directive: not here")) == ("sm_80", True)
     refused = CliRunner().invoke(main, [*words, "--executor", "threads"])
     assert (refused.exit_code, "no executor is called 'threads'" in refused.output) == (1, True)
+
+
+def test_architectures_share_what_they_may(tmp_path: Path) -> None:
+    for name, body in (("plain", "*x = 3;"), ("asks", "*x = __CUDA_ARCH__;")):
+        with cujit.record(tmp_path / "rec"):
+            cujit.compile(cujit.Source.cuda(f"__global__ void k(int *x) {{ {body} }}", name=f"{name}.cu"), arch="sm_90")
+    words = ["farm", "build", str(tmp_path / "rec"), "--executor", "processes:1", "--root", str(tmp_path / "root")]
+    built = CliRunner().invoke(main, [*words, "--arch", "sm_80", "--arch", "sm_90", "--share", "ltoir"])
+    assert built.exit_code == 0, built.output
+    assert (
+        "  2 made of what architectures share\n  2 made alone: it may ask for the architecture: __CUDA_ARCH__"
+        in built.output
+    )
+    shown = CliRunner().invoke(main, ["cache", "ls", "--dir", str(tmp_path / "root"), "--json"])
+    assert "(of ltoir for lto_80)" in shown.output, shown.output

@@ -161,14 +161,15 @@ def test_instances_and_architectures_are_made_together_with_headers_by_content(t
     asked = [cujit.request(source, names=[f"own<{n}>"], arch="sm_90") for n in range(4)]
     there = Elsewhere(project)
     report = cujit.farm.build(
-        asked, ["sm_80", "sm_90"], executor=there, sink=tmp_path / "c", share="ltoir", join=2, chunk_s=9
+        asked, ["sm_80", "sm_90", "sm_120"], executor=there, sink=tmp_path / "c", share="ltoir", join=2, chunk_s=9
     )
-    assert (report.made, report.shared, report.failed) == (8, 8, ())
+    assert (report.made, report.shared, report.failed) == (12, 8, ())
+    assert report.alone == {"no other architecture of its family is asked for": 4}, "instances together all the same"
     cwd = set(Path.cwd().iterdir())
     assert not any(path.name == "tree" for path in cwd), "no file lies in the working directory"
-    images = [found(request, arch, tmp_path / "c") for request in asked for arch in ("sm_80", "sm_90")]
-    assert len({image.data for image in images}) == 4, "two instances for two architectures"
-    for image, request in zip(images[::2], asked, strict=True):
+    images = [found(request, arch, tmp_path / "c") for request in asked for arch in ("sm_80", "sm_90", "sm_120")]
+    assert len({image.data for image in images}) == 6, "two instances for three architectures"
+    for image, request in zip(images[::3], asked, strict=True):
         alone = cujit.compile(source, names=request.names, arch="sm_80")
         assert (image.names, image.signatures, image.name) == (alone.names, alone.signatures, alone.name)
         assert set(code(alone.data).items()) < set(code(image.data).items())
@@ -191,6 +192,15 @@ def test_a_source_is_compiled_once_for_a_family(tmp_path: Path, monkeypatch: pyt
     ]
     again = cujit.farm.build(requests, ["sm_80", "sm_90"], executor=ThreadPoolExecutor(1), sink=tmp_path, share="ptx")
     assert (again.made, again.hit, again.shared, dict(again.alone)) == (0, 4, 0, {})
+
+
+def test_chunks_end_where_what_is_shared_ends(tmp_path: Path) -> None:
+    there = Elsewhere(tmp_path / "nothing")
+    there.hidden.mkdir()
+    asked = [cujit.request(one.source, names=one.names, arch=arch) for arch in FOUR[:2] for one in variants(5)]
+    report = cujit.farm.build(asked, executor=there, sink=tmp_path / "c", share="ptx", chunk_s=1e-6, workers=2)
+    assert (report.made, report.shared) == (10, 10)
+    assert len(there.digests) == 10
 
 
 def test_a_shared_image_has_no_recipe_and_answers_from_a_distributions_pack(
