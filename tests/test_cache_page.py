@@ -50,5 +50,5 @@ def test_the_shell_runs(title: str, folder: Path) -> None:
 
 
 def test_the_page_names_every_variable_of_the_cache() -> None:
-    named = set(re.findall(r"^\| `(\w+)` \|", PAGE.text, re.MULTILINE))
-    assert named == {"CUJIT_COMPILE", "CUJIT_TUNE", *(name for name in VARIABLES if name.startswith("CUJIT_CACHE"))}
+    named = {*re.findall(r"`(CUJIT_CACHE\w*)", PAGE.text)}
+    assert named == {name for name in VARIABLES if name.startswith("CUJIT_CACHE")}

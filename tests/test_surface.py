@@ -19,6 +19,7 @@ from cujit.cache.packaged import GROUP
 from cujit.cli import main
 from cujit.cli.app import VERBS
 from cujit.cli.common import common_options
+from cujit.cli.environment import VARIABLES
 from reference import PAGES
 
 _ROOT = Path(__file__).parents[1]
@@ -153,3 +154,16 @@ def test_prose_names_only_what_there_is(path: Path) -> None:
         assert (path.parent / link).exists(), link
     for target in re.findall(r"`make ([\w-]+)`", text):
         assert f"\n{target}:" in (_ROOT / "Makefile").read_text(), f"make {target}"
+
+
+def test_every_variable_of_the_environment_is_listed_and_only_those() -> None:
+    read: set[str] = set()
+    for path in (_ROOT / "src/cujit").rglob("*.py"):
+        if path.name != "environment.py":
+            texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+            read |= {text for text in texts if isinstance(text, str) and re.fullmatch("[A-Z]+_[A-Z_]+|CUJIT", text)}
+    listed = {one.name for one in VARIABLES}
+    assert {name for name in read if name.startswith("CUJIT_")} <= listed
+    assert listed <= read
+    for path in _PROSE:
+        assert {*re.findall(r"\bCUJIT_[A-Z_]*[A-Z]\b", path.read_text())} <= listed, path

@@ -17,7 +17,8 @@ import cujit.errors as errors
 from api_page import api_page, first_sentence
 from cujit.arch.support import dotted
 from cujit.cli.app import main
-from cujit.cli.common import VARIABLES, common_options
+from cujit.cli.common import common_options
+from cujit.cli.environment import VARIABLES, Variable
 from cujit.cli.exit_codes import ExitCode
 from cujit.compiler.options.spelling import Rejects
 from cujit.compiler.options.table import OPTIONS, Option, Tool
@@ -26,7 +27,7 @@ from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS as READABLE
 from cujit.devices.cpu.implemented import Implemented, implemented, total
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 
-__all__ = ["PAGES", "api_page", "cli_page", "errors_page", "instructions_page", "options_page"]
+__all__ = ["PAGES", "api_page", "cli_page", "environment_page", "errors_page", "instructions_page", "options_page"]
 
 _HEAD = """\
 # The command line
@@ -46,10 +47,7 @@ Every verb takes these, before its name or behind it:
 |---|---|
 """
 _ENVIRONMENT = """
-All of them obey these variables of the environment:
-
-| variable | meaning |
-|---|---|
+All of them obey the [variables of the environment](environment.md).
 """
 
 _STATUSES = {
@@ -66,8 +64,7 @@ def cli_page() -> str:
     statuses = "".join(f"| {code.value} | {meaning} |\n" for code, meaning in _STATUSES.items())
     verbs = [main.get_command(context, name) for name in main.list_commands(context)]
     everywhere = "".join(map(_option, common_options()))
-    variables = "".join(f"| `{name}` | {means} |\n" for name, means in VARIABLES.items())
-    head = f"{_HEAD}{statuses}{_EVERYWHERE}{everywhere}{_ENVIRONMENT}{variables}"
+    head = f"{_HEAD}{statuses}{_EVERYWHERE}{everywhere}{_ENVIRONMENT}"
     return head + "".join(_verb(verb) for verb in verbs if verb) + _arguments()
 
 
@@ -118,6 +115,29 @@ def _default(option: click.Option) -> str:
 def _arguments() -> str:
     rows = "".join(f"| `{form}` | {means} |\n" for form, means in FORMS)
     return f"\n## Arguments of a kernel\n\nWhat `cujit run --arg` takes.\n\n| VALUE | means |\n|---|---|\n{rows}"
+
+
+_ENVIRONMENT_HEAD = """\
+# Environment variables
+
+Every variable that cujit reads, when it needs it and never at import. One that is empty counts as not set, and a value
+that a variable cannot have is an `OptionError`. `cujit --help` lists the same; what a verb takes instead (`--dir`,
+`--trust`) wins. What NVIDIA's compilers read by themselves, and could write other code for, is in the [key](cache.md)
+of what they make. This page is written from `src/cujit/cli/environment.py`; do not edit it by hand.
+
+| variable | takes | meaning | if unset | page |
+|---|---|---|---|---|
+"""
+
+
+def environment_page() -> str:
+    """Write the page ``docs/environment.md``."""
+    return _ENVIRONMENT_HEAD + "".join(map(_variable, VARIABLES))
+
+
+def _variable(one: Variable) -> str:
+    page = f"[{one.page}]({one.page}.md)" if one.page else ""
+    return f"| `{one.name}` | {one.takes} | {one.meaning} | {one.unset} | {page} |\n"
 
 
 _ERRORS_HEAD = """\
@@ -234,6 +254,7 @@ def _spelled(option: Option, tool: Tool) -> str:
 PAGES = {
     "api": api_page,
     "cli": cli_page,
+    "environment": environment_page,
     "errors": errors_page,
     "instructions": instructions_page,
     "options": options_page,

@@ -1,4 +1,4 @@
-"""What every verb takes, ``-q``, ``-v`` and ``--color``, and the variables of the environment that all of them obey."""
+"""What every verb takes, ``-q``, ``-v`` and ``--color``, and the end of the help."""
 
 from __future__ import annotations
 
@@ -8,31 +8,13 @@ from typing import Any
 import click
 
 from cujit.cli.console import QUIET
-
-VARIABLES = {
-    "CUJIT_CACHE": "0 turns the cache off",
-    "CUJIT_CACHE_DIR": "the directory of the cache; ~/.cache/cujit if unset",
-    "CUJIT_CACHE_BYTES": "the most that it holds: 500MB, 4GiB; 2GiB if unset",
-    "CUJIT_CACHE_ROOTS": "directories and packs that are only read",
-    "CUJIT_COMPILE": "what is done about what no cache has: auto, warn, never, never-jit",
-    "CUJIT_TUNE": "what is done about what was not tuned: auto, never, again",
-    "CUJIT_RECORD": "a directory to write down in what is compiled",
-    "CUJIT_REMOTE": "the shared cache: https://…, s3://…, file:///…",
-    "CUJIT_TRUST": "the file of keys that are believed there",
-    "CUJIT_REMOTE_WAIT_S": "seconds to wait in vain for it; 0.15 if unset",
-    "CUJIT_CPU_OPTIMIZE": "0 has the CPU device compile without optimising",
-    "CUJIT_DUMP": "stages of the CPU device's compiler to print the result of",
-    "CUJIT_PERF": "1 shows kernels of the CPU device to perf and gdb",
-    "CUDA_HOME": "a toolkit to look for, where no wheel brings it",
-    "NO_COLOR": "anything but nothing is --color never",
-}
-"""Variables of the environment, as the help says them."""
+from cujit.cli.environment import VARIABLES
 
 
 def environment_text() -> str:
     """Write the variables for the end of the help."""
-    width = max(map(len, VARIABLES))
-    return "\b\nEnvironment variables\n" + "\n".join(f"  {name:{width}}  {means}" for name, means in VARIABLES.items())
+    width = max(len(one.name) for one in VARIABLES)
+    return "\b\nEnvironment variables\n" + "\n".join(f"  {one.name:{width}}  {one.said}" for one in VARIABLES)
 
 
 def _color(ctx: click.Context, _parameter: click.Parameter, when: str | None) -> None:

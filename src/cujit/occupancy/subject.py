@@ -259,7 +259,7 @@ def plot(
 
         import importlib.util
 
-        if importlib.util.find_spec("matplotlib"):      # pip install "cujit[plot]"
+        if importlib.util.find_spec("matplotlib"):      # pip install 'cujit[plot]'
             cujit.occupancy.plot("occupancy.svg", cubin, 256, on="H200")
     """
     from cujit.occupancy.plots import draw  # optional: the extra cujit[plot]
