@@ -1,0 +1,31 @@
+"""A grid whose blocks wait for each other: one launch for a scan that otherwise takes two."""
+
+import numpy as np
+
+import cujit
+
+SOURCE = """
+#include <cooperative_groups.h>
+extern "C" __global__ void scan(int *x, int *sums, int n) {  // a block sums a piece, and then adds what stands before
+    auto grid = cooperative_groups::this_grid();
+    int piece = (n + gridDim.x - 1) / gridDim.x;
+    int first = blockIdx.x * piece, last = min(first + piece, n);
+    if (threadIdx.x == 0) {
+        int sum = 0;
+        for (int i = first; i < last; ++i) x[i] = sum += x[i];
+        sums[blockIdx.x] = sum;
+    }
+    grid.sync();
+    int before = 0;
+    for (int k = 0; k < blockIdx.x; ++k) before += sums[k];
+    for (int i = first + threadIdx.x; i < last; i += blockDim.x) x[i] += before;
+}
+"""
+device = cujit.default_device()
+scan = cujit.jit(SOURCE, device=device)["scan"]
+blocks = min(scan.cooperative_limit(64), 48)  # another block would be waited for, and never start
+data = np.random.default_rng(0).integers(-9, 9, 10_000, np.int32)
+x, sums = device.array(data), device.empty(blocks, np.int32)
+scan.prepare(blocks, 64, cooperative=True)(x, sums, data.size)
+assert (x.numpy() == data.cumsum()).all()
+print(f"{blocks} blocks on {device.name} scanned {data.size} numbers; the last sum is {x.numpy()[-1]}")
