@@ -1,8 +1,8 @@
 """What one compile may do for several architectures: the PTX or the LTO-IR, of which nvJitLink makes code for each.
 
-NVRTC has two code generators, and below 10.7 it unrolls some loops otherwise than above. Within a family it writes the
-same PTX for every architecture, ``.target`` apart, where the source does not ask for it; of one LTO-IR the linker makes
-the very code that NVRTC makes. Source: measured with NVRTC 13.5, for 7.5 to 12.1.
+NVRTC has two code generators, one below 10.0 and one from there on. Of one LTO-IR for the least of their architectures
+the linker makes the very code that NVRTC makes. PTX is the same, ``.target`` apart, below 10.0 alone: the newer one
+unrolls loops otherwise for each. Source: measured with NVRTC 12.9 and 13.5, for 7.5 to 12.1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cujit.errors import OptionError, spell
 WAYS = ("ptx", "ltoir")
 """What may be shared."""
 
-_FAMILIES = {"ptx": (75, 100, 107, 122), "ltoir": (75, 100, 122)}
+_FAMILIES = {"ptx": (75, 100), "ltoir": (75, 100, 122)}
 """The least number of each family; from the last one on nothing was measured."""
 
 _FREE = frozenset(
