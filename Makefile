@@ -101,7 +101,7 @@ fuzz: $(READY)  ## every reader of foreign bytes, coverage-guided, SECONDS_EACH 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=3.0'
 	$(BIN)/python fuzz/seeds.py .fuzz
 	for reader in ptx linking fatbin find_fatbins salvage inspect heads cubin elf ltoir mangling record; do \
-	  $(BIN)/python fuzz/readers.py $$reader -max_total_time=$(SECONDS_EACH) -timeout=30 \
+	  $(BIN)/python fuzz/guided.py $$reader -max_total_time=$(SECONDS_EACH) -timeout=30 \
 	    -artifact_prefix=.fuzz/found-$$reader- .fuzz/$$reader || exit 1; \
 	done
 

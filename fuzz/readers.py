@@ -1,33 +1,29 @@
-"""Coverage-guided fuzzing of every reader of foreign bytes: ``python fuzz/readers.py READER [libFuzzer options]``.
+"""Every reader of foreign bytes, by the name that ``guided.py`` takes.
 
-A reader may answer with a value or with an error of cujit's own; anything else is a finding. ``fuzz/seeds.py`` makes
-real images to start from.
+A reader may answer with a value or with an error of cujit's own; anything else is a finding.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import sys
 from collections.abc import Callable
 
-import atheris
-
-with atheris.instrument_imports(include=["cujit"]):
-    from cujit.arch import Arch
-    from cujit.cache import record
-    from cujit.errors import CujitError
-    from cujit.formats.cubin import read_cubin
-    from cujit.formats.elf import read_elf
-    from cujit.formats.fatbin import Fatbin, FatbinEntry, find_fatbins, read_fatbin, select
-    from cujit.formats.ltoir import read_ltoir
-    from cujit.formats.mangling import entity_name, normalise_expression
-    from cujit.formats.ptx.heads import entry_signatures
-    from cujit.formats.ptx.linking import Input, link_modules
-    from cujit.formats.ptx.parser import parse
-    from cujit.formats.ptx.printer import print_module
-    from cujit.formats.salvage import salvage
-    from cujit.inspection.read import inspect
+from cujit.arch import Arch
+from cujit.cache import record
+from cujit.errors import CujitError
+from cujit.formats.cubin import read_cubin
+from cujit.formats.elf import read_elf
+from cujit.formats.expressions import normalise_expression
+from cujit.formats.fatbin import Fatbin, FatbinEntry, find_fatbins, read_fatbin, select
+from cujit.formats.ltoir import read_ltoir
+from cujit.formats.mangling import entity_name
+from cujit.formats.ptx.heads import entry_signatures
+from cujit.formats.ptx.linking import Input, link_modules
+from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.printer import print_module
+from cujit.formats.salvage import salvage
+from cujit.inspection.read import inspect
 
 _DEVICE = Arch.parse("sm_90")
 _HASH_BYTES = 32
@@ -117,21 +113,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
 }
 
 
-def main() -> None:
-    """Fuzz the reader named first."""
-    if len(sys.argv) < 2 or sys.argv[1] not in READERS:
-        raise SystemExit(f"usage: readers.py {{{'|'.join(READERS)}}} [libFuzzer options]")
-    read = READERS[sys.argv.pop(1)]
-
-    def one(data: bytes) -> None:
-        try:
-            read(data)
-        except CujitError:
-            return
-
-    atheris.Setup(sys.argv, one)
-    atheris.Fuzz()
-
-
-if __name__ == "__main__":
-    main()
+def read_foreign(reader: str, data: bytes) -> None:
+    """Have one reader read, and take an error of cujit's own for an answer."""
+    with contextlib.suppress(CujitError):
+        READERS[reader](data)
