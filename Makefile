@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format runtime gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house images docs clean
+.PHONY: demo test frameworks lint format runtime gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house images docs clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -58,6 +58,13 @@ gpu-wheels: $(READY)
 farm: $(READY)  ## a thousand kernels on processes, Dask and MPI, with workers killed, disks full; some minutes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mpi4py>=4'
 	CUJIT_FARM=1 $(BIN)/python -m pytest tests/farm tests/test_scale_page.py tests/tuning/test_long.py
+
+# torch and its NumPy are no dependencies of cujit, and pin a toolkit of their own: an environment apart.
+FRAMEWORKS := .venv-frameworks
+frameworks:  ## cujit.torch, with torch in an environment of its own (some 2 GB)
+	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[cu13]' 'torch>=2.11' hypothesis pytest
+	$(FRAMEWORKS)/bin/python -m pytest tests/frameworks tests/devices/launcher/test_tensors.py
 
 # Other releases of the toolkit, each in a virtual environment of its own; and the assemblers of many, for the tests
 # that compare the instruction table with them. Half an hour on two cores, and several GB.

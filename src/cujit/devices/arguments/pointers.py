@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import operator
 import re
 from collections.abc import Callable
@@ -75,6 +76,15 @@ _ELEMENTS = {
     "float": "f4",
     "double": "f8",
 }
+
+
+def cpp_type(dtype: str) -> str | None:
+    """Spell the C++ type of an array's elements by the name of their dtype; None if there is none of one name."""
+    if dtype == "uint8":
+        return "unsigned char"
+    plain = (bare for bare, code in _ELEMENTS.items() if np.dtype(code).name == dtype)
+    small = (bare for bare, form in FORMATS.items() if form.arrays[0] == dtype)
+    return next(itertools.chain(plain, small), None)
 
 
 def describe(value: object) -> str:

@@ -1,0 +1,32 @@
+"""Every snippet of docs/frameworks.md runs, and so does the example, where torch is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pages import Page
+
+PAGE = Page("frameworks.md")
+
+
+@pytest.mark.usefixtures("torch")
+@pytest.mark.filterwarnings("default")  # of torch's compiler
+@pytest.mark.parametrize("code", PAGE.each())
+def test_the_snippet_runs(code: str) -> None:
+    PAGE.run(code)
+
+
+def test_every_section_shows_code() -> None:
+    assert PAGE.has_code_in_every_section()
+
+
+@pytest.mark.usefixtures("torch")
+def test_the_example_runs() -> None:
+    example = Path(__file__).parents[2] / "examples" / "torch_operator.py"
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "the largest difference" in done.stdout

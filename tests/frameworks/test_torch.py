@@ -1,0 +1,303 @@
+"""Kernels as operators of torch: eager, compiled, with gradients, in graphs, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cujit.errors import ArgumentError, OptionError, UnsupportedError
+
+SOURCE = """
+#include <cuda_fp16.h>
+template <class T> __global__ void axpy(float a, const T *x, const T *y, T *out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = T(a) * x[i] + y[i];
+}
+template <class T> __global__ void axpy_back(float a, const T *grad, T *of_x, T *of_y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) { of_x[i] = T(a) * grad[i]; of_y[i] = grad[i]; }
+}
+extern "C" __global__ void scale(float *x, float by, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) x[i] *= by;
+}
+template <int N> __global__ void sums(const float *x, float *out, int rows) {
+    extern __shared__ float row[];
+    row[threadIdx.x] = x[blockIdx.x * N + threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x) return;
+    float sum = 0;
+    for (int i = 0; i < N; ++i) sum += row[i];
+    out[blockIdx.x] = sum;
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def ops(torch: Any) -> Any:
+    """Operators of all shapes."""
+    import cujit.torch
+
+    axpy_back = cujit.torch.operator(
+        "cujit_tests::axpy_back",
+        SOURCE,
+        kernel="axpy_back<{grad}>",
+        schema="(float a, Tensor grad) -> (Tensor, Tensor)",
+        outputs=lambda a, grad: (torch.empty_like(grad), torch.empty_like(grad)),
+        arguments=lambda of_x, of_y, a, grad: (a, grad, of_x, of_y, grad.numel()),
+    )
+
+    axpy = cujit.torch.operator(
+        "cujit_tests::axpy",
+        SOURCE,
+        kernel="axpy<{x}>",
+        schema="(float a, Tensor x, Tensor y) -> Tensor",
+        outputs=lambda a, x, y: torch.empty_like(x),
+        arguments=lambda out, a, x, y: (a, x, y, out, x.numel()),
+        backward=lambda ctx, grad: (None, *axpy_back(ctx.a, grad.contiguous())),
+        setup_context=lambda ctx, inputs, output: setattr(ctx, "a", inputs[0]),
+    )
+    scale = cujit.torch.operator(
+        "cujit_tests::scale_",
+        SOURCE,
+        kernel="scale",
+        schema="(Tensor(a!) x, float by=2.0) -> ()",
+        arguments=lambda x, by: (x, by, x.numel()),
+    )
+    sums = cujit.torch.operator(
+        "cujit_tests::sums",
+        SOURCE,
+        kernel="sums<{width}>",
+        schema="(Tensor x, int width) -> Tensor",
+        outputs=lambda x, width: x.new_empty(x.shape[0]),
+        arguments=lambda out, x, width: (x, out, x.shape[0]),
+        grid=lambda out, x, width: x.shape[0],
+        block=32,
+        shared_bytes=lambda out, x, width: 4 * width,
+    )
+    return SimpleNamespace(axpy=axpy, axpy_back=axpy_back, scale=scale, sums=sums)
+
+
+@pytest.fixture
+def define(torch: Any) -> Any:
+    """Define the same operator once more, with other arguments."""
+    import cujit.torch
+
+    def again(schema: str = "(Tensor x) -> Tensor", **more: Any) -> Any:
+        said: dict[str, Any] = {
+            "kernel": "scale",
+            "outputs": lambda x: torch.empty_like(x),
+            "arguments": lambda out, x: (out, 1.0, x.numel()),
+        }
+        return cujit.torch.operator("cujit_tests::again", SOURCE, schema=schema, **(said | more))
+
+    return again
+
+
+def test_importing_cujit_imports_no_torch() -> None:
+    code = "import sys, cujit; cujit.jit, cujit.load; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64"])
+def test_the_instance_of_a_template_goes_by_the_elements(torch: Any, ops: Any, place: str, dtype: str) -> None:
+    x = torch.arange(1000, device=place).to(getattr(torch, dtype))
+    assert torch.equal(ops.axpy(2.0, x, x), 2 * x + x)
+
+
+def test_the_value_of_a_number_goes_into_a_template(torch: Any, ops: Any, place: str) -> None:
+    for width in (32, 16):
+        x = torch.arange(320.0, device=place).reshape(-1, width)
+        padded = torch.cat([x, torch.zeros(32, device=place).reshape(-1, width)])  # a block has 32 threads
+        assert torch.equal(ops.sums(padded, width)[: len(x)], x.sum(1))
+
+
+def test_a_tensor_of_the_host_is_not_copied(torch: Any, ops: Any) -> None:
+    x = torch.ones(8)
+    same = x.numpy()
+    ops.scale(x, 3.0)
+    assert same.tolist() == [3.0] * 8
+
+
+def test_an_argument_that_is_written_to_has_a_new_version(torch: Any, ops: Any, place: str) -> None:
+    x = torch.ones(300, device=place)
+    before = x._version
+    assert ops.scale(x) is None  # by default: 2
+    assert x.tolist() == [2.0] * 300
+    assert x._version == before + 1
+    with torch.inference_mode():
+        ops.scale(inference := torch.ones(2, device=place))
+        assert inference.tolist() == [2.0, 2.0]
+
+
+def test_nothing_is_launched_over_nothing(torch: Any, ops: Any, place: str) -> None:
+    empty = torch.empty(0, device=place)
+    assert ops.axpy(2.0, empty, empty).shape == (0,)
+    assert ops.sums(torch.empty(0, 32, device=place), 32).shape == (0,)
+    ops.scale(empty)
+
+
+def test_torch_finds_nothing_wrong(torch: Any, ops: Any, place: str) -> None:
+    x, y = (torch.randn(100, device=place, requires_grad=True) for _ in range(2))
+    for operator, given in (
+        (ops.axpy, (2.0, x, y)),
+        (ops.axpy_back, (2.0, x.detach())),
+        (ops.scale, (x.detach().clone(), 3.0)),
+        (ops.sums, (torch.ones(8, 32, device=place), 32)),
+    ):
+        assert set(torch.library.opcheck(operator, given).values()) == {"SUCCESS"}
+
+
+@pytest.mark.filterwarnings("default")  # of torch's compiler
+def test_it_compiles_without_a_break(torch: Any, ops: Any, place: str) -> None:
+    def compute(x: Any, y: Any) -> Any:
+        z = ops.axpy(3.0, x.sin(), y).cos()
+        ops.scale(z, 0.5)
+        return z + 1
+
+    x, y = torch.randn(500, device=place), torch.randn(500, device=place)
+    expected = (3 * x.sin() + y).cos() * 0.5 + 1
+    compiled = torch.compile(compute, fullgraph=True)
+    torch.testing.assert_close(compiled(x, y), expected)
+    torch.testing.assert_close(compiled(x[:7], y[:7]), expected[:7])
+
+
+@pytest.mark.filterwarnings("default")  # of torch's compiler
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_second_kernel_is_the_way_back(torch: Any, ops: Any, place: str, compiled: bool) -> None:
+    x, y = (torch.randn(100, device=place, requires_grad=True) for _ in range(2))
+
+    def loss(x: Any, y: Any) -> Any:
+        return (ops.axpy(3.0, x, y) ** 2).sum()
+
+    (torch.compile(loss, fullgraph=True) if compiled else loss)(x, y).backward()
+    of_x, of_y = torch.autograd.grad(((3 * x + y) ** 2).sum(), (x, y))
+    torch.testing.assert_close(x.grad, of_x)
+    torch.testing.assert_close(y.grad, of_y)
+
+
+def test_where_there_is_no_way_back_going_back_is_an_error(torch: Any, ops: Any, place: str) -> None:
+    x = torch.ones(4, device=place, requires_grad=True)
+    with pytest.raises(UnsupportedError, match="cujit_tests::axpy_back has no backward"):
+        ops.axpy_back(2.0, x)[0].sum().backward()
+    with pytest.raises(UnsupportedError, match="cujit_tests::scale_ writes to an argument"):
+        ops.scale(x)
+    with torch.no_grad():
+        ops.scale(x)
+    assert x.tolist() == [2.0] * 4
+
+
+def test_a_default_that_is_left_out_has_its_way_back(torch: Any, define: Any) -> None:
+    operator = define(
+        "(Tensor x, float by=2.0) -> Tensor",
+        outputs=lambda x, by: x.clone(),
+        arguments=lambda out, x, by: (out, by, x.numel()),
+        setup_context=lambda ctx, inputs, output: setattr(ctx, "by", inputs[1]),
+        backward=lambda ctx, grad: (grad * ctx.by, None),
+    )
+    x = torch.ones(4, requires_grad=True)
+    operator(x).sum().backward()
+    assert x.grad.tolist() == [2.0] * 4
+
+
+def test_it_runs_by_threads_by_blocks_or_by_a_function_of_either(torch: Any, define: Any, place: str) -> None:
+    for more in ({"grid": 2}, {"grid": (2, 1)}, {"over": lambda out, x: out.numel()}, {"block": 64}):
+        operator = define(arguments=lambda out, x: (out.fill_(1.0), 5.0, x.numel()), **more)
+        assert operator(torch.ones(512, device=place)).tolist() == [5.0] * 512
+
+
+def test_an_artifact_is_taken(torch: Any) -> None:
+    import cujit.torch
+
+    scale = cujit.torch.operator(
+        "cujit_tests::shipped",
+        cujit.compile(SOURCE, arch="compute_90"),
+        kernel="scale",
+        schema="(Tensor(a!) x) -> ()",
+        arguments=lambda x: (x, 4.0, x.numel()),
+    )
+    scale(x := torch.ones(3))
+    assert x.tolist() == [4.0] * 3
+
+
+@pytest.mark.gpu
+def test_it_runs_in_the_current_stream_and_graphs_have_it(torch: Any, ops: Any) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torch has no GPU here")
+    x, y = torch.ones(1 << 20, device="cuda"), torch.ones(1 << 20, device="cuda")
+    ops.axpy(1.0, x, y)
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(100_000_000)
+        x.fill_(5.0)
+        out = ops.axpy(2.0, x, y)  # after the fill, if it is in the same stream
+    stream.synchronize()
+    assert out[-1].item() == 11.0
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = ops.axpy(2.0, x, y)
+        ops.scale(out, 2.0)
+    x.fill_(1.0)
+    graph.replay()
+    assert out[-1].item() == 6.0
+
+
+@pytest.mark.gpu
+def test_tensors_of_two_places_are_refused(torch: Any, ops: Any) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torch has no GPU here")
+    with pytest.raises(ArgumentError, match="argument 3"):
+        ops.axpy(2.0, torch.ones(4, device="cuda"), torch.ones(4))
+
+
+def test_what_does_not_fit_is_refused_in_words(torch: Any, ops: Any) -> None:
+    x = torch.ones(8)
+    with pytest.raises(ArgumentError, match=r"argument 2 .* it is not C-contiguous"):
+        ops.axpy(2.0, x[::2], x[::2])
+    with pytest.raises(ArgumentError, match=r"argument 3 .* float64, not float32"):
+        ops.axpy(2.0, x, x.double())
+    with pytest.raises(ArgumentError, match="tensors of one device, and these are on cpu and meta"):
+        ops.axpy(2.0, x, x.to("meta"))
+    with pytest.raises(ArgumentError, match=r"has \{grad\}, and torch.complex64 has no word in C\+\+"):
+        ops.axpy_back(2.0, x.to(torch.complex64))
+
+
+@pytest.mark.parametrize(
+    ("schema", "more", "message"),
+    [
+        ("Tensor x", {}, "does not take the schema 'Tensor x'"),
+        ("(Tensor x, *, float by) -> Tensor", {}, "by can be given by name alone"),
+        ("(Tensor(a!) x) -> Tensor(a!)", {}, "returns what it was given"),
+        ("(float x) -> Tensor", {}, "takes no tensor"),
+        ("(Tensor x) -> Tensor", {"outputs": None}, "nothing makes it"),
+        ("(Tensor x) -> ()", {}, "returns nothing and writes to nothing"),
+        ("(Tensor x) -> Tensor", {"grid": 1, "over": lambda x: 1}, "both over and grid"),
+        ("(Tensor(a!) x) -> ()", {"backward": lambda ctx: None}, "takes no backward"),
+        ("(Tensor x) -> Tensor", {"kernel": "scale<{z}>"}, "has z in braces"),
+        ("(Tensor x) -> Tensor", {"kernel": "scale<{x"}, "is malformed"),
+    ],
+)
+def test_an_operator_that_cannot_be_is_refused(define: Any, schema: str, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        define(schema, **more)
+
+
+@pytest.mark.usefixtures("torch")
+def test_a_name_without_a_namespace_is_refused() -> None:
+    import cujit.torch
+
+    with pytest.raises(OptionError, match="is called namespace::name, not 'scale'"):
+        cujit.torch.operator("scale", SOURCE, kernel="scale", schema="(Tensor x) -> ()", arguments=lambda x: (x,))
+
+
+def test_what_is_defined_again_takes_the_place_of_the_old(torch: Any, define: Any) -> None:
+    for by in (2.0, 3.0):
+        operator = define(outputs=lambda x: x.clone(), arguments=lambda out, x, by=by: (out, by, x.numel()))
+        assert operator(torch.ones(2)).tolist() == [by] * 2
+    operator = define("(Tensor(a!) x) -> ()", outputs=None, arguments=lambda x: (x, 4.0, x.numel()))
+    operator(x := torch.ones(2))
+    assert x.tolist() == [4.0] * 2
