@@ -58,7 +58,9 @@ def test_elements_become_another_dtype_and_arrays_of_no_axes_or_elements_do(devi
     x = lazy(device.array(np.array([-1.5, 0.0, 2.5])))
     assert x.astype(np.int32).compute().numpy().tolist() == [-1, 0, 2]
     assert (x.astype(bool)).compute().numpy().tolist() == [True, False, True]
-    assert (lazy(device.array(np.float32(3)).reshape(())) + 1).compute().numpy() == 4
+    three = lazy(device.array(np.float32(3)).reshape(()))
+    assert (three + 1).compute().numpy() == 4
+    assert (x * three).compute().numpy().tolist() == [-4.5, 0.0, 7.5]
     assert (lazy(device.empty((0, 3), np.float32)) + 1).compute().shape == (0, 3)
 
 

@@ -17,7 +17,8 @@ which other libraries take. Numbers, and NumPy's arrays without axes, go in by v
 
 from __future__ import annotations
 
-import hashlib
+import functools
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ class Lazy(NDArrayOperatorsMixin):
         code = f"{name}({', '.join(['{0}', '{1}'][: ufunc.nin])})" if name else OPERATORS.get(ufunc)
         if method != "__call__" or more or code is None:
             return NotImplemented  # NumPy then says which function it is
-        types = ufunc.resolve_dtypes((*map(_kind, inputs), None))
+        types = _types(ufunc, *map(_kind, inputs))
         if name and types[0].kind != "f":
             raise TypeError(f"{ufunc.__name__} computes in {types[0]} here: make its input a float by astype")
         return _operation(code, inputs, types)
@@ -112,7 +113,7 @@ class Lazy(NDArrayOperatorsMixin):
     def __array_function__(self, function: Callable[..., Any], _: Any, inputs: Sequence[Any], more: Any) -> Any:
         if function is not np.where or len(inputs) != 3 or more:
             return NotImplemented
-        *types, result = np.maximum.resolve_dtypes((*map(_kind, inputs[1:]), None))
+        *types, result = _types(np.maximum, *map(_kind, inputs[1:]))
         return _operation("{0} ? {1} : {2}", inputs, (np.dtype(bool), *types, result))
 
 
@@ -140,13 +141,9 @@ def compute(*expressions: Lazy) -> tuple[Any, ...]:
     arrays = [leaf for leaf in leaves if not _is_value(leaf)]
     device, stream, empty, finish = _place(arrays)
     results = [empty(shape, expression.dtype) for expression in expressions]
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    rounding = {"fmad": False}  # each operation by itself, as NumPy does
-    built = cujit.Built(text, name="fused.cu", options=rounding)
-    module = cujit.module(f"fusion {digest}", built, device=device)
-    count = int(np.prod(shape))
+    count = math.prod(shape)
     inputs = (leaf.item() if _is_value(leaf) else _memory(leaf) for leaf in leaves)
-    module.get_kernel("fused").over(count, stream=stream)(*inputs, *results, count)
+    _kernel(text, device).over(count, stream=stream)(*inputs, *results, count)
     return tuple(map(finish, results))
 
 
@@ -178,6 +175,18 @@ def write(expressions: Sequence[Lazy]) -> tuple[str, list[Any], tuple[int, ...]]
 }}
 """
     return text, leaves, _shape(expressions)
+
+
+@functools.cache
+def _kernel(text: str, device: cujit.Device) -> cujit.Kernel:
+    """Give the kernel, whose operations round by themselves, as those of NumPy; its image is in the cache."""
+    return cujit.jit(text, device=device, name="fused.cu", fmad=False)["fused"]
+
+
+@functools.cache
+def _types(ufunc: np.ufunc, *kinds: Any) -> tuple[np.dtype[Any], ...]:
+    """Ask NumPy which dtypes it makes of the inputs, and the one of the result."""
+    return ufunc.resolve_dtypes((*kinds, None))
 
 
 def _operation(code: str, inputs: Sequence[Any], types: Sequence[np.dtype[Any]]) -> Lazy:
