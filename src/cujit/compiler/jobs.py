@@ -34,6 +34,11 @@ class Job(Protocol):
     def subject(self) -> str:
         """The input and the architecture: ``axpy.cu for sm_90``."""
 
+    @property
+    def lasts(self) -> bool:
+        """Whether the tool does later work otherwise, once it did this: it is done in a process apart."""
+        return False
+
     def check(self) -> None:
         """Refuse, before any library is opened, what the tool could not take.
 
@@ -64,6 +69,7 @@ class CompileJob(Job):
     """One source for one architecture."""
 
     step = "compile"
+    _RESTRICT = frozenset({"--restrict", "-restrict"})
 
     def __init__(self, request: Request) -> None:
         self.request: Request = request
@@ -77,6 +83,16 @@ class CompileJob(Job):
     def subject(self) -> str:
         """The source and the architecture."""
         return f"{self.request.source.name} for {self.request.arch}"
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it takes pointers as ``__restrict__``: NVRTC then takes all of later compiles so, unasked.
+
+        Source: PTX of one source before and after a compile with ``--restrict``, in one process, measured with NVRTC
+        12.9 and 13.5; of 40 other options none lasts.
+        """
+        options = self.request.options
+        return bool(options.get("restrict")) or not self._RESTRICT.isdisjoint(options.extra)
 
     def check(self) -> None:
         """Refuse options that the compiler does not have, and include directories that are none."""

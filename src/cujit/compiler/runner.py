@@ -275,7 +275,7 @@ class Runner:
         job = CompileJob(read_recipe(shown.record.recipe))
         job.check()
         keyed = job.key(self.keys)
-        return job.run(self.toolchain) if isinstance(keyed, Keyed) and keyed.key == shown.key else None
+        return self._run(job) if isinstance(keyed, Keyed) and keyed.key == shown.key else None
 
     def answers(self, roots: Iterable[Root]) -> tuple[dict[str, str], dict[str, bytes]]:
         """Give what ``KeyMaker.answers`` does for what was compiled into caches, where its headers are as they were.
@@ -304,24 +304,25 @@ class Runner:
         if self.compiling is Compiling.WARN and job.compiles:
             warn(self._missed(job, keyed).message, CompileWarning)
 
-        def work() -> Artifact:
-            from cujit.toolchain.calls import may_be_locked  # start-up: a hit of the cache calls no tool
-
-            if not (limits.isolate or may_be_locked()):
-                return job.run(self.toolchain)
-            from cujit.compiler.apart.parent import run_apart  # start-up: for isolate=True, and after some forks
-
-            return run_apart(job, self.toolchain.settings, limits.memory_mib)
-
         from cujit.events.hub import ranged  # start-up: a hit of the cache calls no tool
 
         try:
             if limits.left_s == 0:
                 raise Ended
             with ranged(f"{job.step} {job.subject}"):
-                return finish(work, self.stop or Stop(), limits.until)
+                return finish(lambda: self._run(job), self.stop or Stop(), limits.until)
         except Ended:
             raise _too_long(job, limits) from None
+
+    def _run(self, job: Job) -> Artifact:
+        """Do a job here, or in a process apart where that is wanted, or needed."""
+        from cujit.toolchain.calls import may_be_locked  # start-up: a hit of the cache calls no tool
+
+        if not (self._limits.isolate or job.lasts or may_be_locked()):
+            return job.run(self.toolchain)
+        from cujit.compiler.apart.parent import run_apart  # start-up: for isolate=True, and after some forks
+
+        return run_apart(job, self.toolchain.settings, self._limits.memory_mib)
 
 
 def _tell_made(job: Job, keyed: Keyed | Uncacheable, begin: float, error: CujitError | None = None) -> None:

@@ -52,7 +52,7 @@ def run_apart(job: Job, settings: Settings, memory_mib: int | None) -> Artifact:
         MissingError: this Python does not know its own interpreter.
         CujitError: whatever the job raises there.
     """
-    child = _take()
+    child = _take(job)
     stop = current_stop()
     try:
         with stop.by(child.kill) if stop else contextlib.nullcontext():
@@ -187,10 +187,11 @@ def spent_apart() -> Spent:
     return Spent(_ended.cpu_s + sum(child.cpu_s() for child in tuple(_living)), _ended.peak_bytes)
 
 
-def _take() -> _Child:
+def _take(job: Job) -> _Child:
     if not sys.executable:
         raise MissingError("this process does not know its Python interpreter (sys.executable)", help="isolate=False")
-    world = (sys.executable, tuple(sys.path), tuple(sorted(os.environ.items())))
+    # A process that did what lasts does more of that alone.
+    world = (sys.executable, tuple(sys.path), tuple(sorted(os.environ.items())), job.lasts)
     while True:
         with _guard:
             child = _idle.pop() if _idle else None
