@@ -24,6 +24,10 @@ template <class T> __global__ void axpy_back(float a, const T *grad, T *of_x, T 
 extern "C" __global__ void scale(float *x, float by, int n) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) x[i] *= by;
 }
+extern "C" __global__ void widths(float *x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] = blockDim.x;
+}
 template <int N> __global__ void sums(const float *x, float *out, int rows) {
     extern __shared__ float row[];
     row[threadIdx.x] = x[blockIdx.x * N + threadIdx.x];
@@ -204,9 +208,17 @@ def test_a_default_that_is_left_out_has_its_way_back(torch: Any, define: Any) ->
 
 
 def test_it_runs_by_threads_by_blocks_or_by_a_function_of_either(torch: Any, define: Any, place: str) -> None:
-    for more in ({"grid": 2}, {"grid": (2, 1)}, {"over": lambda out, x: out.numel()}, {"block": 64}):
+    for more in ({"grid": 2}, {"grid": (2, 1)}, {"over": lambda out, x: out.numel()}):
         operator = define(arguments=lambda out, x: (out.fill_(1.0), 5.0, x.numel()), **more)
         assert operator(torch.ones(512, device=place)).tolist() == [5.0] * 512
+
+
+def test_blocks_have_as_many_threads_as_was_said(torch: Any, define: Any, place: str) -> None:
+    said: dict[str, Any] = {"kernel": "widths", "outputs": None, "arguments": lambda by, x: (x, x.numel())}
+    for more, width in (({"block": 64}, 64), ({"grid": 2, "block": 160}, 160), ({"grid": 2}, 256)):
+        operator = define("(float by, Tensor(a!) x) -> ()", **said, **more)  # a number goes before the tensor
+        operator(1.0, x := torch.zeros(300, device=place))
+        assert x.tolist() == [width] * 300
 
 
 def test_an_artifact_is_taken(torch: Any) -> None:

@@ -281,8 +281,7 @@ class _Operator:
         launch = launches.get((size, shared, stream)) or self._fix(kernel, launches, size, shared, stream)
         launch(*self._arguments(*whole))
         for k in self.written:
-            if not given[k].is_inference():
-                torch.autograd.graph.increment_version(given[k])
+            torch.autograd.graph.increment_version(given[k])
         return result
 
     def _load(self, where: object, given: tuple[Any, ...], ordinal: int) -> tuple[Kernel, dict[object, Launch]]:
