@@ -9,8 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import cujit
 from cache.samples import artifact_of, key_of
 from cujit.cache.cache import Cache
 from cujit.errors import CacheWarning, MissingError, OptionError
@@ -196,3 +198,12 @@ def test_program_compile_finds_what_another_process_compiled(
     assert (cold.cache.counters.disk_hits, cold.cache.counters.written_bytes > 0) == (0, True)
     assert (warm.cache.counters.disk_hits, warm.cache.counters.written_bytes) == (1, 0)
     assert len(warm) == 2
+
+
+def test_modules_go_both_ways() -> None:
+    code = pytest.importorskip("cuda.core").ObjectCode
+    ptx, cubin = (cujit.compile(CODE, arch=arch, options={"define": {"NUMBER": 7}}) for arch in ("compute_90", "sm_90"))
+    assert code.from_cubin(cubin.data).code == cubin.data
+    number = np.zeros(1, np.int32)
+    cujit.load(code.from_ptx(ptx.data).code, "cpu")["k"][1, 1](number)
+    assert number[0] == 7
