@@ -275,4 +275,5 @@ def _place(arrays: Sequence[Any]) -> tuple[Any, Any, Callable[..., Any], Callabl
     def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return torch.empty(shape, dtype=getattr(torch, dtype.name), device=first.device)
 
-    return device, torch.cuda.current_stream(first.device), empty, lambda result: result
+    stream = torch.cuda.current_stream(first.device).cuda_stream  # a number: launches of one number are kept
+    return device, stream, empty, lambda result: result
