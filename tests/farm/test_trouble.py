@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import cujit
 from cujit.cache.cache import Cache
+from cujit.errors import ToolCrashError
+from cujit.farm import driver
 from farming import DRIVER, Elsewhere, pool, variants, wait_for_the_end
 from processes import printed
 
@@ -27,6 +32,39 @@ def test_two_farms_at_once_make_each_key_once(tmp_path: Path) -> None:
     assert [(len(report.keys), report.is_good) for report in reports] == 2 * [(12, True)]
     assert len(log.read_text().splitlines()) == 12
     assert sum(report.made for report in reports) == 12
+
+
+def test_a_worker_that_hangs_is_ended_where_compiles_have_a_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_PATIENCE_S", 2)
+    stopped: list[int] = []
+
+    def stop_one(_done: int, _total: int, _name: str) -> None:
+        if not stopped:
+            stopped.append(multiprocessing.active_children()[0].pid or 0)
+            os.kill(stopped[0], signal.SIGSTOP)
+
+    asked = variants(12)
+    report = cujit.farm.build(
+        asked, executor="processes:2", sink=tmp_path, deadline_s=0.5, chunk_s=0.1, progress=stop_one
+    )
+    assert (report.made + report.hit, report.is_good, len(stopped)) == (12, True, 1)
+
+
+def test_a_hanging_worker_of_an_executor_of_yours_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_PATIENCE_S", 0.5)
+    release = threading.Event()
+
+    class Hanging(ThreadPoolExecutor):
+        def submit(self, *_work: object, **_more: object) -> Any:
+            return super().submit(release.wait)
+
+    with Hanging(1) as mine:
+        with pytest.raises(ToolCrashError, match="no worker has answered for") as caught:
+            cujit.farm.build(variants(1), executor=mine, sink=tmp_path, deadline_s=0.1)
+        release.set()
+    assert "goes on where this one ended" in str(caught.value)
 
 
 def test_the_costliest_go_first_and_small_ones_together(tmp_path: Path) -> None:

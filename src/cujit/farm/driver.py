@@ -45,6 +45,9 @@ _RENEWALS = 2
 _MOST_UNKEPT = 10
 """Images that could not be kept, one after the other, before the rest is given up: the disk is full."""
 
+_PATIENCE_S = 60
+"""What workers have beside the deadlines of their compiles, before they are taken for hung."""
+
 _DEATHS = ("KilledWorker",)
 """Exceptions that stand for a worker that died, by their names: of Dask."""
 
@@ -193,7 +196,12 @@ class _Farm:
         """
         try:
             while not self._given_up and self._fill():
-                done, _ = wait(self._flying, return_when=FIRST_COMPLETED)
+                done, _ = wait(self._flying, self._patience_s(), return_when=FIRST_COMPLETED)
+                if not done and not self._engine.kill():
+                    raise ToolCrashError(
+                        f"no worker has answered for {self._patience_s():.0f} s, and their compiles have a deadline",
+                        help="the same call goes on where this one ended; executor='processes:8' ends what hangs",
+                    )
                 broken = [error for future in done if (error := self._landed(future, self._flying.pop(future)))]
                 if broken:
                     self._renew(broken[0])
@@ -206,6 +214,14 @@ class _Farm:
             for future, units in self._flying.items():
                 self._landed(future, units)
             self._drop()
+
+    def _patience_s(self) -> float | None:
+        """Tell how long no chunk may come back, if every worker does what it should; None without deadlines."""
+        deadline_s = self._task.deadline_s
+        if deadline_s is None:
+            return None
+        # Each may be tried twice, and linked for its architecture besides.
+        return _PATIENCE_S + 4 * deadline_s * max(map(len, self._flying.values()))
 
     def _fill(self) -> bool:
         """Hand out chunks until enough are under way; False where there are no more."""

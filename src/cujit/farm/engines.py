@@ -37,6 +37,15 @@ class Engine:
         """Hand in a task."""
         return self.executor.submit(work, chunk)
 
+    def kill(self) -> bool:
+        """End all workers, so that their tasks fail; False where they are the user's."""
+        if self._make is None:
+            return False
+        processes: dict[int, multiprocessing.process.BaseProcess] = getattr(self.executor, "_processes", None) or {}
+        for process in tuple(processes.values()):
+            process.kill()
+        return True
+
     def renew(self) -> bool:
         """Put another executor in the place of one that broke; False where it is the user's."""
         if self._make is None:
