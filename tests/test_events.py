@@ -11,10 +11,11 @@ import pytest
 import cujit.events
 from cujit.cache.cache import Cache
 from cujit.devices.device import Device
+from cujit.devices.launcher.launch import attach
 from cujit.devices.process import Devices
 from cujit.errors import ArgumentError, CacheWarning, CompileError, KernelFaultError, OptionError
 from cujit.events import CacheHit, Fallback, Happening, LaunchFailure, Made, subscribe
-from cujit.kernel import Kernel
+from cujit.kernel import Launch
 from cujit.loading import jit
 from cujit.machine import cpu
 from cujit.program import Source, bundle, compile, link
@@ -65,11 +66,11 @@ def test_a_compile_that_fails_is_told_with_its_error(cache: Cache) -> None:
     assert "CompileError: source.cu does not compile" in str(made)
 
 
-def _launch_failures(kernel: Kernel, *arguments: object, raised: type[Exception]) -> list[LaunchFailure]:
+def _launch_failures(launch: Launch, *arguments: object, raised: type[Exception]) -> list[LaunchFailure]:
     seen: list[LaunchFailure] = []
     with subscribe(seen.append, LaunchFailure):  # type: ignore[arg-type]
         with pytest.raises(raised) as caught:
-            kernel[1, 1](*arguments)
+            launch(*arguments)
         assert [event.error for event in seen] == [caught.value]
     return seen
 
@@ -78,14 +79,14 @@ def test_a_launch_that_raises_is_told_by_hand_and_from_machine_code() -> None:
     device = cpu(check="memory")
     kernel = jit(OUTSIDE, device=device)["k"]
     array = device.zeros(4, np.int32)
-    quick = cpu()
-    native = jit(OUTSIDE, device=quick, cache=False)["k"]
-    for _ in range(50):
-        native[1, 1](quick.zeros(4, np.int32), 1)
-    for one, there in ((kernel, array), (native, quick.zeros(4, np.int32))):
-        (event,) = _launch_failures(one, there, "none", raised=ArgumentError)
+    native = kernel[1, 1, 64]
+    attach(native, wait=True)
+    for _ in range(2):
+        native(array, 1)
+    for launch in (kernel[1, 1], native):
+        (event,) = _launch_failures(launch, array, "none", raised=ArgumentError)
         assert (event.kernel, event.device) == ("k", "cpu")
-    (event,) = _launch_failures(kernel, array, 400, raised=KernelFaultError)
+    (event,) = _launch_failures(native, array, 400, raised=KernelFaultError)
     assert isinstance(event.error, KernelFaultError)
 
 
@@ -93,8 +94,6 @@ def test_a_fault_in_a_launch_of_machine_code_is_told_once() -> None:
     device = cpu()
     kernel = jit('__global__ void k(int trap) { if (trap) asm("trap;"); }', device=device)["k"]
     launch = kernel[1, 1]
-    from cujit.devices.launcher.launch import attach
-
     launch(0)
     if not attach(launch, wait=True):
         pytest.skip("there is no machine code for launches here")

@@ -6,7 +6,7 @@ import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from cujit.devices.arguments.cupy_arrays import cupy_interface, is_cupy_array
 from cujit.devices.arguments.packer import Packer
@@ -25,6 +25,8 @@ from cujit.devices.shapes import LaunchShape
 from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, CujitError
 from cujit.forks import Lock
+
+_T = TypeVar("_T")
 
 _ASLEEP = ctypes.c_int32(0)
 """The word of a launch that is not bound yet; nobody writes it."""
@@ -149,22 +151,26 @@ class Binder:
             return "by hand"
         for name, value in target.fields.items():
             setattr(state, name, value)
-        failed = functools.partial(self._failed, target.failed)
+        failed = self._telling(target.failed)
         state.failed = id(failed)
         state.alive = self._alive.address
         return target, failed
 
-    def _failed(self, failed: Callable[[int], None], answer: int) -> None:
-        """Have the device say what its answer means, and tell of the error that it raises."""
-        try:
-            failed(answer)
-        except CujitError as e:
-            tell_failure(self._name, self._device, e)
-            raise
+    def _telling(self, run: Callable[..., _T]) -> Callable[..., _T]:
+        """Have a function that machine code calls tell of the error that it raises."""
+
+        def call(*arguments: object) -> _T:
+            try:
+                return run(*arguments)
+            except CujitError as e:
+                tell_failure(self._name, self._device, e)
+                raise
+
+        return call
 
     def _reader(self, index: int, stream: int, state: LaunchState) -> Callable[[Any], bytes]:
         """Make the reader of one parameter that machine code calls; it remembers the dtype of an array that fits."""
-        read = self._reads[index]
+        read = self._telling(self._reads[index])
         if not self._layout.fields[index].is_pointer:
             return lambda value: read(value, stream)
 
