@@ -218,6 +218,23 @@ def test_a_shape_of_numbers_is_made_ready_once(module: Module, shape: Any) -> No
     assert module["plane"][shape] is module["plane"][shape]
 
 
+class Foreign:
+    """A stream of another library, which makes a new object for each question."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, 0
+
+
+def test_a_launch_is_kept_for_every_object_of_one_foreign_stream(module: Module) -> None:
+    kernel, own = module["plane"], module.device.stream()
+    kept = kernel.over(4, stream=Foreign())
+    assert kernel.over(4, stream=Foreign()) is kept
+    assert kernel.over(4) is not kept
+    ours = kernel.over(4, stream=own)
+    assert kernel.over(4, stream=own) is ours
+    assert kernel.over(4, stream=module.device.stream()) is not ours
+
+
 def test_a_kernel_is_written_as_cpp_declares_it(module: Module) -> None:
     assert str(module["ns::fill"]) == "void ns::fill(int*, int, int)"
     assert str(module["plane"]) == "void plane(int*, int, int)"

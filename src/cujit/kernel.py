@@ -12,7 +12,7 @@ from cujit.devices.launcher.launch import LaunchCache, PreparedLaunch, make_laun
 from cujit.devices.launcher.replay import replay
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape, Resources, check_launch, cover, launch_shape, problem_size, spread
-from cujit.devices.streams import DeviceLike, stream_handle
+from cujit.devices.streams import DeviceLike, Stream, stream_handle
 from cujit.errors import ArgumentError, LaunchError, spell
 from cujit.machine import chosen, cpu
 
@@ -393,7 +393,7 @@ class Kernel:
         """Check a launch, or find the same among what is kept."""
         key = (shape, stream_handle(stream, self.device), options)
         kept = self._launches.get(key)
-        if kept is not None and kept.stream_owner is (None if type(stream) is int else stream):
+        if kept is not None and _is_same_stream(kept.stream_owner, stream):
             return kept
         check_launch(self.name, shape, self.device.limits, self.resources)
         self._loaded.check_options(shape, options)
@@ -428,3 +428,13 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name}{self.signature} on {self.device.name}>"
+
+
+def _is_same_stream(kept: object, stream: object) -> bool:
+    """Tell whether what a launch keeps alive of its stream serves for another object of the same handle, too.
+
+    ``torch.cuda.current_stream()`` and others make a new object for each question: one of a kind is as good as another.
+    """
+    if type(stream) is int or isinstance(stream, Stream):
+        return kept is (None if type(stream) is int else stream)
+    return type(kept) is type(stream)
