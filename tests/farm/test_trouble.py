@@ -17,7 +17,7 @@ import pytest
 
 import cujit
 from cujit.cache.cache import Cache
-from cujit.errors import ToolCrashError
+from cujit.errors import MissingError, ToolCrashError
 from cujit.farm import driver
 from farming import DRIVER, Elsewhere, pool, variants, wait_for_the_end
 from processes import printed
@@ -65,6 +65,16 @@ def test_a_hanging_worker_of_an_executor_of_yours_is_said(tmp_path: Path, monkey
             cujit.farm.build(variants(1), executor=mine, sink=tmp_path, deadline_s=0.1)
         release.set()
     assert "goes on where this one ended" in str(caught.value)
+
+
+@pytest.mark.parametrize(("executor", "module"), [("dask://127.0.0.1:9", "distributed"), ("mpi", "mpi4py.futures")])
+def test_an_engine_that_is_not_installed_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingError, match=rf"^{executor} needs ") as caught:
+        cujit.farm.build(variants(1), executor=executor, sink=tmp_path)
+    assert "pip install" in str(caught.value)
 
 
 def test_the_costliest_go_first_and_small_ones_together(tmp_path: Path) -> None:

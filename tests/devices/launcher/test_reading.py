@@ -99,7 +99,7 @@ def test_machine_code_and_not_python_reads_what_it_knows(host: Device, machine: 
 def test_machine_code_reads_scalars_of_numpy(host: Device, machine: Any) -> None:
     launch = machine(host, INTS[2], INTS[8], INTS[3], FLOAT, DOUBLE, FLOAT, BOOL, WORDS[2], WORDS[7], WORDS[6], INTS[0])
     arguments = (
-        *(np.int32(-7), np.uint64(2**64 - 1), np.uint8(9), np.float32(0.1), np.float64(0.1), np.int16(-3), np.True_),
+        *(np.int32(-7), np.uint64(2**64 - 1), np.uint8(0), np.float32(0.1), np.float64(0.1), np.int16(-3), np.True_),
         *(np.uint32(2**32 - 1), np.float64(2.5), np.float32(0.5), np.False_),
     )
     expected = pack(launch.kernel.signature, arguments, host)
