@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import signal
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -62,7 +61,6 @@ def test_a_failed_compile_says_call_result_tool_and_log(toolchain: Toolchain) ->
         assert 'identifier "what" is undefined' in caught.value.log
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no limits of stack")
 def test_compiles_leave_the_limit_of_stack_as_it_was(toolchain: Toolchain) -> None:
     import resource
 
@@ -79,7 +77,6 @@ def test_compiles_leave_the_limit_of_stack_as_it_was(toolchain: Toolchain) -> No
     assert resource.getrlimit(resource.RLIMIT_STACK) == before
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_a_wait_for_a_lock_hears_a_signal_after_a_compile(toolchain: Toolchain) -> None:
     # NVRTC 13.0 gave the handler back with SA_RESTART.
     with toolchain.nvrtc.program(b"__global__ void k() {}", b"k.cu") as program:

@@ -13,6 +13,7 @@ before and after a compile, measured with 13.0.88; 13.5 leaves them alone.
 from __future__ import annotations
 
 import functools
+import resource
 import signal
 import sys
 import threading
@@ -20,9 +21,6 @@ from types import TracebackType
 from typing import Any
 
 from cujit.forks import begins_anew, once
-
-if sys.platform != "win32":
-    import resource
 
 _NO_HANDLERS = (0, 1)
 """``SIG_DFL`` and ``SIG_IGN``."""
@@ -49,8 +47,6 @@ class ProcessStateKeeper:
             self.__exit__(None, None, None)
 
     def __enter__(self) -> None:
-        if sys.platform == "win32":  # it has neither
-            return
         with self._lock:
             if not self._inside:
                 self._limit = resource.getrlimit(resource.RLIMIT_STACK)
@@ -60,8 +56,6 @@ class ProcessStateKeeper:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if sys.platform == "win32":
-            return
         with self._lock:
             self._inside -= 1
             if self._inside:

@@ -8,7 +8,6 @@ in large sources), and the other libraries never. Whoever waits goes on all the 
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -54,11 +53,10 @@ class Stop:
         """
         import ctypes  # whoever finds everything in the cache does without
 
-        library = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
         with self.changed:
             flag = ctypes.create_string_buffer(b"1" if self.is_asked else b"0")
             self._flags.append(flag)
-        return ctypes.cast(library.atoi, ctypes.c_void_p).value or 0, ctypes.addressof(flag)
+        return ctypes.cast(ctypes.CDLL(None).atoi, ctypes.c_void_p).value or 0, ctypes.addressof(flag)
 
     def ask(self) -> None:
         """Ask that the work ends: by the flag that NVRTC looks at, and by what ``by`` was given."""

@@ -9,6 +9,7 @@ import os
 import pickle
 import queue
 import re
+import resource
 import sys
 import threading
 import traceback
@@ -19,18 +20,14 @@ from cujit.errors import CujitError, ToolCrashError
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 
-if sys.platform != "win32":
-    import resource
-
 
 def main() -> None:
     """Serve."""
     jobs = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
-    if sys.platform != "win32":
-        _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, hard))  # whoever asks for a process apart expects its death
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))  # whoever asks for a process apart expects its death
     waiting: queue.SimpleQueue[WorkOrder] = queue.SimpleQueue()
 
     def read() -> None:
@@ -79,7 +76,7 @@ def _toolchain(settings: Settings) -> Toolchain:
 
 @contextlib.contextmanager
 def _limited(memory_mib: int | None) -> Any:
-    if memory_mib is None or sys.platform == "win32":
+    if memory_mib is None:
         yield
         return
     found = resource.getrlimit(resource.RLIMIT_AS)

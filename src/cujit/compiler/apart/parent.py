@@ -124,9 +124,7 @@ class _Child:
         return os.pread(fd, end - begin, begin).decode("utf-8", "replace")
 
     def cpu_s(self) -> float:
-        """The CPU seconds that it has taken; 0 where the system does not say."""
-        if sys.platform != "linux":
-            return 0.0
+        """The CPU seconds that it has taken; 0 when it is gone."""
         with contextlib.suppress(OSError):  # it is gone
             return time.clock_gettime((~self._process.pid << 3) | 2)  # as clock_getcpuclockid(3) makes the number
         return 0.0
@@ -134,15 +132,15 @@ class _Child:
     def await_death(self, timeout_s: float) -> None:
         """Wait until it is gone, and leave what it was for ``end`` to say."""
         until = time.monotonic() + timeout_s
-        flags = 0 if sys.platform == "win32" else os.WEXITED | os.WNOWAIT | os.WNOHANG
-        with contextlib.suppress(ChildProcessError, AttributeError):
+        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        with contextlib.suppress(ChildProcessError):
             while os.waitid(os.P_PID, self._process.pid, flags) is None and time.monotonic() < until:
                 time.sleep(0.005)
 
     def end(self) -> int:
         """End it if it lives, release what we have of it, and give its exit status."""
         self._close()
-        if self._process.returncode is None and sys.platform != "win32":
+        if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, ChildProcessError):  # somebody else waited for it
                 os.kill(self._process.pid, signal.SIGKILL)  # by ``kill`` it would be waited for, and its usage lost
                 _, status, usage = os.wait4(self._process.pid, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from typing import NamedTuple
 
@@ -43,8 +42,6 @@ class WorkLimits(NamedTuple):
                 raise OptionError(
                     "memory_mib limits a process apart, and there is none", help="isolate=True, memory_mib=4096"
                 )
-            if sys.platform == "win32":
-                raise OptionError("memory_mib: Windows has no limit of address space", help="leave it out")
             return cls(seconds, isolate, memory_mib, _end(seconds))
         return cls(seconds, isolate, None, _end(seconds))
 
