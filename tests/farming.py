@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import cujit
+from cujit.cache.cache import Cache
 from cujit.compiler.keys import builds
 from cujit.compiler.runner import Runner
 from cujit.farm.engines import _end_with_parent
 
-__all__ = ["DRIVER", "Elsewhere", "killing_pool", "pool", "variants", "wait_for_the_end"]
+__all__ = ["DRIVER", "Elsewhere", "goes_on", "killing_pool", "pool", "variants"]
 
 DRIVER = """
 import multiprocessing, sys
@@ -112,7 +113,16 @@ def killing_pool(workers: int) -> Executor:
     return _Killing(workers, multiprocessing.get_context("spawn"))
 
 
-def wait_for_the_end(processes: Iterable[object]) -> None:
+def goes_on(root: Path, workers: Iterable[str]) -> None:
+    """Hold that the workers of a ``DRIVER`` that was ended end too, and that the next farm goes on where it was."""
+    _wait_for_the_end(workers)
+    kept = sum(1 for _ in Cache(root).stores[0].entries())
+    assert kept >= 6
+    report = cujit.farm.build(variants(kept + 1), executor="processes:1", sink=root)
+    assert (len(report.keys), report.failed) == (kept + 1, ())
+
+
+def _wait_for_the_end(processes: Iterable[object]) -> None:
     """Wait until processes are no more."""
     end = time.monotonic() + 60
     while any(os.path.exists(f"/proc/{pid}") for pid in processes):

@@ -392,7 +392,7 @@ class Cache:
         if store is None or locks is None:
             return self._fetched(key, _NO_ROOT) or self._made(key, work, None, _NO_ROOT)
         try:
-            reason = "" if store.prepare() else f"{store.root} is of another version of cujit"
+            reason = "" if store.prepare() else store.other_version
         except _TROUBLE as e:
             self._failure(e)
             reason = str(e)
@@ -487,7 +487,7 @@ class Cache:
             return f"{len(record)} bytes more are too many for a cap of {self.budget.cap_bytes} bytes"
         published = store.put(digest, record)
         if published is Published.REFUSED_FORMAT:
-            return f"{store.root} is of another version of cujit"
+            return store.other_version
         if published is Published.KEPT_THEIRS:
             return None
         self._count(written_bytes=len(record))

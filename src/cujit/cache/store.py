@@ -233,6 +233,11 @@ class Store:
         self._check_writer()
         return True
 
+    @property
+    def other_version(self) -> str:
+        """Why nothing is written where ``prepare`` or ``put`` found another format."""
+        return f"{self.root} is of another version of cujit"
+
     def _put(self, digest: str, record: bytes) -> Published:
         path = self._path(digest)
         temporary = self._write(temporary_name(), record)
