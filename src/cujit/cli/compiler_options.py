@@ -50,7 +50,7 @@ names_option = click.option(
     "names",
     multiple=True,
     metavar="EXPRESSION",
-    help="An instance of a template to build: 'axpy<float>'.",
+    help="An instance of a template: 'axpy<float>'.",
 )
 
 limit_options = several(

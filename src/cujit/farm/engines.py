@@ -41,6 +41,7 @@ class Engine:
         """End all workers, so that their tasks fail; False where they are the user's."""
         if self._make is None:
             return False
+        # ``kill_workers`` says it from Python 3.14 on.
         processes: dict[int, multiprocessing.process.BaseProcess] = getattr(self.executor, "_processes", None) or {}
         for process in tuple(processes.values()):
             process.kill()

@@ -13,7 +13,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.key import Key, differences
 from cujit.cache.store import Explanation
 from cujit.cli.cache.common import cache_option, difference_record, print_differences, short, summary_record
-from cujit.cli.compiler_options import compiler_options, read_options
+from cujit.cli.compiler_options import arch_option, compiler_options, names_option, read_options
 from cujit.cli.console import json_option, print_json, printable
 from cujit.compiler.keys.maker import Uncacheable
 from cujit.program import request, runner
@@ -29,8 +29,8 @@ from cujit.program import request, runner
     help="Instead of KEY: ask for the compile of FILE, with the options below as cujit.compile takes them.",
 )
 @click.option("--to", type=click.Choice(("ptx", "cubin", "ltoir")), help="What the compile of FILE makes.")
-@click.option("--arch", metavar="ARCH", help="The architecture that FILE is compiled for.")
-@click.option("-n", "--name", "names", multiple=True, metavar="EXPRESSION", help="An instance of a template in FILE.")
+@arch_option("The architecture that FILE is compiled for.")
+@names_option
 @compiler_options
 @cache_option
 @json_option
