@@ -27,7 +27,7 @@ from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value, float_type, int_type, type_width
 from cujit.devices.cpu.codegen.nodes import LAUNCH, type_of
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.ir.program import Op
+from cujit.devices.cpu.ir.program import Op, Reg
 from cujit.devices.cpu.native import lanes as native
 from cujit.devices.cpu.run.launch import field_offset
 from cujit.formats.ptx.isa.semantics import Type
@@ -282,10 +282,37 @@ def _load_contiguous(e: WarpEmitter, g: Gather) -> list[Value]:
     for k, base in enumerate(g.place.bases):
         pointer = b.cast("inttoptr", base, "ptr")
         parts.append(b.call(name, wide, pointer, align, repeated(b, g.mask, count, k, rows), nothing))
+    if _is_of_walk(e, g):
+        _prefetch_behind(b, g)
     whole = joined(b, parts, n)
     if count == 1:
         return [Value(whole.text, g.element, WARP)]
     return [b.shuffle(whole, None, [lane * count + k for lane in range(WARP)]) for k in range(count)]
+
+
+_MOST_PREFETCHED = 256
+"""Bytes of a row whose neighbour is fetched: the lanes' doubles."""
+
+
+def _is_of_walk(e: WarpEmitter, g: Gather) -> bool:
+    """Whether a loop goes over global memory by this load, all lanes of the warp in one row, from place to place."""
+    loop, base = e.graph.blocks[e.position].loop, g.op.memory.base
+    one_row = g.is_whole and len(g.place.bases) == 1 and g.row_bytes <= _MOST_PREFETCHED and not e.watched
+    if loop is None or not one_row or g.op.space not in ("global", "generic") or not isinstance(base, Reg):
+        return False
+    return any(base in op.results for block in e.graph.blocks[loop.head : loop.last + 1] for op in block.ops)
+
+
+def _prefetch_behind(b: Builder, g: Gather) -> None:
+    """Have the second cache fetch what lies behind a row, which the next warp loads in the same turn of its loop.
+
+    Warps run one after the other. Where each goes far in a turn, as those of a grid-stride loop do, it accesses a piece
+    too short for the processor to see that memory is read in order.
+    """
+    pointer = b.cast("inttoptr", g.place.bases[0], "ptr")
+    hints = [b.integer(number, 32) for number in (0, 2, 1)]  # a read, to the second cache, of data
+    for line in range(max(g.row_bytes // _LINE, 1)):
+        b.call("llvm.prefetch.p0", "void", b.offset(pointer, g.row_bytes + line * _LINE), *hints)
 
 
 def _load_rows(e: WarpEmitter, g: Gather) -> list[Value]:
