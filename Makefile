@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test frameworks lint format runtime gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house images docs clean
+.PHONY: demo test coverage frameworks lint format runtime gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house images docs clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -19,6 +19,13 @@ unexport PYTHONDONTWRITEBYTECODE
 
 test: $(READY)  ## everything that needs no GPU (and, where there is one, everything else too)
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# Left out is what measures a process itself: its imports, and a fault at every system call.
+coverage: $(READY)  ## lines and branches of src/cujit that the tests run, held to the floor in pyproject.toml; twice as long
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest -n auto --dist worksteal --ignore tests/cache/test_faults.py --ignore tests/test_warm_imports.py
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -166,4 +173,4 @@ docs: $(READY)  ## write the site to build/site; a warning, such as a link to no
 	  { echo "a page asks another host for something"; exit 1; }
 
 clean:
-	rm -rf $(VENV) .aarch64 .gpu-site .fuzz .mypy_cache .pytest_cache .ruff_cache .hypothesis build
+	rm -rf $(VENV) .aarch64 .gpu-site .fuzz .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* build

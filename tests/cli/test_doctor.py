@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +11,10 @@ from typing import Any, TypeAlias
 import pytest
 from click.testing import Result
 
+from cujit.cli.doctor import _RELATED, anonymous
 from cujit.machine.health import Component, doctor, library_problem
 from cujit.program import toolchain
+from cujit.version import __version__
 
 Cujit: TypeAlias = Callable[..., Result]
 
@@ -112,3 +116,74 @@ def test_linker_goes_with_a_compiler_of_its_major_version_that_is_no_newer(
 def test_part_that_does_not_match_is_neither_good_nor_missing() -> None:
     assert Component("a", "b", needed=True, problem="older").state == "mismatch"
     assert Component("a", "b", needed=True).state == "ok"
+
+
+def test_a_report_has_what_an_issue_asks_for(cujit: Cujit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("CUJIT_CPU_OPTIMIZE", "0")
+    monkeypatch.setenv("CUJIT_CHACHE", "secret")
+    text = cujit("doctor", "--report").output
+    version = ".".join(map(str, toolchain().nvrtc.version))
+    for row in (
+        rf"| cujit | {re.escape(__version__)}, .*/cujit |",
+        rf"| Python | CPython {re.escape(platform.python_version())}\b.*|",
+        rf"| system | .*{re.escape(platform.release())}, {platform.machine()}, .* |",
+        rf"| NVRTC | ok | {re.escape(version)} | .*libnvrtc.* |",
+        r"| cpu | .* | sm_90 | \d+ |",
+        r"| .*/cache | yes | 0 | 0 |",
+        r"| CUJIT_CPU_OPTIMIZE | 0 |",
+        r"| CUJIT_CHACHE | \(cujit reads none of that name\) |",
+    ):
+        assert re.search("^" + row.replace("|", r"\|") + "$", text, re.MULTILINE), row
+    assert "secret" not in text
+    assert re.search(r"llvmlite [\d.]+, .*numpy [\d.]+", text)
+
+
+def test_a_report_names_nobody(cujit: Cujit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = tmp_path / "home" / "ada"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("LOGNAME", "ada")
+    monkeypatch.setattr(platform, "node", lambda: "difference.engine.example")
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(home / "kept"))
+    monkeypatch.setenv("CUJIT_CACHE_ROOTS", "/scratch/ada/difference/packs")
+    monkeypatch.setenv("CUJIT_REMOTE", "https://ada:key@store.engine.example/kernels?token=1")
+    assert "nobody who is believed, try: CUJIT_TRUST=FILE" in cujit("doctor", "--report").output
+    monkeypatch.setenv("CUJIT_TRUST", str(home / "keys"))
+    text = cujit("doctor", "--report").output
+    assert "| ~/kept | yes | 0 | 0 |" in text
+    assert "| CUJIT_CACHE_ROOTS | /scratch/USER/HOST/packs |" in text
+    assert "| CUJIT_REMOTE | https://… |" in text
+    assert "| https://… | no |  |  |" in text
+    for name in ("ada", "engine", "key", "token"):
+        assert not re.search(rf"\b{name}\b", text), text
+    assert anonymous(f"{home}sen and {home}") == f"{home.parent}/adasen and ~"
+
+
+def test_a_report_tells_of_a_cache_and_of_parts_that_cannot_be_used(
+    cujit: Cujit, without: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without("cuda.bindings.nvfatbin")
+    monkeypatch.setenv("CUJIT_CACHE_BYTES", "many")
+    done = cujit("doctor", "--report")
+    assert done.exit_code == 3
+    assert re.search(r"^\* nvFatbin: .*, try: pip install 'cujit\[cu1[23]\]'$", done.output, re.MULTILINE)
+    assert re.search(r"^\| .*CUJIT_CACHE_BYTES.* \| no \|  \|  \|$", done.output, re.MULTILINE)
+    assert "| CUJIT_CACHE_BYTES | many |" in done.output
+
+
+def test_a_report_goes_to_a_file_and_is_no_json(cujit: Cujit, tmp_path: Path) -> None:
+    done = cujit("doctor", "--report", "--output", "report.md")
+    assert done.exit_code == 0
+    assert done.output.startswith("report.md: ")
+    assert (tmp_path / "report.md").read_text().startswith("### cujit doctor --report\n")
+    assert cujit("doctor", "--report", "--json").exit_code == 2
+    assert cujit("doctor", "--output", "report.md").exit_code == 2
+
+
+def test_a_report_has_the_version_of_all_that_cujit_needs() -> None:
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    needed = re.search(r"^dependencies = \[(.*?)^\]", project, re.MULTILINE | re.DOTALL)
+    assert needed
+    names = re.findall(r'^  "([\w-]+)', needed[1], re.MULTILINE)
+    assert "numpy" in names
+    assert [name for name in names if not _RELATED.fullmatch(name)] == []

@@ -1,30 +1,56 @@
-"""``cujit doctor``: what is here, whether it fits together, and what to do."""
+"""``cujit doctor``: what is here, whether it fits together, and what to do; a report of it for an issue."""
 
 from __future__ import annotations
 
+import getpass
+import importlib.metadata
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
+import cujit.version
+from cujit.cache import admin
+from cujit.cache.process import default_cache
 from cujit.cli.console import attributes, json_option, print_json, print_table
+from cujit.cli.environment import VARIABLES
 from cujit.cli.exit_codes import ExitCode
+from cujit.cli.files import output_option
 from cujit.cli.speech import for_the_shell
+from cujit.errors import CujitError
 from cujit.machine.health import Component, Health, doctor
 
 _STYLES = {"ok": "green", "absent": "", "missing": "red", "mismatch": "yellow"}
+_PARTS = ("part", "state", "version", "found via")
+_DEVICES = ("device", "product", "runs code of", "processors")
 
 
 @click.command("doctor")
+@click.option("--report", "as_report", is_flag=True, help="Print a text for an issue, without names of yours.")
+@output_option("With --report: the file to write.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, as_json: bool) -> None:
+def command(ctx: click.Context, as_report: bool, output: Path | None, as_json: bool) -> None:
     """Tell which libraries, headers and devices are found, how, and whether they match.
 
-    The status is 3 when something that is needed is missing or does not match; a GPU is not needed.
+    The status is 3 when something that is needed is missing or does not match; a GPU is not needed. --report adds what
+    an issue should say: versions, wheels, the system, variables of the environment and the state of the cache. It is
+    Markdown, in which ~ is your home; names of users and hosts are left out, and of a URL all but its scheme.
     """
+    if as_report and as_json:
+        raise click.UsageError("--report is a text, and --json is none")
+    if output is not None and not as_report:
+        raise click.UsageError("--output is for --report")
     report = doctor()
     if as_json:
         print_json(_as_data(report))
+    elif as_report:
+        _write(_markdown(report), output)
     else:
         _tell(report)
     if not report.is_good:
@@ -44,15 +70,14 @@ def _as_data(report: Health) -> dict[str, Any]:
 
 
 def _tell(report: Health) -> None:
-    rows = [(p.name, p.state, p.version, p.found_via, p.purpose) for p in report.parts]
+    rows = [(*_part(p), p.purpose) for p in report.parts]
     styles = [_STYLES[p.state] for p in report.parts]
-    print_table(("part", "state", "version", "found via", "for"), rows, styles=styles)
+    print_table((*_PARTS, "for"), rows, styles=styles)
     for p in report.parts:
         if p.problem:
             click.echo(_remark(p))
     click.echo("")
-    rows_of_devices = [(d.name, d.product, str(d.arch), str(d.limits.processors)) for d in report.devices]
-    print_table(("device", "product", "runs code of", "processors"), rows_of_devices, right=("processors",))
+    print_table(_DEVICES, _devices(report), right=("processors",))
     click.echo("")
     if report.is_good:
         click.echo("Everything that is needed is here.")
@@ -61,5 +86,114 @@ def _tell(report: Health) -> None:
         click.echo(f"fix with: {for_the_shell(fix)}")
 
 
+def _part(part: Component) -> tuple[str, ...]:
+    return part.name, part.state, part.version, part.found_via
+
+
+def _devices(report: Health) -> list[tuple[str, ...]]:
+    return [(d.name, d.product, str(d.arch), str(d.limits.processors)) for d in report.devices]
+
+
 def _remark(part: Component) -> str:
     return f"{part.name}: {part.problem}" + (f"\n  try: {for_the_shell(part.fix)}" if part.fix else "")
+
+
+# -- the report -------------------------------------------------------------------------------------------------------
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        click.echo(text)
+        return
+    output.write_text(f"{text}\n")
+    click.echo(f"{output}: {len(text.splitlines())} lines; read them before you send them")
+
+
+def _markdown(report: Health) -> str:
+    """Write what an issue should say, every text of this machine without names of its user."""
+    remarks = [f"* {_remark(part)}".replace("\n  ", ", ") for part in report.parts if part.problem]
+    variables = list(_variables())
+    blocks = [
+        "### cujit doctor --report",
+        _grid(("", ""), list(_system())),
+        _grid((*_PARTS, "where"), [(*_part(part), part.path) for part in report.parts]),
+        "\n".join(map(anonymous, remarks or ["Everything that is needed is here."])),
+        _grid(_DEVICES, _devices(report)),
+        _grid(("cache", "writes", "entries", "size in bytes"), list(_cache())),
+        _grid(("variable", "value"), variables) if variables else "No variable that cujit reads is set.",
+        f"<details><summary>wheels</summary>\n\n{', '.join(_wheels())}\n\n</details>",
+    ]
+    return "\n\n".join(blocks)
+
+
+def _grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    cells = [columns, ["---"] * len(columns), *([anonymous(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in cells)
+
+
+def _system() -> Iterator[tuple[str, str]]:
+    yield "cujit", f"{cujit.version.__version__}, {Path(cujit.version.__file__).parent}"
+    lock = "" if getattr(sys, "_is_gil_enabled", lambda: True)() else ", without a global lock"
+    yield "Python", f"{platform.python_implementation()} {platform.python_version()}{lock}"
+    try:
+        name = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        name = "of a name that it does not say"
+    libc = " ".join(filter(None, platform.libc_ver()))
+    yield "system", f"{name}, {platform.system()} {platform.release()}, {platform.machine()}, {libc}"
+
+
+def _cache() -> Iterator[tuple[str, ...]]:
+    try:
+        cache = default_cache()
+        root = admin.info(cache).root
+        for store in cache.stores:
+            sizes = [entry.size_bytes for entry in store.entries()]
+            yield str(store.root), "yes" if store.root == root else "no", str(len(sizes)), str(sum(sizes))
+        if cache.remote is not None:
+            yield cache.remote.url, "no", "", ""
+        if not cache.stores:
+            yield "nothing is kept", "no", "", ""
+    except (CujitError, OSError) as e:
+        yield str(e).replace("\n ", ","), "no", "", ""
+
+
+def _variables() -> Iterator[tuple[str, str]]:
+    """Give what is set of the variables that cujit reads, and the names of others that begin as its own do."""
+    known = {one.name for one in VARIABLES}
+    yield from ((name, os.environ[name]) for name in sorted(known) if os.environ.get(name))
+    yield from (
+        (n, "(cujit reads none of that name)") for n in sorted(os.environ) if n[:6] == "CUJIT_" and n not in known
+    )
+
+
+_RELATED = re.compile(
+    r"(nvidia|cuda|cupy|jax|numba|torch|triton|mlx)\b.*|pytorch[-_]triton|"
+    r"click|llvmlite|lz4|numpy|obstore|pyelftools|pynacl|rich|tomli|zstandard"
+)
+"""What cujit needs, and what its users have beside it."""
+
+
+def _wheels() -> list[str]:
+    found = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}
+    return sorted(f"{name} {version}" for name, version in found.items() if name and _RELATED.fullmatch(name.lower()))
+
+
+def anonymous(text: str) -> str:
+    """Write a text without the home directory, the user, the host, and what a URL says behind its scheme."""
+    text = re.sub(r"\b([a-z][a-z0-9+.-]*://)[^\s|]+", r"\1…", text)
+    homes = {os.path.expanduser("~"), os.path.realpath(os.path.expanduser("~"))} - {"/"}
+    for home in sorted(homes, key=len, reverse=True):
+        text = re.sub(rf"{re.escape(home)}(?![\w.-])", "~", text)
+    names = {platform.node(): "HOST", platform.node().partition(".")[0]: "HOST", _user(): "USER"}
+    for name, stands in names.items():
+        if name:
+            text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", stands, text)
+    return text
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # it has no name, as in a container
+        return ""

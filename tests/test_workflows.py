@@ -1,0 +1,101 @@
+"""The workflows of the forge, as far as they can be held without it: what they call is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from release_check import VERSIONS
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted((ROOT / ".github").rglob("*.yml"))
+WORKFLOWS = [path for path in FILES if path.parent.name == "workflows"]
+TARGETS = set(re.findall(r"^([\w-]+):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    found = yaml.safe_load(path.read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def _steps(path: Path) -> Iterator[dict[str, Any]]:
+    for job in _loaded(path)["jobs"].values():
+        yield from job["steps"]
+
+
+def wrong_with_command(line: str) -> str:
+    """Say what a command of a workflow names that is not here; "" if all is."""
+    # What a shell puts in is a word like others here; a command in it is looked at by itself.
+    inner = re.findall(r"\$\((?:[^()]|\([^()]*(?:\([^()]*\)[^()]*)*\))*\)", line)
+    for one in inner:
+        line = line.replace(one, "it")
+    words = [word for word in shlex.split(line) if not re.match(r"[A-Z_]+=", word)]
+    match words:
+        case ["make", target] if target in TARGETS:
+            wrong = ""
+        case ["bash", script] if (ROOT / script).is_file():
+            wrong = ""
+        case [".venv/bin/python", "-m", module] if re.search(rf"pip install [^\n]*'{module}>=", _makefile()):
+            wrong = ""
+        case ["test", _, "=", _] | ["git", "log", *_]:
+            wrong = ""
+        case ["python", "-c", code]:
+            ast.parse(code)
+            wrong = ""
+        case _:
+            wrong = line
+    return wrong or next((said for one in inner if (said := wrong_with_command(one[2:-1]))), "")
+
+
+def _makefile() -> str:
+    return (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_calls_what_is_here(path: Path) -> None:
+    commands = [step["run"] for step in _steps(path) if "run" in step]
+    assert commands or path.name != "ci.yml"
+    assert [said for line in commands if (said := wrong_with_command(line))] == []
+
+
+def test_a_target_that_there_is_not_is_seen() -> None:
+    assert wrong_with_command("make everything") == "make everything"
+    assert wrong_with_command("bash .ci/walk") == "bash .ci/walk"
+    assert wrong_with_command("X=$(make nothing) make test") == "make nothing"
+    assert wrong_with_command(".venv/bin/python -m nothing") != ""
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_an_action_is_named_by_its_commit_with_its_release(path: Path) -> None:
+    uses = re.findall(r"^ +- uses: (.*)$", path.read_text(), re.MULTILINE)
+    assert len(uses) == sum("uses" in step for step in _steps(path))
+    assert [one for one in uses if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", one)] == []
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_may_read_and_no_more_where_no_job_says_so(path: Path) -> None:
+    assert _loaded(path)["permissions"] == {"contents": "read"}
+
+
+def test_every_version_that_a_release_is_held_to_is_there_when_it_is() -> None:
+    (versions,) = [
+        step["with"]["python-version"].split()
+        for step in _steps(ROOT / ".github/workflows/release.yml")
+        if "python-version" in step.get("with", {})
+    ]
+    assert {*versions} == {*VERSIONS}
+
+
+def test_an_issue_is_asked_for_the_report() -> None:
+    form = _loaded(ROOT / ".github/ISSUE_TEMPLATE/bug.yml")
+    (asked,) = [part for part in form["body"] if part.get("id") == "report"]
+    assert asked["attributes"]["label"] == "cujit doctor --report"
+    assert asked["validations"]["required"]
