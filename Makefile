@@ -22,6 +22,7 @@ test: $(READY)  ## everything that needs no GPU (and, where there is one, everyt
 
 # Left out is what measures a process itself: its imports, and a fault at every system call.
 coverage: $(READY)  ## lines and branches of src/cujit that the tests run, held to the floor in pyproject.toml; twice as long
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'coverage>=7.10,<8'
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest -n auto --dist worksteal --ignore tests/cache/test_faults.py --ignore tests/test_warm_imports.py
 	$(BIN)/python -m coverage combine --quiet

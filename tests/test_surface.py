@@ -73,11 +73,15 @@ def test_unknown_name_is_an_attribute_error() -> None:
         _ = cujit.nvcc  # type: ignore[attr-defined]
 
 
-def test_version_is_that_of_the_distribution() -> None:
-    declared = re.search(r'^version = "(.*)"$', (_ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert declared
-    assert cujit.__version__ == declared[1]
-    assert f"## {cujit.__version__}" in (_ROOT / "CHANGELOG.md").read_text()
+def test_the_version_has_one_home_and_the_newest_changes_are_of_it() -> None:
+    project = (_ROOT / "pyproject.toml").read_text()
+    assert 'dynamic = ["version"]' in project
+    assert not re.search(r'^version = "', project, re.MULTILINE)
+    assert '[tool.hatch.version]\npath = "src/cujit/version.py"\n' in project
+    newest = re.search(r"^## (\d.*?) \((.*)\)$", (_ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest
+    assert newest[1] == cujit.__version__
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", newest[2])
 
 
 @pytest.mark.parametrize("page", PAGES)

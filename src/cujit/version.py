@@ -1,3 +1,3 @@
-"""The version of cujit."""
+"""The version of cujit: this is its one home, and the build reads it here."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
