@@ -6,8 +6,10 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import re
 import sys
 import threading
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -17,6 +19,7 @@ import cujit.values
 from processes import printed
 
 T = TypeVar("T")
+_SOURCES = Path(__file__).parents[1] / "src/cujit"
 
 
 def _classes(made_by: ModuleType) -> dict[str, Any]:
@@ -260,3 +263,9 @@ def test_making_and_using_one_imports_nothing_else() -> None:
         """
     )
     assert text.split() == ["cujit.values"]
+
+
+def test_no_other_file_asks_the_standard_library_for_data_classes() -> None:
+    asks = re.compile(r"^\s*(?:from|import) dataclasses\b", re.MULTILINE)
+    found = [path.relative_to(_SOURCES) for path in _SOURCES.rglob("*.py") if asks.search(path.read_text())]
+    assert found == [Path("values/__init__.py")]

@@ -41,7 +41,8 @@ import operator
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from cujit.values import dataclass
 
 __all__ = [
     "ArchError",

@@ -7,7 +7,6 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +34,7 @@ from cujit.forks import cached_property
 from cujit.kernel import Kernel
 from cujit.machine import chosen
 from cujit.program import Options, Request, Source, compile, runner
+from cujit.values import replace
 
 
 class Module(Mapping[str, Kernel]):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cujit.arch import Arch
@@ -29,6 +28,7 @@ from cujit.compiler.runner import LISTENERS, Listener, Runner
 from cujit.errors import DeviceNotFoundError, OptionError, ToolchainNotFoundError, spell
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
+from cujit.values import replace
 
 if TYPE_CHECKING:
     from cujit.compiler.build import Native, Progress

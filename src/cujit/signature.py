@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from cujit.values import dataclass, replace
 
 __all__ = ["Parameter", "ParameterClass", "Signature"]
 

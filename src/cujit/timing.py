@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from time import perf_counter_ns
 
 import numpy as np
@@ -14,6 +13,7 @@ from cujit.devices.process import process_devices
 from cujit.devices.streams import DeviceLike, Event, Graph, Stream
 from cujit.errors import ArgumentError, read_int, spell
 from cujit.kernel import Launch
+from cujit.values import dataclass
 
 _SAMPLE_MS = 0.2
 """How long a sample of short calls is made. Events resolve half a microsecond, and the clock 0.1 on a busy machine; 0.2

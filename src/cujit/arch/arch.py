@@ -6,10 +6,10 @@ import enum
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from cujit.errors import ArchError, alike, spell
+from cujit.values import dataclass
 
 
 class ArchKind(enum.Enum):

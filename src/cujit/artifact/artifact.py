@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -14,6 +13,7 @@ from cujit.arch import Arch
 from cujit.artifact.reading import BOM, path_of, read_file, shown_path
 from cujit.errors import FileError, FormatError, OptionError, spell
 from cujit.signature import Signature
+from cujit.values import dataclass, field
 
 
 class Kind(enum.Enum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, limits_of
 from cujit.occupancy.products import Product, product_of_arch
 from cujit.occupancy.residency import Demand
 from cujit.occupancy.subject import Subject, product_of
+from cujit.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
 
 from cujit.artifact.reading import path_of, read_file
 from cujit.budget.budgets import Budget
@@ -65,7 +64,7 @@ def _toml(path: str) -> dict[str, object]:
 def _entry(entry: Mapping[str, object], place: str) -> tuple[str, Budget]:
     said = dict(entry)
     pattern = said.pop("kernel", "*")
-    names = [field.name for field in fields(Budget)]
+    names = Budget.__match_args__
     for name in said:
         if name not in names:
             near = alike(name, names, most=1) or names

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from cujit.arch import Arch
 from cujit.errors import BudgetError, counted, listed
+from cujit.values import dataclass
 
 
 @dataclass(frozen=True)

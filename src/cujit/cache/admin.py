@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from cujit.artifact import Artifact
@@ -16,6 +15,7 @@ from cujit.cache.record import EntryRecord, Summary
 from cujit.cache.remote.ledger import forget
 from cujit.cache.store import Root, Store, StoreEntry
 from cujit.errors import FormatError, MissingError, NameNotFoundError, OptionError, spell
+from cujit.values import dataclass
 
 _HEX = frozenset("0123456789abcdef")
 

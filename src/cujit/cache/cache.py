@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -166,7 +165,7 @@ class Cache:
         self._memory: Recent[_Known] = Recent(memory_bytes)
         self._failed: Recent[Exception] = Recent(_FAILURES_KEPT)
         self._keep_failure = keep_failure
-        self._tally: dict[str, float] = dict.fromkeys((field.name for field in fields(Counters)), 0)
+        self._tally: dict[str, float] = dict.fromkeys(Counters.__match_args__, 0)
         self._longest_ms: dict[str, float] = {}
         self._warned: set[str] = set()
         self._new = True

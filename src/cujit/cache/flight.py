@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
 from cujit.errors import ToolCrashError, ToolTimeoutError
+from cujit.values import dataclass, field
 
 T = TypeVar("T")
 

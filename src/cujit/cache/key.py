@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import NamedTuple
 
 from cujit.errors import OptionError, spell
+from cujit.values import dataclass, field
 
 SCHEMA = 1
 """The number of the rule below; another rule, another number, and no old entry is found again."""

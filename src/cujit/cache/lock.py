@@ -12,13 +12,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from cujit.cache.filesystem import open_permanent, try_lock, unlock
 from cujit.cache.store import Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError
+from cujit.values import dataclass
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
 

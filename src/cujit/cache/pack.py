@@ -25,7 +25,6 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
@@ -47,6 +46,7 @@ from cujit.cache.record import (
 from cujit.cache.store import Explanation, Hit, Lookup, Root, StoreEntry, nearest
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError, spell
+from cujit.values import replace
 
 _VERSION = 1
 _MAGIC = b"\x93cujitP\n"  # not ASCII, and broken by a transfer that changes line ends

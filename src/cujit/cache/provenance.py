@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from cujit.cache.key import Key
 from cujit.cache.store import Explanation
+from cujit.values import dataclass, field
 
 
 class Outcome(enum.Enum):

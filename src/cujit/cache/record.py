@@ -17,7 +17,6 @@ import functools
 import hashlib
 import json
 import struct
-from dataclasses import dataclass, field
 from itertools import starmap
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -28,6 +27,7 @@ from cujit.artifact.artifact import unchecked
 from cujit.cache.key import Key, Part, make_key
 from cujit.errors import CujitError, FormatError, spell
 from cujit.signature import Parameter, ParameterClass, Signature
+from cujit.values import dataclass, field
 
 VERSION = 1
 MAX_RECORD_BYTES = 1 << 30

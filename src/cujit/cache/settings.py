@@ -6,10 +6,10 @@ import enum
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from cujit.errors import OptionError, spell
+from cujit.values import dataclass
 
 DEFAULT_CAP_BYTES = 2 << 30
 DEFAULT_REMOTE_WAIT_S = 0.15

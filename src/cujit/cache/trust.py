@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from cujit.errors import CacheRefusedError, OptionError, spell
+from cujit.values import dataclass
 
 _GROUP_WRITES, _ALL_WRITE = stat.S_IWGRP, stat.S_IWOTH
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -19,6 +18,7 @@ from cujit.devices.device import Device
 from cujit.kernel import Kernel
 from cujit.loading import load
 from cujit.program import Source, build
+from cujit.values import dataclass
 
 SOURCE = r"""
 template <typename T> __global__ void axpy(T a, const T* x, T* y, size_t n) {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from cujit.cli.console import note
 from cujit.cli.files import file_argument, output_option
 from cujit.formats.mangling import entity_name
 from cujit.inspection.read import inspect
+from cujit.values import replace
 
 
 @click.command("embed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import click
 
 from cujit.artifact import Artifact, Kind
 from cujit.cli.console import note, print_json, shown_bytes
+from cujit.values import replace
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 """A file that is there."""

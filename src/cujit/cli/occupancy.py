@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +153,7 @@ def _row_record(row: Occupancy) -> dict[str, Any]:
         "limits": {limiter.value: blocks for limiter, blocks in row.limits.items()},
         **attributes(row, "cooperative_blocks clusters_bound"),
         "waves": waves and attributes(waves, "count rounds efficiency"),
-        "next_step": step and asdict(step),
+        "next_step": step and vars(step),
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from cujit.errors import OptionError, counted, listed, spell
 from cujit.kernel import Kernel, Launch
 from cujit.loading import Module, jit, load
 from cujit.program import Options, Source
+from cujit.values import dataclass
 
 _SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".ll", ".bc")
 """Endings of files that are compiled; every other file is an image, whose kind its content tells."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import click
 
 from cujit.cli.console import several
 from cujit.devices.arguments.written import sizes
 from cujit.errors import spell
 from cujit.kernel import Kernel, Launch
+from cujit.values import dataclass
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from cujit.arch import Arch, ArchKind
@@ -30,6 +29,7 @@ from cujit.errors import (
     spell,
 )
 from cujit.toolchain.toolset import Compiler, Compilers
+from cujit.values import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

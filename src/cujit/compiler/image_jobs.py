@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
@@ -15,6 +14,7 @@ from cujit.compiler.keys.arguments import unmodelled
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.options.values import Options, Tool
 from cujit.toolchain.toolset import Toolchain
+from cujit.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ A job goes to a process apart by pickle.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import ClassVar, Protocol
 
 from cujit.artifact import Artifact
@@ -14,6 +13,7 @@ from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.request import Request
 from cujit.errors import CompileError
 from cujit.toolchain.toolset import Toolchain
+from cujit.values import replace
 
 
 class Job(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from cujit.arch import Arch, ArchKind
@@ -17,6 +16,7 @@ from cujit.errors import OptionError, spell
 from cujit.forks import cached_property
 from cujit.toolchain.headers import HOST_DIRECTORY
 from cujit.toolchain.toolset import Compilers
+from cujit.values import dataclass, field, replace
 
 _LANGUAGES = ("cuda", "nvvm")
 _ARCH_KIND = MappingProxyType({Kind.PTX: ArchKind.VIRTUAL, Kind.CUBIN: ArchKind.REAL, Kind.LTOIR: ArchKind.LTO})

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from cujit.artifact import Artifact
@@ -37,6 +36,7 @@ from cujit.errors import (
 from cujit.forks import begins_anew
 from cujit.toolchain.stopping import Ended, Stop, finish
 from cujit.toolchain.toolset import Compiler, Toolchain
+from cujit.values import replace
 
 if TYPE_CHECKING:
     from cujit.cache.admin import Shown

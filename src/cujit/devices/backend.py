@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from cujit.arch import Arch
@@ -25,6 +24,7 @@ from cujit.devices.watch import Watcher
 from cujit.errors import LaunchError, UnsupportedError
 from cujit.formats.mangling import entity_name
 from cujit.signature import Signature
+from cujit.values import dataclass, field
 
 # -- kernels ----------------------------------------------------------------------------------------------
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 
 from cujit.cache.settings import Compiling
 from cujit.errors import NotCompiledError, OptionError, alike, spell
+from cujit.values import dataclass, replace
 
 ASSEMBLERS = ("auto", "driver", "nvjitlink", "none")
 CACHE_MODES = ("none", "ca", "cg")
@@ -59,7 +59,7 @@ class JitOptions:
             return given
         if not isinstance(given, Mapping):
             raise OptionError(f"options of the JIT are a mapping, not {type(given).__name__}", help=_HELP)
-        known = [field.name for field in fields(cls)]
+        known = cls.__match_args__
         for name in given:
             if name not in known:
                 near = alike(name if isinstance(name, str) else spell(name), known, most=1)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.devices.streams import check_priority
 from cujit.errors import LaunchError, spell
+from cujit.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from cujit.errors import LaunchError, spell
+from cujit.values import dataclass
 
 _SIZES = "a grid or block is an int, or a tuple of up to three: 256, or (16, 16)"
 

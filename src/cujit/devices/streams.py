@@ -10,7 +10,6 @@ import abc
 import enum
 import math
 import operator
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cujit.errors import ArgumentError, ClosedError, LaunchError, read_int, spell
+from cujit.values import dataclass, field
 
 CAPTURE_MODES = ("relaxed", "thread_local", "global")
 """What other work is allowed during a capture. Source: CUDA Driver API manual, ``CUstreamCaptureMode``."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from cujit.errors import CujitError
+from cujit.values import dataclass
 
 _DEBUG, _INFO = 10, 20
 """Levels of ``logging``, which a process that logs nothing never imports."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import re
-from dataclasses import replace
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
@@ -22,6 +21,7 @@ from cujit.compiler.options.values import Options, Tool
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.errors import OptionError, spell
+from cujit.values import replace
 
 WAYS = ("ptx", "ltoir")
 """What may be shared."""

@@ -9,7 +9,6 @@ import contextlib
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ from cujit.compiler.runner import Runner
 from cujit.errors import CujitError
 from cujit.farm.sharing import alike, assembled, common
 from cujit.farm.tasks import Chunk, Piece, PieceResult, job_of, wipe
+from cujit.values import replace
 
 _ONLY_ONE = "no other architecture of its family is asked for"
 

@@ -10,7 +10,6 @@ import enum
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import Version
@@ -26,6 +25,7 @@ from cujit.formats.cubin_info import (
 )
 from cujit.formats.elf import Elf, ElfSymbol, Note, Section, read_elf
 from cujit.signature import Parameter, ParameterClass, Signature
+from cujit.values import dataclass, field
 
 _MACHINE = 190  # EM_CUDA
 _RELOCATABLE, _EXECUTABLE = 1, 2

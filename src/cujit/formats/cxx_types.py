@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 
 from cujit.signature import ParameterClass
+from cujit.values import dataclass, replace
 
 
 @dataclass(frozen=True)

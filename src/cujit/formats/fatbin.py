@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from cujit.arch import Arch
 from cujit.artifact import image_bytes
@@ -19,6 +18,7 @@ from cujit.formats.elf import elf_type
 from cujit.formats.fatbin_entry import EntryKind, FatbinEntry, FatbinFlag, Recent, read_entries
 from cujit.formats.host_file import places_of_sections
 from cujit.formats.unpack import Compression
+from cujit.values import dataclass
 
 __all__ = [
     "Compression",

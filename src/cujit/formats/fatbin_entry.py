@@ -8,13 +8,13 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import Version
 from cujit.errors import ArchError, FormatError
 from cujit.formats.elf import elf_length
 from cujit.formats.unpack import Compression, unpack
+from cujit.values import dataclass, field
 
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 _PAIR = struct.Struct("<II")

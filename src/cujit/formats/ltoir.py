@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import Version
 from cujit.errors import ArchError, FormatError, spell
+from cujit.values import dataclass
 
 _MAGIC = 0x7F4E43ED
 _HEADER = struct.Struct("<I6BHHHII")

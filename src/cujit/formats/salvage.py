@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 from cujit.errors import FormatError
 from cujit.formats.fatbin_entry import FatbinEntry, Recent, read_entries
+from cujit.values import dataclass
 
 # Source: the layout of containers and entries as in ``fatbin`` and ``fatbin_entry``: magic, version 1, header of 16
 # bytes, bytes of entries; an entry tells its header's bytes at 4 and its payload's at 8. Both are aligned to 8.

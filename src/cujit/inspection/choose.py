@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from cujit.arch import Arch
 from cujit.errors import ArchError, FormatError, NameNotFoundError, OptionError, listed, spell
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection, KernelInfo
+from cujit.values import dataclass
 
 Names = str | Sequence[str] | None
 """Name patterns: one, several, or None for every kernel."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from cujit.arch import Arch
 from cujit.forks import cached_property
 from cujit.inspection.read import inspect
 from cujit.inspection.values import Inspection, KernelInfo
+from cujit.values import dataclass
 
 
 class Metric(enum.Enum):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import toolkit_of_ptx
@@ -21,6 +20,7 @@ from cujit.inspection.logs import Spills, spills_of_log
 from cujit.inspection.nvvm_ir import read_nvvmir
 from cujit.inspection.values import Block, Content, ImageKind, KernelInfo, VariableInfo
 from cujit.signature import Signature, merge_signatures
+from cujit.values import dataclass, field
 
 Signatures = Mapping[str, Signature]
 _UNKNOWN_STACK_SINCE = (13, 4)  # ptxas 13.0 wrote 0 where 13.4 says that the stack is unknown
@@ -122,7 +122,7 @@ def _kernel_of_cubin(
     )
 
 
-_SAME = sorted({f.name for f in fields(CubinKernel)} & {f.name for f in fields(KernelInfo)} - {"signature"})
+_SAME = sorted({*CubinKernel.__match_args__} & {*KernelInfo.__match_args__} - {"signature"})
 """What is said of a kernel as its cubin says it."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from cujit.arch.support import Version
 from cujit.artifact import Artifact, Kind
@@ -18,6 +17,7 @@ from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.uses import construct_needs
 from cujit.inspection.read import inspect
 from cujit.inspection.values import ImageInfo, ImageKind
+from cujit.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from cujit.values import dataclass
 
 # Sources: LLVM Language Reference, "Functions" and "Calling Conventions" (ptx_kernel); NVVM IR Specification,
 # "Global Property Annotation": !nvvm.annotations holds (function, "kernel", 1).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
@@ -16,6 +15,7 @@ from cujit.formats.salvage import Damaged, salvage
 from cujit.inspection.content import BuildFacts, read_content
 from cujit.inspection.values import Content, ImageInfo, ImageKind, Inspection
 from cujit.signature import Signature
+from cujit.values import dataclass, field
 
 _KINDS = {
     EntryKind.PTX: ImageKind.PTX,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from cujit.artifact import Artifact, Kind
 from cujit.artifact.opening import open_image
 from cujit.errors import FormatError
 from cujit.inspection.read import inspect
+from cujit.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from cujit.arch import Arch
@@ -20,6 +19,7 @@ from cujit.forks import cached_property
 from cujit.formats.mangling import demangle, entity_name
 from cujit.formats.ptx.uses import Need
 from cujit.signature import Signature
+from cujit.values import dataclass, field
 
 Block = tuple[int, int, int]
 _SHOWN_NAMES = 12

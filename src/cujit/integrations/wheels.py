@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from cujit.cache.cache import Cache
@@ -13,6 +12,7 @@ from cujit.cache.pack import PackStats
 from cujit.cache.process import default_cache
 from cujit.cache.store import PACK_SUFFIX
 from cujit.errors import CacheRefusedError, CompileError, OptionError, spell
+from cujit.values import dataclass
 from cujit.worklist import build, read
 
 _KEYS = ("worklist", "arch", "ptx", "pack")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from cujit.arch.support import Version, install
@@ -18,6 +16,7 @@ from cujit.toolchain.driver import open_driver
 from cujit.toolchain.headers import HeaderSearch, find_headers
 from cujit.toolchain.libraries import load_binding, open_library
 from cujit.toolchain.toolset import Toolchain
+from cujit.values import dataclass, replace
 
 State = str
 """``ok``, ``missing``, ``mismatch``, or ``absent`` for what may be missing."""
@@ -222,11 +221,11 @@ def _located(part: Component, library: str) -> Component:
 
 
 def _with(part: Component, **changes: object) -> Component:
-    return dataclasses.replace(part, **changes)  # type: ignore[arg-type]
+    return replace(part, **changes)  # type: ignore[arg-type]
 
 
 def _gone(part: Component, problem: str, fix: str) -> Component:
-    return dataclasses.replace(part, is_there=False, problem=problem, fix=fix)
+    return replace(part, is_there=False, problem=problem, fix=fix)
 
 
 def _text(version: Version) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from cujit.errors import LaunchError, counted, spell
 from cujit.occupancy.multiprocessor import WARP_SIZE, ProcessorLimits
@@ -17,6 +16,7 @@ from cujit.occupancy.residency import (
     residency,
     warps_of,
 )
+from cujit.values import dataclass, replace
 
 SharedBytes = int | Callable[[int], int]
 """Dynamic shared memory of a block in bytes: a number, or a function of its threads."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cujit.arch import Arch
 from cujit.errors import ArchError
+from cujit.values import dataclass
 
 # Source: CUDA C++ Programming Guide 12.9 and 13, "Technical Specifications per Compute Capability": the same for
 # every architecture from 5.0 to 12.1.

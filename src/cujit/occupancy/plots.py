@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from cujit.arch.support import install
 from cujit.errors import MissingError, counted
 from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, WARP_SIZE
 from cujit.occupancy.residency import Demand, Limiter, Residency, residency
+from cujit.values import dataclass, replace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from dataclasses import dataclass
 
 from cujit.arch import Arch, ArchKind
 from cujit.errors import ArchError, alike, spell
+from cujit.values import dataclass
 
 
 class Mark(enum.Enum):

@@ -7,7 +7,6 @@ cases; the tests still do.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from cujit.errors import LaunchError
 from cujit.occupancy.multiprocessor import (
@@ -17,6 +16,7 @@ from cujit.occupancy.multiprocessor import (
     WARP_SIZE,
     ProcessorLimits,
 )
+from cujit.values import dataclass
 
 
 class Limiter(enum.Enum):

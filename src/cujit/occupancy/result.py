@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from cujit.errors import counted
 from cujit.occupancy.choosing import NextStep, Waves, clusters_bound, next_step, waves
 from cujit.occupancy.products import Product
 from cujit.occupancy.residency import Demand, Limiter, Residency
+from cujit.values import dataclass
 
 
 @dataclass(frozen=True)

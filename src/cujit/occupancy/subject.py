@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -32,6 +31,7 @@ from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, SHARED_DEFAULT_BYT
 from cujit.occupancy.products import Mark, Product, find_product, product_of_arch
 from cujit.occupancy.residency import Demand, Residency, residency
 from cujit.occupancy.result import Occupancy
+from cujit.values import dataclass, replace
 
 __all__ = ["Image", "LoadedKernel", "Occupancy", "Subject", "of", "plot", "product_of", "subject"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cujit.cache.flight import Flight, SingleFlight, fresh
@@ -15,6 +14,7 @@ from cujit.kernel import Kernel
 from cujit.loading import Module
 from cujit.program import Source
 from cujit.registry.spec import Built, Description, described
+from cujit.values import dataclass
 
 T = TypeVar("T")
 

@@ -8,13 +8,13 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
 from types import CellType, CodeType, FunctionType, MethodType
 
 from cujit.artifact import Artifact
 from cujit.errors import OptionError, spell
 from cujit.forks import cached_property
 from cujit.program import Options, Source
+from cujit.values import replace
 
 _PTX_TEXT = re.compile(r"^\s*\.version\s+\d", re.MULTILINE)
 _EXAMPLE = "cujit.Built(text, names=['axpy<float>']), cujit.Built(artifact), or (text, names)"
@@ -105,7 +105,7 @@ class Built:
             image = hashlib.sha256(source.data).hexdigest()
             known = [("names of the image", sorted(source.names.items())), ("image", image)]
             return [("kind", source.kind.value), ("arch", str(source.arch)), *said, *known]
-        return [("kind", "source"), *((field.name, getattr(source, field.name)) for field in fields(source)), *said]
+        return [("kind", "source"), *((name, getattr(source, name)) for name in source.__match_args__), *said]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Built) and self.digest == other.digest

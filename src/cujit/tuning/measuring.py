@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from cujit.devices.device import Device
@@ -17,6 +16,7 @@ from cujit.kernel import Kernel
 from cujit.timing import Timing, time
 from cujit.tuning.records import Measured, first_of_the_fastest
 from cujit.tuning.spaces import Value, Variant
+from cujit.values import dataclass, field
 
 _BATCH = 16
 """Candidates that a strategy is asked for at a time, so that an executor has something to share."""

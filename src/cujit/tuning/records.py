@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from cujit.errors import FormatError
 from cujit.timing import Timing
 from cujit.tuning.spaces import Value
+from cujit.values import dataclass
 
 _HEADER = "cujit tuning"
 SCHEMA = 1

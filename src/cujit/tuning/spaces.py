@@ -8,12 +8,12 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
 from cujit.compiler.options.values import Options
 from cujit.errors import ArgumentError, OptionError, listed, spell
+from cujit.values import dataclass
 
 Value: TypeAlias = bool | int | float | str
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from cujit.farm.report import Failure, Report
 from cujit.farm.worker import first_message
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
+from cujit.values import dataclass, replace
 from cujit.worklist.lists import Worklist
 from cujit.worklist.places import Places, project_of
 

@@ -19,7 +19,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -33,6 +32,7 @@ from cujit.compiler.inputs.source import MEMORY
 from cujit.compiler.keys.recipe import request_of, said_of
 from cujit.compiler.request import Request
 from cujit.errors import CujitError, FileError, FormatError, OptionError, spell
+from cujit.values import dataclass
 from cujit.worklist.places import Places
 
 _VERSION = 1

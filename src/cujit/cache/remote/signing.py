@@ -25,7 +25,6 @@ import re
 import struct
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +33,7 @@ from cujit.cache.filesystem import UntrustedFileError, read_trusted
 from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FileError, FormatError, MissingError, OptionError, listed, spell
+from cujit.values import dataclass
 
 _HEAD = struct.Struct("<8sQQQ32s32s64s64s")
 HEAD_BYTES = _HEAD.size

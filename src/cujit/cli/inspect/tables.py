@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import click
 
@@ -13,6 +12,7 @@ from cujit.cli.console import print_table, printable, shown_bytes
 from cujit.errors import counted
 from cujit.inspection.compare import Change, Comparison, Metric, Pair
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection, KernelInfo
+from cujit.values import dataclass
 
 _MOST_IMAGES = 48
 """Images of a file that are shown one by one; of more there is a total, unless all are asked for."""

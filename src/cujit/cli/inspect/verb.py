@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from cujit.inspection.compare import compare
 from cujit.inspection.read import inspect
 from cujit.inspection.sass import disassemble, find_nvdisasm
 from cujit.inspection.values import ImageKind, Inspection
+from cujit.values import replace
 
 _SHOWN_NAMES = 12
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)

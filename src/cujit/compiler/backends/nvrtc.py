@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from cujit.arch.support import install, require_arch
@@ -29,6 +28,7 @@ from cujit.signature import Signature
 from cujit.toolchain.nvrtc import Program
 from cujit.toolchain.std_headers import HOST_HEADERS, STD_HEADERS
 from cujit.toolchain.toolset import Toolchain
+from cujit.values import dataclass, replace
 
 _PROBE_HEADER = "cujit_signature.h"
 _NOT_THEIRS = (_PROBE_HEADER, NAME_MAP, "__nv_nvrtc_builtin_header.h")

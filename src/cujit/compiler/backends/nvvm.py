@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from cujit.arch.support import extra_for, install, require_arch
 from cujit.artifact import Artifact, Kind
@@ -14,6 +13,7 @@ from cujit.compiler.request import Request
 from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError, alike
 from cujit.toolchain.nvvm import FIRST_OPAQUE, MODULE_HEAD
 from cujit.toolchain.toolset import Toolchain
+from cujit.values import dataclass
 
 _ENTRY = re.compile(r"^\s*(?:\.visible |\.weak )?\.entry\s+([\w$]+)", re.MULTILINE)
 _FUNCTION = re.compile(r"^\s*(?:\.visible |\.weak )\.func\s+(?:\([^)]*\)\s*)?([\w$]+)", re.MULTILINE)

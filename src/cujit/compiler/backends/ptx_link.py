@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
@@ -16,6 +15,7 @@ from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_module
 from cujit.formats.ptx.syntax import Module
 from cujit.formats.ptx.versions import check_head
+from cujit.values import replace
 from cujit.version import __version__
 
 LinkLto = Callable[[Sequence[Artifact], Arch | None], Artifact]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from cujit.compiler.includes.probing import ASKS
 from cujit.errors import CujitError
+from cujit.values import dataclass
 
 _CANDIDATES = 1024
 _DEPTH = 32

@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from cujit.values import dataclass, field
 
 MEMORY = "memory"
 ABSOLUTE = "absolute"

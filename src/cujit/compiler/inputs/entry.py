@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.options.table import is_utf8
 from cujit.errors import FormatError, OptionError, spell
+from cujit.values import dataclass
 
 if TYPE_CHECKING:
     from cujit.formats.fatbin_entry import FatbinEntry

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from cujit.arch import Arch
@@ -19,6 +18,7 @@ from cujit.formats.ltoir import read_ltoir
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx.heads import entry_signatures
 from cujit.signature import Signature
+from cujit.values import dataclass
 
 T = TypeVar("T")
 

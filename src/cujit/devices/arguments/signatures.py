@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cujit.artifact import Artifact, Kind
@@ -11,6 +10,7 @@ from cujit.devices.arguments.small_floats import FORMATS
 from cujit.devices.arguments.vectors import vector_of
 from cujit.errors import FormatError
 from cujit.signature import Parameter, ParameterClass, Signature, merge_signatures
+from cujit.values import replace
 
 if TYPE_CHECKING:
     from cujit.formats.cxx_types import CxxType

@@ -7,11 +7,12 @@ They are rounded to nearest even, once, from the exact value; what would overflo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from cujit.values import dataclass
 
 
 @dataclass(frozen=True)

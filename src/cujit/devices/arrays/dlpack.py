@@ -9,12 +9,12 @@ Python are not.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cujit.errors import ArgumentError
+from cujit.values import dataclass
 
 # Source: DLPack 1.1, dlpack.h: DLDeviceType, DLDataTypeCode, DLPACK_FLAG_BITMASK_READ_ONLY.
 CPU = 1

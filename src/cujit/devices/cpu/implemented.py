@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import functools
-from dataclasses import dataclass
 
 from cujit.devices.cpu.codegen.registry import NOT_YET, reason
 from cujit.devices.cpu.control.rules import all_rules
@@ -12,6 +11,7 @@ from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.isa.semantics import form_of
 from cujit.formats.ptx.isa.table import InstructionRow, rows
+from cujit.values import dataclass
 
 _VECTORS = frozenset({"v2", "v4"})
 

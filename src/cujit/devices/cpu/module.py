@@ -11,7 +11,6 @@ import functools
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -46,6 +45,7 @@ from cujit.devices.perf import lines_asked
 from cujit.devices.shapes import Dim3, LaunchShape, Resources
 from cujit.errors import ClosedError, LaunchError, NameNotFoundError, OptionError, spell
 from cujit.forks import Lock
+from cujit.values import replace
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.run.debuglines import MachineLines

@@ -9,10 +9,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 from cujit.errors import OptionError, spell
+from cujit.values import dataclass
 
 _T = TypeVar("_T")
 

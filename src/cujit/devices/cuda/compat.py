@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from cujit.arch import Arch
 from cujit.arch.arch import KNOWN_ARCHES
@@ -29,6 +28,7 @@ from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import lowest_version, obstacles
 from cujit.formats.ptx.syntax import Module
 from cujit.formats.ptx.versions import is_target
+from cujit.values import dataclass, replace
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from dataclasses import replace
 from typing import Any
 
 from cujit.devices.arguments.signatures import signature_of_layout
@@ -17,6 +16,7 @@ from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources, check_lau
 from cujit.errors import DriverError, LaunchError, UnsupportedError
 from cujit.forks import cached_property
 from cujit.signature import Signature
+from cujit.values import replace
 
 # Source: cuda.h, CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END.
 _BUFFER_POINTER = 1

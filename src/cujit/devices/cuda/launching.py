@@ -8,12 +8,12 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
 from cujit.errors import DriverError
 from cujit.toolchain.driver import OLDEST_DRIVER, Driver
+from cujit.values import dataclass
 
 _LEGACY_STREAM = 1  # CU_GET_PROC_ADDRESS_LEGACY_STREAM: stream 0 is the one default stream of a context
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cujit.devices.arguments.cupy_arrays import cupy_interface, is_cupy_array
@@ -25,6 +24,7 @@ from cujit.devices.shapes import LaunchShape
 from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, CujitError
 from cujit.forks import Lock
+from cujit.values import dataclass, field
 
 _T = TypeVar("_T")
 

@@ -9,7 +9,6 @@ import ctypes
 import functools
 import threading
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from cujit.devices.backend import Finish
@@ -17,6 +16,7 @@ from cujit.devices.launcher.cpython import Callables
 from cujit.devices.launcher.state import LaunchState
 from cujit.errors import MissingError
 from cujit.forks import Lock, begins_anew, once
+from cujit.values import dataclass
 
 if TYPE_CHECKING:  # what writes and compiles IR is imported for the first launch that is compiled
     from cujit.devices.jit import NativeFunction

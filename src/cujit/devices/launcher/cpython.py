@@ -10,10 +10,10 @@ import ctypes
 import functools
 import sys
 import sysconfig
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cujit.errors import spell
+from cujit.values import dataclass
 
 _T = TypeVar("_T")
 

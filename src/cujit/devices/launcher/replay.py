@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from cujit.devices.shapes import LaunchShape, check_launch
 from cujit.devices.streams import Allocation
 from cujit.errors import ArgumentError, LoadError, spell
 from cujit.signature import ParameterClass, Signature, merge_signatures
+from cujit.values import dataclass, replace
 
 _POINTERS = (ParameterClass.POINTER, ParameterClass.BITS, ParameterClass.UNKNOWN)
 _POINTER_BYTES = 8

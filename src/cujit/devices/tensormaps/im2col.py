@@ -8,7 +8,6 @@ Source: PTX ISA 9.1, 5.5.4 "im2col mode"; CUDA Driver API manual, ``cuTensorMapE
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, fields
 
 from cujit.devices.tensormaps.tiling import (
     TensorMap,
@@ -22,6 +21,7 @@ from cujit.devices.tensormaps.tiling import (
     tiling_of,
 )
 from cujit.errors import ArgumentError, spell
+from cujit.values import dataclass
 
 _CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
 """By the number of axes: corners are from minus this to below it."""
@@ -115,7 +115,7 @@ def im2col_map(
         raise ArgumentError(f"pixels and channels are ints, not {spell(pixels)} and {spell(channels)}") from None
     box = (*[1] * (len(memory.shape) - 1), wide)
     tiling = tiling_of(memory, box, element_strides, Words(swizzle, fill, l2, data_type))
-    given = {f.name: getattr(tiling, f.name) for f in fields(tiling)}
+    given = {name: getattr(tiling, name) for name in tiling.__match_args__}
     images = Im2col(**given, lower=ints_of("lower", lower), upper=ints_of("upper", upper), pixels=taken)
     images.check()
     check_end(images, memory)

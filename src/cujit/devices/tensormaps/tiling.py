@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -20,6 +19,7 @@ import numpy as np
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, ClosedError, UnsupportedError, spell
+from cujit.values import dataclass
 
 MAX_RANK = 5
 

@@ -12,7 +12,6 @@ import enum
 import math
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy.typing as npt
 
 from cujit.devices.arrays.array import ArrayDevice, DeviceArray
 from cujit.errors import ArgumentError, ClosedError
+from cujit.values import dataclass
 
 
 class AddressMode(enum.Enum):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from cujit.formats.ptx.renaming import Renaming, labels_of, rewritten_names
 from cujit.formats.ptx.syntax import Directive, Function, Module, flat
 from cujit.formats.ptx.tokens import NAME, Cursor
+from cujit.values import dataclass
 
 
 @dataclass(frozen=True)

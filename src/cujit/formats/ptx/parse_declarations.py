@@ -5,13 +5,12 @@ Source: PTX ISA 9.1, chapter 5 "State Spaces, Types, and Variables".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.constants import constant_expression, integer
 from cujit.formats.ptx.parse_operands import symbol_offset
 from cujit.formats.ptx.register_names import Names
 from cujit.formats.ptx.tokens import DIRECTIVE, NAME, STRING, Cursor
+from cujit.values import dataclass
 
 LINKAGES = frozenset((".extern", ".visible", ".weak", ".common"))
 SPACES = frozenset((".global", ".const", ".shared", ".local", ".param", ".tex"))

@@ -7,11 +7,11 @@ are declared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.tokens import DIRECTIVE, NAME, Cursor
+from cujit.values import dataclass, field, replace
 
 
 @dataclass

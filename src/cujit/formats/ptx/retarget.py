@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from cujit.arch import Arch
@@ -21,6 +20,7 @@ from cujit.formats.ptx.syntax import Directive, Module
 from cujit.formats.ptx.tokens import Cursor
 from cujit.formats.ptx.uses import Need, construct_needs, removed_constructs
 from cujit.formats.ptx.versions import check_head, declared_target, target_version
+from cujit.values import replace
 
 Ptx = TypeVar("Ptx", str, bytes, Artifact)
 

@@ -6,7 +6,7 @@ how far they were checked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from cujit.values import dataclass
 
 _XYZ = ("x", "y", "z", "w")
 

@@ -7,8 +7,9 @@ so that a program printed and parsed again is equal to itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+from cujit.values import dataclass, field
 
 _line = field(default=0, compare=False, repr=False)
 

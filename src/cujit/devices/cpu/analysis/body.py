@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from cujit.devices.cpu.analysis.dataflow import joined, polling_loops, solve, writers_of
 from cujit.devices.cpu.ir.cfg import Graph, closure
@@ -37,6 +36,7 @@ from cujit.devices.cpu.ir.program import (
 )  # fmt: skip
 from cujit.forks import cached_property
 from cujit.formats.ptx.isa.semantics import Trait
+from cujit.values import dataclass, field
 
 _ADDRESS_BITS = 64
 

@@ -25,7 +25,6 @@ sends all of them one way. Lanes that will never come to a barrier again do not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.dataflow import (
@@ -61,6 +60,7 @@ from cujit.devices.cpu.ir.program import Memory, Op, Operand, Reg, Special, Symb
 from cujit.devices.shapes import Dim3
 from cujit.forks import cached_property
 from cujit.formats.ptx.isa.semantics import Lanes, Trait
+from cujit.values import dataclass, field, replace
 
 _MOST_REGIONS = 60
 _MOST_COPIES = 3

@@ -14,13 +14,13 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from cujit.devices.cpu.analysis.dataflow import solve, written_once
 from cujit.devices.cpu.analysis.uniformity import WARP, Divergence, constant_of, special_shape
 from cujit.devices.cpu.ir.cfg import Graph
 from cujit.devices.cpu.ir.program import Memory, Op, Operand, Reg, Special, SymbolAddress
 from cujit.devices.shapes import Dim3
+from cujit.values import dataclass
 
 _WORD = 1 << 32
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from cujit.devices.cpu.analysis.dataflow import (
@@ -45,6 +44,7 @@ from cujit.devices.cpu.ir.program import (
     registers_in,
 )
 from cujit.devices.shapes import Dim3
+from cujit.values import dataclass, field, replace
 
 __all__ = [
     "UNIFORM",

@@ -19,7 +19,6 @@ import contextlib
 import functools
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from cujit.devices.cpu.analysis.patterns import VectorAccess
@@ -31,6 +30,7 @@ from cujit.devices.cpu.ir.program import Op, Reg
 from cujit.devices.cpu.native import lanes as native
 from cujit.devices.cpu.run.launch import field_offset
 from cujit.formats.ptx.isa.semantics import Type
+from cujit.values import dataclass
 
 
 @dataclass(frozen=True)

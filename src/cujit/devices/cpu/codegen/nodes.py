@@ -10,10 +10,10 @@ searches text. For example, ``store`` of a float for each lane, aligned to 4 byt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cujit.devices.cpu.run.debuglines import DebugInfo
+from cujit.values import dataclass, field
 
 
 class Value(NamedTuple):

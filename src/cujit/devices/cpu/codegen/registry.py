@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from cujit.devices.cpu.codegen.warp import Handler
 from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.isa.semantics import UNKNOWN, Form, choices_of
 from cujit.formats.ptx.isa.sets import TYPES
+from cujit.values import dataclass
 
 
 @dataclass(frozen=True)

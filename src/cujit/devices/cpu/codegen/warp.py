@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
@@ -20,6 +19,7 @@ from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, Negation, O
 from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError
 from cujit.forks import cached_property
+from cujit.values import dataclass, field
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.analysis.patterns import VectorAccess

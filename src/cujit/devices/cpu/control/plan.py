@@ -9,7 +9,6 @@ setp.lt.u32 p, t, n;         ->    and for warps whose lanes are all active. The
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from cujit.devices.cpu.analysis.dataflow import bits_of, control_equivalent, polling_loops
 from cujit.devices.cpu.analysis.uniformity import constant_of, is_divergent_branch
@@ -20,6 +19,7 @@ from cujit.devices.cpu.instructions.atomics import may_wait
 from cujit.devices.cpu.ir.cfg import Block, Graph
 from cujit.devices.cpu.ir.program import IntConstant, Op
 from cujit.formats.ptx.isa.semantics import Trait, form_of
+from cujit.values import dataclass, replace
 
 _LONGEST_TWICE = 1500
 """Operations of a kernel whose blocks are emitted twice: with masks, and for warps whose lanes are all active."""

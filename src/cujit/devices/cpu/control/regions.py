@@ -12,7 +12,6 @@ turn each warp runs the region behind the barrier at which it waits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from cujit.devices.cpu.analysis.fission import EVERY, Fission, Region
 from cujit.devices.cpu.analysis.patterns import VectorAccess, vector_access
@@ -22,6 +21,7 @@ from cujit.devices.cpu.codegen.nodes import WARP_NUMBER
 from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter, element_of, forms_of, storage_type
 from cujit.devices.cpu.ir.cfg import Block
 from cujit.devices.cpu.ir.program import Op, Reg
+from cujit.values import replace
 
 _SITES = ("sites.0", "sites.1")
 _NOW, _THEN = Value("%now", "ptr"), Value("%then", "ptr")

@@ -13,7 +13,6 @@ loop are kept as whole words, as the processor compares them, and not as bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 
 from cujit.devices.cpu.analysis.uniformity import VARYING, WARP, is_divergent_branch
 from cujit.devices.cpu.codegen.builder import Value, storage_type
@@ -22,6 +21,7 @@ from cujit.devices.cpu.ir.cfg import Block
 from cujit.devices.cpu.ir.program import Group, Memory, Negation, Op, Operand, Reg, Special
 from cujit.devices.jit import processor
 from cujit.formats.ptx.isa.semantics import Trait
+from cujit.values import dataclass, replace
 
 _MOST_OPS = 200
 """Operations of a loop that is strip-mined."""

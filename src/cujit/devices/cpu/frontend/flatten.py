@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
 from cujit.devices.cpu.frontend.inlining import Calls, Frame, side_by_side
@@ -37,6 +36,7 @@ from cujit.devices.cpu.ir.refusals import UNLINKED, Refusals
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.semantics import UNKNOWN, form_of
 from cujit.formats.ptx.isa.table import lookup, special_register
+from cujit.values import replace
 
 _RESERVED = "%reserved_smem_offset_"
 _MAX_INLINED_OPS = 1_000_000

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -37,6 +36,7 @@ from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.run.launch import aligned
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.semantics import form_of
+from cujit.values import dataclass, field, replace
 
 _Pieces: TypeAlias = list[tuple[int, int]]
 """Offset and size of each element that an access reads or writes."""

@@ -10,7 +10,6 @@ PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: atom", "r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from cujit.devices.cpu.analysis.uniformity import WARP, Divergence
 from cujit.devices.cpu.codegen.builder import Builder, Value, float_type
@@ -21,6 +20,7 @@ from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.instructions.small_formats import half_bits, value_of
 from cujit.devices.cpu.ir.program import IntConstant, KernelProgram, Op, Operand, Reg, items_of
+from cujit.values import dataclass
 
 
 def register(rules: Rules) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from cujit.devices.cpu.codegen.builder import Builder, Value, float_type, type_width
 from cujit.devices.cpu.codegen.registry import Rules
@@ -28,6 +27,7 @@ from cujit.devices.cpu.codegen.rounding import (
 from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
 from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.isa.semantics import form_of
+from cujit.values import replace
 
 _TURN = float.fromhex("0x1.45F306p-3")
 """1 / (2 pi) in f32."""

@@ -8,9 +8,8 @@ Source: PTX ISA 9.1, "Alternate Floating-Point Data Formats" (layouts), "cvt" (N
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.values import dataclass
 
 HALF_NAN = 0x7FFF
 """The NaN that GPUs return as f16 and as bf16. Source: PTX ISA 9.1, "Half Precision Floating-Point Instructions"."""

@@ -14,11 +14,11 @@ common post-dominator at the latest, for every shape of control flow, irreducibl
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cujit.devices.cpu.ir.program import KernelProgram, Op
 from cujit.devices.cpu.ir.refusals import Refusals
+from cujit.values import dataclass, field
 
 _T = TypeVar("_T")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from cujit.devices.cpu.ir.program import (
     FloatConstant,
@@ -19,6 +18,7 @@ from cujit.devices.cpu.ir.program import (
     Special,
     SymbolAddress,
 )
+from cujit.values import dataclass
 
 _TYPE = re.compile(r"([sufb])(8|16|32|64|128)|(b?f16)(x2)?|tf32|pred")
 

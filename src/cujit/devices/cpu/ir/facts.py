@@ -7,10 +7,10 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from cujit.artifact import Artifact, Kind
 from cujit.signature import Signature
+from cujit.values import dataclass
 
 MOST_IMAGE_BYTES = 64 << 20
 """Variables of a module that take more than that are not kept."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from cujit.values import dataclass, field
 
 if TYPE_CHECKING:  # launches out of the cache have operations' kinds, and no table of what they mean
     from cujit.formats.ptx.isa.semantics import Form, Order, Type

@@ -10,7 +10,6 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,6 +35,7 @@ from cujit.devices.cpu.observe.watching import Watch as KernelWatch
 from cujit.devices.cpu.run.launch import APART, WORKSPACE_BYTES, HostBlock, live_blocks
 from cujit.devices.cpu.run.standing import ranges
 from cujit.devices.watch import Sources
+from cujit.values import dataclass, replace
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.analysis.body import Body

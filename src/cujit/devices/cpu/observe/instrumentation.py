@@ -7,7 +7,6 @@ it, so that a check costs a few instructions here and one call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.analysis.uniformity import WARP
@@ -19,6 +18,7 @@ from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import CLEAR, IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress, items_of
 from cujit.devices.cpu.native.structures import CLUSTER_BARRIER, Access, Place, Space
 from cujit.formats.ptx.isa.semantics import Effect, Lanes, Order
+from cujit.values import dataclass, replace
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter

@@ -8,7 +8,6 @@ import functools
 import linecache
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -30,6 +29,7 @@ from cujit.devices.watch import Sources
 from cujit.errors import KernelFaultError, OptionError, spell
 from cujit.forks import Lock, cached_property
 from cujit.formats.mangling import demangle
+from cujit.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter

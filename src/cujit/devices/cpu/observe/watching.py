@@ -6,13 +6,13 @@ They say which observers instrument a kernel, and read what these leave.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol
 
 from cujit.devices.cpu.native.structures import checks_bits
 from cujit.devices.shapes import LaunchShape
 from cujit.devices.watch import Watcher
 from cujit.errors import OptionError, spell
+from cujit.values import dataclass
 
 if TYPE_CHECKING:  # what compiles kernels is imported for the first that is in no cache
     from cujit.devices.cpu.analysis.body import Body
@@ -59,7 +59,7 @@ class Checks:
         Raises:
             OptionError: it is something else.
         """
-        known = [f.name for f in fields(cls)]
+        known = cls.__match_args__
         allowed = f"check takes {', '.join(map(repr, known))} or 'all', and several as 'memory,race'"
         if value is None:
             return cls()

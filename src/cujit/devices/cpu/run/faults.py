@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from cujit.devices.cpu.native.library import install_handlers
 from cujit.devices.cpu.native.structures import Assertion, FaultKind, Printed
@@ -13,6 +12,7 @@ from cujit.devices.cpu.run.launch import Launch, live_blocks, release
 from cujit.devices.cpu.run.standing import ENDED, let_go, report, stuck
 from cujit.devices.shapes import Dim3
 from cujit.errors import KernelFaultError
+from cujit.values import dataclass, replace
 
 _UNKNOWN_BLOCK, _UNKNOWN_THREAD = (1 << 64) - 1, (1 << 32) - 1
 

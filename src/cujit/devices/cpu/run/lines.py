@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cujit.forks import cached_property
+from cujit.values import dataclass
 
 if TYPE_CHECKING:
     from cujit.formats.ptx.syntax import Function, Location, Module
 
 
-@dataclass(frozen=True, order=True)
-class SourceLine:
+class SourceLine(NamedTuple):
     """A line of a source file, counted from 1."""
 
     file: str

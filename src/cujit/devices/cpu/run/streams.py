@@ -6,10 +6,10 @@ import ctypes
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from cujit.devices.streams import Allocation, DeviceLike, Event, Graph, Stream, is_pinned, stream_handle
 from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
+from cujit.values import replace
 
 _NOT_PINNED = "a copy from or to ordinary host memory cannot be captured: a graph would use the memory later"
 

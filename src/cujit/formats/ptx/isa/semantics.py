@@ -36,12 +36,12 @@ import enum
 import functools
 import re
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from cujit.forks import cached_property
 from cujit.formats.ptx.isa.sets import SETS, TYPES
 from cujit.formats.ptx.isa.table import opcodes, place_of
+from cujit.values import dataclass
 
 
 class Effect(enum.Enum):

@@ -22,7 +22,6 @@ earlier than it later says). What a single modifier needs beyond its form is in 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from cujit.formats.ptx.isa.memory import MEMORY
 from cujit.formats.ptx.isa.never import never
@@ -31,6 +30,7 @@ from cujit.formats.ptx.isa.scalar import SCALAR
 from cujit.formats.ptx.isa.sets import LEADING, SETS, TYPES, Forms
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 from cujit.formats.ptx.syntax import Instruction
+from cujit.values import dataclass
 
 NEWEST_PTX = (9, 5)
 """The newest PTX ISA whose assembler the table was held to: that of nvJitLink 13.5."""

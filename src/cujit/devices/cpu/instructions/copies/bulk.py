@@ -6,7 +6,6 @@ PTX ISA 9.1, "Data Movement and Conversion Instructions: Bulk copy", "st.async",
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.memory import each_lane, for_each_bit
@@ -19,6 +18,7 @@ from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import IntConstant, Memory, Negation, Op, Operand, Reg, items_of
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.formats.ptx.isa.semantics import form_of
+from cujit.values import replace
 
 _PIECE = 16
 """Bytes that addresses and sizes of bulk copies are multiples of. Source: PTX ISA 9.1, 9.7.9.25.4 "Bulk copy"."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.memory import each_lane, for_each_bit
@@ -22,6 +21,7 @@ from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import IntConstant, Memory, Op, items_of
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, IM2COL_MARK, MARK, TensorMap, field_offset
+from cujit.values import dataclass
 
 _IM2COL, _NO_OFFSETS = "im2col", "im2col_no_offs"
 # Types of elements that each reduction takes, with PTX's numbers of types; a GPU ends others with an illegal

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value
@@ -17,6 +16,7 @@ from cujit.devices.cpu.instructions.matrix import frames
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.native.structures import Fragment
+from cujit.values import dataclass
 
 
 def register(rules: Rules) -> None:
