@@ -165,6 +165,7 @@ house: $(READY)  ## figures of the code: lines, circles of imports, public names
 
 images: $(READY)  ## draw the pictures of the README anew
 	$(BIN)/python docs/images/occupancy.py
+	$(BIN)/python docs/images/figures.py
 
 SITE := build/site
 docs: $(READY)  ## write the site to build/site; a warning, such as a link to nothing, is an error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from click.testing import CliRunner
 from cujit.cli import main
 from cujit.devices.process import process_devices
 
-_README = (Path(__file__).parents[1] / "README.md").read_text()
+_ROOT = Path(__file__).parents[1]
+_README = (_ROOT / "README.md").read_text()
 _ON_CPU, _ON_GPU = re.findall(r"```python\n(.*?)```", _README, re.DOTALL)
 (_SESSION,) = re.findall(r"```console\n(.*?)```", _README, re.DOTALL)
 _EXPECTED = [1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0]
@@ -28,6 +30,38 @@ def _run(code: str) -> dict[str, Any]:
 
 def test_readme_is_short() -> None:
     assert _README.count("\n") < 120
+
+
+def test_it_has_ten_lines_two_commands_and_three_pictures() -> None:
+    assert _ON_CPU.count("\n") in (10, 11)
+    makefile = (_ROOT / "Makefile").read_text()
+    for command in ("demo", "test"):
+        assert f"`make {command}`" in _README
+        assert f"\n{command}: " in makefile
+    pictures = re.findall(r'srcset="(docs/images/(\w+)-dark\.svg)"><img\nsrc="(docs/images/(\w+)-light\.svg)"', _README)
+    assert [name for _, name, _, same in pictures if name == same] == ["speed", "headers", "occupancy"]
+    assert all((_ROOT / path).is_file() for dark, _, light, _ in pictures for path in (dark, light))
+
+
+def test_the_pictures_show_what_the_pages_say() -> None:
+    """``python docs/images/figures.py`` draws them anew."""
+    space = runpy.run_path(str(_ROOT / "docs/images/figures.py"))
+    for name, draw in space["PICTURES"].items():
+        for shade, colors in (("light", space["LIGHT"]), ("dark", space["DARK"])):
+            assert (_ROOT / f"docs/images/{name}-{shade}.svg").read_text() == draw(colors), name
+    assert len(space["table"]("cpu.md", "kernel")) >= 9
+    for said in (cell for row in space["table"]("cpu.md", "kernel") for cell in row):
+        assert f">{said}</text>" in (_ROOT / "docs/images/speed-dark.svg").read_text()
+
+
+def test_what_the_pictures_are_called_has_their_numbers() -> None:
+    space = runpy.run_path(str(_ROOT / "docs/images/figures.py"))
+    rows = [[float(cell) for cell in row[1:]] for row in space["table"]("cpu.md", "kernel")]
+    (c, pocl) = ((min(column), max(column)) for column in zip(*rows, strict=True))
+    assert f"{c[0]:g} to {c[1]:g} times the speed of C, {pocl[0]:g} to {pocl[1]:g} times that of PoCL" in _README
+    (first, second) = zip(*(row[1:] for row in space["table"]("cache.md", "CPU ms")), strict=True)
+    assert "{} ms by a pack, {} by hints, {} by following the includes".format(*first) in _README
+    assert "of the second kernel {}, {} and {}".format(*second) in _README
 
 
 def test_ten_lines_on_the_cpu_run(capsys: pytest.CaptureFixture[str]) -> None:

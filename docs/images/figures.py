@@ -1,0 +1,119 @@
+"""Draw the pictures of the README whose numbers were measured, from the tables of the pages that tell of them.
+
+``python docs/images/figures.py`` writes ``speed-*.svg`` of docs/cpu.md and ``headers-*.svg`` of docs/cache.md, for
+light pages and dark ones; a test compares them. Text stays text, in the reader's own font.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+DOCS = Path(__file__).parents[1]
+_WIDTH, _LEFT, _RIGHT, _ROW = 900, 330, 850, 27
+
+
+class Colors(NamedTuple):
+    """What a picture is drawn with: text, what stands back, lines, and two series."""
+
+    text: str
+    muted: str
+    line: str
+    first: str
+    second: str
+
+
+LIGHT = Colors("#1f2328", "#59636e", "#d1d9e0", "#1a7f37", "#8250df")
+DARK = Colors("#f0f6fc", "#9198a1", "#3d444d", "#3fb950", "#ab7df8")
+
+
+def table(page: str, first: str) -> list[list[str]]:
+    """Give the rows of the table of a page whose first column is called ``first``, without its head."""
+    found = re.search(rf"^\| {re.escape(first)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", (DOCS / page).read_text(), re.MULTILINE)
+    assert found, f"{page} has no table of {first}"
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines()]
+
+
+def _text(x: float, y: float, said: str, fill: str, more: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}"{more}>{escape(said)}</text>'
+
+
+def _picture(parts: list[str], title: str, height: float, colors: Colors) -> str:
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}" width="{_WIDTH}" '
+        f'height="{height:.0f}" font-family="system-ui, sans-serif" font-size="14" role="img">'
+    )
+    shown = _text(0, 18, title, colors.text, ' font-size="17" font-weight="600"')
+    return "\n".join([head, f"<title>{escape(title)}</title>", shown, *parts, "</svg>\n"])
+
+
+def _key(y: float, first: str, second: str, colors: Colors) -> list[str]:
+    """Say what the two colours are."""
+    parts, x = [], float(_LEFT)
+    for said, fill in ((first, colors.first), (second, colors.second)):
+        parts += [f'<circle cx="{x + 6:.1f}" cy="{y - 5:.1f}" r="6" fill="{fill}"/>']
+        parts += [_text(x + 18, y, said, colors.muted)]
+        x += 30 + 8 * len(said)
+    return parts
+
+
+def speed(colors: Colors) -> str:
+    """Draw how fast the CPU device is, against C and against PoCL, over a scale of powers of two."""
+    rows = table("cpu.md", "kernel")
+    low, high = math.log2(0.5), math.log2(32)
+
+    def place(times: float) -> float:
+        return _LEFT + (math.log2(times) - low) / (high - low) * (_RIGHT - _LEFT)
+
+    top, bottom = 62.0, 62.0 + _ROW * len(rows)
+    parts = _key(44, "times the speed of C", "times the speed of PoCL", colors)
+    for power in range(-1, 6):
+        x, said = place(2.0**power), f"{2.0**power:g}"
+        parts += [
+            f'<path d="M{x:.1f} {top:.1f}V{bottom:.1f}" stroke="{colors.text if power == 0 else colors.line}"/>',
+            _text(x, bottom + 20, said, colors.muted, ' text-anchor="middle"'),
+        ]
+    for number, (name, *times) in enumerate(rows):
+        y = top + _ROW * (number + 0.5)
+        parts += [_text(_LEFT - 24, y + 5, name, colors.text, ' text-anchor="end"')]
+        for said, fill in zip(times, (colors.first, colors.second), strict=True):
+            x = place(float(said))
+            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{fill}"/>']
+            beside, anchor = (-10, "end") if float(said) < 1 else (10, "start")
+            parts += [_text(x + beside, y + 5, said, colors.muted, f' font-size="12" text-anchor="{anchor}"')]
+    return _picture(parts, "CUDA kernels on the cores at hand, without a GPU", bottom + 30, colors)
+
+
+def headers(colors: Colors) -> str:
+    """Draw what a hit of the cache costs, where the headers are hundreds of files."""
+    rows = table("cache.md", "CPU ms")
+    most = max(float(cell) for _, *cells in rows for cell in cells)
+    top, parts = 62.0, _key(44, "the first kernel of a process", "the second", colors)
+    for number, (name, *cells) in enumerate(rows):
+        y = top + 2 * _ROW * number
+        parts += [_text(_LEFT - 24, y + 27, name, colors.text, ' text-anchor="end"')]
+        for line, (said, fill) in enumerate(zip(cells, (colors.first, colors.second), strict=True)):
+            width = max(float(said) / most * (_RIGHT - _LEFT - 50), 2)
+            below = y + 4 + 20 * line
+            parts += [f'<rect x="{_LEFT}" y="{below:.1f}" width="{width:.1f}" height="16" rx="2" fill="{fill}"/>']
+            parts += [_text(_LEFT + width + 8, below + 13, f"{said} ms", colors.muted, ' font-size="13"')]
+    title = "CPU time of a kernel over CUB from the cache, with 580 headers looked after"
+    return _picture(parts, title, top + 2 * _ROW * len(rows) + 6, colors)
+
+
+PICTURES: dict[str, Callable[[Colors], str]] = {"speed": speed, "headers": headers}
+
+
+def main() -> None:
+    """Write all."""
+    for name, draw in PICTURES.items():
+        for shade, colors in (("light", LIGHT), ("dark", DARK)):
+            (Path(__file__).parent / f"{name}-{shade}.svg").write_text(draw(colors))
+
+
+if __name__ == "__main__":
+    main()
