@@ -1,17 +1,25 @@
 /* Native threads that run the blocks of a launch, woken without the interpreter.
 
    A worker is a thread that comes to cujit_pool_work once and stays there, asleep. A launch is one call of
-   cujit_pool_run: it posts the job, wakes the workers, runs blocks itself, and returns when the last worker is done. A
-   launch that finds the pool busy runs alone. */
+   cujit_pool_run: it offers places to workers, wakes them, runs blocks itself, and returns when the last worker is done.
+   A launch that finds the pool busy runs alone.
+
+   Waking a thread takes as long as many a launch: whoever waits looks for some time before it sleeps. */
 
 #include "guard.h"
 
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 /* How often a thread that waits for workers looks whether the launch is to go on, and how often it pokes workers that
-   are to leave a launch that has ended. */
-enum { LOOK_NS = 20000000, HURRY_NS = 1000000, SECOND_NS = 1000000000 };
+   are to leave a launch that has ended. AWAKE_NS is how long a thread looks before it sleeps: 16 threads that sleep take
+   as long to come. */
+enum { LOOK_NS = 20000000, HURRY_NS = 1000000, SECOND_NS = 1000000000, AWAKE_NS = 50000 };
 
 /* What every thread runs, with how many bytes of memory for its own. */
 struct Job {
@@ -20,34 +28,58 @@ struct Job {
   u64 shared_bytes, local_bytes;
 };
 
-/* `generation` numbers the jobs. `wanted` workers may join the present one, `joined` have, `active` are still at it. */
+/* `places` is how many workers may still join the present job, CLOSED when the pool stops; `finished` how many of them
+   are done. `asleep` workers are to be woken, and whoever launched where it is `awaited`. A job is written while nobody
+   has joined it, and `busy` is 1 until all are done. */
 struct Pool {
-  pthread_mutex_t mutex;
-  pthread_cond_t work, done;
   struct Job job;
-  u64 generation;
-  u32 wanted, joined, active, busy, stop;
+  u32 places, finished, asleep, awaited, busy;
 };
 
+enum { CLOSED = -1 };
+
 /* Give a pool without workers; null without memory. */
-struct Pool *cujit_pool_make(void) {
-  struct Pool *pool = calloc(1, sizeof *pool);
-  if (!pool) return 0;
-  pthread_condattr_t attributes;
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_mutex_init(&pool->mutex, 0);
-  pthread_cond_init(&pool->work, 0);
-  pthread_cond_init(&pool->done, &attributes);
-  return pool;
+struct Pool *cujit_pool_make(void) { return calloc(1, sizeof(struct Pool)); }
+
+/* -- waiting --------------------------------------------------------------------------------------------------------- */
+
+/* Sleep while a word is `seen`, `ns` at the most (0: for ever). 0 where that was not for a change of the word: the time
+   was up, or a signal came. */
+static flag sleep_on(u32 *word, u32 seen, u64 ns) {
+  struct timespec time = {0, (long)ns};
+  return !syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, ns ? &time : 0, 0, 0) || errno == EAGAIN;
+}
+
+static void wake(u32 *word, i32 most) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, most, 0, 0, 0); }
+
+/* Let the processor rest for a moment. */
+INLINE void relax(void) {
+#ifdef __aarch64__
+  __asm__ volatile("yield");
+#else
+  __builtin_ia32_pause();
+#endif
+}
+
+/* Look for AWAKE_NS whether a word is something else; 1 where it is. */
+static flag changes_soon(const u32 *word, u32 seen) {
+  struct timespec begin, time;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  do {
+    for (u32 k = 0; k < 16; k++) {
+      if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != seen) return 1;
+      relax();
+    }
+    sched_yield(); /* whom we wait for may need this processor */
+    clock_gettime(CLOCK_MONOTONIC, &time);
+  } while ((time.tv_sec - begin.tv_sec) * SECOND_NS + time.tv_nsec - begin.tv_nsec < AWAKE_NS);
+  return 0;
 }
 
 /* Send the workers home. */
 void cujit_pool_stop(struct Pool *pool) {
-  pthread_mutex_lock(&pool->mutex);
-  pool->stop = 1;
-  pthread_cond_broadcast(&pool->work);
-  pthread_mutex_unlock(&pool->mutex);
+  __atomic_store_n(&pool->places, (u32)CLOSED, __ATOMIC_SEQ_CST);
+  wake(&pool->places, INT32_MAX);
 }
 
 /* Give a pool back that has no workers any more. */
@@ -76,74 +108,53 @@ static void run_blocks(const struct Job *job, u64 decides) {
 
 /* -- workers --------------------------------------------------------------------------------------------------------- */
 
-/* Take part in the present job; the pool is locked before and after. */
-static void take_part(struct Pool *pool) {
+/* Take part in the present job if there is a place; `places` is how many there were at the last look. */
+static flag take_part(struct Pool *pool, u32 places) {
+  do {
+    if (!places) return 0;
+  } while (!__atomic_compare_exchange_n(&pool->places, &places, places - 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
   struct Job job = pool->job;
-  pool->joined++;
-  pool->active++;
-  pthread_mutex_unlock(&pool->mutex);
   run_blocks(&job, 0);
-  pthread_mutex_lock(&pool->mutex);
-  if (!--pool->active) pthread_cond_signal(&pool->done);
+  __atomic_fetch_add(&pool->finished, 1, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&pool->awaited, __ATOMIC_SEQ_CST)) wake(&pool->finished, 1);
+  return 1;
 }
 
 /* What a worker does until the pool stops. */
 void cujit_pool_work(struct Pool *pool) {
-  u64 seen = 0;
-  pthread_mutex_lock(&pool->mutex);
-  while (!pool->stop) {
-    if (pool->generation != seen && pool->joined < pool->wanted) {
-      seen = pool->generation;
-      take_part(pool);
-    } else {
-      pthread_cond_wait(&pool->work, &pool->mutex);
-    }
+  for (u32 places; (places = __atomic_load_n(&pool->places, __ATOMIC_ACQUIRE)) != (u32)CLOSED;) {
+    if (take_part(pool, places) && changes_soon(&pool->places, 0)) continue;
+    __atomic_fetch_add(&pool->asleep, 1, __ATOMIC_SEQ_CST);
+    sleep_on(&pool->places, 0, 0);
+    __atomic_fetch_sub(&pool->asleep, 1, __ATOMIC_RELAXED);
   }
-  pthread_mutex_unlock(&pool->mutex);
 }
 
 /* -- launches -------------------------------------------------------------------------------------------------------- */
 
-/* Give a job to up to `helpers` workers; 0 where the pool is busy. */
+/* Offer a job to `helpers` workers; 0 where the pool is busy. */
 static flag post(struct Pool *pool, const struct Job *job, u32 helpers) {
-  pthread_mutex_lock(&pool->mutex);
-  flag is_free = !pool->busy;
-  if (is_free) {
-    pool->busy = 1;
-    pool->job = *job;
-    pool->wanted = helpers;
-    pool->joined = 0;
-    pool->generation++;
-    pthread_cond_broadcast(&pool->work);
-  }
-  pthread_mutex_unlock(&pool->mutex);
-  return is_free;
-}
-
-/* Sleep until the last worker is done, `ns` at the most; 0 where it is not. */
-static flag sleep_for(struct Pool *pool, u64 ns) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  u64 sum = (u64)time.tv_nsec + ns;
-  time.tv_sec += sum >= SECOND_NS;
-  time.tv_nsec = (long)(sum >= SECOND_NS ? sum - SECOND_NS : sum);
-  return !pthread_cond_timedwait(&pool->done, &pool->mutex, &time);
+  if (__atomic_exchange_n(&pool->busy, 1, __ATOMIC_ACQUIRE)) return 0;
+  pool->job = *job;
+  __atomic_store_n(&pool->finished, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&pool->places, helpers, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&pool->asleep, __ATOMIC_SEQ_CST)) wake(&pool->places, (i32)helpers);
+  return 1;
 }
 
 /* Return when every worker is done. Whoever has not come by now has nothing left to do. What this thread saw ended ends
    in the others, too. */
-static void await_workers(struct Pool *pool, struct Launch *launch) {
-  pthread_mutex_lock(&pool->mutex);
-  pool->wanted = 0;
+static void await_workers(struct Pool *pool, struct Launch *launch, u32 helpers) {
+  u32 joined = helpers - __atomic_exchange_n(&pool->places, 0, __ATOMIC_ACQ_REL), finished;
   flag ended = __atomic_load_n(&launch->fault_kind, __ATOMIC_RELAXED) != 0;
-  while (pool->active) {
-    if (sleep_for(pool, ended ? HURRY_NS : LOOK_NS)) continue;
-    pthread_mutex_unlock(&pool->mutex);
-    ended = cujit_look(launch);
-    pthread_mutex_lock(&pool->mutex);
+  while ((finished = __atomic_load_n(&pool->finished, __ATOMIC_ACQUIRE)) != joined) {
+    if (changes_soon(&pool->finished, finished)) continue;
+    __atomic_store_n(&pool->awaited, 1, __ATOMIC_SEQ_CST);
+    flag changed = sleep_on(&pool->finished, finished, ended ? HURRY_NS : LOOK_NS);
+    __atomic_store_n(&pool->awaited, 0, __ATOMIC_RELAXED);
+    if (!changed) ended = cujit_look(launch);
   }
-  pool->busy = 0;
-  pthread_mutex_unlock(&pool->mutex);
+  __atomic_store_n(&pool->busy, 0, __ATOMIC_RELEASE);
 }
 
 /* Call kernel(launch, shared, local) here and in up to `helpers` workers; return when all are done. */
@@ -153,5 +164,5 @@ void cujit_pool_run(struct Pool *pool, void *kernel, struct Launch *launch, u32 
   cujit_begin_launch(launch);
   flag posted = helpers && post(pool, &job, helpers);
   run_blocks(&job, 1);
-  if (posted) await_workers(pool, launch);
+  if (posted) await_workers(pool, launch, helpers);
 }
