@@ -4,6 +4,9 @@ import re
 
 import pytest
 
+from cujit.devices.cpu.analysis.fission import fission
+from cujit.devices.cpu.analysis.patterns import vector_access
+from cujit.devices.cpu.analysis.uniformity import analyse
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.shapes import Dim3
@@ -100,3 +103,21 @@ def test_lanes_that_change_places_load_the_vectors_that_hold_all_of_theirs() -> 
         "window",
         "each lane",
     }
+
+
+def test_pairs_of_a_loop_over_distances_lie_in_the_same_vectors() -> None:
+    """So that what one store of a pair leaves in registers need not come out of memory for the other."""
+    text = f"""{HEAD}.visible .entry k(.param .u64 p0) {{ .reg .pred q; .reg .b32 b, t, d, x, y, low, high, r<8>;
+    .shared .align 16 .b8 box[4096]; mov.u32 t, %tid.x; mov.u32 b, box; mov.u32 d, 16;
+    LOOP: bar.sync 0; sub.u32 r0, d, 1; and.b32 r1, r0, t; shl.b32 r2, t, 1; sub.u32 r3, r2, r1; shl.b32 r4, r3, 2;
+    add.u32 low, b, r4; shl.b32 r5, d, 2; add.u32 high, low, r5; ld.shared.u32 x, [low]; ld.shared.u32 y, [high];
+    st.shared.u32 [low], y; st.shared.u32 [high], x; shr.u32 d, d, 1; setp.ne.u32 q, d, 0; @q bra LOOP; ret; }}"""
+    module = parse(text)
+    body, block = prepare(module, module.entries[0], {}, Refusals()), Dim3(64)
+    cut = fission(body, analyse(body.program, body.graph, block), block)
+    assert cut is not None
+    (versions,) = [region.versions for region in cut.regions if region.versions]
+    for distance in (1, 2, 4):
+        found = [vector_access(op, versions[distance].patterns) for op in versions[distance].graph.ops]
+        starts = sorted(access.start for access in found if access is not None)
+        assert starts == [-4 * distance, -4 * distance, 0, 0], distance

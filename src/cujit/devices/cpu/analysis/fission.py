@@ -286,7 +286,7 @@ class _Search:
 
     def beginning_with(self, region: Region, start: Mapping[int, Pattern]) -> Mapping[int, Pattern]:
         """Find the patterns in a region whose registers begin with some."""
-        made = patterns_from(region.graph.blocks[0].ops, start, self.divergence, self.block)
+        made = patterns_from(region.graph.blocks[0].ops, start, self.patterns, self.divergence, self.block)
         known = {r: p for r, p in made.items() if self.once >> r & 1}
         fixed = self.masked
         for r in region.live:

@@ -75,16 +75,20 @@ def find_patterns(
 
 
 def patterns_from(
-    ops: Iterable[Op], start: Mapping[int, Pattern], divergence: Divergence, block: Dim3
+    ops: Iterable[Op],
+    start: Mapping[int, Pattern],
+    always: Mapping[int, Pattern],
+    divergence: Divergence,
+    block: Dim3,
 ) -> dict[int, Pattern]:
     """Find the patterns of what operations write, one after the other, because of those that registers ``start`` with.
 
-    What they find without these is not in it.
+    Those that hold ``always`` are known as well; what is found without ``start`` is not in it.
     """
     values, found = dict(start), dict[int, Pattern]()
     for op in ops:
         because = any(r.index in values for r in op.read_registers())
-        pattern = _result(op, values, divergence, block) if because else None
+        pattern = _result(op, {**always, **values}, divergence, block) if because else None
         for r in op.written:
             values.pop(r.index, None)
             found.pop(r.index, None)
