@@ -1,12 +1,19 @@
 """How long, and how much memory, it takes to list all of a large library: entries, images, kernels with resources.
 
 The library is a real shared library of about 100 MB with thousands of entries, as linkers make them of many objects.
-Linux, with gcc to link it.
+Linux, with gcc to link it. Where cuRAND is installed (the wheel ``nvidia-curand``), ``cujit inspect --json`` reads its
+library too: 100 MB whose PTX is mostly tables of numbers. ``--against DIRECTORY`` does so with another ``src`` in turn,
+and prints the ratio.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import json
+import os
+import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -71,8 +78,28 @@ def library(folder: Path) -> Path:
     return result
 
 
+def cu_rand() -> Path | None:
+    """Find cuRAND's library among the wheels."""
+    found = importlib.util.find_spec("nvidia")
+    folders = [Path(folder) for folder in found.submodule_search_locations or ()] if found else []
+    return next((path for folder in folders for path in folder.glob("*/lib/libcurand.so.*")), None)
+
+
+def inspected(path: Path, source: Path) -> float:
+    """Print all of a library with the cujit of ``source``; give the CPU seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "cujit", "inspect", "--json", str(path)]
+    environment = os.environ | {"PYTHONPATH": str(source)}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def main() -> None:
     """Make the library and read it in a process of its own, three times; the best and the peak count."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--against", type=Path, help="the src of another cujit")
+    other = parser.parse_args().against
     with tempfile.TemporaryDirectory() as folder:
         path = library(Path(folder))
         size = path.stat().st_size / (1 << 20)
@@ -80,6 +107,13 @@ def main() -> None:
         runs = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(3)]
     print(f"library of {size:.0f} MB: {runs[0]['entries']} entries, {runs[0]['kernels']} kernels")
     print(f"read in {min(r['seconds'] for r in runs):.2f} s, peak {max(r['peak'] for r in runs):.0f} MB")
+    library_of_tables = cu_rand()
+    if library_of_tables is None:
+        return
+    own = Path(__file__).parents[1] / "src"
+    pairs = [(inspected(library_of_tables, own), other and inspected(library_of_tables, other)) for _ in range(3)]
+    print(f"cujit inspect --json of cuRAND: {statistics.median(new for new, _ in pairs):.1f} s CPU", end="")
+    print(f", {statistics.median(new / old for new, old in pairs if old):.2f} of the other's" if other else "")
 
 
 if __name__ == "__main__":

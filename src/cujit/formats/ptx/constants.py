@@ -6,6 +6,7 @@ carry ``U``.
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections.abc import Callable
@@ -22,6 +23,7 @@ _MASK = (1 << 64) - 1
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)(U?)", re.ASCII)
 _BITS = re.compile(r"0[fF]([0-9a-fA-F]{8})|0[dD]([0-9a-fA-F]{16})", re.ASCII)
 _DECIMAL = re.compile(r"\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+", re.ASCII)
+_PLAIN = re.compile(r"\s*(?:0|[1-9][0-9]{0,18})\s*", re.ASCII)
 _LONGEST_INTEGER = 80  # Characters: 64 binary digits and room for leading zeros.
 _DEEPEST = 32
 
@@ -41,6 +43,25 @@ def number(cursor: Cursor) -> Constant:
     if not _DECIMAL.fullmatch(word):
         cursor.fail(f"expected a constant, found {word[:60]!r}", back=1)
     return FloatLiteral(int.from_bytes(struct.pack(">d", float(word)), "big"), 64)
+
+
+class _Plain(dict[str, Immediate]):
+    """The numbers of a table by how they are written, each read once."""
+
+    def __missing__(self, word: str) -> Immediate:
+        if not _PLAIN.fullmatch(word):
+            raise ValueError(word)
+        self[word] = found = Immediate(int(word))
+        return found
+
+
+@functools.lru_cache(maxsize=16)  # A library has its tables once for each architecture.
+def numbers(text: str) -> tuple[Immediate, ...] | None:
+    """Read ``{202, 29, …}``, where each number is decimal and fits 64 bits for sure; else None."""
+    try:
+        return tuple(map(_Plain().__getitem__, text[1:-1].split(",")))
+    except ValueError:
+        return None
 
 
 def _value(digits: str) -> int:

@@ -6,10 +6,10 @@ Source: PTX ISA 9.1, chapter 5 "State Spaces, Types, and Variables".
 from __future__ import annotations
 
 from cujit.formats.ptx import syntax as ptx
-from cujit.formats.ptx.constants import constant_expression, integer
+from cujit.formats.ptx.constants import constant_expression, integer, numbers
 from cujit.formats.ptx.parse_operands import symbol_offset
 from cujit.formats.ptx.register_names import Names
-from cujit.formats.ptx.tokens import DIRECTIVE, NAME, STRING, Cursor
+from cujit.formats.ptx.tokens import DIRECTIVE, NAME, NUMBERS, STRING, Cursor
 from cujit.values import dataclass
 
 LINKAGES = frozenset((".extern", ".visible", ".weak", ".common"))
@@ -267,6 +267,12 @@ def parameter_list(cursor: Cursor, names: Names | None) -> tuple[ptx.Variable, .
 
 def _initial_value(cursor: Cursor, names: Names) -> ptx.InitValue:
     """``{…}`` or one item."""
+    if cursor.at(NUMBERS):
+        found = numbers(cursor.words[cursor.index])
+        if found is not None:
+            cursor.index += 1
+            return ptx.Initializer(found)
+        cursor.open_numbers()  # One of them is odd, and an error points at it.
     return _braced(cursor, names, 0) if cursor.at("{") else _init_item(cursor, names)
 
 

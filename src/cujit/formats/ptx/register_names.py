@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cujit.formats.ptx.syntax import ComponentOperand, Operand, Register, SymbolRef
 
 _SYMBOL, _REGISTER = 0, 1
@@ -76,21 +78,19 @@ class Names:
         return Register(word) if declared == _REGISTER else SymbolRef(word)
 
     def _declared(self, name: str) -> int | None:
-        splits = _range_splits(name)
         for scope in reversed(self._scopes):
             if name in scope.names:
                 return scope.names[name]
-            if scope.ranges and any(number < scope.ranges.get(prefix, 0) for prefix, number in splits):
+            if scope.ranges and _is_numbered(name, scope.ranges):
                 return _REGISTER
         return None
 
 
-def _range_splits(name: str) -> list[tuple[str, int]]:
-    """``%r12`` is number 12 of a range ``%r`` and number 2 of a range ``%r1``."""
-    splits = []
-    for cut in range(len(name) - 1, max(len(name) - 10, 0), -1):
-        if not ("0" <= name[cut] <= "9"):
-            break
-        if name[cut] != "0" or cut == len(name) - 1:
-            splits.append((name[:cut], int(name[cut:])))
-    return splits
+def _is_numbered(name: str, ranges: Mapping[str, int]) -> bool:
+    """Tell whether ``%r12`` is number 12 of a range ``%r``, or number 2 of a range ``%r1``."""
+    stem = len(name.rstrip("0123456789"))
+    for cut in range(max(stem, len(name) - 9, 1), len(name)):
+        count = ranges.get(name[:cut])
+        if count is not None and (name[cut] != "0" or cut == len(name) - 1) and int(name[cut:]) < count:
+            return True
+    return False

@@ -1,7 +1,8 @@
 """PTX text cut into words, and the cursor that walks over them.
 
 A mnemonic with its modifiers (``ld.shared::cta.u32``) is one word, as is a dotted name (``%tid.x``): that
-makes a PTX line few words, which is what the speed of the parser comes from.
+makes a PTX line few words, which is what the speed of the parser comes from. The table of numbers that a
+variable begins with is one word as well: libraries have some of 100,000 (``= {202, 29, 180, …}``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from cujit.errors import PtxSyntaxError
 NAME = "a name"
 DIRECTIVE = "a directive"
 NUMBER = "a number"
+NUMBERS = "a list of numbers"
 STRING = "a string"
 DWARF = "a @@DWARF line"
 END = "the end of the text"
@@ -26,6 +28,7 @@ _WORD = re.compile(
     r"""
     (?: \s+ | //[^\n]* | /\*.*?\*/ )*
     (?: ( (?:[A-Za-z_$]|%[\w$]) [\w$]* (?: \.\w+ (?: ::\w+ )* )* )
+      | ( (?:(?<==)|(?<==[ ])) \{[0-9,\s]{64,}\} )
       | ( [,;\[\]{}():|@<>=?~&^+%*-] | ! | /(?![/*]) )
       | ( \d+\.\d*(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+ | \d\w* )
       | ( \. [\w$]+ (?: ::\w+ )* )
@@ -35,8 +38,8 @@ _WORD = re.compile(
     )""",
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-_KINDS = ("", NAME, "punctuation", NUMBER, DIRECTIVE, STRING, END, "")
-_PUNCTUATION, _END, _BAD = 2, 6, 7
+_KINDS = ("", NAME, NUMBERS, "punctuation", NUMBER, DIRECTIVE, STRING, END, "")
+_PUNCTUATION, _END, _BAD = 3, 7, 8
 _DWARF_LINE = re.compile(r"@@DWARF[^\n]*")
 _SHOWN_CHARACTERS = 240
 
@@ -58,13 +61,22 @@ class Cursor:
         self.words: list[str] = []
         self.starts: list[int] = []
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", source))]
-        self._cut()
+        self._cut(0, len(source))
 
-    def _cut(self) -> None:
+    def open_numbers(self) -> None:
+        """Cut the list of numbers that comes next into its words: ``{``, ``202``, ``,`` and so on."""
+        index, start = self.index, self.starts[self.index]
+        end = start + len(self.words[index])
+        kinds, words, starts = self.kinds[index + 1 :], self.words[index + 1 :], self.starts[index + 1 :]
+        self.kinds[index:], self.words[index:], self.starts[index:] = ["{"], ["{"], [start]
+        self._cut(start + 1, end)
+        self.kinds[-1:], self.words[-1:], self.starts[-1:] = kinds, words, starts  # In place of the end.
+
+    def _cut(self, position: int, stop: int) -> None:
+        """Cut the text from ``position`` to ``stop``, and end it."""
         kinds, words, starts = self.kinds, self.words, self.starts
-        position = 0
         while True:  # Again only after a @@DWARF line.
-            for match in _WORD.finditer(self.source, position):
+            for match in _WORD.finditer(self.source, position, stop):
                 group = match.lastindex or _END
                 word, start = match[group], match.start(group)
                 if group >= _END:

@@ -145,7 +145,8 @@ class _Reader:
         if isinstance(statement, ptx.Instruction):
             yield self._instruction(statement)
             for operand in ptx.within(statement.operands):
-                yield from self._operand(operand, statement.line)
+                if type(operand) is not ptx.Register or operand.name not in self._declared:
+                    yield from self._operand(operand, statement.line)
         elif isinstance(statement, ptx.Variable):
             yield from self._variable(statement)
         elif isinstance(statement, ptx.RegisterDecl):
@@ -216,7 +217,10 @@ class _Reader:
 
     def _register(self, name: str, line: int) -> Iterator[Need]:
         base = name.partition(".")[0]
-        if not base.startswith("%") or base in self._declared or self._is_numbered(base):
+        if not base.startswith("%") or base in self._declared:
+            return
+        if self._is_numbered(base):
+            self._declared.add(base)
             return
         row = special_register(name)
         yield self._known(line, base, (row.ptx, row.sm) if row else None)
@@ -231,7 +235,8 @@ def _initial(value: ptx.InitValue | None, line: int) -> Iterator[Need]:
     """What an initial value uses beyond numbers and names."""
     if isinstance(value, ptx.Initializer):
         for item in value.items:
-            yield from _initial(item, line)
+            if type(item) is not ptx.Immediate:  # Tables are long.
+                yield from _initial(item, line)
     elif isinstance(value, ptx.Generic):
         if value.generic:
             yield Need(line, "generic(…) in an initial value", (3, 1), 20)
