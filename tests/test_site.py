@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from site_hook import followed, piped
+import cujit.errors as errors
+from site_hook import followed, named, piped
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = (ROOT / "mkdocs.yml").read_text()
@@ -32,3 +33,13 @@ def test_a_link_to_what_the_site_does_not_have_is_text_and_one_of_another_host_s
 
 def test_a_bar_in_a_table_is_one_on_the_site_too() -> None:
     assert piped("| `a\\|b` | c \\| d |\nnot `a\\|b`") == "| `a|b` | c \\| d |\nnot `a\\|b`"
+
+
+def test_an_error_that_a_page_names_leads_to_what_is_said_of_it() -> None:
+    assert named("a `LinkError`, x", "cli.md") == "a [`LinkError`](errors.md#linkerror), x"
+    assert named("`cujit.errors.LinkError`", "how-to/ci.md") == "[`cujit.errors.LinkError`](../errors.md#linkerror)"
+    assert named("| `ToolError` |", "errors.md") == "| [`ToolError`](#toolerror) |"
+    for kept in ("```py\n`LinkError`\n```", "## `LinkError`", "[`LinkError`](x.md)", "`Artifact`", "LinkError"):
+        assert named(kept, "api.md") == kept
+    page = (ROOT / "docs/errors.md").read_text()
+    assert all(f'| `{name}` <a id="{name.lower()}"></a> |' in page for name in errors.__all__ if name.endswith("Error"))

@@ -165,7 +165,8 @@ def _error(kind: type) -> str:
     bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
     status = ExitCode.MISSING if issubclass(kind, errors.MissingError) else ExitCode.WRONG_INPUT
     shown = "goes on" if issubclass(kind, Warning) else status.value
-    return f"| `{kind.__name__}` | {bases} | {shown} | {first_sentence(kind)} |\n"
+    name = kind.__name__
+    return f'| `{name}` <a id="{name.lower()}"></a> | {bases} | {shown} | {first_sentence(kind)} |\n'
 
 
 _INSTRUCTIONS_HEAD = """\

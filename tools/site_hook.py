@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
-__all__ = ["followed", "on_files", "on_page_markdown", "piped"]
+__all__ = ["followed", "named", "on_files", "on_page_markdown", "piped"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,6 +28,12 @@ _PAGES = {
 
 _CODE_IN_TABLE = re.compile(r"^\|.*`.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
+
+# What is no place for a link comes first: code, links, titles, and where the page of errors has the name itself.
+_NAMED = re.compile(
+    r"^```.*?^```|^ *#.*?$|\[[^\]]*\]\([^)]*\)|`\w+` <a |`(?:cujit\.)?(?:errors\.)?(?P<name>\w+)`",
+    re.DOTALL | re.MULTILINE,
+)
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 
@@ -45,7 +51,21 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Turn links of the repository into links of the site, and tables of GitHub into those of Python-Markdown."""
-    return piped(followed(markdown, page.file.src_uri))
+    uri = page.file.src_uri
+    return piped(named(followed(markdown, uri), uri))
+
+
+def named(markdown: str, uri: str) -> str:
+    """Give the text of the page at ``uri`` with each error leading to what the page of errors says of it."""
+    page = (ROOT / "docs/errors.md").read_text()
+    known = dict(re.findall(r'`(\w+)` <a id="(\w+)">', page))
+    to = os.path.relpath("errors.md", os.path.dirname(uri) or ".") if uri != "errors.md" else ""
+
+    def link(match: re.Match[str]) -> str:
+        place = known.get(match["name"] or "")
+        return f"[{match[0]}]({to}#{place})" if place else match[0]
+
+    return _NAMED.sub(link, markdown)
 
 
 def piped(markdown: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Protocol
 
@@ -12,7 +13,7 @@ from click.testing import Result
 from cujit.artifact import Artifact, Kind
 from cujit.formats.fatbin import read_fatbin
 from cujit.program import compile
-from llvm_ir import SCALE
+from llvm_ir import SCALE, kernel_that_calls
 
 
 class Cujit(Protocol):
@@ -108,3 +109,30 @@ def test_ptx_that_is_too_new_keeps_its_version_and_says_why(cujit: Cujit, tmp_pa
     assert (done.exit_code, "griddepcontrol.wait" in done.stderr) == (1, True)
     assert not Path("old.ptx").exists()
     assert "say --ptx, --arch, or both" in cujit("retarget", "k.ptx", "-o", "old.ptx").stderr
+
+
+LAUNCH = ["--grid", "1", "--block", "1", "--arg", "ones:f32:1", "--print", "0", "--device", "cpu"]
+# The module of one file: a kernel k(float* p) with *p = sin(*p), by a function of libdevice.
+SINE = kernel_that_calls("__nv_sinf")
+
+
+def test_llvm_ir_gets_the_mathematical_functions_where_they_are_asked_for(cujit: Cujit, tmp_path: Path) -> None:
+    (tmp_path / "sine.ll").write_text(SINE)
+    refused = cujit("compile", "sine.ll", "--arch", "sm_90")
+    assert refused.exit_code == 1
+    assert "try: --libdevice; or -O rdc" in refused.stderr
+    assert cujit("compile", "sine.ll", "--arch", "sm_90", "--libdevice", "-o", "sine.ptx").exit_code == 0
+    assert cujit("build", "sine.ll", "--target", "sm_90", "--libdevice").exit_code == 0
+    assert cujit("link", "sine.ll", "--libdevice", "-o", "sine.cubin", "--arch", "sm_90").exit_code == 0
+    for file in ("sine.ll", "sine.ptx"):
+        options = ["--libdevice"] if file == "sine.ll" else []
+        done = cujit("run", file, *LAUNCH, *options)
+        assert done.exit_code == 0, done.output
+        assert re.search(r"^\[0\.84147", done.stdout, re.MULTILINE), done.output
+
+
+def test_the_mathematical_functions_are_refused_for_what_is_no_llvm_ir(cujit: Cujit, scale: str) -> None:
+    for verb in (["compile"], ["run", "--over", "1"], ["link", "-o", "x.cubin"], ["cache", "why", "--source"]):
+        done = cujit(*verb, scale, "--libdevice")
+        assert done.exit_code == 2
+        assert "--libdevice is for LLVM IR" in done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import cujit
 from cujit.cli import main
 from cujit.cli.app import VERBS
 
@@ -46,3 +47,18 @@ def test_bash_completes_verbs_and_options(tmp_path: Path) -> None:
     assert _completed("cujit compile k.cu -a sm_90", tmp_path) == ["sm_90", "sm_90a"]
     assert _completed("cujit build k.cu --target compute_8", tmp_path)[0] == "compute_80"
     assert _completed("cujit link a.ptx -O line", tmp_path) == ["lineinfo"]
+
+
+def test_bash_completes_the_kernels_of_the_file(tmp_path: Path) -> None:
+    source = 'extern "C" __global__ void scale(float* x);\n__global__ void shift(float* x) { *x += 1; }\n'
+    template = "template <class T> __global__ void axpy(T* x) { *x += 1; }\n"
+    (tmp_path / "k.cu").write_text(source + template + 'extern "C" __global__ void sum(float* x) { *x += 2; }')
+    (tmp_path / "broken.ptx").write_text("nothing")
+    fatbin = cujit.build(tmp_path / "k.cu", ["sm_80", "sm_90"], names=["axpy<float>", "axpy<int>"])
+    fatbin.save(tmp_path / "k.fatbin")
+    assert _completed("cujit run k.cu -k s", tmp_path) == ["shift", "sum"]
+    assert _completed("cujit occupancy k.fatbin --kernel su", tmp_path) == ["sum"]
+    assert _completed("cujit run k.fatbin -k ax", tmp_path) == ["'axpy<float>'", "'axpy<int>'"]
+    assert _completed("cujit check k.fatbin --kernel \\'ax", tmp_path) == ["axpy<float>", "axpy<int>"]
+    for nothing in ("run missing.ptx -k s", "run broken.ptx -k s", "run -k s"):
+        assert _completed(f"cujit {nothing}", tmp_path) == []

@@ -28,6 +28,7 @@ _PYTHON = re.compile(r"\b\w+=[\[({'\"]|\w+=(True|False)\b|\bcujit\.[a-z]|\b\w+\.
         ("cujit.link([image], arch='sm_80')", "cujit link FILE -a sm_80 -o x.cubin"),
         ("run on the CPU device: device=cujit.cpu()", "run on the CPU device: --device cpu"),
         ("std='c++20'", "-O std=c++20"),
+        ("Source.nvvm(…, libdevice=True); or rdc=True, to link it later", "--libdevice; or -O rdc, to link it later"),
         ("pip install 'cujit[cu13]'", "pip install 'cujit[cu13]'"),
     ],
 )

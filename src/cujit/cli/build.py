@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from cujit.artifact import Kind
-from cujit.cli.compiler_options import compiler_options, complete_arch, limit_options, names_option, read_options
+from cujit.cli.compiler_options import (
+    compiler_options,
+    complete_arch,
+    limit_options,
+    names_option,
+    read_options,
+    source_of,
+)
 from cujit.cli.console import json_option, progress
 from cujit.cli.files import file_argument, kind_of_output, output_option
 from cujit.cli.images import compress_option, print_fatbin
@@ -46,6 +53,7 @@ def command(
     said: Sequence[str],
     include: Sequence[str],
     define: Sequence[str],
+    libdevice: bool,
     as_json: bool,
     **limits: Any,
 ) -> None:
@@ -56,9 +64,10 @@ def command(
     """
     kind_of_output(output, None, (Kind.FATBIN,))
     options = read_options(said, include, define)
+    source = source_of(file, libdevice=libdevice)
     with progress("building") as tick:
         fatbin = build(
-            file,
+            source,
             targets,
             names=names,
             options=options,

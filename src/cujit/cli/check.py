@@ -12,7 +12,7 @@ from cujit.budget.file import read_budgets
 from cujit.budget.report import COLUMNS, BudgetReport, BudgetRow
 from cujit.cli.console import attributes, json_option, print_json, print_table, several
 from cujit.cli.exit_codes import ExitCode
-from cujit.cli.files import FILE, file_argument, open_built
+from cujit.cli.files import FILE, complete_kernel, file_argument, open_built
 from cujit.cli.occupancy import gpu
 from cujit.errors import OptionError
 from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS
@@ -69,6 +69,7 @@ _limits = several(
     "kernels",
     multiple=True,
     metavar="PATTERN",
+    shell_complete=complete_kernel,
     help="Only kernels of that name: axpy, 'axpy<*>', '_Z4axpy*'.",
 )
 @click.option("--arch", "arches", multiple=True, metavar="ARCH", help="Only the code for that architecture: sm_90.")

@@ -10,7 +10,14 @@ import click
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
-from cujit.cli.compiler_options import arch_option, compiler_options, limit_options, names_option, read_options
+from cujit.cli.compiler_options import (
+    arch_option,
+    compiler_options,
+    limit_options,
+    names_option,
+    read_options,
+    source_of,
+)
 from cujit.cli.console import json_option
 from cujit.cli.files import file_argument, kind_of_output, output_option, write_image
 from cujit.program import compile
@@ -44,6 +51,7 @@ def command(
     said: Sequence[str],
     include: Sequence[str],
     define: Sequence[str],
+    libdevice: bool,
     as_json: bool,
     **limits: Any,
 ) -> None:
@@ -54,7 +62,7 @@ def command(
     wanted = None if arch is None else Arch.parse(arch)
     kind = kind_of_output(output, _asked(to, wanted), _KINDS)
     options = read_options(said, include, define)
-    image = compile(file, to=kind, arch=wanted, names=names, options=options, **limits)
+    image = compile(source_of(file, libdevice=libdevice), to=kind, arch=wanted, names=names, options=options, **limits)
     place = output or Path(file.with_suffix(f".{image.kind.value}").name)
     write_image(image, place, as_json, names=dict(image.names))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from cujit.arch import ArchKind
 from cujit.arch.arch import known_names
 from cujit.cli.console import several
 from cujit.compiler.options.table import OPTIONS, OptionType
-from cujit.program import Options
+from cujit.program import Options, Source
 
 OPTION_NAMES = ", ".join(OPTIONS)
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -31,7 +32,30 @@ compiler_options = several(
     ),
     click.option("-I", "include", multiple=True, metavar="DIR", help="Search this directory for headers."),
     click.option("-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro."),
+    click.option(
+        "--libdevice", is_flag=True, help="Give LLVM IR NVIDIA's library of mathematical functions (__nv_sinf)."
+    ),
 )
+
+
+def is_llvm_ir(file: Path) -> bool:
+    """Whether a file is LLVM IR by its ending."""
+    return file.suffix.lower() in (".ll", ".bc")
+
+
+def source_of(file: Path, *, libdevice: bool) -> Source:
+    """Read the source in a file: CUDA C++, or LLVM IR (.ll, .bc) with the library that ``--libdevice`` adds.
+
+    Raises:
+        click.UsageError: ``--libdevice`` was said of another file.
+        FileError: it cannot be read.
+        FormatError: it is neither.
+    """
+    if not libdevice:
+        return Source.of(file)
+    if not is_llvm_ir(file):
+        raise click.UsageError(f"--libdevice is for LLVM IR, and {file.name} is none (.ll, .bc)")
+    return Source.nvvm(file, libdevice=True)
 
 
 def complete_arch(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:

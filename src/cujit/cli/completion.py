@@ -1,4 +1,4 @@
-"""``cujit completion``: verbs, options and files, completed by the shell."""
+"""``cujit completion``: verbs, options, files and kernels, completed by the shell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print what SHELL (bash, zsh or fish) evaluates to complete verbs, options, architectures and files.
+    """Print what SHELL (bash, zsh or fish) evaluates to complete verbs, options, architectures, files and kernels.
 
     Into ~/.bashrc goes: eval "$(cujit completion bash)". Into ~/.zshrc: eval "$(cujit completion zsh)". Into
     ~/.config/fish/config.fish: cujit completion fish | source

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import click
 
 from cujit.artifact import Artifact, Kind
 from cujit.cli.console import note, print_json, shown_bytes
+from cujit.errors import CujitError
 from cujit.values import replace
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -32,6 +35,35 @@ def output_option(help: str, **more: Any) -> Callable[[Callable[..., None]], Cal
     """Give a verb ``-o`` and ``--output``, as ``output``: the file that it writes."""
     writable = click.Path(dir_okay=False, path_type=Path)
     return click.option("-o", "--output", type=writable, metavar="FILE", help=help, **more)
+
+
+def complete_kernel(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """List the kernels of FILE that begin so, for shells; a file that cannot be read has none.
+
+    bash puts a word in as it is, so that ``axpy<float>`` gets quotes where none was begun; other shells add their own.
+    """
+    # An option without its value ends what click reads, so that the words before it are still as they were typed.
+    file = next((Path(word) for word in context.args if Path(word).is_file()), None)
+    if file is None:
+        return []
+    try:
+        found = sorted(name for name in _kernels(file) if name.startswith(begun))
+    except (CujitError, OSError, UnicodeDecodeError):
+        return []
+    is_bash = os.environ.get("_CUJIT_COMPLETE", "").startswith("bash")
+    if not is_bash or os.environ.get("COMP_WORDS", "").endswith((f"'{begun}", f'"{begun}')):
+        return found
+    return [shlex.quote(name) for name in found]
+
+
+def _kernels(file: Path) -> list[str]:
+    # start-up: for shells that complete
+    from cujit.compiler.inputs.kernels import plain_kernels
+    from cujit.inspection.read import inspect
+
+    if file.suffix in (".cu", ".cuh"):
+        return list(plain_kernels(file.read_text()))
+    return list({kernel.display for kernel in inspect(file).kernels})
 
 
 def open_built(path: Path, log: Path | None) -> Artifact:

@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from cujit.artifact import Kind
-from cujit.cli.compiler_options import arch_option, compiler_options, limit_options, read_options
+from cujit.cli.compiler_options import (
+    arch_option,
+    compiler_options,
+    is_llvm_ir,
+    limit_options,
+    read_options,
+    source_of,
+)
 from cujit.cli.console import json_option
 from cujit.cli.files import FILE, kind_of_output, output_option, write_image
 from cujit.program import Source, link
@@ -37,6 +44,7 @@ def command(
     said: Sequence[str],
     include: Sequence[str],
     define: Sequence[str],
+    libdevice: bool,
     as_json: bool,
     **limits: Any,
 ) -> None:
@@ -45,6 +53,14 @@ def command(
     PTX is linked to PTX without a toolkit or a GPU, for the CPU device and for GPUs to come.
     """
     kind = kind_of_output(output, Kind(to) if to else None, (Kind.CUBIN, Kind.PTX)) or Kind.CUBIN
-    parts = [Source.cuda(file) if file.suffix in (".cu", ".cuh") else file for file in files]
+    if libdevice and not any(map(is_llvm_ir, files)):
+        raise click.UsageError("--libdevice is for LLVM IR, and no file is any (.ll, .bc)")
+    parts = [_part(file, libdevice=libdevice) for file in files]
     linked = link(parts, to=kind, arch=arch, options=read_options(said, include, define), **limits)
     write_image(linked, output, as_json)
+
+
+def _part(file: Path, *, libdevice: bool) -> Source | Path:
+    if file.suffix in (".cu", ".cuh"):
+        return Source.cuda(file)
+    return source_of(file, libdevice=libdevice) if is_llvm_ir(file) else file

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cujit.cli.console import attributes, json_option, note, print_json, print_table
-from cujit.cli.files import FILE
+from cujit.cli.files import FILE, complete_kernel
 from cujit.devices.device import Device
 from cujit.devices.process import is_device_name, process_devices
 from cujit.errors import CujitError, LaunchError, MissingError
@@ -24,7 +24,9 @@ _USUAL = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896
 
 @click.command("occupancy")
 @click.argument("file", required=False, type=FILE)
-@click.option("--kernel", metavar="NAME", help="The kernel; may be left out if there is only one.")
+@click.option(
+    "--kernel", metavar="NAME", shell_complete=complete_kernel, help="The kernel; may be left out if there is only one."
+)
 @click.option("--on", metavar="GPU", help="H200, 'RTX 5090', …, sm_90, or cuda:0; without it that of the image.")
 @click.option("--processors", metavar="N", type=int, help="Multiprocessors, for a GPU that has no row in the table.")
 @click.option("--block", metavar="N", type=int, multiple=True, help="Threads of a block; without it the usual sizes.")

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cujit.cli.choose_device import choose_device, device_option
-from cujit.cli.compiler_options import compiler_options, read_options
+from cujit.cli.compiler_options import compiler_options, read_options, source_of
 from cujit.cli.console import json_option, note, print_json, shown_time
-from cujit.cli.files import file_argument
+from cujit.cli.files import complete_kernel, file_argument
 from cujit.cli.shaping import AskedShape, shape_options
 from cujit.cli.watching import TracedPlace, Watching, watch_options
 from cujit.devices.arguments.written import FORMS, Value, argument, shown_values
@@ -61,7 +61,12 @@ def _forms() -> str:
 @click.command("run", epilog=_forms())
 @file_argument
 @click.option(
-    "-k", "--kernel", "kernel_name", metavar="NAME", help="The kernel: 'axpy<float>'; without it the only one."
+    "-k",
+    "--kernel",
+    "kernel_name",
+    metavar="NAME",
+    shell_complete=complete_kernel,
+    help="The kernel: 'axpy<float>'; without it the only one.",
 )
 @shape_options
 @click.option("-a", "--arg", "arguments", type=_argument, metavar="VALUE", multiple=True, help="An argument, in order.")
@@ -100,6 +105,7 @@ def command(
     said: Sequence[str],
     include: Sequence[str],
     define: Sequence[str],
+    libdevice: bool,
     as_json: bool,
     **shape: Any,
 ) -> None:
@@ -111,12 +117,13 @@ def command(
     asked = AskedShape(**shape)
     values = [value for _, value in arguments]
     _check_indices([*shown, *(index for index, _ in out)], values)
-    options = _options(file, said, include, define)
+    options = _options(file, said, include, define, libdevice)
     watching = Watching(check, traced, trace_limit, coverage, timeout_s)
     device = watching.device(device_name) or choose_device(device_name)[0]
 
     begin = time.perf_counter()
-    module = load(file, device) if options is None else _compile(file, kernel_name, device, options)
+    source = None if options is None else source_of(file, libdevice=libdevice)
+    module = load(file, device) if source is None else _compile(source, kernel_name, device, options)
     kernel = module[kernel_name or _only(module, file)]
     loaded_s = time.perf_counter() - begin
     launch = asked.of(kernel)
@@ -179,12 +186,14 @@ def _by(sizes: Dim3) -> str:
     return "x".join(map(str, sizes[: 3 if sizes.z > 1 else 2 if sizes.y > 1 else 1]))
 
 
-def _options(file: Path, said: Sequence[str], include: Sequence[str], define: Sequence[str]) -> Options | None:
+def _options(
+    file: Path, said: Sequence[str], include: Sequence[str], define: Sequence[str], libdevice: bool
+) -> Options | None:
     """Read the options of the compiler; None for an image, which takes none."""
     if file.suffix in _SOURCES:
         return read_options(said, include, define)
-    if said or include or define:
-        raise click.UsageError(f"-O, -I and -D are for the compiler, and {file.name} is no source (.cu)")
+    if said or include or define or libdevice:
+        raise click.UsageError(f"-O, -I, -D and --libdevice are for the compiler, and {file.name} is no source (.cu)")
     return None
 
 
@@ -198,10 +207,10 @@ def _check_indices(indices: Sequence[int], arguments: Sequence[Value]) -> None:
             raise click.UsageError(f"argument {index} is no array, so nothing comes back in it")
 
 
-def _compile(file: Path, kernel_name: str | None, device: Device, options: Options) -> Module:
+def _compile(source: Source, kernel_name: str | None, device: Device, options: Options | None) -> Module:
     """Compile for the device; the name of an instance of a template is what makes the compiler build it."""
     names = [kernel_name] if kernel_name and "<" in kernel_name else []
-    return jit(Source.of(file), names=names, device=device, options=options)
+    return jit(source, names=names, device=device, options=options)
 
 
 def _only(module: Module, file: Path) -> str:

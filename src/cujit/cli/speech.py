@@ -39,7 +39,7 @@ _RULES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"kernel\[grid, block\]\(…\)|kernel\[blocks, threads\]\(…\)", "--grid and --block"),
     (r"kernel\.over\(n\)(?:\(…\))?", "--over N"),
     # Arguments
-    (r"(?:cujit\.)?Source\.nvvm\(…, libdevice=True\)", "in Python, a source with libdevice"),
+    (r"(?:cujit\.)?Source\.nvvm\(…, libdevice=True\)", "--libdevice"),
     (r"Source\.nvvm\(module, module, …\) or from ", ""),
     (r"\bleave to out\b", "leave --to out"),
     (r" or its text \(headers=\{name: text\}\)", ""),

@@ -13,7 +13,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.key import Key, differences
 from cujit.cache.store import Explanation
 from cujit.cli.cache.common import cache_option, difference_record, print_differences, short, summary_record
-from cujit.cli.compiler_options import arch_option, compiler_options, names_option, read_options
+from cujit.cli.compiler_options import arch_option, compiler_options, names_option, read_options, source_of
 from cujit.cli.console import json_option, print_json, printable
 from cujit.compiler.keys.maker import Uncacheable
 from cujit.program import request, runner
@@ -45,6 +45,7 @@ def why(
     said: Sequence[str],
     include: Sequence[str],
     define: Sequence[str],
+    libdevice: bool,
     as_json: bool,
 ) -> None:
     """Tell which inputs differ between KEY and the entry nearest to it, or between KEY and OTHER.
@@ -57,13 +58,14 @@ def why(
         options = read_options(said, include, define)
         keys = runner(cache).keys
         assert keys is not None
-        made = keys.of_request(request(source, to=to, arch=arch, names=names, options=options))
+        asked = source_of(source, libdevice=libdevice)
+        made = keys.of_request(request(asked, to=to, arch=arch, names=names, options=options))
         if isinstance(made, Uncacheable):
             _tell_uncacheable(made.reason, as_json)
         else:
             _tell_nearest(cache, made.key, as_json, is_there=cache.find(made.key) is not None)
         return
-    if any((to, arch, names, said, include, define)):
+    if any((to, arch, names, said, include, define, libdevice)):
         raise click.UsageError("options of the compiler go with --source")
     shown = admin.show(cache, str(key))
     if other is None:

@@ -12,7 +12,7 @@ import click
 from cujit.arch import Arch
 from cujit.cli.console import json_option, print_json
 from cujit.cli.exit_codes import ExitCode
-from cujit.cli.files import FILE, open_built
+from cujit.cli.files import FILE, complete_kernel, open_built
 from cujit.cli.inspect.extract import extract
 from cujit.cli.inspect.records import comparison_record, inspections_record
 from cujit.cli.inspect.tables import KernelFilter, print_comparison, print_inspection
@@ -30,7 +30,13 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 @click.command("inspect")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
-@click.option("--kernel", "pattern", metavar="PATTERN", help="Only kernels of that name: axpy, 'axpy<*>', '_Z4axpy*'.")
+@click.option(
+    "--kernel",
+    "pattern",
+    metavar="PATTERN",
+    shell_complete=complete_kernel,
+    help="Only kernels of that name: axpy, 'axpy<*>', '_Z4axpy*'.",
+)
 @click.option("--arch", metavar="ARCH", help="Only images for that architecture: sm_90, compute_80.")
 @click.option("--all", "everything", is_flag=True, help="Show every image and kernel, however many there are.")
 @click.option("--ptx", is_flag=True, help="Print the PTX.")
