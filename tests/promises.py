@@ -187,7 +187,8 @@ _LISTED = {
         r"^(in_cluster|marks_of|cujit_check_filled): .* = u(div|rem) ": "a block has memory of 16 bytes or more",
         r"^is_same: .* = u(div|rem) ": "parts have a byte or more",
         r"^cujit_launch: .* = (shl|lshr) ": "a layout has MOST_FIELDS, 64, at most",
-        r"^first_lane: .*@llvm\.cttz\.": "the mask is not empty",
+        r"^(first_lane: .*@llvm\.cttz|last_lane: .*@llvm\.ctlz)\.": "the mask is not empty",
+        r"^(any|put|may_race|note_readers|part_is_ordered|row_is_ordered): .* align 64$": "vectors lie in reserved memory",
     }.items()
 }
 """What is true by the ways that lead there, by function and line, each with the reason."""

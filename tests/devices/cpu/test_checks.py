@@ -339,7 +339,7 @@ def test_without_checks_the_code_is_what_it_was() -> None:
     plain = ir_of(body.body("race"), Dim3(64), stacks=True)
     assert "cujit_check" not in plain
     watched = ir_of(body.body("race"), Dim3(64), [Checker(Checks.of("all"))])
-    assert "cujit_check_access" in watched
+    assert "cujit_check_row" in watched
     assert "cujit_check" not in ir_of(body.body("race"), Dim3(64), [Checker(Checks())])
 
 

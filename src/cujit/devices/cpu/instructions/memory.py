@@ -53,9 +53,15 @@ def register(rules: Rules) -> None:
 
 
 def _place(e: WarpEmitter, op: Op, memory: Memory, *, is_wide: bool) -> Place:
-    b, space, vectors = e.builder, op.space, e.vectors.get(op)
+    vectors = e.vectors.get(op)
     if vectors is not None:
         return Place((_first_vector(e, memory, vectors),), vectors=vectors)
+    return place_in(e, memory, op.space, is_wide=is_wide)
+
+
+def place_in(e: WarpEmitter, memory: Memory, space: str, *, is_wide: bool = False) -> Place:
+    """Find where lanes access an operand in brackets, in a state space as a ``Form`` has it."""
+    b = e.builder
     shape = e.operand_shape(memory.base)
     stride = shape.stride
     # Neighbouring addresses of a cluster need not lie in one block; 16 bytes are accessed lane by lane.

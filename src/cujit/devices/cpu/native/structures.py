@@ -342,6 +342,8 @@ class Access(enum.IntFlag):
     """Atomic, volatile, relaxed …: no race with another one that is."""
     ACQUIRE = 8
     RELEASE = 16
+    AGAIN = 32
+    """Of the same instruction as the access before."""
 
 
 class Space(enum.IntEnum):
@@ -381,46 +383,53 @@ class Span(Shared):
 class Watch(Shared):
     """What the checks of one launch need: ``Launch.checks`` is its address. Sizes in bytes.
 
-    ``spans`` are sorted. ``shared_total`` is what the blocks that run side by side have, after which their pieces lie,
-    ``piece_bytes`` each; in a piece the entries begin at ``entries``. ``serial`` is a number of this launch alone.
+    ``spans`` are sorted. ``warps`` are those of a block. ``shared_total`` is what the blocks that run side by side have,
+    after which their pieces lie, ``piece_bytes`` each; in a piece the records begin at ``entries``, for each byte those
+    of its writer, then of one reader, then of another; room for ``most_events`` at ``events``, and behind that for a
+    number of each. ``serial`` is a number of this launch alone.
     ``local_total`` is the local memory of all of them, behind which its marks lie. ``stack_bytes`` is 0 unless
     functions are called or memory is taken on the stack.
     """
 
     _fields_ = Fields(
-        "const struct Span *spans; u64 count; u32 checks, unused; u64 shared_limit, shared_stride, shared_total, "
-        "cluster_blocks, piece_bytes, entries, local_bytes, local_total, stack_bytes, parameter_bytes, serial"
+        "const struct Span *spans; u64 count; u32 checks, warps; u64 shared_limit, shared_stride, shared_total, "
+        "cluster_blocks, piece_bytes, entries, events, most_events, local_bytes, local_total, stack_bytes, "
+        "parameter_bytes, serial"
     )
 
 
-class Record(Shared):
-    """An access of a byte: by which thread (its number + 1; 0: none), at which clock of its warp, at which line."""
+class Event(Shared):
+    """An instruction of a warp that accesses shared memory: at which of its clocks, after how many meetings of lanes."""
 
-    _fields_ = Fields("u32 thread, clock, sync, line, flags, serial")
-
-
-class Entry(Shared):
-    """The last accesses of a byte of shared memory: its writer, and two readers since."""
-
-    _fields_ = Fields("struct Record writer, first_reader, second_reader")
+    _fields_ = Fields("u32 clock, sync, line, flags")
 
 
 class Slot(Shared):
-    """A barrier's clock in one generation."""
+    """A barrier's clock in one generation.
 
-    _fields_ = Fields(f"u32 generation, clock[{WARPS}]")
+    ``events`` is the event after those that were when the last one of ``warps`` arrived; some of them did not wait
+    where there are ``parts``.
+    """
+
+    _fields_ = Fields(f"u64 warps; u32 generation, events, parts, clock[{WARPS}], unused")
 
 
 class Tracker(Shared):
     """The order of a block's warps. ``owner`` tells which block of which launch it is made ready for.
 
     ``clocks[w][v]`` is what warp w knows of v; ``syncs`` counts how often a warp's lanes have met; ``arrivals`` has
-    the generation in which a warp came to a barrier last; ``serial`` counts instructions.
+    the generation in which a warp came to a barrier last. ``events`` counts what the warps do, up to ``room``.
+
+    ``met[w]`` is the first event after the lanes of w have met last, ``settled[w]`` the first one that may be unordered
+    with what w does. What is not settled is unordered as long as all is ``plain``: nothing orders but barriers at which
+    all warps wait. ``turn`` and ``turns[w]`` count these where warps have no stacks. There is a record for each word
+    unless there is one ``by_bytes``; ``has_objects`` where their clocks are used.
     """
 
     _fields_ = Fields(
-        f"u64 owner; u32 clocks[{WARPS}][{WARPS}], syncs[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
-        f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}], serial, unused"
+        f"u64 owner, launch; u32 events, room, plain, by_bytes, has_objects, turn, clocks[{WARPS}][{WARPS}], "
+        f"syncs[{WARPS}], met[{WARPS}], settled[{WARPS}], turns[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
+        f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]"
     )
 
 
@@ -432,11 +441,12 @@ class Place(Shared):
     has made ready what it keeps. ``side`` is the block's place among those that run side by side, whose shared memory
     begins at ``group``; native code looks both up.
     ``addresses`` and ``values`` are what the lanes hand over, ``data`` (0: none) what they are about to store, in parts
-    of ``part_bytes``.
+    of ``part_bytes``. ``span`` is the memory that was accessed last, or null.
     """
 
     _fields_ = Fields(
-        "const struct Watch *watch; struct Tracker *piece; u64 kernel_local; struct Launch *launch; "
+        "const struct Watch *watch; struct Tracker *piece; const struct Span *span; u64 kernel_local; "
+        "struct Launch *launch; "
         "const struct Block *state; u64 shared, cluster, group, block, local, local_bytes, seen_block; "
         f"u32 first, warp, side, seen_warp, called, unused; const u8 *data; u64 part_bytes, addresses[{WARP}], "
         f"values[{WARP}]"

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.cpu.ir.program import Memory, Operand, SymbolAddress
+from cujit.devices.cpu.ir.program import WARP, Memory, Operand, SymbolAddress
 from cujit.devices.cpu.native.structures import (
     PATTERN,
     STACK_BYTES,
     Access,
     Code,
-    Entry,
+    Event,
     FaultKind,
     Space,
     Span,
@@ -32,7 +32,7 @@ from cujit.devices.cpu.native.structures import (
 )  # fmt: skip
 from cujit.devices.cpu.observe.watching import Checks
 from cujit.devices.cpu.observe.watching import Watch as KernelWatch
-from cujit.devices.cpu.run.launch import APART, WORKSPACE_BYTES, HostBlock, live_blocks
+from cujit.devices.cpu.run.launch import APART, WORKSPACE_BYTES, HostBlock, aligned, live_blocks
 from cujit.devices.cpu.run.standing import ranges
 from cujit.devices.watch import Sources
 from cujit.values import dataclass, replace
@@ -105,18 +105,24 @@ class _CheckedKernel(KernelWatch):
         checks = self._checks
         stride = launch.shared_stride
         entries = ctypes.sizeof(Tracker) + (stride if checks.init else 0)
-        entries = -(-entries // 8) * 8
-        piece = entries + (stride * ctypes.sizeof(Entry) if checks.race else 0)
+        entries = aligned(entries, 8)
+        records = _KINDS * stride * ctypes.sizeof(ctypes.c_uint32) if checks.race else 0
+        most_events = (_KINDS + 1) * stride + _LEAST_EVENTS
+        numbered = ctypes.sizeof(Event) + ctypes.sizeof(ctypes.c_uint32)
+        piece = entries + records + (most_events * numbered if checks.race else 0)
         cluster = max(launch.cluster_x * launch.cluster_y * launch.cluster_z, 1)
         return Watch(
             spans=ctypes.addressof(table.spans),
             count=len(table.spans) - 1,
             checks=checks.bits,
+            warps=-(-shape.block.volume // WARP),
             shared_limit=self._dynamic_at + shape.shared_bytes,
             shared_stride=stride,
             cluster_blocks=cluster,
-            piece_bytes=piece if checks.race or checks.init else 0,
+            piece_bytes=aligned(piece, 64) if checks.race or checks.init else 0,
             entries=entries,
+            events=entries + records,
+            most_events=most_events,
             local_bytes=self._program.local_size,
             stack_bytes=STACK_BYTES if self._uses_stack else 0,
             parameter_bytes=self._program.parameters_size,
@@ -127,6 +133,13 @@ class _CheckedKernel(KernelWatch):
         """Say what a check found; None for a fault that no check found."""
         run = self._runs.get(ctypes.addressof(launch))
         return None if run is None else _found(launch, run, self._lines)
+
+
+_KINDS = 3
+"""Records of a byte: who wrote it, and two who read it."""
+
+_LEAST_EVENTS = 1 << 13
+"""Events that there is room for, beside those that records may name."""
 
 
 def _dynamic_at(operand: Operand) -> int:

@@ -6,15 +6,17 @@ it, so that a check costs a few instructions here and one call.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value, type_width
+from cujit.devices.cpu.codegen.memory import Place as Where
 from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.instructions import blocks, warpwide
 from cujit.devices.cpu.instructions.matrix.move import memory_lines
-from cujit.devices.cpu.instructions.memory import address_in
+from cujit.devices.cpu.instructions.memory import place_in
 from cujit.devices.cpu.ir.program import CLEAR, IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress, items_of
 from cujit.devices.cpu.native.structures import CLUSTER_BARRIER, Access, Place, Space
 from cujit.formats.ptx.isa.semantics import Effect, Lanes, Order
@@ -87,24 +89,63 @@ class Checker:
         self._call(e, "cujit_check_cleared", at, e.builder.integer(variable.slot.size, 64))
 
     def _touch(self, e: WarpEmitter, op: Op, touch: Touch) -> None:
-        b = e.builder
+        b, checks = e.builder, self._checks
+        orders = touch.access & (Access.ACQUIRE | Access.RELEASE)
+        if not (checks.memory or checks.init or orders or touch.space in _MAYBE_SHARED):
+            return
         lanes = b.word(e.lanes(op))
         if touch.lanes != -1:
             # Lanes of a matrix: the operation is all the warp's, or nobody's.
             some = b.compare("icmp ne", lanes, b.integer(0, 32))
             lanes = b.select(some, b.integer(touch.lanes, 32), b.integer(0, 32))
-        self._hand_over(e, "addresses", touch.address)
-        size = touch.size
+        told = bool(checks.race and touch.values) and touch.space in _MAYBE_SHARED
+        if told:
+            self._store_data(e, touch.values)
+        holds, size = touch.where.holds, touch.size
+        if not touch.where.bases or isinstance(size, Value):
+            self._each(e, op, touch, lanes, told=told)
+        elif holds is None:
+            self._rows(e, op, touch, lanes, size, told=told)
+        else:
+            b.either(
+                holds,
+                lambda: self._rows(e, op, touch, lanes, size, told=told),
+                lambda: self._each(e, op, touch, lanes, told=told),
+                "row",
+            )
+
+    def _each(self, e: WarpEmitter, op: Op, touch: Touch, lanes: Value, *, told: bool) -> None:
+        """Have an access looked at whose lanes have addresses of their own."""
+        b, size = e.builder, touch.size
+        self._hand_over(e, "addresses", touch.where.every_lane(b))
         if isinstance(size, Value):
             self._hand_over(e, "values", size)
             size = 0
-        told = bool(self._checks.race and touch.values) and touch.space in (Space.SHARED, Space.GENERIC)
-        if told:
-            self._store_data(e, touch.values)
         where = [b.integer(touch.flags, 32), b.integer(op.line, 32)]
         self._call(e, "cujit_check_access", lanes, b.integer(size, 64), *where)
         if told:
             self._call(e, "cujit_check_same", lanes, b.integer(len(touch.values), 64), *where)
+
+    def _rows(self, e: WarpEmitter, op: Op, touch: Touch, lanes: Value, size: int, *, told: bool) -> None:
+        """Have an access looked at whose lanes lie in rows."""
+        b, bases, stride = e.builder, touch.where.bases, touch.where.stride
+        row, flags = WARP // len(bases), touch.flags
+        for k, base in enumerate(bases):
+            own = b.integer(((1 << row) - 1) << k * row, 32)
+            mine = lanes if len(bases) == 1 else b.binary("and", lanes, own)
+            first = b.binary("sub", base, b.integer(k * row * stride, 64)) if k and stride else base
+            more = (b.integer(stride, 64), b.integer(size, 32), b.integer(flags, 32), b.integer(op.line, 32))
+            self._call(e, "cujit_check_row", mine, first, *more)
+            flags |= Access.AGAIN
+        if not told:
+            return
+        apart = _are_apart(e, touch, size)
+        where = [b.integer(touch.flags, 32), b.integer(op.line, 32)]
+        with b.when(apart, "same", holds=False) if apart is not None else contextlib.nullcontext():
+            self._hand_over(e, "addresses", touch.where.every_lane(b))
+            self._call(e, "cujit_check_same", lanes, b.integer(len(touch.values), 64), *where)
+        if apart is not None:
+            b.store(Value("null", "ptr"), "%check.data")
 
     def _store_data(self, e: WarpEmitter, values: tuple[Value, ...]) -> None:
         """Put what a store writes where native code finds it, part by part."""
@@ -140,7 +181,8 @@ class Checker:
         if checks.sync and op.scope != "cluster":
             self._check_barrier(e, op, number, threads, aligned=together)
         if checks.race and not (op.scope == "cluster" and op.form.is_barrier):
-            self._when_some(e, op, "cujit_check_arrive", number)
+            waits = op.form.meaning.effect is not Effect.ARRIVES and op.scope != "cluster"
+            self._when_some(e, op, "cujit_check_arrive", number, e.builder.integer(waits, 32))
 
     def _pass(self, e: WarpEmitter, op: Op) -> None:
         checks = self._checks
@@ -163,11 +205,11 @@ class Checker:
         barrier = (number or none, threads or none)
         self._call(e, "cujit_check_barrier", lanes, live, *barrier, b.integer(aligned, 32), b.integer(op.line, 32))
 
-    def _when_some(self, e: WarpEmitter, op: Op, name: str, number: Value | None) -> None:
+    def _when_some(self, e: WarpEmitter, op: Op, name: str, number: Value | None, *more: Value) -> None:
         """Call for a barrier if a lane comes to it."""
         b = e.builder
         with b.when(b.any_lane(e.lanes_of(op)), "clocked"):
-            self._call(e, name, number or b.integer(CLUSTER_BARRIER, 32))
+            self._call(e, name, number or b.integer(CLUSTER_BARRIER, 32), *more)
 
     # -- the place ---------------------------------------------------------------------------------------
 
@@ -209,9 +251,24 @@ class Checker:
             "local_bytes": b.integer(e.program.local_size, 64),
             "called": b.integer(e.is_function, 32),
             "data": nothing,
+            "span": nothing,
             "seen_block": b.integer(_NOBODY, 64),
             "seen_warp": b.integer(-1, 32),
         }
+
+
+def _are_apart(e: WarpEmitter, touch: Touch, size: int) -> Value | None:
+    """Whether no two lanes of rows write different values to one place, as an i1; None where that is not known."""
+    b, (first, *others), stride = e.builder, touch.where.bases, touch.where.stride
+    if not others and not stride and not any(value.lanes for value in touch.values):
+        return b.integer(1, 1)
+    if abs(stride) < size:
+        return None
+    reach, apart = (WARP // (1 + len(others)) - 1) * abs(stride) + size, b.integer(1, 1)
+    for before, base in zip((first, *others), others, strict=False):
+        one = b.compare("icmp sge", b.binary("sub", base, before), b.integer(reach, 64))
+        apart = b.binary("and", apart, one)
+    return apart
 
 
 def _lanes(e: WarpEmitter, op: Op) -> Value:
@@ -232,6 +289,7 @@ _SPACES = {
     "shared": Space.SHARED, "cluster": Space.CLUSTER, "local": Space.LOCAL, "global": Space.GLOBAL,
     "const": Space.GLOBAL, "param": Space.PARAM, "param::func": Space.GENERIC, "generic": Space.GENERIC,
 }  # fmt: skip
+_MAYBE_SHARED = (Space.SHARED, Space.CLUSTER, Space.GENERIC)
 _ORDERED = (Order.ACQUIRE, Order.RELEASE, Order.ACQ_REL)
 _UPDATE = Access.READ | Access.WRITE | Access.STRONG | Access.ACQUIRE | Access.RELEASE
 _ROWS = {"x1": 8, "x2": 16, "x4": 32}
@@ -240,13 +298,13 @@ _MBARRIER_BYTES = 8
 
 @dataclass(frozen=True)
 class Touch:
-    """One access of every lane that runs: ``size`` bytes (an i64, or one a lane) at ``address`` of this process.
+    """One access of every lane that runs: ``size`` bytes (an i64, or one a lane) at ``where`` in this process.
 
     ``element`` and ``align`` are in bytes (0: of no matter); ``lanes`` narrows the lanes that run. ``values`` are what
     a store writes, part by part.
     """
 
-    address: Value
+    where: Where
     size: int | Value
     access: Access
     space: Space
@@ -285,9 +343,9 @@ def touches_of(e: WarpEmitter, op: Op) -> list[Touch]:
     return find(e, op) if find is not None else []
 
 
-def _where(e: WarpEmitter, operand: Operand, space: str) -> tuple[Value, Space]:
+def _where(e: WarpEmitter, operand: Operand, space: str) -> tuple[Where, Space]:
     assert isinstance(operand, Memory)
-    return address_in(e, operand, space), _SPACES[space]
+    return place_in(e, operand, space), _SPACES[space]
 
 
 def _element(op: Op) -> int:
@@ -375,7 +433,7 @@ def _wmma(e: WarpEmitter, op: Op) -> list[Touch]:
     address = b.binary("add", base, b.binary("mul", stride, b.lanes(list(range(WARP)), 64)))
     access = Access.READ if "load" in op.modifiers else Access.WRITE
     lanes = (1 << found.lines) - 1
-    return [Touch(address, found.line_bytes, access, _SPACES[op.space], found.element_bytes, 0, lanes)]
+    return [Touch(Where(lanes=address), found.line_bytes, access, _SPACES[op.space], found.element_bytes, 0, lanes)]
 
 
 # -- copies -----------------------------------------------------------------------------------------------

@@ -2,7 +2,13 @@
 
    A warp has a Place on its stack, which says where it runs and takes the lanes' addresses. A block has a piece of
    memory behind the shared memory of the blocks that run side by side: a Tracker (the clocks of its warps), one byte
-   for each byte of shared memory that says whether it was written, and an Entry for each with its last accesses. */
+   for each byte of shared memory that says whether it was written, the last accesses of each word, and the events that
+   these name.
+
+   Where lanes access what lies side by side, all that is looked at is a row: its ends, its marks, its accesses as
+   vectors. A row in which anything is not plainly right is looked at lane by lane, and that alone finds mistakes. */
+
+#include "vectors.h"
 
 #include "launch.h"
 
@@ -13,6 +19,15 @@
 struct Access {
   u32 lane, flags, line;
   u64 address, size;
+};
+
+INLINE u32 last_lane(u32 lanes) { return 31 - (u32)__builtin_clz(lanes); }
+
+/* What the lanes of a warp do whose addresses lie `stride` apart: that of lane 0 would be `base`, and what lanes from the
+   first to the last access is in `bytes` from `low` on. It is `dense` where these are all that there is. */
+struct Row {
+  u32 lanes, flags, line, size, dense;
+  u64 base, stride, low, bytes;
 };
 
 /* -- failing, and where things are ------------------------------------------------------------------------------ */
@@ -162,6 +177,27 @@ INLINE enum Global state_of(const struct Place *place, const struct Access *acce
   }
 }
 
+/* Whether all of a range is global memory that was not freed: most often that of the access before. */
+INLINE flag in_one_span(struct Place *place, u64 address, u64 size) {
+  const struct Span *span = place->span;
+  if (span && within(address - span->begin, size, span->end - span->begin)) return 1;
+  span = span_of(place, address, size);
+  if (!span || span->freed) return 0;
+  place->span = span;
+  return 1;
+}
+
+/* Whether all that a row accesses is there, by one look. */
+INLINE flag row_is_memory(struct Place *place, const struct Row *row) {
+  u32 space = row->flags >> 8 & 15;
+  if ((row->base | row->stride) & ((1u << (row->flags >> 24 & 31)) - 1)) return 0;
+  if (space == SPACE_LOCAL) {
+    return row->stride == place->local_bytes && within(row->base - place->local, row->size, place->local_bytes);
+  }
+  if (space != SPACE_GLOBAL && in_shared(place, row->low, row->bytes)) return 1;
+  return (space == SPACE_GLOBAL || space == SPACE_GENERIC) && in_one_span(place, row->low, row->bytes);
+}
+
 INLINE void check_memory(const struct Place *place, const struct Access *access) {
   u64 align = 1u << (access->flags >> 24 & 31);
   if (access->address & (align - 1)) fail(place, access, FAULT_MEMORY, CODE_MISALIGNED, 0, 0, align);
@@ -208,15 +244,37 @@ INLINE void check_init(const struct Place *place, const struct Access *access) {
   u8 *mark = marks_of(place, access->address, access->size, &global);
   if (!mark) return;
   if (access->flags & ACCESS_READ) {
-    flag counts = global;
     u64 element = access->flags >> 16 & 255;
     for (u64 k = 0; k < access->size; k += element) {
       u64 at = access->address + k;
       struct Access part = {access->lane, access->flags, access->line, at, element};
-      if (is_raw(at, mark + k, element, counts)) fail(place, &part, FAULT_INIT, CODE_RAW, 0, 0, place->shared);
+      if (is_raw(at, mark + k, element, global)) fail(place, &part, FAULT_INIT, CODE_RAW, 0, 0, place->shared);
     }
   }
   if (access->flags & ACCESS_WRITE) memset(mark, 1, access->size);
+}
+
+/* Whether all of some bytes are marked. */
+INLINE flag all_marked(const u8 *mark, u64 size) {
+  typedef u64 __attribute__((aligned(1), may_alias)) word;
+  const u64 ones = 0x0101010101010101;
+  u64 both = ones, k = 0;
+  for (; k + 32 <= size; k += 32) {
+    const word *four = (const word *)(mark + k);
+    both &= four[0] & four[1] & four[2] & four[3];
+  }
+  for (; k + 8 <= size; k += 8) both &= *(const word *)(mark + k);
+  for (; k < size; k++) both &= mark[k] * ones;
+  return both == ones;
+}
+
+/* Where the marks of a range are that lies in one piece; `known` gets whether that is so, and null is what has none. */
+INLINE u8 *marks_of_range(struct Place *place, u64 low, u64 bytes, flag *known) {
+  *known = 1;
+  if (in_shared(place, low, bytes)) return marks_behind(place->piece) + (low - place->shared);
+  if (in_one_span(place, low, bytes)) return place->span->marks ? place->span->marks + (low - place->span->begin) : 0;
+  *known = 0;
+  return 0;
 }
 
 /* -- races ----------------------------------------------------------------------------------------------------------- */
@@ -231,8 +289,8 @@ INLINE void check_init(const struct Place *place, const struct Access *access) {
 /* -- clocks --------------------------------------------------------------------------------------------------------- */
 
 /* to = the later of both, clock by clock. */
-static void join(u32 *to, const u32 *from) {
-  for (u32 k = 0; k < WARPS; k++) to[k] = to[k] > from[k] ? to[k] : from[k];
+static void join(const struct Place *place, u32 *to, const u32 *from) {
+  for (u32 k = 0; k < place->watch->warps; k++) to[k] = to[k] > from[k] ? to[k] : from[k];
 }
 
 INLINE u32 *own_clock(const struct Place *place) { return place->piece->clocks[place->warp]; }
@@ -240,12 +298,16 @@ INLINE u32 *own_clock(const struct Place *place) { return place->piece->clocks[p
 /* What this warp did so far is known to whoever takes it over from `clock`. */
 static void release(const struct Place *place, u32 *clock) {
   u32 *row = own_clock(place);
-  join(clock, row);
+  join(place, clock, row);
   row[place->warp]++;
 }
 
 /* The clock of an object at an address: objects far apart may have one in common, which hides races and makes none. */
-INLINE u32 *object_of(const struct Place *place, u64 address) { return place->piece->objects[address / 4 % OBJECTS]; }
+INLINE u32 *object_of(const struct Place *place, u64 address) {
+  place->piece->plain = 0;
+  place->piece->has_objects = 1;
+  return place->piece->objects[address / 4 % OBJECTS];
+}
 
 /* A barrier has a clock for each of two generations: warps may be one ahead. */
 INLINE struct Slot *slot_of(const struct Place *place, u32 id, u32 generation) {
@@ -253,48 +315,124 @@ INLINE struct Slot *slot_of(const struct Place *place, u32 id, u32 generation) {
 }
 
 /* Lanes of this warp have met. */
-INLINE void synced(const struct Place *place) { place->piece->syncs[place->warp]++; }
+INLINE void synced(const struct Place *place) {
+  place->piece->syncs[place->warp]++;
+  place->piece->met[place->warp] = place->piece->events + 1;
+}
 
-/* -- records -------------------------------------------------------------------------------------------------------- */
+/* -- records: what accessed a word last ----------------------------------------------------------------------------
 
-/* One lane's access as those records know it. */
+   A record is the number of an event, what a warp did by one instruction, and the thread's in the low bits; 0 is
+   nobody. There is one for each word of shared memory until something smaller is accessed, then one for each byte. */
+
+enum { THREAD_BITS = 10, THREADS = 1 << THREAD_BITS, LEAST_EVENTS = 4096 };
+
+INLINE struct Event *events_of(const struct Place *place) {
+  return (struct Event *)((u8 *)place->piece + place->watch->events);
+}
+
+/* The records of the word or byte at an offset into shared memory: who wrote it, and two who read it since. */
+struct Entry {
+  u32 *writer;
+  u64 far;
+};
+
+INLINE u32 *one_of(struct Entry entry) { return entry.writer + entry.far; }
+INLINE u32 *two_of(struct Entry entry) { return entry.writer + 2 * entry.far; }
+
+INLINE struct Entry entry_at(const struct Place *place, u64 offset) {
+  const struct Watch *watch = place->watch;
+  u32 *first = (u32 *)((u8 *)place->piece + watch->entries) + (place->piece->by_bytes ? offset : offset / 4);
+  return (struct Entry){first, watch->shared_stride};
+}
+
+INLINE u64 records_of(const struct Place *place) {
+  return place->piece->by_bytes ? place->watch->shared_stride : place->watch->shared_stride / 4;
+}
+
+/* From now on there is a record for each byte. */
+static NOINLINE void split_words(const struct Place *place) {
+  struct Entry entry = entry_at(place, 0);
+  u32 *kinds[] = {entry.writer, one_of(entry), two_of(entry)};
+  for (u32 kind = 0; kind < 3; kind++) {
+    for (u64 k = place->watch->shared_stride; k--;) kinds[kind][k] = kinds[kind][k / 4];
+  }
+  place->piece->by_bytes = 1;
+}
+
+/* Forget the events that no record names; what is left keeps its order. `moved` are the new numbers. */
+static NOINLINE void forget_events(const struct Place *place) {
+  struct Tracker *piece = place->piece;
+  struct Event *events = events_of(place);
+  u32 *moved = (u32 *)(events + place->watch->most_events), count = piece->events, named = 0;
+  struct Entry entry = entry_at(place, 0);
+  u32 *kinds[] = {entry.writer, one_of(entry), two_of(entry)}, *marks[] = {piece->settled, piece->met};
+  u64 records = records_of(place);
+  memset(moved, 0, (count + 2) * sizeof *moved);
+  for (u32 kind = 0; kind < 3; kind++) {
+    for (u64 k = 0; k < records; k++) moved[kinds[kind][k] >> THREAD_BITS] = 1;
+  }
+  for (u32 k = 1; k <= count + 1; k++) {
+    u32 is_named = moved[k];
+    moved[k] = named + 1;
+    if (is_named) events[++named] = events[k];
+  }
+  moved[0] = 0;
+  for (u32 kind = 0; kind < 3; kind++) {
+    for (u64 k = 0; k < records; k++) {
+      u32 record = kinds[kind][k];
+      kinds[kind][k] = moved[record >> THREAD_BITS] << THREAD_BITS | (record & (THREADS - 1));
+    }
+  }
+  for (u32 k = 0; k < 2 * WARPS; k++) marks[k / WARPS][k % WARPS] = moved[marks[k / WARPS][k % WARPS]];
+  for (u32 k = 0; k < 2 * SLOTS; k++) piece->slots[k / 2][k % 2].events = moved[piece->slots[k / 2][k % 2].events];
+  piece->events = named;
+  u64 wanted = 2 * named + LEAST_EVENTS, most = place->watch->most_events - 2;
+  piece->room = (u32)(wanted < most ? wanted : most);
+}
+
+/* Note that the warp does something, and give the number of that. */
+INLINE u32 new_event(const struct Place *place, u32 flags, u32 line) {
+  struct Tracker *piece = place->piece;
+  if (piece->events >= piece->room) forget_events(place);
+  u32 warp = place->warp;
+  events_of(place)[++piece->events] = (struct Event){piece->clocks[warp][warp], piece->syncs[warp], line, flags};
+  return piece->events;
+}
+
+/* One lane's access as records know it. */
 struct Now {
-  u32 thread, clock, sync, line, flags, serial;
+  u32 thread, event, flags;
 };
 
 /* Whether two accesses of a byte are a race: `record` is the earlier one. */
-INLINE flag unordered(const struct Place *place, const struct Record *record, const struct Now *now, u32 flags) {
-  u32 other = record->thread - 1, thread = now->thread;
-  if (!record->thread || other == thread) return 0;
-  if (record->flags & flags & ACCESS_STRONG) return 0;
-  if (thread / WARP == other / WARP) return record->sync == now->sync && record->serial != now->serial;
-  return record->clock > place->piece->clocks[thread / WARP][other / WARP];
-}
-
-INLINE void note(struct Record *record, const struct Now *now) {
-  *record = (struct Record){now->thread + 1, now->clock, now->sync, now->line, now->flags, now->serial};
+INLINE flag unordered(const struct Place *place, u32 record, const struct Now *now, u32 flags) {
+  u32 other = record & (THREADS - 1), thread = now->thread, warp = place->warp;
+  const struct Event *event = &events_of(place)[record >> THREAD_BITS];
+  if (!record || other == thread) return 0;
+  if (event->flags & flags & ACCESS_STRONG) return 0;
+  if (warp == other / WARP) return event->sync == place->piece->syncs[warp] && record >> THREAD_BITS != now->event;
+  return event->clock > place->piece->clocks[warp][other / WARP];
 }
 
 /* Which of the two records of readers a read takes: its own or a free one; else one of its warp, so that the other
    warp's stays; else the first if that is ordered before it. */
-INLINE struct Record *reader_for(const struct Place *place, struct Entry *entry, const struct Now *now) {
-  struct Record *one = &entry->first_reader, *two = &entry->second_reader;
-  u32 mine = now->thread + 1, warp = now->thread / WARP;
-  if (!one->thread || one->thread == mine) return one;
-  if (!two->thread || two->thread == mine) return two;
-  if ((two->thread - 1) / WARP == warp) return two;
-  if ((one->thread - 1) / WARP == warp) return one;
-  struct Now apart = *now;
-  apart.serial = 0;
-  return unordered(place, one, &apart, 0) ? two : one;
+INLINE u32 *reader_for(const struct Place *place, struct Entry entry, const struct Now *now) {
+  u32 one = *one_of(entry), two = *two_of(entry), mine = now->thread, warp = place->warp;
+  u32 first = one & (THREADS - 1), second = two & (THREADS - 1);
+  if (!one || first == mine) return one_of(entry);
+  if (!two || second == mine || second / WARP == warp) return two_of(entry);
+  if (first / WARP == warp) return one_of(entry);
+  return unordered(place, one, now, 0) ? two_of(entry) : one_of(entry);
 }
 
-INLINE NORETURN void race(const struct Place *place, const struct Access *access, const struct Record *record) {
-  u64 extra = record->flags | (access->address - place->shared) << 32;
-  fail(place, access, FAULT_RACE, CODE_UNORDERED, record->thread - 1, record->line, extra);
+INLINE NORETURN void race(const struct Place *place, const struct Access *access, u32 record) {
+  const struct Event *event = &events_of(place)[record >> THREAD_BITS];
+  u64 extra = event->flags | (access->address - place->shared) << 32;
+  fail(place, access, FAULT_RACE, CODE_UNORDERED, record & (THREADS - 1), event->line, extra);
 }
 
-/* -- accesses of shared memory ----------------------------------------------------------------------------------- */
+/* -- accesses of shared memory: a lane ----------------------------------------------------------------------------- */
 
 /* Whether a store of known values leaves a byte as it is: then nobody minds who was first. */
 INLINE flag is_same(const struct Place *place, const struct Access *access, u64 k) {
@@ -303,34 +441,42 @@ INLINE flag is_same(const struct Place *place, const struct Access *access, u64 
   return place->data[part * bytes * WARP + access->lane * bytes + inside] == *(const u8 *)(access->address + k);
 }
 
-INLINE void note_write(const struct Place *place, const struct Access *access, struct Entry *entry,
-                       const struct Now *now) {
-  struct Record *one = &entry->first_reader, *two = &entry->second_reader, *before = &entry->writer;
-  if (unordered(place, one, now, now->flags)) race(place, access, one);
-  if (unordered(place, two, now, now->flags)) race(place, access, two);
-  one->thread = two->thread = 0;
+INLINE void note_write(const struct Place *place, struct Entry entry, const struct Now *now) {
+  u32 before = *entry.writer;
+  const struct Event *event = &events_of(place)[before >> THREAD_BITS];
+  *one_of(entry) = *two_of(entry) = 0;
   /* A plain write that the same thread made just before says more than its atomic one. */
-  flag own = before->thread == now->thread + 1 && before->clock == now->clock;
-  flag weaker = !(before->flags & ACCESS_STRONG) && now->flags & ACCESS_STRONG;
-  if (!(own && weaker)) note(before, now);
+  flag own = before && (before & (THREADS - 1)) == now->thread && event->clock == own_clock(place)[place->warp];
+  flag weaker = !(event->flags & ACCESS_STRONG) && now->flags & ACCESS_STRONG;
+  if (!(own && weaker)) *entry.writer = now->event << THREAD_BITS | now->thread;
 }
 
-INLINE void check_race(const struct Place *place, const struct Access *access, u32 serial) {
-  if (!in_shared(place, access->address, access->size)) return;
-  struct Tracker *tracker = place->piece;
-  u32 warp = place->warp;
-  struct Now now = {
-      place->first + access->lane, tracker->clocks[warp][warp], tracker->syncs[warp], access->line, access->flags, serial,
-  };
-  struct Entry *entry = (struct Entry *)((u8 *)tracker + place->watch->entries) + (access->address - place->shared);
-  for (u64 k = 0; k < access->size; k++, entry++) {
-    if (unordered(place, &entry->writer, &now, now.flags) && !is_same(place, access, k)) race(place, access, &entry->writer);
-    if (access->flags & ACCESS_WRITE) {
-      note_write(place, access, entry, &now);
-    } else {
-      note(reader_for(place, entry, &now), &now);
-    }
+/* Look at the bytes from `k` on that have one record, and note the access. */
+INLINE void check_entry(const struct Place *place, const struct Access *access, const struct Now *now, u64 k, u64 step) {
+  struct Entry entry = entry_at(place, access->address - place->shared + k);
+  flag after = unordered(place, *entry.writer, now, now->flags);
+  if (after && !is_same(place, access, k)) race(place, access, *entry.writer);
+  if (access->flags & ACCESS_WRITE) {
+    if (unordered(place, *one_of(entry), now, now->flags)) race(place, access, *one_of(entry));
+    if (unordered(place, *two_of(entry), now, now->flags)) race(place, access, *two_of(entry));
   }
+  for (u64 j = 1; after && j < step; j++) {
+    if (!is_same(place, access, k + j)) race(place, access, *entry.writer);
+  }
+  if (access->flags & ACCESS_WRITE) {
+    note_write(place, entry, now);
+  } else {
+    *reader_for(place, entry, now) = now->event << THREAD_BITS | now->thread;
+  }
+}
+
+INLINE void check_race(const struct Place *place, const struct Access *access, u32 event) {
+  u64 offset = access->address - place->shared;
+  if (!in_shared(place, access->address, access->size)) return;
+  if ((offset | access->size) & 3 && !place->piece->by_bytes) split_words(place);
+  struct Now now = {place->first + access->lane, event, access->flags};
+  u64 step = place->piece->by_bytes ? 1 : 4;
+  for (u64 k = 0; k < access->size; k += step) check_entry(place, access, &now, k, step);
 }
 
 /* Whether two lanes store the same: `parts` items of some bytes a lane, each part one vector of the warp. */
@@ -344,16 +490,141 @@ static flag stores_same(const u8 *data, u64 bytes, u64 parts, u32 lane, u32 mate
   return 1;
 }
 
+/* -- accesses of shared memory: a row ------------------------------------------------------------------------------
+
+   By numbers of events alone. What came before the last barrier of all warps, as long as these are all that order
+   (`plain`), is settled: it is ordered before what the warp does now. What came after the lanes of the warp have met is
+   known of its own lanes. All else is unordered, or is left to who looks at every lane. */
+
+typedef u32 __attribute__((ext_vector_type(16), aligned(4), may_alias)) words;
+enum { PART = 16 };
+
+/* What a row of one warp goes by, each as the record that would be the first. */
+struct Bounds {
+  u32 settled, met, now, warp;
+};
+
+/* All ones where a record may be of an access that is a race with that of `thread` now. */
+INLINE words may_race(words record, words thread, const struct Bounds *bounds) {
+  words recent = (words)(record >= bounds->settled), other = (words)((record & (THREADS - 1)) != thread);
+  words own = (words)(((record ^ bounds->warp) & (THREADS - WARP)) == 0) & (words)(record < bounds->met);
+  return recent & other & ~own;
+}
+
+INLINE flag any(words mask) { return __builtin_reduce_or(mask) != 0; }
+
+INLINE void put(u32 *at, words mask, words value) { *(words *)at = (mask & value) | (~mask & *(words *)at); }
+
+/* Where the threads that read take their records, as `reader_for` says; 0 where that is not known. */
+INLINE flag note_readers(struct Entry entry, words lanes, words thread, const struct Bounds *bounds, flag plain) {
+  words one = *(words *)one_of(entry), two = *(words *)two_of(entry);
+  words own_one = (words)(((one ^ bounds->warp) & (THREADS - WARP)) == 0);
+  words own_two = (words)(((two ^ bounds->warp) & (THREADS - WARP)) == 0);
+  words first = (words)(one == 0) | (words)((one & (THREADS - 1)) == thread);
+  words second = ~first & ((words)(two == 0) | own_two);
+  words rest = ~first & ~second & ~own_one & (words)(one >= bounds->settled);
+  if (!plain && any(rest & lanes)) return 0;
+  second |= rest;
+  put(one_of(entry), lanes & ~second, thread | bounds->now);
+  put(two_of(entry), lanes & second, thread | bounds->now);
+  return 1;
+}
+
+/* The next words of a row, of which `lanes` are those that are accessed. */
+INLINE flag part_is_ordered(struct Entry entry, words lanes, words thread, const struct Bounds *bounds, flag writes,
+                            flag plain) {
+  words bad = may_race(*(words *)entry.writer, thread, bounds);
+  if (!writes) return !any(bad & lanes) && note_readers(entry, lanes, thread, bounds, plain);
+  bad |= may_race(*(words *)one_of(entry), thread, bounds) | may_race(*(words *)two_of(entry), thread, bounds);
+  if (any(bad & lanes)) return 0;
+  put(entry.writer, lanes, thread | bounds->now);
+  put(one_of(entry), lanes, lanes ^ lanes);
+  put(two_of(entry), lanes, lanes ^ lanes);
+  return 1;
+}
+
+/* One word that several lanes read: what `reader_for` makes of them one after the other. */
+INLINE flag common_is_ordered(struct Entry entry, u32 lanes, const struct Bounds *bounds, flag plain) {
+  u32 writer = *entry.writer, one = *one_of(entry), two = *two_of(entry), now = bounds->now;
+  u32 first = bounds->warp | first_lane(lanes), last = bounds->warp | last_lane(lanes);
+  flag own_writer = !((writer ^ bounds->warp) & (THREADS - WARP));
+  flag own_one = !((one ^ bounds->warp) & (THREADS - WARP)), own_two = !((two ^ bounds->warp) & (THREADS - WARP));
+  if (writer >= bounds->settled && !(own_writer && writer < bounds->met)) return 0;
+  if (!one || (one & (THREADS - 1)) == first) {
+    *one_of(entry) = now | first;
+    if (first != last) *(!two || own_two ? two_of(entry) : one_of(entry)) = now | last;
+  } else if (!two || own_two) {
+    u32 lane = one & (WARP - 1);
+    if (one && own_one && lanes >> (lane & 31) & 1) return 0;
+    *two_of(entry) = now | last;
+  } else if (own_one || one < bounds->settled) {
+    *one_of(entry) = now | last;
+  } else {
+    if (!plain) return 0;
+    *two_of(entry) = now | last;
+  }
+  return 1;
+}
+
+/* Whether a row of plain accesses to shared memory is no race, which is then noted; 0 where each lane has to be looked
+   at, of which some may be noted. To note an access once more changes nothing. */
+static flag row_is_ordered(const struct Place *place, const struct Row *row, u32 event) {
+  struct Tracker *piece = place->piece;
+  u32 warp = place->warp, lane = first_lane(row->lanes), size = row->size;
+  flag writes = row->flags & ACCESS_WRITE, plain = piece->plain;
+  if (piece->by_bytes || row->flags & ACCESS_STRONG || (row->low | size) & 3) return 0;
+  struct Entry entry = entry_at(place, row->low - place->shared);
+  struct Bounds bounds = {
+      piece->settled[warp] << THREAD_BITS, piece->met[warp] << THREAD_BITS, event << THREAD_BITS, place->first,
+  };
+  if (!row->stride && !writes) {
+    for (u32 k = 0; k < size / 4; k++) {
+      struct Entry each = {entry.writer + k, entry.far};
+      if (!common_is_ordered(each, row->lanes, &bounds, plain)) return 0;
+    }
+    return 1;
+  }
+  if (!row->dense) return 0;
+  const words count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  u32 all = (u32)(row->bytes / 4), log = size / 8;
+  for (u32 k = 0; k < all; k += PART) {
+    struct Entry each = {entry.writer + k, entry.far};
+    words thread = ((count + k) >> (log & 3)) + (place->first + lane), lanes = (words)(count + k < all);
+    if (!part_is_ordered(each, lanes, thread, &bounds, writes, plain)) return 0;
+  }
+  return 1;
+}
+
 /* -- where the warp is ---------------------------------------------------------------------------------------------- */
 
 /* What the block needs, once for each block. */
 static void make_piece_ready(const struct Place *place) {
-  u64 bytes = place->watch->piece_bytes, mine = place->watch->serial + place->block;
+  const struct Watch *watch = place->watch;
+  u64 mine = watch->serial + place->block;
   struct Tracker *piece = place->piece;
-  if (!bytes || piece->owner == mine) return;
-  memset(piece, 0, bytes);
+  if (!watch->piece_bytes || piece->owner == mine) return;
+  if (watch->checks & CHECK_INIT) memset(marks_behind(piece), 0, watch->shared_stride);
+  if (watch->checks & CHECK_RACE) {
+    /* Memory of a launch before may hold anything. */
+    if (piece->launch != watch->serial || piece->has_objects) memset(piece->objects, 0, sizeof piece->objects);
+    piece->has_objects = piece->by_bytes = piece->events = piece->turn = 0;
+    piece->plain = 1;
+    piece->room = LEAST_EVENTS;
+    memset(piece->clocks, 0, watch->warps * sizeof *piece->clocks);
+    memset(piece->syncs, 0, sizeof piece->syncs);
+    memset(piece->turns, 0, sizeof piece->turns);
+    memset(piece->arrivals, 0, watch->warps * sizeof *piece->arrivals);
+    for (u32 w = 0; w < WARPS; w++) piece->settled[w] = piece->met[w] = 1;
+    for (u32 w = 0; w < watch->warps; w++) piece->clocks[w][w] = 1;
+    for (u32 k = 0; k < SLOTS; k++) {
+      for (u32 g = 0; g < 2; g++) piece->slots[k][g].generation = ~0u, piece->slots[k][g].events = 0;
+    }
+    struct Entry entry = entry_at(place, 0);
+    u64 bytes = records_of(place) * sizeof *entry.writer;
+    memset(entry.writer, 0, bytes), memset(one_of(entry), 0, bytes), memset(two_of(entry), 0, bytes);
+  }
+  piece->launch = watch->serial;
   piece->owner = mine;
-  for (u32 w = 0; w < WARPS; w++) piece->clocks[w][w] = 1;
 }
 
 static NOINLINE void begin(struct Place *place) {
@@ -386,26 +657,122 @@ INLINE void enter(struct Place *place) {
 
 /* -- accesses ------------------------------------------------------------------------------------------------------- */
 
-INLINE void check_one(const struct Place *place, const struct Access *access, u32 serial) {
-  u32 checks = place->watch->checks, flags = access->flags;
+INLINE void check_one(const struct Place *place, const struct Access *access, u32 checks, u32 event) {
+  u32 flags = access->flags, orders = flags & (ACCESS_ACQUIRE | ACCESS_RELEASE);
   if (checks & CHECK_MEMORY) check_memory(place, access);
   if (checks & CHECK_RACE && flags & ACCESS_ACQUIRE) {
-    join(own_clock(place), object_of(place, access->address));
+    join(place, own_clock(place), object_of(place, access->address));
     synced(place); /* lanes of one warp may wait for each other in this way, too */
   }
   if (checks & CHECK_INIT) check_init(place, access);
-  if (checks & CHECK_RACE) check_race(place, access, serial);
+  /* Each lane that orders something is an event of its own. */
+  if (checks & CHECK_RACE) check_race(place, access, orders ? new_event(place, flags, access->line) : event);
   if (checks & CHECK_RACE && flags & ACCESS_RELEASE) release(place, object_of(place, access->address));
+}
+
+/* Whether an access is of no shared memory, whatever its address. */
+INLINE flag is_elsewhere(u32 flags) {
+  u32 space = flags >> 8 & 15;
+  return space == SPACE_GLOBAL || space == SPACE_LOCAL || space == SPACE_PARAM;
+}
+
+/* The number of an access as an event, if it may be of shared memory: that of the row before, if it goes on with it. */
+INLINE u32 event_of(const struct Place *place, u32 checks, u32 flags, u32 line) {
+  if (!(checks & CHECK_RACE) || is_elsewhere(flags)) return 0;
+  return flags & ACCESS_AGAIN ? place->piece->events : new_event(place, flags, line);
+}
+
+/* Marks that lie in one piece: whether lanes that read find all marked; what lanes write gets marked. */
+INLINE flag lanes_are_written(const struct Place *place, u32 lanes, u8 *marks, u64 low, u64 size, u32 flags) {
+  if (flags & ACCESS_READ) {
+    EACH_LANE(lane, lanes) {
+      if (!all_marked(marks + (place->addresses[lane] - low), size)) return 0;
+    }
+  }
+  if (flags & ACCESS_WRITE) {
+    EACH_LANE(mate, lanes) memset(marks + (place->addresses[mate] - low), 1, size);
+  }
+  return 1;
+}
+
+/* Which checks are left for every lane of an access at addresses of its own, by one look at all of them. */
+INLINE u32 checks_left(struct Place *place, u32 lanes, u64 size, u32 flags) {
+  u32 checks = place->watch->checks, space = flags >> 8 & 15;
+  if (!size || !lanes || flags & (ACCESS_ACQUIRE | ACCESS_RELEASE)) return checks;
+  const u64x32 every = *(const u64x32 *)place->addresses;
+  u64 low = ~0ull, high = 0, bits = 0;
+  if (lanes == ~0u) {
+    low = __builtin_reduce_min(every), high = __builtin_reduce_max(every), bits = __builtin_reduce_or(every);
+  } else {
+    EACH_LANE(lane, lanes) {
+      u64 address = place->addresses[lane];
+      low = address < low ? address : low, high = address > high ? address : high, bits |= address;
+    }
+  }
+  flag aligned = !(bits & ((1u << (flags >> 24 & 31)) - 1)), known;
+  if (!within(high - low, size, ~0ull) || space == SPACE_LOCAL || !aligned) return checks;
+  u64 bytes = high - low + size;
+  flag shared = space != SPACE_GLOBAL && in_shared(place, low, bytes);
+  if (!shared && ((space != SPACE_GLOBAL && space != SPACE_GENERIC) || !in_one_span(place, low, bytes))) return checks;
+  u32 left = shared ? checks & ~CHECK_MEMORY : checks & CHECK_INIT;
+  if (!(left & CHECK_INIT) || left & CHECK_RACE) return left;
+  u8 *marks = marks_of_range(place, low, bytes, &known);
+  return !marks || lanes_are_written(place, lanes, marks, low, size, flags) ? left & ~CHECK_INIT : left;
 }
 
 /* `lanes` access `size` bytes each (0: as many as `values` say) at `addresses`. */
 void cujit_check_access(struct Place *place, u32 lanes, u64 size, u32 flags, u32 line) {
   enter(place);
-  u32 serial = place->watch->checks & CHECK_RACE ? ++place->piece->serial : 0;
+  u32 checks = checks_left(place, lanes, size, flags);
+  if (!checks) return;
+  u32 event = event_of(place, checks, flags, line);
   EACH_LANE(lane, lanes) {
     struct Access access = {lane, flags, line, place->addresses[lane], size ? size : place->values[lane]};
-    if (access.size) check_one(place, &access, serial);
+    if (access.size) check_one(place, &access, checks, event);
   }
+}
+
+/* Lane by lane. */
+static NOINLINE void check_lanes(struct Place *place, const struct Row *row, u32 event) {
+  EACH_LANE(lane, row->lanes) {
+    struct Access access = {lane, row->flags, row->line, row->base + lane * row->stride, row->size};
+    check_one(place, &access, place->watch->checks, event);
+  }
+}
+
+/* Whether nothing is wrong with a row, by one look at it; what it does is then noted. */
+INLINE flag row_is_right(struct Place *place, const struct Row *row, u32 event) {
+  u32 checks = place->watch->checks, flags = row->flags;
+  flag known = 1;
+  if (checks & CHECK_MEMORY && !row_is_memory(place, row)) return 0;
+  u8 *marks = checks & CHECK_INIT ? marks_of_range(place, row->low, row->bytes, &known) : 0;
+  if (!known || (marks && flags & ACCESS_READ && !all_marked(marks, row->bytes))) return 0;
+  if (marks && !(flags & ACCESS_READ) && !row->dense) return 0;
+  if (checks & CHECK_RACE) {
+    if (flags & (ACCESS_ACQUIRE | ACCESS_RELEASE)) return 0;
+    if (in_shared(place, row->low, row->bytes)) {
+      if (!row_is_ordered(place, row, event)) return 0;
+    } else if (!is_elsewhere(flags) && !in_one_span(place, row->low, row->bytes)) {
+      return 0;
+    }
+  }
+  if (marks && flags & ACCESS_WRITE) memset(marks, 1, row->bytes);
+  return 1;
+}
+
+/* `lanes` access `size` bytes each, at `base` and `stride` times their number. */
+void cujit_check_row(struct Place *place, u32 lanes, u64 base, i64 stride, u32 size, u32 flags, u32 line) {
+  enter(place);
+  u32 event = event_of(place, place->watch->checks, flags, line);
+  if (!lanes) return;
+  u32 first = first_lane(lanes), last = last_lane(lanes);
+  u64 low = base + first * (u64)stride, far = (last - first) * (u64)stride;
+  if (stride < 0) low += far, far = -far;
+  flag whole = lanes >> (first & 31) == ~0u >> ((31 - last + first) & 31);
+  struct Row row = {
+      lanes, flags, line, size, whole && (stride == size || first == last || !stride), base, (u64)stride, low, far + size,
+  };
+  if (!row_is_right(place, &row, event)) check_lanes(place, &row, event);
 }
 
 /* Lanes of one store that write different values to the same shared memory: `parts` items lie in the place's data.
@@ -469,8 +836,8 @@ void cujit_check_free(struct Place *place, u32 lanes) {
 
 /* -- synchronisation ------------------------------------------------------------------------------------------------ */
 
-/* Threads of this warp are about to arrive at a barrier. */
-void cujit_check_arrive(struct Place *place, u32 id) {
+/* Threads of this warp are about to arrive at a barrier, at which they wait unless they only arrive. */
+void cujit_check_arrive(struct Place *place, u32 id, flag waits) {
   enter(place);
   const struct Block *state = place->state;
   u32 number = id == CLUSTER_BARRIER ? id : id & (BARRIERS - 1);
@@ -482,16 +849,46 @@ void cujit_check_arrive(struct Place *place, u32 id) {
     slot->generation = generation;
   }
   release(place, slot->clock);
+  slot->events = place->piece->events + 1;
+  slot->warps |= 1ull << (place->warp & 63);
+  slot->parts |= !waits;
 }
 
 /* Threads of this warp go on behind a barrier. */
 void cujit_check_pass(struct Place *place, u32 id) {
   enter(place);
+  struct Tracker *piece = place->piece;
   u32 number = id == CLUSTER_BARRIER ? id : id & (BARRIERS - 1);
-  u32 generation = place->piece->arrivals[place->warp][number];
+  u32 generation = piece->arrivals[place->warp][number];
   struct Slot *slot = slot_of(place, number, generation);
-  if (slot->generation == generation) join(own_clock(place), slot->clock);
+  flag all = 0;
+  if (slot->generation == generation) {
+    join(place, own_clock(place), slot->clock);
+    all = !slot->parts && slot->warps == ~0ull >> (-place->watch->warps & 63);
+  }
+  if (all) {
+    piece->settled[place->warp] = slot->events;
+  } else {
+    piece->plain = 0;
+  }
   synced(place);
+}
+
+/* All warps of the block have come to a barrier that is for all of them, and go on one after the other. */
+void cujit_check_turn(struct Place *place) {
+  enter(place);
+  struct Tracker *piece = place->piece;
+  u32 warps = place->watch->warps, turn = ++piece->turns[place->warp];
+  if (piece->turn == turn) return;
+  piece->turn = turn;
+  u32 *all = piece->clocks[0];
+  for (u32 w = 1; w < warps; w++) join(place, all, piece->clocks[w]);
+  for (u32 w = 0; w < warps; w++) {
+    if (w) memcpy(piece->clocks[w], all, warps * sizeof *all);
+    piece->syncs[w]++;
+    piece->met[w] = piece->settled[w] = piece->events + 1;
+  }
+  for (u32 w = warps; w--;) piece->clocks[w][w]++;
 }
 
 /* Lanes of this warp have met. */
