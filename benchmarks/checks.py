@@ -30,10 +30,10 @@ _LEAST_S = 0.004
 """CPU seconds that a turn without checks takes at least: many launches are one turn."""
 
 _SIDE, _MANY, _PRODUCT = 512, 1 << 18, 256
-_GRIDS = {
+_GRIDS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "blur": ((_SIDE // 32, _SIDE // 8), (32, 8)),
-    "scan": (_MANY // 256, 256),
-    "gather": (_MANY // 256, 256),
+    "scan": ((_MANY // 256,), (256,)),
+    "gather": ((_MANY // 256,), (256,)),
     "product": ((_PRODUCT // 16, _PRODUCT // 16), (16, 16)),
 }
 

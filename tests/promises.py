@@ -188,7 +188,7 @@ _LISTED = {
         r"^is_same: .* = u(div|rem) ": "parts have a byte or more",
         r"^cujit_launch: .* = (shl|lshr) ": "a layout has MOST_FIELDS, 64, at most",
         r"^(first_lane: .*@llvm\.cttz|last_lane: .*@llvm\.ctlz)\.": "the mask is not empty",
-        r"^(any|put|may_race|note_readers|part_is_ordered|row_is_ordered): .* align 64$": "vectors lie in reserved memory",
+        r"^(any|put|may_race|note_readers|part_is_ordered|row_is_ordered): .* align 64$": "they lie in reserved memory",
     }.items()
 }
 """What is true by the ways that lead there, by function and line, each with the reason."""

@@ -238,7 +238,9 @@ class Writer:
         self._add(f".reg .b32 {counter}; mov.u32 {counter}, 0; \nLOOP{k}:")
         for _ in range(self.rng.randint(1, 3)):
             self._statement(depth - 1)
-        self._add(f"add.u32 {counter}, {counter}, 1; setp.lt.u32 p, {counter}, {self.rng.randint(2, 4)}; @p bra LOOP{k};")
+        self._add(
+            f"add.u32 {counter}, {counter}, 1; setp.lt.u32 p, {counter}, {self.rng.randint(2, 4)}; @p bra LOOP{k};"
+        )
 
     def _inside(self, depth: int) -> None:
         """Write what a part of the threads does: barriers there are mistakes most often, so that they are rare."""
@@ -274,7 +276,9 @@ def finding(seed: int) -> str:
     except KernelFaultError as error:
         address = -1 if error.address is None else error.address - x.address
         near = f" x{address:+}" if abs(address) <= GLOBAL else ""
-        words = re.sub(r"0x[0-9a-f]{6,}|:\d+\b|[-+\w/.]+\.py|(?:business: (?!byte |local )|beyond one; ).*", "_", error.message)
+        words = re.sub(
+            r"0x[0-9a-f]{6,}|:\d+\b|[-+\w/.]+\.py|(?:business: (?!byte |local )|beyond one; ).*", "_", error.message
+        )
         place = f"{error.kind} {error.block} {error.thread} line {error.line}{near}"
         return error.kind if error.kind == "illegal_address" else f"{place}: {words}"
     return f"nothing {zlib.crc32(x.numpy().tobytes()):08x} {zlib.crc32(y.numpy().tobytes()):08x}"

@@ -53,15 +53,24 @@ def ir_of(
     wanted, where somebody watches, and where the kernel cannot be cut at its barriers. With an ``origin`` it has debug
     information.
     """
-    name, whole = body.program.name, stacks or bool(observers)
+    name = body.program.name
+    whole = stacks or any(observer.begin_region is None for observer in observers)
     divergence = stage(
         "uniformity", name, lambda: analyse(body.program, body.graph, block), lambda made: _of_divergence(body, made)
     )
-    regions = stage("fission", name, lambda: None if whole else fission(body, divergence, block), _of_fission)
+    regions = stage("fission", name, lambda: None if whole else _cut(body, divergence, block, observers), _of_fission)
     has_loops = any(each.graph.loops for each in (body, *body.functions.values()))
     ir = IrModule(None if origin is None else DebugInfo(origin), has_loops)
     flows = stage("plan", name, lambda: _planned(body, block, divergence, regions, observers, ir), _of_flows)
     return stage("emit", name, lambda: _emit(flows, regions), str)
+
+
+def _cut(body: Body, divergence: Divergence, block: Dim3, observers: Sequence[Observer]) -> Fission | None:
+    """Cut a kernel at its barriers; where somebody watches only one whose warps all come to each of them."""
+    found = fission(body, divergence, block)
+    if observers and found is not None and (found.blockwide.leaves or not found.blockwide.together):
+        return None
+    return found
 
 
 def _planned(

@@ -50,6 +50,13 @@ class Observer(Protocol):
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Emit what runs after it, in the lanes that still go on."""
 
+    @property
+    def begin_region(self) -> Callable[[WarpEmitter, int], None] | None:
+        """What emits what runs where a warp begins a region of a kernel that is cut at its barriers, by its number.
+
+        Barriers come to nobody then. It is None where every operation is to be emitted in the simplest way.
+        """
+
 
 @dataclass(frozen=True, eq=False)
 class WarpEmitter:
@@ -155,7 +162,7 @@ class WarpEmitter:
 
     @property
     def watched(self) -> bool:
-        """Whether somebody watches: then every operation is emitted for itself, in the simplest way."""
+        """Whether somebody watches: then every operation is emitted for itself."""
         return bool(self.observers)
 
     def before(self, op: Op) -> None:

@@ -22,7 +22,7 @@ from cujit.devices.cpu.codegen.memory import wait_for_stores
 from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER, Node
 from cujit.devices.cpu.codegen.warp import ALL_LANES, WarpEmitter
 from cujit.devices.cpu.control.flow import Flow
-from cujit.devices.cpu.control.regions import GONE, kept_places, kept_pointers, run_regions
+from cujit.devices.cpu.control.regions import FIRST_WARP, GONE, kept_places, kept_pointers, run_regions
 from cujit.devices.cpu.instructions.calls import symbol_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block
 from cujit.devices.cpu.run.launch import PLACE, field_offset
@@ -85,7 +85,7 @@ def _define_region(e: WarpEmitter, name: str, arguments: Sequence[Value], attrib
     b.store(b.integer(GONE, 32), following)
     _warp_place(b)
     b.body += b.entry
-    with _over_warps(e, "region.end"):
+    with _in_turn(e, "region.end") if e.watched else _over_warps(e, "region.end"):
         wide = b.cast("zext", WARP_NUMBER, "i64")
         far = b.binary("mul", wide, b.integer(e.program.local_size * WARP, 64))
         b.binary("add", Value("%local.first", "i64"), far, into="%local.int")
@@ -145,10 +145,32 @@ def _over_warps(e: WarpEmitter, behind: str) -> Iterator[None]:
     """
     b = e.builder
     with _counting(b, WARP_NUMBER, b.integer(0, 32), b.integer(_warps(e), 32), behind):
-        b.binary("mul", WARP_NUMBER, b.integer(WARP, 32), into=FIRST_THREAD.text)
-        if e.graph.loops:
-            b.store(WARP_NUMBER, "%warp.at", volatile=True)
+        _begin_warp(e)
         yield
+
+
+def _begin_warp(e: WarpEmitter) -> None:
+    b = e.builder
+    b.binary("mul", WARP_NUMBER, b.integer(WARP, 32), into=FIRST_THREAD.text)
+    if e.graph.loops:
+        b.store(WARP_NUMBER, "%warp.at", volatile=True)
+
+
+@contextlib.contextmanager
+def _in_turn(e: WarpEmitter, behind: str) -> Iterator[None]:
+    """As ``_over_warps``, but with the warp first that is noted, and note the last one for the next region."""
+    b, before = e.builder, e.builder.here
+    first = b.load("i32", f"%{FIRST_WARP}")
+    b.start("warp.start")
+    b.phi(WARP_NUMBER, (first, before), ("%warp.next", "warp.end"), into=WARP_NUMBER.text)
+    _begin_warp(e)
+    yield
+    b.start("warp.end")
+    b.store(WARP_NUMBER, f"%{FIRST_WARP}")
+    more = b.binary("add", WARP_NUMBER, b.integer(1, 32))
+    is_last = b.compare("icmp eq", more, b.integer(_warps(e), 32))
+    following = b.select(is_last, b.integer(0, 32), more, into="%warp.next")
+    b.branch(b.compare("icmp ne", following, first), "warp.start", behind)
 
 
 @contextlib.contextmanager

@@ -124,10 +124,10 @@ def _meetings(
 def _together(e: WarpEmitter) -> tuple[bool, list[Block]]:
     """Tell whether lanes may part, and list the blocks for warps whose lanes are all active where that is worth it."""
     parts = any(is_divergent_branch(b, e.divergence.shapes) for b in e.graph.blocks)
-    waits = e.counts_lanes or e.watched
-    return parts, [] if waits or (parts and len(e.graph.ops) > _LONGEST_TWICE) else [
-        _sunk(e, b) for b in e.graph.blocks
-    ]
+    simple = any(observer.begin_region is None for observer in e.observers)
+    if e.counts_lanes or simple or (parts and len(e.graph.ops) > _LONGEST_TWICE):
+        return parts, []
+    return parts, list(e.graph.blocks) if e.watched else [_sunk(e, b) for b in e.graph.blocks]
 
 
 def _sunk(e: WarpEmitter, block: Block) -> Block:

@@ -27,6 +27,10 @@ _SITES = ("sites.0", "sites.1")
 _NOW, _THEN = Value("%now", "ptr"), Value("%then", "ptr")
 """The regions that warps are to run in this turn and in the next: each of the two ``_SITES`` in turn."""
 
+FIRST_WARP = "warp.first"
+"""Where it stands which warp begins a region, where somebody watches: as on stacks, where the last to come to a barrier
+goes on first, so that the same is found first."""
+
 GONE = -1
 """Number of the region that a warp is to run which has none left."""
 
@@ -76,6 +80,9 @@ class RegionBoundary:
         if self._version is not None and self._version != EVERY and self.region.choice is not None:
             type_ = storage_type(self._registers[self.region.choice])
             b.write(f"r{self.region.choice}.b", Value(str(self._version), type_, constant=True))
+        for observer in e.observers:
+            assert observer.begin_region is not None
+            observer.begin_region(e, self.region.number)
         for op in self.region.rematerialised:
             e.emit_op(op)
         return mask
@@ -158,6 +165,8 @@ def _places(e: WarpEmitter, fission: Fission, warps: int) -> list[tuple[str, str
             found += [(f"k{reg.index}.{way}", forms[0][1]) for way in ("in", "out")]
         else:
             found += [(f"k{reg.index}.{form}", f"[{warps} x {_type_kept(type_)}]") for form, type_ in forms]
+    if e.watched:
+        found.append((FIRST_WARP, "i32"))
     if not fission.blockwide.together:
         found += [*((site, f"[{warps} x i32]") for site in _SITES), ("pending", "i64")]
     return found
@@ -196,6 +205,8 @@ def run_regions(b: Builder, e: WarpEmitter, fission: Fission, warps: int, argume
 
 def _one_after_another(b: Builder, e: WarpEmitter, fission: Fission, arguments: Sequence[Value]) -> None:
     common = [reg for reg in fission.kept if _is_common(e, fission, reg)]
+    if e.watched:
+        b.store(b.integer(0, 32), f"%{FIRST_WARP}")
     for region in fission.regions:
         b.start(f"region.{region.number}")
         following = _call(b, e, fission, region, arguments)

@@ -383,10 +383,10 @@ class Span(Shared):
 class Watch(Shared):
     """What the checks of one launch need: ``Launch.checks`` is its address. Sizes in bytes.
 
-    ``spans`` are sorted. ``warps`` are those of a block. ``shared_total`` is what the blocks that run side by side have,
-    after which their pieces lie, ``piece_bytes`` each; in a piece the records begin at ``entries``, for each byte those
-    of its writer, then of one reader, then of another; room for ``most_events`` at ``events``, and behind that for a
-    number of each. ``serial`` is a number of this launch alone.
+    ``spans`` are sorted. ``warps`` are those of a block. ``shared_total`` is what the blocks that run side by side
+    have, after which their pieces lie, ``piece_bytes`` each; in a piece the records begin at ``entries``, for each byte
+    those of its writer, then of one reader, then of another; room for ``most_events`` at ``events``, and behind that
+    for a number of each. ``serial`` is a number of this launch alone.
     ``local_total`` is the local memory of all of them, behind which its marks lie. ``stack_bytes`` is 0 unless
     functions are called or memory is taken on the stack.
     """
@@ -399,7 +399,7 @@ class Watch(Shared):
 
 
 class Event(Shared):
-    """An instruction of a warp that accesses shared memory: at which of its clocks, after how many meetings of lanes."""
+    """An instruction of a warp that accesses shared memory: at which clock, after how many meetings of its lanes."""
 
     _fields_ = Fields("u32 clock, sync, line, flags")
 
@@ -437,9 +437,10 @@ class Place(Shared):
     """Where a warp runs. The emitted code says so when a kernel or a function begins, and block and warp each time.
 
     ``local_bytes`` is a thread's local memory in this function, ``kernel_local`` where that of the kernel is;
-    ``called`` is 0 in a kernel and 1 in a function that it calls; ``seen_*`` are for which block and warp native code
-    has made ready what it keeps. ``side`` is the block's place among those that run side by side, whose shared memory
-    begins at ``group``; native code looks both up.
+    it is that of the first warp at ``local_first``, and of each warp ``local_step`` further. ``called`` is 0 in a
+    kernel and 1 in a function that it calls; ``goes_on`` is 1 where a part of the kernel ran before. ``seen_*`` are for
+    which block and warp native code has made ready what it keeps. ``side`` is the block's place among those that run
+    side by side, whose shared memory begins at ``group``; native code looks both up.
     ``addresses`` and ``values`` are what the lanes hand over, ``data`` (0: none) what they are about to store, in parts
     of ``part_bytes``. ``span`` is the memory that was accessed last, or null.
     """
@@ -447,7 +448,8 @@ class Place(Shared):
     _fields_ = Fields(
         "const struct Watch *watch; struct Tracker *piece; const struct Span *span; u64 kernel_local; "
         "struct Launch *launch; "
-        "const struct Block *state; u64 shared, cluster, group, block, local, local_bytes, seen_block; "
-        f"u32 first, warp, side, seen_warp, called, unused; const u8 *data; u64 part_bytes, addresses[{WARP}], "
+        "const struct Block *state; u64 shared, cluster, group, block, local, local_first, local_step, "
+        "local_bytes, seen_block; "
+        f"u32 first, warp, side, seen_warp, called, goes_on; const u8 *data; u64 part_bytes, addresses[{WARP}], "
         f"values[{WARP}]"
     )

@@ -306,6 +306,8 @@ class _CountedKernel(Watch):
 class _LineCounter:
     """Adds to counter ``counters[op]`` of ``Launch.coverage`` (64 bits each) the threads that do ``op``."""
 
+    begin_region = None
+
     def __init__(self, counters: Mapping[Op, int]) -> None:
         self._counters = counters
 

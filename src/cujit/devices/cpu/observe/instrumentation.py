@@ -39,6 +39,7 @@ class Checker:
     def __init__(self, checks: Checks, *, fenced: bool = False) -> None:
         self._checks = checks
         self._fenced = fenced
+        self._in_regions = False
 
     def before(self, e: WarpEmitter, op: Op) -> None:
         """Look at what an operation is about to do."""
@@ -53,6 +54,19 @@ class Checker:
         if op.opcode == "call.extern" and "free" in op.modifiers and checks.memory:
             self._hand_over(e, "addresses", e.source(op, 0, "i64"))
             self._call(e, "cujit_check_free", _lanes(e, op))
+
+    def begin_region(self, e: WarpEmitter, number: int) -> None:
+        """Note that a warp goes on behind a barrier to which all have come, or that it begins."""
+        checks = self._checks
+        self._in_regions = True
+        if number:
+            self._begin(e)
+            with e.builder.at_entry():
+                e.builder.store(e.builder.integer(1, 32), e.builder.offset(_PLACE, Place.goes_on.offset))
+        if checks.race and number:
+            self._call(e, "cujit_check_turn")
+        elif checks.init and not number and e.program.local_size:
+            self._call(e, "cujit_check_begin")
 
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Note what an operation has done."""
@@ -247,9 +261,11 @@ class Checker:
             "state": STATE if e.suspends else nothing,
             "shared": Value("%shared.int", "i64"),
             "cluster": Value("%cluster.int", "i64"),
-            "local": Value("%local.int", "i64"),
+            "local_first": Value("%local.first" if self._in_regions else "%local.int", "i64"),
+            "local_step": b.integer(e.program.local_size * WARP if self._in_regions else 0, 64),
             "local_bytes": b.integer(e.program.local_size, 64),
             "called": b.integer(e.is_function, 32),
+            "goes_on": b.integer(0, 32),
             "data": nothing,
             "span": nothing,
             "seen_block": b.integer(_NOBODY, 64),

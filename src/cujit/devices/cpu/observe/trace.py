@@ -407,6 +407,8 @@ class _Tracer:
     ask whether it is that.
     """
 
+    begin_region = None
+
     def __init__(self, numbers: Mapping[Op, int]) -> None:
         self._numbers = numbers
         recorded = [sum(map(_words_of, items)) for op in numbers for items in (_read_by(op), op.written)]

@@ -639,12 +639,13 @@ static NOINLINE void begin(struct Place *place) {
   place->piece = piece_of(place, place->side);
   make_piece_ready(place);
   u64 local_warp = watch->local_bytes * WARP;
+  place->local = place->local_first + place->warp * place->local_step;
   if (place->called) {
     place->kernel_local = (u64)place->state->local + place->warp * local_warp;
     return;
   }
   place->kernel_local = place->local;
-  if (watch->checks & CHECK_INIT) memset((u8 *)(place->local + watch->local_total), 0, local_warp);
+  if (watch->checks & CHECK_INIT && !place->goes_on) memset((u8 *)(place->local + watch->local_total), 0, local_warp);
 }
 
 /* Where the emitted code says that it is may be a new warp, a new block, a new launch: make their memory ready. */
@@ -654,6 +655,9 @@ INLINE void enter(struct Place *place) {
   if (__atomic_load_n(&launch->poked, __ATOMIC_RELAXED)) cujit_pause(launch, (u64)__builtin_return_address(0) - 1);
   if (place->block != place->seen_block || place->warp != place->seen_warp) begin(place);
 }
+
+/* A warp begins, whose local memory nobody has written. */
+void cujit_check_begin(struct Place *place) { enter(place); }
 
 /* -- accesses ------------------------------------------------------------------------------------------------------- */
 
