@@ -32,6 +32,9 @@ from cujit.toolchain.driver import open_driver
 CODE = """
 extern "C" __global__ void ints(int a, int b, float c, int n) {}
 extern "C" __global__ void arrays(float* x, float* y, float a, int n) {}
+extern "C" __global__ void constant(const float* x, const float* y, float a, int n) {}
+struct Point { float x, y; int id; };
+extern "C" __global__ void structures(Point p, Point q, float a, int n) {}
 """
 CALLS = 1000
 """Launches of one turn: fewer than fill the driver's queue, so that none waits for the GPU."""
@@ -57,6 +60,13 @@ define ptr @empty(ptr %self, ptr %args, i64 %nargsf, ptr %kwnames) {
 }
 """
 Contestants = dict[str, Callable[[], None]]
+POINT = np.dtype([("x", "f4"), ("y", "f4"), ("id", "i4")])
+
+
+class Point(ctypes.Structure):
+    """The same structure, of ctypes."""
+
+    _fields_ = (("x", ctypes.c_float), ("y", ctypes.c_float), ("id", ctypes.c_int))
 
 
 def repeat(launch: Callable[..., object], *arguments: object) -> Callable[[], None]:
@@ -111,13 +121,15 @@ def warm(launch: Callable[..., object], *arguments: object) -> None:
 def ours(device: Device, module: cujit.Module) -> Contestants:
     """Our launches, with the checks that they always have."""
     x, y = device.zeros(16, np.float32), device.zeros(16, np.float32)
-    ints, arrays = module["ints"], module["arrays"]
+    ints, arrays, structures = module["ints"], module["arrays"], module["structures"]
     other = ints.prepare(1, 32, shared_bytes=16)
+    point = np.array((1, 2, 3), POINT)[()]
     for launch, arguments in (
         (ints[1, 32], (1, 2, 2.0, 16)),
         (arrays[1, 32], (x, y, 2.0, 16)),
         (arrays[1, 32], (x, y, np.float32(2), np.int32(16))),
         (other, (1, 2, 2.0, 16)),
+        (structures[1, 32], (point, point, 2.0, 16)),
     ):
         warm(launch, *arguments)
     ours_each(other)
@@ -131,8 +143,17 @@ def ours(device: Device, module: cujit.Module) -> Contestants:
         "cujit, ints, each parameter": repeat(other, 1, 2, 2.0, 16),
         "cujit, arrays": repeat(arrays[1, 32], x, y, 2.0, 16),
         "cujit, arrays and NumPy scalars": repeat(arrays[1, 32], x, y, np.float32(2), np.int32(16)),
+        "cujit, structures of NumPy": repeat(structures[1, 32], point, point, 2.0, 16),
+        "cujit, structures of ctypes": by_ctypes(module),
         "cujit, kernel[grid, block](arrays)": written_out,
     }
+
+
+def by_ctypes(module: cujit.Module) -> Callable[[], None]:
+    """Our launch with structures of ctypes, of a kernel that learnt no other."""
+    launch, point = cujit.load(module.artifact, module.device)["structures"][1, 32], Point(1, 2, 3)
+    warm(launch, point, point, 2.0, 16)
+    return repeat(launch, point, point, 2.0, 16)
 
 
 def torch_tensors(module: cujit.Module) -> Contestants:
@@ -189,8 +210,7 @@ def cuda_core(module: cujit.Module) -> Contestants:
 
 
 def numba_cuda(module: cujit.Module) -> Contestants:
-    """numba-cuda, with its own arrays."""
-    del module
+    """numba-cuda, with its own arrays, and our launch with them."""
     if not hasattr(np, "row_stack"):  # numba-cuda 0.30 asks for it at import; NumPy 2.4 no longer has it
         np.row_stack = np.vstack
     cuda: Any = importlib.import_module("numba.cuda")
@@ -202,7 +222,18 @@ def numba_cuda(module: cujit.Module) -> Contestants:
     x = cuda.to_device(np.zeros(16, np.float32))
     launch = arrays[1, 32]
     warm(launch, x, x, 2.0, 16)
-    return {"numba-cuda": repeat(launch, x, x, 2.0, 16)}
+    mine = module["arrays"][1, 32]
+    warm(mine, x, x, 2.0, 16)
+    return {"cujit, numba arrays": repeat(mine, x, x, 2.0, 16), "numba-cuda": repeat(launch, x, x, 2.0, 16)}
+
+
+def jax_arrays(module: cujit.Module) -> Contestants:
+    """Our launch with JAX's arrays, which a kernel may only read."""
+    jax: Any = importlib.import_module("jax")
+    x = jax.numpy.zeros(16, dtype="float32")
+    launch = module["constant"][1, 32]
+    warm(launch, x, x, 2.0, 16)
+    return {"cujit, JAX arrays": repeat(launch, x, x, 2.0, 16)}
 
 
 def triton_kernel(module: cujit.Module) -> Contestants:
@@ -257,7 +288,7 @@ def gpu_contestants(device: Device) -> tuple[Contestants, list[str]]:
     found = {**c_loops(ints, values, ints.signature.offsets), **ours(device, module)}
     found.update(ctypes_calls(ints))
     absent: list[str] = []
-    for make in (torch_tensors, cupy_arrays, cuda_core, numba_cuda, triton_kernel):
+    for make in (torch_tensors, cupy_arrays, cuda_core, numba_cuda, jax_arrays, triton_kernel):
         found.update(_or_else(make, module, absent))
     return found, absent
 
@@ -308,13 +339,14 @@ class _Empty:
 def reading(device: cujit.Device, rounds: int) -> list[str]:
     """What reading and checking the arguments costs, without a launch after it."""
     module = cujit.jit(CODE, device=device)
-    x, y = device.zeros(16, np.float32), device.zeros(16, np.float32)
+    x, y, point = device.zeros(16, np.float32), device.zeros(16, np.float32), np.array((1, 2, 3), POINT)[()]
     empty, keep = floor_callable()
     turns: dict[str, Callable[[], None]] = {"empty callable": repeat(empty, x, y, 2.0, 16)}
     sinks = []
     numpy = (x, y, np.float32(2), np.int32(16))
     for name, what, arguments in (
-        ("ints", "ints", (1, 2, 2.0, 16)), ("arrays", "arrays", (x, y, 2.0, 16)), ("arrays", "NumPy scalars", numpy)
+        ("ints", "ints", (1, 2, 2.0, 16)), ("arrays", "arrays", (x, y, 2.0, 16)), ("arrays", "NumPy scalars", numpy),
+        ("structures", "two structures", (point, point, 2.0, 16)),
     ):  # fmt: skip
         launch = module[name].prepare(1, 32, shared_bytes=16)
         warm(launch, *arguments)

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cujit.devices.arguments.cupy_arrays import CupyInterface
+from cujit.devices.arguments.foreign_arrays import DescribedInterface, NumbaInterface
 from cujit.devices.arguments.packer import OVERFLOW
 from cujit.devices.arguments.tensors import TensorInterface
 from cujit.devices.cpu.ir.program import WARP
@@ -148,7 +149,15 @@ def of_launcher() -> str:
     head += f"#define RING_SIZE {RING_SIZE}\n\n"
     head += _enum("FIELD", {kind.name: kind.value for kind in FieldKind})
     head += _enum("SCALAR", {kind.name: kind.value for kind in ScalarKind})
-    for structure in (LaunchState, Field, NumpyScalar, TensorInterface, CupyInterface):
+    for structure in (
+        LaunchState,
+        Field,
+        NumpyScalar,
+        TensorInterface,
+        CupyInterface,
+        NumbaInterface,
+        DescribedInterface,
+    ):
         name, fields = f"struct {structure.__name__}", structure._fields_
         head += f"{name} {{\n" + "".join(f"  {words[field[1]]} {field[0]};\n" for field in fields) + "};\n"
         head += f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "as Python has it");\n'

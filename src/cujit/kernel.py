@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from cujit.artifact import Artifact
 from cujit.devices.device import Device
 from cujit.devices.launcher.entry import LaunchEntry
-from cujit.devices.launcher.launch import LaunchCache, PreparedLaunch, make_launch
+from cujit.devices.launcher.launch import PreparedLaunch, make_launch
 from cujit.devices.launcher.replay import replay
+from cujit.devices.launcher.state import KeepsLaunches, LaunchCache
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape, Resources, check_launch, cover, launch_shape, problem_size, spread
 from cujit.devices.streams import DeviceLike, Stream, stream_handle
@@ -23,9 +24,10 @@ class Launch(PreparedLaunch):
     """A kernel with its grid, block, dynamic shared memory, stream and options: call it with the arguments.
 
     Where LLVM is there, calls go straight into machine code that was made for the kernel's parameters, checks and all.
-    It is compiled beside later calls, from the fourth on. It reads exact ints, floats and bools, None, ``Pointer``, our
-    arrays, torch's tensors, and CuPy's arrays where CuPy works in the stream of the launch. Anything else is read by
-    Python: NumPy's scalars, structures, numba's and JAX's arrays, subclasses (one to a few microseconds for each).
+    It is compiled beside later calls, from the fourth on. It reads exact ints, floats and bools, None, ``Pointer``,
+    NumPy's scalars, structures, our arrays, torch's tensors, and the arrays of CuPy (where it works in the stream of
+    the launch), numba and JAX. Anything else is read by Python: halves, vectors, subclasses (one to a few microseconds
+    for each).
 
     A kernel runs after what CuPy, or another library that says so in ``__cuda_array_interface__``, has begun in its own
     stream. What such a library does later waits for the kernel only in the same stream: pass that as ``stream``.
@@ -85,7 +87,7 @@ class CooperativeShape(NamedTuple):
     blocks: int
 
 
-class Kernel:
+class Kernel(KeepsLaunches):
     """One kernel, loaded: ``kernel[grid, block](…)`` or ``kernel.over(n)(…)`` runs it.
 
     ``name`` is how it was found in the source, ``lowered_name`` what the image calls it.
@@ -104,8 +106,9 @@ class Kernel:
         self._image = entry.image
         self._loaded = entry.loaded
         self._best_blocks: dict[int, int] = {}
-        self._cache: LaunchCache[Launch] = LaunchCache(self._image)
+        self._cache: LaunchCache[Launch] = LaunchCache()
         self._launches = self._cache.launches
+        self._image.caches.add(self._cache)
 
     @property
     def device(self) -> Device:
@@ -428,6 +431,9 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name}{self.signature} on {self.device.name}>"
+
+
+Launch.indexed = Kernel
 
 
 def _is_same_stream(kept: object, stream: object) -> bool:

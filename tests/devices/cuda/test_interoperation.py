@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cujit.devices.arguments.cupy_arrays import cupy_interface
 from cujit.devices.device import Device
+from cujit.devices.launcher import launch as launches
 from cujit.loading import jit
 
 pytestmark = pytest.mark.gpu
@@ -33,14 +35,54 @@ def test_cupy_arrays_go_in_as_they_are(gpu: Device) -> None:
     assert x.get().tolist() == [3.0 * k for k in range(20)]
 
 
+def test_numba_arrays_go_in_as_they_are(gpu: Device) -> None:
+    cuda = library("numba.cuda")
+    launch = jit(SCALE, device=gpu)["scale"][1, 32]
+    launches.attach(launch, wait=True)
+    for a in (3.0, 5.0, 7.0):
+        x = cuda.to_device(np.arange(20, dtype=np.float32))
+        launch(x, a, 20)
+        assert x.copy_to_host().tolist() == [a * k for k in range(20)]
+    with pytest.raises(TypeError, match="float64, not float32"):
+        launch(cuda.to_device(np.zeros(20)), 3.0, 20)
+
+
+def test_cupy_arrays_go_in_by_machine_code(gpu: Device) -> None:
+    cupy = library("cupy")
+    launch = jit(SCALE, device=gpu)["scale"][1, 32]
+    launches.attach(launch, wait=True)
+    assert cupy_interface(gpu.ordinal) is not None
+    for a in (3.0, 5.0, 7.0):
+        x = cupy.arange(20, dtype=cupy.float32)
+        launch(x, a, 20)
+        assert x.get().tolist() == [a * k for k in range(20)]
+        with cupy.cuda.Stream(non_blocking=True):
+            x = cupy.arange(1 << 22, dtype=cupy.float32)[-20:]
+            launch(x, a, 20)
+        assert x.get().tolist() == [a * k for k in range((1 << 22) - 20, 1 << 22)]
+    with pytest.raises(TypeError, match="float64, not float32"):
+        launch(cupy.zeros(20), 3.0, 20)
+    with pytest.raises(TypeError, match="not C-contiguous"):
+        launch(cupy.zeros(20, cupy.float32)[::2], 3.0, 20)
+
+
 def test_jax_arrays_go_in_where_they_are_only_read(gpu: Device) -> None:
     jax = library("jax")
     text = """extern "C" __global__ void copy(const float *x, float *y, int n) {
         if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x];
     }"""
-    y = gpu.array(np.zeros(20, np.float32))
-    jit(text, device=gpu)["copy"][1, 32](jax.numpy.arange(20, dtype="float32"), y, 20)
-    assert y.numpy().tolist() == list(range(20))
+    y, launch = gpu.array(np.zeros(20, np.float32)), jit(text, device=gpu)["copy"][1, 32]
+    launches.attach(launch, wait=True)
+    for n in range(4):
+        x = jax.numpy.arange(n, n + 20, dtype="float32")
+        launch(x, y, 20)
+        assert y.numpy().tolist() == list(range(n, n + 20))
+    x.delete()
+    for bad in (x, jax.numpy.zeros(20, dtype="int32")):
+        with pytest.raises(TypeError):
+            launch(bad, y, 20)
+    with pytest.raises(TypeError, match="read-only"):
+        jit(SCALE, device=gpu)["scale"][1, 32](jax.numpy.zeros(20, dtype="float32"), 3.0, 20)
 
 
 @pytest.mark.parametrize("name", ["torch", "cupy"])

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from cujit.devices.device import Device
-from cujit.devices.launcher import binder, code
+from cujit.devices.launcher import binder, code, state
 from cujit.devices.launcher import launch as launches
 from cujit.devices.launcher.cpython import is_supported, native_type
 from cujit.devices.streams import Stream
@@ -179,12 +179,66 @@ def test_what_is_no_shape_is_refused_after_a_shape_was_kept(module: Module, shap
 
 
 def test_only_so_many_launches_are_kept(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launches, "_MOST_LAUNCHES", 4)
+    monkeypatch.setattr(state, "_MOST_LAUNCHES", 4)
     kernel, p = module["fill"], module.device.zeros(64, np.int32)
     for i in range(1, 20):
         kernel[i, 32](p, 64, i)
         assert len(kernel._launches) <= 4
     assert set(p.numpy().tolist()) == {19}
+
+
+def test_machine_code_finds_the_launch_that_is_written_in_a_loop(module: Module) -> None:
+    kernel, p = module["fill"], module.device.zeros(64, np.int32)
+    launches.attach(kernel[1, 32], wait=True)
+    assert type(vars(Kernel)["__getitem__"]).__name__ == "method_descriptor"
+    assert "kernel[4, 256]" in (Kernel.__getitem__.__doc__ or "")
+    one, thousand = int("1"), int("1000")
+    shapes: list[Any] = [(1, 32), (thousand, 32), ((one, 2), 32), (1, (32, 1)), (1, 32, 8), (1, 32, 0, 0), (1000, 32)]
+    kept = [kernel[shape] for shape in shapes]
+    for shape, launch in [*zip(shapes, kept, strict=True)] * 3:
+        assert kernel[shape] is launch
+        assert kernel[shape] is launch
+    assert kernel[int("1000"), int("32")] is kept[1]
+    kernel[2, 32](p, 64, 7)
+    assert p.numpy().tolist() == [7] * 64
+
+
+@pytest.mark.parametrize("shape", [(1.0, 32), ((1.0,), 32), (1, 32.0), (1, 32, 0.0)], ids=str)
+def test_machine_code_does_not_take_a_float_for_the_int_that_it_equals(module: Module, shape: Any) -> None:
+    kernel = module["fill"]
+    launches.attach(kernel[1, 32], wait=True)
+    for same in ((1, 32), ((1,), 32), (1, 32, 0)):
+        assert kernel[same] is kernel[same]
+    for _ in range(2):
+        with pytest.raises(LaunchError, match="is float"):
+            kernel[shape]
+    assert tuple(kernel[True, np.int64(32)].shape.grid) == (1, 1, 1)  # type: ignore[union-attr]
+
+
+def test_a_kernel_of_a_closed_module_gives_no_launch_that_was_kept(device: Device) -> None:
+    module = jit(CODE, device=device)
+    kernel = module["fill"]
+    launches.attach(kernel[1, 32], wait=True)
+    launch = weakref.ref(kernel[1, 32])
+    assert kernel[1, 32] is launch()
+    module.close()
+    gc.collect()
+    assert launch() is None
+    with pytest.raises(ClosedError):
+        kernel[1, 32](None, 0, 0)
+
+
+def test_a_kernel_that_indexes_its_own_way_keeps_it(module: Module) -> None:
+    class Own(Kernel):
+        def __getitem__(self, shape: Any) -> Launch:
+            return super().__getitem__((2, *shape))
+
+    kernel = Own(module["fill"]._entry)
+    launches.attach(module["fill"][1, 32], wait=True)
+    for _ in range(2):
+        shape = kernel[(32,)].shape
+        assert shape is not None
+        assert tuple(shape.grid) == (2, 1, 1)
 
 
 def test_a_launch_knows_its_kernel_shape_stream_and_options(module: Module) -> None:

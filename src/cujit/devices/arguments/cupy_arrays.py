@@ -4,15 +4,18 @@ CuPy works in a current stream of each thread. A kernel that runs in another one
 arrays may still be in the making there. What CuPy does after the launch waits for the kernel only in the same stream,
 as with every library.
 
-Source: CuPy 14.2, ``cupy._core.core.ndarray`` and ``cupy.cuda.get_current_stream``; numba-cuda, "CUDA Array Interface
-(Version 3)", stream.
+Source: CuPy 14.2, ``cupy._core.core.ndarray``, ``cupy_backends.cuda.stream.get_stream_ptr`` and
+``cupy.cuda.get_current_stream``; numba-cuda, "CUDA Array Interface (Version 3)", stream.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,41 +55,129 @@ def read_cupy_array(value: Any) -> CupyMemory:
 
 # -- for machine code -------------------------------------------------------------------------------------
 
-
-_NAMES = {
-    "name_dtype": "dtype",
-    "name_contiguous": "_c_contiguous",
-    "name_size": "size",
-    "name_data": "data",
-    "name_ptr": "ptr",
-    "name_device": "device_id",
-}
+_PLACES = ("dtype", "size", "contiguous", "data", "address", "device")
 
 
 class CupyInterface(ctypes.Structure):
-    """Where machine code finds what an array says: objects by address, the type, names of attributes, a function.
+    """Where machine code finds what an array says: types and a function by address, places in objects in bytes.
 
-    ``ordinal`` is the int that arrays on this GPU say. ``read`` is machine code too: whoever compiles it sets it.
+    ``dtype`` to ``data`` are in an array, ``address`` and ``device`` in the pointer that it has as ``data``. The
+    current stream is the answer of ``stream_of``, a C function, or of ``get_stream``, which is Python. ``ordinal`` is
+    the int that arrays on this GPU say. ``read`` is machine code too: whoever compiles it sets it.
     """
 
-    _fields_ = tuple((name, ctypes.c_uint64) for name in ("array_type", "read", "ordinal", "get_stream", *_NAMES))
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in ("array_type", "read", "pointer_type", "ordinal", "get_stream", "stream_of", "name_ptr", *_PLACES)
+    )
     keep: tuple[object, ...]
 
 
 _SMALL_INTS = 257
 """Ints below have one object each. Source: CPython manual, "Integer Objects", ``PyLong_FromLong``."""
 
+_PTR = "ptr"
+
 
 @functools.cache
 def cupy_interface(ordinal: int) -> CupyInterface | None:
-    """Say how arrays on a GPU are read; None if this CuPy does not have these attributes."""
+    """Say how arrays on a GPU are read; None if the arrays of this CuPy are not laid out so that it can be known."""
     cupy = _cupy()
-    if not 0 <= ordinal < _SMALL_INTS or not hasattr(cupy.ndarray, "_c_contiguous"):
+    places = _places(cupy) if 0 <= ordinal < _SMALL_INTS else None
+    if places is None:
         return None
-    interface = CupyInterface()
-    get_stream = cupy.cuda.get_current_stream
-    interface.array_type, interface.get_stream, interface.ordinal = id(cupy.ndarray), id(get_stream), id(ordinal)
-    for field, name in _NAMES.items():
-        setattr(interface, field, id(name))
-    interface.keep = (cupy.ndarray, get_stream, ordinal)
+    interface = CupyInterface(**dict(zip(_PLACES, places, strict=True)))
+    get_stream, pointer = cupy.cuda.get_current_stream, cupy.cuda.MemoryPointer
+    interface.array_type, interface.pointer_type, interface.ordinal = id(cupy.ndarray), id(pointer), id(ordinal)
+    interface.get_stream, interface.name_ptr, interface.stream_of = id(get_stream), id(_PTR), _stream_function(ordinal)
+    interface.keep = (cupy.ndarray, pointer, get_stream, ordinal)
     return interface
+
+
+def _samples(cupy: Any) -> Iterator[Any]:
+    """Describe arrays of which any two differ in something; nobody touches their memory, which is none."""
+    shapes = ((3, 5), (7,), (4, 6, 1), (2, 9), (0, 4), (), (11, 3), (1, 1))
+    dtypes = ("f4", "i8", "u1", "c16")
+    for number, (shape, dtype, order) in enumerate(itertools.product(shapes, dtypes, "CF")):
+        memory = cupy.cuda.UnownedMemory(0x7F0010000000 + 0x12340 * number, 1 << 12, None, number % 5)
+        array = cupy.ndarray(shape, dtype, memptr=cupy.cuda.MemoryPointer(memory, 16 * (number % 3)), order=order)
+        yield array
+        yield array.T
+        if array.ndim:
+            yield array[::2]
+
+
+def _places(cupy: Any) -> tuple[int, ...] | None:
+    """Find where an array and its pointer have what they say; None unless each is in one place, in every sample.
+
+    An attribute of such a type reads a field of a C structure: a place that has the value of each of many arrays, which
+    differ, is that field. Source: Cython, "Extension Types", readonly attributes.
+    """
+    try:
+        arrays = list(_samples(cupy))
+        pointers = [array.data for array in arrays]
+        if {type(pointer) for pointer in pointers} != {cupy.cuda.MemoryPointer}:
+            return None
+        return (
+            _place(arrays, lambda array: id(array.dtype), 8),
+            _place(arrays, lambda array: array.size, 8),
+            _place(arrays, lambda array: array.flags.c_contiguous, 4),
+            _place(arrays, lambda array: id(array.data), 8),
+            _place(pointers, lambda pointer: pointer.ptr, 8),
+            _place(pointers, lambda pointer: pointer.device_id, 4),
+        )
+    except Exception:  # of another CuPy: whatever it raises, it is read by Python
+        return None
+
+
+def _place(objects: list[Any], say: Callable[[Any], int], size: int) -> int:
+    """Find where all objects have what they say, a number of ``size`` bytes.
+
+    Raises:
+        ValueError: nowhere, or in several places.
+    """
+    bytes_ = type(objects[0]).__basicsize__
+    found = set(range(object.__basicsize__, bytes_ - size + 1, size))
+    for each in objects:
+        memory, said = ctypes.string_at(id(each), bytes_), int(say(each)).to_bytes(size, "little")
+        found = {at for at in found if memory[at : at + size] == said}
+    (place,) = found
+    return place
+
+
+def _stream_function(ordinal: int) -> int:
+    """Find CuPy's own C function that tells the current stream of a GPU; 0 unless it answers as Python does.
+
+    That is seen in a thread of its own, since CuPy has a current stream in each.
+    """
+    agrees: list[bool] = []
+    capsule = getattr(sys.modules.get("cupy_backends.cuda.stream"), "__pyx_capi__", {}).get("get_stream_ptr")
+    try:
+        pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+            ("PyCapsule_GetPointer", ctypes.pythonapi)
+        )
+        address = int(pointer(capsule, b"intptr_t (int)"))
+    except (TypeError, ValueError):
+        return 0
+    call = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_int)(address)
+    thread = threading.Thread(target=lambda: agrees.extend(_answers(_cupy(), ordinal, call)))
+    thread.start()
+    thread.join()
+    return address if agrees and all(agrees) else 0
+
+
+def _answers(cupy: Any, ordinal: int, call: Callable[[int], int]) -> list[bool]:
+    """Tell whether a function knows the current stream, before and while each of several is; [] if CuPy refuses."""
+
+    def agrees() -> bool:
+        return call(ordinal) == int(cupy.cuda.get_current_stream(ordinal).ptr)
+
+    try:
+        with cupy.cuda.Device(ordinal):
+            answers = [agrees()]
+            for handle in (0x7F0020000040, 1, 0x7F0020000080):
+                with cupy.cuda.ExternalStream(handle, ordinal):
+                    answers += [agrees(), call(ordinal) == handle]
+            return [*answers, agrees()]
+    except Exception:  # as its driver does where there is none
+        return []

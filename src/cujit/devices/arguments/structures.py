@@ -79,6 +79,22 @@ def bytes_by_value(value: object) -> bytes | None:
     return _tensor_map_bytes(value)
 
 
+def layout_by(value: object) -> tuple[type, np.dtype[Any] | None] | None:
+    """Tell what decides the layout of a structure whose bytes are its buffer: its type, and its dtype where values of
+    the type have several. None of others.
+    """
+    kind = type(value)
+    if isinstance(value, (np.void, np.ndarray)):
+        own = kind in (np.void, np.record) or (kind is np.ndarray and value.dtype.names is not None)
+        return (kind, value.dtype) if own else None
+    if kind in (bytes, bytearray):
+        return kind, None
+    if not isinstance(value, _BY_VALUE) or isinstance(value, ctypes._SimpleCData):
+        return None
+    classes = [vars(cls) for cls in kind.__mro__ if cls.__module__ != "_ctypes"]  # theirs may give anything for bytes
+    return None if any("__bytes__" in names or "__buffer__" in names for names in classes) else (kind, None)
+
+
 def check_layout(value: object, align: int) -> None:
     """Check a structure against the alignment in bytes of the compiled one; 0 is not known, and nothing is checked.
 

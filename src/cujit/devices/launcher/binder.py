@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from cujit.devices.arguments.cupy_arrays import cupy_interface, is_cupy_array
+from cujit.devices.arguments.cupy_arrays import CupyInterface, cupy_interface, is_cupy_array
+from cujit.devices.arguments.foreign_arrays import (
+    DescribedInterface,
+    NumbaInterface,
+    described_interface,
+    is_described,
+    is_numba_array,
+    kind_of_row,
+    numba_interface,
+)
 from cujit.devices.arguments.packer import Packer
+from cujit.devices.arguments.structures import layout_by
 from cujit.devices.arguments.tensors import is_tensor, tensor_interface
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.backend import BackendKernel, Finish
@@ -16,7 +27,7 @@ from cujit.devices.device import Device
 from cujit.devices.launcher.alive import Alive
 from cujit.devices.launcher.code import LaunchCode, Wanted, code_now, code_soon
 from cujit.devices.launcher.cpython import Callables, is_supported, native_type
-from cujit.devices.launcher.layout import Layout, layout_of
+from cujit.devices.launcher.layout import FieldKind, Layout, layout_of
 from cujit.devices.launcher.scalars import numpy_scalars
 from cujit.devices.launcher.state import LaunchState
 from cujit.devices.options import LaunchOptions
@@ -89,7 +100,9 @@ class Binder:
         self._name = packer.kernel
         count = max(len(layout.fields), 1)
         self._known = (ctypes.c_uint64 * count)(*[_UNKNOWN] * count)
-        self._dtypes: list[object] = [None] * count
+        self._known_types = (ctypes.c_uint64 * count)(*[_UNKNOWN] * count)
+        self._kept: list[object] = [None] * count
+        self._kinds: list[object] = [None] * count
         self._known_tensors = (ctypes.c_int32 * count)(*[_NO_DTYPE] * count)
         self._reads = [packer.reader(i) for i in range(len(layout.fields))]
         self._table = ctypes.c_uint64 * count
@@ -126,6 +139,7 @@ class Binder:
         state = LaunchState(
             alive=ctypes.addressof(_ASLEEP), device=id(self._device), known=ctypes.addressof(self._known)
         )
+        state.known_types = ctypes.addressof(self._known_types)
         state.fields, state.count = ctypes.addressof(self._layout.fields), len(self._layout.fields)
         state.size, state.known_tensors = self._layout.size, ctypes.addressof(self._known_tensors)
         state.scalars = ctypes.addressof(numpy_scalars())
@@ -169,10 +183,17 @@ class Binder:
         return call
 
     def _reader(self, index: int, stream: int, state: LaunchState) -> Callable[[Any], bytes]:
-        """Make the reader of one parameter that machine code calls; it remembers the dtype of an array that fits."""
+        """Make the reader of one parameter that machine code calls; it remembers the type of a value that fits."""
         read = self._telling(self._reads[index])
-        if not self._layout.fields[index].is_pointer:
-            return lambda value: read(value, stream)
+        field = self._layout.fields[index]
+
+        def read_structure(value: Any) -> bytes:
+            data = read(value, stream)
+            self._learn_structure(index, layout_by(value))
+            return data
+
+        if not field.is_pointer:
+            return read_structure if field.kind == FieldKind.BYTES else lambda value: read(value, stream)
 
         def read_and_learn(value: Any) -> bytes:
             data = read(value, stream)
@@ -180,8 +201,8 @@ class Binder:
                 self._learn_dtype(index, value.dtype)
             elif is_tensor(value):
                 self._learn_tensor(index, value, state)
-            elif is_cupy_array(value):
-                self._learn_cupy_array(index, value, state)
+            elif self._device.is_gpu:
+                self._learn_foreign(index, value, state)
             return data
 
         return read_and_learn
@@ -190,8 +211,23 @@ class Binder:
         """Remember the dtype of an array that fits, and keep it, so that no other comes to its address."""
         with self.lock:
             self._known[index] = _UNKNOWN
-            self._dtypes[index] = dtype
+            self._kept[index] = dtype
             self._known[index] = id(dtype)
+
+    def _learn_structure(self, index: int, layout: tuple[type, object] | None) -> None:
+        """Remember the type of a structure that fits, and its dtype where it is not the type's, and keep both."""
+        if layout is None:
+            return
+        self._learn_kind(index, None)
+        self._learn_dtype(index, layout[1])
+        self._learn_kind(index, layout[0])
+
+    def _learn_kind(self, index: int, kind: object) -> None:
+        """Remember what values that fit have in common, and keep it; None is nothing."""
+        with self.lock:
+            self._known_types[index] = _UNKNOWN
+            self._kinds[index] = kind
+            self._known_types[index] = _UNKNOWN if kind is None else id(kind)
 
     def _learn_tensor(self, index: int, tensor: Any, state: LaunchState) -> None:
         """Remember the dtype of a tensor that fits; complex ones may be conjugates that are yet to be computed."""
@@ -205,16 +241,35 @@ class Binder:
         interface.read = native("torch").address
         state.tensors = ctypes.addressof(interface)
 
-    def _learn_cupy_array(self, index: int, array: Any, state: LaunchState) -> None:
-        """Remember the dtype of an array of CuPy that fits."""
-        interface = cupy_interface(self._device.ordinal) if self._device.is_gpu else None
+    def _learn_foreign(self, index: int, array: Any, state: LaunchState) -> None:
+        """Remember of an array of another library, which fits, what the next ones are to be equal in."""
+        interface: CupyInterface | NumbaInterface | DescribedInterface | None
+        if is_cupy_array(array):
+            interface, name, known = cupy_interface(self._device.ordinal), "cupy", array.dtype
+        elif not self._is_only_gpu(array):
+            return
+        elif is_numba_array(array):
+            interface, name, known = numba_interface(), "numba", array.dtype
+        else:
+            interface, name = described_interface(array.__class__), "described"
+            known = array.__cuda_array_interface__["typestr"]
+            state.read_only |= array.__cuda_array_interface__["data"][1] << index
+            with contextlib.suppress(Exception):  # of another JAX
+                self._learn_kind(index, kind_of_row(array, interface))
         if interface is None:
             return
         from cujit.devices.launcher.runtime import native  # start-up: code is made at the second launch
 
-        self._learn_dtype(index, array.dtype)
-        interface.read = native("cupy").address
-        state.cupy = ctypes.addressof(interface)
+        self._learn_dtype(index, known)
+        interface.read = native(name).address
+        setattr(state, name, ctypes.addressof(interface))
+
+    def _is_only_gpu(self, array: Any) -> bool:
+        """Tell whether machine code knows such an array, and no other GPU could have its memory."""
+        if not (is_numba_array(array) or is_described(array)):
+            return False
+        address, read_only = array.__cuda_array_interface__["data"]
+        return type(read_only) is bool and self._device.ordinal_of(address) is None
 
 
 class _First:

@@ -24,10 +24,11 @@ if TYPE_CHECKING:  # what writes and compiles IR is imported for the first launc
 
 @dataclass(frozen=True)
 class LaunchCode:
-    """The entry of a launch, and what starts its kernel; whoever runs it keeps this."""
+    """The entry of a launch, what starts its kernel, and what finds a kernel's launches; whoever runs it keeps this."""
 
     function: NativeFunction
     finish: NativeFunction
+    index: NativeFunction
 
     def attach(self, callables: Callables, launch: object, state: LaunchState) -> None:
         """Have a call of ``launch``, which keeps this and the state, run the machine code."""
@@ -44,7 +45,7 @@ def launch_code(finish: Finish, state_offset: int) -> LaunchCode:
     """
     from cujit.devices.launcher import runtime  # start-up: brings LLVM, without which launches go by hand
 
-    return LaunchCode(runtime.native("launch", state_offset), runtime.finish(finish))
+    return LaunchCode(runtime.native("launch", state_offset), runtime.finish(finish), runtime.native("index"))
 
 
 # -- beside the launches ----------------------------------------------------------------------------------

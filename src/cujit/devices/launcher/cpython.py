@@ -96,6 +96,32 @@ class _Spec(ctypes.Structure):
     )
 
 
+class _Method(ctypes.Structure):
+    """``PyMethodDef``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_METH_O = 8  # Source: CPython, Include/methodobject.h (stable ABI)
+
+
+@functools.cache
+def index_by(cls: Any, function: int) -> _Method:
+    """Have ``instance[…]`` of a class run machine code, ``object *function(object *instance, object *index)``."""
+    doc = f"__getitem__($self, shape, /)\n--\n\n{cls.__getitem__.__doc__}"
+    method = _Method(b"__getitem__", function, _METH_O, doc.encode())
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.POINTER(_Method))(
+        ("PyDescr_NewMethod", ctypes.pythonapi)
+    )
+    cls.__getitem__ = make(cls, ctypes.byref(method))
+    return method  # the descriptor refers to it
+
+
 @dataclass(frozen=True)
 class Callables:
     """A type whose instances are called by machine code of their own; ``offset`` is where they have its address.

@@ -1,45 +1,20 @@
-"""Prepared launches as they are called, and how a kernel keeps them."""
+"""Prepared launches as they are called."""
 
 from __future__ import annotations
 
 import functools
 import weakref
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from cujit.devices.launcher.binder import Prepared, refuse_keywords
-from cujit.devices.launcher.cpython import native_type
-from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
+from cujit.devices.launcher.cpython import index_by, native_type
+from cujit.devices.launcher.entry import LaunchEntry
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
 from cujit.devices.streams import stream_handle
 from cujit.errors import ClosedError
-from cujit.forks import Lock
 
 _L = TypeVar("_L", bound="PreparedLaunch")
-
-_MOST_LAUNCHES = 256
-"""Launches that a kernel keeps, in case that they are written again."""
-
-
-class LaunchCache(Generic[_L]):
-    """The launches of one kernel that are kept, the newest ``_MOST_LAUNCHES``; a module that closes drops them."""
-
-    def __init__(self, image: LoadedImage) -> None:
-        self.launches: dict[object, _L] = {}
-        self._lock = Lock()
-        image.caches.add(self)
-
-    def keep(self, key: object, launch: _L) -> None:
-        """Keep a launch; the oldest goes when there are many."""
-        with self._lock:
-            while len(self.launches) >= _MOST_LAUNCHES:
-                del self.launches[next(iter(self.launches))]
-            self.launches[key] = launch
-
-    def clear(self) -> None:
-        """Drop all of them."""
-        with self._lock:
-            self.launches.clear()
 
 
 class PreparedLaunch:
@@ -71,6 +46,9 @@ class PreparedLaunch:
         self._options = options
         self._prepared: Prepared | None = None
         self._waits = False
+
+    indexed: ClassVar[Any] = None
+    """The class whose ``kernel[grid, block]`` gives such launches."""
 
     @property
     def shape(self) -> LaunchShape | None:
@@ -158,7 +136,7 @@ def make_launch(
     """Make a launch of ``cls``, of a type that takes machine code where this interpreter does."""
     if shape is None or entry.binder is None:
         return cls(entry, kernel, shape, stream, options)
-    base: Any = cls  # mypy holds that a type variable may not be hashable
+    base: Any = cls  # as in attach
     launch: _L = native_type(base).type(entry, kernel, shape, stream, options)
     launch._waits = True
     return launch
@@ -172,8 +150,7 @@ def attach(launch: PreparedLaunch, *, wait: bool = False) -> bool:
     entry, shape = launch._entry, launch._shape
     if not launch._waits or shape is None or entry.binder is None:
         return launch._prepared is not None
-    base = type(launch).__base__
-    assert base is not None
+    base: Any = type(launch).__base__  # mypy holds that such a type may not be hashable
     by_hand = functools.partial(entry.run, shape, launch.stream, launch.options)
     prepared = entry.binder.prepare(base, by_hand, shape, launch.stream, launch.options, wait=wait)
     if prepared is None:
@@ -183,4 +160,6 @@ def attach(launch: PreparedLaunch, *, wait: bool = False) -> bool:
             launch._prepared = prepared
             prepared.attach(native_type(base), launch)
             launch._waits = False
+    if base.indexed is not None:
+        index_by(base.indexed, prepared.code.index.address)
     return True

@@ -26,8 +26,8 @@ _POINTER_BYTES = 8
 class FieldKind(enum.IntEnum):
     """How machine code reads a parameter; all leave to Python what they do not take."""
 
-    PYTHON = 0
-    """Always left to Python."""
+    BYTES = 0
+    """The bytes of a structure of a type, or a dtype, that was found right; else left to Python."""
     POINTER = 1
     WORD = 2
     """An integer of 64 bits of either sign, or a pointer."""
@@ -83,7 +83,7 @@ _INTEGERS = (ParameterClass.SIGNED, ParameterClass.UNSIGNED, ParameterClass.BITS
 
 def _field(p: Parameter, offset: int) -> Field:
     """Choose a reader that agrees with ``devices.arguments`` in whatever it takes; a word takes ints of both signs."""
-    bits, kind, low, high = 8 * p.size, FieldKind.PYTHON, 0, 0
+    bits, kind, low, high = 8 * p.size, FieldKind.BYTES, 0, 0
     if p.kind is ParameterClass.POINTER and p.size == _POINTER_BYTES:
         kind = FieldKind.POINTER
     elif p.kind is ParameterClass.FLOAT and p.size in (4, 8):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+from cujit.forks import Lock
+
+_L = TypeVar("_L")
 
 
 def _fields(kind: type[Any], names: str) -> tuple[tuple[str, type[Any]], ...]:
@@ -22,11 +26,13 @@ class LaunchState(ctypes.Structure):
 
     _fields_ = (
         *_fields(ctypes.c_uint64, "alive by_hand named failed finish fields readers known device count size each"),
+        # what types of values were found right; a bit for each parameter that takes arrays that are read-only
+        *_fields(ctypes.c_uint64, "known_types read_only"),
         # torch's tensors: the interface, the code of the dtype found right of each parameter, and the device
         *_fields(ctypes.c_uint64, "tensors known_tensors"),
         *_fields(ctypes.c_int32, "tensor_device_type tensor_device_index"),
-        # CuPy's arrays: the interface; the types of NumPy's scalars
-        *_fields(ctypes.c_uint64, "cupy scalars"),
+        # arrays of CuPy, numba, and whoever describes his: the interfaces; the types of NumPy's scalars
+        *_fields(ctypes.c_uint64, "cupy numba described scalars"),
         # a GPU
         *_fields(ctypes.c_uint64, "function context stream config launch_kernel launch_kernel_ex"),
         *_fields(ctypes.c_uint64, "get_context set_context push_context pop_context"),
@@ -44,3 +50,43 @@ class LaunchState(ctypes.Structure):
 def place(field: str) -> int:
     """Give the offset of a field, in bytes."""
     return int(getattr(LaunchState, field).offset)
+
+
+# -- the launches that a kernel keeps ---------------------------------------------------------------------
+
+_MOST_LAUNCHES = 256
+"""Launches that a kernel keeps, in case that they are written again."""
+
+
+class LaunchCache(Generic[_L]):
+    """The launches of one kernel that are kept, the newest ``_MOST_LAUNCHES``; a module that closes drops them.
+
+    Machine code finds them here too, the one that was written last without a look into the others.
+    """
+
+    __slots__ = ("__weakref__", "_lock", "last", "last_shape", "launches")
+
+    def __init__(self) -> None:
+        self.launches: dict[object, _L] = {}
+        self.last_shape: object = None
+        self.last: _L | None = None
+        self._lock = Lock()
+
+    def keep(self, key: object, launch: _L) -> None:
+        """Keep a launch; the oldest goes when there are many."""
+        with self._lock:
+            while len(self.launches) >= _MOST_LAUNCHES:
+                del self.launches[next(iter(self.launches))]
+            self.launches[key] = launch
+
+    def clear(self) -> None:
+        """Drop all of them."""
+        with self._lock:
+            self.last_shape = self.last = None
+            self.launches.clear()
+
+
+class KeepsLaunches:
+    """A kernel as machine code sees it: it has its launches in one place."""
+
+    __slots__ = ("__dict__", "__weakref__", "_cache")

@@ -15,7 +15,7 @@ from cujit.devices.arguments.pointers import Pointer
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.launcher.cpython import address_of, object_type_offset, slot_offset
 from cujit.devices.launcher.scalars import scalar_offset
-from cujit.devices.launcher.state import LaunchState, place
+from cujit.devices.launcher.state import KeepsLaunches, LaunchCache, LaunchState, place
 
 _FUNCTION = re.compile(r"@(Py\w+)")
 _OBJECT = re.compile(r"\$(\w+)")
@@ -28,6 +28,11 @@ _OBJECTS: Mapping[str, object] = {
     "zero": 0,
     "int": int,
     "float": float,
+    "str": str,
+    "tuple": tuple,
+    "dict": dict,
+    "fix": "_fix",
+    "dtype": "dtype",
     "DeviceArray": DeviceArray,
     "Pointer": Pointer,
 }
@@ -68,6 +73,8 @@ def places_in_objects() -> Mapping[str, int]:
     return {
         "cujit_place_type": object_type_offset(),
         "cujit_place_scalar": scalar_offset(),
+        "cujit_place_kernel_cache": slot_offset(KeepsLaunches, "_cache"),
+        **{f"cujit_place_cache_{name}": slot_offset(LaunchCache, name) for name in ("launches", "last", "last_shape")},
         "cujit_place_pointer_address": slot_offset(Pointer, "address"),
         **{f"cujit_place_array_{name}": slot_offset(DeviceArray, f"_{name}") for name in ("address", "allocation")},
         **{f"cujit_place_array_{name}": slot_offset(DeviceArray, name) for name in ("device", "dtype", "nbytes")},

@@ -1,52 +1,50 @@
-/* CuPy's arrays, by their attributes (devices.arguments.cupy_arrays.CupyInterface). */
+/* CuPy's arrays, where they have what they say (devices.arguments.cupy_arrays.CupyInterface). */
 
 #include "launcher.h"
 
-/* Drop the error that an attribute or a call raised: Python asks again, and tells. */
+#define PLACE(type, value, place) (*(type *)((char *)(value) + (place)))
+
+/* Drop the error that a call raised: Python asks again, and tells. */
 static bool forget(void) {
   PyErr_Clear();
   return false;
 }
 
-/* Whether the attribute of an object is that very object. */
-static bool is_same(object *value, u64 name, object *wanted) {
-  object *found = PyObject_GetAttr(value, (object *)name);
-  if (!found) return forget();
-  Py_DecRef(found);
-  return found == wanted;
-}
-
-/* An attribute that is an address or a handle. */
-static bool address(object *value, u64 name, u64 *out) {
-  object *found = PyObject_GetAttr(value, (object *)name);
-  if (!found) return forget();
-  bool is_int = TYPE(found) == OBJECT(int);
-  if (is_int) *out = PyLong_AsUnsignedLongLong(found);
-  Py_DecRef(found);
-  return is_int && (*out != (u64)-1 || forget());
-}
-
-/* Whether CuPy works in the stream of the launch: 0 and 1 are the same. */
-static bool is_in_stream(struct CupyInterface *cupy, struct LaunchState *state) {
+/* The stream that CuPy works in on the GPU of the launch, as Python tells it. */
+static bool asked_stream(struct CupyInterface *cupy, u64 *out) {
   object *ordinal = (object *)cupy->ordinal;
   object *stream = PyObject_VectorcallDict((object *)cupy->get_stream, &ordinal, 1, 0);
   if (!stream) return forget();
-  u64 handle;
-  bool answered = address(stream, cupy->name_ptr, &handle);
+  object *handle = PyObject_GetAttr(stream, (object *)cupy->name_ptr);
   Py_DecRef(stream);
-  return answered && (handle == state->stream || (handle <= 1 && state->stream <= 1));
+  if (!handle) return forget();
+  bool is_int = TYPE(handle) == OBJECT(int);
+  if (is_int) *out = PyLong_AsUnsignedLongLong(handle);
+  Py_DecRef(handle);
+  return is_int && (*out != (u64)-1 || forget());
+}
+
+/* Whether CuPy works in the stream of the launch: 0 and 1 are the same. It is asked once for all arrays. */
+static bool is_in_stream(struct CupyInterface *cupy, struct Round *round, i32 ordinal) {
+  u64 handle, ours = round->state->stream;
+  if (round->is_in_stream) return true;
+  if (cupy->stream_of)
+    handle = ((u64(*)(i32))cupy->stream_of)(ordinal); /* -1 where it raises */
+  else if (!asked_stream(cupy, &handle))
+    return false;
+  if (handle == (u64)-1) return forget();
+  round->is_in_stream = handle == ours || (handle <= 1 && ours <= 1);
+  return round->is_in_stream;
 }
 
 /* An array on this GPU, of the dtype that was found right, contiguous, not empty, and in this stream. */
-bool cujit_cupy(object *value, object *type, struct LaunchState *state, i64 index, u64 *out) {
-  struct CupyInterface *cupy = (void *)state->cupy;
-  if (type != (object *)cupy->array_type) return false;
-  if (!is_same(value, cupy->name_dtype, ((object **)state->known)[index])) return false;
-  if (!is_same(value, cupy->name_contiguous, OBJECT(True))) return false;
-  if (is_same(value, cupy->name_size, OBJECT(zero)) || !is_in_stream(cupy, state)) return false;
-  object *data = PyObject_GetAttr(value, (object *)cupy->name_data);
-  if (!data) return forget();
-  bool good = is_same(data, cupy->name_device, (object *)cupy->ordinal) && address(data, cupy->name_ptr, out);
-  Py_DecRef(data);
-  return good;
+bool cujit_cupy(object *value, object *type, struct Round *round, u64 *out) {
+  struct CupyInterface *cupy = (void *)round->state->cupy;
+  if (type != (object *)cupy->array_type || AT(value, cupy->dtype) != KNOWN(round)) return false;
+  if (PLACE(i32, value, cupy->contiguous) != 1 || PLACE(i64, value, cupy->size) < 1) return false;
+  object *data = AT(value, cupy->data);
+  i32 ordinal = round->state->tensor_device_index;
+  if (TYPE(data) != (object *)cupy->pointer_type || PLACE(i32, data, cupy->device) != ordinal) return false;
+  *out = PLACE(u64, data, cupy->address);
+  return is_in_stream(cupy, round, ordinal);
 }

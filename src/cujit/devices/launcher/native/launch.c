@@ -5,6 +5,12 @@
 
 #include "launcher.h"
 
+/* Drop the error that a call raised: Python asks again, and tells. */
+static bool forget(void) {
+  PyErr_Clear();
+  return false;
+}
+
 /* Whether a number that may stand for an error is one after all. */
 static bool no_error(void) {
   if (!PyErr_Occurred()) return true;
@@ -29,9 +35,9 @@ static bool attribute(object *value, i64 place, u64 *out) {
 }
 
 /* One of our arrays: on this device, of the dtype that was found right, and open. */
-static bool array(object *value, struct LaunchState *state, i64 index, u64 *out) {
-  if (AT(value, cujit_place_array_device) != (object *)state->device) return false;
-  if (AT(value, cujit_place_array_dtype) != ((object **)state->known)[index]) return false;
+static bool array(object *value, struct Round *round, u64 *out) {
+  if (AT(value, cujit_place_array_device) != (object *)round->state->device) return false;
+  if (AT(value, cujit_place_array_dtype) != KNOWN(round)) return false;
   object *allocation = AT(value, cujit_place_array_allocation);
   if (!allocation || allocation == OBJECT(None)) return false;
   if (AT(value, cujit_place_array_nbytes) != OBJECT(zero)) return attribute(value, cujit_place_array_address, out);
@@ -40,18 +46,23 @@ static bool array(object *value, struct LaunchState *state, i64 index, u64 *out)
 }
 
 /* Whatever can stand for a pointer. */
-static bool read_pointer(object *value, struct LaunchState *state, i64 index, u64 *out) {
+static bool read_pointer(object *value, struct Round *round, u64 *out) {
+  struct LaunchState *state = round->state;
   object *type = TYPE(value);
-  if (type == OBJECT(DeviceArray)) return array(value, state, index, out);
+  if (type == OBJECT(DeviceArray)) return array(value, round, out);
   if (value == OBJECT(None)) {
     *out = 0;
     return true;
   }
   if (type == OBJECT(Pointer)) return attribute(value, cujit_place_pointer_address, out);
   struct TensorInterface *torch = (void *)state->tensors;
-  if (torch && ((foreign)torch->read)(value, type, state, index, out)) return true;
+  if (torch && ((foreign)torch->read)(value, type, round, out)) return true;
   struct CupyInterface *cupy = (void *)state->cupy;
-  return cupy && ((foreign)cupy->read)(value, type, state, index, out);
+  if (cupy && ((foreign)cupy->read)(value, type, round, out)) return true;
+  struct NumbaInterface *numba = (void *)state->numba;
+  if (numba && ((foreign)numba->read)(value, type, round, out)) return true;
+  struct DescribedInterface *described = (void *)state->described;
+  return described && ((foreign)described->read)(value, type, round, out);
 }
 
 /* What is known of a scalar of NumPy; null for any other object. */
@@ -160,21 +171,38 @@ static bool read_large(object *value, struct LaunchState *state, u64 *out) {
 }
 
 /* An integer of 64 bits of either sign, or whatever can stand for a pointer. */
-static bool read_word(object *value, struct LaunchState *state, i64 index, u64 *out) {
-  return read_integer(value, state, INT64_MIN, INT64_MAX, 8, out) || read_large(value, state, out) ||
-         read_pointer(value, state, index, out);
+static bool read_word(object *value, struct Round *round, u64 *out) {
+  return read_integer(value, round->state, INT64_MIN, INT64_MAX, 8, out) || read_large(value, round->state, out) ||
+         read_pointer(value, round, out);
 }
 
 /* What only the size is known of: the bytes of a scalar that has as many, an exact int, or a pointer. */
-static bool read_opaque(object *value, struct LaunchState *state, const struct Field *field, i64 index, void *out) {
-  const struct NumpyScalar *known = scalar(value, state);
+static bool read_opaque(object *value, struct Round *round, const struct Field *field, void *out) {
+  const struct NumpyScalar *known = scalar(value, round->state);
   if (known) {
     if (known->size != field->size) return false;
     __builtin_memcpy(out, &VALUE(u8), known->size);
     return true;
   }
-  return field->size == 8 ? read_word(value, state, index, out)
-                          : read_integer(value, state, field->low, field->high, field->size, out);
+  return field->size == 8 ? read_word(value, round, out)
+                          : read_integer(value, round->state, field->low, field->high, field->size, out);
+}
+
+/* The bytes of a structure whose layout was found right: by its type, and its dtype where the type has several. */
+static bool read_bytes(object *value, struct Round *round, u64 size, void *out) {
+  if (TYPE(value) != ((object **)round->state->known_types)[round->index]) return false;
+  if (KNOWN(round) != OBJECT(None)) {
+    object *dtype = PyObject_GetAttr(value, OBJECT(dtype));
+    if (!dtype) return forget();
+    Py_DecRef(dtype);
+    if (dtype != KNOWN(round)) return false;
+  }
+  struct Buffer view;
+  if (PyObject_GetBuffer(value, &view, 0)) return forget();
+  bool fits = view.bytes == (i64)size;
+  if (fits) __builtin_memcpy(out, view.memory, size);
+  PyBuffer_Release(&view);
+  return fits;
 }
 
 /* Let the reader of Python take an argument, or raise: its bytes go to the buffer. */
@@ -187,15 +215,17 @@ static bool ask(struct LaunchState *state, i64 index, object *value, void *to, u
   return data;
 }
 
-static bool read(struct LaunchState *state, const struct Field *field, i64 index, object *value, void *out) {
+static bool read(struct Round *round, const struct Field *field, object *value, void *out) {
+  struct LaunchState *state = round->state;
   switch (field->kind) {
-    case FIELD_POINTER: return read_pointer(value, state, index, out);
+    case FIELD_POINTER: return read_pointer(value, round, out);
     case FIELD_FLOAT: return field->size == 4 ? read_single(value, state, out) : read_double(value, state, out);
     case FIELD_BOOL: return read_bool(value, state, out);
     case FIELD_LARGE: return read_large(value, state, out);
-    case FIELD_WORD: return read_word(value, state, index, out);
+    case FIELD_WORD: return read_word(value, round, out);
     case FIELD_INTEGER: return read_integer(value, state, field->low, field->high, field->size, out);
-    case FIELD_OPAQUE: return read_opaque(value, state, field, index, out);
+    case FIELD_OPAQUE: return read_opaque(value, round, field, out);
+    case FIELD_BYTES: return read_bytes(value, round, field->size, out);
   }
   return false;
 }
@@ -220,9 +250,11 @@ object *cujit_launch(object *self, object *const *arguments, u64 given, object *
   u64 asked = 0, settled;
   do {
     settled = asked;
+    struct Round round = {state, 0, false};
     for (u64 i = 0; i < count; i++) {
       void *to = buffer + fields[i].offset;
-      if (settled >> i & 1 || read(state, fields + i, i, arguments[i], to)) continue;
+      round.index = i;
+      if (settled >> i & 1 || read(&round, fields + i, arguments[i], to)) continue;
       asked |= 1ull << i;
       if (!ask(state, i, arguments[i], to, fields[i].size)) return 0;
     }

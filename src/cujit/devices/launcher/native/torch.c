@@ -9,13 +9,14 @@ static i32 ask(u64 question, char *tensor, i64 *answer) {
 }
 
 /* A strided tensor on this device, of the dtype that was found right, contiguous, of two elements and more. */
-bool cujit_torch(object *value, object *type, struct LaunchState *state, i64 index, u64 *out) {
+bool cujit_torch(object *value, object *type, struct Round *round, u64 *out) {
+  struct LaunchState *state = round->state;
   struct TensorInterface *torch = (void *)state->tensors;
   if (type != (object *)torch->tensor_type && type != (object *)torch->parameter_type) return false;
   char *tensor = (char *)value + torch->handle;
   i64 answer;
   if (ask(torch->get_layout, tensor, &answer) != 0) return false;
-  if (ask(torch->get_dtype, tensor, &answer) != ((i32 *)state->known_tensors)[index]) return false;
+  if (ask(torch->get_dtype, tensor, &answer) != ((i32 *)state->known_tensors)[round->index]) return false;
   if (ask(torch->get_device_type, tensor, &answer) != state->tensor_device_type) return false;
   if (ask(torch->get_device_index, tensor, &answer) != state->tensor_device_index) return false;
   ask(torch->get_numel, tensor, &answer);
