@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -44,6 +45,20 @@ def test_the_smoke_suite_does_what_it_says() -> None:
     release_smoke._hits()
     release_smoke._refuses()
     release_smoke._scaled(3)
+
+
+def test_the_demo_of_the_readme_runs_by_make() -> None:
+    """With the environment of this process; ``make release-check`` has one made, in a new clone."""
+    done = subprocess.run(
+        ["make", "demo", f"VENV={sys.prefix}", "--old-file", f"{sys.prefix}/.ready"],
+        cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[0].endswith("/cujit demo")
+    assert re.search(r"^numbers +all [\d,]+ equal NumPy's$", done.stdout, re.MULTILINE)
 
 
 def test_other_systems_are_refused_in_one_sentence() -> None:

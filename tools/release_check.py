@@ -4,6 +4,8 @@
     metadata    twine's strict check; what is in the wheel and the sdist, and what may not be
     PYTHON …    a new environment of each interpreter, the wheel and its toolkit in it, demo and smoke suite under
                 ``-X dev -W error``; those of 3.10 to 3.14 and 3.14t that this machine has, where none is named
+    tutorial    the eight steps and the README's ten lines by copy and paste, in a new environment and an empty folder
+    clone       ``make demo`` in a new clone, with nothing but an interpreter
     old cache   what commit ``OLD`` left in a cache does not disturb this version, nor what this one adds that commit
 
 One line each; it ends with 1 where one failed, and with what that wrote. It says which interpreters are not here.
@@ -69,6 +71,8 @@ def main() -> int:
                 (f"python {name}", lambda found=found: _installed(work, found))
                 for name, found in _interpreters(pythons)
             ),
+            ("tutorial", lambda: _tutorial(work)),
+            ("clone", lambda: _clone(work)),
             ("old cache", lambda: _old_cache(work)),
         ]
         return int(sum([not _done(name, step) for name, step in steps]) > 0)
@@ -167,6 +171,46 @@ def _installed(work: Path, python: str | None) -> str:
     use("-m", "cujit", "demo")
     said = use(smoke).strip()
     return f"{_run(own, '-c', 'import platform; print(platform.python_version())').strip()}: demo, and {said}"
+
+
+def _tutorial(work: Path) -> str:
+    """Do what a newcomer does, in a shell: every line is typed, every file written, every output compared."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from pages import Page  # beside the tests, which follow the same pages in one process
+    from steps import is_shown, steps
+
+    _run(sys.executable, "-m", "venv", work / "own")
+    place, count, status = work / "newcomer", 0, "0"
+    place.mkdir()
+    path, wheels = (
+        f"{work / 'own' / 'bin'}:{os.environ['PATH']}",
+        f"{work / 'dist'} {os.environ.get('PIP_FIND_LINKS', '')}",
+    )
+    own = {"PATH": path, "PIP_FIND_LINKS": wheels, "XDG_CACHE_HOME": str(work / "caches"), "CUDA_VISIBLE_DEVICES": ""}
+    pages = [Page(f"tutorial/{file.name}") for file in sorted((ROOT / "docs/tutorial").glob("*.md"))]
+    for page, what, name, text in ((one, *step) for one in pages for step in steps(one)):
+        if what == "write":
+            (place / name).parent.mkdir(exist_ok=True)
+            (place / name).write_text(text)
+            continue
+        if name.startswith("CUJIT_COMPILE=never"):  # "in an empty directory"
+            place = Path(tempfile.mkdtemp(dir=work))
+        typed = f'{name.replace("$?", status)}\necho "status=$?"'
+        said, _, status = _run("bash", "-c", typed, cwd=place, **own).strip().rpartition("status=")
+        if not is_shown(said, text) or (status != "0" and "failed" not in text):
+            raise _FailedError(f"{page.name}: $ {name}\n{said}\nand the page shows\n{text}")
+        count += 1
+    readme = (ROOT / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    shown = _run(work / "own" / "bin" / "python", "-c", readme, cwd=place, **own).strip()
+    if f"# {shown}\n" not in readme:
+        raise _FailedError(f"the README's ten lines print {shown}")
+    return f"the README's ten lines, and {count} commands on {len(pages)} pages, each with what it shows"
+
+
+def _clone(work: Path) -> str:
+    """Run the demo as the README says it, in a new clone of what is committed."""
+    _run("git", "clone", "--quiet", "--no-hardlinks", ROOT, work / "clone")
+    return _run("make", "demo", f"PYTHON={sys.executable}", cwd=work / "clone").strip().splitlines()[-1]
 
 
 _COMPILES = """
