@@ -99,3 +99,12 @@ def test_an_issue_is_asked_for_the_report() -> None:
     (asked,) = [part for part in form["body"] if part.get("id") == "report"]
     assert asked["attributes"]["label"] == "cujit doctor --report"
     assert asked["validations"]["required"]
+
+
+def test_what_coverage_leaves_out_is_there() -> None:
+    left_out = re.search(r"^UNCOVERED := ((?:.*\\\n)*.*)", _makefile(), re.MULTILINE)
+    assert left_out
+    for name in left_out[1].replace("\\", "").split():
+        path, _, test = name.partition("::")
+        assert f"def {test}(" in (ROOT / path).read_text() if test else (ROOT / path).is_file(), name
+    assert re.search(r"^fail_under = \d+$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)

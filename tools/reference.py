@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from pathlib import Path
 
@@ -153,7 +154,8 @@ text says what was wrong and where; `help`, if there is any, what to try. This p
 
 def errors_page() -> str:
     """Write the page ``docs/errors.md``."""
-    tree = inspect.cleandoc(errors.__doc__ or "").partition("::\n\n")[2]
+    tree = inspect.cleandoc(errors.__doc__ or "").partition("::\n\n")[2].replace("``", "")
+    tree = re.sub(r" +\(\w+\)$", "", tree, flags=re.MULTILINE)  # bases of Python: the table has them
     rows = [_error(getattr(errors, name)) for name in errors.__all__]
     table = "| error | is a | status of `cujit` | when |\n|---|---|---|---|\n" + "".join(filter(None, rows))
     return f"{_ERRORS_HEAD}{inspect.cleandoc(tree)}\n```\n\n{table}"
