@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.cache.cache import Cache
-from cujit.cache.process import default_cache, process_settings
+from cujit.cache.process import cache_of, settings_of
 from cujit.cache.provenance import Outcome, Provenance
-from cujit.cache.settings import Compiling
+from cujit.cache.settings import VARIABLES, Compiling, values_of
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.options.limits import WorkLimits
@@ -69,30 +69,41 @@ def runner(cache: Cache | bool | None = None) -> Runner:
 
 
 def _listeners() -> Sequence[Listener]:
-    directory = os.environ.get("CUJIT_RECORD")
-    if not directory:
+    if not any(values_of(("CUJIT_RECORD",), os.environ)):
         return LISTENERS
     from cujit.worklist.recording import recording_of  # start-up: few processes are recorded
 
-    return [recording_of(directory), *LISTENERS]
+    return [recording_of(os.environ["CUJIT_RECORD"]), *LISTENERS]
+
+
+_TOOLS = ("CUJIT_COMPILE", "CUDA_HOME", "CUDA_PATH")
+_SAID = (*_TOOLS, *VARIABLES)
 
 
 def _runner_of(cache: Cache | bool | None) -> Runner:
-    asked = Compiling.from_environment(os.environ)
-    if isinstance(cache, Cache):
-        return _runner(toolchain(), cache, "", max(asked, cache.compiling))
-    if cache is False:
-        return _runner(toolchain(), None, "cache=False", asked)
-    if cache is not None and cache is not True:
-        raise OptionError(
-            f"cache is {spell(cache)}; it takes a cujit.Cache, None or False", help="cujit.Cache(Path('…'))"
-        )
-    if not process_settings().is_on:
-        return _runner(toolchain(), None, "CUJIT_CACHE is off", asked)
-    return _runner(toolchain(), default_cache(), "", asked)
+    if cache is None or cache is True:
+        return _runner_under(values_of(_SAID, os.environ), True)
+    if cache is False or isinstance(cache, Cache):
+        return _runner_under(values_of(_TOOLS, os.environ), cache)
+    raise OptionError(f"cache is {spell(cache)}; it takes a cujit.Cache, None or False", help="cujit.Cache(Path('…'))")
 
 
 @functools.lru_cache(maxsize=64)  # each library that ships its kernels has a cache of its own
+def _runner_under(values: tuple[str | bytes | None, ...], cache: Cache | bool) -> Runner:
+    """Give the runner under the values of _SAID, or of the _TOOLS alone where no cache of theirs is wanted."""
+    said = {name: os.fsdecode(value) for name, value in zip(_SAID, values, strict=False) if value is not None}
+    found, asked = _toolchain(Settings.from_environment(said)), Compiling.from_environment(said)
+    if isinstance(cache, Cache):
+        return _runner(found, cache, "", max(asked, cache.compiling))
+    if not cache:
+        return _runner(found, None, "cache=False", asked)
+    settings = settings_of(values[len(_TOOLS) :])
+    if not settings.is_on:
+        return _runner(found, None, "CUJIT_CACHE is off", asked)
+    return _runner(found, cache_of(settings), "", asked)
+
+
+@functools.lru_cache(maxsize=64)  # as above
 def _runner(toolchain: Toolchain, cache: Cache | None, off: str, compiling: Compiling) -> Runner:
     return Runner(toolchain, cache, off=off, compiling=compiling)
 

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import MutableMapping
 from pathlib import Path
 
 import pytest
 
 from cujit.cache.cache import Cache
-from cujit.cache.settings import DEFAULT_CAP_BYTES, DEFAULT_REMOTE_WAIT_S, VARIABLES, CacheSettings, parse_bytes
+from cujit.cache.settings import (
+    DEFAULT_CAP_BYTES,
+    DEFAULT_REMOTE_WAIT_S,
+    VARIABLES,
+    CacheSettings,
+    parse_bytes,
+    values_of,
+)
 from cujit.errors import OptionError
+
+
+def test_variables_are_compared_as_they_are_at_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("CUJIT_CACHE", "CUJIT_CACHE_DIR")
+    environments: list[MutableMapping[str, str]] = [os.environ, {}]
+    for environment in environments:
+        for name in names:
+            monkeypatch.delitem(environment, name, raising=False)
+        assert values_of(names, environment) == (None, None)
+        monkeypatch.setitem(environment, "CUJIT_CACHE_DIR", "/tmp/\udcff")  # no UTF-8: lone surrogates
+        before = values_of(names, environment)
+        assert tuple(value and os.fsdecode(value) for value in before) == (None, "/tmp/\udcff")
+        monkeypatch.setitem(environment, "CUJIT_CACHE", "0")
+        assert values_of(names, environment) != before
 
 
 @pytest.mark.parametrize(

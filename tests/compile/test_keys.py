@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ from cujit.compiler.keys.builds import build_of, read_build_id
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
+from cujit.errors import ToolchainNotFoundError
 from cujit.toolchain.toolset import Toolchain
 from llvm_ir import SCALE
 
@@ -299,6 +301,29 @@ def test_a_working_directory_that_is_gone_leaves_no_key(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert reason(maker, BASE)
+
+
+def test_the_key_of_a_request_that_comes_again_is_that_of_its_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker, plain, debug = KeyMaker(Toolchain()), of_text("#define VALUE 1\n" + KERNEL), of_text(lineinfo=True)
+    before = digest(maker, plain), digest(maker, debug)
+    assert (digest(maker, plain), digest(maker, debug)) == before
+    monkeypatch.setenv("CAN_FINALIZE_DEBUG", "1")  # read by NVRTC, as keys.maker says
+    assert digest(maker, plain) != before[0]
+    monkeypatch.delenv("CAN_FINALIZE_DEBUG")
+    assert digest(maker, plain) == before[0]
+    monkeypatch.chdir(tmp_path)
+    assert digest(maker, plain) == before[0]
+    assert digest(maker, debug) != before[1]
+    real = builds.read_build_id
+    monkeypatch.setattr(builds, "read_build_id", lambda path: f"{real(path)}1")
+    keyed = maker.of_request(plain)
+    assert isinstance(keyed, Keyed)
+    gone = keyed.builds[0]._replace(files=(("/no/where", keyed.builds[0].files[0][1]),))
+    with contextlib.suppress(ToolchainNotFoundError):
+        assert not maker.is_still(keyed._replace(builds=(gone,)))
+    assert digest(maker, plain) != before[0]
 
 
 def test_a_change_during_the_work_is_noticed(tree: Path, maker: KeyMaker) -> None:

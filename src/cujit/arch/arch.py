@@ -130,13 +130,7 @@ class Arch:
             raise ArchError(
                 f"an architecture is a name such as 'sm_90', not {type(name).__name__} {spell(name)}", help=_HELP
             )
-        match = _NAME.fullmatch(name)
-        if match is None:
-            raise ArchError(f"malformed architecture {spell(name)}", help=_suggest(name))
-        arch = cls(ArchKind(match[1]), int(match[2]), match[3])
-        if str(arch) not in known_names(arch.kind):
-            raise ArchError(f"unknown architecture {spell(name)}", help=_suggest(name))
-        return arch
+        return _parsed(name)
 
     @classmethod
     def of_capability(cls, major: int, minor: int) -> Arch:
@@ -266,6 +260,17 @@ def known_names(kind: ArchKind) -> tuple[str, ...]:
         suffixes = [""] + ["a"] * (row.a_since is not None) + ["f"] * (row.f_since is not None)
         names += [f"{kind.value}_{row.number}{suffix}" for suffix in suffixes]
     return tuple(names)
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(name: str) -> Arch:
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ArchError(f"malformed architecture {spell(name)}", help=_suggest(name))
+    arch = Arch(ArchKind(match[1]), int(match[2]), match[3])
+    if str(arch) not in known_names(arch.kind):
+        raise ArchError(f"unknown architecture {spell(name)}", help=_suggest(name))
+    return arch
 
 
 # What people write for one: 90, 9.0, sm90a, compute-75, cc 8.6.

@@ -6,7 +6,7 @@ import functools
 import os
 
 from cujit.cache.cache import Cache
-from cujit.cache.settings import VARIABLES, CacheSettings
+from cujit.cache.settings import VARIABLES, CacheSettings, values_of
 from cujit.forks import Lock
 
 
@@ -24,24 +24,24 @@ def default_cache() -> Cache:
 
         print(cujit.default_cache().counters)
     """
-    settings = process_settings()
+    return cache_of(settings_of(values_of(VARIABLES, os.environ)))
+
+
+def cache_of(settings: CacheSettings) -> Cache:
+    """Give the process's cache under settings."""
     with _LOCK:  # else two threads that come first would have one each
         return _cache(settings)
 
 
-def process_settings() -> CacheSettings:
-    """Give the settings of this moment.
+@functools.lru_cache(maxsize=8)
+def settings_of(values: tuple[str | bytes | None, ...]) -> CacheSettings:
+    """Read the values of VARIABLES; a relative path means the working directory of the first time.
 
     Raises:
         OptionError: one of the variables has a value that it cannot have.
     """
-    return _settings(tuple(map(os.environ.get, VARIABLES)))
-
-
-@functools.lru_cache(maxsize=8)
-def _settings(values: tuple[str | None, ...]) -> CacheSettings:
-    """Read the values of VARIABLES; a relative path means the working directory of the first time."""
-    return CacheSettings.from_environment({n: v for n, v in zip(VARIABLES, values, strict=True) if v is not None})
+    said = zip(VARIABLES, values, strict=True)
+    return CacheSettings.from_environment({name: os.fsdecode(value) for name, value in said if value is not None})
 
 
 _LOCK = Lock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
@@ -9,7 +10,7 @@ from types import MappingProxyType
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
 from cujit.cache.key import Part
-from cujit.compiler.inputs.source import Source
+from cujit.compiler.inputs.source import KEPT, SMALL_CHARS, Source
 from cujit.compiler.options.table import is_utf8
 from cujit.compiler.options.values import Options, Tool
 from cujit.errors import OptionError, spell
@@ -63,10 +64,12 @@ class Request:
         kind = _kind(to, parsed)
         if parsed is None:
             parsed = Arch(ArchKind.VIRTUAL, compilers.compiler(unit.language).arches[0])
-        parsed = Arch(_ARCH_KIND[kind], parsed.number, parsed.suffix)
+        if parsed.kind is not _ARCH_KIND[kind]:
+            parsed = Arch(_ARCH_KIND[kind], parsed.number, parsed.suffix)
         if options.get("dlto") and kind is not Kind.LTOIR:
             raise OptionError(f"dlto makes LTO-IR, not {kind.value}", help="to='ltoir'")
-        return cls(unit, kind, parsed, options, _names(names))
+        request = _same if len(unit.text) <= SMALL_CHARS and not unit.modules and not unit.headers else cls
+        return request(unit, kind, parsed, options, _names(names))
 
     def for_arch(self, arch: Arch) -> Request:
         """Give the same request for another architecture, into what belongs to that."""
@@ -84,7 +87,7 @@ class Request:
                 f"no compiler for the language {spell(self.source.language)}",
                 help=f"there is one for {', '.join(_LANGUAGES)}",
             )
-        self.arguments()
+        self._arguments  # noqa: B018 - it raises
         self.assembler_arguments()
         for directory in self.include if self.source.language == "cuda" else ():
             if not os.path.isdir(directory):
@@ -94,6 +97,10 @@ class Request:
     @property
     def include(self) -> tuple[str, ...]:
         """The include directories of the source and of the options, in their order; stand-ins for hosts come last."""
+        return self._include
+
+    @cached_property
+    def _include(self) -> tuple[str, ...]:
         said = self.options.get("include") or ()
         assert isinstance(said, tuple)
         stand_ins = [str(HOST_DIRECTORY)] if self.options.get("host_headers") else []
@@ -184,6 +191,11 @@ class Request:
         lines += ["  with libdevice"] * self.source.libdevice
         lines += [f"  headers: {', '.join(name for name, _ in self.source.headers)}"] * bool(self.source.headers)
         return "\n".join(lines)
+
+
+@functools.lru_cache(KEPT)
+def _same(source: Source, kind: Kind, arch: Arch, options: Options, names: tuple[str, ...]) -> Request:
+    return Request(source, kind, arch, options, names)
 
 
 def _kind(to: Kind | str | None, arch: Arch | None) -> Kind:

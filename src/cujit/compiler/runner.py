@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from typing import TYPE_CHECKING, Protocol
 
 from cujit.artifact import Artifact
@@ -106,14 +105,19 @@ class Runner:
 
     def within(self, limits: WorkLimits) -> Runner:
         """Give the same runner for the work of one call: under limits, and with a ``stop`` that ends all of it."""
-        runner = copy(self)
+        runner = self._copied()
         runner._limits, runner.stop = limits, Stop()
         return runner
 
     def heard_by(self, listeners: Sequence[Listener]) -> Runner:
         """Give the same runner, of which listeners hear what it is asked for."""
-        runner = copy(self)
+        runner = self._copied()
         runner._listeners = tuple(listeners)
+        return runner
+
+    def _copied(self) -> Runner:
+        runner = object.__new__(Runner)
+        runner.__dict__.update(self.__dict__)
         return runner
 
     def toolkit(self) -> Sequence[str]:

@@ -23,6 +23,10 @@ working directory. A name in a directory that does not exist keeps such headers 
 that include their neighbours still compile (measured with 12.9 and 13.4).
 """
 
+SMALL_CHARS = 1 << 16
+KEPT = 256
+"""Of texts of at most so many characters, so many are kept with what is worked out of them, for the next time."""
+
 _CUDA_ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inl")
 _MODULE_ENDINGS = (".ll", ".bc")
 """How the name of a file of LLVM IR ends, where a string could be text as well."""
@@ -87,6 +91,8 @@ class Source:
             return given
         if isinstance(given, Artifact):
             return cls.nvvm(given)
+        if type(given) is str and "\n" in given and len(given) <= SMALL_CHARS:
+            return _same(given)
         path = _file_of(given, _MODULE_ENDINGS)
         if path is not None and path_of(path).lower().endswith(_MODULE_ENDINGS):
             return cls.nvvm(path)
@@ -214,6 +220,11 @@ class Source:
         return f"<Source {self.name}: {len(self.text)} characters of {self.language}>"
 
 
+@functools.lru_cache(KEPT)
+def _same(text: str) -> Source:
+    return Source.cuda(text)
+
+
 def _headers(given: Mapping[str, str] | None) -> Mapping[str, str]:
     if given is None or isinstance(given, Mapping):
         return given or {}
@@ -234,7 +245,7 @@ def _read_text(path: str | os.PathLike[str]) -> str:
 
 
 def _check_text(name: str, text: object) -> None:
-    if not isinstance(name, str) or not name or any(c in name for c in "\0\n\r"):
+    if not isinstance(name, str) or not name or "\0" in name or "\n" in name or "\r" in name:
         raise OptionError(f"{spell(name)} is no name for a source or a header")
     if not isinstance(text, str):
         raise OptionError(f"the header {name} is {type(text).__name__}; it takes str")
@@ -288,7 +299,9 @@ def _file_of(given: object, endings: tuple[str, ...]) -> str | os.PathLike[str] 
     """
     if isinstance(given, os.PathLike):
         return given
-    if not isinstance(given, str) or any(c in given for c in "\n\r\0") or not given.lower().endswith(endings):
+    if not isinstance(given, str) or "\n" in given or "\r" in given or "\0" in given:
+        return None
+    if not given.lower().endswith(endings):
         return None
     return given if os.path.exists(given) or not given.lstrip().startswith(("//", "/*", "#", ";")) else None
 

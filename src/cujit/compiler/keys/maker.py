@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from cujit.cache.key import Key, Part, make_key
+from cujit.cache.settings import values_of
 from cujit.compiler.includes.files import NotModelledError
 from cujit.compiler.includes.memo import HintStore, Manifest, Memo
 from cujit.compiler.includes.where import says_where
-from cujit.compiler.inputs.source import Source
+from cujit.compiler.inputs.source import KEPT, SMALL_CHARS, Source
 from cujit.compiler.keys.arguments import macros, unmodelled, wants_paths
 from cujit.compiler.keys.builds import NAMES, Build, build_of, unopened_build_of
 from cujit.compiler.options.values import Tool
@@ -97,6 +98,7 @@ class KeyMaker:
         self._closures = closures
         self._proved: dict[tuple[object, ...], Shipped] = {}
         self._builds: dict[str, Build] = {}
+        self._plain: dict[Request, tuple[object, Keyed]] = {}
         self._directories: tuple[str, ...] | None = None
         self._release: str | None = None
 
@@ -327,13 +329,23 @@ class KeyMaker:
         return Keyed(make_key("nvvm", parts), tuple(builds))
 
     def _of_cuda(self, request: Request) -> Keyed | Uncacheable:
+        build = self._build("nvrtc")
+        around = os.getcwd(), values_of(_ENVIRONMENT, self._environment)
+        kept = self._plain.get(request)
+        if kept is not None and kept[0] == around and kept[1].builds[0] is build:
+            return kept[1]
         arguments = request.arguments()
         if why := unmodelled(arguments, Tool.NVRTC, request.options.extra):
             return Uncacheable(why)
-        build = self._build("nvrtc")
-        manifest = self._manifest(request, arguments)
+        work = _Scan.of(request, arguments)
+        manifest = self._manifest(work)
         parts = [*self._frame(build), *request.parts(), Part.content("signatures", SIGNATURE_PROBE), *manifest.parts]
-        return Keyed(make_key("nvrtc", parts), (build,), manifest)
+        keyed = Keyed(make_key("nvrtc", parts), (build,), manifest)
+        if not work.has_includes and len(request.source.text) <= SMALL_CHARS:
+            if len(self._plain) >= KEPT:
+                self._plain.clear()
+            self._plain[request] = around, keyed
+        return keyed
 
     def _frame(self, *builds: Build) -> Iterator[Part]:
         yield Part.text("schema", _SCHEMA)
@@ -360,9 +372,8 @@ class KeyMaker:
             self._directories = find_headers(self.toolchain.settings, build.version[0], build.path).paths
         return self._directories
 
-    def _manifest(self, request: Request, arguments: Sequence[str]) -> Manifest:
+    def _manifest(self, work: _Scan) -> Manifest:
         """Tell what the compile could read: by what is known of that, here or in a pack; or follow the includes."""
-        work = _Scan.of(request, arguments)
         if not work.has_includes:
             return Manifest((_absent_part(()), *_path_parts(work, {}, says=False)))
         toolkit = self.toolkit()

@@ -61,6 +61,8 @@ class Options(Mapping[str, Value]):
 
             assert cujit.Options.of({"std": "c++17"}, {"std": "c++20"})["std"] == "c++20"
         """
+        if options is None and not more:
+            return _NOTHING
         if isinstance(options, Options):
             if not more:
                 return options
@@ -136,6 +138,9 @@ class Options(Mapping[str, Value]):
             rendered = spelling.render(given)
             arguments += [a for a in rendered if len(rendered) == 1 or a.partition("=")[0] not in said]
         return arguments + list(self.extra)
+
+
+_NOTHING = Options()
 
 
 def _taken(name: str, tools: Sequence[Tool]) -> bool:
