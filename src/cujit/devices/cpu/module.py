@@ -28,6 +28,7 @@ from cujit.devices.cpu.run.faults import Site, settle
 from cujit.devices.cpu.run.grid import CPU, Bounds, Share, Workers, no_memory
 from cujit.devices.cpu.run.launch import (
     SHARED_ALIGN,
+    USUAL_CACHE_BYTES,
     WORKSPACE_BYTES,
     Control,
     HostBlock,
@@ -128,7 +129,8 @@ class CpuKernel(BackendKernel):
         self._require(len(parameters))
         buffer = ctypes.create_string_buffer(parameters, max(len(parameters), 1))
         options = self._meeting(shape, options, meets_in)
-        launch = self._job(shape, options, function)
+        share = self._share(shape, options)
+        launch = self._job(shape, options, function, share)
         launch.parameters = ctypes.addressof(buffer)
         if options.cooperative:
             workspace = ctypes.create_string_buffer(WORKSPACE_BYTES)
@@ -139,7 +141,7 @@ class CpuKernel(BackendKernel):
             self._workers.run(
                 function.address,
                 launch,
-                self._share(shape, options),
+                share,
                 *self._memory(shape, launch),
                 self._site(shape, function),
             )
@@ -192,7 +194,7 @@ class CpuKernel(BackendKernel):
         self._require(size)
         shape = self._bounds.shape(shape, options.cluster)
         function, share = self._function(shape.block), self._share(shape, options)
-        job = self._job(shape, options, function)
+        job = self._job(shape, options, function, share)
         job.blocks, job.chunk = share.blocks, share.chunk
         pool, memory = self._workers.pool(), self._memory(shape, job)
         fields = {
@@ -221,7 +223,7 @@ class CpuKernel(BackendKernel):
         memory = _Memory(launch.shared_stride * launch.together, local_bytes)
         return _Memory(*room_for(launch, *memory)) if launch.checks else memory
 
-    def _job(self, shape: LaunchShape, options: LaunchOptions, function: NativeFunction) -> Launch:
+    def _job(self, shape: LaunchShape, options: LaunchOptions, function: NativeFunction, share: Share) -> Launch:
         """Describe a launch but for its parameters."""
         timeout_s = self._workers.timeout_s if options.timeout_s is None else options.timeout_s
         code, code_bytes = function.code
@@ -236,8 +238,8 @@ class CpuKernel(BackendKernel):
             dynamic_bytes=shape.shared_bytes,
             shared_bytes=shared_bytes,
             shared_stride=aligned(shared_bytes, SHARED_ALIGN),
-            cache_bytes=cache_bytes(),
-            together=shape.grid.volume if options.cooperative else max(cluster.volume, 1),
+            cache_bytes=min(cache_bytes(), USUAL_CACHE_BYTES),
+            together=share.chunk if options.cooperative else max(cluster.volume, 1),
             cluster_x=cluster.x,
             cluster_y=cluster.y,
             cluster_z=cluster.z,
@@ -248,12 +250,18 @@ class CpuKernel(BackendKernel):
         )
 
     def _share(self, shape: LaunchShape, options: LaunchOptions) -> Share:
-        """Spread the grid: a cooperative one is one thread's, a cluster is never divided."""
-        if options.cooperative:
-            return Share(shape.grid.volume, 0, shape.grid.volume)
+        """Spread the grid; a cluster is never divided.
+
+        The blocks of a cooperative grid wait for each other: each thread takes its part of them at once, and runs them
+        in turns. What is watched has one thread.
+        """
         cluster = options.cluster or self.own_cluster
+        size = 1 if cluster is None else cluster.volume
         share = self._workers.share(shape)
-        return share if cluster is None else share._replace(chunk=aligned(share.chunk, cluster.volume))
+        if not options.cooperative:
+            return share._replace(chunk=aligned(share.chunk, size))
+        part = aligned(-(-share.blocks // (1 if self._watches else share.helpers + 1)), size)
+        return Share(share.blocks, -(-share.blocks // part) - 1, part)
 
     def _site(self, shape: LaunchShape, function: NativeFunction) -> Site:
         lines = self._module.lines

@@ -28,8 +28,10 @@ what comes as a signal can name them."""
 WORKSPACE_BYTES = 256
 """Zeroed memory of a cooperative grid. Source: ``cooperative_groups/details/driver_abi.h``: its barrier takes eight."""
 
-_UNKNOWN_CACHE_BYTES = 32 << 20
-"""Taken for the size of a cache that is not known: as much as server processors give a few cores together."""
+USUAL_CACHE_BYTES = 32 << 20
+"""What server processors give a few cores together: taken for the size of a cache that is not known. Of a larger one the
+cores of other processes have their part: on 16 cores beside 300 MB a transpose of 64 MB took 4.2 ms through the cache
+and 1.4 ms past it."""
 
 
 class Control(Shared):
@@ -82,7 +84,7 @@ def field_offset(name: str) -> int:
 
 
 @functools.cache
-def cache_bytes(unknown: int = _UNKNOWN_CACHE_BYTES) -> int:
+def cache_bytes(unknown: int = USUAL_CACHE_BYTES) -> int:
     """Count the bytes of the largest cache that the first processor has; ``unknown`` if the system does not tell.
 
     Source: Linux, Documentation/ABI/testing/sysfs-devices-system-cpu.

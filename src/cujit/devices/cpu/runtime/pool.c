@@ -163,6 +163,12 @@ void cujit_pool_run(struct Pool *pool, void *kernel, struct Launch *launch, u32 
   struct Job job = {kernel, launch, shared_bytes, local_bytes};
   cujit_begin_launch(launch);
   flag posted = helpers && post(pool, &job, helpers);
+  if (helpers && !posted && launch->workspace) {
+    /* The blocks of a cooperative grid wait for each other: where no worker comes, all of them run here at a time. */
+    u64 shares = helpers + 1;
+    launch->together *= shares, launch->chunk *= shares;
+    job.shared_bytes *= shares, job.local_bytes *= shares;
+  }
   run_blocks(&job, 1);
   if (posted) await_workers(pool, launch, helpers);
 }
