@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 import cujit
+from cujit.artifact import Artifact
 from cujit.devices.cpu import module
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
+from cujit.devices.cpu.run.grid import Workers
 from cujit.devices.cpu.run.launch import cache_bytes
 from cujit.devices.jit import optimise
-from cujit.devices.shapes import Dim3
+from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.formats.ptx.parser import parse
 from cujit.loading import jit
 from devices.cpu.launching import ptx_of
@@ -155,3 +157,13 @@ def test_a_launch_is_measured_by_all_that_its_threads_write() -> None:
 
 def test_the_cache_has_a_size() -> None:
     assert 32 << 10 <= cache_bytes() <= 8 << 30
+
+
+@pytest.mark.parametrize(("size", "counted"), [(1 << 20, 1 << 20), (300 << 20, 32 << 20)])
+def test_of_a_large_cache_others_have_their_part(size: int, counted: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+    monkeypatch.setattr(module, "cache_bytes", lambda: size)
+    monkeypatch.setattr(Workers, "run", lambda *arguments: ran.append(arguments[2].cache_bytes))
+    kernel = cujit.cpu(1).load(Artifact.of(ptx_of("st.global.u32 [at], r0;", 1))).kernels["k"]
+    kernel.launch(LaunchShape(Dim3(1), Dim3(32)), bytes(8))
+    assert ran == [counted]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import numpy as np
 import pytest
 
 from cujit.devices.cpu.backend import CpuBackend
+from cujit.devices.cpu.run.grid import Share, Workers
+from cujit.devices.cpu.run.launch import Launch
 from cujit.devices.device import Device
 from cujit.devices.streams import Graph
 from cujit.errors import KernelFaultError
-from cujit.loading import jit
+from cujit.loading import jit, load
 from cujit.machine import cpu
 from devices.cpu.launching import blank, run_ptx
 
@@ -235,6 +240,51 @@ def test_a_cooperative_grid_waits_for_all_its_blocks(device: Device, text: str) 
         now = now[(at + block + 1) % n] * np.uint32(3) + at.astype(np.uint32)
     np.testing.assert_array_equal(data.numpy().view(np.uint32)[n:], now)
     assert arrived.numpy()[0] == (1 if text is BY_GROUP else grid * rounds)
+
+
+def _rounds(place: Device, grid: int, seed: int) -> bool:
+    """Run a cooperative grid; tell whether every block saw what others had written in the round before."""
+    block, rounds = 256, 7
+    n = grid * block
+    first = np.random.default_rng(seed).integers(0, 1 << 30, 2 * n, np.int32)
+    data, arrived = place.array(first), place.zeros(1, np.int32)
+    jit(BY_GROUP, names=["k"], device=place)["k"].prepare(grid, block, cooperative=True)(data, arrived, rounds)
+    at, now = np.arange(n), first[:n].view(np.uint32)
+    for _ in range(rounds):
+        now = now[(at + block + 1) % n] * np.uint32(3) + at.astype(np.uint32)
+    return bool((data.numpy().view(np.uint32)[n:] == now).all())
+
+
+@pytest.mark.parametrize(("grid", "shares"), [(8, (3, 2)), (13, (3, 4)), (32, (3, 8)), (7, (0, 7))])
+def test_every_thread_has_its_part_of_a_cooperative_grid(
+    grid: int, shares: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+    run = Workers.run
+
+    def note(self: Workers, address: int, launch: Launch, share: Share, *more: Any) -> None:
+        ran.append((share.helpers, share.chunk, launch.together))
+        run(self, address, launch, share, *more)
+
+    monkeypatch.setattr(Workers, "run", note)
+    assert _rounds(cpu(4), grid, 1)
+    assert _rounds(cpu(4, check="race"), grid, 1)
+    assert ran == [(*shares, shares[1]), (0, grid, grid)]
+
+
+def test_cooperative_grids_at_a_time_have_the_threads_in_turn() -> None:
+    """Whoever finds the threads busy runs all blocks in its own."""
+    place = cpu(4)
+    with ThreadPoolExecutor(6) as callers:
+        assert all(callers.map(lambda seed: _rounds(place, 13, seed), range(24)))
+
+
+def test_a_cooperative_grid_without_memory_is_an_error_and_not_a_wait() -> None:
+    ptx = """.version 8.0\n.target sm_80\n.address_size 64
+    .visible .entry huge() { .local .b8 mine[70368744177664]; st.local.u8 [mine], 1; ret; }"""
+    with pytest.raises(KernelFaultError, match="no memory for its blocks") as caught:
+        load(ptx.encode(), cpu(4))["huge"].prepare(8, 1024, cooperative=True)()
+    assert caught.value.kind == "no_memory"
 
 
 @pytest.mark.parametrize("watched", [None, "all"])

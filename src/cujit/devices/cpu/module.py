@@ -167,7 +167,7 @@ class CpuKernel(BackendKernel):
         self._control.cancels += 1
 
     def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
-        """Check clusters and cooperative grids, which run side by side in one thread.
+        """Check clusters, which run side by side in one thread, and cooperative grids.
 
         Raises:
             LaunchError: a limit is broken; the message names it with both numbers.

@@ -93,6 +93,8 @@ class FaultKind(enum.IntEnum):
     RACE = 21
     SYNC = 22
     INIT = 23
+    NO_MEMORY = 24
+    """A thread has no memory for blocks that others wait for."""
 
 
 # -- warps that take turns ----------------------------------------------------------------------------------

@@ -160,6 +160,10 @@ _WORDS: dict[FaultKind, tuple[str, str | None]] = {
         "lanes of one warp wait for each other at different .sync operations",
         "see that all lanes that a mask names come to the same operation",
     ),
+    FaultKind.NO_MEMORY: (
+        "a thread has no memory for its blocks of a cooperative grid",
+        "launch fewer blocks, or threads with less shared and local memory",
+    ),
     FaultKind.MEMORY: (
         "an access to memory that is not there",
         "see the index that the access has, and the size that was allocated",

@@ -29,9 +29,9 @@ WORKSPACE_BYTES = 256
 """Zeroed memory of a cooperative grid. Source: ``cooperative_groups/details/driver_abi.h``: its barrier takes eight."""
 
 USUAL_CACHE_BYTES = 32 << 20
-"""What server processors give a few cores together: taken for the size of a cache that is not known. Of a larger one the
-cores of other processes have their part: on 16 cores beside 300 MB a transpose of 64 MB took 4.2 ms through the cache
-and 1.4 ms past it."""
+"""What server processors give a few cores together: taken for the size of a cache that is not known. Of a larger one
+other processes have their part: on 16 cores beside 300 MB a transpose of 64 MB took 4.2 ms through the cache, and
+1.4 ms past it."""
 
 
 class Control(Shared):

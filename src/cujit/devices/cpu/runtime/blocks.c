@@ -290,7 +290,10 @@ static void run_group(struct Room *room, u64 first, u64 count) {
 void cujit_run_blocks(struct Launch *launch, u8 *shared, u8 *local, const struct Plan *plan) {
   u64 together = at_least_one(launch->together), chunk = launch->chunk, first;
   struct Room room = {launch, shared, local, plan, arena_of(together, plan->warps, plan->stack_bytes), {0}};
-  if (!room.arena) return;
+  if (!room.arena) {
+    lack_memory(launch);
+    return;
+  }
   while ((first = __atomic_fetch_add(&launch->next, chunk, __ATOMIC_RELAXED)) < launch->blocks) {
     u64 limit = less(first + chunk, launch->blocks), count;
     for (u64 at = first; at < limit; at += count) {

@@ -28,6 +28,11 @@ void cujit_fault_here(struct Launch *launch, u64 block, u32 thread, u32 line, u6
 NORETURN void cujit_stop(void);
 NORETURN void cujit_fault(struct Launch *launch, u32 kind, u64 block, u32 thread, u32 line, u64 address);
 
+/* Where a thread has no memory for its blocks: it leaves them to others, unless these wait for them. */
+INLINE void lack_memory(struct Launch *launch) {
+  if (launch->workspace && cujit_claim(launch, FAULT_NO_MEMORY)) cujit_fault_here(launch, ~0ull, ~0u, 0, 0);
+}
+
 /* Where a thread that was poked elsewhere waits, or ends; `pc` is where it stands in the kernel. */
 void cujit_pause(struct Launch *launch, u64 pc);
 

@@ -86,13 +86,16 @@ void cujit_pool_stop(struct Pool *pool) {
 void cujit_pool_free(struct Pool *pool) { free(pool); }
 
 /* Run blocks with memory of this call's own: PLACE bytes whose first words say what runs, then shared memory, then local
-   memory. Without memory, leave the blocks. A fault of the kernel comes back out of _setjmp a second time. */
+   memory. A fault of the kernel comes back out of _setjmp a second time. */
 static void run_blocks(const struct Job *job, u64 decides) {
   struct Guard guard;
   u64 shared_bytes = (job->shared_bytes + 511) & ~255ull;
   u64 bytes = (PLACE + shared_bytes + job->local_bytes + 2 * SHARED_ALIGN - 1) & -(u64)SHARED_ALIGN;
   u8 *memory = aligned_alloc(SHARED_ALIGN, bytes);
-  if (!memory) return;
+  if (!memory) {
+    lack_memory(job->launch);
+    return;
+  }
   u8 *shared = memory + PLACE;
   struct Running *running = running_at(shared);
   *running = (struct Running){~0ull, 0, -1};
