@@ -44,7 +44,7 @@ def test_an_sdist_has_what_its_tests_need_and_no_wheel_of_others() -> None:
 def test_the_smoke_suite_does_what_it_says() -> None:
     release_smoke._hits()
     release_smoke._refuses()
-    release_smoke._scaled(3)
+    release_smoke._together()
 
 
 def test_the_demo_of_the_readme_runs_by_make() -> None:

@@ -175,7 +175,7 @@ def _installed(work: Path, python: str | None) -> str:
 
 def _tutorial(work: Path) -> str:
     """Do what a newcomer does, in a shell: every line is typed, every file written, every output compared."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
     from pages import Page  # beside the tests, which follow the same pages in one process
     from steps import is_shown, steps
 

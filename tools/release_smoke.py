@@ -1,7 +1,7 @@
 """What a release must do where it was just installed: ``python -X dev -W error release_smoke.py``, nothing beside it.
 
 ``release_check.py`` copies it out of the tree and runs it, so that no file of the tree is found by accident. It says in
-one line what it did, or ends with a traceback. Without a global lock, threads compile and launch at once.
+one line what it did, or ends with a traceback. Threads compile and launch at once, under a global lock or without one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ template <typename T> __global__ void scale(T* x, T by, int n) {
 }
 """
 COUNT = 1000
+THREADS = 8
 
 
 def _scaled(number: int) -> None:
@@ -33,6 +34,12 @@ def _scaled(number: int) -> None:
     x = device.array(np.arange(COUNT, dtype=np.float32))
     module["scale<float>"][(COUNT + 255) // 256, 256](x, np.float32(number), np.int32(COUNT))
     assert np.array_equal(x.numpy(), np.arange(COUNT, dtype=np.float32) * np.float32(number))
+
+
+def _together() -> None:
+    """Do that in threads, several at a time with one source."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(_scaled, range(1, 4 * THREADS + 1)))
 
 
 def _hits() -> None:
@@ -58,14 +65,13 @@ def main() -> None:
     assert "site-packages" in where.parts, f"cujit is taken from {where}, and not from what was installed"
     _hits()
     _refuses()
-    threads = 1 if getattr(sys, "_is_gil_enabled", lambda: True)() else 8
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(_scaled, range(1, 4 * threads + 1)))
+    _together()
     shown = subprocess.run(
         [sys.executable, "-W", "error", "-m", "cujit", "--version"], check=True, capture_output=True, text=True
     )
     assert cujit.__version__ in shown.stdout
-    print(f"cujit {cujit.__version__} does what it should, in {threads} thread{'s' if threads > 1 else ''}")
+    lock = "under a global lock" if getattr(sys, "_is_gil_enabled", lambda: True)() else "without a global lock"
+    print(f"cujit {cujit.__version__} does what it should, in {THREADS} threads {lock}")
 
 
 if __name__ == "__main__":
