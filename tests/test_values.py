@@ -1,4 +1,4 @@
-"""Data classes of our own mean what those of the standard library mean, and cost a process less."""
+"""Data classes and named tuples of our own mean what those of the standard library mean, and cost a process less."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import pytest
 
@@ -251,21 +251,107 @@ def test_making_and_using_one_imports_nothing_else() -> None:
     text = printed(
         """
         from __future__ import annotations
-        import cujit, sys
+        import cujit, functools, sys
         before = {*sys.modules}
-        from cujit.values import dataclass, field, replace
+        from cujit.values import NamedTuple, dataclass, field, replace
         @dataclass(frozen=True)
         class Point:
             x: int
             y: list[int] = field(default_factory=list, compare=False)
+        class Row(NamedTuple):
+            x: int
+            y: int = 2
         assert replace(Point(1), x=2) == Point(2) and hash(Point(3)) and repr(Point(4))
+        assert Row(1)._replace(x=3) == (3, 2)
         print(*{*sys.modules} - before)
         """
     )
     assert text.split() == ["cujit.values"]
 
 
-def test_no_other_file_asks_the_standard_library_for_data_classes() -> None:
-    asks = re.compile(r"^\s*(?:from|import) dataclasses\b", re.MULTILINE)
+def _rows(base: Any) -> dict[str, Any]:
+    """Make the same named tuples over ``typing.NamedTuple`` and over our own."""
+
+    class Row(base):  # type: ignore[misc]
+        """A row."""
+
+        x: int
+        y: str | None
+        z: tuple[int, ...] = ()
+        w: int = 4
+
+        @property
+        def double(self) -> int:
+            return 2 * int(self.x)
+
+        def __str__(self) -> str:
+            return "row"
+
+    class Wider(Row):
+        more = 3
+
+    class Empty(base):  # type: ignore[misc]
+        pass
+
+    return {"Row": Row, "Wider": Wider, "Empty": Empty}
+
+
+_THEIR_ROWS, _OUR_ROWS = _rows(NamedTuple), _rows(cujit.values.NamedTuple)
+
+
+@pytest.mark.parametrize("name", ["Row", "Wider"])
+@pytest.mark.parametrize("args", [(1, None), (1, "a", (2,)), (1, "a", (2,), 5)])
+def test_a_named_tuple_is_what_typing_makes(name: str, args: tuple[Any, ...]) -> None:
+    theirs, ours = _THEIR_ROWS[name](*args), _OUR_ROWS[name](*args)
+    assert ours == theirs == tuple(ours)
+    assert (repr(ours), str(ours), hash(ours)) == (repr(theirs), str(theirs), hash(theirs))
+    assert (ours.x, ours.y, ours.z, ours.w, ours.double) == (theirs.x, theirs.y, theirs.z, theirs.w, theirs.double)
+    assert ours._asdict() == theirs._asdict()
+    assert ours._replace(z=(7,)) == theirs._replace(z=(7,))
+    assert type(ours._replace(z=(7,))) is type(ours)
+    assert type(ours)._make(ours) == ours == type(ours)(**ours._asdict())
+    assert copy.copy(ours) == copy.deepcopy(ours) == ours
+    assert (ours._fields, ours._field_defaults) == (theirs._fields, theirs._field_defaults)
+    assert type(ours).__match_args__ == type(theirs).__match_args__
+    assert hasattr(ours, "__dict__") == hasattr(theirs, "__dict__")
+    assert type(ours).__doc__ == type(theirs).__doc__
+    assert [*inspect.signature(type(ours)).parameters] == [*inspect.signature(type(theirs)).parameters]
+    assert _OUR_ROWS["Empty"]() == ()
+
+
+@pytest.mark.parametrize(("args", "named"), [((), {}), ((1, 2, 3, 4, 5), {}), ((1,), {"x": 2}), ((1, 2), {"q": 2})])
+def test_what_a_named_tuple_does_not_take_is_refused_in_the_same_words(
+    args: tuple[Any, ...], named: dict[str, Any]
+) -> None:
+    said = []
+    for rows in (_THEIR_ROWS, _OUR_ROWS):
+        with pytest.raises(TypeError) as e:
+            rows["Row"](*args, **named)
+        said.append(str(e.value).replace("_rows.<locals>.", ""))
+    assert said[0] == said[1]
+    row = _OUR_ROWS["Row"](1, "a")
+    with pytest.raises(TypeError, match="expected 4 arguments, got 1"):
+        type(row)._make([1])
+    with pytest.raises(ValueError, match="unexpected field names"):
+        row._replace(q=1)
+    with pytest.raises(AttributeError):
+        row.x = 2
+
+
+class Written(cujit.values.NamedTuple):
+    first: int
+    second: tuple[int, ...] = ()
+
+
+def test_named_tuples_are_pickled_and_taken_apart() -> None:
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(Written(1, (2,)), protocol)) == Written(1, (2,))
+    match Written(1):
+        case Written(first, second):
+            assert (first, second) == (1, ())
+
+
+def test_no_other_file_asks_the_standard_library_for_them() -> None:
+    asks = re.compile(r"^\s*(?:from|import) dataclasses\b|^\s*from typing import .*\bNamedTuple\b", re.MULTILINE)
     found = [path.relative_to(_SOURCES) for path in _SOURCES.rglob("*.py") if asks.search(path.read_text())]
     assert found == [Path("values/__init__.py")]

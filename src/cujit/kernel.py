@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from cujit.artifact import Artifact
 from cujit.devices.device import Device
@@ -16,6 +16,7 @@ from cujit.devices.shapes import Dim3, LaunchShape, Resources, check_launch, cov
 from cujit.devices.streams import DeviceLike, Stream, stream_handle
 from cujit.errors import ArgumentError, LaunchError, spell
 from cujit.machine import chosen, cpu
+from cujit.values import NamedTuple
 
 # -- launches ---------------------------------------------------------------------------------------------
 

@@ -6,10 +6,9 @@ import enum
 import functools
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from cujit.errors import ArchError, alike, spell
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 
 
 class ArchKind(enum.Enum):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from cujit.arch.arch import KNOWN_ARCHES, Arch, ArchKind
 from cujit.errors import ArchError
+from cujit.values import NamedTuple
 
 Version = tuple[int, int]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact
@@ -20,7 +19,7 @@ from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, limits_of
 from cujit.occupancy.products import Product, product_of_arch
 from cujit.occupancy.residency import Demand
 from cujit.occupancy.subject import Subject, product_of
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 
 
 @dataclass(frozen=True)

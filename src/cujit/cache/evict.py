@@ -6,10 +6,10 @@ import os
 import struct
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 from cujit.cache.filesystem import UntrustedFileError, byte_lock, read_trusted
 from cujit.cache.store import Store
+from cujit.values import NamedTuple
 
 _COUNTER = struct.Struct("<qq")  # bytes in the cache, Unix time of the last count
 _COUNTER_LOCK, _EVICTOR_LOCK = 0, 64

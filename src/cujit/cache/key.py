@@ -6,10 +6,9 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
-from typing import NamedTuple
 
 from cujit.errors import OptionError, spell
-from cujit.values import dataclass, field
+from cujit.values import NamedTuple, dataclass, field
 
 SCHEMA = 1
 """The number of the rule below; another rule, another number, and no old entry is found again."""

@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from cujit.cache.filesystem import OpenFile
 from cujit.cache.hints import Hints
@@ -18,6 +17,7 @@ from cujit.cache.pack import Pack
 from cujit.cache.store import PACK_SUFFIX
 from cujit.cache.trust import Trust
 from cujit.errors import FormatError, MissingError, OptionError, spell
+from cujit.values import NamedTuple
 
 GROUP = "cujit.packs"
 """The entry points of wheels that bring packs for another distribution: its name, and the package that they lie in."""

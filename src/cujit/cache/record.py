@@ -19,7 +19,7 @@ import json
 import struct
 from itertools import starmap
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind, kind_of
@@ -27,7 +27,7 @@ from cujit.artifact.artifact import unchecked
 from cujit.cache.key import Key, Part, make_key
 from cujit.errors import CujitError, FormatError, spell
 from cujit.signature import Parameter, ParameterClass, Signature
-from cujit.values import dataclass, field
+from cujit.values import NamedTuple, dataclass, field
 
 VERSION = 1
 MAX_RECORD_BYTES = 1 << 30

@@ -21,7 +21,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from cujit.artifact import Artifact
 from cujit.cache.filesystem import UntrustedFileError, is_remote, is_stale, read_trusted, temporary_name
@@ -29,6 +29,7 @@ from cujit.cache.key import Key, KeyDifference, Part, differences
 from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, EntryRecord, Summary, decode, head_bytes, peek
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError
+from cujit.values import NamedTuple
 
 PACK_SUFFIX = ".pack"
 """What the name of a pack ends in; among the read-only roots it tells one from a directory."""

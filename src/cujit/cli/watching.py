@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,7 @@ from cujit.devices.options import MAX_TIMEOUT_S
 from cujit.devices.shapes import LaunchShape
 from cujit.errors import LaunchError, OptionError, spell
 from cujit.machine import cpu
+from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.ir.decoding import TracedValue

@@ -9,11 +9,11 @@ import itertools
 import re
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from cujit.errors import CujitError, MissingError
 from cujit.forks import once, waits_for
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     import llvmlite.binding

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import posixpath
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile

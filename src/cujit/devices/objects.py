@@ -7,7 +7,6 @@ the code of cujit that writes and compiles it. Addresses of this process are in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from cujit.artifact import Artifact, Kind
 from cujit.cache.key import Part, make_key
@@ -17,7 +16,7 @@ from cujit.devices.perf import lines_asked
 from cujit.devices.sources import code_identity, is_as_imported
 from cujit.errors import CujitError, FormatError
 from cujit.formats.elf import read_elf
-from cujit.values import replace
+from cujit.values import NamedTuple, replace
 
 _SCHEMA = "1"
 """Another number where objects are used in another way, but made as before."""

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from cujit.devices.jit import NativeFunction
 from cujit.devices.line_table import CodeLine, code_lines
@@ -28,6 +27,7 @@ from cujit.devices.perf import VARIABLE
 from cujit.errors import FileError
 from cujit.forks import Lock, begins_anew
 from cujit.formats.elf import Elf, ElfSymbol, read_elf
+from cujit.values import NamedTuple
 
 _MAPS = Path("/tmp")  # where perf looks for maps, whatever TMPDIR says
 _OURS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import operator
-from typing import NamedTuple
 
 from cujit.errors import LaunchError, spell
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 
 _SIZES = "a grid or block is an int, or a tuple of up to three: 256, or (16, 16)"
 

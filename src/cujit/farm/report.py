@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from cujit.arch import Arch
 from cujit.cache.pack import PackStats
 from cujit.compiler.request import Request
 from cujit.errors import counted
-from cujit.values import dataclass, field
+from cujit.values import NamedTuple, dataclass, field
 
 _SHOWN = 20
 

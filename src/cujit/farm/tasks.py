@@ -12,13 +12,14 @@ import os
 import posixpath
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cujit.cache.key import Part
 from cujit.compiler.includes.closure import Found
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.keys.recipe import request_of, said_of, write_recipe
 from cujit.compiler.request import Request
+from cujit.values import NamedTuple
 
 _BOUND = ("path of ", "include absolute:", "include working directory:")
 """How the labels of parts begin that a machine with other paths has otherwise."""

@@ -10,7 +10,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact
@@ -24,7 +23,7 @@ from cujit.compiler.runner import Runner
 from cujit.errors import CujitError
 from cujit.farm.sharing import alike, assembled, common
 from cujit.farm.tasks import Chunk, Piece, PieceResult, job_of, wipe
-from cujit.values import replace
+from cujit.values import NamedTuple, replace
 
 _ONLY_ONE = "no other architecture of its family is asked for"
 

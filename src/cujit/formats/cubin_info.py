@@ -8,9 +8,9 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from cujit.errors import FormatError
+from cujit.values import NamedTuple
 
 
 class Attribute(enum.IntEnum):

@@ -6,11 +6,10 @@ Source: System V ABI (gABI), chapters 4 "Object Files" and 5 "Program Loading".
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 from cujit.errors import FormatError, spell
 from cujit.forks import cached_property
-from cujit.values import dataclass, field
+from cujit.values import NamedTuple, dataclass, field
 
 _MAGIC = b"\x7fELF"
 _CLASS_64, _LITTLE_ENDIAN = 2, 1

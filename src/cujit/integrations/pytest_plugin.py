@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
     from cujit.budget.budgets import Budgets

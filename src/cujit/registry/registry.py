@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
@@ -24,7 +23,7 @@ from cujit.machine import default_device
 from cujit.program import Options, Source, runner
 from cujit.registry.registered import RegisteredModule, Tasks
 from cujit.registry.spec import Builder, Built, Description, built_of, code_text, described
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 from cujit.version import __version__
 
 __all__ = ["RegisteredModule", "Registry", "default_registry", "module"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from cujit.cache.cache import Cache
 from cujit.cache.key import is_digest
@@ -17,6 +17,7 @@ from cujit.cache.remote.tier import fetch, read_format
 from cujit.cache.remote.transport import shown_url, transport_of
 from cujit.cache.store import Root
 from cujit.errors import CacheRefusedError, FormatError, MissingError, OptionError, RemoteError, spell
+from cujit.values import NamedTuple
 
 T = TypeVar("T")
 

@@ -11,7 +11,8 @@ import importlib.util
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+
+from cujit.values import NamedTuple
 
 STD_DIRECTORY = Path(__file__).with_name("std")
 HOST_DIRECTORY = Path(__file__).with_name("host")

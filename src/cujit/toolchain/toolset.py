@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cujit.forks import cached_property
 from cujit.toolchain.headers import HeaderSearch, Settings, find_headers
+from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
     from cujit.toolchain.nvfatbin import NvFatbin

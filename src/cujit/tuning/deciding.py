@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any, NamedTuple
+from typing import Any
 
 from cujit.arch import Arch
 from cujit.arch.support import dotted
@@ -34,7 +34,7 @@ from cujit.tuning.measuring import Bench, Check, Strategy, Workload, measured
 from cujit.tuning.ranks import Ranks
 from cujit.tuning.records import SCHEMA, TuningRecord
 from cujit.tuning.spaces import Value, Variant, shape_text, variants_of
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 from cujit.version import __version__
 
 _WORK = "tuning"

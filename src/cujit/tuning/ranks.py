@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from cujit.errors import CujitError, OptionError, read_int, spell
+from cujit.values import NamedTuple
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import require_arch
@@ -23,7 +23,7 @@ from cujit.farm.report import Failure, Report
 from cujit.farm.worker import first_message
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
-from cujit.values import dataclass, replace
+from cujit.values import NamedTuple, dataclass, replace
 from cujit.worklist.lists import Worklist
 from cujit.worklist.places import Places, project_of
 

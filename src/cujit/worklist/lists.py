@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
@@ -32,7 +32,7 @@ from cujit.compiler.inputs.source import MEMORY
 from cujit.compiler.keys.recipe import request_of, said_of
 from cujit.compiler.request import Request
 from cujit.errors import CujitError, FileError, FormatError, OptionError, spell
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 from cujit.worklist.places import Places
 
 _VERSION = 1

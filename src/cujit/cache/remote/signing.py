@@ -26,14 +26,14 @@ import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cujit.arch.support import install
 from cujit.cache.filesystem import UntrustedFileError, read_trusted
 from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FileError, FormatError, MissingError, OptionError, listed, spell
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 
 _HEAD = struct.Struct("<8sQQQ32s32s64s64s")
 HEAD_BYTES = _HEAD.size

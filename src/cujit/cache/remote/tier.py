@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from cujit.artifact import Kind
 from cujit.cache.key import Key
@@ -21,6 +21,7 @@ from cujit.cache.record import PORTABLE, EntryRecord, decode
 from cujit.cache.remote.signing import HEAD_BYTES, KeyFile, TrustedKeys, bindings
 from cujit.cache.remote.transport import Transport, check_url, shown_url, transport_of
 from cujit.errors import CujitError, FormatError, OptionError, RemoteError, spell
+from cujit.values import NamedTuple
 
 T = TypeVar("T")
 

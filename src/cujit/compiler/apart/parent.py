@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from cujit.artifact import Artifact
 from cujit.compiler.jobs import Job
@@ -25,6 +25,7 @@ from cujit.errors import CujitError, MissingError, ToolCrashError
 from cujit.forks import Lock, in_child
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.stopping import current_stop
+from cujit.values import NamedTuple
 
 _KEPT = 4
 """How many processes without work are kept; each has some 150 MB of NVIDIA's libraries mapped."""

@@ -12,12 +12,11 @@ import enum
 import functools
 import re
 from collections.abc import Mapping, Set
-from typing import NamedTuple
 
 from cujit.compiler.includes.conditions import Conditions, is_undefined, may_be_certain
 from cujit.compiler.includes.probing import ASKS, AskingCalls, balanced, find_calls
 from cujit.compiler.includes.where import says_where
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 
 
 class Verb(enum.Enum):

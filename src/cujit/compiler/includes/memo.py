@@ -15,7 +15,7 @@ import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cujit.cache.key import Part
 from cujit.compiler.includes.files import (
@@ -28,6 +28,7 @@ from cujit.compiler.includes.files import (
     stamp_of,
     stats_of,
 )
+from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
     from cujit.compiler.includes.closure import Closure

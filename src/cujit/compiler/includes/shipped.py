@@ -15,7 +15,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cujit.cache.key import Part
 from cujit.compiler.includes.files import (
@@ -29,6 +29,7 @@ from cujit.compiler.includes.files import (
     stats_of,
 )
 from cujit.compiler.includes.memo import Manifest, directories_of
+from cujit.values import NamedTuple
 
 if TYPE_CHECKING:  # searching headers needs large expressions; proving what was found does not
     from cujit.compiler.includes.closure import Closure

@@ -7,13 +7,12 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from cujit.artifact import Artifact, Kind, kind_of
 from cujit.artifact.reading import BOM, path_of, read_file, shown_path, without_bom
 from cujit.compiler.options.values import Options
 from cujit.errors import FormatError, OptionError, spell
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 
 MEMORY = "/cujit-source"
 """The directory that a program compiled from a string pretends to lie in; it does not exist.

@@ -14,7 +14,6 @@ import re
 import struct
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from cujit.arch.support import NEWEST, arches_of
 from cujit.cache.key import Part, make_key
@@ -23,6 +22,7 @@ from cujit.compiler.includes.memo import HintStore
 from cujit.errors import ToolchainNotFoundError
 from cujit.toolchain.libraries import find_library, library_path, missing_library
 from cujit.toolchain.toolset import Toolchain
+from cujit.values import NamedTuple
 
 # What each library opens beside itself at a compile. Source: its system calls, 13.5.
 _COMPANIONS = {"nvrtc": "libnvrtc-builtins."}

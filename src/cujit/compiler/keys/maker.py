@@ -13,7 +13,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.settings import values_of
@@ -29,6 +29,7 @@ from cujit.errors import FileError, ToolchainNotFoundError
 from cujit.formats.mangling import SIGNATURE_PROBE
 from cujit.toolchain.headers import find_headers
 from cujit.toolchain.toolset import Compiler, Toolchain
+from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
     from cujit.compiler.includes.closure import Closure, Found

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from typing import NamedTuple
 
 from cujit.errors import OptionError, spell
+from cujit.values import NamedTuple
 
 _LONGEST_S = 1e9
 _MOST_MIB = 1 << 34

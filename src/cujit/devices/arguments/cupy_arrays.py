@@ -16,9 +16,11 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+from cujit.values import NamedTuple
 
 
 class CupyMemory(NamedTuple):

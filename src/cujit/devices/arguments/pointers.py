@@ -8,7 +8,7 @@ import itertools
 import operator
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from cujit.devices.arguments.vectors import vector_of
 from cujit.devices.arrays import dlpack
 from cujit.devices.arrays.array import DeviceArray
 from cujit.errors import ArgumentError, CujitError, spell
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from cujit.devices.streams import DeviceLike

@@ -12,9 +12,11 @@ import ctypes
 import functools
 import os
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+from cujit.values import NamedTuple
 
 _WORD = 8
 

@@ -11,7 +11,7 @@ import functools
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from cujit.cache.key import Part
@@ -46,7 +46,7 @@ from cujit.devices.perf import lines_asked
 from cujit.devices.shapes import Dim3, LaunchShape, Resources
 from cujit.errors import ClosedError, LaunchError, NameNotFoundError, OptionError, spell
 from cujit.forks import Lock
-from cujit.values import replace
+from cujit.values import NamedTuple, replace
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.run.debuglines import MachineLines

@@ -6,7 +6,6 @@ Pure decisions: the driver's version, the GPU's architecture and the assembler c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from cujit.arch import Arch
 from cujit.arch.support import (
@@ -31,6 +30,7 @@ from cujit.errors import (
     ToolError,
     UnsupportedError,
 )
+from cujit.values import NamedTuple
 
 _SHOWN = 6
 

@@ -6,11 +6,12 @@ Functions here give what stands in the way in words, or None; ``image`` refuses 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import NEWEST, RELEASES, Version, driver_release, extra_for, install, knows
+from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
     from cujit.formats.cubin import Cubin

@@ -9,14 +9,14 @@ import ctypes
 import functools
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cujit.devices.backend import Finish
 from cujit.devices.launcher.cpython import Callables
 from cujit.devices.launcher.state import LaunchState
 from cujit.errors import MissingError
 from cujit.forks import Lock, begins_anew, once
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:  # what writes and compiles IR is imported for the first launch that is compiled
     from cujit.devices.jit import NativeFunction

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from typing import NamedTuple
 
 from cujit.signature import Parameter, ParameterClass, Signature
+from cujit.values import NamedTuple
 
 MOST_FIELDS = 64
 """Parameters that machine code reads; it marks in one word which Python read."""

@@ -12,14 +12,14 @@ import math
 import operator
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, ClosedError, UnsupportedError, spell
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 
 MAX_RANK = 5
 

@@ -6,9 +6,9 @@ Source: PTX ISA manual 9.1, 5.1 "State Spaces", 5.2 "Types", 5.4 "Variables"; pt
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from cujit.formats.ptx import syntax as ptx
+from cujit.values import NamedTuple
 
 _PLAIN = frozenset(f"{letter}{bits}" for letter in "bsu" for bits in (8, 16, 32, 64)) | {"b128", "f16", "f32", "f64"}
 _OPAQUE = frozenset({"texref", "samplerref", "surfref"})

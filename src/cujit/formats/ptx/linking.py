@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import Version
@@ -20,7 +19,7 @@ from cujit.formats.ptx.renaming import Renaming, labels_of
 from cujit.formats.ptx.resolving import Complaint, Symbol, alignment, is_of_nvidia, resolve, symbols_of, variable_bytes
 from cujit.formats.ptx.retarget import obstacles
 from cujit.formats.ptx.versions import declared_target, target_version
-from cujit.values import dataclass, replace
+from cujit.values import NamedTuple, dataclass, replace
 
 _SHOWN = 24
 _CONSTANT_BYTES = 65_536  # Source: PTX ISA 9.1, 5.1.3 "Constant State Space"; nvJitLink refuses one byte more.

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import NamedTuple
 
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx.parse_declarations import element_bytes
 from cujit.formats.ptx.syntax import Directive, Function, Module, Variable
-from cujit.values import dataclass, field
+from cujit.values import NamedTuple, dataclass, field
 
 _SYSTEM_FUNCTIONS = frozenset(("vprintf", "malloc", "free", "__assertfail"))
 _DEVICE_RUNTIME = re.compile(r"(__)?cuda(CDP2)?[A-Z]\w*")

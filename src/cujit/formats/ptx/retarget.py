@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from cujit.arch import Arch
 from cujit.arch.support import NEWEST, Version, dotted, extra_for, install, knows, toolkit_of_ptx
@@ -20,7 +20,7 @@ from cujit.formats.ptx.syntax import Directive, Module
 from cujit.formats.ptx.tokens import Cursor
 from cujit.formats.ptx.uses import Need, construct_needs, removed_constructs
 from cujit.formats.ptx.versions import check_head, declared_target, target_version
-from cujit.values import replace
+from cujit.values import NamedTuple, replace
 
 Ptx = TypeVar("Ptx", str, bytes, Artifact)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from cujit.arch.arch import KNOWN_ARCHES
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.later import later_of, open_words, removed_of
 from cujit.formats.ptx.isa.table import earliest, special_register
+from cujit.values import NamedTuple
 
 Version = tuple[int, int]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from cujit.devices.cpu.analysis.dataflow import (
     bits_of,
@@ -44,7 +44,7 @@ from cujit.devices.cpu.ir.program import (
     registers_in,
 )
 from cujit.devices.shapes import Dim3
-from cujit.values import dataclass, field, replace
+from cujit.values import NamedTuple, dataclass, field, replace
 
 __all__ = [
     "UNIFORM",

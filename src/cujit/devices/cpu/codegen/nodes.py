@@ -10,10 +10,9 @@ searches text. For example, ``store`` of a float for each lane, aligned to 4 byt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from cujit.devices.cpu.run.debuglines import DebugInfo
-from cujit.values import dataclass, field
+from cujit.values import NamedTuple, dataclass, field
 
 
 class Value(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
@@ -13,6 +13,7 @@ from cujit.devices.cpu.codegen.nodes import LAUNCH
 from cujit.devices.cpu.ir.program import KernelProgram
 from cujit.devices.cpu.run.launch import field_offset
 from cujit.devices.shapes import Dim3
+from cujit.values import NamedTuple
 
 
 class Reading(NamedTuple):

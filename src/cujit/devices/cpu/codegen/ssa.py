@@ -13,11 +13,10 @@ where phis stand. Sets of variables are the bits of ints.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from cujit.devices.cpu.analysis.dataflow import bits_of, dominators, joined, solve
 from cujit.devices.cpu.codegen.nodes import Node, Value
-from cujit.values import dataclass, field
+from cujit.values import NamedTuple, dataclass, field
 
 
 class Variable(NamedTuple):

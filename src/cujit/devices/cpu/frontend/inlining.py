@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
 from cujit.devices.cpu.frontend.layout import SharedMemory, placed, slot_of, variable_size
@@ -36,7 +36,7 @@ from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.run.launch import aligned
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.semantics import form_of
-from cujit.values import dataclass, field, replace
+from cujit.values import NamedTuple, dataclass, field, replace
 
 _Pieces: TypeAlias = list[tuple[int, int]]
 """Offset and size of each element that an access reads or writes."""

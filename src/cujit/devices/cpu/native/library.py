@@ -11,7 +11,6 @@ import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from cujit.cache.key import Part
 from cujit.devices.cpu.native import lanes
@@ -20,6 +19,7 @@ from cujit.devices.objects import Work, machine_code
 from cujit.devices.sources import read_file
 from cujit.errors import CujitError, UnsupportedError
 from cujit.forks import Lock, in_child, waits_for
+from cujit.values import NamedTuple
 
 
 class RuntimePart(NamedTuple):

@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ from cujit.devices.cpu.observe.watching import Watch as KernelWatch
 from cujit.devices.cpu.run.launch import APART, WORKSPACE_BYTES, HostBlock, aligned, live_blocks
 from cujit.devices.cpu.run.standing import ranges
 from cujit.devices.watch import Sources
-from cujit.values import dataclass, replace
+from cujit.values import NamedTuple, dataclass, replace
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.analysis.body import Body

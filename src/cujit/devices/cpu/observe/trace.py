@@ -8,7 +8,7 @@ import functools
 import linecache
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from cujit.devices.watch import Sources
 from cujit.errors import KernelFaultError, OptionError, spell
 from cujit.forks import Lock, cached_property
 from cujit.formats.mangling import demangle
-from cujit.values import dataclass, field, replace
+from cujit.values import NamedTuple, dataclass, field, replace
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter

@@ -11,7 +11,6 @@ import ctypes
 import functools
 import itertools
 from collections.abc import Callable
-from typing import NamedTuple
 
 from cujit.devices.cpu.run.lines import Lines, SourceLine
 from cujit.devices.jit import emit_object
@@ -19,6 +18,7 @@ from cujit.devices.line_table import code_lines
 from cujit.devices.shapes import Dim3
 from cujit.forks import cached_property
 from cujit.formats.elf import read_elf
+from cujit.values import NamedTuple
 
 _LONGEST = 1_400_000
 """Characters of IR with lines beyond which a kernel is not compiled again: some seconds."""

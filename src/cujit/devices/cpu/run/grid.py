@@ -11,7 +11,6 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from cujit.devices.backend import Finish
 from cujit.devices.cpu.native.library import address_of, ask_python, install_handlers
@@ -22,7 +21,7 @@ from cujit.devices.options import LaunchOptions, check_cluster, check_own_cluste
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import CujitError, LaunchError
 from cujit.forks import Lock
-from cujit.values import dataclass, replace
+from cujit.values import NamedTuple, dataclass, replace
 
 _SMALL = 2048
 """Threads of a grid below which waking another core costs more than it saves (measured: waking takes 10 us)."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cujit.forks import cached_property
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from cujit.formats.ptx.syntax import Function, Location, Module

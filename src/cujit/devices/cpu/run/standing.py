@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from cujit.devices.cpu.native.structures import Block, FaultKind, Meeting, Stand, Stands, State
 from cujit.devices.cpu.run.launch import Launch, release
+from cujit.values import NamedTuple
 
 _MOST = 8
 """Places that a message lists."""

@@ -8,9 +8,8 @@ ptxas 13.5 demands of a statement with each of them, and to what ptxas 11.7 to 1
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 
 Version = tuple[int, int]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from cujit.values import NamedTuple
 
 
 class Forms(NamedTuple):
