@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cujit.artifact import Artifact
 from cujit.devices.device import Device
@@ -11,12 +12,15 @@ from cujit.devices.launcher.entry import LaunchEntry
 from cujit.devices.launcher.launch import PreparedLaunch, make_launch
 from cujit.devices.launcher.replay import replay
 from cujit.devices.launcher.state import KeepsLaunches, LaunchCache
-from cujit.devices.options import PLAIN, LaunchOptions
+from cujit.devices.options import PLAIN, LaunchOptions, check_flag
 from cujit.devices.shapes import Dim3, LaunchShape, Resources, check_launch, cover, launch_shape, problem_size, spread
 from cujit.devices.streams import DeviceLike, Stream, stream_handle
 from cujit.errors import ArgumentError, LaunchError, spell
 from cujit.machine import chosen, cpu
 from cujit.values import NamedTuple
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 # -- launches ---------------------------------------------------------------------------------------------
 
@@ -264,6 +268,7 @@ class Kernel(KeepsLaunches):
         overlap: bool = False,
         priority: int | None = None,
         timeout_s: float | None = None,
+        int_pointers: bool = False,
     ) -> Launch:
         """Fix all that a launch can ask for; ``kernel[grid, block]`` is the short way.
 
@@ -279,6 +284,7 @@ class Kernel(KeepsLaunches):
             priority: as for streams, lower is sooner.
             timeout_s: seconds that the launch may run, on the CPU device alone: a ``KernelFaultError`` then ends it and
                 says where its blocks stood.
+            int_pointers: take an int for a pointer parameter, as an address that you vouch for.
 
         Raises:
             LaunchError: a size is malformed or breaks a limit of the device or of the kernel.
@@ -290,7 +296,8 @@ class Kernel(KeepsLaunches):
             launch(2.0, x, y, 1000)
         """
         options = LaunchOptions.of(cluster, cooperative, overlap, priority, timeout_s, self.name)
-        return self._launch(launch_shape(grid, block, shared_bytes, self.name), stream, options)
+        takes_ints = check_flag(int_pointers, "int_pointers")
+        return self._launch(launch_shape(grid, block, shared_bytes, self.name), stream, options, takes_ints)
 
     def cooperative(
         self,
@@ -335,6 +342,64 @@ class Kernel(KeepsLaunches):
         blocks = max(min(most, wanted), step)
         grid = blocks if group is None else (blocks // (group.y * group.z), group.y, group.z)
         return self.prepare(grid, threads, shared_bytes=shared_bytes, stream=stream, cluster=cluster, cooperative=True)
+
+    @overload
+    def compile(
+        self, block: int | tuple[int, ...], *, cluster: int | tuple[int, ...] | None = None, wait: Literal[True] = True
+    ) -> float: ...
+
+    @overload
+    def compile(
+        self, block: int | tuple[int, ...], *, cluster: int | tuple[int, ...] | None = None, wait: Literal[False]
+    ) -> Future[float]: ...
+
+    def compile(
+        self, block: int | tuple[int, ...], *, cluster: int | tuple[int, ...] | None = None, wait: bool = True
+    ) -> float | Future[float]:
+        """Have the CPU device make the machine code for a block ahead of the first launch, and run nothing.
+
+        It gives the seconds of wall time that this took, next to none where the code is there or on a GPU. Without
+        ``wait`` a thread does it, and the answer is a ``concurrent.futures.Future`` of them, whose ``result()`` raises
+        what went wrong. A launch that comes meanwhile waits for the code, and does not make it again.
+
+        Args:
+            block: threads of a block, an int or a tuple.
+            cluster: blocks of a cluster.
+            wait: do it now; False does it in the background.
+
+        Raises:
+            LaunchError: such a block cannot run.
+            ClosedError: the module was closed.
+
+        Example::
+
+            ready = kernel.compile(256, wait=False)
+            print(f"compiled in {ready.result():.3f} s, {kernel.compile_s:.3f} s for all blocks")
+        """
+        check_flag(wait, "wait")
+        launch = self.prepare(1 if cluster is None else cluster, block, cluster=cluster)
+
+        def make() -> float:
+            start = time.perf_counter()
+            launch.compile()
+            return time.perf_counter() - start
+
+        if wait:
+            return make()
+        from concurrent.futures import ThreadPoolExecutor  # start-up: for who compiles in the background
+
+        pool = ThreadPoolExecutor(1, "cujit-compile")
+        made = pool.submit(make)
+        pool.shutdown(wait=False)
+        return made
+
+    @property
+    def compile_s(self) -> float:
+        """Seconds of wall time that the CPU device took for the machine code of all blocks up to now, or its cache.
+
+        Loading is apart (``Module.load_s``), and has what a GPU's driver compiles; here a GPU says 0.
+        """
+        return self._loaded.compile_s
 
     def cancel(self) -> None:
         """End the launches of this kernel that run now, from another thread: each raises a ``KernelFaultError`` there.
@@ -393,15 +458,18 @@ class Kernel(KeepsLaunches):
             self._best_blocks[shared_bytes] = self._loaded.best_block(shared_bytes)
         return spread(self._best_blocks[shared_bytes], sizes, limits)
 
-    def _launch(self, shape: LaunchShape, stream: object, options: LaunchOptions = PLAIN) -> Launch:
+    def _launch(
+        self, shape: LaunchShape, stream: object, options: LaunchOptions = PLAIN, takes_ints: bool = False
+    ) -> Launch:
         """Check a launch, or find the same among what is kept."""
-        key = (shape, stream_handle(stream, self.device), options)
+        key = (shape, stream_handle(stream, self.device), options, takes_ints)
         kept = self._launches.get(key)
         if kept is not None and _is_same_stream(kept.stream_owner, stream):
             return kept
         check_launch(self.name, shape, self.device.limits, self.resources)
         self._loaded.check_options(shape, options)
-        launch = make_launch(Launch, self._entry, self, shape, stream, options)
+        entry = self._entry.of_ints if takes_ints else self._entry
+        launch = make_launch(Launch, entry, self, shape, stream, options)
         self._cache.keep(key, launch)
         return launch
 

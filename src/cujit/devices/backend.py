@@ -59,6 +59,8 @@ class BackendKernel(abc.ABC):
     """The lowered name."""
     signature: Signature
     """As far as the image tells: PTX types, or sizes."""
+    compile_s: float = 0.0
+    """Seconds of wall time that machine code took after the module was loaded."""
     finish: Finish | None = None
     """How machine code starts it; None leaves every launch to ``launch``."""
 
@@ -206,6 +208,14 @@ class Backend(Protocol):
     @abc.abstractmethod
     def allocate(self, size: int) -> Allocation:
         """Get ``size`` bytes, aligned to 256; released when nothing holds the Allocation."""
+
+    def adopt(self, address: int, size: int) -> Allocation:
+        """See memory of others as an allocation.
+
+        Raises:
+            ArgumentError: some of it is known as another one.
+        """
+        return Allocation(address, size)
 
     @abc.abstractmethod
     def upload(self, address: int, data: memoryview) -> None:

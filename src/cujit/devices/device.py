@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, SupportsIndex, final
 
+import numpy as np
 import numpy.typing as npt
 
 from cujit.artifact import Artifact
@@ -24,7 +25,7 @@ from cujit.devices.tensormaps import tiling as tensormaps
 from cujit.devices.tensormaps.tiling import Tiling
 from cujit.devices.textures import making as texturemaking
 from cujit.devices.textures.texture import TextureUnit
-from cujit.errors import ArgumentError, spell
+from cujit.errors import ArgumentError, read_int, spell
 
 
 @final
@@ -221,6 +222,33 @@ class Device:
         """
         check_mode(mode)
         return self.backend.graph(self, self.stream() if stream is None else self.queue(stream), mode)
+
+    def adopt(self, address: int, size_bytes: int) -> arrays.DeviceArray:
+        """See memory that somebody else allocated as an array of bytes; ``view`` gives it a dtype, and nobody frees it.
+
+        Under ``cujit.cpu(check="memory")`` it counts as an allocation until the array and its views are closed or gone:
+        an access beside it is an error that names it. Adopt all that a kernel gets: memory of others that a kernel gets
+        and nobody adopted may be accessed as far as it is mapped.
+
+        Args:
+            address: of the memory.
+            size_bytes: how many bytes it has.
+
+        Raises:
+            ArgumentError: one of them is no such number, or some of the memory is known as another allocation.
+
+        Example::
+
+            numbers = np.zeros(1000, np.float32)
+            seen = cujit.cpu().adopt(numbers.ctypes.data, numbers.nbytes).view(np.float32)
+            seen.fill(2)
+            assert numbers[999] == 2
+        """
+        start = read_int(address, "address", ArgumentError, least=1)
+        size = read_int(size_bytes, "size_bytes", ArgumentError, least=1)
+        if start + size > 1 << 64:
+            raise ArgumentError(f"{spell(size)} bytes from {spell(start)} on end beyond 64 bits")
+        return arrays.DeviceArray(self, self.backend.adopt(start, size), (size,), np.dtype(np.uint8))
 
     # -- what lies on it: each is made, and documented, where its class is --------------------------------
 

@@ -262,7 +262,8 @@ def load_object(data: bytes, symbol: str) -> NativeFunction:
     LLVM ends the process where the object is damaged, or calls what does not ``resolves``: make sure of both before.
     """
     llvm = _llvm()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(0))
+    machine = llvm.Target.from_triple(processor().triple).create_target_machine(opt=0, jit=True)  # compiles nothing
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(data))
     engine.finalize_object()
     return NativeFunction(int(engine.get_function_address(symbol)), engine)

@@ -42,8 +42,8 @@ class LaunchOptions:
         try:
             return cls(
                 None if cluster is None else Dim3.of(cluster, "cluster"),
-                _flag(cooperative, "cooperative"),
-                _flag(overlap, "overlap"),
+                check_flag(cooperative, "cooperative"),
+                check_flag(overlap, "overlap"),
                 None if priority is None else check_priority(priority),
                 None if timeout_s is None else check_timeout(timeout_s),
             )
@@ -78,7 +78,12 @@ def check_timeout(value: object) -> float:
     return seconds
 
 
-def _flag(value: object, what: str) -> bool:
+def check_flag(value: object, what: str) -> bool:
+    """Read what is True or False.
+
+    Raises:
+        LaunchError: it is something else.
+    """
     if not isinstance(value, bool):
         raise LaunchError(f"{what} is {type(value).__name__} {spell(value)}; it takes True or False")
     return value

@@ -61,10 +61,14 @@ class Packer:
         ArgumentError: the size of a parameter is not known.
     """
 
-    def __init__(self, signature: Signature, device: DeviceLike, kernel: str = "the kernel") -> None:
+    def __init__(
+        self, signature: Signature, device: DeviceLike, kernel: str = "the kernel", *, takes_ints: bool = False
+    ) -> None:
         self.signature = signature
         self.kernel = kernel
-        fields = [_field(p, device, _refuser(kernel, i, p)) for i, p in enumerate(signature)]
+        self.takes_ints = takes_ints
+        """Whether an int goes to a pointer parameter, as an address."""
+        fields = [_field(p, device, _refuser(kernel, i, p), takes_ints) for i, p in enumerate(signature)]
         self._codes = tuple(code for code, _ in fields)
         self._readers = tuple(reader for _, reader in fields)
         self._struct = struct.Struct(_layout(signature, self._codes))
@@ -124,7 +128,7 @@ def _refuser(kernel: str, index: int, parameter: Parameter) -> Refuse:
     return refuse
 
 
-def _field(parameter: Parameter, device: DeviceLike, refuse: Refuse) -> tuple[str, _Reader]:
+def _field(parameter: Parameter, device: DeviceLike, refuse: Refuse, takes_ints: bool) -> tuple[str, _Reader]:
     """Choose the struct code and the reader of one parameter."""
     kind, size = parameter.kind, parameter.size
     if size <= 0:
@@ -132,7 +136,7 @@ def _field(parameter: Parameter, device: DeviceLike, refuse: Refuse) -> tuple[st
     if (number := _number(parameter, refuse)) is not None:
         return number
     if kind is ParameterClass.POINTER and size == _POINTER_BYTES:
-        return "Q", pointer_reader(device, parameter.pointee, refuse)
+        return "Q", pointer_reader(device, parameter.pointee, refuse, takes_ints=takes_ints)
     if kind is ParameterClass.AGGREGATE:
         vector = vector_of(parameter.type, size)
         if vector is not None:

@@ -118,13 +118,16 @@ class _Memory(NamedTuple):
     empty: bool = False
 
 
-def pointer_reader(device: DeviceLike, pointee: str, refuse: Refuse) -> Callable[[object, int], int]:
+def pointer_reader(
+    device: DeviceLike, pointee: str, refuse: Refuse, *, takes_ints: bool = False
+) -> Callable[[object, int], int]:
     """Make the function that turns an argument into an address on ``device``.
 
     ``pointee`` is the C++ type pointed to, or empty. The function takes the argument and the stream that the
-    kernel will run on, and refuses by ``refuse``.
+    kernel will run on, and refuses by ``refuse``. With ``takes_ints`` an int is an address that the caller vouches for.
     """
-    return _PointerReader(device, pointee, refuse).read
+    reader = _PointerReader(device, pointee, refuse)
+    return reader.read_or_int if takes_ints else reader.read
 
 
 class _PointerReader:
@@ -161,6 +164,14 @@ class _PointerReader:
         memory = self._memory(value, stream)
         self._check(value, memory)
         return 0 if memory.empty else memory.address
+
+    def read_or_int(self, value: object, stream: int) -> int:
+        """Read an argument; an int is an address."""
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            return self.read(value, stream)
+        if not 0 <= value < 1 << 64:
+            self._refuse(value, "an address has 64 bits and no sign", self._wanted)
+        return int(value)
 
     def _check(self, value: object, memory: _Memory) -> None:
         if memory.dtype is not None and memory.dtype is not self._element:

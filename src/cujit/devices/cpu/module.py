@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -298,7 +299,9 @@ class CpuKernel(BackendKernel):
             return last[1]
         with self._lock:
             if block not in self._compiled:
+                start = time.perf_counter()
                 self._compiled[block] = self._compile(block)
+                self.compile_s += time.perf_counter() - start
                 if len(self._compiled) > _MOST_SHAPES:
                     self._compiled.popitem(last=False)
             self._compiled.move_to_end(block)

@@ -24,7 +24,7 @@ from cujit.devices.arguments.tensors import is_tensor, tensor_interface
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.backend import BackendKernel, Finish
 from cujit.devices.device import Device
-from cujit.devices.launcher.alive import Alive
+from cujit.devices.launcher.alive import ALIVE, Alive
 from cujit.devices.launcher.code import LaunchCode, Wanted, code_now, code_soon
 from cujit.devices.launcher.cpython import Callables, is_supported, native_type
 from cujit.devices.launcher.layout import FieldKind, Layout, layout_of
@@ -50,6 +50,9 @@ _NO_DTYPE = -1000
 
 _ByHand = Callable[[Sequence[object]], None]
 
+_START = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p)
+"""What starts a kernel: ``start`` of ``native/launcher.h``."""
+
 
 def refuse_keywords(kernel: str) -> None:
     """Refuse arguments by keyword: what a kernel calls its parameters is not known.
@@ -66,11 +69,27 @@ class Prepared:
 
     code: LaunchCode
     state: LaunchState
+    bind: Callable[[], None]
+    """Binds the launch to the device, which succeeded in one like it."""
     keep: list[object] = field(default_factory=list)
+    _bound: tuple[ctypes.c_int32, int, Callable[..., object]] | None = None
 
     def attach(self, callables: Callables, launch: object) -> None:
         """Have a call of ``launch``, which keeps this, run the machine code."""
         self.code.attach(callables, launch, self.state)
+
+    def start(self, parameters: bytes) -> bool:
+        """Start the kernel with a parameter buffer; False if that is to be done by hand."""
+        if self._bound is None and self.state.alive != ctypes.addressof(_ASLEEP):
+            word = ctypes.c_int32.from_address(self.state.alive)
+            self._bound = word, ctypes.addressof(self.state), _START(self.state.finish)
+        if self._bound is None:
+            return False
+        word, state, start = self._bound
+        if word.value != ALIVE:
+            return False
+        start(state, parameters, len(parameters), None)
+        return True
 
 
 def tell_failure(kernel: str, device: DeviceLike, error: CujitError) -> None:
@@ -114,7 +133,7 @@ class Binder:
         """Make one where machine code can be had; None leaves every launch to Python."""
         if kernel.finish is None or not is_supported():
             return None
-        layout = layout_of(packer.signature)
+        layout = layout_of(packer.signature, takes_ints=packer.takes_ints)
         return None if layout is None else cls(kernel, kernel.finish, device, packer, alive, layout)
 
     def prepare(
@@ -150,7 +169,7 @@ class Binder:
         readers = [self._reader(i, stream, state) for i in range(len(self._layout.fields))]
         table = self._table(*map(id, readers))
         state.by_hand, state.named, state.readers = id(first), id(self._named), ctypes.addressof(table)
-        return Prepared(code, state, [self, first, readers, table])
+        return Prepared(code, state, first.bind, [self, first, readers, table])
 
     def bind(self, state: LaunchState, shape: LaunchShape, stream: int, options: LaunchOptions) -> object:
         """Fill in what the device says, and give what has to live as long as the state.
@@ -296,6 +315,10 @@ class _First:
 
     def __call__(self, *arguments: object) -> None:
         self._by_hand(arguments)
+        self.bind()
+
+    def bind(self) -> None:
+        """Bind the launch, once."""
         if self._kept is None:
             with self._binder.lock:
                 if self._kept is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cujit.artifact import Artifact
+from cujit.devices.arguments.buffers import Buffers
 from cujit.devices.arguments.packer import Packer
 from cujit.devices.backend import BackendKernel, BackendModule
 from cujit.devices.device import Device
@@ -59,11 +60,14 @@ class LoadedImage:
 class LaunchEntry:
     """What a kernel and its launches share. Launches refer to this and not to their kernel, which keeps them."""
 
-    def __init__(self, image: LoadedImage, loaded: BackendKernel, name: str, signature: Signature) -> None:
+    def __init__(
+        self, image: LoadedImage, loaded: BackendKernel, name: str, signature: Signature, *, takes_ints: bool = False
+    ) -> None:
         self.image = image
         self.loaded = loaded
         self.name = name
         self.signature = signature
+        self._takes_ints = takes_ints
 
     @property
     def device(self) -> Device:
@@ -73,7 +77,17 @@ class LaunchEntry:
     @cached_property
     def packer(self) -> Packer:
         """What reads its arguments."""
-        return Packer(self.signature, self.device, self.name)
+        return Packer(self.signature, self.device, self.name, takes_ints=self._takes_ints)
+
+    @cached_property
+    def buffers(self) -> Buffers:
+        """What makes parameter buffers of what users have of them."""
+        return Buffers(self.name, self.signature)
+
+    @cached_property
+    def of_ints(self) -> LaunchEntry:
+        """The same, with ints for addresses."""
+        return LaunchEntry(self.image, self.loaded, self.name, self.signature, takes_ints=True)
 
     @cached_property
     def binder(self) -> Binder | None:
@@ -87,10 +101,21 @@ class LaunchEntry:
         try:
             self.image.require()
             parameters = self.packer.pack(arguments, stream)
-            if shape is None:
-                return
-            self.image.require()  # a reader may have run anybody's code
+        except CujitError as e:
+            self.tell(e)
+            raise
+        if shape is not None:
+            self.run_packed(shape, stream, options, parameters)
+
+    def run_packed(self, shape: LaunchShape, stream: int, options: LaunchOptions, parameters: bytes) -> None:
+        """Launch by hand with a parameter buffer."""
+        try:
+            self.image.require()  # who made the buffer may have run anybody's code
             self.loaded.launch(shape, parameters, stream, options)
         except CujitError as e:
-            tell_failure(self.name, self.device, e)
+            self.tell(e)
             raise
+
+    def tell(self, error: CujitError) -> None:
+        """Tell of a launch that raises."""
+        tell_failure(self.name, self.device, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 from cujit.devices.launcher.binder import Prepared, refuse_keywords
@@ -12,7 +13,7 @@ from cujit.devices.launcher.entry import LaunchEntry
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
 from cujit.devices.streams import stream_handle
-from cujit.errors import ClosedError
+from cujit.errors import ClosedError, CujitError
 
 _L = TypeVar("_L", bound="PreparedLaunch")
 
@@ -86,6 +87,69 @@ class PreparedLaunch:
         self._entry.run(self._shape, self._stream, self._options, arguments)
         if self._waits:
             attach(self)
+
+    def packed(self, parameters: object) -> None:
+        """Run the kernel with its parameters as the bytes that the driver takes: each at its offset, none checked.
+
+        ``kernel.signature.offsets`` and ``kernel.signature.size`` tell where they are. What the bytes point to has to
+        be there for as long as the kernel runs.
+
+        Source: CUDA Driver API manual, ``cuLaunchKernel``, ``CU_LAUNCH_PARAM_BUFFER_POINTER``.
+
+        Args:
+            parameters: bytes, or whatever has a contiguous buffer: a ``ctypes.Structure``, an array of NumPy.
+
+        Raises:
+            ArgumentError: it is no buffer, or not of the size of all parameters.
+            ClosedError: the module was closed.
+            DriverError: the driver refused.
+
+        Example::
+
+            import struct
+
+            kernel[4, 256].packed(struct.pack("<f4xQQi", 2.0, x.address, y.address, 1000))
+        """
+        self._start(self._entry.buffers.packed, parameters)
+
+    def kernel_params(self, pointers: object) -> None:
+        """Run the kernel with pointers to its parameters, as ``cuLaunchKernel`` takes them: none is checked.
+
+        Source: CUDA Driver API manual, ``cuLaunchKernel``, ``kernelParams``.
+
+        Args:
+            pointers: addresses in the host's memory, one of each parameter's value: a list, an array of
+                ``ctypes.c_void_p``, or as an int the address of such an array (``void **``).
+
+        Raises:
+            ArgumentError: there are too few or too many, or one is null or no address.
+            ClosedError: the module was closed.
+            DriverError: the driver refused.
+
+        Example::
+
+            import ctypes
+
+            values = ctypes.c_float(2), ctypes.c_uint64(x.address), ctypes.c_uint64(y.address), ctypes.c_int(1000)
+            kernel[4, 256].kernel_params([ctypes.addressof(value) for value in values])
+        """
+        self._start(self._entry.buffers.pointed, pointers)
+
+    def _start(self, pack: Callable[[object], bytes], given: object) -> None:
+        entry, prepared = self._entry, self._prepared
+        try:
+            entry.image.require()
+            parameters = pack(given)
+        except CujitError as e:
+            entry.tell(e)
+            raise
+        if self._shape is None or (prepared is not None and prepared.start(parameters)):
+            return
+        entry.run_packed(self._shape, self._stream, self._options, parameters)
+        if self._waits:
+            attach(self)
+        elif prepared is not None:
+            prepared.bind()
 
     def compile(self) -> None:
         """Have the CPU device make the machine code for this block now, without running anything.

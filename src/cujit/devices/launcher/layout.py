@@ -39,6 +39,8 @@ class FieldKind(enum.IntEnum):
     """An integer of 64 bits without a sign."""
     OPAQUE = 7
     """What only the size is known of: as INTEGER or WORD, and NumPy's scalars of that very size alone."""
+    ADDRESS = 8
+    """A pointer, or an int that is an address."""
 
 
 class Field(ctypes.Structure):
@@ -55,7 +57,7 @@ class Field(ctypes.Structure):
     @property
     def is_pointer(self) -> bool:
         """Whether an address can go there."""
-        return self.kind in (FieldKind.POINTER, FieldKind.WORD) or (
+        return self.kind in (FieldKind.POINTER, FieldKind.ADDRESS, FieldKind.WORD) or (
             self.kind == FieldKind.OPAQUE and self.size == _POINTER_BYTES
         )
 
@@ -67,11 +69,14 @@ class Layout(NamedTuple):
     size: int
 
 
-def layout_of(signature: Signature) -> Layout | None:
-    """Give the layout of a signature; None if machine code does not take so much."""
+def layout_of(signature: Signature, *, takes_ints: bool = False) -> Layout | None:
+    """Give the layout of a signature, as its ``Packer`` reads it; None if machine code does not take so much."""
     if len(signature) > MOST_FIELDS or signature.size > MOST_BYTES:
         return None
     fields = [_field(p, offset) for p, offset in zip(signature, signature.offsets, strict=True)]
+    for field in fields:
+        if takes_ints and field.kind == FieldKind.POINTER:
+            field.kind = FieldKind.ADDRESS
     return Layout((Field * len(fields))(*fields), signature.size)
 
 

@@ -35,6 +35,7 @@ from cujit.devices.cpu.observe.watching import Watch as KernelWatch
 from cujit.devices.cpu.run.launch import APART, WORKSPACE_BYTES, HostBlock, aligned, live_blocks
 from cujit.devices.cpu.run.standing import ranges
 from cujit.devices.watch import Sources
+from cujit.errors import ArgumentError
 from cujit.values import NamedTuple, dataclass, replace
 
 if TYPE_CHECKING:
@@ -179,6 +180,8 @@ class _Known:
     words: str
     freed: bool = False
     marks: int = 0
+    apart: int = APART
+    """Bytes behind it in which nothing else lies; -1 where something may begin at its end."""
 
     @property
     def end(self) -> int:
@@ -233,6 +236,7 @@ class _Ledger:
         self._blocks: dict[int, tuple[_Known, npt.NDArray[np.uint8] | None]] = {}
         self._quarantine: deque[tuple[_Known, object]] = deque()
         self._modules: list[tuple[weakref.ref[HostBlock], Mapping[str, tuple[int, int]]]] = []
+        self._adopted: weakref.WeakValueDictionary[int, _Known] = weakref.WeakValueDictionary()
 
     # -- what the device tells ---------------------------------------------------------------------------
 
@@ -257,6 +261,23 @@ class _Ledger:
         total = sum(k.size for k, _ in list(self._quarantine))
         while self._quarantine and (total > _QUARANTINE_BYTES or len(self._quarantine) > _QUARANTINE_BLOCKS):
             total -= self._quarantine.popleft()[0].size
+
+    def adopt(self, address: int, size: int) -> _Known:
+        """Note memory of others, for as long as somebody holds the answer. All of it counts as written.
+
+        Raises:
+            ArgumentError: some of it is noted already.
+        """
+        known = _Known(address, size, f"the {size:,} bytes adopted {_caller()}", apart=-1)
+        others = [(other.begin, other.end) for other in self._adopted.values()]
+        others += [(begin, begin + length) for begin, length in live_blocks()]
+        if any(begin < known.end and address < end for begin, end in others):
+            raise ArgumentError(
+                f"of the {size:,} bytes at {address:#x} some are known as another allocation",
+                help="close the array that adopted them; memory of cujit's own arrays is known without being adopted",
+            )
+        self._adopted[address] = known
+        return known
 
     def written(self, address: int, size: int) -> None:
         """Note that the host has written bytes."""
@@ -288,6 +309,7 @@ class _Ledger:
         for block, variables in modules:
             found += [_Known(block.address + at, n, f"the variable {name} ({n:,} bytes)")
                       for name, (at, n) in variables.items() if n]  # fmt: skip
+        found += self._adopted.values()
         freed = list(self._quarantine)
         found = sorted([*found, *more, *(k for k, _ in freed)], key=lambda k: k.begin)
         found = sorted([*found, *_of_others(parameters, found)], key=lambda k: k.begin)
@@ -313,7 +335,7 @@ def _of_others(parameters: bytes, known: list[_Known]) -> list[_Known]:
     mappings: list[tuple[int, int]] | None = None
     for address in sorted({w for w in words if _LEAST_ADDRESS <= w < _MOST_ADDRESS}):
         at = bisect.bisect_right(begins, address) - 1
-        if (at >= 0 and address <= known[at].end + APART) or (found and address < found[-1].end):
+        if (at >= 0 and address <= known[at].end + known[at].apart) or (found and address < found[-1].end):
             continue
         mappings = _mappings() if mappings is None else mappings
         end = next((high for low, high in mappings if low <= address < high), 0)

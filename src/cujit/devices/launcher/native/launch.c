@@ -219,6 +219,8 @@ static bool read(struct Round *round, const struct Field *field, object *value, 
   struct LaunchState *state = round->state;
   switch (field->kind) {
     case FIELD_POINTER: return read_pointer(value, round, out);
+    case FIELD_ADDRESS:
+      return TYPE(value) == OBJECT(int) ? read_unsigned(value, out) : read_pointer(value, round, out);
     case FIELD_FLOAT: return field->size == 4 ? read_single(value, state, out) : read_double(value, state, out);
     case FIELD_BOOL: return read_bool(value, state, out);
     case FIELD_LARGE: return read_large(value, state, out);
