@@ -97,8 +97,10 @@ def tests(pytester: pytest.Pytester, image: Path) -> Tests:
 def _all_modules() -> None:
     """Import all of cujit: a run of pytest within this process drops what it was the first to import."""
     for module in pkgutil.walk_packages(cujit.__path__, "cujit."):
-        # A hook is loaded by the back end that builds a wheel, and torch by who has it: neither need be installed.
-        if not module.name.endswith(("__main__", "hatch_hook", "setuptools_build")) and ".torch" not in module.name:
+        # A hook is loaded by the back end that builds a wheel, JAX and torch by who has them: none need be installed.
+        if not module.name.endswith(("__main__", "hatch_hook", "setuptools_build")) and not (
+            {"jax", "torch"} & {*module.name.split(".")}
+        ):
             importlib.import_module(module.name)
 
 

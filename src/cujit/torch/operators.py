@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import string
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
-from cujit.devices.arguments.pointers import cpp_type
 from cujit.errors import ArgumentError, OptionError, UnsupportedError, spell
-from cujit.forks import Lock
-from cujit.kernel import Kernel, Launch
-from cujit.loading import jit, load
-from cujit.machine import cpu, gpu
+from cujit.operators.instances import Instances, Size, SizeOf
 from cujit.program import Options, Source
-
-_Size: TypeAlias = int | tuple[int, ...]
-_SizeOf: TypeAlias = _Size | Callable[..., _Size]
-
-_MOST_LAUNCHES = 256
-"""Launches of one kernel that are kept, by size and stream."""
 
 _LIBRARIES: dict[str, Any] = {}
 """The registrations of torch, by operator; one that is defined again takes the place of the old one."""
@@ -38,9 +26,9 @@ def operator(
     schema: str,
     arguments: Callable[..., Sequence[object]],
     outputs: Callable[..., Any] | None = None,
-    over: Callable[..., _Size] | None = None,
-    grid: _SizeOf | None = None,
-    block: _Size | None = None,
+    over: Callable[..., Size] | None = None,
+    grid: SizeOf | None = None,
+    block: Size | None = None,
     shared_bytes: int | Callable[..., int] = 0,
     backward: Callable[..., Any] | None = None,
     setup_context: Callable[..., None] | None = None,
@@ -97,9 +85,9 @@ def operator(
         )
     if over is None and grid is None:
         over = _elements(name, len(parsed.returns), written)
-    made = _Operator(name, parsed, source, kernel, arguments, outputs or _nothing, written)
-    made.compiled_by(options, cache)
-    made.sized_by(over, grid, block, shared_bytes)
+    instances = Instances(name, source, kernel, [a.name for a in parsed.arguments], options, cache)
+    instances.sized_by(over, grid, block, shared_bytes)
+    made = _Operator(name, parsed, instances, arguments, outputs or _nothing, written)
     made.backward, made.setup_context = backward, setup_context
     return _register(name, schema, made)
 
@@ -198,14 +186,13 @@ def _elements(name: str, outputs: int, written: tuple[int, ...]) -> Callable[...
 
 
 class _Operator:
-    """One operator: its kernels by device and template, and how a call goes."""
+    """One operator: how a call goes."""
 
     def __init__(
         self,
         name: str,
         schema: Any,
-        source: Source | Artifact | str | os.PathLike[str],
-        kernel: str,
+        instances: Instances,
         arguments: Callable[..., Sequence[object]],
         outputs: Callable[..., Any],
         written: tuple[int, ...],
@@ -214,8 +201,7 @@ class _Operator:
         self.backward: Callable[..., Any] | None = None
         self.setup_context: Callable[..., None] | None = None
         self.name = name
-        self._source = source
-        self._kernel = kernel
+        self._launch = instances.launch
         self._arguments = arguments
         self._outputs = outputs
         self._defaults = tuple(a.default_value for a in schema.arguments)
@@ -223,27 +209,6 @@ class _Operator:
         if not tensors:
             raise OptionError(f"{name} takes no tensor, so nothing says where it runs", help="Tensor x in the schema")
         self._tensor = tensors[0]
-        self._fields = _fields(name, kernel, [a.name for a in schema.arguments])
-        self._kernels: dict[object, tuple[Kernel, dict[object, Launch]]] = {}
-        self._lock = Lock()
-
-    def compiled_by(self, options: Mapping[str, object] | Options | None, cache: Cache | bool | None) -> None:
-        """Say how the source is compiled."""
-        self._build = functools.partial(jit, options=options, cache=cache)
-
-    def sized_by(
-        self,
-        over: Callable[..., _Size] | None,
-        grid: _SizeOf | None,
-        block: _Size | None,
-        shared_bytes: int | Callable[..., int],
-    ) -> None:
-        """Say what is launched: ``over`` threads, or a ``grid`` of blocks."""
-        self._over = over is not None
-        self._size: Callable[..., _Size] | None = over if over is not None else grid if callable(grid) else None
-        self._fixed = grid if not callable(grid) and grid is not None else 0
-        self._block = block
-        self._shared = shared_bytes
 
     def on_host(self, *given: Any) -> Any:
         """Run on the CPU device."""
@@ -274,73 +239,7 @@ class _Operator:
         result = self._outputs(*given)
         outputs = () if result is None else result if type(result) is tuple else (result,)
         whole = (*outputs, *given)
-        size = self._fixed if self._size is None else self._size(*whole)
-        shared = self._shared if type(self._shared) is int else self._shared(*whole)  # type: ignore[operator]
-        where = (ordinal, *[_part(given[k]) for k in self._fields.values()]) if self._fields else ordinal
-        kernel, launches = self._kernels.get(where) or self._load(where, given, ordinal)
-        launch = launches.get((size, shared, stream)) or self._fix(kernel, launches, size, shared, stream)
-        launch(*self._arguments(*whole))
+        self._launch(given, whole, ordinal, stream)(*self._arguments(*whole))
         for k in self.written:
             torch.autograd.graph.increment_version(given[k])
         return result
-
-    def _load(self, where: object, given: tuple[Any, ...], ordinal: int) -> tuple[Kernel, dict[object, Launch]]:
-        """Compile a kernel for a device, or find that another thread did."""
-        parts = {field: _spelled(self.name, field, given[k]) for field, k in self._fields.items()}
-        name = self._kernel.format(**parts)
-        with self._lock:
-            if where not in self._kernels:
-                device = cpu() if ordinal < 0 else gpu(ordinal)
-                if isinstance(self._source, Artifact):
-                    module = load(self._source, device)
-                else:
-                    module = self._build(self._source, names=[name], device=device)
-                self._kernels[where] = module[name], {}
-            return self._kernels[where]
-
-    def _fix(self, kernel: Kernel, launches: dict[object, Launch], size: _Size, shared: int, stream: int) -> Launch:
-        """Make a launch; that over nothing, or of no blocks, launches nothing."""
-        if self._over or size == 0 or (type(size) is tuple and 0 in size):
-            launch = kernel.over(size, block=self._block, shared_bytes=shared, stream=stream)
-        else:
-            launch = kernel.prepare(size, self._block or 256, shared_bytes=shared, stream=stream)
-        if len(launches) >= _MOST_LAUNCHES:
-            launches.clear()
-        launches[size, shared, stream] = launch
-        return launch
-
-
-# -- templates --------------------------------------------------------------------------------------------
-
-
-def _fields(name: str, kernel: str, arguments: Sequence[str]) -> dict[str, int]:
-    """Find the arguments that the name of a kernel has in braces, and their places."""
-    try:
-        fields = {field for _, field, _, _ in string.Formatter().parse(kernel) if field is not None}
-    except ValueError as e:
-        raise OptionError(f"{name}: kernel {spell(kernel)} is malformed: {e}", help='"axpy<{x}>"') from e
-    if unknown := sorted(fields - {*arguments}):
-        raise OptionError(
-            f"{name}: kernel {spell(kernel)} has {', '.join(unknown)} in braces; it has no such argument",
-            help=f"its arguments are {', '.join(arguments)}",
-        )
-    return {field: arguments.index(field) for field in sorted(fields)}
-
-
-def _part(value: Any) -> object:
-    """Give what of an argument chooses an instance of a template."""
-    return value.dtype if isinstance(value, torch.Tensor) else (type(value), value)
-
-
-def _spelled(name: str, field: str, value: Any) -> str:
-    """Spell an argument in the name of a kernel."""
-    if isinstance(value, torch.Tensor):
-        if (found := cpp_type(str(value.dtype).removeprefix("torch."))) is not None:
-            return found
-    elif isinstance(value, int):
-        return str(value).lower()
-    what = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
-    raise ArgumentError(
-        f"{name}: the kernel's name has {{{field}}}, and {what} has no word in C++ there",
-        help="a tensor of numbers, an int or a bool",
-    )

@@ -138,7 +138,7 @@ class _PointerReader:
     def __init__(self, device: DeviceLike, pointee: str, refuse: Refuse) -> None:
         self._device = device
         self._refuse = refuse
-        self._bare, self._is_const = _without_const(pointee)
+        self._bare, self._is_const = without_const(pointee)
         self._element = np.dtype(_ELEMENTS[self._bare]) if self._bare in _ELEMENTS else None
         self._others = None if self._element else _others(self._bare)
         of = f" of {self._element or self._others}" if self._element or self._others else ""
@@ -293,7 +293,7 @@ def _others(bare: str) -> _Others | None:
     return _Others(f"{element} in groups of {count}" if count > 1 else str(element), element)
 
 
-def _without_const(pointee: str) -> tuple[str, bool]:
+def without_const(pointee: str) -> tuple[str, bool]:
     """Strip ``const`` and ``volatile`` of a pointed-to type: ``float const`` gives ``("float", True)``."""
     if not pointee:
         return "", False

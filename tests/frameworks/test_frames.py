@@ -1,0 +1,104 @@
+"""What another XLA would send: frames of other sizes end in an error with a text, and in no crash."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+import pytest
+
+
+class _Xla:
+    """Frames as XLA lays them out, with sizes of one's own, and what its handlers say."""
+
+    def __init__(self, api: int = 192, major: int = 0, version: int = 24) -> None:
+        self.said: list[tuple[int, str]] = []
+        self.kept: list[Any] = []
+        create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(self._create)
+        refuse = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _asked: 99)
+        self.kept += [create, refuse]
+        error, other = (ctypes.cast(f, ctypes.c_void_p).value for f in (create, refuse))
+        self.api = self.put("@QQQQiiQ18Q", api, 0, version, 0, major, 3, 0, error, *[other] * 17)
+
+    def _create(self, address: int) -> int:
+        size, _, message, code = struct.unpack("@QQQi", ctypes.string_at(address, 28))
+        assert size == 28
+        self.said.append((code, ctypes.string_at(message).decode()))
+        return 77
+
+    def put(self, layout: str, *values: Any) -> int:
+        self.kept.append(ctypes.create_string_buffer(struct.pack(layout, *values)))
+        return ctypes.addressof(self.kept[-1])
+
+    def frame(
+        self, frame: int = 168, inner: int = 40, buffer: int = 48, dtype: int = 11, stage: int = 3, extension: int = 0
+    ) -> int:
+        dims, data = self.put("@qq", 2, 3), self.put("@6f", *range(6))
+        pointers = self.put("@Q", self.put("@QQi4xQqQ", buffer, 0, dtype, data, 2, dims))
+        head, part = (frame, extension, self.api, 5, stage), (inner, 0, 1, 0, pointers)
+        return self.put("@QQQQi4xQQqQQQQqQQQQqQQQ", *head, *part, *part, 48, 0, 0, 0, 0, 0)
+
+
+@pytest.fixture
+def answer(jax: Any) -> Any:  # noqa: ARG001 — it is skipped where there is none
+    """Have a handler answer a frame; it keeps the calls that it gets."""
+    from cujit.jax import frames
+
+    calls: list[Any] = []
+
+    def run(call: Any) -> None:
+        calls.append((frames.buffers(call.key), call.ordinal, call.stream))
+
+    def asked(address: int, is_gpu: bool = False) -> tuple[int | None, list[Any]]:
+        return frames.handler("mine::op", run, is_gpu)(address), calls
+
+    return asked
+
+
+def test_a_frame_is_read(answer: Any) -> None:
+    (error, [((text, count, found), *where)]) = answer(_Xla().frame())
+    assert (error, text, count, where) == (None, "", 1, [-1, 0])
+    assert [(shape, dtype.name) for shape, dtype in found] == [((2, 3), "float32")] * 2
+
+
+def test_another_stage_runs_nothing(answer: Any) -> None:
+    assert answer(_Xla().frame(stage=2)) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("xla", "sizes", "what"),
+    [
+        ({}, {"frame": 160}, "its frame of a call"),
+        ({}, {"inner": 48}, "what is in its frame of a call"),
+        ({}, {"buffer": 40}, "a buffer"),
+        ({}, {"dtype": 21}, "a buffer"),  # of four bits
+        ({"api": 184}, {}, "its interface 0"),
+        ({"version": 32}, {}, "its interface 0"),
+        ({"major": 1}, {}, "its interface 1"),
+    ],
+)
+def test_another_layout_is_an_error_that_says_so(
+    answer: Any, xla: dict[str, int], sizes: dict[str, int], what: str
+) -> None:
+    other = _Xla(**xla)
+    assert answer(other.frame(**sizes)) == (77, [])
+    [(code, said)] = other.said
+    assert code == 13
+    assert said.startswith(f"mine::op: UnsupportedError: this XLA has another form for {what} than cujit reads")
+
+
+def test_a_question_for_the_version_is_answered(answer: Any) -> None:
+    xla = _Xla()
+    metadata = xla.put("@QQQiiI", 36, 24, 0, 7, 7, 0)
+    assert answer(xla.frame(extension=xla.put("@Qi4xQQ", 32, 1, 0, metadata))) == (None, [])
+    assert struct.unpack("@ii", ctypes.string_at(metadata + 24, 8)) == (0, 1)
+    short = xla.put("@QQQiiI", 32, 24, 0, 7, 7, 0)
+    assert answer(xla.frame(extension=xla.put("@Qi4xQQ", 32, 1, 0, short)))[0] == 77
+    assert "what it asks of a handler" in xla.said[0][1]
+    other = xla.put("@Qi4xQQ", 32, 2, 0, 0)  # an extension that is none of ours
+    assert len(answer(xla.frame(extension=other))[1]) == 1
+
+
+def test_an_error_of_xla_goes_back_to_it(answer: Any) -> None:
+    assert answer(_Xla().frame(), is_gpu=True) == (99, [])
