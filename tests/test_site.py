@@ -31,6 +31,14 @@ def test_a_link_to_what_the_site_does_not_have_is_text_and_one_of_another_host_s
     assert followed("[v](https://semver.org)", "index.md") == "[v](https://semver.org)"
 
 
+def test_a_picture_of_the_readme_goes_with_the_shade_that_a_reader_chose() -> None:
+    shown = followed((ROOT / "README.md").read_text(), "index.md")
+    assert "<picture>" not in shown
+    for name in ("speed", "headers", "occupancy"):
+        for shade in ("light", "dark"):
+            assert f'<img src="images/{name}-{shade}.svg#only-{shade}" alt="' in shown
+
+
 def test_a_bar_in_a_table_is_one_on_the_site_too() -> None:
     assert piped("| `a\\|b` | c \\| d |\nnot `a\\|b`") == "| `a|b` | c \\| d |\nnot `a\\|b`"
 
@@ -43,3 +51,12 @@ def test_an_error_that_a_page_names_leads_to_what_is_said_of_it() -> None:
         assert named(kept, "api.md") == kept
     page = (ROOT / "docs/errors.md").read_text()
     assert all(f'| `{name}` <a id="{name.lower()}"></a> |' in page for name in errors.__all__ if name.endswith("Error"))
+
+
+def test_every_page_that_shows_python_or_a_session_is_run_by_a_test() -> None:
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__))
+    for path in (ROOT / "docs").rglob("*.md"):
+        page = path.relative_to(ROOT / "docs")
+        if page.parent.name == "tutorial" or not re.search("^```(?:python|console)$", path.read_text(), re.MULTILINE):
+            continue  # test_tutorial.py takes every page of its folder
+        assert f'"{page.stem}"' in tests or f'"{page.as_posix()}"' in tests or f"/{page.as_posix()}" in tests, page

@@ -37,6 +37,11 @@ _NAMED = re.compile(
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 
+_PICTURE = re.compile(
+    r'<picture><source media="[^"]*" srcset="docs/images/(?P<name>\w+)-dark\.svg"><img\s+'
+    r'src="docs/images/(?P=name)-light\.svg" width="\d+"\s+alt="(?P<alt>[^"]*)"></picture>'
+)
+
 
 def on_files(files: Files, *, config: Any) -> Files:
     """Add what is outside of ``docs``: pages of the root, and the examples as they are."""
@@ -95,8 +100,14 @@ def followed(markdown: str, uri: str) -> str:
             return text
         return f"{mark}[{text}]({os.path.relpath(there, os.path.dirname(uri) or '.')}{anchor or ''})"
 
-    # Pictures of the README are HTML, by their place in the repository.
-    return _LINK.sub(link, markdown).replace('"docs/images/', '"images/')
+    return _PICTURE.sub(_shaded, _LINK.sub(link, markdown))
+
+
+def _shaded(picture: re.Match[str]) -> str:
+    """Show the one of two pictures of the README that goes with what the reader chose here, whatever the system has."""
+    name, alt = picture["name"], picture["alt"]
+    both = (f'<img src="images/{name}-{shade}.svg#only-{shade}" alt="{alt}">' for shade in ("light", "dark"))
+    return f'<div class="picture">{"".join(both)}</div>'
 
 
 def _examples() -> set[str]:
