@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import cpu_prepare
+import cpu_products
 from cpu_cases import CASES, Case
 from cpu_contestants import Contestant, InC, InCuda, in_opencl, missing_compiler
 from cpu_opencl import OpenCl, OpenClError
@@ -50,7 +51,7 @@ def _contestants(case: Case, device: cujit.Device, cl: OpenCl | None, folder: Pa
         print(f"{case.name}: {e}".splitlines()[0], file=sys.stderr)
     if not missing_compiler():
         found["C"] = InC(case, folder)
-    if cl is not None:
+    if cl is not None and not any(step.cooperative for step in case.steps):  # OpenCL has no such grids
         found["PoCL"] = in_opencl(case, cl)
     return found
 
@@ -125,6 +126,8 @@ def run(only: Sequence[str] = ()) -> Iterator[str]:
             if not only or case.name in only:
                 yield row(case, measure(case, device, cl, Path(folder)))
         if not only:
+            yield ""
+            yield from cpu_products.run(device)
             yield ""
             yield from cpu_prepare.run(device, cl, Path(folder))
 

@@ -25,12 +25,16 @@ SOURCES = Path(__file__).parent / "cpu"
 
 @dataclass(frozen=True)
 class Step:
-    """One launch: grid in blocks, block in threads, and the kernel's arguments behind the arrays."""
+    """One launch: grid in blocks, block in threads, and the kernel's arguments behind the arrays.
+
+    A grid that is ``cooperative`` has as many blocks as run at a time.
+    """
 
     kernel: str
     grid: tuple[int, ...]
     block: tuple[int, ...]
     scalars: Scalars
+    cooperative: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ _BODIES = 4096
 _KEYS = 1 << 20
 _TILE = 1024
 _PIXELS, _MOST = 1024, 256
+_SWEEPS = 20
 
 
 def _saxpy_wrong(before: Arrays, after: Arrays) -> str:
@@ -158,6 +163,13 @@ def _bitonic_steps() -> tuple[Step, ...]:
     return tuple(steps)
 
 
+def _sweeps_wrong(before: Arrays, after: Arrays) -> str:
+    values = before[0].astype(np.float64)
+    for _ in range(_SWEEPS):
+        values[1:-1] = 0.25 * values[:-2] + 0.5 * values[1:-1] + 0.25 * values[2:]
+    return _far(after[0], values, 1e-5)
+
+
 def _words() -> Array:
     return np.random.default_rng(7).integers(0, 1 << 32, _MANY // 4, np.uint32)
 
@@ -225,5 +237,11 @@ CASES = (
         lambda: (_random(_LARGE, _LARGE), np.zeros((_LARGE, _LARGE), np.float32)),
         (Step("transpose", (_LARGE // 32, _LARGE // 32), (32, 8), (_LARGE,)),), (_LARGE,), _transpose_wrong,
         floor=1, floor_by_c=0.25, aim=1, fast=True,
+    ),
+    Case(
+        "sweeps", "20 sweeps and grid.sync()",
+        lambda: (_random(_KEYS), _random(_KEYS)),
+        (Step("sweeps", (), (256,), (_KEYS, _SWEEPS), cooperative=True),), (_KEYS, _SWEEPS), _sweeps_wrong,
+        floor=0.05, floor_by_c=0.05, aim=0.5,
     ),
 )  # fmt: skip

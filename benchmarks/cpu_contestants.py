@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from cpu_cases import SOURCES, Array, Case
+from cpu_cases import SOURCES, Array, Case, Step
 from cpu_opencl import OpenCl, Program
 
 import cujit
@@ -56,8 +56,13 @@ class InCuda:
         names = sorted({step.kernel for step in case.steps})
         module = cujit.jit(cujit.Source.cuda(SOURCES / f"{case.name}.cu"), names=names, device=device)
         self._arrays = tuple(device.array(array) for array in case.make())
-        launches = [(module[step.kernel][step.grid, step.block], step.scalars) for step in case.steps]
-        self._calls = [(launch, (*self._arrays, *scalars)) for launch, scalars in launches]
+        self._calls = [(self._launch(module[step.kernel], step), (*self._arrays, *step.scalars)) for step in case.steps]
+
+    @staticmethod
+    def _launch(kernel: cujit.Kernel, step: Step) -> Callable[..., None]:
+        if not step.cooperative:
+            return kernel[step.grid, step.block]
+        return kernel.prepare(kernel.cooperative_limit(step.block), step.block, cooperative=True)
 
     def set(self, arrays: Iterable[Array]) -> None:
         """Copy data in."""
