@@ -75,7 +75,7 @@ KNOWN_ARCHES: dict[int, ArchRow] = {row.number: row for row in _ROWS}
 # it is taken for one, so that its machine code is made for it alone.
 _TEGRA = frozenset({53, 62, 72, 87, 88, 101, 110})
 
-_NAME = re.compile(r"(sm|compute|lto)_([1-9][0-9]{1,2})([af]?)")
+_NAME = r"(sm|compute|lto)_([1-9][0-9]{1,2})([af]?)"  # compiled when it is first used: start-up
 
 
 @functools.total_ordering
@@ -263,21 +263,20 @@ def known_names(kind: ArchKind) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def _parsed(name: str) -> Arch:
-    match = _NAME.fullmatch(name)
-    if match is None:
-        raise ArchError(f"malformed architecture {spell(name)}", help=_suggest(name))
-    arch = Arch(ArchKind(match[1]), int(match[2]), match[3])
-    if str(arch) not in known_names(arch.kind):
-        raise ArchError(f"unknown architecture {spell(name)}", help=_suggest(name))
-    return arch
+    for kind in ArchKind:
+        if name in known_names(kind):
+            number = name.removeprefix(f"{kind.value}_").rstrip("af")
+            return Arch(kind, int(number), name.partition(number)[2])
+    what = "unknown" if re.fullmatch(_NAME, name) else "malformed"
+    raise ArchError(f"{what} architecture {spell(name)}", help=_suggest(name))
 
 
 # What people write for one: 90, 9.0, sm90a, compute-75, cc 8.6.
-_NUMBER = re.compile(r"(?P<kind>compute|lto)?[^0-9]*(?P<major>[0-9]{1,2})\.?(?P<minor>[0-9])(?P<suffix>[af]?)")
+_NUMBER = r"(?P<kind>compute|lto)?[^0-9]*(?P<major>[0-9]{1,2})\.?(?P<minor>[0-9])(?P<suffix>[af]?)"
 
 
 def _suggest(name: str) -> str:
-    if match := _NUMBER.fullmatch(name.strip().lower()):
+    if match := re.fullmatch(_NUMBER, name.strip().lower()):
         meant = f"{match['kind'] or 'sm'}_{match['major']}{match['minor']}{match['suffix']}"
         if any(meant in known_names(kind) for kind in ArchKind):
             return f"did you mean {meant}?"

@@ -35,7 +35,7 @@ _SINGLY = 6
 _WHOLE_BYTES = 64 << 20
 _HUGE_BYTES = 2 << 20
 """A large page of x86-64 and AArch64. To get memory in pages of 4 KiB takes several times as long as to read a file."""
-_TEMPORARY = re.compile(r"([0-9a-f]{8}|unknown)-([0-9]+)-([0-9]+)-[0-9a-f]{16}")
+_TEMPORARY = r"([0-9a-f]{8}|unknown)-([0-9]+)-([0-9]+)-[0-9a-f]{16}"  # compiled when it is first used: start-up
 
 
 class UntrustedFileError(Exception):
@@ -225,12 +225,12 @@ def temporary_name() -> str:
 
 def is_temporary(name: str) -> bool:
     """Tell whether ``temporary_name`` made this name, here or elsewhere."""
-    return _TEMPORARY.fullmatch(name) is not None
+    return re.fullmatch(_TEMPORARY, name) is not None
 
 
 def is_stale(name: str, age_s: float) -> bool:
     """Tell whether a temporary file is left over: its process is dead, or cannot be asked and it is a day old."""
-    match = _TEMPORARY.fullmatch(name)
+    match = re.fullmatch(_TEMPORARY, name)
     if match is None:
         return False
     boot, namespace, pid = match.groups()

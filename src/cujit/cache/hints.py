@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import stat
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from cujit.cache.filesystem import UntrustedFileError, is_stale, is_temporary, r
 from cujit.cache.store import Store
 from cujit.errors import CacheRefusedError
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,120}")
+_LONGEST_NAME = 121
 _LARGEST_BYTES = 4 << 20
 _MOST = 256
 _ALL_BYTES = 32 << 20
@@ -33,7 +32,7 @@ class Hints:
 
     def get(self, name: str) -> bytes | None:
         """Give the bytes that were put under a name of letters, digits and hyphens; None where there are none."""
-        if not _NAME.fullmatch(name):
+        if not _is_name(name):
             return None
         try:
             if not self._store.is_there():
@@ -47,7 +46,7 @@ class Hints:
 
     def put(self, name: str, data: bytes) -> None:
         """Keep bytes under a name, whole or not at all."""
-        if not _NAME.fullmatch(name) or len(data) > _LARGEST_BYTES:
+        if not _is_name(name) or len(data) > _LARGEST_BYTES:
             return
         with contextlib.suppress(*_NO_USE):
             if not self._store.prepare():
@@ -105,7 +104,7 @@ def _tidy(directory: Path, most: int, all_bytes: int) -> None:
         for file in files:
             with contextlib.suppress(FileNotFoundError):
                 status = file.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode) and (_NAME.fullmatch(file.name) or is_temporary(file.name)):
+                if stat.S_ISREG(status.st_mode) and (_is_name(file.name) or is_temporary(file.name)):
                     found.append((status.st_mtime, status.st_size, file.name))
     newest, used = max((mtime for mtime, _, _ in found), default=0.0), 0
     for count, (mtime, size, name) in enumerate(sorted(found, reverse=True)):
@@ -113,3 +112,8 @@ def _tidy(directory: Path, most: int, all_bytes: int) -> None:
         if count >= most or used > all_bytes or is_stale(name, newest - mtime):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(directory / name)
+
+
+def _is_name(name: str) -> bool:
+    is_word = name.isascii() and name.replace("-", "0").isalnum()
+    return is_word and name[0].isalpha() and len(name) <= _LONGEST_NAME

@@ -47,7 +47,7 @@ def _kept_names(names: tuple[str, ...]) -> tuple[bytes, ...]:
     return tuple(map(os.fsencode, names))
 
 
-_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*(?:([KMGT])(i?)B?|B)?\s*", re.IGNORECASE | re.ASCII)
+_SIZE = r"(?ai)\s*(\d{1,18}(?:\.\d{1,9})?)\s*(?:([KMGT])(i?)B?|B)?\s*"  # compiled when it is first used: start-up
 _POWER = {"K": 1, "M": 2, "G": 3, "T": 4}
 _OFF = ("0", "off", "no", "false")
 _ON = ("", "1", "on", "yes", "true")
@@ -59,7 +59,7 @@ def parse_bytes(text: str) -> int:
     Raises:
         OptionError: it is no size.
     """
-    match = _SIZE.fullmatch(text)
+    match = re.fullmatch(_SIZE, text)
     if match is None:
         raise OptionError(f"{spell(text)} is no size in bytes", help="2GiB, 500MB, 1048576")
     number, unit, binary = match.groups()

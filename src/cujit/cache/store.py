@@ -37,8 +37,7 @@ PACK_SUFFIX = ".pack"
 _FORMAT = b"cujit cache 1\n"
 # Source: Cache Directory Tagging Specification 0.6: the file begins with this line.
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# A cache of cujit. Everything in it can be made again.\n"
-_ENTRY_DIRECTORY = re.compile(r"[0-9a-f]{2}")
-_ENTRY_NAME = re.compile(r"[0-9a-f]{62}")
+_ENTRY_DIRECTORY, _ENTRY_NAME = "[0-9a-f]{2}", "[0-9a-f]{62}"  # compiled when they are first used: start-up
 _TRIES = 3
 _BUMP_AFTER_S = 3600.0
 _KEPT_BAD_BYTES = 4 << 20
@@ -303,10 +302,10 @@ class Store:
         if not self.is_there():
             return
         for directory in _scan(self.root / "e"):
-            if not _ENTRY_DIRECTORY.fullmatch(directory.name):
+            if not re.fullmatch(_ENTRY_DIRECTORY, directory.name):
                 continue
             for file in _scan(Path(directory.path)):
-                if _ENTRY_NAME.fullmatch(file.name):
+                if re.fullmatch(_ENTRY_NAME, file.name):
                     with contextlib.suppress(FileNotFoundError):
                         status = file.stat(follow_symlinks=False)
                         yield StoreEntry(directory.name + file.name, status.st_size, status.st_mtime)

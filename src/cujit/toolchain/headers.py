@@ -173,12 +173,12 @@ def _why_not(directory: Path, marker: str, major: int) -> str | None:
     return None
 
 
-_VERSION = re.compile(rb"#define\s+CUDART_VERSION\s+(\d+)")
+_VERSION = rb"#define\s+CUDART_VERSION\s+(\d+)"  # compiled when it is first used: start-up
 
 
 def _runtime_version(header: Path) -> int | None:
     """The major version that a header states; ``CUDART_VERSION`` is 1000 x major + 10 x minor."""
     with header.open("rb") as file:
         # The definition is in the first kilobytes of half a megabyte, in 12.9 and 13.4.
-        match = _VERSION.search(file.read(65536))
+        match = re.search(_VERSION, file.read(65536))
     return int(match[1]) // 1000 if match else None
