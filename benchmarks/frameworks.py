@@ -1,4 +1,4 @@
-"""What a call of an operator costs: ours, and what else torch's users have, in one run.
+"""What a call of an operator costs: ours, and what else the users of torch and JAX have, in one run for each.
 
 Without a GPU the calls run on the CPU device; what needs one is left out, and the last line says so. Times are CPU
 seconds of this process, as medians of turns that alternate; the queue of the GPU is emptied between turns.
@@ -11,6 +11,8 @@ import statistics
 import time
 from collections.abc import Callable
 from typing import Any
+
+import numpy
 
 import cujit
 
@@ -117,25 +119,65 @@ def measure(calls: dict[str, Call], ready: Call) -> dict[str, float]:
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def main() -> None:
-    """Measure and print."""
-    try:
-        torch: Any = importlib.import_module("torch")
-    except ImportError:
-        print("torch is not installed here: make frameworks")
-        return
+def of_torch_and_ours(torch: Any) -> None:
+    """Measure with torch, and print."""
     has_gpu = torch.cuda.is_available()
     place = "cuda" if has_gpu else "cpu"
     x, y = torch.ones(N, device=place), torch.ones(N, device=place)
     calls = ours(torch, x, y) | (of_torch(torch, x, y) if has_gpu else {})
     found = measure(calls, torch.cuda.synchronize if has_gpu else lambda: None)
-    least = found["cujit.torch.operator"]
-    where = torch.cuda.get_device_name() if has_gpu else "the CPU device"
-    print(f"torch {torch.__version__}, {where}: CPU time of a call")
-    for name, us in sorted(found.items(), key=lambda row: row[1]):
-        print(f"  {name:42} {us:8.2f} us  {us / least:6.2f}x")
+    show(f"torch {torch.__version__}", torch.cuda.get_device_name() if has_gpu else "the CPU device", found)
     if not has_gpu:
         print("no GPU here: _compile_kernel, load_inline and triton_op were not measured")
+
+
+def of_jax_and_ours(jax: Any) -> None:
+    """Measure with JAX, and print."""
+    import cujit.jax as cujit_jax
+
+    operator = cujit_jax.operator(
+        "cujit_benchmarks::axpy",
+        CODE,
+        kernel="axpy",
+        outputs=lambda x, y, *, a: x,  # noqa: ARG005 - it names what the function takes
+        arguments=lambda out, x, y, *, a: (a, x, y, out, x.size),
+    )
+    x, y = jax.numpy.ones(N), jax.numpy.ones(N)
+    last: list[Any] = []
+
+    def kept(call: Callable[[Any, Any], Any]) -> Call:
+        return lambda: last.__setitem__(slice(None), [call(x, y)])
+
+    def back(x: Any, y: Any) -> Any:
+        return 2 * numpy.asarray(x) + numpy.asarray(y)
+
+    calls = {
+        "cujit.jax.operator": kept(lambda x, y: operator(x, y, a=2.0)),
+        "cujit.jax.operator in jit": kept(jax.jit(lambda x, y: operator(x, y, a=2.0))),
+        "2 * x + y in jit": kept(jax.jit(lambda x, y: 2 * x + y)),
+        "pure_callback to NumPy in jit": kept(jax.jit(lambda x, y: jax.pure_callback(back, x, x, y))),
+    }
+    found = measure(calls, lambda: jax.block_until_ready(last))
+    show(f"jax {jax.__version__}", x.device.device_kind if x.device.platform == "gpu" else "the CPU device", found)
+
+
+def show(package: str, where: str, found: dict[str, float]) -> None:
+    """Print the times of calls, the first of them the measure of all."""
+    print(f"{package}, {where}: CPU time of a call")
+    least = next(iter(found.values()))
+    for name, us in sorted(found.items(), key=lambda row: row[1]):
+        print(f"  {name:42} {us:8.2f} us  {us / least:6.2f}x")
+
+
+def main() -> None:
+    """Measure with each that is installed."""
+    for name, measured in (("torch", of_torch_and_ours), ("jax", of_jax_and_ours)):
+        try:
+            package: Any = importlib.import_module(name)
+        except ImportError:
+            print(f"{name} is not installed here: make frameworks")
+            continue
+        measured(package)
 
 
 if __name__ == "__main__":
