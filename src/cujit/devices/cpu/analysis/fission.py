@@ -314,11 +314,13 @@ def _with_versions(region: Region, common: Blockwide, search: _Search) -> Region
     for index in region.live:
         same = region.divergence.shapes[index].is_uniform and not common.differing >> index & 1
         if same and search.words >> index & 1:
-            versions = {
-                value: replace(region, patterns=search.beginning_with(region, {index: pattern}))
-                for value, pattern in _CHOICES.items()
-            }
-            if min(map(vectorized, versions.values())) > vectorized(region):
+            versions = {}
+            for value, pattern in _CHOICES.items():
+                version = replace(region, patterns=search.beginning_with(region, {index: pattern}))
+                if vectorized(version) <= vectorized(region):
+                    break  # nearly every register tells nothing, whatever it is
+                versions[value] = version
+            else:
                 return replace(region, choice=index, versions=versions)
     return region
 
