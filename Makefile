@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test coverage frameworks lint format runtime gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house images docs clean
+.PHONY: demo test coverage frameworks lint format runtime gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench bench-check leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house images docs clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -112,6 +112,10 @@ store: $(READY)  ## a million forgeries, and the shared cache over nginx (Debian
 bench: $(READY)  ## ratios against floors and peers, all taken in one run
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/reading.py
+
+AGAINST ?= 1e8a532
+bench-check: $(READY)  ## this cujit against that of a commit, case by case in turn; fails where one became slower
+	$(BIN)/python benchmarks/pairs.py --against $(AGAINST) --check $(ARGS)
 
 leak: $(READY)  ## what 10,000 kernels, compiled on the CPU device and dropped, leave in memory; some ten minutes
 	$(BIN)/python benchmarks/leak.py

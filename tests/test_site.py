@@ -31,12 +31,14 @@ def test_a_link_to_what_the_site_does_not_have_is_text_and_one_of_another_host_s
     assert followed("[v](https://semver.org)", "index.md") == "[v](https://semver.org)"
 
 
-def test_a_picture_of_the_readme_goes_with_the_shade_that_a_reader_chose() -> None:
+def test_a_picture_goes_with_the_shade_that_a_reader_chose() -> None:
     shown = followed((ROOT / "README.md").read_text(), "index.md")
     assert "<picture>" not in shown
     for name in ("speed", "headers", "occupancy"):
         for shade in ("light", "dark"):
             assert f'<img src="images/{name}-{shade}.svg#only-{shade}" alt="' in shown
+    shown = followed((ROOT / "docs/performance.md").read_text(), "performance.md")
+    assert '<img src="../images/pairs-dark.svg#only-dark" alt="' in shown
 
 
 def test_a_bar_in_a_table_is_one_on_the_site_too() -> None:

@@ -27,6 +27,7 @@ from cujit.devices.arguments.written import FORMS
 from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS as READABLE
 from cujit.devices.cpu.implemented import Implemented, implemented, total
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
+from performance_page import performance_page
 
 __all__ = ["PAGES", "api_page", "cli_page", "environment_page", "errors_page", "instructions_page", "options_page"]
 
@@ -261,6 +262,7 @@ PAGES = {
     "errors": errors_page,
     "instructions": instructions_page,
     "options": options_page,
+    "performance": performance_page,
 }
 """The pages by the names of their files in ``docs``."""
 

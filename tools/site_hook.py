@@ -6,6 +6,7 @@ that to the page that the file became. What has no page keeps its text alone.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from pathlib import Path
@@ -38,8 +39,8 @@ _NAMED = re.compile(
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 
 _PICTURE = re.compile(
-    r'<picture><source media="[^"]*" srcset="docs/images/(?P<name>\w+)-dark\.svg"><img\s+'
-    r'src="docs/images/(?P=name)-light\.svg" width="\d+"\s+alt="(?P<alt>[^"]*)"></picture>'
+    r'<picture><source media="[^"]*" srcset="(?:docs/)?images/(?P<name>\w+)-dark\.svg"><img\s+'
+    r'src="(?:docs/)?images/(?P=name)-light\.svg" width="\d+"\s+alt="(?P<alt>[^"]*)"></picture>'
 )
 
 
@@ -100,13 +101,14 @@ def followed(markdown: str, uri: str) -> str:
             return text
         return f"{mark}[{text}]({os.path.relpath(there, os.path.dirname(uri) or '.')}{anchor or ''})"
 
-    return _PICTURE.sub(_shaded, _LINK.sub(link, markdown))
+    shaded = functools.partial(_shaded, "images" if uri == "index.md" else "../images")
+    return _PICTURE.sub(shaded, _LINK.sub(link, markdown))
 
 
-def _shaded(picture: re.Match[str]) -> str:
-    """Show the one of two pictures of the README that goes with what the reader chose here, whatever the system has."""
+def _shaded(folder: str, picture: re.Match[str]) -> str:
+    """Show the one of two pictures that goes with what the reader chose here, whatever the system has."""
     name, alt = picture["name"], picture["alt"]
-    both = (f'<img src="images/{name}-{shade}.svg#only-{shade}" alt="{alt}">' for shade in ("light", "dark"))
+    both = (f'<img src="{folder}/{name}-{shade}.svg#only-{shade}" alt="{alt}">' for shade in ("light", "dark"))
     return f'<div class="picture">{"".join(both)}</div>'
 
 

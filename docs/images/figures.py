@@ -1,7 +1,8 @@
-"""Draw the pictures of the README whose numbers were measured, from the tables of the pages that tell of them.
+"""Draw the pictures whose numbers were measured, from the tables of the pages that tell of them.
 
-``python docs/images/figures.py`` writes ``speed-*.svg`` of docs/cpu.md and ``headers-*.svg`` of docs/cache.md, for
-light pages and dark ones; a test compares them. Text stays text, in the reader's own font.
+``python docs/images/figures.py`` writes ``speed-*.svg`` of docs/cpu.md, ``headers-*.svg`` of docs/cache.md and
+``pairs-*.svg`` of docs/performance.md, for light pages and dark ones; a test compares them. Text stays text, in the
+reader's own font.
 """
 
 from __future__ import annotations
@@ -105,7 +106,33 @@ def headers(colors: Colors) -> str:
     return _picture(parts, title, top + 2 * _ROW * len(rows) + 6, colors)
 
 
-PICTURES: dict[str, Callable[[Colors], str]] = {"speed": speed, "headers": headers}
+def pairs(colors: Colors) -> str:
+    """Draw the pairs of the first machine: the median ratio of each case, and its quartiles as a line."""
+    rows = [(name, float(middle), *map(float, spread.split(" to "))) for name, _, _, middle, spread in _pairs()]
+    low, high = math.log2(min(0.1, *(row[2] for row in rows))), math.log2(max(1.25, *(row[3] for row in rows)))
+
+    def place(ratio: float) -> float:
+        return _LEFT + 90 + (math.log2(ratio) - low) / (high - low) * (_RIGHT - _LEFT - 90)
+
+    top, bottom = 40.0, 40.0 + _ROW * len(rows)
+    parts = []
+    for ratio in (0.125, 0.25, 0.5, 1.0):
+        stroke = colors.text if ratio == 1 else colors.line
+        parts += [f'<path d="M{place(ratio):.1f} {top:.1f}V{bottom:.1f}" stroke="{stroke}"/>']
+        parts += [_text(place(ratio), bottom + 20, f"{ratio:g}", colors.muted, ' text-anchor="middle"')]
+    for number, (name, middle, first, last) in enumerate(rows):
+        y, fill = top + _ROW * (number + 0.5), colors.first if middle <= 1 else colors.second
+        parts += [_text(_LEFT + 66, y + 5, name.replace("`", ""), colors.text, ' text-anchor="end" font-size="13"')]
+        parts += [f'<path d="M{place(first):.1f} {y:.1f}H{place(last):.1f}" stroke="{fill}" stroke-width="2"/>']
+        parts += [f'<circle cx="{place(middle):.1f}" cy="{y:.1f}" r="5" fill="{fill}"/>']
+    return _picture(parts, "CPU time against the first version: below 1 is faster", bottom + 30, colors)
+
+
+def _pairs() -> list[list[str]]:
+    return table("performance.md", "what")
+
+
+PICTURES: dict[str, Callable[[Colors], str]] = {"speed": speed, "headers": headers, "pairs": pairs}
 
 
 def main() -> None:

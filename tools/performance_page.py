@@ -1,0 +1,88 @@
+"""The page of the pairs that benchmarks/history keeps: this cujit against its first version, on each machine."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["latest", "performance_page", "ratios"]
+
+HISTORY = Path(__file__).parents[1] / "benchmarks/history"
+
+_HEAD = """\
+# Performance
+
+What cujit's own parts cost against their first version (commit 1e8a532), and where the figures against others are.
+This page is written from the records in `benchmarks/history`; do not edit it by hand.
+
+Every figure is the ratio of a pair: two processes, one after the other, that do the same with one cujit and with the
+other, timed in CPU seconds. Below 1 is faster. A table tells the median of the pairs, and their quartiles.
+
+<picture><source media="(prefers-color-scheme: dark)" srcset="images/pairs-dark.svg"><img
+src="images/pairs-light.svg" width="900" alt="The ratios of the first table below, drawn"></picture>
+"""
+
+_TAIL = """
+## Against others
+
+| what | peers | page |
+|---|---|---|
+| a launch, by kinds of arguments | a loop in C, cuda.core, CuPy, torch, numba-cuda | [launch.md](launch.md) |
+| a hit of the cache, 580 headers looked after | the same without hints | [cache.md](cache.md) |
+| packs, 300 processes at once | a directory | [shipping.md](shipping.md) |
+| kernels on the CPU | C with OpenMP, PoCL | [cpu.md](cpu.md) |
+| what checks cost | no checks | [checks.md](checks.md) |
+| operators of torch and JAX | `load_inline`, Triton, `pure_callback` | [frameworks.md](frameworks.md) |
+| thousands of kernels on many processes | one process | [scale.md](scale.md) |
+
+## To repeat it
+
+`make bench` prints all of these in one run. `make bench-check` compares this tree with commit 1e8a532
+(`make bench-check AGAINST=HEAD~5` with another), case by case and in turn, and fails where a case became slower and the
+spreads of its pairs do not overlap; some ten minutes. `python benchmarks/pairs.py --write FILE` keeps a run.
+"""
+
+
+def latest() -> list[dict[str, Any]]:
+    """Give the last record of each machine, that of the fewest cores first."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(HISTORY.glob("*.json")):
+        record = json.loads(path.read_text())
+        found[record["machine"]] = record
+    return sorted(found.values(), key=lambda record: _cores(record["machine"]))
+
+
+def _cores(machine: str) -> int:
+    return int(machine.rpartition(" cores")[0].rpartition(" ")[2])
+
+
+def ratios(case: dict[str, Sequence[float]]) -> tuple[float, float, float]:
+    """Give the lower quartile, the median and the upper quartile of a case's pairs."""
+    found = [own / other for own, other in zip(case["own"], case["other"], strict=True)]
+    low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
+    return low, middle, high
+
+
+def performance_page() -> str:
+    """Write the page."""
+    return _HEAD + "".join(map(_table, latest())) + _TAIL
+
+
+def _table(record: dict[str, Any]) -> str:
+    pairs = min(len(case["own"]) for case in record["cases"].values())
+    head = f"\n## On {record['machine']}\n\nCommit {record['commit']}, {record['date']}, {pairs} pairs.\n\n"
+    rows = "".join(map(_row, record["cases"].values()))
+    return f"{head}| what | first version | now | ratio | quartiles |\n|---|---|---|---|---|\n{rows}"
+
+
+def _row(case: dict[str, Any]) -> str:
+    low, middle, high = ratios(case)
+    before, now = (_shown(statistics.median(case[of])) for of in ("other", "own"))
+    return f"| {case['what']} | {before} | {now} | {middle:.2f} | {low:.2f} to {high:.2f} |\n"
+
+
+def _shown(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.3g} µs"
