@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -19,17 +19,18 @@ _WIDTH, _LEFT, _RIGHT, _ROW = 900, 330, 850, 27
 
 
 class Colors(NamedTuple):
-    """What a picture is drawn with: text, what stands back, lines, and two series."""
+    """What a picture is drawn with: text, what stands back, lines, and three series."""
 
     text: str
     muted: str
     line: str
     first: str
     second: str
+    third: str
 
 
-LIGHT = Colors("#1f2328", "#59636e", "#d1d9e0", "#1a7f37", "#8250df")
-DARK = Colors("#f0f6fc", "#9198a1", "#3d444d", "#3fb950", "#ab7df8")
+LIGHT = Colors("#1f2328", "#59636e", "#d1d9e0", "#1a7f37", "#8250df", "#bc4c00")
+DARK = Colors("#f0f6fc", "#9198a1", "#3d444d", "#3fb950", "#ab7df8", "#f0883e")
 
 
 def table(page: str, first: str) -> list[list[str]]:
@@ -52,10 +53,10 @@ def _picture(parts: list[str], title: str, height: float, colors: Colors) -> str
     return "\n".join([head, f"<title>{escape(title)}</title>", shown, *parts, "</svg>\n"])
 
 
-def _key(y: float, first: str, second: str, colors: Colors) -> list[str]:
-    """Say what the two colours are."""
+def _key(y: float, names: Sequence[str], fills: Sequence[str], colors: Colors) -> list[str]:
+    """Say what the colours are."""
     parts, x = [], float(_LEFT)
-    for said, fill in ((first, colors.first), (second, colors.second)):
+    for said, fill in zip(names, fills, strict=False):
         parts += [f'<circle cx="{x + 6:.1f}" cy="{y - 5:.1f}" r="6" fill="{fill}"/>']
         parts += [_text(x + 18, y, said, colors.muted)]
         x += 30 + 8 * len(said)
@@ -64,15 +65,15 @@ def _key(y: float, first: str, second: str, colors: Colors) -> list[str]:
 
 def speed(colors: Colors) -> str:
     """Draw how fast the CPU device is, against C and against PoCL, over a scale of powers of two."""
-    rows = table("cpu.md", "kernel")
-    low, high = math.log2(0.5), math.log2(32)
+    rows = [row for row in table("cpu.md", "kernel") if all(row)]
+    fills = (colors.first, colors.second, colors.third)
 
     def place(times: float) -> float:
-        return _LEFT + (math.log2(times) - low) / (high - low) * (_RIGHT - _LEFT)
+        return _LEFT + (math.log2(times) + 2) / 7 * (_RIGHT - _LEFT)
 
     top, bottom = 62.0, 62.0 + _ROW * len(rows)
-    parts = _key(44, "times the speed of C", "times the speed of PoCL", colors)
-    for power in range(-1, 6):
+    parts = _key(44, ("times C, 1 core", "times C, 16 cores", "times PoCL"), fills, colors)
+    for power in range(-2, 6):
         x, said = place(2.0**power), f"{2.0**power:g}"
         parts += [
             f'<path d="M{x:.1f} {top:.1f}V{bottom:.1f}" stroke="{colors.text if power == 0 else colors.line}"/>',
@@ -81,11 +82,10 @@ def speed(colors: Colors) -> str:
     for number, (name, *times) in enumerate(rows):
         y = top + _ROW * (number + 0.5)
         parts += [_text(_LEFT - 24, y + 5, name, colors.text, ' text-anchor="end"')]
-        for said, fill in zip(times, (colors.first, colors.second), strict=True):
-            x = place(float(said))
-            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{fill}"/>']
-            beside, anchor = (-10, "end") if float(said) < 1 else (10, "start")
-            parts += [_text(x + beside, y + 5, said, colors.muted, f' font-size="12" text-anchor="{anchor}"')]
+        parts += [
+            f'<circle cx="{place(float(said)):.1f}" cy="{y:.1f}" r="6" fill="{fill}"><title>{said}</title></circle>'
+            for said, fill in zip(times, fills, strict=True)
+        ]
     return _picture(parts, "CUDA kernels on the cores at hand, without a GPU", bottom + 30, colors)
 
 
@@ -93,7 +93,8 @@ def headers(colors: Colors) -> str:
     """Draw what a hit of the cache costs, where the headers are hundreds of files."""
     rows = table("cache.md", "CPU ms")
     most = max(float(cell) for _, *cells in rows for cell in cells)
-    top, parts = 62.0, _key(44, "the first kernel of a process", "the second", colors)
+    top = 62.0
+    parts = _key(44, ("the first kernel of a process", "the second"), (colors.first, colors.second), colors)
     for number, (name, *cells) in enumerate(rows):
         y = top + 2 * _ROW * number
         parts += [_text(_LEFT - 24, y + 27, name, colors.text, ' text-anchor="end"')]
