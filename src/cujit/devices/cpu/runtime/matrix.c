@@ -258,14 +258,25 @@ static void count(u32x32 d[2], const u32x32 *a, const u32x32 *b, u32 strips, fla
   }
 }
 
+enum { ALL_STRIPS = 64, OWN_STRIPS = 32 };
+
+/* All strips of A, or the columns of one tile of B, with their powers and the most of these where sums are aligned. */
+struct Side {
+  f32x32 numbers[ALL_STRIPS];
+  u8x32 powers[ALL_STRIPS];
+  u32 furthest;
+};
+
 /* Sum as a tensor core does; what rounds to 0 in f16 is +0. */
-static void align(const struct Product *p, f32x32 *sums, const f32x32 *a, const f32x32 *b) {
+static void align(const struct Product *p, f32x32 *sums, const struct Side *a, u32 first, const struct Side *b) {
   u32 size = p->strips / p->groups, count = 2 * p->halves;
   f32x32 c[4];
   for (u32 k = 0; k < count && p->apart; k++) c[k] = sums[k], sums[k] = 0.0f;
   for (u32 group = 0; group < p->groups; group++) {
     for (u32 half = 0; half < p->halves; half++) {
-      sum_aligned(&sums[2 * half], a + half * p->strips + group * size, b + group * size, size, p);
+      u32 at = first + half * p->strips + group * size, of_b = group * size;
+      sum_aligned(&sums[2 * half], a->numbers + at, b->numbers + of_b, a->powers + at, b->powers + of_b,
+                  a->furthest > b->furthest ? a->furthest : b->furthest, size, p);
     }
     for (u32 k = 0; k < count && p->halves_sum; k++) {
       sums[k] = __builtin_convertvector(__builtin_convertvector(sums[k], f16x32), f32x32) + 0.0f;
@@ -285,22 +296,23 @@ INLINE u32x32 f16_bits(f32x32 x) {
   return __builtin_convertvector(AS(u16x32, __builtin_convertvector(x, f16x32)), u32x32);
 }
 
-/* One tile: A's strips, B's columns, the registers of C, to those of D. Registers 2 * r + p of C and D have rows 8 * r on,
+/* One tile: A's strips from `first` on, B's columns, the registers of C, to those of D. Registers 2 * r + p of C and D have rows 8 * r on,
    of every two columns the one of parity p; of f16, one register has both. Integers are summed as floats, exactly, and C
    is added at the end. */
-static NOINLINE void tile(const struct Product *p, u32x32 *d, const u32x32 *c, const f32x32 *a, const f32x32 *b) {
+static NOINLINE void tile(const struct Product *p, u32x32 *d, const u32x32 *c, const struct Side *a, u32 first,
+                          const struct Side *b) {
   u32 count_of_sums = 2 * p->halves, whole = p->c == TYPE_S32 && !p->operation;
   f32x32 sums[4];
   for (u32 k = 0; k < count_of_sums; k++) {
     sums[k] = p->c == TYPE_F16 ? f16_at(c[k / 2], 16 * (k & 1)) : whole ? (f32x32)0.0f : AS(f32x32, c[k]);
   }
-  if (p->groups) align(p, sums, a, b);
+  if (p->groups) align(p, sums, a, first, b);
   for (u32 half = 0; half < p->halves && !p->groups; half++) {
-    const f32x32 *own = a + half * p->strips;
+    const f32x32 *own = a->numbers + first + half * p->strips;
     if (p->operation) {
-      count((u32x32 *)&sums[2 * half], (const u32x32 *)own, (const u32x32 *)b, p->strips, p->operation == OPERATION_XOR);
+      count((u32x32 *)&sums[2 * half], (const u32x32 *)own, (const u32x32 *)b->numbers, p->strips, p->operation == OPERATION_XOR);
     } else {
-      fuse(&sums[2 * half], own, b, p->strips);
+      fuse(&sums[2 * half], own, b->numbers, p->strips);
     }
   }
   for (u32 k = 0; k < count_of_sums; k++) {
@@ -412,10 +424,9 @@ static void read_rows(const struct Product *p, u32x32 *to, const struct Shared *
 
 /* -- what kernels call ------------------------------------------------------------------------------------------- */
 
-enum { ALL_STRIPS = 64, OWN_STRIPS = 32 };
-
 static void multiply(const struct Product *p, u32x32 *frame, const struct Shared *shared) {
-  f32x32 a[ALL_STRIPS], b[OWN_STRIPS], stored[OWN_STRIPS];
+  struct Side a, b;
+  f32x32 stored[OWN_STRIPS];
   u32 steps_b = p->strips / strips_in(p->b), steps_a = p->sparse ? steps_b / 2 : steps_b;
   u32 words_c = p->c == TYPE_F16 ? p->halves : 2 * p->halves, words_d = p->d == TYPE_F16 ? p->halves : 2 * p->halves;
   const u32x32 *more = &frame[p->at_more];
@@ -423,7 +434,7 @@ static void multiply(const struct Product *p, u32x32 *frame, const struct Shared
     u32x32 *words = &frame[block * steps_a * p->halves], read[4];
     if (p->from_shared) read_rows(p, words = read, shared);
     for (u32 k = 0; k < steps_a * p->halves && p->signs; k++) words[k] ^= p->signs;
-    u32x32 *to = (u32x32 *)&a[block * p->halves * p->strips];
+    u32x32 *to = (u32x32 *)&a.numbers[block * p->halves * p->strips];
     if (p->sparse) {
       unpack_all((u32x32 *)stored, words, p->a, p->halves, steps_a, LAYOUT_ORDER, 0);
       expand_all(p, to, (u32x32 *)stored, more[0]);
@@ -432,15 +443,18 @@ static void multiply(const struct Product *p, u32x32 *frame, const struct Shared
     }
   }
   more += p->sparse != 0;
-  if (p->chunks) scale_rows(p, a, more[0]);
+  if (p->chunks) scale_rows(p, a.numbers, more[0]);
+  if (p->groups) a.furthest = find_powers(a.powers, a.numbers, p->blocks * p->halves * p->strips, p->floors[0]);
   for (u32 n = 0; n < p->columns; n++) {
     u32x32 read[4], *words = shared ? read : &frame[p->at_b + n * steps_b];
     for (u32 k = 0; k < steps_b && shared; k++) read_shared(&read[k], shared->b, shared->memory, n, k, p->turned_b);
-    unpack_all((u32x32 *)b, words, p->b, 1, steps_b, p->layout, 1);
-    if (p->chunks) scale_columns(p, b, more[1]);
+    unpack_all((u32x32 *)b.numbers, words, p->b, 1, steps_b, p->layout, 1);
+    if (p->chunks) scale_columns(p, b.numbers, more[1]);
+    if (p->groups) b.furthest = find_powers(b.powers, b.numbers, p->strips, p->floors[1]);
     for (u32 block = 0; block < p->blocks; block++) {
       u32 number = block * p->columns + n;
-      tile(p, &frame[p->at_d + number * words_d], &frame[p->at_c + number * words_c], &a[block * p->halves * p->strips], b);
+      tile(p, &frame[p->at_d + number * words_d], &frame[p->at_c + number * words_c], &a,
+           block * p->halves * p->strips, &b);
     }
   }
 }

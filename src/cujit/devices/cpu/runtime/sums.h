@@ -19,7 +19,7 @@
 
 /* Exponents of factors between which every product, and what it is scaled by, is a normal f32. */
 enum { LEAST = -51, LARGEST = 62 };
-enum { STRIPS = 16, INFINITE = 0x7f800000, NO_EXPONENT = -1000 };
+enum { INFINITE = 0x7f800000, NO_EXPONENT = -1000 };
 
 /* An alignment: all elements of one half of the columns. */
 struct Half {
@@ -37,14 +37,18 @@ INLINE void find_exponents(u32x32 *to, const u32x32 *from, u32 floor, u32 zero) 
   *to = (x & 0x7fffffff) == 0 ? (u32x32)zero : own;
 }
 
-/* How far below 2 ** LARGEST the power of two is in each number, in bytes, of which 255 is 0; and the most of these
-   but for zeros. */
-INLINE void find_powers(const f32x32 *from, u8x32 *to, u32 floor, u32x32 *most) {
-  u32x32 x = AS(u32x32, *from);
-  i32x32 none = (x & 0x7fffffff) == 0;
-  u32x32 steps = (((127 + LARGEST) << 23) - __builtin_elementwise_max(x & INFINITE, (u32x32)floor)) >> 23;
-  *to = __builtin_convertvector(none ? (u32x32)255 : steps, u8x32);
-  *most = __builtin_elementwise_max(*most, none ? (u32x32)0 : steps);
+/* How far below 2 ** LARGEST the power of two is in each number, in bytes, of which 255 is 0; gives the most of these but
+   for zeros. */
+static u32 find_powers(u8x32 *to, const f32x32 *from, u32 count, u32 floor) {
+  u32x32 most = 0;
+  for (u32 k = 0; k < count; k++) {
+    u32x32 x = AS(u32x32, from[k]);
+    i32x32 none = (x & 0x7fffffff) == 0;
+    u32x32 steps = (((127 + LARGEST) << 23) - __builtin_elementwise_max(x & INFINITE, (u32x32)floor)) >> 23;
+    to[k] = __builtin_convertvector(none ? (u32x32)255 : steps, u8x32);
+    most = __builtin_elementwise_max(most, none ? (u32x32)0 : steps);
+  }
+  return __builtin_reduce_max(most);
 }
 
 /* For each element, how far its largest product of powers of two is below the most. */
@@ -79,14 +83,21 @@ INLINE void add_products(struct Half half[2], const f32x32 *a, const f32x32 *b, 
   }
 }
 
-/* How the sum of one half becomes a number; of C alone, C. */
-INLINE void end_sum(f64x32 *to, const struct Half *half, f64 unit) {
+/* How the sum of one half becomes a number, cut, with the last bit set for the rest where it rounds on to f16; of C alone,
+   C. The bits of `large` that are negative tell of sums that need more than 31 bits. */
+INLINE void end_sum(u32x32 *to, const struct Half *half, const struct Product *p, i32x32 *large) {
   f32x32 c = AS(f32x32, half->c);
-  f64x32 own = __builtin_convertvector(__builtin_convertvector(c * half->scale, i32x32), f64x32);
-  f64x32 total = __builtin_convertvector(half->sum, f64x32) + own;
-  f64x32 value = total * (__builtin_convertvector(AS(f32x32, half->top), f64x32) * unit);
-  i64x32 none = __builtin_convertvector(half->below == 255, i64x32);
-  *to = none ? __builtin_convertvector(c, f64x32) + 0.0 : value;
+  i32x32 own = __builtin_convertvector(c * half->scale, i32x32), total = half->sum + own;
+  i32x32 size = total < 0 ? -total : total;
+  *large |= ((half->sum ^ total) & (own ^ total)) | size | (size + 128);
+  f32x32 near = __builtin_convertvector(size, f32x32);
+  i32x32 back = __builtin_convertvector(near, i32x32);
+  u32x32 bits = AS(u32x32, near) + AS(u32x32, back > size);
+  bits |= AS(u32x32, back != size) & p->halves_sum;
+  f32x32 value = AS(f32x32, bits) * (AS(f32x32, half->top) * AS(f32, (127 - p->width) << 23));
+  u32x32 signs = AS(u32x32, value) | (AS(u32x32, total) & 0x80000000);
+  i32x32 none = __builtin_convertvector(half->below == 255, i32x32);
+  *to = (none ? AS(u32x32, c + 0.0f) : signs) & p->mask;
 }
 
 /* The exponent of a number as f32 has it in its bits, with the floor below; far less for 0. */
@@ -142,30 +153,28 @@ INLINE void finish(u32x32 *to, const f64x32 *sum, u32 mask, u32 last) {
 }
 
 /* `d` is C as two vectors of f32, which become D: in lane 4 * g + t the elements of row g and of columns 2 * t and
-   2 * t + 1. `a` and `b` are so many strips and columns of f32. */
-static NOINLINE void sum_aligned(f32x32 *d, const f32x32 *a, const f32x32 *b, u32 strips, const struct Product *p) {
-  u8x32 powers_a[STRIPS], powers_b[STRIPS];
-  f64x32 sums[2];
+   2 * t + 1. `a` and `b` are so many strips and columns of f32; `furthest` is the most of their powers. */
+static NOINLINE void sum_aligned(f32x32 *d, const f32x32 *a, const f32x32 *b, const u8x32 *powers_a,
+                                 const u8x32 *powers_b, u32 furthest, u32 strips, const struct Product *p) {
+  u32x32 made[2];
   struct Half half[2];
-  u32x32 most = 0;
-  for (u32 k = 0; k < strips; k++) {
-    find_powers(&a[k], &powers_a[k], p->floors[0], &most);
-    find_powers(&b[k], &powers_b[k], p->floors[1], &most);
-  }
   for (u32 k = 0; k < 2; k++) {
     half[k].c = AS(u32x32, d[k]);
     find_exponents(&half[k].highest, &half[k].c, p->floors[2], p->zero_c);
   }
-  u32 furthest = __builtin_reduce_max(most);
   u32 of_c = __builtin_reduce_max(__builtin_elementwise_max(half[0].highest, half[1].highest));
-  if (furthest > LARGEST - LEAST || of_c == INFINITE) {
-    all_exactly((f64 *)sums, (const f32 *)d, (const f32 *)a, (const f32 *)b, strips, p);
-  } else {
+  if (furthest <= LARGEST - LEAST && of_c != INFINITE) {
+    i32x32 large = 0;
     find_largest(half, powers_a, powers_b, strips);
     find_scale(&half[0], p->width), find_scale(&half[1], p->width);
     add_products(half, a, b, strips);
-    f64 unit = AS(f64, (u64)(1023 - p->width) << 52);
-    end_sum(&sums[0], &half[0], unit), end_sum(&sums[1], &half[1], unit);
+    end_sum(&made[0], &half[0], p, &large), end_sum(&made[1], &half[1], p, &large);
+    if (!__builtin_reduce_or(large < 0)) {
+      d[0] = AS(f32x32, made[0]), d[1] = AS(f32x32, made[1]);
+      return;
+    }
   }
+  f64x32 sums[2];
+  all_exactly((f64 *)sums, (const f32 *)d, (const f32 *)a, (const f32 *)b, strips, p);
   finish((u32x32 *)&d[0], &sums[0], p->mask, p->halves_sum), finish((u32x32 *)&d[1], &sums[1], p->mask, p->halves_sum);
 }
