@@ -72,11 +72,11 @@ farm: $(READY)  ## a thousand kernels on processes, Dask and MPI, with workers k
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mpi4py>=4'
 	CUJIT_FARM=1 $(BIN)/python -m pytest tests/farm tests/test_scale_page.py tests/tuning/test_long.py
 
-# torch, JAX and their NumPy are no dependencies of cujit, and torch pins a toolkit of its own: an environment apart.
+# torch, JAX, CuPy and their NumPy are no dependencies of cujit, and torch pins a toolkit of its own: an environment apart.
 FRAMEWORKS := .venv-frameworks
-frameworks:  ## cujit.torch and cujit.jax, with torch and JAX in an environment of their own (some 2 GB)
+frameworks:  ## cujit.torch and cujit.jax, with torch, JAX and CuPy in an environment of their own (some 2 GB)
 	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
-	$(FRAMEWORKS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[cu13]' 'torch>=2.11' 'jax>=0.10' hypothesis pytest
+	$(FRAMEWORKS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[cu13]' 'torch>=2.11' 'jax>=0.10' cupy-cuda13x hypothesis pytest
 	$(FRAMEWORKS)/bin/python -m pytest tests/frameworks tests/devices/launcher/test_tensors.py
 
 # Other releases of the toolkit, each in a virtual environment of its own; and the assemblers of many, for the tests
