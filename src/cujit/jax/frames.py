@@ -11,12 +11,13 @@ import functools
 import struct
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
 from cujit.errors import ArgumentError, CujitError, UnsupportedError
+from cujit.values import NamedTuple
 
 ELEMENTS: dict[int, np.dtype[Any]] = {
     number: np.dtype(getattr(ml_dtypes, name, None) or name)

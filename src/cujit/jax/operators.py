@@ -7,7 +7,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,6 +25,7 @@ from cujit.kernel import Launch
 from cujit.machine import cpu, gpu
 from cujit.operators.instances import Instances, Size, SizeOf
 from cujit.program import Options, Source
+from cujit.values import NamedTuple
 
 _MOST_PLANS = 1024
 """Calls of one operator that are kept, by shapes, dtypes, numbers and stream."""
