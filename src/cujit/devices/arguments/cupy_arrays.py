@@ -168,6 +168,21 @@ def _stream_function(ordinal: int) -> int:
     return address if agrees and all(agrees) else 0
 
 
+class _Handle(NamedTuple):
+    """A stream by its handle, as CuPy takes it. Source: cuda.core, "CUDA Stream Protocol"."""
+
+    handle: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
+def _stream(cupy: Any, handle: int) -> Any:
+    """Make a stream of CuPy's for a handle, which nobody uses; older releases have a class for it."""
+    wrap = getattr(cupy.cuda.Stream, "from_external", None)
+    return cupy.cuda.ExternalStream(handle) if wrap is None else wrap(_Handle(handle))
+
+
 def _answers(cupy: Any, ordinal: int, call: Callable[[int], int]) -> list[bool]:
     """Tell whether a function knows the current stream, before and while each of several is; [] if CuPy refuses."""
 
@@ -178,7 +193,7 @@ def _answers(cupy: Any, ordinal: int, call: Callable[[int], int]) -> list[bool]:
         with cupy.cuda.Device(ordinal):
             answers = [agrees()]
             for handle in (0x7F0020000040, 1, 0x7F0020000080):
-                with cupy.cuda.ExternalStream(handle, ordinal):
+                with _stream(cupy, handle):
                     answers += [agrees(), call(ordinal) == handle]
             return [*answers, agrees()]
     except Exception:  # as its driver does where there is none
