@@ -15,7 +15,7 @@ from cujit.devices.jit import NativeFunction, emit_object, load_object, processo
 from cujit.devices.perf import lines_asked
 from cujit.devices.sources import code_identity, is_as_imported
 from cujit.errors import CujitError, FormatError
-from cujit.formats.elf import read_elf
+from cujit.formats.elf import Elf, read_elf
 from cujit.values import NamedTuple, replace
 
 _SCHEMA = "1"
@@ -74,28 +74,23 @@ def machine_code(work: Work, symbol: str, require: Callable[[str], object] | Non
         *((Part.text("unwinds", "yes"),) if seen else ()),
     )
     object_ = (keep(work.kind, parts, make) if work.keep else make()).data
-    missing = _missing(object_, symbol, require)
+    names = _symbols(object_)
+    missing = _missing(names, symbol, require)
     if missing:
         # Kept by a machine of another C library, if it was kept at all.
         object_ = make().data
-        missing = _missing(object_, symbol, require)
+        names = _symbols(object_)
+        missing = _missing(names, symbol, require)
     if missing:
         raise CujitError(f"native code calls {', '.join(missing)}: there is no such function", help=_REPORT)
     code = load_object(object_, symbol)
-    before, size = _text_around(object_, symbol)
+    before, size = names.defined[symbol]
     code = replace(code, code=(code.address - before, size))
     if seen:
         from cujit.devices.perf_files import tell  # which few ask for
 
         tell(object_, symbol, code, work.called)
     return code
-
-
-def _text_around(object_: bytes, symbol: str) -> tuple[int, int]:
-    """Tell how far behind the begin of its section a function lies, and how large that is, in bytes."""
-    elf = read_elf(object_)
-    found = next(s for s in elf.symbols() if s.name == symbol)
-    return found.value, elf.sections[found.section].size
 
 
 def keep(kind: str, parts: Iterable[Part], make: Callable[[], Artifact]) -> Artifact:
@@ -118,19 +113,32 @@ def _why_not_keep() -> str:
     return "" if is_as_imported() else _CHANGED
 
 
-def _missing(object_: bytes, symbol: str, require: Callable[[str], object] | None) -> list[str]:
+class _Symbols(NamedTuple):
+    """What an object calls; and what it defines, how far behind the begin of its section and how large that is."""
+
+    needed: list[str]
+    defined: dict[str, tuple[int, int]]
+
+
+def _missing(names: _Symbols, symbol: str, require: Callable[[str], object] | None) -> list[str]:
     """List the functions that an object calls and this process does not have, and ``symbol`` if it has not that."""
-    needed, defined = _symbols(object_)
     if require is not None:
-        for name in needed:
+        for name in names.needed:
             require(name)
-    return [name for name in needed if not resolves(name)] + ([] if symbol in defined else [symbol])
+    return [name for name in names.needed if not resolves(name)] + ([] if symbol in names.defined else [symbol])
 
 
-def _symbols(object_: bytes) -> tuple[list[str], set[str]]:
-    """List what an object calls, and what it defines."""
+def _symbols(object_: bytes) -> _Symbols:
+    """Read the names of an object."""
     try:
-        symbols = [symbol for symbol in read_elf(object_).symbols() if symbol.name]
+        elf = read_elf(object_)
+        symbols = [symbol for symbol in elf.symbols() if symbol.name]
     except FormatError as e:
         raise CujitError(f"LLVM gave an object that is no ELF file: {e.message}", help=_REPORT) from e
-    return [s.name for s in symbols if not s.section], {s.name for s in symbols if s.section}
+    defined = {s.name: (s.value, _size_of(elf, s.section)) for s in symbols if s.section}
+    return _Symbols([s.name for s in symbols if not s.section], defined)
+
+
+def _size_of(elf: Elf, section: int) -> int:
+    """Count the bytes of a section; 0 where there is none of that number, as of a symbol that is a number itself."""
+    return elf.sections[section].size if section < len(elf.sections) else 0

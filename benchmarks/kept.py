@@ -1,0 +1,133 @@
+"""What the kernels of an array library cost, each loaded and launched once and then kept: CPU time, and memory.
+
+The set is 337 elementwise kernels of the size that such libraries write, PTX of some 15 instructions each: operations,
+types, and operands that are arrays or one number. It runs in a process of its own with an empty cache, and in another
+with what the first left there. ``python benchmarks/kept.py``.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+import cujit
+
+__all__ = ["run"]
+
+_COUNT = 337
+_FIRST = 20
+"""Kernels before the measurement: threads, tables and LLVM are there then."""
+
+_ELEMENTS = 64
+_TYPES = {"f32": (4, "f"), "f64": (8, "fd"), "s32": (4, "r"), "s64": (8, "rd"), "u32": (4, "r"), "u64": (8, "rd")}
+_FLOATS = ("add.rn", "sub.rn", "mul.rn", "div.rn", "min", "max", "abs", "neg", "sqrt.rn", "rcp.rn")
+_INTEGERS = ("add", "sub", "mul.lo", "div", "rem", "min", "max")
+_UNARY = ("abs", "neg", "sqrt.rn", "rcp.rn")
+
+_TEXT = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry {name}(.param .u64 from, .param .u64 with, .param .u64 to, .param .u32 count)
+{{
+    .reg .pred %p<2>;
+    .reg .b32 %r<9>, %f<4>;
+    .reg .b64 %a<9>, %rd<4>, %fd<4>;
+    ld.param.u64 %a1, [from];
+    ld.param.u64 %a2, [with];
+    ld.param.u64 %a3, [to];
+    ld.param.u32 %r5, [count];
+    mov.u32 %r6, %ctaid.x;
+    mov.u32 %r7, %ntid.x;
+    mov.u32 %r8, %tid.x;
+    mad.lo.s32 %r4, %r6, %r7, %r8;
+    setp.ge.u32 %p1, %r4, %r5;
+    @%p1 bra done;
+    mul.wide.u32 %a4, %r4, {size};
+    add.s64 %a5, %a1, %a4;
+    add.s64 %a6, %a2, {second};
+    add.s64 %a7, %a3, %a4;
+    ld.global.{type} %{register}1, [%a5];
+    ld.global.{type} %{register}2, [%a6];
+    {compute}
+    st.global.{type} [%a7], %{register}3;
+done:
+    ret;
+}}
+"""
+
+
+def _kernels() -> Iterator[tuple[str, str]]:
+    """Write the texts, with the name of each kernel: operations in chains of one, two and three."""
+    number = 0
+    for length in (1, 2, 3):
+        for (name, (size, register)), second in itertools.product(_TYPES.items(), ("%a4", "0")):
+            operations = _FLOATS if name.startswith("f") else _INTEGERS
+            for chain in itertools.islice(itertools.product(operations, repeat=length), 0, None, length * length):
+                lines = [_line(operation, name, register, place) for place, operation in enumerate(chain)]
+                number += 1
+                values = {"size": size, "second": second, "type": name, "register": register}
+                yield f"k{number}", _TEXT.format(name=f"k{number}", compute="\n    ".join(lines), **values)
+
+
+def _line(operation: str, type_: str, register: str, place: int) -> str:
+    first = f"%{register}{3 if place else 1}"
+    second = "" if operation in _UNARY else f", %{register}2"
+    return f"{operation}.{type_} %{register}3, {first}{second};"
+
+
+def _measure() -> None:
+    """Load and launch each once, and print milliseconds of CPU time for both and KiB kept, each for one kernel."""
+    device = cujit.cpu(1)
+    kept, took = [], [0.0, 0.0]
+    arrays = [device.array(np.ones(_ELEMENTS)) for _ in range(3)]
+    arguments = [cujit.Pointer(array.address) for array in arrays]
+    for count, (name, text) in enumerate(itertools.islice(_kernels(), _FIRST + _COUNT)):
+        if count == _FIRST:
+            took, before = [0.0, 0.0], _own_bytes()
+        start = time.process_time()
+        kernel = cujit.load(text, device)[name]
+        loaded = time.process_time()
+        kernel[1, _ELEMENTS](*arguments, _ELEMENTS)
+        took = [took[0] + loaded - start, took[1] + time.process_time() - loaded]
+        kept.append(kernel)
+    print(*(each / _COUNT * 1e3 for each in took), (_own_bytes() - before) / _COUNT / 1024)
+
+
+def _own_bytes() -> int:
+    """Count the bytes of memory that this process has for itself."""
+    gc.collect()
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
+
+
+def run() -> list[str]:
+    """Measure with an empty cache and with a full one, and give lines."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "CUJIT_CACHE_DIR": folder}
+        lines = []
+        for cache in ("empty", "full"):
+            done = subprocess.run(
+                [sys.executable, __file__, "child"], env=environment, stdout=subprocess.PIPE, text=True, check=True
+            )
+            load, launch, kept = map(float, done.stdout.split())
+            lines.append(
+                f"{_COUNT} kernels of an array library, each launched once, {cache} cache: load {load:.2f} ms, first "
+                f"launch {launch:.2f} ms of CPU time, {kept:.0f} KiB kept for each"
+            )
+        return lines
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        _measure()
+    else:
+        print("\n".join(run()))
