@@ -131,8 +131,7 @@ print(y.cpu()[-1].item())
 IMAGE_SCRIPTS: Mapping[str, str] = {
     "python": "print(open(ROOT + '/ramp.cubin', 'rb').read()[:4])",
     "the same base modules": (
-        "import dataclasses, enum, hashlib, json, pathlib, re, threading\n"
-        "print(open(ROOT + '/ramp.cubin', 'rb').read()[:4])"
+        "import enum, hashlib, json, pathlib, re, threading, typing\nprint(open(ROOT + '/ramp.cubin', 'rb').read()[:4])"
     ),
     "cujit": "import cujit\nprint(cujit.compile(SOURCE, arch='sm_90').data[:4])",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Callable
 from typing import ClassVar, Generic, TypeVar
@@ -85,7 +84,9 @@ class SingleFlight(Generic[T]):
 def fresh(error: Exception) -> Exception:
     """Make an exception like this one, so that each thread has its own traceback; itself where it cannot be copied."""
     try:
-        again = copy.copy(error)
+        from copy import copy  # start-up: for what failed
+
+        again = copy(error)
     except Exception:  # an exception whose class takes other arguments than it keeps
         return error
     again.__cause__, again.__suppress_context__ = error.__cause__, error.__suppress_context__

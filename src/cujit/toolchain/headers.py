@@ -7,7 +7,6 @@ all that was tried.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -96,8 +95,10 @@ def _beside_nvrtc(place: _Place) -> Iterator[Path]:
 
 def _wheels(place: _Place) -> Iterator[Path]:
     """The wheels of this Python, wherever NVRTC came from."""
+    from importlib.util import find_spec  # start-up: a process whose notes say where all is looks for nothing
+
     try:
-        spec = importlib.util.find_spec("nvidia")
+        spec = find_spec("nvidia")
     except (ImportError, ValueError):  # a finder that hides it, or a module of that name without a spec
         return
     for root in (spec.submodule_search_locations or ()) if spec else ():

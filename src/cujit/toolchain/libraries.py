@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -75,8 +74,10 @@ def find_library(binding: str, homes: Sequence[str]) -> str | None:
 
 def _directories(homes: Sequence[str]) -> Iterator[list[str]]:
     """Give the directories that may hold libraries; the first of which one has it decides."""
+    from importlib.util import find_spec  # start-up: a process whose notes say where all is looks for nothing
+
     try:
-        spec = importlib.util.find_spec("nvidia")
+        spec = find_spec("nvidia")
     except (ImportError, ValueError):  # a finder that hides it, or a module of that name without a spec
         spec = None
     for root in spec.submodule_search_locations or () if spec else ():
