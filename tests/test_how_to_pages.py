@@ -9,7 +9,9 @@ import pytest
 from pages import Page
 from steps import is_shown, steps, typed
 
-PAGES = [Page(f"how-to/{name}.md") for name in ("ci", "find-a-race", "old-drivers", "many-ranks", "embed")]
+PAGES = [
+    Page(f"how-to/{name}.md") for name in ("ci", "find-a-race", "old-drivers", "many-ranks", "embed", "see-source")
+]
 AXPY = next(text for _, path, text in steps(PAGES[0]) if path == "src/kernels.cu")
 
 
