@@ -270,6 +270,31 @@ def test_an_index_that_lies_is_found_out(path: Path) -> None:
             assert found is None or found.digest == digest, what
 
 
+def test_requests_that_lie_are_found_out(path: Path) -> None:
+    rows, whole = b"".join(rows_of(path)), path.read_bytes()
+    table = whole[_HEAD_BYTES + len(rows) :][: 5 * 64]
+    requests = [table[at : at + 64] for at in range(0, len(table), 64)]
+    lies = {
+        "unsorted": ([requests[1], requests[0], *requests[2:]], "not sorted"),
+        "twice": ([requests[0], requests[0], *requests[2:]], "not sorted"),
+        "of none": ([requests[0][:32] + bytes(32), *requests[1:]], "it is not there"),
+    }
+    for what, (lie, expected) in lies.items():
+        path.write_bytes(whole)
+        resealed(path, rows + b"".join(lie))
+        faults = [fault for _, fault in opened(path).verify() if fault]
+        assert any(expected in fault for fault in faults), (what, faults)
+
+
+def test_a_pack_is_read_by_others_and_written_by_nobody(cache: Cache, tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        write_pack(tmp_path / "kernels.pack", cache.stores)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "kernels.pack").stat().st_mode & 0o777 == 0o644
+
+
 def test_a_record_that_does_not_unpack_is_damage(cache: Cache, tmp_path: Path) -> None:
     path = tmp_path / "kernels.pack"
     write_pack(path, cache.stores, wanted=[key_of(0).digest], compress=True)
