@@ -53,6 +53,10 @@ _IN_SDIST = (
 _NOWHERE = (".pyc", "__pycache__", ".whl", ".so", ".git/", ".venv")
 
 
+_OF_OURS = ("PYTHON", "CUJIT_", "VIRTUAL_", "MAKE", "MFLAGS")
+"""Beginnings of variables that are of whoever runs this, and nothing that a user has."""
+
+
 class _FailedError(Exception):
     """A step that failed, with what it wrote."""
 
@@ -89,7 +93,7 @@ def _done(name: str, step: Callable[[], str]) -> bool:
 
 def _run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> str:
     """Run a command to its end, and give what it printed."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CUJIT_", "VIRTUAL_"))}
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(_OF_OURS)}
     done = subprocess.run(
         command, cwd=cwd, env={**plain, **variables}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
