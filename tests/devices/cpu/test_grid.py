@@ -13,6 +13,7 @@ import pytest
 from cujit.errors import CujitError, LoadError
 from cujit.loading import jit, load
 from cujit.machine import cpu
+from processes import printed
 
 SPIN = """extern "C" __global__ void spin(unsigned *out, int rounds) {
     unsigned h = blockIdx.x * blockDim.x + threadIdx.x;
@@ -35,6 +36,26 @@ def test_the_number_of_threads_changes_nothing(threads: int) -> None:
     jit(SPIN, device=device)["spin"][200, 64](out, 5)
     np.testing.assert_array_equal(out.numpy(), spun(200 * 64, 5))
     assert device.limits.processors == threads
+
+
+def test_threads_that_have_nothing_to_run_sleep_soon() -> None:
+    took = printed(
+        """
+        import sys, time
+        import numpy as np
+        from cujit.loading import jit
+        from cujit.machine import cpu
+
+        device = cpu(4)
+        out = device.array(np.zeros(200 * 64, np.uint32))
+        jit(sys.argv[1], device=device)["spin"][200, 64](out, 100_000)  # long enough for all threads to come
+        begin = time.process_time()
+        time.sleep(0.5)
+        print(time.process_time() - begin)
+        """,
+        SPIN,
+    )
+    assert float(took) < 0.05  # threads that look all the time take more, however many share a core
 
 
 def test_no_threads_at_all_are_refused() -> None:
