@@ -21,7 +21,7 @@ from cujit.worklist.lists import HEADER, recipe_line, use_line
 from cujit.worklist.places import Places, project_of
 
 HERE = Places("/home/me/work", lambda: ["/opt/cuda/include", "/opt/cuda/include/cccl"])
-TODAY = str(datetime.date.today())
+SEEN = str(datetime.date.today() + datetime.timedelta(1))  # also where midnight comes meanwhile
 
 
 def recipe(n: int, **options: Any) -> tuple[str, str]:
@@ -41,7 +41,7 @@ def a_list(path: Path, *uses: RecipeUse) -> Path:
 
 
 def a_use(n: int, arch: str = "sm_90", **more: Any) -> RecipeUse:
-    return RecipeUse(str(n), Arch.parse(arch), None, **{"seen": TODAY, "make_ms": 50.0, **more})
+    return RecipeUse(str(n), Arch.parse(arch), None, **{"seen": SEEN, "make_ms": 50.0, **more})
 
 
 def told(worklist: Worklist) -> list[tuple[str, str, int]]:
@@ -59,7 +59,7 @@ def test_lists_are_joined_and_sorted(tmp_path: Path) -> None:
         ("k3.cu", "sm_90", 1),
     ]
     use = merged.worklist.uses[1]
-    assert (use.outcome, use.make_ms, use.seen) == ("made", 80.0, TODAY)
+    assert (use.outcome, use.make_ms, use.seen) == ("made", 80.0, SEEN)
     assert dict(merged.cut) == {}
     written = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     merged.worklist.save(written[0])
@@ -83,6 +83,7 @@ def test_a_directory_is_all_of_its_recordings(tmp_path: Path) -> None:
         ({"min_uses": 2}, [1, 4], {"fewer than 2 uses": 2}),
         ({"min_ms": 20}, [1, 2, 4], {"made in less than 20 ms": 1}),
         ({"seen_within_days": 90}, [1, 2, 3], {"not seen since": 1}),
+        ({"seen_within_days": 0}, [1, 2, 3], {"not seen since": 1}),
         ({"seen_within_days": 10**9}, [1, 2, 3, 4], {}),
         ({"cap": 2}, [1, 4], {"past the cap of 2": 2}),
         ({"arch": ["sm_80"]}, [3], {"other architectures": 3}),
@@ -106,7 +107,8 @@ def test_what_is_cut_is_said(tmp_path: Path, wishes: Any, left: list[int], cut: 
 
 def test_wrong_wishes_are_refused(tmp_path: Path) -> None:
     path = a_list(tmp_path / "list", a_use(1))
-    for wishes in ({"cap": -1}, {"min_uses": "2"}, {"min_ms": float("nan")}, {"seen_within_days": 1.5}):
+    days: Any = {"seen_within_days": 1.5}, {"seen_within_days": -1}
+    for wishes in ({"cap": -1}, {"min_uses": "2"}, {"min_ms": float("nan")}, *days):
         with pytest.raises(OptionError, match=next(iter(wishes))):
             cujit.worklist.merge(path, **wishes)
     with pytest.raises(ArchError):
