@@ -549,6 +549,28 @@ assert set(p.numpy().tolist()) == {9}
     assert done.returncode == 0, done.stderr
 
 
+def test_packed_parameters_go_by_hand_in_a_forked_process() -> None:
+    done = run("""
+import struct
+from cujit.devices.launcher.launch import attach
+device = cujit.cpu(2)
+launch, p = cujit.jit(CODE, device=device)["fill"][100, 64], device.zeros(6400, np.int32)
+attach(launch, wait=True)
+def fill(value): launch.packed(struct.pack("<Qii", p.address, 6400, value))
+for value in (1, 2, 3): fill(value)
+started = launch._prepared._bound
+child = os.fork()
+if child == 0:
+    launch._prepared._bound = (*started[:2], lambda *_: os._exit(2))  # machine code
+    for value in (4, 5, 6): fill(value)
+    os._exit(0 if set(p.numpy().tolist()) == {6} else 1)
+assert os.waitpid(child, 0)[1] == 0
+fill(9)
+assert set(p.numpy().tolist()) == {9}
+""")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 def test_a_forked_process_is_told_that_a_gpu_does_not_survive_it() -> None:
