@@ -7,6 +7,7 @@ import closure
 import compile_time
 import cpu
 import headers
+import kept
 import launch
 import ranks
 import warm_process
@@ -16,7 +17,7 @@ import cache
 
 def main() -> None:
     """Print each table as it grows."""
-    for benchmark in (cpu, compile_time, launch, cache_store, closure, headers, cache, ranks, warm_process):
+    for benchmark in (cpu, compile_time, kept, launch, cache_store, closure, headers, cache, ranks, warm_process):
         for line in benchmark.run():
             print(line, flush=True)
 
