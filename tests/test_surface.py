@@ -84,6 +84,13 @@ def test_the_version_has_one_home_and_the_newest_changes_are_of_it() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", newest[2])
 
 
+def test_no_change_is_listed_twice() -> None:
+    """A merge of two orders of the list brings entries back: each stands once, below the heading that it belongs to."""
+    entries = re.findall(r"^\* (.{40})", (_ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert len(entries) > 80
+    assert {entry for entry in entries if entries.count(entry) > 1} == set()
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_page_is_what_the_code_says(page: str) -> None:
     written = (_ROOT / "docs" / f"{page}.md").read_text()
