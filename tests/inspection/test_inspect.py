@@ -44,6 +44,19 @@ def shapes(inspection: Inspection) -> list[tuple[str, str]]:
 # -- machine code -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("count", "shown", "rest"), [(12, 12, []), (13, 12, ["  and 1 more"]), (40, 12, ["  and 28 more"])]
+)
+def test_an_inspection_in_words_has_twelve_images_and_says_how_many_more(
+    count: int, shown: int, rest: list[str]
+) -> None:
+    one = inspect(cubin(SOURCE, "sm_90"))
+    head, *lines = str(replace(one, images=one.images * count)).splitlines()
+    assert head.startswith("cubin: cubin, ")
+    assert lines[shown:] == rest
+    assert all(line.startswith("  cubin sm_90: ") for line in lines[:shown])
+
+
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a", "sm_100f", "sm_120"])
 def test_a_cubin_tells_of_its_kernels_what_the_reader_reads(arch: str) -> None:
     data = cubin(SOURCE, arch)

@@ -341,7 +341,7 @@ class Inspection:
             names = [kernel.display for kernel in image.kernels]
             lines.append(f"  {image}: {listed(names, _SHOWN_NAMES) or image.error or image.note or 'no kernel'}")
         rest = len(self.images) - _SHOWN_NAMES
-        return "\n".join(lines + [f"  and {rest:,} more images"] * (rest > 0))
+        return "\n".join(lines + [f"  and {rest:,} more"] * (rest > 0))
 
     def __len__(self) -> int:
         return len(self.images)
