@@ -27,7 +27,7 @@ AIMS = {"memory": 8, "race": 12, "init": 8, "sync": 4, "all": 20}
 SOURCE = Path(__file__).parent / "cpu" / "checked.cu"
 ROUNDS = 9
 _LEAST_S = 0.004
-"""CPU seconds that a turn without checks takes at least: many launches are one turn."""
+"""CPU seconds that a turn takes at least: many launches are one turn."""
 
 _SIDE, _MANY, _PRODUCT = 512, 1 << 18, 256
 _GRIDS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -64,13 +64,13 @@ def _launcher(kernel: str, device: cujit.Device) -> tuple[cujit.DeviceArray, Cal
 
 def _ratios(runs: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
     """Run everybody in turns; give the ratios of CPU time to the first one's turn before it."""
+    times = {name: max(1, round(_LEAST_S / _seconds(run, 1))) for name, run in runs.items()}
     plain, *others = runs
-    times = max(1, round(_LEAST_S / _seconds(runs[plain], 1)))
     found: dict[str, list[float]] = {name: [] for name in others}
     for _ in range(ROUNDS):
         for name in others:
-            before = _seconds(runs[plain], times)
-            found[name].append(_seconds(runs[name], 1) / before)
+            before, took = (_seconds(runs[each], times[each]) for each in (plain, name))
+            found[name].append(took / before)
     return found
 
 

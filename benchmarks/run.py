@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cache_store
+import checks
 import closure
 import compile_time
 import cpu
@@ -17,7 +18,19 @@ import cache
 
 def main() -> None:
     """Print each table as it grows."""
-    for benchmark in (cpu, compile_time, kept, launch, cache_store, closure, headers, cache, ranks, warm_process):
+    for benchmark in (
+        cpu,
+        checks,
+        compile_time,
+        kept,
+        launch,
+        cache_store,
+        closure,
+        headers,
+        cache,
+        ranks,
+        warm_process,
+    ):
         for line in benchmark.run():
             print(line, flush=True)
 

@@ -164,7 +164,7 @@ def of_launcher() -> str:
     return head
 
 
-_NUMBERS = ("WARPS", "BARRIERS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS")
+_NUMBERS = ("WARPS", "BARRIERS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS", "LOG")
 
 
 def _by_place(names: Iterable[str]) -> dict[str, int]:

@@ -22,7 +22,7 @@ from cujit.devices.cpu.codegen.memory import wait_for_stores
 from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER, Node
 from cujit.devices.cpu.codegen.warp import ALL_LANES, WarpEmitter
 from cujit.devices.cpu.control.flow import Flow
-from cujit.devices.cpu.control.regions import FIRST_WARP, GONE, kept_places, kept_pointers, run_regions
+from cujit.devices.cpu.control.regions import GONE, WATCHED, kept_places, kept_pointers, run_regions
 from cujit.devices.cpu.instructions.calls import symbol_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block
 from cujit.devices.cpu.run.launch import PLACE, field_offset
@@ -160,13 +160,13 @@ def _begin_warp(e: WarpEmitter) -> None:
 def _in_turn(e: WarpEmitter, behind: str) -> Iterator[None]:
     """As ``_over_warps``, but with the warp first that is noted, and note the last one for the next region."""
     b, before = e.builder, e.builder.here
-    first = b.load("i32", f"%{FIRST_WARP}")
+    first = b.load("i32", f"%{WATCHED}")
     b.start("warp.start")
     b.phi(WARP_NUMBER, (first, before), ("%warp.next", "warp.end"), into=WARP_NUMBER.text)
     _begin_warp(e)
     yield
     b.start("warp.end")
-    b.store(WARP_NUMBER, f"%{FIRST_WARP}")
+    b.store(WARP_NUMBER, f"%{WATCHED}")
     more = b.binary("add", WARP_NUMBER, b.integer(1, 32))
     is_last = b.compare("icmp eq", more, b.integer(_warps(e), 32))
     following = b.select(is_last, b.integer(0, 32), more, into="%warp.next")

@@ -27,9 +27,10 @@ _SITES = ("sites.0", "sites.1")
 _NOW, _THEN = Value("%now", "ptr"), Value("%then", "ptr")
 """The regions that warps are to run in this turn and in the next: each of the two ``_SITES`` in turn."""
 
-FIRST_WARP = "warp.first"
-"""Where it stands which warp begins a region, where somebody watches: as on stacks, where the last to come to a barrier
-goes on first, so that the same is found first."""
+WATCHED = "watched"
+"""Where somebody watches, three words that a block keeps. In the first is which warp begins a region: as on stacks,
+where the last to come to a barrier goes on first, so that the same is found first. The others are the watcher's, and
+begin as zeros."""
 
 GONE = -1
 """Number of the region that a warp is to run which has none left."""
@@ -166,7 +167,7 @@ def _places(e: WarpEmitter, fission: Fission, warps: int) -> list[tuple[str, str
         else:
             found += [(f"k{reg.index}.{form}", f"[{warps} x {_type_kept(type_)}]") for form, type_ in forms]
     if e.watched:
-        found.append((FIRST_WARP, "i32"))
+        found.append((WATCHED, "[3 x i64]"))
     if not fission.blockwide.together:
         found += [*((site, f"[{warps} x i32]") for site in _SITES), ("pending", "i64")]
     return found
@@ -206,7 +207,8 @@ def run_regions(b: Builder, e: WarpEmitter, fission: Fission, warps: int, argume
 def _one_after_another(b: Builder, e: WarpEmitter, fission: Fission, arguments: Sequence[Value]) -> None:
     common = [reg for reg in fission.kept if _is_common(e, fission, reg)]
     if e.watched:
-        b.store(b.integer(0, 32), f"%{FIRST_WARP}")
+        for k in range(3):
+            b.store(b.integer(0, 64), b.offset(f"%{WATCHED}", 8 * k))
     for region in fission.regions:
         b.start(f"region.{region.number}")
         following = _call(b, e, fission, region, arguments)

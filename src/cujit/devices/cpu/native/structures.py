@@ -321,6 +321,9 @@ SLOTS = BARRIERS + 1
 OBJECTS = 256
 """Clocks of objects in memory that order accesses: mbarriers, and words with atomic operations."""
 
+LOG = 256
+"""Reads that a block logs."""
+
 PATTERN = bytes((0xA5, 0xC3, 0x71, 0xE9, 0x1D, 0x5B, 0xF7, 0x93, 0x2F, 0x6D, 0xB1, 0xD9, 0x47, 0x8B, 0xCF, 0xE5))
 """What memory of ``device.empty`` holds at multiples of 16 under ``check="init"``: whoever writes there without being
 seen (NumPy, through a view) leaves something else."""
@@ -386,16 +389,16 @@ class Watch(Shared):
     """What the checks of one launch need: ``Launch.checks`` is its address. Sizes in bytes.
 
     ``spans`` are sorted. ``warps`` are those of a block. ``shared_total`` is what the blocks that run side by side
-    have, after which their pieces lie, ``piece_bytes`` each; in a piece the records begin at ``entries``, for each byte
-    those of its writer, then of one reader, then of another; room for ``most_events`` at ``events``, and behind that
-    for a number of each. ``serial`` is a number of this launch alone.
+    have, after which their pieces lie, ``piece_bytes`` each. In a piece the records begin at ``entries``, for each byte
+    those of its writer, then of one reader, then of another; those of strips of words at ``strips``; at ``events`` is
+    room for ``most_events``, and behind that for a number of each. ``serial`` is a number of this launch alone.
     ``local_total`` is the local memory of all of them, behind which its marks lie. ``stack_bytes`` is 0 unless
     functions are called or memory is taken on the stack.
     """
 
     _fields_ = Fields(
         "const struct Span *spans; u64 count; u32 checks, warps; u64 shared_limit, shared_stride, shared_total, "
-        "cluster_blocks, piece_bytes, entries, events, most_events, local_bytes, local_total, stack_bytes, "
+        "cluster_blocks, piece_bytes, entries, strips, events, most_events, local_bytes, local_total, stack_bytes, "
         "parameter_bytes, serial"
     )
 
@@ -416,6 +419,28 @@ class Slot(Shared):
     _fields_ = Fields(f"u64 warps; u32 generation, events, parts, clock[{WARPS}], unused")
 
 
+class Site(Shared):
+    """An access of the emitted code whose lanes lie in rows; behind it are ``count`` members.
+
+    Lanes access ``size`` bytes each, ``stride`` apart, and the members of a batch each at an offset of its own, up to
+    ``spread``.
+    """
+
+    _fields_ = Fields("i64 stride; u32 size, flags, spread, count")
+
+
+class Member(Shared):
+    """One load of a batch, or the access of a site itself, at which line."""
+
+    _fields_ = Fields("u32 offset, line")
+
+
+class Logged(Shared):
+    """Reads of shared memory that no record tells of yet."""
+
+    _fields_ = Fields("const struct Site *site; u64 base; u32 lanes, warp")
+
+
 class Tracker(Shared):
     """The order of a block's warps. ``owner`` tells which block of which launch it is made ready for.
 
@@ -424,14 +449,19 @@ class Tracker(Shared):
 
     ``met[w]`` is the first event after the lanes of w have met last, ``settled[w]`` the first one that may be unordered
     with what w does. What is not settled is unordered as long as all is ``plain``: nothing orders but barriers at which
-    all warps wait. ``turn`` and ``turns[w]`` count these where warps have no stacks. There is a record for each word
-    unless there is one ``by_bytes``; ``has_objects`` where their clocks are used.
+    all warps wait. Where warps have no stacks, ``turn`` counts these as long as all is plain, and is to be added to
+    clocks and ``syncs``; ``turned`` is the first event after the last one. There is a record for each word
+    unless there is one ``by_bytes``; ``has_objects`` where their clocks are used. The event ``written`` is the last
+    write. ``log`` holds reads which are after all writes that may be unordered with them; where nothing needs their
+    records before the next barrier of all warps, nothing does later. All of the block's memory was written if it is
+    ``full``, which is looked for at the access ``look_at`` of so many ``looks``.
     """
 
     _fields_ = Fields(
-        f"u64 owner, launch; u32 events, room, plain, by_bytes, has_objects, turn, clocks[{WARPS}][{WARPS}], "
-        f"syncs[{WARPS}], met[{WARPS}], settled[{WARPS}], turns[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
-        f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]"
+        f"u64 owner, launch; u32 events, room, plain, by_bytes, has_objects, turn, written, logged, full, looks, "
+        f"look_at, clocks[{WARPS}][{WARPS}], syncs[{WARPS}], "
+        f"met[{WARPS}], settled[{WARPS}], turned, unused, arrivals[{WARPS}][{SLOTS}]; "
+        f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]"
     )
 
 

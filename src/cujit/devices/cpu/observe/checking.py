@@ -9,7 +9,7 @@ import secrets
 import sys
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,11 +106,12 @@ class _CheckedKernel(KernelWatch):
         checks = self._checks
         stride = launch.shared_stride
         entries = ctypes.sizeof(Tracker) + (stride if checks.init else 0)
-        entries = aligned(entries, 8)
+        entries = aligned(entries, 64)
         records = _KINDS * stride * ctypes.sizeof(ctypes.c_uint32) if checks.race else 0
+        strips = records // _STRIP_BYTES
         most_events = (_KINDS + 1) * stride + _LEAST_EVENTS
         numbered = ctypes.sizeof(Event) + ctypes.sizeof(ctypes.c_uint32)
-        piece = entries + records + (most_events * numbered if checks.race else 0)
+        piece = entries + records + strips + (most_events * numbered if checks.race else 0)
         cluster = max(launch.cluster_x * launch.cluster_y * launch.cluster_z, 1)
         return Watch(
             spans=ctypes.addressof(table.spans),
@@ -122,7 +123,8 @@ class _CheckedKernel(KernelWatch):
             cluster_blocks=cluster,
             piece_bytes=aligned(piece, 64) if checks.race or checks.init else 0,
             entries=entries,
-            events=entries + records,
+            strips=entries + records,
+            events=entries + records + strips,
             most_events=most_events,
             local_bytes=self._program.local_size,
             stack_bytes=STACK_BYTES if self._uses_stack else 0,
@@ -138,6 +140,9 @@ class _CheckedKernel(KernelWatch):
 
 _KINDS = 3
 """Records of a byte: who wrote it, and two who read it."""
+
+_STRIP_BYTES = 128
+"""Bytes of memory that may have one record of each kind."""
 
 _LEAST_EVENTS = 1 << 13
 """Events that there is room for, beside those that records may name."""
@@ -191,11 +196,15 @@ class _Known:
 
 @dataclass(frozen=True)
 class _Table:
-    """The ranges of one launch, sorted, and the same for machine code (with one more at the end)."""
+    """The ranges of one launch, sorted, and the same for machine code (with one more at the end).
+
+    ``holds`` is what has to stay for so long; it ``has_others`` where memory of others was looked for.
+    """
 
     known: tuple[_Known, ...]
     spans: ctypes.Array[Span]
     holds: tuple[object, ...]
+    has_others: bool = False
 
     def place_of(self, address: int, size: int) -> str:
         """Say where an access lies to the range nearest to it."""
@@ -237,6 +246,8 @@ class _Ledger:
         self._quarantine: deque[tuple[_Known, object]] = deque()
         self._modules: list[tuple[weakref.ref[HostBlock], Mapping[str, tuple[int, int]]]] = []
         self._adopted: weakref.WeakValueDictionary[int, _Known] = weakref.WeakValueDictionary()
+        self._changes = 0
+        self._last: tuple[object, _Table] | None = None
 
     # -- what the device tells ---------------------------------------------------------------------------
 
@@ -250,10 +261,12 @@ class _Ledger:
             known = replace(known, marks=marks.ctypes.data)
             np.ctypeslib.as_array((ctypes.c_uint8 * len(PATTERN) * rows).from_address(block.address))[:] = list(PATTERN)
         self._blocks[block.address] = known, marks
+        self._changes += 1
         weakref.finalize(block, self._free, block.address, block.memory).atexit = False
 
     def _free(self, address: int, memory: object) -> None:
         known, _ = self._blocks.pop(address)
+        self._changes += 1
         if not known.size:
             return
         words = known.words.replace("the ", "the freed ", 1)
@@ -286,6 +299,9 @@ class _Ledger:
         for known, marks in list(self._blocks.values()):
             if marks is not None and known.begin <= address and address + size <= known.end:
                 marks[address - known.begin :][:size] = 1
+                if size == known.size:
+                    self._blocks[known.begin] = replace(known, marks=0), None
+                    self._changes += 1
 
     def module(self, memory: HostBlock, variables: Mapping[str, tuple[int, int]]) -> None:
         """Note a module: offset and size of its variables in its memory."""
@@ -296,25 +312,44 @@ class _Ledger:
     def table(self, parameters: bytes, more: Sequence[_Known] = ()) -> _Table:
         """Make the table for a launch with these parameters, which may access ``more`` as well.
 
-        What they point to, and is not ours, is memory of others: all that is mapped there counts as theirs.
+        What they point to, and is not ours, is memory of others: all that is mapped there counts as theirs. Where all
+        is as it was for the launch before, and nothing is of others, the table is, too.
         """
         modules = [(block, variables) for ref, variables in self._modules if (block := ref()) is not None]
-        images = {block.address for block, _ in modules}
-        ours = dict(self._blocks)
-        found = [
-            ours[begin][0] if begin in ours else _Known(begin, size, f"the {size:,} bytes allocated at {begin:#x}")
-            for begin, size in live_blocks()
-            if begin not in images and size
-        ]
-        for block, variables in modules:
-            found += [_Known(block.address + at, n, f"the variable {name} ({n:,} bytes)")
-                      for name, (at, n) in variables.items() if n]  # fmt: skip
-        found += self._adopted.values()
-        freed = list(self._quarantine)
-        found = sorted([*found, *more, *(k for k, _ in freed)], key=lambda k: k.begin)
-        found = sorted([*found, *_of_others(parameters, found)], key=lambda k: k.begin)
+        live, adopted, images = live_blocks(), [*self._adopted.values()], {block.address for block, _ in modules}
+        key, last = (self._changes, parameters, tuple(more), live, images), self._last
+        if last is not None and last[0] == key and not adopted:
+            table = last[1]
+        else:
+            found = [*more, *adopted, *_variables(modules), *self._known(live, images)]
+            table = self._sorted(found, parameters)
+            self._last = None if adopted or table.has_others else (key, table)
+        return replace(table, holds=(*table.holds, [block for block, _ in modules]))
+
+    def _known(self, live: Iterable[tuple[int, int]], images: Collection[int]) -> Iterator[_Known]:
+        """List the arrays of this device, and those of others that are ``live``, but for the images of modules."""
+        for begin, size in live:
+            ours = self._blocks.get(begin)
+            if ours is not None:
+                yield ours[0]
+            elif begin not in images and size:
+                yield _Known(begin, size, f"the {size:,} bytes allocated at {begin:#x}")
+
+    def _sorted(self, found: list[_Known], parameters: bytes) -> _Table:
+        """Make a table of what was found, what was freed, and what of others the parameters lead to."""
+        ours, freed = dict(self._blocks), list(self._quarantine)
+        found = sorted([*found, *(k for k, _ in freed)], key=lambda k: k.begin)
+        others = _of_others(parameters, found)
+        found = sorted([*found, *others], key=lambda k: k.begin)
         spans = (Span * (len(found) + 1))(*(Span(k.begin, k.end, k.freed, k.marks) for k in found))
-        return _Table(tuple(found), spans, (modules, ours, freed))
+        return _Table(tuple(found), spans, (ours, freed), bool(others))
+
+
+def _variables(modules: Iterable[tuple[HostBlock, Mapping[str, tuple[int, int]]]]) -> Iterator[_Known]:
+    for block, variables in modules:
+        for name, (at, n) in variables.items():
+            if n:
+                yield _Known(block.address + at, n, f"the variable {name} ({n:,} bytes)")
 
 
 def _caller() -> str:

@@ -7,25 +7,37 @@ it, so that a check costs a few instructions here and one call.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.analysis.uniformity import WARP
-from cujit.devices.cpu.codegen.builder import Value, type_width
+from cujit.devices.cpu.codegen.builder import Builder, Value, type_width
 from cujit.devices.cpu.codegen.memory import Place as Where
 from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
+from cujit.devices.cpu.control.regions import WATCHED
 from cujit.devices.cpu.instructions import blocks, warpwide
-from cujit.devices.cpu.instructions.matrix.move import memory_lines
-from cujit.devices.cpu.instructions.memory import place_in
-from cujit.devices.cpu.ir.program import CLEAR, IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress, items_of
+from cujit.devices.cpu.ir.program import CLEAR, Op, SymbolAddress
 from cujit.devices.cpu.native.structures import CLUSTER_BARRIER, Access, Place, Space
-from cujit.formats.ptx.isa.semantics import Effect, Lanes, Order
+from cujit.devices.cpu.observe.touches import (
+    MAYBE_SHARED,
+    Batch,
+    Touch,
+    batches_in,
+    element_bytes,
+    fills_shared,
+    orders_by_itself,
+    pairs_in,
+    touches_of,
+    where_in,
+)  # fmt: skip
+from cujit.formats.ptx.isa.semantics import Effect, Lanes
 from cujit.values import dataclass, replace
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
+    from cujit.devices.cpu.ir.cfg import Graph
     from cujit.devices.cpu.observe.watching import Checks
 
+_ORDERING = Access.ACQUIRE | Access.RELEASE
 _PLACE = "%check.place"
 _NOBODY = (1 << 64) - 1
 
@@ -40,6 +52,9 @@ class Checker:
         self._checks = checks
         self._fenced = fenced
         self._in_regions = False
+        self._batches: dict[Graph, dict[Op, Batch]] = {}
+        self._found: dict[Batch, Value] = {}
+        self._windows: dict[Op, str] = {}
 
     def before(self, e: WarpEmitter, op: Op) -> None:
         """Look at what an operation is about to do."""
@@ -59,12 +74,16 @@ class Checker:
         """Note that a warp goes on behind a barrier to which all have come, or that it begins."""
         checks = self._checks
         self._in_regions = True
-        if number:
+        if number and checks.init:
             self._begin(e)
             with e.builder.at_entry():
                 e.builder.store(e.builder.integer(1, 32), e.builder.offset(_PLACE, Place.goes_on.offset))
         if checks.race and number:
-            self._call(e, "cujit_check_turn")
+            self._begin(e)
+            with e.builder.at_entry():
+                e.builder.store(BLOCK, "%check.block")
+                e.builder.store(e.builder.integer(0, 32), "%check.warp")
+                e.builder.call("cujit_check_turn", "void", Value(_PLACE, "ptr"))
         elif checks.init and not number and e.program.local_size:
             self._call(e, "cujit_check_begin")
 
@@ -90,8 +109,12 @@ class Checker:
     def _accesses(self, e: WarpEmitter, op: Op) -> None:
         # Without order for others, unless the operation or its fence has it.
         kept = ~Access(0) if self._fenced or orders_by_itself(op) else ~(Access.ACQUIRE | Access.RELEASE)
-        for touch in touches_of(e, op):
-            self._touch(e, op, replace(touch, access=touch.access & kept))
+        batch = self._batch_of(e, op)
+        if batch is not None and op is batch.ops[0]:
+            self._found[batch] = self._look(e, batch)
+        with contextlib.nullcontext() if batch is None else e.builder.when(self._found[batch], "alone", holds=False):
+            for touch in touches_of(e, op):
+                self._touch(e, op, replace(touch, access=touch.access & kept))
         if self._checks.init and fills_shared(op):
             self._call(e, "cujit_check_filled")
 
@@ -104,15 +127,15 @@ class Checker:
 
     def _touch(self, e: WarpEmitter, op: Op, touch: Touch) -> None:
         b, checks = e.builder, self._checks
-        orders = touch.access & (Access.ACQUIRE | Access.RELEASE)
-        if not (checks.memory or checks.init or orders or touch.space in _MAYBE_SHARED):
+        orders = touch.access & _ORDERING
+        if not (checks.memory or checks.init or orders or touch.space in MAYBE_SHARED):
             return
         lanes = b.word(e.lanes(op))
         if touch.lanes != -1:
             # Lanes of a matrix: the operation is all the warp's, or nobody's.
             some = b.compare("icmp ne", lanes, b.integer(0, 32))
             lanes = b.select(some, b.integer(touch.lanes, 32), b.integer(0, 32))
-        told = bool(checks.race and touch.values) and touch.space in _MAYBE_SHARED
+        told = bool(checks.race and touch.values) and touch.space in MAYBE_SHARED
         if told:
             self._store_data(e, touch.values)
         holds, size = touch.where.holds, touch.size
@@ -142,15 +165,10 @@ class Checker:
 
     def _rows(self, e: WarpEmitter, op: Op, touch: Touch, lanes: Value, size: int, *, told: bool) -> None:
         """Have an access looked at whose lanes lie in rows."""
-        b, bases, stride = e.builder, touch.where.bases, touch.where.stride
-        row, flags = WARP // len(bases), touch.flags
-        for k, base in enumerate(bases):
-            own = b.integer(((1 << row) - 1) << k * row, 32)
-            mine = lanes if len(bases) == 1 else b.binary("and", lanes, own)
-            first = b.binary("sub", base, b.integer(k * row * stride, 64)) if k and stride else base
-            more = (b.integer(stride, 64), b.integer(size, 32), b.integer(flags, 32), b.integer(op.line, 32))
-            self._call(e, "cujit_check_row", mine, first, *more)
-            flags |= Access.AGAIN
+        b, row = e.builder, Row(op, touch.where, size, touch.flags, ((0, op.line),))
+        window = "" if touch.access & _ORDERING or self._races(touch.space) else self._window(e, op, touch.space)
+        with b.when(self._is_inside(e, row, window), "row", holds=False) if window else contextlib.nullcontext():
+            self._call_joined(e, row, lanes, window)
         if not told:
             return
         apart = _are_apart(e, touch, size)
@@ -160,6 +178,123 @@ class Checker:
             self._call(e, "cujit_check_same", lanes, b.integer(len(touch.values), 64), *where)
         if apart is not None:
             b.store(Value("null", "ptr"), "%check.data")
+
+    def _races(self, space: Space) -> bool:
+        return self._checks.race and space in MAYBE_SHARED
+
+    def _window(self, e: WarpEmitter, op: Op, space: Space) -> str:
+        """Name the place that keeps in which memory an operation accessed something last, all of it plain: where that
+        begins, and its size. All operations on shared memory have one, for as long as a block's warps run."""
+        own = self._windows.setdefault(op, f"%check.window.{len(self._windows)}")
+        name = "%check.window.shared" if space is Space.SHARED else own
+        b = e.builder
+        self._begin(e)
+        if not b.has_entry(name):
+            with b.at_entry():
+                if space is Space.SHARED and self._in_regions:
+                    b.offset(f"%{WATCHED}", 8, into=name)
+                else:
+                    b.allocate("[2 x i64]", align=16, into=name)
+                    b.store(Value("zeroinitializer", "[2 x i64]"), name)
+                b.offset(name, 8, into=f"{name}.size")
+        return name
+
+    def _is_inside(self, e: WarpEmitter, row: Row, window: str) -> Value:
+        """Whether all rows lie in that memory, and are aligned."""
+        b, inside, stride = e.builder, e.builder.integer(1, 1), row.where.stride
+        if stride % row.align:
+            return b.integer(0, 1)
+        begin, size = b.load("i64", window), b.load("i64", f"{window}.size")
+        for base in row.where.bases:
+            low = b.binary("add", base, b.integer(stride * (row.lanes - 1), 64)) if stride < 0 else base
+            before = b.binary("sub", low, begin)
+            inside = b.binary("and", inside, b.compare("icmp ult", before, size))
+            room = b.binary("sub", size, before)
+            inside = b.binary("and", inside, b.compare("icmp uge", room, b.integer(row.reach, 64)))
+            if row.align > 1:
+                odd = b.binary("and", low, b.integer(row.align - 1, 64))
+                inside = b.binary("and", inside, b.compare("icmp eq", odd, b.integer(0, 64)))
+        return inside
+
+    def _call_joined(self, e: WarpEmitter, row: Row, lanes: Value, window: str) -> None:
+        """Call for an access whose rows may be one long row."""
+        b, where = e.builder, row.where
+        together = b.integer(1, 1)
+        for before, base in zip(where.bases, where.bases[1:], strict=False):
+            here = b.compare("icmp eq", b.binary("sub", base, before), b.integer(where.stride * row.lanes, 64))
+            together = b.binary("and", together, here)
+        whole = replace(row, where=replace(where, bases=where.bases[:1]))
+        if len(where.bases) == 1 or where.stride != row.size:
+            self._call_rows(e, row, lanes, "cujit_check_row", "void", window)
+            return
+        b.either(
+            together,
+            lambda: self._call_rows(e, whole, lanes, "cujit_check_row", "void", "") and None,
+            lambda: self._call_rows(e, row, lanes, "cujit_check_row", "void", window) and None,
+            "joined",
+        )
+
+    def _call_rows(self, e: WarpEmitter, row: Row, lanes: Value, name: str, returned: str, window: str) -> list[Value]:
+        """Call for each row; give what comes of it."""
+        b, flags = e.builder, row.flags
+        found: list[Value] = []
+        if self._checks.race and row.is_plain and len(row.where.bases) == 1:
+            self._call(e, "cujit_check_words", lanes, row.where.bases[0], row.site(b, flags))
+            return found
+        place = Value(window or "null", "ptr")
+        for k, base in enumerate(row.where.bases):
+            own = b.integer(((1 << row.lanes) - 1) << k * row.lanes, 32)
+            mine = lanes if len(row.where.bases) == 1 else b.binary("and", lanes, own)
+            far = k * row.lanes * row.where.stride
+            first = b.binary("sub", base, b.integer(far, 64)) if far else base
+            found.append(self._call(e, name, mine, first, row.site(b, flags), place, returned=returned))
+            flags |= Access.AGAIN
+        return found
+
+    # -- batches ------------------------------------------------------------------------------------------
+
+    def _batch_of(self, e: WarpEmitter, op: Op) -> Batch | None:
+        """Find the batch that an operation is in."""
+        if e.graph not in self._batches:
+            batches = [batch for block in e.graph.blocks for batch in batches_in(block, e)]
+            found = {op: batch for batch in batches for op in batch.ops}
+            pairs = [pair for block in e.graph.blocks for pair in pairs_in(block, e)] if self._checks.race else []
+            found |= {op: pair for pair in pairs if pair.ops[0] not in found for op in pair.ops}
+            self._batches[e.graph] = found
+        return self._batches[e.graph].get(op)
+
+    def _look(self, e: WarpEmitter, batch: Batch) -> Value:
+        """Look at all of a batch at once; give whether nothing is wrong with any."""
+        b, op, last = e.builder, batch.ops[0], batch.ops[-1]
+        memory = replace(op.memory, offset=batch.offset)
+        where, space = where_in(e, memory, op.space)
+        stores = last.opcode == "st"
+        members = tuple((each.memory.offset - batch.offset, each.line) for each in batch.ops[stores:])
+        size = element_bytes(op) * len(op.results)
+        touch = Touch(where, size, Access.WRITE if stores else Access.READ, space, element_bytes(op), size)
+        row = Row(op, where, size, touch.flags, members)
+        if stores:
+            done = self._call(
+                e, "cujit_check_pair", _lanes(e, op), where.bases[0], row.site(b, row.flags), returned="i32"
+            )
+            return b.compare("icmp ne", done, b.integer(0, 32))
+        window = "" if self._races(space) else self._window(e, op, space)
+
+        def called() -> list[Value]:
+            found = self._call_rows(e, row, _lanes(e, op), "cujit_check_batch", "i32", window)
+            every = found[0]
+            for one in found[1:]:
+                every = b.binary("and", every, one)
+            return [b.compare("icmp ne", every, b.integer(0, 32))]
+
+        def looked() -> list[Value]:
+            if not window:
+                return called()
+            return b.either(self._is_inside(e, row, window), lambda: [b.integer(1, 1)], called, "batch")
+
+        if where.holds is None:
+            return looked()[0]
+        return b.either(where.holds, looked, lambda: [b.integer(0, 1)], "rows")[0]
 
     def _store_data(self, e: WarpEmitter, values: tuple[Value, ...]) -> None:
         """Put what a store writes where native code finds it, part by part."""
@@ -233,13 +368,13 @@ class Checker:
         vector = e.builder.vector(value)
         e.builder.store(vector, f"%check.{field}", align=8)
 
-    def _call(self, e: WarpEmitter, name: str, *arguments: Value) -> None:
+    def _call(self, e: WarpEmitter, name: str, *arguments: Value, returned: str = "void") -> Value:
         """Call native code, which learns which warp of which block it is."""
         self._begin(e)
         b = e.builder
         b.store(BLOCK, "%check.block")
         b.store(WARP_NUMBER, "%check.warp")
-        b.call(name, "void", Value(_PLACE, "ptr"), *arguments)
+        return b.call(name, returned, Value(_PLACE, "ptr"), *arguments)
 
     def _begin(self, e: WarpEmitter) -> None:
         """Fill in, once in a function, what stays."""
@@ -273,6 +408,51 @@ class Checker:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class Row:
+    """What lanes in rows do at an operation, or at several: ``members`` are their offsets and lines."""
+
+    op: Op
+    where: Where
+    size: int
+    flags: int
+    members: tuple[tuple[int, int], ...]
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a row."""
+        return WARP // len(self.where.bases)
+
+    @property
+    def align(self) -> int:
+        """What addresses have to be a multiple of."""
+        return 1 << (self.flags >> 24)
+
+    @property
+    def spread(self) -> int:
+        """How far members lie apart."""
+        return max(offset for offset, _ in self.members)
+
+    @property
+    def reach(self) -> int:
+        """Bytes from the first that a row accesses to the last."""
+        return abs(self.where.stride) * (self.lanes - 1) + self.size + self.spread
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether lanes read or write a word each, side by side in shared memory, and nothing else."""
+        side_by_side = self.where.stride == self.size == 4 and self.flags >> 24 == 2 and not self.spread
+        kind = self.flags & (Access.READ | Access.WRITE | Access.STRONG | _ORDERING)
+        return side_by_side and self.flags >> 8 & 15 == Space.SHARED and kind in (Access.READ, Access.WRITE)
+
+    def site(self, b: Builder, flags: int) -> Value:
+        """Have what native code needs to know in memory."""
+        numbers = [(self.where.stride, 64), *((n, 32) for n in (self.size, flags, self.spread, len(self.members))),
+                   *((n, 32) for member in self.members for n in member)]  # fmt: skip
+        name = ".".join(["check.site", *(str(number) for number, _ in numbers)])
+        return b.module.constant(name, [b.integer(*number) for number in numbers])
+
+
 def _are_apart(e: WarpEmitter, touch: Touch, size: int) -> Value | None:
     """Whether no two lanes of rows write different values to one place, as an i1; None where that is not known."""
     b, (first, *others), stride = e.builder, touch.where.bases, touch.where.stride
@@ -294,224 +474,3 @@ def _lanes(e: WarpEmitter, op: Op) -> Value:
 def _is_aligned(op: Op) -> bool:
     """Whether all lanes of a warp have to come together. Source: PTX ISA 9.1, "bar": the same as with ``.aligned``."""
     return op.form.is_barrier and op.form.is_aligned
-
-
-# -- which memory each operation reads and writes ---------------------------------------------------------
-#
-# Not told are textures and surfaces, whose instructions mind their bounds, and what descriptors and tensor maps
-# lead to.
-
-_SPACES = {
-    "shared": Space.SHARED, "cluster": Space.CLUSTER, "local": Space.LOCAL, "global": Space.GLOBAL,
-    "const": Space.GLOBAL, "param": Space.PARAM, "param::func": Space.GENERIC, "generic": Space.GENERIC,
-}  # fmt: skip
-_MAYBE_SHARED = (Space.SHARED, Space.CLUSTER, Space.GENERIC)
-_ORDERED = (Order.ACQUIRE, Order.RELEASE, Order.ACQ_REL)
-_UPDATE = Access.READ | Access.WRITE | Access.STRONG | Access.ACQUIRE | Access.RELEASE
-_ROWS = {"x1": 8, "x2": 16, "x4": 32}
-_MBARRIER_BYTES = 8
-
-
-@dataclass(frozen=True)
-class Touch:
-    """One access of every lane that runs: ``size`` bytes (an i64, or one a lane) at ``where`` in this process.
-
-    ``element`` and ``align`` are in bytes (0: of no matter); ``lanes`` narrows the lanes that run. ``values`` are what
-    a store writes, part by part.
-    """
-
-    where: Where
-    size: int | Value
-    access: Access
-    space: Space
-    element: int
-    align: int
-    lanes: int = -1
-    values: tuple[Value, ...] = ()
-
-    @property
-    def flags(self) -> int:
-        """All that goes into one word: see ``Access``."""
-        log = max(self.align.bit_length() - 1, 0)
-        return int(self.access) | int(self.space) << 8 | self.element << 16 | log << 24
-
-
-def fills_shared(op: Op) -> bool:
-    """Tell whether an operation writes shared memory at places that are not told."""
-    return op.opcode == "cp" and "tensor" in op.modifiers and "mbarrier::complete_tx::bytes" in op.modifiers
-
-
-def orders_by_itself(op: Op) -> bool:
-    """Tell whether an operation orders accesses without a fence beside it; a relaxed one does not.
-
-    Source: PTX ISA 9.1, "Memory Consistency Model: Synchronizes".
-    """
-    return op.opcode not in ("ld", "st", "atom", "red") or "async" in op.modifiers or op.order in _ORDERED
-
-
-def touches_of(e: WarpEmitter, op: Op) -> list[Touch]:
-    """List what an operation accesses, in the order in which it does."""
-    if op.opcode == "cp":
-        return _copies(e, op)
-    if op.opcode == "wmma":
-        return _wmma(e, op) if "load" in op.modifiers or "store" in op.modifiers else []
-    find = _BY_OPCODE.get(op.opcode)
-    return find(e, op) if find is not None else []
-
-
-def _where(e: WarpEmitter, operand: Operand, space: str) -> tuple[Where, Space]:
-    assert isinstance(operand, Memory)
-    return place_in(e, operand, space), _SPACES[space]
-
-
-def _element(op: Op) -> int:
-    """Bytes of an element in memory: a pair of halves is one."""
-    return op.type.bits // 8
-
-
-def _order(op: Op, orders: Access) -> Access:
-    """What a load or store is beside that: strong ones order others, by any object that they are about."""
-    return Access.STRONG | orders if op.form.is_strong else Access(0)
-
-
-# -- loads, stores, atomic operations ---------------------------------------------------------------------
-
-
-def _load(e: WarpEmitter, op: Op) -> list[Touch]:
-    base = op.memory.base
-    if isinstance(base, SymbolAddress) and base.slot.space == "param":
-        return []
-    address, space = _where(e, op.memory, op.space)
-    size = _element(op) * len(op.results)
-    return [Touch(address, size, Access.READ | _order(op, Access.ACQUIRE), space, _element(op), size)]
-
-
-def _store(e: WarpEmitter, op: Op) -> list[Touch]:
-    if "async" in op.modifiers:
-        return _store_and_signal(e, op)
-    address, space = _where(e, op.sources[0], op.space)
-    if "bulk" in op.modifiers:
-        return [Touch(address, e.source(op, 1, "i64"), Access.WRITE, space, 1, 8)]
-    items, element = items_of(op.sources[1]), _element(op)
-    size, order = element * len(items), _order(op, Access.RELEASE)
-    values = tuple(e.read(item, f"i{8 * element}") for item in items) if not order else ()
-    return [Touch(address, size, Access.WRITE | order, space, element, size, values=values)]
-
-
-def _atomic(e: WarpEmitter, op: Op) -> list[Touch]:
-    if "async" in op.modifiers:
-        return _store_and_signal(e, op)
-    address, space = _where(e, op.sources[0], op.space)
-    size = _element(op) * op.form.vector
-    return [Touch(address, size, _UPDATE, space, _element(op), size)]
-
-
-def _store_and_signal(e: WarpEmitter, op: Op) -> list[Touch]:
-    """``st.async``, ``red.async``: to shared memory of the cluster, and an mbarrier there."""
-    address, kind = _where(e, op.sources[0], op.space)
-    size = _element(op) * len(items_of(op.sources[1]))
-    access = Access.WRITE if op.opcode == "st" else _UPDATE
-    target = Touch(address, size, access, kind, _element(op), _element(op))
-    return [target, _signal(e, op.sources[2], op.space)]
-
-
-def _signal(e: WarpEmitter, operand: Operand, space: str) -> Touch:
-    """An mbarrier that something is counted at."""
-    address, kind = _where(e, operand, space)
-    return Touch(address, _MBARRIER_BYTES, _UPDATE, kind, _MBARRIER_BYTES, _MBARRIER_BYTES)
-
-
-def _mbarrier(e: WarpEmitter, op: Op) -> list[Touch]:
-    if "pending_count" in op.modifiers:
-        return []
-    signal = _signal(e, op.sources[0], op.space)
-    return [replace(signal, access=Access.WRITE) if "init" in op.modifiers else signal]
-
-
-# -- matrices ---------------------------------------------------------------------------------------------
-
-
-def _rows(e: WarpEmitter, op: Op) -> list[Touch]:
-    """``ldmatrix``, ``stmatrix``: each of the first lanes has the address of a row of sixteen bytes."""
-    address, space = _where(e, op.sources[0], op.space)
-    count = next(_ROWS[m] for m in op.modifiers if m in _ROWS)
-    if "m16n16" in op.modifiers:
-        count *= 2
-    access = Access.READ if op.opcode == "ldmatrix" else Access.WRITE
-    return [Touch(address, 16, access, space, 2, 16, (1 << count) - 1)]
-
-
-def _wmma(e: WarpEmitter, op: Op) -> list[Touch]:
-    """Each line of the matrix is a lane's access."""
-    found = memory_lines(e, op)
-    b = e.builder
-    base, stride = b.vector(found.base), b.vector(found.stride)
-    address = b.binary("add", base, b.binary("mul", stride, b.lanes(list(range(WARP)), 64)))
-    access = Access.READ if "load" in op.modifiers else Access.WRITE
-    lanes = (1 << found.lines) - 1
-    return [Touch(Where(lanes=address), found.line_bytes, access, _SPACES[op.space], found.element_bytes, 0, lanes)]
-
-
-# -- copies -----------------------------------------------------------------------------------------------
-
-
-def _copies(e: WarpEmitter, op: Op) -> list[Touch]:
-    words = frozenset(op.modifiers)
-    if not words.isdisjoint({"commit_group", "wait_group", "wait_all", "prefetch", "tensor", "multicast::cluster"}):
-        return []
-    if "mbarrier" in words:
-        return [_signal(e, op.sources[0], op.space)]
-    return _bulk(e, op) if "bulk" in words else _small_copy(e, op)
-
-
-def _small_copy(e: WarpEmitter, op: Op) -> list[Touch]:
-    """``cp.async dst, src, size {, source size | ignore}``."""
-    size = op.sources[2]
-    assert isinstance(size, IntConstant)
-    more = op.sources[3 : len(op.sources) - ("L2::cache_hint" in op.modifiers)]
-    target, to = _where(e, op.sources[0], "shared")
-    source, from_ = _where(e, op.sources[1], "global")
-    taken: int | Value = size.value
-    if more:
-        b = e.builder
-        taken = b.resize(
-            b.intrinsic("umin", _said(e, more[0], size.value), b.integer(size.value, 32)), 64, signed=False
-        )
-    return [
-        Touch(source, taken, Access.READ, from_, 4, size.value if isinstance(taken, int) else 4),
-        Touch(target, size.value, Access.WRITE, to, 4, size.value),
-    ]
-
-
-def _said(e: WarpEmitter, operand: Operand, size: int) -> Value:
-    item = operand.item if isinstance(operand, Negation) else operand
-    if isinstance(item, Reg) and item.bits == 1:
-        return e.builder.select(e.read(operand, "i1"), e.builder.integer(0, 32), e.builder.integer(size, 32))
-    return e.read(operand, "i32")
-
-
-def _bulk(e: WarpEmitter, op: Op) -> list[Touch]:
-    """``cp.async.bulk`` and ``cp.reduce.async.bulk``: ``[dst], [src], size {, [mbarrier]}``."""
-    to, from_ = op.form.spaces
-    target, target_space = _where(e, op.sources[0], to)
-    source, source_space = _where(e, op.sources[1], from_)
-    size = e.builder.resize(e.source(op, 2, "i32"), 64, signed=False)
-    writes = _UPDATE if "reduce" in op.modifiers else Access.WRITE
-    found = [Touch(source, size, Access.READ, source_space, 1, 16)]
-    if "cp_mask" not in op.modifiers:
-        found.append(Touch(target, size, writes & ~(Access.ACQUIRE | Access.RELEASE), target_space, 1, 16))
-    if len(op.sources) > 3 and isinstance(op.sources[3], Memory):
-        found.append(_signal(e, op.sources[3], to))
-    return found
-
-
-_BY_OPCODE: dict[str, Callable[[WarpEmitter, Op], list[Touch]]] = {
-    "ld": _load,
-    "ldu": _load,
-    "st": _store,
-    "atom": _atomic,
-    "red": _atomic,
-    "mbarrier": _mbarrier,
-    "ldmatrix": _rows,
-    "stmatrix": _rows,
-}

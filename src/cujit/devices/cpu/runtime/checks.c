@@ -30,6 +30,20 @@ struct Row {
   u64 base, stride, low, bytes;
 };
 
+/* The lines of a site, and for a batch of loads their offsets. */
+INLINE const struct Member *members_of(const struct Site *site) { return (const struct Member *)(site + 1); }
+
+/* What lanes of a row do, by one member; or what all members do, which lie in `spread` bytes. */
+INLINE void fill_row(struct Row *row, u32 lanes, u64 base, const struct Site *site, u32 spread, u32 line) {
+  u64 stride = (u64)site->stride;
+  u32 first = first_lane(lanes), last = last_lane(lanes);
+  u64 low = base + first * stride, far = (last - first) * stride;
+  if (site->stride < 0) low += far, far = -far;
+  flag whole = lanes >> (first & 31) == ~0u >> ((31 - last + first) & 31);
+  flag dense = whole && (stride == site->size || first == last || !stride) && !spread;
+  *row = (struct Row){lanes, site->flags, line, site->size, dense, base, stride, low, far + site->size + spread};
+}
+
 /* -- failing, and where things are ------------------------------------------------------------------------------ */
 
 static NORETURN NOINLINE void stop(const struct Place *place, u32 lane, u32 line, u64 address, u32 kind, u64 size,
@@ -268,10 +282,18 @@ INLINE flag all_marked(const u8 *mark, u64 size) {
   return both == ones;
 }
 
+/* Look now and then whether all shared memory of the block was written: then nobody needs its marks any more. */
+INLINE void look_for_full(struct Place *place) {
+  struct Tracker *piece = place->piece;
+  if (piece->full || ++piece->looks < piece->look_at) return;
+  piece->look_at = 2 * piece->looks;
+  piece->full = all_marked(marks_behind(piece), place->watch->shared_limit);
+}
+
 /* Where the marks of a range are that lies in one piece; `known` gets whether that is so, and null is what has none. */
 INLINE u8 *marks_of_range(struct Place *place, u64 low, u64 bytes, flag *known) {
   *known = 1;
-  if (in_shared(place, low, bytes)) return marks_behind(place->piece) + (low - place->shared);
+  if (in_shared(place, low, bytes)) return place->piece->full ? 0 : marks_behind(place->piece) + (low - place->shared);
   if (in_one_span(place, low, bytes)) return place->span->marks ? place->span->marks + (low - place->span->begin) : 0;
   *known = 0;
   return 0;
@@ -302,9 +324,18 @@ static void release(const struct Place *place, u32 *clock) {
   row[place->warp]++;
 }
 
+/* From now on more than barriers of all warps orders: what each of these did stands in every clock. */
+static NOINLINE void end_plain(struct Tracker *piece) {
+  for (u32 w = 0; w < WARPS; w++) {
+    for (u32 k = 0; k < WARPS; k++) piece->clocks[w][k] += piece->turn;
+    piece->syncs[w] += piece->turn;
+  }
+  piece->plain = piece->turn = 0;
+}
+
 /* The clock of an object at an address: objects far apart may have one in common, which hides races and makes none. */
 INLINE u32 *object_of(const struct Place *place, u64 address) {
-  place->piece->plain = 0;
+  if (place->piece->plain) end_plain(place->piece);
   place->piece->has_objects = 1;
   return place->piece->objects[address / 4 % OBJECTS];
 }
@@ -350,8 +381,36 @@ INLINE u64 records_of(const struct Place *place) {
   return place->piece->by_bytes ? place->watch->shared_stride : place->watch->shared_stride / 4;
 }
 
+/* The records of the words of a strip, where each is that of a thread and those of the words behind are of the threads
+   behind it: then there is one for all of them, and none in the words. */
+enum { STRIP = WARP, STRIP_BYTES = 4 * STRIP, APART = -1 };
+
+INLINE struct Entry strip_at(const struct Place *place, u64 offset) {
+  u32 *first = (u32 *)((u8 *)place->piece + place->watch->strips);
+  return (struct Entry){first + offset / STRIP_BYTES, place->watch->shared_stride / STRIP_BYTES};
+}
+
+static NOINLINE void spread_strip(const struct Place *place, u64 offset) {
+  struct Entry strip = strip_at(place, offset), entry = entry_at(place, offset & -STRIP_BYTES);
+  u32 *of[] = {strip.writer, one_of(strip), two_of(strip)}, *to[] = {entry.writer, one_of(entry), two_of(entry)};
+  for (u32 kind = 0; kind < 3; kind++) {
+    u32 record = *of[kind];
+    for (u32 k = 0; k < STRIP; k++) to[kind][k] = record ? record + k : 0;
+  }
+  *strip.writer = (u32)APART;
+}
+
+/* Have records in all words of a range. */
+INLINE void spread(const struct Place *place, u64 offset, u64 size) {
+  if (place->piece->by_bytes) return;
+  for (u64 at = offset & -STRIP_BYTES; at < offset + size; at += STRIP_BYTES) {
+    if (*strip_at(place, at).writer != (u32)APART) spread_strip(place, at);
+  }
+}
+
 /* From now on there is a record for each byte. */
 static NOINLINE void split_words(const struct Place *place) {
+  spread(place, 0, place->watch->shared_stride);
   struct Entry entry = entry_at(place, 0);
   u32 *kinds[] = {entry.writer, one_of(entry), two_of(entry)};
   for (u32 kind = 0; kind < 3; kind++) {
@@ -368,6 +427,7 @@ static NOINLINE void forget_events(const struct Place *place) {
   struct Entry entry = entry_at(place, 0);
   u32 *kinds[] = {entry.writer, one_of(entry), two_of(entry)}, *marks[] = {piece->settled, piece->met};
   u64 records = records_of(place);
+  spread(place, 0, place->watch->shared_stride);
   memset(moved, 0, (count + 2) * sizeof *moved);
   for (u32 kind = 0; kind < 3; kind++) {
     for (u64 k = 0; k < records; k++) moved[kinds[kind][k] >> THREAD_BITS] = 1;
@@ -386,6 +446,8 @@ static NOINLINE void forget_events(const struct Place *place) {
   }
   for (u32 k = 0; k < 2 * WARPS; k++) marks[k / WARPS][k % WARPS] = moved[marks[k / WARPS][k % WARPS]];
   for (u32 k = 0; k < 2 * SLOTS; k++) piece->slots[k / 2][k % 2].events = moved[piece->slots[k / 2][k % 2].events];
+  piece->written = moved[piece->written];
+  piece->turned = moved[piece->turned];
   piece->events = named;
   u64 wanted = 2 * named + LEAST_EVENTS, most = place->watch->most_events - 2;
   piece->room = (u32)(wanted < most ? wanted : most);
@@ -396,7 +458,9 @@ INLINE u32 new_event(const struct Place *place, u32 flags, u32 line) {
   struct Tracker *piece = place->piece;
   if (piece->events >= piece->room) forget_events(place);
   u32 warp = place->warp;
-  events_of(place)[++piece->events] = (struct Event){piece->clocks[warp][warp], piece->syncs[warp], line, flags};
+  events_of(place)[++piece->events] = (struct Event){
+      piece->clocks[warp][warp] + piece->turn, piece->syncs[warp] + piece->turn, line, flags,
+  };
   return piece->events;
 }
 
@@ -409,10 +473,11 @@ struct Now {
 INLINE flag unordered(const struct Place *place, u32 record, const struct Now *now, u32 flags) {
   u32 other = record & (THREADS - 1), thread = now->thread, warp = place->warp;
   const struct Event *event = &events_of(place)[record >> THREAD_BITS];
+  const struct Tracker *piece = place->piece;
   if (!record || other == thread) return 0;
   if (event->flags & flags & ACCESS_STRONG) return 0;
-  if (warp == other / WARP) return event->sync == place->piece->syncs[warp] && record >> THREAD_BITS != now->event;
-  return event->clock > place->piece->clocks[warp][other / WARP];
+  if (warp == other / WARP) return event->sync == piece->syncs[warp] + piece->turn && record >> THREAD_BITS != now->event;
+  return event->clock > piece->clocks[warp][other / WARP] + piece->turn;
 }
 
 /* Which of the two records of readers a read takes: its own or a free one; else one of its warp, so that the other
@@ -446,8 +511,9 @@ INLINE void note_write(const struct Place *place, struct Entry entry, const stru
   const struct Event *event = &events_of(place)[before >> THREAD_BITS];
   *one_of(entry) = *two_of(entry) = 0;
   /* A plain write that the same thread made just before says more than its atomic one. */
-  flag own = before && (before & (THREADS - 1)) == now->thread && event->clock == own_clock(place)[place->warp];
+  flag own = before && (before & (THREADS - 1)) == now->thread && event->clock == own_clock(place)[place->warp] + place->piece->turn;
   flag weaker = !(event->flags & ACCESS_STRONG) && now->flags & ACCESS_STRONG;
+  place->piece->written = now->event;
   if (!(own && weaker)) *entry.writer = now->event << THREAD_BITS | now->thread;
 }
 
@@ -474,6 +540,7 @@ INLINE void check_race(const struct Place *place, const struct Access *access, u
   u64 offset = access->address - place->shared;
   if (!in_shared(place, access->address, access->size)) return;
   if ((offset | access->size) & 3 && !place->piece->by_bytes) split_words(place);
+  spread(place, offset, access->size);
   struct Now now = {place->first + access->lane, event, access->flags};
   u64 step = place->piece->by_bytes ? 1 : 4;
   for (u64 k = 0; k < access->size; k += step) check_entry(place, access, &now, k, step);
@@ -513,7 +580,11 @@ INLINE words may_race(words record, words thread, const struct Bounds *bounds) {
 
 INLINE flag any(words mask) { return __builtin_reduce_or(mask) != 0; }
 
-INLINE void put(u32 *at, words mask, words value) { *(words *)at = (mask & value) | (~mask & *(words *)at); }
+/* Written so that LLVM makes no store with a mask of it, which takes some processors many times as long. */
+INLINE void put(u32 *at, words mask, words value) {
+  words old = *(words *)at;
+  *(words *)at = old ^ (mask & (old ^ value));
+}
 
 /* Where the threads that read take their records, as `reader_for` says; 0 where that is not known. */
 INLINE flag note_readers(struct Entry entry, words lanes, words thread, const struct Bounds *bounds, flag plain) {
@@ -543,6 +614,33 @@ INLINE flag part_is_ordered(struct Entry entry, words lanes, words thread, const
   return 1;
 }
 
+/* A strip whose words threads access side by side, of which `thread` is the first; as `part_is_ordered` for one word. */
+INLINE flag strip_is_ordered(struct Entry strip, u32 thread, const struct Bounds *bounds, flag writes, flag plain) {
+  u32 records[] = {*strip.writer, *one_of(strip), *two_of(strip)}, now = bounds->now | thread;
+  flag owns[3];
+  for (u32 k = 0; k < 3; k++) {
+    u32 record = records[k];
+    owns[k] = !((record ^ bounds->warp) & (THREADS - WARP));
+    flag recent = record >= bounds->settled && (record & (THREADS - 1)) != thread;
+    if ((writes || !k) && recent && !(owns[k] && record < bounds->met)) return 0;
+  }
+  u32 one = records[1], two = records[2];
+  if (writes) {
+    *strip.writer = now;
+    *one_of(strip) = *two_of(strip) = 0;
+  } else if (!one || (one & (THREADS - 1)) == thread) {
+    *one_of(strip) = now;
+  } else if (!two || owns[2]) {
+    *two_of(strip) = now;
+  } else if (owns[1] || one < bounds->settled) {
+    *one_of(strip) = now;
+  } else {
+    if (!plain) return 0;
+    *two_of(strip) = now;
+  }
+  return 1;
+}
+
 /* One word that several lanes read: what `reader_for` makes of them one after the other. */
 INLINE flag common_is_ordered(struct Entry entry, u32 lanes, const struct Bounds *bounds, flag plain) {
   u32 writer = *entry.writer, one = *one_of(entry), two = *two_of(entry), now = bounds->now;
@@ -566,17 +664,27 @@ INLINE flag common_is_ordered(struct Entry entry, u32 lanes, const struct Bounds
   return 1;
 }
 
+/* The first event that may be unordered with what the warp does now. */
+INLINE u32 settled_of(const struct Place *place) {
+  u32 own = place->piece->settled[place->warp], all = place->piece->turned;
+  return own > all ? own : all;
+}
+
 /* Whether a row of plain accesses to shared memory is no race, which is then noted; 0 where each lane has to be looked
    at, of which some may be noted. To note an access once more changes nothing. */
 static flag row_is_ordered(const struct Place *place, const struct Row *row, u32 event) {
   struct Tracker *piece = place->piece;
-  u32 warp = place->warp, lane = first_lane(row->lanes), size = row->size;
+  u32 met = piece->met[place->warp], lane = first_lane(row->lanes), size = row->size;
   flag writes = row->flags & ACCESS_WRITE, plain = piece->plain;
   if (piece->by_bytes || row->flags & ACCESS_STRONG || (row->low | size) & 3) return 0;
   struct Entry entry = entry_at(place, row->low - place->shared);
   struct Bounds bounds = {
-      piece->settled[warp] << THREAD_BITS, piece->met[warp] << THREAD_BITS, event << THREAD_BITS, place->first,
+      settled_of(place) << THREAD_BITS, (met > piece->turned ? met : piece->turned) << THREAD_BITS, event << THREAD_BITS,
+      place->first,
   };
+  u64 offset = row->low - place->shared;
+  flag strips = row->dense && size == 4 && !((offset | row->bytes | lane * 4) & (STRIP_BYTES - 1));
+  if (!strips) spread(place, offset, row->bytes);
   if (!row->stride && !writes) {
     for (u32 k = 0; k < size / 4; k++) {
       struct Entry each = {entry.writer + k, entry.far};
@@ -584,15 +692,64 @@ static flag row_is_ordered(const struct Place *place, const struct Row *row, u32
     }
     return 1;
   }
-  if (!row->dense) return 0;
+  if (!row->dense || (!row->stride && row->lanes & (row->lanes - 1))) return 0;
+  if (writes) piece->written = event;
   const words count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   u32 all = (u32)(row->bytes / 4), log = size / 8;
   for (u32 k = 0; k < all; k += PART) {
     struct Entry each = {entry.writer + k, entry.far};
     words thread = ((count + k) >> (log & 3)) + (place->first + lane), lanes = (words)(count + k < all);
+    struct Entry strip = strip_at(place, offset + k * 4);
+    if (strips && *strip.writer != (u32)APART) {
+      if (!strip_is_ordered(strip, place->first, &bounds, writes, plain)) return 0;
+      k += STRIP - PART;
+      continue;
+    }
     if (!part_is_ordered(each, lanes, thread, &bounds, writes, plain)) return 0;
+    if (!strips || !writes || k % STRIP != STRIP - PART) continue;
+    *strip.writer = event << THREAD_BITS | place->first;
+    *one_of(strip) = *two_of(strip) = 0;
   }
   return 1;
+}
+
+/* -- reads that are logged ------------------------------------------------------------------------------------------- */
+
+/* Log what a row reads, or all members of a site, where nothing that was written may be unordered with it. */
+INLINE flag log_reads(const struct Place *place, const struct Row *row, const struct Site *site) {
+  struct Tracker *piece = place->piece;
+  flag aligned = !((row->base | row->stride | row->size) & 3);
+  if (piece->by_bytes || row->flags & ACCESS_STRONG || !aligned || piece->logged == LOG) return 0;
+  if (piece->written >= settled_of(place)) return 0;
+  piece->log[piece->logged++] = (struct Logged){site, row->base, row->lanes, place->warp};
+  return 1;
+}
+
+static NOINLINE void note_logged(struct Place *place) {
+  struct Tracker *piece = place->piece;
+  u32 count = piece->logged, warp = place->warp;
+  piece->logged = 0;
+  for (u32 k = 0; k < count; k++) {
+    const struct Logged *logged = &piece->log[k];
+    place->warp = logged->warp, place->first = logged->warp * WARP;
+    for (u32 m = 0; m < logged->site->count; m++) {
+      const struct Member *member = &members_of(logged->site)[m];
+      struct Row row;
+      fill_row(&row, logged->lanes, logged->base + member->offset, logged->site, 0, member->line);
+      u32 event = new_event(place, row.flags, row.line);
+      if (row_is_ordered(place, &row, event)) continue;
+      EACH_LANE(lane, row.lanes) {
+        struct Access access = {lane, row.flags, row.line, row.base + lane * row.stride, row.size};
+        check_race(place, &access, event);
+      }
+    }
+  }
+  place->warp = warp, place->first = warp * WARP;
+}
+
+/* Who looks at records, or changes what is ordered, has all reads noted before. */
+INLINE void note_reads(struct Place *place) {
+  if (place->watch->checks & CHECK_RACE && place->piece->logged) note_logged(place);
 }
 
 /* -- where the warp is ---------------------------------------------------------------------------------------------- */
@@ -603,41 +760,45 @@ static void make_piece_ready(const struct Place *place) {
   u64 mine = watch->serial + place->block;
   struct Tracker *piece = place->piece;
   if (!watch->piece_bytes || piece->owner == mine) return;
+  piece->full = piece->looks = piece->look_at = piece->logged = piece->written = 0;
   if (watch->checks & CHECK_INIT) memset(marks_behind(piece), 0, watch->shared_stride);
   if (watch->checks & CHECK_RACE) {
     /* Memory of a launch before may hold anything. */
     if (piece->launch != watch->serial || piece->has_objects) memset(piece->objects, 0, sizeof piece->objects);
     piece->has_objects = piece->by_bytes = piece->events = piece->turn = 0;
-    piece->plain = 1;
+    piece->plain = piece->turned = 1;
     piece->room = LEAST_EVENTS;
     memset(piece->clocks, 0, watch->warps * sizeof *piece->clocks);
     memset(piece->syncs, 0, sizeof piece->syncs);
-    memset(piece->turns, 0, sizeof piece->turns);
     memset(piece->arrivals, 0, watch->warps * sizeof *piece->arrivals);
     for (u32 w = 0; w < WARPS; w++) piece->settled[w] = piece->met[w] = 1;
     for (u32 w = 0; w < watch->warps; w++) piece->clocks[w][w] = 1;
     for (u32 k = 0; k < SLOTS; k++) {
       for (u32 g = 0; g < 2; g++) piece->slots[k][g].generation = ~0u, piece->slots[k][g].events = 0;
     }
-    struct Entry entry = entry_at(place, 0);
-    u64 bytes = records_of(place) * sizeof *entry.writer;
-    memset(entry.writer, 0, bytes), memset(one_of(entry), 0, bytes), memset(two_of(entry), 0, bytes);
+    memset(strip_at(place, 0).writer, 0, 3 * watch->shared_stride / STRIP_BYTES * sizeof(u32));
   }
   piece->launch = watch->serial;
   piece->owner = mine;
 }
 
-static NOINLINE void begin(struct Place *place) {
+/* A new block, or a new launch. */
+static NOINLINE void begin_block(struct Place *place) {
   const struct Watch *watch = place->launch->checks;
   place->seen_block = place->block;
-  place->seen_warp = place->warp;
-  place->first = place->warp * WARP;
   place->watch = watch;
   /* Blocks whose warps have no stacks run one after the other, in the same shared memory. */
   place->side = place->state ? place->state->side : 0;
   place->group = place->shared - place->side * watch->shared_stride;
   place->piece = piece_of(place, place->side);
   make_piece_ready(place);
+}
+
+INLINE void begin(struct Place *place) {
+  if (place->block != place->seen_block) begin_block(place);
+  const struct Watch *watch = place->watch;
+  place->seen_warp = place->warp;
+  place->first = place->warp * WARP;
   u64 local_warp = watch->local_bytes * WARP;
   place->local = place->local_first + place->warp * place->local_step;
   if (place->called) {
@@ -645,7 +806,8 @@ static NOINLINE void begin(struct Place *place) {
     return;
   }
   place->kernel_local = place->local;
-  if (watch->checks & CHECK_INIT && !place->goes_on) memset((u8 *)(place->local + watch->local_total), 0, local_warp);
+  if (!local_warp || place->goes_on || !(watch->checks & CHECK_INIT)) return;
+  memset((u8 *)(place->local + watch->local_total), 0, local_warp);
 }
 
 /* Where the emitted code says that it is may be a new warp, a new block, a new launch: make their memory ready. */
@@ -729,6 +891,7 @@ void cujit_check_access(struct Place *place, u32 lanes, u64 size, u32 flags, u32
   enter(place);
   u32 checks = checks_left(place, lanes, size, flags);
   if (!checks) return;
+  if (checks & CHECK_RACE && !is_elsewhere(flags)) note_reads(place);
   u32 event = event_of(place, checks, flags, line);
   EACH_LANE(lane, lanes) {
     struct Access access = {lane, flags, line, place->addresses[lane], size ? size : place->values[lane]};
@@ -744,39 +907,133 @@ static NOINLINE void check_lanes(struct Place *place, const struct Row *row, u32
   }
 }
 
-/* Whether nothing is wrong with a row, by one look at it; what it does is then noted. */
-INLINE flag row_is_right(struct Place *place, const struct Row *row, u32 event) {
+/* Whether all of a row is memory that was written or is written now, by one look at it. */
+INLINE flag row_is_there(struct Place *place, const struct Row *row) {
   u32 checks = place->watch->checks, flags = row->flags;
-  flag known = 1;
   if (checks & CHECK_MEMORY && !row_is_memory(place, row)) return 0;
-  u8 *marks = checks & CHECK_INIT ? marks_of_range(place, row->low, row->bytes, &known) : 0;
-  if (!known || (marks && flags & ACCESS_READ && !all_marked(marks, row->bytes))) return 0;
-  if (marks && !(flags & ACCESS_READ) && !row->dense) return 0;
-  if (checks & CHECK_RACE) {
-    if (flags & (ACCESS_ACQUIRE | ACCESS_RELEASE)) return 0;
-    if (in_shared(place, row->low, row->bytes)) {
-      if (!row_is_ordered(place, row, event)) return 0;
-    } else if (!is_elsewhere(flags) && !in_one_span(place, row->low, row->bytes)) {
-      return 0;
-    }
+  if (!(checks & CHECK_INIT)) return 1;
+  flag known;
+  u8 *marks = marks_of_range(place, row->low, row->bytes, &known);
+  if (!marks) return known;
+  if (flags & ACCESS_READ) {
+    if (!all_marked(marks, row->bytes)) return 0;
+    if (in_shared(place, row->low, row->bytes)) look_for_full(place);
   }
-  if (marks && flags & ACCESS_WRITE) memset(marks, 1, row->bytes);
+  return flags & ACCESS_READ || row->dense;
+}
+
+/* What a row writes is written from now on. */
+INLINE void mark_row(struct Place *place, const struct Row *row) {
+  flag known;
+  if (!(place->watch->checks & CHECK_INIT) || !(row->flags & ACCESS_WRITE)) return;
+  u8 *marks = marks_of_range(place, row->low, row->bytes, &known);
+  if (marks) memset(marks, 1, row->bytes);
+}
+
+/* Remember the memory that a row is in, if other rows there need no look but whether they are: `window` gets where it
+   begins, and its size. */
+INLINE void open_window(struct Place *place, const struct Row *row, u64 *window) {
+  u32 checks = place->watch->checks;
+  if (!window || !(checks & (CHECK_MEMORY | CHECK_INIT))) return;
+  if (in_shared(place, row->low, row->bytes)) {
+    if (checks & CHECK_INIT && !(place->piece->full && place->goes_on)) return;
+    window[0] = place->shared, window[1] = place->watch->shared_limit;
+  } else {
+    if (!in_one_span(place, row->low, row->bytes) || (checks & CHECK_INIT && place->span->marks)) return;
+    window[0] = place->span->begin, window[1] = place->span->end - place->span->begin;
+  }
+}
+
+/* The common ways of a full row of words of shared memory, in a few instructions: reads behind all writes are logged, and
+   strips that no other warp accessed since the last barrier take the record. 0: the row has to be looked at. */
+INLINE flag row_is_common(struct Place *place, u64 base, const struct Site *site) {
+  const struct Watch *watch = place->watch;
+  struct Tracker *piece = place->piece;
+  u64 offset = base - place->shared;
+  u32 settled = settled_of(place), writes = site->flags & ACCESS_WRITE;
+  if (!within(offset, STRIP_BYTES, watch->shared_limit) || offset & 3 || piece->by_bytes) return 0;
+  if (watch->checks & CHECK_INIT && !piece->full) return 0;
+  if (!writes && piece->written < settled && piece->logged < LOG) {
+    piece->log[piece->logged++] = (struct Logged){site, base, ~0u, place->warp};
+    return 1;
+  }
+  struct Entry strip = strip_at(place, offset);
+  u32 writer = *strip.writer, one = *one_of(strip), two = *two_of(strip), thread = place->warp * WARP;
+  flag apart = offset & (STRIP_BYTES - 1) || writer == (u32)APART || piece->logged;
+  flag settles = (writer >> THREAD_BITS < settled || (writer & (THREADS - 1)) == thread);
+  flag owns = !one || (one & (THREADS - 1)) == thread;
+  if (apart || !settles || !(owns || (writes && one >> THREAD_BITS < settled))) return 0;
+  if (writes && two >> THREAD_BITS >= settled && (two & (THREADS - 1)) != thread) return 0;
+  if (piece->events >= piece->room) return 0;
+  u32 now = new_event(place, site->flags, members_of(site)->line) << THREAD_BITS | thread;
+  if (writes) {
+    *strip.writer = now;
+    *one_of(strip) = *two_of(strip) = 0;
+    piece->written = now >> THREAD_BITS;
+  } else {
+    *one_of(strip) = now;
+  }
   return 1;
 }
 
-/* `lanes` access `size` bytes each, at `base` and `stride` times their number. */
-void cujit_check_row(struct Place *place, u32 lanes, u64 base, i64 stride, u32 size, u32 flags, u32 line) {
+/* `lanes` access what a site says, at `base` and its stride times their number. */
+NOINLINE void cujit_check_row(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *window) {
   enter(place);
-  u32 event = event_of(place, place->watch->checks, flags, line);
+  u32 flags = site->flags, line = members_of(site)->line, event = 0;
+  flag races = place->watch->checks & CHECK_RACE && !is_elsewhere(flags), writes = flags & ACCESS_WRITE;
+  if (races && writes) {
+    note_reads(place);
+    event = event_of(place, CHECK_RACE, flags, line);
+  }
   if (!lanes) return;
-  u32 first = first_lane(lanes), last = last_lane(lanes);
-  u64 low = base + first * (u64)stride, far = (last - first) * (u64)stride;
-  if (stride < 0) low += far, far = -far;
-  flag whole = lanes >> (first & 31) == ~0u >> ((31 - last + first) & 31);
-  struct Row row = {
-      lanes, flags, line, size, whole && (stride == size || first == last || !stride), base, (u64)stride, low, far + size,
-  };
-  if (!row_is_right(place, &row, event)) check_lanes(place, &row, event);
+  struct Row row;
+  fill_row(&row, lanes, base, site, 0, line);
+  flag right = !(flags & (ACCESS_ACQUIRE | ACCESS_RELEASE)) && row_is_there(place, &row);
+  if (right && races) {
+    flag shared = in_shared(place, row.low, row.bytes);
+    if (shared && !writes && log_reads(place, &row, site)) return;
+    right = shared || in_one_span(place, row.low, row.bytes);
+    if (shared && !writes) note_reads(place);
+    if (shared && !writes) event = new_event(place, flags, line);
+    if (shared) right = row_is_ordered(place, &row, event);
+  }
+  if (right) {
+    mark_row(place, &row);
+    open_window(place, &row, window);
+    return;
+  }
+  if (races && !event) {
+    note_reads(place);
+    event = new_event(place, flags, line);
+  }
+  check_lanes(place, &row, event);
+}
+
+/* The same for words of shared memory that lie side by side. */
+void cujit_check_words(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
+  flag here = place->block == place->seen_block && !__atomic_load_n(&place->launch->poked, __ATOMIC_RELAXED);
+  if (lanes == ~0u && here && row_is_common(place, base, site)) return;
+  cujit_check_row(place, lanes, base, site, 0);
+}
+
+/* Whether lanes may read the same words just before; the store that a site tells of is noted then. */
+flag cujit_check_pair(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
+  enter(place);
+  return lanes == ~0u && row_is_common(place, base, site);
+}
+
+/* Whether nothing is wrong with any of the loads of a batch, by one look. 0: each of them has to be looked at. */
+flag cujit_check_batch(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *window) {
+  enter(place);
+  if (!lanes) return 1;
+  struct Row row;
+  fill_row(&row, lanes, base, site, site->spread, members_of(site)->line);
+  if (!row_is_there(place, &row)) return 0;
+  if (place->watch->checks & CHECK_RACE && !is_elsewhere(row.flags)) {
+    return in_shared(place, row.low, row.bytes) && log_reads(place, &row, site);
+  }
+  open_window(place, &row, window);
+  return 1;
 }
 
 /* Lanes of one store that write different values to the same shared memory: `parts` items lie in the place's data.
@@ -843,6 +1100,7 @@ void cujit_check_free(struct Place *place, u32 lanes) {
 /* Threads of this warp are about to arrive at a barrier, at which they wait unless they only arrive. */
 void cujit_check_arrive(struct Place *place, u32 id, flag waits) {
   enter(place);
+  note_reads(place);
   const struct Block *state = place->state;
   u32 number = id == CLUSTER_BARRIER ? id : id & (BARRIERS - 1);
   u32 generation = id == CLUSTER_BARRIER ? state->group->generation : state->barriers[number].generation;
@@ -861,6 +1119,7 @@ void cujit_check_arrive(struct Place *place, u32 id, flag waits) {
 /* Threads of this warp go on behind a barrier. */
 void cujit_check_pass(struct Place *place, u32 id) {
   enter(place);
+  note_reads(place);
   struct Tracker *piece = place->piece;
   u32 number = id == CLUSTER_BARRIER ? id : id & (BARRIERS - 1);
   u32 generation = piece->arrivals[place->warp][number];
@@ -872,8 +1131,8 @@ void cujit_check_pass(struct Place *place, u32 id) {
   }
   if (all) {
     piece->settled[place->warp] = slot->events;
-  } else {
-    piece->plain = 0;
+  } else if (piece->plain) {
+    end_plain(piece);
   }
   synced(place);
 }
@@ -882,22 +1141,22 @@ void cujit_check_pass(struct Place *place, u32 id) {
 void cujit_check_turn(struct Place *place) {
   enter(place);
   struct Tracker *piece = place->piece;
-  u32 warps = place->watch->warps, turn = ++piece->turns[place->warp];
-  if (piece->turn == turn) return;
-  piece->turn = turn;
+  u32 warps = place->watch->warps;
+  piece->logged = 0;
+  piece->turned = piece->events + 1;
+  piece->turn++;
+  if (piece->plain) return;
   u32 *all = piece->clocks[0];
   for (u32 w = 1; w < warps; w++) join(place, all, piece->clocks[w]);
-  for (u32 w = 0; w < warps; w++) {
-    if (w) memcpy(piece->clocks[w], all, warps * sizeof *all);
-    piece->syncs[w]++;
-    piece->met[w] = piece->settled[w] = piece->events + 1;
-  }
-  for (u32 w = warps; w--;) piece->clocks[w][w]++;
+  for (u32 w = 1; w < warps; w++) memcpy(piece->clocks[w], all, warps * sizeof *all);
+  for (u32 w = 0; w < warps; w++) piece->clocks[w][w]++, piece->syncs[w]++;
+  piece->turn--;
 }
 
 /* Lanes of this warp have met. */
 void cujit_check_synced(struct Place *place) {
   enter(place);
+  note_reads(place);
   synced(place);
 }
 

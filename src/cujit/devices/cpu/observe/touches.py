@@ -1,0 +1,322 @@
+"""Which memory each operation reads and writes, and which operations checks look at together.
+
+Left out are textures and surfaces, whose instructions mind their bounds, and what descriptors and tensor maps lead to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.codegen.builder import Value
+from cujit.devices.cpu.codegen.memory import Place as Where
+from cujit.devices.cpu.instructions.matrix.move import memory_lines
+from cujit.devices.cpu.instructions.memory import place_in
+from cujit.devices.cpu.ir.program import IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress, items_of
+from cujit.devices.cpu.native.structures import Access, Space
+from cujit.formats.ptx.isa.semantics import Effect, Order
+from cujit.values import dataclass, replace
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.codegen.warp import WarpEmitter
+    from cujit.devices.cpu.ir.cfg import Block
+
+_MOST_APART = 4096
+"""Bytes between loads that are looked at together."""
+
+_SPACES = {
+    "shared": Space.SHARED, "cluster": Space.CLUSTER, "local": Space.LOCAL, "global": Space.GLOBAL,
+    "const": Space.GLOBAL, "param": Space.PARAM, "param::func": Space.GENERIC, "generic": Space.GENERIC,
+}  # fmt: skip
+MAYBE_SHARED = (Space.SHARED, Space.CLUSTER, Space.GENERIC)
+_ORDERED = (Order.ACQUIRE, Order.RELEASE, Order.ACQ_REL)
+_UPDATE = Access.READ | Access.WRITE | Access.STRONG | Access.ACQUIRE | Access.RELEASE
+_ROWS = {"x1": 8, "x2": 16, "x4": 32}
+_MBARRIER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Touch:
+    """One access of every lane that runs: ``size`` bytes (an i64, or one a lane) at ``where`` in this process.
+
+    ``element`` and ``align`` are in bytes (0: of no matter); ``lanes`` narrows the lanes that run. ``values`` are what
+    a store writes, part by part.
+    """
+
+    where: Where
+    size: int | Value
+    access: Access
+    space: Space
+    element: int
+    align: int
+    lanes: int = -1
+    values: tuple[Value, ...] = ()
+
+    @property
+    def flags(self) -> int:
+        """All that goes into one word: see ``Access``."""
+        log = max(self.align.bit_length() - 1, 0)
+        return int(self.access) | int(self.space) << 8 | self.element << 16 | log << 24
+
+
+def fills_shared(op: Op) -> bool:
+    """Tell whether an operation writes shared memory at places that are not told."""
+    return op.opcode == "cp" and "tensor" in op.modifiers and "mbarrier::complete_tx::bytes" in op.modifiers
+
+
+def orders_by_itself(op: Op) -> bool:
+    """Tell whether an operation orders accesses without a fence beside it; a relaxed one does not.
+
+    Source: PTX ISA 9.1, "Memory Consistency Model: Synchronizes".
+    """
+    return op.opcode not in ("ld", "st", "atom", "red") or "async" in op.modifiers or op.order in _ORDERED
+
+
+def touches_of(e: WarpEmitter, op: Op) -> list[Touch]:
+    """List what an operation accesses, in the order in which it does."""
+    if op.opcode == "cp":
+        return _copies(e, op)
+    if op.opcode == "wmma":
+        return _wmma(e, op) if "load" in op.modifiers or "store" in op.modifiers else []
+    find = _BY_OPCODE.get(op.opcode)
+    return find(e, op) if find is not None else []
+
+
+def where_in(e: WarpEmitter, operand: Operand, space: str) -> tuple[Where, Space]:
+    """Find where lanes access an operand in brackets, and the space that it is in."""
+    assert isinstance(operand, Memory)
+    return place_in(e, operand, space), _SPACES[space]
+
+
+def element_bytes(op: Op) -> int:
+    """Bytes of an element in memory: a pair of halves is one."""
+    return op.type.bits // 8
+
+
+def _order(op: Op, orders: Access) -> Access:
+    """What a load or store is beside that: strong ones order others, by any object that they are about."""
+    return Access.STRONG | orders if op.form.is_strong else Access(0)
+
+
+# -- loads, stores, atomic operations ---------------------------------------------------------------------
+
+
+def _load(e: WarpEmitter, op: Op) -> list[Touch]:
+    base = op.memory.base
+    if isinstance(base, SymbolAddress) and base.slot.space == "param":
+        return []
+    address, space = where_in(e, op.memory, op.space)
+    size = element_bytes(op) * len(op.results)
+    return [Touch(address, size, Access.READ | _order(op, Access.ACQUIRE), space, element_bytes(op), size)]
+
+
+def _store(e: WarpEmitter, op: Op) -> list[Touch]:
+    if "async" in op.modifiers:
+        return _store_and_signal(e, op)
+    address, space = where_in(e, op.sources[0], op.space)
+    if "bulk" in op.modifiers:
+        return [Touch(address, e.source(op, 1, "i64"), Access.WRITE, space, 1, 8)]
+    items, element = items_of(op.sources[1]), element_bytes(op)
+    size, order = element * len(items), _order(op, Access.RELEASE)
+    values = tuple(e.read(item, f"i{8 * element}") for item in items) if not order else ()
+    return [Touch(address, size, Access.WRITE | order, space, element, size, values=values)]
+
+
+def _atomic(e: WarpEmitter, op: Op) -> list[Touch]:
+    if "async" in op.modifiers:
+        return _store_and_signal(e, op)
+    address, space = where_in(e, op.sources[0], op.space)
+    size = element_bytes(op) * op.form.vector
+    return [Touch(address, size, _UPDATE, space, element_bytes(op), size)]
+
+
+def _store_and_signal(e: WarpEmitter, op: Op) -> list[Touch]:
+    """``st.async``, ``red.async``: to shared memory of the cluster, and an mbarrier there."""
+    address, kind = where_in(e, op.sources[0], op.space)
+    size = element_bytes(op) * len(items_of(op.sources[1]))
+    access = Access.WRITE if op.opcode == "st" else _UPDATE
+    target = Touch(address, size, access, kind, element_bytes(op), element_bytes(op))
+    return [target, _signal(e, op.sources[2], op.space)]
+
+
+def _signal(e: WarpEmitter, operand: Operand, space: str) -> Touch:
+    """An mbarrier that something is counted at."""
+    address, kind = where_in(e, operand, space)
+    return Touch(address, _MBARRIER_BYTES, _UPDATE, kind, _MBARRIER_BYTES, _MBARRIER_BYTES)
+
+
+def _mbarrier(e: WarpEmitter, op: Op) -> list[Touch]:
+    if "pending_count" in op.modifiers:
+        return []
+    signal = _signal(e, op.sources[0], op.space)
+    return [replace(signal, access=Access.WRITE) if "init" in op.modifiers else signal]
+
+
+# -- matrices ---------------------------------------------------------------------------------------------
+
+
+def _rows(e: WarpEmitter, op: Op) -> list[Touch]:
+    """``ldmatrix``, ``stmatrix``: each of the first lanes has the address of a row of sixteen bytes."""
+    address, space = where_in(e, op.sources[0], op.space)
+    count = next(_ROWS[m] for m in op.modifiers if m in _ROWS)
+    if "m16n16" in op.modifiers:
+        count *= 2
+    access = Access.READ if op.opcode == "ldmatrix" else Access.WRITE
+    return [Touch(address, 16, access, space, 2, 16, (1 << count) - 1)]
+
+
+def _wmma(e: WarpEmitter, op: Op) -> list[Touch]:
+    """Each line of the matrix is a lane's access."""
+    found = memory_lines(e, op)
+    b = e.builder
+    base, stride = b.vector(found.base), b.vector(found.stride)
+    address = b.binary("add", base, b.binary("mul", stride, b.lanes(list(range(WARP)), 64)))
+    access = Access.READ if "load" in op.modifiers else Access.WRITE
+    lanes = (1 << found.lines) - 1
+    return [Touch(Where(lanes=address), found.line_bytes, access, _SPACES[op.space], found.element_bytes, 0, lanes)]
+
+
+# -- copies -----------------------------------------------------------------------------------------------
+
+
+def _copies(e: WarpEmitter, op: Op) -> list[Touch]:
+    words = frozenset(op.modifiers)
+    if not words.isdisjoint({"commit_group", "wait_group", "wait_all", "prefetch", "tensor", "multicast::cluster"}):
+        return []
+    if "mbarrier" in words:
+        return [_signal(e, op.sources[0], op.space)]
+    return _bulk(e, op) if "bulk" in words else _small_copy(e, op)
+
+
+def _small_copy(e: WarpEmitter, op: Op) -> list[Touch]:
+    """``cp.async dst, src, size {, source size | ignore}``."""
+    size = op.sources[2]
+    assert isinstance(size, IntConstant)
+    more = op.sources[3 : len(op.sources) - ("L2::cache_hint" in op.modifiers)]
+    target, to = where_in(e, op.sources[0], "shared")
+    source, from_ = where_in(e, op.sources[1], "global")
+    taken: int | Value = size.value
+    if more:
+        b = e.builder
+        taken = b.resize(
+            b.intrinsic("umin", _said(e, more[0], size.value), b.integer(size.value, 32)), 64, signed=False
+        )
+    return [
+        Touch(source, taken, Access.READ, from_, 4, size.value if isinstance(taken, int) else 4),
+        Touch(target, size.value, Access.WRITE, to, 4, size.value),
+    ]
+
+
+def _said(e: WarpEmitter, operand: Operand, size: int) -> Value:
+    item = operand.item if isinstance(operand, Negation) else operand
+    if isinstance(item, Reg) and item.bits == 1:
+        return e.builder.select(e.read(operand, "i1"), e.builder.integer(0, 32), e.builder.integer(size, 32))
+    return e.read(operand, "i32")
+
+
+def _bulk(e: WarpEmitter, op: Op) -> list[Touch]:
+    """``cp.async.bulk`` and ``cp.reduce.async.bulk``: ``[dst], [src], size {, [mbarrier]}``."""
+    to, from_ = op.form.spaces
+    target, target_space = where_in(e, op.sources[0], to)
+    source, source_space = where_in(e, op.sources[1], from_)
+    size = e.builder.resize(e.source(op, 2, "i32"), 64, signed=False)
+    writes = _UPDATE if "reduce" in op.modifiers else Access.WRITE
+    found = [Touch(source, size, Access.READ, source_space, 1, 16)]
+    if "cp_mask" not in op.modifiers:
+        found.append(Touch(target, size, writes & ~(Access.ACQUIRE | Access.RELEASE), target_space, 1, 16))
+    if len(op.sources) > 3 and isinstance(op.sources[3], Memory):
+        found.append(_signal(e, op.sources[3], to))
+    return found
+
+
+_BY_OPCODE: dict[str, Callable[[WarpEmitter, Op], list[Touch]]] = {
+    "ld": _load,
+    "ldu": _load,
+    "st": _store,
+    "atom": _atomic,
+    "red": _atomic,
+    "mbarrier": _mbarrier,
+    "ldmatrix": _rows,
+    "stmatrix": _rows,
+}
+
+
+# -- what is looked at together -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Operations of one block at addresses in one register, with nothing between them that others could see.
+
+    They are loads, of which ``offset`` is the lowest, or a load and a store of the same words of shared memory.
+    """
+
+    ops: tuple[Op, ...]
+    offset: int
+
+
+def batches_in(block: Block, e: WarpEmitter) -> list[Batch]:
+    """Find the loads of a block that may be looked at together, by the first."""
+    found: list[list[Op]] = []
+    growing: dict[tuple[object, ...], list[Op]] = {}
+    for op in block.ops:
+        if op.opcode == "ld" and _may_batch(op, e):
+            base = op.memory.base
+            key = (base, op.space, element_bytes(op), len(op.results))
+            ops = growing.setdefault(key, [])
+            if ops and abs(op.memory.offset - ops[0].memory.offset) > _MOST_APART:
+                ops = growing[key] = []
+            if not ops:
+                found.append(ops)
+            ops.append(op)
+        elif _is_seen(op):
+            growing.clear()
+        growing = {key: ops for key, ops in growing.items() if key[0] not in op.written}
+    return [Batch(tuple(ops), min(op.memory.offset for op in ops)) for ops in found if len(ops) > 1]
+
+
+def pairs_in(block: Block, e: WarpEmitter) -> list[Batch]:
+    """Find the words of shared memory that are loaded and then stored to: what the store leaves tells of both."""
+    found: list[Batch] = []
+    last: Op | None = None
+    for op in block.ops:
+        if op.opcode == "ld" and not op.form.is_strong:
+            last = op if op.space == "shared" and _may_batch(op, e) else None
+        elif _is_seen(op):
+            if last is not None and _may_pair(last, op, e):
+                found.append(Batch((last, op), op.memory.offset))
+            last = None
+        elif last is not None and last.memory.base in op.written:
+            last = None
+        if op is last and op.memory.base in op.written:
+            last = None
+    return found
+
+
+def _may_pair(load: Op, op: Op, e: WarpEmitter) -> bool:
+    plain = op.opcode == "st" and op.guard is None and not op.form.is_strong and op.space == "shared"
+    if not plain or op.memory != load.memory or len(load.results) != 1 or len(items_of(op.sources[1])) != 1:
+        return False
+    assert isinstance(op.memory.base, Reg)
+    shape = e.shape(op.memory.base)
+    return element_bytes(op) == element_bytes(load) == 4 and (shape.stride, shape.row, shape.guarded) == (
+        4,
+        WARP,
+        False,
+    )
+
+
+def _is_seen(op: Op) -> bool:
+    """Whether others may see what an operation does, or it may see what they do; weak loads are for others to mind."""
+    if op.opcode == "ld":
+        return op.form.is_strong
+    return op.form.is_site or op.form.meaning.effect is not Effect.PURE
+
+
+def _may_batch(op: Op, e: WarpEmitter) -> bool:
+    memory, size = op.memory, element_bytes(op) * len(op.results)
+    plain = op.guard is None and not op.form.is_strong and op.space in ("shared", "global")
+    return (
+        plain and isinstance(memory.base, Reg) and e.shape(memory.base).stride is not None and not memory.offset % size
+    )
