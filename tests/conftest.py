@@ -46,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in (
         "CUJIT_COMPILE",
         "CUJIT_RECORD",
+        "CUJIT_SOURCES",
         "CUJIT_TUNE",
         *(name for name in VARIABLES if name.startswith("CUJIT_")),
     ):

@@ -191,6 +191,9 @@ def test_fixture_and_switches_explain_themselves(pytester: pytest.Pytester) -> N
     assert "cujit_budget_report (bool)" in usage
 
 
+LOADED = {"cujit", "cujit.version", "cujit.values", "cujit.integrations", "cujit.integrations.pytest_plugin"}
+
+
 def test_loading_the_plugin_imports_nothing_else_of_cujit() -> None:
     code = (
         "import sys, pytest; before = set(sys.modules); import cujit.integrations.pytest_plugin; "
@@ -198,13 +201,12 @@ def test_loading_the_plugin_imports_nothing_else_of_cujit() -> None:
     )
     # What pytest and the standard library load is no matter of ours; numpy and the like would be.
     loaded = {name for name in printed(code).split() if not name.startswith(("json", "_json"))}
-    assert loaded == {"cujit", "cujit.version", "cujit.integrations", "cujit.integrations.pytest_plugin"}
+    assert loaded == LOADED
 
 
 def test_a_run_that_does_not_use_it_imports_nothing_either(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
-        "import sys\ndef test_it(): assert {n for n in sys.modules if n.startswith('cujit')} <= "
-        "{'cujit', 'cujit.version', 'cujit.integrations', 'cujit.integrations.pytest_plugin'}"
+        f"import sys\ndef test_it(): assert {{n for n in sys.modules if n.startswith('cujit')}} <= {LOADED}"
     )
     pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=1)
 

@@ -69,11 +69,19 @@ def runner(cache: Cache | bool | None = None) -> Runner:
 
 
 def _listeners() -> Sequence[Listener]:
-    if not any(values_of(("CUJIT_RECORD",), os.environ)):
+    recorded, sources = values_of(("CUJIT_RECORD", "CUJIT_SOURCES"), os.environ)
+    if not recorded and not sources:
         return LISTENERS
-    from cujit.worklist.recording import recording_of  # start-up: few processes are recorded
+    found = list(LISTENERS)
+    if sources:
+        from cujit.compiler.source_files import source_files_of  # start-up: few processes are looked at
 
-    return [recording_of(os.environ["CUJIT_RECORD"]), *LISTENERS]
+        found.insert(0, source_files_of(os.fsdecode(sources)))
+    if recorded:
+        from cujit.worklist.recording import recording_of  # start-up: few processes are recorded
+
+        found.insert(0, recording_of(os.fsdecode(recorded)))
+    return found
 
 
 _TOOLS = ("CUJIT_COMPILE", "CUDA_HOME", "CUDA_PATH")

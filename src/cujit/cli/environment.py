@@ -33,6 +33,9 @@ VARIABLES = (
     Variable("CUJIT_RECORD", "a directory", "write down there what is compiled", "", "worklists"),
     Variable("CUJIT_REMOTE", "a URL", "a cache that many machines share", "", "remote"),
     Variable("CUJIT_REMOTE_WAIT_S", "seconds", "how long a process waits for it in vain", "0.15", "remote"),
+    Variable(
+        "CUJIT_SOURCES", "a directory", "texts compiled with lines, for ncu and cuda-gdb", "", "how-to/see-source"
+    ),
     Variable("CUJIT_TRUST", "a file", "the public keys whose signatures are believed", "", "remote"),
     Variable("CUJIT_TUNE", "auto, never, again", "what is done about tunings that are not there", "auto", "tuning"),
     Variable("CUJIT_CPU_OPTIMIZE", "0 or 1", "whether LLVM optimises for the CPU device", "1", "cpu"),

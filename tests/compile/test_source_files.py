@@ -1,0 +1,70 @@
+"""Under ``CUJIT_SOURCES``, texts that have lines become files, under the names that tools look for."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import cujit
+from cujit.errors import CompileError, FileError
+
+BODY = '#include "n.h"\nextern "C" __global__ void k(int *p) { *p = N; }'
+
+
+def source(name: str = "k.cu", value: int = 3) -> cujit.Source:
+    return cujit.Source.cuda(BODY, name=name, headers={"in/n.h": "#define WRONG", "n.h": f"#define N {value}"})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CUJIT_SOURCES", str(tmp_path / "sources"))
+    return tmp_path / "sources"
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("option", ["lineinfo", "debug"])
+def test_a_text_and_its_headers_are_where_their_names_say(folder: Path, option: str) -> None:
+    for cache in (None, None, False):  # made, found, and made with no cache
+        cujit.compile(source(), arch="compute_90", cache=cache, options={option: True})
+        assert files(folder) == {"k.cu": BODY, "n.h": "#define N 3", "in/n.h": "#define WRONG"}
+        shutil.rmtree(folder)
+
+
+def test_of_two_texts_of_a_name_the_last_is_there(folder: Path) -> None:
+    for value in (4, 5, 4):
+        cujit.build(source(value=value), targets=["compute_90"], lineinfo=True)
+        assert files(folder)["n.h"] == f"#define N {value}"
+
+
+@pytest.mark.parametrize("name", ["../../up.cu", "/up.cu", "a/../up.cu"])
+def test_no_name_leads_out_of_the_directory(folder: Path, name: str) -> None:
+    cujit.compile(source(name), arch="compute_90", lineinfo=True)
+    assert files(folder)["up.cu"] == BODY
+    assert [path.name for path in folder.parent.iterdir()] == ["sources"]
+
+
+def test_without_lines_and_of_files_nothing_is_written(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "file.cu"
+    path.write_text('extern "C" __global__ void k(int *p) { *p = 1; }')
+    cujit.compile(path, arch="compute_90", lineinfo=True)
+    cujit.compile(source(), arch="compute_90")
+    assert not folder.exists()
+
+
+def test_what_does_not_compile_is_there_too(folder: Path) -> None:
+    with pytest.raises(CompileError):
+        cujit.compile(cujit.Source.cuda("nonsense", name="n.cu"), arch="compute_90", lineinfo=True)
+    assert files(folder) == {"n.cu": "nonsense"}
+
+
+def test_a_directory_that_cannot_be_written_is_an_error_in_words(folder: Path) -> None:
+    folder.write_text("a file")
+    with pytest.raises(FileError, match=r"CUJIT_SOURCES: .*sources/n\.h cannot be written"):
+        cujit.compile(
+            cujit.Source.cuda("", name="k.cu", headers={"n.h": ""}), arch="compute_90", lineinfo=True, cache=False
+        )
