@@ -50,7 +50,7 @@ def test_the_smoke_suite_does_what_it_says() -> None:
 def test_the_demo_of_the_readme_runs_by_make() -> None:
     """With the environment of this process; ``make release-check`` has one made, in a new clone."""
     done = subprocess.run(
-        ["make", "demo", f"VENV={sys.prefix}", "--old-file", f"{sys.prefix}/.ready"],
+        ["make", "--no-print-directory", "demo", f"VENV={sys.prefix}", "--old-file", f"{sys.prefix}/.ready"],
         cwd=ROOT,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,

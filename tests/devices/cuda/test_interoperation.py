@@ -87,6 +87,23 @@ def test_jax_arrays_go_in_where_they_are_only_read(gpu: Device) -> None:
         jit(SCALE, device=gpu)["scale"][1, 32](jax.numpy.zeros(20, dtype="float32"), 3.0, 20)
 
 
+@pytest.mark.parametrize("by_machine_code", [False, True])
+def test_an_array_that_jax_has_yet_to_compute_is_waited_for(gpu: Device, by_machine_code: bool) -> None:
+    jax = library("jax")
+    text = """extern "C" __global__ void copy(const float *x, float *y, int n) {
+        if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x];
+    }"""
+    slow = jax.jit(lambda a, n: (a @ a @ a)[0, :20] * 0 + n)  # many milliseconds
+    large = jax.numpy.zeros((8192, 8192), dtype="float32")
+    slow(large, 0.0).block_until_ready()
+    y, launch = gpu.array(np.zeros(20, np.float32)), jit(text, device=gpu)["copy"][1, 32]
+    for n in range(1, 5):
+        launch(slow(large, float(n)), y, 20)
+        assert y.numpy().tolist() == [n] * 20
+        if by_machine_code:
+            launches.attach(launch, wait=True)
+
+
 @pytest.mark.parametrize("name", ["torch", "cupy"])
 def test_our_arrays_are_seen_by_others_without_a_copy(gpu: Device, name: str) -> None:
     x = gpu.array(np.arange(20, dtype=np.float32))

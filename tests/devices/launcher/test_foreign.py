@@ -123,12 +123,21 @@ def test_a_numba_that_says_something_else_is_left_to_python(monkeypatch: pytest.
 
 
 class Array:
-    """What says of itself what arrays of JAX do, in C."""
+    """What says of itself what arrays of JAX do, in C; ``waited`` counts who waited for one."""
+
+    waited = 0
+    fault: Exception | None = None
 
     def __init__(self, **said: Any) -> None:
         self.said = {"shape": (8,), "typestr": "<f4", "data": (ADDRESS, True), "version": 2, **said}
 
     __cuda_array_interface__ = property(operator.attrgetter("said"))
+    block_until_ready: Any = operator.methodcaller("wait")
+
+    def wait(self) -> None:
+        Array.waited += 1
+        if self.fault:
+            raise self.fault
 
 
 Array.__module__ = "jaxlib.some"
@@ -160,6 +169,7 @@ class Written:
     """The same, in Python."""
 
     said: Any = Array().said
+    block_until_ready: Any = operator.methodcaller("wait")
 
     @property
     def __cuda_array_interface__(self) -> Any:
@@ -172,9 +182,48 @@ Written.__module__ = "jaxlib.some"
 Row.__module__ = "jaxlib.some"
 
 
+class Waiting(Array):
+    """One that waits in Python."""
+
+    __cuda_array_interface__ = Array.__cuda_array_interface__
+
+    def block_until_ready(self) -> None:
+        self.wait()
+
+
+class Unready:
+    """One that nobody can wait for."""
+
+    __cuda_array_interface__ = property(operator.attrgetter("said"))
+
+
+Waiting.__module__ = Unready.__module__ = "jaxlib.some"
+
+
+@pytest.mark.parametrize("kind", [Array, Row, Waiting])
+def test_each_array_of_jax_is_waited_for(gpu_memory: Device, route: Any, kind: Any) -> None:
+    """JAX says no stream, and computes while Python goes on: nothing else orders a kernel behind that."""
+    launch, before = route(gpu_memory, CONST), Array.waited
+    for count in range(1, 5):
+        launch.send(kind())
+        assert Array.waited == before + count
+    failed = kind()
+    failed.fault = RuntimeError("out of memory")
+    with pytest.raises(ArgumentError, match="out of memory"):
+        launch.send(failed)
+
+
+def test_an_array_with_a_stream_is_not_waited_for(gpu_memory: Device, route: Any) -> None:
+    launch, before = route(gpu_memory, CONST), Array.waited
+    launch.send(Array(stream=9))
+    assert Array.waited == before
+
+
 def test_an_array_that_describes_itself_in_python_is_asked_by_python() -> None:
     assert is_described(Array())
     assert not is_described(Written())
+    assert not is_described(Waiting())
+    assert not is_described(Unready())
     assert not is_described(np.zeros(1))
 
 

@@ -18,6 +18,7 @@ from collections.abc import Hashable
 from typing import Any
 
 _INTERFACE = "__cuda_array_interface__"
+_WAIT = "block_until_ready"
 
 
 def is_numba_array(value: object) -> bool:
@@ -28,9 +29,21 @@ def is_numba_array(value: object) -> bool:
 
 def is_described(value: object) -> bool:
     """Tell whether an object is an array of JAX whose interface runs nothing written in Python."""
-    kind = type(value)
+    kind: Any = type(value)
     said = vars(kind).get(_INTERFACE) if kind.__module__.startswith("jaxlib.") else None
-    return isinstance(said, property) and not isinstance(said.fget, types.FunctionType)
+    if not isinstance(said, property) or not hasattr(kind, _WAIT):
+        return False
+    return not any(isinstance(f, types.FunctionType) for f in (said.fget, getattr(kind, _WAIT)))
+
+
+def wait_until_made(value: object) -> None:
+    """Wait for an array whose interface says no stream, where it can: JAX computes while Python goes on.
+
+    Source: JAX, "Asynchronous dispatch"; its interface is of version 2, in which there are no streams.
+    """
+    wait = getattr(type(value), _WAIT, None)
+    if callable(wait):
+        wait(value)
 
 
 # -- JAX ---------------------------------------------------------------------------------------------------
@@ -50,11 +63,13 @@ _DESCRIBED = {
 class DescribedInterface(ctypes.Structure):
     """What machine code asks an array of one type: names and a method by the address of their object.
 
-    ``sharding`` is the place of arrays of which it asks the method ``pointer_of`` for the address alone. ``read`` is
-    machine code too: whoever compiles it sets it.
+    ``wait`` is the method that returns when the array is made. ``sharding`` is the place of arrays of which it asks the
+    method ``pointer_of`` for the address alone. ``read`` is machine code too: whoever compiles it sets it.
     """
 
-    _fields_ = tuple((name, ctypes.c_uint64) for name in ("array_type", "read", "pointer_of", "sharding", *_DESCRIBED))
+    _fields_ = tuple(
+        (name, ctypes.c_uint64) for name in ("array_type", "read", "wait", "pointer_of", "sharding", *_DESCRIBED)
+    )
     keep: tuple[object, ...]
 
 
@@ -62,8 +77,9 @@ class DescribedInterface(ctypes.Structure):
 def described_interface(kind: Hashable) -> DescribedInterface:
     """Say how arrays of a type of JAX are read."""
     names = {field: id(name) for field, name in _DESCRIBED.items()}
-    interface = DescribedInterface(array_type=id(kind), **names)
-    interface.keep = (kind,)
+    wait = getattr(kind, _WAIT)
+    interface = DescribedInterface(array_type=id(kind), wait=id(wait), **names)
+    interface.keep = (kind, wait)
     return interface
 
 
@@ -80,7 +96,7 @@ def kind_of_row(array: Any, interface: DescribedInterface) -> object:
     if in_c[0](array) != said["data"][0]:
         return None
     interface.pointer_of, interface.sharding = id(in_c[0]), id(array._sharding)
-    interface.keep = (kind, in_c[0], array._sharding)
+    interface.keep = (*interface.keep[:2], in_c[0], array._sharding)
     return array.aval
 
 

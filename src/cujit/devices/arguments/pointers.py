@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from cujit.devices.arguments.cupy_arrays import is_cupy_array, read_cupy_array
+from cujit.devices.arguments.foreign_arrays import wait_until_made
 from cujit.devices.arguments.small_floats import FORMATS
 from cujit.devices.arguments.structures import leaves
 from cujit.devices.arguments.tensors import is_tensor, read_tensor, unresolved
@@ -230,6 +231,8 @@ class _PointerReader:
             memory = _of_interface(interface, _dlpack_device(value))
             if isinstance(producer := interface.get("stream"), int):
                 self._order(producer, stream)
+            else:
+                wait_until_made(value)
             return memory
         if (where := _dlpack_device(value)) is not None and _is_reachable(where, self._device):
             return _of_dlpack(value, stream or 1)

@@ -60,6 +60,12 @@ static bool short_way(object *value, struct DescribedInterface *names, struct Ro
 bool cujit_described(object *value, object *type, struct Round *round, u64 *out) {
   struct DescribedInterface *names = (void *)round->state->described;
   if (type != (object *)names->array_type) return false;
+  object *made = PyObject_VectorcallDict((object *)names->wait, &value, 1, 0); /* JAX computes while Python goes on */
+  if (!made) {
+    PyErr_Clear();
+    return false;
+  }
+  Py_DecRef(made);
   if (names->pointer_of && short_way(value, names, round, out)) return true;
   PyErr_Clear();
   object *interface = PyObject_GetAttr(value, (object *)names->name_interface);
