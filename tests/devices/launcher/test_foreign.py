@@ -133,6 +133,8 @@ class Array:
 
     __cuda_array_interface__ = property(operator.attrgetter("said"))
     block_until_ready: Any = operator.methodcaller("wait")
+    is_ready: Any = operator.attrgetter("made")
+    made: Any = False
 
     def wait(self) -> None:
         Array.waited += 1
@@ -211,6 +213,19 @@ def test_each_array_of_jax_is_waited_for(gpu_memory: Device, route: Any, kind: A
     failed.fault = RuntimeError("out of memory")
     with pytest.raises(ArgumentError, match="out of memory"):
         launch.send(failed)
+
+
+def test_machine_code_asks_an_array_that_is_made_for_nothing_more(gpu_memory: Device, machine: Any) -> None:
+    launch = machine(gpu_memory, CONST)
+    launch.send(Array())
+    no_more_python(launch, 1)
+    before, ready = Array.waited, Array()
+    ready.made = True
+    launch.send(ready)
+    assert Array.waited == before
+    ready.made = 1  # no answer of JAX
+    launch.send(ready)
+    assert Array.waited == before + 1
 
 
 def test_an_array_with_a_stream_is_not_waited_for(gpu_memory: Device, route: Any) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Hashable
 from typing import Any
 
 _INTERFACE = "__cuda_array_interface__"
-_WAIT = "block_until_ready"
+_READY, _WAIT = "is_ready", "block_until_ready"
 
 
 def is_numba_array(value: object) -> bool:
@@ -31,9 +31,8 @@ def is_described(value: object) -> bool:
     """Tell whether an object is an array of JAX whose interface runs nothing written in Python."""
     kind: Any = type(value)
     said = vars(kind).get(_INTERFACE) if kind.__module__.startswith("jaxlib.") else None
-    if not isinstance(said, property) or not hasattr(kind, _WAIT):
-        return False
-    return not any(isinstance(f, types.FunctionType) for f in (said.fget, getattr(kind, _WAIT)))
+    asked = [getattr(said, "fget", None), *(getattr(kind, name, None) for name in (_READY, _WAIT))]
+    return isinstance(said, property) and not any(f is None or isinstance(f, types.FunctionType) for f in asked)
 
 
 def wait_until_made(value: object) -> None:
@@ -63,12 +62,14 @@ _DESCRIBED = {
 class DescribedInterface(ctypes.Structure):
     """What machine code asks an array of one type: names and a method by the address of their object.
 
-    ``wait`` is the method that returns when the array is made. ``sharding`` is the place of arrays of which it asks the
-    method ``pointer_of`` for the address alone. ``read`` is machine code too: whoever compiles it sets it.
+    ``ready`` is the method that says whether the array is made, which is quick, and ``wait`` returns when it is.
+    ``sharding`` is the place of arrays of which it asks the method ``pointer_of`` for the address alone. ``read`` is
+    machine code too: whoever compiles it sets it.
     """
 
     _fields_ = tuple(
-        (name, ctypes.c_uint64) for name in ("array_type", "read", "wait", "pointer_of", "sharding", *_DESCRIBED)
+        (name, ctypes.c_uint64)
+        for name in ("array_type", "read", "ready", "wait", "pointer_of", "sharding", *_DESCRIBED)
     )
     keep: tuple[object, ...]
 
@@ -77,9 +78,9 @@ class DescribedInterface(ctypes.Structure):
 def described_interface(kind: Hashable) -> DescribedInterface:
     """Say how arrays of a type of JAX are read."""
     names = {field: id(name) for field, name in _DESCRIBED.items()}
-    wait = getattr(kind, _WAIT)
-    interface = DescribedInterface(array_type=id(kind), wait=id(wait), **names)
-    interface.keep = (kind, wait)
+    ready, wait = getattr(kind, _READY), getattr(kind, _WAIT)
+    interface = DescribedInterface(array_type=id(kind), ready=id(ready), wait=id(wait), **names)
+    interface.keep = (kind, ready, wait)
     return interface
 
 
@@ -96,7 +97,7 @@ def kind_of_row(array: Any, interface: DescribedInterface) -> object:
     if in_c[0](array) != said["data"][0]:
         return None
     interface.pointer_of, interface.sharding = id(in_c[0]), id(array._sharding)
-    interface.keep = (*interface.keep[:2], in_c[0], array._sharding)
+    interface.keep = (*interface.keep[:3], in_c[0], array._sharding)
     return array.aval
 
 

@@ -57,15 +57,27 @@ static bool short_way(object *value, struct DescribedInterface *names, struct Ro
   return *out && *out != (u64)-1;
 }
 
+/* Ask a method of a value whose answer is no matter but for its being True. */
+static bool says(object *value, u64 method, bool *is_true) {
+  object *answer = PyObject_VectorcallDict((object *)method, &value, 1, 0);
+  if (!answer) return false;
+  *is_true = answer == OBJECT(True);
+  Py_DecRef(answer);
+  return true;
+}
+
+/* JAX computes while Python goes on, and says no stream that the kernel could wait for. */
+static bool is_made(object *value, struct DescribedInterface *names) {
+  bool is_ready, any;
+  if (says(value, names->ready, &is_ready) && (is_ready || says(value, names->wait, &any))) return true;
+  PyErr_Clear();
+  return false;
+}
+
 bool cujit_described(object *value, object *type, struct Round *round, u64 *out) {
   struct DescribedInterface *names = (void *)round->state->described;
   if (type != (object *)names->array_type) return false;
-  object *made = PyObject_VectorcallDict((object *)names->wait, &value, 1, 0); /* JAX computes while Python goes on */
-  if (!made) {
-    PyErr_Clear();
-    return false;
-  }
-  Py_DecRef(made);
+  if (!is_made(value, names)) return false;
   if (names->pointer_of && short_way(value, names, round, out)) return true;
   PyErr_Clear();
   object *interface = PyObject_GetAttr(value, (object *)names->name_interface);
