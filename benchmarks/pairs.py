@@ -114,7 +114,8 @@ class Pair:
         Raises:
             RuntimeError: it failed.
         """
-        environment = os.environ | {"PYTHONPATH": str(source), "CUJIT_CACHE_DIR": str(cache)}
+        path = os.pathsep.join(filter(None, (str(source), os.environ.get("PYTHONPATH"))))  # the first one counts
+        environment = os.environ | {"PYTHONPATH": path, "CUJIT_CACHE_DIR": str(cache)}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as users have it
         code = f"{_START}\nBENCHMARKS = {str(HERE)!r}\n{self.given}\n{self.code}"
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
