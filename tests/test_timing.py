@@ -30,7 +30,7 @@ def test_a_launch_is_measured_on_its_device(device: Device) -> None:
 def test_more_work_takes_longer(device: Device) -> None:
     fill, x = jit(FILL, device=device)["fill"], device.zeros(1 << 22, np.float32)
     small, large = (time(fill[1, 32], x, n, repeat=5, warmup=1) for n in (1 << 12, 1 << 22))
-    assert large.median_ms > 20 * small.median_ms
+    assert large.median_ms > 5 * small.median_ms  # 1,024 times the work; others may have the GPU in between
     assert small.calls > 1
 
 
