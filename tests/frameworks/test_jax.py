@@ -13,21 +13,12 @@ import numpy as np
 import pytest
 
 from cujit.errors import ArgumentError, OptionError, UnsupportedError
+from frameworks.kernels import AXPY, SUMS
 
-SOURCE = """
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-template <class T> __global__ void axpy(float a, const T *x, const T *y, T *out, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) out[i] = T(a) * x[i] + y[i];
-}
-template <class T> __global__ void axpy_back(float a, const T *grad, T *of_x, T *of_y, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) { of_x[i] = T(a) * grad[i]; of_y[i] = grad[i]; }
-}
-extern "C" __global__ void scale(float *x, float by, int n) {
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) x[i] *= by;
-}
+SOURCE = (
+    AXPY
+    + SUMS
+    + """
 extern "C" __global__ void widths(const float *x, float *out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) out[i] = blockDim.x;
@@ -35,16 +26,8 @@ extern "C" __global__ void widths(const float *x, float *out, int n) {
 extern "C" __global__ void bits(double number, int2 *out) {
     *out = make_int2(__double2loint(number), __double2hiint(number));
 }
-template <int N> __global__ void sums(const float *x, float *out, int rows) {
-    extern __shared__ float row[];
-    row[threadIdx.x] = x[blockIdx.x * N + threadIdx.x];
-    __syncthreads();
-    if (threadIdx.x) return;
-    float sum = 0;
-    for (int i = 0; i < N; ++i) sum += row[i];
-    out[blockIdx.x] = sum;
-}
 """
+)
 
 
 @pytest.fixture(scope="session")
