@@ -1,10 +1,10 @@
 """Make the C of the package anew: the run-time of the CPU device, and the launcher, become LLVM bitcode.
 
 ``python tools/runtime.py`` writes ``x86_64/*.bc``, ``aarch64/*.bc``, and which functions are in them, beside the
-``*.c`` of ``src/cujit/devices/cpu/runtime`` and of ``src/cujit/devices/launcher/native``. With ``directory [sources]``
-it writes what is made of one of them, the run-time or ``sources``, there. The compiler is the clang of the wheel
-``ziglang``. Numbers and structures that Python knows too come to C in ``shared.h``, which is
-made here of what Python says and is kept nowhere; the compiler holds that it lays them out as Python does.
+``*.c`` of ``devices/cpu/runtime``, ``devices/launcher/native`` and ``emulator/native`` in ``src/cujit``. With
+``directory [sources]`` it writes what is made of one of them, the run-time or ``sources``, there. The compiler is the
+clang of the wheel ``ziglang``. Numbers and structures that Python knows too come to C in ``shared.h``, which is made
+here of what Python says and is kept nowhere; the compiler holds that it lays them out as Python does.
 
 LLVM reads bitcode of older releases, and of no newer one: this clang is older than the LLVM of every llvmlite that
 cujit allows. Nothing is optimised here, so that the bitcode promises to LLVM what C does, and no more; the user's LLVM
@@ -28,7 +28,7 @@ from cujit.devices.arguments.packer import OVERFLOW
 from cujit.devices.arguments.tensors import TensorInterface
 from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native import structures
-from cujit.devices.cpu.run.launch import PLACE, SHARED_ALIGN
+from cujit.devices.cpu.run.launch import PLACE, SHARED_ALIGN, Launch
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, ROUNDED
 from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
 from cujit.devices.cuda.ring import RING_SIZE
@@ -36,10 +36,13 @@ from cujit.devices.launcher.layout import Field, FieldKind
 from cujit.devices.launcher.scalars import NumpyScalar, ScalarKind
 from cujit.devices.launcher.state import LaunchState
 from cujit.devices.textures.texture import AddressMode
+from cujit.emulator import structures as emulated
+from cujit.emulator.results import Result
 
 DEVICES = Path(__file__).parent.parent / "src" / "cujit" / "devices"
 SOURCES = DEVICES / "cpu" / "runtime"
 LAUNCHER = DEVICES / "launcher" / "native"
+EMULATOR = DEVICES.parent / "emulator" / "native"
 PROCESSORS = ("x86_64", "aarch64")
 
 _LANGUAGE = ("-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-ffp-contract=off")
@@ -65,7 +68,7 @@ they are made of, how libc is."""
 def make(directory: Path, sources: Path) -> None:
     """Compile every part into a directory."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "shared.h").write_text(of_launcher() if sources == LAUNCHER else shared())
+        Path(folder, "shared.h").write_text(_HEADERS.get(sources, shared)())
         functions: dict[str, list[str]] = {}
         for processor in PROCESSORS:
             (directory / processor).mkdir(parents=True, exist_ok=True)
@@ -137,7 +140,26 @@ def shared() -> str:
         _table("float SRGB", [f"{linear(code).hex()}f" for code in range(256)], 4),
     )
     head = "/* What Python knows too. Made by tools/runtime.py. */\n\n#pragma once\n\n"
-    return head + "\n".join([*enums, *defines, "", *tables, *map(_structure, structures.STRUCTURES.values())])
+    return head + "\n".join([*enums, *defines, "", *tables, *map(_structure, _of_package("cujit.devices"))])
+
+
+def _of_package(package: str) -> list[type[structures.Shared]]:
+    return [each for each in structures.STRUCTURES.values() if each.__module__.startswith(package)]
+
+
+def of_emulator() -> str:
+    """Write the header of what the emulator's C and Python know: launches of the CPU device are among it."""
+    words = "".join(
+        f"typedef {sign}int{bits}_t {sign[:1] or 'i'}{bits};\n" for sign in ("", "u") for bits in (8, 16, 32, 64)
+    )
+    enums = (
+        _enum("RESULT", Result.__members__),
+        _enum("CELL", emulated.CellKind.__members__),
+        _enum("TEXT", emulated.BootText.__members__),
+    )
+    head = f"/* Made by tools/runtime.py. */\n\n#pragma once\n\n#include <stddef.h>\n#include <stdint.h>\n\n{words}\n"
+    head += f"#define CELL_BYTES {emulated.CELL_BYTES}\n"
+    return head + "\n".join([*enums, _structure(Launch), *map(_structure, _of_package("cujit.emulator"))])
 
 
 def of_launcher() -> str:
@@ -163,6 +185,8 @@ def of_launcher() -> str:
         head += f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "as Python has it");\n'
     return head
 
+
+_HEADERS = {LAUNCHER: of_launcher, EMULATOR: of_emulator}
 
 _NUMBERS = ("WARPS", "BARRIERS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS", "LOG")
 
@@ -217,5 +241,5 @@ def _run(folder: Path, processor: str, *options: str) -> None:
 
 if __name__ == "__main__":
     given = [Path(argument).absolute() for argument in sys.argv[1:3]]
-    for sources in (SOURCES, LAUNCHER) if not given else (given[1] if len(given) > 1 else SOURCES,):
+    for sources in (SOURCES, LAUNCHER, EMULATOR) if not given else (given[1] if len(given) > 1 else SOURCES,):
         make(given[0] if given else sources, sources)

@@ -43,6 +43,7 @@ VARIABLES = (
         "CUJIT_DUMP", "stages, times or all", "print stages of the compiler of the CPU device", "", "cpu-compiler"
     ),
     Variable("CUJIT_PERF", "0, 1, ptx", "show kernels of the CPU device to perf and gdb", "0", "cpu"),
+    Variable("CUJIT_EMULATE", "settings", "which device child processes emulate"),
     Variable("CUDA_HOME", "a directory", "a toolkit to look for, where no wheel brings it"),
     Variable("CUDA_PATH", "a directory", "the same, asked second"),
     Variable("CUDA_VISIBLE_DEVICES", "numbers", "which GPUs the driver shows"),

@@ -1,0 +1,155 @@
+"""EntryPoint points in Python: how one is declared, what is looked at before it, and how its errors become answers.
+
+    @in_context("cuMemGetInfo_v2", "PP")
+    def mem_get_info(context: int, free: int, total: int) -> None:
+        store_u64(free, …)
+
+What a body raises is the answer: ``Refused`` names it, and every error of cujit's own tree has one. A fault of ours is
+``CUDA_ERROR_UNKNOWN``, with its traceback on standard error: it must not reach a caller who knows no Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from cujit.emulator.process import emulation, say
+from cujit.emulator.results import Refused, Result
+from cujit.errors import (
+    CompileError,
+    CujitError,
+    FormatError,
+    LinkError,
+    LoadError,
+    NameNotFoundError,
+    UnsupportedError,
+)
+from cujit.values import NamedTuple
+
+_TYPES: dict[str, Any] = {
+    "P": ctypes.c_uint64,
+    "U": ctypes.c_uint32,
+    "I": ctypes.c_int32,
+    "F": ctypes.c_float,
+}
+"""Letters for the types of parameters: pointers, handles and sizes; unsigned and signed numbers of 32 bits; floats."""
+
+_ANSWERS: tuple[tuple[type[CujitError], Result], ...] = (
+    (NameNotFoundError, Result.NOT_FOUND),
+    (UnsupportedError, Result.NOT_SUPPORTED),
+    (FormatError, Result.INVALID_IMAGE),
+    (LinkError, Result.INVALID_PTX),
+    (CompileError, Result.INVALID_PTX),
+    (LoadError, Result.INVALID_IMAGE),
+)
+"""What errors of cujit answer where an entry point does not say it itself."""
+
+
+class EntryPoint(NamedTuple):
+    """One entry point in Python: ``begin`` gives what its body gets before the caller's arguments, or refuses."""
+
+    name: str
+    types: str
+    begin: Callable[[], tuple[int, ...]]
+    body: Callable[..., int | None]
+
+    def answer(self, *arguments: int) -> int:
+        """Answer a call."""
+        try:
+            emulation().asked[self.name] += 1
+            return int(self.body(*self.begin(), *arguments) or 0)
+        except Refused as e:
+            emulation().remember(e)
+            return int(e.result)
+        except CujitError as e:
+            answer = next((result for kind, result in _ANSWERS if isinstance(e, kind)), Result.UNKNOWN)
+            emulation().remember(Refused(answer, str(e)))
+            return int(answer)
+        except BaseException:
+            say(f"{self.name} failed, which is a fault of cujit:\n{traceback.format_exc()}")
+            return int(Result.UNKNOWN)
+
+    def pointer(self) -> Any:
+        """Make the function that C calls; it lives as long as what is given."""
+        return ctypes.CFUNCTYPE(ctypes.c_int32, *(_TYPES[letter] for letter in self.types))(self.answer)
+
+
+ENTRIES: dict[str, EntryPoint] = {}
+"""Every entry point in Python, by the driver's name without a stream's flavour."""
+
+_Body = Callable[..., int | None]
+
+
+def _declaring(begin: Callable[[], tuple[int, ...]]) -> Callable[..., Callable[[_Body], _Body]]:
+    def declare(names: str, types: str) -> Callable[[_Body], _Body]:
+        def register(body: _Body) -> _Body:
+            for name in names.split():
+                assert name not in ENTRIES, f"{name} is declared twice"
+                ENTRIES[name] = EntryPoint(name, types, begin, body)
+            return body
+
+        return register
+
+    return declare
+
+
+def _started() -> tuple[int, ...]:
+    answer = emulation().native.emulator_ready()
+    if answer:
+        raise Refused(Result(answer))
+    return ()
+
+
+def _current() -> tuple[int, ...]:
+    found = ctypes.c_uint64()
+    answer = emulation().native.emulator_context(found)
+    if answer:
+        raise Refused(Result(answer))
+    return (found.value,)
+
+
+always = _declaring(tuple)
+"""Declare an entry point that is answered before ``cuInit``, too."""
+started = _declaring(_started)
+"""Declare an entry point that is answered after ``cuInit``."""
+in_context = _declaring(_current)
+"""Declare an entry point that needs a current context, with no error that sticks to it. Its body gets the context."""
+
+
+# -- memory of the caller -----------------------------------------------------------------------------------
+
+
+def need(condition: object, result: Result = Result.INVALID_VALUE, words: str = "") -> None:
+    """Refuse a call where something does not hold."""
+    if not condition:
+        raise Refused(result, words)
+
+
+def store(pointer: int, type_: Any, value: int) -> None:
+    """Write a number where the caller wants it, which must not be nowhere."""
+    need(pointer)
+    type_.from_address(pointer).value = value
+
+
+def store_u32(pointer: int, value: int) -> None:
+    """Write 32 bits."""
+    store(pointer, ctypes.c_uint32, value & 0xFFFFFFFF)
+
+
+def store_u64(pointer: int, value: int) -> None:
+    """Write a pointer, a handle or a size."""
+    store(pointer, ctypes.c_uint64, value)
+
+
+def load_u64(pointer: int, index: int = 0) -> int:
+    """Read a pointer, a handle or a size from an array of them."""
+    need(pointer)
+    return ctypes.c_uint64.from_address(pointer + 8 * index).value
+
+
+def text_at(pointer: int) -> str:
+    """Read a string of C."""
+    need(pointer)
+    return ctypes.string_at(pointer).decode(errors="surrogateescape")

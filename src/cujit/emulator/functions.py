@@ -1,0 +1,75 @@
+"""Which functions a driver exports, and in which versions and flavours of a stream.
+
+``functions.txt`` has a line per function: its name, then the CUDA versions that brought each of its forms. A form with
+``_ptsz`` or ``_ptds`` takes the default stream as the calling thread's own. Source: ``cudaTypedefs.h`` of CUDA 13.5,
+whose names of types say all of that; ``tests/emulator/test_functions.py`` compares the file with the installed header.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+from cujit.values import NamedTuple
+
+PER_THREAD = 1 << 1
+"""Flag of ``cuGetProcAddress``: forms whose default stream is the calling thread's. Source: CUDA Driver API manual."""
+
+
+class FunctionForm(NamedTuple):
+    """One exported function: ``function`` is its name without the flavour, which is ``_ptsz``, ``_ptds`` or "".
+
+    ``since`` is the CUDA version that brought it: 12050 is 12.5.
+    """
+
+    function: str
+    flavour: str
+    since: int
+
+    @property
+    def export(self) -> str:
+        """The name that the library exports: ``cuMemcpyHtoD_v2_ptds``."""
+        return self.function + self.flavour
+
+
+@functools.cache
+def forms() -> dict[str, tuple[FunctionForm, ...]]:
+    """List the forms of each function, the oldest first.
+
+    The second version is called ``_v2`` and so on; a flavour has the number of the version that it is a flavour of.
+    """
+    found = {}
+    for line in Path(__file__).with_name("functions.txt").read_text().splitlines():
+        base, *words = line.split()
+        spelled = [re.fullmatch(r"(\d+)(\w*)", word) for word in words]
+        rows = [(int(word[1]), word[2]) for word in spelled if word]
+        plain = [since for since, flavour in rows if not flavour]
+        found[base] = tuple(
+            FunctionForm(_versioned(base, sum(each <= since for each in plain)), flavour, since)
+            for since, flavour in rows
+        )
+    return found
+
+
+def _versioned(base: str, number: int) -> str:
+    return base if number <= 1 else f"{base}_v{number}"
+
+
+@functools.cache
+def exports() -> dict[str, str]:
+    """Give every exported name, and the function that it is a flavour of."""
+    return {form.export: form.function for each in forms().values() for form in each}
+
+
+def find(base: str, version: int, flags: int = 0) -> FunctionForm | None:
+    """Find the newest form that CUDA ``version`` (12050: 12.5) knows; the oldest one where it knows none.
+
+    Clients ask for versions that are older than the function, and take a refusal for a machine without CUDA.
+    """
+    rows = forms().get(base)
+    if rows is None:
+        return None
+    asked = [form for form in rows if form.flavour] if flags & PER_THREAD else []
+    asked = asked or [form for form in rows if not form.flavour]
+    return max((form for form in asked if form.since <= version), key=lambda form: form.since, default=asked[0])

@@ -1,0 +1,190 @@
+"""The stand-in libraries: made once into a folder that is named by its content, loaded, and filled in.
+
+A folder holds ``libcuda.so.1`` and ``libcuda.so``. First in ``LD_LIBRARY_PATH`` it serves every process that is started
+then: its first call of the driver brings Python here (``attach``), whatever program it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from cujit.cache.filesystem import UntrustedFileError, read_trusted
+from cujit.cache.process import default_cache
+from cujit.cache.trust import Trust
+from cujit.emulator.entries import ENTRIES
+from cujit.emulator.functions import exports
+from cujit.emulator.machine import boot_code, machine
+from cujit.emulator.process import emulation
+from cujit.emulator.results import Result
+from cujit.emulator.shared_library import TABLE_SYMBOL, write_library
+from cujit.emulator.structures import BootTable, BootText
+from cujit.errors import CujitError
+from cujit.forks import Lock
+
+SONAME = "libcuda.so.1"
+_MOST_BYTES = 1 << 22
+
+_LOCK = Lock()
+_ATTACHED: dict[int, _Slots] = {}
+
+
+class _Slots:
+    """A library's table, filled in: what C has at once, what Python has when it is called first."""
+
+    def __init__(self, address: int) -> None:
+        self._table = BootTable.from_address(address)
+        self._slots = (ctypes.c_uint64 * self._table.count).from_address(address + ctypes.sizeof(BootTable))
+        self._names = list(exports().items())
+        self._kept: dict[str, Any] = {}
+        entries = emulation().native.entries
+        for index, (_, function) in enumerate(self._names):
+            if function in entries:
+                self._slots[index] = entries[function]
+        self._resolve = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)(self._on_first_call)
+        self._refuse = ctypes.CFUNCTYPE(ctypes.c_int32)(lambda: int(Result.NOT_SUPPORTED))
+        self._table.resolve = _address(self._resolve)
+
+    def _on_first_call(self, index: int, table: int) -> int:
+        """Say where a call goes on: to Python, from now on, or to an answer that there is no such function."""
+        del table
+        export, function = self._names[index]
+        entry = ENTRIES.get(function)
+        if entry is None:
+            emulation().refuse(export)
+            return _address(self._refuse)
+        with _LOCK:
+            if function not in self._kept:
+                self._kept[function] = entry.pointer()
+            self._slots[index] = at = _address(self._kept[function])
+        return at
+
+
+def _address(function: Any) -> int:
+    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+
+def attach(table: int) -> None:
+    """Fill in a library's table: what its boot code calls, in any thread, and more than once.
+
+    Raises:
+        OptionError: the environment says what cannot be.
+        MissingError: llvmlite is not installed.
+    """
+    with _LOCK:
+        if table not in _ATTACHED:
+            if not _ATTACHED:
+                ctypes.pythonapi.Py_AtExit(ctypes.c_void_p(emulation().native.end_address))
+            _ATTACHED[table] = _Slots(table)
+
+
+def address_of(export: str) -> int:
+    """Give the address of an exported function of the library in this process; 0 where it exports none of the name."""
+    (table, *_) = _ATTACHED
+    find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(BootTable.from_address(table).dlsym)
+    return int(find(ctypes.CDLL(SONAME)._handle, export.encode()) or 0)
+
+
+# -- the file ---------------------------------------------------------------------------------------------
+
+
+def folder() -> Path:
+    """Make the folder of the libraries if it is not there, and prove that it holds what it should.
+
+    Raises:
+        CujitError: it could not be written, or others could have written to it.
+        MissingError: llvmlite is not installed.
+        UnsupportedError: the emulator is not written for this processor.
+    """
+    data = write_library(SONAME, list(exports()), boot_code(), _texts(), machine())
+    root = _root() / hashlib.sha256(data).hexdigest()[:32]
+    trust = Trust.of_process()
+    try:
+        root.mkdir(parents=True, exist_ok=True, mode=trust.directory_mode)
+        trust.check_root(root)
+        for name in (SONAME, "libcuda.so"):
+            _publish(root / name, data, trust)
+    except OSError as e:
+        raise CujitError(
+            f"the emulator's libraries cannot be kept in {root}: {e}", help="set CUJIT_CACHE_DIR to a folder of yours"
+        ) from e
+    return root
+
+
+def _publish(path: Path, data: bytes, trust: Trust) -> None:
+    """Have a file hold these bytes and nothing else, whoever else writes it now."""
+    try:
+        if read_trusted(path, trust, _MOST_BYTES)[0] == data:
+            return
+    except (UntrustedFileError, OSError):
+        pass
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(data)
+    temporary.chmod(0o755)
+    temporary.replace(path)
+
+
+def _root() -> Path:
+    store = default_cache().store
+    base = store.root if store is not None else Path(f"/tmp/cujit-{os.getuid()}")
+    return base / "emulator"
+
+
+def _texts() -> list[str]:
+    """List what the boot code has to know, in the order of ``BootText``."""
+    paths = [path for path in sys.path if path]
+    package = str(Path(__file__).parent.parent.parent)
+    statement = f"import sys; sys.path += [p for p in {[package, *paths]!r} if p not in sys.path]; "
+    statement += f"from cujit.emulator.starting import attach; attach(0x{0:016x})"
+    said = {
+        BootText.RUNS: "Py_IsInitialized",
+        BootText.ENSURE: "PyGILState_Ensure",
+        BootText.RELEASE: "PyGILState_Release",
+        BootText.RUN: "PyRun_SimpleString",
+        BootText.START: "Py_InitializeEx",
+        BootText.SAVE: "PyEval_SaveThread",
+        BootText.YIELD: "sched_yield",
+        BootText.PYTHON: _libpython(),
+        BootText.STATEMENT: statement,
+    }
+    return [said[text] for text in BootText]
+
+
+def _libpython() -> str:
+    """Find the shared library of this Python; "" where it has none."""
+    for folder_name in ("LIBDIR", "LIBPL"):
+        where, name = sysconfig.get_config_var(folder_name), sysconfig.get_config_var("INSTSONAME")
+        if where and name and ".so" in name and Path(where, name).exists():
+            return str(Path(where, name))
+    return ""
+
+
+def load() -> None:
+    """Load the library into this process, as whoever asks for ``libcuda.so.1`` will find it, and fill it in.
+
+    Raises:
+        CujitError: a driver is loaded already.
+        As of ``folder`` and ``attach``.
+    """
+    loaded = driver_path()
+    if loaded is not None:
+        raise CujitError(
+            f"this process has loaded {loaded}, and cannot have the emulator beside it",
+            help="call cujit.emulate() before anything touches CUDA, or start the program with `cujit emulate`",
+        )
+    library = ctypes.CDLL(str(folder() / SONAME))
+    attach(ctypes.addressof(BootTable.in_dll(library, TABLE_SYMBOL)))
+
+
+def driver_path() -> str | None:
+    """Tell which driver this process has loaded: the path of its file, None where there is none, or it is ours."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = line.partition("/")[2]
+        if "/libcuda.so" in f"/{path}" and not f"/{path}".startswith(f"{_root()}/"):
+            return f"/{path}"
+    return None

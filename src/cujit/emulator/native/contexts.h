@@ -1,0 +1,99 @@
+/* Start, and the contexts of a thread. */
+
+#pragma once
+
+#include "state.h"
+
+/* What Python asks before a call that needs a context: the answer so far, and the context. */
+Answer cujit_emulator_context(u64 *context) {
+  struct Cell *cell = 0;
+  Answer answer = in_context(&cell);
+  *context = (u64)cell;
+  return answer;
+}
+
+Answer cujit_emulator_ready(void) { return ready(); }
+
+u64 cujit_emulator_current(void) { return current_handle(); }
+
+/* A fault sticks to a context; the first one stays. */
+void cujit_emulator_fail(u64 context, u32 error) {
+  struct Cell *cell = cell_of(context, CELL_CONTEXT);
+  u32 none = 0;
+  if (cell) __atomic_compare_exchange_n(&cell->error, &none, error, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+Answer cujit_cuInit(u32 flags) {
+  if (state.ended) return RESULT_DEINITIALIZED;
+  NEEDS(!flags, INVALID_VALUE);
+  /* A child of a fork finds the word empty, but cells that were made. */
+  NEEDS(*state.alive || !state.ids, NOT_INITIALIZED);
+  if (!state.ids) state.ids = 1;
+  *state.alive = 1;
+  return RESULT_SUCCESS;
+}
+
+/* -- the stack of contexts ------------------------------------------------------------------------------------------- */
+
+static Answer push(u64 handle) {
+  struct Thread *thread = this_thread();
+  NEEDS(thread, OUT_OF_MEMORY);
+  if (thread->depth == thread->room) {
+    u64 room = thread->room ? 2 * thread->room : 8;
+    u64 *more = realloc(thread->contexts, room * sizeof *more);
+    NEEDS(more, OUT_OF_MEMORY);
+    thread->contexts = more;
+    thread->room = room;
+  }
+  thread->contexts[thread->depth++] = handle;
+  return RESULT_SUCCESS;
+}
+
+Answer cujit_cuCtxGetCurrent(u64 *out) {
+  READY();
+  NEEDS(out, INVALID_VALUE);
+  *out = current_handle();
+  return RESULT_SUCCESS;
+}
+
+Answer cujit_cuCtxPushCurrent_v2(u64 handle) {
+  READY();
+  NEEDS(cell_of(handle, CELL_CONTEXT), INVALID_CONTEXT);
+  return push(handle);
+}
+
+Answer cujit_cuCtxPushCurrent(u64 handle) { return cujit_cuCtxPushCurrent_v2(handle); }
+
+Answer cujit_cuCtxPopCurrent_v2(u64 *out) {
+  READY();
+  struct Thread *thread = this_thread();
+  NEEDS(thread && thread->depth, INVALID_CONTEXT);
+  u64 handle = thread->contexts[--thread->depth];
+  if (out) *out = handle;
+  return RESULT_SUCCESS;
+}
+
+Answer cujit_cuCtxPopCurrent(u64 *out) { return cujit_cuCtxPopCurrent_v2(out); }
+
+/* Replace the top of the stack; null takes it away. */
+Answer cujit_cuCtxSetCurrent(u64 handle) {
+  READY();
+  NEEDS(!handle || cell_of(handle, CELL_CONTEXT), INVALID_CONTEXT);
+  struct Thread *thread = this_thread();
+  NEEDS(thread, OUT_OF_MEMORY);
+  if (thread->depth) thread->depth--;
+  return handle ? push(handle) : RESULT_SUCCESS;
+}
+
+Answer cujit_cuCtxGetDevice(i32 *out) {
+  IN_CONTEXT(context);
+  NEEDS(out, INVALID_VALUE);
+  *out = 0;
+  return RESULT_SUCCESS;
+}
+
+/* Work is done when a call returns: there is only a fault to find. */
+Answer cujit_cuCtxSynchronize(void) {
+  IN_CONTEXT(context);
+  return RESULT_SUCCESS;
+}

@@ -1,0 +1,74 @@
+"""The emulation of a process: its device, what was asked of it, and what it says in words."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import sys
+import threading
+
+from cujit.devices.cpu.backend import CpuBackend
+from cujit.emulator.machine import Native, native
+from cujit.emulator.results import Refused, Result
+from cujit.emulator.settings import EmulatorSettings
+from cujit.forks import cached_property, once
+
+
+class Emulation:
+    """What the entry points of a process share.
+
+    ``asked`` counts calls of Python's entry points by name, ``refused`` the calls that no entry point answers.
+    ``said`` has the words for the last refusal of each thread, by the thread's number.
+    """
+
+    def __init__(self, settings: EmulatorSettings) -> None:
+        self.settings = settings
+        self.asked: collections.Counter[str] = collections.Counter()
+        self.refused: collections.Counter[str] = collections.Counter()
+        self.said: dict[int, tuple[Result, str]] = {}
+        self.native.state.errors_now = settings.errors_now
+
+    @property
+    def native(self) -> Native:
+        """The entry points in C."""
+        return native()
+
+    @cached_property
+    def device(self) -> CpuBackend:
+        """The CPU device that runs the kernels: made at the first call that needs it."""
+        return CpuBackend(self.settings.threads, check=self.settings.check, timeout_s=self.settings.timeout_s)
+
+    def refuse(self, name: str) -> None:
+        """Count a call that nobody answers; the first of a name is said."""
+        self.refused[name] += 1
+        if self.refused[name] == 1:
+            say(f"{name} is not emulated: it answers CUDA_ERROR_NOT_SUPPORTED")
+
+    def remember(self, error: Refused) -> None:
+        """Keep the words of a refusal for who asks this thread's ``cuGetErrorString``."""
+        self.said[threading.get_native_id()] = (error.result, error.words)
+
+    def words(self, result: Result) -> str:
+        """Give the words of this thread's last refusal, if it was of that kind."""
+        kept, words = self.said.get(threading.get_native_id(), (None, ""))
+        return words if kept is result else ""
+
+
+def say(words: str) -> None:
+    """Write a line to standard error, whatever Python's own stands for."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"cujit emulate: {words}\n".encode(errors="replace"))
+    sys.stderr.flush() if sys.stderr is not None else None
+
+
+@once
+def emulation() -> Emulation:
+    """Give the emulation of this process, made as the environment says.
+
+    Raises:
+        OptionError: the environment says what cannot be.
+        MissingError: llvmlite is not installed.
+        UnsupportedError: the emulator is not written for this processor.
+    """
+    return Emulation(EmulatorSettings.from_environment())

@@ -1,0 +1,87 @@
+"""What the emulated device is to be: said once, and carried to child processes in the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+
+from cujit.devices.options import check_timeout
+from cujit.errors import OptionError, spell
+from cujit.values import dataclass, replace
+
+VARIABLE = "CUJIT_EMULATE"
+"""Variable of the environment: the settings as JSON, for the processes that `cujit emulate` starts."""
+
+_SMALLEST, _LARGEST = (7, 5), (12, 1)
+
+
+@dataclass(frozen=True)
+class EmulatorSettings:
+    """What to emulate.
+
+    Args:
+        cc: The compute capability that the device answers, ``(9, 0)``.
+        check: Checks that kernels run under, as ``cujit.cpu(check=…)`` takes them; None for none.
+        threads: Cores that run blocks; None for all that the process may use.
+        timeout_s: Seconds after which a launch is ended; None for never.
+        errors_now: Whether a launch answers its own fault, instead of a later call.
+        log: Path of a file that every call is written to; "-" is standard error, "" nothing.
+        needs: Path of a file that each process adds to at its end: what was asked for and refused.
+
+    Raises:
+        OptionError: there is no such compute capability.
+        LaunchError: ``timeout_s`` is no time.
+    """
+
+    cc: tuple[int, int] = (9, 0)
+    check: str | None = None
+    threads: int | None = None
+    timeout_s: float | None = None
+    errors_now: bool = False
+    log: str = ""
+    needs: str = ""
+
+    def __post_init__(self) -> None:
+        if not _SMALLEST <= tuple(self.cc) <= _LARGEST:
+            raise OptionError(
+                f"no device of compute capability {spell(self.cc)} is emulated",
+                help=f"choose one from {_SMALLEST[0]}.{_SMALLEST[1]} to {_LARGEST[0]}.{_LARGEST[1]}",
+            )
+        if self.timeout_s is not None:
+            check_timeout(self.timeout_s)
+
+    def text(self) -> str:
+        """Write them for the environment."""
+        said = {
+            "cc": list(self.cc), "check": self.check, "threads": self.threads, "timeout_s": self.timeout_s,
+            "errors_now": self.errors_now, "log": self.log, "needs": self.needs,
+        }  # fmt: skip
+        return json.dumps({name: value for name, value in said.items() if value not in (None, False, "")})
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> EmulatorSettings:
+        """Read them from the environment; without a word there, the usual ones.
+
+        Raises:
+            OptionError: the variable has something else.
+        """
+        said = environment.get(VARIABLE, "")
+        try:
+            words = json.loads(said) if said else {}
+            words["cc"] = tuple(words.get("cc", (9, 0)))
+            return replace(cls(), **words)
+        except (ValueError, TypeError, AttributeError) as e:
+            raise OptionError(f"{VARIABLE} has {spell(said)}: {e}", help="let `cujit emulate` set it") from e
+
+
+def parse_cc(text: str) -> tuple[int, int]:
+    """Read a compute capability: ``9.0``.
+
+    Raises:
+        OptionError: it is none.
+    """
+    major, dot, minor = text.partition(".")
+    if not (dot and major.isdecimal() and minor.isdecimal()):
+        raise OptionError(f"{spell(text)} is no compute capability", help="write it as 9.0")
+    return int(major), int(minor)

@@ -1,0 +1,64 @@
+"""The table of the driver's functions, against the headers of the installed toolkit."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from importlib.metadata import files
+from pathlib import Path
+
+import pytest
+
+from cujit.emulator.functions import PER_THREAD, exports, find, forms
+
+
+def header(name: str) -> str:
+    (path,) = (Path(str(file.locate())) for file in files("nvidia-cuda-runtime") or () if file.name == name)
+    return path.read_text()
+
+
+def test_the_table_is_what_the_header_of_types_says() -> None:
+    said: dict[str, set[tuple[int, str]]] = defaultdict(set)
+    for base, version, flavour in re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", header("cudaTypedefs.h")):
+        said[base].add((int(version), flavour))
+    assert {base: {(form.since, form.flavour) for form in each} for base, each in forms().items()} == said
+
+
+def test_every_function_that_the_header_declares_is_exported() -> None:
+    declared = set(re.findall(r"CUDAAPI\s+(cu\w+)\s*\(", header("cuda.h")))
+    assert len(declared) > 400
+    assert declared <= exports().keys()
+
+
+def test_the_newest_form_is_the_one_that_the_header_calls_by_the_plain_name() -> None:
+    newest = dict(
+        re.findall(
+            r"^\s*#define (cu\w+)\s+(?:__CUDA_API_PTSZ\(|__CUDA_API_PTDS\()?(cu\w+_v\d)\b", header("cuda.h"), re.M
+        )
+    )
+    found = {base: find(base, 99999) for base in newest if base in forms()}
+    assert len(found) > 60
+    newest["cuGraphAddNode"] = "cuGraphAddNode_v3"  # which the header has by that name alone
+    assert {base: form.function for base, form in found.items() if form} == {base: newest[base] for base in found}
+
+
+@pytest.mark.parametrize(
+    ("base", "version", "flags", "export"),
+    [
+        ("cuMemAlloc", 2000, 0, "cuMemAlloc"),
+        ("cuMemAlloc", 12000, 0, "cuMemAlloc_v2"),
+        ("cuMemAlloc", 12000, PER_THREAD, "cuMemAlloc_v2"),
+        ("cuMemcpyHtoD", 12000, PER_THREAD, "cuMemcpyHtoD_v2_ptds"),
+        ("cuCtxCreate", 12040, 0, "cuCtxCreate_v3"),
+        ("cuStreamGetCaptureInfo", 12000, PER_THREAD, "cuStreamGetCaptureInfo_v2_ptsz"),
+        ("cuFuncSetAttribute", 2000, 0, "cuFuncSetAttribute"),
+    ],
+)
+def test_a_form_is_found_by_name_version_and_flavour(base: str, version: int, flags: int, export: str) -> None:
+    form = find(base, version, flags)
+    assert form is not None
+    assert form.export == export
+
+
+def test_what_no_driver_has_is_not_found() -> None:
+    assert find("cuMakeCoffee", 13000) is None

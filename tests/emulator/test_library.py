@@ -1,0 +1,119 @@
+"""The stand-in library: how it is found, filled in, and what it is to programs that know nothing of Python."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from cujit.emulator import library
+from cujit.emulator.functions import exports
+from cujit.emulator.results import Result
+from cujit.emulator.shared_library import write_library
+from cujit.errors import CujitError, UnsupportedError
+from cujit.formats.elf import read_elf
+from emulator.programs import compiled, emulated, python
+
+BINDINGS = """
+from cuda.bindings import driver
+print(driver.cuInit(0)[0].name, driver.cuDeviceGetCount()[1], driver.cuDriverGetVersion()[1])
+"""
+
+
+def test_a_program_of_python_finds_it_without_a_word_in_the_program() -> None:
+    assert python(BINDINGS).split() == ["CUDA_SUCCESS", "1", "13050"]
+
+
+def test_a_program_in_c_that_links_it_brings_python_by_itself(tmp_path: Path) -> None:
+    program = compiled(
+        tmp_path / "count",
+        """
+        #include <stdio.h>
+        int cuInit(unsigned), cuDeviceGetCount(int *);
+        int main(void) {
+          int n = -1, first = cuInit(0), next = cuDeviceGetCount(&n);
+          printf("%d %d %d", first, next, n);
+        }
+        """,
+        library.folder() / library.SONAME,
+    )
+    done = emulated(program)
+    assert (done.stdout, done.returncode) == ("0 0 1", 0), done.stderr
+
+
+def test_a_function_that_nobody_wrote_answers_so_and_is_said_once() -> None:
+    program = """
+    import ctypes
+    driver = ctypes.CDLL("libcuda.so.1")
+    print(driver.cuInit(0), driver.cuGreenCtxCreate(), driver.cuGreenCtxCreate())
+    """
+    done = emulated(sys.executable, "-c", textwrap.dedent(program))
+    assert done.stdout.split() == ["0", "801", "801"]
+    assert done.stderr.count("cuGreenCtxCreate is not emulated") == 1
+
+
+def test_calls_before_the_start_and_in_a_forked_child_find_no_driver() -> None:
+    program = """
+    import ctypes, os
+    lib = ctypes.CDLL('libcuda.so.1')
+    count = ctypes.c_int()
+    print(lib.cuDeviceGetCount(ctypes.byref(count)), lib.cuCtxSynchronize())
+    print(lib.cuInit(1), lib.cuInit(0), lib.cuDeviceGetCount(ctypes.byref(count)), flush=True)
+    if os.fork() == 0:
+        print(lib.cuDeviceGetCount(ctypes.byref(count)), lib.cuInit(0), flush=True)
+        os._exit(0)
+    os.wait()
+    """
+    assert python(program).split() == ["3", "3", "1", "0", "0", "3", "3"]
+
+
+def test_calls_after_the_end_of_python_are_answered(tmp_path: Path) -> None:
+    late = compiled(
+        tmp_path / "late.so",
+        """
+        #include <unistd.h>
+        int (*call)(void);
+        __attribute__((destructor)) static void last(void) { _exit(call()); }
+        """,
+        "-shared",
+        "-fPIC",
+    )
+    program = f"""
+    import ctypes
+    driver, late = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("{late}")
+    assert driver.cuInit(0) == 0 and driver.cuCtxSynchronize() == 201
+    ctypes.c_void_p.in_dll(late, "call").value = ctypes.cast(driver.cuCtxSynchronize, ctypes.c_void_p).value
+    """
+    done = emulated(sys.executable, "-c", textwrap.dedent(program))
+    assert done.returncode == Result.DEINITIALIZED, done.stderr
+
+
+def test_a_library_that_somebody_changed_is_written_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    path = library.folder() / library.SONAME
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + b"x")
+    assert library.folder() == path.parent
+    assert path.read_bytes() == good
+    path.chmod(0o777)
+    assert library.folder() == path.parent
+    assert path.stat().st_mode & 0o022 == 0
+
+
+def test_a_folder_of_others_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    library.folder().chmod(0o777)
+    with pytest.raises(CujitError):
+        library.folder()
+
+
+def test_the_file_is_an_elf_library_for_both_processors() -> None:
+    names = list(exports())
+    for machine, number in (("x86_64", 62), ("aarch64", 183)):
+        elf = read_elf(write_library("libcuda.so.1", names, b"\0" * 64, ["text"], machine))
+        assert (elf.type, elf.machine) == (3, number)
+        assert {symbol.name for symbol in elf.symbols(".dynsym") if symbol.section} == {*names, "cujit_table"}
+    with pytest.raises(UnsupportedError):
+        write_library("libcuda.so.1", names, b"", [], "riscv64")
