@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from cujit.emulator.machine import in_c
 from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Refused, Result
 from cujit.errors import (
@@ -79,6 +80,9 @@ class EntryPoint(NamedTuple):
 ENTRIES: dict[str, EntryPoint] = {}
 """Every entry point in Python, by the driver's name without a stream's flavour."""
 
+_ready = in_c("emulator_ready", ctypes.c_int32)
+_context = in_c("emulator_context", ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64))
+
 _Body = Callable[..., int | None]
 
 
@@ -96,7 +100,7 @@ def _declaring(begin: Callable[[], tuple[int, ...]]) -> Callable[..., Callable[[
 
 
 def _started() -> tuple[int, ...]:
-    answer = emulation().native.emulator_ready()
+    answer = _ready()
     if answer:
         raise Refused(Result(answer))
     return ()
@@ -104,7 +108,7 @@ def _started() -> tuple[int, ...]:
 
 def _current() -> tuple[int, ...]:
     found = ctypes.c_uint64()
-    answer = emulation().native.emulator_context(found)
+    answer = _context(found)
     if answer:
         raise Refused(Result(answer))
     return (found.value,)

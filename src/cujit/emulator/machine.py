@@ -1,16 +1,18 @@
 """The emulator's machine code: the boot code of its libraries, and the entry points in C.
 
-Python calls what is in C through ``native()``, by names of its own: ``native().cell_new(CellKind.STREAM, context)``.
+Each part is a file ``native/part.c``. Its functions ``cujit_cu…`` are entry points; Python calls others by ``in_c``.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from cujit.cache.key import Part
-from cujit.devices.jit import emit_object, processor
+from cujit.devices.jit import emit_object, name_address, processor, publish
 from cujit.devices.objects import Work, machine_code
 from cujit.devices.sources import read_file
 from cujit.emulator.structures import Emulator
@@ -20,23 +22,10 @@ from cujit.formats.elf import read_elf
 
 _NATIVE = Path(__file__).with_name("native")
 
-_DRIVER = "driver"
 _ENTRY = "cujit_cu"
-"""How entry points begin in C; what else is there is for Python."""
+"""How entry points begin in C; what else is there is for Python, or for other parts."""
 
-_U32, _I32, _U64, _PTR = ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64, ctypes.c_void_p
-_FOR_PYTHON: dict[str, tuple[Any, ...]] = {
-    "emulator_start": (_PTR,),
-    "emulator_end": (None,),
-    "emulator_ready": (_I32,),
-    "emulator_context": (_I32, ctypes.POINTER(_U64)),
-    "emulator_current": (_U64,),
-    "emulator_fail": (None, _U64, _U32),
-    "cell_new": (_U64, _U32, _U64),
-    "cell_free": (_U32, _U64, _U32),
-    "cell_is": (_U32, _U64, _U32),
-}
-"""What C offers to Python: the type of the answer, and of each argument."""
+_BOOT, _STATE = "boot", "state"
 
 
 def machine() -> str:
@@ -60,7 +49,7 @@ def boot_code() -> bytes:
         MissingError: llvmlite is not installed.
         UnsupportedError: it is not written for this processor.
     """
-    elf = read_elf(emit_object(_bitcode("boot")))
+    elf = read_elf(emit_object(_bitcode(_BOOT)))
     (symbol,) = (each for each in elf.symbols() if each.name == "cujit_boot")
     if any(section.type in (4, 9) and section.size for section in elf.sections):
         raise CujitError("the boot code wants relocations, which nobody would do", help="report this")
@@ -74,36 +63,68 @@ class Native:
     """What C offers: ``entries`` are the addresses of the driver's functions that it has, by name."""
 
     def __init__(self) -> None:
-        bitcode = _bitcode(_DRIVER)
-        names = _functions()
-        work = Work("emulator", _DRIVER, (Part.content("bitcode", bitcode),), lambda: bitcode)
-        code = machine_code(work, names[0])
-        found = {name: code.other(name) for name in names}
-        code.engine.detach()  # other threads call it while the process ends
-        self.entries = {name[6:]: at for name, at in found.items() if name.startswith(_ENTRY)}
-        for name, types in _FOR_PYTHON.items():
-            setattr(self, name, ctypes.CFUNCTYPE(*types)(found[f"cujit_{name}"]))
-        self.end_address = found["cujit_emulator_end"]
-        state = self.emulator_start()
-        if not state:
+        found = self._part(_STATE, _parts()[_STATE])
+        address = ctypes.CFUNCTYPE(ctypes.c_void_p)(found["cujit_emulator_start"])()
+        if not address:
             raise CujitError("there is no memory for the emulator's tables")
-        self.state = Emulator.from_address(state)
+        self.state = Emulator.from_address(address)
+        name_address("cujit_state", address)
+        for part, names in _parts().items():
+            if part not in (_BOOT, _STATE):
+                found.update(self._part(part, names))
+        self._found = found
+        self.entries = {name[6:]: at for name, at in found.items() if name.startswith(_ENTRY)}
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+    def _part(self, part: str, names: Sequence[str]) -> dict[str, int]:
+        """Load a part, whose functions the parts after it may call."""
+        bitcode = _bitcode(part)
+        work = Work("emulator", part, (Part.content("bitcode", bitcode),), lambda: bitcode)
+        return publish(machine_code(work, names[0]), names)
+
+    def address(self, name: str) -> int:
+        """Give the address of ``cujit_name``."""
+        return self._found[f"cujit_{name}"]
 
 
-def _functions() -> list[str]:
+@functools.cache
+def _parts() -> dict[str, list[str]]:
+    """List the parts, and the functions of each; a part calls others only by what Python gives it, or ``state``."""
     rows = (line.split() for line in (_NATIVE / "functions.txt").read_text().splitlines())
-    return next(names for part, *names in rows if part == _DRIVER)
+    return {part: names for part, *names in rows}
 
 
 @once
 def native() -> Native:
-    """Load the entry points in C, once a process.
+    """Load what is in C, once a process.
 
     Raises:
         MissingError: llvmlite is not installed.
-        UnsupportedError: they are not written for this processor.
+        UnsupportedError: it is not written for this processor.
     """
     return Native()
+
+
+def in_c(name: str, answer: Any, *arguments: Any) -> Callable[..., Any]:
+    """Give the function ``cujit_name`` in C to Python, by the types of its answer and arguments.
+
+    Example:
+        >>> is_cell = in_c("cell_is", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
+        >>> is_cell(0, CellKind.CONTEXT)
+        0
+    """
+    found: list[Callable[..., Any]] = []
+
+    def call(*given: Any) -> Any:
+        if not found:
+            found.append(ctypes.CFUNCTYPE(answer, *arguments)(native().address(name)))
+        return found[0](*given)
+
+    return call
+
+
+cell_new = in_c("cell_new", ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64)
+"""Make a cell of a kind in a context, and give its handle; 0 without memory."""
+cell_free = in_c("cell_free", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
+"""Free a cell if it is of a kind; 0 where it is not."""
+cell_is = in_c("cell_is", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
+"""Tell whether a handle is of a kind."""

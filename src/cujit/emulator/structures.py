@@ -73,9 +73,9 @@ class Emulator(Shared):
     """The state of the process. ``alive`` points at a word that a forked child finds empty.
 
     ``ended`` is set when the process ends, ``errors_now`` where faults of kernels are answered by the launch itself.
-    ``primary`` is the cell of the primary context, 0 while nobody retains it. ``calls`` counts calls that C answered.
+    ``primary`` is the cell of the primary context, 0 while nobody retains it. The rest is ``state.c``'s own.
     """
 
     _fields_ = Fields(
-        "u64 *alive; u64 ended, errors_now, primary, begin, end, fresh, free_first, free_last, frees, ids"
+        "u64 *alive; u64 ended, errors_now, primary, begin, end, fresh, free_first, free_last, frees, ids, thread_key"
     )

@@ -1,8 +1,8 @@
 /* Start, and the contexts of a thread. */
 
-#pragma once
-
 #include "state.h"
+
+#include <stdlib.h>
 
 /* What Python asks before a call that needs a context: the answer so far, and the context. */
 Answer cujit_emulator_context(u64 *context) {
@@ -36,7 +36,7 @@ Answer cujit_cuInit(u32 flags) {
 /* -- the stack of contexts ------------------------------------------------------------------------------------------- */
 
 static Answer push(u64 handle) {
-  struct Thread *thread = this_thread();
+  struct Thread *thread = cujit_this_thread();
   NEEDS(thread, OUT_OF_MEMORY);
   if (thread->depth == thread->room) {
     u64 room = thread->room ? 2 * thread->room : 8;
@@ -66,7 +66,7 @@ Answer cujit_cuCtxPushCurrent(u64 handle) { return cujit_cuCtxPushCurrent_v2(han
 
 Answer cujit_cuCtxPopCurrent_v2(u64 *out) {
   READY();
-  struct Thread *thread = this_thread();
+  struct Thread *thread = cujit_this_thread();
   NEEDS(thread && thread->depth, INVALID_CONTEXT);
   u64 handle = thread->contexts[--thread->depth];
   if (out) *out = handle;
@@ -79,7 +79,7 @@ Answer cujit_cuCtxPopCurrent(u64 *out) { return cujit_cuCtxPopCurrent_v2(out); }
 Answer cujit_cuCtxSetCurrent(u64 handle) {
   READY();
   NEEDS(!handle || cell_of(handle, CELL_CONTEXT), INVALID_CONTEXT);
-  struct Thread *thread = this_thread();
+  struct Thread *thread = cujit_this_thread();
   NEEDS(thread, OUT_OF_MEMORY);
   if (thread->depth) thread->depth--;
   return handle ? push(handle) : RESULT_SUCCESS;
