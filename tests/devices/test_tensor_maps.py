@@ -114,6 +114,22 @@ def test_an_array_of_another_library_is_taken_by_its_interface(cpu: Device) -> N
     assert (loaded(cpu, map_, (2, 24)).reshape(4, 8) == expected).all()
 
 
+class Computed:
+    """An array as JAX gives it: its memory is there, and its elements come while Python goes on."""
+
+    def __init__(self) -> None:
+        self._elements = np.zeros_like(DATA)
+        self.__array_interface__ = self._elements.__array_interface__
+
+    def block_until_ready(self) -> None:
+        self._elements[:] = DATA
+
+
+def test_an_array_that_is_not_computed_yet_is_waited_for(cpu: Device) -> None:
+    map_ = cpu.tensor_map(Computed(), (4, 8))
+    assert (loaded(cpu, map_, (4, 8)).reshape(4, 8) == DATA[4:8, 8:16]).all()
+
+
 def test_a_map_keeps_its_array(device: Device) -> None:
     x = device.array(DATA)
     gone = weakref.ref(x)

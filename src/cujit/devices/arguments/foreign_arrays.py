@@ -17,8 +17,10 @@ import types
 from collections.abc import Hashable
 from typing import Any
 
+from cujit.devices.arrays.array import WAIT
+
 _INTERFACE = "__cuda_array_interface__"
-_READY, _WAIT = "is_ready", "block_until_ready"
+_READY, _WAIT = "is_ready", WAIT
 
 
 def is_numba_array(value: object) -> bool:
@@ -33,16 +35,6 @@ def is_described(value: object) -> bool:
     said = vars(kind).get(_INTERFACE) if kind.__module__.startswith("jaxlib.") else None
     asked = [getattr(said, "fget", None), *(getattr(kind, name, None) for name in (_READY, _WAIT))]
     return isinstance(said, property) and not any(f is None or isinstance(f, types.FunctionType) for f in asked)
-
-
-def wait_until_made(value: object) -> None:
-    """Wait for an array whose interface says no stream, where it can: JAX computes while Python goes on.
-
-    Source: JAX, "Asynchronous dispatch"; its interface is of version 2, in which there are no streams.
-    """
-    wait = getattr(type(value), _WAIT, None)
-    if callable(wait):
-        wait(value)
 
 
 # -- JAX ---------------------------------------------------------------------------------------------------

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from cujit.devices.arguments.cupy_arrays import is_cupy_array, read_cupy_array
-from cujit.devices.arguments.foreign_arrays import wait_until_made
 from cujit.devices.arguments.small_floats import FORMATS
 from cujit.devices.arguments.structures import leaves
 from cujit.devices.arguments.tensors import is_tensor, read_tensor, unresolved
 from cujit.devices.arguments.vectors import vector_of
 from cujit.devices.arrays import dlpack
-from cujit.devices.arrays.array import DeviceArray
+from cujit.devices.arrays.array import DeviceArray, wait_until_made
 from cujit.errors import ArgumentError, CujitError, spell
 from cujit.values import NamedTuple, dataclass
 

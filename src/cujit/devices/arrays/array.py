@@ -539,6 +539,20 @@ class DeviceArray:
         return dlpack.export(self, self._interface(), here, max_version)
 
 
+WAIT = "block_until_ready"
+"""The method with which JAX waits for an array that it computes while Python goes on."""
+
+
+def wait_until_made(value: object) -> None:
+    """Wait for an array whose interface says no stream, where it can.
+
+    Source: JAX, "Asynchronous dispatch"; its interface is of version 2, in which there are no streams.
+    """
+    wait = getattr(type(value), WAIT, None)
+    if callable(wait):
+        wait(value)
+
+
 def _bytes_of(host: npt.NDArray[Any]) -> memoryview:
     """See the bytes of a C-contiguous array, whatever its dtype (``memoryview`` refuses some)."""
     return host.reshape(-1).view(np.uint8).data

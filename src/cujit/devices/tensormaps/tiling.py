@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from cujit.devices.arrays.array import DeviceArray
+from cujit.devices.arrays.array import DeviceArray, wait_until_made
 from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, ClosedError, UnsupportedError, spell
 from cujit.values import NamedTuple, dataclass
@@ -368,7 +368,7 @@ class Mapped(NamedTuple):
 
 
 def memory_of(device: DeviceLike, array: object) -> Mapped:
-    """Find the memory of an array of ours, or of one that tells by the array interface.
+    """Find the memory of an array of ours, or of one that tells by the array interface, which is waited for.
 
     Raises:
         ArgumentError: it is no array, or not on the device.
@@ -387,6 +387,7 @@ def memory_of(device: DeviceLike, array: object) -> Mapped:
             f"a tensor map on {device.name} is made of an array there, not of a {type(array).__name__}",
             help="device.array(x)",
         )
+    wait_until_made(array)
     try:
         return _of_interface(device, said)
     except (LookupError, TypeError, ValueError) as e:
