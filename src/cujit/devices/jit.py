@@ -259,7 +259,7 @@ def emit_object(
 def load_object(data: bytes, symbol: str) -> NativeFunction:
     """Load an object file of ``emit_object`` and find one of its functions.
 
-    LLVM ends the process where the object is damaged, or calls what does not ``resolves``: make sure of both before.
+    LLVM ends the process where the object is damaged, or calls what no ``address_of_name`` has: make sure before.
     """
     llvm = _llvm()
     machine = llvm.Target.from_triple(processor().triple).create_target_machine(opt=0, jit=True)  # compiles nothing
@@ -274,9 +274,11 @@ def name_address(symbol: str, address: int) -> None:
     _llvm().add_symbol(symbol, address)
 
 
-def resolves(symbol: str) -> bool:
-    """Tell whether machine code may call a function of that name: it was published, or this process has it."""
-    return _llvm().address_of_symbol(symbol) is not None or hasattr(_process(), symbol)
+def address_of_name(symbol: str) -> int | None:
+    """Find what machine code may call by a name: it was published, or this process has it. None where there is none."""
+    published: int | None = _llvm().address_of_symbol(symbol)
+    found = None if published is not None else getattr(_process(), symbol, None)
+    return published if found is None else ctypes.cast(found, ctypes.c_void_p).value
 
 
 @functools.cache

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 from cujit.artifact import Artifact, Kind
 from cujit.cache.key import Part, make_key
 from cujit.cache.process import default_cache
-from cujit.devices.jit import NativeFunction, emit_object, load_object, processor, resolves
+from cujit.devices.jit import NativeFunction, address_of_name, emit_object, load_object, processor
 from cujit.devices.perf import lines_asked
+from cujit.devices.placing import place
 from cujit.devices.sources import code_identity, is_as_imported
 from cujit.errors import CujitError, FormatError
-from cujit.formats.elf import Elf, read_elf
+from cujit.formats.elf import Elf, ElfSymbol, read_elf
 from cujit.values import NamedTuple, replace
 
 _SCHEMA = "1"
@@ -73,23 +74,25 @@ def machine_code(work: Work, symbol: str, require: Callable[[str], object] | Non
         *work.parts,
         *((Part.text("unwinds", "yes"),) if seen else ()),
     )
-    object_ = (keep(work.kind, parts, make) if work.keep else make()).data
-    names = _symbols(object_)
-    missing = _missing(names, symbol, require)
+    object_ = _read((keep(work.kind, parts, make) if work.keep else make()).data)
+    missing = _missing(object_, symbol, require)
     if missing:
         # Kept by a machine of another C library, if it was kept at all.
-        object_ = make().data
-        names = _symbols(object_)
-        missing = _missing(names, symbol, require)
+        object_ = _read(make().data)
+        missing = _missing(object_, symbol, require)
     if missing:
         raise CujitError(f"native code calls {', '.join(missing)}: there is no such function", help=_REPORT)
-    code = load_object(object_, symbol)
-    before, size = names.defined[symbol]
-    code = replace(code, code=(code.address - before, size))
+    placed = None if seen else place(*object_, address_of_name)
+    if placed is None:
+        code = load_object(object_.elf.data, symbol)
+    else:
+        code = NativeFunction(placed.get_function_address(symbol), placed)
+    own = next(each for each in object_.symbols if each.name == symbol)
+    code = replace(code, code=(code.address - own.value, _size_of(object_.elf, own.section)))
     if seen:
         from cujit.devices.perf_files import tell  # which few ask for
 
-        tell(object_, symbol, code, work.called)
+        tell(object_.elf.data, symbol, code, work.called)
     return code
 
 
@@ -113,30 +116,30 @@ def _why_not_keep() -> str:
     return "" if is_as_imported() else _CHANGED
 
 
-class _Symbols(NamedTuple):
-    """What an object calls; and what it defines, how far behind the begin of its section and how large that is."""
+class _Object(NamedTuple):
+    """An object file that was read, and all of its symbols."""
 
-    needed: list[str]
-    defined: dict[str, tuple[int, int]]
+    elf: Elf
+    symbols: tuple[ElfSymbol, ...]
 
 
-def _missing(names: _Symbols, symbol: str, require: Callable[[str], object] | None) -> list[str]:
+def _missing(object_: _Object, symbol: str, require: Callable[[str], object] | None) -> list[str]:
     """List the functions that an object calls and this process does not have, and ``symbol`` if it has not that."""
+    needed = [each.name for each in object_.symbols if each.name and not each.section]
     if require is not None:
-        for name in names.needed:
+        for name in needed:
             require(name)
-    return [name for name in names.needed if not resolves(name)] + ([] if symbol in names.defined else [symbol])
+    has = any(each.name == symbol and each.section for each in object_.symbols)
+    return [name for name in needed if address_of_name(name) is None] + ([] if has else [symbol])
 
 
-def _symbols(object_: bytes) -> _Symbols:
-    """Read the names of an object."""
+def _read(data: bytes) -> _Object:
+    """Read an object."""
     try:
-        elf = read_elf(object_)
-        symbols = [symbol for symbol in elf.symbols() if symbol.name]
+        elf = read_elf(data)
+        return _Object(elf, elf.symbols())
     except FormatError as e:
         raise CujitError(f"LLVM gave an object that is no ELF file: {e.message}", help=_REPORT) from e
-    defined = {s.name: (s.value, _size_of(elf, s.section)) for s in symbols if s.section}
-    return _Symbols([s.name for s in symbols if not s.section], defined)
 
 
 def _size_of(elf: Elf, section: int) -> int:

@@ -35,6 +35,7 @@ class Section(NamedTuple):
     link: int
     info: int
     entry_bytes: int
+    align: int
 
     @property
     def is_in_file(self) -> bool:
@@ -292,7 +293,7 @@ def _sections(data: bytes, found: _Tables) -> tuple[Section, ...]:
 
 
 def _section(index: int, name: str, row: _Raw) -> Section:
-    _, kind, flags, _, offset, size, link, info, _, entry_bytes = row
+    _, kind, flags, _, offset, size, link, info, align, entry_bytes = row
     if kind == 0 or index == 0:
         offset = size = 0
-    return Section(index, name, kind, flags, offset, size, link, info, entry_bytes)
+    return Section(index, name, kind, flags, offset, size, link, info, entry_bytes, align)

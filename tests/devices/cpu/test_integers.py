@@ -11,9 +11,12 @@ import numpy.typing as npt
 import pytest
 
 from cujit.artifact import Artifact
+from cujit.devices.cpu.pipeline import ir_of
+from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.device import Device
+from cujit.devices.jit import emit_object
 from cujit.devices.shapes import Dim3, LaunchShape
-from devices.cpu.conftest import Elementwise
+from devices.cpu.conftest import Elementwise, elementwise_ptx
 
 Array = npt.NDArray[Any]
 
@@ -62,6 +65,38 @@ def test_fns_finds_the_nth_bit_up_or_down_from_a_base(elementwise: Elementwise) 
     offset[:5] = [33, -33, 31, -31, (1 << 31) - 1]
     offsets = offset.astype(np.int32).view(np.uint32)
     compare(elementwise("fns.b32", np.uint32, mask, base, offsets), nth_bit, mask, base, offsets)
+
+
+DIVISIONS = ("div.s32", "rem.s32", "div.u32", "rem.u32")
+
+
+def test_quotients_are_exact_next_to_whole_numbers(elementwise: Elementwise) -> None:
+    rng = np.random.default_rng(19)
+    divisor = np.concatenate([words(20, 512) | 1, rng.integers(1, 1 << 12, 512).astype(np.uint32)])
+    whole = rng.integers(0, 1 << 32, divisor.size) // divisor * divisor
+    dividend = (whole + rng.integers(-1, 2, divisor.size)).astype(np.uint32)
+    dividend[:4], divisor[:4] = [1 << 31, 1 << 31, WORD, 7], [WORD, 1, WORD, WORD]
+    found = elementwise.several({name: (name, np.uint32) for name in DIVISIONS}, dividend, divisor)
+    for name in DIVISIONS:
+
+        def model(x: int, y: int, name: str = name) -> int:
+            x, y = (signed(x), signed(y)) if "s" in name else (x, y)
+            quotient = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+            return quotient if name.startswith("div") else x - quotient * y
+
+        compare(found[name], model, dividend, divisor)
+
+
+def test_divisions_are_done_for_all_lanes_at_once() -> None:
+    def code_bytes(instruction: str) -> int:
+        preparation = Preparation(
+            elementwise_ptx([(instruction, np.uint32)], [np.dtype(np.uint32)] * 2, "sm_90"), "here"
+        )
+        preparation.facts()
+        return len(emit_object(ir_of(preparation.body("k"), Dim3(64)), kernel=True))
+
+    plain = code_bytes("add.u32")
+    assert all(code_bytes(name) < 2 * plain for name in DIVISIONS)
 
 
 # The manual's table of modes, bytes from the highest to the lowest.

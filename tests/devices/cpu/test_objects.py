@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from cujit.devices import jit, objects, sources
 from cujit.devices.cpu import preparation
 from cujit.devices.cpu.backend import CpuBackend
 from cujit.devices.cpu.ir.facts import KernelFacts, ModuleFacts, RefusedFacts, Relocation
+from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.device import Device
 from cujit.devices.objects import Work, machine_code
 from cujit.devices.shapes import Dim3
@@ -379,3 +381,16 @@ def test_threads_that_come_at_once_have_one_cache(tmp_path: Path, monkeypatch: p
     for thread in threads:
         thread.join()
     assert len(set(map(id, found))) == 1
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_what_was_parsed_is_dropped_after_others_unless_somebody_watches(stays: bool) -> None:
+    prepared = Preparation(PTX, "<ptx>", stays=stays)
+    prepared.facts()
+    first = weakref.ref(prepared.body("add"))
+    assert prepared.body("add") is first()
+    for number in range(8):
+        Preparation(f"{HEAD}.visible .entry k{number}() {{ ret; }}", "<ptx>").facts()
+    assert (first() is None) is not stays
+    assert prepared.body("add").program.name == "add"
+    assert [entry.name for entry in prepared.ptx().entries] == ["add", "say", "fall"]

@@ -404,7 +404,7 @@ class CpuModule(BackendModule):
         watchers: Sequence[KernelWatcher] = (),
     ) -> None:
         self.watchers = watchers
-        self.preparation = Preparation(text, name)
+        self.preparation = Preparation(text, name, stays=bool(watchers))
         self.lines = Lines(self.preparation.ptx, text)
         self.route = route
         self.captures = captures or Captures()

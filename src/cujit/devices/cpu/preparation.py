@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import weakref
 from typing import TYPE_CHECKING
 
 from cujit.artifact import Artifact
@@ -10,7 +12,7 @@ from cujit.devices.cpu.ir.facts import MOST_IMAGE_BYTES, KernelFacts, ModuleFact
 from cujit.devices.cpu.ir.refusals import Refusal, Refusals, unsupported
 from cujit.devices.cpu.stages import collecting_rarely
 from cujit.devices.objects import keep
-from cujit.forks import Lock, cached_property
+from cujit.forks import Lock
 
 if TYPE_CHECKING:  # what makes kernels ready is imported where that has to be done
     from cujit.devices.cpu.analysis.body import Body
@@ -22,14 +24,32 @@ class _TooLargeError(Exception):
     """Variables that are too large to be kept."""
 
 
-class Preparation:
-    """The text of a module, and what was made of it so far; for any number of threads."""
+class _Parsed:
+    """What was made of a text: its tree, where its variables lie, and the kernels that are ready, by name."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, ptx: Module) -> None:
+        self.ptx = ptx
+        self.layout: ModuleLayout | None = None
+        self.bodies: dict[str, Body] = {}
+
+
+_RECENT: collections.deque[_Parsed] = collections.deque(maxlen=8)
+"""What was used last, for the next kernel of a module and the next shape of a block. Each small kernel has 30 KiB."""
+
+
+class Preparation:
+    """The text of a module, and what was made of it lately; for any number of threads.
+
+    Where it ``stays``, kernels are made ready once: who watches them knows them by identity.
+    """
+
+    def __init__(self, text: str, name: str, *, stays: bool = False) -> None:
         self.text = text
         self._name = name
+        self._stays = stays
         self._lock = Lock()
-        self._bodies: dict[str, Body] = {}
+        self._parsed: weakref.ref[_Parsed] | None = None
+        self._staying: _Parsed | None = None
         self.parts = (Part.content("PTX", text),)
         """What stands for the text in the key of a piece of work."""
 
@@ -40,7 +60,7 @@ class Preparation:
             FormatError: it is no PTX.
         """
         with self._lock:
-            return self._ptx
+            return self._ready().ptx
 
     def path(self) -> str:
         """Give the path of a file with the text, for who reads its lines in debuggers and profilers.
@@ -56,10 +76,12 @@ class Preparation:
     def body(self, name: str) -> Body:
         """Make one kernel ready, of a module of which ``facts`` are known."""
         with self._lock:
-            if name not in self._bodies:
-                entry = next(entry for entry in self._ptx.entries if entry.name == name)
-                self._bodies[name] = self._prepare(entry, self._layout, Refusals())
-            return self._bodies[name]
+            parsed = self._ready()
+            if name not in parsed.bodies:
+                parsed.layout = parsed.layout or _layout_of(parsed.ptx, Refusals())
+                entry = next(entry for entry in parsed.ptx.entries if entry.name == name)
+                parsed.bodies[name] = _prepare(parsed.ptx, entry, parsed.layout, Refusals())
+            return parsed.bodies[name]
 
     def known_facts(self) -> ModuleFacts:
         """Tell what launches need to know, out of the cache if it is there; a module that is there was checked.
@@ -93,16 +115,17 @@ class Preparation:
         from cujit.formats.ptx.validity import check_module
 
         with self._lock:
-            ptx, refusals = self._ptx, Refusals()
+            parsed, refusals = self._ready(), Refusals()
+            ptx = parsed.ptx
             check_module(ptx, self.text, self._name)
-            self._check_module(refusals)
-            layout = self._layout_for(refusals)
+            _check_module(ptx, refusals)
+            layout = _layout_of(ptx, refusals)
             self._end_mistakes(refusals)
             bodies: dict[str, Body] = {}
             refused: dict[str, list[Refusal]] = {}
             for entry in ptx.entries:
                 own = Refusals()
-                body = self._prepare(entry, layout, own)
+                body = _prepare(ptx, entry, layout, own)
                 self._end_mistakes(own)
                 if own.items:
                     refused[entry.name] = own.items
@@ -110,7 +133,7 @@ class Preparation:
                     bodies[entry.name] = body
             if refusals.items or (refused and not bodies):
                 raise unsupported(sorted({*refusals.items, *(item for items in refused.values() for item in items)}))
-            self._bodies = bodies
+            parsed.layout, parsed.bodies = layout, bodies
             kernels = tuple(_facts_of(entry, bodies[entry.name]) for entry in ptx.entries if entry.name in bodies)
             left = tuple(_refused_facts(entry, refused[entry.name]) for entry in ptx.entries if entry.name in refused)
             return _module_facts(kernels, left, layout)
@@ -124,35 +147,39 @@ class Preparation:
             line, construct, why, help_ = min(refusals.mistakes)
             fail_at_construct(self.text, self._name, line, construct, why, help=help_ or None)
 
-    @cached_property
-    def _ptx(self) -> Module:
-        from cujit.formats.ptx.parser import parse  # start-up: what the cache knows of a module needs no parser
+    def _ready(self) -> _Parsed:
+        """Give what was made of the text, or parse it; called with the lock held."""
+        parsed = self._parsed() if self._parsed is not None else None
+        if parsed is None:
+            from cujit.formats.ptx.parser import parse  # start-up: what the cache knows of a module needs no parser
 
-        return parse(self.text, name=self._name)
+            parsed = _Parsed(parse(self.text, name=self._name))
+            self._parsed, self._staying = weakref.ref(parsed), parsed if self._stays else None
+        _RECENT.append(parsed)
+        return parsed
 
-    @cached_property
-    def _layout(self) -> ModuleLayout:
-        return self._layout_for(Refusals())
 
-    def _layout_for(self, refusals: Refusals) -> ModuleLayout:
-        # Start-up: what the cache knows of a module needs no parser.
-        from cujit.devices.cpu.frontend.layout import ModuleLayout
+def _layout_of(ptx: Module, refusals: Refusals) -> ModuleLayout:
+    # Start-up: what the cache knows of a module needs no parser.
+    from cujit.devices.cpu.frontend.layout import ModuleLayout
 
-        return ModuleLayout(self._ptx, refusals)
+    return ModuleLayout(ptx, refusals)
 
-    def _check_module(self, refusals: Refusals) -> None:
-        # Start-up: what the cache knows of a module needs no parser.
-        from cujit.devices.cpu.run.textures import note_references
 
-        if self._ptx.address_size != 64:
-            refusals.add(0, f".address_size {self._ptx.address_size}", "addresses of other than 64 bits")
-        if note_references(self._ptx, refusals):
-            raise unsupported(refusals.items)
+def _check_module(ptx: Module, refusals: Refusals) -> None:
+    # Start-up: what the cache knows of a module needs no parser.
+    from cujit.devices.cpu.run.textures import note_references
 
-    def _prepare(self, entry: Function, layout: ModuleLayout, refusals: Refusals) -> Body:
-        from cujit.devices.cpu.pipeline import prepare  # start-up: what the cache knows of a module needs no parser
+    if ptx.address_size != 64:
+        refusals.add(0, f".address_size {ptx.address_size}", "addresses of other than 64 bits")
+    if note_references(ptx, refusals):
+        raise unsupported(refusals.items)
 
-        return prepare(self._ptx, entry, layout.slots, refusals)
+
+def _prepare(ptx: Module, entry: Function, layout: ModuleLayout, refusals: Refusals) -> Body:
+    from cujit.devices.cpu.pipeline import prepare  # start-up: what the cache knows of a module needs no parser
+
+    return prepare(ptx, entry, layout.slots, refusals)
 
 
 def _facts_of(entry: Function, body: Body) -> KernelFacts:

@@ -183,11 +183,14 @@ def _divide(b: Builder, op: Op, x: Value, y: Value) -> Value:
 def _quotient_by_double(b: Builder, x: Value, y: Value, signed: bool) -> Value:
     """Divide 32-bit integers exactly in f64: the rounded quotient of two such integers truncates to the right one."""
     bits = type_width(x.type)
-    to, back = ("sitofp", "fptosi.sat") if signed else ("uitofp", "fptoui.sat")
-    divisor = b.select(b.compare("icmp eq", y, b.integer(0, bits)), b.integer(1, bits), y)
+    bad = b.compare("icmp eq", y, b.integer(0, bits))
+    if signed:  # INT_MIN / -1 wraps to INT_MIN, as two's complement arithmetic does, and as INT_MIN / 1 is
+        least = b.compare("icmp eq", x, b.integer(1 << bits - 1, bits))
+        bad = b.binary("or", bad, b.binary("and", least, b.compare("icmp eq", y, b.integer(-1, bits))))
+    to, back = ("sitofp", "fptosi") if signed else ("uitofp", "fptoui")
+    divisor = b.select(bad, b.integer(1, bits), y)
     ratio = b.binary("fdiv", b.cast(to, x, "double"), b.cast(to, divisor, "double"))
-    # INT_MIN / -1 wraps to INT_MIN, as two's complement arithmetic does: take it through 64 bits.
-    return b.resize(b.intrinsic(back, ratio, result="i64"), bits, signed)
+    return b.resize(b.cast(back, ratio, "i32"), bits, signed)
 
 
 def _quotient64(b: Builder, x: Value, y: Value, signed: bool) -> Value:

@@ -1,0 +1,166 @@
+"""Machine code of objects in memory: what we put there ourselves, and what is left to LLVM."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cujit.devices.jit import address_of_name, emit_object, name_address, processor
+from cujit.devices.objects import Work, machine_code
+from cujit.devices.placing import PlacedObject, place
+from cujit.errors import FormatError
+from cujit.formats.elf import read_elf
+
+pytestmark = pytest.mark.skipif(not processor().triple.startswith("x86_64"), reason="others have LLVM's loader")
+
+TABLE = """
+@table = private constant [4 x i32] [i32 7, i32 11, i32 13, i32 17]
+declare i32 @cujit_test_named(i32)
+declare i32 @abs(i32)
+define i32 @other(i32 %x) noinline { %y = add i32 %x, 1 ret i32 %y }
+define i32 @k(i32 %x) {
+  %at = getelementptr [4 x i32], ptr @table, i32 0, i32 %x
+  %y = load i32, ptr %at
+  %z = call i32 @cujit_test_named(i32 %y)
+  %minus = sub i32 0, %z
+  %w = call i32 @abs(i32 %minus)
+  %v = call i32 @other(i32 %w)
+  ret i32 %v
+}
+"""
+"""A table, a function of its own, one that was published, and one of the C library."""
+
+SWITCH = """
+define i32 @k(i32 %x) {
+  switch i32 %x, label %no [i32 0, label %a  i32 1, label %b  i32 2, label %c  i32 3, label %d]
+a: call void asm sideeffect "nop", ""()  ret i32 40
+b: call void asm sideeffect "nop;nop", ""()  ret i32 30
+c: call void asm sideeffect "nop;nop;nop", ""()  ret i32 20
+d: call void asm sideeffect "nop;nop;nop;nop", ""()  ret i32 10
+no: ret i32 0
+}
+"""
+COUNTS = """
+@count = internal global i32 5
+define i32 @k(i32 %x) { %y = load i32, ptr @count %z = add i32 %x, %y store i32 %z, ptr @count ret i32 %z }
+"""
+FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)
+
+
+DOUBLED = FUNCTION(lambda x: 2 * x)
+
+
+@pytest.fixture(autouse=True)
+def named() -> None:
+    """Publish a function under a name."""
+    name_address("cujit_test_named", ctypes.cast(DOUBLED, ctypes.c_void_p).value or 0)
+
+
+_ROW = struct.Struct("<QIIq")
+
+
+def _placed(text: str, row: Callable[[int, int, int, int], tuple[int, ...]] | None = None) -> PlacedObject | None:
+    """Put an object into memory, after each of its relocations (offset, type, symbol, addend) was changed."""
+    data = bytearray(emit_object(text))
+    for section in read_elf(bytes(data)).sections if row else ():
+        if section.type == 4 and row:
+            for at in range(section.offset, section.offset + section.size, _ROW.size):
+                _ROW.pack_into(data, at, *row(*_ROW.unpack_from(data, at)))
+    elf = read_elf(bytes(data))
+    return place(elf, elf.symbols(), address_of_name)
+
+
+def _called(placed: PlacedObject | None, *values: int) -> list[int]:
+    assert placed is not None
+    function = FUNCTION(placed.get_function_address("k"))
+    return [function(value) for value in values]
+
+
+def test_code_finds_its_tables_its_functions_and_those_with_names() -> None:
+    placed = _placed(TABLE)
+    assert _called(placed, 0, 1, 2, 3) == [15, 23, 27, 35]
+    assert placed is not None
+    assert FUNCTION(placed.get_function_address("other"))(3) == 4
+
+
+def test_sections_are_aligned_as_they_ask() -> None:
+    placed = _placed("define double @k(double %x) { %y = fadd double %x, 1.1 ret double %y }")  # behind 8 bytes
+    assert placed is not None
+    assert placed.get_function_address("k") % 16 == 0
+
+
+def test_code_finds_its_jump_tables() -> None:
+    assert _called(_placed(SWITCH), 0, 1, 2, 3, 4) == [40, 30, 20, 10, 0]
+
+
+def test_addresses_that_count_from_their_own_place_are_filled_in() -> None:
+    text = 'define i32 @k(i32 %x) { ret i32 7 }\nmodule asm ".text; .globl here; here: call k; ret"'
+    placed = _placed(text)
+    assert placed is not None
+    assert FUNCTION(placed.get_function_address("here"))(0) == 7
+
+
+def test_code_is_not_writable_and_goes_with_its_owner() -> None:
+    placed = _placed(TABLE)
+    assert placed is not None
+    memory = placed.memory
+    assert _rights(memory) == "r-xp"
+    del placed
+    assert _rights(memory) != "r-xp"
+
+
+def test_code_that_is_detached_stays() -> None:
+    placed = _placed(TABLE)
+    assert placed is not None
+    memory = placed.memory
+    placed.detach()
+    del placed
+    assert _rights(memory) == "r-xp"
+
+
+def _rights(address: int) -> str:
+    """Tell what may be done in the memory around an address; "" where there is none."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        places, rights, *_ = line.split()
+        begin, end = (int(place, 16) for place in places.split("-"))
+        if begin <= address < end:
+            return rights
+    return ""
+
+
+def test_data_that_is_written_is_left_to_llvm() -> None:
+    assert _placed(COUNTS) is None
+
+
+def test_relocations_of_other_kinds_are_left_to_llvm() -> None:
+    assert _placed(TABLE, lambda offset, _, symbol, addend: (offset, 9, symbol, addend)) is None
+
+
+def test_addresses_out_of_reach_are_left_to_llvm() -> None:
+    assert _placed(TABLE, lambda offset, _, symbol, addend: (offset, 2, symbol, addend + (1 << 40))) is None
+
+
+@pytest.mark.parametrize("at", [1 << 20, (1 << 64) - 8])
+def test_relocations_outside_of_their_object_are_damage(at: int) -> None:
+    with pytest.raises(FormatError, match="relocation"):
+        _placed(TABLE, lambda _, kind, symbol, addend: (at, kind, symbol, addend))
+    with pytest.raises(FormatError, match="relocation"):
+        _placed(TABLE, lambda offset, kind, _, addend: (offset, kind, 1 << 20, addend))
+
+
+def test_machine_code_is_placed_unless_somebody_debugs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work("test", "k", (), lambda: TABLE, keep=False)
+    code = machine_code(work, "k")
+    assert isinstance(code.engine, PlacedObject)
+    begin, size = code.code
+    assert begin <= code.other("other") < begin + size
+    assert begin <= code.address < begin + size
+    written = machine_code(Work("test", "k", (), lambda: COUNTS, keep=False), "k")
+    assert [FUNCTION(written.address)(n) for n in (1, 2)] == [6, 8]
+    monkeypatch.setenv("CUJIT_PERF", "1")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert not isinstance(machine_code(work, "k").engine, PlacedObject)
