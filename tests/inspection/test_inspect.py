@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.errors import ArchError, ArgumentError, FileError, FormatError, NameNotFoundError, OptionError
 from cujit.formats.cubin import read_cubin
+from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.syntax import Module
 from cujit.inspection import content
 from cujit.inspection.read import inspect
 from cujit.inspection.values import ImageKind, Inspection, KernelInfo
@@ -510,3 +513,20 @@ def test_the_file_that_is_damaged_is_named(size: int, tmp_path: Path) -> None:
     text.write_bytes(ptx(SOURCE)[:-30])
     with pytest.raises(FormatError, match=r"cut\.ptx: <ptx>:\d+"):
         inspect(text)
+
+
+def test_python_looks_rarely_for_garbage_while_ptx_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, seen = gc.get_threshold(), list[int]()
+
+    def parsed(text: str) -> Module:
+        seen.append(gc.get_threshold()[0])
+        return parse(text)
+
+    monkeypatch.setattr(content, "parse", parsed)
+    gc.set_threshold(700, *before[1:])
+    try:
+        assert inspect(ptx(SOURCE)).kernels
+        assert seen == [10_000]
+        assert gc.get_threshold()[0] == 700
+    finally:
+        gc.set_threshold(*before)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import toolkit_of_ptx
 from cujit.artifact import Artifact
+from cujit.devices.cpu.stages import collecting_rarely
 from cujit.devices.name_table import display_names
 from cujit.errors import FormatError
 from cujit.formats.cubin import Cubin, CubinKernel, read_cubin
@@ -129,6 +130,7 @@ _SAME = sorted({*CubinKernel.__match_args__} & {*KernelInfo.__match_args__} - {"
 # -- PTX --------------------------------------------------------------------------------------------------
 
 
+@collecting_rarely()
 def _ptx(data: bytes, facts: BuildFacts) -> Content:
     try:
         text = data.rstrip(b"\0").decode()

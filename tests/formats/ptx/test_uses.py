@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from cujit.formats.ptx import uses
+from cujit.formats.ptx.isa.table import InstructionRow, earliest
 from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.syntax import Instruction
 from cujit.formats.ptx.uses import Need, construct_needs, removed_constructs
 
 
@@ -128,3 +131,32 @@ def test_votes_and_shuffles_without_sync_are_gone() -> None:
     text = parse(module("vote.all.pred %p1, %p2;\nshfl.up.b32 %r1, %r2, %r3, %r4;\nvote.sync.all.pred %p1, %p2, 1;"))
     assert removed_constructs(text, (6, 4), 70) == [(8, "vote.all.pred", (6, 4)), (9, "shfl.up.b32", (6, 4))]
     assert removed_constructs(text, (6, 4), 60) == removed_constructs(text, (6, 3), 70) == []
+
+
+def test_an_instruction_is_looked_up_once_for_each_kind_of_its_operands(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counted(instruction: Instruction) -> InstructionRow | None:
+        asked.append(instruction.name)
+        return earliest(instruction)
+
+    monkeypatch.setattr(uses, "earliest", counted)
+    kinds = "min.f32 %f1, %f2, %f3; min.f32 %f1, %f2, %f3, %f4; min.f32 %f1, %f2, 0f00000000; min.s32 %r1, %r2, %r3;"
+    found = needs(9 * kinds)
+    assert asked == ["min.f32"] * 3 + ["min.s32", "ret"]
+    assert found["min.f32 of 4 operands"].ptx == (8, 8)
+
+
+def test_a_pair_of_registers_needs_more_than_one_before_it() -> None:
+    one = "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f5, %f6}];"
+    two = one.replace("}, [", "}|%p1, [")
+    found = needs(one + "\n" + two)
+    name = "tex.2d.v4.f32.f32"
+    assert found[name].line < found[f"{name} with a predicate"].line
+
+
+def test_a_register_in_an_address_is_looked_at_each_time() -> None:
+    found = needs(
+        "ld.shared.u32 %r1, [%r2];\nld.shared.u32 %r1, [%r2+4];\nld.shared.u32 %r1, [%reserved_smem_offset_0];"
+    )
+    assert "%reserved_smem_offset_0" in found

@@ -97,6 +97,7 @@ class _Reader:
         self._sm = target_number(module)
         self._declared: set[str] = set()
         self._prefixes: set[str] = set()
+        self._seen: set[tuple[object, ...]] = set()
 
     def module(self) -> Iterator[Need]:
         """Every construct, as often as it occurs."""
@@ -143,10 +144,7 @@ class _Reader:
 
     def _statement(self, statement: ptx.Statement) -> Iterator[Need]:
         if isinstance(statement, ptx.Instruction):
-            yield self._instruction(statement)
-            for operand in ptx.within(statement.operands):
-                if type(operand) is not ptx.Register or operand.name not in self._declared:
-                    yield from self._operand(operand, statement.line)
+            yield from self._uses(statement)
         elif isinstance(statement, ptx.Variable):
             yield from self._variable(statement)
         elif isinstance(statement, ptx.RegisterDecl):
@@ -209,6 +207,22 @@ class _Reader:
             version, sm, name = max(version, (7, 1)), max(sm, 60), f"{instruction.name} with a predicate"
         return Need(instruction.line, name, version, sm, suffix)
 
+    def _uses(self, instruction: ptx.Instruction) -> Iterator[Need]:
+        """An instruction and its operands, unless one of its kind was listed before, as nearly all were."""
+        operands, line = instruction.operands, instruction.line
+        kind = instruction.opcode, instruction.modifiers, *map(type, operands)
+        if kind not in self._seen:
+            self._seen.add(kind)
+            yield self._instruction(instruction)
+        for operand in operands:
+            if type(operand) is ptx.Register:
+                if operand.name not in self._declared:
+                    yield from self._register(operand.name, line)
+            elif type(operand) is not ptx.Immediate:
+                for part in ptx.within((operand,)):
+                    if type(part) is not ptx.Register or part.name not in self._declared:
+                        yield from self._operand(part, line)
+
     def _operand(self, operand: ptx.Operand, line: int) -> Iterator[Need]:
         if isinstance(operand, ptx.Register):
             yield from self._register(operand.name, line)
@@ -228,14 +242,16 @@ class _Reader:
     def _is_numbered(self, name: str) -> bool:
         """Tell whether ``%r12`` is one of ``%r<20>``; the count is left to the assembler."""
         stem = name.rstrip("0123456789")
-        return any(name[:cut] in self._prefixes for cut in range(len(stem), len(name)))
+        return (stem in self._prefixes and stem != name) or any(
+            name[:cut] in self._prefixes for cut in range(len(stem), len(name))
+        )
 
 
 def _initial(value: ptx.InitValue | None, line: int) -> Iterator[Need]:
     """What an initial value uses beyond numbers and names."""
     if isinstance(value, ptx.Initializer):
-        for item in value.items:
-            if type(item) is not ptx.Immediate:  # Tables are long.
+        if set(map(type, value.items)) != {ptx.Immediate}:  # Tables are long.
+            for item in value.items:
                 yield from _initial(item, line)
     elif isinstance(value, ptx.Generic):
         if value.generic:
