@@ -155,6 +155,7 @@ def of_emulator() -> str:
     enums = (
         _enum("RESULT", Result.__members__),
         _enum("CELL", emulated.CellKind.__members__),
+        _enum("BLOCK", emulated.BlockKind.__members__),
         _enum("TEXT", emulated.BootText.__members__),
     )
     head = f"/* Made by tools/runtime.py. */\n\n#pragma once\n\n#include <stddef.h>\n#include <stdint.h>\n\n{words}\n"

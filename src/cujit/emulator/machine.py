@@ -25,7 +25,7 @@ _NATIVE = Path(__file__).with_name("native")
 _ENTRY = "cujit_cu"
 """How entry points begin in C; what else is there is for Python, or for other parts."""
 
-_BOOT, _STATE = "boot", "state"
+_BOOT, _STATE, _MEMORY = "boot", "state", "memory"
 
 
 def machine() -> str:
@@ -69,9 +69,8 @@ class Native:
             raise CujitError("there is no memory for the emulator's tables")
         self.state = Emulator.from_address(address)
         name_address("cujit_state", address)
-        for part, names in _parts().items():
-            if part not in (_BOOT, _STATE):
-                found.update(self._part(part, names))
+        for part in (_MEMORY, *(part for part in _parts() if part not in (_BOOT, _STATE, _MEMORY))):
+            found.update(self._part(part, _parts()[part]))
         self._found = found
         self.entries = {name[6:]: at for name, at in found.items() if name.startswith(_ENTRY)}
 
@@ -88,7 +87,9 @@ class Native:
 
 @functools.cache
 def _parts() -> dict[str, list[str]]:
-    """List the parts, and the functions of each; a part calls others only by what Python gives it, or ``state``."""
+    """List the parts, and the functions of each; a part calls others only by what Python gives it, but for
+    ``state`` and ``memory``.
+    """
     rows = (line.split() for line in (_NATIVE / "functions.txt").read_text().splitlines())
     return {part: names for part, *names in rows}
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 
-from cujit.emulator import library, versions
-from cujit.emulator.library import attach
+from cujit.emulator import contexts, device, library, memory, versions
 from cujit.emulator.settings import VARIABLE, EmulatorSettings
 
-__all__ = ["attach", "emulate", "environment_of"]
-
-_DECLARED = (versions,)
+_DECLARED = (contexts, device, memory, versions)
 """The modules whose entry points ``ENTRIES`` has."""
+
+
+def attach(table: int) -> None:
+    """Fill in a library's table, as ``library.attach`` does, with all that stands behind it ready."""
+    memory.prepare()
+    library.attach(table)
 
 
 def environment_of(settings: EmulatorSettings) -> dict[str, str]:
@@ -30,4 +33,5 @@ def emulate(settings: EmulatorSettings | None = None) -> None:
         CujitError: a driver is loaded already.
     """
     os.environ.update(environment_of(settings or EmulatorSettings()))
+    memory.prepare()
     library.load()

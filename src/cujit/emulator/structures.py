@@ -69,6 +69,81 @@ class Cell(Shared):
     _fields_ = Fields("u32 kind, error; u64 context, id, next, words[12]")
 
 
+class Context(Shared):
+    """The cell of a context, with the flags that it was made by, the version of its API, and how often it is held.
+
+    ``users`` counts what retained a primary context, or attached to another; ``is_primary`` is 1 for the primary one,
+    whose cell stays when it is reset.
+    """
+
+    _fields_ = Fields("u32 kind, error; u64 context, id, next; u32 flags, version; u64 users, is_primary, words[9]")
+
+
+class BlockKind(enum.IntEnum):
+    """What memory is, by the call that made it; 0 marks a block that is free."""
+
+    FREE = 0
+    DEVICE = 1
+    MANAGED = 2
+    POOLED = 3
+    """Of a memory pool."""
+    HOST = 4
+    REGISTERED = 5
+    """Of others, registered: it lies outside of our addresses."""
+    IMAGE = 6
+    """Variables of a module, outside of our addresses."""
+
+
+class Block(Shared):
+    """An allocation: where it begins and how many bytes were asked for, its context and pool (or 0).
+
+    ``id`` counts allocations. ``flags`` are the caller's.
+    """
+
+    _fields_ = Fields("u64 begin, size, context, id, pool; u32 kind, flags")
+
+
+class Chunk(Shared):
+    """A piece of 2 MiB of the emulator's addresses: the blocks that lie in it, ``unit`` bytes apart.
+
+    ``unit`` is 0 where one block takes one or more chunks for itself. ``fresh`` counts the blocks that were ever used,
+    ``spare`` is one more than the first that is free again, whose ``id`` is the next one's. ``next`` chains the chunks
+    of a unit that have room, ``listed`` is 1 for these.
+    """
+
+    _fields_ = Fields("struct Block *blocks; u64 unit, fresh, spare, next, listed")
+
+
+class Memory(Shared):
+    """The memory of the device: its addresses, the chunks that these are cut into, and how much is taken.
+
+    ``total`` is what the device has and ``used`` what it gave, in bytes. ``on_new``, ``on_free`` and ``on_write`` are
+    functions of Python for who checks accesses (0: nobody does), ``on_capture`` the one that gets what a captured
+    stream would do.
+    """
+
+    _fields_ = Fields(
+        "u64 begin, end; struct Chunk *chunks; u64 total, used, ids, on_new, on_free, on_write, on_capture"
+    )
+
+
+class CopyPlan(Shared):
+    """A copy of boxes: where it begins, the sizes in bytes and rows, and the bytes from row to row and slice to slice.
+
+    ``dst_type`` and ``src_type`` are the caller's ``CUmemorytype``.
+    """
+
+    _fields_ = Fields(
+        "u64 dst, src, width, height, depth, dst_pitch, dst_slice, src_pitch, src_slice; u32 dst_type, src_type"
+    )
+
+
+class SetPlan(Shared):
+    """Rows that are set to a value: ``width`` elements of ``element`` bytes each, ``pitch`` bytes from row to row."""
+
+    _fields_ = Fields("u64 dst, pitch, width, height; u32 value, element")
+
+
 class Emulator(Shared):
     """The state of the process. ``alive`` points at a word that a forked child finds empty.
 
@@ -77,5 +152,6 @@ class Emulator(Shared):
     """
 
     _fields_ = Fields(
-        "u64 *alive; u64 ended, errors_now, primary, begin, end, fresh, free_first, free_last, frees, ids, thread_key"
+        "u64 *alive; u64 ended, errors_now, primary, begin, end, fresh, free_first, free_last, frees, ids, thread_key; "
+        "struct Memory memory"
     )

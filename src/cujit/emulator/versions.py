@@ -1,4 +1,4 @@
-"""Start, versions, errors' names, the device, and what is seldom asked of contexts."""
+"""Versions, entry points by name, and what answers are called."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 
 from cujit.emulator import functions, library
-from cujit.emulator.entries import always, need, started, store_u32, store_u64, text_at
+from cujit.emulator.entries import always, need, store_u32, store_u64, text_at
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Result
 
@@ -57,9 +57,3 @@ def _store_text(error: int, text: int, words: Callable[[Result], str]) -> None:
     known = error in Result._value2member_map_
     store_u64(text, constant(words(Result(error))) if known else 0)
     need(known)
-
-
-@started("cuDeviceGetCount", "P")
-def device_get_count(count: int) -> None:
-    """Count devices: one."""
-    store_u32(count, 1)

@@ -97,3 +97,22 @@ Answer cujit_cuCtxSynchronize(void) {
   IN_CONTEXT(context);
   return RESULT_SUCCESS;
 }
+
+/* -- the forms that name a context ----------------------------------------------------------------------------------- */
+
+Answer cujit_cuCtxGetDevice_v2(i32 *out, u64 handle) {
+  READY();
+  if (!handle) return cujit_cuCtxGetDevice(out);
+  NEEDS(cell_of(handle, CELL_CONTEXT), INVALID_CONTEXT);
+  NEEDS(out, INVALID_VALUE);
+  *out = 0;
+  return RESULT_SUCCESS;
+}
+
+Answer cujit_cuCtxSynchronize_v2(u64 handle) {
+  READY();
+  if (!handle) return cujit_cuCtxSynchronize();
+  struct Cell *cell = cell_of(handle, CELL_CONTEXT);
+  NEEDS(cell, INVALID_CONTEXT);
+  return (Answer)__atomic_load_n(&cell->error, __ATOMIC_ACQUIRE);
+}

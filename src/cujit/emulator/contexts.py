@@ -1,0 +1,341 @@
+"""Contexts: the primary one, others, and what is seldom asked of them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+from cujit.emulator import device
+from cujit.emulator.entries import in_context, load_u64, need, started, store_u32, store_u64
+from cujit.emulator.machine import cell_free, cell_is, cell_new, in_c
+from cujit.emulator.process import emulation
+from cujit.emulator.results import Refused, Result
+from cujit.emulator.structures import CellKind, Context
+from cujit.forks import Lock
+
+_LOCK = Lock()
+_ENDINGS: list[Callable[[int, bool], None]] = []
+_PRIMARY: list[int] = []
+"""The cell of the primary context, once it was there: its handle stays the same."""
+
+_SCHEDULES = (0, 1, 2, 4)
+_FLAGS = 0xFF
+"""Source: CUDA Driver API manual, ``CUctx_flags``."""
+
+_current = in_c("emulator_current", ctypes.c_uint64)
+_push = in_c("cuCtxPushCurrent_v2", ctypes.c_int32, ctypes.c_uint64)
+_pop = in_c("cuCtxPopCurrent_v2", ctypes.c_int32, ctypes.c_uint64)
+
+
+def at_end(ended: Callable[[int, bool], None]) -> Callable[[int, bool], None]:
+    """Have a function called with each context that ends, and whether it is the primary one: what it owned goes."""
+    _ENDINGS.append(ended)
+    return ended
+
+
+def of_context(handle: int) -> Context:
+    """Find the cell of a context.
+
+    Raises:
+        Refused: there is no such context.
+    """
+    need(cell_is(handle, CellKind.CONTEXT), Result.INVALID_CONTEXT)
+    return Context.from_address(handle)
+
+
+def _check_flags(flags: int) -> None:
+    need(not flags & ~_FLAGS and flags & 7 in _SCHEDULES)
+
+
+def _end(handle: int, *, is_primary: bool) -> None:
+    for ended in _ENDINGS:
+        ended(handle, is_primary)
+    _LIMITS.pop(handle, None)
+    _CACHE.pop(handle, None)
+
+
+# -- the primary context ------------------------------------------------------------------------------------
+
+
+def _primary() -> Context:
+    """Give the cell of the primary context, made if it was never there; called with the lock held."""
+    if not _PRIMARY:
+        handle = cell_new(CellKind.CONTEXT, 0)
+        need(handle, Result.OUT_OF_MEMORY)
+        context = Context.from_address(handle)
+        context.is_primary, context.version, context.kind = 1, 3020, CellKind.FREE
+        _PRIMARY.append(handle)
+    return Context.from_address(_PRIMARY[0])
+
+
+def primary() -> int:
+    """Give the handle of the primary context, whether it is active or not."""
+    with _LOCK:
+        return ctypes.addressof(_primary())
+
+
+@started("cuDevicePrimaryCtxRetain", "PI")
+def device_primary_ctx_retain(out: int, ordinal: int) -> None:
+    """Hold the primary context, which begins with the first who does."""
+    need(out)
+    device.check(ordinal)
+    with _LOCK:
+        context = _primary()
+        context.users += 1
+        if context.kind != CellKind.CONTEXT:
+            context.error, context.kind = 0, CellKind.CONTEXT
+            emulation().native.state.primary = ctypes.addressof(context)
+    store_u64(out, ctypes.addressof(context))
+
+
+@started("cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2", "I")
+def device_primary_ctx_release(ordinal: int) -> None:
+    """Hold the primary context no more; it ends with the last who does."""
+    device.check(ordinal)
+    with _LOCK:
+        context = _primary()
+        need(context.users, Result.INVALID_CONTEXT)
+        context.users -= 1
+        if not context.users:
+            _end_primary(context)
+
+
+@started("cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2", "I")
+def device_primary_ctx_reset(ordinal: int) -> None:
+    """End the primary context, whoever holds it: it begins again when it is retained the next time."""
+    device.check(ordinal)
+    with _LOCK:
+        _end_primary(_primary())
+
+
+def _end_primary(context: Context) -> None:
+    if context.kind == CellKind.CONTEXT:
+        _end(ctypes.addressof(context), is_primary=True)
+        emulation().native.state.primary, context.kind = 0, CellKind.FREE
+
+
+@started("cuDevicePrimaryCtxSetFlags cuDevicePrimaryCtxSetFlags_v2", "IU")
+def device_primary_ctx_set_flags(ordinal: int, flags: int) -> None:
+    """Set the flags of the primary context."""
+    device.check(ordinal)
+    _check_flags(flags)
+    with _LOCK:
+        _primary().flags = flags
+
+
+@started("cuDevicePrimaryCtxGetState", "IPP")
+def device_primary_ctx_get_state(ordinal: int, flags: int, active: int) -> None:
+    """Tell the flags of the primary context, and whether it is active."""
+    device.check(ordinal)
+    need(flags and active)
+    with _LOCK:
+        context = _primary()
+        store_u32(flags, context.flags)
+        store_u32(active, context.kind == CellKind.CONTEXT)
+
+
+# -- contexts that programs make ----------------------------------------------------------------------------
+
+
+def _create(out: int, flags: int, ordinal: int, version: int = 3020) -> None:
+    need(out)
+    device.check(ordinal)
+    _check_flags(flags)
+    handle = cell_new(CellKind.CONTEXT, 0)
+    need(handle, Result.OUT_OF_MEMORY)
+    context = Context.from_address(handle)
+    context.flags, context.version, context.users = flags, version, 1
+    answer = _push(handle)
+    need(not answer, Result(answer))
+    store_u64(out, handle)
+
+
+@started("cuCtxCreate", "PUI")
+def ctx_create_first(out: int, flags: int, ordinal: int) -> None:
+    """Make a context as programs of CUDA 3.1 did."""
+    _create(out, flags, ordinal, 3010)
+
+
+@started("cuCtxCreate_v2", "PUI")
+def ctx_create(out: int, flags: int, ordinal: int) -> None:
+    """Make a context, and make it the thread's."""
+    _create(out, flags, ordinal)
+
+
+@started("cuCtxCreate_v3", "PPIUI")
+def ctx_create_for_part(out: int, affinities: int, count: int, flags: int, ordinal: int) -> None:
+    """Make a context; a part of the device cannot be had."""
+    need(count >= 0 and bool(affinities) == bool(count))
+    need(not count, Result.UNSUPPORTED_EXEC_AFFINITY)
+    _create(out, flags, ordinal)
+
+
+@started("cuCtxCreate_v4", "PPUI")
+def ctx_create_with(out: int, parameters: int, flags: int, ordinal: int) -> None:
+    """Make a context; a part of the device cannot be had, and no graphics either."""
+    if parameters:
+        need(not load_u64(parameters), Result.UNSUPPORTED_EXEC_AFFINITY)
+        need(not load_u64(parameters, 2), Result.NOT_SUPPORTED)
+    _create(out, flags, ordinal)
+
+
+@started("cuCtxDestroy cuCtxDestroy_v2", "P")
+def ctx_destroy(handle: int) -> None:
+    """End a context, in whatever threads it is current. The primary one ends otherwise."""
+    with _LOCK:
+        need(not of_context(handle).is_primary, Result.INVALID_CONTEXT)
+        if _current() == handle:
+            _pop(0)
+        _end(handle, is_primary=False)
+        cell_free(handle, CellKind.CONTEXT)
+
+
+@in_context("cuCtxAttach", "PU")
+def ctx_attach(context: int, out: int, flags: int) -> None:
+    """Hold the current context once more."""
+    need(out and not flags)
+    with _LOCK:
+        Context.from_address(context).users += 1
+    store_u64(out, context)
+
+
+@started("cuCtxDetach", "P")
+def ctx_detach(handle: int) -> None:
+    """Hold a context once less; it ends with the last who does."""
+    with _LOCK:
+        context = of_context(handle)
+        need(_current() == handle and not context.is_primary, Result.INVALID_CONTEXT)
+        context.users -= 1
+        if not context.users:
+            ctx_destroy(handle)
+
+
+# -- what is said of a context ------------------------------------------------------------------------------
+
+_LIMITS: dict[int, dict[int, int]] = {}
+_CACHE: dict[int, int] = {}
+
+_FIRST_LIMITS = {0: 1 << 10, 1: 1 << 20, 2: 8 << 20, 4: 2048, 5: 64, 6: 0}
+"""Stack, ``printf``, ``malloc``, pending launches, bytes that the second cache fetches, and that persist there. Source:
+CUDA Driver API manual, ``CUlimit``; CUDA C++ Programming Guide, of "Formatted Output" and "Dynamic Global Memory
+Allocation"."""
+
+_LIMIT_BEYOND = 11
+_PERSISTING, _FETCHED = 6, 5
+
+
+@in_context("cuCtxGetLimit", "PI")
+def ctx_get_limit(context: int, value: int, limit: int) -> None:
+    """Give a limit of the current context."""
+    need(value and 0 <= limit < _LIMIT_BEYOND)
+    need(limit in _FIRST_LIMITS, Result.UNSUPPORTED_LIMIT)
+    store_u64(value, _LIMITS.get(context, {}).get(limit, _FIRST_LIMITS[limit]))
+
+
+@in_context("cuCtxSetLimit", "IP")
+def ctx_set_limit(context: int, limit: int, value: int) -> None:
+    """Set a limit of the current context. Kernels have what they need without."""
+    need(0 <= limit < _LIMIT_BEYOND)
+    need(limit in _FIRST_LIMITS and limit != _PERSISTING, Result.UNSUPPORTED_LIMIT)
+    need(value < device.total_bytes())
+    if limit == _FETCHED:
+        value = min(value, 128)
+    _LIMITS.setdefault(context, {})[limit] = value
+
+
+@in_context("cuCtxGetCacheConfig", "P")
+def ctx_get_cache_config(context: int, config: int) -> None:
+    """Tell what the current context would rather have in its caches."""
+    store_u32(config, _CACHE.get(context, 0))
+
+
+@in_context("cuCtxSetCacheConfig", "I")
+def ctx_set_cache_config(context: int, config: int) -> None:
+    """Say what the current context would rather have in its caches."""
+    need(0 <= config <= 3)
+    _CACHE[context] = config
+
+
+@in_context("cuCtxGetSharedMemConfig", "P")
+def ctx_get_shared_mem_config(context: int, config: int) -> None:
+    """Tell that banks of shared memory have four bytes."""
+    del context
+    store_u32(config, 1)
+
+
+@in_context("cuCtxSetSharedMemConfig", "I")
+def ctx_set_shared_mem_config(context: int, config: int) -> None:
+    """Take a wish for other banks of shared memory, which no device has any more."""
+    del context
+    need(0 <= config <= 2)
+
+
+@in_context("cuCtxGetFlags", "P")
+def ctx_get_flags(context: int, flags: int) -> None:
+    """Give the flags of the current context."""
+    store_u32(flags, Context.from_address(context).flags)
+
+
+@in_context("cuCtxSetFlags", "U")
+def ctx_set_flags(context: int, flags: int) -> None:
+    """Set the flags of the current context."""
+    _check_flags(flags)
+    Context.from_address(context).flags = flags
+
+
+def _or_current(handle: int) -> Context:
+    return of_context(handle or _current())
+
+
+@started("cuCtxGetId", "PP")
+def ctx_get_id(handle: int, identity: int) -> None:
+    """Give the number of a context, which no other has; of the current one by a null handle."""
+    need(identity)
+    store_u64(identity, _or_current(handle).id)
+
+
+@started("cuCtxGetApiVersion", "PP")
+def ctx_get_api_version(handle: int, version: int) -> None:
+    """Tell by which version of the API a context was made."""
+    need(version)
+    store_u32(version, _or_current(handle).version)
+
+
+@in_context("cuCtxGetStreamPriorityRange", "PP")
+def ctx_get_stream_priority_range(context: int, least: int, greatest: int) -> None:
+    """Give the priorities that streams can have. Source: measured on an H200."""
+    del context
+    for at, number in ((least, 0), (greatest, -5)):
+        if at:
+            store_u32(at, number)
+
+
+@in_context("cuCtxResetPersistingL2Cache", "")
+def ctx_reset_persisting_l2_cache(context: int) -> None:
+    """Forget what persists in the second cache: nothing."""
+    del context
+
+
+@in_context("cuCtxGetExecAffinity", "PI")
+def ctx_get_exec_affinity(context: int, affinity: int, kind: int) -> None:
+    """Refuse: contexts have all of the device."""
+    del context
+    need(affinity and kind == 0)
+    raise Refused(Result.UNSUPPORTED_EXEC_AFFINITY)
+
+
+@in_context("cuCtxEnablePeerAccess", "PU")
+def ctx_enable_peer_access(context: int, peer: int, flags: int) -> None:
+    """Refuse: there is no peer."""
+    del context
+    need(not flags)
+    of_context(peer)
+    raise Refused(Result.PEER_ACCESS_UNSUPPORTED)
+
+
+@in_context("cuCtxDisablePeerAccess", "P")
+def ctx_disable_peer_access(context: int, peer: int) -> None:
+    """Refuse: there is no peer."""
+    del context
+    of_context(peer)
+    raise Refused(Result.PEER_ACCESS_NOT_ENABLED)

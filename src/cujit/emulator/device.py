@@ -1,0 +1,274 @@
+"""The device: its name and size, and what it says of itself.
+
+It has the size of an sm_90 GPU, and as many multiprocessors as the CPU device has threads. What the emulator refuses,
+its attributes deny.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from cujit.emulator.entries import need, started, store_u32, store_u64, text_at
+from cujit.emulator.process import emulation
+from cujit.emulator.results import Refused, Result
+from cujit.values import NamedTuple
+
+MAX_PITCH = (1 << 31) - 1
+
+
+class _SizesOfCapability(NamedTuple):
+    shared_bytes: int
+    optin_bytes: int
+    threads: int
+    blocks: int
+
+
+_SIZES = {
+    (7, 5): _SizesOfCapability(64 << 10, 64 << 10, 1024, 16),
+    (8, 0): _SizesOfCapability(164 << 10, 163 << 10, 2048, 32),
+    (8, 6): _SizesOfCapability(100 << 10, 99 << 10, 1536, 16),
+    (8, 7): _SizesOfCapability(164 << 10, 163 << 10, 1536, 16),
+    (8, 9): _SizesOfCapability(100 << 10, 99 << 10, 1536, 24),
+    (9, 0): _SizesOfCapability(228 << 10, 227 << 10, 2048, 32),
+    (12, 0): _SizesOfCapability(100 << 10, 99 << 10, 1536, 24),
+}
+"""Shared bytes of a multiprocessor and of a block, threads and blocks of a multiprocessor. A capability that is not
+here has the sizes of the one before it. Source: CUDA C++ Programming Guide, "Technical Specifications per Compute
+Capability"."""
+
+_PCI_BUS_ID = "0000:00:00.0"
+
+
+def check(device: int) -> None:
+    """Refuse a device that there is not."""
+    need(device == 0, Result.INVALID_DEVICE)
+
+
+@functools.cache
+def total_bytes() -> int:
+    """Count the memory of the device: all that this process may have.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "memory.max".
+    """
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            total = min(total, int(Path("/sys/fs/cgroup", name).read_text()))
+    return total
+
+
+@functools.cache
+def name() -> str:
+    """Give the name of the device."""
+    return f"cujit CPU device ({emulation().device.product})"
+
+
+def _uuid() -> bytes:
+    return hashlib.sha256(f"{name()} {emulation().settings.cc}".encode()).digest()[:16]
+
+
+@functools.cache
+def attributes() -> dict[int, int]:
+    """List the attributes of the device that are not 0, by number.
+
+    Source: CUDA Driver API manual, ``CUdevice_attribute``; the sizes of textures and surfaces are those of "Technical
+    Specifications per Compute Capability", and clocks and widths those of an H100.
+    """
+    device, cc = emulation().device, emulation().settings.cc
+    sizes = _SIZES[max(known for known in _SIZES if known <= cc)]
+    block, grid = device.limits.max_block, device.limits.max_grid
+    said = {
+        1: device.limits.max_threads, 2: block.x, 3: block.y, 4: block.z, 5: grid.x, 6: grid.y, 7: grid.z,
+        8: device.limits.shared_bytes, 9: 64 << 10, 10: 32, 11: MAX_PITCH, 12: 64 << 10, 13: 1_980_000, 14: 512, 15: 1,
+        16: device.limits.processors, 19: 1, 31: 1, 36: 2_619_000, 37: 5120, 38: device.cache_bytes,
+        39: sizes.threads, 40: 3, 41: 1, 51: 32, 75: cc[0], 76: cc[1], 78: 1, 79: 1, 80: 1, 81: sizes.shared_bytes,
+        82: 64 << 10, 83: 1, 87: 2, 89: 1, 90: 1, 91: 1, 95: 1, 97: sizes.optin_bytes, 99: 1, 106: sizes.blocks,
+        111: 1 << 10 if cc >= (8, 0) else 0, 115: 1, 120: cc >= (9, 0), 126: 4 if cc >= (9, 0) else 1,
+        127: cc >= (9, 0),
+    }  # fmt: skip
+    return {**said, **_TEXTURES}
+
+
+_TEXTURES = {
+    21: 131072, 22: 131072, 23: 65536, 24: 16384, 25: 16384, 26: 16384, 27: 32768, 28: 32768, 29: 2048, 30: 512,
+    42: 32768, 43: 2048, 44: 1, 45: 32768, 46: 32768, 47: 8192, 48: 8192, 49: 32768, 52: 32768, 53: 32768, 54: 2046,
+    55: 32768, 56: 131072, 57: 65536, 58: 16384, 59: 16384, 60: 16384, 61: 32768, 62: 2048, 63: 32768, 64: 32768,
+    65: 2048, 66: 32768, 67: 32768, 68: 2046, 69: 1 << 28, 70: 131072, 71: 65000, 72: 2097120, 73: 32768, 74: 32768,
+    77: 32768,
+}  # fmt: skip
+"""Attributes of textures and surfaces."""
+
+_LAST_ATTRIBUTE = 161
+"""Source: ``cuda.h`` of CUDA 13.5."""
+
+
+@started("cuDeviceGetCount", "P")
+def device_get_count(count: int) -> None:
+    """Count devices: one."""
+    store_u32(count, 1)
+
+
+@started("cuDeviceGet", "PI")
+def device_get(device: int, ordinal: int) -> None:
+    """Give a device by its number."""
+    need(device)
+    check(ordinal)
+    store_u32(device, ordinal)
+
+
+@started("cuDeviceGetName", "PII")
+def device_get_name(text: int, size: int, device: int) -> None:
+    """Give the name of a device."""
+    check(device)
+    _store_text(text, size, name())
+
+
+@started("cuDeviceGetPCIBusId", "PII")
+def device_get_pci_bus_id(text: int, size: int, device: int) -> None:
+    """Give where on the bus a device is."""
+    check(device)
+    need(size > len(_PCI_BUS_ID))
+    _store_text(text, size, _PCI_BUS_ID)
+
+
+def _store_text(at: int, size: int, text: str) -> None:
+    need(at and size > 0)
+    data = text.encode(errors="replace")[: size - 1] + b"\0"
+    ctypes.memmove(at, data, len(data))
+
+
+@started("cuDeviceGetByPCIBusId", "PP")
+def device_get_by_pci_bus_id(device: int, text: int) -> None:
+    """Find a device by where on the bus it is; domain and function may be left out."""
+    need(device)
+    said = re.fullmatch(r"(?:([0-9a-fA-F]+):)?([0-9a-fA-F]+):([0-9a-fA-F]+)(?:\.([0-9a-fA-F]+))?", text_at(text))
+    need(said)
+    need(not any(int(part or "0", 16) for part in said.groups()) if said else False, Result.INVALID_DEVICE)
+    store_u32(device, 0)
+
+
+@started("cuDeviceGetUuid cuDeviceGetUuid_v2", "PI")
+def device_get_uuid(uuid: int, device: int) -> None:
+    """Give what no other device has."""
+    need(uuid)
+    check(device)
+    ctypes.memmove(uuid, _uuid(), 16)
+
+
+@started("cuDeviceGetLuid", "PPI")
+def device_get_luid(luid: int, mask: int, device: int) -> None:
+    """Refuse, as on every system but Windows."""
+    need(luid and mask)
+    check(device)
+    raise Refused(Result.NOT_SUPPORTED)
+
+
+@started("cuDeviceTotalMem_v2", "PI")
+def device_total_mem(size: int, device: int) -> None:
+    """Count the memory of a device."""
+    need(size)
+    check(device)
+    store_u64(size, total_bytes())
+
+
+@started("cuDeviceTotalMem", "PI")
+def device_total_mem_small(size: int, device: int) -> None:
+    """Count the memory of a device as far as 32 bits go."""
+    need(size)
+    check(device)
+    store_u32(size, min(total_bytes(), 0xFFFFFFFF))
+
+
+@started("cuDeviceComputeCapability", "PPI")
+def device_compute_capability(major: int, minor: int, device: int) -> None:
+    """Give the compute capability of a device."""
+    need(major and minor)
+    check(device)
+    for at, number in zip((major, minor), emulation().settings.cc, strict=True):
+        store_u32(at, number)
+
+
+@started("cuDeviceGetAttribute", "PII")
+def device_get_attribute(value: int, attribute: int, device: int) -> None:
+    """Give an attribute of a device."""
+    need(value and 1 <= attribute <= _LAST_ATTRIBUTE)
+    check(device)
+    store_u32(value, attributes().get(attribute, 0))
+
+
+@started("cuDeviceGetProperties", "PI")
+def device_get_properties(properties: int, device: int) -> None:
+    """Give the attributes that the first devices had, as a structure of ten fields."""
+    need(properties)
+    check(device)
+    for index in range(14):
+        store_u32(properties + 4 * index, attributes()[index + 1])
+
+
+# -- peers, and what this device has not ---------------------------------------------------------------------
+
+
+@started("cuDeviceCanAccessPeer", "PII")
+def device_can_access_peer(can: int, device: int, peer: int) -> None:
+    """Say that a device is no peer of itself."""
+    need(can)
+    check(device)
+    check(peer)
+    store_u32(can, 0)
+
+
+@started("cuDeviceGetP2PAttribute", "PIII")
+def device_get_p2p_attribute(value: int, attribute: int, device: int, peer: int) -> None:
+    """Refuse: what is said of two devices cannot be said of one."""
+    need(value and 1 <= attribute <= 5)
+    check(device)
+    check(peer)
+    raise Refused(Result.INVALID_DEVICE)
+
+
+@started("cuDeviceGetExecAffinitySupport", "PII")
+def device_get_exec_affinity_support(supported: int, kind: int, device: int) -> None:
+    """Say that no part of a device can be had for itself."""
+    need(supported and kind == 0)
+    check(device)
+    store_u32(supported, 0)
+
+
+@started("cuDeviceGetTexture1DLinearMaxWidth", "PIUI")
+def device_get_texture_1d_linear_max_width(width: int, format_: int, channels: int, device: int) -> None:
+    """Give the elements that a texture of plain memory may have."""
+    element = _FORMAT_BYTES.get(format_, 0) * channels
+    need(width and element and channels in (1, 2, 4))
+    check(device)
+    store_u64(width, _TEXTURES[69])
+
+
+_FORMAT_BYTES = {0x01: 1, 0x02: 2, 0x03: 4, 0x08: 1, 0x09: 2, 0x0A: 4, 0x10: 2, 0x20: 4}
+"""Bytes of a channel. Source: CUDA Driver API manual, ``CUarray_format``."""
+
+
+@started("cuDeviceGetGraphMemAttribute", "IIP")
+def device_get_graph_mem_attribute(device: int, attribute: int, value: int) -> None:
+    """Count the memory that graphs keep for themselves: none."""
+    check(device)
+    need(0 <= attribute <= 3)
+    store_u64(value, 0)
+
+
+@started("cuDeviceSetGraphMemAttribute", "IIP")
+def device_set_graph_mem_attribute(device: int, attribute: int, value: int) -> None:
+    """Forget the most memory that graphs had: it was none."""
+    check(device)
+    need(value and attribute in (1, 3) and ctypes.c_uint64.from_address(value).value == 0)
+
+
+@started("cuDeviceGraphMemTrim", "I")
+def device_graph_mem_trim(device: int) -> None:
+    """Give back what graphs keep for themselves: nothing."""
+    check(device)

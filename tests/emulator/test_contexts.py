@@ -1,0 +1,103 @@
+"""Contexts: the primary one and others, of one thread and of a thousand."""
+
+from __future__ import annotations
+
+from emulator.programs import python
+from emulator.test_device import ASKS
+
+STARTS = ASKS + "CU = lambda: int(ok(d.cuCtxGetCurrent()))\n"
+
+
+def test_the_primary_context_begins_and_ends_with_those_who_retain_it() -> None:
+    python(
+        STARTS
+        + """
+state = lambda: ok(d.cuDevicePrimaryCtxGetState(device))
+assert state() == (0, 0)
+assert refused(d.cuDevicePrimaryCtxRelease(device)) == "INVALID_CONTEXT"
+assert refused(d.cuMemAlloc(8)) == refused(d.cuCtxGetDevice()) == "INVALID_CONTEXT"
+first = ok(d.cuDevicePrimaryCtxRetain(device))
+assert int(ok(d.cuDevicePrimaryCtxRetain(device))) == int(first) and state() == (0, 1)
+ok(d.cuDevicePrimaryCtxSetFlags(device, 4))
+assert state() == (4, 1) and refused(d.cuDevicePrimaryCtxSetFlags(device, 3)) == "INVALID_VALUE"
+ok(d.cuCtxSetCurrent(first))
+assert CU() == int(first) and int(ok(d.cuCtxGetDevice())) == 0 and ok(d.cuCtxGetFlags()) == 4
+assert refused(d.cuCtxDestroy(first)) == "INVALID_CONTEXT"
+pointer = ok(d.cuMemAlloc(100))
+ok(d.cuDevicePrimaryCtxRelease(device))
+ok(d.cuMemsetD8(pointer, 0, 100))
+ok(d.cuDevicePrimaryCtxRelease(device))
+assert state()[1] == 0 and refused(d.cuMemsetD8(pointer, 0, 100)) == "CONTEXT_IS_DESTROYED"
+# What it owned is gone when it begins again, under the same handle.
+assert int(ok(d.cuDevicePrimaryCtxRetain(device))) == int(first)
+assert refused(d.cuMemsetD8(pointer, 0, 100)) == refused(d.cuMemFree(pointer)) == "INVALID_VALUE"
+ok(d.cuMemAlloc(100))
+ok(d.cuDevicePrimaryCtxReset(device))
+assert state()[1] == 0 and refused(d.cuCtxSynchronize()) == "CONTEXT_IS_DESTROYED"
+ok(d.cuDevicePrimaryCtxRetain(device))
+free, total = ok(d.cuMemGetInfo())
+assert free == total
+"""
+    )
+
+
+def test_contexts_that_programs_make_own_what_is_made_in_them() -> None:
+    python(
+        STARTS
+        + """
+assert refused(d.cuCtxCreate(None, 0x300, device)) == refused(d.cuCtxCreate(None, 6, device)) == "INVALID_VALUE"
+assert refused(d.cuCtxCreate(None, 0, 1)) == "INVALID_DEVICE"
+one = ok(d.cuCtxCreate(None, 1, device))
+kept = ok(d.cuMemAlloc(1 << 20))
+two = ok(d.cuCtxCreate(None, 0, device))
+assert CU() == int(two) and ok(d.cuCtxGetFlags()) == 0
+gone, host = ok(d.cuMemAlloc(1 << 20)), ok(d.cuMemHostAlloc(100, 0))
+assert ok(d.cuCtxGetId(one)) != ok(d.cuCtxGetId(two)) == ok(d.cuCtxGetId(None))
+assert ok(d.cuCtxGetApiVersion(one)) == 3020
+ok(d.cuCtxSetFlags(2)); assert ok(d.cuCtxGetFlags()) == 2
+assert int(ok(d.cuCtxPopCurrent())) == int(two) and CU() == int(one)
+ok(d.cuCtxPushCurrent(two))
+ok(d.cuCtxDestroy(two))
+assert CU() == int(one)
+assert refused(d.cuCtxDestroy(two)) == refused(d.cuCtxPushCurrent(two)) == refused(d.cuCtxSetCurrent(two))
+assert refused(d.cuCtxDestroy(two)) == refused(d.cuCtxGetId(two)) == "INVALID_CONTEXT"
+assert refused(d.cuCtxGetDevice_v2(two)) == refused(d.cuCtxSynchronize_v2(two)) == "INVALID_CONTEXT"
+assert refused(d.cuMemFree(gone)) == refused(d.cuMemFreeHost(host)) == "INVALID_VALUE"
+ok(d.cuMemsetD8(kept, 1, 1 << 20))
+assert int(ok(d.cuCtxAttach(0))) == int(one)
+ok(d.cuCtxDetach(one)); ok(d.cuMemsetD8(kept, 1, 1 << 20)); ok(d.cuCtxDetach(one))
+assert CU() == 0 and refused(d.cuMemFree(kept)) == "INVALID_CONTEXT"
+assert refused(d.cuCtxPopCurrent()) == "INVALID_CONTEXT"
+"""
+    )
+
+
+def test_limits_and_wishes_belong_to_a_context() -> None:
+    python(
+        STARTS
+        + """
+ok(d.cuCtxCreate(None, 0, device))
+limit = d.CUlimit
+assert ok(d.cuCtxGetLimit(limit.CU_LIMIT_STACK_SIZE)) == 1024
+ok(d.cuCtxSetLimit(limit.CU_LIMIT_STACK_SIZE, 4096))
+assert ok(d.cuCtxGetLimit(limit.CU_LIMIT_STACK_SIZE)) == 4096
+ok(d.cuCtxSetLimit(limit.CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 1000))
+assert ok(d.cuCtxGetLimit(limit.CU_LIMIT_MAX_L2_FETCH_GRANULARITY)) == 128
+assert refused(d.cuCtxGetLimit(limit.CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH)) == "UNSUPPORTED_LIMIT"
+assert refused(d.cuCtxGetLimit(limit.CU_LIMIT_MAX)) == "INVALID_VALUE"
+assert refused(d.cuCtxSetLimit(limit.CU_LIMIT_MAX, 1)) == "INVALID_VALUE"
+ok(d.cuCtxSetCacheConfig(d.CUfunc_cache.CU_FUNC_CACHE_PREFER_L1))
+assert ok(d.cuCtxGetCacheConfig()) == d.CUfunc_cache.CU_FUNC_CACHE_PREFER_L1
+assert int(ok(d.cuCtxGetSharedMemConfig())) == 1
+assert ok(d.cuCtxGetStreamPriorityRange()) == (0, -5)
+ok(d.cuCtxResetPersistingL2Cache())
+sm = d.CUexecAffinityType.CU_EXEC_AFFINITY_TYPE_SM_COUNT
+assert refused(d.cuCtxGetExecAffinity(sm)) == "UNSUPPORTED_EXEC_AFFINITY"
+one = ok(d.cuCtxGetCurrent())
+assert refused(d.cuCtxEnablePeerAccess(one, 0)) == "PEER_ACCESS_UNSUPPORTED"
+assert refused(d.cuCtxDisablePeerAccess(one)) == "PEER_ACCESS_NOT_ENABLED"
+ok(d.cuCtxCreate(None, 0, device))
+assert ok(d.cuCtxGetLimit(limit.CU_LIMIT_STACK_SIZE)) == 1024
+assert ok(d.cuCtxGetCacheConfig()) == d.CUfunc_cache.CU_FUNC_CACHE_PREFER_NONE
+"""
+    )
