@@ -27,7 +27,6 @@ class Emulation:
         self.asked: collections.Counter[str] = collections.Counter()
         self.refused: collections.Counter[str] = collections.Counter()
         self.said: dict[int, tuple[Result, str]] = {}
-        self.native.state.errors_now = settings.errors_now
 
     @property
     def native(self) -> Native:

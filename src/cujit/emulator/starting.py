@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from cujit.emulator import contexts, device, library, memory, versions
+from cujit.emulator.process import emulation
 from cujit.emulator.settings import VARIABLE, EmulatorSettings
 
 _DECLARED = (contexts, device, memory, versions)
@@ -13,8 +14,13 @@ _DECLARED = (contexts, device, memory, versions)
 
 def attach(table: int) -> None:
     """Fill in a library's table, as ``library.attach`` does, with all that stands behind it ready."""
-    memory.prepare()
+    _prepare()
     library.attach(table)
+
+
+def _prepare() -> None:
+    memory.prepare()
+    emulation().native.state.errors_now = emulation().settings.errors_now
 
 
 def environment_of(settings: EmulatorSettings) -> dict[str, str]:
@@ -33,5 +39,5 @@ def emulate(settings: EmulatorSettings | None = None) -> None:
         CujitError: a driver is loaded already.
     """
     os.environ.update(environment_of(settings or EmulatorSettings()))
-    memory.prepare()
+    _prepare()
     library.load()
