@@ -38,7 +38,8 @@ _SAYS_NOTHING = frozenset(_WORDS.split())
 _TRUE = {
     "nounwind": "nothing of ours, and nothing in PTX, throws",
     "noreturn": "cujit_fault, cujit_stop and the functions that end in them leave by longjmp",
-    "memory(read)": "loads for each lane (cujit_gather_*, load.*.apart.*) read memory and do nothing else",
+    "memory(read)": "loads for each lane (cujit_gather_*, load.*.apart.*) read memory and do nothing else, "
+    "and quotients (cujit_udiv_64 and cujit_sdiv_64) not even that",
     '"probe-stack"': "asks for something", '"inline-asm"': "asks for something",
     "willreturn": "loads and stores for each lane have no loop; one that faults ends the launch, and PTX has no order "
     "of a fault and the accesses around it",
@@ -182,6 +183,8 @@ _LISTED = {
         r"^read_shared: .* = (u(div|rem) i64|ashr i32 16,) ": "groups of rows in a swizzle are 1, 2, 4, 8 or 16",
         r"^(measure|find_row): .* = u(div|rem) ": "boxes of maps that were made by the driver, or here, have elements",
         rf"{_OURS}.* = fptosi (<\d+ x )?float": "ex2 bounds its operand; of NaN, small formats choose another code",
+        rf"{_OURS}.* = fpto[us]i (<\d+ x )?double>? \S+ to (<\d+ x )?i32>?$": "quotients of 32 bits, never of 33",
+        r"^cujit_[us]div_64: .* = [us]div ": "who calls it puts 1 for what does not divide",
         r"^float_tap: .* = fptosi ": "coordinates are cut to 1e9 before",
         rf"{_OURS}.*, (i32 )?%trace.lane$": "the lane of a thread, which trace.py numbers in its warp",
         r"^(in_cluster|marks_of|cujit_check_filled): .* = u(div|rem) ": "a block has memory of 16 bytes or more",

@@ -87,16 +87,44 @@ def test_quotients_are_exact_next_to_whole_numbers(elementwise: Elementwise) -> 
         compare(found[name], model, dividend, divisor)
 
 
-def test_divisions_are_done_for_all_lanes_at_once() -> None:
-    def code_bytes(instruction: str) -> int:
-        preparation = Preparation(
-            elementwise_ptx([(instruction, np.uint32)], [np.dtype(np.uint32)] * 2, "sm_90"), "here"
-        )
-        preparation.facts()
-        return len(emit_object(ir_of(preparation.body("k"), Dim3(64)), kernel=True))
+LONG_DIVISIONS = ("div.s64", "rem.s64", "div.u64", "rem.u64")
 
-    plain = code_bytes("add.u32")
-    assert all(code_bytes(name) < 2 * plain for name in DIVISIONS)
+
+def test_quotients_of_64_bits_are_exact(elementwise: Elementwise) -> None:
+    rng = np.random.default_rng(23)
+    corners = [0, 1, 2, 3, 7, (1 << 63) - 1, 1 << 63, (1 << 63) + 1, (1 << 64) - 1, 1 << 32, WORD]
+    divisor, dividend = (rng.integers(0, 1 << 64, 512, np.uint64) >> rng.integers(0, 64, 512, np.uint64) for _ in "xy")
+    pairs = [(x, y) for x in corners for y in corners]
+    dividend[: len(pairs)], divisor[: len(pairs)] = zip(*pairs, strict=True)
+    bodies: dict[object, tuple[str, type[np.uint64]]] = {name: (name, np.uint64) for name in LONG_DIVISIONS}
+    bodies |= {f"{name} by 10": (f"{name} d, a, 10;", np.uint64) for name in LONG_DIVISIONS}
+    found = elementwise.several(bodies, dividend, divisor)
+    for key, values in found.items():
+        name, by_ten = str(key).split(" ")[0], str(key).endswith("10")
+        for x, y, got in zip(dividend.tolist(), divisor.tolist(), values.tolist(), strict=True):
+            y = 10 if by_ten else y
+            a, b = (signed(x, 64), signed(y, 64)) if "s" in name else (x, y)
+            quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if b else -1
+            expected = quotient if name.startswith("div") or not b else a - quotient * b
+            assert got == expected % (1 << 64), f"{name} of {x:#x} and {y:#x}"
+
+
+def _emitted(instruction: str, kind: type[np.uint32 | np.uint64]) -> str:
+    """Write the IR of a kernel that does an instruction for every element."""
+    preparation = Preparation(elementwise_ptx([(instruction, kind)], [np.dtype(kind)] * 2, "sm_90"), "here")
+    preparation.facts()
+    return ir_of(preparation.body("k"), Dim3(64))
+
+
+@pytest.mark.parametrize(("kind", "names"), [(np.uint32, DIVISIONS), (np.uint64, LONG_DIVISIONS)])
+def test_divisions_are_not_written_lane_by_lane(kind: type[np.uint32 | np.uint64], names: tuple[str, ...]) -> None:
+    plain = len(emit_object(_emitted(f"add.u{8 * kind().itemsize}", kind), kernel=True))
+    assert all(len(emit_object(_emitted(name, kind), kernel=True)) < 2 * plain for name in names)
+
+
+def test_divisions_by_a_number_are_left_to_llvm() -> None:
+    assert "cujit_udiv_64" in _emitted("div.u64", np.uint64)
+    assert "cujit_udiv_64" not in _emitted("div.u64 d, a, 10;", np.uint64)
 
 
 # The manual's table of modes, bytes from the highest to the lowest.

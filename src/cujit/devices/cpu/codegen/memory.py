@@ -135,7 +135,7 @@ def addresses(b: Builder, g: Gather) -> Iterator[Value]:
 
 
 def native_lanes(b: Builder, kind: str, bits: int) -> str:
-    """Declare the function that gathers or scatters elements of so many bits, and name it."""
+    """Declare the function that gathers, scatters or divides elements of so many bits, and name it."""
     name = native.name_of(kind, bits)
     b.module.declared.setdefault(name, native.declared(kind, bits))
     return f"@{name}"

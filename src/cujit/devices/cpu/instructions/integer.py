@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
+from cujit.devices.cpu.codegen.memory import native_lanes
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
-from cujit.devices.cpu.ir.program import IntConstant, Op
+from cujit.devices.cpu.ir.program import WARP, IntConstant, Op
 
 _PERMUTATIONS = {
     "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
@@ -197,10 +198,18 @@ def _quotient64(b: Builder, x: Value, y: Value, signed: bool) -> Value:
     one, zero = b.integer(1, 64), b.integer(0, 64)
     bad = b.compare("icmp eq", y, zero)
     if not signed:
-        return b.binary("udiv", x, b.select(bad, one, y))
+        return _quotients(b, x, b.select(bad, one, y), signed, y.constant)
     minus = b.compare("icmp eq", y, b.integer(-1, 64))
-    safe = b.binary("sdiv", x, b.select(b.binary("or", bad, minus), one, y))
+    safe = _quotients(b, x, b.select(b.binary("or", bad, minus), one, y), signed, y.constant)
     return b.select(minus, b.binary("sub", zero, x), safe)
+
+
+def _quotients(b: Builder, x: Value, y: Value, signed: bool, is_number: bool) -> Value:
+    """Divide, a whole warp by a function of the run-time: 32 divisions are more code than the rest of many kernels."""
+    kind = "sdiv" if signed else "udiv"
+    if WARP not in (x.lanes, y.lanes) or is_number:  # LLVM multiplies instead of dividing by a number
+        return b.binary(kind, x, y)
+    return b.invoke(native_lanes(b, kind, 64), "i64", b.vector(x), b.vector(y), lanes=WARP)
 
 
 def _negate(b: Builder, op: Op, x: Value) -> Value:

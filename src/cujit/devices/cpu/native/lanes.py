@@ -1,7 +1,9 @@
-"""Loads and stores at an address of its own for each lane, one by one, in functions that kernels call by name.
+"""Loads and stores at an address of its own for each lane, and quotients of 64 bits, in functions that kernels call.
 
 Instructions that gather and scatter are no faster on most processors, and LLVM writes a branch a lane where there are
 none or only some lanes run. So lanes that do not run have the address of memory that nobody minds.
+
+Quotients are one by one as well: no processor divides vectors of whole numbers.
 
 They are compiled once, and not with each kernel, of which they were half. They take vectors in registers, as kernels
 have them; in C that cannot be said without naming the processor, so they are not in C as the rest of the run-time is.
@@ -17,17 +19,21 @@ KINDS = ("gather", "scatter")
 WIDTHS = (8, 16, 32, 64, 128)
 """Bits of the elements that there are functions for."""
 
+DIVISIONS = ("udiv", "sdiv")
+"""What there is for 64 bits alone, by LLVM's names: no divisor is 0, nor -1 that of the least number."""
+
 
 def name_of(kind: str, bits: int) -> str:
-    """Name the function that gathers or scatters elements of a width in bits."""
+    """Name the function that does this for elements of a width in bits."""
     return f"cujit_{kind}_{bits}"
 
 
 def _head(kind: str, bits: int) -> str:
     name, lanes, addresses = name_of(kind, bits), f"<{WARP} x i{bits}>", f"<{WARP} x i64> %addresses"
-    if kind == "gather":
-        return f"{lanes} @{name}({addresses}) nounwind willreturn memory(read)"
-    return f"void @{name}({addresses}, {lanes} %values) nounwind willreturn"
+    if kind == "scatter":
+        return f"void @{name}({addresses}, {lanes} %values) nounwind willreturn"
+    operands = addresses if kind == "gather" else f"{lanes} %x, {lanes} %y"
+    return f"{lanes} @{name}({operands}) nounwind willreturn memory(read)"
 
 
 def declared(kind: str, bits: int) -> str:
@@ -36,11 +42,24 @@ def declared(kind: str, bits: int) -> str:
 
 
 def defined(bits: int) -> str:
-    """Write the functions for a width in bits, in LLVM IR."""
-    gather = [*loads(f"i{bits}", _pointer), f"  ret <{WARP} x i{bits}> %found.{WARP}"]
+    """Write the functions that gather and scatter for a width in bits, in LLVM IR."""
     scatter = [line for k in range(WARP) for line in _store(k, bits)]
-    bodies = {"gather": gather, "scatter": [*scatter, "  ret void"]}
-    return "\n".join(line for kind in KINDS for line in (f"define {_head(kind, bits)} {{", *bodies[kind], "}"))
+    bodies = {"gather": _giving(bits, loads(f"i{bits}", _pointer)), "scatter": [*scatter, "  ret void"]}
+    return "\n".join(line for kind in KINDS for line in _written(kind, bits, bodies[kind]))
+
+
+def divisions() -> str:
+    """Write the functions that divide, in LLVM IR."""
+    bodies = {kind: _giving(64, [f"  %found.{WARP} = {kind} <{WARP} x i64> %x, %y"]) for kind in DIVISIONS}
+    return "\n".join(line for kind in DIVISIONS for line in _written(kind, 64, bodies[kind]))
+
+
+def _giving(bits: int, lines: Iterable[str]) -> list[str]:
+    return [*lines, f"  ret <{WARP} x i{bits}> %found.{WARP}"]
+
+
+def _written(kind: str, bits: int, body: Iterable[str]) -> list[str]:
+    return [f"define {_head(kind, bits)} {{", *body, "}"]
 
 
 def loads(element: str, place: Callable[[int], Iterable[str]]) -> list[str]:
@@ -59,7 +78,7 @@ def loads(element: str, place: Callable[[int], Iterable[str]]) -> list[str]:
 def _pointer(k: int) -> list[str]:
     """Make ``%at.k`` of what is in lane ``k`` of ``%addresses``."""
     return [
-        f"  %address.{k} = extractelement <{WARP} x i64> %addresses, i32 {k}",
+        _one(k, "address", 64, "addresses"),
         f"  %at.{k} = inttoptr i64 %address.{k} to ptr",
     ]
 
@@ -67,6 +86,10 @@ def _pointer(k: int) -> list[str]:
 def _store(k: int, bits: int) -> list[str]:
     return [
         *_pointer(k),
-        f"  %one.{k} = extractelement <{WARP} x i{bits}> %values, i32 {k}",
+        _one(k, "one", bits, "values"),
         f"  store i{bits} %one.{k}, ptr %at.{k}, align {bits // 8}",
     ]
+
+
+def _one(k: int, name: str, bits: int, values: str) -> str:
+    return f"  %{name}.{k} = extractelement <{WARP} x i{bits}> %{values}, i32 {k}"

@@ -93,6 +93,8 @@ PARTS = (
              written=tuple(lanes.name_of(kind, bits) for kind in lanes.KINDS))
         for bits in lanes.WIDTHS
     ),
+    RuntimePart("divisions", text=lanes.divisions, is_plain=True,
+                written=tuple(lanes.name_of(kind, 64) for kind in lanes.DIVISIONS)),
 )  # fmt: skip
 """Every part. What a part calls of others is compiled before it."""
 
