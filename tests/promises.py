@@ -82,7 +82,9 @@ PTX ISA 9.1, "Operands: Addresses as Operands": misaligned ones have no defined 
 
 _PLACES = re.compile(r", !dbg !\d+$", re.MULTILINE)
 
+_NAME = re.compile(r'%(?:"[^"]*"|[-\w.$]+)')
 _SEEN: set[str] = set()
+"""Lines without the names of values, which promise nothing: nine of ten lines are one of these."""
 
 
 def look(text: str) -> None:
@@ -98,21 +100,20 @@ def broken(text: str) -> list[str]:
 
 def _unknown_words(text: str) -> Iterator[str]:
     groups = dict(_GROUP.findall(text))
-    lines = set(_OF_LLVM.sub("", _GROUP.sub("", text)).split("\n")) - _SEEN
-    for line in lines:
-        if line.startswith("!"):  # what metadata say is told where it is used: !dbg has lines for errors
+    lines = [*({*_OF_LLVM.sub("", _GROUP.sub("", text)).split("\n")} - _SEEN)]
+    for line, nameless in zip(lines, _NAME.sub("%", "\n".join(lines)).split("\n"), strict=True):
+        attributes = " ".join(groups.get(group, "") for group in re.findall(r"#\d+", line)) if "#" in line else ""
+        seen = f"{nameless} {attributes}" if attributes else nameless
+        if seen in _SEEN or line.startswith("!"):  # metadata say what is told where they are used: !dbg has lines
             continue
-        words = {*_WORD.findall(_NAMES.sub("", line))}
-        for group in re.findall(r"#\d+", line):
-            attributes = groups.get(group, "")
-            words |= {*_WORD.findall(_NAMES.sub("", attributes)), *_TEXT.findall(attributes)}
-            if line.startswith("define") and "null_pointer_is_valid" not in attributes:
-                yield f"without null_pointer_is_valid: {line}"
+        if line.startswith("define") and "null_pointer_is_valid" not in attributes:
+            yield f"without null_pointer_is_valid: {line}"
+        words = {*_WORD.findall(_NAMES.sub("", f"{line} {attributes}")), *_TEXT.findall(attributes)}
         unknown = words - _SAYS_NOTHING - _TRUE.keys()
         if unknown:
             yield f"{', '.join(sorted(unknown))}: {line.strip()}"
-        elif "#" not in line:
-            _SEEN.add(line)
+        else:
+            _SEEN.add(seen)
 
 
 # -- words that are true of what stands around them -------------------------------------------------------

@@ -109,7 +109,7 @@ def test_an_operation_is_done_in_the_lanes_of_its_guard(first: int, device: Devi
 @pytest.mark.parametrize(
     ("name", "guard"),
     [
-        *((name, "all") for name in CHOSEN_SCENES),
+        *((name, "all") for name in FORMS_OF_SCENES),  # with all types: `make guarded`
         *((name, "all, known to be alike") for name in FORMS_OF_SCENES),
     ],
 )

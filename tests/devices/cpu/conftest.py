@@ -98,18 +98,21 @@ def elementwise(device: Device) -> Elementwise:
 def round_exactly(x: Fraction, mode: str, width: int, negative_zero: bool = False) -> int:
     """Round a number to the bits of a floating-point format, by integer arithmetic alone."""
     precision, bias = _FORMATS[width]
-    sign = 1 << (width - 1) if x < 0 or (x == 0 and negative_zero) else 0
-    if x == 0:
+    size, parts = abs(x.numerator), x.denominator
+    sign = 1 << (width - 1) if x.numerator < 0 or (not size and negative_zero) else 0
+    if not size:
         return sign
-    size = abs(x)
-    exponent = size.numerator.bit_length() - size.denominator.bit_length()
-    if Fraction(2) ** exponent > size:
+    exponent = size.bit_length() - parts.bit_length()
+    if (parts << exponent > size) if exponent >= 0 else (parts > size << -exponent):
         exponent -= 1
     unit = max(exponent, 1 - bias) - precision + 1
-    up, down = max(-unit, 0), max(unit, 0)
-    whole, rest = divmod(size.numerator << up, size.denominator << down)
+    if unit > 0:
+        parts <<= unit
+    else:
+        size <<= -unit
+    whole, rest = divmod(size, parts)
     outward = mode == ("rm" if sign else "rp")
-    twice = 2 * rest - (size.denominator << down)
+    twice = 2 * rest - parts
     if rest and (outward or (mode == "rn" and (twice > 0 or (twice == 0 and whole & 1)))):
         whole += 1
     biased = unit + precision - 1 + bias

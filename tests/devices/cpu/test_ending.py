@@ -84,15 +84,15 @@ def is_well(good: Kernel) -> bool:
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_launch_ends_when_its_time_is_up(endless: Module, good: Kernel, name: str, grid: int, block: int) -> None:
     x = endless.device.zeros(64, np.int32)
-    launch = endless[name].prepare(grid, block, timeout_s=0.05)
+    launch = endless[name].prepare(grid, block, timeout_s=0.02)
     begin = time.perf_counter()
     with pytest.raises(KernelFaultError) as caught:
         launch(x, -1)
     took = time.perf_counter() - begin
     error = caught.value
-    assert took >= 0.05  # how much longer is the load's and, in an emulator, the compiler's that finds the line
+    assert took >= 0.02  # how much longer is the load's and, in an emulator, the compiler's that finds the line
     assert (error.kind, error.kernel) == ("timeout", name)
-    assert "it ran longer than timeout_s=0.05" in error.message
+    assert "it ran longer than timeout_s=0.02" in error.message
     assert error.line
     assert error.block is not None
     assert f"PTX line {error.line}: " in error.message
@@ -277,7 +277,7 @@ def test_a_launch_may_end_anywhere(check: str | None, capsys: pytest.CaptureFixt
         data = rng.integers(0, 1 << 31, 4096, np.uint32)
         want, x, got = (device.array(data) for _ in range(3))
         kernel.prepare(4, 128, cooperative=True)(want, 1, what & 45)
-        limit = float(rng.uniform(0.001, 0.05))
+        limit = float(rng.uniform(0.001, 0.02))
         error = ends(kernel.prepare(4, 128, cooperative=bool(what & 32), timeout_s=limit), x, -1, what)
         assert error.kind == "timeout", error
         capsys.readouterr()
@@ -297,7 +297,7 @@ import os, signal, sys, threading, time
 import numpy as np, cujit
 at = [0.0]
 def interrupt():
-    time.sleep(0.05)
+    time.sleep(0.02)
     at[0] = time.perf_counter()
     os.kill(os.getpid(), signal.SIGINT)
 for check in (None, "all"):
@@ -311,26 +311,22 @@ for check in (None, "all"):
                 module[name].prepare(grid, block, timeout_s=0.001)(x, -1)
             except cujit.errors.KernelFaultError:
                 pass
-            best = 9.0
-            for _ in range(3):
-                thread = threading.Thread(target=interrupt)
+            thread = threading.Thread(target=interrupt)
+            try:
+                x.fill(0)
                 thread.start()
-                try:
-                    x.fill(0)
-                    module[name][grid, block](x, -1)
-                    print(name, "ended by itself")
-                except KeyboardInterrupt as error:
-                    best = min(best, time.perf_counter() - at[0])
-                    notes = getattr(error, "__notes__", ["it was interrupted"])
-                    if "it was interrupted" not in notes[0]:
-                        print(notes)
-                thread.join()
-                if best < 0.1:
-                    break
+                module[name][grid, block](x, -1)
+                print(name, "ended by itself")
+            except KeyboardInterrupt as error:
+                took = time.perf_counter() - at[0]
+                notes = getattr(error, "__notes__", ["it was interrupted"])
+                if "it was interrupted" not in notes[0]:
+                    print(notes)
+            thread.join()
             x.fill(0)
             good[1, 64](x)
             well = np.array_equal(x.numpy(), np.arange(64) ^ 1)
-            print(check, name, grid, "within" if best < 0.2 else best, "well" if well else "ill")
+            print(check, name, grid, "within" if took < 5 else took, "well" if well else "ill")
 """
 
 
@@ -338,7 +334,7 @@ def test_ctrl_c_ends_a_launch_of_the_main_thread_at_once() -> None:
     text = printed(script(INTERRUPTED), timeout_s=240)
     lines = text.splitlines()
     assert len(lines) == 20, text
-    assert all(line.endswith("within well") for line in lines), printed
+    assert all(line.endswith("within well") for line in lines), text
 
 
 def test_other_handlers_of_signals_run_while_a_kernel_does_and_it_goes_on() -> None:
@@ -354,6 +350,8 @@ def test_other_handlers_of_signals_run_while_a_kernel_does_and_it_goes_on() -> N
         y.fill(0)
         good[1, 64](y)  # inside the other launch
         ran.append(int(y.numpy().sum()))
+        if len(ran) == 3:
+            kernel.cancel()
     signal.signal(signal.SIGALRM, tick)
     signal.signal(signal.SIGURG, lambda *_: ran.append("urgent"))
     x = device.zeros(64, np.int32)
@@ -362,14 +360,15 @@ def test_other_handlers_of_signals_run_while_a_kernel_does_and_it_goes_on() -> N
             module[name].prepare(4, 64, timeout_s=0.001)(x, -1)
         except cujit.errors.KernelFaultError:
             pass
-    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
     for name in ("loops", "walks", "some"):
         del ran[:]
+        kernel = module[name]
+        signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
         try:
-            module[name].prepare(4, 64, timeout_s=0.5)(x, -1)
+            kernel.prepare(4, 64, timeout_s=60)(x, -1)
         except cujit.errors.KernelFaultError as error:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             print(name, error.kind, len(ran) >= 3, set(ran) == {2016})
-    signal.setitimer(signal.ITIMER_REAL, 0)
     class Stop(Exception): pass
     def stop(*_): raise Stop("enough")
     signal.signal(signal.SIGALRM, stop)
@@ -386,9 +385,9 @@ def test_other_handlers_of_signals_run_while_a_kernel_does_and_it_goes_on() -> N
     print(ran)
     """
     assert printed(script(code), timeout_s=120).splitlines() == [
-        "loops timeout True True",
-        "walks timeout True True",
-        "some timeout True True",
+        "loops cancelled True True",
+        "walks cancelled True True",
+        "some cancelled True True",
         "stopped: enough",
         "['urgent']",
     ]

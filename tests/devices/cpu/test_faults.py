@@ -286,7 +286,7 @@ def test_a_stack_that_is_used_up_is_told_as_that(limit: str) -> None:
     script = f"""
         text = {(_KERNEL.replace("%BODY", "  %sum = call i64 @deep(i64 0)") + _DEEP)!r}
         code = compile_kernel(text, "kernel")
-        for _ in range(3):
+        for _ in range(2):
             error = fail()
             assert error.kind == "stack_overflow" and "the stack is used up" in str(error), error
     """

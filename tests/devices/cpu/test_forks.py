@@ -102,7 +102,7 @@ finally:
 """
 
 
-@pytest.mark.parametrize(("script", "forks", "most_s"), [(SCRIPT, 6, 60), (HEAP, 20, 30)], ids=["compile", "allocate"])
+@pytest.mark.parametrize(("script", "forks", "most_s"), [(SCRIPT, 6, 60), (HEAP, 10, 30)], ids=["compile", "allocate"])
 def test_a_child_that_is_forked_while_others_are_busy_compiles_and_launches(
     script: str, forks: int, most_s: int
 ) -> None:
