@@ -41,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(private.cleanup)
         os.environ["CUJIT_CACHE_DIR"] = private.name
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take three quarters of the GPU
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # half of what NumPy's import costs each process of a test
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a job in the background of a script
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in (

@@ -45,7 +45,7 @@ def nothing_left(shared_toolchain: Toolchain) -> Iterator[None]:
     assert shared_toolchain.live_handles == 0
 
 
-def interrupted(work: Callable[[], object], after_s: float = 0.4) -> float:
+def interrupted(work: Callable[[], object], after_s: float = 0.2) -> float:
     """Press Ctrl-C while the work is done, and give how long it took to be heard."""
     pressed = []
 
@@ -115,8 +115,8 @@ def test_who_waits_for_a_compile_that_ran_out_of_time_does_it_himself(tmp_path: 
 def test_who_has_less_time_than_the_maker_of_the_same_does_not_wait_for_him(tmp_path: Path) -> None:
     cache = cujit.Cache(tmp_path)
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(cujit.compile, LONG, cache=cache, timeout_s=2)
-        time.sleep(0.3)
+        first = pool.submit(cujit.compile, LONG, cache=cache, timeout_s=1)
+        time.sleep(0.2)
         begin = time.perf_counter()
         with pytest.raises(ToolTimeoutError):
             cujit.compile(LONG, cache=cache, timeout_s=0.2)
@@ -295,7 +295,7 @@ def test_ctrl_c_ends_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "long.cu").write_text(LONG)
     command = [sys.executable, "-m", "cujit", "build", "long.cu", "-t", "sm_90"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
-        time.sleep(1.5)
+        time.sleep(0.8)
         begin = time.perf_counter()
         running.send_signal(signal.SIGINT)
         _, complaint = running.communicate(timeout=60)

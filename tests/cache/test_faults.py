@@ -1,6 +1,7 @@
 """A fault at every system call of a hit, a first put, a repair and an eviction: the result is right all the same.
 
-``CUJIT_FAULTS=all`` tries every errno at every call; else each call gets SIGKILL and one errno, in turn.
+``CUJIT_FAULTS=all`` tries every errno and SIGKILL at every call; else each gets one errno, in turn, and SIGKILL if it
+changes something on disk.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def interpret(body: list[Statement], block: int) -> list[int]:
     return [thread.x for thread in threads]
 
 
-@settings(max_examples=times(25))
+@settings(max_examples=times(12))
 @given(st.integers(0, 2**32 - 1), st.sampled_from([32, 40, 64, 96]))
 def test_barriers_in_divergent_code_bring_all_threads_together(seed: int, block: int) -> None:
     body = random_body(random.Random(seed), 3)

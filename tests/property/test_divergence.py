@@ -147,7 +147,7 @@ def launched(nodes: list[Node], block: int, common: int) -> np.ndarray[tuple[int
     return out.numpy()
 
 
-@settings(max_examples=times(40))
+@settings(max_examples=times(20))
 @given(st.integers(0, 2**32 - 1), st.sampled_from([32, 40, 64]), st.integers(0, 7))
 def test_every_lane_ends_where_it_would_have_ended_alone(seed: int, block: int, common: int) -> None:
     nodes = random_graph(seed)
@@ -156,7 +156,7 @@ def test_every_lane_ends_where_it_would_have_ended_alone(seed: int, block: int, 
     np.testing.assert_array_equal(out, expected)
 
 
-@settings(max_examples=times(25))
+@settings(max_examples=times(12))
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(TOGETHER)), st.sampled_from([32, 40]), st.integers(0, 7))
 def test_lanes_do_together_what_they_come_to_wherever_it_stands(
     seed: int, together: str, block: int, common: int

@@ -26,6 +26,6 @@ def test_whatever_the_text_it_is_refused_in_words_or_made_code_of(cpu: Device, t
     scenes = [scene.ptx for scene in every_scene().values()]
     words = [token for text in corpus(*scenes) for token in tokens_of(text)]
     chosen = [CALLS] if texts == "calls" else [text for text in scenes if len(text) < 3000]
-    for _ in range(times(60)):
+    for _ in range(times(30)):
         text = mutant(rng.choice(chosen), rng, words)
         assert wrong_answer(text, cpu) == "", text

@@ -14,7 +14,7 @@ FOUND: dict[str, str] = json.loads((Path(__file__).parents[1] / "goldens" / "che
 
 
 @pytest.mark.usefixtures("unoptimised")
-@pytest.mark.parametrize("first", range(0, min(times(60), len(FOUND)), 20))
+@pytest.mark.parametrize("first", range(0, min(times(40), len(FOUND)), 20))
 def test_every_mistake_is_found_where_it_was(first: int) -> None:
     seeds = range(first, min(first + 20, len(FOUND)))
     assert {seed: finding(seed) for seed in seeds} == {seed: FOUND[str(seed)] for seed in seeds}
