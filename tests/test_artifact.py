@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind, kind_of
+from cujit.artifact.opening import naming
 from cujit.errors import FormatError, OptionError
 from cujit.program import Source, bundle, compile
 from cujit.signature import Parameter, ParameterClass, Signature
@@ -171,3 +172,12 @@ def test_an_artifact_is_pickled_copied_and_a_key() -> None:
 def test_a_full_disk_says_which_file_does_not_fit() -> None:
     with pytest.raises(OSError, match="/dev/full"):
         Artifact(Kind.PTX, b".version 8.0").save("/dev/full")
+
+
+def test_the_name_of_an_image_is_put_before_an_error_once() -> None:
+    text = ".version 8.0\n.target sm_80\n.address_size 64\n"
+    artifact = Artifact.of(text, name="k.ptx")
+    with pytest.raises(FormatError, match=r"^k\.ptx: line 3 is odd$"), naming(artifact), naming(artifact):
+        raise FormatError("line 3 is odd")
+    with pytest.raises(FormatError, match="^line 3 is odd$"), naming(Artifact.of(text)):
+        raise FormatError("line 3 is odd")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import socket
@@ -108,6 +109,9 @@ ODD: dict[Callable[[Path], None], str] = {
 }
 
 
+NUMBERS = {directory: errno.EISDIR, fifo: errno.EINVAL, device: errno.EINVAL, unix_socket: errno.EINVAL}
+
+
 def error_of(call: Callable[[Any], object], given: object) -> Exception | None:
     """What a call raises, or None."""
     try:
@@ -139,6 +143,7 @@ def test_what_is_no_file_is_one_error_at_every_door(make: Callable[[Path], None]
         for given in (path, str(path), os.fspath(path)):
             e = error_of(call, given)
             is_told = f"{path} cannot be read: " in str(e) and ODD[make] in str(e)
+            is_told &= getattr(e, "errno", None) == NUMBERS.get(make, getattr(e, "errno", None))
             if not (isinstance(e, FileError) and is_told and e.filename == str(path)):
                 wrong.append(f"{name}({given!r}): {e!r}")
     assert wrong == []

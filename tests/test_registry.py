@@ -328,6 +328,7 @@ def test_builders_that_need_each_other_over_threads_do_not_hang(modules: Registr
     [
         (None, OptionError, "neither a source nor an image, but NoneType"),
         (3, OptionError, "neither a source nor an image, but int 3"),
+        (dict.fromkeys(range(99)), OptionError, r"^.{200}\n"),
         ((), OptionError, "a tuple of 0"),
         ((writes(1), ["k"], None, None, None), OptionError, "a tuple of 5"),
         ((writes(1), 3), OptionError, "the names of kernels are a list of str, not 3"),
@@ -343,6 +344,7 @@ def test_builders_that_need_each_other_over_threads_do_not_hang(modules: Registr
     ids=[
         "none",
         "int",
+        "what takes long to spell",
         "empty",
         "long",
         "names",

@@ -15,6 +15,7 @@ from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import (
     RELEASES,
     Version,
+    arches_of,
     driver_release,
     extra_for,
     release_of_ptx,
@@ -35,6 +36,26 @@ def test_the_releases_are_in_order() -> None:
         assert earlier.toolkit < later.toolkit
         assert earlier.ptx <= later.ptx
         assert earlier.driver < later.driver
+
+
+DRIVERS = """
+    9.0 384  9.1 387  9.2 396  10.0 400  10.1 418  10.2 440  11.0 445  11.1 455  11.2 460  11.3 465  11.4 470  11.5 495
+    11.6 510  11.7 515  11.8 520  12.0 525  12.1 530  12.2 535  12.3 545  12.4 550  12.5 555  12.6 560  12.8 570
+    12.9 575  13.0 580  13.1 590  13.2 595  13.3 610  13.4 615
+"""
+"""The branch of drivers that came with each toolkit, once more. Source: the PTX ISA manual, "Release History"."""
+
+
+def test_a_release_has_the_driver_that_came_with_it() -> None:
+    assert " ".join(f"{a}.{b} {driver}" for (a, b), _, driver in RELEASES) == " ".join(DRIVERS.split())
+
+
+def test_a_toolkit_builds_for_an_architecture_from_its_first_release_to_its_last() -> None:
+    for row in KNOWN_ARCHES.values():
+        having = [release.toolkit for release in RELEASES if row.number in arches_of(release.toolkit)]
+        assert row.number in arches_of(row.first)
+        assert row.first <= min(having)
+        assert max(having) == (row.last or RELEASES[-1].toolkit)
 
 
 def test_the_table_of_architectures_is_what_the_assemblers_of_every_release_take() -> None:

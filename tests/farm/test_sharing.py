@@ -11,13 +11,14 @@ import pytest
 
 import cujit
 from built_code import code
+from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.cache import admin
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome
 from cujit.compiler.runner import Runner
 from cujit.errors import OptionError
-from cujit.farm.sharing import _TARGET
+from cujit.farm.sharing import _TARGET, family
 from cujit.program import runner
 from farming import Elsewhere, pool, variants
 from installed import install
@@ -223,6 +224,14 @@ def test_a_shared_image_has_no_recipe_and_answers_from_a_distributions_pack(
     image = cujit.compile(request.source, names=request.names, arch="sm_90", cache=Cache.packaged("mylib"))
     assert image.provenance is not None
     assert image.provenance.outcome is Outcome.SHIPPED
+
+
+@pytest.mark.parametrize(("share", "ends"), [("ptx", (75, 100)), ("ltoir", (75, 100, 122))])
+def test_a_family_begins_with_its_least_architecture(share: str, ends: tuple[int, ...]) -> None:
+    asked = cujit.request(MIXED, names=["each<float>"], arch="sm_90")
+    for number in (70, 75, 90, 100, 121):
+        begun = sum(end <= number for end in ends)
+        assert family(asked.for_arch(Arch.parse(f"sm_{number}")), share) == begun % len(ends), number
 
 
 def test_only_ptx_and_ltoir_are_shared(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cujit.errors import MissingError
@@ -40,6 +42,17 @@ def test_the_same_numbers_give_the_same_bytes(ending: str, tmp_path: Path) -> No
     assert first.read_bytes() == again.read_bytes() != dark.read_bytes()
     assert first.read_bytes().startswith(b"<?xml" if ending == "svg" else b"\x89PNG")
     assert first.stat().st_size < 200_000
+
+
+def test_the_ticks_of_occupancy_are_quarters(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    draw(tmp_path / "k.svg", DEMAND, NOW, title="k", place="H200 (sm_90)")
+    axes = (tmp_path / "k.svg").read_text().partition('<g id="axes_2">')[0]
+    found = re.findall(r'<g id="ytick_\d+">.*?<path d="M [\d.]+ ([\d.]+).*?<!-- (\S+) -->', axes, re.DOTALL)
+    assert [said for _, said in found] == ["0", "25", "50", "75", "100%"]
+    places = [float(place) for place, _ in found]
+    assert np.diff(places) == pytest.approx([(places[4] - places[0]) / 4] * 4)
+    assert places[0] > places[4], "none is below all"
 
 
 def test_an_svg_has_no_date_and_no_page_of_its_own(tmp_path: Path) -> None:

@@ -135,9 +135,10 @@ def test_after_a_new_key_everything_is_signed_once_more(url: str, farm: Farm, tm
     new = farm_in(tmp_path, "new")
     assert push(url, roots, new.signer)[:2] == (0, 2)
     digests = [key_of(n).digest for n in range(2)]
-    refused = pull(url, digests, Cache(tmp_path / "here"), new.trust).refused
-    assert [digest for digest, _ in refused] == sorted(digests)
-    assert all("signed by the key" in why for _, why in refused)
+    pulled = pull(url, digests, Cache(tmp_path / "here"), new.trust)
+    assert pulled[:4] == (0, 0, 0, ())
+    assert [digest for digest, _ in pulled.refused] == sorted(digests)
+    assert all("signed by the key" in why for _, why in pulled.refused)
     assert push(url, roots, new.signer, replace=True)[:2] == (2, 0)
     assert pull(url, digests, Cache(tmp_path / "here"), new.trust).new == 2
 
