@@ -150,7 +150,7 @@ thread = threading.Thread(target=lambda: cujit.compile(text(400), arch="sm_90", 
 thread.start()
 while not calls._callers.threads:
     time.sleep(0.001)
-time.sleep(0.1)
+time.sleep(0.02)
 assert calls._callers.threads, "it is still at work"
 child = os.fork()
 if not child:

@@ -59,8 +59,8 @@ def test_a_function_is_called_so_many_times(cpu: Device) -> None:
 
 
 def test_a_sample_is_the_mean_over_its_calls(cpu: Device) -> None:
-    timing = time(clock.sleep, 0.002, repeat=3, warmup=0, calls=5, device=cpu)
-    assert 2 <= timing.min_ms < 8
+    timing = time(clock.sleep, 0.001, repeat=3, warmup=0, calls=50, device=cpu)
+    assert 1 <= timing.min_ms < 25, "a sleep may be some ms too long, and 50 of them take 50"
 
 
 def test_one_slow_call_does_not_say_how_many_a_sample_has(cpu: Device) -> None:
@@ -77,7 +77,7 @@ def test_one_slow_call_does_not_say_how_many_a_sample_has(cpu: Device) -> None:
 
 def test_samples_end_with_the_time_and_are_three_at_least(cpu: Device) -> None:
     assert len(time(clock.sleep, 0.003, limit_s=1e-6, device=cpu).samples_ms) == 3
-    assert 3 < len(time(clock.sleep, 0.003, limit_s=0.05, repeat=1000, device=cpu).samples_ms) < 100
+    assert 3 < len(time(clock.sleep, 0.003, limit_s=0.3, repeat=1000, device=cpu).samples_ms) < 200
 
 
 def test_the_cache_is_filled_with_other_memory_before_each_call(device: Device) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,19 +39,25 @@ def unexpected(error: OSError) -> None:
 # Threads
 
 
+def others_wait(flights: SingleFlight[int], count: int) -> None:
+    """Wait until so many threads wait for what is under way."""
+    done: Any = flights._under_way[KEY].done
+    end = time.monotonic() + 20
+    while len(done._cond._waiters) < count:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
 def test_24_threads_that_want_one_thing_do_it_once() -> None:
     flights: SingleFlight[int] = SingleFlight()
-    made, asking = [], threading.Semaphore(0)
+    made = []
 
     def work() -> int:
         made.append(1)
-        for _ in range(24):
-            asking.acquire()
-        time.sleep(0.3)
+        others_wait(flights, 23)
         return 7
 
     def ask(_: int) -> tuple[int, bool]:
-        asking.release()
         return flights.run(KEY, work, 30)
 
     with ThreadPoolExecutor(24) as pool:
@@ -64,13 +71,12 @@ def led(flights: SingleFlight[int], work: Callable[[], int]) -> tuple[threading.
     began, errors = threading.Event(), []
 
     def lead() -> None:
-        def slowly() -> int:
+        def told() -> int:
             began.set()
-            time.sleep(0.3)
             return work()
 
         try:
-            flights.run(KEY, slowly, 30)
+            flights.run(KEY, told, 30)
         except BaseException as e:
             errors.append(e)
 
@@ -81,10 +87,12 @@ def led(flights: SingleFlight[int], work: Callable[[], int]) -> tuple[threading.
 
 
 def test_an_exception_comes_to_every_thread_as_one_of_its_own_and_the_next_flight_tries_again() -> None:
+    flights: SingleFlight[int] = SingleFlight()
+
     def fail() -> int:
+        others_wait(flights, 1)
         raise ValueError("no")
 
-    flights: SingleFlight[int] = SingleFlight()
     thread, errors = led(flights, fail)
     with pytest.raises(ValueError, match="no") as error:
         flights.run(KEY, lambda: 1, 30)
@@ -95,10 +103,12 @@ def test_an_exception_comes_to_every_thread_as_one_of_its_own_and_the_next_fligh
 
 
 def test_an_interrupt_of_the_thread_that_works_is_not_passed_on() -> None:
+    flights: SingleFlight[int] = SingleFlight()
+
     def interrupt() -> int:
+        others_wait(flights, 1)
         raise KeyboardInterrupt
 
-    flights: SingleFlight[int] = SingleFlight()
     thread, errors = led(flights, interrupt)
     assert flights.run(KEY, lambda: 2, 30) == (2, False)
     thread.join()
@@ -107,8 +117,10 @@ def test_an_interrupt_of_the_thread_that_works_is_not_passed_on() -> None:
 
 def test_work_that_takes_too_long_is_done_a_second_time() -> None:
     flights: SingleFlight[int] = SingleFlight()
-    thread, _ = led(flights, lambda: 1)
+    done = threading.Event()
+    thread, _ = led(flights, lambda: int(done.wait(20)))
     assert flights.run(KEY, lambda: 2, 0.01) == (2, False)
+    done.set()
     thread.join()
 
 

@@ -442,7 +442,7 @@ def test_ctrl_c_as_a_notebook_raises_it_ends_a_launch() -> None:
         try:
             module["walks"][4, 64](device.zeros(64, np.int32), -1)
         except KeyboardInterrupt:
-            print("interrupted", time.perf_counter() - begin < 2)
+            print("interrupted", time.perf_counter() - begin < 10)
     async def cells():
         await cell(lambda: os.kill(os.getpid(), signal.SIGINT))
         await cell(_thread.interrupt_main)
