@@ -179,5 +179,5 @@ def test_the_name_of_an_image_is_put_before_an_error_once() -> None:
     artifact = Artifact.of(text, name="k.ptx")
     with pytest.raises(FormatError, match=r"^k\.ptx: line 3 is odd$"), naming(artifact), naming(artifact):
         raise FormatError("line 3 is odd")
-    with pytest.raises(FormatError, match="^line 3 is odd$"), naming(Artifact.of(text)):
+    with pytest.raises(FormatError, match=r"^line 3 is odd$"), naming(Artifact.of(text)):
         raise FormatError("line 3 is odd")
