@@ -109,7 +109,12 @@ ODD: dict[Callable[[Path], None], str] = {
 }
 
 
-NUMBERS = {directory: errno.EISDIR, fifo: errno.EINVAL, device: errno.EINVAL, unix_socket: errno.EINVAL}
+NUMBERS: dict[Callable[[Path], None], int] = {
+    directory: errno.EISDIR,
+    fifo: errno.EINVAL,
+    device: errno.EINVAL,
+    unix_socket: errno.EINVAL,
+}
 
 
 def error_of(call: Callable[[Any], object], given: object) -> Exception | None:
