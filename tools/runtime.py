@@ -157,9 +157,11 @@ def of_emulator() -> str:
         _enum("CELL", emulated.CellKind.__members__),
         _enum("BLOCK", emulated.BlockKind.__members__),
         _enum("TEXT", emulated.BootText.__members__),
+        _enum("CAPTURE", emulated.CaptureStatus.__members__),
+        _enum("ASK", emulated.CaptureQuestion.__members__),
     )
     head = f"/* Made by tools/runtime.py. */\n\n#pragma once\n\n#include <stddef.h>\n#include <stdint.h>\n\n{words}\n"
-    head += f"#define CELL_BYTES {emulated.CELL_BYTES}\n"
+    head += f"#define CELL_BYTES {emulated.CELL_BYTES}\n#define GO_ON {emulated.GO_ON}\n"
     return head + "\n".join([*enums, _structure(Launch), *map(_structure, _of_package("cujit.emulator"))])
 
 

@@ -41,3 +41,26 @@ def compiled(path: Path, code: str, *options: str | Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return path
+
+
+PRELUDE = """
+import ctypes, sys, threading
+from cuda.bindings import driver as d
+
+def ok(answer):
+    assert answer[0] == 0, answer
+    return answer[1] if len(answer) == 2 else answer[1:]
+
+def name(answer):
+    return answer[0].name.removeprefix("CUDA_").removeprefix("ERROR_")
+
+ok(d.cuInit(0))
+context = ok(d.cuDevicePrimaryCtxRetain(0))
+ok(d.cuCtxPushCurrent(context))
+"""
+"""How programs in Python begin that call the driver by cuda.bindings, in a context."""
+
+
+def program(code: str) -> str:
+    """Run a program behind ``PRELUDE``; give what it printed."""
+    return python(PRELUDE + textwrap.dedent(code))

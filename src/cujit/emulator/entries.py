@@ -31,11 +31,17 @@ from cujit.values import NamedTuple
 
 _TYPES: dict[str, Any] = {
     "P": ctypes.c_uint64,
+    "S": ctypes.c_uint64,
     "U": ctypes.c_uint32,
     "I": ctypes.c_int32,
     "F": ctypes.c_float,
 }
-"""Letters for the types of parameters: pointers, handles and sizes; unsigned and signed numbers of 32 bits; floats."""
+"""Letters for the types of parameters: pointers, handles and sizes; a stream; unsigned and signed numbers of 32 bits;
+floats. Where the flavour of a function has it so, a stream of 0 comes as ``OWN_STREAM``.
+"""
+
+LEGACY_STREAM, OWN_STREAM = 1, 2
+"""Handles of the default streams: the context's, the calling thread's. Source: CUDA Driver API manual."""
 
 _ANSWERS: tuple[tuple[type[CujitError], Result], ...] = (
     (NameNotFoundError, Result.NOT_FOUND),
@@ -72,9 +78,13 @@ class EntryPoint(NamedTuple):
             say(f"{self.name} failed, which is a fault of cujit:\n{traceback.format_exc()}")
             return int(Result.UNKNOWN)
 
-    def pointer(self) -> Any:
-        """Make the function that C calls; it lives as long as what is given."""
-        return ctypes.CFUNCTYPE(ctypes.c_int32, *(_TYPES[letter] for letter in self.types))(self.answer)
+    def pointer(self, own_stream: bool = False) -> Any:
+        """Make the function that C calls, or the flavour of it; it lives as long as what is given."""
+        made = ctypes.CFUNCTYPE(ctypes.c_int32, *(_TYPES[letter] for letter in self.types))
+        if not own_stream or "S" not in self.types:
+            return made(self.answer)
+        rest = [OWN_STREAM if letter == "S" else 0 for letter in self.types]
+        return made(lambda *given: self.answer(*(a or b for a, b in zip(given, rest, strict=True))))
 
 
 ENTRIES: dict[str, EntryPoint] = {}

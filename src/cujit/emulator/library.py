@@ -43,9 +43,9 @@ class _Slots:
         self._names = list(exports().items())
         self._kept: dict[str, Any] = {}
         entries = emulation().native.entries
-        for index, (_, function) in enumerate(self._names):
-            if function in entries:
-                self._slots[index] = entries[function]
+        for index, (export, function) in enumerate(self._names):
+            if at := entries.get(export) or entries.get(function):
+                self._slots[index] = at
         self._resolve = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)(self._on_first_call)
         self._refuse = ctypes.CFUNCTYPE(ctypes.c_int32)(lambda: int(Result.NOT_SUPPORTED))
         self._table.resolve = _address(self._resolve)
@@ -59,9 +59,9 @@ class _Slots:
             emulation().refuse(export)
             return _address(self._refuse)
         with _LOCK:
-            if function not in self._kept:
-                self._kept[function] = entry.pointer()
-            self._slots[index] = at = _address(self._kept[function])
+            if export not in self._kept:
+                self._kept[export] = entry.pointer(own_stream=export != function)
+            self._slots[index] = at = _address(self._kept[export])
         return at
 
 

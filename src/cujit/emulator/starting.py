@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from cujit.emulator import contexts, device, library, memory, versions
+from cujit.emulator import capture, contexts, device, library, memory, streams, versions
 from cujit.emulator.process import emulation
 from cujit.emulator.settings import VARIABLE, EmulatorSettings
 
-_DECLARED = (contexts, device, memory, versions)
+_DECLARED = (capture, contexts, device, memory, streams, versions)
 """The modules whose entry points ``ENTRIES`` has."""
 
 

@@ -144,14 +144,73 @@ class SetPlan(Shared):
     _fields_ = Fields("u64 dst, pitch, width, height; u32 value, element")
 
 
+class CaptureStatus(enum.IntEnum):
+    """Whether a stream is captured. Source: CUDA Driver API manual, ``CUstreamCaptureStatus``."""
+
+    NONE = 0
+    ACTIVE = 1
+    INVALIDATED = 2
+
+
+class CaptureQuestion(enum.IntEnum):
+    """What C asks while streams are captured; the answer is a ``CUresult``, or ``GO_ON`` where C is to answer."""
+
+    UNSAFE = 0
+    """A call that may not be made at all, unless the captures are relaxed."""
+    CONTEXT = 1
+    """A call that waits for a context: its handle."""
+    STREAM = 2
+    """A call that waits for a stream, or looks whether it is done: its cell."""
+    EVENT = 3
+    """The same of an event: its handle."""
+    RECORD = 4
+    """An event, a stream's cell, flags."""
+    WAIT = 5
+    """A stream's cell, an event, flags."""
+    DESTROY = 6
+    """A stream's cell."""
+    HOST = 7
+    """A stream's cell, a function and what it is called with."""
+
+
+GO_ON = 1 << 20
+"""No ``CUresult``: C goes on as if nothing was captured."""
+
+
+class StreamCell(Shared):
+    """A stream: a ``Cell`` whose words are the stream's.
+
+    ``capture`` is the number of the capture that it is part of, ``status`` a ``CaptureStatus``. ``is_default`` marks
+    the streams that are there without being made; ``after`` chains them: those of a thread, or the contexts' own;
+    ``context_id`` is the ``id`` of the context.
+    """
+
+    _fields_ = Fields(
+        "u32 kind, error; u64 context, id, next; u32 flags; i32 priority; u64 capture; u32 status, is_default; "
+        "u64 after, context_id, words[7]"
+    )
+
+
+class EventCell(Shared):
+    """An event: a ``Cell`` whose words are the event's.
+
+    ``recorded_ns`` is a clock's time, 0 where it was not recorded. ``capture`` is the number of the capture that it was
+    recorded in last, 0 for none.
+    """
+
+    _fields_ = Fields("u32 kind, error; u64 context, id, next; u32 flags, unused; u64 recorded_ns, capture, words[9]")
+
+
 class Emulator(Shared):
     """The state of the process. ``alive`` points at a word that a forked child finds empty.
 
     ``ended`` is set when the process ends, ``errors_now`` where faults of kernels are answered by the launch itself.
-    ``primary`` is the cell of the primary context, 0 while nobody retains it. The rest is ``state.c``'s own.
+    ``primary`` is the cell of the primary context, 0 while nobody retains it. ``capturing`` is the address of what
+    answers a ``CaptureQuestion``, 0 while no stream is captured. ``host_calls`` counts host functions that run now. The
+    rest is ``state.c``'s own.
     """
 
     _fields_ = Fields(
-        "u64 *alive; u64 ended, errors_now, primary, begin, end, fresh, free_first, free_last, frees, ids, thread_key; "
-        "struct Memory memory"
+        "u64 *alive; u64 ended, errors_now, primary, begin, end, fresh, free_first, free_last, frees, ids, thread_key, "
+        "capturing, host_calls; struct Memory memory"
     )

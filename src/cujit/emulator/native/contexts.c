@@ -95,7 +95,8 @@ Answer cujit_cuCtxGetDevice(i32 *out) {
 /* Work is done when a call returns: there is only a fault to find. */
 Answer cujit_cuCtxSynchronize(void) {
   IN_CONTEXT(context);
-  return RESULT_SUCCESS;
+  Answer answer = ask_capture(ASK_CONTEXT, (u64)context, 0, 0);
+  return answer == GO_ON ? RESULT_SUCCESS : answer;
 }
 
 /* -- the forms that name a context ----------------------------------------------------------------------------------- */
@@ -114,5 +115,6 @@ Answer cujit_cuCtxSynchronize_v2(u64 handle) {
   if (!handle) return cujit_cuCtxSynchronize();
   struct Cell *cell = cell_of(handle, CELL_CONTEXT);
   NEEDS(cell, INVALID_CONTEXT);
-  return (Answer)__atomic_load_n(&cell->error, __ATOMIC_ACQUIRE);
+  Answer answer = ask_capture(ASK_CONTEXT, handle, 0, 0);
+  return answer == GO_ON ? (Answer)__atomic_load_n(&cell->error, __ATOMIC_ACQUIRE) : answer;
 }

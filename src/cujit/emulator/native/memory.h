@@ -24,6 +24,3 @@ INLINE u32 memory_holds(u64 address, u64 bytes, u32 foreign) {
 
 #define OF(kind) (1u << BLOCK_##kind)
 #define ON_DEVICE (OF(DEVICE) | OF(MANAGED) | OF(POOLED))
-
-/* The default streams, or one that was made. */
-INLINE u32 is_stream(u64 stream) { return stream <= 2 || cell_of(stream, CELL_STREAM); }

@@ -49,8 +49,13 @@ u32 cujit_cell_free(u64 handle, u32 kind) {
 /* 1 where a handle is of a kind. */
 u32 cujit_cell_is(u64 handle, u32 kind) { return cell_of(handle, kind) != 0; }
 
-static void end_thread(void *thread) {
-  free(((struct Thread *)thread)->contexts);
+static void end_thread(void *ended) {
+  struct Thread *thread = ended;
+  for (u64 stream = thread->streams, after; stream; stream = after) {
+    after = ((struct StreamCell *)stream)->after;
+    cujit_cell_free(stream, CELL_STREAM);
+  }
+  free(thread->contexts);
   free(thread);
 }
 

@@ -43,7 +43,7 @@ u32 cujit_cell_free(u64 handle, u32 kind);
    Python cannot keep what belongs to a thread of others: it makes a new state of its own for each call. */
 
 struct Thread {
-  u64 depth, room, capture_mode;
+  u64 depth, room, capture_mode, in_host, streams; /* its own default streams: cells */
   u64 *contexts;
 };
 
@@ -60,6 +60,10 @@ INLINE u64 current_handle(void) {
 
 INLINE Answer ready(void) {
   if (__builtin_expect(state.ended != 0, 0)) return RESULT_DEINITIALIZED;
+  if (__builtin_expect(state.host_calls != 0, 0)) {
+    struct Thread *thread = pthread_getspecific((pthread_key_t)state.thread_key);
+    if (thread && thread->in_host) return RESULT_NOT_PERMITTED;
+  }
   return state.alive && *state.alive ? RESULT_SUCCESS : RESULT_NOT_INITIALIZED;
 }
 
@@ -89,4 +93,28 @@ INLINE Answer in_context(struct Cell **context) {
 #define NEEDS(condition, result) \
   do {                           \
     if (!(condition)) return RESULT_##result; \
+  } while (0)
+
+/* -- streams and captures --------------------------------------------------------------------------------------------
+
+   While a stream is captured, Python answers what C is asked. */
+
+enum { STREAM_LEGACY = 1, STREAM_OWN = 2 };
+
+/* Whether a handle is a stream's; null and the two that are always there are. */
+INLINE u32 is_stream(u64 handle) { return handle <= STREAM_OWN || cell_of(handle, CELL_STREAM); }
+
+/* The handle that null stands for in the flavours whose default stream is the thread's own. */
+INLINE u64 own_stream(u64 handle) { return handle ? handle : STREAM_OWN; }
+
+INLINE Answer ask_capture(u32 question, u64 a, u64 b, u64 more) {
+  u64 ask = __atomic_load_n(&state.capturing, __ATOMIC_ACQUIRE);
+  return ask ? ((Answer(*)(u32, u64, u64, u64))ask)(question, a, b, more) : GO_ON;
+}
+
+/* How a call begins that may not be made while a stream is captured: one that allocates, for example. */
+#define SAFE()                                              \
+  do {                                                      \
+    Answer answer_ = ask_capture(ASK_UNSAFE, 0, 0, 0);      \
+    if (answer_ != GO_ON) return answer_;                   \
   } while (0)

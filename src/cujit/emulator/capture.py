@@ -1,0 +1,529 @@
+"""Streams that are captured: calls on them become nodes of a graph instead of being done.
+
+For who does work on streams, in Python::
+
+    def run() -> None: …                      # do it now, or when the graph is launched
+    if not recorded(stream, NodeKind.MEMSET, params, run):
+        run()
+
+``params`` is the structure that ``cuGraph…NodeGetParams`` is to give: of copies a ``CUDA_MEMCPY3D``, of kernels a
+``CUDA_KERNEL_NODE_PARAMS_v2`` whose pointers stay; see ``node_params``. ``recorded`` also answers wrong handles, so it
+is asked before anything is done. ``stream`` is what the caller gave, by the letter ``S``.
+
+* ``not_captured(stream)``: for work on a stream that cannot be a node, a copy that waits for example.
+* ``safe()``: for calls that may not be made at all while somebody captures, ``cuMemAlloc`` for example.
+
+In C, ``state.h``: while ``state.capturing`` is 0, no stream is captured, and a stream's handle has only to be one.
+``SAFE()`` is ``safe``. Otherwise the call belongs to Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from cujit.emulator import contexts
+from cujit.emulator.entries import LEGACY_STREAM, EntryPoint, load_u64, need, started, store_u32, store_u64
+from cujit.emulator.machine import in_c
+from cujit.emulator.nodes import GRAPHS, LOCK, NO_DATA, Graph, GraphNode, NodeKind, behind, graph_of, node_of
+from cujit.emulator.process import emulation
+from cujit.emulator.results import Refused, Result
+from cujit.emulator.structures import GO_ON, CaptureQuestion, CaptureStatus, EventCell, StreamCell
+
+GLOBAL, THREAD_LOCAL, RELAXED = range(3)
+"""Modes of a capture, and of a thread. Source: CUDA Driver API manual, ``CUstreamCaptureMode``."""
+
+_NON_BLOCKING, _EXTERNAL = 1, 1
+_ADD, _SET = 0, 1
+
+_stream = in_c("emulator_stream", ctypes.c_int32, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64))
+_end_streams = in_c("emulator_end_streams", None, ctypes.c_uint64)
+_capture_mode = in_c("emulator_capture_mode", ctypes.c_uint32)
+_host = in_c("emulator_host", None, *[ctypes.c_uint64] * 4)
+record_event = in_c("emulator_record", ctypes.c_int32, ctypes.c_uint64)
+"""Record an event now; what that answers."""
+
+Tail = dict[GraphNode, bytes]
+"""The nodes that the next one of a stream waits for, with the data of the edges."""
+
+
+def stream_cell(handle: int) -> StreamCell:
+    """Give what a stream's handle points at, that of a default stream too.
+
+    Raises:
+        Refused: it is no stream's, or its context has ended in an error.
+    """
+    found = ctypes.c_uint64()
+    answer = _stream(handle, found)
+    if answer:
+        raise Refused(Result(answer))
+    return StreamCell.from_address(found.value)
+
+
+def call_host(function: int, *arguments: int) -> None:
+    """Call a host function of the caller's, which may not call the driver."""
+    _host(function, *arguments, *[0] * (3 - len(arguments)))
+
+
+class _Capture:
+    """A capture: the graph that it makes, and where each of its streams and events stands in that.
+
+    ``origin`` is the cell of the stream that began it, ``mine`` whether the graph was made for it.
+    """
+
+    def __init__(self, origin: StreamCell, mode: int, graph: Graph, tail: Tail, mine: bool) -> None:
+        self.origin = ctypes.addressof(origin)
+        self.context = origin.context
+        self.mode = mode
+        self.thread = threading.get_native_id()
+        self.graph = graph
+        self.mine = mine
+        self.is_valid = True
+        self.tails: dict[int, Tail] = {}
+        self.ended: list[Tail] = []
+        self.events: dict[int, Tail] = {}
+        self.given: dict[int, Any] = {}
+        emulation().native.state.ids += 1
+        self.id = emulation().native.state.ids
+        self.join(origin, tail)
+
+    def join(self, stream: StreamCell, tail: Tail) -> None:
+        """Have a stream be captured from now on, or wait for more."""
+        address = ctypes.addressof(stream)
+        self.tails[address] = {**self.tails.get(address, {}), **tail}
+        stream.capture = self.id
+        stream.status = CaptureStatus.ACTIVE
+        _BY_STREAM[address] = self
+
+    def streams(self) -> list[StreamCell]:
+        """List the streams that it captures."""
+        return [StreamCell.from_address(address) for address in self.tails]
+
+    def invalidate(self) -> None:
+        """Have it come to nothing; who began it still has to end it."""
+        self.is_valid = False
+        for stream in self.streams():
+            stream.status = CaptureStatus.INVALIDATED
+
+    def add(self, stream: StreamCell, node: GraphNode) -> None:
+        """Have a node follow what a stream has done."""
+        address = ctypes.addressof(stream)
+        for before, data in self.tails[address].items():
+            node.connect(before, data)
+        self.tails[address] = {node: NO_DATA}
+
+    def is_joined(self) -> bool:
+        """Tell whether the stream that began it waits for all of the others."""
+        reached = behind(self.tails[self.origin])
+        others = [tail for address, tail in self.tails.items() if address != self.origin]
+        return all(node in reached for tail in [*others, *self.ended] for node in tail)
+
+    def leave(self, address: int) -> None:
+        """Have a stream go."""
+        stream = StreamCell.from_address(address)
+        stream.capture, stream.status = 0, CaptureStatus.NONE
+        self.given.pop(address, None)
+        del _BY_STREAM[address]
+
+    def end(self) -> None:
+        """Let all of its streams go."""
+        for address in list(self.tails):
+            self.leave(address)
+        _LIVE.pop(self.id, None)
+        if not self.is_valid and self.mine and self.graph.handle in GRAPHS:
+            self.graph.destroy()
+        _tell_c()
+
+
+_LIVE: dict[int, _Capture] = {}
+_BY_STREAM: dict[int, _Capture] = {}
+"""The captures that are under way: by their number, and by the cells of their streams."""
+
+
+def _tell_c() -> None:
+    emulation().native.state.capturing = ctypes.cast(_ANSWER, ctypes.c_void_p).value if _LIVE else 0
+
+
+def _refuse(result: Result, captures: Iterable[_Capture], words: str) -> Refused:
+    """Have captures come to nothing, and give what the call that did so answers."""
+    for capture in list(captures):
+        capture.invalidate()
+    return Refused(result, words)
+
+
+@contexts.at_end
+def _ended(context: int, is_primary: bool) -> None:
+    del is_primary
+    with LOCK:
+        for capture in [each for each in _LIVE.values() if each.context == context]:
+            capture.invalidate()
+            capture.end()
+        _end_streams(context)
+
+
+# -- what work on streams asks -------------------------------------------------------------------------------
+
+
+def recorded(stream: int, kind: NodeKind, params: Any, run: Callable[[], None]) -> bool:
+    """Make a node of some work if its stream is captured, else give False: then the work is to be done.
+
+    Raises:
+        Refused: there is no such stream, its capture came to nothing, or captured streams wait for the default stream.
+    """
+    if not emulation().native.state.capturing:
+        stream_cell(stream)
+        return False
+    return captured_node(stream, kind, params, run) is not None
+
+
+def captured_node(stream: int, kind: NodeKind, params: Any, run: Callable[[], None] | None) -> GraphNode | None:
+    """Give the node that was made of some work on a captured stream; None where the stream is not. Raises the same."""
+    with LOCK:
+        found = _capturing(stream)
+        if found is None:
+            return None
+        capture, cell = found
+        node = GraphNode(capture.graph, kind, params, run)
+        capture.add(cell, node)
+        return node
+
+
+def _capturing(stream: int) -> tuple[_Capture, StreamCell] | None:
+    """Give the capture that a stream is part of, and its cell, before work on it."""
+    cell = stream_cell(stream)
+    capture = _BY_STREAM.get(ctypes.addressof(cell))
+    if capture is None:
+        if stream <= LEGACY_STREAM:
+            _check_legacy(cell.context)
+        return None
+    need(capture.is_valid, Result.STREAM_CAPTURE_INVALIDATED, "the capture of this stream came to nothing before")
+    return capture, cell
+
+
+def _check_legacy(context: int) -> None:
+    blocked = {
+        capture.id: capture
+        for capture in _LIVE.values()
+        for each in capture.streams()
+        if each.context == context and not each.flags & _NON_BLOCKING
+    }
+    if blocked:
+        words = "a stream is captured that waits for the default stream: make it with CU_STREAM_NON_BLOCKING"
+        raise _refuse(Result.STREAM_CAPTURE_IMPLICIT, blocked.values(), words)
+
+
+def not_captured(stream: int, words: str = "this cannot be captured") -> None:
+    """Refuse a call on a stream that is captured, whose capture comes to nothing.
+
+    Raises:
+        Refused: there is no such stream, it is captured, or captured streams wait for the default stream.
+    """
+    if emulation().native.state.capturing:
+        with LOCK:
+            found = _capturing(stream)
+            if found is not None:
+                raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, [found[0]], words)
+    else:
+        stream_cell(stream)
+
+
+def safe() -> None:
+    """Refuse a call that may not be made while a stream is captured, as the modes of capture and thread have it.
+
+    Raises:
+        Refused: a stream is captured, by this thread in a mode that is not relaxed, or by any in the global mode.
+    """
+    mode = _capture_mode() if _LIVE else RELAXED
+    if mode == RELAXED:
+        return
+    with LOCK:
+        mine = threading.get_native_id()
+        met = [
+            capture
+            for capture in _LIVE.values()
+            if (capture.mode != RELAXED and capture.thread == mine) or (capture.mode == mode == GLOBAL)
+        ]
+        if met:
+            raise _refuse(
+                Result.STREAM_CAPTURE_UNSUPPORTED, met, "this cannot be done while a stream is captured in this mode"
+            )
+
+
+# -- what C asks ---------------------------------------------------------------------------------------------
+
+
+def _ask_context(context: int, b: int, more: int) -> int:
+    del b, more
+    met = [capture for capture in _LIVE.values() if any(each.context == context for each in capture.streams())]
+    if met:
+        raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, met, "a stream of the context is captured")
+    return GO_ON
+
+
+def _ask_stream(cell: int, b: int, more: int) -> int:
+    del b, more
+    stream = StreamCell.from_address(cell)
+    capture = _BY_STREAM.get(cell)
+    if capture is not None:
+        raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, [capture], "nobody can wait for a stream that is captured")
+    if stream.is_default:
+        _check_legacy_default(stream)
+    return GO_ON
+
+
+def _check_legacy_default(stream: StreamCell) -> None:
+    """A context's default stream is the one that no thread has: its own."""
+    if ctypes.addressof(stream) == ctypes.addressof(stream_cell(LEGACY_STREAM)):
+        _check_legacy(stream.context)
+
+
+def _ask_event(event: int, b: int, more: int) -> int:
+    del b, more
+    capture = _LIVE.get(EventCell.from_address(event).capture)
+    raise _refuse(Result.CAPTURED_EVENT, [capture] if capture else [], "the event was recorded in a capture")
+
+
+def _ask_record(event: int, cell: int, flags: int) -> int:
+    capture = _of_cell(cell)
+    if capture is None:
+        return GO_ON
+    stream = StreamCell.from_address(cell)
+    if flags & _EXTERNAL:
+        capture.add(stream, event_node(capture.graph, NodeKind.EVENT_RECORD, event))
+        return 0
+    capture.events[event] = dict(capture.tails[cell])
+    EventCell.from_address(event).capture = capture.id
+    return 0
+
+
+def event_node(graph: Graph, kind: NodeKind, event: int) -> GraphNode:
+    """Make a node that records an event, or waits for one."""
+    return GraphNode(graph, kind, event, lambda: _recorded(event) if kind is NodeKind.EVENT_RECORD else None)
+
+
+def _recorded(event: int) -> None:
+    answer = record_event(event)
+    if answer:
+        raise Refused(Result(answer), "an event that the graph records was destroyed")
+
+
+def _ask_wait(cell: int, event: int, flags: int) -> int:
+    capture = _of_cell(cell)
+    stream = StreamCell.from_address(cell)
+    source = _LIVE.get(EventCell.from_address(event).capture)
+    if flags & _EXTERNAL:
+        need(capture)
+        assert capture is not None
+        capture.add(stream, event_node(capture.graph, NodeKind.WAIT_EVENT, event))
+        return 0
+    if source is not None:
+        need(source.is_valid, Result.STREAM_CAPTURE_INVALIDATED)
+        if capture is not None and capture is not source:
+            raise _refuse(Result.STREAM_CAPTURE_MERGE, [capture, source], "this would join two captures")
+        if capture is None and stream.is_default:
+            _check_legacy_default(stream)
+        source.join(stream, source.events[event])
+        return 0
+    if capture is not None and (EventCell.from_address(event).recorded_ns or EventCell.from_address(event).capture):
+        words = "the event was recorded outside of the capture"
+        raise _refuse(Result.STREAM_CAPTURE_ISOLATION, [capture], words)
+    return GO_ON if capture is None else 0
+
+
+def _of_cell(cell: int) -> _Capture | None:
+    """Give the capture that a stream is part of, which has to be good; check the default stream."""
+    capture = _BY_STREAM.get(cell)
+    if capture is not None:
+        need(capture.is_valid, Result.STREAM_CAPTURE_INVALIDATED)
+    elif StreamCell.from_address(cell).is_default:
+        _check_legacy_default(StreamCell.from_address(cell))
+    return capture
+
+
+def _ask_destroy(cell: int, b: int, more: int) -> int:
+    del b, more
+    capture = _BY_STREAM.get(cell)
+    if capture is not None:
+        if capture.origin == cell:
+            capture.invalidate()
+            capture.end()
+        else:
+            capture.leave(cell)
+            capture.ended.append(capture.tails.pop(cell))
+    return 0
+
+
+def _ask_host(cell: int, function: int, data: int) -> int:
+    capture = _of_cell(cell)
+    if capture is None:
+        return GO_ON
+    capture.add(StreamCell.from_address(cell), host_node(capture.graph, function, data))
+    return 0
+
+
+def host_node(graph: Graph, function: int, data: int) -> GraphNode:
+    """Make a node that calls a host function."""
+    return GraphNode(graph, NodeKind.HOST, (function, data), lambda: call_host(function, data))
+
+
+def _ask_unsafe(a: int, b: int, more: int) -> int:
+    del a, b, more
+    safe()
+    return GO_ON
+
+
+_ASKED: dict[int, Callable[[int, int, int], int]] = {
+    CaptureQuestion.UNSAFE: _ask_unsafe,
+    CaptureQuestion.CONTEXT: _ask_context,
+    CaptureQuestion.STREAM: _ask_stream,
+    CaptureQuestion.EVENT: _ask_event,
+    CaptureQuestion.RECORD: _ask_record,
+    CaptureQuestion.WAIT: _ask_wait,
+    CaptureQuestion.DESTROY: _ask_destroy,
+    CaptureQuestion.HOST: _ask_host,
+}
+
+
+def _answer(question: int, a: int, b: int, more: int) -> int:
+    with LOCK:
+        return _ASKED[question](a, b, more)
+
+
+_ANSWER = EntryPoint("the capture of streams", "UPPP", tuple, _answer).pointer()
+"""What C calls."""
+
+
+# -- entry points --------------------------------------------------------------------------------------------
+
+
+@started("cuStreamBeginCapture", "S")
+def stream_begin_capture(stream: int) -> None:
+    """Capture a stream as CUDA 10.0 did."""
+    _begin(stream, GLOBAL)
+
+
+@started("cuStreamBeginCapture_v2", "SU")
+def stream_begin_capture_v2(stream: int, mode: int) -> None:
+    """Capture a stream."""
+    _begin(stream, mode)
+
+
+@started("cuStreamBeginCaptureToGraph", "SPPPPU")
+def stream_begin_capture_to_graph(stream: int, graph: int, nodes: int, data: int, count: int, mode: int) -> None:
+    """Capture a stream into a graph that there is, behind some of its nodes."""
+    with LOCK:
+        whole = graph_of(graph)
+        tail = _tail(whole, nodes, data, count)
+        _begin(stream, mode, whole, tail)
+
+
+def _begin(stream: int, mode: int, graph: Graph | None = None, tail: Tail | None = None) -> None:
+    need(mode <= RELAXED)
+    cell = stream_cell(stream)
+    need(stream > LEGACY_STREAM, Result.STREAM_CAPTURE_UNSUPPORTED, "the default stream cannot be captured")
+    with LOCK:
+        need(not cell.status, Result.ILLEGAL_STATE, "the stream is captured already")
+        capture = _Capture(cell, mode, graph or Graph(), tail or {}, graph is None)
+        capture.join(cell, tail or {})
+        _LIVE[capture.id] = capture
+        _tell_c()
+
+
+def _tail(graph: Graph, nodes: int, data: int, count: int) -> Tail:
+    """Read nodes of a graph that are to be waited for."""
+    need(nodes or not count)
+    found = [node_of(load_u64(nodes, k)) for k in range(count)]
+    need(all(node.graph is graph for node in found), words="a node of another graph is to be waited for")
+    edges = [ctypes.string_at(data + 8 * k, 8) if data else NO_DATA for k in range(count)]
+    return dict(zip(found, edges, strict=True))
+
+
+@started("cuStreamEndCapture", "SP")
+def stream_end_capture(stream: int, graph: int) -> None:
+    """End a capture, and give its graph."""
+    cell = stream_cell(stream)
+    need(graph)
+    with LOCK:
+        capture = _BY_STREAM.get(ctypes.addressof(cell))
+        need(capture, Result.ILLEGAL_STATE, "the stream is not captured")
+        assert capture is not None
+        if capture.origin != ctypes.addressof(cell):
+            raise _refuse(Result.STREAM_CAPTURE_UNMATCHED, [capture], "the capture began in another stream")
+        allowed = capture.mode == RELAXED or capture.thread == threading.get_native_id()
+        need(allowed, Result.STREAM_CAPTURE_WRONG_THREAD, "the capture began in another thread")
+        store_u64(graph, 0)
+        was_valid, is_joined = capture.is_valid, capture.is_joined()
+        capture.is_valid = was_valid and is_joined
+        capture.end()
+        need(was_valid, Result.STREAM_CAPTURE_INVALIDATED, "the capture came to nothing before")
+        need(is_joined, Result.STREAM_CAPTURE_UNJOINED, "a stream was joined to the capture and has not come back")
+        store_u64(graph, capture.graph.handle)
+
+
+@started("cuStreamGetCaptureInfo", "SPP")
+def stream_get_capture_info(stream: int, status: int, id_out: int) -> None:
+    """Tell whether a stream is captured, and by which capture."""
+    _info(stream, status, id_out, 0, 0, 0)
+
+
+@started("cuStreamGetCaptureInfo_v2", "SPPPPP")
+def stream_get_capture_info_v2(stream: int, status: int, id_out: int, graph: int, nodes: int, count: int) -> None:
+    """Tell the same, the graph, and the nodes that the next one waits for."""
+    _info(stream, status, id_out, graph, nodes, count)
+
+
+@started("cuStreamGetCaptureInfo_v3", "SPPPPPP")
+def stream_get_capture_info_v3(
+    stream: int, status: int, id_out: int, graph: int, nodes: int, edges: int, count: int
+) -> None:
+    """Tell the same, and the data of the edges."""
+    _info(stream, status, id_out, graph, nodes, count, edges)
+
+
+def _info(stream: int, status: int, id_out: int, graph: int, nodes: int, count: int, edges: int = 0) -> None:
+    cell = stream_cell(stream)
+    need(status)
+    with LOCK:
+        if stream <= LEGACY_STREAM:
+            _check_legacy(cell.context)
+        store_u32(status, cell.status)
+        capture = _BY_STREAM.get(ctypes.addressof(cell))
+        if capture is None or not capture.is_valid:
+            return
+        tail = capture.tails[ctypes.addressof(cell)]
+        lossy = nodes and not edges and any(data != NO_DATA for data in tail.values())
+        need(not lossy, Result.LOSSY_QUERY, "the edges have data, which this call does not give")
+        handles = (ctypes.c_uint64 * len(tail))(*(node.handle for node in tail))
+        data = ctypes.create_string_buffer(b"".join(tail.values()))
+        capture.given[ctypes.addressof(cell)] = handles, data  # the caller may read them until the next call
+        said = ((id_out, capture.id), (graph, capture.graph.handle), (nodes, ctypes.addressof(handles)),
+                (edges, ctypes.addressof(data)), (count, len(tail)))  # fmt: skip
+        for where, value in said:
+            if where:
+                store_u64(where, value)
+
+
+@started("cuStreamUpdateCaptureDependencies", "SPPU")
+def stream_update_capture_dependencies(stream: int, nodes: int, count: int, flags: int) -> None:
+    """Change what the next node of a captured stream waits for."""
+    _update(stream, nodes, 0, count, flags)
+
+
+@started("cuStreamUpdateCaptureDependencies_v2", "SPPPU")
+def stream_update_capture_dependencies_v2(stream: int, nodes: int, data: int, count: int, flags: int) -> None:
+    """Change the same, with data of the edges."""
+    _update(stream, nodes, data, count, flags)
+
+
+def _update(stream: int, nodes: int, data: int, count: int, flags: int) -> None:
+    need(flags <= _SET)
+    with LOCK:
+        found = _capturing(stream)
+        need(found, Result.ILLEGAL_STATE, "the stream is not captured")
+        assert found is not None
+        capture, cell = found
+        tail = _tail(capture.graph, nodes, data, count)
+        before = capture.tails[ctypes.addressof(cell)] if flags == _ADD else {}
+        capture.tails[ctypes.addressof(cell)] = {**before, **tail}

@@ -1,0 +1,219 @@
+"""Graphs as values: nodes, edges, and in which order they run."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from cujit.emulator.entries import need
+from cujit.emulator.machine import cell_free, cell_new
+from cujit.emulator.results import Result
+from cujit.emulator.structures import CellKind
+from cujit.forks import Lock
+
+LOCK = Lock()
+"""Held while graphs and captures change, never while a node runs."""
+
+NO_DATA = bytes(8)
+"""The data of an edge that has none; what an edge has is its ``CUgraphEdgeData``."""
+
+
+class NodeKind(enum.IntEnum):
+    """What a node does. Source: CUDA Driver API manual, ``CUgraphNodeType``."""
+
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+    HOST = 3
+    GRAPH = 4
+    EMPTY = 5
+    WAIT_EVENT = 6
+    EVENT_RECORD = 7
+    SEMAPHORES_SIGNAL = 8
+    SEMAPHORES_WAIT = 9
+    MEM_ALLOC = 10
+    MEM_FREE = 11
+    BATCH_MEM_OP = 12
+    CONDITIONAL = 13
+
+
+class GraphNode:
+    """A node: what it does, by ``run``, and the structure of the driver that says the same, ``params``.
+
+    ``before`` are the nodes that it waits for with each edge's data, ``after`` the ones that wait for it.
+    ``attributes`` are a kernel's, ``origin`` is the node that it was cloned from, ``child`` the graph of a node that
+    runs one.
+    """
+
+    def __init__(self, graph: Graph, kind: NodeKind, params: Any = None, run: Callable[[], None] | None = None) -> None:
+        self.graph = graph
+        self.kind = kind
+        self.params = params
+        self.run = run
+        self.before: dict[GraphNode, bytes] = {}
+        self.after: dict[GraphNode, None] = {}
+        self.attributes: dict[int, bytes] = {}
+        self.origin: GraphNode | None = None
+        self.child: Graph | None = None
+        self.handle = cell_new(CellKind.NODE, 0)
+        need(self.handle, Result.OUT_OF_MEMORY)
+        self.number = graph.numbered
+        graph.numbered += 1
+        graph.nodes[self] = None
+        NODES[self.handle] = self
+
+    def connect(self, before: GraphNode, data: bytes = NO_DATA) -> None:
+        """Have it wait for another node."""
+        self.before[before] = data
+        before.after[self] = None
+
+    def disconnect(self, before: GraphNode) -> None:
+        """Have it no longer wait for another node."""
+        del self.before[before], before.after[self]
+
+    def destroy(self) -> None:
+        """Take it out of its graph, with its edges."""
+        for other in list(self.before):
+            self.disconnect(other)
+        for other in list(self.after):
+            other.disconnect(self)
+        del self.graph.nodes[self], NODES[self.handle]
+        cell_free(self.handle, CellKind.NODE)
+        if self.child is not None:
+            self.child.destroy()
+
+
+class Graph:
+    """Nodes, in the order in which they were made. ``owner`` is the node that has it as its child.
+
+    ``objects`` counts the references that it has to user objects.
+    """
+
+    def __init__(self, owner: GraphNode | None = None) -> None:
+        self.nodes: dict[GraphNode, None] = {}
+        self.numbered = 0
+        self.objects: Counter[UserObject] = Counter()
+        self.owner = owner
+        self.origin: Graph | None = None
+        self.handle = cell_new(CellKind.GRAPH, 0)
+        need(self.handle, Result.OUT_OF_MEMORY)
+        self.number = next(_NUMBERS)
+        GRAPHS[self.handle] = self
+
+    def destroy(self) -> None:
+        """Free it, its nodes, and its references."""
+        for node in list(self.nodes):
+            node.destroy()
+        del GRAPHS[self.handle]
+        cell_free(self.handle, CellKind.GRAPH)
+        for item, count in self.objects.items():
+            item.release(count)
+
+    def clone(self, owner: GraphNode | None = None) -> Graph:
+        """Make a graph of the same nodes and edges, those of child graphs too."""
+        made = Graph(owner)
+        made.origin = self
+        found: dict[GraphNode, GraphNode] = {}
+        for node in self.nodes:
+            found[node] = copy = GraphNode(made, node.kind, node.params, node.run)
+            copy.origin = node
+            copy.attributes = dict(node.attributes)
+            if node.child is not None:
+                copy.child = node.child.clone(copy)
+        for node, copy in found.items():
+            for before, data in node.before.items():
+                copy.connect(found[before], data)
+        made.objects = Counter(self.objects)
+        for item, count in made.objects.items():
+            item.references += count
+        return made
+
+    def ordered(self) -> list[GraphNode]:
+        """List the nodes, each after the ones that it waits for; as they were made, where edges leave it open."""
+        waits = {node: len(node.before) for node in self.nodes}
+        ready = [node for node, count in waits.items() if not count]
+        done: list[GraphNode] = []
+        while ready:
+            ready.sort(key=lambda node: node.number)
+            done.append(node := ready.pop(0))
+            for other in node.after:
+                waits[other] -= 1
+                if not waits[other]:
+                    ready.append(other)
+        return done
+
+
+def _numbers() -> Iterator[int]:
+    number = 0
+    while True:
+        number += 1
+        yield number
+
+
+_NUMBERS = _numbers()
+GRAPHS: dict[int, Graph] = {}
+NODES: dict[int, GraphNode] = {}
+"""Graphs and nodes by their handles."""
+
+
+def behind(nodes: Iterable[GraphNode]) -> set[GraphNode]:
+    """Give these nodes and all that they wait for, through others too."""
+    found: set[GraphNode] = set()
+    left = list(nodes)
+    while left:
+        node = left.pop()
+        if node not in found:
+            found.add(node)
+            left.extend(node.before)
+    return found
+
+
+def graph_of(handle: int) -> Graph:
+    """Give the graph of a handle.
+
+    Raises:
+        Refused: it is none.
+    """
+    graph = GRAPHS.get(handle)
+    need(graph, Result.INVALID_VALUE, "there is no graph of this handle")
+    assert graph is not None
+    return graph
+
+
+def node_of(handle: int) -> GraphNode:
+    """Give the node of a handle.
+
+    Raises:
+        Refused: it is none.
+    """
+    node = NODES.get(handle)
+    need(node, Result.INVALID_VALUE, "there is no node of this handle")
+    assert node is not None
+    return node
+
+
+class UserObject:
+    """Something of the caller's that lives as long as somebody refers to it; then ``destroy`` is called with it."""
+
+    def __init__(self, pointer: int, destroy: int, references: int) -> None:
+        self.pointer = pointer
+        self.references = references
+        self._destroy = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(destroy)
+        self.handle = cell_new(CellKind.USER_OBJECT, 0)
+        need(self.handle, Result.OUT_OF_MEMORY)
+        USER_OBJECTS[self.handle] = self
+
+    def release(self, count: int) -> None:
+        """Take references away; with the last one it goes."""
+        self.references -= count
+        if self.references <= 0:
+            del USER_OBJECTS[self.handle]
+            cell_free(self.handle, CellKind.USER_OBJECT)
+            self._destroy(self.pointer)
+
+
+USER_OBJECTS: dict[int, UserObject] = {}
+"""User objects by their handles."""

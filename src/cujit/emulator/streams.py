@@ -1,0 +1,62 @@
+"""What is seldom asked of streams: attributes, callbacks, and waits for values in memory."""
+
+from __future__ import annotations
+
+import ctypes
+
+from cujit.emulator.capture import call_host, not_captured, stream_cell
+from cujit.emulator.entries import need, started
+from cujit.emulator.structures import StreamCell
+
+_VALUE_BYTES = 64
+"""Bytes of a ``CUstreamAttrValue``."""
+
+_ATTRIBUTES = {1: b"", 3: b"\1", 8: b"", 9: b"\0\1", 10: b""}
+"""What a stream begins with, by ``CUstreamAttrID``: access policy, synchronization policy (automatic), priority, map of
+memory domains, memory domain. Source: CUDA Driver API manual, ``CUlaunchAttributeID``.
+"""
+
+_PRIORITY = 8
+
+_SET: dict[tuple[int, int], dict[int, bytes]] = {}
+"""Attributes that were set, by the stream's handle and number."""
+
+
+def _attributes(stream: StreamCell) -> dict[int, bytes]:
+    return _SET.setdefault((ctypes.addressof(stream), stream.id), {})
+
+
+@started("cuStreamGetAttribute", "SIP")
+def stream_get_attribute(stream: int, attribute: int, value: int) -> None:
+    """Give an attribute of a stream."""
+    cell = stream_cell(stream)
+    need(value and attribute in _ATTRIBUTES)
+    data = _attributes(cell).get(attribute, _ATTRIBUTES[attribute])
+    if attribute == _PRIORITY:
+        data = cell.priority.to_bytes(4, "little", signed=True)
+    ctypes.memmove(value, data.ljust(_VALUE_BYTES, b"\0"), _VALUE_BYTES)
+
+
+@started("cuStreamSetAttribute", "SIP")
+def stream_set_attribute(stream: int, attribute: int, value: int) -> None:
+    """Set an attribute of a stream."""
+    cell = stream_cell(stream)
+    need(value and attribute in _ATTRIBUTES)
+    _attributes(cell)[attribute] = ctypes.string_at(value, _VALUE_BYTES)
+    if attribute == _PRIORITY:
+        cell.priority = max(-5, min(0, ctypes.c_int32.from_address(value).value))
+
+
+@started("cuStreamCopyAttributes", "SS")
+def stream_copy_attributes(to: int, of: int) -> None:
+    """Set all attributes of a stream as another one has them."""
+    target, source = stream_cell(to), stream_cell(of)
+    _attributes(target).update(_attributes(source))
+
+
+@started("cuStreamAddCallback", "SPPU")
+def stream_add_callback(stream: int, callback: int, data: int, flags: int) -> None:
+    """Call a function when the work of a stream is done: now."""
+    need(callback and not flags)
+    not_captured(stream, "a callback cannot be captured: use cuLaunchHostFunc")
+    call_host(callback, stream, 0, data)
