@@ -11,6 +11,7 @@ import hashlib
 import os
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +102,35 @@ def folder() -> Path:
         MissingError: llvmlite is not installed.
         UnsupportedError: the emulator is not written for this processor.
     """
-    data = write_library(SONAME, list(exports()), boot_code(), _texts(), machine())
-    root = _root() / hashlib.sha256(data).hexdigest()[:32]
+    data = library_of(SONAME, list(exports()), "starting")
+    return keep({SONAME: data, "libcuda.so": data})
+
+
+def library_of(soname: str, names: list[str], module: str, others: str = "") -> bytes:
+    """Write a library whose table ``attach`` of a module of the emulator fills in; ``others`` is a text for it.
+
+    Raises:
+        MissingError: llvmlite is not installed.
+        UnsupportedError: the emulator is not written for this processor.
+    """
+    return write_library(soname, names, boot_code(), _texts(module, others), machine())
+
+
+def keep(files: Mapping[str, bytes]) -> Path:
+    """Make a folder with these files, executable, if it is not there, and prove that it holds what it should.
+
+    Raises:
+        CujitError: it could not be written, or others could have written to it.
+    """
+    digest = hashlib.sha256()
+    for name, data in files.items():
+        digest.update(b"%s %d " % (name.encode(), len(data)) + data)
+    root = root_folder() / digest.hexdigest()[:32]
     trust = Trust.of_process()
     try:
         root.mkdir(parents=True, exist_ok=True, mode=trust.directory_mode)
         trust.check_root(root)
-        for name in (SONAME, "libcuda.so"):
+        for name, data in files.items():
             _publish(root / name, data, trust)
     except OSError as e:
         raise CujitError(
@@ -129,18 +152,19 @@ def _publish(path: Path, data: bytes, trust: Trust) -> None:
     temporary.replace(path)
 
 
-def _root() -> Path:
+def root_folder() -> Path:
+    """Give the folder of all that the emulator keeps."""
     store = default_cache().store
     base = store.root if store is not None else Path(f"/tmp/cujit-{os.getuid()}")
     return base / "emulator"
 
 
-def _texts() -> list[str]:
+def _texts(module: str, others: str) -> list[str]:
     """List what the boot code has to know, in the order of ``BootText``."""
     paths = [path for path in sys.path if path]
     package = str(Path(__file__).parent.parent.parent)
     statement = f"import sys; sys.path += [p for p in {[package, *paths]!r} if p not in sys.path]; "
-    statement += f"from cujit.emulator.starting import attach; attach(0x{0:016x})"
+    statement += f"from cujit.emulator.{module} import attach; attach(0x{0:016x})"
     said = {
         BootText.RUNS: "Py_IsInitialized",
         BootText.ENSURE: "PyGILState_Ensure",
@@ -151,6 +175,7 @@ def _texts() -> list[str]:
         BootText.YIELD: "sched_yield",
         BootText.PYTHON: _libpython(),
         BootText.STATEMENT: statement,
+        BootText.OTHERS: others,
     }
     return [said[text] for text in BootText]
 
@@ -185,6 +210,6 @@ def driver_path() -> str | None:
     """Tell which driver this process has loaded: the path of its file, None where there is none, or it is ours."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         path = line.partition("/")[2]
-        if "/libcuda.so" in f"/{path}" and not f"/{path}".startswith(f"{_root()}/"):
+        if "/libcuda.so" in f"/{path}" and not f"/{path}".startswith(f"{root_folder()}/"):
             return f"/{path}"
     return None

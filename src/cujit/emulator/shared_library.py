@@ -239,9 +239,10 @@ def _strings(texts: Sequence[str]) -> tuple[bytes, dict[str, int]]:
 
 def _symbols(names: dict[str, int], exports: Sequence[str], code: _Code, table: int, table_bytes: int) -> bytes:
     """Write the dynamic symbols: what is imported, the functions, the table."""
-    function, variable = 1 << 4 | 2, 1 << 4 | 1
+    function, variable, if_there = 1 << 4 | 2, 1 << 4 | 1, 2 << 4 | 2
     rows = [(0, 0, 0, 0, 0, 0)]
-    rows += [(names[name], function, 0, 0, 0, 0) for name in _IMPORTS]
+    # Programs that never call it have the library preloaded, too, and may have none of these.
+    rows += [(names[name], if_there, 0, 0, 0, 0) for name in _IMPORTS]
     rows += [(names[name], function, 0, 5, at, _CELL) for name, at in zip(exports, code.jumps, strict=True)]
     rows.append((names[TABLE_SYMBOL], variable, 0, 7, table, table_bytes))
     return b"".join(struct.pack("<IBBHQQ", *row) for row in rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from cujit.emulator import capture, contexts, device, library, memory, streams, versions
+from cujit.emulator import capture, compilers, contexts, device, library, memory, streams, versions
 from cujit.emulator.process import emulation
 from cujit.emulator.settings import VARIABLE, EmulatorSettings
 
@@ -28,8 +28,10 @@ def environment_of(settings: EmulatorSettings) -> dict[str, str]:
 
     Raises: as of ``library.folder``.
     """
-    paths = [str(library.folder()), *filter(None, [os.environ.get("LD_LIBRARY_PATH", "")])]
-    return {VARIABLE: settings.text(), "LD_LIBRARY_PATH": ":".join(paths)}
+    folder = str(library.folder())
+    paths = [folder, *filter(None, [os.environ.get("LD_LIBRARY_PATH", "")])]
+    found = {VARIABLE: settings.text(), "LD_LIBRARY_PATH": ":".join(paths), "TRITON_LIBCUDA_PATH": folder}
+    return {**found, **compilers.environment()}
 
 
 def emulate(settings: EmulatorSettings | None = None) -> None:
@@ -41,3 +43,4 @@ def emulate(settings: EmulatorSettings | None = None) -> None:
     os.environ.update(environment_of(settings or EmulatorSettings()))
     _prepare()
     library.load()
+    compilers.load()

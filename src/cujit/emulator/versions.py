@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 
 from cujit.emulator import functions, library
 from cujit.emulator.entries import always, need, store_u32, store_u64, text_at
-from cujit.emulator.process import emulation
+from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Result
 
 VERSION = 13050
 """The CUDA version that the emulator speaks: that of the table of functions."""
+
+_RUNTIME = bytes.fromhex("6bd5fb6c")
+"""How the name of a table begins that the CUDA runtime asks for, and nobody else. Source: calls of that of 13.5."""
+_REFUSED = threading.Event()
 
 _PINNED: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
 
@@ -38,6 +43,16 @@ def get_proc_address(symbol: int, function: int, version: int, flags: int, statu
     if status:
         store_u32(status, 0 if found else 1)
     return None if found else int(Result.NOT_FOUND)
+
+
+@always("cuGetExportTable", "PP")
+def get_export_table(table: int, uuid: int) -> int:
+    """Answer that there is none: tables without a manual, by which a linked-in CUDA runtime proves a driver genuine."""
+    need(table and uuid)
+    if ctypes.string_at(uuid, 4) == _RUNTIME and not _REFUSED.is_set():
+        _REFUSED.set()
+        say("the CUDA runtime takes no driver but NVIDIA's: what it is linked into does not run here (docs/emulate.md)")
+    return int(Result.NOT_SUPPORTED)
 
 
 @always("cuGetErrorName", "IP")

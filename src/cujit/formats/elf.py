@@ -230,7 +230,7 @@ def elf_type(data: bytes) -> int:
 
 
 def _header(data: bytes) -> tuple[bytes, int, int, int, int, int, int, int, int, int, int, int, int, int]:
-    if len(data) < _HEADER.size or not data.startswith(_MAGIC):
+    if len(data) < _HEADER.size or data[: len(_MAGIC)] != _MAGIC:
         raise FormatError(f"no ELF file: {spell(data[:8])}, {len(data)} bytes", offset=0)
     if data[4] != _CLASS_64 or data[5] != _LITTLE_ENDIAN:
         raise FormatError("an ELF file that is not 64-bit little-endian", offset=4)

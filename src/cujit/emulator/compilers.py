@@ -1,0 +1,162 @@
+"""What stands before NVIDIA's compilers, whose last step makes machine code: it makes containers of PTX instead.
+
+A library of the same name has every function of the real one and passes calls on, but where machine code is asked for.
+A process finds it by its soname, which has to be loaded before anybody looks for the real library in a wheel. The
+assembler is an executable. ``environment`` has the variables by which clients find them, and caches of their own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import functools
+import mmap
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from cujit.emulator import library
+from cujit.emulator.structures import BootTable, BootText
+from cujit.emulator.toolkit import compiler_functions, linker_functions
+from cujit.errors import CujitError
+from cujit.forks import Lock
+from cujit.formats.elf import read_elf
+from cujit.toolchain.headers import Settings
+from cujit.toolchain.libraries import find_library
+
+_LIBRARIES = ("nvrtc", "nvJitLink")
+_FUNCTION = re.compile(r"(?:__)?((?:nvrtc|nvJitLink)[A-Z]\w*?)(?:_\d+_\d+)?")
+"""How functions are called; nvJitLink's have a number of the version behind the name, too."""
+
+_ASSEMBLER = "ptxas"
+
+_LOCK = Lock()
+_ATTACHED: dict[int, ctypes.CDLL] = {}
+_LOADED: list[ctypes.CDLL] = []
+_KEPT: list[Any] = []
+
+
+# -- the files ---------------------------------------------------------------------------------------------------
+
+
+class RealLibrary:
+    """A library of NVIDIA's that one of ours stands before: its file, and its functions in an order."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            elf = read_elf(data)  # type: ignore[arg-type]  # which is read as bytes are
+            found = {symbol.name for symbol in elf.symbols(".dynsym") if symbol.section}
+        self.functions = sorted(name for name in found if _FUNCTION.fullmatch(name))
+
+    @property
+    def soname(self) -> str:
+        """The name that loaders know, ``libnvrtc.so.13``."""
+        return self.path.name
+
+    def text(self) -> str:
+        """Write it down for ``attach``; a library that was replaced has another text, and so another file of ours."""
+        found = self.path.stat()
+        return "\n".join((str(self.path), f"{found.st_size} {found.st_mtime_ns}", *self.functions))
+
+
+@functools.cache
+def _real_libraries() -> list[RealLibrary]:
+    homes = [home for _, home in Settings.from_environment(os.environ).cuda_homes]
+    return [RealLibrary(path) for path in (find_library(name, homes) for name in _LIBRARIES) if path]
+
+
+def folder() -> Path:
+    """Make the folder of the compilers if it is not there: libraries that stand before what is installed, an assembler.
+
+    Raises: as of ``library.library_of`` and ``library.keep``.
+    """
+    files = {
+        real.soname: library.library_of(real.soname, real.functions, "compilers", real.text())
+        for real in _real_libraries()
+    }
+    return library.keep({**files, _ASSEMBLER: _assembler()})
+
+
+def _assembler() -> bytes:
+    """Write the assembler: a script of this Python, which finds cujit where this process has."""
+    package = str(Path(__file__).parent.parent.parent)
+    lines = (
+        "#!/bin/sh",
+        f"'''exec' {shlex.quote(sys.executable)} \"$0\" \"$@\"",
+        "' '''",
+        "import sys",
+        f"sys.path += [p for p in {[package, *filter(None, sys.path)]!r} if p not in sys.path]",
+        "from cujit.emulator.assembler import main",
+        "sys.exit(main(sys.argv[1:]))",
+    )
+    return "\n".join(lines).encode() + b"\n"
+
+
+def environment() -> dict[str, str]:
+    """Give the variables by which a process and its clients find the compilers, and keep what they make.
+
+    Raises: as of ``folder``.
+    """
+    where = folder()
+    libraries = sorted(str(path) for path in where.iterdir() if path.name.startswith("lib"))
+    assembler = str(where / _ASSEMBLER)
+    caches = library.root_folder() / "caches"
+    return {
+        "LD_PRELOAD": " ".join([*libraries, *filter(None, [os.environ.get("LD_PRELOAD", "")])]),
+        "TRITON_PTXAS_PATH": assembler,
+        "TRITON_PTXAS_BLACKWELL_PATH": assembler,
+        "TRITON_CACHE_DIR": str(caches / "triton"),
+        "NUMBA_CACHE_DIR": str(caches / "numba"),
+        "CUPY_CACHE_DIR": str(caches / "cupy"),
+    }
+
+
+def load() -> None:
+    """Load the libraries into this process, as whoever looks for the compilers will find them.
+
+    Raises:
+        CujitError: a real one is loaded already.
+    """
+    where = folder()
+    for path in sorted(where.glob("lib*")):
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(path.name, mode=os.RTLD_NOLOAD)
+            if not _is_mapped(path):
+                raise CujitError(
+                    f"this process has loaded the real {path.name}, whose machine code nobody executes here",
+                    help="call cujit.emulate() before anything is compiled, or start the program with `cujit emulate`",
+                )
+        _LOADED.append(ctypes.CDLL(str(path)))
+
+
+def _is_mapped(path: Path) -> bool:
+    return any(line.endswith(f" {path}") for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+# -- in the process ---------------------------------------------------------------------------------------------
+
+
+def attach(table: int) -> None:
+    """Fill in a library's table: what its boot code calls, in any thread, and more than once."""
+    with _LOCK:
+        if table in _ATTACHED:
+            return
+        path, _, *names = ctypes.string_at(BootTable.from_address(table).texts[BootText.OTHERS]).decode().split("\n")
+        _ATTACHED[table] = real = ctypes.CDLL(path)
+        # Where its wheel does not say where they lie, NVRTC finds its builtins among what is loaded.
+        is_nvrtc = Path(path).name.startswith("libnvrtc")
+        _LOADED.extend(ctypes.CDLL(str(each)) for each in Path(path).parent.glob("libnvrtc-builtins.so.*") if is_nvrtc)
+        ours = compiler_functions(real) if is_nvrtc else linker_functions(real)
+        slots = (ctypes.c_uint64 * len(names)).from_address(table + ctypes.sizeof(BootTable))
+        for index, name in enumerate(names):
+            base = _FUNCTION.fullmatch(name)
+            body = ours.get(base[1]) if base else None
+            slots[index] = ctypes.cast(body or real[name], ctypes.c_void_p).value or slots[index]
+            if body:  # Python answers no call when it has ended
+                _KEPT.append(body)
+                atexit.register(slots.__setitem__, index, BootTable.from_address(table).failed)

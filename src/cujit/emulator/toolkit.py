@@ -1,0 +1,262 @@
+"""What stands before NVRTC and nvJitLink: what would be machine code is a container of PTX.
+
+Of NVRTC it is the PTX that the code was assembled from, which the library has anyway. In a link,
+LTO-IR becomes PTX by the real library; PTX meets PTX in cujit's own linker. A link that asks for PTX or LTO-IR is the
+real library's alone, and so are all handles: what is known of each is kept beside it. Source: nvJitLink user guide.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from cujit.arch import Arch
+from cujit.emulator.device_runtime import NAME as DEVICE_RUNTIME
+from cujit.emulator.device_runtime import device_runtime, is_device_runtime
+from cujit.emulator.images import ptx_of, write_container
+from cujit.emulator.process import say
+from cujit.emulator.results import Refused
+from cujit.errors import CujitError
+from cujit.formats.fatbin import find_fatbins, select
+from cujit.formats.ptx.linking import Input, link_modules
+from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.printer import print_module
+from cujit.formats.ptx.validity import check_module
+from cujit.toolchain.results import InputType, NvrtcResult
+from cujit.toolchain.results import NvJitLinkResult as Code
+from cujit.values import NamedTuple
+
+_LTOIR, _FATBIN, _ARCHIVE, _OBJECT = b"\xed\x43\x4e\x7f", b"\x50\xed\x55\xba", b"!<arch>\n", b"\x7fELF"
+
+
+class _Lto(NamedTuple):
+    """A piece of LTO-IR, as the real library is to get it."""
+
+    kind: int
+    data: bytes
+    name: bytes
+
+
+def _checked(name: str, text: str) -> Input:
+    module = parse(text, name=name)
+    check_module(module, text, name)
+    return Input(name, module)
+
+
+class Link:
+    """What is known of a handle: its inputs, and afterwards the PTX or what was in the way."""
+
+    def __init__(self, real: ctypes.CDLL, options: list[bytes]) -> None:
+        self.real, self.options = real, options
+        self.ptx: bytes | None = None
+        self.log = b""
+        self._texts: list[tuple[str, bytes]] = []
+        self._lto: list[_Lto] = []
+        self._wants_runtime = False
+
+    @property
+    def arch(self) -> Arch:
+        """The architecture that the options say, the last of them."""
+        return Arch.parse([option[6:].decode() for option in self.options if option.startswith(b"-arch=")][-1])
+
+    def add(self, kind: int, data: bytes, name: bytes) -> int:
+        """Take an input."""
+        if data.startswith((_ARCHIVE, _FATBIN)) or (kind in (InputType.OBJECT, InputType.LIBRARY)):
+            return self._add_parts(data, name)
+        if data.startswith(_LTOIR):
+            self._lto.append(_Lto(InputType.LTOIR, data, name))
+            return Code.SUCCESS
+        try:
+            self._texts.append((name.decode(errors="replace"), ptx_of(data).data))
+        except Refused as e:
+            return self._refuse(Code.ERROR_INVALID_INPUT, f"{name.decode(errors='replace')}: {e.words}")
+        return Code.SUCCESS
+
+    def _add_parts(self, data: bytes, name: bytes) -> int:
+        """Take what an archive, an object or a fatbin has for the architecture."""
+        if is_device_runtime(data):
+            self._wants_runtime = True
+            return Code.SUCCESS
+        for fatbin in find_fatbins(data):
+            lto = [entry for entry in fatbin.ltoir_entries if entry.arch is not None and entry.arch.runs_on(self.arch)]
+            entry = lto[-1] if lto else select(fatbin, self.arch)
+            if entry is None:
+                return self._refuse(Code.ERROR_ARCH_MISMATCH, f"{name.decode()} has nothing for {self.arch}")
+            answer = self.add(InputType.ANY, entry.payload(), name)
+            if answer:
+                return answer
+        return Code.SUCCESS
+
+    def _refuse(self, code: int, words: str) -> int:
+        self.log = words.encode()
+        return code
+
+    def complete(self) -> int:
+        """Link all that was added into one PTX."""
+        texts = list(self._texts)
+        if self._lto:
+            failed = self._complete_lto(texts)
+            if failed:
+                return failed
+        try:
+            inputs = [_checked(name or "<ptx>", text.decode()) for name, text in texts]
+            if self._wants_runtime:
+                inputs.append(Input(DEVICE_RUNTIME, device_runtime()))
+            linked = link_modules(inputs, self.arch.virtual)
+        except CujitError as e:
+            return self._refuse(Code.ERROR_PTX_COMPILE, str(e))
+        self.ptx = texts[0][1] if len(inputs) == 1 else print_module(linked.module).encode()
+        return Code.SUCCESS
+
+    def _complete_lto(self, texts: list[tuple[str, bytes]]) -> int:
+        """Have the real library make PTX of the LTO-IR, and add it to the texts."""
+        options = [*self.options, b"-ptx"]
+        inner = ctypes.c_void_p()
+        failed = self.real.nvJitLinkCreate(
+            ctypes.byref(inner), len(options), (ctypes.c_char_p * len(options))(*options)
+        )
+        if failed:
+            return int(failed)
+        try:
+            for kind, data, name in self._lto:
+                failed = failed or self.real.nvJitLinkAddData(inner, kind, data, ctypes.c_size_t(len(data)), name)
+            failed = failed or self.real.nvJitLinkComplete(inner)
+            if failed:
+                self.log = self._taken(inner, "ErrorLog").rstrip(b"\0")
+                return int(failed)
+            texts.append(("LTO-IR", self._taken(inner, "LinkedPtx").rstrip(b"\0")))
+        finally:
+            self.real.nvJitLinkDestroy(ctypes.byref(inner))
+        return Code.SUCCESS
+
+    def _taken(self, handle: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        self.real[f"nvJitLinkGet{what}Size"](handle, ctypes.byref(size))
+        buffer = ctypes.create_string_buffer(max(size.value, 1))
+        self.real[f"nvJitLinkGet{what}"](handle, buffer)
+        return buffer.raw[: size.value]
+
+
+# -- functions that C calls ---------------------------------------------------------------------------------------
+
+_P, _U = ctypes.c_uint64, ctypes.c_uint32
+_Row = tuple[str, tuple[Any, ...], Callable[..., int]]
+
+
+def _functions(failed: int, rows: Iterable[_Row]) -> dict[str, Any]:
+    """Make functions that C calls; a fault of ours is said, and answered as one of the library's."""
+
+    def guarded(name: str, body: Callable[..., int]) -> Callable[..., int]:
+        def call(*arguments: int) -> int:
+            try:
+                return int(body(*arguments))
+            except BaseException as e:
+                say(f"{name} failed, which is a fault of cujit: {type(e).__name__}: {e}")
+                return failed
+
+        return call
+
+    return {name: ctypes.CFUNCTYPE(ctypes.c_int32, *types)(guarded(name, body)) for name, types, body in rows}
+
+
+def _taking(real: ctypes.CDLL, name: str, content: Callable[[int], bytes | None]) -> list[_Row]:
+    """Give the two functions by which something is taken: what there is of ours, else what the library has."""
+
+    def size_of(handle: int, answer: int) -> int:
+        data = content(handle) if answer else None
+        if data is None:
+            return int(real[f"{name}Size"](_at(handle), _at(answer)))
+        ctypes.c_size_t.from_address(answer).value = len(data)
+        return 0
+
+    def taken(handle: int, buffer: int) -> int:
+        data = content(handle) if buffer else None
+        if data is None:
+            return int(real[name](_at(handle), _at(buffer)))
+        ctypes.memmove(buffer, data, len(data))
+        return 0
+
+    return [(f"{name}Size", (_P, _P), size_of), (name, (_P, _P), taken)]
+
+
+_at = ctypes.c_void_p
+
+
+def compiler_functions(real: ctypes.CDLL) -> dict[str, Any]:
+    """Give what is ours of NVRTC, by name."""
+
+    def container(program: int) -> bytes | None:
+        size = ctypes.c_size_t()
+        if real.nvrtcGetCUBINSize(_at(program), ctypes.byref(size)) or not size.value:
+            return None
+        real.nvrtcGetPTXSize(_at(program), ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        real.nvrtcGetPTX(_at(program), text)
+        return write_container(text.raw.rstrip(b"\0"))
+
+    return _functions(NvrtcResult.NVRTC_ERROR_INTERNAL_ERROR, _taking(real, "nvrtcGetCUBIN", container))
+
+
+class _Links:
+    """The links of machine code of a process, by their handles."""
+
+    def __init__(self, real: ctypes.CDLL) -> None:
+        self._real = real
+        self._links: dict[int, Link] = {}
+
+    def create(self, handle: int, count: int, options: int) -> int:
+        result = int(self._real.nvJitLinkCreate(_at(handle), _U(count), _at(options)))
+        listed = (_P * count).from_address(options) if count and not result else ()
+        said = [ctypes.string_at(each) for each in listed]
+        if said and b"-ptx" not in said and not any(option.startswith(b"-arch=lto_") for option in said):
+            made = _P.from_address(handle).value
+            self._links[made] = Link(self._real, said)
+        return result
+
+    def destroy(self, handle: int) -> int:
+        if handle:
+            self._links.pop(_P.from_address(handle).value, None)
+        return int(self._real.nvJitLinkDestroy(_at(handle)))
+
+    def add_data(self, handle: int, kind: int, data: int, size: int, name: int) -> int:
+        link = self._links.get(handle)
+        if link is None or not data or not size:
+            return int(self._real.nvJitLinkAddData(_at(handle), kind, _at(data), _P(size), _at(name)))
+        return link.add(kind, ctypes.string_at(data, size), ctypes.string_at(name) if name else b"")
+
+    def add_file(self, handle: int, kind: int, name: int) -> int:
+        link = self._links.get(handle)
+        path = Path(os.fsdecode(ctypes.string_at(name))) if name else None
+        if link is None or path is None or not path.is_file():
+            return int(self._real.nvJitLinkAddFile(_at(handle), kind, _at(name)))
+        return link.add(kind, path.read_bytes(), os.fsencode(path))
+
+    def complete(self, handle: int) -> int:
+        link = self._links.get(handle)
+        return int(self._real.nvJitLinkComplete(_at(handle))) if link is None else link.complete()
+
+    def image(self, handle: int) -> bytes | None:
+        link = self._links.get(handle)
+        return None if link is None or link.ptx is None else write_container(link.ptx)
+
+    def log(self, handle: int) -> bytes | None:
+        link = self._links.get(handle)
+        return link.log + b"\0" if link is not None and link.log else None
+
+
+def linker_functions(real: ctypes.CDLL) -> dict[str, Any]:
+    """Give what is ours of nvJitLink, by name."""
+    links = _Links(real)
+    rows: list[_Row] = [
+        ("nvJitLinkCreate", (_P, _U, _P), links.create),
+        ("nvJitLinkDestroy", (_P,), links.destroy),
+        ("nvJitLinkAddData", (_P, _U, _P, _P, _P), links.add_data),
+        ("nvJitLinkAddFile", (_P, _U, _P), links.add_file),
+        ("nvJitLinkComplete", (_P,), links.complete),
+        *_taking(real, "nvJitLinkGetLinkedCubin", links.image),
+        *_taking(real, "nvJitLinkGetErrorLog", links.log),
+    ]
+    return _functions(Code.ERROR_INTERNAL, rows)

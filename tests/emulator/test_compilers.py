@@ -1,0 +1,182 @@
+"""What stands before NVIDIA's compilers: who finds it, and what it makes in place of machine code."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+import cujit
+from cujit.emulator import compilers, library
+from cujit.emulator.device_runtime import device_runtime, is_device_runtime
+from cujit.emulator.images import container_ptx
+from cujit.formats.ptx.linking import Input, link_modules
+from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.printer import print_module
+from emulator.programs import compiled, emulated, python
+
+_PROGRAM = """
+from cuda.bindings import nvjitlink, nvrtc
+from cuda.pathfinder import load_nvidia_dynamic_lib
+
+CALLS = b'extern "C" __device__ int two(int); extern "C" __global__ void calls(int *p) { *p = two(3); }'
+HAS = b'extern "C" __device__ int two(int x) { return 2 * x; }'
+
+def made(text, kind, *options):
+    _, program = nvrtc.nvrtcCreateProgram(text, b"a.cu", 0, [], [])
+    assert int(nvrtc.nvrtcCompileProgram(program, len(options) + 1, [b"-rdc=true", *options])[0]) == 0
+    size = getattr(nvrtc, f"nvrtcGet{kind}Size")(program)[1]
+    data = bytearray(size)
+    assert int(getattr(nvrtc, f"nvrtcGet{kind}")(program, data)[0]) == 0
+    return bytes(data)
+
+def linked(options, *inputs):
+    handle = nvjitlink.create(len(options), options)
+    for number, (kind, data) in enumerate(inputs):
+        nvjitlink.add_data(handle, kind, data, len(data), f"input {number}")
+    try:
+        nvjitlink.complete(handle)
+    except nvjitlink.nvJitLinkError as e:
+        log = bytearray(nvjitlink.get_error_log_size(handle))
+        nvjitlink.get_error_log(handle, log)
+        return e.status, log.decode()
+    image = bytearray(nvjitlink.get_linked_cubin_size(handle))
+    nvjitlink.get_linked_cubin(handle, image)
+    nvjitlink.destroy(handle)
+    return bytes(image)
+
+CUBIN, PTX, LTOIR = 1, 2, 3
+"""
+
+
+def test_nvrtc_and_nvjitlink_of_a_program_make_containers() -> None:
+    said = python(
+        _PROGRAM
+        + """
+from cujit.emulator.images import container_ptx
+from cujit.formats.ptx.parser import parse
+
+print(load_nvidia_dynamic_lib("nvrtc").abs_path, load_nvidia_dynamic_lib("nvJitLink").abs_path)
+real = b"-arch=sm_90"
+calls, has, text = made(CALLS, "CUBIN", real), made(HAS, "CUBIN", real), made(HAS, "PTX", b"-arch=compute_90")
+assert b".entry calls" in container_ptx(calls) and made(HAS, "CUBIN", b"-arch=compute_90") == b""
+def entry(image):
+    module = parse(container_ptx(image).decode())
+    return [each.name for each in module.entries], sum(f.body is not None for f in module.functions)
+# One input passes as it is; several are linked as PTX, or as LTO-IR by the real library.
+assert container_ptx(linked(["-arch=sm_90"], (CUBIN, has))) == container_ptx(has)
+assert entry(linked(["-arch=sm_90"], (CUBIN, calls), (PTX, text))) == (["calls"], 2)
+lto = [made(each, "LTOIR", real, b"-dlto") for each in (CALLS, HAS)]
+assert entry(linked(["-arch=sm_90", "-lto"], *((LTOIR, each) for each in lto))) == (["calls"], 1)
+assert entry(linked(["-arch=sm_90", "-lto"], (LTOIR, lto[0]), (CUBIN, has))) == (["calls"], 2)
+# What is in the way is said; options are those of the real library.
+status, log = linked(["-arch=sm_90"], (CUBIN, calls))
+assert status == 4 and "two is used, and no input defines it" in log, log
+status, log = linked(["-arch=sm_90"], (PTX, b".version 8.0\\n.target sm_90\\n.entry k() { nonsense; }"))
+assert status == 4 and "nonsense" in log, log
+try:
+    linked(["-arch=sm_90", "--no-such-option"], (PTX, text))
+except nvjitlink.nvJitLinkError as e:
+    assert e.status == 1, e
+else:
+    assert 0
+"""
+    )
+    where = compilers.folder()
+    assert said.split() == [str(next(where.glob("libnvrtc*"))), str(next(where.glob("libnvJitLink*")))]
+
+
+def test_a_link_for_ptx_is_the_real_librarys() -> None:
+    python(
+        _PROGRAM
+        + """
+lto = made(HAS + CALLS[CALLS.index(b";") + 1:], "LTOIR", b"-arch=sm_90", b"-dlto")
+options = ["-arch=sm_90", "-lto", "-ptx"]
+handle = nvjitlink.create(3, options)
+nvjitlink.add_data(handle, LTOIR, lto, len(lto), "one")
+nvjitlink.complete(handle)
+text = bytearray(nvjitlink.get_linked_ptx_size(handle))
+nvjitlink.get_linked_ptx(handle, text)
+assert b".entry calls" in text, text
+"""
+    )
+
+
+def test_cujit_itself_compiles_and_links_beside_them() -> None:
+    python("""
+import cujit
+text = 'extern "C" __global__ void k(int *p) { *p = 3; }'
+image = cujit.compile(text, arch="sm_90", to="ltoir", cache=False)
+assert ".entry k" in cujit.link([image], to="ptx", cache=False).data.decode()
+""")
+
+
+def _assembler(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return emulated("sh", "-c", '"$TRITON_PTXAS_PATH" "$@"', "sh", *arguments)
+
+
+def test_the_assembler_wraps_what_parses_and_names_what_does_not(tmp_path: Path) -> None:
+    source, output = tmp_path / "k.ptx", tmp_path / "k.cubin"
+    source.write_text(".version 8.0\n.target sm_90\n.address_size 64\n.entry k() { ret; }\n")
+    done = _assembler("-lineinfo", "-v", "--gpu-name=sm_90a", "--opt-level", "1", source, "-o", output)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "k for sm_90a" in done.stderr
+    assert container_ptx(output.read_bytes()) == source.read_bytes()
+    source.write_text(".version 8.0\n.target sm_90\n.entry k() { nonsense.u32; }\n")
+    done = _assembler(source, "-o", output)
+    assert done.returncode == 255
+    assert f"{source}:3" in done.stderr
+    assert "nonsense" in done.stderr
+    assert _assembler("-o", output).returncode == 255
+    assert _assembler(tmp_path / "nothing.ptx", "-o", output).returncode == 255
+    assert "release 13." in _assembler("--version").stdout
+
+
+def test_clients_get_caches_that_a_gpu_does_not_share() -> None:
+    said = compilers.environment()
+    caches = [value for name, value in said.items() if name.endswith("_CACHE_DIR")]
+    assert len(caches) == 3
+    assert all(value.startswith(f"{library.root_folder()}/") for value in caches)
+
+
+def test_a_grid_meets_in_the_functions_of_the_device_runtime() -> None:
+    text = cujit.compile(
+        """
+        extern "C" __global__ void rounds(int *value, int *sums) {
+            unsigned long long grid = cudaCGGetIntrinsicHandle(cudaCGScopeGrid);
+            for (int round = 0; round < 4; round++) {
+                if (threadIdx.x == 0) atomicAdd(value, blockIdx.x + 1);
+                if (round % 2 ? cudaCGSynchronize(grid, 0) : cudaCGSynchronizeGrid(grid, 0)) __trap();
+                if (threadIdx.x == 0) sums[round * gridDim.x + blockIdx.x] = *(volatile int *)value;
+                cudaCGSynchronize(grid, 0);
+            }
+        }
+        """,
+        arch="compute_90",
+        rdc=True,
+    ).data.decode()
+    linked = link_modules([Input("kernel", parse(text)), Input("runtime", device_runtime())])
+    device = cujit.cpu()
+    kernel = cujit.load(cujit.Artifact(cujit.Kind.PTX, print_module(linked.module).encode()), device)["rounds"]
+    value, sums = device.array(np.zeros(1, np.int32)), device.array(np.zeros((4, 5), np.int32))
+    kernel.prepare((5,), (64,), cooperative=True)(value, sums)
+    assert (sums.numpy() == np.arange(15, 75, 15)[:, None]).all()
+
+
+def test_the_library_of_the_toolkit_is_known_for_what_it_is() -> None:
+    real = compilers._real_libraries()[0].path.with_name("libcudadevrt.a")
+    assert is_device_runtime(real.read_bytes())
+    assert not is_device_runtime(b"!<arch>\nother")
+
+
+def test_a_program_with_the_runtime_linked_in_ends_with_an_error_and_one_sentence(tmp_path: Path) -> None:
+    runtime = compilers._real_libraries()[0].path.with_name("libcudart_static.a")
+    code = """
+    int cudaGetDeviceCount(int *);
+    int main(void) { int n; cudaGetDeviceCount(&n); return cudaGetDeviceCount(&n) != 0; }
+    """
+    done = emulated(compiled(tmp_path / "count", code, runtime, "-lpthread", "-ldl", "-lrt", "-lc++"))
+    assert done.returncode == 1
+    assert done.stderr.count("takes no driver but NVIDIA's") == 1
+    assert done.stderr.count("\n") == 1
