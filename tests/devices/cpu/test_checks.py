@@ -138,6 +138,15 @@ def ints(check: str, n: int = 64) -> Any:
     return device_with(check).array(np.arange(n, dtype=np.int32))
 
 
+def test_a_trap_is_one_under_every_check() -> None:
+    kernel = cujit.jit('extern "C" __global__ void k(int *x) { if (*x == 0) __trap(); }', device=device_with("all"))[
+        "k"
+    ]
+    with pytest.raises(KernelFaultError) as caught:
+        kernel[1, 1](ints("all"))
+    assert (caught.value.kind, caught.value.kernel) == ("trap", "k")
+
+
 # -- memory -----------------------------------------------------------------------------------------------
 
 

@@ -118,6 +118,15 @@ def test_needs_list_what_single_kernels_have() -> None:
     assert ptx_needs(kernel("addd.s32 %r1, %r2, %r3;")).refusals[0].why == "PTX has no instruction 'addd'"
 
 
+def test_a_parameter_of_a_kernel_is_no_register(cpu: Device) -> None:
+    text = kernel("ret;").replace(
+        ".visible .entry k(", ".visible .entry other(.reg .u32 x) { ret; } .visible .entry k("
+    )
+    assert "other" in text
+    with pytest.raises(PtxSyntaxError, match=r"the parameters of a kernel are in \.param"):
+        load(text.encode(), cpu)
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from cujit.devices.cpu.analysis.fission import fission
-from cujit.devices.cpu.analysis.patterns import vector_access
+from cujit.devices.cpu.analysis.patterns import Pattern, _laid_out, vector_access
 from cujit.devices.cpu.analysis.uniformity import analyse
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
@@ -103,6 +103,14 @@ def test_lanes_that_change_places_load_the_vectors_that_hold_all_of_theirs() -> 
         "window",
         "each lane",
     }
+
+
+@pytest.mark.parametrize(("align", "places"), [(64, range(1, 33)), (4, range(32))])
+def test_vectors_begin_at_a_multiple_of_their_size_where_it_is_known(align: int, places: range) -> None:
+    swapped = [places[lane ^ 1] for lane in range(32)]
+    found = _laid_out(Pattern(align, tuple(4 * place for place in swapped)), 0, 4)
+    assert found is not None
+    assert found.places == tuple(swapped), "each of the vectors holds 16"
 
 
 def test_pairs_of_a_loop_over_distances_lie_in_the_same_vectors() -> None:
