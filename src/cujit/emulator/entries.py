@@ -167,3 +167,12 @@ def text_at(pointer: int) -> str:
     """Read a string of C."""
     need(pointer)
     return ctypes.string_at(pointer).decode(errors="surrogateescape")
+
+
+_PINNED: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
+
+
+def constant(text: str) -> int:
+    """Give the address of a string that stays."""
+    data = text.encode(errors="surrogateescape")
+    return ctypes.addressof(_PINNED.setdefault(data, ctypes.create_string_buffer(data)))

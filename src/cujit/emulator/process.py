@@ -19,7 +19,8 @@ class Emulation:
     """What the entry points of a process share.
 
     ``asked`` counts calls of Python's entry points by name, ``refused`` the calls that no entry point answers.
-    ``said`` has the words for the last refusal of each thread, by the thread's number.
+    ``said`` has the words for the last refusal of each thread, by the thread's number, ``fault`` those for the last
+    kernel that could not go on.
     """
 
     def __init__(self, settings: EmulatorSettings) -> None:
@@ -27,6 +28,7 @@ class Emulation:
         self.asked: collections.Counter[str] = collections.Counter()
         self.refused: collections.Counter[str] = collections.Counter()
         self.said: dict[int, tuple[Result, str]] = {}
+        self.fault: tuple[Result, str] = (Result.SUCCESS, "")
 
     @property
     def native(self) -> Native:
@@ -49,9 +51,10 @@ class Emulation:
         self.said[threading.get_native_id()] = (error.result, error.words)
 
     def words(self, result: Result) -> str:
-        """Give the words of this thread's last refusal, if it was of that kind."""
+        """Give the words of this thread's last refusal, or of the last fault, if they are of that kind."""
         kept, words = self.said.get(threading.get_native_id(), (None, ""))
-        return words if kept is result else ""
+        fault, what = self.fault
+        return (words if kept is result else "") or (what if fault is result else "")
 
 
 def say(words: str) -> None:

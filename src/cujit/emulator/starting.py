@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from cujit.emulator import capture, compilers, contexts, device, library, memory, streams, versions
+from cujit.emulator import capture, compilers, contexts, device, kernels, launches, library, memory, modules, streams, versions
 from cujit.emulator.process import emulation
 from cujit.emulator.settings import VARIABLE, EmulatorSettings
 
-_DECLARED = (capture, contexts, device, memory, streams, versions)
+_DECLARED = (capture, contexts, device, kernels, launches, memory, modules, streams, versions)
 """The modules whose entry points ``ENTRIES`` has."""
 
 
@@ -20,6 +20,7 @@ def attach(table: int) -> None:
 
 def _prepare() -> None:
     memory.prepare()
+    launches.prepare()
     emulation().native.state.errors_now = emulation().settings.errors_now
 
 

@@ -203,6 +203,52 @@ class EventCell(Shared):
     _fields_ = Fields("u32 kind, error; u64 context, id, next; u32 flags, unused; u64 recorded_ns, capture, words[9]")
 
 
+class AskedLaunch(Shared):
+    """How a function is launched: sizes in blocks, threads and bytes, and the stream.
+
+    A ``cluster`` of 0 leaves it to the function. ``more`` is 1 where the caller said what only Python knows, in its
+    ``attribute_count`` attributes. ``ready`` is what Python made of it.
+    """
+
+    _fields_ = Fields(
+        "u32 grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, cluster_x, cluster_y, cluster_z, "
+        "cooperative, more; u64 stream, attributes, attribute_count; struct ReadyLaunch *ready"
+    )
+
+
+class ParameterSpan(Shared):
+    """Where a parameter lies in the buffer of all of them, in bytes."""
+
+    _fields_ = Fields("u32 offset, bytes")
+
+
+class ReadyLaunch(Shared):
+    """A launch that was made ready: for which sizes, and how C starts it on the CPU device (see ``Target.fields``)."""
+
+    _fields_ = Fields(
+        "u32 grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, cluster_x, cluster_y, cluster_z; "
+        "u32 helpers, unused; struct Launch *template; u64 pool, run, job, block_shared_bytes, local_bytes"
+    )
+
+
+class FunctionCell(Shared):
+    """The cell of a function of a module: its parameters, ``count`` launches that are ready, newest last.
+
+    ``running`` counts the threads that look at those now: what ``ready`` no longer has is let go when nobody does.
+    """
+
+    _fields_ = Fields(
+        "u32 kind, error; u64 context, id, next; struct ParameterSpan *parameters; u64 parameter_count, "
+        "parameter_bytes, ready, count, running, words[6]"
+    )
+
+
+class KernelCell(Shared):
+    """The cell of a kernel of a library: the function that it is in the context that asked last."""
+
+    _fields_ = Fields("u32 kind, error; u64 context, id, next, function, words[11]")
+
+
 class Emulator(Shared):
     """The state of the process. ``alive`` points at a word that a forked child finds empty.
 

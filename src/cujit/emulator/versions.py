@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from cujit.emulator import functions, library
-from cujit.emulator.entries import always, need, store_u32, store_u64, text_at
+from cujit.emulator.entries import always, constant, need, store_u32, store_u64, text_at
 from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Result
 
@@ -17,14 +17,6 @@ VERSION = 13050
 _RUNTIME = bytes.fromhex("6bd5fb6c")
 """How the name of a table begins that the CUDA runtime asks for, and nobody else. Source: calls of that of 13.5."""
 _REFUSED = threading.Event()
-
-_PINNED: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
-
-
-def constant(text: str) -> int:
-    """Give the address of a string that stays."""
-    data = text.encode()
-    return ctypes.addressof(_PINNED.setdefault(data, ctypes.create_string_buffer(data)))
 
 
 @always("cuDriverGetVersion", "P")

@@ -1,0 +1,203 @@
+"""Functions of modules and kernels of libraries: what they say of themselves, and what may be said of them."""
+
+from __future__ import annotations
+
+import re
+
+from cujit.devices.backend import BackendKernel
+from cujit.devices.cpu.module import CpuModule
+from cujit.emulator import device
+from cujit.emulator.entries import constant, in_context, need, started, store_u32, store_u64
+from cujit.emulator.machine import cell_is
+from cujit.emulator.modules import CARVEOUT, MAX_DYNAMIC, FunctionSettings, function_of, kernel_of
+from cujit.emulator.process import emulation
+from cujit.emulator.structures import CellKind
+
+# -- functions and kernels ----------------------------------------------------------------------------------------
+
+
+@in_context("cuKernelGetFunction", "PP")
+def kernel_get_function(context: int, out: int, handle: int) -> None:
+    """Give the function that a kernel is in the current context."""
+    del context
+    need(out)
+    store_u64(out, kernel_of(handle).function().handle)
+
+
+@started("cuKernelGetLibrary", "PP")
+def kernel_get_library(out: int, handle: int) -> None:
+    """Give the library of a kernel."""
+    need(out)
+    store_u64(out, kernel_of(handle).library.handle)
+
+
+@in_context("cuFuncGetModule", "PP")
+def func_get_module(context: int, out: int, handle: int) -> None:
+    """Give the module of a function."""
+    del context
+    need(out)
+    store_u64(out, function_of(handle).module.handle)
+
+
+def _kernel_behind(handle: int) -> BackendKernel:
+    if cell_is(handle, CellKind.KERNEL):
+        return kernel_of(handle).kernel
+    return function_of(handle).kernel
+
+
+@started("cuKernelGetName cuFuncGetName", "PP")
+def func_get_name(out: int, handle: int) -> None:
+    """Give the name of a function or kernel."""
+    need(out)
+    store_u64(out, constant(_kernel_behind(handle).name))
+
+
+@started("cuKernelGetParamInfo cuFuncGetParamInfo", "PPPP")
+def func_get_param_info(handle: int, index: int, offset: int, size: int) -> None:
+    """Tell where a parameter lies, and its size in bytes."""
+    signature = _kernel_behind(handle).signature
+    need(offset and index < len(signature))
+    store_u64(offset, signature.offsets[index])
+    if size:
+        store_u64(size, signature.parameters[index].size)
+
+
+@started("cuKernelGetParamCount cuFuncGetParamCount", "PP")
+def func_get_param_count(handle: int, count: int) -> None:
+    """Count the parameters."""
+    signature = _kernel_behind(handle).signature
+    store_u64(count, len(signature))
+
+
+@in_context("cuFuncIsLoaded", "PP")
+def func_is_loaded(context: int, state: int, handle: int) -> None:
+    """Tell that a function is loaded."""
+    del context
+    need(state)
+    function_of(handle)
+    store_u32(state, 1)
+
+
+@in_context("cuFuncLoad", "P")
+def func_load(context: int, handle: int) -> None:
+    """Load a function, which is there."""
+    del context
+    function_of(handle)
+
+
+# -- attributes ---------------------------------------------------------------------------------------------------
+
+# Source: CUDA Driver API manual, ``CUfunction_attribute``.
+_MAX_THREADS, _SHARED, _CONSTANT, _LOCAL, _REGISTERS, _PTX_VERSION, _BINARY_VERSION, _MODE = range(8)
+_NEEDS_CLUSTER, _END = 10, 16
+
+_OPTIN_BYTES = 97
+"""The attribute of the device that says how much shared memory a block can have."""
+
+_NO_REGISTERS = 32
+"""Registers of a thread: the CPU device has none, and clients divide by the number. By this one, registers limit
+nothing: a multiprocessor has 65536 of them for 2048 threads.
+"""
+
+_TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)", re.MULTILINE)
+
+
+def _attribute(number: int, kernel: BackendKernel, settings: FunctionSettings, module: CpuModule) -> int:
+    need(0 <= number < _END)
+    if number in settings.values:
+        return settings.values[number]
+    resources = settings.resources
+    text = module.preparation.text
+    target = _TARGET.search(text)
+    known = {
+        _MAX_THREADS: resources.max_threads,
+        _SHARED: resources.shared_bytes,
+        _CONSTANT: _constant_bytes(module) if number == _CONSTANT else 0,
+        _LOCAL: resources.local_bytes or 0,
+        _REGISTERS: _NO_REGISTERS,
+        _PTX_VERSION: int(target[1]) if target else 0,
+        _BINARY_VERSION: 10 * emulation().settings.cc[0] + emulation().settings.cc[1],
+        _NEEDS_CLUSTER: ".explicitcluster" in text and kernel.own_cluster is None,
+    }
+    return int(known.get(number, 0))
+
+
+def _constant_bytes(module: CpuModule) -> int:
+    """Count the bytes of a module's own constants."""
+    if ".const" not in module.preparation.text:
+        return 0
+    names = {each.name for each in module.preparation.ptx().variables if each.space == "const"}
+    return sum(size for name, (_, size) in module.variables.items() if name in names)
+
+
+def _set(number: int, value: int, settings: FunctionSettings) -> None:
+    need(number in settings.values)
+    if number == MAX_DYNAMIC:
+        need(0 <= value <= device.attributes()[_OPTIN_BYTES] - settings.resources.shared_bytes)
+    elif number == CARVEOUT:
+        need(-1 <= value <= 100)
+    else:
+        need(value >= 0)
+    settings.values[number] = value
+
+
+@in_context("cuFuncGetAttribute", "PIP")
+def func_get_attribute(context: int, out: int, number: int, handle: int) -> None:
+    """Give an attribute of a function."""
+    del context
+    need(out)
+    function = function_of(handle)
+    store_u32(out, _attribute(number, function.kernel, function.settings, function.module.device))
+
+
+@in_context("cuFuncSetAttribute", "PII")
+def func_set_attribute(context: int, handle: int, number: int, value: int) -> None:
+    """Set an attribute of a function."""
+    del context
+    function = function_of(handle)
+    _set(number, value, function.settings)
+    function.unready()
+
+
+@started("cuKernelGetAttribute", "PIPI")
+def kernel_get_attribute(out: int, number: int, handle: int, ordinal: int) -> None:
+    """Give an attribute of a kernel on a device."""
+    need(out)
+    device.check(ordinal)
+    kernel = kernel_of(handle)
+    store_u32(out, _attribute(number, kernel.kernel, kernel.settings, kernel.library.any_module()))
+
+
+@started("cuKernelSetAttribute", "IIPI")
+def kernel_set_attribute(number: int, value: int, handle: int, ordinal: int) -> None:
+    """Set an attribute of a kernel on a device."""
+    device.check(ordinal)
+    kernel = kernel_of(handle)
+    _set(number, value, kernel.settings)
+    for module in kernel.library.modules.values():
+        if kernel.name in module.functions:
+            module.functions[kernel.name].unready()
+
+
+@started("cuKernelSetCacheConfig", "PII")
+def kernel_set_cache_config(handle: int, config: int, ordinal: int) -> None:
+    """Take a wish for the caches, which changes nothing."""
+    device.check(ordinal)
+    kernel_of(handle)
+    need(0 <= config <= 3)
+
+
+@in_context("cuFuncSetCacheConfig", "PI")
+def func_set_cache_config(context: int, handle: int, config: int) -> None:
+    """Take a wish for the caches, which changes nothing."""
+    del context
+    function_of(handle)
+    need(0 <= config <= 3)
+
+
+@in_context("cuFuncSetSharedMemConfig", "PI")
+def func_set_shared_mem_config(context: int, handle: int, config: int) -> None:
+    """Take a wish for the banks of shared memory, which changes nothing."""
+    del context
+    function_of(handle)
+    need(0 <= config <= 2)

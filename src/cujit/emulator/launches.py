@@ -1,0 +1,311 @@
+"""Launches: what C has not made ready, or cannot do by itself, and what becomes of a kernel that could not go on.
+
+A fault is late, as on a GPU: the launch succeeds, the sentence goes to standard error, and the fault sticks to the
+context, so that all later calls in it answer that. ``errors_now`` has the launch itself answer it, too.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import ctypes
+import functools
+import sys
+from collections.abc import Iterator
+
+from cujit.devices.backend import Target
+from cujit.devices.cpu.native.structures import FaultKind
+from cujit.devices.options import PLAIN, LaunchOptions
+from cujit.devices.shapes import Dim3, LaunchShape, check_launch
+from cujit.emulator.entries import EntryPoint, in_context, need
+from cujit.emulator.machine import in_c
+from cujit.emulator.modules import CLUSTER, LOCK, MAX_DYNAMIC, NON_PORTABLE, LoadedFunction, function_of, kernel_of
+from cujit.emulator.process import emulation, say
+from cujit.emulator.results import Refused, Result
+from cujit.emulator.structures import AskedLaunch, ReadyLaunch
+from cujit.errors import CujitError, KernelFaultError, LaunchError
+
+_GO_AHEAD = 1 << 21
+"""What C goes on at: the launch is ready."""
+
+_begin = in_c("launches_begin", None, *[ctypes.c_void_p] * 3)
+_fail = in_c("emulator_fail", None, ctypes.c_uint64, ctypes.c_uint32)
+
+# -- faults -------------------------------------------------------------------------------------------------------
+
+# Source: CUDA Driver API manual, ``CUresult``. What a GPU would do otherwise, wait for ever for example, is a failed
+# launch.
+_FAULTS = {
+    FaultKind.ILLEGAL_ADDRESS: Result.ILLEGAL_ADDRESS,
+    FaultKind.MEMORY: Result.ILLEGAL_ADDRESS,
+    FaultKind.MISALIGNED: Result.MISALIGNED_ADDRESS,
+    FaultKind.ASSERT: Result.ASSERT,
+    FaultKind.STACK_OVERFLOW: Result.HARDWARE_STACK_ERROR,
+    FaultKind.ILLEGAL_INSTRUCTION: Result.ILLEGAL_INSTRUCTION,
+    FaultKind.TENSOR_MAP: Result.ILLEGAL_INSTRUCTION,
+    FaultKind.BULK_ALIGN: Result.ILLEGAL_INSTRUCTION,
+    FaultKind.TENSOR_START: Result.ILLEGAL_INSTRUCTION,
+    FaultKind.ILLEGAL_CALL: Result.INVALID_PC,
+    FaultKind.TIMEOUT: Result.LAUNCH_TIMEOUT,
+}
+
+
+_FOR_USERS = ('run it with cujit.cpu(check="memory")', "run it by `cujit emulate --check memory`")
+"""What to try is said to users of cujit, and to those of the emulator otherwise."""
+
+
+def _answer_of(error: KernelFaultError) -> Result:
+    return _FAULTS.get(FaultKind.__members__.get(error.kind.upper(), FaultKind.TRAP), Result.LAUNCH_FAILED)
+
+
+@contextlib.contextmanager
+def _watched(context: int, ends: list[Result]) -> Iterator[None]:
+    """Have what ends a kernel stick to its context, and be added to ``ends``."""
+    try:
+        yield
+        return
+    except KernelFaultError as e:
+        result, words = _answer_of(e), str(e).replace(*_FOR_USERS)
+        say(words)
+    except KeyboardInterrupt:
+        # Whoever called the driver is to see it; nobody knows what the kernel has done.
+        result, words = Result.LAUNCH_FAILED, "the kernel was interrupted"
+        _thread.interrupt_main()
+    finally:
+        if sys.stdout is not None:
+            with contextlib.suppress(ValueError):
+                sys.stdout.flush()
+    emulation().fault = (result, words)
+    _fail(context, result)
+    ends.append(result)
+
+
+def _answer(ends: list[Result]) -> int:
+    """Say what a launch answers: a fault is for later calls."""
+    return int(ends[0]) if ends and emulation().settings.errors_now else 0
+
+
+# -- limits -------------------------------------------------------------------------------------------------------
+
+_PORTABLE_CLUSTER = 8
+"""Blocks of a cluster that every function may have. Source: CUDA C++ Programming Guide, "Thread Block Clusters"."""
+
+
+def _options(config: AskedLaunch, function: LoadedFunction) -> LaunchOptions:
+    cluster = Dim3(config.cluster_x, config.cluster_y, config.cluster_z) if config.cluster_x else None
+    said = Dim3(*(function.settings.values[axis] for axis in CLUSTER))
+    if cluster is None and said.volume and function.kernel.own_cluster is None:
+        cluster = said
+    if cluster is None and not config.cooperative:
+        return PLAIN
+    return LaunchOptions(cluster=cluster, cooperative=bool(config.cooperative))
+
+
+def check(shape: LaunchShape, options: LaunchOptions, function: LoadedFunction) -> None:
+    """Check a launch against all limits.
+
+    Raises:
+        Refused: one is broken, with its sentence.
+    """
+    kernel, settings = function.kernel, function.settings
+    need(all(shape.grid) and all(shape.block), Result.INVALID_VALUE, f"{kernel.title}: a size of a launch is 0")
+    try:
+        check_launch(kernel.title, shape, emulation().device.limits, settings.resources)
+    except LaunchError as e:
+        raise Refused(Result.INVALID_VALUE, str(e)) from None
+    need(
+        shape.shared_bytes <= settings.values[MAX_DYNAMIC],
+        Result.INVALID_VALUE,
+        f"{kernel.title}: {shape.shared_bytes} bytes of dynamic shared memory; the function has "
+        f"{settings.values[MAX_DYNAMIC]} (CU_FUNC_ATTRIBUTEMAX_DYNAMIC_SHARED_SIZE_BYTES)",
+    )
+    cluster = options.cluster
+    if cluster is not None and cluster.volume > _PORTABLE_CLUSTER:
+        words = f"{kernel.title}: a cluster of {cluster.volume} blocks needs NON_PORTABLE_CLUSTER_SIZE_ALLOWED"
+        need(settings.values[NON_PORTABLE], Result.INVALID_CLUSTER_SIZE, words)
+    try:
+        kernel.check_options(shape, options)
+    except LaunchError as e:
+        cluster = cluster or kernel.own_cluster
+        result = Result.INVALID_VALUE if cluster is None else Result.INVALID_CLUSTER_SIZE
+        if options.cooperative and shape.grid.volume > kernel.together(shape, cluster):
+            result = Result.COOPERATIVE_LAUNCH_TOO_LARGE
+        raise Refused(result, str(e)) from None
+
+
+# -- what C asks --------------------------------------------------------------------------------------------------
+
+
+def _prepare(config_at: int, handle: int, parameters: int) -> int:
+    """Make a launch ready for C, or make it here and now."""
+    config, function = AskedLaunch.from_address(config_at), function_of(handle)
+    grid = Dim3(config.grid_x, config.grid_y, config.grid_z)
+    shape = LaunchShape(grid, Dim3(config.block_x, config.block_y, config.block_z), config.shared_bytes)
+    options = _options(config, function)
+    check(shape, options, function)
+    size = function.parameter_bytes
+    target = None if config.more else _target(function, shape, options, size)
+    if target is not None:
+        with LOCK:
+            _keep(function, config, target)
+        return _GO_AHEAD
+    ends: list[Result] = []
+    with _watched(function.module.context, ends):
+        function.kernel.launch(shape, ctypes.string_at(parameters, size), config.stream, options)
+    return _answer(ends)
+
+
+def _target(function: LoadedFunction, shape: LaunchShape, options: LaunchOptions, size: int) -> Target | None:
+    return function.kernel.target(shape, 0, options, size)
+
+
+_KEY = [*(f"{what}_{axis}" for what in ("grid", "block", "cluster") for axis in "xyz"), "shared_bytes"]
+
+
+def _keep(function: LoadedFunction, config: AskedLaunch, target: Target) -> None:
+    fields = target.fields
+    ready = ReadyLaunch(
+        helpers=fields["helpers"],
+        template=fields["template"],
+        pool=fields["pool"],
+        run=fields["run"],
+        job=fields["job"],
+        block_shared_bytes=fields["shared_bytes"],
+        local_bytes=fields["local_bytes"],
+        **{name: getattr(config, name) for name in _KEY},
+    )
+    config.ready = ctypes.addressof(ready)
+    function.keep(config.ready, (ready, target))
+
+
+def _unfinished(context: int, handle: int, ready: int, work: int) -> int:
+    """Say why a launch that C made did not run to its end."""
+    _, target = function_of(handle).ready[ready]
+    ends: list[Result] = []
+    with _watched(context, ends):
+        target.failed(work)
+    return _answer(ends)
+
+
+def _find(kernel: int) -> int:
+    """Give the function that a kernel is in the current context; 0 where there is none."""
+    try:
+        return kernel_of(kernel).function().handle
+    except (Refused, CujitError) as e:
+        emulation().remember(e if isinstance(e, Refused) else Refused(Result.INVALID_HANDLE, str(e)))
+        return 0
+
+
+@functools.cache
+def prepare() -> tuple[object, ...]:
+    """Have C find what it asks, before the first call; what is given has to live."""
+    kept = (
+        EntryPoint("cuLaunchKernel", "PPP", tuple, _prepare).pointer(),
+        EntryPoint("cuLaunchKernel", "PPPP", tuple, _unfinished).pointer(),
+        ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)(_find),
+    )
+    _begin(*(ctypes.cast(each, ctypes.c_void_p) for each in kept))
+    return kept
+
+
+# -- the first way to launch --------------------------------------------------------------------------------------
+
+_launch_kernel = in_c("cuLaunchKernel", ctypes.c_int32, ctypes.c_uint64, *[ctypes.c_uint32] * 7, *[ctypes.c_uint64] * 3)
+
+
+class _Said:
+    """What was said of a function one call at a time: its block, shared bytes and parameters."""
+
+    def __init__(self, size: int) -> None:
+        self.block, self.shared_bytes = (1, 1, 1), 0
+        self.parameters = bytearray(size)
+
+    def put(self, offset: int, data: bytes) -> None:
+        """Write a parameter."""
+        need(offset >= 0 and offset + len(data) <= len(self.parameters))
+        self.parameters[offset : offset + len(data)] = data
+
+
+_SAID: dict[int, _Said] = {}
+
+
+def _said(handle: int) -> _Said:
+    function = function_of(handle)
+    return _SAID.setdefault(function.handle, _Said(function.parameter_bytes))
+
+
+@in_context("cuFuncSetBlockShape", "PIII")
+def func_set_block_shape(context: int, handle: int, x: int, y: int, z: int) -> None:
+    """Say the block of later launches."""
+    del context
+    need(min(x, y, z) > 0 and x * y * z <= function_of(handle).settings.resources.max_threads)
+    _said(handle).block = (x, y, z)
+
+
+@in_context("cuFuncSetSharedSize", "PU")
+def func_set_shared_size(context: int, handle: int, size: int) -> None:
+    """Say the dynamic shared memory of later launches."""
+    del context
+    _said(handle).shared_bytes = size
+
+
+@in_context("cuParamSetSize", "PU")
+def param_set_size(context: int, handle: int, size: int) -> None:
+    """Say how many bytes all parameters take."""
+    del context
+    need(size >= function_of(handle).parameter_bytes)
+    said = _said(handle)
+    said.parameters = said.parameters.ljust(size, b"\0")[:size]
+
+
+@in_context("cuParamSeti", "PIU")
+def param_set_i(context: int, handle: int, offset: int, value: int) -> None:
+    """Write a parameter of 32 bits."""
+    del context
+    _said(handle).put(offset, value.to_bytes(4, "little"))
+
+
+@in_context("cuParamSetf", "PIF")
+def param_set_f(context: int, handle: int, offset: int, value: float) -> None:
+    """Write a parameter that is a float."""
+    del context
+    _said(handle).put(offset, bytes(ctypes.c_float(value)))
+
+
+@in_context("cuParamSetv", "PIPU")
+def param_set_v(context: int, handle: int, offset: int, data: int, size: int) -> None:
+    """Write parameters of any size."""
+    del context
+    need(data)
+    _said(handle).put(offset, ctypes.string_at(data, size))
+
+
+def _launch(handle: int, width: int, height: int, stream: int) -> int:
+    said = _said(handle)
+    need(width > 0 and height > 0)
+    data = (ctypes.c_char * len(said.parameters)).from_buffer(said.parameters)
+    size = ctypes.c_uint64(len(said.parameters))
+    extra = (ctypes.c_uint64 * 5)(1, ctypes.addressof(data), 2, ctypes.addressof(size), 0)
+    sizes = (width, height, 1, *said.block, said.shared_bytes)
+    return int(_launch_kernel(handle, *sizes, stream, 0, ctypes.addressof(extra)))
+
+
+@in_context("cuLaunch", "P")
+def launch_one(context: int, handle: int) -> int:
+    """Launch one block."""
+    del context
+    return _launch(handle, 1, 1, 0)
+
+
+@in_context("cuLaunchGrid", "PII")
+def launch_grid(context: int, handle: int, width: int, height: int) -> int:
+    """Launch a grid."""
+    del context
+    return _launch(handle, width, height, 0)
+
+
+@in_context("cuLaunchGridAsync", "PIIP")
+def launch_grid_async(context: int, handle: int, width: int, height: int, stream: int) -> int:
+    """Launch a grid in a stream."""
+    del context
+    return _launch(handle, width, height, stream)

@@ -1,0 +1,494 @@
+"""Modules, libraries, and what is in them: functions, kernels and variables."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from cujit.artifact import Artifact
+from cujit.devices.backend import BackendKernel
+from cujit.devices.cpu.module import CpuModule
+from cujit.devices.shapes import Resources
+from cujit.emulator import contexts, images
+from cujit.emulator.entries import in_context, need, started, store_u32, store_u64, text_at
+from cujit.emulator.images import JitLog
+from cujit.emulator.machine import cell_free, cell_is, cell_new, in_c
+from cujit.emulator.process import emulation
+from cujit.emulator.results import Refused, Result
+from cujit.emulator.structures import BlockKind, CellKind, FunctionCell, KernelCell, ParameterSpan
+from cujit.errors import CujitError, NameNotFoundError, spell
+from cujit.forks import Lock
+
+LOCK = Lock()
+"""Held while what is loaded, and what is ready to be launched, changes."""
+
+_MOST_READY = 64
+"""Launches of a function that stay ready: shapes of grid and block that C finds by itself."""
+
+_adopt = in_c("memory_adopt", ctypes.c_uint32, *[ctypes.c_uint64] * 2, *[ctypes.c_uint32] * 2, ctypes.c_uint64)
+_forget = in_c("memory_forget", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
+_current = in_c("emulator_context", ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64))
+
+
+def current_context() -> int:
+    """Give the thread's context.
+
+    Raises:
+        Refused: it has none, or an error sticks to that.
+    """
+    found = ctypes.c_uint64()
+    answer = _current(found)
+    if answer:
+        raise Refused(Result(answer))
+    return found.value
+
+
+# -- what is loaded -----------------------------------------------------------------------------------------------
+
+
+MAX_DYNAMIC, CARVEOUT, CLUSTER, NON_PORTABLE, SCHEDULING = 8, 9, (11, 12, 13), 14, 15
+"""Attributes that a program may set. Source: CUDA Driver API manual, ``CUfunction_attribute``."""
+
+
+class FunctionSettings:
+    """What a program may say of a function beforehand: attributes by their number."""
+
+    def __init__(self, kernel: BackendKernel) -> None:
+        self.resources = kernel.resources
+        self.values = dict.fromkeys((*CLUSTER, NON_PORTABLE, SCHEDULING), 0)
+        self.values[CARVEOUT] = -1
+        limits = emulation().device.limits
+        self.values[MAX_DYNAMIC] = max(limits.shared_bytes - self.resources.shared_bytes, 0)
+        self.values.update(zip(CLUSTER, kernel.own_cluster or (0, 0, 0), strict=True))
+
+
+class LoadedFunction:
+    """A function of a module; ``spans`` are its parameters as offset and size in bytes."""
+
+    def __init__(self, module: LoadedModule, kernel: BackendKernel, settings: FunctionSettings) -> None:
+        self.module, self.kernel, self.settings = module, kernel, settings
+        signature = kernel.signature
+        self.spans = list(zip(signature.offsets, (parameter.size for parameter in signature), strict=True))
+        self.parameter_bytes = signature.size
+        self._spans = (ParameterSpan * max(len(self.spans), 1))(*(ParameterSpan(*span) for span in self.spans))
+        self._table = (ctypes.c_uint64 * _MOST_READY)()
+        self._next = 0
+        self.ready: dict[int, Any] = {}
+        """What the launches that are ready need to live, by the address of each ``ReadyLaunch``."""
+        self._gone: list[Any] = []
+        self.handle = _cell(CellKind.FUNCTION, module.context)
+        self.cell = FunctionCell.from_address(self.handle)
+        self.cell.parameters, self.cell.parameter_count = ctypes.addressof(self._spans), len(self.spans)
+        self.cell.parameter_bytes, self.cell.ready = self.parameter_bytes, ctypes.addressof(self._table)
+
+    def keep(self, address: int, needs: object) -> None:
+        """Have C find a launch that is ready; one that was made long ago goes."""
+        slot = self._next % _MOST_READY
+        self._drop(self._table[slot], among=1)
+        self.ready[address] = needs
+        self._table[slot] = address
+        self._next += 1
+        self.cell.count = min(self._next, _MOST_READY)
+
+    def unready(self) -> None:
+        """Have all launches made ready anew, as they may be others now."""
+        with LOCK:
+            self.cell.count = self._next = 0
+            for address in list(self.ready):
+                self._drop(address)
+
+    def _drop(self, address: int, among: int = 0) -> None:
+        """Let go of a launch, once no thread looks at it but those ``among`` which this is done."""
+        if address in self.ready:
+            self._gone.append(self.ready.pop(address))
+        if self.cell.running <= among:
+            self._gone.clear()
+
+    def free(self) -> None:
+        """Let nobody launch it any more, and wait for those who do."""
+        self.cell.count = 0
+        cell_free(self.handle, CellKind.FUNCTION)
+        FUNCTIONS.pop(self.handle, None)
+        while self.cell.running and self.cell.kind == CellKind.FREE:
+            time.sleep(0.0002)
+
+
+class LoadedModule:
+    """A module in a context."""
+
+    def __init__(self, context: int, device: CpuModule) -> None:
+        self.context, self.device = context, device
+        self.functions: dict[str, LoadedFunction] = {}
+        self.handle = _cell(CellKind.MODULE, context)
+        MODULES[self.handle] = self
+        memory = device.memory
+        _adopt(memory.address, memory.size, BlockKind.IMAGE, 0, context)
+
+    def function(self, name: str, settings: FunctionSettings | None = None) -> LoadedFunction:
+        """Find a function.
+
+        Raises:
+            NameNotFoundError: there is none of that name.
+            UnsupportedError: it has what the CPU device does not execute.
+        """
+        kernel = _kernel_of(self.device, name)
+        with LOCK:
+            if name not in self.functions:
+                made = LoadedFunction(self, kernel, settings or FunctionSettings(kernel))
+                self.functions[name] = FUNCTIONS[made.handle] = made
+            return self.functions[name]
+
+    def unload(self) -> None:
+        """Let go of all of it."""
+        MODULES.pop(self.handle, None)
+        cell_free(self.handle, CellKind.MODULE)
+        for function in self.functions.values():
+            function.free()
+        _forget(self.device.memory.address, BlockKind.IMAGE)
+        self.device.close()
+
+
+class KernelLibrary:
+    """A library: a module in each context that asked for it."""
+
+    def __init__(self, artifact: Artifact, first: CpuModule) -> None:
+        self._artifact = artifact
+        self._first: CpuModule | None = first
+        self.names = list(first.kernels)
+        self.modules: dict[int, LoadedModule] = {}
+        self.kernels: dict[str, LibraryKernel] = {}
+        self.handle = _cell(CellKind.LIBRARY, 0)
+        LIBRARIES[self.handle] = self
+
+    def module(self) -> LoadedModule:
+        """Give the module of the current context."""
+        context = current_context()
+        with LOCK:
+            if context not in self.modules:
+                device, self._first = self._first or emulation().device.load(self._artifact), None
+                self.modules[context] = LoadedModule(context, device)
+            return self.modules[context]
+
+    def any_module(self) -> CpuModule:
+        """Give what is the same in all contexts."""
+        return self._first or next(iter(self.modules.values())).device
+
+    def kernel(self, name: str) -> LibraryKernel:
+        """Find a kernel. Raises as ``LoadedModule.function``."""
+        known = _kernel_of(self.any_module(), name)
+        with LOCK:
+            if name not in self.kernels:
+                self.kernels[name] = LibraryKernel(self, name, known)
+            return self.kernels[name]
+
+    def unload(self) -> None:
+        """Let go of all of it."""
+        LIBRARIES.pop(self.handle, None)
+        cell_free(self.handle, CellKind.LIBRARY)
+        for kernel in self.kernels.values():
+            KERNELS.pop(kernel.handle, None)
+            cell_free(kernel.handle, CellKind.KERNEL)
+        for module in self.modules.values():
+            module.unload()
+
+    def leave(self, context: int) -> None:
+        """Forget a context that has ended; what is the same in all is loaded anew if it was the last."""
+        module = self.modules.pop(context, None)
+        if module is not None and not self.modules:
+            self._first = emulation().device.load(self._artifact)
+
+
+class LibraryKernel:
+    """A kernel of a library, which is a function in each context."""
+
+    def __init__(self, library: KernelLibrary, name: str, kernel: BackendKernel) -> None:
+        self.library, self.name, self.kernel = library, name, kernel
+        self.settings = FunctionSettings(kernel)
+        self.handle = _cell(CellKind.KERNEL, 0)
+        KERNELS[self.handle] = self
+
+    def function(self) -> LoadedFunction:
+        """Give the function of the current context, which C finds from now on."""
+        found = self.library.module().function(self.name, self.settings)
+        KernelCell.from_address(self.handle).function = found.handle
+        return found
+
+
+MODULES: dict[int, LoadedModule] = {}
+FUNCTIONS: dict[int, LoadedFunction] = {}
+LIBRARIES: dict[int, KernelLibrary] = {}
+KERNELS: dict[int, LibraryKernel] = {}
+
+
+def _cell(kind: CellKind, context: int) -> int:
+    handle: int = cell_new(kind, context)
+    need(handle, Result.OUT_OF_MEMORY)
+    return handle
+
+
+def _kernel_of(module: CpuModule, name: str) -> BackendKernel:
+    kernel = module.kernels.get(name)
+    if kernel is None:
+        raise NameNotFoundError(
+            f"no function {spell(name)} in this module: it has {', '.join(module.kernels) or 'none'}"
+        )
+    assert isinstance(kernel.resources, Resources)  # of one that is not executed it is an error
+    return kernel
+
+
+@contexts.at_end
+def _ended(context: int, is_primary: bool) -> None:
+    del is_primary
+    for library in LIBRARIES.values():
+        library.leave(context)
+    for module in [module for module in MODULES.values() if module.context == context]:
+        module.unload()
+
+
+def _found(table: dict[int, Any], kind: CellKind, handle: int) -> Any:
+    need(cell_is(handle, kind) and handle in table, Result.INVALID_HANDLE)
+    return table[handle]
+
+
+def module_of(handle: int) -> LoadedModule:
+    """Find a module of the current context. Raises ``Refused`` for handles of something else."""
+    module: LoadedModule = _found(MODULES, CellKind.MODULE, handle)
+    return module
+
+
+def library_of(handle: int) -> KernelLibrary:
+    """Find a library. Raises ``Refused`` for handles of something else."""
+    library: KernelLibrary = _found(LIBRARIES, CellKind.LIBRARY, handle)
+    return library
+
+
+def kernel_of(handle: int) -> LibraryKernel:
+    """Find a kernel of a library. Raises ``Refused`` for handles of something else."""
+    kernel: LibraryKernel = _found(KERNELS, CellKind.KERNEL, handle)
+    return kernel
+
+
+def function_of(handle: int) -> LoadedFunction:
+    """Find a function; a kernel passes for the one that it is in the current context.
+
+    Raises:
+        Refused: it is something else.
+    """
+    if cell_is(handle, CellKind.KERNEL):
+        return kernel_of(handle).function()
+    function: LoadedFunction = _found(FUNCTIONS, CellKind.FUNCTION, handle)
+    return function
+
+
+# -- loading ----------------------------------------------------------------------------------------------------
+
+
+def _device_module(data: Callable[[], bytes], log: JitLog) -> tuple[Artifact, CpuModule]:
+    """Load an image on the CPU device, and say in the caller's buffers what came of it."""
+    try:
+        artifact = images.ptx_of(data())
+        module = emulation().device.load(artifact)
+    except Refused as e:
+        log.write(error=e.words)
+        raise
+    except CujitError as e:
+        refused = images.refused_by(e)
+        log.write(error=refused.words)
+        raise refused from e
+    left = "".join(f"kernel {name} is not executed here\n" for name in module.refused)
+    log.write(info=left)
+    return artifact, module
+
+
+def _load(context: int, out: int, data: Callable[[], bytes], log: JitLog) -> None:
+    need(out)
+    store_u64(out, LoadedModule(context, _device_module(data, log)[1]).handle)
+
+
+_NO_OPTIONS = (0, 0, 0)
+
+
+@in_context("cuModuleLoadData", "PP")
+def module_load_data(context: int, out: int, image: int) -> None:
+    """Load an image from memory."""
+    need(image)
+    _load(context, out, lambda: images.bytes_at(image), JitLog(*_NO_OPTIONS))
+
+
+@in_context("cuModuleLoadDataEx", "PPUPP")
+def module_load_data_ex(context: int, out: int, image: int, count: int, options: int, values: int) -> None:
+    """Load an image from memory, with options of the compiler."""
+    need(image)
+    _load(context, out, lambda: images.bytes_at(image), JitLog(count, options, values))
+
+
+@in_context("cuModuleLoadFatBinary", "PP")
+def module_load_fat_binary(context: int, out: int, image: int) -> None:
+    """Load a fatbin from memory."""
+    module_load_data(context, out, image)
+
+
+@in_context("cuModuleLoad", "PP")
+def module_load(context: int, out: int, path: int) -> None:
+    """Load an image from a file."""
+    name = text_at(path)
+    _load(context, out, lambda: images.file_bytes(name), JitLog(*_NO_OPTIONS))
+
+
+@in_context("cuModuleUnload", "P")
+def module_unload(context: int, handle: int) -> None:
+    """Let go of a module; those of libraries stay."""
+    module = module_of(handle)
+    need(module.context == context, Result.INVALID_CONTEXT)
+    need(all(module not in library.modules.values() for library in LIBRARIES.values()), Result.INVALID_HANDLE)
+    module.unload()
+
+
+def _library(out: int, data: Callable[[], bytes], log: JitLog, options: tuple[int, int, int]) -> None:
+    need(out)
+    values, numbers, count = options
+    need(not count or (numbers and values))
+    for number in (ctypes.c_uint32 * count).from_address(numbers) if count else ():
+        need(number in (0, 1))
+    store_u64(out, KernelLibrary(*_device_module(data, log)).handle)
+
+
+@started("cuLibraryLoadData", "PPPPUPPU")
+def library_load_data(
+    out: int, image: int, options: int, values: int, count: int, own: int, own_values: int, own_count: int
+) -> None:
+    """Load a library from memory; no context is needed."""
+    need(image)
+    log = JitLog(count, options, values)
+    _library(out, lambda: images.bytes_at(image), log, (own_values, own, own_count))
+
+
+@started("cuLibraryLoadFromFile", "PPPPUPPU")
+def library_load_from_file(
+    out: int, path: int, options: int, values: int, count: int, own: int, own_values: int, own_count: int
+) -> None:
+    """Load a library from a file."""
+    name = text_at(path)
+    log = JitLog(count, options, values)
+    _library(out, lambda: images.file_bytes(name), log, (own_values, own, own_count))
+
+
+@started("cuLibraryUnload", "P")
+def library_unload(handle: int) -> None:
+    """Let go of a library, in all contexts."""
+    library_of(handle).unload()
+
+
+# -- what is in a module ----------------------------------------------------------------------------------------
+
+
+@in_context("cuModuleGetFunction", "PPP")
+def module_get_function(context: int, out: int, handle: int, name: int) -> None:
+    """Find a function by its name."""
+    del context
+    need(out)
+    store_u64(out, module_of(handle).function(text_at(name)).handle)
+
+
+def _store_variable(device: CpuModule, pointer: int, size: int, name: str) -> None:
+    address, count = device.variable(name)
+    if pointer:
+        store_u64(pointer, address)
+    if size:
+        store_u64(size, count)
+
+
+@in_context("cuModuleGetGlobal_v2", "PPPP")
+def module_get_global(context: int, pointer: int, size: int, handle: int, name: int) -> None:
+    """Find a variable by its name: where it is, and its size."""
+    del context
+    need(pointer or size)
+    _store_variable(module_of(handle).device, pointer, size, text_at(name))
+
+
+@in_context("cuModuleGetFunctionCount", "PP")
+def module_get_function_count(context: int, count: int, handle: int) -> None:
+    """Count the functions of a module."""
+    del context
+    store_u32(count, len(module_of(handle).device.kernels))
+
+
+def _store_handles(out: int, most: int, handles: Iterable[int]) -> None:
+    need(out and most)
+    for k, handle in zip(range(most), handles, strict=False):
+        store_u64(out + 8 * k, handle)
+
+
+@in_context("cuModuleEnumerateFunctions", "PUP")
+def module_enumerate_functions(context: int, out: int, most: int, handle: int) -> None:
+    """List the functions of a module."""
+    del context
+    module = module_of(handle)
+    _store_handles(out, most, (module.function(name).handle for name in module.device.kernels))
+
+
+@started("cuModuleGetLoadingMode", "P")
+def module_get_loading_mode(mode: int) -> None:
+    """Tell whether modules are loaded when they are needed. Source: CUDA Driver API manual, ``CUmoduleLoadingMode``."""
+    store_u32(mode, 1 if os.environ.get("CUDA_MODULE_LOADING") == "EAGER" else 2)
+
+
+# -- what is in a library ---------------------------------------------------------------------------------------
+
+
+@started("cuLibraryGetKernel", "PPP")
+def library_get_kernel(out: int, handle: int, name: int) -> None:
+    """Find a kernel by its name."""
+    need(out)
+    store_u64(out, library_of(handle).kernel(text_at(name)).handle)
+
+
+@in_context("cuLibraryGetModule", "PP")
+def library_get_module(context: int, out: int, handle: int) -> None:
+    """Give the module that a library is in the current context."""
+    del context
+    need(out)
+    store_u64(out, library_of(handle).module().handle)
+
+
+@in_context("cuLibraryGetGlobal", "PPPP")
+def library_get_global(context: int, pointer: int, size: int, handle: int, name: int) -> None:
+    """Find a variable in the current context."""
+    del context
+    need(pointer or size)
+    _store_variable(library_of(handle).module().device, pointer, size, text_at(name))
+
+
+@in_context("cuLibraryGetManaged", "PPPP")
+def library_get_managed(context: int, pointer: int, size: int, handle: int, name: int) -> None:
+    """Find a variable in memory that host and device share."""
+    del context
+    need(pointer or size)
+    device, wanted = library_of(handle).module().device, text_at(name)
+    managed = {each.name for each in device.preparation.ptx().variables if "managed" in each.attributes}
+    need(wanted in managed, Result.NOT_FOUND, f"no managed variable {spell(wanted)}")
+    _store_variable(device, pointer, size, wanted)
+
+
+@started("cuLibraryGetUnifiedFunction", "PPP")
+def library_get_unified_function(out: int, handle: int, name: int) -> None:
+    """Refuse: no function is the same for host and device here."""
+    need(out)
+    library_of(handle)
+    raise Refused(Result.NOT_FOUND, f"no unified function {spell(text_at(name))}")
+
+
+@started("cuLibraryGetKernelCount", "PP")
+def library_get_kernel_count(count: int, handle: int) -> None:
+    """Count the kernels of a library."""
+    store_u32(count, len(library_of(handle).names))
+
+
+@started("cuLibraryEnumerateKernels", "PUP")
+def library_enumerate_kernels(out: int, most: int, handle: int) -> None:
+    """List the kernels of a library."""
+    library = library_of(handle)
+    _store_handles(out, most, (library.kernel(name).handle for name in library.names))
