@@ -22,11 +22,8 @@ from cujit.emulator.machine import in_c
 from cujit.emulator.modules import CLUSTER, LOCK, MAX_DYNAMIC, NON_PORTABLE, LoadedFunction, function_of, kernel_of
 from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Refused, Result
-from cujit.emulator.structures import AskedLaunch, ReadyLaunch
+from cujit.emulator.structures import GO_ON, AskedLaunch, ReadyLaunch
 from cujit.errors import CujitError, KernelFaultError, LaunchError
-
-_GO_AHEAD = 1 << 21
-"""What C goes on at: the launch is ready."""
 
 _begin = in_c("launches_begin", None, *[ctypes.c_void_p] * 3)
 _fail = in_c("emulator_fail", None, ctypes.c_uint64, ctypes.c_uint32)
@@ -148,7 +145,7 @@ def _prepare(config_at: int, handle: int, parameters: int) -> int:
     if target is not None:
         with LOCK:
             _keep(function, config, target)
-        return _GO_AHEAD
+        return GO_ON
     ends: list[Result] = []
     with _watched(function.module.context, ends):
         function.kernel.launch(shape, ctypes.string_at(parameters, size), config.stream, options)
@@ -304,7 +301,7 @@ def launch_grid(context: int, handle: int, width: int, height: int) -> int:
     return _launch(handle, width, height, 0)
 
 
-@in_context("cuLaunchGridAsync", "PIIP")
+@in_context("cuLaunchGridAsync", "PIIS")
 def launch_grid_async(context: int, handle: int, width: int, height: int, stream: int) -> int:
     """Launch a grid in a stream."""
     del context

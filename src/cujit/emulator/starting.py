@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import os
 
-from cujit.emulator import capture, compilers, contexts, device, kernels, launches, library, memory, modules, streams, versions
+from cujit.emulator import (
+    capture,
+    compilers,
+    contexts,
+    device,
+    kernels,
+    launches,
+    library,
+    memory,
+    modules,
+    streams,
+    versions,
+)
 from cujit.emulator.process import emulation
 from cujit.emulator.settings import VARIABLE, EmulatorSettings
 

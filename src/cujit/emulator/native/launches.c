@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { GO_AHEAD = 1 << 21, MOST_PARAMETER_BYTES = 32764 };
+enum { MOST_PARAMETER_BYTES = 32764 };
 
 /* Attributes of a launch. Source: CUDA Driver API manual, CUlaunchAttributeID. */
 enum { IGNORED = 0, COOPERATIVE = 2, CLUSTER = 4, EVENT = 7, LAST_ATTRIBUTE = 18 };
@@ -114,7 +114,7 @@ static Answer launch_of(u64 context, struct FunctionCell *function, struct Asked
   if (!config->more) ready = ready_for(function, config);
   if (!ready) {
     answer = prepare(config, (u64)function, parameters);
-    if (answer != GO_AHEAD) return answer;
+    if (answer != GO_ON) return answer;
     ready = config->ready; /* others may have taken it out of the table already; it stays while this thread is here */
   }
   return run(context, function, ready, parameters);
@@ -123,7 +123,8 @@ static Answer launch_of(u64 context, struct FunctionCell *function, struct Asked
 static Answer launch(struct AskedLaunch *config, u64 handle, void **each, void **list) {
   IN_CONTEXT(context);
   struct Cell *stream = cell_of(config->stream, CELL_STREAM);
-  NEEDS(config->stream <= 2 || (stream && stream->context == (u64)context), INVALID_HANDLE);
+  NEEDS(config->stream <= STREAM_OWN || (stream && stream->context == (u64)context), INVALID_HANDLE);
+  config->more |= state.capturing != 0;
   struct FunctionCell *function = enter(handle, (u64)context);
   NEEDS(function, INVALID_HANDLE);
   Answer answer = launch_of((u64)context, function, config, each, list);
@@ -147,7 +148,19 @@ Answer cujit_cuLaunchKernel(u64 function, SIZES, u64 stream, void **each, void *
   return launch(&config, function, each, list);
 }
 
+Answer cujit_cuLaunchKernel_ptsz(u64 function, SIZES, u64 stream, void **each, void **list) {
+  stream = own_stream(stream);
+  struct AskedLaunch config = CONFIG(0);
+  return launch(&config, function, each, list);
+}
+
 Answer cujit_cuLaunchCooperativeKernel(u64 function, SIZES, u64 stream, void **each) {
+  struct AskedLaunch config = CONFIG(1);
+  return launch(&config, function, each, 0);
+}
+
+Answer cujit_cuLaunchCooperativeKernel_ptsz(u64 function, SIZES, u64 stream, void **each) {
+  stream = own_stream(stream);
   struct AskedLaunch config = CONFIG(1);
   return launch(&config, function, each, 0);
 }
@@ -168,11 +181,10 @@ static Answer read_attribute(struct AskedLaunch *config, const struct Attribute 
   return RESULT_SUCCESS;
 }
 
-Answer cujit_cuLaunchKernelEx(const struct Config *said, u64 function, void **each, void **list) {
-  NEEDS(said, INVALID_VALUE);
+static Answer launch_as_said(const struct Config *said, u64 stream, u64 function, void **each, void **list) {
   struct AskedLaunch config = {
       .grid_x = said->grid_x, .grid_y = said->grid_y, .grid_z = said->grid_z, .block_x = said->block_x,
-      .block_y = said->block_y, .block_z = said->block_z, .shared_bytes = said->shared_bytes, .stream = said->stream,
+      .block_y = said->block_y, .block_z = said->block_z, .shared_bytes = said->shared_bytes, .stream = stream,
       .attributes = (u64)said->attributes, .attribute_count = said->attribute_count};
   NEEDS(!said->attribute_count || said->attributes, INVALID_VALUE);
   for (u32 k = 0; k < said->attribute_count; k++) {
@@ -180,4 +192,14 @@ Answer cujit_cuLaunchKernelEx(const struct Config *said, u64 function, void **ea
     if (answer) return answer;
   }
   return launch(&config, function, each, list);
+}
+
+Answer cujit_cuLaunchKernelEx(const struct Config *said, u64 function, void **each, void **list) {
+  NEEDS(said, INVALID_VALUE);
+  return launch_as_said(said, said->stream, function, each, list);
+}
+
+Answer cujit_cuLaunchKernelEx_ptsz(const struct Config *said, u64 function, void **each, void **list) {
+  NEEDS(said, INVALID_VALUE);
+  return launch_as_said(said, own_stream(said->stream), function, each, list);
 }
