@@ -12,15 +12,31 @@ from cujit.emulator import (
     kernels,
     launches,
     library,
+    linking,
     memory,
     modules,
+    occupancy,
     streams,
+    tensor_maps,
     versions,
 )
 from cujit.emulator.process import emulation
 from cujit.emulator.settings import VARIABLE, EmulatorSettings
 
-_DECLARED = (capture, contexts, device, kernels, launches, memory, modules, streams, versions)
+_DECLARED = (
+    capture,
+    contexts,
+    device,
+    kernels,
+    launches,
+    linking,
+    memory,
+    modules,
+    occupancy,
+    streams,
+    tensor_maps,
+    versions,
+)
 """The modules whose entry points ``ENTRIES`` has."""
 
 

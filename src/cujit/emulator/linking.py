@@ -1,0 +1,114 @@
+"""The driver's linker: PTX and LTO-IR, in whatever image they come, into a container of one PTX."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+from cujit.artifact import Artifact, Kind
+from cujit.emulator import images
+from cujit.emulator.entries import in_context, need, started, store_u64, text_at
+from cujit.emulator.images import JitLog
+from cujit.emulator.machine import cell_free, cell_is, cell_new
+from cujit.emulator.results import Refused, Result
+from cujit.emulator.structures import CellKind
+from cujit.errors import CujitError
+
+# Source: CUDA Driver API manual, ``CUjitInputType``.
+_KINDS = {0: Kind.CUBIN, 1: Kind.PTX, 2: Kind.FATBIN, 3: Kind.OBJECT, 4: Kind.LIBRARY, 5: Kind.LTOIR}
+
+
+class _Link:
+    """A link that goes on: its log, what was added, and the image once it is complete."""
+
+    def __init__(self, log: JitLog) -> None:
+        self.log = log
+        self.inputs: list[Artifact] = []
+        self.made: ctypes.Array[ctypes.c_char] | None = None
+
+
+_LINKS: dict[int, _Link] = {}
+
+
+def _link_of(handle: int) -> _Link:
+    need(cell_is(handle, CellKind.LINK) and handle in _LINKS, Result.INVALID_HANDLE)
+    return _LINKS[handle]
+
+
+@in_context("cuLinkCreate cuLinkCreate_v2", "UPPP")
+def link_create(context: int, count: int, options: int, values: int, out: int) -> None:
+    """Begin a link. The buffers of its options are written to until it is destroyed."""
+    need(out)
+    log = JitLog(count, options, values)
+    handle = cell_new(CellKind.LINK, context)
+    need(handle, Result.OUT_OF_MEMORY)
+    _LINKS[handle] = _Link(log)
+    store_u64(out, handle)
+
+
+def _add(handle: int, kind: int, read: Callable[[], bytes], name: str) -> None:
+    link = _link_of(handle)
+    need(kind in _KINDS)
+    need(link.made is None, Result.INVALID_VALUE, "the link is complete: begin another one")
+    try:
+        link.inputs.append(_input(_KINDS[kind], read(), name))
+    except (Refused, CujitError) as e:
+        refused = e if isinstance(e, Refused) else images.refused_by(e)
+        link.log.write(error=refused.words)
+        raise refused from e
+
+
+def _input(kind: Kind, data: bytes, name: str) -> Artifact:
+    """Take an input for what it is: containers pass for cubins and objects."""
+    inside = images.container_ptx(data)
+    if inside is not None or kind is Kind.PTX:
+        return Artifact(Kind.PTX, (data if inside is None else inside).rstrip(b"\0"), name=name)
+    if kind is Kind.CUBIN:
+        return images.ptx_of(data, name)
+    return Artifact(kind, data, name=name)
+
+
+@started("cuLinkAddData cuLinkAddData_v2", "PIPPPUPP")
+def link_add_data(
+    handle: int, kind: int, data: int, size: int, name: int, count: int, options: int, values: int
+) -> None:
+    """Add an image from memory."""
+    JitLog(count, options, values)
+    need(data and size)
+    _add(handle, kind, lambda: ctypes.string_at(data, size), text_at(name) if name else "")
+
+
+@started("cuLinkAddFile cuLinkAddFile_v2", "PIPUPP")
+def link_add_file(handle: int, kind: int, path: int, count: int, options: int, values: int) -> None:
+    """Add an image from a file."""
+    JitLog(count, options, values)
+    name = text_at(path)
+    _add(handle, kind, lambda: images.file_bytes(name), name)
+
+
+@started("cuLinkComplete", "PPP")
+def link_complete(handle: int, out: int, size: int) -> None:
+    """Link, and give the image, which stays until the link is destroyed."""
+    link = _link_of(handle)
+    need(out)
+    need(link.inputs, Result.INVALID_VALUE, "nothing was added")
+    try:
+        linked = images.linked(link.inputs)
+    except CujitError as e:
+        refused = images.refused_by(e)
+        link.log.write(error=refused.words)
+        raise refused from e
+    link.log.write(info=linked.log)
+    data = images.write_container(linked.data)
+    link.made = ctypes.create_string_buffer(data, len(data))
+    store_u64(out, ctypes.addressof(link.made))
+    if size:
+        store_u64(size, len(data))
+
+
+@started("cuLinkDestroy", "P")
+def link_destroy(handle: int) -> None:
+    """End a link, and let go of its image."""
+    _link_of(handle)
+    cell_free(handle, CellKind.LINK)
+    del _LINKS[handle]

@@ -1,0 +1,160 @@
+"""How many blocks of a function a multiprocessor holds: what clients ask when they choose their launches.
+
+Source of the rules: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; CUDA Driver API
+manual, "Occupancy".
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+from cujit.devices.options import LaunchOptions
+from cujit.devices.shapes import Dim3, LaunchShape
+from cujit.emulator import device
+from cujit.emulator.entries import in_context, need, store_u32, store_u64
+from cujit.emulator.launches import check
+from cujit.emulator.modules import NON_PORTABLE, LoadedFunction, function_of
+from cujit.emulator.process import emulation
+
+_WARP = 32
+_UNIT = 128
+"""Bytes in which shared memory is given."""
+
+# Numbers of ``CUdevice_attribute`` and ``CUfunction_attribute``.
+_THREADS, _SHARED, _OPTIN, _BLOCKS, _RESERVED = 39, 81, 97, 106, 111
+_LARGEST_CLUSTER = 16
+
+_DISABLE_CACHING = 1
+"""Flag. Source: CUDA Driver API manual, ``CUoccupancy_flags``."""
+
+
+def active_blocks(function: LoadedFunction, threads: int, dynamic_bytes: int) -> int:
+    """Count the blocks that a multiprocessor holds at a time, by threads, warps and shared memory."""
+    has, resources = device.attributes(), function.settings.resources
+    if threads > resources.max_threads or resources.shared_bytes + dynamic_bytes > has[_OPTIN]:
+        return 0
+    warps = -(-threads // _WARP)
+    needs = -(-(resources.shared_bytes + dynamic_bytes + has.get(_RESERVED, 0)) // _UNIT) * _UNIT
+    by_shared = has[_SHARED] // needs if needs else has[_BLOCKS]
+    return min(has[_BLOCKS], has[_THREADS] // _WARP // warps, by_shared)
+
+
+def _check(handle: int, flags: int) -> LoadedFunction:
+    need(not flags & ~_DISABLE_CACHING)
+    return function_of(handle)
+
+
+@in_context("cuOccupancyMaxActiveBlocksPerMultiprocessor", "PPIP")
+def max_active_blocks(context: int, blocks: int, handle: int, threads: int, dynamic_bytes: int) -> None:
+    """Count the blocks that a multiprocessor holds at a time."""
+    max_active_blocks_with_flags(context, blocks, handle, threads, dynamic_bytes, 0)
+
+
+@in_context("cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", "PPIPU")
+def max_active_blocks_with_flags(
+    context: int, blocks: int, handle: int, threads: int, dynamic_bytes: int, flags: int
+) -> None:
+    """Count the blocks that a multiprocessor holds at a time; flags change nothing."""
+    del context
+    need(blocks and threads > 0)
+    store_u32(blocks, active_blocks(_check(handle, flags), threads, dynamic_bytes))
+
+
+def _best(function: LoadedFunction, most: int, dynamic_bytes: Callable[[int], int]) -> tuple[int, int]:
+    """Choose the block with which most threads are there at a time, the largest of such, and count these blocks."""
+    limit = min(most or function.settings.resources.max_threads, function.settings.resources.max_threads)
+    sizes = [min(size, limit) for size in range(-(-limit // _WARP) * _WARP, 0, -_WARP)]
+    counted = [(active_blocks(function, size, dynamic_bytes(size)), size) for size in sizes]
+    blocks, size = max(counted, key=lambda pair: (pair[0] * pair[1], pair[1]))
+    return size, blocks
+
+
+@in_context("cuOccupancyMaxPotentialBlockSize", "PPPPPI")
+def max_potential_block_size(
+    context: int, grid: int, block: int, handle: int, of_block: int, dynamic_bytes: int, most: int
+) -> None:
+    """Choose the block of highest occupancy, and the grid that fills the device with it."""
+    max_potential_block_size_with_flags(context, grid, block, handle, of_block, dynamic_bytes, most, 0)
+
+
+@in_context("cuOccupancyMaxPotentialBlockSizeWithFlags", "PPPPPIU")
+def max_potential_block_size_with_flags(
+    context: int, grid: int, block: int, handle: int, of_block: int, dynamic_bytes: int, most: int, flags: int
+) -> None:
+    """Choose the block of highest occupancy; ``of_block`` says what shared memory one of so many threads takes."""
+    del context
+    need(grid and block and most >= 0)
+    function = _check(handle, flags)
+    ask = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_int)(of_block) if of_block else lambda _: dynamic_bytes
+    threads, blocks = _best(function, most, ask)
+    store_u32(block, threads)
+    store_u32(grid, blocks * emulation().device.limits.processors)
+
+
+@in_context("cuOccupancyAvailableDynamicSMemPerBlock", "PPII")
+def available_dynamic_smem_per_block(context: int, size: int, handle: int, blocks: int, threads: int) -> None:
+    """Say how much dynamic shared memory a block can have where a multiprocessor is to hold so many of them."""
+    del context
+    need(size and blocks > 0 and threads > 0)
+    function, has = function_of(handle), device.attributes()
+    need(blocks <= active_blocks(function, threads, 0))
+    static = function.settings.resources.shared_bytes
+    each = has[_SHARED] // blocks // _UNIT * _UNIT - has.get(_RESERVED, 0)
+    store_u64(size, max(min(each, has[_OPTIN]) - static, 0))
+
+
+class _Config(ctypes.Structure):
+    """``CUlaunchConfig``."""
+
+    _fields_ = (
+        *((f"{what}_{axis}", ctypes.c_uint32) for what in ("grid", "block") for axis in "xyz"),
+        ("shared_bytes", ctypes.c_uint32),
+        ("stream", ctypes.c_uint64),
+        ("attributes", ctypes.c_uint64),
+        ("count", ctypes.c_uint32),
+    )
+
+
+_CLUSTER, _ATTRIBUTE_BYTES = 4, 72
+"""The number of the attribute that says the cluster, and the bytes of each. Source: ``CUlaunchAttribute``."""
+
+
+def _asked(config: int) -> tuple[LaunchShape, Dim3 | None]:
+    need(config)
+    said = _Config.from_address(config)
+    shape = LaunchShape(
+        Dim3(said.grid_x, said.grid_y, said.grid_z), Dim3(said.block_x, said.block_y, said.block_z), said.shared_bytes
+    )
+    need(not said.count or said.attributes)
+    for k in range(said.count):
+        words = (ctypes.c_uint32 * 5).from_address(said.attributes + k * _ATTRIBUTE_BYTES)
+        if words[0] == _CLUSTER:
+            return shape, Dim3(*words[2:5])
+    return shape, None
+
+
+@in_context("cuOccupancyMaxPotentialClusterSize", "PPP")
+def max_potential_cluster_size(context: int, size: int, handle: int, config: int) -> None:
+    """Say how many blocks a cluster can have."""
+    del context
+    function = function_of(handle)
+    shape, _ = _asked(config)
+    need(size)
+    fits = active_blocks(function, shape.block.volume, shape.shared_bytes)
+    most = _LARGEST_CLUSTER if function.settings.values[NON_PORTABLE] else 8
+    store_u32(size, most if fits else 0)
+
+
+@in_context("cuOccupancyMaxActiveClusters", "PPP")
+def max_active_clusters(context: int, count: int, handle: int, config: int) -> None:
+    """Count the clusters that the device holds at a time."""
+    del context
+    function = function_of(handle)
+    shape, cluster = _asked(config)
+    cluster = cluster or function.kernel.own_cluster
+    need(count and cluster is not None and all(cluster))
+    assert cluster is not None
+    check(shape, LaunchOptions(cluster=cluster), function)
+    together = emulation().device.limits.processors * active_blocks(function, shape.block.volume, shape.shared_bytes)
+    store_u32(count, together // cluster.volume)
