@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cujit.formats.ptx.isa.table import lookup
+from cujit.formats.ptx.isa.table import lookup, rows
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.syntax import Instruction
 
@@ -108,6 +108,16 @@ def test_an_instruction_assembles_from_the_version_and_architecture_in_its_row(
         before = _before(row.ptx)
         with pytest.raises(pytest.fail.Exception, match="requires"):
             assemble(KERNEL.format(version="{}.{}".format(*before), sm=20, statement=statement), "sm_90")
+
+
+def test_what_the_first_ptx_has_is_for_all_targets_but_doubles_and_breakpoints() -> None:
+    """No assembler of today takes these targets. Source: PTX ISA manual 9.1, "Target ISA Notes" of each."""
+    first = [row for row in rows() if row.ptx == (1, 0)]
+    later = {row.form: row.sm for row in first if row.sm != 10}
+    assert later.pop("brkpt") == 11
+    assert set(later.values()) == {13}
+    assert all(form.endswith(" .f64") for form in later)
+    assert len(first) - len(later) >= 100
 
 
 # Source: PTX ISA manual 9.1, "Release Notes": the first version with each target.
