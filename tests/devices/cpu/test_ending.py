@@ -350,7 +350,7 @@ def test_other_handlers_of_signals_run_while_a_kernel_does_and_it_goes_on() -> N
         y.fill(0)
         good[1, 64](y)  # inside the other launch
         ran.append(int(y.numpy().sum()))
-        if len(ran) == 3:
+        if len(ran) >= 3:
             kernel.cancel()
     signal.signal(signal.SIGALRM, tick)
     signal.signal(signal.SIGURG, lambda *_: ran.append("urgent"))
