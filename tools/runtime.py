@@ -144,7 +144,7 @@ def shared() -> str:
 
 
 def _of_package(package: str) -> list[type[structures.Shared]]:
-    return [each for each in structures.STRUCTURES.values() if each.__module__.startswith(package)]
+    return [each for each in structures.Shared.__subclasses__() if each.__module__.startswith(package)]
 
 
 def of_emulator() -> str:
