@@ -69,13 +69,14 @@ def test_calls_before_the_start_and_in_a_forked_child_find_no_driver() -> None:
     assert python(program).split() == ["3", "3", "1", "0", "0", "3", "3"]
 
 
-def test_calls_after_the_end_of_python_are_answered(tmp_path: Path) -> None:
+@pytest.mark.parametrize("function", ["cuCtxSynchronize", "cuDriverGetVersion"], ids=["in C", "in Python"])
+def test_calls_after_the_end_of_python_are_answered(function: str, tmp_path: Path) -> None:
     late = compiled(
         tmp_path / "late.so",
         """
         #include <unistd.h>
-        int (*call)(void);
-        __attribute__((destructor)) static void last(void) { _exit(call()); }
+        int (*call)(int *);
+        __attribute__((destructor)) static void last(void) { int answer; _exit(call(&answer)); }
         """,
         "-shared",
         "-fPIC",
@@ -83,8 +84,9 @@ def test_calls_after_the_end_of_python_are_answered(tmp_path: Path) -> None:
     program = f"""
     import ctypes
     driver, late = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("{late}")
-    assert driver.cuInit(0) == 0 and driver.cuCtxSynchronize() == 201
-    ctypes.c_void_p.in_dll(late, "call").value = ctypes.cast(driver.cuCtxSynchronize, ctypes.c_void_p).value
+    assert driver.cuInit(0) == 0
+    driver.{function}(ctypes.byref(ctypes.c_int()))
+    ctypes.c_void_p.in_dll(late, "call").value = ctypes.cast(driver.{function}, ctypes.c_void_p).value
     """
     done = emulated(sys.executable, "-c", textwrap.dedent(program))
     assert done.returncode == Result.DEINITIALIZED, done.stderr

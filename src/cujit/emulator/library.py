@@ -80,6 +80,7 @@ def attach(table: int) -> None:
     with _LOCK:
         if table not in _ATTACHED:
             if not _ATTACHED:
+                emulation().native.state.table = table
                 ctypes.pythonapi.Py_AtExit(ctypes.c_void_p(emulation().native.address("emulator_end")))
             _ATTACHED[table] = _Slots(table)
 

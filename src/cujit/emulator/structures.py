@@ -254,11 +254,11 @@ class Emulator(Shared):
 
     ``ended`` is set when the process ends, ``errors_now`` where faults of kernels are answered by the launch itself.
     ``primary`` is the cell of the primary context, 0 while nobody retains it. ``capturing`` is the address of what
-    answers a ``CaptureQuestion``, 0 while no stream is captured. ``host_calls`` counts host functions that run now. The
-    rest is ``state.c``'s own.
+    answers a ``CaptureQuestion``, 0 while no stream is captured. ``host_calls`` counts host functions that run now.
+    ``table`` is the driver's, whose slots the end of the process fills anew. The rest is ``state.c``'s own.
     """
 
     _fields_ = Fields(
         "u64 *alive; u64 ended, errors_now, primary, begin, end, fresh, free_first, free_last, frees, ids, thread_key, "
-        "capturing, host_calls; struct Memory memory"
+        "capturing, host_calls; struct Memory memory; struct BootTable *table"
     )

@@ -84,5 +84,12 @@ struct Emulator *cujit_emulator_start(void) {
   return &state;
 }
 
-/* Answer all later calls by CUDA_ERROR_DEINITIALIZED: what Python calls when it ends. */
-void cujit_emulator_end(void) { state.ended = 1; }
+static Answer after_the_end(void) { return RESULT_DEINITIALIZED; }
+
+/* Answer all later calls by CUDA_ERROR_DEINITIALIZED: what Python calls when it ends. Destructors of C++ come later, and
+   find no Python. */
+void cujit_emulator_end(void) {
+  state.ended = 1;
+  u64 *slots = (u64 *)(state.table + 1);
+  for (u64 k = 0; state.table && k < state.table->count; k++) slots[k] = (u64)after_the_end;
+}
