@@ -199,9 +199,9 @@ def _quotient64(b: Builder, x: Value, y: Value, signed: bool) -> Value:
     bad = b.compare("icmp eq", y, zero)
     if not signed:
         return _quotients(b, x, b.select(bad, one, y), signed, y.constant)
-    minus = b.compare("icmp eq", y, b.integer(-1, 64))
-    safe = _quotients(b, x, b.select(b.binary("or", bad, minus), one, y), signed, y.constant)
-    return b.select(minus, b.binary("sub", zero, x), safe)
+    minus = b.compare("icmp eq", y, b.integer(-1, 64))  # x / -1 is -x / 1, which is there for the least number too
+    x = b.select(minus, b.binary("sub", zero, x), x)
+    return _quotients(b, x, b.select(b.binary("or", bad, minus), one, y), signed, y.constant)
 
 
 def _quotients(b: Builder, x: Value, y: Value, signed: bool, is_number: bool) -> Value:
