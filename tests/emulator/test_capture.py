@@ -56,7 +56,7 @@ def test_work_on_a_captured_stream_becomes_nodes_and_is_not_done() -> None:
     assert int(graph) and status(s) == 0
     from cujit.emulator.nodes import GRAPHS
     order = GRAPHS[int(graph)].ordered()
-    assert [node.params[1] for node in order] == [1, 2] and list(order[1].before) == [order[0]]
+    assert [node.params.data for node in order] == [1, 2] and list(order[1].before) == [order[0]]
     assert said == [9]
     # every form of the calls that begin and inform
     handle, word, big = ctypes.c_void_p(int(s)), ctypes.c_uint(), ctypes.c_uint64()
@@ -87,8 +87,8 @@ def test_events_fork_and_join_streams() -> None:
     graph = ok(d.cuStreamEndCapture(a))
     assert status(a) == status(b) == status(c) == 0
     from cujit.emulator.nodes import GRAPHS
-    found = {node.params[1]: node for node in GRAPHS[int(graph)].nodes}
-    before = {number: sorted(each.params[1] for each in node.before) for number, node in found.items()}
+    found = {node.params.data: node for node in GRAPHS[int(graph)].nodes}
+    before = {number: sorted(each.params.data for each in node.before) for number, node in found.items()}
     assert before == {1: [], 2: [1], 3: [1], 4: [1], 5: [2, 3, 4]}, before
     # the event was recorded in a capture that has ended
     assert name(d.cuEventQuery(fork)) == name(d.cuEventSynchronize(fork)) == "CAPTURED_EVENT"
@@ -123,7 +123,7 @@ def test_dependencies_of_the_next_node_can_be_changed() -> None:
     call(s, 4)
     assert name(d.cuStreamUpdateCaptureDependencies(s, [], None, 0, 2)) == "INVALID_VALUE"
     other = ok(d.cuStreamEndCapture(s))
-    found = {node.params[1]: sorted(each.params[1] for each in node.before) for node in GRAPHS[int(other)].nodes}
+    found = {node.params.data: sorted(each.params.data for each in node.before) for node in GRAPHS[int(other)].nodes}
     assert found == {1: [], 2: [1], 3: [1], 4: [2, 3]}, found
     assert name(d.cuStreamUpdateCaptureDependencies(s, [], None, 0, 0)) == "ILLEGAL_STATE"
     # into a graph that there is

@@ -27,7 +27,20 @@ from typing import Any
 from cujit.emulator import contexts
 from cujit.emulator.entries import LEGACY_STREAM, EntryPoint, load_u64, need, started, store_u32, store_u64
 from cujit.emulator.machine import in_c
-from cujit.emulator.nodes import GRAPHS, LOCK, NO_DATA, Graph, GraphNode, NodeKind, behind, graph_of, node_of
+from cujit.emulator.node_params import HostParams
+from cujit.emulator.nodes import (
+    GRAPHS,
+    LOCK,
+    NO_DATA,
+    Graph,
+    GraphNode,
+    NodeKind,
+    Run,
+    behind,
+    graph_of,
+    node_of,
+    plain,
+)
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Refused, Result
 from cujit.emulator.structures import GO_ON, CaptureQuestion, CaptureStatus, EventCell, StreamCell
@@ -175,10 +188,10 @@ def recorded(stream: int, kind: NodeKind, params: Any, run: Callable[[], None]) 
     if not emulation().native.state.capturing:
         stream_cell(stream)
         return False
-    return captured_node(stream, kind, params, run) is not None
+    return captured_node(stream, kind, params, plain(run)) is not None
 
 
-def captured_node(stream: int, kind: NodeKind, params: Any, run: Callable[[], None] | None) -> GraphNode | None:
+def captured_node(stream: int, kind: NodeKind, params: Any, run: Run | None) -> GraphNode | None:
     """Give the node that was made of some work on a captured stream; None where the stream is not. Raises the same."""
     with LOCK:
         found = _capturing(stream)
@@ -300,13 +313,28 @@ def _ask_record(event: int, cell: int, flags: int) -> int:
 
 def event_node(graph: Graph, kind: NodeKind, event: int) -> GraphNode:
     """Make a node that records an event, or waits for one."""
-    return GraphNode(graph, kind, event, lambda: _recorded(event) if kind is NodeKind.EVENT_RECORD else None)
+    return GraphNode(graph, kind, ctypes.c_uint64(event), RUNS[kind])
 
 
-def _recorded(event: int) -> None:
-    answer = record_event(event)
+def _run_record(node: GraphNode, stream: int) -> None:
+    del stream
+    answer = record_event(node.params.value)
     if answer:
         raise Refused(Result(answer), "an event that the graph records was destroyed")
+
+
+def _run_host(node: GraphNode, stream: int) -> None:
+    del stream
+    call_host(node.params.function, node.params.data)
+
+
+RUNS: dict[NodeKind, Run | None] = {
+    NodeKind.EVENT_RECORD: _run_record,
+    NodeKind.WAIT_EVENT: None,
+    NodeKind.EMPTY: None,
+    NodeKind.HOST: _run_host,
+}
+"""What nodes do that need nothing but their parameters."""
 
 
 def _ask_wait(cell: int, event: int, flags: int) -> int:
@@ -359,13 +387,9 @@ def _ask_host(cell: int, function: int, data: int) -> int:
     capture = _of_cell(cell)
     if capture is None:
         return GO_ON
-    capture.add(StreamCell.from_address(cell), host_node(capture.graph, function, data))
+    node = GraphNode(capture.graph, NodeKind.HOST, HostParams(function=function, data=data), _run_host)
+    capture.add(StreamCell.from_address(cell), node)
     return 0
-
-
-def host_node(graph: Graph, function: int, data: int) -> GraphNode:
-    """Make a node that calls a host function."""
-    return GraphNode(graph, NodeKind.HOST, (function, data), lambda: call_host(function, data))
 
 
 def _ask_unsafe(a: int, b: int, more: int) -> int:

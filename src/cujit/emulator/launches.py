@@ -20,6 +20,7 @@ from cujit.devices.shapes import Dim3, LaunchShape, check_launch
 from cujit.emulator.entries import EntryPoint, in_context, need
 from cujit.emulator.machine import in_c
 from cujit.emulator.modules import CLUSTER, LOCK, MAX_DYNAMIC, NON_PORTABLE, LoadedFunction, function_of, kernel_of
+from cujit.emulator.node_work import recorded_launch
 from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Refused, Result
 from cujit.emulator.structures import GO_ON, AskedLaunch, ReadyLaunch
@@ -141,6 +142,8 @@ def _prepare(config_at: int, handle: int, parameters: int) -> int:
     options = _options(config, function)
     check(shape, options, function)
     size = function.parameter_bytes
+    if config.more and recorded_launch(config, function.handle, ctypes.string_at(parameters, size)):
+        return 0
     target = None if config.more else _target(function, shape, options, size)
     if target is not None:
         with LOCK:

@@ -40,15 +40,29 @@ class NodeKind(enum.IntEnum):
     CONDITIONAL = 13
 
 
+Run = Callable[["GraphNode", int], None]
+"""What a node does when its graph is launched: it gets the node, as the launch has it, and the stream."""
+
+
+def plain(work: Callable[[], None]) -> Run:
+    """Make a node's run of work that needs to know neither node nor stream."""
+
+    def run(node: GraphNode, stream: int) -> None:
+        del node, stream
+        work()
+
+    return run
+
+
 class GraphNode:
     """A node: what it does, by ``run``, and the structure of the driver that says the same, ``params``.
 
     ``before`` are the nodes that it waits for with each edge's data, ``after`` the ones that wait for it.
     ``attributes`` are a kernel's, ``origin`` is the node that it was cloned from, ``child`` the graph of a node that
-    runs one.
+    runs one. What is not enabled does nothing.
     """
 
-    def __init__(self, graph: Graph, kind: NodeKind, params: Any = None, run: Callable[[], None] | None = None) -> None:
+    def __init__(self, graph: Graph, kind: NodeKind, params: Any = None, run: Run | None = None) -> None:
         self.graph = graph
         self.kind = kind
         self.params = params
@@ -58,6 +72,7 @@ class GraphNode:
         self.attributes: dict[int, bytes] = {}
         self.origin: GraphNode | None = None
         self.child: Graph | None = None
+        self.is_enabled = True
         self.handle = cell_new(CellKind.NODE, 0)
         need(self.handle, Result.OUT_OF_MEMORY)
         self.number = graph.numbered

@@ -9,12 +9,16 @@ from cujit.emulator import (
     compilers,
     contexts,
     device,
+    graph_execs,
+    graphs,
     kernels,
     launches,
     library,
     linking,
     memory,
+    memory_operations,
     modules,
+    node_work,
     occupancy,
     streams,
     tensor_maps,
@@ -27,10 +31,13 @@ _DECLARED = (
     capture,
     contexts,
     device,
+    graph_execs,
+    graphs,
     kernels,
     launches,
     linking,
     memory,
+    memory_operations,
     modules,
     occupancy,
     streams,
@@ -49,6 +56,7 @@ def attach(table: int) -> None:
 def _prepare() -> None:
     memory.prepare()
     launches.prepare()
+    node_work.prepare()
     emulation().native.state.errors_now = emulation().settings.errors_now
 
 

@@ -71,24 +71,21 @@ void cujit_set_run(const Set *plan) {
   }
 }
 
-/* Whether what is asked of a stream is to be recorded. */
-INLINE u32 captured(u64 stream) {
-  (void)stream;
-  return 0;
+/* Python answers while a stream is captured, or has this go on. */
+static Answer captured(u64 stream, const Copy *copied, const Set *filled) {
+  return state.capturing ? ((OnCapture)state.memory.on_capture)(stream, copied, filled) : GO_ON;
 }
 
 static Answer copy(const Copy *plan, u64 stream) {
   Answer answer = cujit_copy_check(plan);
-  if (answer) return answer;
-  if (captured(stream)) return ((OnCapture)state.memory.on_capture)(stream, plan, 0);
+  if (answer || (answer = captured(stream, plan, 0)) != GO_ON) return answer;
   cujit_copy_run(plan);
   return RESULT_SUCCESS;
 }
 
 static Answer set(const Set *plan, u64 stream) {
   Answer answer = cujit_set_check(plan);
-  if (answer) return answer;
-  if (captured(stream)) return ((OnCapture)state.memory.on_capture)(stream, 0, plan);
+  if (answer || (answer = captured(stream, 0, plan)) != GO_ON) return answer;
   cujit_set_run(plan);
   return RESULT_SUCCESS;
 }

@@ -304,6 +304,7 @@ void cujit_memory_end_context(u64 context, u32 last) {
 
 static Answer allocate(u64 *out, u64 size, u32 kind, u32 flags) {
   IN_CONTEXT(context);
+  SAFE();
   NEEDS(out && size, INVALID_VALUE);
   struct Block *block = cujit_memory_new(size, kind, flags, (u64)context, 0);
   NEEDS(block, OUT_OF_MEMORY);
@@ -348,12 +349,14 @@ Answer cujit_cuMemAllocHost_v2(u64 *out, u64 size) { return allocate(out, size, 
 
 Answer cujit_cuMemFree_v2(u64 address) {
   IN_CONTEXT(context);
+  SAFE();
   NEEDS(!address || cujit_memory_free(address, ON_DEVICE), INVALID_VALUE);
   return RESULT_SUCCESS;
 }
 
 Answer cujit_cuMemFreeHost(u64 address) {
   IN_CONTEXT(context);
+  SAFE();
   NEEDS(!address || cujit_memory_free(address, OF(HOST)), INVALID_VALUE);
   return RESULT_SUCCESS;
 }

@@ -1,0 +1,336 @@
+"""Graphs that can be launched: instantiated, changed, and run node by node."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from cujit.emulator.capture import captured_node, stream_cell
+from cujit.emulator.entries import need, started, store_u32, store_u64
+from cujit.emulator.graphs import body_of
+from cujit.emulator.machine import cell_free, cell_new
+from cujit.emulator.node_params import CopyParams, KernelParams
+from cujit.emulator.node_work import in_context, release, work_of
+from cujit.emulator.nodes import LOCK, Graph, GraphNode, NodeKind, graph_of
+from cujit.emulator.process import emulation
+from cujit.emulator.results import Refused, Result
+from cujit.emulator.structures import Cell, CellKind
+
+# Source: CUDA Driver API manual, ``CUgraphInstantiate_flags``, ``CUgraphInstantiateResult``,
+# ``CUgraphExecUpdateResult``.
+_AUTO_FREE, _UPLOAD, _DEVICE_LAUNCH, _FLAGS = 1, 2, 4, 15
+_INVALID_STRUCTURE = 2
+_TOPOLOGY_CHANGED, _TYPE_CHANGED, _PARAMETERS_CHANGED, _UNSUPPORTED = 2, 3, 5, 6
+_CAN_BE_DISABLED = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET)
+
+
+class _UpdateError(Exception):
+    """Why an instantiated graph cannot become another one, and the nodes that say so."""
+
+    def __init__(self, result: int, node: GraphNode | None = None, before: GraphNode | None = None) -> None:
+        super().__init__(result)
+        self.result = result
+        self.nodes = [0 if each is None else each.handle for each in (node, before)]
+
+
+class _Executable:
+    """An instantiated graph: a copy of it, and which of the copy's nodes stands for which of the graph's."""
+
+    def __init__(self, graph: Graph, flags: int) -> None:
+        self.flags = flags
+        self.source = graph
+        self.graph = graph.clone()
+        self.items: dict[int, GraphNode] = {}
+        self.order = _flat(self.graph, self.items)
+        self.handle = cell_new(CellKind.GRAPH_EXEC, 0)
+        need(self.handle, Result.OUT_OF_MEMORY)
+        _EXECUTABLES[self.handle] = self
+
+    def item(self, node: int, *kinds: NodeKind) -> GraphNode:
+        """Give what stands for a node of the graph."""
+        item = self.items.get(node)
+        need(item is not None and item.kind in kinds, words="the instantiated graph has no such node")
+        assert item is not None
+        return item
+
+    def run(self, stream: int) -> None:
+        """Run all nodes."""
+        for node in self.order:
+            if self.flags & _AUTO_FREE:
+                release(node)
+        for node in self.order:
+            if node.is_enabled and node.run is not None:
+                node.run(node, stream)
+
+    def destroy(self) -> None:
+        """Free it."""
+        del _EXECUTABLES[self.handle]
+        cell_free(self.handle, CellKind.GRAPH_EXEC)
+        self.graph.destroy()
+
+
+_EXECUTABLES: dict[int, _Executable] = {}
+
+
+def _flat(graph: Graph, items: dict[int, GraphNode]) -> list[GraphNode]:
+    """List nodes as they run, those of child graphs in place of theirs; note which they stand for."""
+    order = []
+    for node in graph.ordered():
+        if node.origin is not None:
+            items[node.origin.handle] = node
+        order += [node] if node.child is None else _flat(node.child, items)
+    return order
+
+
+def _executable(handle: int) -> _Executable:
+    found = _EXECUTABLES.get(handle)
+    need(found, Result.INVALID_VALUE, "there is no instantiated graph of this handle")
+    assert found is not None
+    return found
+
+
+# -- instantiation ------------------------------------------------------------------------------------------
+
+
+def _is_acyclic(graph: Graph) -> bool:
+    children = (node.child for node in graph.nodes if node.child is not None)
+    return len(graph.ordered()) == len(graph.nodes) and all(map(_is_acyclic, children))
+
+
+def _instantiate(out: int, graph: int, flags: int) -> None:
+    need(out and not flags & ~_FLAGS)
+    need(not flags & _DEVICE_LAUNCH, Result.NOT_SUPPORTED, "kernels cannot launch graphs here")
+    with LOCK:
+        found = graph_of(graph)
+        need(_is_acyclic(found), words="nodes of the graph wait for each other")
+        store_u64(out, _Executable(found, flags).handle)
+
+
+@started("cuGraphInstantiate cuGraphInstantiate_v2", "PPPPP")
+def graph_instantiate(out: int, graph: int, node: int, log: int, log_bytes: int) -> None:
+    """Make a graph that can be launched, as CUDA 10 did: with a buffer for words."""
+    if node:
+        store_u64(node, 0)
+    if log and log_bytes:
+        ctypes.memset(log, 0, 1)
+    _instantiate(out, graph, 0)
+
+
+@started("cuGraphInstantiateWithFlags", "PPP")
+def graph_instantiate_with_flags(out: int, graph: int, flags: int) -> None:
+    """Make a graph that can be launched."""
+    need(not flags & _UPLOAD)
+    _instantiate(out, graph, flags)
+
+
+class _Instantiation(ctypes.Structure):
+    """``CUDA_GRAPH_INSTANTIATE_PARAMS``."""
+
+    _fields_ = (
+        ("flags", ctypes.c_uint64), ("stream", ctypes.c_uint64), ("node", ctypes.c_uint64), ("result", ctypes.c_uint32)
+    )  # fmt: skip
+
+
+@started("cuGraphInstantiateWithParams", "PPP")
+def graph_instantiate_with_params(out: int, graph: int, params: int) -> None:
+    """Make a graph that can be launched, and say what was wrong."""
+    need(params)
+    said = _Instantiation.from_address(params)
+    said.node, said.result = 0, 0
+    try:
+        _instantiate(out, graph, said.flags)
+    except Refused:
+        said.result = _INVALID_STRUCTURE if said.flags <= _FLAGS else 1
+        raise
+
+
+@started("cuGraphExecDestroy", "P")
+def graph_exec_destroy(handle: int) -> None:
+    """Destroy an instantiated graph."""
+    with LOCK:
+        _executable(handle).destroy()
+
+
+@started("cuGraphExecGetFlags", "PP")
+def graph_exec_get_flags(handle: int, flags: int) -> None:
+    """Say with which flags it was made."""
+    store_u64(flags, _executable(handle).flags)
+
+
+@started("cuGraphExecGetId", "PP")
+def graph_exec_get_id(handle: int, number: int) -> None:
+    """Give a number that no other has."""
+    store_u32(number, _executable(handle).graph.number)
+
+
+# -- launches -----------------------------------------------------------------------------------------------
+
+
+@started("cuGraphUpload", "PS")
+def graph_upload(handle: int, stream: int) -> None:
+    """Make a launch quick: nothing is to be done."""
+    _executable(handle)
+    stream_cell(stream)
+
+
+@started("cuGraphLaunch", "PS")
+def graph_launch(handle: int, stream: int) -> int | None:
+    """Run a graph. A fault of a kernel is for later calls, as it is of a launch."""
+    executable, context = _executable(handle), stream_cell(stream).context
+    with LOCK:
+        node = captured_node(stream, NodeKind.GRAPH, None, None)
+        if node is not None:
+            node.child = executable.graph.clone(node)
+            return None
+    try:
+        in_context(context, lambda: executable.run(stream))
+    except Refused as e:
+        if e.result != Cell.from_address(context).error:
+            raise
+        return int(e.result) if emulation().settings.errors_now else None
+    return None
+
+
+# -- changes ------------------------------------------------------------------------------------------------
+
+
+def _set_work(handle: int, node: int, kind: NodeKind, params: int, size: int = 0) -> None:
+    with LOCK:
+        item = _executable(handle).item(node, kind)
+        made, run = work_of(kind, params, size)
+        _check_change(item, made)
+        item.params, item.run = made, run
+
+
+def _check_change(item: GraphNode, params: Any) -> None:
+    """A copy stays one between such memories; all else may change."""
+    kept = item.params
+    if isinstance(params, CopyParams) and isinstance(kept, CopyParams):
+        need((params.src_type, params.dst_type) == (kept.src_type, kept.dst_type), words="a copy of other memory")
+
+
+def _alike(name: str, kind: NodeKind, more: str, size: int) -> None:
+    @started(name, "PPP" + more)
+    def change(handle: int, node: int, params: int, *context: int) -> None:
+        del context
+        _set_work(handle, node, kind, params, size)
+
+
+_alike("cuGraphExecKernelNodeSetParams", NodeKind.KERNEL, "", KernelParams.kernel.offset)
+_alike("cuGraphExecKernelNodeSetParams_v2", NodeKind.KERNEL, "", 0)
+_alike("cuGraphExecMemcpyNodeSetParams", NodeKind.MEMCPY, "P", 0)
+_alike("cuGraphExecMemsetNodeSetParams", NodeKind.MEMSET, "P", 40)
+_alike("cuGraphExecHostNodeSetParams", NodeKind.HOST, "", 16)
+_alike("cuGraphExecBatchMemOpNodeSetParams", NodeKind.BATCH_MEM_OP, "", 0)
+
+
+def _of_event(name: str, kind: NodeKind) -> None:
+    @started(name, "PPP")
+    def change(handle: int, node: int, event: int) -> None:
+        word = ctypes.c_uint64(event)
+        _set_work(handle, node, kind, ctypes.addressof(word))
+
+
+_of_event("cuGraphExecEventRecordNodeSetEvent", NodeKind.EVENT_RECORD)
+_of_event("cuGraphExecEventWaitNodeSetEvent", NodeKind.WAIT_EVENT)
+
+
+@started("cuGraphExecChildGraphNodeSetParams", "PPP")
+def graph_exec_child_graph_node_set_params(handle: int, node: int, child: int) -> None:
+    """Have a node run what another graph of the same nodes and edges does."""
+    _set_child(handle, node, child)
+
+
+def _set_child(handle: int, node: int, child: int) -> None:
+    with LOCK:
+        item = _executable(handle).item(node, NodeKind.GRAPH)
+        assert item.child is not None
+        try:
+            _update(item.child, graph_of(child))
+        except _UpdateError as e:
+            raise Refused(Result.INVALID_VALUE, "the child graphs have different nodes or edges") from e
+
+
+@started("cuGraphExecNodeSetParams", "PPP")
+def graph_exec_node_set_params(handle: int, node: int, params: int) -> None:
+    """Change what a node of any type does."""
+    kind, body = body_of(params)
+    if kind is NodeKind.GRAPH:
+        _set_child(handle, node, ctypes.c_uint64.from_address(body).value)
+    else:
+        need(kind not in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE))
+        _set_work(handle, node, kind, body)
+
+
+@started("cuGraphNodeSetEnabled", "PPU")
+def graph_node_set_enabled(handle: int, node: int, is_enabled: int) -> None:
+    """Have a node do what it does, or nothing."""
+    _executable(handle).item(node, *_CAN_BE_DISABLED).is_enabled = bool(is_enabled)
+
+
+@started("cuGraphNodeGetEnabled", "PPP")
+def graph_node_get_enabled(handle: int, node: int, is_enabled: int) -> None:
+    """Say whether a node does something."""
+    store_u32(is_enabled, _executable(handle).item(node, *_CAN_BE_DISABLED).is_enabled)
+
+
+def _update(kept: Graph, graph: Graph) -> None:
+    """Have the nodes of an instantiated graph do what those of another one do, if that has the same nodes and edges."""
+    changes = list(_changes(kept, graph))
+    for item, node in changes:
+        item.params, item.run, item.attributes = node.params, node.run, dict(node.attributes)
+
+
+def _changes(kept: Graph, graph: Graph) -> list[tuple[GraphNode, GraphNode]]:
+    if len(kept.nodes) != len(graph.nodes):
+        raise _UpdateError(_TOPOLOGY_CHANGED)
+    pairs = list(zip(kept.nodes, graph.nodes, strict=True))
+    stands_for = {node: item for item, node in pairs}
+    found = []
+    for item, node in pairs:
+        found.append((item, node))
+        if item.kind is not node.kind:
+            raise _UpdateError(_TYPE_CHANGED, node)
+        if {stands_for[before]: data for before, data in node.before.items()} != item.before:
+            missing = [before for before in node.before if stands_for[before] not in item.before]
+            raise _UpdateError(_TOPOLOGY_CHANGED, node, missing[0] if missing else None)
+        if item.kind in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE) and item.params is not node.params:
+            raise _UpdateError(_UNSUPPORTED, node)
+        try:
+            _check_change(item, node.params)
+        except Refused:
+            raise _UpdateError(_PARAMETERS_CHANGED, node) from None
+        if item.child is not None and node.child is not None:
+            found += _changes(item.child, node.child)
+    return found
+
+
+def _try_update(handle: int, graph: int) -> tuple[int, int, int]:
+    """Update an instantiated graph; give the result, and the nodes that a failure names."""
+    with LOCK:
+        executable = _executable(handle)
+        try:
+            _update(executable.graph, graph_of(graph))
+        except _UpdateError as e:
+            return e.result, e.nodes[0], e.nodes[1]
+        return 0, 0, 0
+
+
+@started("cuGraphExecUpdate", "PPPP")
+def graph_exec_update(handle: int, graph: int, node: int, result: int) -> None:
+    """Have an instantiated graph do what another graph of the same nodes and edges does."""
+    found, which, _ = _try_update(handle, graph)
+    store_u64(node, which)
+    store_u32(result, found)
+    need(not found, Result.GRAPH_EXEC_UPDATE_FAILURE)
+
+
+@started("cuGraphExecUpdate_v2", "PPP")
+def graph_exec_update_v2(handle: int, graph: int, info: int) -> None:
+    """Do the same, and say both nodes of an edge that differs."""
+    need(info)
+    found, node, before = _try_update(handle, graph)
+    store_u32(info, found)
+    store_u64(info + 8, node)
+    store_u64(info + 16, before)
+    need(not found, Result.GRAPH_EXEC_UPDATE_FAILURE)

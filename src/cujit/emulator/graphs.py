@@ -1,0 +1,567 @@
+"""Graphs: nodes are added, connected, asked about and taken away."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cujit.emulator.entries import load_u64, need, started, store_u32, store_u64, text_at
+from cujit.emulator.node_params import AllocParams, NodeParams
+from cujit.emulator.node_work import store_params, work_of
+from cujit.emulator.nodes import LOCK, NO_DATA, USER_OBJECTS, Graph, GraphNode, NodeKind, UserObject, graph_of, node_of
+from cujit.emulator.results import Result
+
+_VALUE_BYTES = 64
+"""Bytes of a ``CUkernelNodeAttrValue``."""
+
+_KERNEL_ATTRIBUTES = frozenset({1, 2, 4, 5, 6, 8, 9, 10, 11, 13, 14, 16})
+"""Source: CUDA Driver API manual, ``CUlaunchAttributeID``, as far as "graph nodes" are named there."""
+
+# -- graphs -------------------------------------------------------------------------------------------------
+
+
+@started("cuGraphCreate", "PU")
+def graph_create(graph: int, flags: int) -> None:
+    """Make a graph without nodes."""
+    need(graph and not flags)
+    store_u64(graph, Graph().handle)
+
+
+@started("cuGraphDestroy", "P")
+def graph_destroy(graph: int) -> None:
+    """Destroy a graph and its nodes."""
+    with LOCK:
+        found = graph_of(graph)
+        need(found.owner is None, words="a node has this graph")
+        found.destroy()
+
+
+@started("cuGraphClone", "PP")
+def graph_clone(clone: int, graph: int) -> None:
+    """Make a graph of the same nodes."""
+    need(clone)
+    with LOCK:
+        found = graph_of(graph)
+        need(not _has_memory(found), Result.NOT_SUPPORTED, "a graph that allocates cannot be cloned")
+        store_u64(clone, found.clone().handle)
+
+
+def _has_memory(graph: Graph) -> bool:
+    return any(node.kind in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE) for node in graph.nodes)
+
+
+@started("cuGraphNodeFindInClone", "PPP")
+def graph_node_find_in_clone(found: int, node: int, clone: int) -> None:
+    """Find the node of a clone that was made of a node."""
+    need(found)
+    with LOCK:
+        original = node_of(node)
+        copies = [each for each in graph_of(clone).nodes if each.origin is original]
+        need(copies)
+        store_u64(found, copies[0].handle)
+
+
+@started("cuGraphGetId", "PP")
+def graph_get_id(graph: int, number: int) -> None:
+    """Give a number that no other graph has."""
+    store_u32(number, graph_of(graph).number)
+
+
+# -- nodes --------------------------------------------------------------------------------------------------
+
+
+def _added(
+    out: int, graph: int, nodes: int, count: int, kind: NodeKind, work: Callable[[], tuple[Any, Any]], data: int = 0
+) -> GraphNode:
+    """Add a node, when all that is said of it is right."""
+    need(out)
+    with LOCK:
+        found = graph_of(graph)
+        need(nodes or not count)
+        before = [node_of(load_u64(nodes, k)) for k in range(count)]
+        need(all(each.graph is found for each in before) and len(set(before)) == len(before))
+        params, run = work()
+        node = GraphNode(found, kind, params, run)
+        for k, each in enumerate(before):
+            node.connect(each, ctypes.string_at(data + 8 * k, 8) if data else NO_DATA)
+        store_u64(out, node.handle)
+        return node
+
+
+_KINDS = {
+    "Kernel": (NodeKind.KERNEL, "", 56),
+    "Kernel_v2": (NodeKind.KERNEL, "", 72),
+    "Memcpy": (NodeKind.MEMCPY, "P", 200),
+    "Memset": (NodeKind.MEMSET, "P", 40),
+    "Host": (NodeKind.HOST, "", 16),
+    "BatchMemOp": (NodeKind.BATCH_MEM_OP, "", 0),
+}
+"""The nodes that are added, read and changed alike: whether a context follows, and the bytes of the structure."""
+
+
+def _named(verb: str, name: str) -> str:
+    """``Kernel_v2`` and ``cuGraph%sNodeGetParams`` become ``cuGraphKernelNodeGetParams_v2``."""
+    plain, version, number = name.partition("_")
+    return verb % plain + version + number
+
+
+def _alike(name: str, kind: NodeKind, more: str, size: int) -> None:
+    @started(_named("cuGraphAdd%sNode", name), "PPPPP" + more)
+    def add(out: int, graph: int, nodes: int, count: int, params: int, *context: int) -> None:
+        del context
+        _added(out, graph, nodes, count, kind, lambda: work_of(kind, params, size))
+
+    @started(_named("cuGraph%sNodeGetParams", name), "PP")
+    def get(node: int, params: int) -> None:
+        store_params(_of_kind(node, kind), params, size)
+
+    @started(_named("cuGraph%sNodeSetParams", name), "PP")
+    def change(node: int, params: int) -> None:
+        found = _of_kind(node, kind)
+        found.params, found.run = work_of(kind, params, size)
+
+
+for _name, (_kind, _more, _size) in _KINDS.items():
+    _alike(_name, _kind, _more, _size)
+
+
+def _of_kind(handle: int, *kinds: NodeKind) -> GraphNode:
+    node = node_of(handle)
+    need(node.kind in kinds, words="the node is of another type")
+    return node
+
+
+def _of_event(name: str, kind: NodeKind) -> None:
+    @started(f"cuGraphAdd{name}Node", "PPPPP")
+    def add(out: int, graph: int, nodes: int, count: int, event: int) -> None:
+        word = ctypes.c_uint64(event)
+        _added(out, graph, nodes, count, kind, lambda: work_of(kind, ctypes.addressof(word)))
+
+    @started(f"cuGraph{name}NodeGetEvent", "PP")
+    def get(node: int, event: int) -> None:
+        store_params(_of_kind(node, kind), event)
+
+    @started(f"cuGraph{name}NodeSetEvent", "PP")
+    def change(node: int, event: int) -> None:
+        found = _of_kind(node, kind)
+        word = ctypes.c_uint64(event)
+        found.params, found.run = work_of(kind, ctypes.addressof(word))
+
+
+_of_event("EventRecord", NodeKind.EVENT_RECORD)
+_of_event("EventWait", NodeKind.WAIT_EVENT)
+
+
+@started("cuGraphAddEmptyNode", "PPPP")
+def graph_add_empty_node(out: int, graph: int, nodes: int, count: int) -> None:
+    """Add a node that only waits for others."""
+    _added(out, graph, nodes, count, NodeKind.EMPTY, lambda: (None, None))
+
+
+@started("cuGraphAddChildGraphNode", "PPPPP")
+def graph_add_child_graph_node(out: int, graph: int, nodes: int, count: int, child: int) -> None:
+    """Add a node that runs a copy of another graph."""
+    _add_child(out, graph, nodes, count, child)
+
+
+def _add_child(out: int, graph: int, nodes: int, count: int, child: int, data: int = 0, is_moved: bool = False) -> None:
+    with LOCK:
+        source = graph_of(child)
+        need(is_moved or not _has_memory(source), Result.NOT_SUPPORTED, "a graph that allocates cannot be cloned")
+        need(not is_moved or source.owner is None)
+        node = _added(out, graph, nodes, count, NodeKind.GRAPH, lambda: (None, None), data)
+        node.child = source if is_moved else source.clone(node)
+        node.child.owner = node
+
+
+@started("cuGraphChildGraphNodeGetGraph", "PP")
+def graph_child_graph_node_get_graph(node: int, graph: int) -> None:
+    """Give the graph that a node runs."""
+    child = _of_kind(node, NodeKind.GRAPH).child
+    assert child is not None
+    store_u64(graph, child.handle)
+
+
+@started("cuGraphAddMemAllocNode", "PPPPP")
+def graph_add_mem_alloc_node(out: int, graph: int, nodes: int, count: int, params: int) -> None:
+    """Add a node that allocates memory, whose address is there at once."""
+    node = _added(out, graph, nodes, count, NodeKind.MEM_ALLOC, lambda: work_of(NodeKind.MEM_ALLOC, params))
+    AllocParams.from_address(params).address = node.params.address
+
+
+@started("cuGraphMemAllocNodeGetParams", "PP")
+def graph_mem_alloc_node_get_params(node: int, params: int) -> None:
+    """Say what a node allocates."""
+    store_params(_of_kind(node, NodeKind.MEM_ALLOC), params)
+
+
+@started("cuGraphAddMemFreeNode", "PPPPP")
+def graph_add_mem_free_node(out: int, graph: int, nodes: int, count: int, pointer: int) -> None:
+    """Add a node that frees what a node of a graph allocated."""
+    where = ctypes.c_uint64(pointer)
+    _added(out, graph, nodes, count, NodeKind.MEM_FREE, lambda: work_of(NodeKind.MEM_FREE, ctypes.addressof(where)))
+
+
+@started("cuGraphMemFreeNodeGetParams", "PP")
+def graph_mem_free_node_get_params(node: int, pointer: int) -> None:
+    """Say what a node frees."""
+    store_params(_of_kind(node, NodeKind.MEM_FREE), pointer)
+
+
+# -- nodes of any type --------------------------------------------------------------------------------------
+
+_BODY = NodeParams.body.offset
+_COPY = 16
+"""Where in the parameters of a copy its structure begins, behind flags and a context."""
+
+
+def body_of(params: int) -> tuple[NodeKind, int]:
+    """Give the type that a ``CUgraphNodeParams`` says, and where the parameters of that type are."""
+    need(params)
+    number = NodeParams.from_address(params).type
+    need(number in NodeKind._value2member_map_)
+    kind = NodeKind(number)
+    return kind, params + _BODY + (_COPY if kind is NodeKind.MEMCPY else 0)
+
+
+def _add(out: int, graph: int, nodes: int, data: int, count: int, params: int) -> None:
+    kind, body = body_of(params)
+    if kind is NodeKind.GRAPH:
+        is_moved = ctypes.c_int32.from_address(body + 8).value == 1
+        _add_child(out, graph, nodes, count, load_u64(body), data, is_moved)
+    else:
+        node = _added(out, graph, nodes, count, kind, lambda: work_of(kind, body), data)
+        if kind is NodeKind.MEM_ALLOC:
+            AllocParams.from_address(body).address = node.params.address
+
+
+@started("cuGraphAddNode", "PPPPP")
+def graph_add_node(out: int, graph: int, nodes: int, count: int, params: int) -> None:
+    """Add a node of any type."""
+    _add(out, graph, nodes, 0, count, params)
+
+
+@started("cuGraphAddNode_v2 cuGraphAddNode_v3", "PPPPPP")
+def graph_add_node_v2(out: int, graph: int, nodes: int, data: int, count: int, params: int) -> None:
+    """Add a node of any type, with data of its edges."""
+    _add(out, graph, nodes, data, count, params)
+
+
+@started("cuGraphNodeSetParams cuGraphNodeSetParams_v2", "PP")
+def graph_node_set_params(node: int, params: int) -> None:
+    """Change what a node of any type does."""
+    kind, body = body_of(params)
+    found = _of_kind(node, kind)
+    need(kind not in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE, NodeKind.GRAPH))
+    found.params, found.run = work_of(kind, body)
+
+
+@started("cuGraphNodeGetParams", "PP")
+def graph_node_get_params(node: int, params: int) -> None:
+    """Say what a node of any type does."""
+    found = node_of(node)
+    need(params)
+    ctypes.memset(params, 0, ctypes.sizeof(NodeParams))
+    NodeParams.from_address(params).type = found.kind
+    body = params + _BODY
+    if found.child is not None:
+        store_u64(body, found.child.handle)
+        ctypes.c_int32.from_address(body + 8).value = -1
+    elif found.kind is not NodeKind.EMPTY:
+        store_params(found, body + (_COPY if found.kind is NodeKind.MEMCPY else 0))
+
+
+@started("cuGraphDestroyNode", "P")
+def graph_destroy_node(node: int) -> None:
+    """Take a node out of its graph."""
+    with LOCK:
+        node_of(node).destroy()
+
+
+@started("cuGraphNodeGetType", "PP")
+def graph_node_get_type(node: int, type_: int) -> None:
+    """Say of which type a node is."""
+    store_u32(type_, node_of(node).kind)
+
+
+@started("cuGraphNodeGetContainingGraph", "PP")
+def graph_node_get_containing_graph(node: int, graph: int) -> None:
+    """Give the graph of a node."""
+    store_u64(graph, node_of(node).graph.handle)
+
+
+@started("cuGraphNodeGetLocalId", "PP")
+def graph_node_get_local_id(node: int, number: int) -> None:
+    """Give a number that no other node of the graph has."""
+    store_u32(number, node_of(node).number)
+
+
+@started("cuGraphNodeGetToolsId", "PP")
+def graph_node_get_tools_id(node: int, number: int) -> None:
+    """Give a number that no other node has."""
+    found = node_of(node)
+    store_u64(number, found.graph.number << 32 | found.number)
+
+
+# -- edges --------------------------------------------------------------------------------------------------
+
+Edge = tuple[GraphNode, GraphNode, bytes]
+"""Who is waited for, who waits, and the edge's data."""
+
+
+def _store_some(count: int, columns: Sequence[tuple[int, Sequence[int]]], total: int) -> int:
+    """Write lists of handles, as many as there is room for; without a list, say how many there are.
+
+    Source: CUDA Driver API manual, ``cuGraphGetNodes``: what is left of the room is filled with nulls.
+    """
+    need(count)
+    if not any(where for where, _ in columns):
+        store_u64(count, total)
+        return 0
+    room = load_u64(count)
+    some = min(room, total)
+    for where, values in columns:
+        for k in range(room if where else 0):
+            store_u64(where + 8 * k, values[k] if k < some else 0)
+    store_u64(count, some)
+    return some
+
+
+def _store_edges(edges: list[Edge], before: int, after: int, data: int, count: int) -> None:
+    lossy = (before or after) and not data and any(each != NO_DATA for _, _, each in edges)
+    need(not lossy, Result.LOSSY_QUERY, "the edges have data, which this call does not give")
+    columns = [(before, [a.handle for a, _, _ in edges]), (after, [b.handle for _, b, _ in edges])]
+    some = _store_some(count, columns, len(edges))
+    for k in range(some if data else 0):
+        ctypes.memmove(data + 8 * k, edges[k][2], 8)
+
+
+def _edges(nodes: Iterable[GraphNode]) -> list[Edge]:
+    return [(before, node, data) for node in nodes for before, data in node.before.items()]
+
+
+@started("cuGraphGetNodes", "PPP")
+def graph_get_nodes(graph: int, nodes: int, count: int) -> None:
+    """List the nodes of a graph."""
+    found = [node.handle for node in graph_of(graph).nodes]
+    _store_some(count, [(nodes, found)], len(found))
+
+
+@started("cuGraphGetRootNodes", "PPP")
+def graph_get_root_nodes(graph: int, nodes: int, count: int) -> None:
+    """List the nodes that wait for no other."""
+    found = [node.handle for node in graph_of(graph).nodes if not node.before]
+    _store_some(count, [(nodes, found)], len(found))
+
+
+@started("cuGraphGetEdges", "PPPP")
+def graph_get_edges(graph: int, before: int, after: int, count: int) -> None:
+    """List the edges of a graph."""
+    _get_edges(graph, before, after, 0, count)
+
+
+@started("cuGraphGetEdges_v2", "PPPPP")
+def graph_get_edges_v2(graph: int, before: int, after: int, data: int, count: int) -> None:
+    """List the edges of a graph with their data."""
+    _get_edges(graph, before, after, data, count)
+
+
+def _get_edges(graph: int, before: int, after: int, data: int, count: int) -> None:
+    need(bool(before) == bool(after))
+    _store_edges(_edges(graph_of(graph).nodes), before, after, data, count)
+
+
+@started("cuGraphNodeGetDependencies", "PPP")
+def graph_node_get_dependencies(node: int, nodes: int, count: int) -> None:
+    """List what a node waits for."""
+    _store_edges(_edges([node_of(node)]), nodes, 0, 0, count)
+
+
+@started("cuGraphNodeGetDependencies_v2", "PPPP")
+def graph_node_get_dependencies_v2(node: int, nodes: int, data: int, count: int) -> None:
+    """List what a node waits for, with the edges' data."""
+    _store_edges(_edges([node_of(node)]), nodes, 0, data, count)
+
+
+def _outgoing(node: GraphNode) -> list[Edge]:
+    return [(node, after, after.before[node]) for after in node.after]
+
+
+@started("cuGraphNodeGetDependentNodes", "PPP")
+def graph_node_get_dependent_nodes(node: int, nodes: int, count: int) -> None:
+    """List what waits for a node."""
+    _store_edges(_outgoing(node_of(node)), 0, nodes, 0, count)
+
+
+@started("cuGraphNodeGetDependentNodes_v2", "PPPP")
+def graph_node_get_dependent_nodes_v2(node: int, nodes: int, data: int, count: int) -> None:
+    """List what waits for a node, with the edges' data."""
+    _store_edges(_outgoing(node_of(node)), 0, nodes, data, count)
+
+
+def _pairs(graph: int, before: int, after: int, data: int, count: int) -> list[Edge]:
+    """Read edges of a graph."""
+    whole = graph_of(graph)
+    need((before and after) or not count)
+    found = []
+    for k in range(count):
+        one, other = node_of(load_u64(before, k)), node_of(load_u64(after, k))
+        need(one.graph is other.graph is whole and one is not other)
+        found.append((one, other, ctypes.string_at(data + 8 * k, 8) if data else NO_DATA))
+    need(len({edge[:2] for edge in found}) == count)
+    return found
+
+
+def _add_edges(graph: int, before: int, after: int, data: int, count: int) -> None:
+    with LOCK:
+        found = _pairs(graph, before, after, data, count)
+        need(all(one not in other.before for one, other, _ in found), words="the graph has such an edge")
+        for one, other, each in found:
+            other.connect(one, each)
+
+
+def _remove_edges(graph: int, before: int, after: int, data: int, count: int) -> None:
+    with LOCK:
+        found = _pairs(graph, before, after, data, count)
+        for one, other, each in found:
+            need(other.before.get(one) == each, words="the graph has no such edge")
+        for one, other, _ in found:
+            other.disconnect(one)
+
+
+@started("cuGraphAddDependencies", "PPPP")
+def graph_add_dependencies(graph: int, before: int, after: int, count: int) -> None:
+    """Add edges."""
+    _add_edges(graph, before, after, 0, count)
+
+
+@started("cuGraphAddDependencies_v2", "PPPPP")
+def graph_add_dependencies_v2(graph: int, before: int, after: int, data: int, count: int) -> None:
+    """Add edges with data."""
+    _add_edges(graph, before, after, data, count)
+
+
+@started("cuGraphRemoveDependencies", "PPPP")
+def graph_remove_dependencies(graph: int, before: int, after: int, count: int) -> None:
+    """Take edges away."""
+    _remove_edges(graph, before, after, 0, count)
+
+
+@started("cuGraphRemoveDependencies_v2", "PPPPP")
+def graph_remove_dependencies_v2(graph: int, before: int, after: int, data: int, count: int) -> None:
+    """Take edges away that have such data."""
+    _remove_edges(graph, before, after, data, count)
+
+
+# -- attributes of kernels ----------------------------------------------------------------------------------
+
+
+@started("cuGraphKernelNodeGetAttribute", "PUP")
+def graph_kernel_node_get_attribute(node: int, attribute: int, value: int) -> None:
+    """Give an attribute of a kernel's node."""
+    found = _of_kind(node, NodeKind.KERNEL)
+    need(value and attribute in _KERNEL_ATTRIBUTES)
+    ctypes.memmove(value, found.attributes.get(attribute, bytes(_VALUE_BYTES)), _VALUE_BYTES)
+
+
+@started("cuGraphKernelNodeSetAttribute", "PUP")
+def graph_kernel_node_set_attribute(node: int, attribute: int, value: int) -> None:
+    """Set an attribute of a kernel's node."""
+    found = _of_kind(node, NodeKind.KERNEL)
+    need(value and attribute in _KERNEL_ATTRIBUTES)
+    found.attributes[attribute] = ctypes.string_at(value, _VALUE_BYTES)
+
+
+@started("cuGraphKernelNodeCopyAttributes", "PP")
+def graph_kernel_node_copy_attributes(to: int, of: int) -> None:
+    """Set all attributes of a kernel's node as another one has them."""
+    _of_kind(to, NodeKind.KERNEL).attributes.update(_of_kind(of, NodeKind.KERNEL).attributes)
+
+
+# -- user objects -------------------------------------------------------------------------------------------
+
+_MOVE = 1
+
+
+def _user_object(handle: int) -> UserObject:
+    found = USER_OBJECTS.get(handle)
+    need(found)
+    assert found is not None
+    return found
+
+
+@started("cuUserObjectCreate", "PPPUU")
+def user_object_create(out: int, pointer: int, destroy: int, references: int, flags: int) -> None:
+    """Have something of the caller's be counted, and ended by a function."""
+    need(out and destroy and 0 < references < 1 << 31 and flags == 1)
+    store_u64(out, UserObject(pointer, destroy, references).handle)
+
+
+@started("cuUserObjectRetain", "PU")
+def user_object_retain(handle: int, count: int) -> None:
+    """Take more references."""
+    need(0 < count < 1 << 31)
+    with LOCK:
+        _user_object(handle).references += count
+
+
+@started("cuUserObjectRelease", "PU")
+def user_object_release(handle: int, count: int) -> None:
+    """Give references back."""
+    found = _user_object(handle)
+    need(0 < count <= found.references)
+    found.release(count)
+
+
+@started("cuGraphRetainUserObject", "PPUU")
+def graph_retain_user_object(graph: int, handle: int, count: int, flags: int) -> None:
+    """Have a graph take references, or get them of the caller's."""
+    need(0 < count < 1 << 31 and flags <= _MOVE)
+    with LOCK:
+        found = _user_object(handle)
+        graph_of(graph).objects[found] += count
+        found.references += 0 if flags & _MOVE else count
+
+
+@started("cuGraphReleaseUserObject", "PPU")
+def graph_release_user_object(graph: int, handle: int, count: int) -> None:
+    """Have a graph give references back."""
+    found, whole = _user_object(handle), graph_of(graph)
+    need(0 < count <= whole.objects[found])
+    whole.objects[found] -= count
+    found.release(count)
+
+
+# -- as a drawing -------------------------------------------------------------------------------------------
+
+_VERBOSE, _HANDLES = 1, 1 << 10
+
+
+@started("cuGraphDebugDotPrint", "PPU")
+def graph_debug_dot_print(graph: int, path: int, flags: int) -> None:
+    """Write a graph as a file that Graphviz draws."""
+    need(path)
+    lines = ["digraph dot {", *_drawn(graph_of(graph), flags, "graph_1"), "}"]
+    try:
+        Path(text_at(path)).write_text("\n".join(lines) + "\n")
+    except OSError as e:
+        need(False, Result.OPERATING_SYSTEM, str(e))
+
+
+def _drawn(graph: Graph, flags: int, name: str) -> list[str]:
+    lines = [f"subgraph cluster_{name} {{", f'label="{name}"']
+    for node in graph.nodes:
+        words = f"{node.number}\\n{node.kind.name}"
+        words += f"\\n{node.handle:#x}" if flags & (_VERBOSE | _HANDLES) else ""
+        if flags & _VERBOSE and isinstance(node.params, ctypes.Structure):
+            said = ((field[0], getattr(node.params, field[0])) for field in type(node.params)._fields_)
+            words += "".join(f"\\n{field} = {value}" for field, value in said if isinstance(value, int))
+        lines.append(f'"{name}_node_{node.number}" [shape=box, label="{words}"];')
+        if node.child is not None:
+            lines += _drawn(node.child, flags, f"{name}_{node.number}")
+    lines += [
+        f'"{name}_node_{before.number}" -> "{name}_node_{after.number}";' for before, after, _ in _edges(graph.nodes)
+    ]
+    return [*lines, "}"]

@@ -1,0 +1,339 @@
+"""What nodes of graphs do: calls of the driver's own, with what the caller said copied when the node is made."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from cujit.emulator.capture import RUNS, captured_node
+from cujit.emulator.entries import ENTRIES, EntryPoint, need
+from cujit.emulator.machine import cell_is, in_c
+from cujit.emulator.memory_operations import batch_of, batch_params, operate
+from cujit.emulator.node_params import (
+    AllocParams,
+    BatchParams,
+    CopyParams,
+    HostParams,
+    KernelParams,
+    LaunchWords,
+    SetParams,
+)
+from cujit.emulator.nodes import GraphNode, NodeKind, Run, plain
+from cujit.emulator.process import emulation
+from cujit.emulator.results import Refused, Result
+from cujit.emulator.structures import GO_ON, CellKind, CopyPlan, SetPlan
+
+_LETTERS: dict[str, Any] = {"P": ctypes.c_uint64, "U": ctypes.c_uint32}
+
+
+def driver(name: str, types: str, *given: int) -> None:
+    """Call a function of the emulator's as a program would.
+
+    Raises:
+        Refused: it answers an error.
+    """
+    entry = ENTRIES.get(name)
+    if name in emulation().native.entries:
+        answer = in_c(name, ctypes.c_int32, *(_LETTERS[letter] for letter in types))(*given)
+    else:
+        answer = int(Result.NOT_SUPPORTED) if entry is None else entry.answer(*given)
+    if answer:
+        raise Refused(Result(answer), emulation().words(Result(answer)))
+
+
+def _checked(answer: int) -> None:
+    need(not answer, Result(answer))
+
+
+# -- kernels ------------------------------------------------------------------------------------------------
+
+
+def _parameters(function: int) -> list[tuple[int, int]]:
+    """Give offset and size of each parameter of a function, or of a kernel."""
+    name = "cuKernelGetParamInfo" if cell_is(function, CellKind.KERNEL) else "cuFuncGetParamInfo"
+    found: list[tuple[int, int]] = []
+    offset, size = ctypes.c_uint64(), ctypes.c_uint64()
+    while True:
+        try:
+            driver(name, "PPPP", function, len(found), ctypes.addressof(offset), ctypes.addressof(size))
+        except Refused as e:
+            need(e.result is Result.INVALID_VALUE, e.result)
+            return found
+        found.append((offset.value, size.value))
+
+
+def _values(params: KernelParams, parameters: list[tuple[int, int]]) -> Any:
+    """Copy the values of a kernel's parameters into one buffer."""
+    bytes_ = max((offset + size for offset, size in parameters), default=0)
+    data = ctypes.create_string_buffer(max(bytes_, 1))
+    if not parameters:
+        return data
+    need(params.values or params.extra)
+    if params.values:
+        pointers = (ctypes.c_uint64 * len(parameters)).from_address(params.values)
+        for pointer, (offset, size) in zip(pointers, parameters, strict=True):
+            ctypes.memmove(ctypes.addressof(data) + offset, pointer, size)
+        return data
+    # CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END
+    words, source, given = (ctypes.c_uint64 * 5).from_address(params.extra), 0, 0
+    for k in (0, 2):
+        if words[k] == 1:
+            source = words[k + 1]
+        elif words[k] == 2:
+            given = ctypes.c_uint64.from_address(words[k + 1]).value
+    need(source and given >= bytes_)
+    ctypes.memmove(data, source, bytes_)
+    return data
+
+
+def _kernel(params: KernelParams) -> tuple[KernelParams, Run]:
+    function = params.function or params.kernel
+    need(cell_is(function, CellKind.FUNCTION) or cell_is(function, CellKind.KERNEL), Result.INVALID_HANDLE)
+    need(all((params.grid_x, params.grid_y, params.grid_z, params.block_x, params.block_y, params.block_z)))
+    parameters = _parameters(function)
+    return _kernel_of(params, parameters, _values(params, parameters))
+
+
+def _kernel_of(params: KernelParams, parameters: list[tuple[int, int]], data: Any) -> tuple[KernelParams, Run]:
+    """Keep what a kernel is launched with, and give its launch."""
+    function = params.function or params.kernel
+    pointers = (ctypes.c_uint64 * max(len(parameters), 1))(*(ctypes.addressof(data) + at for at, _ in parameters))
+    kept = KernelParams.from_buffer_copy(params)
+    kept.values, kept.extra = ctypes.addressof(pointers), 0
+    kept.kept = data, pointers
+
+    def run(node: GraphNode, stream: int) -> None:
+        attributes = b"".join(number.to_bytes(8, "little") + value for number, value in node.attributes.items())
+        buffer = ctypes.create_string_buffer(attributes)
+        config = LaunchWords(stream=stream, attributes=ctypes.addressof(buffer), count=len(node.attributes))
+        for name in _SIZES:
+            setattr(config, name, getattr(kept, name))
+        words = ctypes.addressof(config), function, kept.values, 0
+        in_context(kept.context, lambda: driver("cuLaunchKernelEx", "PPPP", *words))
+
+    return kept, run
+
+
+_SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared_bytes")
+
+
+def recorded_launch(config: Any, function: int, data: bytes) -> bool:
+    """Make a node of a launch that was asked for if its stream is captured, else give False.
+
+    Raises: as ``recorded``.
+    """
+    if not emulation().native.state.capturing:
+        return False
+    params = KernelParams(function=function, **{name: getattr(config, name) for name in _SIZES})
+    kept, run = _kernel_of(params, _parameters(function), ctypes.create_string_buffer(data, max(len(data), 1)))
+    node = captured_node(config.stream, NodeKind.KERNEL, kept, run)
+    if node is not None:
+        said = ctypes.string_at(config.attributes, _ATTRIBUTE_BYTES * config.attribute_count)
+        words = [said[k : k + _ATTRIBUTE_BYTES] for k in range(0, len(said), _ATTRIBUTE_BYTES)]
+        node.attributes = {int.from_bytes(word[:4], "little"): word[8:] for word in words}
+        if config.cooperative:
+            node.attributes[_COOPERATIVE] = (1).to_bytes(64, "little")
+    return node is not None
+
+
+_ATTRIBUTE_BYTES, _COOPERATIVE = 72, 2
+"""Of ``CUlaunchAttribute``. Source: CUDA Driver API manual."""
+
+
+def in_context(context: int, work: Callable[[], None]) -> None:
+    """Do something in a context, or where we are."""
+    if not context:
+        work()
+        return
+    driver("cuCtxPushCurrent_v2", "P", context)
+    try:
+        work()
+    finally:
+        driver("cuCtxPopCurrent_v2", "P", 0)
+
+
+# -- memory -------------------------------------------------------------------------------------------------
+
+_copy_plan = in_c("copy_plan", ctypes.c_int32, *[ctypes.c_void_p] * 2)
+_copy_check = in_c("copy_check", ctypes.c_int32, ctypes.c_void_p)
+_copy_run = in_c("copy_run", None, ctypes.c_void_p)
+_set_check = in_c("set_check", ctypes.c_int32, ctypes.c_void_p)
+_set_run = in_c("set_run", None, ctypes.c_void_p)
+
+
+_DEVICE = 2
+"""``CU_MEMORYTYPE_DEVICE``."""
+
+
+def _copy(params: CopyParams) -> tuple[CopyParams, Run]:
+    plan = CopyPlan()
+    _checked(_copy_plan(ctypes.byref(params), ctypes.byref(plan)))
+    return params, _copying(plan)
+
+
+def _copying(plan: CopyPlan) -> Run:
+    _checked(_copy_check(ctypes.byref(plan)))
+
+    def run() -> None:
+        _checked(_copy_check(ctypes.byref(plan)))
+        _copy_run(ctypes.byref(plan))
+
+    return plain(run)
+
+
+def _set(params: SetParams) -> tuple[SetParams, Run]:
+    need(params.element in (1, 2, 4) and params.width and params.height)
+    plan = SetPlan(**{name: getattr(params, name) for name in _SET_WORDS})
+    return params, _setting(plan)
+
+
+_SET_WORDS = ("dst", "pitch", "width", "height", "value", "element")
+
+
+def _setting(plan: SetPlan) -> Run:
+    _checked(_set_check(ctypes.byref(plan)))
+
+    def run() -> None:
+        _checked(_set_check(ctypes.byref(plan)))
+        _set_run(ctypes.byref(plan))
+
+    return plain(run)
+
+
+def _on_capture(stream: int, copied: int, filled: int) -> int:
+    """Make a node of a copy or a set that C has planned, or have it go on."""
+    if filled:
+        plan = SetPlan.from_buffer_copy(SetPlan.from_address(filled))
+        params = SetParams(**{name: getattr(plan, name) for name in _SET_WORDS})
+        node = captured_node(stream, NodeKind.MEMSET, params, _setting(plan))
+    else:
+        moved = CopyPlan.from_buffer_copy(CopyPlan.from_address(copied))
+        node = captured_node(stream, NodeKind.MEMCPY, _as_box(moved), _copying(moved))
+    return GO_ON if node is None else 0
+
+
+def _as_box(plan: CopyPlan) -> CopyParams:
+    """Say a copy that C has planned as the driver's structure does."""
+    box = CopyParams(width=plan.width, height=plan.height, depth=plan.depth)
+    for side in ("src", "dst"):
+        type_, pitch, slice_ = (getattr(plan, f"{side}_{what}") for what in ("type", "pitch", "slice"))
+        setattr(box, f"{side}_type", type_)
+        setattr(box, f"{side}_{'device' if type_ >= _DEVICE else 'host'}", getattr(plan, side))
+        setattr(box, f"{side}_pitch", pitch or plan.width)
+        setattr(box, f"{side}_height", slice_ // pitch if pitch and slice_ else plan.height)
+    return box
+
+
+_ON_CAPTURE = EntryPoint("a copy that is captured", "PPP", tuple, _on_capture).pointer()
+
+
+def prepare() -> None:
+    """Have C find who makes nodes of copies, before the first call."""
+    emulation().native.state.memory.on_capture = ctypes.cast(_ON_CAPTURE, ctypes.c_void_p).value
+
+
+def _host(params: HostParams) -> tuple[HostParams, Run]:
+    need(params.function)
+    run = RUNS[NodeKind.HOST]
+    assert run is not None
+    return params, run
+
+
+def _batch(params: BatchParams) -> tuple[BatchParams, Run]:
+    need(not params.flags)
+    operations = batch_of(params.count, params.operations)
+    kept = batch_params(operations)
+    kept.context = params.context
+    return kept, plain(lambda: operate(operations))
+
+
+class _Allocation:
+    """Memory of a graph: it has its address from the beginning. ``is_taken`` while a launch's memory was not freed."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+        self.is_taken = False
+
+
+_ALLOCATED: dict[int, _Allocation] = {}
+
+
+def _alloc(params: AllocParams) -> tuple[AllocParams, Run]:
+    need(params.size)
+    found = ctypes.c_uint64()
+    driver("cuMemAlloc_v2", "PP", ctypes.addressof(found), params.size)
+    params.address = found.value
+    allocation = _ALLOCATED[params.address] = _Allocation(params.address)
+
+    def run() -> None:
+        need(not allocation.is_taken, words="memory of the graph was not freed since its last launch")
+        allocation.is_taken = True
+
+    return params, plain(run)
+
+
+def _free(params: ctypes.c_uint64) -> tuple[ctypes.c_uint64, Run]:
+    allocation = _ALLOCATED.get(params.value)
+    need(allocation, words="this memory is of no graph")
+    assert allocation is not None
+
+    def run() -> None:
+        need(allocation.is_taken, words="the memory was freed already")
+        allocation.is_taken = False
+
+    return params, plain(run)
+
+
+def release(node: GraphNode) -> None:
+    """Free what a node allocated in its last launch: AUTO_FREE_ON_LAUNCH."""
+    if node.kind is NodeKind.MEM_ALLOC and node.params.address in _ALLOCATED:
+        _ALLOCATED[node.params.address].is_taken = False
+
+
+def _event(params: ctypes.c_uint64) -> tuple[ctypes.c_uint64, Run | None]:
+    need(cell_is(params.value, CellKind.EVENT), Result.INVALID_HANDLE)
+    return params, None
+
+
+_TYPES: dict[NodeKind, tuple[Any, Callable[[Any], tuple[Any, Run | None]]]] = {
+    NodeKind.KERNEL: (KernelParams, _kernel),
+    NodeKind.MEMCPY: (CopyParams, _copy),
+    NodeKind.MEMSET: (SetParams, _set),
+    NodeKind.HOST: (HostParams, _host),
+    NodeKind.BATCH_MEM_OP: (BatchParams, _batch),
+    NodeKind.MEM_ALLOC: (AllocParams, _alloc),
+    NodeKind.MEM_FREE: (ctypes.c_uint64, _free),
+    NodeKind.EVENT_RECORD: (ctypes.c_uint64, _event),
+    NodeKind.WAIT_EVENT: (ctypes.c_uint64, _event),
+}
+"""The structure of each kind of node, and what makes its work of that."""
+
+
+def work_of(kind: NodeKind, pointer: int, size: int = 0) -> tuple[Any, Run | None]:
+    """Read what a node is to do, of which the caller has ``size`` bytes; give what is kept of it, and its work.
+
+    Raises:
+        Refused: it cannot be done.
+    """
+    if kind is NodeKind.EMPTY:
+        return None, None
+    need(kind in _TYPES, Result.NOT_SUPPORTED, "graphs have no such nodes here")
+    need(pointer)
+    type_, make = _TYPES[kind]
+    params = type_()
+    ctypes.memmove(ctypes.byref(params), pointer, size or ctypes.sizeof(type_))
+    kept, run = make(params)
+    return kept, run or RUNS.get(kind)
+
+
+def store_params(node: GraphNode, pointer: int, size: int = 0) -> None:
+    """Write what a node does where the caller wants it, ``size`` bytes of it.
+
+    Raises:
+        Refused: there is nowhere to write, or what was captured cannot be said so.
+    """
+    need(pointer)
+    type_, _ = _TYPES[node.kind]
+    need(isinstance(node.params, type_), Result.NOT_SUPPORTED, "what this node does was captured, and cannot be read")
+    ctypes.memmove(pointer, ctypes.addressof(node.params), size or ctypes.sizeof(type_))
