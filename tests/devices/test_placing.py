@@ -14,6 +14,7 @@ from cujit.devices.objects import Work, machine_code
 from cujit.devices.placing import PlacedObject, place
 from cujit.errors import FormatError
 from cujit.formats.elf import read_elf
+from processes import printed
 
 pytestmark = pytest.mark.skipif(not processor().triple.startswith("x86_64"), reason="others have LLVM's loader")
 
@@ -120,6 +121,28 @@ def test_code_that_is_detached_stays() -> None:
     placed.detach()
     del placed
     assert _rights(memory) == "r-xp"
+
+
+AT_THE_END = """
+import ctypes
+from cujit.devices.jit import emit_object
+from cujit.devices.placing import place
+from cujit.formats.elf import read_elf
+
+class Last:
+    def __init__(self, address):
+        self.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)(address)
+    def __del__(self, print=print):
+        print(self.call(3))
+
+elf = read_elf(emit_object("define i32 @k(i32 %x) { %y = add i32 %x, 1 ret i32 %y }"))
+_placed = place(elf, elf.symbols(), lambda name: None)
+last = Last(_placed.get_function_address("k"))
+"""
+
+
+def test_code_stays_where_the_process_ends() -> None:
+    assert printed(AT_THE_END).split() == ["4"]
 
 
 def _rights(address: int) -> str:

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import mmap
 import struct
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from cujit.errors import CujitError, FormatError
@@ -55,8 +56,8 @@ class PlacedObject:
         self._size = size
         self.addresses: dict[str, int] = {}
 
-    def __del__(self) -> None:
-        if self._size:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self._size and not is_ending():  # who comes later than this may still call it
             self._release(self.memory, self._size)
 
     def get_function_address(self, symbol: str) -> int:
