@@ -7,6 +7,7 @@ import checks
 import closure
 import compile_time
 import cpu
+import emulator_launch
 import headers
 import kept
 import launch
@@ -24,6 +25,7 @@ def main() -> None:
         compile_time,
         kept,
         launch,
+        emulator_launch,
         cache_store,
         closure,
         headers,

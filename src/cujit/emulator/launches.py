@@ -6,7 +6,6 @@ context, so that all later calls in it answer that. ``errors_now`` has the launc
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import ctypes
 import functools
@@ -17,16 +16,20 @@ from cujit.devices.backend import Target
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape, check_launch
-from cujit.emulator.entries import EntryPoint, in_context, need
-from cujit.emulator.machine import in_c
+from cujit.emulator.capture import record_event
+from cujit.emulator.entries import EntryPoint, in_context, load_u64, need
+from cujit.emulator.machine import cell_is, in_c
 from cujit.emulator.modules import CLUSTER, LOCK, MAX_DYNAMIC, NON_PORTABLE, LoadedFunction, function_of, kernel_of
 from cujit.emulator.node_work import recorded_launch
 from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Refused, Result
-from cujit.emulator.structures import GO_ON, AskedLaunch, ReadyLaunch
+from cujit.emulator.structures import GO_ON, AskedLaunch, CellKind, ReadyLaunch
 from cujit.errors import CujitError, KernelFaultError, LaunchError
 
-_begin = in_c("launches_begin", None, *[ctypes.c_void_p] * 3)
+_INTERRUPTED = 1 << 22
+"""What C adds to an answer where it is to interrupt Python."""
+
+_begin = in_c("launches_begin", None, *[ctypes.c_void_p] * 4)
 _fail = in_c("emulator_fail", None, ctypes.c_uint64, ctypes.c_uint32)
 
 # -- faults -------------------------------------------------------------------------------------------------------
@@ -57,7 +60,7 @@ def _answer_of(error: KernelFaultError) -> Result:
 
 
 @contextlib.contextmanager
-def _watched(context: int, ends: list[Result]) -> Iterator[None]:
+def _watched(context: int, ends: list[int]) -> Iterator[None]:
     """Have what ends a kernel stick to its context, and be added to ``ends``."""
     try:
         yield
@@ -65,10 +68,11 @@ def _watched(context: int, ends: list[Result]) -> Iterator[None]:
     except KernelFaultError as e:
         result, words = _answer_of(e), str(e).replace(*_FOR_USERS)
         say(words)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as e:
         # Whoever called the driver is to see it; nobody knows what the kernel has done.
-        result, words = Result.LAUNCH_FAILED, "the kernel was interrupted"
-        _thread.interrupt_main()
+        result, words = Result.LAUNCH_FAILED, "\n".join(getattr(e, "__notes__", ["the kernel was interrupted"]))
+        say(words)
+        ends.append(_INTERRUPTED)
     finally:
         if sys.stdout is not None:
             with contextlib.suppress(ValueError):
@@ -78,9 +82,10 @@ def _watched(context: int, ends: list[Result]) -> Iterator[None]:
     ends.append(result)
 
 
-def _answer(ends: list[Result]) -> int:
+def _answer(ends: list[int]) -> int:
     """Say what a launch answers: a fault is for later calls."""
-    return int(ends[0]) if ends and emulation().settings.errors_now else 0
+    interrupted = _INTERRUPTED if _INTERRUPTED in ends else 0
+    return interrupted | (ends[-1] if ends and emulation().settings.errors_now else 0)
 
 
 # -- limits -------------------------------------------------------------------------------------------------------
@@ -149,10 +154,30 @@ def _prepare(config_at: int, handle: int, parameters: int) -> int:
         with LOCK:
             _keep(function, config, target)
         return GO_ON
-    ends: list[Result] = []
+    events = _events(config)
+    ends: list[int] = []
     with _watched(function.module.context, ends):
         function.kernel.launch(shape, ctypes.string_at(parameters, size), config.stream, options)
+    for event in events if not ends else ():
+        need(not record_event(event), Result.INVALID_HANDLE)
     return _answer(ends)
+
+
+# Source: CUDA Driver API manual, ``CUlaunchAttribute``: bytes of each, and numbers.
+_ATTRIBUTE_BYTES, _PROGRAMMATIC_EVENT, _COMPLETION_EVENT, _UPDATABLE = 72, 7, 12, 13
+
+
+def _events(config: AskedLaunch) -> list[int]:
+    """List the events that a launch is to record when its blocks begin or end: here, when it is done."""
+    found = []
+    for k in range(config.attribute_count):
+        at = config.attributes + k * _ATTRIBUTE_BYTES
+        number = ctypes.c_uint32.from_address(at).value
+        need(number != _UPDATABLE, Result.NOT_SUPPORTED, "nodes of graphs that a device changes are not emulated")
+        if number in (_PROGRAMMATIC_EVENT, _COMPLETION_EVENT):
+            found.append(load_u64(at, 1))
+            need(cell_is(found[-1], CellKind.EVENT), Result.INVALID_HANDLE)
+    return found
 
 
 def _target(function: LoadedFunction, shape: LaunchShape, options: LaunchOptions, size: int) -> Target | None:
@@ -181,7 +206,7 @@ def _keep(function: LoadedFunction, config: AskedLaunch, target: Target) -> None
 def _unfinished(context: int, handle: int, ready: int, work: int) -> int:
     """Say why a launch that C made did not run to its end."""
     _, target = function_of(handle).ready[ready]
-    ends: list[Result] = []
+    ends: list[int] = []
     with _watched(context, ends):
         target.failed(work)
     return _answer(ends)
@@ -204,7 +229,7 @@ def prepare() -> tuple[object, ...]:
         EntryPoint("cuLaunchKernel", "PPPP", tuple, _unfinished).pointer(),
         ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)(_find),
     )
-    _begin(*(ctypes.cast(each, ctypes.c_void_p) for each in kept))
+    _begin(*(ctypes.cast(each, ctypes.c_void_p) for each in (*kept, ctypes.pythonapi.PyErr_SetInterrupt)))
     return kept
 
 

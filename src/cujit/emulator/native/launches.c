@@ -4,13 +4,13 @@
 
 #include <stdlib.h>
 
-enum { MOST_PARAMETER_BYTES = 32764 };
+enum { MOST_PARAMETER_BYTES = 32764, INTERRUPTED = 1 << 22 };
 
 /* Attributes of a launch. Source: CUDA Driver API manual, CUlaunchAttributeID. */
-enum { IGNORED = 0, COOPERATIVE = 2, CLUSTER = 4, EVENT = 7, LAST_ATTRIBUTE = 18 };
+enum { COOPERATIVE = 2, CLUSTER = 4, LAST_ATTRIBUTE = 18 };
 #define OF(number) (1u << (number))
 /* What says how a GPU goes about it, and changes nothing here: windows of the cache, policies, preferences, overlap. */
-#define HINTS (OF(IGNORED) | OF(1) | OF(3) | OF(5) | OF(6) | OF(8) | OF(9) | OF(10) | OF(11) | OF(14) | OF(16))
+#define HINTS (OF(0) | OF(1) | OF(3) | OF(5) | OF(6) | OF(8) | OF(9) | OF(10) | OF(11) | OF(14) | OF(16))
 
 struct Attribute {
   u32 id, unused;
@@ -33,11 +33,13 @@ typedef void Run(u64 pool, u64 job, struct Launch *work, u32 helpers, u64 shared
 static Prepare *prepare;
 static Unfinished *unfinished;
 static Find *find;
+static void (*interrupt)(void);
 
-void cujit_launches_begin(Prepare *on_new, Unfinished *on_rest, Find *on_kernel) {
+void cujit_launches_begin(Prepare *on_new, Unfinished *on_rest, Find *on_kernel, void (*on_interrupt)(void)) {
   prepare = on_new;
   unfinished = on_rest;
   find = on_kernel;
+  interrupt = on_interrupt;
 }
 
 /* The function of a handle in a context, counted as running; null where there is none. */
@@ -128,6 +130,8 @@ static Answer launch(struct AskedLaunch *config, u64 handle, void **each, void *
   struct FunctionCell *function = enter(handle, (u64)context);
   NEEDS(function, INVALID_HANDLE);
   Answer answer = launch_of((u64)context, function, config, each, list);
+  if (answer & INTERRUPTED) interrupt(); /* it is for the caller: Python would have it before, within what C asked */
+  answer &= ~INTERRUPTED;
   __atomic_fetch_sub(&function->running, 1, __ATOMIC_SEQ_CST);
   return answer;
 }
