@@ -425,3 +425,21 @@ def test_modules_of_cujit_are_imported_as_without_pytest(pytester: pytest.Pytest
             assert type(cujit.formats.elf.__loader__).__module__ != "_pytest.assertion.rewrite"
     """)
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
+def test_emulator_is_there_before_any_conftest_and_in_all_processes(pytester: pytest.Pytester) -> None:
+    asks = """
+    import ctypes
+    driver, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    driver.cuInit(0)
+    driver.cuDeviceGetAttribute(ctypes.byref(number), 75, 0)
+    """
+    pytester.makeconftest(asks)
+    pytester.makepyfile(asks + "\n    def test_it():\n        assert number.value == 8\n")
+    arguments = ("--cujit-emulate", "--cujit-emulated", "cc=8.6 check=memory", "-p", "no:cacheprovider")
+    for more in ((), ("-n", "2")):
+        pytester.runpytest_subprocess(*arguments, *more).assert_outcomes(passed=1)
+    pytester.makeini("[pytest]\ncujit_emulate = true\ncujit_emulated = cc=8.6")
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+    wrong = pytester.runpytest_subprocess("--cujit-emulate", "--cujit-emulated", "cc=8.6 threads=many")
+    wrong.stderr.fnmatch_lines(["*'threads=many' is no setting of the emulator*"])

@@ -134,7 +134,7 @@ def test_page_of_the_command_line_names_every_verb_and_option() -> None:
 
 def test_every_verb_that_prints_data_has_json() -> None:
     for name, command in _commands().items():
-        if name not in ("embed", "completion"):  # they write a file, or a script, and print no data
+        if name not in ("embed", "completion", "emulate"):  # a file, a script, what the command prints: no data
             assert any("--json" in p.opts for p in command.params)
 
 

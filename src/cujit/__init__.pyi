@@ -23,7 +23,6 @@ from cujit.devices.cpu.observe.coverage import Coverage as Coverage
 from cujit.devices.cpu.observe.trace import Trace as Trace
 from cujit.devices.cuda.compat import compat as compat
 from cujit.devices.device import Device as Device
-from cujit.devices.globals import Globals as Globals
 from cujit.devices.shapes import Dim3 as Dim3
 from cujit.devices.shapes import Limits as Limits
 from cujit.devices.shapes import Resources as Resources
@@ -34,6 +33,7 @@ from cujit.devices.tensormaps.tiling import TensorMap as TensorMap
 from cujit.devices.textures.texture import Surface as Surface
 from cujit.devices.textures.texture import Texels as Texels
 from cujit.devices.textures.texture import Texture as Texture
+from cujit.emulator.starting import emulate as emulate
 from cujit.formats.ptx.retarget import retarget as retarget
 from cujit.inspection.compare import compare as compare
 from cujit.inspection.needs import needs as needs

@@ -92,6 +92,22 @@ def test_calls_after_the_end_of_python_are_answered(function: str, tmp_path: Pat
     assert done.returncode == Result.DEINITIALIZED, done.stderr
 
 
+def test_objects_that_die_with_their_modules_are_answered_that_it_has_ended() -> None:
+    program = """
+    import ctypes, os, sys
+    driver, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    asks = driver.cuDriverGetVersion, driver.cuGreenCtxCreate, driver.cuGetErrorName
+    assert [ask(ctypes.byref(number)) for ask in asks[:2]] == [0, 801]
+    class Late:
+        def __del__(self, asks=asks, number=number, byref=ctypes.byref, write=os.write):
+            write(1, " ".join(str(ask(byref(number))) for ask in asks).encode())
+    sys.late = Late()
+    """
+    done = emulated(sys.executable, "-c", textwrap.dedent(program))
+    assert done.stdout == "4 4 4", done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_library_that_somebody_changed_is_written_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     path = library.folder() / library.SONAME

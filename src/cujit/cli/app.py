@@ -25,6 +25,7 @@ VERBS = (
     "link",
     "retarget",
     "run",
+    "emulate",
     "embed",
     "inspect",
     "occupancy",

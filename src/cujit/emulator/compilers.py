@@ -7,7 +7,6 @@ assembler is an executable. ``environment`` has the variables by which clients f
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import functools
@@ -17,12 +16,10 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 from cujit.emulator import library
 from cujit.emulator.structures import BootTable, BootText
 from cujit.emulator.toolkit import compiler_functions, linker_functions
-from cujit.errors import CujitError
 from cujit.forks import Lock
 from cujit.formats.elf import read_elf
 from cujit.toolchain.headers import Settings
@@ -37,7 +34,6 @@ _ASSEMBLER = "ptxas"
 _LOCK = Lock()
 _ATTACHED: dict[int, ctypes.CDLL] = {}
 _LOADED: list[ctypes.CDLL] = []
-_KEPT: list[Any] = []
 
 
 # -- the files ---------------------------------------------------------------------------------------------------
@@ -127,10 +123,7 @@ def load() -> None:
         with contextlib.suppress(OSError):
             ctypes.CDLL(path.name, mode=os.RTLD_NOLOAD)
             if not _is_mapped(path):
-                raise CujitError(
-                    f"this process has loaded the real {path.name}, whose machine code nobody executes here",
-                    help="call cujit.emulate() before anything is compiled, or start the program with `cujit emulate`",
-                )
+                raise library.loaded_already(f"the real {path.name}")
         _LOADED.append(ctypes.CDLL(str(path)))
 
 
@@ -157,6 +150,3 @@ def attach(table: int) -> None:
             base = _FUNCTION.fullmatch(name)
             body = ours.get(base[1]) if base else None
             slots[index] = ctypes.cast(body or real[name], ctypes.c_void_p).value or slots[index]
-            if body:  # Python answers no call when it has ended
-                _KEPT.append(body)
-                atexit.register(slots.__setitem__, index, BootTable.from_address(table).failed)

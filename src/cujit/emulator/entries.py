@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from cujit.emulator.machine import in_c
+from cujit.emulator.machine import for_c, in_c
 from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Refused, Result
 from cujit.errors import (
@@ -64,27 +64,36 @@ class EntryPoint(NamedTuple):
 
     def answer(self, *arguments: int) -> int:
         """Answer a call."""
+        result, notes = self._answer(arguments), emulation().notes
+        if notes.watches:
+            notes.answered(self.name, arguments, result, emulation().words(result))
+        return result
+
+    def _answer(self, arguments: tuple[int, ...]) -> int:
         try:
             emulation().asked[self.name] += 1
             return int(self.body(*self.begin(), *arguments) or 0)
         except Refused as e:
             emulation().remember(e)
-            return int(e.result)
+            return e.result
         except CujitError as e:
             answer = next((result for kind, result in _ANSWERS if isinstance(e, kind)), Result.UNKNOWN)
             emulation().remember(Refused(answer, str(e)))
-            return int(answer)
+            return answer
         except BaseException:
             say(f"{self.name} failed, which is a fault of cujit:\n{traceback.format_exc()}")
-            return int(Result.UNKNOWN)
+            return Result.UNKNOWN
 
     def pointer(self, own_stream: bool = False) -> Any:
         """Make the function that C calls, or the flavour of it; it lives as long as what is given."""
-        made = ctypes.CFUNCTYPE(ctypes.c_int32, *(_TYPES[letter] for letter in self.types))
-        if not own_stream or "S" not in self.types:
-            return made(self.answer)
-        rest = [OWN_STREAM if letter == "S" else 0 for letter in self.types]
-        return made(lambda *given: self.answer(*(a or b for a, b in zip(given, rest, strict=True))))
+        types, answer = [_TYPES[letter] for letter in self.types], self.answer
+        if own_stream and "S" in self.types:
+            rest = [OWN_STREAM if letter == "S" else 0 for letter in self.types]
+
+            def answer(*given: int) -> int:
+                return self.answer(*(a or b for a, b in zip(given, rest, strict=True)))
+
+        return for_c(ctypes.c_int32, types, answer, Result.DEINITIALIZED)
 
 
 ENTRIES: dict[str, EntryPoint] = {}

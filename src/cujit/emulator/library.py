@@ -20,7 +20,7 @@ from cujit.cache.process import default_cache
 from cujit.cache.trust import Trust
 from cujit.emulator.entries import ENTRIES
 from cujit.emulator.functions import exports
-from cujit.emulator.machine import boot_code, machine
+from cujit.emulator.machine import boot_code, for_c, machine
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Result
 from cujit.emulator.shared_library import TABLE_SYMBOL, write_library
@@ -43,27 +43,48 @@ class _Slots:
         self._slots = (ctypes.c_uint64 * self._table.count).from_address(address + ctypes.sizeof(BootTable))
         self._names = list(exports().items())
         self._kept: dict[str, Any] = {}
-        entries = emulation().native.entries
+        self._native = emulation().native.entries
         for index, (export, function) in enumerate(self._names):
-            if at := entries.get(export) or entries.get(function):
+            at = self._native.get(export) or self._native.get(function)
+            if at and not emulation().notes.watches:
                 self._slots[index] = at
-        self._resolve = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)(self._on_first_call)
-        self._refuse = ctypes.CFUNCTYPE(ctypes.c_int32)(lambda: int(Result.NOT_SUPPORTED))
-        self._table.resolve = _address(self._resolve)
+        self._refuse = for_c(ctypes.c_int32, (), lambda: int(Result.NOT_SUPPORTED), Result.DEINITIALIZED)
+        asked = (ctypes.c_uint64, (ctypes.c_uint64, ctypes.c_uint64), self._on_first_call)
+        self._table.resolve = _address(for_c(*asked, _address(self._refuse)))
 
     def _on_first_call(self, index: int, table: int) -> int:
         """Say where a call goes on: to Python, from now on, or to an answer that there is no such function."""
         del table
         export, function = self._names[index]
-        entry = ENTRIES.get(function)
-        if entry is None:
+        native, entry = self._native.get(export) or self._native.get(function, 0), ENTRIES.get(function)
+        if not native and entry is None:
             emulation().refuse(export)
             return _address(self._refuse)
+        emulation().notes.asked(export)
         with _LOCK:
             if export not in self._kept:
-                self._kept[export] = entry.pointer(own_stream=export != function)
+                own = export != function
+                self._kept[export] = (
+                    _noted(export, native) if native or entry is None else entry.pointer(own_stream=own)
+                )
             self._slots[index] = at = _address(self._kept[export])
         return at
+
+
+_ANY = [ctypes.c_uint64] * 12
+"""The parameters of a function of whole numbers and pointers; no function in C takes more, and more do no harm."""
+
+
+def _noted(export: str, at: int) -> Any:
+    """Put a note of each call before a function in C, if calls are to be noted."""
+    function, notes = ctypes.CFUNCTYPE(ctypes.c_int32, *_ANY)(at), emulation().notes
+
+    def call(*arguments: int) -> int:
+        result = int(function(*arguments))
+        notes.answered(export, ("…",), result)
+        return result
+
+    return for_c(ctypes.c_int32, _ANY, call, Result.DEINITIALIZED)
 
 
 def _address(function: Any) -> int:
@@ -197,14 +218,18 @@ def load() -> None:
         CujitError: a driver is loaded already.
         As of ``folder`` and ``attach``.
     """
-    loaded = driver_path()
-    if loaded is not None:
-        raise CujitError(
-            f"this process has loaded {loaded}, and cannot have the emulator beside it",
-            help="call cujit.emulate() before anything touches CUDA, or start the program with `cujit emulate`",
-        )
+    if (loaded := driver_path()) is not None:
+        raise loaded_already(loaded)
     library = ctypes.CDLL(str(folder() / SONAME))
     attach(ctypes.addressof(BootTable.in_dll(library, TABLE_SYMBOL)))
+
+
+def loaded_already(path: str) -> CujitError:
+    """Say that NVIDIA's library is in this process, so that the emulator's cannot be."""
+    return CujitError(
+        f"this process has loaded {path}, and cannot have the emulator beside it",
+        help="call cujit.emulate() before anything touches CUDA, or start the program with `cujit emulate`",
+    )
 
 
 def driver_path() -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,21 @@ def in_c(name: str, answer: Any, *arguments: Any) -> Callable[..., Any]:
         return found[0](*given)
 
     return call
+
+
+def for_c(answer: Any, types: Sequence[Any], body: Callable[..., int], after_end: int) -> Any:
+    """Make a function that C calls as long as there is a process; from where Python ends, it gives ``after_end``.
+
+    Objects of clients make calls when they die, which is after the globals of modules are gone.
+    """
+    has_ended = sys.is_finalizing
+
+    def call(*given: Any) -> int:
+        return after_end if has_ended() else body(*given)
+
+    made = ctypes.CFUNCTYPE(answer, *types)(call)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+    return made
 
 
 cell_new = in_c("cell_new", ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64)

@@ -10,6 +10,7 @@ import threading
 
 from cujit.devices.cpu.backend import CpuBackend
 from cujit.emulator.machine import Native, native
+from cujit.emulator.notes import Notes
 from cujit.emulator.results import Refused, Result
 from cujit.emulator.settings import EmulatorSettings
 from cujit.forks import cached_property, once
@@ -18,13 +19,15 @@ from cujit.forks import cached_property, once
 class Emulation:
     """What the entry points of a process share.
 
-    ``asked`` counts calls of Python's entry points by name, ``refused`` the calls that no entry point answers.
+    ``asked`` counts calls of Python's entry points by name, ``refused`` the calls that no entry point answers, and
+    ``notes`` has the files in which such things are written down.
     ``said`` has the words for the last refusal of each thread, by the thread's number, ``fault`` those for the last
     kernel that could not go on.
     """
 
     def __init__(self, settings: EmulatorSettings) -> None:
         self.settings = settings
+        self.notes = Notes(settings)
         self.asked: collections.Counter[str] = collections.Counter()
         self.refused: collections.Counter[str] = collections.Counter()
         self.said: dict[int, tuple[Result, str]] = {}
@@ -43,6 +46,7 @@ class Emulation:
     def refuse(self, name: str) -> None:
         """Count a call that nobody answers; the first of a name is said."""
         self.refused[name] += 1
+        self.notes.refused(name)
         if self.refused[name] == 1:
             say(f"{name} is not emulated: it answers CUDA_ERROR_NOT_SUPPORTED")
 
@@ -50,7 +54,7 @@ class Emulation:
         """Keep the words of a refusal for who asks this thread's ``cuGetErrorString``."""
         self.said[threading.get_native_id()] = (error.result, error.words)
 
-    def words(self, result: Result) -> str:
+    def words(self, result: int) -> str:
         """Give the words of this thread's last refusal, or of the last fault, if they are of that kind."""
         kept, words = self.said.get(threading.get_native_id(), (None, ""))
         fault, what = self.fault

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from cujit.devices.cpu.observe.watching import Checks
 from cujit.devices.options import check_timeout
 from cujit.errors import OptionError, spell
 from cujit.values import dataclass, replace
@@ -50,6 +52,43 @@ class EmulatorSettings:
             )
         if self.timeout_s is not None:
             check_timeout(self.timeout_s)
+
+    @classmethod
+    def of(cls, *, cc: str | tuple[int, int] = (9, 0), check: str | None = None, **more: Any) -> EmulatorSettings:
+        """Make settings of what people say: ``cc`` may be a text, and ``check`` is looked at now.
+
+        Raises:
+            OptionError: there is no such compute capability or check, or nothing is called so.
+            LaunchError: ``timeout_s`` is no time.
+        """
+        Checks.of(check)
+        if unknown := more.keys() - cls.__dataclass_fields__.keys():
+            raise OptionError(f"no setting of the emulator is called {', '.join(sorted(unknown))}")
+        return cls(cc=parse_cc(cc) if isinstance(cc, str) else cc, check=check, **more)
+
+    @classmethod
+    def parse(cls, words: str) -> EmulatorSettings:
+        """Read settings such as ``cc=8.0 check=memory,race threads=2 timeout_s=10 errors_now=1``.
+
+        Raises:
+            OptionError: a word is none, or as of ``of``.
+            LaunchError: as of ``of``.
+        """
+        kinds: dict[str, Callable[[str], Any]] = {
+            "threads": int,
+            "timeout_s": float,
+            "errors_now": lambda on: on != "0",
+        }
+        said: dict[str, Any] = {}
+        for word in words.split():
+            name, _, value = word.partition("=")
+            try:
+                said[name] = kinds.get(name, str)(value)
+            except ValueError:
+                raise OptionError(
+                    f"{spell(word)} is no setting of the emulator", help="write it as threads=2"
+                ) from None
+        return cls.of(**said)
 
     def text(self) -> str:
         """Write them for the environment."""

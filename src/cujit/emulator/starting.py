@@ -71,13 +71,48 @@ def environment_of(settings: EmulatorSettings) -> dict[str, str]:
     return {**found, **compilers.environment()}
 
 
-def emulate(settings: EmulatorSettings | None = None) -> None:
-    """Have this process, and all that it starts from now on, find the emulator where they look for a driver.
+def emulate(
+    *,
+    cc: str | tuple[int, int] = (9, 0),
+    check: str | None = None,
+    threads: int | None = None,
+    timeout_s: float | None = None,
+    errors_now: bool = False,
+    log: str = "",
+) -> None:
+    """Have this process, and all that it starts from now on, find the emulator where they look for a CUDA driver.
+
+    It has to come before anything touches CUDA: at the top of a notebook or a ``conftest.py``.
+
+    Args:
+        cc: the compute capability of the device, ``"9.0"`` or ``(9, 0)``.
+        check: checks that kernels run under, as for ``cujit.cpu``: ``"memory,race"``; None for none.
+        threads: cores that run blocks; None for all.
+        timeout_s: seconds after which a launch is ended; None for never.
+        errors_now: whether a launch answers its own fault, instead of a later call.
+        log: a file that every call is written to; "-" is standard error, "" nothing.
 
     Raises:
-        CujitError: a driver is loaded already.
+        CujitError: a driver, or a compiler of NVIDIA's, is loaded already.
+        OptionError: there is no such compute capability or check.
+        LaunchError: ``timeout_s`` is no time.
+
+    Example:
+        cujit.emulate(check="memory,race")
+        from numba import cuda
     """
-    os.environ.update(environment_of(settings or EmulatorSettings()))
+    start(EmulatorSettings.of(cc=cc, check=check, threads=threads, timeout_s=timeout_s, errors_now=errors_now, log=log))
+
+
+def start(settings: EmulatorSettings) -> None:
+    """Do what ``emulate`` does.
+
+    Raises:
+        CujitError: a driver, or a compiler of NVIDIA's, is loaded already.
+    """
+    if (loaded := library.driver_path()) is not None:
+        raise library.loaded_already(loaded)
+    compilers.load()
+    os.environ.update(environment_of(settings))
     _prepare()
     library.load()
-    compilers.load()

@@ -17,6 +17,7 @@ from cujit.arch import Arch
 from cujit.emulator.device_runtime import NAME as DEVICE_RUNTIME
 from cujit.emulator.device_runtime import device_runtime, is_device_runtime
 from cujit.emulator.images import ptx_of, write_container
+from cujit.emulator.machine import for_c
 from cujit.emulator.process import say
 from cujit.emulator.results import Refused
 from cujit.errors import CujitError
@@ -159,7 +160,7 @@ def _functions(failed: int, rows: Iterable[_Row]) -> dict[str, Any]:
 
         return call
 
-    return {name: ctypes.CFUNCTYPE(ctypes.c_int32, *types)(guarded(name, body)) for name, types, body in rows}
+    return {name: for_c(ctypes.c_int32, types, guarded(name, body), failed) for name, types, body in rows}
 
 
 def _taking(real: ctypes.CDLL, name: str, content: Callable[[int], bytes | None]) -> list[_Row]:

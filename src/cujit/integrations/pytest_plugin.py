@@ -23,6 +23,7 @@ CheckBudget = Callable[..., "BudgetReport"]
 _PROPERTY = "cujit_budget"
 _SWITCH = "cujit_budget_report"
 _COVERED = "cujit_coverage"
+_EMULATE = "cujit_emulate"
 
 _SETTINGS = (
     (
@@ -33,9 +34,11 @@ _SETTINGS = (
         "cujit_check",
         "what the CPU device looks for in tests with the fixture `device`: memory, race, sync, init, all, none",
     ),
+    ("cujit_emulated", "what --cujit-emulate emulates: 'cc=8.0 check=memory,race threads=2 timeout_s=10 errors_now=1'"),
     (_COVERED, "write which lines of CUDA source ran on the CPU device, for lcov, to this file"),
 )
 _SWITCHES = (
+    (_EMULATE, "have CUDA programs find cujit's emulator where they look for a driver, in all processes of the run"),
     (_SWITCH, "print what every kernel that cujit_budget checked uses of its budget"),
     ("cujit_coverage_exact", "for the coverage, compile without optimisation"),
 )
@@ -68,6 +71,27 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     for name, text in _SWITCHES:
         group.addoption("--" + name.replace("_", "-"), dest=name, action="store_true", help=text)
         parser.addini(name, text, type="bool", default=False)
+
+
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Start the emulator before any ``conftest.py`` is imported; other processes have it from the environment.
+
+    Raises:
+        pytest.UsageError: the settings are wrong, or a driver is loaded already.
+    """
+    said = early_config.known_args_namespace
+    if not (getattr(said, _EMULATE, False) or early_config.getini(_EMULATE)) or "CUJIT_EMULATE" in os.environ:
+        return
+    # Start-up: pytest loads this file in every run.
+    from cujit.emulator.settings import EmulatorSettings
+    from cujit.emulator.starting import start
+    from cujit.errors import CujitError
+
+    words = getattr(said, "cujit_emulated", None) or early_config.getini("cujit_emulated")
+    try:
+        start(EmulatorSettings.parse(str(words)))
+    except CujitError as e:
+        raise pytest.UsageError(f"--cujit-emulate: {e}") from None
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,0 +1,100 @@
+"""What a process asked of the emulator, written down while it runs: every call for a log, what was refused for a table.
+
+Several processes add to a file, each line by one ``write``; so it holds what a process did that was killed, too.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from cujit.emulator.results import Result
+from cujit.emulator.settings import EmulatorSettings
+from cujit.errors import OptionError
+from cujit.values import NamedTuple
+
+_STANDARD_ERROR = 2
+
+
+class Notes:
+    """The files that settings ask for.
+
+    Raises:
+        OptionError: a file cannot be written.
+    """
+
+    def __init__(self, settings: EmulatorSettings) -> None:
+        self._log = _STANDARD_ERROR if settings.log == "-" else _opened(settings.log)
+        self._needs = _opened(settings.needs)
+        self.watches = self._log is not None or self._needs is not None
+
+    def asked(self, name: str) -> None:
+        """Note that a process calls a function for the first time."""
+        self._need("asked", name)
+
+    def refused(self, name: str) -> None:
+        """Note a call that no entry point answers."""
+        self._need("refused", name)
+        self.called(name, (), Result.NOT_SUPPORTED)
+
+    def answered(self, name: str, arguments: Sequence[object], answer: int, words: str = "") -> None:
+        """Note a call with its answer; what is asked between our C and our Python has answers of its own."""
+        if answer in Result._value2member_map_:
+            if answer:
+                self._need("failed", name, Result(answer).spelled)
+            self.called(name, arguments, answer, words)
+
+    def _need(self, *words: str) -> None:
+        if self._needs is not None:
+            _write(self._needs, json.dumps(words))
+
+    def called(self, name: str, arguments: Sequence[object], answer: int, words: str = "") -> None:
+        """Write a call into the log."""
+        if self._log is None:
+            return
+        shown = ", ".join(hex(each) if isinstance(each, int) else str(each) for each in arguments)
+        place = f"{os.getpid()}/{threading.get_native_id()}"
+        _write(self._log, f"{place} {name}({shown}) {Result(answer).spelled}{f': {words}' if words else ''}")
+
+
+def _opened(path: str) -> int | None:
+    if not path:
+        return None
+    try:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as e:
+        raise OptionError(f"the emulator cannot write to {path}: {e.strerror}") from e
+
+
+def _write(file: int, line: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(file, f"{line}\n".encode(errors="replace"))
+
+
+class AskedFunction(NamedTuple):
+    """A function that processes asked for: how many calls were refused, and how many answered by which errors."""
+
+    name: str
+    refused: int
+    errors: dict[str, int]
+
+
+def read_needs(path: Path) -> list[AskedFunction]:
+    """Read what all processes of a command added to a file; what was refused comes first, by number of calls."""
+    refused: collections.Counter[str] = collections.Counter()
+    errors: collections.defaultdict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    names: set[str] = set()
+    for line in path.read_text().splitlines():
+        what, name, *more = json.loads(line)
+        names.add(name)
+        if what == "refused":
+            refused[name] += 1
+        elif what == "failed":
+            errors[name][more[0]] += 1
+    found = [AskedFunction(name, refused[name], dict(errors[name])) for name in names]
+    return sorted(found, key=lambda need: (-need.refused, -sum(need.errors.values()), need.name))

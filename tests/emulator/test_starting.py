@@ -1,0 +1,51 @@
+"""``cujit.emulate()``: this process, and what it starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from emulator.programs import compiled
+
+
+def _program(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_process_that_asks_for_it_finds_the_emulator_and_so_do_its_children() -> None:
+    done = _program("""
+import subprocess, sys
+import cujit
+cujit.emulate(cc="8.0", check="memory", threads=1, timeout_s=60)
+from cuda.bindings import driver, nvrtc
+from cuda.pathfinder import load_nvidia_dynamic_lib
+print(driver.cuInit(0)[0].name, driver.cuDeviceGetAttribute(driver.CUdevice_attribute(75), 0)[1])
+print("emulator" in load_nvidia_dynamic_lib("nvrtc").abs_path)
+from cujit.emulator.process import emulation
+print(emulation().settings.check, emulation().settings.threads)
+subprocess.run([sys.executable, "-c", "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"])
+""")
+    assert done.stdout.split() == ["CUDA_SUCCESS", "8", "True", "memory", "1", "0"], done.stderr
+
+
+def test_it_is_an_error_where_a_driver_or_a_compiler_is_loaded_already(tmp_path: Path) -> None:
+    real = compiled(tmp_path / "libcuda.so.1", "int cuInit(unsigned f) { return 0; }", "-shared", "-fPIC")
+    done = _program(f"import ctypes, cujit; ctypes.CDLL('{real}'); cujit.emulate()")
+    assert f"this process has loaded {real}, and cannot have the emulator beside it" in done.stderr
+    assert "try: call cujit.emulate() before anything touches CUDA" in done.stderr
+    done = _program("import cujit; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion(); cujit.emulate()")
+    assert "this process has loaded the real libnvrtc.so" in done.stderr
+
+
+def test_wrong_settings_are_errors_before_anything_is_loaded() -> None:
+    done = _program("""
+import cujit
+for wrong in ({"cc": "99.9"}, {"check": "nothing"}, {"timeout_s": -1}):
+    try:
+        cujit.emulate(**wrong)
+    except cujit.errors.CujitError as e:
+        print(type(e).__name__)
+print("libcuda" in open("/proc/self/maps").read())
+""")
+    assert done.stdout.split() == ["OptionError", "OptionError", "LaunchError", "False"], done.stderr

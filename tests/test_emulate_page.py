@@ -1,0 +1,46 @@
+"""What docs/emulate.md shows runs, in processes of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from cujit.cli.emulate import command
+from pages import Page
+
+PAGE = Page("emulate.md")
+
+
+def _snippet(section: str) -> str:
+    return next(code for title, code in PAGE.snippets() if title == section)
+
+
+def _run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_program_runs_with_no_change(tmp_path: Path) -> None:
+    program = tmp_path / "scale.py"
+    program.write_text(_snippet("What runs"))
+    done = _run(sys.executable, "-m", "cujit", "emulate", sys.executable, program)
+    assert (done.returncode, done.stdout) == (0, "[0. 2. 4. 6.]\n"), done.stderr
+
+
+def test_the_line_for_notebooks_begins_an_emulation() -> None:
+    line = re.findall(r"```python\n(import cujit\n.*?)```", PAGE.text, re.DOTALL)[0]
+    done = _run(sys.executable, "-c", line + "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))")
+    assert done.stdout == "0\n", done.stderr
+
+
+def test_the_table_has_every_option() -> None:
+    shown = set(re.findall(r"^\| `(--[a-z]+)", PAGE.text, re.MULTILINE))
+    own = {name for option in command.params for name in option.opts if name.startswith("--")}
+    assert shown == own - {"--quiet", "--verbose", "--color"}
+
+
+def test_its_first_sentence_says_what_does_not_run() -> None:
+    first = PAGE.text.split("\n\n")[1].partition(". ")[0]
+    for name in ("CUDA runtime", "CuPy", "Warp", "torch", "JAX", "does not run here"):
+        assert name in first
