@@ -153,3 +153,35 @@ print(name(launch(one, (1,), (1,), p)), memory[0], name(d.cuCtxSynchronize()))
         "INVALID_HANDLE CUDA_SUCCESS",
         "INVALID_HANDLE 6 CUDA_SUCCESS",
     ]
+
+
+def test_a_module_that_is_unloaded_while_it_is_launched_waits_for_the_launches() -> None:
+    out = program('''
+answers = set()
+
+def work():
+    ok(d.cuCtxSetCurrent(context))
+    while True:
+        answer = name(launch(add, (2,), (64,), ((sums.ctypes.data, P), (100, I))))
+        answers.add(answer)
+        if answer != "CUDA_SUCCESS":
+            return
+
+code = """
+extern "C" __global__ void add(int *at, int n) { for (int k = 0; k < n; k++) atomicAdd(at + threadIdx.x, 1); }
+"""
+sums = np.zeros(64, np.int32)
+for _ in range(5):
+    module = load(code)
+    add = function(module, "add")
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    [thread.start() for thread in threads]
+    while sums[0] < 1000:
+        pass
+    ok(d.cuModuleUnload(module))
+    [thread.join() for thread in threads]
+    assert (sums == sums[0]).all() and sums[0] % 200 == 0
+    sums[:] = 0
+print(sorted(answers))
+''')
+    assert out.strip() == "['CUDA_SUCCESS', 'INVALID_HANDLE']"

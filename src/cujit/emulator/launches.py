@@ -19,7 +19,16 @@ from cujit.devices.shapes import Dim3, LaunchShape, check_launch
 from cujit.emulator.capture import record_event
 from cujit.emulator.entries import EntryPoint, in_context, load_u64, need
 from cujit.emulator.machine import cell_is, in_c
-from cujit.emulator.modules import CLUSTER, LOCK, MAX_DYNAMIC, NON_PORTABLE, LoadedFunction, function_of, kernel_of
+from cujit.emulator.modules import (
+    CLUSTER,
+    LOCK,
+    MAX_DYNAMIC,
+    NON_PORTABLE,
+    READY,
+    LoadedFunction,
+    function_of,
+    kernel_of,
+)
 from cujit.emulator.node_work import recorded_launch
 from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Refused, Result
@@ -149,7 +158,7 @@ def _prepare(config_at: int, handle: int, parameters: int) -> int:
     size = function.parameter_bytes
     if config.more and recorded_launch(config, function.handle, ctypes.string_at(parameters, size)):
         return 0
-    target = None if config.more else _target(function, shape, options, size)
+    target = None if config.more else function.kernel.target(shape, 0, options, size)
     if target is not None:
         with LOCK:
             _keep(function, config, target)
@@ -180,10 +189,6 @@ def _events(config: AskedLaunch) -> list[int]:
     return found
 
 
-def _target(function: LoadedFunction, shape: LaunchShape, options: LaunchOptions, size: int) -> Target | None:
-    return function.kernel.target(shape, 0, options, size)
-
-
 _KEY = [*(f"{what}_{axis}" for what in ("grid", "block", "cluster") for axis in "xyz"), "shared_bytes"]
 
 
@@ -205,7 +210,8 @@ def _keep(function: LoadedFunction, config: AskedLaunch, target: Target) -> None
 
 def _unfinished(context: int, handle: int, ready: int, work: int) -> int:
     """Say why a launch that C made did not run to its end."""
-    _, target = function_of(handle).ready[ready]
+    del handle  # its module may be unloaded now
+    _, target = READY[ready]
     ends: list[int] = []
     with _watched(context, ends):
         target.failed(work)

@@ -76,9 +76,7 @@ class LoadedFunction:
         self._spans = (ParameterSpan * max(len(self.spans), 1))(*(ParameterSpan(*span) for span in self.spans))
         self._table = (ctypes.c_uint64 * _MOST_READY)()
         self._next = 0
-        self.ready: dict[int, Any] = {}
-        """What the launches that are ready need to live, by the address of each ``ReadyLaunch``."""
-        self._gone: list[Any] = []
+        self._gone: list[int] = []
         self.handle = _cell(CellKind.FUNCTION, module.context)
         self.cell = FunctionCell.from_address(self.handle)
         self.cell.parameters, self.cell.parameter_count = ctypes.addressof(self._spans), len(self.spans)
@@ -87,33 +85,35 @@ class LoadedFunction:
     def keep(self, address: int, needs: object) -> None:
         """Have C find a launch that is ready; one that was made long ago goes."""
         slot = self._next % _MOST_READY
-        self._drop(self._table[slot], among=1)
-        self.ready[address] = needs
-        self._table[slot] = address
+        READY[address] = needs
+        old, self._table[slot] = self._table[slot], address
         self._next += 1
         self.cell.count = min(self._next, _MOST_READY)
+        self._drop([old] if old else [], among=1)
 
     def unready(self) -> None:
         """Have all launches made ready anew, as they may be others now."""
         with LOCK:
+            old = [address for address in self._table if address]
             self.cell.count = self._next = 0
-            for address in list(self.ready):
-                self._drop(address)
+            self._table[:] = [0] * _MOST_READY
+            self._drop(old)
 
-    def _drop(self, address: int, among: int = 0) -> None:
-        """Let go of a launch, once no thread looks at it but those ``among`` which this is done."""
-        if address in self.ready:
-            self._gone.append(self.ready.pop(address))
+    def _drop(self, old: list[int], among: int = 0) -> None:
+        """Let go of launches, once no thread looks at them but those ``among`` which this is done."""
+        self._gone += old
         if self.cell.running <= among:
+            for address in self._gone:
+                del READY[address]
             self._gone.clear()
 
     def free(self) -> None:
         """Let nobody launch it any more, and wait for those who do."""
-        self.cell.count = 0
         cell_free(self.handle, CellKind.FUNCTION)
         FUNCTIONS.pop(self.handle, None)
         while self.cell.running and self.cell.kind == CellKind.FREE:
             time.sleep(0.0002)
+        self.unready()
 
 
 class LoadedModule:
@@ -174,6 +174,8 @@ class KernelLibrary:
 
     def any_module(self) -> CpuModule:
         """Give what is the same in all contexts."""
+        if not self.modules and self._first is None:
+            self._first = emulation().device.load(self._artifact)
         return self._first or next(iter(self.modules.values())).device
 
     def kernel(self, name: str) -> LibraryKernel:
@@ -195,10 +197,8 @@ class KernelLibrary:
             module.unload()
 
     def leave(self, context: int) -> None:
-        """Forget a context that has ended; what is the same in all is loaded anew if it was the last."""
-        module = self.modules.pop(context, None)
-        if module is not None and not self.modules:
-            self._first = emulation().device.load(self._artifact)
+        """Forget a context that has ended."""
+        self.modules.pop(context, None)
 
 
 class LibraryKernel:
@@ -221,6 +221,10 @@ MODULES: dict[int, LoadedModule] = {}
 FUNCTIONS: dict[int, LoadedFunction] = {}
 LIBRARIES: dict[int, KernelLibrary] = {}
 KERNELS: dict[int, LibraryKernel] = {}
+"""What handles stand for."""
+
+READY: dict[int, Any] = {}
+"""What launches that are ready need to live, by the address of each ``ReadyLaunch``."""
 
 
 def _cell(kind: CellKind, context: int) -> int:
