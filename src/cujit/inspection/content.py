@@ -130,7 +130,7 @@ _SAME = sorted({*CubinKernel.__match_args__} & {*KernelInfo.__match_args__} - {"
 # -- PTX --------------------------------------------------------------------------------------------------
 
 
-@collecting_rarely()
+@collecting_rarely(200_000)  # a tree has no circles: it goes by itself
 def _ptx(data: bytes, facts: BuildFacts) -> Content:
     try:
         text = data.rstrip(b"\0").decode()

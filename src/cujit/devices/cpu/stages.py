@@ -37,13 +37,13 @@ class Stage:
 
 
 @contextlib.contextmanager
-def collecting_rarely() -> Iterator[None]:
-    """Have Python look for garbage only after ``_NEW_OBJECTS`` new objects, as nearly all that a compiler makes stays.
+def collecting_rarely(new_objects: int = _NEW_OBJECTS) -> Iterator[None]:
+    """Have Python look for garbage only after so many new objects, as nearly all that a compiler makes stays.
 
     Who sets the threshold meanwhile, in another thread, keeps what was set; who turned the collector off keeps it off.
     """
     often, *others = gc.get_threshold()
-    rarely = max(often, _NEW_OBJECTS) if often else 0
+    rarely = max(often, new_objects) if often else 0
     gc.set_threshold(rarely, *others)
     try:
         yield
