@@ -1,0 +1,83 @@
+"""The answers to some 900 calls of misuse, beside those of a GPU's driver where these were recorded.
+
+``python tests/emulator/misuse.py | python -m json.tool --json-lines`` on a machine with a GPU gives what to record; the
+rows are kept as a list in ``goldens/driver_answers.json``, the first one naming the GPU and the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.programs import emulated
+
+SCRIPT = Path(__file__).with_name("misuse.py")
+GOLDEN = Path(__file__).parents[1] / "goldens" / "driver_answers.json"
+
+MACHINE = "the machine"
+
+REASONS = {
+    r"device attribute \d+": "the emulated device has figures and features of its own",
+}
+"""Cases whose answers may differ from a GPU's, by what their names match whole, and why."""
+
+Rows = dict[str, list[Any]]
+
+
+def rows(text: str) -> Rows:
+    found = [json.loads(line) for line in text.splitlines()]
+    twice = [case for case, count in Counter(row["case"] for row in found).items() if count > 1]
+    assert not twice
+    return {row["case"]: [row["answer"], *row["values"]] for row in found}
+
+
+def recorded() -> Rows:
+    if not GOLDEN.exists():
+        pytest.skip("no answers of a GPU's driver were recorded yet")
+    return {row["case"]: [row["answer"], *row["values"]] for row in json.loads(GOLDEN.read_text())}
+
+
+def differing(ours: Rows, theirs: Rows) -> dict[str, tuple[Any, Any]]:
+    """Give the cases that differ without a reason, those that one of them has not included."""
+    return {
+        case: (ours.get(case), theirs.get(case))
+        for case in sorted({*ours, *theirs} - {MACHINE})
+        if ours.get(case) != theirs.get(case) and not any(re.fullmatch(each, case) for each in REASONS)
+    }
+
+
+@pytest.fixture(scope="module")
+def answers() -> Rows:
+    done = emulated(sys.executable, SCRIPT)
+    assert done.returncode == 0, done.stderr
+    assert "fault of cujit" not in done.stderr
+    return rows(done.stdout)
+
+
+def test_every_case_has_an_answer(answers: Rows) -> None:
+    assert len(answers) > 800
+    assert not {case: found for case, found in answers.items() if found[0] is None or found[0] == 999}
+
+
+def test_answers_are_those_of_a_driver(answers: Rows) -> None:
+    assert differing(answers, recorded()) == {}
+
+
+def test_a_case_that_differs_is_seen_unless_it_has_a_reason() -> None:
+    ours: Rows = {"a": [0], "b": [1, 2], "device attribute 3": [0, 5], MACHINE: [0, "x"]}
+    theirs: Rows = {"a": [0], "b": [1, 3], "device attribute 3": [0, 6], "c": [0]}
+    assert differing(ours, theirs) == {"b": ([1, 2], [1, 3]), "c": (None, [0])}
+
+
+@pytest.mark.gpu
+def test_the_recording_is_what_a_driver_answers_today() -> None:
+    expected = recorded()
+    done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=300, check=True)
+    assert differing(rows(done.stdout), expected) == {}
