@@ -92,6 +92,58 @@ print(name(launched(ranks, 1, [attribute("LAUNCH_COMPLETION_EVENT", launchComple
     ]
 
 
+CORE = '''
+import numpy as np
+from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
+
+device = Device()
+device.set_current()
+stream = device.create_stream()
+code = r"""
+template <typename T> __global__ void add(const T *a, const T *b, T *c, size_t n) {
+  for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) c[i] = a[i] + b[i];
+}
+extern "C" __global__ void rank(int *p) {
+  unsigned r;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  p[blockIdx.x] = r;
+}
+"""
+for kind in ("ptx", "cubin"):
+    options = ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+    module = Program(code, "c++", options).compile(kind, name_expressions=("add<float>",))
+    add, rank = module.get_kernel("add<float>"), module.get_kernel("rank")
+    a, b, c = np.arange(5000, dtype=np.float32), np.full(5000, 2, np.float32), np.zeros(5000, np.float32)
+    for _ in range(3):
+        launch(stream, LaunchConfig(grid=4, block=256), add, *(x.ctypes.data for x in (a, b, c)), np.uint64(4999))
+        stream.sync()
+        print((c[:4999] == a[:4999] + 2).all(), c[4999], end=" ")
+        c[:] = 0
+    print(add.num_arguments, add.attributes.max_threads_per_block,
+          add.occupancy.max_active_blocks_per_multiprocessor(256, 0))
+    ranks = np.full(8, -1, np.int32)
+    launch(stream, LaunchConfig(grid=2, cluster=4, block=32), rank, ranks.ctypes.data)
+    stream.sync()
+    print(ranks.tolist())
+try:
+    launch(stream, LaunchConfig(grid=1, block=2048), rank, ranks.ctypes.data)
+except Exception as e:
+    print("INVALID_VALUE" in str(e))
+launch(stream, LaunchConfig(grid=1, block=1), rank, 8)
+try:
+    stream.sync()
+except Exception as e:
+    print("ILLEGAL_ADDRESS" in str(e))
+'''
+
+
+def test_programs_of_cuda_core_launch_what_they_compile() -> None:
+    done = emulated(sys.executable, "-c", CORE)
+    line = "True 0.0 " * 3 + "4 1024 8"
+    assert done.stdout.splitlines() == [*[line, "[0, 1, 2, 3, 0, 1, 2, 3]"] * 2, "True", "True"], done.stderr
+    assert "kernel rank, block (0, 0, 0): an access to address 0x8" in done.stderr
+
+
 def test_launches_by_one_call_for_each_parameter_are_as_others() -> None:
     out = program('''
 module = load("""

@@ -67,7 +67,12 @@ print(ok(d.cuKernelGetAttribute(limit, kernel, 0)), ok(d.cuFuncGetAttribute(limi
 other = ok(d.cuCtxCreate(None, 0, 0))
 print(name(launch(own, (1,), (1,), ((4, I), (1.0, ctypes.c_double)))))
 print(name(launch(kernel, (1,), (1,), ((4, I), (1.0, ctypes.c_double)))))
+foreign = ok(d.cuStreamCreate(0))
 print(int(ok(d.cuKernelGetFunction(kernel))) != int(own))
+print(name(launch(kernel, (1,), (1,), ((4, I), (1.0, ctypes.c_double)), stream=foreign)))
+ok(d.cuCtxSetCurrent(context))
+print(name(launch(kernel, (1,), (1,), ((4, I), (1.0, ctypes.c_double)), stream=foreign)))
+ok(d.cuCtxSetCurrent(other))
 ok(d.cuCtxDestroy(other))
 ok(d.cuCtxSetCurrent(context))
 print(name(launch(kernel, (1,), (1,), ((4, I), (1.0, ctypes.c_double)))))
@@ -97,6 +102,8 @@ for answer in (d.cuLibraryUnload(library), d.cuLibraryGetKernelCount(library), d
         "INVALID_HANDLE",
         "CUDA_SUCCESS",
         "True",
+        "CUDA_SUCCESS",
+        "INVALID_HANDLE",
         "CUDA_SUCCESS",
         " ".join(["INVALID_HANDLE"] * 7) + " ",
     ]
