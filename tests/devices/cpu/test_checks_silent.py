@@ -113,6 +113,14 @@ extern "C" __global__ void lists(int *out) {
     while (head) { sum += head->value; Node *next = head->next; delete head; head = next; }
     out[threadIdx.x] = sum;
 }
+extern "C" __global__ void again(int *out) {  // one row, read twice by what the compiler may not join
+    __shared__ int s[64];
+    s[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    int n = s[threadIdx.x];
+    asm volatile("" ::: "memory");
+    out[threadIdx.x] = n + s[threadIdx.x];
+}
 __device__ int depth(int n) { int t[4] = {n, 1, 2, 3}; return n ? depth(n - 1) + t[n & 3] : t[0]; }
 extern "C" __global__ void recursive(int *out) { out[threadIdx.x] = depth(threadIdx.x % 5); }
 extern "C" __global__ void same_value(int *out) {
@@ -160,6 +168,7 @@ LAUNCHES: dict[str, Callable[[], tuple[tuple[object, ...], tuple[object, ...]]]]
     "copies": lambda: ((1, 64), (ints(64), empty(64))),
     "lists": lambda: ((2, 48), (empty(48),)),
     "recursive": lambda: ((1, 40), (empty(40),)),
+    "again": lambda: ((2, 64), (empty(64),)),
     "same_value": lambda: ((2, 70), (empty(70),)),
 }
 

@@ -44,6 +44,12 @@ extern "C" __global__ void walks(int *x, int n) {  // memory and a barrier in ea
         __syncthreads();
     }
 }
+extern "C" __global__ void stays(int *x, int n) {  // a word of shared memory a thread, and no barrier
+    __shared__ int s[256];
+    s[threadIdx.x] = 0;
+    for (int i = 0; i != n; i++) { s[threadIdx.x] += i; asm volatile("" ::: "memory"); }
+    x[threadIdx.x & 63] = s[threadIdx.x];
+}
 extern "C" __global__ void some(int *x, int n) {  // a warp that loops, others at a barrier
     if (threadIdx.x < 32) for (unsigned k = 0; k != n; k++) x[k & 63] += k >> 3;
     __syncthreads();
@@ -51,7 +57,7 @@ extern "C" __global__ void some(int *x, int n) {  // a warp that loops, others a
 __device__ __noinline__ int deep(volatile int *x, int n) { while (x[0] == 0 && n) {} return n; }
 extern "C" __global__ void calls(int *x, int n) { x[1] = deep(x, n); }
 """
-KERNELS = ("spin", "later", "loops", "walks", "some", "calls")
+KERNELS = ("spin", "later", "loops", "walks", "stays", "some", "calls")
 GOOD = 'extern "C" __global__ void good(int *x) { x[threadIdx.x] = __shfl_xor_sync(~0u, threadIdx.x, 1); }'
 
 

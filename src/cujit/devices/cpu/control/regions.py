@@ -11,6 +11,7 @@ turn each warp runs the region behind the barrier at which it waits.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 from cujit.devices.cpu.analysis.fission import EVERY, Fission, Region
@@ -21,6 +22,7 @@ from cujit.devices.cpu.codegen.nodes import WARP_NUMBER
 from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter, element_of, forms_of, storage_type
 from cujit.devices.cpu.ir.cfg import Block
 from cujit.devices.cpu.ir.program import Op, Reg
+from cujit.devices.cpu.native.structures import Place
 from cujit.values import replace
 
 _SITES = ("sites.0", "sites.1")
@@ -30,7 +32,9 @@ _NOW, _THEN = Value("%now", "ptr"), Value("%then", "ptr")
 WATCHED = "watched"
 """Where somebody watches, three words that a block keeps. In the first is which warp begins a region: as on stacks,
 where the last to come to a barrier goes on first, so that the same is found first. The others are the watcher's, and
-begin as zeros."""
+begin as zeros. Behind them is room for a ``Place``, which the first region fills in."""
+
+PLACE_AT = 32
 
 GONE = -1
 """Number of the region that a warp is to run which has none left."""
@@ -167,7 +171,7 @@ def _places(e: WarpEmitter, fission: Fission, warps: int) -> list[tuple[str, str
         else:
             found += [(f"k{reg.index}.{form}", f"[{warps} x {_type_kept(type_)}]") for form, type_ in forms]
     if e.watched:
-        found.append((WATCHED, "[3 x i64]"))
+        found.append((WATCHED, f"[{PLACE_AT + ctypes.sizeof(Place)} x i8]"))
     if not fission.blockwide.together:
         found += [*((site, f"[{warps} x i32]") for site in _SITES), ("pending", "i64")]
     return found

@@ -389,16 +389,17 @@ class Watch(Shared):
     """What the checks of one launch need: ``Launch.checks`` is its address. Sizes in bytes.
 
     ``spans`` are sorted. ``warps`` are those of a block. ``shared_total`` is what the blocks that run side by side
-    have, after which their pieces lie, ``piece_bytes`` each. In a piece the records begin at ``entries``, for each byte
-    those of its writer, then of one reader, then of another; those of strips of words at ``strips``; at ``events`` is
-    room for ``most_events``, and behind that for a number of each. ``serial`` is a number of this launch alone.
+    have, after which their pieces lie, ``piece_bytes`` each. A piece begins with its tracker and the records of strips
+    of words; at ``marks`` each byte of shared memory has one that says whether it was written. The records begin at
+    ``entries``, for each byte those of its writer, then of one reader, then of another; at ``events`` is room for
+    ``most_events``, and behind that for a number of each. ``serial`` is a number of this launch alone.
     ``local_total`` is the local memory of all of them, behind which its marks lie. ``stack_bytes`` is 0 unless
     functions are called or memory is taken on the stack.
     """
 
     _fields_ = Fields(
         "const struct Span *spans; u64 count; u32 checks, warps; u64 shared_limit, shared_stride, shared_total, "
-        "cluster_blocks, piece_bytes, entries, strips, events, most_events, local_bytes, local_total, stack_bytes, "
+        "cluster_blocks, piece_bytes, entries, marks, events, most_events, local_bytes, local_total, stack_bytes, "
         "parameter_bytes, serial"
     )
 
@@ -448,19 +449,20 @@ class Tracker(Shared):
     the generation in which a warp came to a barrier last. ``events`` counts what the warps do, up to ``room``.
 
     ``met[w]`` is the first event after the lanes of w have met last, ``settled[w]`` the first one that may be unordered
-    with what w does. What is not settled is unordered as long as all is ``plain``: nothing orders but barriers at which
-    all warps wait. Where warps have no stacks, ``turn`` counts these as long as all is plain, and is to be added to
-    clocks and ``syncs``; ``turned`` is the first event after the last one. There is a record for each word
-    unless there is one ``by_bytes``; ``has_objects`` where their clocks are used. The event ``written`` is the last
-    write. ``log`` holds reads which are after all writes that may be unordered with them; where nothing needs their
-    records before the next barrier of all warps, nothing does later. All of the block's memory was written if it is
-    ``full``, which is looked for at the access ``look_at`` of so many ``looks``.
+    with what w does. More than barriers of all warps changed clocks and ``met`` where they are ``stirred``. What is not
+    settled is unordered as long as all is ``plain``: nothing orders but barriers at which all warps wait. Where warps
+    have no stacks, ``turn`` counts these as long as all is plain, and is to be added to clocks and ``syncs``. There is
+    a record for each word unless there is one ``by_bytes``; ``has_objects`` where their clocks are used. The event
+    ``written`` is the last write. ``log`` holds reads which are after all writes that may be unordered with them; where
+    nothing needs their records before the next barrier of all warps, nothing does later. All of the block's memory was
+    written if it is ``full``, which is looked for at the access ``look_at`` of so many ``looks``. Rows of words at
+    offsets below ``common`` may go the common ways.
     """
 
     _fields_ = Fields(
-        f"u64 owner, launch; u32 events, room, plain, by_bytes, has_objects, turn, written, logged, full, looks, "
-        f"look_at, clocks[{WARPS}][{WARPS}], syncs[{WARPS}], "
-        f"met[{WARPS}], settled[{WARPS}], turned, unused, arrivals[{WARPS}][{SLOTS}]; "
+        f"u64 owner, launch, common; u32 events, room, plain, by_bytes, has_objects, stirred, turn, written, logged, "
+        f"full, looks, look_at, clocks[{WARPS}][{WARPS}], syncs[{WARPS}], "
+        f"met[{WARPS}], settled[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
         f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]"
     )
 

@@ -105,13 +105,12 @@ class _CheckedKernel(KernelWatch):
     def _watch(self, launch: Launch, shape: LaunchShape, table: _Table) -> Watch:
         checks = self._checks
         stride = launch.shared_stride
-        entries = ctypes.sizeof(Tracker) + (stride if checks.init else 0)
-        entries = aligned(entries, 64)
+        marks = ctypes.sizeof(Tracker) + (stride // _STRIP_BYTES * _RECORDS_BYTES if checks.race else 0)
+        entries = aligned(marks + (stride if checks.init else 0), 64)
         records = _KINDS * stride * ctypes.sizeof(ctypes.c_uint32) if checks.race else 0
-        strips = records // _STRIP_BYTES
         most_events = (_KINDS + 1) * stride + _LEAST_EVENTS
         numbered = ctypes.sizeof(Event) + ctypes.sizeof(ctypes.c_uint32)
-        piece = entries + records + strips + (most_events * numbered if checks.race else 0)
+        piece = entries + records + (most_events * numbered if checks.race else 0)
         cluster = max(launch.cluster_x * launch.cluster_y * launch.cluster_z, 1)
         return Watch(
             spans=ctypes.addressof(table.spans),
@@ -123,8 +122,8 @@ class _CheckedKernel(KernelWatch):
             cluster_blocks=cluster,
             piece_bytes=aligned(piece, 64) if checks.race or checks.init else 0,
             entries=entries,
-            strips=entries + records,
-            events=entries + records + strips,
+            marks=marks,
+            events=entries + records,
             most_events=most_events,
             local_bytes=self._program.local_size,
             stack_bytes=STACK_BYTES if self._uses_stack else 0,
@@ -143,6 +142,9 @@ _KINDS = 3
 
 _STRIP_BYTES = 128
 """Bytes of memory that may have one record of each kind."""
+
+_RECORDS_BYTES = 16
+"""Bytes of the records of a strip."""
 
 _LEAST_EVENTS = 1 << 13
 """Events that there is room for, beside those that records may name."""

@@ -13,7 +13,7 @@ from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value, type_width
 from cujit.devices.cpu.codegen.memory import Place as Where
 from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
-from cujit.devices.cpu.control.regions import WATCHED
+from cujit.devices.cpu.control.regions import PLACE_AT, WATCHED
 from cujit.devices.cpu.instructions import blocks, warpwide
 from cujit.devices.cpu.ir.program import CLEAR, Op, SymbolAddress
 from cujit.devices.cpu.native.structures import CLUSTER_BARRIER, Access, Place, Space
@@ -51,7 +51,7 @@ class Checker:
     def __init__(self, checks: Checks, *, fenced: bool = False) -> None:
         self._checks = checks
         self._fenced = fenced
-        self._in_regions = False
+        self._region: int | None = None
         self._batches: dict[Graph, dict[Op, Batch]] = {}
         self._found: dict[Batch, Value] = {}
         self._windows: dict[Op, str] = {}
@@ -73,13 +73,12 @@ class Checker:
     def begin_region(self, e: WarpEmitter, number: int) -> None:
         """Note that a warp goes on behind a barrier to which all have come, or that it begins."""
         checks = self._checks
-        self._in_regions = True
+        self._region = number
+        self._begin(e)
         if number and checks.init:
-            self._begin(e)
             with e.builder.at_entry():
                 e.builder.store(e.builder.integer(1, 32), e.builder.offset(_PLACE, Place.goes_on.offset))
         if checks.race and number:
-            self._begin(e)
             with e.builder.at_entry():
                 e.builder.store(BLOCK, "%check.block")
                 e.builder.store(e.builder.integer(0, 32), "%check.warp")
@@ -191,7 +190,7 @@ class Checker:
         self._begin(e)
         if not b.has_entry(name):
             with b.at_entry():
-                if space is Space.SHARED and self._in_regions:
+                if space is Space.SHARED and self._region is not None:
                     b.offset(f"%{WATCHED}", 8, into=name)
                 else:
                     b.allocate("[2 x i64]", align=16, into=name)
@@ -238,8 +237,9 @@ class Checker:
         """Call for each row; give what comes of it."""
         b, flags = e.builder, row.flags
         found: list[Value] = []
-        if self._checks.race and row.is_plain and len(row.where.bases) == 1:
-            self._call(e, "cujit_check_words", lanes, row.where.bases[0], row.site(b, flags))
+        if self._checks.race and row.is_plain and len(row.where.bases) == 1 and returned == "void":
+            kind = "cujit_check_writes" if row.flags & Access.WRITE else "cujit_check_reads"
+            self._call(e, kind, lanes, row.where.bases[0], row.site(b, flags))
             return found
         place = Value(window or "null", "ptr")
         for k, base in enumerate(row.where.bases):
@@ -377,27 +377,32 @@ class Checker:
         return b.call(name, returned, Value(_PLACE, "ptr"), *arguments)
 
     def _begin(self, e: WarpEmitter) -> None:
-        """Fill in, once in a function, what stays."""
+        """Fill in, once in a function, what stays; for all regions the first one does."""
         if e.builder.has_entry(_PLACE):
             return
         b = e.builder
-        b.reserve(_PLACE, f"[{Place.values.offset + Place.values.size} x i8]")
+        if self._region is None:
+            b.reserve(_PLACE, f"[{Place.values.offset + Place.values.size} x i8]")
         with b.at_entry():
+            if self._region is not None:
+                b.offset(f"%{WATCHED}", PLACE_AT, into=_PLACE)
             for field in ("addresses", "values", "block", "warp", "data", "part_bytes"):
                 b.offset(_PLACE, getattr(Place, field).offset, into=f"%check.{field}")
+            if self._region:
+                return
             for name, value in self._steady(e).items():
                 b.store(value, b.offset(_PLACE, getattr(Place, name).offset, into=f"%check.own.{name}"))
 
     def _steady(self, e: WarpEmitter) -> dict[str, Value]:
         """List the fields of the place that stay, each with its value."""
-        b, nothing = e.builder, Value("null", "ptr")
+        b, nothing, in_regions = e.builder, Value("null", "ptr"), self._region is not None
         return {
             "launch": LAUNCH,
             "state": STATE if e.suspends else nothing,
             "shared": Value("%shared.int", "i64"),
             "cluster": Value("%cluster.int", "i64"),
-            "local_first": Value("%local.first" if self._in_regions else "%local.int", "i64"),
-            "local_step": b.integer(e.program.local_size * WARP if self._in_regions else 0, 64),
+            "local_first": Value("%local.first" if in_regions else "%local.int", "i64"),
+            "local_step": b.integer(e.program.local_size * WARP if in_regions else 0, 64),
             "local_bytes": b.integer(e.program.local_size, 64),
             "called": b.integer(e.is_function, 32),
             "goes_on": b.integer(0, 32),

@@ -72,8 +72,8 @@ static struct Tracker *piece_of(const struct Place *place, u64 side) {
   return (struct Tracker *)(place->group + place->watch->shared_total + side * place->watch->piece_bytes);
 }
 
-/* The bytes behind it that say which of the block's shared memory was written. */
-INLINE u8 *marks_behind(struct Tracker *piece) { return (u8 *)(piece + 1); }
+/* The bytes in it that say which of the block's shared memory was written. */
+INLINE u8 *marks_in(const struct Place *place, struct Tracker *piece) { return (u8 *)piece + place->watch->marks; }
 
 INLINE flag in_shared(const struct Place *place, u64 address, u64 size) {
   return within(address - place->shared, size, place->watch->shared_limit);
@@ -229,7 +229,7 @@ static u8 *marks_of(const struct Place *place, u64 address, u64 size, flag *glob
   u64 in_group = address - place->group;
   *global = 0;
   if (within(in_group, size, watch->shared_total)) {
-    return marks_behind(piece_of(place, in_group / watch->shared_stride)) + in_group % watch->shared_stride;
+    return marks_in(place, piece_of(place, in_group / watch->shared_stride)) + in_group % watch->shared_stride;
   }
   if (within(address - place->kernel_local, size, watch->local_bytes * WARP)) return (u8 *)(address + watch->local_total);
   const struct Span *span = span_of(place, address, size);
@@ -282,18 +282,25 @@ INLINE flag all_marked(const u8 *mark, u64 size) {
   return both == ones;
 }
 
+/* How many offsets into shared memory begin a row of words of a whole warp. */
+INLINE u64 common_of(const struct Place *place) {
+  u64 limit = place->watch->shared_limit, row = WARP * sizeof(u32);
+  return limit < row ? 0 : limit - row + 1;
+}
+
 /* Look now and then whether all shared memory of the block was written: then nobody needs its marks any more. */
 INLINE void look_for_full(struct Place *place) {
   struct Tracker *piece = place->piece;
   if (piece->full || ++piece->looks < piece->look_at) return;
   piece->look_at = 2 * piece->looks;
-  piece->full = all_marked(marks_behind(piece), place->watch->shared_limit);
+  piece->full = all_marked(marks_in(place, piece), place->watch->shared_limit);
+  if (piece->full && !piece->by_bytes) piece->common = common_of(place);
 }
 
 /* Where the marks of a range are that lies in one piece; `known` gets whether that is so, and null is what has none. */
 INLINE u8 *marks_of_range(struct Place *place, u64 low, u64 bytes, flag *known) {
   *known = 1;
-  if (in_shared(place, low, bytes)) return place->piece->full ? 0 : marks_behind(place->piece) + (low - place->shared);
+  if (in_shared(place, low, bytes)) return place->piece->full ? 0 : marks_in(place, place->piece) + (low - place->shared);
   if (in_one_span(place, low, bytes)) return place->span->marks ? place->span->marks + (low - place->span->begin) : 0;
   *known = 0;
   return 0;
@@ -322,6 +329,7 @@ static void release(const struct Place *place, u32 *clock) {
   u32 *row = own_clock(place);
   join(place, clock, row);
   row[place->warp]++;
+  place->piece->stirred = 1;
 }
 
 /* From now on more than barriers of all warps orders: what each of these did stands in every clock. */
@@ -331,6 +339,7 @@ static NOINLINE void end_plain(struct Tracker *piece) {
     piece->syncs[w] += piece->turn;
   }
   piece->plain = piece->turn = 0;
+  piece->stirred = 1;
 }
 
 /* The clock of an object at an address: objects far apart may have one in common, which hides races and makes none. */
@@ -349,6 +358,7 @@ INLINE struct Slot *slot_of(const struct Place *place, u32 id, u32 generation) {
 INLINE void synced(const struct Place *place) {
   place->piece->syncs[place->warp]++;
   place->piece->met[place->warp] = place->piece->events + 1;
+  place->piece->stirred = 1;
 }
 
 /* -- records: what accessed a word last ----------------------------------------------------------------------------
@@ -386,8 +396,7 @@ INLINE u64 records_of(const struct Place *place) {
 enum { STRIP = WARP, STRIP_BYTES = 4 * STRIP, APART = -1 };
 
 INLINE struct Entry strip_at(const struct Place *place, u64 offset) {
-  u32 *first = (u32 *)((u8 *)place->piece + place->watch->strips);
-  return (struct Entry){first + offset / STRIP_BYTES, place->watch->shared_stride / STRIP_BYTES};
+  return (struct Entry){(u32 *)(place->piece + 1) + offset / STRIP_BYTES * 4, 1};
 }
 
 static NOINLINE void spread_strip(const struct Place *place, u64 offset) {
@@ -417,6 +426,7 @@ static NOINLINE void split_words(const struct Place *place) {
     for (u64 k = place->watch->shared_stride; k--;) kinds[kind][k] = kinds[kind][k / 4];
   }
   place->piece->by_bytes = 1;
+  place->piece->common = 0;
 }
 
 /* Forget the events that no record names; what is left keeps its order. `moved` are the new numbers. */
@@ -447,7 +457,6 @@ static NOINLINE void forget_events(const struct Place *place) {
   for (u32 k = 0; k < 2 * WARPS; k++) marks[k / WARPS][k % WARPS] = moved[marks[k / WARPS][k % WARPS]];
   for (u32 k = 0; k < 2 * SLOTS; k++) piece->slots[k / 2][k % 2].events = moved[piece->slots[k / 2][k % 2].events];
   piece->written = moved[piece->written];
-  piece->turned = moved[piece->turned];
   piece->events = named;
   u64 wanted = 2 * named + LEAST_EVENTS, most = place->watch->most_events - 2;
   piece->room = (u32)(wanted < most ? wanted : most);
@@ -665,22 +674,18 @@ INLINE flag common_is_ordered(struct Entry entry, u32 lanes, const struct Bounds
 }
 
 /* The first event that may be unordered with what the warp does now. */
-INLINE u32 settled_of(const struct Place *place) {
-  u32 own = place->piece->settled[place->warp], all = place->piece->turned;
-  return own > all ? own : all;
-}
+INLINE u32 settled_of(const struct Place *place) { return place->piece->settled[place->warp]; }
 
 /* Whether a row of plain accesses to shared memory is no race, which is then noted; 0 where each lane has to be looked
    at, of which some may be noted. To note an access once more changes nothing. */
 static flag row_is_ordered(const struct Place *place, const struct Row *row, u32 event) {
   struct Tracker *piece = place->piece;
-  u32 met = piece->met[place->warp], lane = first_lane(row->lanes), size = row->size;
+  u32 lane = first_lane(row->lanes), size = row->size;
   flag writes = row->flags & ACCESS_WRITE, plain = piece->plain;
   if (piece->by_bytes || row->flags & ACCESS_STRONG || (row->low | size) & 3) return 0;
   struct Entry entry = entry_at(place, row->low - place->shared);
   struct Bounds bounds = {
-      settled_of(place) << THREAD_BITS, (met > piece->turned ? met : piece->turned) << THREAD_BITS, event << THREAD_BITS,
-      place->first,
+      settled_of(place) << THREAD_BITS, piece->met[place->warp] << THREAD_BITS, event << THREAD_BITS, place->first,
   };
   u64 offset = row->low - place->shared;
   flag strips = row->dense && size == 4 && !((offset | row->bytes | lane * 4) & (STRIP_BYTES - 1));
@@ -754,6 +759,18 @@ INLINE void note_reads(struct Place *place) {
 
 /* -- where the warp is ---------------------------------------------------------------------------------------------- */
 
+/* As if nothing but barriers of all warps had ever ordered anything. */
+static NOINLINE void clear_clocks(struct Tracker *piece, u32 warps) {
+  memset(piece->clocks, 0, warps * sizeof *piece->clocks);
+  memset(piece->syncs, 0, sizeof piece->syncs);
+  memset(piece->arrivals, 0, warps * sizeof *piece->arrivals);
+  for (u32 w = 0; w < WARPS; w++) piece->met[w] = 1;
+  for (u32 w = 0; w < warps; w++) piece->clocks[w][w] = 1;
+  for (u32 k = 0; k < SLOTS; k++) {
+    for (u32 g = 0; g < 2; g++) piece->slots[k][g].generation = ~0u, piece->slots[k][g].events = 0;
+  }
+}
+
 /* What the block needs, once for each block. */
 static void make_piece_ready(const struct Place *place) {
   const struct Watch *watch = place->watch;
@@ -761,22 +778,18 @@ static void make_piece_ready(const struct Place *place) {
   struct Tracker *piece = place->piece;
   if (!watch->piece_bytes || piece->owner == mine) return;
   piece->full = piece->looks = piece->look_at = piece->logged = piece->written = 0;
-  if (watch->checks & CHECK_INIT) memset(marks_behind(piece), 0, watch->shared_stride);
+  if (watch->checks & CHECK_INIT) memset(marks_in(place, piece), 0, watch->shared_stride);
   if (watch->checks & CHECK_RACE) {
     /* Memory of a launch before may hold anything. */
-    if (piece->launch != watch->serial || piece->has_objects) memset(piece->objects, 0, sizeof piece->objects);
-    piece->has_objects = piece->by_bytes = piece->events = piece->turn = 0;
-    piece->plain = piece->turned = 1;
+    flag is_first = piece->launch != watch->serial;
+    if (is_first || piece->has_objects) memset(piece->objects, 0, sizeof piece->objects);
+    if (is_first || piece->stirred) clear_clocks(piece, watch->warps);
+    piece->has_objects = piece->stirred = piece->by_bytes = piece->events = piece->turn = 0;
+    piece->plain = 1;
     piece->room = LEAST_EVENTS;
-    memset(piece->clocks, 0, watch->warps * sizeof *piece->clocks);
-    memset(piece->syncs, 0, sizeof piece->syncs);
-    memset(piece->arrivals, 0, watch->warps * sizeof *piece->arrivals);
-    for (u32 w = 0; w < WARPS; w++) piece->settled[w] = piece->met[w] = 1;
-    for (u32 w = 0; w < watch->warps; w++) piece->clocks[w][w] = 1;
-    for (u32 k = 0; k < SLOTS; k++) {
-      for (u32 g = 0; g < 2; g++) piece->slots[k][g].generation = ~0u, piece->slots[k][g].events = 0;
-    }
-    memset(strip_at(place, 0).writer, 0, 3 * watch->shared_stride / STRIP_BYTES * sizeof(u32));
+    piece->common = watch->checks & CHECK_INIT ? 0 : common_of(place);
+    for (u32 w = 0; w < WARPS; w++) piece->settled[w] = 1;
+    memset(strip_at(place, 0).writer, 0, watch->shared_stride / STRIP_BYTES * 4 * sizeof(u32));
   }
   piece->launch = watch->serial;
   piece->owner = mine;
@@ -944,35 +957,39 @@ INLINE void open_window(struct Place *place, const struct Row *row, u64 *window)
   }
 }
 
-/* The common ways of a full row of words of shared memory, in a few instructions: reads behind all writes are logged, and
-   strips that no other warp accessed since the last barrier take the record. 0: the row has to be looked at. */
-INLINE flag row_is_common(struct Place *place, u64 base, const struct Site *site) {
-  const struct Watch *watch = place->watch;
+/* Whether a record is no race with what `thread` does now. */
+INLINE flag is_settled(u32 record, u32 thread, u32 settled) {
+  return record < settled << THREAD_BITS || (record & (THREADS - 1)) == thread;
+}
+
+/* Whether a strip that a row accesses was accessed by no other warp since the last barrier: then it takes the record. */
+INLINE flag strip_is_common(const struct Place *place, u64 offset, const struct Site *site, u32 settled, flag writes) {
+  struct Tracker *piece = place->piece;
+  u32 thread = place->warp * WARP, *strip = strip_at(place, offset).writer, one = strip[1];
+  if (offset & (STRIP_BYTES - 1) || piece->logged || piece->events >= piece->room) return 0;
+  /* The thread of a strip that is APART is that of no first lane. */
+  if (!is_settled(strip[0], thread, settled)) return 0;
+  if (writes ? !is_settled(one, thread, settled) || !is_settled(strip[2], thread, settled)
+             : one && (one & (THREADS - 1)) != thread) {
+    return 0;
+  }
+  u32 event = new_event(place, site->flags, members_of(site)->line);
+  strip[writes ? 0 : 1] = event << THREAD_BITS | thread;
+  if (writes) strip[1] = strip[2] = 0, piece->written = event;
+  return 1;
+}
+
+/* The common ways of a full row of words of shared memory, in a few instructions: reads behind all writes are logged,
+   else strips take the record. 0: the row has to be looked at. Who polls comes to `enter` before long: the log gets
+   full, or the events. */
+INLINE flag row_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, flag writes) {
   struct Tracker *piece = place->piece;
   u64 offset = base - place->shared;
-  u32 settled = settled_of(place), writes = site->flags & ACCESS_WRITE;
-  if (!within(offset, STRIP_BYTES, watch->shared_limit) || offset & 3 || piece->by_bytes) return 0;
-  if (watch->checks & CHECK_INIT && !piece->full) return 0;
-  if (!writes && piece->written < settled && piece->logged < LOG) {
-    piece->log[piece->logged++] = (struct Logged){site, base, ~0u, place->warp};
-    return 1;
-  }
-  struct Entry strip = strip_at(place, offset);
-  u32 writer = *strip.writer, one = *one_of(strip), two = *two_of(strip), thread = place->warp * WARP;
-  flag apart = offset & (STRIP_BYTES - 1) || writer == (u32)APART || piece->logged;
-  flag settles = (writer >> THREAD_BITS < settled || (writer & (THREADS - 1)) == thread);
-  flag owns = !one || (one & (THREADS - 1)) == thread;
-  if (apart || !settles || !(owns || (writes && one >> THREAD_BITS < settled))) return 0;
-  if (writes && two >> THREAD_BITS >= settled && (two & (THREADS - 1)) != thread) return 0;
-  if (piece->events >= piece->room) return 0;
-  u32 now = new_event(place, site->flags, members_of(site)->line) << THREAD_BITS | thread;
-  if (writes) {
-    *strip.writer = now;
-    *one_of(strip) = *two_of(strip) = 0;
-    piece->written = now >> THREAD_BITS;
-  } else {
-    *one_of(strip) = now;
-  }
+  if (lanes != ~0u || place->block != place->seen_block || offset >= piece->common) return 0;
+  u32 settled = settled_of(place);
+  if (writes || piece->written >= settled) return strip_is_common(place, offset, site, settled, writes);
+  if (offset & 3 || piece->logged == LOG) return 0;
+  piece->log[piece->logged++] = (struct Logged){site, base, lanes, place->warp};
   return 1;
 }
 
@@ -1009,17 +1026,19 @@ NOINLINE void cujit_check_row(struct Place *place, u32 lanes, u64 base, const st
   check_lanes(place, &row, event);
 }
 
-/* The same for words of shared memory that lie side by side. */
-void cujit_check_words(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  flag here = place->block == place->seen_block && !__atomic_load_n(&place->launch->poked, __ATOMIC_RELAXED);
-  if (lanes == ~0u && here && row_is_common(place, base, site)) return;
-  cujit_check_row(place, lanes, base, site, 0);
+/* The same for words of shared memory that lie side by side, which are read. */
+void cujit_check_reads(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
+  if (!row_is_common(place, lanes, base, site, 0)) cujit_check_row(place, lanes, base, site, 0);
+}
+
+/* The same where they are written. */
+void cujit_check_writes(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
+  if (!row_is_common(place, lanes, base, site, 1)) cujit_check_row(place, lanes, base, site, 0);
 }
 
 /* Whether lanes may read the same words just before; the store that a site tells of is noted then. */
 flag cujit_check_pair(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  enter(place);
-  return lanes == ~0u && row_is_common(place, base, site);
+  return row_is_common(place, lanes, base, site, 1);
 }
 
 /* Whether nothing is wrong with any of the loads of a batch, by one look. 0: each of them has to be looked at. */
@@ -1068,7 +1087,7 @@ void cujit_check_cleared(struct Place *place, u64 address, u64 size) {
 void cujit_check_filled(struct Place *place) {
   enter(place);
   u64 stride = place->watch->shared_stride, blocks = place->watch->shared_total / stride;
-  for (u64 k = 0; k < blocks; k++) memset(marks_behind(piece_of(place, k)), 1, stride);
+  for (u64 k = 0; k < blocks; k++) memset(marks_in(place, piece_of(place, k)), 1, stride);
 }
 
 /* -- the device heap ------------------------------------------------------------------------------------------------ */
@@ -1137,20 +1156,26 @@ void cujit_check_pass(struct Place *place, u32 id) {
   synced(place);
 }
 
+/* All clocks are the same from now on, but for each warp's own. */
+static NOINLINE void join_all(const struct Place *place) {
+  struct Tracker *piece = place->piece;
+  u32 warps = place->watch->warps, *all = piece->clocks[0];
+  for (u32 w = 1; w < warps; w++) join(place, all, piece->clocks[w]);
+  for (u32 w = 1; w < warps; w++) memcpy(piece->clocks[w], all, warps * sizeof *all);
+  for (u32 w = 0; w < warps; w++) piece->clocks[w][w]++, piece->syncs[w]++;
+}
+
 /* All warps of the block have come to a barrier that is for all of them, and go on one after the other. */
 void cujit_check_turn(struct Place *place) {
   enter(place);
   struct Tracker *piece = place->piece;
-  u32 warps = place->watch->warps;
   piece->logged = 0;
-  piece->turned = piece->events + 1;
-  piece->turn++;
-  if (piece->plain) return;
-  u32 *all = piece->clocks[0];
-  for (u32 w = 1; w < warps; w++) join(place, all, piece->clocks[w]);
-  for (u32 w = 1; w < warps; w++) memcpy(piece->clocks[w], all, warps * sizeof *all);
-  for (u32 w = 0; w < warps; w++) piece->clocks[w][w]++, piece->syncs[w]++;
-  piece->turn--;
+  for (u32 w = 0; w < WARPS; w++) piece->settled[w] = piece->events + 1;
+  if (piece->plain) {
+    piece->turn++;
+  } else {
+    join_all(place);
+  }
 }
 
 /* Lanes of this warp have met. */
