@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from emulator.programs import python
+from pathlib import Path
+
+from cujit.emulator import library
+from emulator.programs import compiled, emulated, python
 from emulator.test_device import ASKS
 
 STARTS = ASKS + "CU = lambda: int(ok(d.cuCtxGetCurrent()))\n"
@@ -101,3 +104,62 @@ assert ok(d.cuCtxGetLimit(limit.CU_LIMIT_STACK_SIZE)) == 1024
 assert ok(d.cuCtxGetCacheConfig()) == d.CUfunc_cache.CU_FUNC_CACHE_PREFER_NONE
 """
     )
+
+
+def test_a_thousand_threads_of_a_program_in_c_have_contexts_and_memory_of_their_own(tmp_path: Path) -> None:
+    program = compiled(
+        tmp_path / "threads",
+        """
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <string.h>
+        typedef unsigned long long u64;
+        int cuInit(unsigned), cuCtxCreate_v2(void **, unsigned, int), cuCtxGetCurrent(void **), cuCtxDestroy_v2(void *);
+        int cuMemAlloc_v2(u64 *, u64), cuMemFree_v2(u64), cuMemsetD8_v2(u64, unsigned char, u64);
+        int cuMemcpyDtoH_v2(void *, u64, u64), cuMemGetInfo_v2(u64 *, u64 *), cuCtxSynchronize(void);
+        enum { THREADS = 1000, BYTES = 3000 };
+        static pthread_barrier_t barrier;
+        static u64 given[THREADS];
+        static void *contexts[THREADS];
+        static long bad;
+        #define GOOD(call) if (call) __atomic_add_fetch(&bad, 1, 5)
+        static void *work(void *number) {
+          long me = (long)number;
+          void *mine = 0, *now = 0;
+          GOOD(cuCtxSynchronize() != 201);
+          GOOD(cuCtxCreate_v2(&mine, 0, 0));
+          GOOD(cuMemAlloc_v2(&given[me], BYTES));
+          GOOD(cuMemsetD8_v2(given[me], (unsigned char)me, BYTES));
+          contexts[me] = mine;
+          pthread_barrier_wait(&barrier);
+          unsigned char back[BYTES];
+          GOOD(cuMemcpyDtoH_v2(back, given[me], BYTES));
+          for (int k = 0; k < BYTES; k++) GOOD(back[k] != (unsigned char)me);
+          GOOD(cuCtxGetCurrent(&now) || now != mine);
+          for (int k = 0; k < me; k++) GOOD(contexts[k] == mine);
+          pthread_barrier_wait(&barrier);
+          if (me % 2) GOOD(cuMemFree_v2(given[me]));
+          GOOD(cuCtxDestroy_v2(mine));
+          GOOD(cuCtxGetCurrent(&now) || now);
+          return 0;
+        }
+        int main(void) {
+          pthread_t threads[THREADS];
+          pthread_attr_t small;
+          void *mine;
+          u64 left, total;
+          pthread_attr_init(&small);
+          pthread_attr_setstacksize(&small, 1 << 18);
+          pthread_barrier_init(&barrier, 0, THREADS);
+          GOOD(cuInit(0));
+          for (long k = 0; k < THREADS; k++) GOOD(pthread_create(&threads[k], &small, work, (void *)k));
+          for (long k = 0; k < THREADS; k++) pthread_join(threads[k], 0);
+          GOOD(cuCtxCreate_v2(&mine, 0, 0) || cuMemGetInfo_v2(&left, &total) || left != total);
+          printf("%ld", bad);
+        }
+        """,
+        library.folder() / library.SONAME,
+        "-lpthread",
+    )
+    done = emulated(program)
+    assert (done.returncode, done.stdout) == (0, "0"), done.stderr

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from emulator.programs import python
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+from emulator.programs import emulated, python
 from emulator.test_device import ASKS
+from emulator.test_faults import run
+
+EFFORT = int(os.environ.get("CUJIT_EFFORT", "1"))
 
 STARTS = ASKS + "import numpy as np\ncontext = ok(d.cuCtxCreate(None, 0, device))\n"
 
@@ -46,3 +55,190 @@ free, total = ok(d.cuMemGetInfo())
 assert free == total and refused(d.cuMemAlloc(total + 1)) == "OUT_OF_MEMORY"
 """
     )
+
+
+def test_boxes_and_batches_move_what_lies_in_them() -> None:
+    python(
+        STARTS
+        + """
+H, D = d.CUmemorytype.CU_MEMORYTYPE_HOST, d.CUmemorytype.CU_MEMORYTYPE_DEVICE
+source = np.arange(4 * 6 * 8, dtype=np.uint8).reshape(4, 6, 8)
+device_bytes = ok(d.cuMemAlloc(4096))
+ok(d.cuMemsetD8(device_bytes, 0, 4096))
+box = d.CUDA_MEMCPY3D()
+box.srcMemoryType, box.srcHost, box.srcPitch, box.srcHeight = H, source.ctypes.data, 8, 6
+box.srcXInBytes, box.srcY, box.srcZ = 1, 2, 1
+box.dstMemoryType, box.dstDevice, box.dstPitch, box.dstHeight, box.dstXInBytes, box.dstY = D, device_bytes, 32, 16, 3, 1
+box.WidthInBytes, box.Height, box.Depth = 5, 3, 2
+ok(d.cuMemcpy3D(box))
+found = np.zeros((8, 16, 32), np.uint8)
+ok(d.cuMemcpyDtoH(found, device_bytes, 4096))
+wanted = np.zeros_like(found); wanted[:2, 1:4, 3:8] = source[1:3, 2:5, 1:6]
+assert (found == wanted).all()
+rows = d.CUDA_MEMCPY2D()
+rows.srcMemoryType, rows.srcDevice, rows.srcPitch = D, int(device_bytes) + 32 + 3, 32
+rows.dstMemoryType, rows.dstHost, rows.dstPitch = H, found.ctypes.data, 5
+rows.WidthInBytes, rows.Height = 5, 3
+for call in (d.cuMemcpy2D, d.cuMemcpy2DUnaligned):
+    found[:] = 0
+    ok(call(rows))
+    assert (found.ravel()[:15] == source[1, 2:5, 1:6].ravel()).all() and not found.ravel()[15:].any()
+rows.dstPitch = 4
+assert refused(d.cuMemcpy2D(rows)) == "INVALID_VALUE"
+rows.dstPitch, rows.srcDevice = 5, int(device_bytes) + 4096 - 32 * 2 - 4
+assert refused(d.cuMemcpy2D(rows)) == "INVALID_VALUE"
+box.Depth = 9
+assert refused(d.cuMemcpy3D(box)) == "INVALID_VALUE"
+box.Depth, box.dstMemoryType = 1, d.CUmemorytype.CU_MEMORYTYPE_ARRAY
+assert refused(d.cuMemcpy3D(box)) == "NOT_SUPPORTED"
+ok(d.cuMemcpyPeer(device_bytes, context, int(device_bytes) + 64, context, 64))
+assert refused(d.cuMemcpyPeer(device_bytes, 0, int(device_bytes) + 64, context, 64)) == "INVALID_CONTEXT"
+
+stream = ok(d.cuStreamCreate(1))
+attributes = d.CUmemcpyAttributes()
+attributes.srcAccessOrder = d.CUmemcpySrcAccessOrder.CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+ok(d.cuMemsetD8(device_bytes, 7, 16)); ok(d.cuMemsetD8(int(device_bytes) + 16, 9, 16))
+at = int(device_bytes)
+batch = lambda sizes, on: d.cuMemcpyBatchAsync(
+    [d.CUdeviceptr(at + 100), d.CUdeviceptr(at + 200)], [d.CUdeviceptr(at), d.CUdeviceptr(at + 16)], sizes, 2,
+    [attributes], [0], 1, on)
+ok(batch([16, 8], stream))
+ok(d.cuMemcpyDtoH(found, device_bytes, 4096))
+assert found.ravel()[100:116].tolist() == [7] * 16 and found.ravel()[200:209].tolist() == [9] * 8 + [0]
+assert refused(batch([16, 0], stream)) == refused(batch([16, 8], 0)) == "INVALID_VALUE"
+"""
+    )
+
+
+def test_copies_and_sets_on_a_captured_stream_are_done_when_the_graph_is_launched() -> None:
+    python(
+        STARTS
+        + """
+stream = ok(d.cuStreamCreate(1))
+one = ok(d.cuMemAlloc(64)); data = np.arange(64, dtype=np.uint8); back = np.zeros(64, np.uint8)
+ok(d.cuMemsetD8(one, 1, 64))
+ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+ok(d.cuMemcpyHtoDAsync(one, data, 64, stream))
+ok(d.cuMemsetD16Async(one, 0x0505, 4, stream))
+ok(d.cuMemcpyDtoHAsync(back, one, 64, stream))
+assert refused(d.cuMemcpyHtoDAsync(int(one) + 1, data, 64, stream)) == "INVALID_VALUE"
+graph = ok(d.cuStreamEndCapture(stream))
+assert not back.any()
+ok(d.cuMemcpyDtoH(back, one, 64)); assert (back == 1).all()
+ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+assert refused(d.cuMemAlloc(8)) == "STREAM_CAPTURE_UNSUPPORTED"
+assert refused(d.cuStreamEndCapture(stream)) == "STREAM_CAPTURE_INVALIDATED"
+ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+assert refused(d.cuMemAllocAsync(8, stream)) == "STREAM_CAPTURE_UNSUPPORTED"
+assert refused(d.cuStreamEndCapture(stream)) == "STREAM_CAPTURE_INVALIDATED"
+ok(d.cuMemAlloc(8))
+"""
+    )
+
+
+def test_a_large_block_faults_when_it_was_freed_and_so_does_what_was_never_given(tmp_path: Path) -> None:
+    program = """
+import ctypes, sys
+large, small = ok(d.cuMemAlloc(4 << 20)), ok(d.cuMemAlloc(100))
+ctypes.c_uint8.from_address(int(large) + (4 << 20) - 1).value = 1
+if sys.argv[1] == "freed":
+    ok(d.cuMemFree(large))
+    print("freed", flush=True)
+    ctypes.c_uint8.from_address(int(large)).value = 1
+elif sys.argv[1] == "beyond":
+    print("beyond", flush=True)
+    ctypes.c_uint8.from_address(int(large) + (1 << 30)).value = 1
+"""
+    (tmp_path / "faults.py").write_text(STARTS + program)
+    for how in ("freed", "beyond"):
+        done = emulated(sys.executable, tmp_path / "faults.py", how)
+        assert (done.returncode, done.stdout.split()) == (-signal.SIGSEGV, [how]), done.stderr
+    assert emulated(sys.executable, tmp_path / "faults.py", "not at all").returncode == 0
+
+
+def test_random_sequences_do_what_a_model_does() -> None:
+    # Allocations never overlap, hold what was written, and every call answers as the model says.
+    python(
+        STARTS
+        + f"""
+import random
+random.seed({random.randrange(1 << 30) if EFFORT > 1 else 7})
+live, freed = {{}}, []
+def size():
+    return random.choice([1, 255, 256, 257, 511, 512, 513, 3000, 100_000, 600_000, random.randrange(1, 5 << 20)])
+for step in range({700 * EFFORT}):
+    what = random.random()
+    if what < 0.3 or not live:
+        n = size()
+        kind = random.randrange(3)
+        at = int(ok((d.cuMemAlloc, lambda n: d.cuMemAllocAsync(n, 0), lambda n: d.cuMemAllocManaged(n, 1))[kind](n)))
+        assert at % 512 == 0 and all(at + n <= begin or begin + len(data) <= at for begin, data in live.items())
+        live[at] = np.full(n, step % 256, np.uint8)
+        ok(d.cuMemsetD8(at, step % 256, n))
+        continue
+    at = random.choice(list(live))
+    data = live[at]
+    n = len(data)
+    first = random.randrange(n)
+    count = random.randrange(n - first + 1)
+    if what < 0.45:
+        assert refused(d.cuMemFree(at + 1)) == "INVALID_VALUE"
+        ok(d.cuMemFree(at)); del live[at]; freed.append(at)
+    elif what < 0.6:
+        new = np.frombuffer(random.randbytes(count), np.uint8)
+        ok(d.cuMemcpyHtoD(at + first, new.ctypes.data, count)); data[first:first + count] = new
+    elif what < 0.75:
+        back = np.empty(n, np.uint8)
+        ok(d.cuMemcpyDtoH(back, at, n)); assert (back == data).all()
+    elif what < 0.85:
+        other = random.choice(list(live))
+        count = min(count, len(live[other]))
+        ok(d.cuMemcpyDtoD(other, at + first, count)); live[other][:count] = data[first:first + count].copy()
+    elif what < 0.95:
+        begin, length = ok(d.cuMemGetAddressRange(at + first))
+        assert (int(begin), length) == (at, n)
+        assert refused(d.cuMemcpyDtoH(data.ctypes.data, at + first, n - first + 1)) == "INVALID_VALUE"
+        assert refused(d.cuMemsetD8(at + first, 0, n - first + 1)) == "INVALID_VALUE"
+    else:
+        gone = [each for each in freed if not any(b <= each < b + len(v) for b, v in live.items())]
+        for each in gone[-3:]:
+            assert refused(d.cuMemFree(each)) == "INVALID_VALUE"
+            assert refused(d.cuMemGetAddressRange(each)) == "NOT_FOUND"
+    free, total = ok(d.cuMemGetInfo())
+    assert total - free == sum(map(len, live.values()))
+"""
+    )
+
+
+def test_checks_name_the_allocation_that_a_kernel_leaves_and_bytes_that_nobody_wrote() -> None:
+    code = """
+code = '''
+extern "C" __global__ void beyond(float *x, int n) { x[threadIdx.x + 1] = n; }
+extern "C" __global__ void reads(float *x, float *y) { y[threadIdx.x] = x[threadIdx.x]; }
+'''
+image = cujit.compile(cujit.Source.cuda(code, name="client.cu"), to="ptx", arch="compute_90").data + b"\\0"
+module = ok(d.cuModuleLoadData(image))
+x, y = ok(d.cuMemAlloc(128)), ok(d.cuMemAlloc(4 << 20))
+ok(d.cuMemsetD8(x, 0, 64)); ok(d.cuMemcpyHtoD(int(x) + 64, np.zeros(16, np.float32), 64))
+ok(launch(function(module, "reads"), (1,), (32,), ((int(x), P), (int(y), P))))
+ok(d.cuCtxSynchronize())
+if MODE == "beyond":
+    ok(launch(function(module, "beyond"), (1,), (32,), ((int(x), P), (1, ctypes.c_int))))
+elif MODE == "freed":
+    ok(d.cuMemFree(y))
+    ok(launch(function(module, "reads"), (1,), (32,), ((int(x), P), (int(y), P))))
+else:
+    z = ok(d.cuMemAlloc(256))
+    ok(d.cuMemcpyHtoD(z, np.zeros(4, np.float32), 16))
+    ok(launch(function(module, "reads"), (1,), (32,), ((int(z), P), (int(y), P))))
+print(name(d.cuCtxSynchronize()))
+"""
+    found = {}
+    for mode in ("beyond", "freed", "unwritten"):
+        lines, errors = run(f"MODE = {mode!r}\n{code}", check="memory,init")
+        assert lines == ["LAUNCH_FAILED"] or lines == ["ILLEGAL_ADDRESS"], (lines, errors)
+        found[mode] = errors
+    assert "right behind the end of the 128-byte array allocated at <string>:" in found["beyond"]
+    assert "the freed 4,194,304-byte array allocated at <string>:" in found["freed"]
+    assert "never written" in found["unwritten"]
+    assert "256-byte array" in found["unwritten"]

@@ -83,8 +83,10 @@ def device_primary_ctx_retain(out: int, ordinal: int) -> None:
         context = _primary()
         context.users += 1
         if context.kind != CellKind.CONTEXT:
-            context.error, context.kind = 0, CellKind.CONTEXT
-            emulation().native.state.primary = ctypes.addressof(context)
+            state = emulation().native.state
+            state.ids += 1
+            context.id, context.error, context.kind = state.ids, 0, CellKind.CONTEXT
+            state.primary = ctypes.addressof(context)
     store_u64(out, ctypes.addressof(context))
 
 

@@ -1,21 +1,63 @@
-"""Memory as Python knows it: how much there is, whose it is, and what the checks of the CPU device know of it."""
+"""Memory as Python knows it: how much there is, advice for it, and what the checks of the CPU device know of it."""
 
 from __future__ import annotations
 
 import ctypes
+import weakref
+from typing import Any
 
+from cujit.devices.cpu.run.launch import HostBlock
 from cujit.emulator import contexts, device
 from cujit.emulator.machine import in_c
 from cujit.emulator.process import emulation
 
 _end_context = in_c("memory_end_context", None, ctypes.c_uint64, ctypes.c_uint32)
+_recycle = in_c("memory_recycle", None, ctypes.c_uint64)
 
 
 def prepare() -> None:
-    """Say how much memory there is, before the first call."""
-    emulation().native.state.memory.total = device.total_bytes()
+    """Say how much memory there is, and who checks accesses to it, before the first call."""
+    memory = emulation().native.state.memory
+    memory.total = device.total_bytes()
+    if emulation().settings.check:
+        memory.on_new, memory.on_free, memory.on_write = (
+            ctypes.cast(function, ctypes.c_void_p).value for function in (_ON_NEW, _ON_FREE, _ON_WRITE)
+        )
 
 
 @contexts.at_end
 def _ended(context: int, is_primary: bool) -> None:
     _end_context(context, is_primary)
+
+
+# -- for checks of accesses ---------------------------------------------------------------------------------
+
+
+class _Place:
+    """Where an allocation lies: the place is used again when nobody holds this any more."""
+
+    def __init__(self, address: int) -> None:
+        weakref.finalize(self, _recycle, address).atexit = False
+
+
+_BLOCKS: dict[int, HostBlock] = {}
+"""What was allocated and not freed, by its address."""
+
+
+def _on_new(address: int, size: int, kind: int) -> None:
+    del kind
+    _BLOCKS[address] = block = HostBlock(size, (address, _Place(address)))
+    emulation().device.allocated(block)
+
+
+def _on_free(address: int) -> None:
+    del _BLOCKS[address]
+
+
+def _on_write(address: int, size: int) -> None:
+    emulation().device.written(address, size)
+
+
+_ON_NEW: Any = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)(_on_new)
+_ON_FREE: Any = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(_on_free)
+_ON_WRITE: Any = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)(_on_write)

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from cujit.emulator.capture import RUNS, captured_node
+from cujit.emulator.capture import RUNS, captured_node, not_captured
 from cujit.emulator.entries import ENTRIES, EntryPoint, need
 from cujit.emulator.machine import cell_is, in_c
 from cujit.emulator.memory_operations import batch_of, batch_params, operate
@@ -202,7 +202,10 @@ def _setting(plan: SetPlan) -> Run:
 
 
 def _on_capture(stream: int, copied: int, filled: int) -> int:
-    """Make a node of a copy or a set that C has planned, or have it go on."""
+    """Make a node of a copy or a set that C has planned, or have it go on; without either, refuse to be captured."""
+    if not copied and not filled:
+        not_captured(stream, "memory that a graph allocates is not emulated")
+        return 0
     if filled:
         plan = SetPlan.from_buffer_copy(SetPlan.from_address(filled))
         params = SetParams(**{name: getattr(plan, name) for name in _SET_WORDS})

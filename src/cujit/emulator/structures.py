@@ -119,13 +119,13 @@ class Chunk(Shared):
 class Memory(Shared):
     """The memory of the device: its addresses, the chunks that these are cut into, and how much is taken.
 
-    ``total`` is what the device has and ``used`` what it gave, in bytes. ``on_new``, ``on_free`` and ``on_write`` are
-    functions of Python for who checks accesses (0: nobody does), ``on_capture`` the one that gets what a captured
-    stream would do.
+    ``total`` is what the device has and ``used`` what it gave, in bytes; ``pool`` is used where none is named (0: the
+    device's own). ``on_new``, ``on_free`` and ``on_write`` are functions of Python for who checks accesses (0: nobody
+    does), ``on_capture`` the one that gets what a captured stream would do.
     """
 
     _fields_ = Fields(
-        "u64 begin, end; struct Chunk *chunks; u64 total, used, ids, on_new, on_free, on_write, on_capture"
+        "u64 begin, end; struct Chunk *chunks; u64 total, used, ids, pool, on_new, on_free, on_write, on_capture"
     )
 
 
@@ -141,9 +141,25 @@ class CopyPlan(Shared):
 
 
 class SetPlan(Shared):
-    """Rows that are set to a value: ``width`` elements of ``element`` bytes each, ``pitch`` bytes from row to row."""
+    """Rows that are set to a value: ``width`` elements of ``element`` bytes each, ``pitch`` bytes from row to row.
 
-    _fields_ = Fields("u64 dst, pitch, width, height; u32 value, element")
+    Source: CUDA Driver API manual, ``CUDA_MEMSET_NODE_PARAMS``.
+    """
+
+    _fields_ = Fields("u64 dst, pitch; u32 value, element; u64 width, height")
+
+
+class PoolCell(Shared):
+    """The cell of a memory pool: bytes and allocations in use, and what its attributes say.
+
+    ``reuse`` has a bit for each of the first three attributes. ``is_default`` marks the device's own, ``ended`` a pool
+    that goes with its last allocation.
+    """
+
+    _fields_ = Fields(
+        "u32 kind, error; u64 context, id, next; u64 used, used_high, reserved_high, threshold, most_bytes, blocks; "
+        "u32 reuse, is_default, ended, flags; u64 words[4]"
+    )
 
 
 class CaptureStatus(enum.IntEnum):

@@ -97,9 +97,18 @@ class CpuBackend(Backend):
     def allocate(self, size: int) -> Allocation:
         """Get ``size`` bytes of host memory, aligned to 256."""
         block = HostBlock(size)
+        self.allocated(block)
+        return Allocation(block.address, size, block)
+
+    def allocated(self, block: HostBlock) -> None:
+        """Have the checks know an allocation."""
         if self._checking is not None:
             self._checking.ledger.add(block)
-        return Allocation(block.address, size, block)
+
+    def written(self, address: int, size: int) -> None:
+        """Have the checks know that the host has written bytes."""
+        if self._checking is not None:
+            self._checking.ledger.written(address, size)
 
     def adopt(self, address: int, size: int) -> Allocation:
         """See memory of others as an allocation; the checks know it until nobody holds that."""
@@ -109,8 +118,7 @@ class CpuBackend(Backend):
     def upload(self, address: int, data: memoryview) -> None:
         """Copy bytes to an address."""
         ctypes.memmove(address, np.frombuffer(data, np.uint8).ctypes.data, data.nbytes)
-        if self._checking is not None:
-            self._checking.ledger.written(address, data.nbytes)
+        self.written(address, data.nbytes)
 
     def download(self, data: memoryview, address: int) -> None:
         """Copy bytes from an address."""
@@ -119,8 +127,7 @@ class CpuBackend(Backend):
     def fill(self, address: int, size: int, byte: int = 0) -> None:
         """Set ``size`` bytes to one value."""
         ctypes.memset(address, byte, size)
-        if self._checking is not None:
-            self._checking.ledger.written(address, size)
+        self.written(address, size)
 
     def synchronize(self) -> None:
         """Return at once: launches are done when they return."""

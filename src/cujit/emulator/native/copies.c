@@ -83,13 +83,6 @@ static Answer copy(const Copy *plan, u64 stream) {
   return RESULT_SUCCESS;
 }
 
-static Answer set(const Set *plan, u64 stream) {
-  Answer answer = cujit_set_check(plan);
-  if (answer || (answer = captured(stream, 0, plan)) != GO_ON) return answer;
-  cujit_set_run(plan);
-  return RESULT_SUCCESS;
-}
-
 #define ON_STREAM(stream)                    \
   IN_CONTEXT(context_);                      \
   NEEDS(is_stream(stream), INVALID_HANDLE)
@@ -102,10 +95,18 @@ static Answer line(u64 dst, u64 src, u64 bytes, u32 dst_type, u32 src_type, u64 
   return copy(&plan, stream);
 }
 
-#define LINE(name, dst_type, src_type)                                                         \
-  Answer cujit_##name(u64 dst, u64 src, u64 bytes) { return line(dst, src, bytes, dst_type, src_type, 0); }
-#define LINE_ASYNC(name, dst_type, src_type)                                                   \
-  Answer cujit_##name(u64 dst, u64 src, u64 bytes, u64 stream) { return line(dst, src, bytes, dst_type, src_type, stream); }
+#define LINE(name, dst_type, src_type)                                                                                 \
+  Answer cujit_##name(u64 dst, u64 src, u64 bytes) { return line(dst, src, bytes, dst_type, src_type, 0); }            \
+  Answer cujit_##name##_ptds(u64 dst, u64 src, u64 bytes) {                                                            \
+    return line(dst, src, bytes, dst_type, src_type, STREAM_OWN);                                                      \
+  }
+#define LINE_ASYNC(name, dst_type, src_type)                                                                           \
+  Answer cujit_##name(u64 dst, u64 src, u64 bytes, u64 stream) {                                                       \
+    return line(dst, src, bytes, dst_type, src_type, stream);                                                          \
+  }                                                                                                                    \
+  Answer cujit_##name##_ptsz(u64 dst, u64 src, u64 bytes, u64 stream) {                                                \
+    return line(dst, src, bytes, dst_type, src_type, own_stream(stream));                                              \
+  }
 
 LINE(cuMemcpy, UNIFIED, UNIFIED)
 LINE(cuMemcpyHtoD_v2, DEVICE, HOST)
@@ -128,7 +129,18 @@ Answer cujit_cuMemcpyPeer(u64 dst, u64 to, u64 src, u64 from, u64 bytes) {
 
 /* -- boxes ---------------------------------------------------------------------------------------------------------- */
 
-/* Layouts of the manual: CUDA_MEMCPY2D, and CUDA_MEMCPY3D with the reserved words that are contexts for peers. */
+/* Layouts of the manual: CUDA_MEMCPY3D, with the reserved words that are contexts for peers, and CUDA_MEMCPY2D. */
+struct CopySide {
+  u64 x, y, z, lod;
+  u32 type;
+  u64 host, device, array, reserved, pitch, height;
+};
+
+typedef struct CopyBox {
+  struct CopySide src, dst;
+  u64 width, height, depth;
+} Box;
+
 struct Side2D {
   u64 x, y;
   u32 type;
@@ -140,19 +152,8 @@ struct Copy2D {
   u64 width, height;
 };
 
-struct Side3D {
-  u64 x, y, z, lod;
-  u32 type;
-  u64 host, device, array, reserved, pitch, height;
-};
-
-struct Copy3D {
-  struct Side3D src, dst;
-  u64 width, height, depth;
-};
-
 /* Where a side begins, and its pitch and slice; a pitch of 0 is that of rows without gaps. */
-static Answer begin(const struct Side3D *side, const struct Copy3D *box, u64 *at, u64 *pitch, u64 *slice) {
+static Answer begin(const struct CopySide *side, const Box *box, u64 *at, u64 *pitch, u64 *slice) {
   NEEDS(side->type >= HOST && side->type <= UNIFIED && !side->lod, INVALID_VALUE);
   NEEDS(side->type != ARRAY, NOT_SUPPORTED);
   NEEDS(side->pitch <= MAX_PITCH, INVALID_VALUE);
@@ -166,7 +167,7 @@ static Answer begin(const struct Side3D *side, const struct Copy3D *box, u64 *at
 }
 
 /* Make the plan of a box. */
-Answer cujit_copy_plan(const struct Copy3D *box, Copy *plan) {
+Answer cujit_copy_plan(const Box *box, Copy *plan) {
   NEEDS(box, INVALID_VALUE);
   *plan = (Copy){.width = box->width, .height = box->height, .depth = box->depth, .dst_type = box->dst.type,
                  .src_type = box->src.type};
@@ -174,38 +175,46 @@ Answer cujit_copy_plan(const struct Copy3D *box, Copy *plan) {
   return answer ? answer : begin(&box->src, box, &plan->src, &plan->src_pitch, &plan->src_slice);
 }
 
-Answer cujit_cuMemcpy3DAsync_v2(const struct Copy3D *box, u64 stream) {
+static Answer box(const Box *box, u64 stream) {
   ON_STREAM(stream);
   Copy plan;
   Answer answer = cujit_copy_plan(box, &plan);
   return answer ? answer : copy(&plan, stream);
 }
 
-Answer cujit_cuMemcpy3D_v2(const struct Copy3D *box) { return cujit_cuMemcpy3DAsync_v2(box, 0); }
-
-Answer cujit_cuMemcpy3DPeerAsync(const struct Copy3D *box, u64 stream) {
-  ON_STREAM(stream);
-  NEEDS(box, INVALID_VALUE);
-  NEEDS(cell_of(box->src.reserved, CELL_CONTEXT) && cell_of(box->dst.reserved, CELL_CONTEXT), INVALID_CONTEXT);
-  return cujit_cuMemcpy3DAsync_v2(box, stream);
+static Answer peers(const Box *said, u64 stream) {
+  READY();
+  NEEDS(said, INVALID_VALUE);
+  NEEDS(cell_of(said->src.reserved, CELL_CONTEXT) && cell_of(said->dst.reserved, CELL_CONTEXT), INVALID_CONTEXT);
+  return box(said, stream);
 }
 
-Answer cujit_cuMemcpy3DPeer(const struct Copy3D *box) { return cujit_cuMemcpy3DPeerAsync(box, 0); }
-
-static struct Side3D deep(const struct Side2D *side) {
-  return (struct Side3D){.x = side->x, .y = side->y, .type = side->type, .host = side->host, .device = side->device,
+static struct CopySide deep(const struct Side2D *side) {
+  return (struct CopySide){.x = side->x, .y = side->y, .type = side->type, .host = side->host, .device = side->device,
                          .array = side->array, .pitch = side->pitch};
 }
 
-Answer cujit_cuMemcpy2DAsync_v2(const struct Copy2D *rows, u64 stream) {
-  ON_STREAM(stream);
-  NEEDS(rows, INVALID_VALUE);
-  struct Copy3D box = {deep(&rows->src), deep(&rows->dst), rows->width, rows->height, 1};
-  return cujit_cuMemcpy3DAsync_v2(&box, stream);
+static Answer rows(const struct Copy2D *said, u64 stream) {
+  READY();
+  NEEDS(said, INVALID_VALUE);
+  Box deeper = {deep(&said->src), deep(&said->dst), said->width, said->height, 1};
+  return box(&deeper, stream);
 }
 
-Answer cujit_cuMemcpy2D_v2(const struct Copy2D *rows) { return cujit_cuMemcpy2DAsync_v2(rows, 0); }
-Answer cujit_cuMemcpy2DUnaligned_v2(const struct Copy2D *rows) { return cujit_cuMemcpy2DAsync_v2(rows, 0); }
+#define BOX(name, type, done)                                                                                          \
+  Answer cujit_##name(const type *said) { return done(said, 0); }                                                      \
+  Answer cujit_##name##_ptds(const type *said) { return done(said, STREAM_OWN); }
+#define BOX_ASYNC(name, type, done)                                                                                    \
+  Answer cujit_##name(const type *said, u64 stream) { return done(said, stream); }                                     \
+  Answer cujit_##name##_ptsz(const type *said, u64 stream) { return done(said, own_stream(stream)); }
+
+BOX(cuMemcpy2D_v2, struct Copy2D, rows)
+BOX(cuMemcpy2DUnaligned_v2, struct Copy2D, rows)
+BOX(cuMemcpy3D_v2, Box, box)
+BOX(cuMemcpy3DPeer, Box, peers)
+BOX_ASYNC(cuMemcpy2DAsync_v2, struct Copy2D, rows)
+BOX_ASYNC(cuMemcpy3DAsync_v2, Box, box)
+BOX_ASYNC(cuMemcpy3DPeerAsync, Box, peers)
 
 /* -- several at once ------------------------------------------------------------------------------------------------ */
 
@@ -270,10 +279,10 @@ struct BatchCopy {
 static Answer one_of_batch(const struct BatchCopy *one, u64 stream) {
   NEEDS(one->src.type == 1 && one->dst.type == 1, NOT_SUPPORTED); /* no arrays */
   NEEDS(one->width && one->height && one->depth && is_order(one->order), INVALID_VALUE);
-  struct Copy3D box = {.width = one->width, .height = one->height, .depth = one->depth};
-  box.src = (struct Side3D){.type = UNIFIED, .device = one->src.address, .pitch = one->src.row, .height = one->src.layer};
-  box.dst = (struct Side3D){.type = UNIFIED, .device = one->dst.address, .pitch = one->dst.row, .height = one->dst.layer};
-  return cujit_cuMemcpy3DAsync_v2(&box, stream);
+  Box said = {.width = one->width, .height = one->height, .depth = one->depth};
+  said.src = (struct CopySide){.type = UNIFIED, .device = one->src.address, .pitch = one->src.row, .height = one->src.layer};
+  said.dst = (struct CopySide){.type = UNIFIED, .device = one->dst.address, .pitch = one->dst.row, .height = one->dst.layer};
+  return box(&said, stream);
 }
 
 Answer cujit_cuMemcpy3DBatchAsync_v2(u64 count, const struct BatchCopy *list, u64 flags, u64 stream) {
@@ -303,19 +312,34 @@ Answer cujit_cuMemcpy3DWithAttributesAsync(const struct BatchCopy *one, u64 flag
 static Answer fill(u64 dst, u64 pitch, u32 value, u32 element, u64 width, u64 height, u64 stream) {
   ON_STREAM(stream);
   Set plan = {.dst = dst, .pitch = pitch, .width = width, .height = height, .value = value, .element = element};
-  return set(&plan, stream);
+  Answer answer = cujit_set_check(&plan);
+  if (answer || (answer = captured(stream, 0, &plan)) != GO_ON) return answer;
+  cujit_set_run(&plan);
+  return RESULT_SUCCESS;
 }
 
 #define SETS(bits, type, row, row_async, rows, rows_async)                                                             \
   Answer cujit_##row(u64 dst, type value, u64 count) { return fill(dst, 0, value, bits / 8, count, 1, 0); }            \
+  Answer cujit_##row##_ptds(u64 dst, type value, u64 count) {                                                          \
+    return fill(dst, 0, value, bits / 8, count, 1, STREAM_OWN);                                                        \
+  }                                                                                                                    \
   Answer cujit_##row_async(u64 dst, type value, u64 count, u64 stream) {                                               \
     return fill(dst, 0, value, bits / 8, count, 1, stream);                                                            \
+  }                                                                                                                    \
+  Answer cujit_##row_async##_ptsz(u64 dst, type value, u64 count, u64 stream) {                                        \
+    return fill(dst, 0, value, bits / 8, count, 1, own_stream(stream));                                                \
   }                                                                                                                    \
   Answer cujit_##rows(u64 dst, u64 pitch, type value, u64 width, u64 height) {                                         \
     return fill(dst, pitch, value, bits / 8, width, height, 0);                                                        \
   }                                                                                                                    \
+  Answer cujit_##rows##_ptds(u64 dst, u64 pitch, type value, u64 width, u64 height) {                                  \
+    return fill(dst, pitch, value, bits / 8, width, height, STREAM_OWN);                                               \
+  }                                                                                                                    \
   Answer cujit_##rows_async(u64 dst, u64 pitch, type value, u64 width, u64 height, u64 stream) {                       \
     return fill(dst, pitch, value, bits / 8, width, height, stream);                                                   \
+  }                                                                                                                    \
+  Answer cujit_##rows_async##_ptsz(u64 dst, u64 pitch, type value, u64 width, u64 height, u64 stream) {                \
+    return fill(dst, pitch, value, bits / 8, width, height, own_stream(stream));                                       \
   }
 
 SETS(8, u8, cuMemsetD8_v2, cuMemsetD8Async, cuMemsetD2D8_v2, cuMemsetD2D8Async)

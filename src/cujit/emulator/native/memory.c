@@ -225,6 +225,14 @@ void cujit_memory_recycle(u64 address) {
   pthread_mutex_unlock(&lock);
 }
 
+/* Have a pool know that a block of it was freed; one that was destroyed goes with its last. */
+static void freed_of(u64 handle, u64 size) {
+  struct PoolCell *pool = (struct PoolCell *)cell_of(handle, CELL_POOL);
+  if (!pool) return;
+  __atomic_sub_fetch(&pool->used, size, __ATOMIC_RELAXED);
+  if (!__atomic_sub_fetch(&pool->blocks, 1, __ATOMIC_ACQ_REL) && pool->ended) cujit_cell_free(handle, CELL_POOL);
+}
+
 u32 cujit_memory_free(u64 address, u32 kinds) {
   pthread_mutex_lock(&lock);
   struct Block *block = place_of(address);
@@ -233,6 +241,7 @@ u32 cujit_memory_free(u64 address, u32 kinds) {
   if (good) {
     __atomic_store_n(&block->kind, BLOCK_FREE, __ATOMIC_RELEASE);
     if (1u << kind & ON_DEVICE) memory->used -= block->size;
+    if (block->pool) freed_of(block->pool, block->size);
   }
   pthread_mutex_unlock(&lock);
   if (!good) return 0;
@@ -382,7 +391,7 @@ Answer cujit_cuMemHostGetFlags(u32 *out, u64 address) {
   IN_CONTEXT(context);
   struct Block *block = cujit_block_of(address);
   NEEDS(out && block && 1u << block->kind & (OF(HOST) | OF(REGISTERED)), INVALID_VALUE);
-  *out = block->flags;
+  *out = block->flags & ~SYNCS;
   return RESULT_SUCCESS;
 }
 

@@ -22,5 +22,8 @@ INLINE u32 memory_holds(u64 address, u64 bytes, u32 foreign) {
          (address >= memory->end || address + bytes <= memory->begin);
 }
 
+/* A flag of a block: copies of it are done when the call returns, as all are here. */
+#define SYNCS (1u << 31)
+
 #define OF(kind) (1u << BLOCK_##kind)
 #define ON_DEVICE (OF(DEVICE) | OF(MANAGED) | OF(POOLED))

@@ -361,6 +361,8 @@ def _caller() -> str:
         if frame.f_code.co_filename.startswith(_COMMAND_LINE):
             return "by the command line"
         frame = frame.f_back
+    if frame.f_code.co_filename.startswith(_PACKAGE):
+        return "by a program that is not of Python"
     return f"at {frame.f_code.co_filename}:{frame.f_lineno}"
 
 

@@ -111,17 +111,20 @@ def aligned(offset: int, align: int) -> int:
 
 
 class HostBlock:
-    """``size`` bytes at ``address``, a multiple of 256."""
+    """``size`` bytes at ``address``, a multiple of 256; or what lies at a ``place`` already: its address, its owner."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, place: tuple[int, object] | None = None) -> None:
+        self.size = size
+        self.address, self._bytes = place or self._taken(size)
+        _LIVE[id(self)] = self
+
+    @staticmethod
+    def _taken(size: int) -> tuple[int, object]:
         try:
-            self._bytes = np.empty(size + ALIGNMENT + APART, np.uint8)
+            taken = np.empty(size + ALIGNMENT + APART, np.uint8)
         except (MemoryError, ValueError) as e:
             raise CujitError(f"the CPU device has no {spell(size)} bytes of memory left") from e
-        start = int(self._bytes.__array_interface__["data"][0])
-        self.address = aligned(start, ALIGNMENT)
-        self.size = size
-        _LIVE[id(self)] = self
+        return aligned(int(taken.__array_interface__["data"][0]), ALIGNMENT), taken
 
     @property
     def memory(self) -> object:

@@ -1,0 +1,87 @@
+/* Memory pools: counters of what was allocated of them. Streams are done when a call returns, so nothing waits. */
+
+#include "memory.h"
+
+typedef Answer (*OnCapture)(u64, const struct CopyPlan *, const struct SetPlan *);
+
+#define POOL(handle) ((struct PoolCell *)cell_of(handle, CELL_POOL))
+#define ADD(counter, amount) __atomic_add_fetch(&(counter), amount, __ATOMIC_RELAXED)
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static u64 own; /* the device's own pool */
+
+/* Make a pool; 0 without memory. */
+u64 cujit_pool_new(u64 most_bytes) {
+  struct PoolCell *pool = (struct PoolCell *)cujit_cell_new(CELL_POOL, 0);
+  if (!pool) return 0;
+  pool->reuse = 7;
+  pool->most_bytes = most_bytes;
+  return (u64)pool;
+}
+
+/* The device's own pool, made when somebody first asks; 0 without memory. */
+u64 cujit_pool_own(void) {
+  pthread_mutex_lock(&lock);
+  if (!own && (own = cujit_pool_new(0))) ((struct PoolCell *)own)->is_default = 1;
+  pthread_mutex_unlock(&lock);
+  return own;
+}
+
+/* The pool that is used where none is named. */
+u64 cujit_pool_used(void) { return state.memory.pool ? state.memory.pool : cujit_pool_own(); }
+
+/* On a captured stream nothing is allocated or freed. */
+static Answer not_captured(u64 stream) {
+  if (!__atomic_load_n(&state.capturing, __ATOMIC_ACQUIRE)) return RESULT_SUCCESS;
+  return ((OnCapture)state.memory.on_capture)(stream, 0, 0);
+}
+
+static Answer allocate(u64 *out, u64 size, u64 handle, u64 stream) {
+  IN_CONTEXT(context);
+  NEEDS(is_stream(stream), INVALID_HANDLE);
+  struct PoolCell *pool = POOL(handle);
+  NEEDS(out && size && pool && !pool->ended, INVALID_VALUE);
+  Answer answer = not_captured(stream);
+  if (answer) return answer;
+  u64 used = ADD(pool->used, size);
+  struct Block *block = 0;
+  if (!pool->most_bytes || used <= pool->most_bytes)
+    block = cujit_memory_new(size, BLOCK_POOLED, 0, (u64)context, handle);
+  if (!block) {
+    ADD(pool->used, -size);
+    return RESULT_OUT_OF_MEMORY;
+  }
+  ADD(pool->blocks, 1);
+  if (used > pool->used_high) pool->used_high = used;
+  if (used > pool->reserved_high) pool->reserved_high = used;
+  *out = block->begin;
+  return RESULT_SUCCESS;
+}
+
+Answer cujit_cuMemAllocFromPoolAsync(u64 *out, u64 size, u64 pool, u64 stream) {
+  return allocate(out, size, pool, stream);
+}
+
+Answer cujit_cuMemAllocFromPoolAsync_ptsz(u64 *out, u64 size, u64 pool, u64 stream) {
+  return allocate(out, size, pool, own_stream(stream));
+}
+
+Answer cujit_cuMemAllocAsync(u64 *out, u64 size, u64 stream) {
+  READY();
+  return allocate(out, size, cujit_pool_used(), stream);
+}
+
+Answer cujit_cuMemAllocAsync_ptsz(u64 *out, u64 size, u64 stream) {
+  return cujit_cuMemAllocAsync(out, size, own_stream(stream));
+}
+
+Answer cujit_cuMemFreeAsync(u64 address, u64 stream) {
+  IN_CONTEXT(context);
+  NEEDS(is_stream(stream), INVALID_HANDLE);
+  Answer answer = not_captured(stream);
+  if (answer) return answer;
+  NEEDS(cujit_memory_free(address, OF(POOLED)), INVALID_VALUE);
+  return RESULT_SUCCESS;
+}
+
+Answer cujit_cuMemFreeAsync_ptsz(u64 address, u64 stream) { return cujit_cuMemFreeAsync(address, own_stream(stream)); }

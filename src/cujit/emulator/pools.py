@@ -1,0 +1,202 @@
+"""Memory pools: the device's own one, others, and what is said of them. C allocates from them."""
+
+from __future__ import annotations
+
+import ctypes
+
+from cujit.emulator import device
+from cujit.emulator.entries import need, started, store_u32, store_u64
+from cujit.emulator.machine import cell_free, cell_is, in_c
+from cujit.emulator.process import emulation
+from cujit.emulator.results import Refused, Result
+from cujit.emulator.structures import CellKind, PoolCell
+
+_ON_DEVICE, _PINNED, _READ_WRITE = 1, 1, 3
+"""Source: CUDA Driver API manual, ``CUmemLocationType``, ``CUmemAllocationType`` and ``CUmemAccess_flags``."""
+
+_REUSES = (1, 2, 3)
+_THRESHOLD, _RESERVED, _RESERVED_HIGH, _USED, _USED_HIGH = range(4, 9)
+_LAST_ATTRIBUTE = 15
+"""Source: CUDA Driver API manual, ``CUmemPool_attribute``."""
+
+
+_new = in_c("pool_new", ctypes.c_uint64, ctypes.c_uint64)
+_own = in_c("pool_own", ctypes.c_uint64)
+_used = in_c("pool_used", ctypes.c_uint64)
+
+
+def _pool(handle: int) -> PoolCell:
+    need(cell_is(handle, CellKind.POOL))
+    pool = PoolCell.from_address(handle)
+    need(not pool.ended)
+    return pool
+
+
+def _check_place(location: int, kind: int) -> None:
+    """Refuse what is not pinned memory of the device."""
+    need(location)
+    place, ordinal = (ctypes.c_int32 * 2).from_address(location)
+    need(place in range(7) and kind in (1, 2))
+    need((place, kind) == (_ON_DEVICE, _PINNED), Result.NOT_SUPPORTED)
+    device.check(ordinal)
+
+
+class _PoolProps(ctypes.Structure):
+    """Source: CUDA Driver API manual, ``CUmemPoolProps``."""
+
+    _fields_ = (
+        ("kind", ctypes.c_uint32),
+        ("handles", ctypes.c_uint32),
+        ("location", ctypes.c_int32 * 2),
+        ("security", ctypes.c_uint64),
+        ("most_bytes", ctypes.c_uint64),
+        ("rest", ctypes.c_uint8 * 56),
+    )
+
+
+@started("cuMemPoolCreate", "PP")
+def mem_pool_create(out: int, properties: int) -> None:
+    """Make a pool of device memory that cannot be shared."""
+    need(out and properties)
+    said = _PoolProps.from_address(properties)
+    _check_place(properties + _PoolProps.location.offset, said.kind)
+    need(not said.handles, Result.NOT_SUPPORTED)
+    need(not said.security)
+    handle = _new(said.most_bytes)
+    need(handle, Result.OUT_OF_MEMORY)
+    store_u64(out, handle)
+
+
+@started("cuMemPoolDestroy", "P")
+def mem_pool_destroy(handle: int) -> None:
+    """End a pool, which goes with its last allocation. The device's own stays."""
+    pool = _pool(handle)
+    need(not pool.is_default)
+    memory = emulation().native.state.memory
+    if memory.pool == handle:
+        memory.pool = 0
+    pool.ended = 1
+    if not pool.blocks:
+        cell_free(handle, CellKind.POOL)
+
+
+@started("cuMemPoolTrimTo", "PP")
+def mem_pool_trim_to(handle: int, least_bytes: int) -> None:
+    """Give back what a pool holds and nobody uses: nothing."""
+    del least_bytes
+    _pool(handle)
+
+
+def _said(pool: PoolCell, attribute: int) -> tuple[int, int]:
+    """Give an attribute, and its size in bytes."""
+    if attribute in _REUSES:
+        return pool.reuse >> attribute - 1 & 1, 4
+    wide = {
+        _THRESHOLD: pool.threshold, _RESERVED: pool.used, _RESERVED_HIGH: pool.reserved_high, _USED: pool.used,
+        _USED_HIGH: pool.used_high, 13: pool.most_bytes,
+    }  # fmt: skip
+    narrow = {9: _PINNED, 10: 0, 11: 0, 12: _ON_DEVICE, 14: 0, 15: -1}
+    return (wide[attribute], 8) if attribute in wide else (narrow[attribute], 4)
+
+
+@started("cuMemPoolGetAttribute", "PIP")
+def mem_pool_get_attribute(handle: int, attribute: int, value: int) -> None:
+    """Give an attribute of a pool."""
+    pool = _pool(handle)
+    need(value and 1 <= attribute <= _LAST_ATTRIBUTE)
+    number, size = _said(pool, attribute)
+    (store_u32 if size == 4 else store_u64)(value, number)
+
+
+@started("cuMemPoolSetAttribute", "PIP")
+def mem_pool_set_attribute(handle: int, attribute: int, value: int) -> None:
+    """Set an attribute of a pool; the marks of the most it had can only be forgotten."""
+    pool = _pool(handle)
+    need(value and 1 <= attribute <= _USED_HIGH and attribute not in (_RESERVED, _USED))
+    if attribute in _REUSES:
+        bit = 1 << attribute - 1
+        on = ctypes.c_int32.from_address(value).value
+        pool.reuse = pool.reuse | bit if on else pool.reuse & ~bit
+        return
+    number = ctypes.c_uint64.from_address(value).value
+    if attribute == _THRESHOLD:
+        pool.threshold = number
+    else:
+        need(not number)
+        setattr(pool, "used_high" if attribute == _USED_HIGH else "reserved_high", pool.used)
+
+
+@started("cuMemPoolSetAccess", "PPP")
+def mem_pool_set_access(handle: int, descriptions: int, count: int) -> None:
+    """Say who may access a pool: the device always does."""
+    _pool(handle)
+    need(descriptions or not count)
+    for index in range(count):
+        place, ordinal, flags = (ctypes.c_int32 * 3).from_address(descriptions + 12 * index)
+        need(place == _ON_DEVICE and flags == _READ_WRITE)
+        device.check(ordinal)
+
+
+@started("cuMemPoolGetAccess", "PPP")
+def mem_pool_get_access(flags: int, handle: int, location: int) -> None:
+    """Tell that the device may access a pool."""
+    need(flags and location)
+    _pool(handle)
+    place, ordinal = (ctypes.c_int32 * 2).from_address(location)
+    need(place == _ON_DEVICE)
+    device.check(ordinal)
+    store_u32(flags, _READ_WRITE)
+
+
+@started("cuDeviceGetDefaultMemPool", "PI")
+def device_get_default_mem_pool(out: int, ordinal: int) -> None:
+    """Give the device's own pool."""
+    need(out)
+    device.check(ordinal)
+    store_u64(out, _own())
+
+
+@started("cuDeviceGetMemPool", "PI")
+def device_get_mem_pool(out: int, ordinal: int) -> None:
+    """Give the pool that is used where none is named."""
+    need(out)
+    device.check(ordinal)
+    store_u64(out, _used())
+
+
+@started("cuDeviceSetMemPool", "IP")
+def device_set_mem_pool(ordinal: int, handle: int) -> None:
+    """Have a pool be used where none is named."""
+    device.check(ordinal)
+    _pool(handle)
+    emulation().native.state.memory.pool = handle
+
+
+@started("cuMemGetDefaultMemPool", "PPI")
+def mem_get_default_mem_pool(out: int, location: int, kind: int) -> None:
+    """Give the own pool of a place."""
+    _check_place(location, kind)
+    store_u64(out, _own())
+
+
+@started("cuMemGetMemPool", "PPI")
+def mem_get_mem_pool(out: int, location: int, kind: int) -> None:
+    """Give the pool that is used for a place."""
+    _check_place(location, kind)
+    store_u64(out, _used())
+
+
+@started("cuMemSetMemPool", "PIP")
+def mem_set_mem_pool(location: int, kind: int, handle: int) -> None:
+    """Have a pool be used for a place."""
+    _check_place(location, kind)
+    device_set_mem_pool(0, handle)
+
+
+@started("cuMemPoolExportToShareableHandle", "PPIP")
+def mem_pool_export_to_shareable_handle(out: int, handle: int, kind: int, flags: int) -> None:
+    """Refuse: no pool can be shared."""
+    del kind
+    need(out and not flags)
+    _pool(handle)
+    raise Refused(Result.NOT_SUPPORTED)

@@ -1,0 +1,109 @@
+"""Memory pools, and what is said of pointers."""
+
+from __future__ import annotations
+
+from emulator.programs import python
+from emulator.test_memory import STARTS
+
+
+def test_pools_count_what_was_allocated_of_them_and_refuse_what_is_not_theirs() -> None:
+    python(
+        STARTS
+        + """
+A = d.CUmemPool_attribute
+get = lambda pool, name: int(ok(d.cuMemPoolGetAttribute(pool, getattr(A, f"CU_MEMPOOL_ATTR_{name}"))))
+def put(pool, name, value):
+    return d.cuMemPoolSetAttribute(pool, getattr(A, f"CU_MEMPOOL_ATTR_{name}"), value)
+own = ok(d.cuDeviceGetDefaultMemPool(device))
+assert int(ok(d.cuDeviceGetMemPool(device))) == int(own) and refused(d.cuMemPoolDestroy(own)) == "INVALID_VALUE"
+one = ok(d.cuMemAllocAsync(1000, 0))
+two = ok(d.cuMemAllocFromPoolAsync(3 << 20, own, 0))
+assert get(own, "USED_MEM_CURRENT") == 1000 + (3 << 20) == get(own, "RESERVED_MEM_CURRENT")
+ok(d.cuMemFreeAsync(two, 0))
+assert (get(own, "USED_MEM_CURRENT"), get(own, "USED_MEM_HIGH")) == (1000, 1000 + (3 << 20))
+ok(put(own, "USED_MEM_HIGH", d.cuuint64_t(0)))
+assert get(own, "USED_MEM_HIGH") == 1000
+assert refused(put(own, "USED_MEM_HIGH", d.cuuint64_t(5))) == "INVALID_VALUE"
+assert refused(put(own, "USED_MEM_CURRENT", d.cuuint64_t(0))) == "INVALID_VALUE"
+ok(put(own, "RELEASE_THRESHOLD", d.cuuint64_t(1 << 40)))
+assert get(own, "RELEASE_THRESHOLD") == 1 << 40
+assert get(own, "REUSE_ALLOW_OPPORTUNISTIC") == 1
+ok(put(own, "REUSE_ALLOW_OPPORTUNISTIC", 0))
+assert (get(own, "REUSE_ALLOW_OPPORTUNISTIC"), get(own, "REUSE_FOLLOW_EVENT_DEPENDENCIES")) == (0, 1)
+ok(d.cuMemPoolTrimTo(own, 0))
+ok(d.cuMemFree(one))
+assert get(own, "USED_MEM_CURRENT") == 0
+
+properties = d.CUmemPoolProps()
+properties.allocType = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+properties.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+properties.maxSize = 1 << 20
+pool = ok(d.cuMemPoolCreate(properties))
+assert int(ok(d.cuMemPoolGetAccess(pool, properties.location))) == 3
+assert refused(d.cuMemAllocFromPoolAsync((1 << 20) + 1, pool, 0)) == "OUT_OF_MEMORY"
+assert get(pool, "USED_MEM_CURRENT") == 0
+ok(d.cuDeviceSetMemPool(device, pool))
+kept = ok(d.cuMemAllocAsync(100, 0))
+handle = d.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
+assert int(ok(d.cuPointerGetAttribute(handle, kept))) == int(pool)
+ok(d.cuMemPoolDestroy(pool))
+assert int(ok(d.cuDeviceGetMemPool(device))) == int(own)
+assert refused(d.cuMemAllocFromPoolAsync(8, pool, 0)) == refused(d.cuMemPoolDestroy(pool)) == "INVALID_VALUE"
+ok(d.cuMemsetD8(kept, 0, 100)); ok(d.cuMemFreeAsync(kept, 0))
+plain = ok(d.cuMemAlloc(8))
+assert refused(d.cuMemFreeAsync(plain, 0)) == refused(d.cuMemFreeAsync(kept, 0)) == "INVALID_VALUE"
+assert refused(d.cuMemAllocAsync(0, 0)) == "INVALID_VALUE" and refused(d.cuMemAllocAsync(8, 999)) == "INVALID_HANDLE"
+properties.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
+assert refused(d.cuMemPoolCreate(properties)) == "NOT_SUPPORTED"
+"""
+    )
+
+
+def test_pointers_say_what_they_point_at_and_others_nothing() -> None:
+    python(
+        STARTS
+        + """
+A = d.CUpointer_attribute
+said = lambda name, at: d.cuPointerGetAttribute(getattr(A, f"CU_POINTER_ATTRIBUTE_{name}"), at)
+one, managed = ok(d.cuMemAlloc(1000)), ok(d.cuMemAllocManaged(1000, 1))
+host = ok(d.cuMemHostAlloc(1000, 1))
+mine = np.zeros(1000, np.uint8)
+ok(d.cuMemHostRegister(mine, 1000, 0))
+inside = int(one) + 999
+assert int(ok(said("CONTEXT", inside))) == int(context) and int(ok(said("DEVICE_POINTER", inside))) == inside
+assert [ok(said("MEMORY_TYPE", at)) for at in (one, managed, host, mine.ctypes.data)] == [2, 2, 1, 1]
+assert [bool(ok(said("IS_MANAGED", at))) for at in (one, managed, host)] == [False, True, False]
+assert (int(ok(said("RANGE_START_ADDR", inside))), ok(said("RANGE_SIZE", inside))) == (int(one), 1000)
+assert ok(said("BUFFER_ID", one)) == ok(said("BUFFER_ID", inside)) != ok(said("BUFFER_ID", managed))
+assert int(ok(said("HOST_POINTER", mine.ctypes.data + 5))) == mine.ctypes.data + 5
+assert refused(said("HOST_POINTER", one)) == refused(said("P2P_TOKENS", inside + 1)) == "INVALID_VALUE"
+for at in (0, 12345, inside + 1, int(one) - 1, mine.ctypes.data + 1000, id(mine)):
+    assert refused(said("MEMORY_TYPE", at)) == "INVALID_VALUE", at
+several = [A.CU_POINTER_ATTRIBUTE_CONTEXT, A.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, A.CU_POINTER_ATTRIBUTE_HOST_POINTER,
+           A.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL]
+at_one = ok(d.cuPointerGetAttributes(4, several, one))
+assert (int(at_one[0]), at_one[1], int(at_one[2]), at_one[3]) == (int(context), 2, 0, 0)
+nowhere = ok(d.cuPointerGetAttributes(4, several, 12345))
+assert (int(nowhere[0]), nowhere[1], int(nowhere[2]), nowhere[3]) == (0, 0, 0, -2)
+syncs = A.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+ok(d.cuPointerSetAttribute(True, syncs, one))
+assert ok(d.cuPointerGetAttribute(syncs, one)) and not ok(d.cuPointerGetAttribute(syncs, managed))
+assert refused(d.cuPointerSetAttribute(True, syncs, mine.ctypes.data)) == "INVALID_VALUE"
+
+assert (int(ok(d.cuMemGetAddressRange(inside))[0]), ok(d.cuMemGetAddressRange(inside))[1]) == (int(one), 1000)
+assert ok(d.cuMemHostGetFlags(host)) == 1 and ok(d.cuMemHostGetFlags(mine)) == 2
+assert int(ok(d.cuMemHostGetDevicePointer(mine, 0))) == mine.ctypes.data
+assert refused(d.cuMemHostGetFlags(one)) == refused(d.cuMemHostGetDevicePointer(int(one), 0)) == "INVALID_VALUE"
+assert refused(d.cuMemHostRegister(mine.ctypes.data + 500, 8, 0)) == "HOST_MEMORY_ALREADY_REGISTERED"
+assert refused(d.cuMemHostRegister(mine.ctypes.data - 8, 16, 0)) == "HOST_MEMORY_ALREADY_REGISTERED"
+assert refused(d.cuMemHostRegister(0, 16, 0)) == refused(d.cuMemHostRegister(int(one), 16, 0)) == "INVALID_VALUE"
+assert refused(d.cuMemHostUnregister(mine.ctypes.data + 8)) == "HOST_MEMORY_NOT_REGISTERED"
+assert refused(d.cuMemHostUnregister(0)) == refused(d.cuMemAllocManaged(8, 3)) == "INVALID_VALUE"
+ok(d.cuMemHostUnregister(mine)); ok(d.cuMemHostRegister(mine, 1000, 0))
+assert refused(d.cuMemFree(host)) == refused(d.cuMemFreeHost(int(one))) == "INVALID_VALUE"
+pitched, pitch = ok(d.cuMemAllocPitch(1000, 3, 4))
+assert pitch >= 1000 and pitch % 512 == 0 and ok(d.cuMemGetAddressRange(pitched))[1] == 3 * pitch
+assert refused(d.cuMemAllocPitch(1000, 3, 5)) == "INVALID_VALUE"
+ok(d.cuMemFree(pitched)); ok(d.cuMemFree(managed)); ok(d.cuMemFreeHost(host))
+"""
+    )
