@@ -24,11 +24,12 @@ extern "C" __global__ void ranks(int *p) {
   p[blockIdx.x] = rank;
 }
 extern "C" __global__ void __cluster_dims__(2) pairs(int *p) { ranks<<<1, 1>>>(p); }
+extern "C" __global__ void others(int *p) {}
 extern "C" __global__ void waits(int *p) {
   if (threadIdx.x == 0) { atomicAdd(p, 1); while (atomicAdd(p, 0) < gridDim.x) {} }
 }
 """.replace("ranks<<<1, 1>>>(p);", "p[blockIdx.x] = blockIdx.x % 2;"))
-ranks, pairs, waits = (function(module, each) for each in ("ranks", "pairs", "waits"))
+ranks, pairs, waits, others = (function(module, each) for each in ("ranks", "pairs", "waits", "others"))
 memory = np.full(64, -1, np.int32)
 ids = d.CUlaunchAttributeID
 stream = ok(d.cuStreamCreate(1))
@@ -44,10 +45,11 @@ def attribute(number, **values):
         setattr(part, last, value)
     return made
 
-def launched(f, grid, attributes, block=1):
+def launched(f, grid, attributes, block=1, shared=0):
     config = d.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
     config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
+    config.sharedMemBytes = shared
     config.hStream, config.attrs, config.numAttrs = stream, attributes, len(attributes)
     return d.cuLaunchKernelEx(config, f, ((memory.ctypes.data,), (P,)), 0)
 
@@ -63,6 +65,12 @@ for n in (0, 3, 16):
     print(name(launched(ranks, 48, [cluster(n)])), end=" ")
 ok(d.cuFuncSetAttribute(ranks, d.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
 print(name(launched(ranks, 48, [cluster(16)])), name(launched(pairs, 3, [])), name(launched(pairs, 4, [cluster(4)])))
+portable = [attribute("PORTABLE_CLUSTER_SIZE_MODE", portableClusterSizeMode=n) for n in (0, 1, 2)]
+for f in (ranks, others):
+    print(*(name(launched(f, 48, [cluster(16), each])) for each in portable), end=" ")
+print(name(launched(ranks, 48, [cluster(8), portable[1]])))
+modes = [attribute("SHARED_MEMORY_MODE", sharedMemoryMode=n) for n in (0, 1, 2)]
+print(*(name(launched(ranks, 1, [each], shared=size)) for each in modes for size in (1 << 15, 1 << 16, 1 << 18)))
 processors = ok(d.cuDeviceGetAttribute(d.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0))
 memory[:] = 0
 together = attribute("COOPERATIVE", cooperative=1)
@@ -84,6 +92,10 @@ print(name(launched(ranks, 1, [attribute("LAUNCH_COMPLETION_EVENT", launchComple
         f"CUDA_SUCCESS {ranks}",
         "CUDA_SUCCESS [0, 0, 0, 0, 0, 0, 0, 0]",
         "INVALID_VALUE CUDA_SUCCESS INVALID_CLUSTER_SIZE CUDA_SUCCESS INVALID_CLUSTER_SIZE INVALID_CLUSTER_SIZE",
+        "CUDA_SUCCESS INVALID_CLUSTER_SIZE CUDA_SUCCESS "
+        "INVALID_CLUSTER_SIZE INVALID_CLUSTER_SIZE CUDA_SUCCESS CUDA_SUCCESS",
+        "CUDA_SUCCESS INVALID_VALUE INVALID_VALUE CUDA_SUCCESS INVALID_VALUE INVALID_VALUE "
+        "CUDA_SUCCESS CUDA_SUCCESS INVALID_VALUE",
         "CUDA_SUCCESS True",
         "COOPERATIVE_LAUNCH_TOO_LARGE",
         "CUDA_SUCCESS 2",

@@ -41,7 +41,7 @@ for key in ("MAX_THREADS_PER_BLOCK", "SHARED_SIZE_BYTES", "CONST_SIZE_BYTES", "L
 print(ok(d.cuFuncGetAttribute(attribute(4), first)) > 0, ok(d.cuFuncGetAttribute(attribute(1), first)))
 driver = ctypes.CDLL("libcuda.so.1")
 out = ctypes.c_int()
-print(driver.cuFuncGetAttribute(ctypes.byref(out), 16, P(int(first))), driver.cuFuncSetAttribute(P(int(first)), 0, 1))
+print(driver.cuFuncGetAttribute(ctypes.byref(out), 18, P(int(first))), driver.cuFuncSetAttribute(P(int(first)), 0, 1))
 
 image = cujit.compile(code, to="ptx", arch="compute_90").data + b"\\0"
 library = ok(d.cuLibraryLoadData(image, None, None, 0, None, None, 0))

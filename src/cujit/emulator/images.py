@@ -276,7 +276,7 @@ def refused_by(error: CujitError) -> Refused:
 # -- options of the driver's compiler -----------------------------------------------------------------------------
 
 # Source: CUDA Driver API manual, ``CUjit_option``.
-_WALL_TIME, _INFO, _INFO_BYTES, _ERROR, _ERROR_BYTES, _OPTIONS = 2, 3, 4, 5, 6, 64
+_WALL_TIME, _INFO, _INFO_BYTES, _ERROR, _ERROR_BYTES, _OPTIONS = 2, 3, 4, 5, 6, 36
 
 
 class JitLog:

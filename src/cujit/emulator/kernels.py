@@ -9,7 +9,7 @@ from cujit.devices.cpu.module import CpuModule
 from cujit.emulator import device
 from cujit.emulator.entries import constant, in_context, need, started, store_u32, store_u64
 from cujit.emulator.machine import cell_is
-from cujit.emulator.modules import CARVEOUT, MAX_DYNAMIC, FunctionSettings, function_of, kernel_of
+from cujit.emulator.modules import CARVEOUT, MAX_DYNAMIC, SHARED_MODE, FunctionSettings, function_of, kernel_of
 from cujit.emulator.process import emulation
 from cujit.emulator.structures import CellKind
 
@@ -89,7 +89,10 @@ def func_load(context: int, handle: int) -> None:
 
 # Source: CUDA Driver API manual, ``CUfunction_attribute``.
 _MAX_THREADS, _SHARED, _CONSTANT, _LOCAL, _REGISTERS, _PTX_VERSION, _BINARY_VERSION, _MODE = range(8)
-_NEEDS_CLUSTER, _END = 10, 16
+_NEEDS_CLUSTER, _END = 10, 18
+
+_LAST_SHARED_MODE = 4
+"""Source: CUDA Driver API manual, ``CUsharedMemoryMode``."""
 
 _OPTIN_BYTES = 97
 """The attribute of the device that says how much shared memory a block can have."""
@@ -137,7 +140,7 @@ def _set(number: int, value: int, settings: FunctionSettings) -> None:
     elif number == CARVEOUT:
         need(-1 <= value <= 100)
     else:
-        need(value >= 0)
+        need(value >= 0 and (number != SHARED_MODE or value <= _LAST_SHARED_MODE))
     settings.values[number] = value
 
 

@@ -10,12 +10,13 @@ import contextlib
 import ctypes
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from cujit.devices.backend import Target
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape, check_launch
+from cujit.emulator import device
 from cujit.emulator.capture import record_event
 from cujit.emulator.entries import EntryPoint, in_context, load_u64, need
 from cujit.emulator.machine import cell_is, in_c
@@ -25,6 +26,7 @@ from cujit.emulator.modules import (
     MAX_DYNAMIC,
     NON_PORTABLE,
     READY,
+    SHARED_MODE,
     LoadedFunction,
     function_of,
     kernel_of,
@@ -113,8 +115,46 @@ def _options(config: AskedLaunch, function: LoadedFunction) -> LaunchOptions:
     return LaunchOptions(cluster=cluster, cooperative=bool(config.cooperative))
 
 
-def check(shape: LaunchShape, options: LaunchOptions, function: LoadedFunction) -> None:
-    """Check a launch against all limits.
+# Source: CUDA Driver API manual, ``CUlaunchAttribute``: bytes of each, and numbers; ``CUsharedMemoryMode``,
+# ``CUlaunchAttributePortableClusterMode``.
+_ATTRIBUTE_BYTES, _PROGRAMMATIC_EVENT, _COMPLETION_EVENT, _UPDATABLE = 72, 7, 12, 13
+_CLUSTER_MODE, _SHARED_MODE = 17, 18
+_PORTABLE, _ANY_SIZE = 1, 2
+_MODES = {_CLUSTER_MODE: 2, _SHARED_MODE: 4}
+"""The last mode of each."""
+_OPTIN_BYTES = 97
+
+_NOTHING: Mapping[int, int] = {}
+
+
+def _said(config: AskedLaunch) -> dict[int, int]:
+    """Read the attributes of a launch that C does not know, by their number."""
+    found = {}
+    for k in range(config.attribute_count):
+        at = config.attributes + k * _ATTRIBUTE_BYTES
+        number = ctypes.c_uint32.from_address(at).value
+        need(number != _UPDATABLE, Result.NOT_SUPPORTED, "nodes of graphs that a device changes are not emulated")
+        if number in (_PROGRAMMATIC_EVENT, _COMPLETION_EVENT):
+            found[number] = load_u64(at, 1)
+            need(cell_is(found[number], CellKind.EVENT), Result.INVALID_HANDLE)
+        elif number in _MODES:
+            found[number] = load_u64(at, 1) & 0xFFFFFFFF
+            need(found[number] <= _MODES[number])
+    return found
+
+
+def _most_dynamic(function: LoadedFunction, mode: int) -> int:
+    """Give the most dynamic shared memory that a launch of a mode can ask for, in bytes."""
+    if not mode:
+        return function.settings.values[MAX_DYNAMIC]
+    total = emulation().device.limits.shared_bytes if mode == _PORTABLE else device.attributes()[_OPTIN_BYTES]
+    return total - function.settings.resources.shared_bytes
+
+
+def check(
+    shape: LaunchShape, options: LaunchOptions, function: LoadedFunction, said: Mapping[int, int] = _NOTHING
+) -> None:
+    """Check a launch against all limits; ``said`` are modes of this launch by the number of their attribute.
 
     Raises:
         Refused: one is broken, with its sentence.
@@ -125,16 +165,18 @@ def check(shape: LaunchShape, options: LaunchOptions, function: LoadedFunction) 
         check_launch(kernel.title, shape, emulation().device.limits, settings.resources)
     except LaunchError as e:
         raise Refused(Result.INVALID_VALUE, str(e)) from None
+    most = _most_dynamic(function, said.get(_SHARED_MODE, 0) or settings.values[SHARED_MODE])
     need(
-        shape.shared_bytes <= settings.values[MAX_DYNAMIC],
+        shape.shared_bytes <= most,
         Result.INVALID_VALUE,
-        f"{kernel.title}: {shape.shared_bytes} bytes of dynamic shared memory; the function has "
-        f"{settings.values[MAX_DYNAMIC]} (CU_FUNC_ATTRIBUTEMAX_DYNAMIC_SHARED_SIZE_BYTES)",
+        f"{kernel.title}: {shape.shared_bytes} bytes of dynamic shared memory; the function has {most} "
+        "(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)",
     )
     cluster = options.cluster
     if cluster is not None and cluster.volume > _PORTABLE_CLUSTER:
         words = f"{kernel.title}: a cluster of {cluster.volume} blocks needs NON_PORTABLE_CLUSTER_SIZE_ALLOWED"
-        need(settings.values[NON_PORTABLE], Result.INVALID_CLUSTER_SIZE, words)
+        mode = said.get(_CLUSTER_MODE, 0)
+        need(mode == _ANY_SIZE if mode else settings.values[NON_PORTABLE], Result.INVALID_CLUSTER_SIZE, words)
     try:
         kernel.check_options(shape, options)
     except LaunchError as e:
@@ -153,8 +195,8 @@ def _prepare(config_at: int, handle: int, parameters: int) -> int:
     config, function = AskedLaunch.from_address(config_at), function_of(handle)
     grid = Dim3(config.grid_x, config.grid_y, config.grid_z)
     shape = LaunchShape(grid, Dim3(config.block_x, config.block_y, config.block_z), config.shared_bytes)
-    options = _options(config, function)
-    check(shape, options, function)
+    options, said = _options(config, function), _said(config)
+    check(shape, options, function, said)
     size = function.parameter_bytes
     if config.more and recorded_launch(config, function.handle, ctypes.string_at(parameters, size)):
         return 0
@@ -163,30 +205,12 @@ def _prepare(config_at: int, handle: int, parameters: int) -> int:
         with LOCK:
             _keep(function, config, target)
         return GO_ON
-    events = _events(config)
     ends: list[int] = []
     with _watched(function.module.context, ends):
         function.kernel.launch(shape, ctypes.string_at(parameters, size), config.stream, options)
-    for event in events if not ends else ():
-        need(not record_event(event), Result.INVALID_HANDLE)
+    for number in (_PROGRAMMATIC_EVENT, _COMPLETION_EVENT) if not ends else ():
+        need(number not in said or not record_event(said[number]), Result.INVALID_HANDLE)
     return _answer(ends)
-
-
-# Source: CUDA Driver API manual, ``CUlaunchAttribute``: bytes of each, and numbers.
-_ATTRIBUTE_BYTES, _PROGRAMMATIC_EVENT, _COMPLETION_EVENT, _UPDATABLE = 72, 7, 12, 13
-
-
-def _events(config: AskedLaunch) -> list[int]:
-    """List the events that a launch is to record when its blocks begin or end: here, when it is done."""
-    found = []
-    for k in range(config.attribute_count):
-        at = config.attributes + k * _ATTRIBUTE_BYTES
-        number = ctypes.c_uint32.from_address(at).value
-        need(number != _UPDATABLE, Result.NOT_SUPPORTED, "nodes of graphs that a device changes are not emulated")
-        if number in (_PROGRAMMATIC_EVENT, _COMPLETION_EVENT):
-            found.append(load_u64(at, 1))
-            need(cell_is(found[-1], CellKind.EVENT), Result.INVALID_HANDLE)
-    return found
 
 
 _KEY = [*(f"{what}_{axis}" for what in ("grid", "block", "cluster") for axis in "xyz"), "shared_bytes"]
@@ -260,7 +284,7 @@ class _Said:
 _SAID: dict[int, _Said] = {}
 
 
-def _said(handle: int) -> _Said:
+def _calls_of(handle: int) -> _Said:
     function = function_of(handle)
     return _SAID.setdefault(function.handle, _Said(function.parameter_bytes))
 
@@ -270,14 +294,14 @@ def func_set_block_shape(context: int, handle: int, x: int, y: int, z: int) -> N
     """Say the block of later launches."""
     del context
     need(min(x, y, z) > 0 and x * y * z <= function_of(handle).settings.resources.max_threads)
-    _said(handle).block = (x, y, z)
+    _calls_of(handle).block = (x, y, z)
 
 
 @in_context("cuFuncSetSharedSize", "PU")
 def func_set_shared_size(context: int, handle: int, size: int) -> None:
     """Say the dynamic shared memory of later launches."""
     del context
-    _said(handle).shared_bytes = size
+    _calls_of(handle).shared_bytes = size
 
 
 @in_context("cuParamSetSize", "PU")
@@ -285,7 +309,7 @@ def param_set_size(context: int, handle: int, size: int) -> None:
     """Say how many bytes all parameters take."""
     del context
     need(size >= function_of(handle).parameter_bytes)
-    said = _said(handle)
+    said = _calls_of(handle)
     said.parameters = said.parameters.ljust(size, b"\0")[:size]
 
 
@@ -293,14 +317,14 @@ def param_set_size(context: int, handle: int, size: int) -> None:
 def param_set_i(context: int, handle: int, offset: int, value: int) -> None:
     """Write a parameter of 32 bits."""
     del context
-    _said(handle).put(offset, value.to_bytes(4, "little"))
+    _calls_of(handle).put(offset, value.to_bytes(4, "little"))
 
 
 @in_context("cuParamSetf", "PIF")
 def param_set_f(context: int, handle: int, offset: int, value: float) -> None:
     """Write a parameter that is a float."""
     del context
-    _said(handle).put(offset, bytes(ctypes.c_float(value)))
+    _calls_of(handle).put(offset, bytes(ctypes.c_float(value)))
 
 
 @in_context("cuParamSetv", "PIPU")
@@ -308,11 +332,11 @@ def param_set_v(context: int, handle: int, offset: int, data: int, size: int) ->
     """Write parameters of any size."""
     del context
     need(data)
-    _said(handle).put(offset, ctypes.string_at(data, size))
+    _calls_of(handle).put(offset, ctypes.string_at(data, size))
 
 
 def _launch(handle: int, width: int, height: int, stream: int) -> int:
-    said = _said(handle)
+    said = _calls_of(handle)
     need(width > 0 and height > 0)
     data = (ctypes.c_char * len(said.parameters)).from_buffer(said.parameters)
     size = ctypes.c_uint64(len(said.parameters))

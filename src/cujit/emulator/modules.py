@@ -49,7 +49,7 @@ def current_context() -> int:
 # -- what is loaded -----------------------------------------------------------------------------------------------
 
 
-MAX_DYNAMIC, CARVEOUT, CLUSTER, NON_PORTABLE, SCHEDULING = 8, 9, (11, 12, 13), 14, 15
+MAX_DYNAMIC, CARVEOUT, CLUSTER, NON_PORTABLE, SCHEDULING, SHARED_MODE = 8, 9, (11, 12, 13), 14, 15, 17
 """Attributes that a program may set. Source: CUDA Driver API manual, ``CUfunction_attribute``."""
 
 
@@ -58,7 +58,7 @@ class FunctionSettings:
 
     def __init__(self, kernel: BackendKernel) -> None:
         self.resources = kernel.resources
-        self.values = dict.fromkeys((*CLUSTER, NON_PORTABLE, SCHEDULING), 0)
+        self.values = dict.fromkeys((*CLUSTER, NON_PORTABLE, SCHEDULING, SHARED_MODE), 0)
         self.values[CARVEOUT] = -1
         limits = emulation().device.limits
         self.values[MAX_DYNAMIC] = max(limits.shared_bytes - self.resources.shared_bytes, 0)
