@@ -9,7 +9,8 @@ enum { KINDS = 3, EVERY = CHECK_MEMORY | CHECK_RACE | CHECK_SYNC | CHECK_INIT };
 void cujit_check_begin(struct Place *place);
 void cujit_check_access(struct Place *place, u32 lanes, u64 size, u32 flags, u32 line);
 void cujit_check_row(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *window);
-void cujit_check_words(struct Place *place, u32 lanes, u64 base, const struct Site *site);
+void cujit_check_reads(struct Place *place, u32 lanes, u64 base, const struct Site *site);
+void cujit_check_writes(struct Place *place, u32 lanes, u64 base, const struct Site *site);
 flag cujit_check_pair(struct Place *place, u32 lanes, u64 base, const struct Site *site);
 flag cujit_check_batch(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *window);
 void cujit_check_same(struct Place *place, u32 lanes, u64 parts, u32 flags, u32 line);
@@ -83,7 +84,8 @@ static const struct Said reads_both_global = {
 };
 
 static void words(struct Place *places, u32 warp, u64 offset, const struct Said *said) {
-  cujit_check_words(&places[warp], ALL, places->shared + offset, &said->site);
+  (said->site.flags & ACCESS_WRITE ? cujit_check_writes : cujit_check_reads)(
+      &places[warp], ALL, places->shared + offset, &said->site);
 }
 
 static void row(struct Place *places, u32 warp, u32 lanes, u64 offset, const struct Said *said) {
@@ -493,8 +495,8 @@ struct Found {
 };
 
 static struct Found run(struct Crew *crew, Work *what, u32 helpers, u32 checks, u64 serial) {
-  u64 total = 2 * LOCAL * WARP, entries = (sizeof(struct Tracker) + STRIDE + 63) & ~63ull;
-  u64 records = KINDS * STRIDE * sizeof(u32), strips = records / 128, events = (KINDS + 1) * STRIDE + 8192;
+  u64 total = 2 * LOCAL * WARP, written = sizeof(struct Tracker) + STRIDE / 128 * 16;
+  u64 entries = (written + STRIDE + 63) & ~63ull, records = KINDS * STRIDE * sizeof(u32), events = (KINDS + 1) * STRIDE + 8192;
   u64 numbered = sizeof(struct Event) + sizeof(u32);
   const struct Span spans[] = {
       {(u64)memory.written, (u64)memory.freed, 0, marks},
@@ -505,8 +507,8 @@ static struct Found run(struct Crew *crew, Work *what, u32 helpers, u32 checks, 
   struct Watch watch = {
       .spans = spans, .count = sizeof spans / sizeof *spans, .warps = 2, .shared_limit = LIMIT,
       .checks = checks, .shared_stride = STRIDE, .shared_total = STRIDE,
-      .cluster_blocks = 1, .entries = entries, .strips = entries + records, .events = entries + records + strips,
-      .most_events = events, .piece_bytes = (entries + records + strips + events * numbered + 63) & ~63ull,
+      .cluster_blocks = 1, .entries = entries, .marks = written, .events = entries + records,
+      .most_events = events, .piece_bytes = (entries + records + events * numbered + 63) & ~63ull,
       .local_bytes = LOCAL, .local_total = total, .parameter_bytes = sizeof parameters, .serial = serial << 32,
   };
   struct Launch launch = {.parameters = parameters, .blocks = BLOCKS, .chunk = 1, .checks = &watch};
