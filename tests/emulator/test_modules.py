@@ -129,6 +129,10 @@ for image in (PTX % b"add.u32 x, y;", PTX % b"bogus;", PTX.replace(b"8.0", b"99.
     said = d.cuGetErrorString(getattr(d.CUresult, "CUDA_ERROR_" + answer))[1].decode()
     print(answer, bool(text), said[:30] == text[:30])
 print(len(loaded(b"nothing\\0", 10)[1]))
+keys, values = (ctypes.c_uint32 * 1)(36), (ctypes.c_uint64 * 1)()
+good = PTX % b"" + b"\\0"
+driver = ctypes.CDLL("libcuda.so.1")
+print(driver.cuModuleLoadDataEx(ctypes.byref(P()), good, 1, keys, values), name(d.cuModuleLoadData(good)))
 print(name(d.cuModuleLoadData(b"nothing\\0")), name(d.cuModuleLoadData(0)), name(d.cuModuleLoad(b"/no/such/file")))
 with tempfile.NamedTemporaryFile() as file:
     file.write(PTX % b"")
@@ -150,6 +154,7 @@ print(driver.cuModuleLoadData(0, fatbin), driver.cuModuleGetFunction(0, 0, 0), d
         "INVALID_IMAGE True True",
         "NO_BINARY_FOR_GPU True True",
         "9",
+        "1 CUDA_SUCCESS",
         "INVALID_IMAGE INVALID_VALUE FILE_NOT_FOUND",
         "1 1",
         "INVALID_HANDLE INVALID_HANDLE INVALID_HANDLE",

@@ -15,6 +15,7 @@ from cujit.emulator import device
 from cujit.emulator.entries import in_context, need, store_u32, store_u64
 from cujit.emulator.launches import check
 from cujit.emulator.modules import NON_PORTABLE, LoadedFunction, function_of
+from cujit.emulator.node_params import LaunchWords
 from cujit.emulator.process import emulation
 
 _WARP = 32
@@ -104,25 +105,13 @@ def available_dynamic_smem_per_block(context: int, size: int, handle: int, block
     store_u64(size, max(min(each, has[_OPTIN]) - static, 0))
 
 
-class _Config(ctypes.Structure):
-    """``CUlaunchConfig``."""
-
-    _fields_ = (
-        *((f"{what}_{axis}", ctypes.c_uint32) for what in ("grid", "block") for axis in "xyz"),
-        ("shared_bytes", ctypes.c_uint32),
-        ("stream", ctypes.c_uint64),
-        ("attributes", ctypes.c_uint64),
-        ("count", ctypes.c_uint32),
-    )
-
-
 _CLUSTER, _ATTRIBUTE_BYTES = 4, 72
 """The number of the attribute that says the cluster, and the bytes of each. Source: ``CUlaunchAttribute``."""
 
 
 def _asked(config: int) -> tuple[LaunchShape, Dim3 | None]:
     need(config)
-    said = _Config.from_address(config)
+    said = LaunchWords.from_address(config)
     shape = LaunchShape(
         Dim3(said.grid_x, said.grid_y, said.grid_z), Dim3(said.block_x, said.block_y, said.block_z), said.shared_bytes
     )
