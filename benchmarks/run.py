@@ -7,6 +7,7 @@ import checks
 import closure
 import compile_time
 import cpu
+import emulator_calls
 import emulator_launch
 import headers
 import kept
@@ -25,6 +26,7 @@ def main() -> None:
         compile_time,
         kept,
         launch,
+        emulator_calls,
         emulator_launch,
         cache_store,
         closure,

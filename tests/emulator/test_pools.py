@@ -107,3 +107,28 @@ assert refused(d.cuMemAllocPitch(1000, 3, 5)) == "INVALID_VALUE"
 ok(d.cuMemFree(pitched)); ok(d.cuMemFree(managed)); ok(d.cuMemFreeHost(host))
 """
     )
+
+
+def test_advice_and_prefetching_are_for_managed_memory_and_places_that_there_are() -> None:
+    python(
+        STARTS
+        + """
+managed, plain = ok(d.cuMemAllocManaged(1000, 1)), ok(d.cuMemAlloc(1000))
+def place(kind, ordinal=0):
+    location = d.CUmemLocation()
+    location.type, location.id = getattr(d.CUmemLocationType, f"CU_MEM_LOCATION_TYPE_{kind}"), ordinal
+    return location
+prefer, forget = d.CUmem_advise.CU_MEM_ADVISE_SET_PREFERRED_LOCATION, d.CUmem_advise.CU_MEM_ADVISE_UNSET_READ_MOSTLY
+ok(d.cuMemAdvise(managed, 1000, prefer, place("DEVICE")))
+ok(d.cuMemAdvise(managed, 1000, prefer, place("HOST")))
+ok(d.cuMemAdvise(managed, 1000, forget, place("DEVICE", 7)))
+ok(d.cuMemPrefetchAsync(managed, 1000, place("DEVICE"), 0, 0))
+assert refused(d.cuMemAdvise(managed, 1000, prefer, place("DEVICE", 7))) == "INVALID_DEVICE"
+assert refused(d.cuMemPrefetchAsync(managed, 1000, place("DEVICE", 1), 0, 0)) == "INVALID_DEVICE"
+assert refused(d.cuMemPrefetchAsync(managed, 1000, place("DEVICE"), 0, 999)) == "INVALID_HANDLE"
+bad = [d.cuMemAdvise(managed, 1001, prefer, place("DEVICE")), d.cuMemAdvise(plain, 1000, prefer, place("DEVICE")),
+       d.cuMemAdvise(managed, 0, prefer, place("DEVICE")), d.cuMemAdvise(managed, 8, prefer, place("INVALID")),
+       d.cuMemPrefetchAsync(plain, 8, place("DEVICE"), 0, 0), d.cuMemPrefetchAsync(managed, 8, place("DEVICE"), 1, 0)]
+assert [refused(answer) for answer in bad] == ["INVALID_VALUE"] * len(bad)
+"""
+    )

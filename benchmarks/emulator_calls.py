@@ -1,0 +1,87 @@
+"""What a call of the emulator's functions in C costs, against an empty function that the same loop calls.
+
+The loop is machine code: it calls by the library's own slots, as a program in C does. Times are of the processor, in
+turns. ``python benchmarks/emulator_calls.py`` prints medians in nanoseconds, and how often the empty call fits in.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from cujit.emulator.settings import EmulatorSettings
+from cujit.emulator.starting import environment_of
+
+_SCRIPT = r"""
+import ctypes, statistics, time
+from cujit.devices.jit import compile_ir
+
+LOOP = '''
+define i32 @loop(ptr %call, i64 %a, i64 %b, i64 %c, i64 %count) {
+entry:
+  br label %again
+again:
+  %i = phi i64 [ 0, %entry ], [ %next, %again ]
+  %sum = phi i32 [ 0, %entry ], [ %all, %again ]
+  %answer = call i32 %call(i64 %a, i64 %b, i64 %c)
+  %all = or i32 %sum, %answer
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %again, label %end
+end:
+  ret i32 %all
+}
+'''
+driver = ctypes.CDLL("libcuda.so.1")
+code = compile_ir(LOOP, "loop")
+loop = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *[ctypes.c_uint64] * 4)(code.address)
+nothing = compile_ir("define i32 @empty() {\n  ret i32 0\n}\n", "empty")
+address = lambda name: ctypes.cast(getattr(driver, name), ctypes.c_void_p).value
+context, memory, out = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint64()
+assert not driver.cuInit(0) and not driver.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
+assert not driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_uint64(4096))
+for _ in range(1000):  # others, among which a pointer has to be found
+    driver.cuMemAlloc_v2(ctypes.byref(out), ctypes.c_uint64(4096))
+stream = ctypes.c_uint64()
+assert not driver.cuStreamCreate(ctypes.byref(stream), 1)
+data, result = ctypes.create_string_buffer(64), ctypes.addressof(out)
+calls = {
+    "an empty function": (nothing.address, 0, 0, 0),
+    "cuCtxGetCurrent": (address("cuCtxGetCurrent"), result, 0, 0),
+    "cuPointerGetAttribute": (address("cuPointerGetAttribute"), result, 3, memory.value),
+    "cuMemcpyHtoD of 64 bytes": (address("cuMemcpyHtoD_v2"), memory.value, ctypes.addressof(data), 64),
+    "cuMemsetD8 of 64 bytes": (address("cuMemsetD8_v2"), memory.value, 0, 64),
+    "cuStreamQuery": (address("cuStreamQuery"), stream.value, 0, 0),
+    "cuMemGetInfo": (address("cuMemGetInfo_v2"), result, result, 0),
+}
+times = {name: [] for name in calls}
+for _ in range(31):
+    for name, (function, *given) in calls.items():
+        begin = time.process_time()
+        assert loop(function, *given, 20_000) == 0, name
+        times[name].append((time.process_time() - begin) / 20_000 * 1e9)
+floor = statistics.median(times["an empty function"])
+for name, taken in times.items():
+    print(f"{name}: {statistics.median(taken):.1f} ns, {statistics.median(taken) / floor:.0f} empty calls")
+"""
+
+
+def run() -> Iterator[str]:
+    """Print a line for each function."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT],
+        env={**os.environ, **environment_of(EmulatorSettings())},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(done.stderr)
+    yield from done.stdout.splitlines()
+
+
+if __name__ == "__main__":
+    for line in run():
+        print(line)
