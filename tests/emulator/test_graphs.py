@@ -285,6 +285,19 @@ def test_memory_waits_attributes_objects_and_drawings() -> None:
     leaky = run(graph)
     assert name(d.cuGraphLaunch(leaky, stream)) == "INVALID_VALUE"
     assert name(d.cuGraphAddMemFreeNode(graph, [], 0, memory)) == "INVALID_VALUE"
+    # memory goes with the last graph that has it
+    free_before = ok(d.cuMemGetInfo())[0]
+    brief = ok(d.cuGraphCreate(0))
+    raw[13] = 1 << 22
+    for _ in range(2):
+        assert lib.cuGraphAddMemAllocNode(
+            ctypes.byref(node), ctypes.c_void_p(int(brief)), None, ctypes.c_uint64(0), raw) == 0
+        ok(d.cuGraphAddMemFreeNode(brief, [d.CUgraphNode(node.value)], 1, raw[14]))
+    again = run(brief)
+    ok(d.cuGraphDestroy(brief)), ok(d.cuGraphLaunch(again, stream))
+    assert ok(d.cuMemGetInfo())[0] <= free_before - (1 << 23)
+    ok(d.cuGraphExecDestroy(again))
+    assert ok(d.cuMemGetInfo())[0] == free_before
     # values in memory
     flag = ctypes.c_void_p(int(memory) + 256)
     handle = ctypes.c_void_p(int(stream))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -258,8 +260,15 @@ class _Allocation:
         self.address = address
         self.is_taken = False
 
+    def __del__(self) -> None:
+        """Free it when no graph has it; what the last launch did not free is the caller's."""
+        if not self.is_taken:
+            with contextlib.suppress(Exception):
+                driver("cuMemFree_v2", "P", self.address)
 
-_ALLOCATED: dict[int, _Allocation] = {}
+
+_ALLOCATED: weakref.WeakValueDictionary[int, _Allocation] = weakref.WeakValueDictionary()
+"""Memory of the graphs that there are, by address: their nodes keep it."""
 
 
 def _alloc(params: AllocParams) -> tuple[AllocParams, Run]:
@@ -290,7 +299,7 @@ def _free(params: ctypes.c_uint64) -> tuple[ctypes.c_uint64, Run]:
 
 def release(node: GraphNode) -> None:
     """Free what a node allocated in its last launch: AUTO_FREE_ON_LAUNCH."""
-    if node.kind is NodeKind.MEM_ALLOC and node.params.address in _ALLOCATED:
+    if node.kind is NodeKind.MEM_ALLOC:
         _ALLOCATED[node.params.address].is_taken = False
 
 
