@@ -100,6 +100,13 @@ def test_events_fork_and_join_streams() -> None:
     call(b, 1)
     ok(d.cuEventRecord(back, b)), ok(d.cuStreamWaitEvent(a, back, 0)), ok(d.cuStreamDestroy(b))
     assert int(ok(d.cuStreamEndCapture(a)))
+    # and one that goes before it was joined
+    t = stream()
+    begin(a)
+    ok(d.cuEventRecord(fork, a)), ok(d.cuStreamWaitEvent(t, fork, 0))
+    call(t, 1)
+    ok(d.cuStreamDestroy(t))
+    assert name(d.cuStreamEndCapture(a)) == "STREAM_CAPTURE_UNJOINED"
     # external events are nodes
     begin(a)
     ok(d.cuEventRecordWithFlags(fork, a, 1)), ok(d.cuStreamWaitEvent(a, back2, 1))

@@ -284,6 +284,8 @@ def test_memory_waits_attributes_objects_and_drawings() -> None:
     ok(d.cuGraphDestroyNode(free))
     leaky = run(graph)
     assert name(d.cuGraphLaunch(leaky, stream)) == "INVALID_VALUE"
+    again = ok(d.cuGraphInstantiate(graph, 1))  # AUTO_FREE_ON_LAUNCH
+    ok(d.cuGraphLaunch(again, stream)), ok(d.cuGraphLaunch(again, stream))
     assert name(d.cuGraphAddMemFreeNode(graph, [], 0, memory)) == "INVALID_VALUE"
     # memory goes with the last graph that has it
     free_before = ok(d.cuMemGetInfo())[0]
@@ -329,6 +331,16 @@ def test_memory_waits_attributes_objects_and_drawings() -> None:
     assert ok(d.cuGraphKernelNodeGetAttribute(two, kind)).priority == -3
     run(kernels)
     assert words(1, 512) == [2]
+    twin = ok(d.cuGraphClone(kernels))
+    assert ok(d.cuGraphKernelNodeGetAttribute(ok(d.cuGraphNodeFindInClone(one, twin)), kind)).priority == -3
+    # nodes that do not wait for each other run as they were made
+    loose = ok(d.cuGraphCreate(0))
+    last = ok(d.cuGraphAddHostNode(loose, [], 0, host_params(3)))
+    for number in (1, 2):
+        ok(d.cuGraphAddHostNode(loose, [], 0, host_params(number)))
+    said.clear()
+    run(loose)
+    assert said == [3, 1, 2]
     # objects of the caller's
     ends, item = [], ctypes.c_uint64()
     end = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(ends.append)
@@ -338,7 +350,10 @@ def test_memory_waits_attributes_objects_and_drawings() -> None:
     ok(d.cuGraphRetainUserObject(kernels, thing, 2, 1)), ok(d.cuUserObjectRetain(thing, 1))
     ok(d.cuGraphReleaseUserObject(kernels, thing, 1)), ok(d.cuUserObjectRelease(thing, 1))
     assert ends == [] and name(d.cuUserObjectRelease(thing, 5)) == "INVALID_VALUE"
+    twin = ok(d.cuGraphClone(kernels))
     ok(d.cuGraphDestroy(kernels))
+    assert ends == []
+    ok(d.cuGraphDestroy(twin))
     assert ends == [123] and name(d.cuUserObjectRetain(thing, 1)) == "INVALID_VALUE"
     # as a drawing
     path = pathlib.Path(tempfile.mkdtemp()) / "graph.dot"
