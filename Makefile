@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test coverage frameworks lint format runtime gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench bench-check leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house images docs clean
+.PHONY: demo test coverage frameworks clients lint format runtime gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench bench-check leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house images docs clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -78,6 +78,13 @@ frameworks:  ## cujit.torch and cujit.jax, with torch, JAX and CuPy in an enviro
 	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[cu13]' 'torch>=2.11' 'jax>=0.10' cupy-cuda13x hypothesis pytest
 	$(FRAMEWORKS)/bin/python -m pytest tests/frameworks tests/devices/launcher/test_tensors.py
+
+# Whose programs and tests `cujit emulate` runs: an environment apart, for they bring compilers of their own.
+CLIENTS := .venv-clients
+clients:  ## other people's CUDA programs with no GPU, and the tests that numba-cuda ships; some twenty minutes
+	test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[cu13,dev]' 'numba-cuda[cu13]==0.30.*' 'numba-cuda-mlir>=0.6' 'triton>=3.9' 'stumpy>=1.14' cffi filecheck psutil
+	CUJIT_CLIENTS=1 $(CLIENTS)/bin/python -m pytest tests/clients
 
 # Other releases of the toolkit, each in a virtual environment of its own; and the assemblers of many, for the tests
 # that compare the instruction table with them. Half an hour on two cores, and several GB.

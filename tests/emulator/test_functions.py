@@ -17,9 +17,10 @@ def header(name: str) -> str:
     return path.read_text()
 
 
-def test_the_table_is_what_the_header_of_types_says() -> None:
+def test_the_table_is_what_the_headers_of_types_say() -> None:
     said: dict[str, set[tuple[int, str]]] = defaultdict(set)
-    for base, version, flavour in re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", header("cudaTypedefs.h")):
+    text = header("cudaTypedefs.h") + header("cudaProfilerTypedefs.h")
+    for base, version, flavour in re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", text):
         said[base].add((int(version), flavour))
     assert {base: {(form.since, form.flavour) for form in each} for base, each in forms().items()} == said
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from cujit.emulator import functions, library
-from cujit.emulator.entries import always, constant, need, store_u32, store_u64, text_at
+from cujit.emulator.entries import always, constant, in_context, need, store_u32, store_u64, text_at
 from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Result
 
@@ -45,6 +45,12 @@ def get_export_table(table: int, uuid: int) -> int:
         _REFUSED.set()
         say("the CUDA runtime takes no driver but NVIDIA's: what it is linked into does not run here (docs/emulate.md)")
     return int(Result.NOT_SUPPORTED)
+
+
+@in_context("cuProfilerStart cuProfilerStop", "")
+def profiler(context: int) -> None:
+    """Begin or end what a profiler looks at; there is none."""
+    del context
 
 
 @always("cuGetErrorName", "IP")

@@ -133,9 +133,9 @@ def address_in(e: WarpEmitter, memory: Memory, space: str) -> Value:
 
 
 def local_base(e: WarpEmitter, *, first_lane: bool) -> Value:
-    """Where local memory begins: the first lane's, or each lane's."""
+    """Where local memory begins: the first lane's, or each lane's; without any it is all lanes' place."""
     base = Value("%local.int", "i64")
-    if first_lane:
+    if first_lane or not e.program.local_size:
         far = (e.lane or 0) * e.program.local_size
         return e.builder.binary("add", base, e.builder.integer(far, 64)) if far else base
     return e.builder.binary("add", base, e.builder.lanes([k * e.program.local_size for k in range(WARP)], 64))

@@ -1,0 +1,44 @@
+"""Programs of each client of the driver, as somebody with a GPU wrote them: none knows of cujit.
+
+They check their own numbers against NumPy's. `make clients` has all clients; elsewhere those run whose client is there.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from cujit.emulator import library
+from emulator.programs import compiled, emulated
+
+FOLDER = Path(__file__).with_name("programs")
+
+CLIENTS = {
+    "bindings_driver": "cuda.bindings",
+    "core_program": "cuda.core",
+    "numba_jit": "numba_cuda",
+    "numba_mlir_jit": "numba_cuda_mlir",
+    "stumpy_gpu": "stumpy",
+    "triton_kernels": "triton",
+}
+
+
+def test_each_program_has_a_client() -> None:
+    assert {path.stem for path in FOLDER.glob("*.py")} == {*CLIENTS}
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_the_program_runs_with_no_change(name: str) -> None:
+    if find_spec(CLIENTS[name]) is None:
+        pytest.skip(f"{CLIENTS[name]} is not installed: `make clients`")
+    done = emulated(sys.executable, FOLDER / f"{name}.py", timeout_s=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_program_in_c_runs_with_no_change(tmp_path: Path) -> None:
+    program = compiled(tmp_path / "program", (FOLDER / "driver_in_c.c").read_text(), library.folder() / library.SONAME)
+    done = emulated(program)
+    assert done.returncode == 0, done.stdout + done.stderr
