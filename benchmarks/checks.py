@@ -18,7 +18,7 @@ import numpy as np
 
 import cujit
 
-__all__ = ["run"]
+__all__ = ["GRIDS", "launcher", "ratios_of", "run"]
 
 CHECKS = ("memory", "race", "init", "sync", "all")
 AIMS = {"memory": 8, "race": 12, "init": 8, "sync": 4, "all": 20}
@@ -30,7 +30,7 @@ _LEAST_S = 0.004
 """CPU seconds that a turn takes at least: many launches are one turn."""
 
 _SIDE, _MANY, _PRODUCT = 512, 1 << 18, 256
-_GRIDS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+GRIDS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "blur": ((_SIDE // 32, _SIDE // 8), (32, 8)),
     "scan": ((_MANY // 256,), (256,)),
     "gather": ((_MANY // 256,), (256,)),
@@ -56,13 +56,14 @@ def _arguments(kernel: str, device: cujit.Device) -> tuple[cujit.DeviceArray, li
     return out, [array(_MANY), *at, out]
 
 
-def _launcher(kernel: str, device: cujit.Device) -> tuple[cujit.DeviceArray, Callable[[], object]]:
+def launcher(kernel: str, device: cujit.Device) -> tuple[cujit.DeviceArray, Callable[[], object]]:
+    """Make what launches a kernel, and the array that it writes."""
     out, arguments = _arguments(kernel, device)
-    launch = cujit.jit(SOURCE.read_text(), device=device)[kernel].prepare(*_GRIDS[kernel])
+    launch = cujit.jit(SOURCE.read_text(), device=device)[kernel].prepare(*GRIDS[kernel])
     return out, lambda: launch(*arguments)
 
 
-def _ratios(runs: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+def ratios_of(runs: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
     """Run everybody in turns; give the ratios of CPU time to the first one's turn before it."""
     times = {name: max(1, round(_LEAST_S / _seconds(run, 1))) for name, run in runs.items()}
     plain, *others = runs
@@ -87,14 +88,14 @@ def run(only: Sequence[str] = ()) -> Iterator[str]:
     yield "checks on the CPU device: CPU time as a multiple of that without (median, least to most)"
     yield "".join(f"{cell:<22}" for cell in ("kernel", *checks)).rstrip()
     worst = dict.fromkeys(checks, 0.0)
-    for kernel in _GRIDS:
+    for kernel in GRIDS:
         devices = {"none": cujit.cpu(1), **{check: cujit.cpu(1, check=check) for check in checks}}
-        made = {name: _launcher(kernel, device) for name, device in devices.items()}
+        made = {name: launcher(kernel, device) for name, device in devices.items()}
         for _, launch in made.values():
             launch()
         for out, _ in made.values():
             np.testing.assert_array_equal(out.numpy(), made["none"][0].numpy())
-        ratios = _ratios({name: launch for name, (_, launch) in made.items()})
+        ratios = ratios_of({name: launch for name, (_, launch) in made.items()})
         cells = [f"{statistics.median(r):.1f} ({min(r):.1f} to {max(r):.1f})" for r in ratios.values()]
         worst = {check: max(worst[check], statistics.median(ratios[check])) for check in checks}
         yield "".join(f"{cell:<22}" for cell in (kernel, *cells)).rstrip()

@@ -12,6 +12,7 @@ import emulator_launch
 import headers
 import kept
 import launch
+import profile_cost
 import ranks
 import warm_process
 
@@ -23,6 +24,7 @@ def main() -> None:
     for benchmark in (
         cpu,
         checks,
+        profile_cost,
         compile_time,
         kept,
         launch,

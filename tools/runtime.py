@@ -120,6 +120,7 @@ def shared() -> str:
         _enum("ACCESS", structures.Access.__members__),
         _enum("SPACE", structures.Space.__members__),
         _enum("CODE", structures.Code.__members__),
+        _enum("COUNT", structures.Count.__members__),
     )
     numbers = {
         "WARP": f"{WARP}",
@@ -191,7 +192,7 @@ def of_launcher() -> str:
 
 _HEADERS = {LAUNCHER: of_launcher, EMULATOR: of_emulator}
 
-_NUMBERS = ("WARPS", "BARRIERS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS", "LOG")
+_NUMBERS = ("WARPS", "BARRIERS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS", "LOG", "COUNTS", "ACCESSED_UPDATES")
 
 
 def _by_place(names: Iterable[str]) -> dict[str, int]:

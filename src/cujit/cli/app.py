@@ -26,6 +26,7 @@ VERBS = (
     "retarget",
     "run",
     "emulate",
+    "profile",
     "embed",
     "inspect",
     "occupancy",

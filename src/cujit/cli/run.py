@@ -12,33 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from cujit.cli.choose_device import choose_device, device_option
-from cujit.cli.compiler_options import compiler_options, read_options, source_of
+from cujit.cli.compiler_options import compiler_options
 from cujit.cli.console import json_option, note, print_json, shown_time
-from cujit.cli.files import complete_kernel, file_argument
-from cujit.cli.shaping import AskedShape, shape_options
+from cujit.cli.files import file_argument
+from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
+from cujit.cli.shaping import AskedShape
 from cujit.cli.watching import TracedPlace, Watching, watch_options
-from cujit.devices.arguments.written import FORMS, Value, argument, shown_values
+from cujit.devices.arguments.written import Value, shown_values
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3, LaunchShape
-from cujit.errors import OptionError, counted, listed, spell
+from cujit.errors import spell
 from cujit.kernel import Kernel, Launch
-from cujit.loading import Module, jit, load
-from cujit.program import Options, Source
 from cujit.values import dataclass
-
-_SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".ll", ".bc")
-"""Endings of files that are compiled; every other file is an image, whose kind its content tells."""
-
-_SHOWN = 12
-"""Kernels that a message lists."""
-
-
-def _argument(text: str) -> tuple[str, Value]:
-    try:
-        return text, argument(text)
-    except OptionError as e:
-        raise click.BadParameter(e.message) from None
 
 
 def output_file(text: str) -> tuple[int, Path]:
@@ -53,23 +39,9 @@ def output_file(text: str) -> tuple[int, Path]:
     return int(index), Path(path)
 
 
-def _forms() -> str:
-    width = max(len(form) for form, _ in FORMS)
-    return "\b\nVALUE of --arg is one of\n" + "\n".join(f"  {form:{width}}  {means}" for form, means in FORMS)
-
-
-@click.command("run", epilog=_forms())
+@click.command("run", epilog=forms_of_arguments())
 @file_argument
-@click.option(
-    "-k",
-    "--kernel",
-    "kernel_name",
-    metavar="NAME",
-    shell_complete=complete_kernel,
-    help="The kernel: 'axpy<float>'; without it the only one.",
-)
-@shape_options
-@click.option("-a", "--arg", "arguments", type=_argument, metavar="VALUE", multiple=True, help="An argument, in order.")
+@launch_options
 @click.option(
     "--out",
     type=output_file,
@@ -117,18 +89,16 @@ def command(
     asked = AskedShape(**shape)
     values = [value for _, value in arguments]
     _check_indices([*shown, *(index for index, _ in out)], values)
-    options = _options(file, said, include, define, libdevice)
+    options = options_for(file, said, include, define, libdevice=libdevice)
     watching = Watching(check, traced, trace_limit, coverage, timeout_s)
     device = watching.device(device_name) or choose_device(device_name)[0]
 
     begin = time.perf_counter()
-    source = None if options is None else source_of(file, libdevice=libdevice)
-    module = load(file, device) if source is None else _compile(source, kernel_name, device, options)
-    kernel = module[kernel_name or _only(module, file)]
+    module, kernel = kernel_of(file, kernel_name, device, options, libdevice=libdevice)
     loaded_s = time.perf_counter() - begin
     launch = asked.of(kernel)
     watching.require_thread(launch.shape)
-    placed = [device.array(value) if isinstance(value, np.ndarray) else value for value in values]
+    placed = placed_on(device, values)
     with watching.telling(as_json=as_json):
         seconds = [_timed(launch, placed, device) for _ in range(repeat)]
 
@@ -186,17 +156,6 @@ def _by(sizes: Dim3) -> str:
     return "x".join(map(str, sizes[: 3 if sizes.z > 1 else 2 if sizes.y > 1 else 1]))
 
 
-def _options(
-    file: Path, said: Sequence[str], include: Sequence[str], define: Sequence[str], libdevice: bool
-) -> Options | None:
-    """Read the options of the compiler; None for an image, which takes none."""
-    if file.suffix in _SOURCES:
-        return read_options(said, include, define)
-    if said or include or define or libdevice:
-        raise click.UsageError(f"-O, -I, -D and --libdevice are for the compiler, and {file.name} is no source (.cu)")
-    return None
-
-
 def _check_indices(indices: Sequence[int], arguments: Sequence[Value]) -> None:
     for index in indices:
         if index >= len(arguments):
@@ -205,26 +164,6 @@ def _check_indices(indices: Sequence[int], arguments: Sequence[Value]) -> None:
             )
         if not isinstance(arguments[index], np.ndarray):
             raise click.UsageError(f"argument {index} is no array, so nothing comes back in it")
-
-
-def _compile(source: Source, kernel_name: str | None, device: Device, options: Options | None) -> Module:
-    """Compile for the device; the name of an instance of a template is what makes the compiler build it."""
-    names = [kernel_name] if kernel_name and "<" in kernel_name else []
-    return jit(source, names=names, device=device, options=options)
-
-
-def _only(module: Module, file: Path) -> str:
-    """Name the kernel of a module that has one.
-
-    Raises:
-        click.UsageError: it has several.
-    """
-    names = list(module)
-    if len(names) != 1:
-        raise click.UsageError(
-            f"{file.name} has {counted(len(names), 'kernel')}; say --kernel: {listed(names, _SHOWN)}"
-        )
-    return names[0]
 
 
 def _timed(launch: Launch, arguments: Sequence[object], device: Device) -> float:

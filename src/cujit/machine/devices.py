@@ -10,6 +10,7 @@ from cujit.devices.streams import DeviceLike
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.coverage import Coverage
+    from cujit.devices.cpu.observe.profile import Profile
     from cujit.devices.cpu.observe.trace import Trace
 
 
@@ -60,6 +61,7 @@ def cpu(
     check: str | None = None,
     trace: Trace | None = None,
     coverage: Coverage | None = None,
+    profile: Profile | None = None,
     timeout_s: float | None = None,
 ) -> Device:
     """Give the CPU device, which runs blocks on that many threads; None is one per processor.
@@ -70,6 +72,7 @@ def cpu(
             or ``all`` (docs/checks.md).
         trace: keeps every instruction that one thread executes (docs/testing.md).
         coverage: counts the lines of source that are executed (docs/testing.md).
+        profile: counts what kernels cost, as a GPU's counters do (docs/profile.md).
         timeout_s: seconds after which a launch ends with a ``KernelFaultError`` that says where its blocks stood
             (docs/cpu.md).
 
@@ -83,7 +86,7 @@ def cpu(
 
         checked = cujit.cpu(threads=2, check="memory,race", timeout_s=10)
     """
-    watchers = [watcher for watcher in (trace, coverage) if watcher is not None]
+    watchers = [watcher for watcher in (trace, coverage, profile) if watcher is not None]
     return process_devices().cpu(threads, watchers, check=check, timeout_s=timeout_s)
 
 

@@ -81,6 +81,7 @@ PROGRAMS = {
     "threads": ("faults", "heap", "output", "pool", "trace"),
     "turns": ("faults", "pool", "blocks"),
     "checked": ("faults", "pool", "blocks", "checks"),
+    "profiled": ("faults", "pool", "profile"),
     "samples": ("faults", "pool", "textures"),
     "lanes": ("warps", "matrix", "rows", "directed", "copies"),
 }
@@ -91,7 +92,7 @@ def test_every_part_is_run_under_sanitizers() -> None:
     assert {part for parts in PROGRAMS.values() for part in parts} == {path.stem for path in SOURCES.glob("*.c")}
 
 
-@pytest.mark.parametrize("name", ["threads", "turns"])
+@pytest.mark.parametrize("name", ["threads", "turns", "profiled"])
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_the_run_time_is_sound_under_sanitizers(sanitizer: str, name: str, tmp_path: Path) -> None:
     compiler = compiler_with(sanitizer, tmp_path)

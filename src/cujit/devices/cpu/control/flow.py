@@ -238,6 +238,8 @@ class Flow(Masks):
 
     def _leave_together(self, e: WarpEmitter, block: Block) -> None:
         b, branch, ways = self.b, block.branch, [*map(self._label, block.successors)]
+        if branch is not None:
+            e.before(branch)
         if branch is None or len(set(ways)) == 1:
             b.jump(ways[0])
         elif branch.opcode == "brx":

@@ -86,6 +86,7 @@ PARTS = (
     RuntimePart("rows", is_plain=True),
     RuntimePart("copies", is_plain=True),
     RuntimePart("trace"),
+    RuntimePart("profile"),
     RuntimePart("warps", is_plain=True),
     RuntimePart("checks", lock=("cujit_check_lock", "cujit_check_unlock")),
     *(

@@ -487,3 +487,68 @@ class Place(Shared):
         f"u32 first, warp, side, seen_warp, called, goes_on; const u8 *data; u64 part_bytes, addresses[{WARP}], "
         f"values[{WARP}]"
     )
+
+
+# -- profiles -----------------------------------------------------------------------------------------------
+
+
+class Count(enum.IntEnum):
+    """What is counted of an operation, by place: see ``Measures``.
+
+    Of memory requests, sectors or wavefronts, and bytes; ``OFF`` are lanes that the predicate holds back, ``MISSING``
+    those of a warp that do not come.
+    """
+
+    WARPS = 0
+    MISSING = 1
+    OFF = 2
+    DIVERGENT = 3
+    REQUESTS = 4
+    SECTORS = 5
+    BYTES = 6
+    LOCAL_REQUESTS = 7
+    LOCAL_SECTORS = 8
+    LOCAL_BYTES = 9
+    SHARED_REQUESTS = 10
+    WAVEFRONTS = 11
+    PASSES = 12
+    """Wavefronts that there would be without conflicts."""
+    SHARED_BYTES = 13
+    CONTENDED = 14
+    """The lanes at the word that most lanes of a request update, of all requests together."""
+    MOST = 15
+
+
+COUNTS = len(Count)
+ACCESSED_UPDATES = 1
+"""``Accessed.flags``: an atomic operation."""
+
+
+class Accessed(Shared):
+    """An access of the emitted code: ``size`` bytes a lane in a ``Space``, of an operation whose counts begin at
+    ``first``. Where lanes lie in one row, they are ``stride`` bytes apart. ``local_bytes`` is a thread's local memory.
+    """
+
+    _fields_ = Fields("i64 stride; u64 first, local_bytes; u32 size, space, flags, unused")
+
+
+class Tally(Shared):
+    """Where the blocks that run in one place count, one after the other: that place is their ``shared`` memory.
+
+    ``block_sectors`` counts the sectors that each block accessed, ``tree`` knows which; each operation has a memo.
+    """
+
+    _fields_ = Fields(
+        "u64 shared, shared_bytes, block_sectors; struct Tree *tree; struct Memo *memos; "
+        "struct Profiled *profiled; struct Tally *next; u64 *counts"
+    )
+
+
+class Profiled(Shared):
+    """A kernel that is profiled: its ``count`` of counts, and where the launch that runs is counted.
+
+    ``sectors`` are those of global memory that a launch accessed, ``block_sectors`` the same by block; ``lost`` tells
+    that there was no memory to know.
+    """
+
+    _fields_ = Fields("struct Tally *tallies; u64 count, local_bytes, sectors, block_sectors, lost")

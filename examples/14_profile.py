@@ -1,0 +1,39 @@
+"""What a kernel costs, without a GPU: a loop over rows or over columns, compared by sectors of memory."""
+
+import numpy as np
+
+import cujit
+import cujit.profile
+
+SOURCE = """\
+extern "C" __global__ void sum_rows(const float *x, float *sums, int rows, int columns) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < columns; k++)
+        sum += x[row * columns + k];
+    sums[row] = sum;
+}
+extern "C" __global__ void sum_turned(const float *x, float *sums, int rows, int columns) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < columns; k++)
+        sum += x[k * rows + row];
+    sums[row] = sum;
+}
+"""
+profile = cujit.profile.Profile()
+device = cujit.cpu(profile=profile)
+module = cujit.jit(SOURCE, device=device, name="sums.cu")
+x = np.random.default_rng(0).random((256, 64), np.float32)
+for name, array in (("sum_rows", x), ("sum_turned", np.ascontiguousarray(x.T))):
+    sums = device.zeros(256, np.float32)
+    module[name][2, 128](device.array(array), sums, 256, 64)
+    np.testing.assert_allclose(sums.numpy(), x.sum(1), rtol=1e-5)
+
+apart, together = profile.kernels
+for kernel in profile.kernels:
+    for line in kernel.lines():
+        if line.measures.sectors:
+            print(f"{kernel.name} {line.source}: {line.measures.sectors_per_request:.1f} sectors a request")
+assert apart.metrics()["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 8 * 64 * 32
+assert together.metrics()["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 8 * 64 * 4

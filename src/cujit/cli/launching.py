@@ -1,0 +1,100 @@
+"""What verbs that launch share: a kernel of a file, its arguments, and how they are said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+
+from cujit.cli.compiler_options import read_options, source_of
+from cujit.cli.console import several
+from cujit.cli.files import complete_kernel
+from cujit.cli.shaping import shape_options
+from cujit.devices.arguments.written import FORMS, Value, argument
+from cujit.devices.device import Device
+from cujit.errors import OptionError, counted, listed
+from cujit.kernel import Kernel
+from cujit.loading import Module, jit, load
+from cujit.program import Options, Source
+
+_SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".ll", ".bc")
+"""Endings of files that are compiled; every other file is an image, whose kind its content tells."""
+
+_SHOWN = 12
+"""Kernels that a message lists."""
+
+
+def _argument(text: str) -> tuple[str, Value]:
+    try:
+        return text, argument(text)
+    except OptionError as e:
+        raise click.BadParameter(e.message) from None
+
+
+def forms_of_arguments() -> str:
+    """Write what an argument may be, for the end of a help."""
+    width = max(len(form) for form, _ in FORMS)
+    return "\b\nVALUE of --arg is one of\n" + "\n".join(f"  {form:{width}}  {means}" for form, means in FORMS)
+
+
+launch_options = several(
+    click.option(
+        "-k",
+        "--kernel",
+        "kernel_name",
+        metavar="NAME",
+        shell_complete=complete_kernel,
+        help="The kernel: 'axpy<float>'; without it the only one.",
+    ),
+    shape_options,
+    click.option(
+        "-a", "--arg", "arguments", type=_argument, metavar="VALUE", multiple=True, help="An argument, in order."
+    ),
+)
+
+
+def options_for(
+    file: Path, said: Sequence[str], include: Sequence[str], define: Sequence[str], *, libdevice: bool
+) -> Options | None:
+    """Read the options of the compiler; None for an image, which takes none."""
+    if file.suffix in _SOURCES:
+        return read_options(said, include, define)
+    if said or include or define or libdevice:
+        raise click.UsageError(f"-O, -I, -D and --libdevice are for the compiler, and {file.name} is no source (.cu)")
+    return None
+
+
+def kernel_of(
+    file: Path, kernel_name: str | None, device: Device, options: Options | None, *, libdevice: bool
+) -> tuple[Module, Kernel]:
+    """Compile a file for the device where there are ``options``, or load it; and find the kernel."""
+    source = None if options is None else source_of(file, libdevice=libdevice)
+    module = load(file, device) if source is None else _compile(source, kernel_name, device, options)
+    return module, module[kernel_name or _only(module, file)]
+
+
+def placed_on(device: Device, values: Sequence[Value]) -> list[object]:
+    """Copy the arrays among arguments to a device."""
+    return [device.array(value) if isinstance(value, np.ndarray) else value for value in values]
+
+
+def _compile(source: Source, kernel_name: str | None, device: Device, options: Options | None) -> Module:
+    """Compile for the device; the name of an instance of a template is what makes the compiler build it."""
+    names = [kernel_name] if kernel_name and "<" in kernel_name else []
+    return jit(source, names=names, device=device, options=options)
+
+
+def _only(module: Module, file: Path) -> str:
+    """Name the kernel of a module that has one.
+
+    Raises:
+        click.UsageError: it has several.
+    """
+    names = list(module)
+    if len(names) != 1:
+        raise click.UsageError(
+            f"{file.name} has {counted(len(names), 'kernel')}; say --kernel: {listed(names, _SHOWN)}"
+        )
+    return names[0]

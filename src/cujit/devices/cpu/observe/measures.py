@@ -1,0 +1,342 @@
+"""What a kernel costs, as values: by instruction of the PTX, by line of source, and in all.
+
+A rule that is not arithmetic over addresses alone has its source beside it; ``docs/profile.md`` says which of them a
+GPU has confirmed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from cujit.devices.cpu.ir.program import Op, items_of
+from cujit.devices.cpu.native.structures import Count
+from cujit.devices.cpu.run.lines import SourceLine
+from cujit.formats.ptx.isa.semantics import Effect, Lanes
+from cujit.values import dataclass
+
+SECTOR_BYTES = 32
+"""Source: Nsight Compute, Profiling Guide, "L1TEX": a cache line of 128 bytes has four sectors."""
+
+_WARP = 32
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What was counted, of one instruction or of many together.
+
+    ``warps`` came to it, ``active`` threads with them, and ``threads`` did it: their predicate let them. ``divergent``
+    counts warps whose threads went different ways. Requests are instructions of a warp that access memory: to global
+    memory they move ``sectors`` of 32 bytes, where the threads asked for ``asked_bytes``; likewise for local memory.
+    Shared memory takes ``wavefronts``, of which ``conflicts`` are there because threads want other words of one bank.
+    ``contended`` adds up, over atomic requests to global memory, the threads at the word that most of them update;
+    ``most_contended`` is the highest of one request. ``flops`` are operations on floating-point numbers, those of
+    tensor cores too, which are also ``tensor_flops``; ``barriers`` counts warps that came to a barrier of the block.
+    """
+
+    warps: int = 0
+    active: int = 0
+    threads: int = 0
+    divergent: int = 0
+    requests: int = 0
+    sectors: int = 0
+    asked_bytes: int = 0
+    local_requests: int = 0
+    local_sectors: int = 0
+    local_bytes: int = 0
+    shared_requests: int = 0
+    wavefronts: int = 0
+    conflicts: int = 0
+    shared_bytes: int = 0
+    texture_requests: int = 0
+    contended: int = 0
+    most_contended: int = 0
+    flops: int = 0
+    tensor_flops: int = 0
+    barriers: int = 0
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes of the sectors of global memory."""
+        return self.sectors * SECTOR_BYTES
+
+    @property
+    def sectors_per_request(self) -> float:
+        """Sectors of global memory for each request; 0 where there is none."""
+        return self.sectors / self.requests if self.requests else 0.0
+
+    @property
+    def active_lanes(self) -> float:
+        """Threads of a warp that come, on average; 0 where none came."""
+        return self.active / self.warps if self.warps else 0.0
+
+    def __sub__(self, other: Measures) -> Measures:
+        """What is more here than there, field by field."""
+        pairs = zip(self.values(), other.values(), strict=True)
+        return Measures(*(mine - theirs for mine, theirs in pairs))
+
+    def values(self) -> tuple[int, ...]:
+        """Every number, in order."""
+        return tuple(vars(self).values())
+
+    def to_json(self) -> dict[str, int]:
+        """Give what is not 0, by name."""
+        return {name: value for name, value in vars(self).items() if value}
+
+
+_MOST = Measures.__match_args__.index("most_contended")
+
+
+def added(measures: Iterable[Measures]) -> Measures:
+    """Put measures together."""
+    rows = [Measures(), *measures]
+    columns = zip(*(row.values() for row in rows), strict=True)
+    return Measures(*(max(column) if k == _MOST else sum(column) for k, column in enumerate(columns)))
+
+
+@dataclass(frozen=True)
+class ProfiledInstruction:
+    """One instruction of the PTX: its line there and of the source (None: not known), and what it cost.
+
+    ``pipe`` is the part of a multiprocessor that its kind is done by, ``type`` that of its first operand. Where it
+    accesses memory, ``access`` is what counters call that (``ld``, ``st``, ``atom``, ``red``; "" for what goes another
+    way), ``space`` the memory that it names, and ``width_bytes`` what a thread accesses.
+    """
+
+    ptx_line: int
+    text: str
+    source: SourceLine | None
+    pipe: str
+    type: str
+    access: str
+    space: str
+    width_bytes: int
+    measures: Measures
+
+    @property
+    def words(self) -> list[str]:
+        """The words of its name, without the predicate."""
+        return next((part for part in self.text.split(" ") if not part.startswith("@")), "").rstrip(";").split(".")
+
+    def to_json(self) -> dict[str, Any]:
+        """Give all of it in plain values."""
+        return {
+            "ptx_line": self.ptx_line,
+            "text": self.text,
+            "source": str(self.source or ""),
+            "pipe": self.pipe,
+            "type": self.type,
+            "access": self.access,
+            "space": self.space,
+            "width_bytes": self.width_bytes,
+            **self.measures.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class ProfiledLine:
+    """One line of source (None: not known), and what the instructions that are made of it cost together."""
+
+    source: SourceLine | None
+    measures: Measures
+
+
+@dataclass(frozen=True)
+class ProfiledKernel:
+    """What the launches of a kernel cost so far; ``threads`` is of all of them.
+
+    ``distinct_sectors`` of global memory were accessed at all, added over launches: no fewer have to come from the
+    second cache or memory. ``block_sectors`` is the same by block: so many come to the first cache, if that is as good
+    as can be and keeps nothing from block to block.
+    """
+
+    name: str
+    launches: int
+    instructions: tuple[ProfiledInstruction, ...]
+    distinct_sectors: int
+    block_sectors: int
+
+    @property
+    def totals(self) -> Measures:
+        """All instructions together."""
+        return added(each.measures for each in self.instructions)
+
+    def lines(self) -> tuple[ProfiledLine, ...]:
+        """Add instructions by line of source, in the order of file and line; what has no line comes first."""
+        found: dict[SourceLine | None, list[Measures]] = {}
+        for each in self.instructions:
+            found.setdefault(each.source, []).append(each.measures)
+        order = sorted(found, key=lambda source: (source is not None, source or SourceLine("", 0)))
+        return tuple(ProfiledLine(source, added(found[source])) for source in order)
+
+    def arithmetic(self) -> dict[tuple[str, str], int]:
+        """Count the threads that did something, by pipe and type."""
+        found: dict[tuple[str, str], int] = {}
+        for each in self.instructions:
+            key = each.pipe, each.type
+            found[key] = found.get(key, 0) + each.measures.threads
+        return {key: count for key, count in sorted(found.items()) if count}
+
+    def metrics(self) -> dict[str, int]:
+        """Give what Nsight Compute counts too, under its names: accesses of memory, by the addresses of the threads."""
+        found: dict[str, int] = {}
+        for name, kinds, count in _METRICS:
+            for kind in kinds:
+                rows = [row for row in self.instructions if row.access == kind]
+                found[name.format(kind)] = sum(count(row.measures) for row in rows)
+        return found
+
+    def metrics_of_ptx(self) -> dict[str, int]:
+        """Give what Nsight Compute counts of machine code, counted here of PTX: of that size, not the same."""
+        totals = self.totals
+        found = {
+            "smsp__inst_executed.sum": totals.warps,
+            "smsp__thread_inst_executed.sum": totals.active,
+            "smsp__thread_inst_executed_pred_on.sum": totals.threads,
+        }
+        for letter, type_ in (("f", "f32"), ("d", "f64")):
+            for word, opcodes in (("add", ("add", "sub")), ("mul", ("mul",)), ("fma", ("fma", "mad"))):
+                rows = [row for row in self.instructions if row.type == type_ and row.words[0] in opcodes]
+                name = f"smsp__sass_thread_inst_executed_op_{letter}{word}_pred_on.sum"
+                found[name] = sum(row.measures.threads for row in rows)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Give all of it in plain values."""
+        return {
+            "kernel": self.name,
+            "launches": self.launches,
+            "metrics": self.metrics(),
+            "metrics_of_ptx": self.metrics_of_ptx(),
+            "distinct_sectors": self.distinct_sectors,
+            "block_sectors": self.block_sectors,
+            "totals": self.totals.to_json(),
+            "arithmetic": [{"pipe": p, "type": t, "threads": n} for (p, t), n in self.arithmetic().items()],
+            "lines": [{"source": str(row.source or ""), **row.measures.to_json()} for row in self.lines()],
+            "instructions": [row.to_json() for row in self.instructions],
+        }
+
+
+# Source: Nsight Compute, Profiling Guide, "Metrics Structure" and "Memory Tables"; the names as `ncu --query-metrics`
+# lists them for GPUs of compute capability 7.0 and later.
+_METRICS: tuple[tuple[str, tuple[str, ...], Callable[[Measures], int]], ...] = (
+    ("l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum", ("ld", "st", "atom", "red"), lambda m: m.requests),
+    ("l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum", ("ld", "st", "atom", "red"), lambda m: m.sectors),
+    ("l1tex__t_requests_pipe_lsu_mem_local_op_{}.sum", ("ld", "st"), lambda m: m.local_requests),
+    ("l1tex__t_sectors_pipe_lsu_mem_local_op_{}.sum", ("ld", "st"), lambda m: m.local_sectors),
+    ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum", ("ld", "st"), lambda m: m.wavefronts),
+    ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum", ("ld", "st"), lambda m: m.conflicts),
+)
+
+
+# -- what an instruction is ---------------------------------------------------------------------------------
+
+_SPECIAL = ("rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "tanh", "div")
+_TENSOR = ("mma", "wgmma")
+_TEXTURE = ("tex", "tld4", "suld", "sust", "sured", "txq", "suq")
+_WAITS = (Effect.ORDERS, Effect.SYNCHRONISES, Effect.ARRIVES)
+_ACCESSES = (Effect.READS, Effect.WRITES, Effect.UPDATES)
+_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
+_GROUP = 4
+"""Warps that do one ``wgmma`` together. Source: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Instructions"."""
+
+
+def pipe_of(op: Op) -> str:
+    """Name what does an instruction, by its kind.
+
+    Source: CUDA C++ Programming Guide, "Arithmetic Instructions": what has a throughput of its own.
+    """
+    kind = op.types[0].kind if op.types else ""
+    found = next((name for name, is_done in _PIPES if is_done(op)), "")
+    if found or kind not in ("f", "bf", "tf") or op.opcode == "mov":
+        return found or ("fma" if op.opcode in ("mul", "mad", "mul24", "mad24", "dp4a", "dp2a") else "alu")
+    return "half" if "x" in op.type else {64: "fp64", 32: "fma"}.get(op.type.bits, "half")
+
+
+def _multiplies(op: Op) -> bool:
+    return _SHAPE.search(op.name) is not None and (op.opcode in _TENSOR or "mma" in op.modifiers)
+
+
+_PIPES: tuple[tuple[str, Callable[[Op], bool]], ...] = (
+    ("tensor", _multiplies),
+    ("texture", lambda op: op.opcode in _TEXTURE),
+    ("control", lambda op: op.form.is_jump or op.opcode in ("call", "exit", "ret")),
+    ("barrier", lambda op: op.form.meaning.lanes is Lanes.BLOCK or op.form.meaning.effect in _WAITS),
+    ("memory", lambda op: op.form.meaning.effect in _ACCESSES or op.opcode in ("ldmatrix", "stmatrix", "cp")),
+    ("warp", lambda op: op.form.meaning.lanes is not Lanes.EACH),
+    ("special", lambda op: op.opcode in _SPECIAL),
+    ("convert", lambda op: op.opcode == "cvt"),
+)
+"""The first that fits."""
+
+
+def flops_of(op: Op) -> int:
+    """Count the floating-point operations of one thread: a fused one is two, a packed one as many as it has numbers."""
+    kind = op.types[0].kind if op.types else ""
+    if kind not in ("f", "bf"):
+        return 0
+    each = {"add": 1, "sub": 1, "mul": 1, "fma": 2, "mad": 2}.get(op.opcode, 0)
+    return each * (int(op.type.rpartition("x")[2]) if "x" in op.type else 1)
+
+
+def tensor_flops_of(op: Op) -> int:
+    """Count the operations of one warp in a product of matrices: a multiplication and an addition for each product."""
+    found = _SHAPE.search(op.name)
+    if found is None or not _multiplies(op):
+        return 0
+    m, n, k = map(int, found.groups())
+    return 2 * m * n * k // (_GROUP if op.opcode == "wgmma" else 1)
+
+
+def width_of(op: Op) -> int:
+    """Bytes that one thread accesses; 0 where that is no load, store or atomic operation."""
+    if op.opcode not in ("ld", "ldu", "st", "atom", "red") or not op.types:
+        return 0
+    count = op.form.vector if op.opcode in ("atom", "red") else len(op.results or items_of(op.sources[1]))
+    return op.type.bits // 8 * count
+
+
+_REDUCES = ("add", "and", "or", "xor", "min", "max", "inc", "dec")
+
+
+def access_of(op: Op, *, is_read: bool) -> str:
+    """Name an access as counters do; an atomic operation whose result nobody reads is a reduction.
+
+    Source: measured on an H200: ``atomicAdd`` without a result is counted as ``red``, which ptxas makes of it.
+    """
+    if not op.form.types or "async" in op.modifiers or "bulk" in op.modifiers:
+        return ""
+    if op.opcode == "atom":
+        return "red" if not is_read and not set(_REDUCES).isdisjoint(op.modifiers) else "atom"
+    return {"ld": "ld", "ldu": "ld", "st": "st", "red": "red"}.get(op.opcode, "")
+
+
+def measures_of(op: Op, counts: Sequence[int], lanes: Sequence[int]) -> Measures:
+    """Read what was counted of an operation; ``lanes`` are the counts of the first one that the same lanes come to."""
+    warps = lanes[Count.WARPS]
+    active = _WARP * warps - lanes[Count.MISSING]
+    threads = active if op.form.is_jump else active - counts[Count.OFF]
+    tensor = tensor_flops_of(op) * warps
+    return Measures(
+        warps=warps,
+        active=active,
+        threads=threads,
+        divergent=counts[Count.DIVERGENT],
+        requests=counts[Count.REQUESTS],
+        sectors=counts[Count.SECTORS],
+        asked_bytes=counts[Count.BYTES],
+        local_requests=counts[Count.LOCAL_REQUESTS],
+        local_sectors=counts[Count.LOCAL_SECTORS],
+        local_bytes=counts[Count.LOCAL_BYTES],
+        shared_requests=counts[Count.SHARED_REQUESTS],
+        wavefronts=counts[Count.WAVEFRONTS],
+        conflicts=counts[Count.WAVEFRONTS] - counts[Count.PASSES],
+        shared_bytes=counts[Count.SHARED_BYTES],
+        texture_requests=warps if op.opcode in _TEXTURE else 0,
+        contended=counts[Count.CONTENDED],
+        most_contended=counts[Count.MOST],
+        flops=flops_of(op) * threads + tensor,
+        tensor_flops=tensor,
+        barriers=warps if op.form.meaning.lanes is Lanes.BLOCK else 0,
+    )

@@ -1,0 +1,401 @@
+"""Profiles: what kernels cost, counted by what runs on the CPU device as a GPU's counters would."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.codegen.builder import Value
+from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
+from cujit.devices.cpu.ir.decoding import spelled
+from cujit.devices.cpu.ir.program import CLEAR, Op, registers_in
+from cujit.devices.cpu.native.library import address_of
+from cujit.devices.cpu.native.structures import ACCESSED_UPDATES, COUNTS, Block, Count, Profiled, Space, Tally
+from cujit.devices.cpu.observe.measures import (
+    ProfiledInstruction,
+    ProfiledKernel,
+    access_of,
+    added,
+    measures_of,
+    pipe_of,
+    width_of,
+)
+from cujit.devices.cpu.observe.touches import Touch, touches_of
+from cujit.devices.cpu.observe.watching import Watch
+from cujit.devices.cpu.run.launch import Launch
+from cujit.devices.cpu.run.lines import Lines, SourceLine
+from cujit.devices.shapes import LaunchShape
+from cujit.devices.watch import Sources
+from cujit.errors import CujitError
+from cujit.forks import Lock
+from cujit.formats.mangling import demangle
+from cujit.formats.ptx.isa.semantics import Effect
+from cujit.values import replace
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.codegen.warp import WarpEmitter
+    from cujit.devices.cpu.ir.cfg import Block as BasicBlock
+
+_COUNTED = (Space.GENERIC, Space.SHARED, Space.LOCAL, Space.GLOBAL)
+_STEADY = (Effect.PURE, Effect.READS, Effect.WRITES, Effect.UPDATES)
+
+
+class Profile:
+    """What kernels cost, by instruction and line: ``cujit.cpu(profile=cujit.profile.Profile())``.
+
+    Executions by warps and threads, divergence, sectors of memory, bank conflicts, atomic contention and arithmetic are
+    counted of what is loaded from then on, and do not depend on how many threads run blocks. docs/profile.md says which
+    counters of Nsight Compute they equal.
+
+    Example::
+
+        profile = cujit.profile.Profile()
+        profiled = cujit.cpu(profile=profile)
+        cujit.jit(CODE, names=["axpy<float>"], device=profiled, name="axpy.cu")["axpy<float>"][1, 32](2.0, x, y, 32)
+        print(profile.kernels[0].totals.sectors)
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._watched: list[_ProfiledKernel] = []
+        self.sources = Sources()
+
+    @property
+    def kernels(self) -> tuple[ProfiledKernel, ...]:
+        """Every kernel that was launched, in the order in which they were loaded."""
+        with self._lock:
+            watched = list(self._watched)
+        return tuple(each.result() for each in watched if each.launches)
+
+    def clear(self) -> None:
+        """Forget what was counted.
+
+        Example::
+
+            profile = cujit.profile.Profile()
+            profile.clear()
+            assert profile.kernels == ()
+        """
+        with self._lock:
+            for each in self._watched:
+                each.clear()
+
+    def to_json(self) -> dict[str, Any]:
+        """Give all of it in plain values: what Nsight Compute counts too is in ``metrics``, under its names.
+
+        Example::
+
+            assert cujit.profile.Profile().to_json() == {"schema": 1, "kernels": []}
+        """
+        return {"schema": 1, "kernels": [kernel.to_json() for kernel in self.kernels]}
+
+    # -- what the device calls ---------------------------------------------------------------------------
+
+    options = ("lineinfo",)
+
+    def watch(self, name: str, body: Body, lines: Lines) -> _ProfiledKernel:
+        """Begin with a kernel."""
+        made = _ProfiledKernel(demangle(name) or name, body, lines, self.sources.copy())
+        with self._lock:
+            self._watched.append(made)
+        return made
+
+
+class _ProfiledKernel(Watch):
+    """One kernel that is profiled; its launches are counted one after the other."""
+
+    def __init__(self, name: str, body: Body, lines: Lines, sources: Sources) -> None:
+        self._name = name
+        self._lines = lines
+        self._sources = sources
+        self._table = _Table(body)
+        self._lock = Lock()
+        self._state = Profiled(count=COUNTS * len(self._table.ops), local_bytes=body.program.local_size)
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew."""
+        with self._lock:
+            self.launches = 0
+            self._totals = np.zeros((len(self._table.ops), COUNTS), np.uint64)
+            self._state.sectors = self._state.block_sectors = 0
+
+    def observer(self) -> _Profiler:
+        """Give what instruments the kernel."""
+        return _Profiler(self._table, ctypes.addressof(self._state), int(self._state.local_bytes))
+
+    @contextlib.contextmanager
+    def running(self, launch: Launch, shape: LaunchShape) -> Iterator[None]:
+        """Count in a launch, to where it came."""
+        del launch, shape
+        with self._lock:
+            try:
+                yield
+            finally:
+                _END(address_of("cujit_profile_end"))(ctypes.addressof(self._state), self._totals.ctypes.data)
+                self.launches += 1
+                lost, self._state.lost = self._state.lost, 0
+            if lost:
+                raise CujitError(f"there was no memory to profile all of {self._name}", help="launch fewer blocks")
+
+    def result(self) -> ProfiledKernel:
+        """Give what was counted so far."""
+        with self._lock:
+            counts = self._totals.tolist()
+            launches, sectors, block_sectors = self.launches, self._state.sectors, self._state.block_sectors
+        rows: dict[tuple[int, str], list[ProfiledInstruction]] = {}
+        for k, op in enumerate(self._table.ops):
+            row = self._row(op, counts[k], counts[self._table.leaders[k]])
+            rows.setdefault((row.ptx_line, row.text), []).append(row)
+        instructions = tuple(_together(same) for _, same in sorted(rows.items()))
+        return ProfiledKernel(self._name, launches, instructions, int(sectors), int(block_sectors))
+
+    def _row(self, op: Op, counts: list[int], lanes: list[int]) -> ProfiledInstruction:
+        source = self._lines.source_of(op.line)
+        known = None if source is None else self._sources.find(source.file)
+        file = "" if source is None else known.shown if known is not None else source.file
+        return ProfiledInstruction(
+            op.line,
+            spelled(op),
+            None if source is None or not source.line else SourceLine(file, source.line),
+            pipe_of(op),
+            str(op.type) if op.types else "",
+            access_of(op, is_read=not self._table.read.isdisjoint(op.written)),
+            op.space if op.form.spaces or width_of(op) else "",
+            width_of(op),
+            measures_of(op, counts, lanes),
+        )
+
+
+_END = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
+
+
+def _together(rows: list[ProfiledInstruction]) -> ProfiledInstruction:
+    """Put copies of an instruction together: those of a function that is inlined in several places."""
+    return replace(rows[0], measures=added(row.measures for row in rows)) if len(rows) > 1 else rows[0]
+
+
+class _Table:
+    """The operations of a kernel by number, and for each the first one that the same lanes come to.
+
+    ``behind`` has the barriers by the region of a kernel that begins behind them, where it is cut at its barriers;
+    None where two begin the same, or one begins none.
+    """
+
+    def __init__(self, body: Body) -> None:
+        self.ops: list[Op] = []
+        self.leaders: list[int] = []
+        for each in body.bodies:
+            for block in each.graph.blocks:
+                self._add(block)
+        self.numbers = {op: k for k, op in enumerate(self.ops)}
+        self.read = {reg for op in self.ops for operand in op.sources for reg in registers_in(operand)}
+        self.read |= {op.guard for op in self.ops if op.guard is not None}
+        self.alike = {_alike(op): op for op in self.ops}
+        begins = {block.successors[0]: op for block in body.graph.blocks if (op := block.barrier) is not None}
+        barriers = sum(block.barrier is not None for block in body.graph.blocks)
+        is_clear = len(begins) == barriers and body.graph.exit not in begins
+        self.behind = dict(enumerate(begins.values(), 1)) if is_clear else None
+
+    def _add(self, block: BasicBlock) -> None:
+        leader = -1
+        for op in block.ops:
+            if op.opcode in ("label", CLEAR):
+                continue
+            leader = leader if leader >= 0 else len(self.ops)
+            self.leaders.append(leader)
+            self.ops.append(op)
+            if op.form.is_site or op.form.meaning.effect not in _STEADY or op.opcode.startswith("call"):
+                leader = -1
+
+
+def _alike(op: Op) -> tuple[object, ...]:
+    """What a store keeps that gets a guard instead of a branch around it."""
+    return op.line, op.form, op.results, op.sources
+
+
+class _Profiler:
+    """Emits what counts: adds to the counts of a thread of its own, and calls with the addresses of accesses.
+
+    ``state`` is the address of the ``Profiled``: what is watched is in no cache, so that code may have it.
+    """
+
+    def __init__(self, table: _Table, state: int, local_bytes: int) -> None:
+        self._table = table
+        self._leaders = frozenset(table.leaders)
+        self._state = state
+        self._tally, self._counts, self._local = (f"%profile.{name}.{state}" for name in ("tally", "counts", "local"))
+        self._local_bytes = local_bytes
+        self._remakes = False
+
+    @property
+    def begin_region(self) -> Callable[[WarpEmitter, int], None] | None:
+        """What counts the barrier that a warp comes from."""
+        return self._pass_barrier if self._table.behind is not None else None
+
+    def _pass_barrier(self, e: WarpEmitter, number: int) -> None:
+        self._remakes = number > 0
+        if not number:
+            return
+        assert self._table.behind is not None
+        self._begin(e)
+        first = self._table.numbers[self._table.behind[number]] * COUNTS
+        b, uneven = e.builder, e.block.volume % WARP
+        self._add(e, first + Count.WARPS, b.integer(1, 64))
+        if uneven:
+            is_last = b.compare("icmp eq", WARP_NUMBER, b.integer(e.block.volume // WARP, 32))
+            self._add(e, first + Count.MISSING, b.select(is_last, b.integer(WARP - uneven, 64), b.integer(0, 64)))
+
+    def before(self, e: WarpEmitter, op: Op) -> None:
+        """Count who comes to an operation, and what it accesses."""
+        number = self._table.numbers.get(op)
+        if number is None:
+            self._converted(e, op)
+            return
+        if self._remakes and op not in e.graph.blocks[e.position].ops:
+            return  # it is made again for a region, and was counted where it stands
+        self._count(e, op, number)
+
+    def _count(self, e: WarpEmitter, op: Op, number: int) -> None:
+        self._begin(e)
+        first = number * COUNTS
+        if number in self._leaders:
+            self._come(e, first)
+        if op.guard is not None:
+            self._predicate(e, op, first)
+        if not _is_left_out(op):
+            for touch in touches_of(e, op):
+                if touch.space in _COUNTED:
+                    self._access(e, op, touch, first)
+
+    def _converted(self, e: WarpEmitter, op: Op) -> None:
+        """Count a store that got a guard instead of a branch: as it stood, and the branch."""
+        original = self._table.alike.get(_alike(op))
+        if original is None:
+            return
+        number = self._table.numbers[original]
+        branch = next((each for each in self._table.ops if each.form.is_jump and each.guard is op.guard), None)
+        if branch is not None and number in self._leaders:
+            self._begin(e)
+            self._predicate(e, branch, self._table.numbers[branch] * COUNTS)
+        self._count(e.within(mask=e.lanes(op)), original, number)
+
+    def after(self, e: WarpEmitter, op: Op) -> None:
+        """Nothing is left to count."""
+
+    # -- lanes -------------------------------------------------------------------------------------------
+
+    def _come(self, e: WarpEmitter, first: int) -> None:
+        b = e.builder
+        if e.mask.constant:
+            self._add(e, first + Count.WARPS, b.integer(1, 64))
+            return
+        word = b.word(e.mask)
+        some = b.cast("zext", b.compare("icmp ne", word, b.integer(0, 32)), "i64")
+        self._add(e, first + Count.WARPS, some)
+        all_of_them = b.binary("mul", some, b.integer(WARP, 64))
+        self._add(e, first + Count.MISSING, b.binary("sub", all_of_them, _lanes_in(e, word)))
+
+    def _predicate(self, e: WarpEmitter, op: Op, first: int) -> None:
+        b = e.builder
+        come, do = b.word(e.mask), b.word(e.lanes(op))
+        self._add(e, first + Count.OFF, b.binary("sub", _lanes_in(e, come), _lanes_in(e, do)))
+        if op.form.is_jump:
+            none = b.integer(0, 32)
+            apart = b.binary("and", b.compare("icmp ne", do, none), b.compare("icmp ne", do, come))
+            self._add(e, first + Count.DIVERGENT, b.cast("zext", apart, "i64"))
+
+    def _add(self, e: WarpEmitter, place: int, value: Value) -> None:
+        """Add to a count, where nobody else counts."""
+        b = e.builder
+        at = b.point("i64", self._counts, b.integer(place, 64))
+        b.store(b.binary("add", b.load("i64", at), value), at)
+
+    # -- accesses ----------------------------------------------------------------------------------------
+
+    def _access(self, e: WarpEmitter, op: Op, touch: Touch, first: int) -> None:
+        b, where = e.builder, touch.where
+        lanes = b.word(e.lanes(op))
+        if touch.lanes != -1:
+            some = b.compare("icmp ne", lanes, b.integer(0, 32))
+            lanes = b.select(some, b.integer(touch.lanes, 32), b.integer(0, 32))
+        site = self._site(e, op, touch, first)
+        if not where.bases or isinstance(touch.size, Value):
+            self._each(e, touch, site, lanes)
+        elif where.holds is None:
+            self._rows(e, touch, site, lanes)
+        else:
+            b.either(
+                where.holds,
+                lambda: self._rows(e, touch, site, lanes),
+                lambda: self._each(e, touch, site, lanes),
+                "row",
+            )
+
+    def _rows(self, e: WarpEmitter, touch: Touch, site: Value, lanes: Value) -> None:
+        """Hand the address of the first lane of every row over."""
+        b, bases = e.builder, touch.where.bases
+        addresses = b.reserve("%profile.addresses", f"[{WARP} x i64]")
+        for k, base in enumerate(bases):
+            b.store(base, b.offset(addresses, 8 * k) if k else addresses)
+        self._call(e, site, lanes, addresses, b.integer(len(bases), 32), Value("null", "ptr"))
+
+    def _each(self, e: WarpEmitter, touch: Touch, site: Value, lanes: Value) -> None:
+        """Hand the address of every lane over, and its size where they differ."""
+        b = e.builder
+        addresses = b.in_memory("%profile.addresses", b.vector(touch.where.every_lane(b)))
+        sizes = Value("null", "ptr")
+        if isinstance(touch.size, Value):
+            sizes = b.in_memory("%profile.sizes", b.vector(touch.size))
+        self._call(e, site, lanes, addresses, b.integer(WARP, 32), sizes)
+
+    def _site(self, e: WarpEmitter, op: Op, touch: Touch, first: int) -> Value:
+        b = e.builder
+        size = 0 if isinstance(touch.size, Value) else touch.size
+        updates = ACCESSED_UPDATES if op.opcode in ("atom", "red") else 0
+        local_bytes = e.program.local_size
+        numbers = [(touch.where.stride, 64), (first, 64), (local_bytes, 64)]
+        numbers += [(n, 32) for n in (size, int(touch.space), updates, 0)]
+        name = ".".join(["profile.site", *(str(number) for number, _ in numbers)])
+        return b.module.constant(name, [b.integer(*number) for number in numbers])
+
+    def _call(self, e: WarpEmitter, *arguments: Value) -> None:
+        local = Value("%local.int", "i64")
+        kernel_local = Value(self._local, "i64") if e.is_function else local
+        tally = Value(self._tally, "ptr")
+        e.builder.call("cujit_profile_access", "void", tally, *arguments, BLOCK, local, kernel_local)
+
+    def _begin(self, e: WarpEmitter) -> None:
+        """Find once in a function where its thread counts."""
+        b = e.builder
+        if b.has_entry(self._tally):
+            return
+        with b.at_entry():
+            state = b.cast("inttoptr", b.integer(self._state, 64), "ptr")
+            found = b.call("cujit_profile_begin", "ptr", LAUNCH, state, Value("%shared.int", "i64"))
+            b.offset(found, 0, into=self._tally)
+            b.load("ptr", b.offset(found, Tally.counts.offset), into=self._counts)
+            if e.is_function:
+                local = b.load("i64", b.offset(STATE, Block.local.offset))
+                warp = b.cast("zext", WARP_NUMBER, "i64")
+                far = b.binary("mul", warp, b.integer(self._local_bytes * WARP, 64))
+                b.binary("add", local, far, into=self._local)
+
+
+def _is_left_out(op: Op) -> bool:
+    """Whether an access goes another way than through the first cache, or is none: constants, parameters of calls,
+    stores that signal."""
+    signals = op.opcode in ("st", "red") and "async" in op.modifiers
+    return signals or op.space == "const" or "param::func" in op.form.spaces
+
+
+def _lanes_in(e: WarpEmitter, word: Value) -> Value:
+    """Count the lanes of a mask."""
+    b = e.builder
+    return b.cast("zext", b.call("llvm.ctpop.i32", "i32", word), "i64")

@@ -1,0 +1,398 @@
+/* What the accesses of warps cost, by their addresses: sectors of global and local memory, wavefronts of shared memory,
+   lanes at one address, and which sectors a block and a launch have accessed at all.
+
+   A thread of the pool counts for itself, in a `Tally` for each block that it runs beside others, so that nothing waits
+   and what comes out is the same for any number of threads. */
+
+#include "launch.h"
+
+#include <stdlib.h>
+
+#define SECTOR_SHIFT 5
+#define SECTOR (1u << SECTOR_SHIFT)
+#define BANKS 32
+#define WORD 4
+#define LEAF_SHIFT 15
+#define LEAF (1u << LEAF_SHIFT)
+#define BRANCH (1u << 13)
+#define ROOTS (1u << 14)
+#define KEPT 64
+#define SEEN 256 /* slots, more than the sectors that a warp accesses at once, but for copies of any size */
+
+/* Which block accessed each sector last, one more than its number: by the number of the sector, 14, 13 and 15 bits. */
+struct Tree {
+  u32 **roots[ROOTS];
+};
+
+/* What came of the last access of an operation: another one whose lanes lie as far apart costs the same. `apart` are the
+   distances of its rows from the first, `phase` is where that lay in its sector `first`, `sectors` are how far each is. */
+struct Memo {
+  const struct Accessed *site;
+  u32 *leaf;
+  u64 leaf_number, first, phase, bytes, wavefronts, passes, apart[WARP];
+  i64 sectors[KEPT];
+  u32 lanes, count;
+};
+
+static struct Tally *tally_of(struct Profiled *profiled, u64 shared) {
+  struct Tally *tally = __atomic_load_n(&profiled->tallies, __ATOMIC_ACQUIRE);
+  while (tally && tally->shared != shared) tally = tally->next;
+  return tally;
+}
+
+/* Where a block counts; its shared memory tells it from others that run at the same time. */
+struct Tally *cujit_profile_begin(struct Launch *launch, struct Profiled *profiled, u64 shared) {
+  struct Tally *tally = tally_of(profiled, shared);
+  if (tally) return tally;
+  tally = calloc(1, sizeof *tally + profiled->count * sizeof(u64));
+  struct Tree *tree = calloc(1, sizeof *tree);
+  struct Memo *memos = calloc(profiled->count / COUNTS, sizeof *memos);
+  if (!tally || !tree || !memos) cujit_fault(launch, FAULT_NO_MEMORY, ~0ull, ~0u, 0, 0);
+  tally->shared = shared;
+  tally->shared_bytes = launch->shared_bytes;
+  tally->tree = tree;
+  tally->memos = memos;
+  tally->profiled = profiled;
+  tally->counts = (u64 *)(tally + 1);
+  tally->next = __atomic_load_n(&profiled->tallies, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(&profiled->tallies, &tally->next, tally, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {}
+  return tally;
+}
+
+static u32 *leaf_of(struct Tally *tally, u64 number) {
+  u64 root = number >> 13 & (ROOTS - 1), branch = number & (BRANCH - 1);
+  u32 ***branches = &tally->tree->roots[root];
+  if (!*branches) *branches = calloc(BRANCH, sizeof **branches);
+  if (!*branches) return 0;
+  if (!(*branches)[branch]) (*branches)[branch] = calloc(LEAF, sizeof(u32));
+  return (*branches)[branch];
+}
+
+/* A block accesses a sector of global memory. */
+INLINE void mark(struct Tally *tally, struct Memo *memo, u64 sector, u32 stamp) {
+  u64 number = sector >> LEAF_SHIFT;
+  if (!memo->leaf || memo->leaf_number != number) {
+    memo->leaf = leaf_of(tally, number);
+    memo->leaf_number = number;
+    if (!memo->leaf) {
+      tally->profiled->lost = 1;
+      return;
+    }
+  }
+  u32 *last = memo->leaf + (sector & (LEAF - 1));
+  if (*last == stamp) return;
+  *last = stamp;
+  tally->block_sectors++;
+}
+
+/* -- sectors ----------------------------------------------------------------------------------------------------- */
+
+/* Numbers that were seen, without those that are seen again. */
+struct Seen {
+  u64 used[SEEN / 64];
+  u64 numbers[SEEN];
+  u8 times[SEEN];
+  u32 count;
+};
+
+INLINE void forget(struct Seen *seen) {
+  for (u32 k = 0; k < SEEN / 64; k++) seen->used[k] = 0;
+  seen->count = 0;
+}
+
+/* See a number; gives its slot. Whoever sees more than there is room for asks `count` before. */
+INLINE u32 see(struct Seen *seen, u64 number) {
+  u32 at = (u32)(number * 0x9e3779b97f4a7c15ull >> 56);
+  for (;; at = (at + 1) & (SEEN - 1)) {
+    u64 bit = 1ull << (at & 63);
+    if (!(seen->used[at >> 6] & bit)) {
+      seen->used[at >> 6] |= bit;
+      seen->numbers[at] = number;
+      seen->times[at] = 1;
+      seen->count++;
+      return at;
+    }
+    if (seen->numbers[at] == number) {
+      seen->times[at]++;
+      return at;
+    }
+  }
+}
+
+/* The lanes access memory of these addresses. */
+struct Lanes {
+  u32 lanes;
+  u64 at[WARP];
+  u64 size[WARP];
+};
+
+/* Count the sectors that lanes access together, and keep what can be. */
+static u64 sectors_of(struct Tally *tally, struct Memo *memo, const struct Lanes *them, u32 stamp) {
+  struct Seen seen;
+  forget(&seen);
+  u64 count = 0, last = ~0ull, first = memo ? memo->first : 0;
+  EACH_LANE(lane, them->lanes) {
+    u64 sector = them->at[lane] >> SECTOR_SHIFT, end = (them->at[lane] + them->size[lane] - 1) >> SECTOR_SHIFT;
+    for (; sector <= end; sector++) {
+      if (sector == last) continue;
+      last = sector;
+      u32 before = seen.count;
+      if (before < SEEN / 2) see(&seen, sector); /* else a copy of many bytes, whose lanes do not share sectors */
+      if (seen.count == before && before < SEEN / 2) continue;
+      if (memo) mark(tally, memo, sector, stamp);
+      if (memo && count < KEPT) memo->sectors[count] = (i64)(sector - first);
+      count++;
+    }
+  }
+  return count;
+}
+
+/* Of atomic operations: for each sector, the most lanes at one word of it. */
+static u64 updated_sectors(struct Tally *tally, struct Memo *memo, const struct Lanes *them, u32 stamp, u64 *most) {
+  struct Seen words, sectors;
+  forget(&words);
+  forget(&sectors);
+  u64 count = 0;
+  EACH_LANE(lane, them->lanes) {
+    u64 sector = them->at[lane] >> SECTOR_SHIFT;
+    u32 times = words.times[see(&words, them->at[lane])];
+    u32 before = sectors.count, at = see(&sectors, sector);
+    if (sectors.count != before) {
+      mark(tally, memo, sector, stamp);
+      sectors.times[at] = 0;
+    } else sectors.times[at]--; /* what `see` added */
+    if (times > sectors.times[at]) {
+      count += times - sectors.times[at];
+      sectors.times[at] = (u8)times;
+    }
+    if (times > *most) *most = times;
+  }
+  return count;
+}
+
+/* -- wavefronts ----------------------------------------------------------------------------------------------------- */
+
+/* Lanes that a wavefront serves at best: all of them words, half of them two words, a quarter four. */
+INLINE u32 lanes_at_once(u64 size) { return size <= WORD ? WARP : size <= 2 * WORD ? WARP / 2 : WARP / 4; }
+
+/* Count wavefronts of some lanes: the most words of one bank. Lanes that read one word read it together; those that
+   update it do so one after the other. */
+static u64 wavefronts_of(const struct Lanes *them, u32 lanes, flag updates) {
+  u64 words[BANKS][WARP];
+  u32 counts[BANKS] = {0}, most = 0;
+  EACH_LANE(lane, lanes) {
+    u64 word = them->at[lane] / WORD, end = (them->at[lane] + them->size[lane] - 1) / WORD;
+    for (; word <= end; word++) {
+      u32 bank = word % BANKS, count = counts[bank], k = updates ? count : 0;
+      while (k < count && words[bank][k] != word) k++;
+      if (k < count) continue;
+      words[bank][count] = word;
+      counts[bank] = ++count;
+      if (count > most) most = count;
+    }
+  }
+  return most;
+}
+
+/* -- accesses ---------------------------------------------------------------------------------------------------- */
+
+static u64 bytes_of(const struct Lanes *them) {
+  u64 bytes = 0;
+  EACH_LANE(lane, them->lanes) bytes += them->size[lane];
+  return bytes;
+}
+
+static void note_global(struct Tally *tally, const struct Accessed *site, struct Memo *memo, const struct Lanes *them,
+                        u64 block) {
+  u64 *counts = tally->counts + site->first, most = 0, sectors;
+  u32 stamp = (u32)block + 1;
+  if (site->flags & ACCESSED_UPDATES) {
+    sectors = updated_sectors(tally, memo, them, stamp, &most);
+    counts[COUNT_CONTENDED] += most;
+    if (most > counts[COUNT_MOST]) counts[COUNT_MOST] = most;
+  } else sectors = sectors_of(tally, memo, them, stamp);
+  counts[COUNT_REQUESTS]++;
+  counts[COUNT_SECTORS] += sectors;
+  counts[COUNT_BYTES] += memo->bytes = bytes_of(them);
+  memo->count = (u32)sectors;
+}
+
+/* Local memory is interleaved on a GPU: the words of all lanes at one place lie side by side. */
+static void note_local(struct Tally *tally, const struct Accessed *site, const struct Lanes *them) {
+  u64 *counts = tally->counts + site->first;
+  struct Lanes there = {.lanes = 0};
+  u64 sectors = 0, most = 0;
+  EACH_LANE(lane, them->lanes) if (them->size[lane] > most) most = them->size[lane];
+  for (u64 part = 0; part < most; part += WORD) {
+    there.lanes = 0;
+    EACH_LANE(lane, them->lanes) {
+      if (part >= them->size[lane]) continue;
+      u64 place = them->at[lane] + part;
+      there.lanes |= 1u << lane;
+      there.at[lane] = place / WORD * WORD * WARP + lane * WORD + place % WORD;
+      there.size[lane] = them->size[lane] < WORD ? them->size[lane] : WORD;
+    }
+    sectors += sectors_of(tally, 0, &there, 0);
+  }
+  counts[COUNT_LOCAL_REQUESTS]++;
+  counts[COUNT_LOCAL_SECTORS] += sectors;
+  counts[COUNT_LOCAL_BYTES] += bytes_of(them);
+}
+
+static void note_shared(struct Tally *tally, const struct Accessed *site, struct Memo *memo, const struct Lanes *them) {
+  u64 *counts = tally->counts + site->first, size = 0;
+  EACH_LANE(lane, them->lanes) if (them->size[lane] > size) size = them->size[lane];
+  u32 step = lanes_at_once(size), part = step == WARP ? ~0u : (1u << step) - 1;
+  memo->wavefronts = memo->passes = 0;
+  for (u32 first = 0; first < WARP && size <= BANKS * WORD; first += step) {
+    u32 lanes = them->lanes & part << first;
+    if (!lanes) continue;
+    memo->wavefronts += wavefronts_of(them, lanes, site->flags & ACCESSED_UPDATES);
+    memo->passes += size <= 4 * WORD ? 1 : (size + 4 * WORD - 1) / (4 * WORD);
+  }
+  counts[COUNT_SHARED_REQUESTS]++;
+  counts[COUNT_SHARED_BYTES] += memo->bytes = bytes_of(them);
+  counts[COUNT_WAVEFRONTS] += memo->wavefronts;
+  counts[COUNT_PASSES] += memo->passes;
+}
+
+/* Where addresses lead to that may lead anywhere, and what is counted there. */
+static void note_any(struct Tally *tally, const struct Accessed *site, struct Memo *memo, const struct Lanes *them,
+                     u64 block, u64 local, u64 kernel_local) {
+  struct Lanes global = *them, shared = *them, own = *them;
+  global.lanes = shared.lanes = own.lanes = 0;
+  u64 kernel_bytes = tally->profiled->local_bytes;
+  EACH_LANE(lane, them->lanes) {
+    u64 at = them->at[lane];
+    u64 here = at - (local + lane * site->local_bytes), there = at - (kernel_local + lane * kernel_bytes);
+    if (here < site->local_bytes || there < kernel_bytes) {
+      own.lanes |= 1u << lane;
+      own.at[lane] = here < site->local_bytes ? here : there;
+    } else if (at - tally->shared < tally->shared_bytes) shared.lanes |= 1u << lane;
+    else global.lanes |= 1u << lane;
+  }
+  if (global.lanes) note_global(tally, site, memo, &global, block);
+  if (shared.lanes) note_shared(tally, site, memo, &shared);
+  if (own.lanes) note_local(tally, site, &own);
+}
+
+/* Count an access once more that is like the last one. */
+INLINE flag again(struct Tally *tally, const struct Accessed *site, struct Memo *memo, u32 lanes, const u64 *bases,
+                  u32 rows, u64 block) {
+  u64 *counts = tally->counts + site->first, first = bases[0] >> SECTOR_SHIFT, differ = 0;
+  if (memo->site != site || memo->lanes != lanes || (bases[0] & (SECTOR - 1)) != memo->phase) return 0;
+  for (u32 row = 0; row < rows; row++) differ |= (bases[row] - bases[0]) ^ memo->apart[row];
+  if (differ) return 0;
+  if (site->space == SPACE_SHARED) {
+    counts[COUNT_SHARED_REQUESTS]++;
+    counts[COUNT_SHARED_BYTES] += memo->bytes;
+    counts[COUNT_WAVEFRONTS] += memo->wavefronts;
+    counts[COUNT_PASSES] += memo->passes;
+    return 1;
+  }
+  counts[COUNT_REQUESTS]++;
+  counts[COUNT_SECTORS] += memo->count;
+  counts[COUNT_BYTES] += memo->bytes;
+  for (u32 k = 0; k < memo->count; k++) mark(tally, memo, first + (u64)memo->sectors[k], (u32)block + 1);
+  return 1;
+}
+
+/* Words of shared memory side by side, or an odd number of words apart, are in a bank each; and one word is one. */
+INLINE flag note_apart(struct Tally *tally, const struct Accessed *site, u32 lanes, u32 rows) {
+  u64 *counts = tally->counts + site->first;
+  flag apart = !site->stride || site->stride % (2 * WORD) == WORD || site->stride % (2 * WORD) == -WORD;
+  if (rows > 1 || site->size != WORD || !apart || site->flags & ACCESSED_UPDATES) return 0;
+  counts[COUNT_SHARED_REQUESTS]++;
+  counts[COUNT_SHARED_BYTES] += (u64)__builtin_popcount(lanes) * WORD;
+  counts[COUNT_WAVEFRONTS]++;
+  counts[COUNT_PASSES]++;
+  return 1;
+}
+
+/* The lanes access memory in so many rows, each from its base on at the stride of the site; `sizes` are null where all
+   lanes access as much. */
+void cujit_profile_access(struct Tally *tally, const struct Accessed *site, u32 lanes, const u64 *bases, u32 rows,
+                          const u64 *sizes, u64 block, u64 local, u64 kernel_local) {
+  struct Memo *memo = tally->memos + site->first / COUNTS;
+  if (!lanes || (site->space == SPACE_SHARED && note_apart(tally, site, lanes, rows))) return;
+  if (again(tally, site, memo, lanes, bases, rows, block)) return;
+  struct Lanes them = {.lanes = 0};
+  u32 row_lanes = WARP / rows;
+  EACH_LANE(lane, lanes) {
+    them.at[lane] = bases[lane / row_lanes] + lane % row_lanes * (u64)site->stride;
+    them.size[lane] = sizes ? sizes[lane] : site->size;
+    if (them.size[lane]) them.lanes |= 1u << lane;
+  }
+  if (!them.lanes) return;
+  memo->site = 0;
+  memo->phase = bases[0] & (SECTOR - 1);
+  memo->first = bases[0] >> SECTOR_SHIFT;
+  if (site->space == SPACE_SHARED) note_shared(tally, site, memo, &them);
+  else if (site->space == SPACE_GLOBAL) note_global(tally, site, memo, &them, block);
+  else return note_any(tally, site, memo, &them, block, local, kernel_local);
+  if (sizes || site->flags & ACCESSED_UPDATES || (site->space == SPACE_GLOBAL && memo->count > KEPT)) return;
+  memo->site = site;
+  memo->lanes = lanes;
+  for (u32 row = 0; row < rows; row++) memo->apart[row] = bases[row] - bases[0];
+}
+
+/* -- the end of a launch -------------------------------------------------------------------------------------------- */
+
+/* Move what one tally knows of sectors to another, and count those that the first one to have a part has not. */
+static void merge(struct Tree *into, struct Tree *from) {
+  for (u32 root = 0; root < ROOTS; root++) {
+    u32 **branches = from->roots[root];
+    if (!branches) continue;
+    if (!into->roots[root]) {
+      into->roots[root] = branches;
+      from->roots[root] = 0;
+      continue;
+    }
+    for (u32 branch = 0; branch < BRANCH; branch++) {
+      u32 *leaf = branches[branch], **place = &into->roots[root][branch];
+      if (!leaf || !*place) {
+        if (leaf) *place = leaf;
+        continue;
+      }
+      for (u32 k = 0; k < LEAF; k++) (*place)[k] |= leaf[k];
+      free(leaf);
+    }
+    free(branches);
+  }
+}
+
+static u64 clear(struct Tree *tree) {
+  u64 count = 0;
+  for (u32 root = 0; root < ROOTS; root++) {
+    u32 **branches = tree->roots[root];
+    for (u32 branch = 0; branches && branch < BRANCH; branch++) {
+      u32 *leaf = branches[branch];
+      for (u32 k = 0; leaf && k < LEAF; k++) count += leaf[k] != 0;
+      free(leaf);
+    }
+    free(branches);
+  }
+  free(tree);
+  return count;
+}
+
+/* Add what all tallies have to `totals`, and release them. Called when nobody runs. */
+void cujit_profile_end(struct Profiled *profiled, u64 *totals) {
+  struct Tree *all = 0;
+  for (struct Tally *tally = profiled->tallies, *next; tally; tally = next) {
+    next = tally->next;
+    for (u64 k = 0; k < profiled->count; k++) {
+      if (k % COUNTS != COUNT_MOST) totals[k] += tally->counts[k];
+      else if (tally->counts[k] > totals[k]) totals[k] = tally->counts[k];
+    }
+    profiled->block_sectors += tally->block_sectors;
+    if (all) {
+      merge(all, tally->tree);
+      free(tally->tree);
+    } else all = tally->tree;
+    free(tally->memos);
+    free(tally);
+  }
+  profiled->tallies = 0;
+  if (all) profiled->sectors += clear(all);
+}

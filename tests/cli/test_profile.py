@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from click.testing import Result
+
+from cujit.program import Source, compile
+
+Cujit: TypeAlias = Callable[..., Result]
+
+CODE = """extern "C" __global__ void copy(const float *x, float *y, int stride) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    y[i] = x[i * stride];
+}
+"""
+LAUNCH = ("--grid", "4", "--block", "64", "--arg", "ones:f32:4096", "--arg", "zeros:f32:256")
+
+
+@pytest.fixture
+def copy() -> Path:
+    path = Path("copy.cu")
+    path.write_text(CODE)
+    return path
+
+
+def test_a_line_is_told_with_its_sectors(cujit: Cujit, copy: Path) -> None:
+    result = cujit("profile", str(copy), *LAUNCH, "--arg", "8")
+    assert result.exit_code == 0, result.stderr
+    line = next(line for line in result.stdout.splitlines() if line.startswith("copy.cu:3"))
+    assert "y[i] = x[i * stride];" in line
+    assert line.split()[-2:] == ["288", "18.0"]
+    assert "16 requests, 288 sectors, 9,216 bytes moved for 2,048 asked; 288 sectors are distinct" in result.stdout
+
+
+@pytest.mark.parametrize("kind", ["source", "image"])
+def test_json_has_the_names_of_counters(cujit: Cujit, copy: Path, kind: str) -> None:
+    file = str(copy)
+    if kind == "image":
+        compile(Source.cuda(copy), arch="compute_80", lineinfo=True).save("copy.ptx")
+        file = "copy.ptx"
+    result = cujit("profile", file, "--kernel", "copy", *LAUNCH, "--arg", "1", "--json")
+    assert result.exit_code == 0, result.stderr
+    (kernel,) = json.loads(result.stdout)["kernels"]
+    assert kernel["metrics"]["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 32
+    assert {Path(line["source"]).name for line in kernel["lines"] if line.get("sectors")} == {"copy.cu:3"}
+
+
+def test_two_launches_are_compared(cujit: Cujit, copy: Path) -> None:
+    Path("other.cu").write_text(CODE.replace("* stride", "* 8"))
+    result = cujit("profile", str(copy), *LAUNCH, "--arg", "1", "--against", "other.cu")
+    assert result.exit_code == 0, result.stderr
+    row = next(line.split() for line in result.stdout.splitlines() if line.startswith("sectors"))
+    assert row == ["sectors", "288", "64", "-224"]
+    before = cujit("profile", "other.cu", *LAUNCH, "--arg", "1", "--json")
+    Path("before.json").write_text(before.stdout)
+    again = cujit("profile", str(copy), *LAUNCH, "--arg", "1", "--against", "before.json", "--json")
+    told = json.loads(again.stdout)["measures"]["sectors"]
+    assert told == {"before": 288, "after": 64, "difference": -224}
+
+
+def test_what_cannot_be_compared_or_launched_is_said(cujit: Cujit, copy: Path) -> None:
+    Path("odd.json").write_text("{}")
+    result = cujit("profile", str(copy), *LAUNCH, "--arg", "1", "--against", "odd.json")
+    assert result.exit_code == 1
+    assert "'odd.json' is not what cujit profile --json writes" in result.stderr
+    empty = cujit("profile", str(copy), "--over", "0", *LAUNCH[4:], "--arg", "1")
+    assert empty.exit_code == 2
+    assert "nothing to cover" in empty.stderr

@@ -1,0 +1,455 @@
+"""Profiles count what a GPU's counters count: by goldens, and by plain models over the addresses of the lanes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cujit
+from cujit.devices.cpu.observe import profile as observing
+from cujit.profile import Measures, Profile, ProfiledKernel
+from devices.cpu import counters_record
+
+CASES = {case.name: case for case in counters_record.cases()}
+GOLDEN = json.loads(counters_record.GOLDEN.read_text())
+TYPES = {"unsigned char": np.uint8, "unsigned short": np.uint16, "float": np.float32, "double": np.float64,
+         "double2": np.float64}  # fmt: skip
+STRIDES = (0, 1, 2, 3, 8, 33, -1)
+
+LANES = r"""
+template <typename T> __global__ void read(const T *x, const int *at, const int *does, T *y) {
+    int i = at[threadIdx.x], d = does[threadIdx.x];
+    T v = T();
+    if (d)
+        v = x[i];
+    y[threadIdx.x] = v;
+}
+template <typename T> __global__ void write(T *x, const int *at, const int *does) {
+    int i = at[threadIdx.x], d = does[threadIdx.x];
+    if (d)
+        x[i] = T();
+}
+template <typename T> __global__ void read_shared(const T *x, const int *at, const int *does, T *y) {
+    __shared__ T s[256];
+    for (int k = threadIdx.x; k < 256; k += 32) s[k] = x[k];
+    __syncthreads();
+    int i = at[threadIdx.x], d = does[threadIdx.x];
+    T v = T();
+    if (d)
+        v = s[i];
+    y[threadIdx.x] = v;
+}
+template <typename T> __global__ void write_shared(T *x, const int *at, const int *does) {
+    __shared__ T s[256];
+    for (int k = threadIdx.x; k < 256; k += 32) s[k] = x[k];
+    __syncthreads();
+    int i = at[threadIdx.x], d = does[threadIdx.x];
+    if (d)
+        s[i] = T();
+    __syncthreads();
+    for (int k = threadIdx.x; k < 256; k += 32) x[k] = s[k];
+}
+template <typename T, int S> __global__ void row(const T *x, T *y, int first, int many) {
+    int t = threadIdx.x + threadIdx.y * blockDim.x;
+    if (t < many)
+        y[t] = x[
+            (int)threadIdx.x * S + 64 * (int)threadIdx.y + first];
+}
+template <typename T, int S> __global__ void shared_row(T *y, int first, int many) {
+    __shared__ T s[2048];
+    int t = threadIdx.x + threadIdx.y * blockDim.x;
+    for (int k = t; k < 2048; k += 32) s[k] = k;
+    __syncthreads();
+    if (t < many)
+        y[t] = s[
+            (int)threadIdx.x * S + 64 * (int)threadIdx.y + first];
+}
+__global__ void update(unsigned *x, const int *at, const int *does) {
+    int i = at[threadIdx.x], d = does[threadIdx.x];
+    if (d)
+        atomicAdd(x + i, threadIdx.x);
+}
+__global__ void update_shared(unsigned *x, const int *at, const int *does) {
+    __shared__ unsigned s[256];
+    for (int k = threadIdx.x; k < 256; k += 32) s[k] = x[k];
+    __syncthreads();
+    int i = at[threadIdx.x], d = does[threadIdx.x];
+    if (d)
+        atomicAdd(s + i, threadIdx.x);
+    __syncthreads();
+    x[threadIdx.x] = s[threadIdx.x];
+}
+__global__ void own(const int *at, const int *does, float *y) {
+    float a[64];
+    for (int k = 0; k < 64; k++) a[k] = y[k];
+    int i = at[threadIdx.x], d = does[threadIdx.x];
+    if (d)
+        a[i] = 1;
+    float sum = 0;
+    for (int k = 0; k < 64; k++) sum += a[k];
+    y[threadIdx.x] = sum;
+}
+"""
+
+WHOLE = r"""
+extern "C" __global__ void sum(const float *x, float *y, int n) {
+    __shared__ float s[128];
+    int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+    s[t] = i < n ? x[i] : 0;
+    __syncthreads();
+    for (int d = 64; d > 0; d /= 2) {
+        if (t < d) s[t] += s[t + d];
+        __syncthreads();
+    }
+    if (t % 32 < 16) y[i] = __expf(x[i]); else y[i] = x[i] / 3;
+    if (t == 0) atomicAdd(y, s[0]);
+}
+extern "C" __global__ void uneven(float *y) {
+    __shared__ float s[50];
+    s[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    if (threadIdx.x % 2) y[threadIdx.x] = s[49 - threadIdx.x] + 1;
+    else if (threadIdx.x % 3) y[threadIdx.x] = s[threadIdx.x] * 2;
+}
+extern "C" __global__ void exchange(int *y) {
+    __shared__ int s[128];
+    int t = threadIdx.x;
+    s[t] = y[t];
+    __syncthreads();
+    int v = s[t ^ 5];
+    if (v < 40) s[t ^ 5] = t;
+    __syncthreads();
+    y[t] = s[t];
+}
+extern "C" __global__ void early(const float *x, float *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float v = x[i];
+    while (v > 1) v = v / 2;
+    y[i] = v;
+}
+"""
+
+
+def _launched(names: Sequence[str], code: str, threads: int = 1) -> Callable[..., ProfiledKernel]:
+    """Compile kernels; give what launches one and says what it cost."""
+    profile = Profile()
+    device = cujit.cpu(threads, profile=profile)
+    module = cujit.jit(code, names=list(names), device=device, name="lanes.cu")
+
+    def launch(name: str, grid: object, block: object, *arguments: object) -> ProfiledKernel:
+        profile.clear()
+        placed = [device.array(each) if isinstance(each, np.ndarray) else each for each in arguments]
+        module[name][grid, block](*placed)
+        (kernel,) = profile.kernels
+        return kernel
+
+    return launch
+
+
+@pytest.fixture(scope="module")
+def lanes() -> Callable[..., ProfiledKernel]:
+    names = [f"{kernel}<{type_}>" for kernel in ("read", "write", "read_shared", "write_shared") for type_ in TYPES]
+    rows = [f"{kernel}<{t}, {s}>" for kernel in ("row", "shared_row") for t in ("float", "double") for s in STRIDES]
+    return _launched([*names, *rows, "update", "update_shared", "own"], LANES)
+
+
+def _line(kernel: ProfiledKernel, text: str) -> Measures:
+    """What the line that has a text costs, in the kernel's own part of the source."""
+    number = {line.source.line: line.measures for line in kernel.lines() if line.source is not None}
+    source = LANES.splitlines()
+    found = [number[k] for k in number if text in source[k - 1]]
+    assert len(found) == 1, (text, sorted(number))
+    return found[0]
+
+
+# -- models -------------------------------------------------------------------------------------------------
+
+
+def _sectors(places: Sequence[int], size: int) -> int:
+    return len({byte // 32 for place in places for byte in range(place, place + size)})
+
+
+def _wavefronts(places: Mapping[int, int], size: int) -> tuple[int, int]:
+    """Wavefronts of lanes at their places, and how many there would be without conflicts."""
+    together = max(8, min(32, 128 // size))
+    found = passes = 0
+    for first in range(0, 32, together):
+        words = {place // 4 + k for lane, place in places.items() if first <= lane < first + together
+                 for k in range(max(size // 4, 1))}  # fmt: skip
+        if words:
+            found += max(Counter(word % 32 for word in words).values())
+            passes += 1
+    return found, passes
+
+
+places = st.lists(st.integers(0, 255), min_size=32, max_size=32)
+clustered = st.lists(st.integers(0, 15), min_size=32, max_size=32)
+strided = st.builds(
+    lambda first, by: [(first + by * k) % 256 for k in range(32)], st.integers(0, 255), st.integers(0, 40)
+)
+doing = st.one_of(st.just([1] * 32), st.lists(st.integers(0, 1), min_size=32, max_size=32))
+some = settings(max_examples=40, deadline=None)
+
+
+@some
+@given(type_=st.sampled_from(sorted(TYPES)), at=st.one_of(places, clustered, strided), does=doing)
+def test_lanes_at_any_place_of_global_memory_move_the_sectors_that_they_touch(
+    lanes: Callable[..., ProfiledKernel], type_: str, at: list[int], does: list[int]
+) -> None:
+    x = np.zeros(1024, TYPES[type_])
+    size = x.itemsize * (2 if type_ == "double2" else 1)
+    ran = [place * size for place, d in zip(at, does, strict=True) if d]
+    wanted = (int(bool(ran)), _sectors(ran, size), len(ran) * size)
+    asked = [np.array(each, np.int32) for each in (at, does)]
+    for name, arguments, text in (("read", [x, *asked, x[:64]], "v = x[i];"), ("write", [x, *asked], "x[i] = T();")):
+        cost = _line(lanes(f"{name}<{type_}>", 1, 32, *arguments), text)
+        assert (cost.requests, cost.sectors, cost.asked_bytes) == wanted
+        assert cost.moved_bytes == 32 * cost.sectors
+
+
+@some
+@given(type_=st.sampled_from(sorted(TYPES)), at=st.one_of(places, clustered, strided), does=doing)
+def test_lanes_at_any_place_of_shared_memory_take_the_wavefronts_of_their_banks(
+    lanes: Callable[..., ProfiledKernel], type_: str, at: list[int], does: list[int]
+) -> None:
+    x = np.zeros(1024, TYPES[type_])
+    size = x.itemsize * (2 if type_ == "double2" else 1)
+    ran = {k: at[k] * size for k in range(32) if does[k]}
+    wavefronts, passes = _wavefronts(ran, size)
+    asked = [np.array(each, np.int32) for each in (at, does)]
+    for name, arguments, text in (
+        ("read_shared", [x, *asked, x[:64]], "v = s[i];"),
+        ("write_shared", [x, *asked], "s[i] = T();"),
+    ):
+        cost = _line(lanes(f"{name}<{type_}>", 1, 32, *arguments), text)
+        assert (cost.shared_requests, cost.wavefronts, cost.conflicts) == (bool(ran), wavefronts, wavefronts - passes)
+        assert cost.shared_bytes == len(ran) * size
+
+
+@some
+@given(
+    type_=st.sampled_from(["float", "double"]), stride=st.sampled_from(STRIDES), block=st.sampled_from([32, 16, 8]),
+    first=st.integers(40, 72), many=st.sampled_from([32, 31, 17, 1, 0]),
+)  # fmt: skip
+def test_lanes_in_rows_cost_what_each_address_does(
+    lanes: Callable[..., ProfiledKernel], type_: str, stride: int, block: int, first: int, many: int
+) -> None:
+    x = np.zeros(4096, TYPES[type_])
+    where = {t: (t % block * stride + 64 * (t // block) + first) * x.itemsize for t in range(many)}
+    shape = (block, 32 // block)
+    sectors = _sectors(list(where.values()), x.itemsize) + _sectors([k * x.itemsize for k in range(many)], x.itemsize)
+    cost = lanes(f"row<{type_}, {stride}>", 1, shape, x, x[:64], np.int32(first), np.int32(many)).totals
+    assert (cost.requests, cost.sectors) == (2 * bool(many), sectors)
+    kernel = lanes(f"shared_row<{type_}, {stride}>", 1, shape, x[:64], np.int32(first), np.int32(many))
+    wavefronts, passes = _wavefronts(where, x.itemsize)
+    load = next(row.measures for row in kernel.instructions if row.space == "shared" and row.access == "ld")
+    assert (load.wavefronts, load.conflicts) == (wavefronts, wavefronts - passes)
+
+
+@some
+@given(at=st.one_of(places, clustered, strided), does=doing)
+def test_atomic_operations_at_one_word_come_one_after_the_other(
+    lanes: Callable[..., ProfiledKernel], at: list[int], does: list[int]
+) -> None:
+    asked = [np.array(each, np.int32) for each in (at, does)]
+    ran = Counter(place for place, d in zip(at, does, strict=True) if d)
+    most: Counter[int] = Counter()
+    for place, times in ran.items():
+        most[place // 8] = max(most[place // 8], times)
+    cost = _line(lanes("update", 1, 32, np.zeros(256, np.uint32), *asked), "atomicAdd(x + i")
+    assert (cost.requests, cost.sectors) == (bool(ran), most.total())
+    assert cost.contended == cost.most_contended == max(ran.values(), default=0)
+    banks: Counter[int] = Counter()
+    for place, times in ran.items():
+        banks[place % 32] += times
+    cost = _line(lanes("update_shared", 1, 32, np.zeros(256, np.uint32), *asked), "atomicAdd(s + i")
+    assert (cost.shared_requests, cost.wavefronts) == (bool(ran), max(banks.values(), default=0))
+
+
+@some
+@given(at=st.lists(st.integers(0, 63), min_size=32, max_size=32), does=doing)
+def test_local_memory_is_interleaved(lanes: Callable[..., ProfiledKernel], at: list[int], does: list[int]) -> None:
+    asked = [np.array(each, np.int32) for each in (at, does)]
+    cost = _line(lanes("own", 1, 32, *asked, np.zeros(64, np.float32)), "a[i] = 1;")
+    ran = [(at[k] * 32 + k) * 4 for k in range(32) if does[k]]
+    assert (cost.local_requests, cost.local_sectors) == (bool(ran), _sectors(ran, 4))
+    assert (cost.requests, cost.shared_requests) == (0, 0)
+
+
+# -- what a GPU counted -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def counted() -> dict[str, dict[str, int]]:
+    profile = Profile()
+    device = cujit.cpu(profile=profile)
+    module, found = counters_record.module_on(device), {}
+    for name, case in CASES.items():
+        profile.clear()
+        counters_record.launch(case, module, device)
+        (kernel,) = profile.kernels
+        found[name] = kernel.metrics()
+    return found
+
+
+@pytest.mark.parametrize("name", GOLDEN["cases"])
+def test_counters_are_those_of_a_gpu(counted: dict[str, dict[str, int]], name: str) -> None:
+    golden = GOLDEN["cases"][name]
+    names = counters_record.METRICS if GOLDEN["complete"] else golden
+    assert {metric: counted[name][metric] for metric in names} == {metric: golden.get(metric, 0) for metric in names}
+
+
+def test_every_case_that_a_gpu_is_to_count_is_counted_here(counted: dict[str, dict[str, int]]) -> None:
+    assert len(counted) >= 40
+    for name, metrics in counted.items():
+        assert set(metrics) == set(counters_record.METRICS), name
+        assert any(metrics.values()), name
+
+
+# -- the rest of a kernel -----------------------------------------------------------------------------------
+
+
+def _whole(threads: int) -> list[dict[str, object]]:
+    launch = _launched([], WHOLE, threads)
+    x = np.random.default_rng(3).random(4000, np.float32) * 9
+    kernels = [
+        launch("sum", 31, 128, x, np.zeros(4000, np.float32), np.int32(3900)),
+        launch("uneven", 3, 50, np.zeros(50, np.float32)),
+        launch("exchange", 3, 128, np.arange(128, dtype=np.int32)),
+        launch("early", 30, 128, x, np.zeros(4000, np.float32), np.int32(3333)),
+    ]
+    return [kernel.to_json() for kernel in kernels]
+
+
+def test_what_is_counted_does_not_depend_on_the_number_of_threads() -> None:
+    assert _whole(1) == _whole(2) == _whole(5)
+
+
+def test_a_kernel_that_is_cut_at_its_barriers_counts_as_one_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = _whole(1)
+    monkeypatch.setattr(observing._Profiler, "begin_region", None)
+    assert _whole(1) == cut
+
+
+def test_executions_divergence_and_arithmetic() -> None:
+    launch = _launched([], WHOLE)
+    x = np.full(4096, 0.5, np.float32)
+    kernel = launch("sum", 32, 128, x, np.zeros(4096, np.float32), np.int32(4096))
+    lines = {line.source.line: line.measures for line in kernel.lines() if line.source is not None}
+    assert lines[6].barriers == 32 * 4
+    assert lines[9].barriers == 32 * 4 * 7
+    assert lines[11].divergent == 32 * 4
+    assert lines[8].flops == 32 * (64 + 32 + 16 + 8 + 4 + 2 + 1)
+    assert kernel.totals.contended == 32
+    assert kernel.launches == 1
+    arithmetic = kernel.arithmetic()
+    assert arithmetic["special", "f32"] >= 2 * 32 * 64
+    ptx = kernel.metrics_of_ptx()
+    assert ptx["smsp__thread_inst_executed.sum"] <= 32 * ptx["smsp__inst_executed.sum"]
+    assert ptx["smsp__sass_thread_inst_executed_op_fadd_pred_on.sum"] >= lines[8].flops
+
+
+def test_distinct_sectors_are_counted_for_launches_and_blocks() -> None:
+    launch = _launched(["read<float>"], LANES)
+    x, at = np.zeros(1024, np.float32), np.arange(32, dtype=np.int32)
+    kernel = launch("read<float>", 10, 32, x, at, np.ones(32, np.int32), x[:32])
+    assert kernel.distinct_sectors == 16
+    assert kernel.block_sectors == 160
+    assert kernel.totals.sectors == 160
+
+
+MMA = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry product() {
+    .reg .b32 %r<8>; .reg .f32 %f<8>;
+    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0,%f1,%f2,%f3}, {%r0,%r1,%r2,%r3}, {%r4,%r5},
+        {%f4,%f5,%f6,%f7};
+    fma.rn.f32 %f0, %f1, %f2, %f3;
+    ret;
+}
+"""
+
+
+def test_products_of_matrices_count_their_flops() -> None:
+    profile = Profile()
+    cujit.load(MMA, cujit.cpu(profile=profile))["product"][2, 64]()
+    (kernel,) = profile.kernels
+    assert kernel.totals.tensor_flops == 4 * 2 * 16 * 8 * 16
+    assert kernel.totals.flops == kernel.totals.tensor_flops + 2 * 128
+    assert {row.pipe for row in kernel.instructions} == {"tensor", "fma", "control"}
+
+
+SIGNALS = """.version 9.0
+.target sm_100
+.address_size 64
+.visible .entry signal(.param .u64 x) {
+    .reg .b64 %rd<2>; .reg .b32 %r<2>;
+    ld.param.u64 %rd0, [x];
+    mov.u32 %r0, 7;
+    st.async.release.gpu.b32 [%rd0], %r0;
+    ret;
+}
+"""
+
+
+def test_stores_that_release_by_themselves_run_and_are_not_counted() -> None:
+    profile = Profile()
+    device = cujit.cpu(profile=profile)
+    x = device.zeros(1, np.uint32)
+    cujit.load(SIGNALS, device)["signal"][1, 32](x)
+    assert x.numpy().tolist() == [7]
+    assert profile.kernels[0].totals.requests == 0
+
+
+CALLS = """
+__device__ __noinline__ float walk(float *own, int depth, int at) {
+    own[(at + depth) % 64] += 1;
+    return depth ? walk(own, depth - 1, at * 5 % 64) + own[at] : own[at];
+}
+extern "C" __global__ void called(float *y, const int *at) {
+    float own[64];
+    for (int k = 0; k < 64; k++) own[k] = y[k];
+    __syncthreads();
+    y[threadIdx.x] = walk(own, 3, at[threadIdx.x]);
+}
+"""
+
+
+def test_local_memory_of_a_kernel_is_that_in_functions_that_it_calls() -> None:
+    launch = _launched([], CALLS)
+    kernel = launch("called", 1, 32, np.zeros(64, np.float32), np.full(32, 5, np.int32))
+    walked = {row.source.line: row.measures for row in kernel.lines() if row.source is not None}[3]
+    assert (walked.local_requests, walked.local_sectors, walked.requests) == (8, 32, 0)
+
+
+def test_what_a_launch_that_failed_did_is_counted() -> None:
+    profile = Profile()
+    device = cujit.cpu(profile=profile)
+    code = 'extern "C" __global__ void fail(int *x) { x[threadIdx.x] = 1; __syncthreads(); __trap(); }'
+    with pytest.raises(cujit.errors.KernelFaultError):
+        cujit.jit(code, device=device)["fail"][1, 32](device.zeros(32, np.int32))
+    assert profile.kernels[0].totals.sectors == 4
+
+
+def test_launches_add_up_until_they_are_forgotten() -> None:
+    profile = Profile()
+    device = cujit.cpu(profile=profile)
+    kernel = cujit.jit(WHOLE, device=device)["early"]
+    x = device.zeros(64, np.float32)
+    assert profile.to_json()["kernels"] == []
+    kernel[2, 32](x, x, 64)
+    once = profile.kernels[0].totals
+    kernel[2, 32](x, x, 64)
+    assert (profile.kernels[0].launches, profile.kernels[0].totals.sectors) == (2, 2 * once.sectors)
+    assert profile.kernels[0].totals - once == once
+    assert json.loads(json.dumps(profile.to_json()))["kernels"][0]["kernel"] == "early"
+    profile.clear()
+    assert profile.to_json()["kernels"] == []
