@@ -212,6 +212,7 @@ for step in range({700 * EFFORT}):
 
 def test_checks_name_the_allocation_that_a_kernel_leaves_and_bytes_that_nobody_wrote() -> None:
     code = """
+from cujit.devices.cpu.native.structures import PATTERN
 code = '''
 extern "C" __global__ void beyond(float *x, int n) { x[threadIdx.x + 1] = n; }
 extern "C" __global__ void reads(float *x, float *y) { y[threadIdx.x] = x[threadIdx.x]; }
@@ -219,7 +220,10 @@ extern "C" __global__ void reads(float *x, float *y) { y[threadIdx.x] = x[thread
 image = cujit.compile(cujit.Source.cuda(code, name="client.cu"), to="ptx", arch="compute_90").data + b"\\0"
 module = ok(d.cuModuleLoadData(image))
 x, y = ok(d.cuMemAlloc(128)), ok(d.cuMemAlloc(4 << 20))
-ok(d.cuMemsetD8(x, 0, 64)); ok(d.cuMemcpyHtoD(int(x) + 64, np.zeros(16, np.float32), 64))
+# Written with what memory has at first: only who knows of the copy does not take it for bytes that nobody wrote.
+pattern = np.resize(np.array(list(PATTERN), np.uint8), 128)
+ok(d.cuMemcpyHtoD(x, pattern, 128))
+ok(d.cuMemsetD8(x, 0, 64))
 ok(launch(function(module, "reads"), (1,), (32,), ((int(x), P), (int(y), P))))
 ok(d.cuCtxSynchronize())
 if MODE == "beyond":
@@ -242,3 +246,24 @@ print(name(d.cuCtxSynchronize()))
     assert "the freed 4,194,304-byte array allocated at <string>:" in found["freed"]
     assert "never written" in found["unwritten"]
     assert "256-byte array" in found["unwritten"]
+
+
+def test_addresses_are_used_again_when_all_of_them_were_used() -> None:
+    python(
+        STARTS
+        + """
+free, total = ok(d.cuMemGetInfo())
+size = total // 8
+seen = set()
+for turn in range((1 << 40) // size // 4 + 20):
+    four = [int(ok(d.cuMemAlloc(size))) for _ in range(4)]
+    order = sorted(four)
+    assert all(one + size <= two for one, two in zip(order, order[1:]))
+    seen.update(four)
+    for k in ((0, 2, 1, 3), (3, 1, 2, 0), (0, 3, 1, 2))[turn % 3]:
+        ok(d.cuMemFree(four[k]))
+assert len(seen) < 4 * turn
+assert ok(d.cuMemGetInfo()) == [free, total] or ok(d.cuMemGetInfo()) == (free, total)
+ok(d.cuMemAlloc(total // 2))
+"""
+    )
