@@ -83,7 +83,7 @@ frameworks:  ## cujit.torch and cujit.jax, with torch, JAX and CuPy in an enviro
 CLIENTS := .venv-clients
 clients:  ## other people's CUDA programs with no GPU, and the tests that numba-cuda ships; some twenty minutes
 	test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
-	$(CLIENTS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[cu13,dev]' 'numba-cuda[cu13]==0.30.*' 'numba-cuda-mlir>=0.6' 'triton>=3.9' 'stumpy>=1.14' cffi filecheck psutil
+	$(CLIENTS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[cu13,dev]' 'numba-cuda[cu13]==0.30.*' 'numba-cuda-mlir>=0.6' 'triton>=3.9' 'stumpy>=1.14' cffi filecheck ml_dtypes psutil
 	CUJIT_CLIENTS=1 $(CLIENTS)/bin/python -m pytest tests/clients
 
 # Other releases of the toolkit, each in a virtual environment of its own; and the assemblers of many, for the tests

@@ -21,11 +21,18 @@ def _run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_the_program_runs_with_no_change(tmp_path: Path) -> None:
+def test_the_program_runs_with_no_change_and_the_check_says_what_the_page_says(tmp_path: Path) -> None:
     program = tmp_path / "scale.py"
     program.write_text(_snippet("What runs"))
     done = _run(sys.executable, "-m", "cujit", "emulate", sys.executable, program)
     assert (done.returncode, done.stdout) == (0, "[0. 2. 4. 6.]\n"), done.stderr
+    done = _run(sys.executable, "-m", "cujit", "emulate", "--check", "memory", sys.executable, program)
+    assert done.returncode == 1
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in done.stderr
+    shown = re.findall(r"```text\n(.*?)```", PAGE.text, re.DOTALL)[0].splitlines()
+    assert len(shown) == 3
+    for line in shown:
+        assert line in done.stderr
 
 
 def test_the_line_for_notebooks_begins_an_emulation() -> None:
