@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+from cuda.bindings import driver
+
+from cujit.emulator import device
 from cujit.emulator.settings import EmulatorSettings
 from emulator.programs import python
 
@@ -82,3 +88,12 @@ def test_another_capability_has_other_sizes_and_another_identity() -> None:
     new, old = (python(ASKS + print_it, EmulatorSettings(cc=cc)).split() for cc in ((9, 0), (8, 6)))
     assert new[0] != old[0]
     assert (new[1:], old[1:]) == ([str(227 << 10), "9", "1"], [str(99 << 10), "8", "0"])
+
+
+def test_attributes_have_the_names_and_numbers_of_the_bindings() -> None:
+    known = {each.name.removeprefix("CU_DEVICE_ATTRIBUTE_"): int(each) for each in driver.CUdevice_attribute}
+    names = Path(device.__file__).with_name("attributes.txt").read_text().splitlines()
+    assert [known[name] for name in names] == list(range(1, known["MAX"]))
+    said = re.findall(r'"([A-Z][A-Z0-9_]+)": ', Path(device.__file__).read_text())
+    assert len(said) > 80
+    assert set(said) <= set(names)

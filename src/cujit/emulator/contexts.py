@@ -305,7 +305,7 @@ def ctx_get_api_version(handle: int, version: int) -> None:
 
 @in_context("cuCtxGetStreamPriorityRange", "PP")
 def ctx_get_stream_priority_range(context: int, least: int, greatest: int) -> None:
-    """Give the priorities that streams can have. Source: measured on an H200."""
+    """Give the priorities that streams can have: as many as GPUs of compute capability 7.0 and later say."""
     del context
     for at, number in ((least, 0), (greatest, -5)):
         if at:

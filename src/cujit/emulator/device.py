@@ -75,7 +75,7 @@ def _uuid() -> bytes:
 
 @functools.cache
 def attributes() -> dict[int, int]:
-    """List the attributes of the device that are not 0, by number.
+    """List the attributes of the device by number, from 1 on; who announces what is refused is 0.
 
     Source: CUDA Driver API manual, ``CUdevice_attribute``; the sizes of textures and surfaces are those of "Technical
     Specifications per Compute Capability", and clocks and widths those of an H100.
@@ -84,28 +84,84 @@ def attributes() -> dict[int, int]:
     sizes = _SIZES[max(known for known in _SIZES if known <= cc)]
     block, grid = device.limits.max_block, device.limits.max_grid
     said = {
-        1: device.limits.max_threads, 2: block.x, 3: block.y, 4: block.z, 5: grid.x, 6: grid.y, 7: grid.z,
-        8: device.limits.shared_bytes, 9: 64 << 10, 10: 32, 11: MAX_PITCH, 12: 64 << 10, 13: 1_980_000, 14: 512, 15: 1,
-        16: device.limits.processors, 19: 1, 31: 1, 36: 2_619_000, 37: 5120, 38: device.cache_bytes,
-        39: sizes.threads, 40: 3, 41: 1, 51: 32, 75: cc[0], 76: cc[1], 78: 1, 79: 1, 80: 1, 81: sizes.shared_bytes,
-        82: 64 << 10, 83: 1, 87: 2, 89: 1, 90: 1, 91: 1, 95: 1, 97: sizes.optin_bytes, 99: 1, 106: sizes.blocks,
-        111: 1 << 10 if cc >= (8, 0) else 0, 115: 1, 120: cc >= (9, 0), 126: 4 if cc >= (9, 0) else 1,
-        127: cc >= (9, 0),
-    }  # fmt: skip
-    return {**said, **_TEXTURES}
+        "MAX_THREADS_PER_BLOCK": device.limits.max_threads,
+        "MAX_BLOCK_DIM_X": block.x,
+        "MAX_BLOCK_DIM_Y": block.y,
+        "MAX_BLOCK_DIM_Z": block.z,
+        "MAX_GRID_DIM_X": grid.x,
+        "MAX_GRID_DIM_Y": grid.y,
+        "MAX_GRID_DIM_Z": grid.z,
+        "MAX_SHARED_MEMORY_PER_BLOCK": device.limits.shared_bytes,
+        "TOTAL_CONSTANT_MEMORY": 64 << 10,
+        "WARP_SIZE": 32,
+        "MAX_PITCH": MAX_PITCH,
+        "MAX_REGISTERS_PER_BLOCK": 64 << 10,
+        "CLOCK_RATE": 1_980_000,
+        "TEXTURE_ALIGNMENT": 512,
+        "GPU_OVERLAP": 1,
+        "MULTIPROCESSOR_COUNT": device.limits.processors,
+        "CAN_MAP_HOST_MEMORY": 1,
+        "CONCURRENT_KERNELS": 1,
+        "MEMORY_CLOCK_RATE": 2_619_000,
+        "GLOBAL_MEMORY_BUS_WIDTH": 5120,
+        "L2_CACHE_SIZE": device.cache_bytes,
+        "MAX_THREADS_PER_MULTIPROCESSOR": sizes.threads,
+        "ASYNC_ENGINE_COUNT": 3,
+        "UNIFIED_ADDRESSING": 1,
+        "TEXTURE_PITCH_ALIGNMENT": 32,
+        "COMPUTE_CAPABILITY_MAJOR": cc[0],
+        "COMPUTE_CAPABILITY_MINOR": cc[1],
+        "STREAM_PRIORITIES_SUPPORTED": 1,
+        "GLOBAL_L1_CACHE_SUPPORTED": 1,
+        "LOCAL_L1_CACHE_SUPPORTED": 1,
+        "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": sizes.shared_bytes,
+        "MAX_REGISTERS_PER_MULTIPROCESSOR": 64 << 10,
+        "MANAGED_MEMORY": 1,
+        "SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO": 2,
+        "CONCURRENT_MANAGED_ACCESS": 1,
+        "COMPUTE_PREEMPTION_SUPPORTED": 1,
+        "CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM": 1,
+        "COOPERATIVE_LAUNCH": 1,
+        "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": sizes.optin_bytes,
+        "HOST_REGISTER_SUPPORTED": 1,
+        "MAX_BLOCKS_PER_MULTIPROCESSOR": sizes.blocks,
+        "RESERVED_SHARED_MEMORY_PER_BLOCK": 1 << 10 if cc >= (8, 0) else 0,
+        "MEMORY_POOLS_SUPPORTED": 1,
+        "CLUSTER_LAUNCH": cc >= (9, 0),
+        "MEM_SYNC_DOMAIN_COUNT": 4 if cc >= (9, 0) else 1,
+        "TENSOR_MAP_ACCESS_SUPPORTED": cc >= (9, 0),
+    }
+    values = {**said, **_TEXTURES}
+    return {number: int(values.pop(name, 0)) for number, name in enumerate(_names(), 1)}
+
+
+@functools.cache
+def _names() -> list[str]:
+    """List the names of attributes by number. Source: ``cuda.h`` of CUDA 13.5, ``CUdevice_attribute``."""
+    return Path(__file__).with_name("attributes.txt").read_text().splitlines()
 
 
 _TEXTURES = {
-    21: 131072, 22: 131072, 23: 65536, 24: 16384, 25: 16384, 26: 16384, 27: 32768, 28: 32768, 29: 2048, 30: 512,
-    42: 32768, 43: 2048, 44: 1, 45: 32768, 46: 32768, 47: 8192, 48: 8192, 49: 32768, 52: 32768, 53: 32768, 54: 2046,
-    55: 32768, 56: 131072, 57: 65536, 58: 16384, 59: 16384, 60: 16384, 61: 32768, 62: 2048, 63: 32768, 64: 32768,
-    65: 2048, 66: 32768, 67: 32768, 68: 2046, 69: 1 << 28, 70: 131072, 71: 65000, 72: 2097120, 73: 32768, 74: 32768,
-    77: 32768,
+    "MAXIMUM_TEXTURE1D_WIDTH": 131072, "MAXIMUM_TEXTURE2D_WIDTH": 131072, "MAXIMUM_TEXTURE2D_HEIGHT": 65536,
+    "MAXIMUM_TEXTURE3D_WIDTH": 16384, "MAXIMUM_TEXTURE3D_HEIGHT": 16384, "MAXIMUM_TEXTURE3D_DEPTH": 16384,
+    "MAXIMUM_TEXTURE2D_LAYERED_WIDTH": 32768, "MAXIMUM_TEXTURE2D_LAYERED_HEIGHT": 32768,
+    "MAXIMUM_TEXTURE2D_LAYERED_LAYERS": 2048, "SURFACE_ALIGNMENT": 512, "MAXIMUM_TEXTURE1D_LAYERED_WIDTH": 32768,
+    "MAXIMUM_TEXTURE1D_LAYERED_LAYERS": 2048, "CAN_TEX2D_GATHER": 1, "MAXIMUM_TEXTURE2D_GATHER_WIDTH": 32768,
+    "MAXIMUM_TEXTURE2D_GATHER_HEIGHT": 32768, "MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE": 8192,
+    "MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE": 8192, "MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE": 32768,
+    "MAXIMUM_TEXTURECUBEMAP_WIDTH": 32768, "MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH": 32768,
+    "MAXIMUM_TEXTURECUBEMAP_LAYERED_LAYERS": 2046, "MAXIMUM_SURFACE1D_WIDTH": 32768,
+    "MAXIMUM_SURFACE2D_WIDTH": 131072, "MAXIMUM_SURFACE2D_HEIGHT": 65536, "MAXIMUM_SURFACE3D_WIDTH": 16384,
+    "MAXIMUM_SURFACE3D_HEIGHT": 16384, "MAXIMUM_SURFACE3D_DEPTH": 16384, "MAXIMUM_SURFACE1D_LAYERED_WIDTH": 32768,
+    "MAXIMUM_SURFACE1D_LAYERED_LAYERS": 2048, "MAXIMUM_SURFACE2D_LAYERED_WIDTH": 32768,
+    "MAXIMUM_SURFACE2D_LAYERED_HEIGHT": 32768, "MAXIMUM_SURFACE2D_LAYERED_LAYERS": 2048,
+    "MAXIMUM_SURFACECUBEMAP_WIDTH": 32768, "MAXIMUM_SURFACECUBEMAP_LAYERED_WIDTH": 32768,
+    "MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS": 2046, "MAXIMUM_TEXTURE1D_LINEAR_WIDTH": 1 << 28,
+    "MAXIMUM_TEXTURE2D_LINEAR_WIDTH": 131072, "MAXIMUM_TEXTURE2D_LINEAR_HEIGHT": 65000,
+    "MAXIMUM_TEXTURE2D_LINEAR_PITCH": 2097120, "MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH": 32768,
+    "MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT": 32768, "MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH": 32768,
 }  # fmt: skip
 """Attributes of textures and surfaces."""
-
-_LAST_ATTRIBUTE = 161
-"""Source: ``cuda.h`` of CUDA 13.5."""
 
 
 @started("cuDeviceGetCount", "P")
@@ -197,9 +253,9 @@ def device_compute_capability(major: int, minor: int, device: int) -> None:
 @started("cuDeviceGetAttribute", "PII")
 def device_get_attribute(value: int, attribute: int, device: int) -> None:
     """Give an attribute of a device."""
-    need(value and 1 <= attribute <= _LAST_ATTRIBUTE)
+    need(value and attribute in attributes())
     check(device)
-    store_u32(value, attributes().get(attribute, 0))
+    store_u32(value, attributes()[attribute])
 
 
 @started("cuDeviceGetProperties", "PI")
@@ -246,7 +302,7 @@ def device_get_texture_1d_linear_max_width(width: int, format_: int, channels: i
     element = _FORMAT_BYTES.get(format_, 0) * channels
     need(width and element and channels in (1, 2, 4))
     check(device)
-    store_u64(width, _TEXTURES[69])
+    store_u64(width, _TEXTURES["MAXIMUM_TEXTURE1D_LINEAR_WIDTH"])
 
 
 _FORMAT_BYTES = {0x01: 1, 0x02: 2, 0x03: 4, 0x08: 1, 0x09: 2, 0x0A: 4, 0x10: 2, 0x20: 4}
