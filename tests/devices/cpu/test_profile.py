@@ -70,6 +70,23 @@ template <typename T, int S> __global__ void shared_row(T *y, int first, int man
         y[t] = s[
             (int)threadIdx.x * S + 64 * (int)threadIdx.y + first];
 }
+template <typename T> __global__ void rounds(const T *x, const int *at, const int *does, T *y, int many) {
+    __shared__ T s[512];
+    int t = threadIdx.x;
+    for (int k = t; k < 512; k += 32) s[k] = x[k];
+    __syncthreads();
+    T v = T();
+    #pragma unroll 1
+    for (int k = 0; k < many; k++) {
+        int i = at[k * 32 + t], d = does[k * 32 + t];
+        v += T(i < 0);
+        if (d) {
+            v += x[i];
+            v += s[i];
+        }
+    }
+    y[t] = v;
+}
 __global__ void update(unsigned *x, const int *at, const int *does) {
     int i = at[threadIdx.x], d = does[threadIdx.x];
     if (d)
@@ -157,6 +174,7 @@ def _launched(names: Sequence[str], code: str, threads: int = 1) -> Callable[...
 def lanes() -> Callable[..., ProfiledKernel]:
     names = [f"{kernel}<{type_}>" for kernel in ("read", "write", "read_shared", "write_shared") for type_ in TYPES]
     rows = [f"{kernel}<{t}, {s}>" for kernel in ("row", "shared_row") for t in ("float", "double") for s in STRIDES]
+    names += ["rounds<unsigned char>", "rounds<float>"]
     return _launched([*names, *rows, "update", "update_shared", "own"], LANES)
 
 
@@ -251,6 +269,24 @@ def test_lanes_in_rows_cost_what_each_address_does(
     wavefronts, passes = _wavefronts(where, x.itemsize)
     load = next(row.measures for row in kernel.instructions if row.space == "shared" and row.access == "ld")
     assert (load.wavefronts, load.conflicts) == (wavefronts, wavefronts - passes)
+
+
+@some
+@given(
+    type_=st.sampled_from(["unsigned char", "float"]), at=st.one_of(places, clustered, strided),
+    turns=st.lists(st.tuples(st.sampled_from([0, 8, 1, 31, 200]), st.one_of(doing, st.just([1] * 32))), max_size=9),
+)  # fmt: skip
+def test_an_access_that_comes_again_elsewhere_or_in_other_lanes_costs_what_it_costs_there(
+    lanes: Callable[..., ProfiledKernel], type_: str, at: list[int], turns: list[tuple[int, list[int]]]
+) -> None:
+    x = np.zeros(512, TYPES[type_])
+    size = x.itemsize
+    places_of = [[place + far for place in at] for far, _ in turns]
+    asked = [np.array([*each, [0] * 32], np.int32).ravel() for each in (places_of, [does for _, does in turns])]
+    kernel = lanes(f"rounds<{type_}>", 1, 32, x, *asked, x[:32], np.int32(len(turns)))
+    ran = [{k: (at[k] + far) * size for k in range(32) if does[k]} for far, does in turns]
+    assert _line(kernel, "v += x[i];").sectors == sum(_sectors(list(each.values()), size) for each in ran)
+    assert _line(kernel, "v += s[i];").wavefronts == sum(_wavefronts(each, size)[0] for each in ran)
 
 
 @some
