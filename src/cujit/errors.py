@@ -373,8 +373,8 @@ class ArgumentError(LaunchError, TypeError):
 class KernelFaultError(CujitError):
     """A kernel that could not go on; the launch ended early and what it wrote may be incomplete.
 
-    ``kind`` says why, ``kernel`` which, ``block`` and ``thread`` are indices ``(x, y, z)`` or None where not known,
-    ``line`` is the line of the PTX (0: not known), ``address`` that of the access or None.
+    ``kind`` says why, ``kernel`` which, as its source spells it; ``block`` and ``thread`` are indices ``(x, y, z)`` or
+    None where not known, ``line`` is the line of the PTX (0: not known), ``address`` that of the access or None.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ A kernel gets its arguments as one *parameter buffer*: the bytes of all paramete
 from __future__ import annotations
 
 import abc
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -66,8 +67,11 @@ class BackendKernel(abc.ABC):
 
     @property
     def title(self) -> str:
-        """Its name in messages: as the source spells it, where the lowered name tells that."""
-        return entity_name(self.name) or self.name
+        """Its name in messages: as the source spells it, where the lowered name tells that.
+
+        Without ABI tags, which compilers add and nobody wrote: numba's are 120 characters.
+        """
+        return re.sub(r"\[abi:\w+\]", "", entity_name(self.name) or self.name)
 
     @property
     @abc.abstractmethod

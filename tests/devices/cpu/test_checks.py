@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import cujit
+from cujit.artifact import Artifact, Kind
 from cujit.devices.cpu.observe.instrumentation import Checker
 from cujit.devices.cpu.observe.watching import Checks
 from cujit.devices.cpu.pipeline import ir_of
@@ -162,6 +164,37 @@ def test_a_write_beyond_an_array_names_thread_access_array_and_lines() -> None:
     assert f"right behind the end of the 256-byte array allocated at {__file__}:" in error.message
     assert "st.global" in error.message
     assert re.search(r"from .*:2\b", error.message)
+
+
+def test_an_array_is_allocated_where_the_program_asks_a_library_for_it(tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "library.py"
+    library.parent.mkdir()
+    library.write_text("def zeros(device): return device.zeros(64, 'float32')\n")
+    found: dict[str, Any] = {}
+    exec(compile(library.read_text(), str(library), "exec"), found)
+    error = fault("memory", "beyond", found["zeros"](device_with("memory")), 4)
+    assert f"allocated at {__file__}:" in error.message
+
+
+def test_a_kernel_is_called_as_its_source_spells_it() -> None:
+    device = device_with("memory")
+    kernel = cujit.jit(
+        "namespace n { template <class T> __global__ void f(T *p) { p[threadIdx.x] = 1; } }",
+        names=["n::f<float>"],
+        device=device,
+    )["n::f<float>"]
+    with pytest.raises(KernelFaultError, match=re.escape("kernel n::f<float>, block")) as caught:
+        kernel[1, 32](device.zeros(8, "float32"))
+    assert caught.value.kernel == "n::f<float>"
+
+
+@pytest.mark.parametrize(
+    ("lowered", "title"), [("_ZN8__main__3addB2v1B4cw51Ef", "__main__::add"), ("_Z1fIfEvPT_", "f<float>"), ("k", "k")]
+)
+def test_a_title_has_nothing_that_compilers_add(lowered: str, title: str) -> None:
+    ptx = f".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry {lowered}() {{ ret; }}"
+    module = device_with("memory").backend.load(Artifact(Kind.PTX, ptx.encode()))
+    assert module.kernels[lowered].title == title
 
 
 def test_how_far_an_access_is_beyond_or_before_its_array_is_told() -> None:

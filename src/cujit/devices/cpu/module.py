@@ -273,7 +273,7 @@ class CpuKernel(BackendKernel):
             return next(filter(None, (watch.explain(launch) for watch in self._watches)), None)
 
         return Site(
-            self.name,
+            self.title,
             shape.block,
             lines.text_of,
             lambda line: str(lines.source_of(line) or ""),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import ctypes
+import os
 import secrets
 import sys
 import weakref
@@ -39,6 +40,8 @@ from cujit.errors import ArgumentError
 from cujit.values import NamedTuple, dataclass, replace
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from cujit.devices.cpu.analysis.body import Body
     from cujit.devices.cpu.codegen.warp import Observer
     from cujit.devices.cpu.run.launch import Launch
@@ -169,6 +172,9 @@ def room_for(launch: Launch, shared_bytes: int, local_bytes: int) -> tuple[int, 
 
 _PACKAGE = str(Path(__file__).parents[3])
 _COMMAND_LINE = str(Path(_PACKAGE, "cli"))
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Folders of packages that users install, and seldom wrote."""
+_STANDARD = str(Path(os.__file__).parent) + os.sep
 
 _QUARANTINE_BYTES = 256 << 20
 _QUARANTINE_BLOCKS = 4096
@@ -355,15 +361,20 @@ def _variables(modules: Iterable[tuple[HostBlock, Mapping[str, tuple[int, int]]]
 
 
 def _caller() -> str:
-    """Say from where outside of cujit this was called."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        if frame.f_code.co_filename.startswith(_COMMAND_LINE):
+    """Say from where this was called: outside of cujit, and of what is installed where anything else called that."""
+    frame: FrameType | None = sys._getframe(1)
+    nearest = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_COMMAND_LINE) and not nearest:
             return "by the command line"
+        if not file.startswith((_PACKAGE, "<frozen ")):
+            where = f"at {file}:{frame.f_lineno}"
+            if not _INSTALLED.intersection(Path(file).parts) and not file.startswith(_STANDARD):
+                return where
+            nearest = nearest or where
         frame = frame.f_back
-    if frame.f_code.co_filename.startswith(_PACKAGE):
-        return "by a program that is not of Python"
-    return f"at {frame.f_code.co_filename}:{frame.f_lineno}"
+    return nearest or "by a program that is not of Python"
 
 
 def _of_others(parameters: bytes, known: list[_Known]) -> list[_Known]:
