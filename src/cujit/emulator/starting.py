@@ -101,7 +101,8 @@ def emulate(
 
     Example:
         cujit.emulate(check="memory,race")
-        from numba import cuda
+        from cuda.bindings import driver  # and so do cuda.core, numba and Triton
+        assert driver.cuInit(0)[0] == driver.CUresult.CUDA_SUCCESS
     """
     start(EmulatorSettings.of(cc=cc, check=check, threads=threads, timeout_s=timeout_s, errors_now=errors_now, log=log))
 
