@@ -267,17 +267,52 @@ struct Side {
   u32 furthest;
 };
 
+/* Of f16 or bf16: the least code whose power a quick sum takes, how many codes on the last one is, where the exponent
+   begins, and what its code is taken from for a power. */
+struct Codes {
+  u16 least, span, shift, top;
+};
+static const struct Codes F16_CODES = {1, 0x7bfe, 10, LARGEST + 15},
+                          BF16_CODES = {(127 + LEAST) << 7, ((LARGEST - LEAST + 1) << 7) - 1, 7, LARGEST + 127};
+
+/* Strip k of numbers of 16 bits, and its powers; `far` is the most that a code is beyond the least, or before it. */
+INLINE void widen(struct Side *to, u32 k, u16x32 codes, const struct Codes *own, u16x32 *far) {
+  u16x32 size = codes & 0x7fff, exponent = __builtin_elementwise_max(size >> own->shift, (u16x32)1);
+  to->numbers[k] = own->shift == 7 ? AS(f32x32, __builtin_convertvector(codes, u32x32) << 16)
+                           : __builtin_convertvector(AS(f16x32, codes), f32x32);
+  to->powers[k] = __builtin_convertvector(size == 0 ? (u16x32)255 : own->top - exponent, u8x32);
+  *far = __builtin_elementwise_max(*far, size == 0 ? (u16x32)0 : size - own->least);
+}
+
+/* A block of A, or the columns of a tile of B, of f16 or bf16: what `unpack_all` and `find_powers` make, of 16 bits at a
+   time. */
+static NOINLINE void widen_all(struct Side *to, u32 first, const u32x32 *words, u32 type, u32 halves, u32 steps, flag turns) {
+  struct Codes own = type == TYPE_F16 ? F16_CODES : BF16_CODES;
+  u16x32 far = 0;
+  for (u32 step = 0; step < steps; step++) {
+    for (u32 half = 0; half < halves; half++, words++) {
+      u32 at = first + 2 * (half * steps + step);
+      u32x32 word = *words;
+      u16x32 codes[2] = {FOURS(word, 0), FOURS(word, 1)};
+      if (turns) {
+        for (u32 k = 0; k < 8; k++) ((u16x8 *)codes)[k] = ((const u16x8 *)words)[k % 4 * 2 + k / 4];
+        turn((u16x8 *)codes);
+      }
+      for (u32 q = 0; q < 2; q++) widen(to, at + q, codes[q], &own, &far);
+    }
+  }
+  if (__builtin_reduce_max(far) > own.span) to->furthest = ~0u;
+}
+
 /* Sum as a tensor core does; what rounds to 0 in f16 is +0. */
 static void align(const struct Product *p, f32x32 *sums, const struct Side *a, u32 first, const struct Side *b) {
   u32 size = p->strips / p->groups, count = 2 * p->halves;
   f32x32 c[4];
   for (u32 k = 0; k < count && p->apart; k++) c[k] = sums[k], sums[k] = 0.0f;
   for (u32 group = 0; group < p->groups; group++) {
-    for (u32 half = 0; half < p->halves; half++) {
-      u32 at = first + half * p->strips + group * size, of_b = group * size;
-      sum_aligned(&sums[2 * half], a->numbers + at, b->numbers + of_b, a->powers + at, b->powers + of_b,
-                  a->furthest > b->furthest ? a->furthest : b->furthest, size, p);
-    }
+    u32 at = first + group * size, of_b = group * size;
+    sum_aligned(sums, a->numbers + at, b->numbers + of_b, a->powers + at, b->powers + of_b,
+                a->furthest > b->furthest ? a->furthest : b->furthest, size, p->halves, p->strips, p);
     for (u32 k = 0; k < count && p->halves_sum; k++) {
       sums[k] = __builtin_convertvector(__builtin_convertvector(sums[k], f16x32), f32x32) + 0.0f;
     }
@@ -301,6 +336,10 @@ INLINE u32x32 f16_bits(f32x32 x) {
    is added at the end. */
 static NOINLINE void tile(const struct Product *p, u32x32 *d, const u32x32 *c, const struct Side *a, u32 first,
                           const struct Side *b) {
+  if (p->groups == 1 && c == d && p->c == TYPE_F32 && p->d == TYPE_F32) {
+    align(p, (f32x32 *)d, a, first, b);
+    return;
+  }
   u32 count_of_sums = 2 * p->halves, whole = p->c == TYPE_S32 && !p->operation;
   f32x32 sums[4];
   for (u32 k = 0; k < count_of_sums; k++) {
@@ -430,12 +469,17 @@ static void multiply(const struct Product *p, u32x32 *frame, const struct Shared
   u32 steps_b = p->strips / strips_in(p->b), steps_a = p->sparse ? steps_b / 2 : steps_b;
   u32 words_c = p->c == TYPE_F16 ? p->halves : 2 * p->halves, words_d = p->d == TYPE_F16 ? p->halves : 2 * p->halves;
   const u32x32 *more = &frame[p->at_more];
+  flag widens = p->groups && strips_in(p->b) == 2;
+  a.furthest = 0;
   for (u32 block = 0; block < p->blocks; block++) {
     u32x32 *words = &frame[block * steps_a * p->halves], read[4];
     if (p->from_shared) read_rows(p, words = read, shared);
     for (u32 k = 0; k < steps_a * p->halves && p->signs; k++) words[k] ^= p->signs;
-    u32x32 *to = (u32x32 *)&a.numbers[block * p->halves * p->strips];
-    if (p->sparse) {
+    u32 first = block * p->halves * p->strips;
+    u32x32 *to = (u32x32 *)&a.numbers[first];
+    if (widens && !p->sparse) {
+      widen_all(&a, first, words, p->a, p->halves, steps_a, 0);
+    } else if (p->sparse) {
       unpack_all((u32x32 *)stored, words, p->a, p->halves, steps_a, LAYOUT_ORDER, 0);
       expand_all(p, to, (u32x32 *)stored, more[0]);
     } else {
@@ -444,13 +488,20 @@ static void multiply(const struct Product *p, u32x32 *frame, const struct Shared
   }
   more += p->sparse != 0;
   if (p->chunks) scale_rows(p, a.numbers, more[0]);
-  if (p->groups) a.furthest = find_powers(a.powers, a.numbers, p->blocks * p->halves * p->strips, p->floors[0]);
+  if (p->groups && (p->sparse || !widens)) {
+    a.furthest = find_powers(a.powers, a.numbers, p->blocks * p->halves * p->strips, p->floors[0]);
+  }
   for (u32 n = 0; n < p->columns; n++) {
     u32x32 read[4], *words = shared ? read : &frame[p->at_b + n * steps_b];
     for (u32 k = 0; k < steps_b && shared; k++) read_shared(&read[k], shared->b, shared->memory, n, k, p->turned_b);
-    unpack_all((u32x32 *)b.numbers, words, p->b, 1, steps_b, p->layout, 1);
-    if (p->chunks) scale_columns(p, b.numbers, more[1]);
-    if (p->groups) b.furthest = find_powers(b.powers, b.numbers, p->strips, p->floors[1]);
+    if (widens) {
+      b.furthest = 0;
+      widen_all(&b, 0, words, p->b, 1, steps_b, 1);
+    } else {
+      unpack_all((u32x32 *)b.numbers, words, p->b, 1, steps_b, p->layout, 1);
+      if (p->chunks) scale_columns(p, b.numbers, more[1]);
+      if (p->groups) b.furthest = find_powers(b.powers, b.numbers, p->strips, p->floors[1]);
+    }
     for (u32 block = 0; block < p->blocks; block++) {
       u32 number = block * p->columns + n;
       tile(p, &frame[p->at_d + number * words_d], &frame[p->at_c + number * words_c], &a,

@@ -17,6 +17,8 @@
 
 #include "products.h"
 
+/* Sums of products from which on C could make them longer than 31 bits. */
+enum { LARGE = (1u << 31) - (1 << 26) - 128 };
 /* Exponents of factors between which every product, and what it is scaled by, is a normal f32. */
 enum { LEAST = -51, LARGEST = 62 };
 enum { INFINITE = 0x7f800000, NO_EXPONENT = -1000 };
@@ -53,14 +55,16 @@ static u32 find_powers(u8x32 *to, const f32x32 *from, u32 count, u32 floor) {
 
 /* For each element, how far its largest product of powers of two is below the most. */
 INLINE void find_largest(struct Half half[2], const u8x32 *a, const u8x32 *b, u32 strips) {
-  half[0].below = half[1].below = (u8x32)255;
+  u8x64 below = (u8x64)255;
   for (u32 k = 0; k < strips; k++) {
     u8x32 x = a[k];
-    const u8x4 *y = (const u8x4 *)&b[k];
-#define BOTH(j, p) __builtin_elementwise_add_sat(SPREAD(u8x32, x, j), REPEAT(u8x32, y[2 * (j) + (p)]))
-#define NEARER(j, p) half[p].below = __builtin_elementwise_min(half[p].below, BOTH(j, p))
-    ALL(NEARER);
+    const u32x2 *y = (const u32x2 *)&b[k];
+#define LEFTS(j) (u8x64) __builtin_shufflevector(x, x, ROWS(j), ROWS(j))
+#define RIGHTS(j) AS(u8x64, __builtin_shufflevector(y[j], y[j], 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1))
+#define NEARER(j) below = __builtin_elementwise_min(below, __builtin_elementwise_add_sat(LEFTS(j), RIGHTS(j)))
+    NEARER(0), NEARER(1), NEARER(2), NEARER(3);
   }
+  for (u32 p = 0; p < 2; p++) half[p].below = ((u8x32 *)&below)[p];
 }
 
 /* The power of two of each element's alignment, and what brings the last place that counts to 1. */
@@ -72,24 +76,26 @@ INLINE void find_scale(struct Half *half, u32 width) {
 }
 
 /* Scale every product to units of the last place, cut it and add it. */
-INLINE void add_products(struct Half half[2], const f32x32 *a, const f32x32 *b, u32 strips) {
-  half[0].sum = half[1].sum = (i32x32)0;
+INLINE void add_products(struct Half *half, const f32x32 *a, const f32x32 *b, u32 strips, u32 eights, u32 next) {
+  for (u32 n = 0; n < 2 * eights; n++) half[n].sum = (i32x32)0;
   for (u32 k = 0; k < strips; k++) {
-    f32x32 x = a[k];
     const f32x4 *y = (const f32x4 *)&b[k];
+    for (u32 n = 0; n < eights; n++) {
+      f32x32 x = a[k + n * next];
 #define PRODUCT(j, p) (SPREAD(f32x32, x, j) * REPEAT(f32x32, y[2 * (j) + (p)]))
-#define ADD(j, p) half[p].sum += __builtin_convertvector(PRODUCT(j, p) * half[p].scale, i32x32)
-    ALL(ADD);
+#define ADD(j, p) half[2 * n + p].sum += __builtin_convertvector(PRODUCT(j, p) * half[2 * n + p].scale, i32x32)
+      ALL(ADD);
+    }
   }
 }
 
 /* How the sum of one half becomes a number, cut, with the last bit set for the rest where it rounds on to f16; of C alone,
-   C. The bits of `large` that are negative tell of sums that need more than 31 bits. */
-INLINE void end_sum(u32x32 *to, const struct Half *half, const struct Product *p, i32x32 *large) {
+   C. `large` is the most that products sum up to. */
+INLINE void end_sum(u32x32 *to, const struct Half *half, const struct Product *p, u32x32 *large) {
   f32x32 c = AS(f32x32, half->c);
   i32x32 own = __builtin_convertvector(c * half->scale, i32x32), total = half->sum + own;
   i32x32 size = total < 0 ? -total : total;
-  *large |= ((half->sum ^ total) & (own ^ total)) | size | (size + 128);
+  *large = __builtin_elementwise_max(*large, AS(u32x32, half->sum < 0 ? -half->sum : half->sum));
   f32x32 near = __builtin_convertvector(size, f32x32);
   i32x32 back = __builtin_convertvector(near, i32x32);
   u32x32 bits = AS(u32x32, near) + AS(u32x32, back > size);
@@ -152,29 +158,39 @@ INLINE void finish(u32x32 *to, const f64x32 *sum, u32 mask, u32 last) {
   *to = value != value ? (u32x32)0x7fffffff : AS(u32x32, value) & mask;
 }
 
-/* `d` is C as two vectors of f32, which become D: in lane 4 * g + t the elements of row g and of columns 2 * t and
-   2 * t + 1. `a` and `b` are so many strips and columns of f32; `furthest` is the most of their powers. */
-static NOINLINE void sum_aligned(f32x32 *d, const f32x32 *a, const f32x32 *b, const u8x32 *powers_a,
-                                 const u8x32 *powers_b, u32 furthest, u32 strips, const struct Product *p) {
-  u32x32 made[2];
-  struct Half half[2];
-  for (u32 k = 0; k < 2; k++) {
+/* The quick way, if it takes all the numbers. All eights of rows are summed at once: what one waits for, the other fills. */
+INLINE flag sum_quickly(f32x32 *d, const f32x32 *a, const f32x32 *b, const u8x32 *powers_a, const u8x32 *powers_b,
+                        u32 strips, u32 eights, u32 next, const struct Product *p) {
+  struct Half half[4];
+  u32x32 made[4], of_c = (u32x32)0, large = (u32x32)0;
+  for (u32 k = 0; k < 2 * eights; k++) {
     half[k].c = AS(u32x32, d[k]);
     find_exponents(&half[k].highest, &half[k].c, p->floors[2], p->zero_c);
+    of_c = __builtin_elementwise_max(of_c, half[k].highest);
   }
-  u32 of_c = __builtin_reduce_max(__builtin_elementwise_max(half[0].highest, half[1].highest));
-  if (furthest <= LARGEST - LEAST && of_c != INFINITE) {
-    i32x32 large = 0;
-    find_largest(half, powers_a, powers_b, strips);
-    find_scale(&half[0], p->width), find_scale(&half[1], p->width);
-    add_products(half, a, b, strips);
-    end_sum(&made[0], &half[0], p, &large), end_sum(&made[1], &half[1], p, &large);
-    if (!__builtin_reduce_or(large < 0)) {
-      d[0] = AS(f32x32, made[0]), d[1] = AS(f32x32, made[1]);
-      return;
-    }
+  if (__builtin_reduce_max(of_c) == INFINITE) return 0;
+  for (u32 n = 0; n < eights; n++) find_largest(&half[2 * n], powers_a + n * next, powers_b, strips);
+  for (u32 k = 0; k < 2 * eights; k++) find_scale(&half[k], p->width);
+  add_products(half, a, b, strips, eights, next);
+  for (u32 k = 0; k < 2 * eights; k++) end_sum(&made[k], &half[k], p, &large);
+  if (__builtin_reduce_or(large >= LARGE)) return 0;
+  for (u32 k = 0; k < 2 * eights; k++) d[k] = AS(f32x32, made[k]);
+  return 1;
+}
+
+/* `d` is C as two vectors of f32 for each of so many eights of rows, which become D: in lane 4 * g + t the elements of
+   row g and of columns 2 * t and 2 * t + 1. `a` and `b` are so many strips and columns of f32, those of the other rows
+   `next` on; `furthest` is the most of their powers. */
+static NOINLINE void sum_aligned(f32x32 *d, const f32x32 *a, const f32x32 *b, const u8x32 *powers_a,
+                                 const u8x32 *powers_b, u32 furthest, u32 strips, u32 eights, u32 next,
+                                 const struct Product *p) {
+  if (furthest <= LARGEST - LEAST && (eights == 2 ? sum_quickly(d, a, b, powers_a, powers_b, strips, 2, next, p)
+                                                  : sum_quickly(d, a, b, powers_a, powers_b, strips, 1, next, p))) {
+    return;
   }
-  f64x32 sums[2];
-  all_exactly((f64 *)sums, (const f32 *)d, (const f32 *)a, (const f32 *)b, strips, p);
-  finish((u32x32 *)&d[0], &sums[0], p->mask, p->halves_sum), finish((u32x32 *)&d[1], &sums[1], p->mask, p->halves_sum);
+  for (u32 n = 0; n < eights; n++, d += 2, a += next) {
+    f64x32 sums[2];
+    all_exactly((f64 *)sums, (const f32 *)d, (const f32 *)a, (const f32 *)b, strips, p);
+    finish((u32x32 *)&d[0], &sums[0], p->mask, p->halves_sum), finish((u32x32 *)&d[1], &sums[1], p->mask, p->halves_sum);
+  }
 }

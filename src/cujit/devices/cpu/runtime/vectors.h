@@ -7,8 +7,10 @@
 #define VECTOR(type, count) __attribute__((ext_vector_type(count), aligned(sizeof(type) * count))) type
 typedef VECTOR(u8, 4) u8x4;
 typedef VECTOR(u8, 32) u8x32;
+typedef VECTOR(u8, 64) u8x64;
 typedef VECTOR(u16, 8) u16x8;
 typedef VECTOR(u16, 32) u16x32;
+typedef VECTOR(u32, 2) u32x2;
 typedef VECTOR(u32, 4) u32x4;
 typedef VECTOR(u32, 32) u32x32;
 typedef VECTOR(i32, 32) i32x32;
