@@ -173,12 +173,12 @@ _LISTED = {
         "number goes another way",
         r"^(place_block|make_block): .* = u(div|rem) ": "a cluster has a block in each direction",
         r"^resolve: .* = srem i32 ": "textures have a texel or more",
-        r"^(find_\w+|add_products|end_sum|finish|sum_aligned|align|tile|fuse\w*|count\w*|multiply\w*|unpack\w*|decode"
+        r"^(find_\w+|add_products|end_sum|finish|sum_\w+|align|tile|fuse\w*|count\w*|multiply\w*|unpack\w*|widen\w*|decode"
         r"|float_of|power_of|placed|expand\w*|spread|metadata_at|scale_\w+|factor_of|f16_\w+|cujit_matrix_\w+): "
         r".* align \d+$": "strips and registers are whole vectors, in reserved memory",
         r"^(multiply\w*|expand_all|scale_\w+|align): .* = u(div|rem) i32 ": "a product has strips, in halves, in "
         "chunks; groups, where it aligns",
-        r"^(float_of|expand|f16_at): .* = (shl|lshr) ": "widths of formats and of fields of metadata",
+        r"^(float_of|widen|expand|f16_at): .* = (shl|lshr) ": "widths of formats and of fields of metadata",
         r"^cujit_match_\d+: .* align \d+$": "values lie in reserved memory, and so do results",
         r"^cujit_ready: .*@llvm\.cttz\.": "the mask is not empty",
         r"^read_shared: .* = (u(div|rem) i64|ashr i32 16,) ": "groups of rows in a swizzle are 1, 2, 4, 8 or 16",
