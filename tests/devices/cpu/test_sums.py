@@ -52,3 +52,19 @@ def test_the_rule_in_the_page_is_what_is_followed(name: str) -> None:
             types = (form.a, form.b, form.c, form.d)
             want = aligned_sum(a[warp, row], b[warp, column], int(c[warp, row, column]), types, width, kept)
             assert int(found[warp, row, column]) == want, (kind, warp, row, column)
+
+
+def test_c_may_make_the_largest_products_longer_than_31_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = _FORMS["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"]
+    a, b, c = (
+        np.full((1, 16, 16), 0x3FFF, np.uint16),
+        np.full((1, 8, 16), 0x3FFF, np.uint16),
+        np.full((1, 16, 8), 0x3FFFFFFF),
+    )
+    a[:, 8:], c[:, 8:] = 0xBFFF, 0xBFFFFFFF
+    monkeypatch.setattr(type(form), "operands", lambda _: (a, b, c.astype(np.uint32), np.zeros(0, np.uint32)))
+    found = run_form(cujit.cpu(), form)
+    for row in (0, 8):
+        assert set(found[0, row].tolist()) == {
+            aligned_sum(a[0, row], b[0, 0], int(c[0, row, 0]), (form.a, form.b, form.c, form.d))
+        }
