@@ -118,13 +118,13 @@ def load() -> None:
     Raises:
         CujitError: a real one is loaded already.
     """
-    where = folder()
-    for path in sorted(where.glob("lib*")):
+    paths = sorted(folder().glob("lib*"))
+    for path in paths:  # before the first is loaded: half of them would be worse than none
         with contextlib.suppress(OSError):
             ctypes.CDLL(path.name, mode=os.RTLD_NOLOAD)
             if not _is_mapped(path):
                 raise library.loaded_already(f"the real {path.name}")
-        _LOADED.append(ctypes.CDLL(str(path)))
+    _LOADED.extend(ctypes.CDLL(str(path)) for path in paths)
 
 
 def _is_mapped(path: Path) -> bool:
