@@ -62,9 +62,9 @@ def test_the_tests_of_numba_cuda_fail_only_where_it_is_known(tmp_path: Path) -> 
     ]
     root = next(iter(importlib.util.find_spec("numba_cuda").submodule_search_locations))  # type: ignore[union-attr,arg-type]
     words += ["no:cujit", "-p", "numba_settings", "--tb=no", "--rootdir", root, "--pyargs", *asked]
-    # Tests of its cache look for files beside their sources.
+    # Tests of its cache look for files beside their sources, and pytest for a conftest.py where it is started.
     variables = {"NUMBA_CACHE_DIR": "", "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
-    done = emulated(*words, timeout_s=7200, variables=variables)
+    done = emulated(*words, timeout_s=7200, variables=variables, folder=tmp_path)
     outcomes: dict[str, list[str]] = {"PASSED": [], "FAILED": [], "ERROR": []}
     for outcome, test in _OUTCOME.findall(done.stdout):
         outcomes[outcome].append(test.partition("numba/cuda/tests/")[2])

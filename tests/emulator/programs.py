@@ -18,11 +18,18 @@ def emulated(
     settings: EmulatorSettings | None = None,
     timeout_s: float = 120,
     variables: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command that finds the emulator where it looks for a driver."""
+    """Run a command, in a folder, that finds the emulator where it looks for a driver."""
     environment = {**os.environ, **environment_of(settings or EmulatorSettings()), **(variables or {})}
     return subprocess.run(
-        [*map(str, command)], env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
+        [*map(str, command)],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
     )
 
 
