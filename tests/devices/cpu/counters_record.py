@@ -108,7 +108,7 @@ def main() -> None:
         sys.exit(f"ncu saw {len(rows)} launches of {len(all_cases)}")
     found = {}
     for case, row in zip(all_cases, rows, strict=True):
-        assert row["Kernel Name"].startswith(case.kernel.partition("<")[0]), row["Kernel Name"]
+        assert row["Kernel Name"].removeprefix("void ").startswith(case.kernel.partition("<")[0]), row["Kernel Name"]
         counts = {metric: int(float(row[metric].replace(",", ""))) for metric in METRICS}
         found[case.name] = {metric: count for metric, count in counts.items() if count}
     version = subprocess.run(["ncu", "--version"], check=True, capture_output=True, text=True).stdout.split()[-2:]
