@@ -61,6 +61,8 @@ int main(void) {
     HOLDS(totals[0][COUNT_REQUESTS] == times && totals[0][COUNT_SECTORS] == 4 * times);
     HOLDS(totals[1][COUNT_SECTORS] == WARP * times && totals[1][COUNT_BYTES] == WARP * 4 * times);
     HOLDS(totals[2][COUNT_SECTORS] == 8 * 31 * 16 * times);
+    HOLDS(totals[0][COUNT_FARTHEST] == (1ull << 63) + 4 && totals[0][COUNT_NEAREST] == (1ull << 63) - 5);
+    HOLDS(totals[0][COUNT_STRIDED] == times && totals[3][COUNT_STRIDED] == times);
     HOLDS(totals[3][COUNT_SECTORS] == 11 * times && totals[3][COUNT_MOST] == 11);
     HOLDS(totals[4][COUNT_WAVEFRONTS] == WARP * times && totals[4][COUNT_PASSES] == times);
     HOLDS(totals[5][COUNT_SECTORS] == times && totals[5][COUNT_SHARED_BYTES] == 128 * times);

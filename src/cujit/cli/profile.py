@@ -108,7 +108,7 @@ def _tell(kernel: ProfiledKernel) -> None:
             f"for {total.asked_bytes:,} asked; {kernel.distinct_sectors:,} sectors are distinct"
         )
     if total.wavefronts:
-        click.echo(f"shared memory: {total.wavefronts:,} wavefronts, {total.conflicts:,} of them for bank conflicts")
+        click.echo(f"shared memory: {total.wavefronts:,} wavefronts, {total.bank_conflicts:,} for bank conflicts")
     click.echo("")
     rows = [_cells(line) for line in kernel.lines() if line.measures.warps]
     columns = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
@@ -124,13 +124,13 @@ def _cells(line: ProfiledLine) -> dict[str, str]:
         "source": text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…",
         "warps": _count(m.warps),
         "lanes": f"{m.active_lanes:.1f}",
-        "divergent": _count(m.divergent),
+        "divergent": _count(m.divergent_branches),
         "requests": _count(m.requests),
         "sectors": _count(m.sectors),
         "each": f"{m.sectors_per_request:.1f}" if m.requests else "",
         "local sectors": _count(m.local_sectors),
         "wavefronts": _count(m.wavefronts),
-        "conflicts": _count(m.conflicts) if m.wavefronts else "",
+        "conflicts": _count(m.bank_conflicts) if m.wavefronts else "",
         "at one word": _count(m.most_contended),
         "flops": _count(m.flops),
     }

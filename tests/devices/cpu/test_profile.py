@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -247,7 +248,11 @@ def test_lanes_at_any_place_of_shared_memory_take_the_wavefronts_of_their_banks(
         ("write_shared", [x, *asked], "s[i] = T();"),
     ):
         cost = _line(lanes(f"{name}<{type_}>", 1, 32, *arguments), text)
-        assert (cost.shared_requests, cost.wavefronts, cost.conflicts) == (bool(ran), wavefronts, wavefronts - passes)
+        assert (cost.shared_requests, cost.wavefronts, cost.bank_conflicts) == (
+            bool(ran),
+            wavefronts,
+            wavefronts - passes,
+        )
         assert cost.shared_bytes == len(ran) * size
 
 
@@ -268,7 +273,7 @@ def test_lanes_in_rows_cost_what_each_address_does(
     kernel = lanes(f"shared_row<{type_}, {stride}>", 1, shape, x[:64], np.int32(first), np.int32(many))
     wavefronts, passes = _wavefronts(where, x.itemsize)
     load = next(row.measures for row in kernel.instructions if row.space == "shared" and row.access == "ld")
-    assert (load.wavefronts, load.conflicts) == (wavefronts, wavefronts - passes)
+    assert (load.wavefronts, load.bank_conflicts) == (wavefronts, wavefronts - passes)
 
 
 @some
@@ -317,6 +322,34 @@ def test_local_memory_is_interleaved(lanes: Callable[..., ProfiledKernel], at: l
     ran = [(at[k] * 32 + k) * 4 for k in range(32) if does[k]]
     assert (cost.local_requests, cost.local_sectors) == (bool(ran), _sectors(ran, 4))
     assert (cost.requests, cost.shared_requests) == (0, 0)
+
+
+def _stride(places: Sequence[int]) -> int | None:
+    """How far the second is from the first, if most are as far from the next."""
+    apart = [there - here for here, there in itertools.pairwise(places)]
+    return apart[0] if apart and 2 * apart.count(apart[0]) > len(apart) else None
+
+
+@some
+@given(
+    at=st.one_of(places, clustered, strided),
+    turns=st.lists(st.tuples(st.sampled_from([1, 2, 3]), doing), min_size=1, max_size=6),
+)
+def test_strides_are_what_most_lanes_are_from_the_next(
+    lanes: Callable[..., ProfiledKernel], at: list[int], turns: list[tuple[int, list[int]]]
+) -> None:
+    x = np.zeros(512, np.float32)
+    places_of = [[place // by for place in at] for by, _ in turns]
+    asked = [np.array([*each, [0] * 32], np.int32).ravel() for each in (places_of, [does for _, does in turns])]
+    kernel = lanes("rounds<float>", 1, 32, x, *asked, x[:32], np.int32(len(turns)))
+    ran = [[4 * place for place, d in zip(each, does, strict=True) if d]
+           for each, (_, does) in zip(places_of, turns, strict=True)]  # fmt: skip
+    strides = [_stride(each) for each in ran if each]
+    some = [each for each in strides if each is not None]
+    wanted = (min(some), max(some)) if 2 * len(some) > len(strides) else None
+    loads = {row.source.line: row for row in kernel.instructions if row.source is not None and row.access == "ld"}
+    lines = {text.strip(): number for number, text in enumerate(LANES.splitlines(), 1)}
+    assert {loads[lines[text]].stride_bytes for text in ("v += x[i];", "v += s[i];")} == {wanted}
 
 
 # -- what a GPU counted -------------------------------------------------------------------------------------
@@ -381,7 +414,8 @@ def test_executions_divergence_and_arithmetic() -> None:
     lines = {line.source.line: line.measures for line in kernel.lines() if line.source is not None}
     assert lines[6].barriers == 32 * 4
     assert lines[9].barriers == 32 * 4 * 7
-    assert lines[11].divergent == 32 * 4
+    assert (kernel.blocks, kernel.warps, kernel.threads) == (32, 128, 4096)
+    assert lines[11].divergent_branches == 32 * 4
     assert lines[8].flops == 32 * (64 + 32 + 16 + 8 + 4 + 2 + 1)
     assert kernel.totals.contended == 32
     assert kernel.launches == 1
@@ -418,6 +452,7 @@ def test_products_of_matrices_count_their_flops() -> None:
     profile = Profile()
     cujit.load(MMA, cujit.cpu(profile=profile))["product"][2, 64]()
     (kernel,) = profile.kernels
+    assert ProfiledKernel.from_json(kernel.to_json()) == kernel
     assert kernel.totals.tensor_flops == 4 * 2 * 16 * 8 * 16
     assert kernel.totals.flops == kernel.totals.tensor_flops + 2 * 128
     assert {row.pipe for row in kernel.instructions} == {"tensor", "fma", "control"}
@@ -486,6 +521,8 @@ def test_launches_add_up_until_they_are_forgotten() -> None:
     kernel[2, 32](x, x, 64)
     assert (profile.kernels[0].launches, profile.kernels[0].totals.sectors) == (2, 2 * once.sectors)
     assert profile.kernels[0].totals - once == once
-    assert json.loads(json.dumps(profile.to_json()))["kernels"][0]["kernel"] == "early"
+    written = json.loads(json.dumps(profile.to_json()))["kernels"]
+    assert tuple(map(ProfiledKernel.from_json, written)) == profile.kernels
+    assert (profile.kernels[0].name, profile.kernels[0].threads) == ("early", 128)
     profile.clear()
     assert profile.to_json()["kernels"] == []

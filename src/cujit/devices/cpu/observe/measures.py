@@ -7,7 +7,7 @@ GPU has confirmed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cujit.devices.cpu.ir.program import Op, items_of
@@ -26,19 +26,20 @@ _WARP = 32
 class Measures:
     """What was counted, of one instruction or of many together.
 
-    ``warps`` came to it, ``active`` threads with them, and ``threads`` did it: their predicate let them. ``divergent``
-    counts warps whose threads went different ways. Requests are instructions of a warp that access memory: to global
-    memory they move ``sectors`` of 32 bytes, where the threads asked for ``asked_bytes``; likewise for local memory.
-    Shared memory takes ``wavefronts``, of which ``conflicts`` are there because threads want other words of one bank.
-    ``contended`` adds up, over atomic requests to global memory, the threads at the word that most of them update;
-    ``most_contended`` is the highest of one request. ``flops`` are operations on floating-point numbers, those of
-    tensor cores too, which are also ``tensor_flops``; ``barriers`` counts warps that came to a barrier of the block.
+    ``warps`` came to it, ``active`` threads with them, and ``threads`` did it: their predicate let them.
+    ``divergent_branches`` counts warps whose threads went different ways. Requests are instructions of a warp that
+    access memory: to global memory they move ``sectors`` of 32 bytes, where the threads asked for ``asked_bytes``;
+    likewise for local memory. Shared memory takes ``wavefronts``, of which ``bank_conflicts`` are there because threads
+    want other words of one bank. ``contended`` adds up, over atomic requests to global memory, the threads at the word
+    that most of them update; ``most_contended`` is the highest of one request. ``flops`` are operations on
+    floating-point numbers, those of tensor cores too, which are also ``tensor_flops``; ``barriers`` counts warps that
+    came to a barrier of the block.
     """
 
     warps: int = 0
     active: int = 0
     threads: int = 0
-    divergent: int = 0
+    divergent_branches: int = 0
     requests: int = 0
     sectors: int = 0
     asked_bytes: int = 0
@@ -47,7 +48,7 @@ class Measures:
     local_bytes: int = 0
     shared_requests: int = 0
     wavefronts: int = 0
-    conflicts: int = 0
+    bank_conflicts: int = 0
     shared_bytes: int = 0
     texture_requests: int = 0
     contended: int = 0
@@ -101,7 +102,9 @@ class ProfiledInstruction:
 
     ``pipe`` is the part of a multiprocessor that its kind is done by, ``type`` that of its first operand. Where it
     accesses memory, ``access`` is what counters call that (``ld``, ``st``, ``atom``, ``red``; "" for what goes another
-    way), ``space`` the memory that it names, and ``width_bytes`` what a thread accesses.
+    way), ``space`` the memory that it names, and ``width_bytes`` what a thread accesses. ``stride_bytes`` is how far
+    the second thread of a request is from the first, if most are as far from the next that accesses: the least and the
+    most of all requests; None where no more than half of these are so.
     """
 
     ptx_line: int
@@ -112,6 +115,7 @@ class ProfiledInstruction:
     access: str
     space: str
     width_bytes: int
+    stride_bytes: tuple[int, int] | None
     measures: Measures
 
     @property
@@ -130,8 +134,23 @@ class ProfiledInstruction:
             "access": self.access,
             "space": self.space,
             "width_bytes": self.width_bytes,
+            "stride_bytes": self.stride_bytes and list(self.stride_bytes),
             **self.measures.to_json(),
         }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ProfiledInstruction:
+        """Take what ``to_json`` gave."""
+        file, _, line = data["source"].rpartition(":")
+        stride = data["stride_bytes"]
+        return cls(
+            data["ptx_line"],
+            data["text"],
+            SourceLine(file, int(line)) if line else None,
+            **{name: data[name] for name in ("pipe", "type", "access", "space", "width_bytes")},
+            stride_bytes=None if stride is None else (stride[0], stride[1]),
+            measures=Measures(**{name: data[name] for name in Measures.__match_args__ if name in data}),
+        )
 
 
 @dataclass(frozen=True)
@@ -144,7 +163,7 @@ class ProfiledLine:
 
 @dataclass(frozen=True)
 class ProfiledKernel:
-    """What the launches of a kernel cost so far; ``threads`` is of all of them.
+    """What the launches of a kernel cost so far; ``blocks``, ``warps`` and ``threads`` are those of all of them.
 
     ``distinct_sectors`` of global memory were accessed at all, added over launches: no fewer have to come from the
     second cache or memory. ``block_sectors`` is the same by block: so many come to the first cache, if that is as good
@@ -156,6 +175,9 @@ class ProfiledKernel:
     instructions: tuple[ProfiledInstruction, ...]
     distinct_sectors: int
     block_sectors: int
+    blocks: int
+    warps: int
+    threads: int
 
     @property
     def totals(self) -> Measures:
@@ -211,11 +233,21 @@ class ProfiledKernel:
             "metrics_of_ptx": self.metrics_of_ptx(),
             "distinct_sectors": self.distinct_sectors,
             "block_sectors": self.block_sectors,
+            "blocks": self.blocks,
+            "warps": self.warps,
+            "threads": self.threads,
             "totals": self.totals.to_json(),
             "arithmetic": [{"pipe": p, "type": t, "threads": n} for (p, t), n in self.arithmetic().items()],
             "lines": [{"source": str(row.source or ""), **row.measures.to_json()} for row in self.lines()],
             "instructions": [row.to_json() for row in self.instructions],
         }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ProfiledKernel:
+        """Take what ``to_json`` gave."""
+        rows = tuple(ProfiledInstruction.from_json(row) for row in data["instructions"])
+        sizes = ("distinct_sectors", "block_sectors", "blocks", "warps", "threads")
+        return cls(data["kernel"], data["launches"], rows, *(data[name] for name in sizes))
 
 
 # Source: Nsight Compute, Profiling Guide, "Metrics Structure" and "Memory Tables"; the names as `ncu --query-metrics`
@@ -226,7 +258,7 @@ _METRICS: tuple[tuple[str, tuple[str, ...], Callable[[Measures], int]], ...] = (
     ("l1tex__t_requests_pipe_lsu_mem_local_op_{}.sum", ("ld", "st"), lambda m: m.local_requests),
     ("l1tex__t_sectors_pipe_lsu_mem_local_op_{}.sum", ("ld", "st"), lambda m: m.local_sectors),
     ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum", ("ld", "st"), lambda m: m.wavefronts),
-    ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum", ("ld", "st"), lambda m: m.conflicts),
+    ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum", ("ld", "st"), lambda m: m.bank_conflicts),
 )
 
 
@@ -312,6 +344,13 @@ def access_of(op: Op, *, is_read: bool) -> str:
     return {"ld": "ld", "ldu": "ld", "st": "st", "red": "red"}.get(op.opcode, "")
 
 
+def stride_of(counts: Sequence[int]) -> tuple[int, int] | None:
+    """Read how far threads are from the next that accesses: the least and the most bytes of all requests."""
+    if 2 * counts[Count.STRIDED] <= counts[Count.REQUESTS] + counts[Count.SHARED_REQUESTS]:
+        return None
+    return (1 << 63) - 1 - counts[Count.NEAREST], counts[Count.FARTHEST] - (1 << 63)
+
+
 def measures_of(op: Op, counts: Sequence[int], lanes: Sequence[int]) -> Measures:
     """Read what was counted of an operation; ``lanes`` are the counts of the first one that the same lanes come to."""
     warps = lanes[Count.WARPS]
@@ -322,7 +361,7 @@ def measures_of(op: Op, counts: Sequence[int], lanes: Sequence[int]) -> Measures
         warps=warps,
         active=active,
         threads=threads,
-        divergent=counts[Count.DIVERGENT],
+        divergent_branches=counts[Count.DIVERGENT],
         requests=counts[Count.REQUESTS],
         sectors=counts[Count.SECTORS],
         asked_bytes=counts[Count.BYTES],
@@ -331,7 +370,7 @@ def measures_of(op: Op, counts: Sequence[int], lanes: Sequence[int]) -> Measures
         local_bytes=counts[Count.LOCAL_BYTES],
         shared_requests=counts[Count.SHARED_REQUESTS],
         wavefronts=counts[Count.WAVEFRONTS],
-        conflicts=counts[Count.WAVEFRONTS] - counts[Count.PASSES],
+        bank_conflicts=counts[Count.WAVEFRONTS] - counts[Count.PASSES],
         shared_bytes=counts[Count.SHARED_BYTES],
         texture_requests=warps if op.opcode in _TEXTURE else 0,
         contended=counts[Count.CONTENDED],

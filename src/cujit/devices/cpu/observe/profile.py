@@ -24,6 +24,7 @@ from cujit.devices.cpu.observe.measures import (
     added,
     measures_of,
     pipe_of,
+    stride_of,
     width_of,
 )
 from cujit.devices.cpu.observe.touches import Touch, touches_of
@@ -122,7 +123,7 @@ class _ProfiledKernel(Watch):
     def clear(self) -> None:
         """Begin anew."""
         with self._lock:
-            self.launches = 0
+            self.launches = self._blocks = self._warps = self._threads = 0
             self._totals = np.zeros((len(self._table.ops), COUNTS), np.uint64)
             self._state.sectors = self._state.block_sectors = 0
 
@@ -133,13 +134,17 @@ class _ProfiledKernel(Watch):
     @contextlib.contextmanager
     def running(self, launch: Launch, shape: LaunchShape) -> Iterator[None]:
         """Count in a launch, to where it came."""
-        del launch, shape
+        del launch
+        blocks, threads = shape.grid.volume, shape.block.volume
         with self._lock:
             try:
                 yield
             finally:
                 _END(address_of("cujit_profile_end"))(ctypes.addressof(self._state), self._totals.ctypes.data)
                 self.launches += 1
+                self._blocks += blocks
+                self._warps += blocks * -(-threads // WARP)
+                self._threads += blocks * threads
                 lost, self._state.lost = self._state.lost, 0
             if lost:
                 raise CujitError(f"there was no memory to profile all of {self._name}", help="launch fewer blocks")
@@ -148,13 +153,14 @@ class _ProfiledKernel(Watch):
         """Give what was counted so far."""
         with self._lock:
             counts = self._totals.tolist()
-            launches, sectors, block_sectors = self.launches, self._state.sectors, self._state.block_sectors
+            sizes = self._state.sectors, self._state.block_sectors, self._blocks, self._warps, self._threads
+            launches = self.launches
         rows: dict[tuple[int, str], list[ProfiledInstruction]] = {}
         for k, op in enumerate(self._table.ops):
             row = self._row(op, counts[k], counts[self._table.leaders[k]])
             rows.setdefault((row.ptx_line, row.text), []).append(row)
         instructions = tuple(_together(same) for _, same in sorted(rows.items()))
-        return ProfiledKernel(self._name, launches, instructions, int(sectors), int(block_sectors))
+        return ProfiledKernel(self._name, launches, instructions, *map(int, sizes))
 
     def _row(self, op: Op, counts: list[int], lanes: list[int]) -> ProfiledInstruction:
         source = self._lines.source_of(op.line)
@@ -169,6 +175,7 @@ class _ProfiledKernel(Watch):
             access_of(op, is_read=not self._table.read.isdisjoint(op.written)),
             op.space if op.form.spaces or width_of(op) else "",
             width_of(op),
+            stride_of(counts),
             measures_of(op, counts, lanes),
         )
 
@@ -178,7 +185,11 @@ _END = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
 
 def _together(rows: list[ProfiledInstruction]) -> ProfiledInstruction:
     """Put copies of an instruction together: those of a function that is inlined in several places."""
-    return replace(rows[0], measures=added(row.measures for row in rows)) if len(rows) > 1 else rows[0]
+    if len(rows) == 1:
+        return rows[0]
+    strides = [row.stride_bytes for row in rows if row.stride_bytes is not None]
+    stride = (min(least for least, _ in strides), max(most for _, most in strides)) if strides else None
+    return replace(rows[0], measures=added(row.measures for row in rows), stride_bytes=stride)
 
 
 class _Table:

@@ -25,13 +25,14 @@ struct Tree {
 };
 
 /* What came of the last access of an operation: another one whose lanes lie as far apart costs the same. `apart` are the
-   distances of its rows from the first, `phase` is where that lay in its sector `first`, `sectors` are how far each is. */
+   distances of its rows from the first, `phase` is where that lay in its sector `first`, `sectors` are how far each is;
+   `strided` is 1 where `stride_of` found something. */
 struct Memo {
   const struct Accessed *site;
   u32 *leaf;
   u64 leaf_number, first, phase, bytes, wavefronts, passes, apart[WARP];
   i64 sectors[KEPT];
-  u32 lanes, count;
+  u32 lanes, count, strided;
 };
 
 static struct Tally *tally_of(struct Profiled *profiled, u64 shared) {
@@ -202,6 +203,30 @@ static u64 bytes_of(const struct Lanes *them) {
   return bytes;
 }
 
+/* How far the second lane is from the first in bytes, plus 2^63, if most lanes are as far from the next; else 0. */
+INLINE u64 stride_of(const struct Lanes *them) {
+  u64 packed[WARP];
+  const u64 *at = them->at;
+  u32 count = (u32)__builtin_popcount(them->lanes), votes = 0, k = 0;
+  if (count < WARP) {
+    EACH_LANE(lane, them->lanes) packed[k++] = them->at[lane];
+    at = packed;
+  }
+  if (count < 2) return 0;
+  u64 stride = at[1] - at[0];
+  for (k = 1; k < count; k++) votes += at[k] - at[k - 1] == stride;
+  return 2 * votes > count - 1 ? stride + (1ull << 63) : 0;
+}
+
+/* Count a distance that is new; `again` counts those that are not. */
+static u32 count_stride(u64 *counts, u64 stride) {
+  if (!stride) return 0;
+  counts[COUNT_STRIDED]++;
+  if (stride > counts[COUNT_FARTHEST]) counts[COUNT_FARTHEST] = stride;
+  if (~stride > counts[COUNT_NEAREST]) counts[COUNT_NEAREST] = ~stride;
+  return 1;
+}
+
 static void note_global(struct Tally *tally, const struct Accessed *site, struct Memo *memo, const struct Lanes *them,
                         u64 block) {
   u64 *counts = tally->counts + site->first, most = 0, sectors;
@@ -215,6 +240,7 @@ static void note_global(struct Tally *tally, const struct Accessed *site, struct
   counts[COUNT_SECTORS] += sectors;
   counts[COUNT_BYTES] += memo->bytes = bytes_of(them);
   memo->count = (u32)sectors;
+  memo->strided = count_stride(counts, stride_of(them));
 }
 
 /* Local memory is interleaved on a GPU: the words of all lanes at one place lie side by side. */
@@ -254,6 +280,7 @@ static void note_shared(struct Tally *tally, const struct Accessed *site, struct
   counts[COUNT_SHARED_BYTES] += memo->bytes = bytes_of(them);
   counts[COUNT_WAVEFRONTS] += memo->wavefronts;
   counts[COUNT_PASSES] += memo->passes;
+  memo->strided = count_stride(counts, stride_of(them));
 }
 
 /* Where addresses lead to that may lead anywhere, and what is counted there. */
@@ -283,6 +310,7 @@ INLINE flag again(struct Tally *tally, const struct Accessed *site, struct Memo 
   if (memo->site != site || memo->lanes != lanes || (bases[0] & (SECTOR - 1)) != memo->phase) return 0;
   for (u32 row = 0; row < rows; row++) differ |= (bases[row] - bases[0]) ^ memo->apart[row];
   if (differ) return 0;
+  counts[COUNT_STRIDED] += memo->strided;
   if (site->space == SPACE_SHARED) {
     counts[COUNT_SHARED_REQUESTS]++;
     counts[COUNT_SHARED_BYTES] += memo->bytes;
@@ -382,7 +410,7 @@ void cujit_profile_end(struct Profiled *profiled, u64 *totals) {
   for (struct Tally *tally = profiled->tallies, *next; tally; tally = next) {
     next = tally->next;
     for (u64 k = 0; k < profiled->count; k++) {
-      if (k % COUNTS != COUNT_MOST) totals[k] += tally->counts[k];
+      if (k % COUNTS < COUNT_MOST) totals[k] += tally->counts[k];
       else if (tally->counts[k] > totals[k]) totals[k] = tally->counts[k];
     }
     profiled->block_sectors += tally->block_sectors;
