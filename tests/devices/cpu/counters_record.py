@@ -49,6 +49,8 @@ OF_CODE = (
       for op in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma")),
     "smsp__sass_branch_targets_threads_divergent.sum",
     *(f"sm__inst_executed_pipe_tensor_op_{op}.sum" for op in ("hmma", "imma", "dmma", "gmma")),
+    *(f"sm__ops_path_tensor_src_{type_}.sum" for type_ in (
+        "fp16", "bf16_dst_fp32", "tf32_dst_fp32", "fp64", "int8")),
     *(f"sm__sass_inst_executed_op_{op}.sum" for op in (
         "global_ld", "global_st", "global_atom", "global_red", "local_ld", "local_st", "shared_ld", "shared_st",
         "shared_atom", "ldsm", "shared_stsm", "ldgsts", "texture")),
