@@ -4,7 +4,7 @@
 
 prints a line of JSON for each case: its name, the number that was answered, and values. It knows ctypes alone, so
 that it runs on the driver of a GPU as well as on the emulator. Each group is a process of its own; so is each case that
-could end one, which answers null then.
+leaves a process of no use. A case that ends its process answers null and the signal; its group is run again without it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 lib = ctypes.CDLL("libcuda.so.1")
@@ -27,6 +27,8 @@ U32 = ctypes.c_uint32
 I32 = ctypes.c_int32
 WRONG = 0x1234_5678_9ABC
 """A number that is no handle."""
+ENDED: set[str] = set()
+"""Cases that ended their process; they are not asked again."""
 
 
 def by(value: Any) -> Any:
@@ -39,6 +41,9 @@ def said(case: str, answer: int | None, *values: Any) -> None:
 
 def ask(case: str, name: str, *given: Any, out: tuple[Any, ...] = ()) -> int:
     """Call a function; numbers are pointers, handles or sizes. What it wrote is a value, where it succeeded."""
+    if case in ENDED:
+        return -1
+    print(json.dumps({"asked": case}), flush=True)
     answer = int(getattr(lib, name)(*(U64(each) if isinstance(each, int) else each for each in given)))
     said(case, answer, *(each.value for each in out if answer == 0))
     return answer
@@ -213,6 +218,7 @@ def streams() -> None:
         ):
             ask(f"{call_} of null, {name}", call_, which, None)
     for attribute in range(18):
+        value = (U64 * 8)()
         if ask(f"cuStreamGetAttribute {attribute}", "cuStreamGetAttribute", stream, U32(attribute), value) == 0:
             said(f"stream attribute {attribute}", 0, value[0])
     ask("cuStreamGetAttribute of null", "cuStreamGetAttribute", stream, U32(8), None)
@@ -315,6 +321,20 @@ def events_of_another_context() -> None:
     good("cuCtxSetCurrent", context)
 
 
+PTX = b""".version 8.0
+.target sm_80
+.address_size 64
+.visible .global .align 4 .u32 counter[4];
+.visible .entry one(.param .u64 at, .param .u32 value)
+{
+  .reg .b32 %r<2>; .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [at]; ld.param.u32 %r1, [value];
+  st.global.u32 [%rd1], %r1;
+  ret;
+}
+"""
+
+
 # -- capture ------------------------------------------------------------------------------------------------
 
 
@@ -322,7 +342,9 @@ def events_of_another_context() -> None:
 def captures() -> None:
     context = start()
     s, t, blocking = (made("cuStreamCreate", U32(k)) for k in (1, 1, 0))
-    e, back = (made("cuEventCreate", U32(2)) for _ in range(2))
+    e, back, quiet = (made("cuEventCreate", U32(k)) for k in (2, 2, 0))
+    time, nothing = ctypes.c_float(), ctypes.CFUNCTYPE(None, ctypes.c_void_p)(id)
+    good("cuEventRecord", quiet, t)
     memory = made("cuMemAlloc_v2", 256)
     word, graph, number = U32(), U64(), U64()
 
@@ -380,6 +402,28 @@ def captures() -> None:
         begin(mode=mode)
         ask(f"cuStreamQuery of another stream in mode {mode}", "cuStreamQuery", t)
         end(f"cuStreamQuery of another stream in mode {mode}")
+        begin(mode=mode)
+        for name, given in (
+            ("cuStreamSynchronize", (t,)), ("cuEventQuery", (quiet,)), ("cuEventSynchronize", (quiet,)),
+            ("cuStreamGetFlags", (t, by(word))), ("cuEventRecord", (quiet, t)),
+            ("cuStreamWaitEvent", (t, quiet, U32(0))),
+            ("cuMemsetD8Async", (memory, ctypes.c_ubyte(1), 16, t)), ("cuMemAllocAsync", (by(number), 16, t)),
+            ("cuStreamCreate", (by(number), U32(1))), ("cuEventCreate", (by(number), U32(0))),
+            ("cuMemGetInfo_v2", (by(number), by(graph))), ("cuEventElapsedTime", (by(time), quiet, quiet)),
+            ("cuModuleLoadData", (by(number), ctypes.c_char_p(PTX))), ("cuCtxGetCurrent", (by(number),)),
+            ("cuStreamIsCapturing", (t, by(word))), ("cuLaunchHostFunc", (t, nothing, None)),
+        ):  # fmt: skip
+            begin_again = call("cuStreamIsCapturing", s, by(word)) or word.value != 1
+            if begin_again:
+                call("cuStreamEndCapture", s, by(graph))
+                begin(mode=mode)
+            ask(f"beside a capture in mode {mode}: {name}", name, *given)
+            good("cuStreamIsCapturing", s, by(word))
+            said(f"beside a capture in mode {mode}: {name}: status", 0, word.value)
+        call("cuStreamEndCapture", s, by(graph))
+        begin(mode=mode)
+        said(f"cuStreamQuery in another thread in mode {mode}", in_thread(context, lambda: call("cuStreamQuery", t)))
+        end(f"cuStreamQuery in another thread in mode {mode}")
         begin(mode=mode)
         ask(f"cuMemsetD8 in mode {mode}", "cuMemsetD8_v2", memory, ctypes.c_ubyte(1), 16)
         end(f"cuMemsetD8 in mode {mode}")
@@ -592,20 +636,6 @@ def memory() -> None:
     ask("cuMemFree again", "cuMemFree_v2", at)
 
 
-PTX = b""".version 8.0
-.target sm_80
-.address_size 64
-.visible .global .align 4 .u32 counter[4];
-.visible .entry one(.param .u64 at, .param .u32 value)
-{
-  .reg .b32 %r<2>; .reg .b64 %rd<2>;
-  ld.param.u64 %rd1, [at]; ld.param.u32 %r1, [value];
-  st.global.u32 [%rd1], %r1;
-  ret;
-}
-"""
-
-
 @group
 def modules_and_launches() -> None:
     start()
@@ -676,6 +706,183 @@ def modules_and_launches() -> None:
     ask("cuModuleUnload", "cuModuleUnload", module)
 
 
+FAULTS = b""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry quiet() { ret; }
+.visible .entry bounded() .maxntid 64, 1, 1 { ret; }
+.visible .entry required() .reqntid 64, 1, 1 { ret; }
+.visible .entry wild() { .reg .b64 %a; mov.u64 %a, 64; st.global.u32 [%a], 1; ret; }
+.visible .entry crooked(.param .u64 at) {
+  .reg .b64 %a; ld.param.u64 %a, [at]; add.u64 %a, %a, 1; st.global.u32 [%a], 1; ret;
+}
+.visible .entry trapped() { trap; }
+.visible .entry far_shared(.param .u64 at) {
+  .reg .b32 %a; .reg .b64 %b; ld.param.u64 %b, [at]; cvt.u32.u64 %a, %b; or.b32 %a, %a, 0x1000000;
+  st.shared.u32 [%a], 1; ret;
+}
+.visible .entry null(.param .u64 at) {
+  .reg .b32 %v; .reg .b64 %a; .reg .b64 %b; mov.u64 %a, 0; ld.param.u64 %b, [at]; ld.u32 %v, [%a];
+  st.global.u32 [%b], %v; ret;
+}
+.visible .entry too_deep(.param .u64 at) {
+  .reg .b32 %v; .reg .b64 %a; ld.param.u64 %a, [at]; or.b64 %a, %a, 0x1000000; ld.local.u32 %v, [%a];
+  st.global.u32 [%a], %v; ret;
+}
+"""
+NOTHING = (ctypes.c_void_p * 1)()
+WAYS = ("wild", "crooked", "trapped", "far_shared", "null", "too_deep")
+
+
+def entry(name: str, module: list[int] | None = None) -> int:
+    if module is None:
+        module = []
+    module.append(made("cuModuleLoadData", ctypes.c_char_p(FAULTS)))
+    return made("cuModuleGetFunction", module[0], ctypes.c_char_p(name.encode()))
+
+
+def run(function: int, threads: int = 1, stream: int = 0, parameters: Any = NOTHING) -> int:
+    return call("cuLaunchKernel", function, *[U32(k) for k in (1, 1, 1, threads, 1, 1, 0)], stream, parameters, None)
+
+
+@group
+def launches_of_a_bounded_kernel() -> None:
+    start()
+    for name in ("bounded", "required"):
+        function = entry(name)
+        for threads in (32, 64, 65, 128):
+            said(f"{threads} threads of a kernel that is {name}", run(function, threads))
+    said("cuCtxSynchronize after too many threads", call("cuCtxSynchronize"))
+
+
+def _after(way: str) -> None:
+    """What is answered once a kernel has failed."""
+
+    def body() -> None:
+        start()
+        number, word, handle, text = I32(), U32(), U64(), ctypes.create_string_buffer(64)
+        event, stream, memory_ = (
+            made("cuEventCreate", U32(0)),
+            made("cuStreamCreate", U32(1)),
+            made("cuMemAlloc_v2", 64),
+        )
+        modules: list[int] = []
+        function = entry(way, modules)
+        at = U64(memory_)
+        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(at))
+        said(f"{way}: the launch", run(function, parameters=parameters))
+        ask(f"{way}: cuCtxSynchronize", "cuCtxSynchronize")
+        for name, given in (
+            ("cuCtxSynchronize", ()), ("cuCtxGetCurrent", (by(handle),)), ("cuCtxGetDevice", (by(number),)),
+            ("cuCtxGetFlags", (by(word),)), ("cuCtxGetLimit", (by(handle), U32(0))), ("cuCtxSetCacheConfig", (U32(0),)),
+            ("cuDeviceGetCount", (by(number),)), ("cuDeviceGetName", (text, I32(64), I32(0))),
+            ("cuDeviceGetAttribute", (by(number), I32(1), I32(0))), ("cuMemGetInfo_v2", (by(handle), by(at))),
+            ("cuMemAlloc_v2", (by(handle), 16)), ("cuMemAllocHost_v2", (by(handle), 16)),
+            ("cuMemAllocAsync", (by(handle), 16, 0)), ("cuMemcpyDtoH_v2", (text, memory_, 16)),
+            ("cuMemcpyHtoDAsync_v2", (memory_, text, 16, stream)), ("cuMemsetD8_v2", (memory_, ctypes.c_ubyte(1), 16)),
+            ("cuStreamCreate", (by(handle), U32(0))), ("cuStreamQuery", (0,)), ("cuStreamQuery", (stream,)),
+            ("cuStreamGetFlags", (stream, by(word))), ("cuStreamSynchronize", (stream,)),
+            ("cuStreamIsCapturing", (stream, by(word))), ("cuStreamBeginCapture_v2", (stream, U32(0))),
+            ("cuEventCreate", (by(handle), U32(0))), ("cuEventQuery", (event,)), ("cuEventRecord", (event, stream)),
+            ("cuEventSynchronize", (event,)), ("cuModuleLoadData", (by(handle), ctypes.c_char_p(FAULTS))),
+            ("cuModuleGetFunction", (by(handle), modules[0], ctypes.c_char_p(b"quiet"))),
+            ("cuFuncGetAttribute", (by(number), U32(0), function)),
+            ("cuPointerGetAttribute", (by(handle), U32(1), memory_)),
+            ("cuGraphCreate", (by(handle), U32(0))), ("cuMemFree_v2", (memory_,)), ("cuEventDestroy_v2", (event,)),
+            ("cuStreamDestroy_v2", (stream,)), ("cuModuleUnload", (modules[0],)),
+        ):  # fmt: skip
+            what = " of a stream" if given and given[0] == stream and name == "cuStreamQuery" else ""
+            again = " again" if name == "cuCtxSynchronize" else ""
+            ask(f"{way}: {name}{what}{again}", name, *given)
+        said(f"{way}: another launch", run(function, parameters=parameters))
+        ask(f"{way}: cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2", I32(0))
+        ask(f"{way}: cuMemAlloc after the reset", "cuMemAlloc_v2", by(handle), 16)
+
+    body.__name__ = f"after_{way}"
+    GROUPS.append(body)
+
+
+for _way in WAYS:
+    _after(_way)
+
+
+@group
+def pools() -> None:
+    start()
+    stream, other = made("cuStreamCreate", U32(1)), made("cuStreamCreate", U32(1))
+    handle, pool, size = U64(), U64(), U64()
+    ask("cuMemAllocAsync", "cuMemAllocAsync", by(handle), 64, stream)
+    kept = handle.value
+    ask("cuMemAllocAsync of no bytes", "cuMemAllocAsync", by(handle), 0, stream)
+    said("cuMemAllocAsync of no bytes: an address", 0, handle.value != 0)
+    ask("cuMemAllocAsync of null", "cuMemAllocAsync", None, 64, stream)
+    ask("cuMemAllocAsync of too much", "cuMemAllocAsync", by(handle), 1 << 60, stream)
+    ask("cuMemFreeAsync inside", "cuMemFreeAsync", kept + 16, stream)
+    ask("cuMemFreeAsync of null", "cuMemFreeAsync", 0, stream)
+    ask("cuMemFreeAsync of no address of ours", "cuMemFreeAsync", WRONG, stream)
+    ask("cuMemFreeAsync on another stream", "cuMemFreeAsync", kept, other)
+    ask("cuMemFreeAsync again", "cuMemFreeAsync", kept, stream)
+    plain = made("cuMemAlloc_v2", 64)
+    ask("cuMemFreeAsync of cuMemAlloc's", "cuMemFreeAsync", plain, stream)
+    good("cuStreamSynchronize", stream)
+    ask("cuMemFree of what was freed by cuMemFreeAsync", "cuMemFree_v2", plain)
+    good("cuMemAllocAsync", by(handle), 64, stream)
+    ask("cuMemFree of cuMemAllocAsync's", "cuMemFree_v2", handle.value)
+    ask("cuMemFreeAsync after cuMemFree", "cuMemFreeAsync", handle.value, stream)
+    ask("cuDeviceGetDefaultMemPool", "cuDeviceGetDefaultMemPool", by(pool), I32(0))
+    ask("cuDeviceGetDefaultMemPool of null", "cuDeviceGetDefaultMemPool", None, I32(0))
+    ask("cuMemPoolDestroy of the default one", "cuMemPoolDestroy", pool.value)
+    for attribute in range(10):
+        value = U64()
+        ask(f"pool attribute {attribute}", "cuMemPoolGetAttribute", pool.value, U32(attribute), by(value))
+    ask("cuMemPoolTrimTo", "cuMemPoolTrimTo", pool.value, 0)
+    ask("cuMemPoolGetAttribute of null", "cuMemPoolGetAttribute", pool.value, U32(4), None)
+    good("cuStreamBeginCapture_v2", stream, U32(0))
+    ask("cuMemAllocAsync in a capture", "cuMemAllocAsync", by(handle), 64, stream)
+    captured = handle.value
+    ask("cuMemFreeAsync in a capture", "cuMemFreeAsync", captured, stream)
+    graph, ready = U64(), U64()
+    ask("the capture with memory", "cuStreamEndCapture", stream, by(graph))
+    ask("a graph with memory", "cuGraphInstantiateWithFlags", by(ready), graph.value, 0)
+    ask("a graph with memory is launched", "cuGraphLaunch", ready.value, stream)
+    ask("a graph with memory is launched again", "cuGraphLaunch", ready.value, stream)
+    ask("a graph with memory, instantiated again", "cuGraphInstantiateWithFlags", by(size), graph.value, 0)
+    for case in ("cuMemFree", "cuMemFreeAsync twice", "cuMemFreeAsync of other memory"):
+        before = made("cuMemAlloc_v2", 64)
+        good("cuStreamBeginCapture_v2", stream, U32(0))
+        call("cuMemAllocAsync", by(handle), 64, stream)
+        if "twice" in case:
+            call("cuMemFreeAsync", handle.value, stream)
+        answer = (
+            call("cuMemFree_v2", handle.value)
+            if case == "cuMemFree"
+            else call("cuMemFreeAsync", before if "other" in case else handle.value, stream)
+        )
+        said(f"{case} while memory of a graph is captured", answer)
+        said(f"{case} while memory of a graph is captured: the end", call("cuStreamEndCapture", stream, by(graph)))
+    good("cuStreamBeginCapture_v2", stream, U32(0))
+    ask("cuMemAllocAsync in a capture, not freed", "cuMemAllocAsync", by(handle), 64, stream)
+    ask("the capture with memory, not freed", "cuStreamEndCapture", stream, by(graph))
+    ask("a graph that keeps memory", "cuGraphInstantiateWithFlags", by(ready), graph.value, 0)
+    ask("cuMemcpyDtoD to memory of a graph that did not run", "cuMemsetD8_v2", handle.value, ctypes.c_ubyte(1), 16)
+    ask("a graph that keeps memory is launched", "cuGraphLaunch", ready.value, stream)
+    ask("a graph that keeps memory is launched again", "cuGraphLaunch", ready.value, stream)
+    ask("cuMemFreeAsync of memory of a graph", "cuMemFreeAsync", handle.value, stream)
+    ask("a graph that kept memory is launched", "cuGraphLaunch", ready.value, stream)
+    ask("cuMemFree of a graph's memory", "cuMemFree_v2", handle.value)
+    ask("cuGraphClone of a graph with memory", "cuGraphClone", by(size), graph.value)
+    ask("cuGraphGetNodes of a graph with memory", "cuGraphGetNodes", graph.value, None, by(size), out=(size,))
+    good("cuStreamBeginCapture_v2", stream, U32(0))
+    call("cuMemAllocAsync", by(handle), 64, stream)
+    call("cuStreamEndCapture", stream, by(graph))
+    ask("free on launch", "cuGraphInstantiateWithFlags", by(ready), graph.value, 1)
+    ask("free on launch: a launch", "cuGraphLaunch", ready.value, stream)
+    ask("free on launch: another", "cuGraphLaunch", ready.value, stream)
+    for attribute in range(4):
+        ask(f"graph memory attribute {attribute}", "cuDeviceGetGraphMemAttribute", I32(0), U32(attribute), by(size))
+    ask("cuDeviceGraphMemTrim", "cuDeviceGraphMemTrim", I32(0))
+
+
 # -- proc addresses -----------------------------------------------------------------------------------------
 
 
@@ -695,11 +902,21 @@ def proc_addresses() -> None:
     odd: tuple[tuple[str, tuple[Any, ...]], ...] = (
         ("of null", (None, by(found), I32(12000), U64(0), by(status))),
         ("to null", (ctypes.c_char_p(b"cuInit"), None, I32(12000), U64(0), by(status))),
+        ("without a status", (ctypes.c_char_p(b"cuInit"), by(found), I32(12000), U64(0), None)),
+        ("of an unknown name, without a status", (ctypes.c_char_p(b"cuNothing"), by(found), I32(12000), U64(0), None)),
+        (
+            "of an early version, without a status",
+            (ctypes.c_char_p(b"cuLaunchKernel"), by(found), I32(2000), U64(0), None),
+        ),
         ("with flags 8", (ctypes.c_char_p(b"cuInit"), by(found), I32(12000), U64(8), by(status))),
         ("of version 0", (ctypes.c_char_p(b"cuInit"), by(found), I32(0), U64(0), by(status))),
     )
     for case, arguments in odd:
         ask(f"cuGetProcAddress {case}", "cuGetProcAddress_v2", *arguments)
+    for name, version, flags in (("cuInit", 12000, 0), ("cuNothing", 12000, 0), ("cuLaunchKernel", 2000, 0),
+                                 ("cuInit", 12000, 8)):  # fmt: skip
+        four = ctypes.c_char_p(name.encode()), by(found), I32(version), U64(flags)
+        ask(f"cuGetProcAddress of CUDA 11, {name} {version} {flags}", "cuGetProcAddress", *four)
 
 
 # -- what could end a process -------------------------------------------------------------------------------
@@ -745,34 +962,58 @@ _wrong("cuGraphDestroy")
 _wrong("cuLaunchKernel", *[U32(1)] * 6, U32(0), 0, None, None)
 
 
-def guarded(work: Callable[[], Any], case: str = "") -> None:
-    """Do something in a child, before the driver was started here."""
-    sys.stdout.flush()
+def in_a_child(work: Callable[[], Any], case: str) -> tuple[list[dict[str, Any]], int]:
+    """Do something in a child, before the driver was started here; give what it printed and how it ended."""
+    readable, writable = os.pipe()
     child = os.fork()
     if child == 0:
+        os.dup2(writable, 1)
         code = 0
         try:
+            if case:
+                print(json.dumps({"asked": case}), flush=True)
             answer = work()
             if case:
                 said(case, answer)
         except BaseException as e:  # a child that goes on would run the rest as well
             print(f"{case or work.__name__}: {e!r}", file=sys.stderr, flush=True)
             code = 3
-        sys.stdout.flush()
         os._exit(code)
+    os.close(writable)
+    with os.fdopen(readable) as lines:
+        rows = [json.loads(line) for line in lines]
     _, status = os.waitpid(child, 0)
-    if status:
-        said(case or f"the group {work.__name__} was cut off", None, status)
+    return rows, status
+
+
+def answers_of(work: Callable[[], Any], case: str) -> Iterator[dict[str, Any]]:
+    """Give every answer of a group; begin again without the case that ended it."""
+    known: set[str] = set()
+    while True:
+        rows, status = in_a_child(work, case)
+        for row in rows:
+            if "case" in row and row["case"] not in known:
+                known.add(row["case"])
+                yield row
+        if not status:
+            return
+        last = rows[-1].get("asked") if rows else None
+        if last is None:  # not by a call that was asked for: a fault of this script
+            yield {"case": f"the group {work.__name__} was cut off", "answer": None, "values": [status]}
+            return
+        ENDED.add(last)
+        yield {"case": last, "answer": None, "values": [status]}
+        if case:
+            return
 
 
 def main() -> None:
     """Print all cases."""
     version = I32()
     lib.cuDriverGetVersion(by(version))
-    for work in GROUPS:
-        guarded(work)
-    for case, risky in RISKS:
-        guarded(risky, case)
+    for work, case in [*((each, "") for each in GROUPS), *((each, case) for case, each in RISKS)]:
+        for row in answers_of(work, case):
+            print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

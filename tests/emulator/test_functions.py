@@ -52,7 +52,6 @@ def test_the_newest_form_is_the_one_that_the_header_calls_by_the_plain_name() ->
         ("cuMemcpyHtoD", 12000, PER_THREAD, "cuMemcpyHtoD_v2_ptds"),
         ("cuCtxCreate", 12040, 0, "cuCtxCreate_v3"),
         ("cuStreamGetCaptureInfo", 12000, PER_THREAD, "cuStreamGetCaptureInfo_v2_ptsz"),
-        ("cuFuncSetAttribute", 2000, 0, "cuFuncSetAttribute"),
     ],
 )
 def test_a_form_is_found_by_name_version_and_flavour(base: str, version: int, flags: int, export: str) -> None:
@@ -63,3 +62,5 @@ def test_a_form_is_found_by_name_version_and_flavour(base: str, version: int, fl
 
 def test_what_no_driver_has_is_not_found() -> None:
     assert find("cuMakeCoffee", 13000) is None
+    assert find("cuFuncSetAttribute", 2000) is None
+    assert find("cuStreamQuery", 2000, PER_THREAD) is None

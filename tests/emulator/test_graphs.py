@@ -349,12 +349,15 @@ def test_memory_waits_attributes_objects_and_drawings() -> None:
     thing = d.CUuserObject(item.value)
     ok(d.cuGraphRetainUserObject(kernels, thing, 2, 1)), ok(d.cuUserObjectRetain(thing, 1))
     ok(d.cuGraphReleaseUserObject(kernels, thing, 1)), ok(d.cuUserObjectRelease(thing, 1))
-    assert ends == [] and name(d.cuUserObjectRelease(thing, 5)) == "INVALID_VALUE"
+    assert ends == [] and name(d.cuUserObjectRelease(thing, 0)) == "INVALID_VALUE"
     twin = ok(d.cuGraphClone(kernels))
     ok(d.cuGraphDestroy(kernels))
     assert ends == []
     ok(d.cuGraphDestroy(twin))
     assert ends == [123] and name(d.cuUserObjectRetain(thing, 1)) == "INVALID_VALUE"
+    assert lib.cuUserObjectCreate(ctypes.byref(item), ctypes.c_void_p(5), end, 1, 1) == 0
+    ok(d.cuUserObjectRelease(d.CUuserObject(item.value), 5))
+    assert ends == [123, 5]
     # as a drawing
     path = pathlib.Path(tempfile.mkdtemp()) / "graph.dot"
     ok(d.cuGraphDebugDotPrint(graph, str(path).encode(), 1))

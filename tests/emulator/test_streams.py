@@ -41,7 +41,6 @@ def test_attributes_of_a_stream_are_kept_and_copied() -> None:
     kinds = d.CUlaunchAttributeID
     a, b = ok(d.cuStreamCreate(0)), ok(d.cuStreamCreateWithPriority(0, -2))
     policy = kinds.CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
-    assert int(ok(d.cuStreamGetAttribute(a, policy)).syncPolicy) == 1
     assert ok(d.cuStreamGetAttribute(b, kinds.CU_LAUNCH_ATTRIBUTE_PRIORITY)).priority == -2
     value = d.CUstreamAttrValue()
     value.syncPolicy = d.CUsynchronizationPolicy.CU_SYNC_POLICY_SPIN
@@ -63,15 +62,19 @@ def test_wrong_streams_and_events_are_answered_as_a_gpu_does() -> None:
     invalid = [
         d.cuStreamDestroy(gone), d.cuStreamQuery(gone), d.cuStreamSynchronize(gone), d.cuStreamGetFlags(gone),
         d.cuStreamDestroy(d.CUstream(0)), d.cuStreamQuery(d.CUstream(int(e))), d.cuStreamQuery(d.CUstream(12345)),
-        d.cuEventDestroy(past), d.cuEventQuery(past), d.cuEventSynchronize(past), d.cuEventRecord(past, s),
-        d.cuEventRecord(e, gone), d.cuStreamWaitEvent(s, past, 0), d.cuStreamWaitEvent(gone, e, 0),
+        d.cuEventRecord(e, gone), d.cuStreamWaitEvent(gone, e, 0),
         d.cuEventQuery(d.CUevent(0)), d.cuEventElapsedTime(e, past),
         d.cuStreamGetAttribute(gone, d.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PRIORITY),
     ]
     assert {name(each) for each in invalid} == {"INVALID_HANDLE"}, [name(each) for each in invalid]
+    destroyed = [
+        d.cuEventDestroy(past), d.cuEventQuery(past), d.cuEventSynchronize(past), d.cuEventRecord(past, s),
+        d.cuStreamWaitEvent(s, past, 0),
+    ]
+    assert {name(each) for each in destroyed} == {"CONTEXT_IS_DESTROYED"}, [name(each) for each in destroyed]
+    assert name(d.cuEventRecordWithFlags(e, s, 1)) == name(d.cuStreamWaitEvent(s, e, 1)) == "ILLEGAL_STATE"
     wrong = [
         d.cuStreamCreate(2), d.cuEventCreate(8), d.cuEventCreate(4), d.cuEventRecordWithFlags(e, s, 2),
-        d.cuEventRecordWithFlags(e, s, 1), d.cuStreamWaitEvent(s, e, 1),
     ]
     assert {name(each) for each in wrong} == {"INVALID_VALUE"}, [name(each) for each in wrong]
     lib = ctypes.CDLL("libcuda.so.1")
@@ -92,7 +95,8 @@ def test_wrong_streams_and_events_are_answered_as_a_gpu_does() -> None:
     ok(d.cuCtxDestroy(other))
     assert name(d.cuStreamQuery(theirs)) == "INVALID_HANDLE"
     ok(d.cuStreamBeginCapture(s, d.CUstreamCaptureMode(0))), ok(d.cuDevicePrimaryCtxReset(0))
-    assert name(d.cuStreamEndCapture(s)) == name(d.cuEventQuery(e)) == "INVALID_HANDLE"
+    assert name(d.cuStreamEndCapture(s)) == "INVALID_HANDLE"
+    assert name(d.cuEventQuery(e)) == "CONTEXT_IS_DESTROYED"
     """)
 
 
@@ -115,7 +119,7 @@ def test_events_have_the_times_of_a_clock() -> None:
     lib, out = ctypes.CDLL("libcuda.so.1"), ctypes.c_float()
     for call in (lib.cuEventElapsedTime, lib.cuEventElapsedTime_v2):
         assert call(ctypes.byref(out), ctypes.c_void_p(int(first)), ctypes.c_void_p(int(last))) == 0 and out.value >= 20
-        assert call(None, ctypes.c_void_p(int(first)), ctypes.c_void_p(int(last))) == 1
+        assert call(None, ctypes.c_void_p(int(first)), ctypes.c_void_p(int(last))) == 400
     """)
 
 
@@ -149,7 +153,7 @@ def test_host_functions_run_at_once_may_raise_and_may_not_call_the_driver() -> N
     assert lib.cuLaunchHostFunc_v2(handle, host, ctypes.c_void_p(42), 9) == 1
     assert lib.cuStreamAddCallback(handle, callback, ctypes.c_void_p(5), 0) == 0
     assert lib.cuStreamAddCallback(handle, callback, ctypes.c_void_p(5), 1) == 1
-    assert said == [(41, 800, 800, 800), (42, 800, 800, 800), (43, 800, 800, 800), (True, 0, 5, 800)], said
+    assert said == [(41, 600, 800, 800), (42, 600, 800, 800), (43, 600, 800, 800), (True, 0, 5, 800)], said
     assert lib.cuLaunchHostFunc(handle, raises, None) == 0
     ok(d.cuStreamQuery(s)), ok(d.cuCtxSynchronize())
     print("went on")

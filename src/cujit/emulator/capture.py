@@ -215,7 +215,7 @@ def _capturing(stream: int) -> tuple[_Capture, StreamCell] | None:
     return capture, cell
 
 
-def _check_legacy(context: int) -> None:
+def _check_legacy(context: int, *, spoils: bool = True) -> None:
     blocked = {
         capture.id: capture
         for capture in _LIVE.values()
@@ -224,7 +224,7 @@ def _check_legacy(context: int) -> None:
     }
     if blocked:
         words = "a stream is captured that waits for the default stream: make it with CU_STREAM_NON_BLOCKING"
-        raise _refuse(Result.STREAM_CAPTURE_IMPLICIT, blocked.values(), words)
+        raise _refuse(Result.STREAM_CAPTURE_IMPLICIT, blocked.values() if spoils else (), words)
 
 
 def not_captured(stream: int, words: str = "this cannot be captured") -> None:
@@ -283,6 +283,13 @@ def _ask_stream(cell: int, b: int, more: int) -> int:
         raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, [capture], "nobody can wait for a stream that is captured")
     if stream.is_default:
         _check_legacy_default(stream)
+    safe()
+    return GO_ON
+
+
+def _ask_status(cell: int, b: int, more: int) -> int:
+    del b, more
+    _check_legacy(StreamCell.from_address(cell).context, spoils=False)
     return GO_ON
 
 
@@ -295,7 +302,10 @@ def _check_legacy_default(stream: StreamCell) -> None:
 def _ask_event(event: int, b: int, more: int) -> int:
     del b, more
     capture = _LIVE.get(EventCell.from_address(event).capture)
-    raise _refuse(Result.CAPTURED_EVENT, [capture] if capture else [], "the event was recorded in a capture")
+    if capture is not None:
+        raise _refuse(Result.CAPTURED_EVENT, [capture], "the event was recorded in a capture")
+    safe()
+    return GO_ON
 
 
 def _ask_record(event: int, cell: int, flags: int) -> int:
@@ -342,7 +352,7 @@ def _ask_wait(cell: int, event: int, flags: int) -> int:
     stream = StreamCell.from_address(cell)
     source = _LIVE.get(EventCell.from_address(event).capture)
     if flags & _EXTERNAL:
-        need(capture)
+        need(capture, Result.ILLEGAL_STATE, "an external wait is for a stream that is captured")
         assert capture is not None
         capture.add(stream, event_node(capture.graph, NodeKind.WAIT_EVENT, event))
         return 0
@@ -407,6 +417,7 @@ _ASKED: dict[int, Callable[[int, int, int], int]] = {
     CaptureQuestion.WAIT: _ask_wait,
     CaptureQuestion.DESTROY: _ask_destroy,
     CaptureQuestion.HOST: _ask_host,
+    CaptureQuestion.STATUS: _ask_status,
 }
 
 
@@ -468,19 +479,18 @@ def _tail(graph: Graph, nodes: int, data: int, count: int) -> Tail:
 def stream_end_capture(stream: int, graph: int) -> None:
     """End a capture, and give its graph."""
     cell = stream_cell(stream)
-    need(graph)
     with LOCK:
+        store_u64(graph, 0)
         capture = _BY_STREAM.get(ctypes.addressof(cell))
         need(capture, Result.ILLEGAL_STATE, "the stream is not captured")
         assert capture is not None
         if capture.origin != ctypes.addressof(cell):
             raise _refuse(Result.STREAM_CAPTURE_UNMATCHED, [capture], "the capture began in another stream")
         allowed = capture.mode == RELAXED or capture.thread == threading.get_native_id()
-        need(allowed, Result.STREAM_CAPTURE_WRONG_THREAD, "the capture began in another thread")
-        store_u64(graph, 0)
         was_valid, is_joined = capture.is_valid, capture.is_joined()
-        capture.is_valid = was_valid and is_joined
+        capture.is_valid = was_valid and is_joined and allowed
         capture.end()
+        need(allowed, Result.STREAM_CAPTURE_WRONG_THREAD, "the capture began in another thread")
         need(was_valid, Result.STREAM_CAPTURE_INVALIDATED, "the capture came to nothing before")
         need(is_joined, Result.STREAM_CAPTURE_UNJOINED, "a stream was joined to the capture and has not come back")
         store_u64(graph, capture.graph.handle)
@@ -511,7 +521,7 @@ def _info(stream: int, status: int, id_out: int, graph: int, nodes: int, count: 
     need(status)
     with LOCK:
         if stream <= LEGACY_STREAM:
-            _check_legacy(cell.context)
+            _check_legacy(cell.context, spoils=False)
         store_u32(status, cell.status)
         capture = _BY_STREAM.get(ctypes.addressof(cell))
         if capture is None or not capture.is_valid:

@@ -184,6 +184,7 @@ def ctx_create_with(out: int, parameters: int, flags: int, ordinal: int) -> None
 @started("cuCtxDestroy cuCtxDestroy_v2", "P")
 def ctx_destroy(handle: int) -> None:
     """End a context, in whatever threads it is current. The primary one ends otherwise."""
+    need(handle)
     with _LOCK:
         need(not of_context(handle).is_primary, Result.INVALID_CONTEXT)
         if _current() == handle:
@@ -217,8 +218,9 @@ def ctx_detach(handle: int) -> None:
 _LIMITS: dict[int, dict[int, int]] = {}
 _CACHE: dict[int, int] = {}
 
-_FIRST_LIMITS = {0: 1 << 10, 1: 1 << 20, 2: 8 << 20, 4: 2048, 5: 64, 6: 0}
-"""Stack, ``printf``, ``malloc``, pending launches, bytes that the second cache fetches, and that persist there. Source:
+_FIRST_LIMITS = {0: 1 << 10, 1: 1 << 20, 2: 8 << 20, 4: 2048, 5: 64, 6: 0, 7: 0, 8: 0}
+"""Stack, ``printf``, ``malloc``, pending launches, bytes that the second cache fetches, and that persist there; shared
+memory and state of contexts made for graphics. Source:
 CUDA Driver API manual, ``CUlimit``; CUDA C++ Programming Guide, of "Formatted Output" and "Dynamic Global Memory
 Allocation"."""
 
@@ -238,7 +240,7 @@ def ctx_get_limit(context: int, value: int, limit: int) -> None:
 def ctx_set_limit(context: int, limit: int, value: int) -> None:
     """Set a limit of the current context. Kernels have what they need without."""
     need(0 <= limit < _LIMIT_BEYOND)
-    need(limit in _FIRST_LIMITS and limit != _PERSISTING, Result.UNSUPPORTED_LIMIT)
+    need(limit in _FIRST_LIMITS and limit < _PERSISTING, Result.UNSUPPORTED_LIMIT)
     need(value < device.total_bytes())
     if limit == _FETCHED:
         value = min(value, 128)
@@ -272,10 +274,10 @@ def ctx_set_shared_mem_config(context: int, config: int) -> None:
     need(0 <= config <= 2)
 
 
-@in_context("cuCtxGetFlags", "P")
-def ctx_get_flags(context: int, flags: int) -> None:
-    """Give the flags of the current context."""
-    store_u32(flags, Context.from_address(context).flags)
+@started("cuCtxGetFlags", "P")
+def ctx_get_flags(flags: int) -> None:
+    """Give the flags of the current context, whatever failed in it."""
+    store_u32(flags, of_context(_current()).flags)
 
 
 @in_context("cuCtxSetFlags", "U")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cujit.values import NamedTuple
 
+FLAGS = 1 << 0 | 1 << 1
 PER_THREAD = 1 << 1
 """Flag of ``cuGetProcAddress``: forms whose default stream is the calling thread's. Source: CUDA Driver API manual."""
 
@@ -64,13 +65,8 @@ def exports() -> dict[str, str]:
 
 
 def find(base: str, version: int, flags: int = 0) -> FunctionForm | None:
-    """Find the newest form that CUDA ``version`` (12050: 12.5) knows; the oldest one where it knows none.
-
-    Clients ask for versions that are older than the function, and take a refusal for a machine without CUDA.
-    """
-    rows = forms().get(base)
-    if rows is None:
-        return None
+    """Find the newest form of a function that CUDA ``version`` (12050: 12.5) knows; None where it knows none."""
+    rows = forms().get(base, ())
     asked = [form for form in rows if form.flavour] if flags & PER_THREAD else []
     asked = asked or [form for form in rows if not form.flavour]
-    return max((form for form in asked if form.since <= version), key=lambda form: form.since, default=asked[0])
+    return max((form for form in asked if form.since <= version), key=lambda form: form.since, default=None)

@@ -128,7 +128,7 @@ for _kind in _BYTES:
 @started("cuStreamBatchMemOp cuStreamBatchMemOp_v2", "SUPU")
 def stream_batch_mem_op(stream: int, count: int, operations: int, flags: int) -> None:
     """Do operations one after the other."""
-    need(not flags and count)
+    need(not flags)
     _do(stream, batch_of(count, operations))
 
 

@@ -393,7 +393,7 @@ def library_unload(handle: int) -> None:
 def module_get_function(context: int, out: int, handle: int, name: int) -> None:
     """Find a function by its name."""
     del context
-    need(out)
+    need(out and text_at(name))
     store_u64(out, module_of(handle).function(text_at(name)).handle)
 
 
@@ -409,7 +409,7 @@ def _store_variable(device: CpuModule, pointer: int, size: int, name: str) -> No
 def module_get_global(context: int, pointer: int, size: int, handle: int, name: int) -> None:
     """Find a variable by its name: where it is, and its size."""
     del context
-    need(pointer or size)
+    need((pointer or size) and text_at(name))
     _store_variable(module_of(handle).device, pointer, size, text_at(name))
 
 

@@ -222,9 +222,9 @@ class UserObject:
         USER_OBJECTS[self.handle] = self
 
     def release(self, count: int) -> None:
-        """Take references away; with the last one it goes."""
+        """Take references away, more than there are if need be; with the last one it goes."""
         self.references -= count
-        if self.references <= 0:
+        if self.references <= 0 and self.handle in USER_OBJECTS:
             del USER_OBJECTS[self.handle]
             cell_free(self.handle, CellKind.USER_OBJECT)
             self._destroy(self.pointer)

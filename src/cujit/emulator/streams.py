@@ -11,9 +11,9 @@ from cujit.emulator.structures import StreamCell
 _VALUE_BYTES = 64
 """Bytes of a ``CUstreamAttrValue``."""
 
-_ATTRIBUTES = {1: b"", 3: b"\1", 8: b"", 9: b"\0\1", 10: b""}
-"""What a stream begins with, by ``CUstreamAttrID``: access policy, synchronization policy (automatic), priority, map of
-memory domains, memory domain. Source: CUDA Driver API manual, ``CUlaunchAttributeID``.
+_ATTRIBUTES = {1: b"", 3: b"\xff" * 4, 8: b"", 9: b"\0\1", 10: b""}
+"""What a stream begins with, by ``CUstreamAttrID``: access policy, synchronization policy (none was set), priority, map
+of memory domains, memory domain. Source: CUDA Driver API manual, ``CUlaunchAttributeID``; what an H200 answers.
 """
 
 _PRIORITY = 8

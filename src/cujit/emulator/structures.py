@@ -189,6 +189,8 @@ class CaptureQuestion(enum.IntEnum):
     """A stream's cell."""
     HOST = 7
     """A stream's cell, a function and what it is called with."""
+    STATUS = 8
+    """A call that tells whether a context's default stream is captured: its cell."""
 
 
 GO_ON = 1 << 20

@@ -14,6 +14,9 @@ from cujit.emulator.results import Result
 VERSION = 13050
 """The CUDA version that the emulator speaks: that of the table of functions."""
 
+_FOUND, _UNKNOWN, _TOO_EARLY = range(3)
+"""Source: CUDA Driver API manual, ``CUdriverProcAddressQueryResult``."""
+
 _RUNTIME = bytes.fromhex("6bd5fb6c")
 """How the name of a table begins that the CUDA runtime asks for, and nobody else. Source: calls of that of 13.5."""
 _REFUSED = threading.Event()
@@ -25,16 +28,29 @@ def driver_get_version(version: int) -> None:
     store_u32(version, VERSION)
 
 
-@always("cuGetProcAddress cuGetProcAddress_v2", "PPIPP")
-def get_proc_address(symbol: int, function: int, version: int, flags: int, status: int) -> int | None:
+@always("cuGetProcAddress", "PPIP")
+def get_proc_address(symbol: int, function: int, version: int, flags: int) -> None:
+    """Find an entry point as CUDA 11 did."""
+    need(_find(symbol, function, version, flags) == _FOUND, Result.NOT_FOUND)
+
+
+@always("cuGetProcAddress_v2", "PPIPP")
+def get_proc_address_v2(symbol: int, function: int, version: int, flags: int, status: int) -> None:
     """Find an entry point by its base name, the version that the caller speaks and the flavour of its streams."""
-    name = text_at(symbol)
-    form = functions.find(name, version, flags)
-    found = library.address_of(form.export) if form is not None else 0
-    store_u64(function, found)
+    found = _find(symbol, function, version, flags)
     if status:
-        store_u32(status, 0 if found else 1)
-    return None if found else int(Result.NOT_FOUND)
+        store_u32(status, found)
+
+
+def _find(symbol: int, function: int, version: int, flags: int) -> int:
+    """Store an address, or null, and say which of the three it is."""
+    name = text_at(symbol)
+    need(function and not flags & ~functions.FLAGS)
+    form = functions.find(name, version, flags)
+    store_u64(function, library.address_of(form.export) if form is not None else 0)
+    if form is not None:
+        return _FOUND
+    return _TOO_EARLY if name in functions.forms() else _UNKNOWN
 
 
 @always("cuGetExportTable", "PP")

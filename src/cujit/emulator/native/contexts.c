@@ -58,6 +58,7 @@ Answer cujit_cuCtxGetCurrent(u64 *out) {
 
 Answer cujit_cuCtxPushCurrent_v2(u64 handle) {
   READY();
+  NEEDS(handle, INVALID_VALUE);
   NEEDS(cell_of(handle, CELL_CONTEXT), INVALID_CONTEXT);
   return push(handle);
 }
@@ -86,7 +87,9 @@ Answer cujit_cuCtxSetCurrent(u64 handle) {
 }
 
 Answer cujit_cuCtxGetDevice(i32 *out) {
-  IN_CONTEXT(context);
+  struct Cell *context;
+  Answer answer = any_context(&context);
+  if (answer) return answer;
   NEEDS(out, INVALID_VALUE);
   *out = 0;
   return RESULT_SUCCESS;

@@ -40,9 +40,14 @@ static Answer allocate(u64 *out, u64 size, u64 handle, u64 stream) {
   IN_CONTEXT(context);
   NEEDS(is_stream(stream), INVALID_HANDLE);
   struct PoolCell *pool = POOL(handle);
-  NEEDS(out && size && pool && !pool->ended, INVALID_VALUE);
+  NEEDS(out && pool && !pool->ended, INVALID_VALUE);
   Answer answer = not_captured(stream);
   if (answer) return answer;
+  SAFE();
+  if (!size) {
+    *out = 0;
+    return RESULT_SUCCESS;
+  }
   u64 used = ADD(pool->used, size);
   struct Block *block = 0;
   if (!pool->most_bytes || used <= pool->most_bytes)
@@ -80,7 +85,7 @@ Answer cujit_cuMemFreeAsync(u64 address, u64 stream) {
   NEEDS(is_stream(stream), INVALID_HANDLE);
   Answer answer = not_captured(stream);
   if (answer) return answer;
-  NEEDS(cujit_memory_free(address, OF(POOLED)), INVALID_VALUE);
+  NEEDS(!address || cujit_memory_free(address, OF(POOLED) | OF(DEVICE)), INVALID_VALUE);
   return RESULT_SUCCESS;
 }
 

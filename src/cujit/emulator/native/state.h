@@ -32,6 +32,12 @@ INLINE struct Cell *cell_of(u64 handle, u32 kind) {
   return cell && __atomic_load_n(&cell->kind, __ATOMIC_ACQUIRE) == kind ? cell : 0;
 }
 
+/* Whether a number is a handle that was freed and not used again. */
+INLINE u32 is_freed(u64 handle) {
+  struct Cell *cell = cell_at(handle);
+  return cell && __atomic_load_n(&cell->kind, __ATOMIC_ACQUIRE) == CELL_FREE;
+}
+
 /* Make a cell; 0 without memory. */
 u64 cujit_cell_new(u32 kind, u64 context);
 
@@ -67,14 +73,20 @@ INLINE Answer ready(void) {
   return state.alive && *state.alive ? RESULT_SUCCESS : RESULT_NOT_INITIALIZED;
 }
 
-/* The context of the thread, in `*context`, and the error that sticks to it. */
-INLINE Answer in_context(struct Cell **context) {
+/* The context of the thread, in `*context`, whatever failed in it. */
+INLINE Answer any_context(struct Cell **context) {
   Answer answer = ready();
   if (answer) return answer;
   u64 handle = current_handle();
   *context = cell_of(handle, CELL_CONTEXT);
   if (!*context) return handle ? RESULT_CONTEXT_IS_DESTROYED : RESULT_INVALID_CONTEXT;
-  return (Answer)__atomic_load_n(&(*context)->error, __ATOMIC_ACQUIRE);
+  return RESULT_SUCCESS;
+}
+
+/* The same, and the error that sticks to it. */
+INLINE Answer in_context(struct Cell **context) {
+  Answer answer = any_context(context);
+  return answer ? answer : (Answer)__atomic_load_n(&(*context)->error, __ATOMIC_ACQUIRE);
 }
 
 #define READY()                      \

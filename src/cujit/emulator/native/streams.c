@@ -76,6 +76,7 @@ static Answer stream_of(u64 handle, struct StreamCell **out) {
   READY();                                                                       \
   struct EventCell *event = (struct EventCell *)cell_of(handle, CELL_EVENT);     \
   do {                                                                           \
+    NEEDS(!is_freed(handle), CONTEXT_IS_DESTROYED);                              \
     NEEDS(event, INVALID_HANDLE);                                                \
     Answer answer_ = context_of(event->context);                                 \
     if (answer_) return answer_;                                                 \
@@ -127,9 +128,10 @@ Answer cujit_cuStreamDestroy_v2(u64 handle) {
   READY();
   struct StreamCell *stream = (struct StreamCell *)cell_of(handle, CELL_STREAM);
   NEEDS(stream && !stream->is_default, INVALID_HANDLE);
+  Answer answer = context_of(stream->context);
   ask_capture(ASK_DESTROY, handle, 0, 0);
   NEEDS(cujit_cell_free(handle, CELL_STREAM), INVALID_HANDLE);
-  return RESULT_SUCCESS;
+  return answer;
 }
 
 Answer cujit_cuStreamDestroy(u64 handle) { return cujit_cuStreamDestroy_v2(handle); }
@@ -140,7 +142,12 @@ Answer cujit_cuStreamSynchronize(u64 handle) {
   return RESULT_SUCCESS;
 }
 
-Answer cujit_cuStreamQuery(u64 handle) { return cujit_cuStreamSynchronize(handle); }
+/* A host function runs before what follows it in its stream: nobody can see there that a stream is done. */
+Answer cujit_cuStreamQuery(u64 handle) {
+  struct Thread *thread = state.host_calls ? cujit_this_thread() : 0;
+  if (thread && thread->in_host) return RESULT_NOT_READY;
+  return cujit_cuStreamSynchronize(handle);
+}
 
 Answer cujit_cuStreamGetFlags(u64 handle, u32 *out) {
   STREAM(stream, handle);
@@ -190,7 +197,7 @@ Answer cujit_cuStreamGetDevice(u64 handle, i32 *out) {
 Answer cujit_cuStreamIsCapturing(u64 handle, u32 *out) {
   STREAM(stream, handle);
   NEEDS(out, INVALID_VALUE);
-  if (handle <= STREAM_LEGACY) UNLESS_CAPTURED(ASK_STREAM, (u64)stream, 0, 0);
+  if (handle <= STREAM_LEGACY) UNLESS_CAPTURED(ASK_STATUS, (u64)stream, 0, 0);
   *out = stream->status;
   return RESULT_SUCCESS;
 }
@@ -199,7 +206,7 @@ Answer cujit_cuThreadExchangeStreamCaptureMode(u32 *mode) {
   READY();
   struct Thread *thread = cujit_this_thread();
   NEEDS(thread, OUT_OF_MEMORY);
-  NEEDS(mode && *mode <= 2, INVALID_VALUE);
+  NEEDS(mode, INVALID_VALUE);
   u32 before = (u32)thread->capture_mode;
   thread->capture_mode = *mode;
   *mode = before;
@@ -247,8 +254,12 @@ Answer cujit_cuEventCreate(u64 *out, u32 flags) {
 
 Answer cujit_cuEventDestroy_v2(u64 handle) {
   READY();
+  NEEDS(!is_freed(handle), CONTEXT_IS_DESTROYED);
+  struct EventCell *event = (struct EventCell *)cell_of(handle, CELL_EVENT);
+  NEEDS(event, INVALID_HANDLE);
+  Answer answer = context_of(event->context);
   NEEDS(cujit_cell_free(handle, CELL_EVENT), INVALID_HANDLE);
-  return RESULT_SUCCESS;
+  return answer;
 }
 
 Answer cujit_cuEventDestroy(u64 handle) { return cujit_cuEventDestroy_v2(handle); }
@@ -269,7 +280,7 @@ Answer cujit_cuEventRecordWithFlags(u64 handle, u64 on, u32 flags) {
   NEEDS(flags <= EXTERNAL, INVALID_VALUE);
   NEEDS(event->context == stream->context, INVALID_HANDLE);
   UNLESS_CAPTURED(ASK_RECORD, handle, (u64)stream, flags);
-  NEEDS(!flags, INVALID_VALUE);
+  NEEDS(!flags, ILLEGAL_STATE);
   return cujit_emulator_record(handle);
 }
 
@@ -277,8 +288,8 @@ Answer cujit_cuEventRecord(u64 handle, u64 on) { return cujit_cuEventRecordWithF
 
 Answer cujit_cuEventSynchronize(u64 handle) {
   EVENT(event, handle);
-  if (event->capture) UNLESS_CAPTURED(ASK_EVENT, handle, 0, 0);
-  NEEDS(!event->capture, CAPTURED_EVENT);
+  UNLESS_CAPTURED(ASK_EVENT, handle, 0, 0);
+  NEEDS(!event->capture, INVALID_VALUE);
   return RESULT_SUCCESS;
 }
 
@@ -287,8 +298,7 @@ Answer cujit_cuEventQuery(u64 handle) { return cujit_cuEventSynchronize(handle);
 Answer cujit_cuEventElapsedTime_v2(float *out, u64 first, u64 last) {
   EVENT(start, first);
   struct EventCell *end = (struct EventCell *)cell_of(last, CELL_EVENT);
-  NEEDS(end && start->context == end->context, INVALID_HANDLE);
-  NEEDS(out, INVALID_VALUE);
+  NEEDS(out && end && start->context == end->context, INVALID_HANDLE);
   NEEDS(!((start->flags | end->flags) & DISABLE_TIMING), INVALID_HANDLE);
   NEEDS(!start->capture && !end->capture, CAPTURED_EVENT);
   NEEDS(start->recorded_ns && end->recorded_ns, INVALID_HANDLE);
@@ -305,8 +315,8 @@ Answer cujit_cuStreamWaitEvent(u64 handle, u64 on, u32 flags) {
   EVENT(event, on);
   NEEDS(flags <= EXTERNAL, INVALID_VALUE);
   UNLESS_CAPTURED(ASK_WAIT, (u64)stream, on, flags);
-  NEEDS(!flags, INVALID_VALUE);
-  NEEDS(!event->capture, CAPTURED_EVENT);
+  NEEDS(!flags, ILLEGAL_STATE);
+  NEEDS(!event->capture, INVALID_VALUE);
   return RESULT_SUCCESS;
 }
 
