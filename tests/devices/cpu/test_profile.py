@@ -472,6 +472,7 @@ def test_products_of_matrices_count_their_flops() -> None:
     (kernel,) = profile.kernels
     assert ProfiledKernel.from_json(kernel.to_json()) == kernel
     assert kernel.totals.tensor_flops == 4 * 2 * 16 * 8 * 16
+    assert kernel.metrics_of_ptx()["sm__ops_path_tensor_src_fp16.sum"] == kernel.totals.tensor_flops
     assert kernel.totals.flops == kernel.totals.tensor_flops + 2 * 128
     assert {row.pipe for row in kernel.instructions} == {"tensor", "fma", "control"}
 

@@ -217,12 +217,17 @@ class ProfiledKernel:
             "smsp__inst_executed.sum": totals.warps,
             "smsp__thread_inst_executed.sum": totals.active,
             "smsp__thread_inst_executed_pred_on.sum": totals.threads,
+            "smsp__sass_branch_targets_threads_divergent.sum": totals.divergent_branches,
         }
         for letter, type_ in (("f", "f32"), ("d", "f64")):
             for word, opcodes in (("add", ("add", "sub")), ("mul", ("mul",)), ("fma", ("fma", "mad"))):
                 rows = [row for row in self.instructions if row.type == type_ and row.words[0] in opcodes]
                 name = f"smsp__sass_thread_inst_executed_op_{letter}{word}_pred_on.sum"
                 found[name] = sum(row.measures.threads for row in rows)
+        for row in self.instructions:
+            if row.measures.tensor_flops and (source := _tensor_source(row.words)):
+                name = f"sm__ops_path_tensor_src_{source}.sum"
+                found[name] = found.get(name, 0) + row.measures.tensor_flops
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -305,6 +310,20 @@ _PIPES: tuple[tuple[str, Callable[[Op], bool]], ...] = (
     ("convert", lambda op: op.opcode == "cvt"),
 )
 """The first that fits."""
+
+
+_TENSOR_SOURCES = {
+    "f16": "fp16", "bf16": "bf16_dst_fp32", "tf32": "tf32_dst_fp32", "f64": "fp64", "s8": "int8", "u8": "int8",
+    "b1": "int1", "e4m3": "fp8", "e5m2": "fp8",
+}  # fmt: skip
+"""How counters of compute capability 9.0 call what tensor cores multiply."""
+_TYPE = re.compile(r"(?:f|bf|tf|e|s|u|b)\d+\w*")
+
+
+def _tensor_source(words: Sequence[str]) -> str:
+    """Say what a product of matrices multiplies: its second type; ``wmma`` leaves it out where it is f16."""
+    types = [word for word in words if _TYPE.fullmatch(word)]
+    return _TENSOR_SOURCES.get(types[1] if len(types) > 2 else "f16", "")
 
 
 def flops_of(op: Op) -> int:
