@@ -70,3 +70,36 @@ def test_what_cannot_be_compared_or_launched_is_said(cujit: Cujit, copy: Path) -
     empty = cujit("profile", str(copy), "--over", "0", *LAUNCH[4:], "--arg", "1")
     assert empty.exit_code == 2
     assert "nothing to cover" in empty.stderr
+
+
+def test_bounds_of_a_gpu_are_told_with_the_tightest_and_its_line(cujit: Cujit, copy: Path) -> None:
+    result = cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--on", "h200")
+    assert result.exit_code == 0, result.stderr
+    tightest = next(line for line in result.stdout.splitlines() if line.startswith("copy on H200 (sm_90), 1,980 MHz"))
+    assert "first cache, a bound of 0.00909 µs, 100% of it at copy.cu:3, 18 sectors a request" in tightest
+    row = next(line for line in result.stdout.splitlines() if line.startswith("memory"))
+    assert row.split()[1:] == ["9,216", "bytes", "0.00192", "µs", "21%"]
+    assert "a bound is no time; not modelled are latency and occupancy" in result.stdout
+
+
+def test_json_and_comparisons_have_bounds(cujit: Cujit, copy: Path) -> None:
+    result = cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--on", "H200", "--json")
+    found = json.loads(result.stdout)["kernels"][0]["bounds"]
+    assert (found["gpu"], found["bounds"][0]["unit"]) == ("H200", "first cache")
+    Path("before.json").write_text(result.stdout)
+    again = cujit("profile", str(copy), *LAUNCH, "--arg", "1", "--on", "H200", "--against", "before.json", "--json")
+    told = json.loads(again.stdout)["measures"]["bound in ns: first cache"]
+    assert told == {"before": 9, "after": 2, "difference": -7}
+
+
+def test_a_roofline_is_drawn_of_a_gpu_that_is_named(cujit: Cujit, copy: Path) -> None:
+    pytest.importorskip("matplotlib")
+    result = cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--on", "H200", "--plot", "k.svg", "--dark")
+    assert result.exit_code == 0, result.stderr
+    assert "copy on H200" in Path("k.svg").read_text()
+    unsaid = cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--plot", "k.svg")
+    assert unsaid.exit_code == 2
+    assert "say --on which GPU" in unsaid.stderr
+    unknown = cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--on", "V100")
+    assert unknown.exit_code == 1
+    assert "known are T4, A100" in unknown.stderr

@@ -36,6 +36,11 @@ _MOST_TEXT = 48
     metavar="OTHER",
     help="Compare with another source or image, launched likewise, or with what --json wrote (.json).",
 )
+@click.option("--on", metavar="GPU", help="Tell how long it takes a GPU at least: H200, 'RTX 4090', …; none is needed.")
+@click.option(
+    "--plot", metavar="PATH", type=click.Path(path_type=Path), help="With --on: draw bounds, as .svg or .png."
+)
+@click.option("--dark", is_flag=True, help="Draw for a dark page.")
 @compiler_options
 @json_option
 def command(
@@ -43,6 +48,9 @@ def command(
     kernel_name: str | None,
     arguments: Sequence[tuple[str, Value]],
     against: Path | None,
+    on: str | None,
+    plot: Path | None,
+    dark: bool,
     said: Sequence[str],
     include: Sequence[str],
     define: Sequence[str],
@@ -55,18 +63,35 @@ def command(
     It runs on the CPU device, and counts by the addresses of the threads what a GPU counts; docs/profile.md says which
     counters are exact. FILE is CUDA C++ (.cu), LLVM IR (.ll, .bc), or an image with PTX.
     """
+    if plot is not None and on is None:
+        raise click.UsageError("--plot draws bounds, so say --on which GPU")
+    # start-up: brings the CPU device
+    from cujit.profile import peaks
+    from cujit.profile import plot as draw
+
+    gpu = None if on is None else peaks(on).name
     asked = _Asked(
         kernel_name, [value for _, value in arguments], AskedShape(**shape), libdevice, said, include, define
     )
     profiled = asked.profiled(file)
-    if against is None:
-        if as_json:
-            print_json({"schema": 1, "kernels": [profiled.to_json()]})
-        else:
-            _tell(profiled)
-        return
-    before = _read(against) if against.suffix == ".json" else asked.profiled(against).to_json()
-    _compare(against.name, before, file.name, profiled.to_json(), as_json=as_json)
+    if plot is not None and gpu is not None:
+        draw(plot, profiled, gpu, dark=dark)
+    if against is not None:
+        before = _read(against) if against.suffix == ".json" else _record(asked.profiled(against), gpu)
+        _compare(against.name, before, file.name, _record(profiled, gpu), as_json=as_json)
+    elif as_json:
+        print_json({"schema": 1, "kernels": [_record(profiled, gpu)]})
+    else:
+        _tell(profiled)
+        if gpu is not None:
+            _tell_bounds(profiled, gpu)
+
+
+def _record(profiled: ProfiledKernel, gpu: str | None) -> dict[str, Any]:
+    from cujit.profile import bounds  # start-up: brings the CPU device
+
+    said = profiled.to_json()
+    return said if gpu is None else {**said, "bounds": bounds(profiled, gpu).to_json()}
 
 
 @dataclass(frozen=True)
@@ -140,6 +165,33 @@ def _count(number: int) -> str:
     return f"{number:,}" if number else ""
 
 
+def _tell_bounds(profiled: ProfiledKernel, gpu: str) -> None:
+    # start-up: brings the CPU device
+    from cujit.profile import bounds
+    from cujit.profile.bounding import NOT_MODELLED, micros
+
+    found = bounds(profiled, gpu)
+    click.echo(f"\n{found}\n")
+    rows = [
+        [
+            bound.unit,
+            f"{bound.amount:,.0f} {bound.what}",
+            micros(bound.seconds),
+            f"{bound.seconds / found.seconds:.0%}",
+            f"{bound.place}, {bound.share:.0%}" if bound.place else "",
+            bound.cause,
+        ]
+        for bound in found.bounds
+    ]
+    print_table(("part of the GPU", "has", "bound", "of the tightest", "most at", "for"), rows, right=("has", "bound"))
+    if found.flops_per_byte:
+        each = f", {found.flops_per_l1_byte:.3g} per byte moved" if found.flops_per_l1_byte else ""
+        click.echo(f"\n{found.flops_per_byte:.3g} floating-point operations per distinct byte of global memory{each}")
+    for missing in found.unknown:
+        click.echo(f"no throughput is known for {missing}")
+    click.echo(f"\na bound is no time; not modelled are {NOT_MODELLED}")
+
+
 # -- two launches -----------------------------------------------------------------------------------------------
 
 
@@ -159,7 +211,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _numbers(kernel: dict[str, Any]) -> dict[str, int]:
     """List what two launches are compared by."""
-    return {**kernel["totals"], "distinct_sectors": kernel["distinct_sectors"], **kernel["metrics"]}
+    rows = kernel.get("bounds", {}).get("bounds", ())
+    bounds = {f"bound in ns: {row['unit']}": round(row["bound_s"] * 1e9) for row in rows}
+    return {**kernel["totals"], "distinct_sectors": kernel["distinct_sectors"], **kernel["metrics"], **bounds}
 
 
 def _compare(old: str, before: dict[str, Any], new: str, after: dict[str, Any], *, as_json: bool) -> None:

@@ -7,8 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cujit.arch.support import install
-from cujit.errors import MissingError, counted
+from cujit.errors import counted
+from cujit.occupancy.drawing import Theme, plain, short, write
 from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, WARP_SIZE
 from cujit.occupancy.residency import Demand, Limiter, Residency, residency
 from cujit.values import dataclass, replace
@@ -65,45 +65,15 @@ def _over_shared(demand: Demand, now: Residency) -> Curve:
 # -- drawing --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Theme:
-    text: str
-    muted: str
-    line: str
-    page: str
-    colors: dict[Limiter, str]
-
-
-# Source of the colours: Okabe and Ito, "Color Universal Design", which people with any colour vision can tell apart;
-# lightened on a dark page, darkened on a light one, to the contrast that shapes of this size need.
-_LIGHT = _Theme(
-    text="#1f2328",
-    muted="#59636e",
-    line="#d1d9e0",
-    page="#ffffff",
-    colors={
-        Limiter.WARPS: "#0072b2",
-        Limiter.BLOCKS: "#56b4e9",
-        Limiter.REGISTERS: "#d55e00",
-        Limiter.SHARED: "#009e73",
-        Limiter.BARRIERS: "#cc79a7",
-        Limiter.VIRTUAL: "#8c959f",
-    },
+_ORDER = (
+    Limiter.WARPS,
+    Limiter.BLOCKS,
+    Limiter.REGISTERS,
+    Limiter.SHARED,
+    Limiter.BARRIERS,
+    Limiter.VIRTUAL,
 )
-_DARK = _Theme(
-    text="#f0f6fc",
-    muted="#9198a1",
-    line="#3d444d",
-    page="#0d1117",
-    colors={
-        Limiter.WARPS: "#2f93d1",
-        Limiter.BLOCKS: "#83cbf2",
-        Limiter.REGISTERS: "#e8742a",
-        Limiter.SHARED: "#2bb58c",
-        Limiter.BARRIERS: "#d894b8",
-        Limiter.VIRTUAL: "#818b98",
-    },
-)
+"""The colour of each, in the order of a theme's."""
 _WORDS = {
     Limiter.WARPS: "warp slots",
     Limiter.BLOCKS: "block slots",
@@ -113,54 +83,35 @@ _WORDS = {
     Limiter.VIRTUAL: "virtual resources",
 }
 _SIZE_INCHES = (9.0, 3.6)
-_DPI = 200  # of a PNG: twice the width of a README
 
 
 def draw(path: Path, demand: Demand, now: Residency, *, title: str, place: str, dark: bool = False) -> None:
     """Write the three curves to ``path``, whose ending (``.svg``, ``.png``) says the format.
 
-    The same numbers give the same bytes with the same version of matplotlib. An SVG has no background of its own.
-
     Raises:
         MissingError: matplotlib is not installed.
         OSError: the file cannot be written.
     """
-    try:
-        # Optional: the extra cujit[plot].
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as e:
-        raise MissingError("matplotlib, which draws, is not installed", help=install("plot")) from e
-    theme = _DARK if dark else _LIGHT
-    with mpl.rc_context({"svg.hashsalt": "cujit", "svg.fonttype": "path", "font.family": "DejaVu Sans"}):
-        figure = Figure(figsize=_SIZE_INCHES, dpi=100)
+    drawn = curves(demand, now)
+
+    def paint(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots(1, 3, sharey=True)
         figure.subplots_adjust(left=0.078, right=0.978, top=0.69, bottom=0.155, wspace=0.13)
-        drawn = curves(demand, now)
         for ax, curve in zip(axes, drawn, strict=True):
             _panel(ax, curve, now, theme)
         axes[0].set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100%"])
         axes[0].set_ylabel("occupancy", color=theme.muted, fontsize=9, labelpad=4)
         _head(figure, demand, now, theme, title, place)
         _legend(figure, drawn, theme)
-        is_svg = path.suffix.lower() == ".svg"
-        metadata = {"Date": None, "Creator": None} if is_svg else {"Software": None}
-        page = "none" if is_svg else theme.page
-        figure.savefig(path, dpi=_DPI, metadata=metadata, facecolor=page, format=path.suffix[1:].lower())
+
+    write(path, _SIZE_INCHES, paint, dark=dark)
 
 
-def _panel(ax: Axes, curve: Curve, now: Residency, theme: _Theme) -> None:
-    ax.set_facecolor("none")
+def _panel(ax: Axes, curve: Curve, now: Residency, theme: Theme) -> None:
     ax.set_xlim(0, curve.end)
     _areas(ax, curve, theme)
     ax.set_ylim(0, 1.06)
-    ax.set_xlabel(curve.label, color=theme.muted, fontsize=9, labelpad=5)
-    ax.tick_params(colors=theme.muted, labelsize=8.5, length=0, pad=5)
-    ax.grid(axis="y", color=theme.line, linewidth=0.6, alpha=0.8)
-    ax.set_axisbelow(True)
-    for side in ("top", "left", "right"):
-        ax.spines[side].set_visible(False)
-    ax.spines["bottom"].set_color(theme.line)
+    plain(ax, theme, curve.label)
     ax.set_xticks(_ticks(curve.end))
     _own_point(ax, curve, now, theme)
 
@@ -171,21 +122,21 @@ def _ticks(most: float) -> list[float]:
     return [float(step * n) for n in range(int(most // step) + 1)]
 
 
-def _areas(ax: Axes, curve: Curve, theme: _Theme) -> None:
+def _areas(ax: Axes, curve: Curve, theme: Theme) -> None:
     """Fill below the curve, each stretch in the colour of what limits it, with the curve itself on top."""
     for limiter, edges, heights in _stretches(curve):
-        color = theme.colors[limiter]
+        color = theme.colors[_ORDER.index(limiter)]
         ax.stairs(heights, edges, fill=True, color=color, alpha=0.26, linewidth=0)
         ax.hlines(heights, edges[:-1], edges[1:], color=color, linewidth=2)
         inner = [(x, *sorted(pair)) for x, pair in zip(edges[1:-1], pairwise(heights), strict=True)]
         ax.vlines([x for x, _, _ in inner], [y for _, y, _ in inner], [y for _, _, y in inner], color=color)
     for (_, edges, heights), (limiter, _, after) in pairwise(_stretches(curve)):
         low, high = sorted((heights[-1], after[0]))
-        ax.vlines(edges[-1], low, high, color=theme.colors[limiter])
+        ax.vlines(edges[-1], low, high, color=theme.colors[_ORDER.index(limiter)])
     _tell_what_fails(ax, curve, theme)
 
 
-def _tell_what_fails(ax: Axes, curve: Curve, theme: _Theme) -> None:
+def _tell_what_fails(ax: Axes, curve: Curve, theme: Theme) -> None:
     """Write over the part where no block runs that none does, if it is wide enough for words."""
     runs = max((value for value, at in curve.points if at.blocks), default=0.0)
     if curve.end - runs < 0.07 * curve.end:
@@ -223,7 +174,7 @@ def _shown_limiter(at: Residency) -> Limiter:
     return next(limiter for limiter in Limiter if limiter in at.limited_by)
 
 
-def _own_point(ax: Axes, curve: Curve, now: Residency, theme: _Theme) -> None:
+def _own_point(ax: Axes, curve: Curve, now: Residency, theme: Theme) -> None:
     """Mark where the kernel is, with its value above the panel, where no curve is in the way."""
     at = min(curve.own, curve.end)  # what is beyond every kernel has its value at the end of the axis, and no point
     ax.plot([at, at], [0, 1.06], color=theme.text, linewidth=0.9, linestyle=(0, (1.5, 2)), zorder=4)
@@ -252,27 +203,27 @@ def _own_point(ax: Axes, curve: Curve, now: Residency, theme: _Theme) -> None:
     )
 
 
-def _head(figure: Figure, demand: Demand, now: Residency, theme: _Theme, title: str, place: str) -> None:
+def _head(figure: Figure, demand: Demand, now: Residency, theme: Theme, title: str, place: str) -> None:
     shared = (demand.shared_bytes + now.dynamic_bytes) / 1024
     uses = f"{now.threads} threads, {demand.registers} registers, {shared:.4g} KiB shared memory"
     limits = " and ".join(_WORDS[limiter] for limiter in now.limited_by)
     holds = f"{counted(now.blocks, 'block')}, {now.warps} of {now.limits.warps} warps, limited by {limits}"
-    figure.text(0.022, 0.935, f"{_short(title)} on {place}", color=theme.text, fontsize=12.5, fontweight="bold")
+    figure.text(0.022, 0.935, f"{short(title)} on {place}", color=theme.text, fontsize=12.5, fontweight="bold")
     figure.text(0.978, 0.935, f"{now.occupancy:.1%} occupancy", color=theme.text, fontsize=12.5, ha="right")
     figure.text(0.022, 0.868, f"{uses}: {holds}", color=theme.muted, fontsize=9.5)
 
 
-def _short(title: str, most: int = 40) -> str:
-    return title if len(title) <= most else f"{title[: most - 1]}…"
-
-
-def _legend(figure: Figure, drawn: Sequence[Curve], theme: _Theme) -> None:
+def _legend(figure: Figure, drawn: Sequence[Curve], theme: Theme) -> None:
     """Name the colours that occur."""
     from matplotlib.patches import Patch  # optional: the extra cujit[plot]
 
     figure.text(0.022, 0.815, "limited by", color=theme.muted, fontsize=9, va="center")
     seen = {stretch[0] for curve in drawn for stretch in _stretches(curve)}
-    patches = [Patch(color=theme.colors[limiter], label=_WORDS[limiter]) for limiter in Limiter if limiter in seen]
+    patches = [
+        Patch(color=theme.colors[_ORDER.index(limiter)], label=_WORDS[limiter])
+        for limiter in Limiter
+        if limiter in seen
+    ]
     figure.legend(
         handles=patches,
         loc="center left",

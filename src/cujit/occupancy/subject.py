@@ -19,7 +19,6 @@ from cujit.errors import (
     FormatError,
     LaunchError,
     NameNotFoundError,
-    OptionError,
     listed,
     read_int,
     spell,
@@ -27,6 +26,7 @@ from cujit.errors import (
 from cujit.formats.cubin import Cubin, CubinKernel
 from cujit.occupancy.choosing import SharedBytes, best_block, block_sizes, clusters_bound, shared_bytes_of
 from cujit.occupancy.cubins import cubins_for
+from cujit.occupancy.drawing import plot_path
 from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, SHARED_DEFAULT_BYTES, limits_of
 from cujit.occupancy.products import Mark, Product, find_product, product_of_arch
 from cujit.occupancy.residency import Demand, Residency, residency
@@ -264,11 +264,7 @@ def plot(
     """
     from cujit.occupancy.plots import draw  # optional: the extra cujit[plot]
 
-    if not isinstance(path, (str, os.PathLike)):
-        raise OptionError(f"a plot is written to a path, not {type(path).__name__} {spell(path)}", help="occupancy.svg")
-    target = Path(path)
-    if target.suffix.lower() not in (".svg", ".png"):
-        raise OptionError(f"a plot is written as .svg or .png, not {spell(target.name)}", help="occupancy.svg")
+    target = plot_path(path)
     found = what if isinstance(what, Subject) else subject(what, **more)
     shown = found.best(shared_bytes=shared_bytes) if block is None else found.at(block, shared_bytes=shared_bytes)
     draw(target, shown.demand, shown.residency, title=shown.kernel, place=str(shown.product), dark=dark)

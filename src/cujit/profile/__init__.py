@@ -2,5 +2,20 @@
 
 from cujit.devices.cpu.observe.measures import Measures, ProfiledInstruction, ProfiledKernel, ProfiledLine
 from cujit.devices.cpu.observe.profile import Profile
+from cujit.profile.bounding import Bound, KernelBounds, bounds
+from cujit.profile.peaks import Peaks, peaks
+from cujit.profile.roofline import plot
 
-__all__ = ["Measures", "Profile", "ProfiledInstruction", "ProfiledKernel", "ProfiledLine"]
+__all__ = [
+    "Bound",
+    "KernelBounds",
+    "Measures",
+    "Peaks",
+    "Profile",
+    "ProfiledInstruction",
+    "ProfiledKernel",
+    "ProfiledLine",
+    "bounds",
+    "peaks",
+    "plot",
+]

@@ -1,0 +1,334 @@
+"""Bounds: how long what was counted takes each part of a GPU at least, if all else is for nothing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from cujit.devices.cpu.observe.measures import SECTOR_BYTES, Measures, ProfiledInstruction, ProfiledKernel
+from cujit.devices.cpu.run.lines import SourceLine
+from cujit.devices.device import Device
+from cujit.profile.peaks import REQUESTS, SECTORS, SHUFFLES, SLOTS, SPECIAL, WAVEFRONTS, Peaks, peaks
+from cujit.values import NamedTuple, dataclass
+
+_WARP = 32
+
+NOT_MODELLED = (
+    "latency and occupancy; multiprocessors that have less to do than others; texture units, local memory, "
+    "atomic units and contention; integer arithmetic, conversions and moves, which ptxas merges; a clock beyond "
+    "the published one"
+)
+"""What a bound knows nothing of, and a launch pays for."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """No launch takes less than ``seconds``, for what it has one part of the GPU do, the ``unit``.
+
+    That does ``per_second`` of what is counted (``what``) at most, and got ``amount`` of it; ``share`` of these at
+    ``line`` (None: not known), with ``cause`` where one line has it do more than it would have to. Where the bound only
+    holds if something is so, ``assumes`` says what.
+    """
+
+    unit: str
+    amount: float
+    what: str
+    per_second: float
+    line: SourceLine | None
+    share: float
+    cause: str = ""
+    assumes: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The bound."""
+        return self.amount / self.per_second
+
+    @property
+    def place(self) -> str:
+        """The line without the folder of its file; "" where it is not known."""
+        return f"{Path(self.line.file).name}:{self.line.line}" if self.line is not None else ""
+
+    def __str__(self) -> str:
+        line = f", {self.share:.0%} of it at {self.place}" if self.place else ""
+        cause = f", {self.cause}" if self.cause else ""
+        assumes = f", if {self.assumes}" if self.assumes else ""
+        return f"{self.unit}, a bound of {micros(self.seconds)}{line}{cause}{assumes}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Give all of it in plain values."""
+        return {
+            "unit": self.unit,
+            "bound_s": self.seconds,
+            "amount": self.amount,
+            "what": self.what,
+            "per_second": self.per_second,
+            "line": str(self.line or ""),
+            "share": self.share,
+            "cause": self.cause,
+            "assumes": self.assumes,
+        }
+
+
+@dataclass(frozen=True)
+class KernelBounds:
+    """How long the launches of a kernel take a GPU at least, by each of its parts; the tightest first.
+
+    ``flops_per_byte`` is the arithmetic intensity by the distinct sectors of global memory, ``flops_per_l1_byte`` by
+    all sectors that are moved; None where nothing is. ``unknown`` names what the table has no throughput for.
+    """
+
+    kernel: str
+    gpu: Peaks
+    bounds: tuple[Bound, ...]
+    flops: int
+    flops_per_byte: float | None
+    flops_per_l1_byte: float | None
+    unknown: tuple[str, ...]
+
+    @property
+    def tightest(self) -> Bound | None:
+        """The bound that is the highest; None where there is none."""
+        return self.bounds[0] if self.bounds else None
+
+    @property
+    def seconds(self) -> float:
+        """The tightest bound; 0 where there is none."""
+        return self.bounds[0].seconds if self.bounds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Give all of it in plain values."""
+        return {
+            "gpu": self.gpu.name,
+            "clock_mhz": self.gpu.clock_mhz,
+            "bounds": [bound.to_json() for bound in self.bounds],
+            "flops_per_byte": self.flops_per_byte,
+            "flops_per_l1_byte": self.flops_per_l1_byte,
+            "unknown": list(self.unknown),
+            "not_modelled": NOT_MODELLED,
+        }
+
+    def __str__(self) -> str:
+        where = f"{self.kernel} on {self.gpu}, {self.gpu.clock_mhz:,} MHz"
+        return f"{where}: {self.tightest or 'no bound, as nothing that is counted takes it time'}"
+
+
+def micros(seconds: float) -> str:
+    """Write a time."""
+    return f"{seconds * 1e6:,.3g} µs" if seconds < 1 else f"{seconds:,.3g} s"
+
+
+def bounds(kernel: ProfiledKernel, on: str | Device) -> KernelBounds:
+    """Tell how long all launches of a kernel that was profiled take a GPU at least; none has to be there.
+
+    Args:
+        kernel: what was counted, as ``Profile.kernels`` has it.
+        on: a GPU by its name (``"H200"``), or one of this machine.
+
+    Raises:
+        ArchError: nothing is called so, or its clock and bandwidths are not in the table.
+
+    Example::
+
+        profile = cujit.profile.Profile()
+        profiled = cujit.cpu(profile=profile)
+        cujit.jit(CODE, names=["axpy<float>"], device=profiled, name="axpy.cu")["axpy<float>"][1, 32](2.0, x, y, 32)
+        print(cujit.profile.bounds(profile.kernels[0], "H200"))
+    """
+    gpu = peaks(on)
+    unknown: dict[str, None] = {}
+    found = [*_of_memory(kernel, gpu), *_of_units(kernel, gpu, unknown)]
+    ranked = sorted((bound for bound in found if bound.amount), key=lambda bound: -bound.seconds)
+    total = kernel.totals
+    moved = kernel.distinct_sectors * SECTOR_BYTES
+    return KernelBounds(
+        kernel.name,
+        gpu,
+        tuple(ranked),
+        total.flops,
+        total.flops / moved if moved else None,
+        total.flops / total.moved_bytes if total.moved_bytes else None,
+        tuple(unknown),
+    )
+
+
+# -- memory and caches --------------------------------------------------------------------------------------------
+
+
+def _of_memory(kernel: ProfiledKernel, gpu: Peaks) -> list[Bound]:
+    """Bound what the caches at best leave to memory, and to the second cache; of which line that is, nobody knows."""
+    size = f" of {gpu.l2_mib} MiB" if gpu.l2_mib else ""
+    cold = f"nothing of it lies in the second cache{size} from before, and all is written back"
+    rows = [("memory", kernel.distinct_sectors, gpu.memory_bytes_per_s, cold)]
+    if gpu.l2_bytes:
+        own = "nothing stays in the first cache from block to block"
+        rows.append(("second cache", kernel.block_sectors, gpu.l2_bytes * gpu.clock_mhz * 1e6, own))
+    return [
+        Bound(unit, sectors * SECTOR_BYTES, "bytes", rate, None, 0, assumes=assumes)
+        for unit, sectors, rate, assumes in rows
+    ]
+
+
+def _most(
+    rows: Iterable[ProfiledInstruction], count: Callable[[ProfiledInstruction], float]
+) -> tuple[SourceLine | None, float]:
+    """Find the line that has most of a count, and its share; lines that are not known are none."""
+    found: dict[SourceLine | None, float] = {}
+    for row in rows:
+        found[row.source] = found.get(row.source, 0) + count(row)
+    total, known = sum(found.values()), {line: n for line, n in found.items() if line is not None and n}
+    if not known:
+        return None, 0.0
+    line = max(known, key=lambda line: known[line])
+    return line, known[line] / total
+
+
+def _at(kernel: ProfiledKernel, line: SourceLine | None) -> Measures:
+    """Give what was counted at a line."""
+    return next((each.measures for each in kernel.lines() if line and each.source == line), Measures())
+
+
+def _scattered(kernel: ProfiledKernel, line: SourceLine | None) -> str:
+    here = _at(kernel, line)
+    wasted = here.moved_bytes > 2 * here.asked_bytes
+    return f"{here.sectors_per_request:.3g} sectors a request" if wasted else ""
+
+
+def _conflicting(kernel: ProfiledKernel, line: SourceLine | None) -> str:
+    here = _at(kernel, line)
+    return (
+        f"{here.wavefronts / (here.wavefronts - here.bank_conflicts):.3g}-way bank conflicts"
+        if here.bank_conflicts
+        else ""
+    )
+
+
+# -- parts of a multiprocessor ------------------------------------------------------------------------------------
+
+
+class _Unit(NamedTuple):
+    """A part of a multiprocessor: what it does each clock cycle at most, and how often an instruction has it do so."""
+
+    name: str
+    what: str
+    each: float
+    amount: Callable[[ProfiledInstruction], float]
+    saved: float = 0
+    """So many of these ptxas may make a part of others."""
+
+    cause: Callable[[ProfiledKernel, SourceLine | None], str] | None = None
+
+
+def _of_units(kernel: ProfiledKernel, gpu: Peaks, unknown: dict[str, None]) -> list[Bound]:
+    rows = kernel.instructions
+    merged = {name: _mergeable(rows, name) for name in _TYPES}
+    arithmetic = (("f32", gpu.fp32), ("f64", gpu.fp64), ("f16", gpu.fp16))
+    units = [
+        _Unit("first cache", "sectors", SECTORS, lambda row: row.measures.sectors, cause=_scattered),
+        _Unit("shared memory", "wavefronts", WAVEFRONTS, lambda row: row.measures.wavefronts, cause=_conflicting),
+        _Unit("load/store unit", "requests", REQUESTS, _requests),
+        _Unit("shuffles", "threads", SHUFFLES, lambda row: _WARP * row.measures.warps * (row.words[0] == "shfl")),
+        _Unit("special functions", "results", SPECIAL, _special),
+        *(
+            _Unit(f"arithmetic of {name}", "results", each, functools.partial(_results, name=name), merged[name])
+            for name, each in arithmetic
+        ),
+        *_tensor_units(rows, gpu, unknown),
+        _Unit("issue slots", "instructions of warps", SLOTS, _issued, sum(merged.values()) / _WARP),
+    ]
+    return [_bound(kernel, unit, gpu) for unit in units]
+
+
+def _bound(kernel: ProfiledKernel, unit: _Unit, gpu: Peaks) -> Bound:
+    amount = sum(map(unit.amount, kernel.instructions)) - unit.saved
+    line, share = _most(kernel.instructions, unit.amount)
+    cause = unit.cause(kernel, line) if unit.cause else ""
+    return Bound(unit.name, amount, unit.what, gpu.per_second(unit.each, kernel.blocks), line, share, cause)
+
+
+def _requests(row: ProfiledInstruction) -> int:
+    return row.measures.requests + row.measures.shared_requests
+
+
+def _lanes(row: ProfiledInstruction) -> int:
+    """Count the lanes that an instruction takes: all of a warp, but where ptxas may branch around it."""
+    return row.measures.threads if row.text.startswith("@") else _WARP * row.measures.warps
+
+
+def _special(row: ProfiledInstruction) -> int:
+    """Count what has a unit of its own; a division by a constant may become a product."""
+    divides = row.words[0] == "div"
+    is_counted = row.pipe == "special" and row.type in _SPECIAL_TYPES and not (divides and "%" not in _last(row))
+    return _lanes(row) if is_counted else 0
+
+
+def _last(row: ProfiledInstruction) -> str:
+    return row.text.rpartition(",")[2]
+
+
+_SPECIAL_TYPES = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
+_TYPES = {"f32": ("f32", "f32x2"), "f64": ("f64",), "f16": ("f16", "f16x2", "bf16", "bf16x2")}
+_ROUNDINGS = frozenset(("rn", "rz", "rm", "rp", "rna", "rs"))
+
+
+def _results(row: ProfiledInstruction, name: str) -> int:
+    """Count the results of additions and multiplications on numbers of a type."""
+    if row.type not in _TYPES[name] or row.words[0] not in ("add", "sub", "mul", "fma", "mad"):
+        return 0
+    return _lanes(row) * (2 if row.type.endswith("x2") else 1)
+
+
+def _mergeable(rows: Iterable[ProfiledInstruction], name: str) -> int:
+    """Count the sums or products, whichever are fewer, that ptxas may make a part of the others.
+
+    Source: PTX ISA 9.1, "Floating Point Instructions: add": without a rounding, the two may become one.
+    """
+    free = [row for row in rows if _ROUNDINGS.isdisjoint(row.words)]
+    sums = sum(_results(row, name) for row in free if row.words[0] in ("add", "sub"))
+    return min(sums, sum(_results(row, name) for row in free if row.words[0] == "mul"))
+
+
+def _issued(row: ProfiledInstruction) -> float:
+    """Count what begins for certain: what ptxas neither merges nor does without."""
+    packed = 2 if row.type.endswith("x2") else 1
+    arithmetic = sum(_results(row, name) for name in _TYPES) / packed + _special(row)
+    matrices = row.measures.warps if row.measures.tensor_flops or row.words[0] == "shfl" else 0
+    return arithmetic / _WARP + _requests(row) + matrices
+
+
+# -- tensor cores -------------------------------------------------------------------------------------------------
+
+
+def _tensor_units(rows: Iterable[ProfiledInstruction], gpu: Peaks, unknown: dict[str, None]) -> list[_Unit]:
+    """List tensor cores by the type that they multiply; what has no throughput in the table goes to ``unknown``."""
+    found = dict.fromkeys(_factor(row) for row in rows if row.measures.tensor_flops)
+    unknown.update((f"products of matrices of {type_}", None) for type_ in found if type_ not in gpu.tensor)
+    return [
+        _Unit(f"tensor cores, {type_}", "operations", gpu.tensor[type_], functools.partial(_dense_flops, factor=type_))
+        for type_ in found
+        if type_ in gpu.tensor
+    ]
+
+
+_NUMBER = frozenset(
+    ("f16", "bf16", "tf32", "f64", "f32", "s32", "s8", "u8", "s4", "u4", "b1", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
+)
+
+
+def _factor(row: ProfiledInstruction) -> str:
+    """Name the type of the first factor: the second that is named; ``wmma`` names none where that is f16.
+
+    Source: PTX ISA 9.1, "Warp Level Matrix Multiply-Accumulate Instructions".
+    """
+    types = [word for word in row.words if word in _NUMBER]
+    return types[1] if len(types) > 2 else "f16"
+
+
+def _dense_flops(row: ProfiledInstruction, factor: str) -> float:
+    """Count operations on a type, half of them where half of the factors is left out."""
+    if _factor(row) != factor:
+        return 0
+    is_sparse = not {"sp", "sp::ordered_metadata"}.isdisjoint(row.words)
+    return row.measures.tensor_flops / 2 if is_sparse else row.measures.tensor_flops

@@ -1,0 +1,240 @@
+"""Bounds are what was counted, by what the table says of a GPU; each is computed here by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit.devices.cpu.run.lines import SourceLine
+from cujit.errors import ArchError
+from cujit.profile import Bound, Measures, Profile, ProfiledInstruction, ProfiledKernel, bounds, peaks
+from cujit.profile.bounding import NOT_MODELLED
+
+CLOCKS_PER_S = 132 * 1.98e9
+"""Of all multiprocessors of an H200."""
+
+
+def row(text: str, *, line: int = 1, pipe: str = "fma", type: str = "f32", **counted: int) -> ProfiledInstruction:
+    measures = Measures(**({"warps": 100, "active": 3200, "threads": 3200} | counted))
+    return ProfiledInstruction(1, text, SourceLine("k.cu", line), pipe, type, "", "", 0, None, measures)
+
+
+def kernel(*rows: ProfiledInstruction, blocks: int = 1000, distinct: int = 0, block: int = 0) -> ProfiledKernel:
+    return ProfiledKernel("k", 1, rows, distinct, block, blocks=blocks, warps=100, threads=3200)
+
+
+def bound(of: ProfiledKernel, unit: str, on: str = "H200") -> Bound:
+    (found,) = [each for each in bounds(of, on).bounds if each.unit == unit]
+    return found
+
+
+def clocks(of: ProfiledKernel, unit: str) -> float:
+    """Clock cycles of one multiprocessor that a bound takes, if it had all to do."""
+    return bound(of, unit).seconds * CLOCKS_PER_S
+
+
+# -- memory and caches ------------------------------------------------------------------------------------------
+
+
+def test_memory_moves_distinct_sectors_once() -> None:
+    found = bound(
+        kernel(row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=100, sectors=800), distinct=600), "memory"
+    )
+    assert (found.amount, found.per_second, found.what) == (600 * 32, 4800e9, "bytes")
+    assert "50 MiB" in found.assumes
+    assert found.line is None
+
+
+def test_the_first_cache_moves_four_sectors_a_clock_cycle() -> None:
+    of = kernel(
+        row("ld.global.f32 %f1, [%rd1];", line=3, pipe="memory", requests=100, sectors=3200, asked_bytes=12800),
+        row("st.global.f32 [%rd1], %f1;", line=4, pipe="memory", requests=100, sectors=400, asked_bytes=12800),
+    )
+    assert clocks(of, "first cache") == pytest.approx(3600 / 4)
+    assert clocks(of, "load/store unit") == pytest.approx(200)
+    found = bound(of, "first cache")
+    assert (found.place, found.cause) == ("k.cu:3", "32 sectors a request")
+    assert found.share == pytest.approx(32 / 36)
+
+
+def test_the_second_cache_is_bounded_where_its_bandwidth_is_published() -> None:
+    of = kernel(row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=1, sectors=4), distinct=4, block=40)
+    assert bound(of, "second cache", "A100").per_second == 5120 * 1.41e9
+    assert bound(of, "second cache", "A100").amount == 40 * 32
+    assert "second cache" not in {each.unit for each in bounds(of, "H200").bounds}
+
+
+def test_shared_memory_is_told_with_its_conflicts_and_their_line() -> None:
+    of = kernel(
+        row("st.shared.f32 [%r1], %f1;", line=5, pipe="memory", shared_requests=100, wavefronts=100),
+        row(
+            "ld.shared.f32 %f1, [%r1];", line=7, pipe="memory", shared_requests=100, wavefronts=800, bank_conflicts=700
+        ),
+    )
+    found = bounds(of, "H200")
+    assert clocks(of, "shared memory") == pytest.approx(900)
+    assert found.tightest is not None
+    assert found.tightest.unit == "shared memory"
+    assert str(found) == (
+        "k on H200 (sm_90), 1,980 MHz: shared memory, a bound of 0.00344 µs, 89% of it at k.cu:7, 8-way bank conflicts"
+    )
+
+
+# -- arithmetic ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "type_", "unit", "wanted"),
+    [
+        ("fma.rn.f32 %f1, %f1, %f1, %f1;", "f32", "arithmetic of f32", 3200 / 128),
+        ("fma.rn.f32x2 %rd1, %rd1, %rd1, %rd1;", "f32x2", "arithmetic of f32", 6400 / 128),
+        ("add.rn.f64 %fd1, %fd1, %fd1;", "f64", "arithmetic of f64", 3200 / 64),
+        ("fma.rn.f16x2 %r1, %r1, %r1, %r1;", "f16x2", "arithmetic of f16", 6400 / 256),
+        ("mul.bf16 %rs1, %rs1, %rs1;", "bf16", "arithmetic of f16", 3200 / 256),
+        ("shfl.sync.bfly.b32 %r1, %r1, 1, 31, -1;", "b32", "shuffles", 3200 / 32),
+    ],
+)
+def test_arithmetic_is_bounded_by_results_of_its_type(text: str, type_: str, unit: str, wanted: float) -> None:
+    of = kernel(row(text, type=type_))
+    assert clocks(of, unit) == pytest.approx(wanted)
+    assert clocks(of, "issue slots") == pytest.approx(100 / 4)
+
+
+def test_a_warp_that_is_half_empty_takes_as_long_but_where_a_predicate_may_be_a_branch() -> None:
+    half = kernel(row("add.rn.f32 %f1, %f1, %f1;", active=1600, threads=1600))
+    assert clocks(half, "arithmetic of f32") == pytest.approx(25)
+    guarded = kernel(row("@%p1 add.rn.f32 %f1, %f1, %f1;", threads=800))
+    assert clocks(guarded, "arithmetic of f32") == pytest.approx(800 / 128)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wanted"),
+    [
+        ("mul.f32", "add.f32", 1),
+        ("mul.rn.f32", "add.f32", 2),
+        ("mul.ftz.f32", "sub.ftz.f32", 1),
+        ("mul.f32", "mul.f32", 2),
+    ],
+)
+def test_a_product_and_a_sum_that_ptxas_may_fuse_count_once(first: str, second: str, wanted: int) -> None:
+    of = kernel(row(f"{first} %f1, %f1, %f1;"), row(f"{second} %f1, %f1, %f1;"))
+    assert clocks(of, "arithmetic of f32") == pytest.approx(wanted * 25)
+    assert clocks(of, "issue slots") == pytest.approx(wanted * 25)
+
+
+@pytest.mark.parametrize(
+    ("text", "type_", "wanted"),
+    [
+        ("ex2.approx.ftz.f32 %f1, %f1;", "f32", 200),
+        ("div.rn.f32 %f1, %f2, %f3;", "f32", 200),
+        ("div.rn.f32 %f1, %f2, 0f40000000;", "f32", 0),
+        ("div.u32 %r1, %r2, %r3;", "u32", 0),
+    ],
+)
+def test_special_functions_do_what_cannot_be_done_without_them(text: str, type_: str, wanted: int) -> None:
+    found = bounds(kernel(row(text, pipe="special", type=type_)), "H200").bounds
+    assert sum(each.seconds for each in found if each.unit == "special functions") * CLOCKS_PER_S == pytest.approx(
+        wanted
+    )
+
+
+def test_integers_and_moves_have_no_bound() -> None:
+    of = kernel(row("add.s32 %r1, %r1, %r1;", pipe="alu", type="s32"), row("mov.f32 %f1, %f2;", pipe="alu"))
+    assert bounds(of, "H200").bounds == ()
+    assert bounds(of, "H200").seconds == 0
+    assert "no bound" in str(bounds(of, "H200"))
+    assert "integer" in NOT_MODELLED
+
+
+@pytest.mark.parametrize(
+    ("text", "type_", "per_clock"),
+    [
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {};", "f16", 4096),
+        ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {};", "tf32", 2048),
+        ("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {};", "s8", 8192),
+        ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {};", "f64", 256),
+        ("wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {};", "e4m3", 8192),
+        ("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {};", "f16", 4096),
+        ("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {};", "f16", 8192),
+    ],
+)
+def test_tensor_cores_are_bounded_by_the_type_that_they_multiply(text: str, type_: str, per_clock: int) -> None:
+    of = kernel(row(text, pipe="tensor", flops=409600, tensor_flops=409600))
+    assert clocks(of, f"tensor cores, {type_}") == pytest.approx(409600 / per_clock)
+    assert bounds(of, "H200").unknown == ()
+
+
+def test_what_the_table_has_no_throughput_for_is_said() -> None:
+    text = "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc {};"
+    of = kernel(row(text, pipe="tensor", flops=10, tensor_flops=10))
+    assert bounds(of, "H200").unknown == ("products of matrices of b1",)
+    assert bounds(of, "A100").unknown == ()
+
+
+def test_fewer_blocks_than_multiprocessors_keep_only_so_many_busy() -> None:
+    add = row("add.rn.f32 %f1, %f1, %f1;")
+    assert clocks(kernel(add, blocks=132, distinct=9), "arithmetic of f32") == pytest.approx(25)
+    assert clocks(kernel(add, blocks=33, distinct=9), "arithmetic of f32") == pytest.approx(100)
+    assert bound(kernel(add, blocks=1, distinct=9), "memory").per_second == 4.8e12
+
+
+# -- together -----------------------------------------------------------------------------------------------------
+
+
+def test_a_launch_has_its_bounds_and_intensities() -> None:
+    profile = Profile()
+    device = cujit.cpu(profile=profile)
+    code = """extern "C" __global__ void scale(const float *x, float *y, int stride) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        y[i] = x[i * stride] * 2.0f;
+    }"""
+    scale = cujit.jit(code, device=device, name="scale.cu")["scale"]
+    scale[4, 64](device.array(np.ones(2048, np.float32)), device.zeros(256, np.float32), 8)
+    found = bounds(profile.kernels[0], "H200")
+    assert found.flops == 256
+    assert found.flops_per_byte == 256 / (32 * (256 + 32))
+    assert found.flops_per_l1_byte == 256 / (32 * (256 + 32))
+    assert [each.unit for each in found.bounds][:2] == ["first cache", "load/store unit"]
+    said = found.to_json()
+    assert said["gpu"] == "H200"
+    assert [each["bound_s"] for each in said["bounds"]] == sorted(
+        (each["bound_s"] for each in said["bounds"]), reverse=True
+    )
+    assert said["bounds"][0]["line"] == "scale.cu:3"
+
+
+def test_every_product_of_the_table_has_all_that_bounds_ask() -> None:
+    of = kernel(
+        row("fma.rn.f64 %fd1, %fd1, %fd1, %fd1;", type="f64"),
+        row("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {};", tensor_flops=1),
+        distinct=1,
+    )
+    names = ("T4", "A100", "A100 40GB", "L4", "L40S", "RTX 4090", "H100 PCIe", "H100 SXM", "H200", "B200", "RTX 5090")
+    for name in names:
+        assert {each.unit for each in bounds(of, name).bounds} >= {"memory", "arithmetic of f64", "tensor cores, f16"}
+
+
+def test_peaks_are_what_nvidia_publishes_of_a_gpu() -> None:
+    published = {
+        "T4": (8.1, 65), "A100": (19.5, 312), "L4": (30.3, 121), "L40S": (91.6, 362.05), "RTX 4090": (82.6, 330.3),
+        "H100 SXM": (67, 989.4 * 1980 / 1830), "H200": (67, 989.4 * 1980 / 1830), "RTX 5090": (104.8, 419),
+    }  # fmt: skip
+    for name, (single, tensor) in published.items():
+        found = peaks(name)
+        assert found.per_second(2 * found.fp32) == pytest.approx(single * 1e12, rel=0.01), name
+        assert found.per_second(found.tensor["f16"]) == pytest.approx(tensor * 1e12, rel=0.02), name
+
+
+def test_boards_are_found_as_drivers_call_them() -> None:
+    assert peaks("NVIDIA A100-SXM4-40GB").memory_bytes_per_s == 1555e9
+    assert peaks("NVIDIA A100-SXM4-80GB").memory_bytes_per_s == peaks("A100").memory_bytes_per_s == 2039e9
+    assert peaks("NVIDIA H100 80GB HBM3").name == "H100 SXM"
+    assert str(peaks("h200")) == "H200 (sm_90)"
+
+
+@pytest.mark.parametrize("name", ["V100", "sm_90", "RTX 3060"])
+def test_a_gpu_without_figures_is_refused_with_those_that_have_some(name: str) -> None:
+    with pytest.raises(ArchError, match=r"the clock and the bandwidths of .* are not in the table") as told:
+        peaks(name)
+    assert "H200" in str(told.value)

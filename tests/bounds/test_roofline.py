@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bounds.test_bounds import kernel, row
+from cujit.errors import OptionError
+from cujit.profile import ProfiledKernel, bounds, plot
+from cujit.profile.roofline import roofs
+
+COMPUTES = kernel(
+    row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=100, sectors=3200, asked_bytes=12800),
+    row("fma.rn.f32 %f1, %f1, %f1, %f1;", flops=6400),
+    row("fma.rn.f64 %fd1, %fd1, %fd1, %fd1;", type="f64", flops=6400),
+    distinct=400,
+)
+COPIES = kernel(row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=1, sectors=4), distinct=4)
+
+
+def test_roofs_are_of_what_the_kernel_computes_with() -> None:
+    slopes, levels = roofs(bounds(COMPUTES, "H200"))
+    assert [slope.label for slope in slopes] == ["memory", "first cache"]
+    assert slopes[1].bytes_per_s == 132 * 1.98e9 * 128
+    assert {level.label: level.flops_per_s for level in levels} == {
+        "arithmetic of f32": pytest.approx(132 * 1.98e9 * 256),
+        "arithmetic of f64": pytest.approx(132 * 1.98e9 * 128),
+    }
+    assert [level.label for level in roofs(bounds(COPIES, "A100"))[1]] == ["arithmetic of f32"]
+    assert [slope.label for slope in roofs(bounds(COPIES, "A100"))[0]] == ["memory", "second cache", "first cache"]
+
+
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_the_same_counts_give_the_same_bytes(ending: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    first, again, dark = (tmp_path / f"{name}.{ending}" for name in ("first", "again", "dark"))
+    assert plot(first, COMPUTES, "H200") == first
+    plot(again, COMPUTES, "H200")
+    plot(dark, COMPUTES, "H200", dark=True)
+    assert first.read_bytes() == again.read_bytes() != dark.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("of", "shown", "hidden"),
+    [
+        (COMPUTES, {"by distinct bytes", "by bytes moved", "a bound of 0.00306 µs"}, "no floating"),
+        (COPIES, {"no floating-point operations", "first cache", "load/store unit"}, "by distinct bytes"),
+        (kernel(), {"no bound", "no floating-point operations"}, "load/store unit"),
+    ],
+)  # fmt: skip
+def test_what_is_drawn_is_named(of: ProfiledKernel, shown: set[str], hidden: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    text = plot(tmp_path / "k.svg", of, "H200").read_text()
+    words = set(re.findall("<!-- (.*?) -->", text))
+    assert shown <= words
+    assert not any(word.startswith(hidden) for word in words)
+
+
+def test_another_ending_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"\.svg or \.png, not 'k\.pdf'"):
+        plot(tmp_path / "k.pdf", COPIES, "H200")
