@@ -79,12 +79,16 @@ frameworks:  ## cujit.torch and cujit.jax, with torch, JAX and CuPy in an enviro
 	$(FRAMEWORKS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[cu13]' 'torch>=2.11' 'jax>=0.10' cupy-cuda13x hypothesis pytest
 	$(FRAMEWORKS)/bin/python -m pytest tests/frameworks tests/devices/launcher/test_tensors.py
 
-# Whose programs and tests `cujit emulate` runs: an environment apart, for they bring compilers of their own.
+# Whose programs and tests `cujit emulate` runs: an environment apart for each CUDA, for they bring compilers of their own.
 CLIENTS := .venv-clients
-clients:  ## other people's CUDA programs with no GPU, and the tests that numba-cuda ships; some twenty minutes
-	test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
-	$(CLIENTS)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[cu13,dev]' 'numba-cuda[cu13]==0.30.*' 'numba-cuda-mlir>=0.6' 'triton>=3.9' 'stumpy>=1.14' cffi filecheck ml_dtypes psutil
-	CUJIT_CLIENTS=1 $(CLIENTS)/bin/python -m pytest tests/clients
+clients:  ## other people's CUDA programs with no GPU, by wheels of CUDA 12 and 13, and the tests that they publish; some twenty minutes
+	for cuda in 12 13; do \
+	  test -x $(CLIENTS)-$$cuda/bin/python || $(PYTHON) -m venv $(CLIENTS)-$$cuda || exit 1; \
+	  $(CLIENTS)-$$cuda/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt \
+	    --requirement tests/clients/requirements/cuda$$cuda.txt --editable . || exit 1; \
+	done
+	$(CLIENTS)-12/bin/python -m pytest tests/clients
+	CUJIT_CLIENTS=1 $(CLIENTS)-13/bin/python -m pytest tests/clients
 
 # Other releases of the toolkit, each in a virtual environment of its own; and the assemblers of many, for the tests
 # that compare the instruction table with them. Half an hour on two cores, and several GB.

@@ -6,13 +6,9 @@ turns. ``python benchmarks/emulator_calls.py`` prints medians in nanoseconds, an
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
-from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.starting import environment_of
+from measure import in_emulator
 
 _SCRIPT = r"""
 import ctypes, statistics, time
@@ -70,16 +66,7 @@ for name, taken in times.items():
 
 def run() -> Iterator[str]:
     """Print a line for each function."""
-    done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT],
-        env={**os.environ, **environment_of(EmulatorSettings())},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(done.stderr)
-    yield from done.stdout.splitlines()
+    yield from in_emulator(_SCRIPT)
 
 
 if __name__ == "__main__":

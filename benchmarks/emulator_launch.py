@@ -7,13 +7,9 @@ in machine code that answers 0. Both times are of the processor, in one process;
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
-from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.starting import environment_of
+from measure import in_emulator
 
 _SCRIPT = r"""
 import ctypes, statistics, time
@@ -61,14 +57,8 @@ print(f"{launched:.2f} {floor:.2f} {statistics.median(a - b for a, b in rows):.2
 
 def run() -> Iterator[str]:
     """Print a line: a launch, the floor, and the difference."""
-    done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT],
-        env={**os.environ, **environment_of(EmulatorSettings())},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    launched, floor, beyond = done.stdout.split()
+    (line,) = in_emulator(_SCRIPT)
+    launched, floor, beyond = line.split()
     yield f"a warm launch by cuda.core: {launched} us, of which cuda.core {floor} us; beyond it {beyond} us"
 
 

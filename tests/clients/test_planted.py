@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,10 +31,21 @@ def turned(x):
     BARRIER
     x[i] = tile[63 - i]  # race
 
+@cuda.jit(lineinfo=True)
+def parted(x):
+    i = cuda.threadIdx.x
+    if i < PART:
+        cuda.syncthreads()
+        x[i] += 1
+    else:
+        x[i] += 1
+        cuda.syncthreads()  # apart
+
 x = cuda.to_device(np.arange(64, dtype=np.float32))
 doubled[1, 128](x, LENGTH)
 turned[1, 64](x)
-assert (x.copy_to_host() == 2 * np.arange(64)[::-1]).all()
+parted[1, 64](x)
+assert (x.copy_to_host() == 2 * np.arange(64)[::-1] + 1).all()
 """
 
 _TRITON = """
@@ -55,12 +68,117 @@ def doubled(x, n, BLOCK: tl.constexpr):
     values = tl.load(x + at, mask=at < n, other=0.0)  # out of bounds
     tl.store(x + at, 2 * values, mask=at < n)
 
+@triton.jit
+def summed(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out, tl.sum(tl.load(x + at, mask=at < n, other=0.0)))  # never written
+
 triton.runtime.driver.active.get_current_device()
 x = Array(np.arange(100, dtype=np.float32))
 doubled[(1,)](x, LENGTH, BLOCK=128)
 out = np.empty(100, np.float32)
 error, = driver.cuMemcpyDtoH(out.ctypes.data, x.pointer, x.nbytes)
 assert int(error) == 0 and (out == 2 * np.arange(100)).all()
+_, x.pointer = driver.cuMemAlloc(x.nbytes)
+driver.cuMemcpyHtoD(x.pointer, out.ctypes.data, 4 * WRITTEN)
+total = Array(np.zeros(1, np.float32))
+summed[(1,)](x, total, 100, BLOCK=128)
+error, = driver.cuMemcpyDtoH(out.ctypes.data, total.pointer, 4)
+assert int(error) == 0 and out[0] == 9900
+"""
+
+
+_NOTEBOOK = """
+import linecache
+import cujit
+cujit.emulate(check="memory")
+names = {"__name__": "__main__"}
+for number, cell in enumerate(open(CELLS).read().split("# %%"), 1):
+    name = f"<cell {number}>"
+    linecache.cache[name] = len(cell), None, cell.splitlines(keepends=True), name
+    try:
+        exec(compile(cell, name, "exec"), names)
+        print(number, "good")
+    except Exception as e:
+        print(number, e)
+"""
+
+_CELLS = """
+import numpy as np
+from numba import cuda
+# %%
+@cuda.jit(lineinfo=True)
+def doubled(x, n):
+    i = cuda.grid(1)
+    if i < n:
+        x[i] *= 2  # out of bounds
+x = cuda.to_device(np.arange(64, dtype=np.float32))
+# %%
+doubled[1, 128](x, 64)
+cuda.synchronize()
+# %%
+doubled[1, 128](x, 128)
+cuda.synchronize()
+"""
+
+_TESTS = """
+import multiprocessing
+import numpy as np
+import pytest
+from numba import cuda
+
+@cuda.jit(lineinfo=True)
+def doubled(x, n):
+    i = cuda.grid(1)
+    if i < n:
+        x[i] *= 2  # out of bounds
+
+def work(length):
+    x = cuda.to_device(np.arange(64, dtype=np.float32))
+    doubled[1, 128](x, length)
+    assert (x.copy_to_host() == 2 * np.arange(64)).all()
+
+@pytest.mark.parametrize("length", [64, 128])
+@pytest.mark.parametrize("way", ["spawn", "forkserver"])
+def test_in_a_child(way, length):
+    child = multiprocessing.get_context(way).Process(target=work, args=(length,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+
+@pytest.mark.parametrize("length", [64, 128])
+def test_here(length):
+    work(length)
+"""
+
+_CORE = """
+import sys
+import numpy as np
+from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
+
+CODE = '''
+extern "C" __global__ void scale(float* x, int n) {
+    if (threadIdx.x < n)
+        x[threadIdx.x] *= 2;
+}'''
+
+def work(length):
+    device = Device()
+    device.set_current()
+    options = ProgramOptions(arch=f"sm_{device.arch}", lineinfo=True, name="scale.cu")
+    kernel = Program(CODE, "c++", options).compile("cubin").get_kernel("scale")
+    x = device.allocate(256, stream=device.default_stream)
+    launch(device.default_stream, LaunchConfig(grid=1, block=128), kernel, x, np.int32(length))
+    device.default_stream.sync()
+
+if __name__ == "__main__":
+    import multiprocessing
+    for way in ("spawn", "fork", "forkserver"):
+        for length in (64, 65):
+            child = multiprocessing.get_context(way).Process(target=work, args=(length,))
+            child.start()
+            child.join()
+            print(way, length, child.exitcode, flush=True)
 """
 
 
@@ -69,36 +187,80 @@ def _line(text: str, mark: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("client", "text", "right", "wrong", "check", "mark"),
+    ("client", "text", "wrong", "check", "mark"),
     [
-        ("numba_cuda", _NUMBA, {"LENGTH": "64"}, {"LENGTH": "128"}, "memory", "out of bounds"),
-        ("numba_cuda", _NUMBA, {"BARRIER": "cuda.syncthreads()"}, {"BARRIER": "pass"}, "race", "race"),
-        ("triton", _TRITON, {"LENGTH": "100"}, {"LENGTH": "128"}, "memory", "out of bounds"),
+        ("numba_cuda", _NUMBA, {"LENGTH": "128"}, "memory", "out of bounds"),
+        ("numba_cuda", _NUMBA, {"BARRIER": "pass"}, "race", "race"),
+        ("numba_cuda", _NUMBA, {"PART": "16"}, "sync", "apart"),
+        ("triton", _TRITON, {"LENGTH": "128"}, "memory", "out of bounds"),
+        ("triton", _TRITON, {"WRITTEN": "99"}, "init", "never written"),
     ],
-    ids=["numba bounds", "numba race", "triton bounds"],
+    ids=["numba bounds", "numba no barrier", "numba barrier of some", "triton bounds", "triton not written"],
 )
 def test_a_planted_bug_is_found_with_its_line_and_the_right_program_is_silent(
-    client: str, text: str, right: dict[str, str], wrong: dict[str, str], check: str, mark: str, tmp_path: Path
+    client: str, text: str, wrong: dict[str, str], check: str, mark: str, tmp_path: Path
 ) -> None:
     if find_spec(client) is None:
         pytest.skip(f"{client} is not installed: `make clients`")
-    good = {"LENGTH": "64", "BARRIER": "cuda.syncthreads()", **right}
+    length = {"numba_cuda": "64", "triton": "100"}[client]
+    good = {"LENGTH": length, "BARRIER": "cuda.syncthreads()", "PART": "32", "WRITTEN": "100"}
     for words in (good, {**good, **wrong}):
-        program = tmp_path / f"planted_{words is good}.py"
+        program = tmp_path / str(words is good) / "planted.py"
+        program.parent.mkdir()
         program.write_text(_filled(text, words))
         done = emulated(
             sys.executable, program, settings=EmulatorSettings(check=check), timeout_s=300,
-            variables={"NUMBA_CUDA_WARN_ON_IMPLICIT_COPY": "0", "TRITON_CACHE_DIR": str(tmp_path / "triton")},
+            variables={"NUMBA_CUDA_WARN_ON_IMPLICIT_COPY": "0", "TRITON_CACHE_DIR": str(program.parent)},
         )  # fmt: skip
         if words is good:
             assert done.returncode == 0, done.stdout + done.stderr
             assert "cujit" not in done.stderr
         else:
             assert done.returncode != 0
-            assert f"{program.name}:{_line(text, mark)}" in done.stderr, done.stderr
+            assert f"{program}:{_line(text, mark)}" in done.stderr, done.stderr
 
 
 def _filled(text: str, words: dict[str, str]) -> str:
     for name, value in words.items():
         text = text.replace(name, value)
     return text
+
+
+def test_a_notebook_goes_on_to_where_its_bug_is_found(tmp_path: Path) -> None:
+    if find_spec("numba_cuda") is None:
+        pytest.skip("numba_cuda is not installed: `make clients`")
+    (tmp_path / "cells").write_text(_CELLS)
+    program = f"CELLS = {str(tmp_path / 'cells')!r}\n{_NOTEBOOK}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    *good, last = done.stdout.splitlines()
+    assert (done.returncode, good) == (0, ["1 good", "2 good", "3 good"]), done.stdout + done.stderr
+    assert last.startswith("4 ")
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in last
+    assert f"<cell 2>:{_line(_CELLS.split('# %%')[1], 'out of bounds')}" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_tests_fail_that_have_it_in_each_worker_and_child(workers: str, tmp_path: Path) -> None:
+    if find_spec("numba_cuda") is None:
+        pytest.skip("numba_cuda is not installed: `make clients`")
+    (tmp_path / "test_doubled.py").write_text(_TESTS)
+    words = ["--cujit-emulate", "--cujit-emulated", "check=memory", "-n", workers, "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, "test_doubled.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    parts = re.split(r"^_+ (?=test_)", done.stdout.partition("short test summary")[0], flags=re.MULTILINE)[1:]
+    found = {part.split()[0]: part for part in parts}
+    wrong = ["test_here[128]", "test_in_a_child[forkserver-128]", "test_in_a_child[spawn-128]"]
+    assert sorted(found) == wrong, done.stdout + done.stderr
+    line = f"test_doubled.py:{_line(_TESTS, 'out of bounds')}"
+    assert all(line in found[each] for each in wrong), done.stdout
+
+
+def test_children_of_every_start_method_find_it(tmp_path: Path) -> None:
+    program = tmp_path / "scaling.py"
+    program.write_text(_CORE)
+    done = emulated(sys.executable, program, settings=EmulatorSettings(check="memory"))
+    lines = [f"{way} {length} {length - 64}" for way in ("spawn", "fork", "forkserver") for length in (64, 65)]
+    assert done.stdout.splitlines() == lines, done.stdout + done.stderr
+    assert done.stderr.count("scale.cu:4") == 3, done.stderr
