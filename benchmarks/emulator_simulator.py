@@ -59,7 +59,8 @@ from numba import cuda, float32
 
 @cuda.jit
 def product(a, b, c):
-    left, right = cuda.shared.array((16, 16), float32), cuda.shared.array((16, 16), float32)
+    left = cuda.shared.array((16, 16), float32)  # the simulator takes arrays of one line for one
+    right = cuda.shared.array((16, 16), float32)
     x, y = cuda.grid(2)
     i, j = cuda.threadIdx.x, cuda.threadIdx.y
     total = float32(0)
