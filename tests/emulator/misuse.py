@@ -883,6 +883,407 @@ def pools() -> None:
     ask("cuDeviceGraphMemTrim", "cuDeviceGraphMemTrim", I32(0))
 
 
+# -- arrays, textures, surfaces -----------------------------------------------------------------------------
+
+FLOAT, U8, I8, U16, U32_, HALF, NV12, UNORM = 0x20, 0x01, 0x08, 0x02, 0x03, 0x10, 0xB0, 0xC0
+LAYERED, SURFACE, CUBE, GATHER = 1, 2, 4, 8
+
+
+def space(width: int, height: int = 0, depth: int = 0, element: int = FLOAT, channels: int = 1, flags: int = 0) -> Any:
+    """A CUDA_ARRAY3D_DESCRIPTOR."""
+    return (U64 * 5)(width, height, depth, element | channels << 32, flags)
+
+
+def of_array(handle: int, flags: int = 0, kind: int = 0) -> Any:
+    """A CUDA_RESOURCE_DESC of an array."""
+    return (U64 * 18)(kind, handle, *[0] * 15, flags)
+
+
+def of_memory(
+    at: int, width: int, height: int = 0, pitch: int = 0, element: int = FLOAT, channels: int = 1, kind: int = 2
+) -> Any:
+    """A CUDA_RESOURCE_DESC of plain memory; of a line, the width is in bytes."""
+    return (U64 * 18)(kind, at, element | channels << 32, width, height, pitch)
+
+
+def reading(mode: int = 1, filter_: int = 0, flags: int = 0, anisotropy: int = 0) -> Any:
+    """A CUDA_TEXTURE_DESC."""
+    return (U32 * 26)(mode, mode, mode, filter_, flags, anisotropy)
+
+
+def view(element: int, width: int, height: int = 0, depth: int = 0, levels: int = 0, layers: int = 0) -> Any:
+    """A CUDA_RESOURCE_VIEW_DESC; the last layer is above 32 bits."""
+    return (U64 * 14)(element, width, height, depth, levels, layers)
+
+
+@group
+def arrays() -> None:
+    start()
+    handle, before, after, total = U64(), U64(), U64(), U64()
+    for case, said_ in (
+        ("a line", space(64)), ("a plane", space(64, 32)), ("a box", space(16, 8, 4)),
+        ("without width", space(0)), ("without height, with depth", space(16, 0, 4)),
+        ("of no format", space(8, element=0)),
+        ("of format 99", space(8, element=0x7F)), ("of NV12", space(8, 8, element=NV12, channels=3)),
+        ("of UNORM_INT8X1", space(8, element=UNORM)), ("of 3 channels", space(8, channels=3)),
+        ("of no channels", space(8, channels=0)), ("of 8 channels", space(8, channels=8)),
+        ("of 4 floats", space(8, channels=4)), ("of halves", space(8, element=HALF, channels=2)),
+        ("layers of lines", space(8, 0, 3, flags=LAYERED)), ("layers of planes", space(8, 8, 3, flags=LAYERED)),
+        ("layers, none", space(8, 8, 0, flags=LAYERED)), ("a cube", space(8, 8, 6, flags=CUBE)),
+        ("a cube of 5 faces", space(8, 8, 5, flags=CUBE)), ("a cube of 12 faces", space(8, 8, 12, flags=CUBE)),
+        ("a cube that is no square", space(8, 4, 6, flags=CUBE)), ("cubes", space(8, 8, 12, flags=CUBE | LAYERED)),
+        ("cubes of 9 faces", space(8, 8, 9, flags=CUBE | LAYERED)), ("gathered", space(8, 8, flags=GATHER)),
+        ("a gathered line", space(8, flags=GATHER)), ("a gathered box", space(8, 8, 8, flags=GATHER)),
+        ("gathered layers", space(8, 8, 8, flags=GATHER | LAYERED)), ("of depths", space(8, 8, flags=0x10)),
+        ("an attachment", space(8, 8, flags=0x20)), ("sparse", space(8, 8, flags=0x40)),
+        ("mapped later", space(8, 8, flags=0x80)), ("of flags 0x200", space(8, 8, flags=0x200)),
+        ("of flags 0x8000", space(8, 8, flags=0x8000)), ("a surface", space(8, 8, flags=SURFACE)),
+        ("a line of 131072", space(131072)), ("a line of 131073", space(131073)),
+        ("a surface of a line of 32768", space(32768, flags=SURFACE)),
+        ("a surface of a line of 32769", space(32769, flags=SURFACE)),
+        ("a plane 131073 wide", space(131073, 1, element=U8)), ("a plane 65537 high", space(1, 65537, element=U8)),
+        ("a box 16385 wide", space(16385, 1, 1, element=U8)), ("a box 16385 deep", space(1, 1, 16385, element=U8)),
+        ("a box 8192 wide, 16385 deep", space(8192, 1, 16385, element=U8)),
+        ("2049 layers", space(1, 1, 2049, element=U8, flags=LAYERED)),
+        ("lines of 32769 in layers", space(32769, 0, 1, element=U8, flags=LAYERED)),
+        ("2047 faces", space(1, 1, 2047, element=U8, flags=CUBE | LAYERED)),
+        ("2046 faces", space(1, 1, 2046, element=U8, flags=CUBE | LAYERED)),
+    ):  # fmt: skip
+        ask(f"cuArray3DCreate, {case}", "cuArray3DCreate_v2", by(handle), said_)
+    ask("cuArray3DCreate of null", "cuArray3DCreate_v2", by(handle), None)
+    ask("cuArray3DCreate to null", "cuArray3DCreate_v2", None, space(8))
+    ask("cuArrayCreate", "cuArrayCreate_v2", by(handle), (U64 * 3)(8, 8, FLOAT | 1 << 32))
+    ask("cuArrayCreate without width", "cuArrayCreate_v2", by(handle), (U64 * 3)(0, 8, FLOAT | 1 << 32))
+    ask("cuArrayCreate of null", "cuArrayCreate_v2", by(handle), None)
+    good("cuMemGetInfo_v2", by(before), by(total))
+    large = made("cuArrayCreate_v2", (U64 * 3)(8192, 8192, FLOAT | 1 << 32))
+    good("cuMemGetInfo_v2", by(after), by(total))
+    said("an array takes memory", 0, before.value - after.value >= 8192 * 8192 * 4)
+    ask("cuArrayDestroy", "cuArrayDestroy", large)
+    ask("cuArrayDestroy of null", "cuArrayDestroy", 0)
+    for case, said_ in (
+        ("a line", space(64)), ("a box", space(16, 8, 4, flags=SURFACE)),
+        ("layers of lines", space(8, 0, 3, flags=LAYERED)), ("a cube", space(8, 8, 6, flags=CUBE)),
+    ):  # fmt: skip
+        array, plane, box = made("cuArray3DCreate_v2", said_), (U64 * 3)(), (U64 * 5)()
+        answer = call("cuArrayGetDescriptor_v2", plane, array)
+        said(f"cuArrayGetDescriptor of {case}", answer, *(plane if not answer else ()))
+        answer = call("cuArray3DGetDescriptor_v2", box, array)
+        said(f"cuArray3DGetDescriptor of {case}", answer, *([*box[:4], box[4] & 0xFFFFFFFF] if not answer else ()))
+    stream = made("cuStreamCreate", U32(1))
+    for mode in range(3):
+        good("cuStreamBeginCapture_v2", stream, U32(mode))
+        ask(f"cuArrayCreate in mode {mode}", "cuArrayCreate_v2", by(handle), (U64 * 3)(8, 8, FLOAT | 1 << 32))
+        said(f"cuArrayCreate in mode {mode}: the end", call("cuStreamEndCapture", stream, by(after)))
+        array = made("cuArray3DCreate_v2", space(8))
+        good("cuStreamBeginCapture_v2", stream, U32(mode))
+        ask(f"cuArrayDestroy in mode {mode}", "cuArrayDestroy", array)
+        said(f"cuArrayDestroy in mode {mode}: the end", call("cuStreamEndCapture", stream, by(after)))
+
+
+def side(kind: int, at: int, x: int = 0, y: int = 0, z: int = 0, pitch: int = 0, height: int = 0) -> list[int]:
+    """Half of a CUDA_MEMCPY3D."""
+    host, device, array = (at if kind == each else 0 for each in (1, 2, 3))
+    return [x, y, z, 0, kind, host, device, array, 0, pitch, height]
+
+
+@group
+def copies_of_arrays() -> None:
+    start()
+    line, plane = made("cuArray3DCreate_v2", space(64)), made("cuArray3DCreate_v2", space(16, 8))
+    box, layers = (made("cuArray3DCreate_v2", space(16, 8, 4, flags=flags)) for flags in (0, LAYERED))
+    pairs, memory_ = made("cuArray3DCreate_v2", space(16, 8, channels=2)), made("cuMemAlloc_v2", 1 << 16)
+    buffer = ctypes.create_string_buffer(1 << 16)
+    host = ctypes.addressof(buffer)
+    for case, array, offset, size in (
+        ("all", line, 0, 256), ("a part", line, 128, 128), ("no bytes", line, 0, 0), ("too far", line, 128, 132),
+        ("a crooked offset", line, 2, 4), ("a crooked size", line, 0, 6), ("a row of a plane", plane, 0, 64),
+        ("two rows of a plane", plane, 0, 128), ("all of a plane", plane, 0, 512), ("of a box", box, 0, 64),
+        ("more than a plane", plane, 0, 516), ("from inside a row to the next", plane, 32, 64),
+    ):  # fmt: skip
+        ask(f"cuMemcpyHtoA, {case}", "cuMemcpyHtoA_v2", array, offset, host, size)
+        ask(f"cuMemcpyAtoD, {case}", "cuMemcpyAtoD_v2", memory_, array, offset, size)
+        ask(f"cuMemcpyAtoHAsync, {case}", "cuMemcpyAtoHAsync_v2", host, array, offset, size, 0)
+    ask("cuMemcpyHtoA from null", "cuMemcpyHtoA_v2", line, 0, None, 16)
+    ask("cuMemcpyDtoA from null", "cuMemcpyDtoA_v2", line, 0, 0, 16)
+    ask("cuMemcpyAtoA", "cuMemcpyAtoA_v2", line, 0, plane, 0, 64)
+    ask("cuMemcpyAtoA of elements of two sizes", "cuMemcpyAtoA_v2", line, 0, pairs, 0, 64)
+    for case, words in (
+        ("a plane", [*side(1, host), *side(3, plane), 64, 8, 1]),
+        ("a part", [*side(1, host), *side(3, plane, 8, 2), 16, 3, 1]),
+        ("too wide", [*side(1, host), *side(3, plane, 8), 64, 1, 1]),
+        ("too high", [*side(1, host), *side(3, plane, 0, 1), 64, 8, 1]),
+        ("too deep", [*side(1, host), *side(3, plane), 64, 8, 2]),
+        ("a slice", [*side(1, host), *side(3, box, 0, 0, 3), 64, 8, 1]),
+        ("a slice too far", [*side(1, host), *side(3, box, 0, 0, 4), 64, 8, 1]),
+        ("layers", [*side(1, host), *side(3, layers, 0, 0, 2), 64, 8, 2]),
+        ("layers too far", [*side(1, host), *side(3, layers, 0, 0, 3), 64, 8, 2]),
+        ("a crooked x", [*side(1, host), *side(3, plane, 2), 16, 1, 1]),
+        ("a crooked width", [*side(1, host), *side(3, plane), 18, 1, 1]),
+        ("without width", [*side(1, host), *side(3, plane), 0, 8, 1]),
+        ("without depth", [*side(1, host), *side(3, plane), 64, 8, 0]),
+        ("to memory", [*side(3, plane), *side(2, memory_, pitch=128, height=8), 64, 8, 1]),
+        ("to memory with a small pitch", [*side(3, plane), *side(2, memory_, pitch=32), 64, 8, 1]),
+        ("from plane to box", [*side(3, plane), *side(3, box), 64, 8, 1]),
+        ("over elements of two sizes", [*side(3, plane), *side(3, pairs), 64, 8, 1]),
+    ):  # fmt: skip
+        ask(f"cuMemcpy3D of arrays, {case}", "cuMemcpy3D_v2", (U64 * 25)(*words))
+    stream, graph, node = made("cuStreamCreate", U32(1)), made("cuGraphCreate", U32(0)), U64()
+    good("cuStreamBeginCapture_v2", stream, U32(0))
+    ask("a copy to an array is captured", "cuMemcpyHtoAAsync_v2", line, 8, host, 64, stream)
+    captured = made_by_end(stream)
+    count, found, params = U64(1), (U64 * 1)(), (U64 * 25)()
+    good("cuGraphGetNodes", captured, found, by(count))
+    good("cuGraphMemcpyNodeGetParams", found[0], params)
+    said(
+        "what a captured copy to an array is", 0, *(params[k] & 0xFFFFFFFF for k in (0, 4, 11, 12, 13, 15, 22, 23, 24))
+    )
+    context = U64()
+    good("cuCtxGetCurrent", by(context))
+    for case, words in (
+        ("good", [*side(1, host), *side(3, plane), 64, 8, 1]),
+        ("too wide", [*side(1, host), *side(3, plane), 128, 8, 1]),
+        ("a crooked width", [*side(1, host), *side(3, plane), 18, 1, 1]),
+    ):  # fmt: skip
+        ask(
+            f"a copy node of an array, {case}",
+            "cuGraphAddMemcpyNode",
+            by(node),
+            graph,
+            None,
+            0,
+            (U64 * 25)(*words),
+            context,
+        )
+
+
+def made_by_end(stream: int) -> int:
+    graph = U64()
+    good("cuStreamEndCapture", stream, by(graph))
+    return graph.value
+
+
+@group
+def textures_and_surfaces() -> None:
+    start()
+    handle, memory_ = U64(), made("cuMemAlloc_v2", 1 << 16)
+    plane, of_bytes, whole = (made("cuArray3DCreate_v2", space(16, 8, element=each)) for each in (FLOAT, U8, U32_))
+    cube, layers = (made("cuArray3DCreate_v2", space(8, 8, 6, flags=flags)) for flags in (CUBE, LAYERED))
+    written, host = made("cuArray3DCreate_v2", space(16, 8, flags=SURFACE)), made("cuMemAllocHost_v2", 1 << 12)
+
+    def texture(case: str, resource: Any, how: Any, seen: Any = None) -> None:
+        ask(f"cuTexObjectCreate, {case}", "cuTexObjectCreate", by(handle), resource, how, seen)
+
+    for case, resource in (
+        ("of an array", of_array(plane)), ("with flags", of_array(plane, 1)), ("of type 4", of_array(plane, kind=4)),
+        ("of a line", of_memory(memory_, 1 << 16)), ("of a crooked line", of_memory(memory_ + 4, 256)),
+        ("of a line at 256", of_memory(memory_ + 256, 256)), ("of a line at 32", of_memory(memory_ + 32, 256)),
+        ("of no bytes", of_memory(memory_, 0)), ("of 2 bytes", of_memory(memory_, 2)),
+        ("of 6 bytes", of_memory(memory_, 6)),
+        ("of a line of null", of_memory(0, 256)), ("of a line beyond", of_memory(memory_, 1 << 22)),
+        ("of nobody's memory", of_memory(WRONG & ~511, 256)), ("of host memory", of_memory(host, 256)),
+        ("of a line of 3 channels", of_memory(memory_, 256, channels=3)),
+        ("of a line of no format", of_memory(memory_, 256, element=0)),
+        ("of 2^28 + 1 elements", of_memory(memory_, (1 << 28) + 1, element=U8)),
+        ("of rows", of_memory(memory_, 16, 8, 64, kind=3)),
+        ("of rows with gaps", of_memory(memory_, 10, 8, 64, kind=3)),
+        ("of rows of a crooked pitch", of_memory(memory_, 10, 8, 40, kind=3)),
+        ("of rows of a small pitch", of_memory(memory_, 16, 8, 32, kind=3)),
+        ("of rows of no pitch", of_memory(memory_, 16, 8, 0, kind=3)),
+        ("of no rows", of_memory(memory_, 16, 0, 64, kind=3)),
+        ("of rows without width", of_memory(memory_, 0, 8, 64, kind=3)),
+        ("of one row of no pitch", of_memory(memory_, 16, 1, 0, kind=3)),
+        ("of rows at 256", of_memory(memory_ + 256, 16, 8, 64, kind=3)),
+        ("of rows beyond", of_memory(memory_, 16, 1 << 14, 64, kind=3)),
+        ("of 65001 rows", of_memory(memory_, 1, 65001, 32, element=U8, kind=3)),
+    ):  # fmt: skip
+        texture(case, resource, reading())
+    for case, array, how, seen in (
+        ("address mode 4", plane, reading(4), None), ("filter 2", plane, reading(filter_=2), None),
+        ("flags 4", plane, reading(flags=4), None), ("flags 0x80", plane, reading(flags=0x80), None),
+        ("wrap, not normalised", plane, reading(0), None), ("mirror, not normalised", plane, reading(2), None),
+        ("border, not normalised", plane, reading(3), None), ("wrap", plane, reading(0, flags=2), None),
+        ("bytes filtered as integers", of_bytes, reading(filter_=1, flags=1), None),
+        ("bytes filtered as floats", of_bytes, reading(filter_=1), None),
+        ("words filtered", whole, reading(filter_=1), None), ("sRGB of bytes", of_bytes, reading(flags=0x10), None),
+        ("sRGB of integers", of_bytes, reading(flags=0x11), None), ("sRGB of floats", plane, reading(flags=0x10), None),
+        ("anisotropy 16", plane, reading(filter_=1, flags=2, anisotropy=16), None),
+        ("without trilinear", plane, reading(flags=0x20), None), ("seams of a plane", plane, reading(flags=0x42), None),
+        ("seams of a cube", cube, reading(flags=0x42), None), ("a cube", cube, reading(flags=2), None),
+        ("a cube, not normalised", cube, reading(), None), ("a surface's array", written, reading(), None),
+        ("a view of the same", plane, reading(), view(0, 16, 8)),
+        ("a view as integers", plane, reading(), view(0x0D, 16, 8)),
+        ("a view as two halves", plane, reading(), view(0x14, 16, 8)),
+        ("a view as bytes", plane, reading(), view(3, 16, 8)),
+        ("a view of larger elements", plane, reading(), view(0x17, 16, 8)),
+        ("a view of smaller elements", plane, reading(), view(0x01, 16, 8)),
+        ("a view of 99", plane, reading(), view(99, 16, 8)),
+        ("a view of another width", plane, reading(), view(0x16, 8, 8)),
+        ("a view without sizes", plane, reading(), view(0x16, 0, 0)),
+        ("a view of a level", plane, reading(), view(0x16, 16, 8, levels=1)),
+        ("a view of a layer of a plane", plane, reading(), view(0x16, 16, 8, layers=1 << 32)),
+        ("a view of layers", layers, reading(), view(0x16, 8, 8, 6, layers=2 | 4 << 32)),
+        ("a view of layers without depth", layers, reading(), view(0x16, 8, 8, 0, layers=2 | 4 << 32)),
+        ("a view of layers backwards", layers, reading(), view(0x16, 8, 8, 6, layers=4 | 2 << 32)),
+        ("a view of too many layers", layers, reading(), view(0x16, 8, 8, 6, layers=2 | 6 << 32)),
+    ):  # fmt: skip
+        texture(case, of_array(array), how, seen)
+    texture("a line, filtered and wrapped", of_memory(memory_, 256), reading(0, 1, 2))
+    texture("a line, sRGB", of_memory(memory_, 256, element=U8), reading(flags=0x10))
+    texture("a line with a view", of_memory(memory_, 256), reading(), view(0x16, 64))
+    texture("rows, filtered", of_memory(memory_, 16, 8, 64, kind=3), reading(0, 1, 2))
+    good("cuTexObjectCreate", by(handle), of_array(plane), reading(3, 1, 2), None)
+    texture_, words, floats, shown = handle.value, (U64 * 18)(), (U32 * 26)(), (U64 * 14)()
+    ask("cuTexObjectGetResourceDesc", "cuTexObjectGetResourceDesc", words, texture_)
+    said("the resource of a texture", 0, words[0] & 0xFFFFFFFF, words[1] == plane, words[17] & 0xFFFFFFFF)
+    ask("cuTexObjectGetTextureDesc", "cuTexObjectGetTextureDesc", floats, texture_)
+    said("the reading of a texture", 0, *floats[:14])
+    ask("cuTexObjectGetResourceViewDesc, without a view", "cuTexObjectGetResourceViewDesc", shown, texture_)
+    good("cuTexObjectCreate", by(handle), of_array(plane), reading(), view(0x0D, 16, 8))
+    ask("cuTexObjectGetResourceViewDesc", "cuTexObjectGetResourceViewDesc", shown, handle.value)
+    said("the view of a texture", 0, shown[0] & 0xFFFFFFFF, *shown[1:6])
+    for case, resource in (
+        ("of an array", of_array(plane)), ("of a surface's array", of_array(written)),
+        ("of a line", of_memory(memory_, 256)),
+        ("with flags", of_array(written, 1)), ("of rows", of_memory(memory_, 16, 8, 64, kind=3)),
+    ):  # fmt: skip
+        ask(f"cuSurfObjectCreate, {case}", "cuSurfObjectCreate", by(handle), resource)
+    surface = made("cuSurfObjectCreate", of_array(written))
+    ask("cuSurfObjectGetResourceDesc", "cuSurfObjectGetResourceDesc", words, surface)
+    ask("cuTexObjectDestroy of null", "cuTexObjectDestroy", 0)
+    ask("cuSurfObjectDestroy of null", "cuSurfObjectDestroy", 0)
+    stream, graph = made("cuStreamCreate", U32(1)), U64()
+    good("cuStreamBeginCapture_v2", stream, U32(0))
+    texture("while a stream is captured", of_array(plane), reading())
+    ask("cuTexObjectDestroy while a stream is captured", "cuTexObjectDestroy", handle.value)
+    said("textures while a stream is captured: the end", call("cuStreamEndCapture", stream, by(graph)))
+    ask("cuArrayDestroy of a texture's array", "cuArrayDestroy", plane)
+    ask("cuTexObjectDestroy, its array is gone", "cuTexObjectDestroy", texture_)
+    ask("cuSurfObjectDestroy", "cuSurfObjectDestroy", surface)
+
+
+LOOK = b""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry look(.param .u64 texture, .param .u64 in, .param .u64 out)
+{
+  .reg .f32 %f<6>; .reg .b32 %r<2>; .reg .b64 %rd<6>;
+  ld.param.u64 %rd1, [texture]; ld.param.u64 %rd2, [in]; ld.param.u64 %rd3, [out];
+  mov.u32 %r1, %tid.x;
+  mul.wide.u32 %rd4, %r1, 4;
+  add.u64 %rd2, %rd2, %rd4;
+  add.u64 %rd3, %rd3, %rd4;
+  ld.global.f32 %f1, [%rd2];
+  tex.1d.v4.f32.f32 {%f2, %f3, %f4, %f5}, [%rd1, {%f1}];
+  st.global.f32 [%rd3], %f2;
+  ret;
+}
+"""
+
+
+def looked(texture: int) -> tuple[int, list[int]]:
+    """Read a texture of four elements in and around it: the answer of the context, and words."""
+    places = (ctypes.c_float * 8)(-1.5, -0.25, 0.5, 1.25, 2.5, 3.75, 4.5, 6.25)
+    inputs, out, words = made("cuMemAlloc_v2", 32), made("cuMemAlloc_v2", 32), (U32 * 8)()
+    good("cuMemcpyHtoD_v2", inputs, places, 32)
+    kernel = made("cuModuleGetFunction", made("cuModuleLoadData", ctypes.c_char_p(LOOK)), ctypes.c_char_p(b"look"))
+    values = [U64(each) for each in (texture, inputs, out)]
+    pointers = (ctypes.c_void_p * 3)(*map(ctypes.addressof, values))
+    sizes = [U32(each) for each in (1, 1, 1, 8, 1, 1, 0)]
+    good("cuLaunchKernel", kernel, *sizes, 0, pointers, None)
+    answer = call("cuCtxSynchronize")
+    if not answer:
+        good("cuMemcpyDtoH_v2", words, out, 32)
+    return answer, list(words)
+
+
+@group
+def what_textures_read() -> None:
+    """What is not defined by the manual alone: modes without normalised coordinates, filters of integers."""
+    start()
+    floats = (ctypes.c_float * 4)(1, 2, 4, 8)
+    for case, element, data, how in (
+        ("clamp", FLOAT, floats, reading(1)), ("wrap", FLOAT, floats, reading(0)),
+        ("mirror", FLOAT, floats, reading(2)),
+        ("border", FLOAT, floats, reading(3)), ("wrap, filtered", FLOAT, floats, reading(0, 1)),
+        ("bytes as integers", U8, (ctypes.c_ubyte * 4)(1, 2, 4, 8), reading(1, 0, 1)),
+        ("bytes as integers, filtered", U8, (ctypes.c_ubyte * 4)(1, 2, 4, 8), reading(1, 1, 1)),
+        ("words, filtered", U32_, (U32 * 4)(1, 2, 4, 8), reading(1, 1)),
+        ("sRGB of floats", FLOAT, (ctypes.c_float * 4)(0.25, 0.5, 0.75, 1), reading(1, 0, 0x10)),
+        ("sRGB of integers", U8, (ctypes.c_ubyte * 4)(1, 128, 200, 255), reading(1, 0, 0x11)),
+    ):  # fmt: skip
+        array, handle = made("cuArray3DCreate_v2", space(4, element=element)), U64()
+        good("cuMemcpyHtoA_v2", array, 0, ctypes.addressof(data), ctypes.sizeof(data))
+        if call("cuTexObjectCreate", by(handle), of_array(array), how, None):
+            said(f"read by a texture, {case}", -1)
+            continue
+        answer, words = looked(handle.value)
+        said(f"read by a texture, {case}", answer, *words)
+
+
+def _null(name: str, *given: Callable[[int], Any]) -> None:
+    """A null pointer, of what is made of an array."""
+
+    @risk(f"{name} with null for argument {[k for k, each in enumerate(given) if each(0) is None]}")
+    def body() -> int:
+        start()
+        array = made("cuArray3DCreate_v2", space(16, flags=SURFACE))
+        return call(name, *(each(array) for each in given))
+
+
+def _nothing(array: int) -> None:
+    del array
+
+
+def _out(array: int) -> Any:
+    del array
+    return by(U64())
+
+
+_null("cuTexObjectCreate", _nothing, of_array, lambda _: reading(), lambda _: view(0, 16))
+_null("cuTexObjectCreate", _out, _nothing, lambda _: reading(), lambda _: view(0, 16))
+_null("cuTexObjectCreate", _out, of_array, _nothing, lambda _: view(0, 16))
+_null("cuSurfObjectCreate", _nothing, of_array)
+_null("cuSurfObjectCreate", _out, _nothing)
+_null("cuArrayGetDescriptor_v2", _nothing, lambda array: array)
+_null("cuArray3DGetDescriptor_v2", _nothing, lambda array: array)
+_null(
+    "cuTexObjectGetResourceDesc",
+    _nothing,
+    lambda array: array and made("cuTexObjectCreate", of_array(array), reading(), None),
+)
+_null("cuSurfObjectGetResourceDesc", _nothing, lambda array: array and made("cuSurfObjectCreate", of_array(array)))
+
+
+@risk("a kernel reads a texture that was destroyed")
+def a_destroyed_texture() -> int:
+    start()
+    texture = made("cuTexObjectCreate", of_array(made("cuArray3DCreate_v2", space(4))), reading(), None)
+    good("cuTexObjectDestroy", texture)
+    return looked(texture)[0]
+
+
+@risk("a kernel reads a texture whose array was destroyed")
+def a_texture_without_its_array() -> int:
+    start()
+    array = made("cuArray3DCreate_v2", space(4))
+    texture = made("cuTexObjectCreate", of_array(array), reading(), None)
+    good("cuArrayDestroy", array)
+    return looked(texture)[0]
+
+
+@risk("a kernel reads a number that is no texture")
+def no_texture() -> int:
+    start()
+    return looked(WRONG)[0]
+
+
+@risk("a kernel reads the texture 0")
+def texture_0() -> int:
+    start()
+    return looked(0)[0]
+
+
 # -- proc addresses -----------------------------------------------------------------------------------------
 
 
@@ -960,6 +1361,70 @@ _wrong("cuCtxSetCurrent")
 _wrong("cuModuleUnload")
 _wrong("cuGraphDestroy")
 _wrong("cuLaunchKernel", *[U32(1)] * 6, U32(0), 0, None, None)
+_wrong("cuArrayDestroy")
+_wrong("cuTexObjectDestroy")
+_wrong("cuSurfObjectDestroy")
+_wrong("cuMemcpyHtoA_v2", 0, (U64 * 4)(), 16)
+
+
+@risk("cuArrayGetDescriptor of no handle")
+def a_wrong_array() -> int:
+    start()
+    return call("cuArrayGetDescriptor_v2", (U64 * 3)(), WRONG)
+
+
+def _gone_array(case: str, work: Callable[[int], int]) -> None:
+    """An array that was destroyed."""
+
+    @risk(f"{case} of a destroyed array")
+    def body() -> int:
+        start()
+        array = made("cuArray3DCreate_v2", space(16, flags=SURFACE))
+        good("cuArrayDestroy", array)
+        return work(array)
+
+
+@risk("cuMemcpy3D to null as an array")
+def a_copy_to_null() -> int:
+    start()
+    return call("cuMemcpy3D_v2", (U64 * 25)(*side(2, made("cuMemAlloc_v2", 64)), *side(3, 0), 16, 1, 1))
+
+
+_gone_array("cuArrayDestroy", lambda array: call("cuArrayDestroy", array))
+_gone_array("cuArray3DGetDescriptor", lambda array: call("cuArray3DGetDescriptor_v2", (U64 * 5)(), array))
+_gone_array("cuMemcpyHtoA", lambda array: call("cuMemcpyHtoA_v2", array, 0, (U64 * 4)(), 16))
+_gone_array("cuTexObjectCreate", lambda array: call("cuTexObjectCreate", by(U64()), of_array(array), reading(), None))
+_gone_array("cuSurfObjectCreate", lambda array: call("cuSurfObjectCreate", by(U64()), of_array(array)))
+
+
+def _gone_object(kind: str, *how: Any) -> None:
+    """A texture or a surface that was destroyed, or is of the other kind."""
+
+    def create() -> int:
+        start()
+        array = made("cuArray3DCreate_v2", space(16, flags=SURFACE))
+        return made(f"cu{kind}ObjectCreate", of_array(array), *how)
+
+    @risk(f"cu{kind}ObjectDestroy of a destroyed one")
+    def again() -> int:
+        handle = create()
+        good(f"cu{kind}ObjectDestroy", handle)
+        return call(f"cu{kind}ObjectDestroy", handle)
+
+    @risk(f"cu{kind}ObjectGetResourceDesc of a destroyed one")
+    def asked() -> int:
+        handle = create()
+        good(f"cu{kind}ObjectDestroy", handle)
+        return call(f"cu{kind}ObjectGetResourceDesc", (U64 * 18)(), handle)
+
+    @risk(f"cu{kind}ObjectGetResourceDesc of no handle")
+    def wrong() -> int:
+        start()
+        return call(f"cu{kind}ObjectGetResourceDesc", (U64 * 18)(), WRONG)
+
+
+_gone_object("Tex", reading(), None)
+_gone_object("Surf")
 
 
 def in_a_child(work: Callable[[], Any], case: str) -> tuple[list[dict[str, Any]], int]:

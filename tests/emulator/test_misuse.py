@@ -33,6 +33,9 @@ REASONS = {
 }
 """Cases whose answers may differ from a GPU's, by what their names match whole, and why."""
 
+AWAITED = r".*([Aa]rray|[Tt]ex(Obj|ture)|Surf|AtoA|AtoD|AtoH|DtoA|HtoA).*"
+"""Cases that nobody has recorded yet, by what their names match whole."""
+
 Rows = dict[str, list[Any]]
 
 
@@ -58,6 +61,7 @@ def differing(ours: Rows, theirs: Rows) -> dict[str, tuple[Any, Any]]:
         if ours.get(case) != theirs.get(case)
         and not any(re.fullmatch(each, case) for each in REASONS)
         and not (theirs.get(case, [0])[0] is None and ours.get(case, [0])[0])
+        and not (case not in theirs and re.fullmatch(AWAITED, case))
     }
 
 
@@ -92,6 +96,10 @@ def test_a_reason_is_needed() -> None:
     theirs = recorded()
     for pattern in REASONS:
         assert any(re.fullmatch(pattern, case) for case in theirs), pattern
+
+
+def test_what_was_recorded_is_not_awaited() -> None:
+    assert not [case for case in recorded() if re.fullmatch(AWAITED, case)]
 
 
 @pytest.mark.gpu

@@ -131,7 +131,7 @@ def attributes() -> dict[int, int]:
         "MEM_SYNC_DOMAIN_COUNT": 4 if cc >= (9, 0) else 1,
         "TENSOR_MAP_ACCESS_SUPPORTED": cc >= (9, 0),
     }
-    values = {**said, **_TEXTURES}
+    values = {**said, **TEXTURE_LIMITS}
     return {number: int(values.pop(name, 0)) for number, name in enumerate(_names(), 1)}
 
 
@@ -141,7 +141,7 @@ def _names() -> list[str]:
     return Path(__file__).with_name("attributes.txt").read_text().splitlines()
 
 
-_TEXTURES = {
+TEXTURE_LIMITS = {
     "MAXIMUM_TEXTURE1D_WIDTH": 131072, "MAXIMUM_TEXTURE2D_WIDTH": 131072, "MAXIMUM_TEXTURE2D_HEIGHT": 65536,
     "MAXIMUM_TEXTURE3D_WIDTH": 16384, "MAXIMUM_TEXTURE3D_HEIGHT": 16384, "MAXIMUM_TEXTURE3D_DEPTH": 16384,
     "MAXIMUM_TEXTURE2D_LAYERED_WIDTH": 32768, "MAXIMUM_TEXTURE2D_LAYERED_HEIGHT": 32768,
@@ -161,7 +161,13 @@ _TEXTURES = {
     "MAXIMUM_TEXTURE2D_LINEAR_PITCH": 2097120, "MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH": 32768,
     "MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT": 32768, "MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH": 32768,
 }  # fmt: skip
-"""Attributes of textures and surfaces."""
+"""Attributes of textures and surfaces, whose names say them without ``CU_DEVICE_ATTRIBUTE``."""
+
+TEXEL_DTYPES = {
+    0x01: "uint8", 0x02: "uint16", 0x03: "uint32", 0x08: "int8", 0x09: "int16", 0x0A: "int32", 0x10: "float16",
+    0x20: "float32",
+}  # fmt: skip
+"""The formats of channels. Source: CUDA Driver API manual, ``CUarray_format``."""
 
 
 @started("cuDeviceGetCount", "P")
@@ -299,14 +305,9 @@ def device_get_exec_affinity_support(supported: int, kind: int, device: int) -> 
 @started("cuDeviceGetTexture1DLinearMaxWidth", "PIUI")
 def device_get_texture_1d_linear_max_width(width: int, format_: int, channels: int, device: int) -> None:
     """Give the elements that a texture of plain memory may have."""
-    element = _FORMAT_BYTES.get(format_, 0) * channels
-    need(width and element and channels in (1, 2, 4))
+    need(width and format_ in TEXEL_DTYPES and channels in (1, 2, 4))
     check(device)
-    store_u64(width, _TEXTURES["MAXIMUM_TEXTURE1D_LINEAR_WIDTH"])
-
-
-_FORMAT_BYTES = {0x01: 1, 0x02: 2, 0x03: 4, 0x08: 1, 0x09: 2, 0x0A: 4, 0x10: 2, 0x20: 4}
-"""Bytes of a channel. Source: CUDA Driver API manual, ``CUarray_format``."""
+    store_u64(width, TEXTURE_LIMITS["MAXIMUM_TEXTURE1D_LINEAR_WIDTH"])
 
 
 @started("cuDeviceGetGraphMemAttribute", "IIP")

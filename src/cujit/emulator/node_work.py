@@ -24,7 +24,7 @@ from cujit.emulator.node_params import (
 from cujit.emulator.nodes import GraphNode, NodeKind, Run, plain
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Refused, Result
-from cujit.emulator.structures import GO_ON, CellKind, CopyPlan, SetPlan
+from cujit.emulator.structures import GO_ON, ArrayCell, CellKind, CopyPlan, SetPlan
 
 _LETTERS: dict[str, Any] = {"P": ctypes.c_uint64, "U": ctypes.c_uint32}
 
@@ -164,8 +164,8 @@ _set_check = in_c("set_check", ctypes.c_int32, ctypes.c_void_p)
 _set_run = in_c("set_run", None, ctypes.c_void_p)
 
 
-_DEVICE = 2
-"""``CU_MEMORYTYPE_DEVICE``."""
+_DEVICE, _ARRAY = 2, 3
+"""``CU_MEMORYTYPE_DEVICE``, ``CU_MEMORYTYPE_ARRAY``."""
 
 
 def _copy(params: CopyParams) -> tuple[CopyParams, Run]:
@@ -224,10 +224,22 @@ def _as_box(plan: CopyPlan) -> CopyParams:
     for side in ("src", "dst"):
         type_, pitch, slice_ = (getattr(plan, f"{side}_{what}") for what in ("type", "pitch", "slice"))
         setattr(box, f"{side}_type", type_)
+        if type_ == _ARRAY:
+            _place_in_array(box, side, getattr(plan, f"{side}_array"), getattr(plan, side))
+            continue
         setattr(box, f"{side}_{'device' if type_ >= _DEVICE else 'host'}", getattr(plan, side))
         setattr(box, f"{side}_pitch", pitch or plan.width)
         setattr(box, f"{side}_height", slice_ // pitch if pitch and slice_ else plan.height)
     return box
+
+
+def _place_in_array(box: CopyParams, side: str, handle: int, address: int) -> None:
+    """Say an address within an array by the array, and x, y and z."""
+    array = ArrayCell.from_address(handle)
+    z, rest = divmod(address - array.base, array.slice)
+    y, x = divmod(rest, array.row)
+    for name, value in (("array", handle), ("x", x), ("y", y), ("z", z)):
+        setattr(box, f"{side}_{name}", value)
 
 
 _ON_CAPTURE = EntryPoint("a copy that is captured", "PPP", tuple, _on_capture).pointer()

@@ -23,6 +23,7 @@ from cujit.emulator import (
     pools,
     streams,
     tensor_maps,
+    textures,
     versions,
 )
 from cujit.emulator.process import emulation
@@ -44,6 +45,7 @@ _DECLARED = (
     pools,
     streams,
     tensor_maps,
+    textures,
     versions,
 )
 """The modules whose entry points ``ENTRIES`` has."""

@@ -57,8 +57,6 @@ class CellKind(enum.IntEnum):
     POOL = 11
     LINK = 12
     ARRAY = 13
-    TEXTURE = 14
-    SURFACE = 15
     USER_OBJECT = 16
 
 
@@ -94,6 +92,8 @@ class BlockKind(enum.IntEnum):
     """Of others, registered: it lies outside of our addresses."""
     IMAGE = 6
     """Variables of a module, outside of our addresses."""
+    ARRAY = 7
+    """Elements of a CUDA array, which no pointer of a program's leads to."""
 
 
 class Block(Shared):
@@ -132,11 +132,13 @@ class Memory(Shared):
 class CopyPlan(Shared):
     """A copy of boxes: where it begins, the sizes in bytes and rows, and the bytes from row to row and slice to slice.
 
-    ``dst_type`` and ``src_type`` are the caller's ``CUmemorytype``.
+    ``dst_type`` and ``src_type`` are the caller's ``CUmemorytype``, ``dst_array`` and ``src_array`` the handles of
+    arrays.
     """
 
     _fields_ = Fields(
-        "u64 dst, src, width, height, depth, dst_pitch, dst_slice, src_pitch, src_slice; u32 dst_type, src_type"
+        "u64 dst, src, width, height, depth, dst_pitch, dst_slice, src_pitch, src_slice; u32 dst_type, src_type; "
+        "u64 dst_array, src_array"
     )
 
 
@@ -147,6 +149,19 @@ class SetPlan(Shared):
     """
 
     _fields_ = Fields("u64 dst, pitch; u32 value, element; u64 width, height")
+
+
+class ArrayCell(Shared):
+    """The cell of a CUDA array: where its elements lie, and what the caller said of it.
+
+    ``row`` and ``slice`` are bytes from one to the next, the sizes are in elements and 0 for an axis that there is not;
+    ``depth`` counts layers and faces, too. ``format`` is a ``CUarray_format``.
+    """
+
+    _fields_ = Fields(
+        "u32 kind, error; u64 context, id, next; u64 base, row, slice, width, height, depth; "
+        "u32 format, channels, flags, texel_bytes; u64 words[4]"
+    )
 
 
 class PoolCell(Shared):

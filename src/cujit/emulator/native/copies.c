@@ -29,14 +29,23 @@ static u64 reach(u64 width, u64 height, u64 depth, u64 pitch, u64 slice) {
 /* 1 where there is nothing that a copy would move. */
 INLINE u32 empty(const Copy *plan) { return !plan->width || !plan->height || !plan->depth; }
 
+/* Whether the bytes of a side are there; an array may have been destroyed since the copy was planned. */
+static Answer is_there(u64 at, u64 bytes, u32 type, u64 handle) {
+  if (type == ARRAY) {
+    struct ArrayCell *array = (struct ArrayCell *)cell_of(handle, CELL_ARRAY);
+    NEEDS(array, INVALID_HANDLE);
+    NEEDS(at >= array->base && memory_holds(at, bytes, 0), INVALID_VALUE);
+  } else NEEDS(memory_holds(at, bytes, type != DEVICE), INVALID_VALUE);
+  return RESULT_SUCCESS;
+}
+
 /* Look at a copy; what it reads and writes has to be there. */
 Answer cujit_copy_check(const Copy *plan) {
   if (empty(plan)) return RESULT_SUCCESS;
   u64 dst = reach(plan->width, plan->height, plan->depth, plan->dst_pitch, plan->dst_slice);
   u64 src = reach(plan->width, plan->height, plan->depth, plan->src_pitch, plan->src_slice);
-  NEEDS(memory_holds(plan->dst, dst, plan->dst_type != DEVICE), INVALID_VALUE);
-  NEEDS(memory_holds(plan->src, src, plan->src_type != DEVICE), INVALID_VALUE);
-  return RESULT_SUCCESS;
+  Answer answer = is_there(plan->dst, dst, plan->dst_type, plan->dst_array);
+  return answer ? answer : is_there(plan->src, src, plan->src_type, plan->src_array);
 }
 
 void cujit_copy_run(const Copy *plan) {
@@ -44,7 +53,7 @@ void cujit_copy_run(const Copy *plan) {
     for (u64 y = 0; y < plan->height; y++) {
       u64 dst = plan->dst + z * plan->dst_slice + y * plan->dst_pitch;
       memmove((void *)dst, (void *)(plan->src + z * plan->src_slice + y * plan->src_pitch), plan->width);
-      written(dst, plan->width);
+      if (plan->dst_type != ARRAY) written(dst, plan->width);
     }
 }
 
@@ -152,10 +161,26 @@ struct Copy2D {
   u64 width, height;
 };
 
+INLINE u32 lies_in(u64 begin, u64 count, u64 size) { return begin <= size && count <= size - begin; }
+
+/* Where a side of an array begins; copies take whole elements. */
+static Answer begin_array(const struct CopySide *side, const Box *box, u64 *at, u64 *pitch, u64 *slice) {
+  struct ArrayCell *array = (struct ArrayCell *)cell_of(side->array, CELL_ARRAY);
+  NEEDS(array, INVALID_HANDLE);
+  u64 height = array->height ? array->height : 1, depth = array->depth ? array->depth : 1;
+  NEEDS(side->x % array->texel_bytes == 0 && box->width % array->texel_bytes == 0, INVALID_VALUE);
+  NEEDS(lies_in(side->x, box->width, array->width * array->texel_bytes), INVALID_VALUE);
+  NEEDS(lies_in(side->y, box->height, height) && lies_in(side->z, box->depth, depth), INVALID_VALUE);
+  *pitch = array->row;
+  *slice = array->slice;
+  *at = array->base + side->z * *slice + side->y * *pitch + side->x;
+  return RESULT_SUCCESS;
+}
+
 /* Where a side begins, and its pitch and slice; a pitch of 0 is that of rows without gaps. */
 static Answer begin(const struct CopySide *side, const Box *box, u64 *at, u64 *pitch, u64 *slice) {
   NEEDS(side->type >= HOST && side->type <= UNIFIED && !side->lod, INVALID_VALUE);
-  NEEDS(side->type != ARRAY, NOT_SUPPORTED);
+  if (side->type == ARRAY) return begin_array(side, box, at, pitch, slice);
   NEEDS(side->pitch <= MAX_PITCH, INVALID_VALUE);
   NEEDS(!side->pitch || side->pitch >= box->width + side->x, INVALID_VALUE);
   NEEDS(!side->height || side->height >= box->height + side->y, INVALID_VALUE);
@@ -170,7 +195,7 @@ static Answer begin(const struct CopySide *side, const Box *box, u64 *at, u64 *p
 Answer cujit_copy_plan(const Box *box, Copy *plan) {
   NEEDS(box, INVALID_VALUE);
   *plan = (Copy){.width = box->width, .height = box->height, .depth = box->depth, .dst_type = box->dst.type,
-                 .src_type = box->src.type};
+                 .src_type = box->src.type, .dst_array = box->dst.array, .src_array = box->src.array};
   Answer answer = begin(&box->dst, box, &plan->dst, &plan->dst_pitch, &plan->dst_slice);
   return answer ? answer : begin(&box->src, box, &plan->src, &plan->src_pitch, &plan->src_slice);
 }
@@ -215,6 +240,32 @@ BOX(cuMemcpy3DPeer, Box, peers)
 BOX_ASYNC(cuMemcpy2DAsync_v2, struct Copy2D, rows)
 BOX_ASYNC(cuMemcpy3DAsync_v2, Box, box)
 BOX_ASYNC(cuMemcpy3DPeerAsync, Box, peers)
+
+/* -- lines of arrays ------------------------------------------------------------------------------------------------ */
+
+static struct CopySide plain(u32 type, u64 at) { return (struct CopySide){.type = type, .host = at, .device = at}; }
+
+static struct CopySide of_array(u64 array, u64 x) { return (struct CopySide){.type = ARRAY, .array = array, .x = x}; }
+
+static Answer across(struct CopySide dst, struct CopySide src, u64 bytes, u64 stream) {
+  Box said = {.src = src, .dst = dst, .width = bytes, .height = 1, .depth = 1};
+  return box(&said, stream);
+}
+
+#define ACROSS(name, given, dst, src)                                                                                  \
+  Answer cujit_##name given { return across(dst, src, bytes, 0); }                                                     \
+  Answer cujit_##name##_ptds given { return across(dst, src, bytes, STREAM_OWN); }
+#define ACROSS_ASYNC(name, given, dst, src)                                                                            \
+  Answer cujit_##name given { return across(dst, src, bytes, stream); }                                                \
+  Answer cujit_##name##_ptsz given { return across(dst, src, bytes, own_stream(stream)); }
+
+ACROSS(cuMemcpyDtoA_v2, (u64 to, u64 x, u64 from, u64 bytes), of_array(to, x), plain(DEVICE, from))
+ACROSS(cuMemcpyHtoA_v2, (u64 to, u64 x, u64 from, u64 bytes), of_array(to, x), plain(HOST, from))
+ACROSS(cuMemcpyAtoD_v2, (u64 to, u64 from, u64 x, u64 bytes), plain(DEVICE, to), of_array(from, x))
+ACROSS(cuMemcpyAtoH_v2, (u64 to, u64 from, u64 x, u64 bytes), plain(HOST, to), of_array(from, x))
+ACROSS(cuMemcpyAtoA_v2, (u64 to, u64 at, u64 from, u64 x, u64 bytes), of_array(to, at), of_array(from, x))
+ACROSS_ASYNC(cuMemcpyHtoAAsync_v2, (u64 to, u64 x, u64 from, u64 bytes, u64 stream), of_array(to, x), plain(HOST, from))
+ACROSS_ASYNC(cuMemcpyAtoHAsync_v2, (u64 to, u64 from, u64 x, u64 bytes, u64 stream), plain(HOST, to), of_array(from, x))
 
 /* -- several at once ------------------------------------------------------------------------------------------------ */
 
@@ -276,12 +327,29 @@ struct BatchCopy {
   u32 order, flags;
 };
 
+enum { OF_POINTER = 1, OF_ARRAY = 2 };
+
+/* The bytes that an operand counts in: an array's elements. */
+static u64 unit_of(const struct Operand *said) {
+  struct ArrayCell *array = said->type == OF_ARRAY ? (struct ArrayCell *)cell_of(said->address, CELL_ARRAY) : 0;
+  return array ? array->texel_bytes : 1;
+}
+
+/* An array is said by its handle, and x, y and z. */
+static struct CopySide side_of(const struct Operand *said, u64 unit) {
+  u64 z;
+  memcpy(&z, &said->hint, sizeof z);
+  if (said->type == OF_ARRAY)
+    return (struct CopySide){.type = ARRAY, .array = said->address, .x = said->row * unit, .y = said->layer, .z = z};
+  return (struct CopySide){.type = UNIFIED, .device = said->address, .pitch = said->row * unit, .height = said->layer};
+}
+
 static Answer one_of_batch(const struct BatchCopy *one, u64 stream) {
-  NEEDS(one->src.type == 1 && one->dst.type == 1, NOT_SUPPORTED); /* no arrays */
+  NEEDS(one->src.type - 1 < OF_ARRAY && one->dst.type - 1 < OF_ARRAY, INVALID_VALUE);
   NEEDS(one->width && one->height && one->depth && is_order(one->order), INVALID_VALUE);
-  Box said = {.width = one->width, .height = one->height, .depth = one->depth};
-  said.src = (struct CopySide){.type = UNIFIED, .device = one->src.address, .pitch = one->src.row, .height = one->src.layer};
-  said.dst = (struct CopySide){.type = UNIFIED, .device = one->dst.address, .pitch = one->dst.row, .height = one->dst.layer};
+  u64 src = unit_of(&one->src), dst = unit_of(&one->dst), unit = src > dst ? src : dst;
+  Box said = {side_of(&one->src, unit), side_of(&one->dst, unit), 0, one->height, one->depth};
+  NEEDS(!__builtin_mul_overflow(one->width, unit, &said.width), INVALID_VALUE);
   return box(&said, stream);
 }
 

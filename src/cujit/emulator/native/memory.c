@@ -199,7 +199,7 @@ static void recycle_large(u64 first, struct Block *block) {
 /* -- allocations ---------------------------------------------------------------------------------------------------- */
 
 struct Block *cujit_memory_new(u64 size, u32 kind, u32 flags, u64 context, u64 pool) {
-  u32 counted = 1u << kind & ON_DEVICE ? 1 : 0;
+  u32 counted = 1u << kind & COUNTED ? 1 : 0;
   pthread_mutex_lock(&lock);
   u64 left = memory->total - (counted ? memory->used : 0);
   struct Block *block = 0;
@@ -211,7 +211,7 @@ struct Block *cujit_memory_new(u64 size, u32 kind, u32 flags, u64 context, u64 p
     __atomic_store_n(&block->kind, kind, __ATOMIC_RELEASE);
   }
   pthread_mutex_unlock(&lock);
-  if (block && memory->on_new) ((OnNew)memory->on_new)(block->begin, size, kind);
+  if (block && memory->on_new && kind != BLOCK_ARRAY) ((OnNew)memory->on_new)(block->begin, size, kind);
   return block;
 }
 
@@ -240,12 +240,12 @@ u32 cujit_memory_free(u64 address, u32 kinds) {
   u32 good = kind && 1u << kind & kinds;
   if (good) {
     __atomic_store_n(&block->kind, BLOCK_FREE, __ATOMIC_RELEASE);
-    if (1u << kind & ON_DEVICE) memory->used -= block->size;
+    if (1u << kind & COUNTED) memory->used -= block->size;
     if (block->pool) freed_of(block->pool, block->size);
   }
   pthread_mutex_unlock(&lock);
   if (!good) return 0;
-  if (memory->on_free) ((OnFree)memory->on_free)(address);
+  if (memory->on_free && kind != BLOCK_ARRAY) ((OnFree)memory->on_free)(address);
   else cujit_memory_recycle(address);
   return 1;
 }

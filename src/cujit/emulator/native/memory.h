@@ -27,3 +27,4 @@ INLINE u32 memory_holds(u64 address, u64 bytes, u32 foreign) {
 
 #define OF(kind) (1u << BLOCK_##kind)
 #define ON_DEVICE (OF(DEVICE) | OF(MANAGED) | OF(POOLED))
+#define COUNTED (ON_DEVICE | OF(ARRAY)) /* of what the device has */

@@ -62,18 +62,12 @@ class CpuTextures(TextureUnit):
     ) -> TextureHandle:
         """Make a descriptor of a texture."""
         base = _block(source).address if isinstance(source, Texels) else source.address
-        made = _descriptor(TEXTURE_MARK, base, extent, format)
-        made.address_0, made.address_1, made.address_2 = (m.value for m in sampling.address)
-        made.filter = int(sampling.filter is Filter.LINEAR)
-        made.normalized, made.as_float, made.srgb = sampling.normalized, sampling.as_float, sampling.srgb
-        is_float = format.is_float or sampling.as_float
-        made.linear_memory = int(not isinstance(source, Texels) and not extent.height)
-        made.border[: format.channels] = [_word(b, is_float) for b in sampling.border[: format.channels]]
-        return _handle(made)
+        is_line = not isinstance(source, Texels) and not extent.height
+        return _handle(texture_descriptor(base, extent, format, sampling, is_line=is_line))
 
     def surface(self, texels: Texels) -> TextureHandle:
         """Make a descriptor of a surface."""
-        return _handle(_descriptor(SURFACE_MARK, _block(texels).address, texels.extent, texels.format))
+        return _handle(surface_descriptor(_block(texels).address, texels.extent, texels.format))
 
 
 def _block(texels: Texels) -> HostBlock:
@@ -81,8 +75,36 @@ def _block(texels: Texels) -> HostBlock:
     return texels.memory
 
 
-def _descriptor(mark: int, base: int, extent: Extent, format: TexelFormat) -> Descriptor:
-    row = extent.width * format.texel_bytes
+def texture_descriptor(
+    base: int, extent: Extent, format: TexelFormat, sampling: Sampling, *, row_bytes: int = 0, is_line: bool = False
+) -> Descriptor:
+    """Describe a texture of memory, whose address is the handle as long as the descriptor is there.
+
+    Args:
+        base: the address of the first element.
+        extent: sizes in elements.
+        format: of the elements.
+        sampling: how it is read.
+        row_bytes: from a row to the next; 0 for rows without gaps.
+        is_line: whether it is plain memory, read by element numbers.
+    """
+    made = _descriptor(TEXTURE_MARK, base, extent, format, row_bytes)
+    made.address_0, made.address_1, made.address_2 = (m.value for m in sampling.address)
+    made.filter = int(sampling.filter is Filter.LINEAR)
+    made.normalized, made.as_float, made.srgb = sampling.normalized, sampling.as_float, sampling.srgb
+    made.linear_memory = is_line
+    is_float = format.is_float or sampling.as_float
+    made.border[: format.channels] = [_word(b, is_float) for b in sampling.border[: format.channels]]
+    return made
+
+
+def surface_descriptor(base: int, extent: Extent, format: TexelFormat, *, row_bytes: int = 0) -> Descriptor:
+    """Describe a surface of memory, as ``texture_descriptor`` does a texture."""
+    return _descriptor(SURFACE_MARK, base, extent, format, row_bytes)
+
+
+def _descriptor(mark: int, base: int, extent: Extent, format: TexelFormat, row_bytes: int) -> Descriptor:
+    row = row_bytes or extent.width * format.texel_bytes
     return Descriptor(
         mark=mark,
         base=base,

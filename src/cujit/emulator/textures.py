@@ -1,0 +1,459 @@
+"""CUDA arrays, and textures and surfaces of them and of plain memory; the CPU device reads them by its descriptors.
+
+A handle of a texture or surface is the address of the descriptor that kernels read. One that is destroyed rests before
+it is used again, without its mark: what a kernel does with such a handle is a fault of the kernel.
+
+Source: CUDA Driver API manual, ``cuArray3DCreate``, ``cuTexObjectCreate`` and ``cuSurfObjectCreate``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from typing import Any, TypeVar
+
+import numpy as np
+
+from cujit.devices.cpu.native.structures import Fields
+from cujit.devices.cpu.run.textures import FORMATS, Descriptor, surface_descriptor, texture_descriptor
+from cujit.devices.textures.texture import AddressMode, Extent, Filter, Sampling, TexelFormat
+from cujit.emulator import contexts
+from cujit.emulator.capture import safe
+from cujit.emulator.device import TEXEL_DTYPES, TEXTURE_LIMITS
+from cujit.emulator.entries import in_context, need, store_u64
+from cujit.emulator.machine import cell_free, cell_is, cell_new, in_c
+from cujit.emulator.results import Refused, Result
+from cujit.emulator.structures import ArrayCell, Block, BlockKind, CellKind
+from cujit.values import NamedTuple
+
+_memory_new = in_c(
+    "memory_new", ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64
+)
+_memory_free = in_c("memory_free", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
+_block_of = in_c("block_of", ctypes.c_uint64, ctypes.c_uint64)
+
+_Words = TypeVar("_Words", bound=ctypes.Structure)
+
+
+def _copied(type_: type[_Words], pointer: int) -> _Words:
+    need(pointer)
+    return type_.from_buffer_copy(ctypes.string_at(pointer, ctypes.sizeof(type_)))
+
+
+def _format(number: int, channels: int) -> TexelFormat:
+    need(number not in _CODED, Result.NOT_SUPPORTED, "elements are integers and floats of 8 to 32 bits")
+    need(number in TEXEL_DTYPES and channels in (1, 2, 4))
+    return TexelFormat(np.dtype(TEXEL_DTYPES[number]), channels)
+
+
+_CODED = range(0x50, 0xCC)
+"""Packed, planar, compressed and normalised formats."""
+
+
+# -- arrays -------------------------------------------------------------------------------------------------
+
+_LAYERED, _SURFACE, _CUBE, _GATHER, _ATTACHMENT, _LAST = 0x01, 0x02, 0x04, 0x08, 0x20, 0x100
+_TAKEN = _LAYERED | _SURFACE | _CUBE | _GATHER | _ATTACHMENT
+
+_ROW_BYTES = 16
+"""Rows begin at multiples of this: the largest element."""
+
+_ARRAYS: set[int] = set()
+
+
+class _Plane(ctypes.Structure):
+    """``CUDA_ARRAY_DESCRIPTOR``."""
+
+    _fields_ = Fields("u64 width, height; u32 format, channels")
+
+
+class _Space(ctypes.Structure):
+    """``CUDA_ARRAY3D_DESCRIPTOR``."""
+
+    _fields_ = Fields("u64 width, height, depth; u32 format, channels, flags")
+
+
+def _array_of(handle: int, otherwise: Result = Result.INVALID_HANDLE) -> ArrayCell:
+    need(cell_is(handle, CellKind.ARRAY), otherwise, "there is no such array")
+    return ArrayCell.from_address(handle)
+
+
+def _kind(said: _Space) -> str:
+    """Name what an array is as the attributes of its sizes do."""
+    if said.flags & _CUBE:
+        return "CUBEMAP_LAYERED" if said.flags & _LAYERED else "CUBEMAP"
+    axes = 1 + bool(said.height) + bool(said.height and said.depth and not said.flags & _LAYERED)
+    return f"{axes}D_LAYERED" if said.flags & _LAYERED else f"{axes}D"
+
+
+def _fits(said: _Space, kind: str, *, ending: str = "") -> bool:
+    """Tell whether an array is no larger than those of a kind may be, in elements and layers."""
+
+    def most(axis: str) -> int:
+        return TEXTURE_LIMITS.get(f"MAXIMUM_{kind}_{axis}{ending}", 0)
+
+    width = most("WIDTH")
+    if "CUBEMAP" in kind:
+        layers = most("LAYERS") or 6
+        is_cube = said.width == said.height and said.depth and not said.depth % 6
+        return bool(is_cube and said.width <= width and said.depth <= layers)
+    depth = most("DEPTH") or most("LAYERS")
+    return bool(said.width <= width and said.height <= most("HEIGHT") and said.depth <= depth)
+
+
+def _check_sizes(said: _Space) -> None:
+    kind, flags = _kind(said), said.flags
+    need(said.width and (said.depth or not flags & _LAYERED))
+    fits = _fits(said, f"TEXTURE{kind}") or (kind == "3D" and _fits(said, "TEXTURE3D", ending="_ALTERNATE"))
+    need(fits, Result.INVALID_VALUE, "an array of this kind has other sizes")
+    need(not flags & _SURFACE or _fits(said, f"SURFACE{kind}"), words="a surface of this kind has other sizes")
+    need(not flags & _GATHER or (kind == "2D" and _fits(said, "TEXTURE2D_GATHER")), words="gathered are planes")
+
+
+def _create(context: int, out: int, said: _Space) -> None:
+    need(out and said.flags < 2 * _LAST)
+    need(not said.flags & ~_TAKEN, Result.NOT_SUPPORTED, "arrays are not sparse, of depths or mapped later")
+    format_ = _format(said.format, said.channels)
+    _check_sizes(said)
+    safe()
+    row = -(-said.width * format_.texel_bytes // _ROW_BYTES) * _ROW_BYTES
+    slice_ = row * max(said.height, 1)
+    found = _memory_new(slice_ * max(said.depth, 1), BlockKind.ARRAY, 0, context, 0)
+    need(found, Result.OUT_OF_MEMORY)
+    handle = cell_new(CellKind.ARRAY, context)
+    need(handle, Result.OUT_OF_MEMORY)
+    array = ArrayCell.from_address(handle)
+    array.base, array.row, array.slice = Block.from_address(found).begin, row, slice_
+    array.texel_bytes = format_.texel_bytes
+    for name, _ in _Space._fields_:
+        setattr(array, name, getattr(said, name))
+    _ARRAYS.add(handle)
+    store_u64(out, handle)
+
+
+@in_context("cuArrayCreate_v2", "PP")
+def array_create(context: int, out: int, said: int) -> None:
+    """Make an array of one or two axes."""
+    plane = _copied(_Plane, said)
+    _create(context, out, _Space(plane.width, plane.height, 0, plane.format, plane.channels, 0))
+
+
+@in_context("cuArray3DCreate_v2", "PP")
+def array_3d_create(context: int, out: int, said: int) -> None:
+    """Make an array of any kind."""
+    _create(context, out, _copied(_Space, said))
+
+
+def _store_description(out: int, type_: type[ctypes.Structure], handle: int) -> None:
+    need(out)
+    array = _array_of(handle)
+    description = type_(*(getattr(array, field[0]) for field in type_._fields_))
+    ctypes.memmove(out, ctypes.byref(description), ctypes.sizeof(type_))
+
+
+@in_context("cuArrayGetDescriptor_v2", "PP")
+def array_get_descriptor(context: int, out: int, handle: int) -> None:
+    """Tell what an array is, without its depth."""
+    del context
+    _store_description(out, _Plane, handle)
+
+
+@in_context("cuArray3DGetDescriptor_v2", "PP")
+def array_3d_get_descriptor(context: int, out: int, handle: int) -> None:
+    """Tell what an array is."""
+    del context
+    _store_description(out, _Space, handle)
+
+
+@in_context("cuArrayDestroy", "P")
+def array_destroy(context: int, handle: int) -> None:
+    """Free an array; kernels that read it by a texture from now on fault."""
+    del context
+    _array_of(handle)
+    safe()
+    _destroy(handle)
+
+
+def _destroy(handle: int) -> None:
+    base = ArrayCell.from_address(handle).base
+    need(cell_free(handle, CellKind.ARRAY), Result.INVALID_HANDLE)
+    _ARRAYS.discard(handle)
+    for each in list(_OBJECTS.values()):
+        if (each.resource.type, each.resource.address) == (_OF_ARRAY, handle):
+            each.descriptor.mark = 0
+    _memory_free(base, 1 << BlockKind.ARRAY)
+
+
+# -- what textures and surfaces are made of ---------------------------------------------------------------------
+
+_OF_ARRAY, _OF_MIPMAPS, _OF_LINE, _OF_ROWS = range(4)
+"""Source: CUDA Driver API manual, ``CUresourcetype``."""
+
+_ALIGN, _PITCH_ALIGN = 512, 32
+"""Bytes: the attributes ``TEXTURE_ALIGNMENT`` and ``TEXTURE_PITCH_ALIGNMENT`` of the device."""
+
+
+class _Resource(ctypes.Structure):
+    """``CUDA_RESOURCE_DESC``: ``address`` may be an array; a line has its bytes in ``width``."""
+
+    _fields_ = Fields("u32 type; u64 address; u32 format, channels; u64 width, height, pitch, rest[11]; u32 flags")
+
+
+class _View(ctypes.Structure):
+    """``CUDA_RESOURCE_VIEW_DESC``."""
+
+    _fields_ = Fields(
+        "u32 format; u64 width, height, depth; u32 first_level, last_level, first_layer, last_layer, reserved[16]"
+    )
+
+
+class _Elements(NamedTuple):
+    """Elements in memory; ``is_line`` where they are plain memory without rows."""
+
+    base: int
+    extent: Extent
+    format: TexelFormat
+    row_bytes: int
+    is_line: bool = False
+
+
+def _of_array(resource: _Resource) -> _Elements:
+    need(not resource.flags)
+    array = _array_of(resource.address, Result.INVALID_VALUE)
+    format_ = _format(array.format, array.channels)
+    depth, layers = (0, array.depth) if array.flags & (_LAYERED | _CUBE) else (array.depth, 0)
+    extent = Extent(array.width, array.height, depth, layers, bool(array.flags & _CUBE))
+    return _Elements(array.base, extent, format_, array.row)
+
+
+def _of_memory(resource: _Resource) -> _Elements:
+    format_ = _format(resource.format, resource.channels)
+    texel, at, is_line = format_.texel_bytes, resource.address, resource.type == _OF_LINE
+    width = resource.width // texel if is_line else resource.width
+    size, pitch = width * texel, 0
+    if is_line:
+        need(0 < width <= TEXTURE_LIMITS["MAXIMUM_TEXTURE1D_LINEAR_WIDTH"])
+    else:
+        pitch = resource.pitch
+        need(0 < width <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_WIDTH"])
+        need(0 < resource.height <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_HEIGHT"])
+        need(size <= pitch <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_PITCH"] and not pitch % _PITCH_ALIGN)
+        size += (resource.height - 1) * pitch
+    need(at and not at % _ALIGN, words=f"a texture begins at a multiple of {_ALIGN} bytes")
+    found = _block_of(at)
+    need(found, words="a texture is made of memory of the device")
+    block = Block.from_address(found)
+    need(at + size <= block.begin + block.size, words="a texture does not end beyond the memory that it is made of")
+    return _Elements(at, Extent(width, 0 if is_line else resource.height), format_, pitch, is_line)
+
+
+def _elements(resource: _Resource) -> _Elements:
+    need(resource.type != _OF_MIPMAPS, Result.NOT_SUPPORTED, "mipmaps are not emulated")
+    need(resource.type <= _OF_ROWS and not resource.flags)
+    return _of_array(resource) if resource.type == _OF_ARRAY else _of_memory(resource)
+
+
+def _seen(elements: _Elements, view: _View, resource: _Resource) -> _Elements:
+    """Give what a view shows of an array: elements of the same size as something else, and some of the layers."""
+    need(resource.type == _OF_ARRAY)
+    extent = elements.extent
+    sizes = view.width, view.height
+    need(sizes == (extent.width, extent.height) and view.depth in (extent.depth, max(extent.depth, extent.layers)))
+    need(not view.first_level and not view.last_level and view.first_layer <= view.last_layer < max(extent.layers, 1))
+    layers = view.last_layer - view.first_layer + 1 if extent.layers else 0
+    format_ = elements.format
+    if view.format:
+        kind, channels = divmod(view.format - 1, 3)
+        need(view.format <= _LAST_VIEW)
+        need(kind < len(FORMATS), Result.NOT_SUPPORTED, "compressed elements are not emulated")
+        format_ = TexelFormat(np.dtype(FORMATS[kind]), (1, 2, 4)[channels])
+        same = format_.texel_bytes == elements.format.texel_bytes
+        need(same, Result.NOT_SUPPORTED, "a view has elements as large as the array's")
+    skipped = view.first_layer * elements.row_bytes * extent.rows
+    seen = Extent(extent.width, extent.height, extent.depth, layers, extent.cube)
+    return _Elements(elements.base + skipped, seen, format_, elements.row_bytes)
+
+
+_LAST_VIEW = 0x22
+"""Source: CUDA Driver API manual, ``CUresourceViewFormat``: three numbers of channels of each of ``FORMATS`` come
+first, compressed ones after them."""
+
+# -- how textures are read -----------------------------------------------------------------------------------
+
+_AS_INTEGER, _NORMALIZED, _SRGB, _NO_TRILINEAR, _SEAMLESS = 0x01, 0x02, 0x10, 0x20, 0x40
+"""Source: CUDA Driver API manual, ``CU_TRSF_READ_AS_INTEGER`` and its like."""
+
+_LARGEST = 2.0**31 - 1
+
+
+class _Reading(ctypes.Structure):
+    """``CUDA_TEXTURE_DESC``."""
+
+    _fields_ = (
+        ("address", ctypes.c_uint32 * 3),
+        *((name, ctypes.c_uint32) for name in ("filter", "flags", "anisotropy", "level_filter")),
+        ("levels", ctypes.c_float * 3),
+        ("border", ctypes.c_float * 4),
+        ("reserved", ctypes.c_uint32 * 12),
+    )
+
+
+def _sampling(reading: _Reading, elements: _Elements) -> Sampling:
+    """Read how a texture is sampled; of a line, only what its elements become is."""
+    flags, format_ = reading.flags, elements.format
+    need(not flags & ~(_AS_INTEGER | _NORMALIZED | _SRGB | _NO_TRILINEAR | _SEAMLESS))
+    is_float = format_.is_float or (format_.dtype.itemsize <= 2 and not flags & _AS_INTEGER)
+    srgb = bool(flags & _SRGB)
+    need(not srgb or (is_float and format_.dtype == np.uint8), words="sRGB is a code of 8 bits that are read as floats")
+    r, g, b, a = reading.border if is_float else map(_whole, reading.border)
+    modes, filter_ = (AddressMode.CLAMP,) * 3, Filter.POINT
+    if not elements.is_line:
+        modes, filter_ = _looking(reading, elements.extent)
+        need(filter_ is Filter.POINT or is_float, words="only floats are filtered")
+    normalized = bool(flags & _NORMALIZED and not elements.is_line)
+    return Sampling(modes, filter_, normalized, is_float and not format_.is_float, (r, g, b, a), srgb)
+
+
+def _looking(reading: _Reading, extent: Extent) -> tuple[tuple[AddressMode, AddressMode, AddressMode], Filter]:
+    """Read where a texture is looked up; without normalised coordinates nothing is repeated."""
+    need(not reading.flags & _SEAMLESS, Result.NOT_SUPPORTED, "cubes without seams are not emulated")
+    need(reading.anisotropy <= 1, Result.NOT_SUPPORTED, "anisotropic filtering is not emulated")
+    try:
+        x, y, z = (AddressMode(mode) for mode in reading.address)
+        filter_ = Filter(reading.filter)
+    except ValueError as e:
+        raise Refused(Result.INVALID_VALUE, str(e)) from None
+    if reading.flags & _NORMALIZED:
+        return (x, y, z), filter_
+    need(not extent.cube, words="a cube is read by directions: normalised coordinates")
+    x, y, z = (mode if mode is AddressMode.BORDER else AddressMode.CLAMP for mode in (x, y, z))
+    return (x, y, z), filter_
+
+
+def _whole(value: float) -> float:
+    """Give a number that an integer of 32 bits can be."""
+    return max(-_LARGEST, min(value, _LARGEST)) if value == value else 0.0
+
+
+# -- textures and surfaces -----------------------------------------------------------------------------------
+
+
+class _Object:
+    """A texture, or a surface, which has no ``reading``: what kernels read of it, and what the caller said."""
+
+    def __init__(
+        self, context: int, made: Descriptor, resource: _Resource, reading: _Reading | None, view: _View | None
+    ) -> None:
+        self.context = context
+        self.resource = resource
+        self.reading = reading
+        self.view = view
+        self.descriptor = _RESTING.popleft() if len(_RESTING) > _MOST_RESTING else Descriptor()
+        ctypes.memmove(ctypes.byref(self.descriptor), ctypes.byref(made), ctypes.sizeof(Descriptor))
+        _OBJECTS[ctypes.addressof(self.descriptor)] = self
+
+
+_OBJECTS: dict[int, _Object] = {}
+"""Textures and surfaces by their handles."""
+
+_RESTING: deque[Descriptor] = deque()
+_MOST_RESTING = 4096
+"""Descriptors of what was destroyed, before the oldest is used again."""
+
+
+def _object_of(handle: int, *, is_texture: bool) -> _Object:
+    found = _OBJECTS.get(handle)
+    if found is None or (found.reading is not None) != is_texture:
+        raise Refused(Result.INVALID_VALUE, f"there is no such {'texture' if is_texture else 'surface'}")
+    return found
+
+
+def _forget(handle: int) -> None:
+    descriptor = _OBJECTS.pop(handle).descriptor
+    descriptor.mark = 0
+    _RESTING.append(descriptor)
+
+
+def _store(out: int, words: Any) -> None:
+    need(out and words is not None)
+    ctypes.memmove(out, ctypes.byref(words), ctypes.sizeof(words))
+
+
+@in_context("cuTexObjectCreate", "PPPP")
+def tex_object_create(context: int, out: int, said: int, how: int, seen: int) -> None:
+    """Make a texture of an array or of memory."""
+    need(out)
+    resource, reading = _copied(_Resource, said), _copied(_Reading, how)
+    elements, view = _elements(resource), _copied(_View, seen) if seen else None
+    if view is not None:
+        elements = _seen(elements, view, resource)
+    sampling = _sampling(reading, elements)
+    base, extent, format_, row_bytes, is_line = elements
+    made = texture_descriptor(base, extent, format_, sampling, row_bytes=row_bytes, is_line=is_line)
+    texture = _Object(context, made, resource, reading, view)
+    store_u64(out, ctypes.addressof(texture.descriptor))
+
+
+@in_context("cuTexObjectDestroy", "P")
+def tex_object_destroy(context: int, handle: int) -> None:
+    """Let go of a texture; what it was made of stays."""
+    del context
+    _object_of(handle, is_texture=True)
+    _forget(handle)
+
+
+@in_context("cuTexObjectGetResourceDesc", "PP")
+def tex_object_get_resource_desc(context: int, out: int, handle: int) -> None:
+    """Tell what a texture was made of."""
+    del context
+    _store(out, _object_of(handle, is_texture=True).resource)
+
+
+@in_context("cuTexObjectGetTextureDesc", "PP")
+def tex_object_get_texture_desc(context: int, out: int, handle: int) -> None:
+    """Tell how a texture is read."""
+    del context
+    _store(out, _object_of(handle, is_texture=True).reading)
+
+
+@in_context("cuTexObjectGetResourceViewDesc", "PP")
+def tex_object_get_resource_view_desc(context: int, out: int, handle: int) -> None:
+    """Tell what a texture shows of an array, if it was made by a view."""
+    del context
+    _store(out, _object_of(handle, is_texture=True).view)
+
+
+@in_context("cuSurfObjectCreate", "PP")
+def surf_object_create(context: int, out: int, said: int) -> None:
+    """Make a surface of an array that was made for surfaces."""
+    need(out)
+    resource = _copied(_Resource, said)
+    need(resource.type == _OF_ARRAY)
+    base, extent, format_, row_bytes, _ = _of_array(resource)
+    need(_array_of(resource.address).flags & _SURFACE, words="the array was not made for surfaces")
+    made = surface_descriptor(base, extent, format_, row_bytes=row_bytes)
+    store_u64(out, ctypes.addressof(_Object(context, made, resource, None, None).descriptor))
+
+
+@in_context("cuSurfObjectDestroy", "P")
+def surf_object_destroy(context: int, handle: int) -> None:
+    """Let go of a surface; its array stays."""
+    del context
+    _object_of(handle, is_texture=False)
+    _forget(handle)
+
+
+@in_context("cuSurfObjectGetResourceDesc", "PP")
+def surf_object_get_resource_desc(context: int, out: int, handle: int) -> None:
+    """Tell what a surface was made of."""
+    del context
+    _store(out, _object_of(handle, is_texture=False).resource)
+
+
+@contexts.at_end
+def _ended(context: int, is_primary: bool) -> None:
+    del is_primary
+    for handle in [handle for handle, each in _OBJECTS.items() if each.context == context]:
+        _forget(handle)
+    for handle in [each for each in _ARRAYS if ArrayCell.from_address(each).context == context]:
+        _destroy(handle)

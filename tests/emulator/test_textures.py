@@ -1,0 +1,512 @@
+"""Arrays, textures and surfaces by the driver's functions: what kernels read and write, and copies, beside NumPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import cujit
+from emulator.programs import python
+from emulator.test_faults import run
+from emulator.test_launches import START
+
+TESTS = Path(__file__).parents[1]
+BASE = (
+    START
+    + '''
+F32, U8 = (getattr(d.CUarray_format, f"CU_AD_FORMAT_{each}") for each in ("FLOAT", "UNSIGNED_INT8"))
+SURFACE, LAYERED, CUBE = d.CUDA_ARRAY3D_SURFACE_LDST, d.CUDA_ARRAY3D_LAYERED, d.CUDA_ARRAY3D_CUBEMAP
+
+def array(width, height=0, depth=0, kind=F32, channels=1, flags=0):
+    said = d.CUDA_ARRAY3D_DESCRIPTOR()
+    said.Width, said.Height, said.Depth, said.Format, said.NumChannels, said.Flags = (
+        width, height, depth, kind, channels, flags)
+    return ok(d.cuArray3DCreate(said))
+
+def of_array(handle):
+    resource = d.CUDA_RESOURCE_DESC()
+    resource.resType = d.CUresourcetype.CU_RESOURCE_TYPE_ARRAY
+    resource.res.array.hArray = handle
+    return resource
+
+def reading(mode=1, linear=0, flags=0):
+    how = d.CUDA_TEXTURE_DESC()
+    how.addressMode = [d.CUaddress_mode(mode)] * 3
+    how.filterMode, how.flags = d.CUfilter_mode(linear), flags
+    return how
+
+KINDS = {"h": (1, "Host"), "d": (2, "Device"), "a": (3, "Array"), "u": (4, "Device")}
+
+def copy(to, of, width, height=1, depth=1):
+    """A copy; each side is its kind, where it is, x, y, z, pitch and height."""
+    said = d.CUDA_MEMCPY3D()
+    for name, (kind, at, *rest) in (("dst", to), ("src", of)):
+        x, y, z, pitch, rows = (rest + [0] * 5)[:5]
+        number, word = KINDS[kind]
+        setattr(said, name + "MemoryType", d.CUmemorytype(number))
+        setattr(said, name + word, at)
+        for axis, value in (("XInBytes", x), ("Y", y), ("Z", z), ("Pitch", pitch), ("Height", rows)):
+            setattr(said, name + axis, value)
+    said.WidthInBytes, said.Height, said.Depth = width, height, depth
+    return said
+
+def fill(handle, data):
+    *outer, width = data.shape
+    depth, height = ([1, 1] + outer)[-2:]
+    row = width * data.itemsize
+    ok(d.cuMemcpy3D(copy(("a", handle), ("h", data.ctypes.data, 0, 0, 0, row, height), row, height, depth)))
+
+def content(handle, shape, dtype=np.float32):
+    data = np.zeros(shape, dtype)
+    *outer, width = shape
+    depth, height = ([1, 1] + outer)[-2:]
+    row = width * data.itemsize
+    ok(d.cuMemcpy3D(copy(("h", data.ctypes.data, 0, 0, 0, row, height), ("a", handle), row, height, depth)))
+    return data
+'''
+)
+
+ZOOM = """
+extern "C" __global__ void zoom(cudaTextureObject_t image, cudaSurfaceObject_t to, float *out, float by) {
+  int x = threadIdx.x, y = blockIdx.x;
+  float value = tex2D<float>(image, (x + 0.5f) / by, (y + 0.5f) / by);
+  out[y * blockDim.x + x] = value;
+  surf2Dwrite(value * 2, to, 4 * x, y);
+}
+"""
+
+
+def program(code: str) -> str:
+    """Run a program that begins with ``BASE``."""
+    return python(BASE + code)
+
+
+def test_a_program_of_cuda_bindings_zooms_as_the_cpu_device_does(tmp_path: Path) -> None:
+    picture = np.random.default_rng(3).standard_normal((5, 7)).astype(np.float32)
+    device = cujit.cpu()
+    kernel = cujit.jit(ZOOM, device=device)["zoom"]
+    texels = device.texels(np.zeros((10, 16), np.float32))
+    image, surface = device.texture(picture, filter="linear"), device.surface(texels)
+    out = device.zeros((10, 16), np.float32)
+    kernel[10, 16](image.handle, surface.handle, out, 2.3)
+    np.savez(tmp_path / "expected.npz", picture=picture, out=out.numpy(), texels=texels.numpy())
+    program(
+        f'''
+from cuda.bindings import nvrtc
+expected = np.load({str(tmp_path / "expected.npz")!r})
+code = r"""{ZOOM}"""
+made = ok(nvrtc.nvrtcCreateProgram(code.encode(), b"zoom.cu", 0, None, None))
+ok(nvrtc.nvrtcCompileProgram(made, 1, [b"--gpu-architecture=sm_90"]))
+cubin = b" " * ok(nvrtc.nvrtcGetCUBINSize(made))
+ok(nvrtc.nvrtcGetCUBIN(made, cubin))
+zoom = function(ok(d.cuModuleLoadData(cubin)), "zoom")
+'''
+        + """
+picture = expected["picture"]
+plane = d.CUDA_ARRAY_DESCRIPTOR()
+plane.Width, plane.Height, plane.Format, plane.NumChannels = 7, 5, F32, 1
+image, written = ok(d.cuArrayCreate(plane)), array(16, 10, flags=SURFACE)
+said = d.CUDA_MEMCPY2D()
+said.srcMemoryType, said.srcHost, said.srcPitch = d.CUmemorytype.CU_MEMORYTYPE_HOST, picture.ctypes.data, 28
+said.dstMemoryType, said.dstArray = d.CUmemorytype.CU_MEMORYTYPE_ARRAY, image
+said.WidthInBytes, said.Height = 28, 5
+ok(d.cuMemcpy2D(said))
+texture = ok(d.cuTexObjectCreate(of_array(image), reading(linear=1), None))
+surface = ok(d.cuSurfObjectCreate(of_array(written)))
+memory, out = ok(d.cuMemAlloc(640)), np.zeros((10, 16), np.float32)
+u64 = ctypes.c_uint64
+ok(launch(zoom, (10,), (16,), ((int(texture), u64), (int(surface), u64), (int(memory), P), (2.3, F))))
+ok(d.cuMemcpyDtoH(out, memory, 640))
+assert (out == expected["out"]).all()
+assert (content(written, (10, 16)) == expected["texels"]).all() and expected["texels"].any()
+for done in (d.cuTexObjectDestroy(texture), d.cuSurfObjectDestroy(surface), d.cuArrayDestroy(image)):
+    ok(done)
+"""
+    )
+
+
+def test_every_lookup_of_the_table_is_the_cpu_devices_and_a_gpus() -> None:
+    # The client is cujit itself: its device of a GPU makes arrays and textures by the driver.
+    python(f"""
+import sys
+sys.path.insert(0, {str(TESTS)!r})
+import numpy as np
+import cujit
+from cujit.machine import gpu
+from devices.textures_table import CASES, run, run_body, surface_of
+device, cpu = gpu(), cujit.cpu()
+recorded = np.load({str(TESTS / "goldens" / "textures.npz")!r})
+assert len(CASES) > 100
+for case in CASES:
+    got = run(device, case)
+    assert (got == run(cpu, case)).all(), case.name
+    if case.is_exact and case.name in recorded:
+        assert (got == recorded[case.name]).all(), case.name
+rng = np.random.default_rng(5)
+words = rng.integers(0, 1 << 32, (64, 8), np.uint32)
+words[:, 1], words[:, 2], words[:, 0] = rng.permutation(64) % 8, np.arange(64) // 8, np.arange(64) % 3
+body = '''
+shl.b32 c1, c1, 2;
+suld.b.2d.v2.b16.trap {{h0, h1}}, [t, {{c1, c2}}];
+mov.b32 w0, {{h0, h1}};
+sust.p.a2d.v4.b32.zero [t, {{c0, c1, c2, c2}}], {{c4, c5, c6, c7}};
+suq.width.b32 w1, [t];
+suq.height.b32 w2, [t];
+suq.array_size.b32 w3, [t];
+'''
+for dtype in ("uint8", "int16", "float16"):
+    data = rng.integers(0, 120, (3, 8, 8, 4)).astype(dtype)
+    texels, found = zip(*(surface_of(each, data, 4, layered=True) for each in (device, cpu)))
+    answers = [run_body(each, body, surface.handle, words) for each, surface in zip((device, cpu), found)]
+    assert (answers[0] == answers[1]).all() and answers[0][0, 1:].tolist() == [8, 8, 3]
+    assert (texels[0].numpy() == texels[1].numpy()).all() and (texels[0].numpy() != data).any()
+""")
+
+
+def test_copies_between_arrays_and_memory_move_what_numpy_moves() -> None:
+    program("""
+rng = np.random.default_rng(7)
+shape, small = (5, 9, 14), (3, 6, 8)
+kinds = [array(14, 9, 5), array(14, 9, 5, flags=LAYERED)]
+stream = ok(d.cuStreamCreate(1))
+for turn in range(40):
+    models = {"a": rng.random(shape, np.float32), "b": rng.random(shape, np.float32),
+              "d": rng.random(shape, np.float32), "h": rng.random(shape, np.float32)}
+    memory = ok(d.cuMemAlloc(models["d"].nbytes))
+    ok(d.cuMemcpyHtoD(memory, models["d"], models["d"].nbytes))
+    host = models["h"].copy()
+    fill(kinds[0], models["a"]), fill(kinds[1], models["b"])
+    for to, of in (("a", "h"), ("d", "a"), ("b", "d"), ("a", "b"), ("h", "b")):
+        size = [int(rng.integers(1, most + 1)) for most in small]
+        places = [[int(rng.integers(0, most - part + 1)) for most, part in zip(shape, size)] for _ in (to, of)]
+        one, two = (tuple(slice(at, at + part) for at, part in zip(place, size)) for place in places)
+        models[to][one] = models[of][two]
+        sides = []
+        for side, (z, y, x) in zip((to, of), places):
+            at = {"a": kinds[0], "b": kinds[1], "d": memory, "h": host.ctypes.data}[side]
+            sides.append(("a" if side == "b" else side, at, 4 * x, y, z, 14 * 4, 9))
+        said = copy(*sides, size[2] * 4, size[1], size[0])
+        ok(d.cuMemcpy3DAsync(said, stream) if turn % 2 else d.cuMemcpy3D(said))
+    back = np.zeros(shape, np.float32)
+    ok(d.cuMemcpyDtoH(back, memory, back.nbytes))
+    ok(d.cuMemFree(memory))
+    assert (content(kinds[0], shape) == models["a"]).all() and (content(kinds[1], shape) == models["b"]).all()
+    assert (back == models["d"]).all() and (host == models["h"]).all()
+
+line, other = array(16), array(16, kind=U8, channels=4)
+data, back, memory = np.arange(16, dtype=np.float32), np.zeros(16, np.float32), ok(d.cuMemAlloc(64))
+ok(d.cuMemcpyHtoA(line, 0, data, 64))
+ok(d.cuMemcpyAtoD(memory, line, 16, 32))
+ok(d.cuMemcpyDtoA(line, 40, memory, 24))
+ok(d.cuMemcpyAtoA(other, 8, line, 32, 32))
+ok(d.cuMemcpyHtoAAsync(other, 0, data, 8, stream))
+ok(d.cuMemcpyAtoHAsync(back, other, 0, 40, stream))
+expected = data.copy(); expected[10:] = data[4:10]
+assert back[:10].tolist() == [0, 1, *expected[8:16]], back
+ok(d.cuMemcpyAtoH(back, line, 0, 64))
+assert (back == expected).all()
+
+op, plane = d.CUDA_MEMCPY3D_BATCH_OP(), array(8, 4, kind=F32, channels=2)
+fill(plane, np.arange(64, dtype=np.float32).view(np.float64).reshape(4, 8))
+op.src.type, op.dst.type = d.CUmemcpy3DOperandType(2), d.CUmemcpy3DOperandType(1)
+op.src.op.array.array, op.src.op.array.offset.x, op.src.op.array.offset.y = plane, 2, 1
+op.dst.op.ptr.ptr, op.dst.op.ptr.rowLength, op.dst.op.ptr.layerHeight = memory, 4, 2
+op.extent.width, op.extent.height, op.extent.depth, op.srcAccessOrder = 3, 2, 1, d.CUmemcpySrcAccessOrder(1)
+ok(d.cuMemsetD8(memory, 0, 64))
+ok(d.cuMemcpy3DBatchAsync(1, [op], 0, stream))
+ok(d.cuMemcpyDtoH(back, memory, 64))
+assert back.reshape(2, 8).tolist() == [[*range(20, 26), 0, 0], [*range(36, 42), 0, 0]], back
+op.src.op.array.offset.x = 6
+assert name(d.cuMemcpy3DBatchAsync(1, [op], 0, stream)) == "INVALID_VALUE"
+""")
+
+
+def test_copies_of_arrays_are_nodes_of_graphs_that_look_at_their_array_anew() -> None:
+    out = program("""
+line, box, data = array(16), array(4, 3, 2), np.arange(16, dtype=np.float32)
+stream = ok(d.cuStreamCreate(1))
+back = np.zeros(16, np.float32)
+ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode(0)))
+ok(d.cuMemcpyHtoAAsync(line, 8, data, 32, stream))
+ok(d.cuMemcpy3DAsync(copy(("a", box, 4, 1, 1), ("a", line, 12), 12), stream))
+ok(d.cuMemcpyAtoHAsync(back, line, 0, 64, stream))
+graph = ok(d.cuStreamEndCapture(stream))
+nodes, count = ok(d.cuGraphGetNodes(graph, 3))
+found = [ok(d.cuGraphMemcpyNodeGetParams(node)) for node in nodes]
+print(*(int(each.dstMemoryType) for each in found), *(int(each.srcMemoryType) for each in found))
+print(found[1].dstXInBytes, found[1].dstY, found[1].dstZ, found[1].srcXInBytes, found[1].WidthInBytes)
+assert int(found[0].dstArray) == int(line) == int(found[2].srcArray) and int(found[1].dstArray) == int(box)
+assert not content(box, (2, 3, 4)).any()
+executable = ok(d.cuGraphInstantiate(graph, 0))
+data += 100
+ok(d.cuGraphLaunch(executable, stream))
+expected = np.zeros((2, 3, 4), np.float32); expected[1, 1, 1:] = data[1:4]
+assert (content(box, (2, 3, 4)) == expected).all() and (back[2:10] == data[:8]).all()
+
+made = ok(d.cuGraphCreate(0))
+node = ok(d.cuGraphAddMemcpyNode(made, None, 0, copy(("h", back.ctypes.data), ("a", box, 0, 1, 1), 16), context))
+ok(d.cuGraphLaunch(ok(d.cuGraphInstantiate(made, 0)), stream))
+assert (back[:4] == expected[1, 1]).all()
+print(name(d.cuGraphAddMemcpyNode(made, None, 0, copy(("h", back.ctypes.data), ("a", box, 4, 1, 1), 16), context)))
+ok(d.cuArrayDestroy(box))
+print(name(d.cuGraphLaunch(executable, stream)))
+""").splitlines()
+    assert out == ["3 3 1 1 3 3", "4 1 1 12 12", "INVALID_VALUE", "INVALID_HANDLE"]
+
+
+READ = '''
+code = """
+extern "C" __global__ void look(cudaTextureObject_t t, float *out) { *out = tex1D<float>(t, 1.5f); }
+extern "C" __global__ void layer(cudaTextureObject_t t, float *out, int k) { *out = tex2DLayered<float>(t, 1, 0, k); }
+extern "C" __global__ void put(cudaSurfaceObject_t s) { surf1Dwrite(1.0f, s, 0); }
+"""
+module = load(code)
+u64, memory, out = ctypes.c_uint64, ok(d.cuMemAlloc(64)), np.zeros(1, np.float32)
+
+def read(texture, *more, by="look"):
+    answer = launch(function(module, by), (1,), (1,), ((int(texture), u64), (int(memory), P), *((k, I) for k in more)))
+    answer = answer if answer[0] else d.cuCtxSynchronize()
+    if answer[0]:
+        return name(answer)
+    ok(d.cuMemcpyDtoH(out, memory, 4))
+    return float(out[0])
+'''
+
+
+MEMORY = """
+def of_memory(at, width, height=0, pitch=0, kind=F32, channels=1):
+    resource = d.CUDA_RESOURCE_DESC()
+    if pitch or height:
+        resource.resType, rows = d.CUresourcetype.CU_RESOURCE_TYPE_PITCH2D, resource.res.pitch2D
+        rows.width, rows.height, rows.pitchInBytes = width, height, pitch
+    else:
+        resource.resType, rows = d.CUresourcetype.CU_RESOURCE_TYPE_LINEAR, resource.res.linear
+        rows.sizeInBytes = width
+    rows.devPtr, rows.format, rows.numChannels = at, kind, channels
+    return resource
+"""
+
+
+def test_lines_and_rows_with_gaps_are_read_where_they_are() -> None:
+    program(
+        MEMORY
+        + """
+module = load('''
+extern "C" __global__ void each(cudaTextureObject_t rows, cudaTextureObject_t line, cudaTextureObject_t box,
+                                float *out) {
+  int x = threadIdx.x, y = blockIdx.x, k = y * blockDim.x + x, layers;
+  out[2 * k] = tex2D<float>(rows, x + 0.5f, y + 0.5f);
+  out[2 * k + 1] = tex1Dfetch<float>(line, y * 128 + x);
+  asm("txq.array_size.b32 %0, [%1];" : "=r"(layers) : "l"(box));
+  if (!k) out[2 * gridDim.x * blockDim.x] = layers + 0.5f * tex3D<float>(box, 1, 1, 1);
+}
+''')
+at, pitch = ok(d.cuMemAllocPitch(28, 5, 4))
+assert pitch == 512
+rows, box = ok(d.cuTexObjectCreate(of_memory(at, 7, 5, pitch), reading(), None)), array(2, 2, 2)
+line = ok(d.cuTexObjectCreate(of_memory(at, 5 * 512), reading(0, 1, 2), None))
+fill(box, np.full((2, 2, 2), 6, np.float32))
+deep = ok(d.cuTexObjectCreate(of_array(box), reading(), None))
+data, out, memory = np.random.default_rng(1).random((5, 7), np.float32), np.zeros(71, np.float32), ok(d.cuMemAlloc(284))
+ok(d.cuMemcpy3D(copy(("d", at, 0, 0, 0, pitch, 5), ("h", data.ctypes.data, 0, 0, 0, 28, 5), 28, 5)))
+u64 = ctypes.c_uint64
+ok(launch(function(module, "each"), (5,), (7,), (*((int(t), u64) for t in (rows, line, deep)), (int(memory), P))))
+ok(d.cuMemcpyDtoH(out, memory, 284))
+assert (out[:70].reshape(35, 2) == data.reshape(35, 1)).all()
+assert out[70] == 3
+said = ok(d.cuTexObjectGetResourceDesc(rows))
+assert (int(said.res.pitch2D.devPtr), said.res.pitch2D.pitchInBytes, said.res.pitch2D.height) == (int(at), 512, 5)
+assert ok(d.cuTexObjectGetTextureDesc(line)).flags == 2
+"""
+    )
+
+
+def test_what_can_be_no_array_texture_or_surface_is_refused() -> None:
+    out = program(
+        MEMORY
+        + """
+def created(width, height=0, depth=0, channels=1, flags=0):
+    said = d.CUDA_ARRAY3D_DESCRIPTOR()
+    said.Width, said.Height, said.Depth, said.Format, said.NumChannels, said.Flags = (
+        width, height, depth, U8, channels, flags)
+    return d.cuArray3DCreate(said)
+
+bad = [
+    created(0), created(8, 0, 4), created(8, channels=3), created(131073), created(8, 65537), created(8193, 1, 16385),
+    created(16385, 8, 8), created(8, 8, 0, flags=LAYERED), created(1, 1, 2049, flags=LAYERED),
+    created(8, 4, 6, flags=CUBE), created(8, 8, 12, flags=CUBE), created(8, 8, 9, flags=CUBE | LAYERED),
+    created(32769, flags=SURFACE),
+    created(8, 8, 8, flags=d.CUDA_ARRAY3D_TEXTURE_GATHER), created(8, flags=1 << 9),
+]
+for *sizes, flags in ((131072, 0), (8, 65536, 0), (8192, 1, 16385, 0), (16384, 1, 16384, 0), (8, 0, 4, LAYERED),
+                      (8, 8, 12, CUBE | LAYERED)):
+    ok(created(*sizes, flags=flags))
+memory, plane, bytes_ = ok(d.cuMemAlloc(4096)), array(8, 8), array(8, 8, kind=U8)
+cube = array(8, 8, 6, flags=CUBE)
+at = int(memory)
+line, rows = of_memory(at, 64), of_memory(at, 8, 8, 64)
+bad += [d.cuTexObjectCreate(each, reading(), None) for each in (
+    of_memory(at + 4, 64), of_memory(at, 4100), of_memory(at, 2), of_memory(0, 64), of_memory(at, 64, channels=3),
+    of_memory(at, 8, 8, 40), of_memory(at, 16, 8, 32), of_memory(at, 8, 65, 64), of_memory(at, 0, 8, 64),
+    of_memory(at, 1, 65001, 32, U8), of_array(0), of_array(int(plane) + 8), of_array(at))]
+bad += [d.cuTexObjectCreate(of_array(each), how, None) for each, how in (
+    (bytes_, reading(1, 1, 1)), (bytes_, reading(flags=0x11)), (plane, reading(flags=0x10)), (plane, reading(flags=4)),
+    (cube, reading()))]
+bad += [d.cuSurfObjectCreate(each) for each in (of_array(plane), line, rows)]
+texture = ok(d.cuTexObjectCreate(of_array(plane), reading(), None))
+bad += [d.cuSurfObjectDestroy(texture), d.cuTexObjectGetResourceViewDesc(texture),
+        d.cuTexObjectDestroy(int(texture) + 8)]
+ok(d.cuTexObjectDestroy(texture))
+bad += [d.cuTexObjectDestroy(texture), d.cuTexObjectGetTextureDesc(texture)]
+assert {name(each) for each in bad} == {"INVALID_VALUE"}, [name(each) for each in bad]
+stream, fresh = ok(d.cuStreamCreate(1)), array(8)
+ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode(0)))
+print(name(created(8)), name(d.cuStreamEndCapture(stream)))
+ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode(0)))
+print(name(d.cuArrayDestroy(fresh)), name(d.cuStreamEndCapture(stream)))
+ok(d.cuArrayDestroy(fresh))
+print(name(d.cuArrayDestroy(fresh)), name(d.cuArray3DGetDescriptor(fresh)), name(d.cuArrayDestroy(texture)))
+"""
+    ).splitlines()
+    assert out == ["STREAM_CAPTURE_UNSUPPORTED STREAM_CAPTURE_INVALIDATED"] * 2 + [" ".join(["INVALID_HANDLE"] * 3)]
+
+
+def test_a_view_shows_other_elements_and_some_layers() -> None:
+    program(
+        READ
+        + """
+line, layers = array(4), array(4, 2, 6, flags=LAYERED)
+fill(line, np.array([1, 2, 3, 4], np.float32))
+fill(layers, np.arange(48, dtype=np.float32).reshape(6, 2, 4))
+
+def view(kind, width, height=0, depth=0, first=0, last=0):
+    seen = d.CUDA_RESOURCE_VIEW_DESC()
+    seen.format, seen.width, seen.height, seen.depth = d.CUresourceViewFormat(kind), width, height, depth
+    seen.firstLayer, seen.lastLayer = first, last
+    return seen
+
+bytes_ = ok(d.cuTexObjectCreate(of_array(line), reading(), view(0x03, 4)))  # the bytes of 2.0 as floats
+assert read(bytes_) == 0
+words = np.array([0, 255, 0, 0], np.uint32).view(np.float32)
+fill(line, words)
+assert read(bytes_) == 1
+some = ok(d.cuTexObjectCreate(of_array(layers), reading(), view(0x16, 4, 2, 6, 2, 4)))
+assert [read(some, k, by="layer") for k in (0, 1, 2, 3)] == [17, 25, 33, 33]
+assert ok(d.cuTexObjectGetResourceViewDesc(some)).lastLayer == 4
+for wrong in (view(0x16, 5), view(0x16, 4, first=1, last=1), view(0x16, 4, 1)):
+    assert name(d.cuTexObjectCreate(of_array(line), reading(), wrong)) == "INVALID_VALUE"
+for later in (view(0x17, 4), view(0x01, 4), view(0x19, 4)):
+    assert name(d.cuTexObjectCreate(of_array(line), reading(), later)) == "NOT_SUPPORTED"
+"""
+    )
+
+
+def test_what_a_kernel_does_with_a_handle_that_is_gone_is_its_fault() -> None:
+    lines, errors = run(
+        BASE
+        + READ
+        + """
+for case in ("a destroyed texture", "a destroyed array", "no handle", "null", "a surface", "a destroyed surface"):
+    ok(d.cuDevicePrimaryCtxRetain(0)); ok(d.cuCtxSetCurrent(context))
+    module, memory = load(code), ok(d.cuMemAlloc(64))
+    line = array(4, flags=SURFACE)
+    fill(line, np.array([1, 2, 3, 4], np.float32))
+    texture = ok(d.cuTexObjectCreate(of_array(line), reading(), None))
+    surface = ok(d.cuSurfObjectCreate(of_array(line)))
+    assert read(texture) == 2
+    if case == "a destroyed texture": ok(d.cuTexObjectDestroy(texture))
+    if case == "a destroyed array": ok(d.cuArrayDestroy(line))
+    if case == "a destroyed surface":
+        ok(d.cuSurfObjectDestroy(surface))
+        ok(launch(function(module, "put"), (1,), (1,), ((int(surface), u64),)))
+        print(case, name(d.cuCtxSynchronize()))
+    else:
+        print(case, read({"no handle": 0x123456789ABC, "null": 0, "a surface": surface}.get(case, texture)))
+    ok(d.cuDevicePrimaryCtxReset(0))
+""",
+    )
+    assert lines == [
+        f"{case} ILLEGAL_ADDRESS"
+        for case in (
+            "a destroyed texture",
+            "a destroyed array",
+            "no handle",
+            "null",
+            "a surface",
+            "a destroyed surface",
+        )
+    ]
+    assert "tex.1d" in errors
+    assert "sust.b.1d" in errors
+
+
+def test_a_context_takes_its_arrays_and_textures_with_it() -> None:
+    out = program("""
+free = ok(d.cuMemGetInfo())[0]
+large = array(4096, 4096)
+assert free - ok(d.cuMemGetInfo())[0] == 4096 * 4096 * 4
+ok(d.cuArrayDestroy(large))
+assert ok(d.cuMemGetInfo())[0] == free
+mine = ok(d.cuCtxCreate(None, 0, 0))
+line = array(1 << 15, flags=SURFACE)
+texture, surface = ok(d.cuTexObjectCreate(of_array(line), reading(), None)), ok(d.cuSurfObjectCreate(of_array(line)))
+ok(d.cuCtxDestroy(mine))
+ok(d.cuCtxSetCurrent(context))
+assert ok(d.cuMemGetInfo())[0] == free
+print(name(d.cuArrayDestroy(line)), name(d.cuTexObjectDestroy(texture)), name(d.cuSurfObjectDestroy(surface)))
+handles = set()
+for _ in range(3):
+    line = array(8)
+    texture = ok(d.cuTexObjectCreate(of_array(line), reading(), None))
+    assert int(texture) not in handles and int(line) not in handles
+    handles |= {int(texture), int(line)}
+    ok(d.cuTexObjectDestroy(texture)); ok(d.cuArrayDestroy(line))
+""")
+    assert out == "INVALID_HANDLE INVALID_VALUE INVALID_VALUE\n"
+
+
+def test_under_checks_an_array_is_no_memory_of_pointers() -> None:
+    lines, errors = run(
+        BASE
+        + READ
+        + """
+line, plain = array(4, flags=SURFACE), ok(d.cuMemAlloc(16))
+ok(d.cuMemsetD32(plain, 0x40000000, 4))
+ok(d.cuMemcpyDtoA(line, 0, plain, 16))
+texture, surface = ok(d.cuTexObjectCreate(of_array(line), reading(), None)), ok(d.cuSurfObjectCreate(of_array(line)))
+ok(launch(function(module, "put"), (1,), (1,), ((int(surface), u64),)))
+assert read(texture) == 2 and content(line, (4,)).tolist() == [1, 2, 2, 2]
+ok(d.cuMemcpyAtoD(plain, line, 0, 16)); ok(d.cuMemFree(plain))
+ok(d.cuTexObjectDestroy(texture)); ok(d.cuSurfObjectDestroy(surface)); ok(d.cuArrayDestroy(line))
+
+beside = load('extern "C" __global__ void beside(float *p, long long k) { p[k] = 1; }')
+plain, space = ok(d.cuMemAlloc(256)), array(64)
+# No program knows where an array lies; its cell says so.
+far = ctypes.c_uint64.from_address(int(space) + 32).value - int(plain)
+ok(launch(function(beside, "beside"), (1,), (1,), ((int(plain), P), (far // 4, ctypes.c_longlong))))
+print(name(d.cuCtxSynchronize()))
+""",
+        check="memory,init",
+    )
+    assert lines == ["ILLEGAL_ADDRESS"]
+    assert "fault of cujit" not in errors
+    assert "kernel beside" in errors
+
+
+def test_what_is_not_emulated_says_so() -> None:
+    out = program("""
+said = d.CUDA_ARRAY3D_DESCRIPTOR()
+said.Width, said.Height, said.Format, said.NumChannels = 8, 8, F32, 1
+answers = [d.cuMipmappedArrayCreate(said, 2)]
+for kind, flags in ((d.CUarray_format.CU_AD_FORMAT_NV12, 0), (F32, 0x10), (F32, 0x40), (F32, 0x80)):
+    said.Format, said.Flags = kind, flags
+    answers.append(d.cuArray3DCreate(said))
+plane, cube = array(8, 8), array(8, 8, 6, flags=CUBE)
+how = reading(linear=1, flags=2)
+how.maxAnisotropy = 16
+answers += [d.cuTexObjectCreate(of_array(each), how, None) for each, how in ((plane, how), (cube, reading(flags=0x42)))]
+print(*map(name, answers))
+print(d.cuGetErrorString(answers[-1][0])[1].decode())
+""").splitlines()
+    assert out == [" ".join(["NOT_SUPPORTED"] * 7), "cubes without seams are not emulated"]
