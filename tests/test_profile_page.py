@@ -27,8 +27,32 @@ def test_each_measure_is_explained() -> None:
     assert named == {*Measures.__match_args__, "moved_bytes"}
 
 
+CASES = {
+    "load floats side by side": "load of floats, stride 1",
+    "load floats with a stride of 8": "load of floats, stride 8",
+    "load floats one element off": "load of floats, one off",
+    "load `float4`": "load of float4",
+    "store floats to shared memory with a stride of 32": "shared store of float, stride 32",
+    "load floats from shared memory with a stride of 2": "shared load of float, stride 2",
+    "`atomicAdd` without a result on 8 words": "atomicAdd of unsigned on 8 words",
+}
+KINDS = {"load": "ld", "store": "st", "`atomicAdd`": "red"}
+
+
 def test_the_table_has_what_a_gpu_counted() -> None:
     table = PAGE.sections["Under the names of Nsight Compute"]
-    shown = [int(number.replace(",", "")) for number in re.findall(r"\| ([\d,]+) (?=\|)", table)]
-    counted = [count for case in GOLDEN["cases"].values() for count in case.values()]
-    assert set(counted) <= set(shown)
+    rows = [
+        [cell.strip() for cell in row.strip("|").split("|")] for row in re.findall(r"^\|.*\|$", table, re.MULTILINE)
+    ]
+    shown = {row[0]: [int(cell.replace(",", "")) for cell in row[1:] if cell] for row in rows[2:]}
+    assert shown.keys() == CASES.keys()
+    for row, numbers in shown.items():
+        kind = KINDS[row.split()[0]]
+        counted = GOLDEN["cases"][CASES[row]]
+        space = "shared" if "shared" in row else "global"
+        names = [f"l1tex__t_{what}_pipe_lsu_mem_global_op_{kind}.sum" for what in ("requests", "sectors")]
+        if space == "shared":
+            names = [f"l1tex__data_{what}_mem_shared_op_{kind}.sum"
+                     for what in ("pipe_lsu_wavefronts", "bank_conflicts_pipe_lsu")]  # fmt: skip
+            assert numbers.pop(0) == counted[names[0]] - counted[names[1]]
+        assert numbers == [counted[name] for name in names]

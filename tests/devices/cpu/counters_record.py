@@ -1,119 +1,134 @@
-"""Record what ``ncu`` counts of the kernels of ``counters.cu`` on a GPU: ``tests/goldens/counters.json``.
+"""Record what ``ncu`` counts of the cases of ``counters_cases.py`` on a GPU: ``tests/goldens/counters.json``.
 
 ``python tests/devices/cpu/counters_record.py`` on a machine with a GPU, ``ncu`` and the right to read its counters.
-``test_profile.py`` holds the CPU device to what is there, and runs every case.
+``test_profile.py`` holds the CPU device to what is there, and runs every case. Explanations stay.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import numpy as np
+TESTS = Path(__file__).parents[2]
+sys.path.insert(0, str(TESTS))  # cases are kernels of other tests
 
-import cujit
+import cujit  # noqa: E402
+from devices.cpu.counters_cases import Case, cases  # noqa: E402
 
-SOURCE = Path(__file__).with_name("counters.cu")
-GOLDEN = Path(__file__).parents[2] / "goldens" / "counters.json"
+GOLDEN = TESTS / "goldens" / "counters.json"
 METRICS = (
     *(f"l1tex__t_{what}_pipe_lsu_mem_global_op_{op}.sum" for what in ("requests", "sectors")
-      for op in ("ld", "st", "atom", "red")),
+      for op in ("ld", "st", "atom", "red", "ldgsts_cache_access")),
     *(f"l1tex__t_{what}_pipe_lsu_mem_local_op_{op}.sum" for what in ("requests", "sectors") for op in ("ld", "st")),
     *(f"l1tex__data_{what}_mem_shared_op_{op}.sum" for what in ("pipe_lsu_wavefronts", "bank_conflicts_pipe_lsu")
-      for op in ("ld", "st")),
+      for op in ("ld", "st", "atom")),
 )  # fmt: skip
-_ELEMENTS = {"unsigned char": np.uint8, "float": np.float32, "double": np.float64, "float4": np.float32}
+"""What is the same on the CPU device, or explained."""
+BESIDE = (
+    *(f"l1tex__t_{what}_pipe_tex_mem_texture_op_{op}.sum" for what in ("requests", "sectors") for op in ("tex", "ld")),
+    *(f"l1tex__t_{what}_pipe_lsu_mem_dshared_op_{op}.sum" for what in ("requests", "sectors") for op in ("ld", "st")),
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_misc.sum",
+    "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum",
+    "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_st.sum",
+    "sm__inst_executed_pipe_tma.sum",
+    "idc__requests.sum",
+)
+"""What a profile does not give, or not yet: to be looked at."""
+OF_CODE = (
+    "smsp__inst_executed.sum",
+    "smsp__thread_inst_executed.sum",
+    "smsp__thread_inst_executed_pred_on.sum",
+    *(f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum"
+      for op in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma")),
+    "smsp__sass_branch_targets_threads_divergent.sum",
+    *(f"sm__inst_executed_pipe_tensor_op_{op}.sum" for op in ("hmma", "imma", "dmma", "gmma")),
+    *(f"sm__ops_path_tensor_src_{type_}.sum" for type_ in (
+        "fp16", "bf16_dst_fp32", "tf32_dst_fp32", "fp64", "int8")),
+    *(f"sm__sass_inst_executed_op_{op}.sum" for op in (
+        "global_ld", "global_st", "global_atom", "global_red", "local_ld", "local_st", "shared_ld", "shared_st",
+        "shared_atom", "ldsm", "shared_stsm", "ldgsts", "texture")),
+    *(f"sm__sass_inst_executed_op_memory_{bits}b.sum" for bits in (8, 16, 32, 64, 128)),
+    "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum",
+    "sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_bypass.sum",
+)  # fmt: skip
+"""What is counted of machine code: it says what ptxas made of a kernel."""
+TOGETHER = 140
+"""Cases of one process: what is recorded stays where the next one takes too long."""
+MOST_S = 110.0
 
 
-class Case(NamedTuple):
-    """One launch: by blocks of 256 threads, or of 32 x 32."""
-
-    name: str
-    kernel: str
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-    numbers: tuple[int, ...]
+def _known() -> set[str]:
+    """List the names that this GPU has, without their last word."""
+    said = subprocess.run(["ncu", "--query-metrics", "--csv"], capture_output=True, text=True).stdout
+    return {found[1] for line in said.splitlines() if (found := re.match(r'"?([a-z]\w+__\w+)', line))}
 
 
-def cases() -> Iterator[Case]:
-    """List every launch; names stay, so that what was recorded stays what it is."""
-    many, few, usual = (256,), (64,), (256,)
-    for stride in (*range(1, 10), 16, 17, 31, 32, 33):
-        yield Case(f"load of floats, stride {stride}", "load<float>", many, usual, (stride, 0))
-    yield Case("load of floats, one off", "load<float>", many, usual, (1, 1))
-    for type_ in ("unsigned char", "double", "float4"):
-        yield Case(f"load of {type_}", f"load<{type_}>", many, usual, (1, 0))
-        yield Case(f"store of {type_}, one off", f"store<{type_}>", many, usual, (1, 1))
-    for every in (2, 3, 32):
-        yield Case(f"one thread of {every}", "some", many, usual, (every,))
-    for type_ in ("float", "double", "float4"):
-        for stride in (1, 2, 3, 32):
-            yield Case(f"shared store of {type_}, stride {stride}", f"shared_store<{type_}>", few, usual, (stride,))
-            yield Case(f"shared load of {type_}, stride {stride}", f"shared_load<{type_}>", few, usual, (stride,))
-    for words in (1, 8, 32, 1024):
-        yield Case(f"atomicAdd on {words} words", "add", many, usual, (words,))
-        yield Case(f"atomicAdd on {words} words, with a result", "add_and_tell", many, usual, (words,))
-    for padded in ("false", "true"):
-        yield Case(f"transpose, padded {padded}", f"transpose<{padded}>", (4, 4), (32, 32), (128,))
-    yield Case("local array", "local", few, usual, ())
+def _counted(some: Sequence[Case], first: int, metrics: Sequence[str], timeout_s: float) -> Iterator[dict[str, int]]:
+    """Launch cases under ``ncu``; give what it counted of each."""
+    command = ["ncu", "--target-processes", "all", "--csv", "--page", "raw", "--print-units", "base", "--metrics",
+               ",".join(metrics), sys.executable, __file__, "--launch", str(first), str(len(some))]  # fmt: skip
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=timeout_s).stdout.splitlines()
+    begin = next(k for k, line in enumerate(said) if line.startswith('"ID"'))
+    _units, *rows = csv.DictReader(said[begin:])
+    if len(rows) != sum(case.launches for case in some):
+        raise ValueError(f"ncu saw {len(rows)} launches of {len(some)} cases")
+    for case in some:
+        mine, rows = rows[: case.launches], rows[case.launches :]
+        own = case.kernel.partition("<")[0]
+        assert all(own in row["Kernel Name"] for row in mine), (case.name, mine[0]["Kernel Name"])
+        sums = {name: sum(_number(row.get(name, "")) for row in mine) for name in metrics}
+        yield {name: count for name, count in sums.items() if count}
 
 
-def module_on(device: cujit.Device) -> cujit.Module:
-    """Compile all kernels."""
-    names = sorted({case.kernel for case in cases()})
-    return cujit.jit(SOURCE.read_text(), names=names, device=device, name=SOURCE.name)
+def _number(text: str) -> int:
+    plain = text.replace(",", "")
+    return int(float(plain)) if plain[:1].isdigit() else 0
 
 
-def launch(case: Case, module: cujit.Module, device: cujit.Device) -> None:
-    """Make one launch."""
-    kernel, _, type_ = case.kernel.rstrip(">").partition("<")
-    element: Any = _ELEMENTS.get(type_, np.float32)
-    threads = int(np.prod(case.grid) * np.prod(case.block))
-    size = 4 * (threads * max((*case.numbers[:1], 1)) + 8) if kernel in ("load", "store") else 4 * threads
-    arrays = {
-        "load": lambda: [device.zeros(size, element), device.zeros(size, element)],
-        "store": lambda: [device.zeros(size, element)],
-        "some": lambda: [device.zeros(size, element), device.zeros(size, element)],
-        "shared_store": lambda: [device.zeros(size, element)],
-        "shared_load": lambda: [device.zeros(size, element)],
-        "add": lambda: [device.zeros(1024, np.uint32)],
-        "add_and_tell": lambda: [device.zeros(1024, np.uint32), device.zeros(size, np.uint32)],
-        "transpose": lambda: [device.zeros(size, element), device.zeros(size, element)],
-        "local": lambda: [device.array(np.arange(32, dtype=np.int32) * 7 % 32), device.zeros(size, element)],
-    }[kernel]()
-    module[case.kernel][case.grid, case.block](*arrays, *map(np.int32, case.numbers))
-    device.synchronize()
+def _launch(first: int, count: int) -> None:
+    device = cujit.gpu(0)
+    for case in cases()[first : first + count]:
+        case.run(device)
+
+
+def _parts() -> Iterator[tuple[str, Sequence[str], int, int]]:
+    """List what to record, into what: the first case and the one behind the last, the most telling first."""
+    whole = next(k for k, case in enumerate(cases()) if case.name.startswith("load of floats"))
+    yield "cases", METRICS + BESIDE, 0, whole
+    yield "of_code", OF_CODE, 0, whole
+    for first in range(whole, len(cases()), TOGETHER):
+        yield "cases", METRICS + BESIDE, first, first + TOGETHER
 
 
 def main() -> None:
-    """Launch everything under ``ncu``, and write what it says."""
+    """Launch everything under ``ncu``, and write what it says after each part of it."""
     if "--launch" in sys.argv:
-        device = cujit.gpu(0)
-        module = module_on(device)
-        for case in cases():
-            launch(case, module, device)
+        _launch(*map(int, sys.argv[2:]))
         return
-    command = ["ncu", "--target-processes", "all", "--csv", "--page", "raw", "--print-units", "base", "--metrics",
-               ",".join(METRICS), sys.executable, __file__, "--launch"]  # fmt: skip
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    begin = next(k for k, line in enumerate(said) if line.startswith('"ID"'))
-    _units, *rows = csv.DictReader(said[begin:])
-    all_cases = list(cases())
-    if len(rows) != len(all_cases):
-        sys.exit(f"ncu saw {len(rows)} launches of {len(all_cases)}")
-    found = {}
-    for case, row in zip(all_cases, rows, strict=True):
-        assert row["Kernel Name"].removeprefix("void ").startswith(case.kernel.partition("<")[0]), row["Kernel Name"]
-        counts = {metric: int(float(row[metric].replace(",", ""))) for metric in METRICS}
-        found[case.name] = {metric: count for metric, count in counts.items() if count}
-    version = subprocess.run(["ncu", "--version"], check=True, capture_output=True, text=True).stdout.split()[-2:]
-    source = f"{cujit.gpu(0).product} by ncu {' '.join(version)}, all of METRICS; what is not named is 0"
-    GOLDEN.write_text(json.dumps({"source": source, "complete": True, "cases": found}, indent=1) + "\n")
+    known, begin = _known(), time.monotonic()
+    version = subprocess.run(["ncu", "--version"], check=True, capture_output=True, text=True).stdout
+    number = next(word for word in version.split() if word[:1].isdigit() and "." in word)
+    source = f"{cujit.gpu(0).product} by ncu {number}; what is not named is 0"
+    found: dict[str, dict[str, dict[str, int]]] = {"cases": {}, "of_code": {}}
+    for into, wanted, first, end in _parts():
+        metrics = [name for name in wanted if name.rpartition(".")[0] in known]
+        some = cases()[first:end]
+        try:
+            counts = list(_counted(some, first, metrics, MOST_S - (time.monotonic() - begin)))
+        except (subprocess.SubprocessError, ValueError) as e:
+            print(f"cases from {first} on are missing: {e}\n{str(getattr(e, 'output', None))[-3000:]}")
+            continue
+        found[into].update(zip((case.name for case in some), counts, strict=True))
+        print(f"{len(some)} cases from {first} on by {len(metrics)} metrics: {time.monotonic() - begin:.0f} s")
+        told = json.loads(GOLDEN.read_text())
+        GOLDEN.write_text(json.dumps({"source": source, "explained": told["explained"], **found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

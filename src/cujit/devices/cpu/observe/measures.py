@@ -101,8 +101,9 @@ class ProfiledInstruction:
     """One instruction of the PTX: its line there and of the source (None: not known), and what it cost.
 
     ``pipe`` is the part of a multiprocessor that its kind is done by, ``type`` that of its first operand. Where it
-    accesses memory, ``access`` is what counters call that (``ld``, ``st``, ``atom``, ``red``; "" for what goes another
-    way), ``space`` the memory that it names, and ``width_bytes`` what a thread accesses. ``stride_bytes`` is how far
+    accesses memory, ``access`` is what counters call that (``ld``, ``st``, ``atom``, ``red``, for ``cp.async``
+    ``ldgsts_cache_access`` and ``ldgsts_cache_bypass``; "" for what goes another way), ``space`` the memory that it
+    names, and ``width_bytes`` what a thread accesses. ``stride_bytes`` is how far
     the second thread of a request is from the first, if most are as far from the next that accesses: the least and the
     most of all requests; None where no more than half of these are so.
     """
@@ -204,8 +205,8 @@ class ProfiledKernel:
         """Give what Nsight Compute counts too, under its names: accesses of memory, by the addresses of the threads."""
         found: dict[str, int] = {}
         for name, kinds, count in _METRICS:
-            for kind in kinds:
-                rows = [row for row in self.instructions if row.access == kind]
+            for kind, accesses in kinds.items():
+                rows = [row for row in self.instructions if row.access in accesses]
                 found[name.format(kind)] = sum(count(row.measures) for row in rows)
         return found
 
@@ -257,13 +258,16 @@ class ProfiledKernel:
 
 # Source: Nsight Compute, Profiling Guide, "Metrics Structure" and "Memory Tables"; the names as `ncu --query-metrics`
 # lists them for GPUs of compute capability 7.0 and later.
-_METRICS: tuple[tuple[str, tuple[str, ...], Callable[[Measures], int]], ...] = (
-    ("l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum", ("ld", "st", "atom", "red"), lambda m: m.requests),
-    ("l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum", ("ld", "st", "atom", "red"), lambda m: m.sectors),
-    ("l1tex__t_requests_pipe_lsu_mem_local_op_{}.sum", ("ld", "st"), lambda m: m.local_requests),
-    ("l1tex__t_sectors_pipe_lsu_mem_local_op_{}.sum", ("ld", "st"), lambda m: m.local_sectors),
-    ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum", ("ld", "st"), lambda m: m.wavefronts),
-    ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum", ("ld", "st"), lambda m: m.bank_conflicts),
+_PLAIN: dict[str, tuple[str, ...]] = {"ld": ("ld",), "st": ("st",)}
+_GLOBAL = {**_PLAIN, "atom": ("atom",), "red": ("red",), "ldgsts_cache_access": ("ldgsts_cache_access",)}
+_SHARED = {**_PLAIN, "atom": ("atom", "red")}
+_METRICS: tuple[tuple[str, dict[str, tuple[str, ...]], Callable[[Measures], int]], ...] = (
+    ("l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum", _GLOBAL, lambda m: m.requests),
+    ("l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum", _GLOBAL, lambda m: m.sectors),
+    ("l1tex__t_requests_pipe_lsu_mem_local_op_{}.sum", _PLAIN, lambda m: m.local_requests),
+    ("l1tex__t_sectors_pipe_lsu_mem_local_op_{}.sum", _PLAIN, lambda m: m.local_sectors),
+    ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum", _SHARED, lambda m: m.wavefronts),
+    ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum", _SHARED, lambda m: m.bank_conflicts),
 )
 
 
@@ -348,6 +352,8 @@ def width_of(op: Op) -> int:
     return op.type.bits // 8 * count
 
 
+_ACCESS = {"ld": "ld", "ldu": "ld", "ldmatrix": "ld", "st": "st", "stmatrix": "st", "red": "red"}
+_COPIES = {"ca": "ldgsts_cache_access", "cg": "ldgsts_cache_bypass"}
 _REDUCES = ("add", "and", "or", "xor", "min", "max", "inc", "dec")
 
 
@@ -356,11 +362,16 @@ def access_of(op: Op, *, is_read: bool) -> str:
 
     Source: measured on an H200: ``atomicAdd`` without a result is counted as ``red``, which ptxas makes of it.
     """
-    if not op.form.types or "async" in op.modifiers or "bulk" in op.modifiers:
+    words = op.modifiers
+    if op.opcode == "cp":
+        return next((access for word, access in _COPIES.items() if word in words), "")
+    if not op.form.types or "async" in words or "bulk" in words:
         return ""
+    if op.opcode == "wmma":
+        return "ld" if "load" in words else "st" if "store" in words else ""
     if op.opcode == "atom":
         return "red" if not is_read and not set(_REDUCES).isdisjoint(op.modifiers) else "atom"
-    return {"ld": "ld", "ldu": "ld", "st": "st", "red": "red"}.get(op.opcode, "")
+    return _ACCESS.get(op.opcode, "")
 
 
 def stride_of(counts: Sequence[int]) -> tuple[int, int] | None:
