@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
 
-from cujit.profile import Measures
+from cujit.profile import Measures, advice
 from pages import Page
 
 PAGE = Page("profile.md")
@@ -19,6 +20,11 @@ def test_the_python_runs() -> None:
 
 def test_every_part_of_the_page_has_a_snippet() -> None:
     assert PAGE.has_code_in_every_section()
+
+
+def test_each_rule_of_advice_is_explained() -> None:
+    rules = re.findall(r"^\| `(\w+)` \|", PAGE.sections["Advice"], re.MULTILINE)
+    assert sorted(rules) == sorted(set(re.findall(r'\bAdvice\("(\w+)"', inspect.getsource(advice))))
 
 
 def test_each_measure_is_explained() -> None:

@@ -36,6 +36,19 @@ def test_a_line_is_told_with_its_sectors(cujit: Cujit, copy: Path) -> None:
     assert "16 requests, 288 sectors, 9,216 bytes moved for 2,048 asked; 288 sectors are distinct" in result.stdout
 
 
+def test_it_ends_with_advice_where_there_is_any(cujit: Cujit, copy: Path) -> None:
+    said = "each warp's load at copy.cu:3 moves 32 sectors for 128 bytes: neighbouring threads are 32 bytes apart; "
+    slow = cujit("profile", str(copy), *LAUNCH, "--arg", "8")
+    assert slow.stdout.splitlines()[-1].startswith(f"uncoalesced: {said}")
+    good = cujit("profile", str(copy), *LAUNCH, "--arg", "1")
+    assert good.stdout.splitlines()[-1].startswith("copy.cu:4")
+    slow, good = (cujit("profile", str(copy), *LAUNCH, "--arg", stride, "--json") for stride in ("8", "1"))
+    (advice,) = json.loads(slow.stdout)["kernels"][0]["advice"]
+    assert (advice["rule"], Path(advice["line"]).name) == ("uncoalesced", "copy.cu:3")
+    assert f"{advice['finding']}: {advice['cause']}; {advice['cure']}".startswith(said)
+    assert json.loads(good.stdout)["kernels"][0]["advice"] == []
+
+
 @pytest.mark.parametrize("kind", ["source", "image"])
 def test_json_has_the_names_of_counters(cujit: Cujit, copy: Path, kind: str) -> None:
     file = str(copy)
@@ -58,8 +71,11 @@ def test_two_launches_are_compared(cujit: Cujit, copy: Path) -> None:
     before = cujit("profile", "other.cu", *LAUNCH, "--arg", "1", "--json")
     Path("before.json").write_text(before.stdout)
     again = cujit("profile", str(copy), *LAUNCH, "--arg", "1", "--against", "before.json", "--json")
-    told = json.loads(again.stdout)["measures"]["sectors"]
-    assert told == {"before": 288, "after": 64, "difference": -224}
+    told = json.loads(again.stdout)
+    assert (told["before"], told["after"]) == ("copy", "copy")
+    assert told["measures"]["sectors"] == {"before": 288, "after": 64, "difference": -224}
+    assert told["measures"]["distinct_sectors"]["difference"] == -224
+    assert told["measures"]["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]["before"] == 256
 
 
 def test_what_cannot_be_compared_or_launched_is_said(cujit: Cujit, copy: Path) -> None:
@@ -67,6 +83,8 @@ def test_what_cannot_be_compared_or_launched_is_said(cujit: Cujit, copy: Path) -
     result = cujit("profile", str(copy), *LAUNCH, "--arg", "1", "--against", "odd.json")
     assert result.exit_code == 1
     assert "'odd.json' is not what cujit profile --json writes" in result.stderr
+    Path("odd.json").write_text('{"schema": 1, "kernels": []}')
+    assert "has 0 kernels" in cujit("profile", str(copy), *LAUNCH, "--arg", "1", "--against", "odd.json").stderr
     empty = cujit("profile", str(copy), "--over", "0", *LAUNCH[4:], "--arg", "1")
     assert empty.exit_code == 2
     assert "nothing to cover" in empty.stderr

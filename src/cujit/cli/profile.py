@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import linecache
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,12 +15,13 @@ from cujit.cli.files import file_argument
 from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
 from cujit.cli.shaping import AskedShape
 from cujit.devices.arguments.written import Value
-from cujit.errors import FormatError, spell
+from cujit.errors import FormatError, counted, spell
 from cujit.machine import cpu
 from cujit.values import dataclass
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.measures import ProfiledKernel, ProfiledLine
+    from cujit.profile.advice import Advice
 
 _MOST_TEXT = 48
 """Characters of a line of source that the table shows."""
@@ -77,8 +77,8 @@ def command(
     if plot is not None and gpu is not None:
         draw(plot, profiled, gpu, dark=dark)
     if against is not None:
-        before = _read(against) if against.suffix == ".json" else _record(asked.profiled(against), gpu)
-        _compare(against.name, before, file.name, _record(profiled, gpu), as_json=as_json)
+        before = _read(against) if against.suffix == ".json" else asked.profiled(against)
+        _compare((against.name, before), (file.name, profiled), gpu, as_json=as_json)
     elif as_json:
         print_json({"schema": 1, "kernels": [_record(profiled, gpu)]})
     else:
@@ -90,7 +90,7 @@ def command(
 def _record(profiled: ProfiledKernel, gpu: str | None) -> dict[str, Any]:
     from cujit.profile import bounds  # start-up: brings the CPU device
 
-    said = profiled.to_json()
+    said = {**profiled.to_json(), "advice": [each.to_json() for each in _advice(profiled)]}
     return said if gpu is None else {**said, "bounds": bounds(profiled, gpu).to_json()}
 
 
@@ -139,6 +139,14 @@ def _tell(kernel: ProfiledKernel) -> None:
     columns = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
     right = [name for name in columns if name not in ("line", "source")]
     print_table(columns, [[row[name] for name in columns] for row in rows], right=right)
+    for advice in _advice(kernel):
+        click.echo(f"\n{advice.rule}: {advice}")
+
+
+def _advice(kernel: ProfiledKernel) -> tuple[Advice, ...]:
+    from cujit.profile.advice import advice_for  # start-up: brings the CPU device
+
+    return advice_for(kernel)
 
 
 def _cells(line: ProfiledLine) -> dict[str, str]:
@@ -195,34 +203,40 @@ def _tell_bounds(profiled: ProfiledKernel, gpu: str) -> None:
 # -- two launches -----------------------------------------------------------------------------------------------
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> ProfiledKernel:
     """Read what ``--json`` wrote.
 
     Raises:
         FormatError: it is something else.
     """
-    try:
-        found: dict[str, Any] = json.loads(path.read_bytes())["kernels"][0]
-        _numbers(found)
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-        raise FormatError(f"{spell(path.name)} is not what cujit profile --json writes") from None
-    return found
+    from cujit.profile.reading import read_profile  # start-up: brings the CPU device
+
+    kernels = read_profile(path)
+    if len(kernels) != 1:
+        raise FormatError(f"{spell(path.name)} has {counted(len(kernels), 'kernel')}; one is compared with one")
+    return kernels[0]
 
 
-def _numbers(kernel: dict[str, Any]) -> dict[str, int]:
+def _numbers(kernel: ProfiledKernel, gpu: str | None) -> dict[str, int]:
     """List what two launches are compared by."""
-    rows = kernel.get("bounds", {}).get("bounds", ())
-    bounds = {f"bound in ns: {row['unit']}": round(row["bound_s"] * 1e9) for row in rows}
-    return {**kernel["totals"], "distinct_sectors": kernel["distinct_sectors"], **kernel["metrics"], **bounds}
+    from cujit.profile import bounds  # start-up: brings the CPU device
+
+    found = {**kernel.totals.to_json(), "distinct_sectors": kernel.distinct_sectors, **kernel.metrics()}
+    rows = () if gpu is None else bounds(kernel, gpu).bounds
+    return found | {f"bound in ns: {row.unit}": round(row.seconds * 1e9) for row in rows}
 
 
-def _compare(old: str, before: dict[str, Any], new: str, after: dict[str, Any], *, as_json: bool) -> None:
-    first, second = _numbers(before), _numbers(after)
+def _compare(
+    old: tuple[str, ProfiledKernel], new: tuple[str, ProfiledKernel], gpu: str | None, *, as_json: bool
+) -> None:
+    """Tell what two launches cost, each with what it is called."""
+    (old_name, before), (new_name, after) = old, new
+    first, second = _numbers(before, gpu), _numbers(after, gpu)
     names = [name for name in {**first, **second} if first.get(name, 0) or second.get(name, 0)]
     found = {name: (first.get(name, 0), second.get(name, 0)) for name in names}
     if as_json:
         differences = {name: {"before": a, "after": b, "difference": b - a} for name, (a, b) in found.items()}
-        print_json({"schema": 1, "before": before["kernel"], "after": after["kernel"], "measures": differences})
+        print_json({"schema": 1, "before": before.name, "after": after.name, "measures": differences})
         return
     rows = [[name, f"{a:,}", f"{b:,}", f"{b - a:+,}" if a != b else ""] for name, (a, b) in found.items()]
-    print_table(("", old, new, "difference"), rows, right=(old, new, "difference"))
+    print_table(("", old_name, new_name, "difference"), rows, right=(old_name, new_name, "difference"))

@@ -2,11 +2,14 @@
 
 from cujit.devices.cpu.observe.measures import Measures, ProfiledInstruction, ProfiledKernel, ProfiledLine
 from cujit.devices.cpu.observe.profile import Profile
+from cujit.profile.advice import Advice, advice_for
 from cujit.profile.bounding import Bound, KernelBounds, bounds
 from cujit.profile.peaks import Peaks, peaks
+from cujit.profile.reading import read_profile
 from cujit.profile.roofline import plot
 
 __all__ = [
+    "Advice",
     "Bound",
     "KernelBounds",
     "Measures",
@@ -15,7 +18,9 @@ __all__ = [
     "ProfiledInstruction",
     "ProfiledKernel",
     "ProfiledLine",
+    "advice_for",
     "bounds",
     "peaks",
     "plot",
+    "read_profile",
 ]

@@ -1,0 +1,407 @@
+"""Advice: what makes a kernel cost more than it has to, by what was counted of it, and what to do about it.
+
+Nothing is guessed: each rule reads counts and the distances between threads, and each threshold has its source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from cujit.devices.cpu.observe.measures import SECTOR_BYTES, Measures, ProfiledInstruction, ProfiledKernel, added
+from cujit.devices.cpu.run.lines import SourceLine
+from cujit.values import dataclass
+
+_SHARE = 0.1
+"""Source: Nsight Compute 2023.1, rule "Shared Memory Conflicts": conflicts of a tenth of all wavefronts."""
+
+_MOST_ALIKE = 4
+"""Atomic operations of a request at one word, on average, that are too many: of 32 threads that go to 32 words at
+random, 3.5 meet at one (computed)."""
+
+_PASSES = 4
+"""Times that a block loads a sector that are too many: a kernel that goes over its data three times, as a softmax does,
+stays below."""
+
+_LANES = 0.75
+"""Source: Nsight Compute 2021.2, rule "Thread Divergence": fewer than 24 of 32 threads for an instruction."""
+
+_WARP = 32
+_BANKS_BYTES = 128
+_AT_ONCE = (16, 8, 4, 2)
+"""Source: CUDA C++ Programming Guide, "Device Memory Accesses": instructions access 1, 2, 4, 8 or 16 bytes."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What one line of a kernel costs too much: which ``rule`` says so, by what is ``measured``, why, and a cure.
+
+    ``line`` is None where the whole launch is meant, or the line is not known. ``measure`` names what the rule goes by,
+    as ``Measures`` or ``ProfiledKernel`` have it. ``finding`` has the numbers, ``cause`` is why they are so.
+
+    Example::
+
+        profile = cujit.profile.Profile()
+        assert [str(each) for kernel in profile.kernels for each in cujit.profile.advice_for(kernel)] == []
+    """
+
+    rule: str
+    line: SourceLine | None
+    measure: str
+    finding: str
+    cause: str
+    cure: str
+
+    def __str__(self) -> str:
+        return f"{self.finding}: {self.cause}; {self.cure}"
+
+    def to_json(self) -> dict[str, str]:
+        """Give all of it in plain values."""
+        return {**vars(self), "line": str(self.line or "")}
+
+
+def advice_for(kernel: ProfiledKernel) -> tuple[Advice, ...]:
+    """Say what makes a kernel cost more than it has to; nothing where no rule sees anything.
+
+    Example::
+
+        for kernel in cujit.profile.Profile().kernels:
+            for advice in cujit.profile.advice_for(kernel):
+                print(advice)
+    """
+    return tuple(advice for rule in _RULES for advice in rule(kernel))
+
+
+# -- accesses by line -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Access:
+    """What one line does to memory by accesses of one kind and width."""
+
+    line: SourceLine | None
+    ptx_line: int
+    access: str
+    width_bytes: int
+    stride_bytes: tuple[int, int] | None
+    measures: Measures
+
+    @property
+    def place(self) -> str:
+        """Where it is."""
+        return _place(self.line, self.ptx_line)
+
+    @property
+    def verb(self) -> str:
+        """What it does."""
+        return {"ld": "load", "st": "store"}.get(self.access, "access")
+
+    @property
+    def ideal_sectors(self) -> int:
+        """How many sectors would hold what it asks for."""
+        return max(self.measures.requests, -(-self.measures.asked_bytes // SECTOR_BYTES))
+
+    @property
+    def wastes_sectors(self) -> bool:
+        """Whether a tenth of the sectors and more are not needed."""
+        return self.measures.sectors - self.ideal_sectors >= _SHARE * max(self.measures.sectors, 1)
+
+    @property
+    def is_in_a_row(self) -> bool:
+        """Whether each thread is beside the next."""
+        return self.stride_bytes in ((self.width_bytes,) * 2, (-self.width_bytes,) * 2)
+
+    @property
+    def apart(self) -> str:
+        """How far threads are from each other, in words."""
+        if self.stride_bytes is None:
+            return "threads are at no regular distance from each other"
+        least, most = sorted(map(abs, self.stride_bytes))
+        return f"neighbouring threads are {f'{least:,} to ' if least < most else ''}{most:,} bytes apart"
+
+    @property
+    def farthest(self) -> int:
+        """The longest distance between neighbours, in bytes; 0 where there is no regular one."""
+        return max(map(abs, self.stride_bytes or (0,)))
+
+
+def _accesses(rows: Iterable[ProfiledInstruction], key: Callable[[Measures], int]) -> list[_Access]:
+    """Put what a line does alike together; what matters most first, by a measure."""
+    found: dict[object, list[ProfiledInstruction]] = {}
+    for row in rows:
+        if key(row.measures):
+            found.setdefault((row.source or row.ptx_line, row.access, row.width_bytes), []).append(row)
+    made = [_access(alike) for alike in found.values()]
+    return sorted(made, key=lambda each: key(each.measures), reverse=True)
+
+
+def _access(rows: list[ProfiledInstruction]) -> _Access:
+    strides = [row.stride_bytes for row in rows]
+    known = [stride for stride in strides if stride is not None]
+    stride = (min(least for least, _ in known), max(most for _, most in known)) if known == strides else None
+    first = rows[0]
+    measures = added(row.measures for row in rows)
+    return _Access(first.source, first.ptx_line, first.access, first.width_bytes, stride, measures)
+
+
+def _place(line: SourceLine | None, ptx_line: int) -> str:
+    return f"{Path(line.file).name}:{line.line}" if line is not None else f"line {ptx_line} of the PTX"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+
+
+def _moves(access: _Access) -> str:
+    m = access.measures
+    sectors, asked = _number(m.sectors_per_request), _number(m.asked_bytes / m.requests)
+    return f"each warp's {access.verb} at {access.place} moves {sectors} sectors for {asked} bytes"
+
+
+# -- global memory ----------------------------------------------------------------------------------------------
+
+
+def _loads_and_stores(kernel: ProfiledKernel) -> list[ProfiledInstruction]:
+    return [row for row in kernel.instructions if row.access not in ("atom", "red") and row.measures.requests]
+
+
+def _global_memory(kernel: ProfiledKernel) -> Iterator[Advice]:
+    """Sectors that move and are not asked for: for pieces that would be vectors, strides, and what is not aligned.
+
+    Source: CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory", with "Effects of Misaligned Accesses"
+    and "Effects of Strided Accesses"; Nsight Compute, rule "Uncoalesced Global Accesses": sectors beyond the ideal.
+    """
+    rows = _loads_and_stores(kernel)
+    pieces = _pieces(rows)
+    for alike in pieces:
+        yield _vectors(alike)
+    known = {row.ptx_line for alike in (*pieces, *_stencils(rows)) for row in alike}
+    for access in _accesses((row for row in rows if row.ptx_line not in known), lambda m: m.sectors):
+        if access.wastes_sectors:
+            yield _misaligned(access) if access.is_in_a_row else _uncoalesced(access)
+
+
+def _uncoalesced(access: _Access) -> Advice:
+    if access.stride_bytes is None:
+        cure = "sort what they are after, or stage it through shared memory"
+    elif access.farthest <= _BANKS_BYTES:
+        cure = "make an array of each member of a structure, or stage through shared memory"
+    else:
+        cure = "swap the indices, so that neighbouring threads are neighbours in memory, or stage through shared memory"
+    return Advice("uncoalesced", access.line, "sectors_per_request", _moves(access), access.apart, cure)
+
+
+def _misaligned(access: _Access) -> Advice:
+    cause = f"threads are side by side, but what a warp accesses begins within a sector of {SECTOR_BYTES} bytes"
+    cure = "begin rows at multiples of 32 bytes: pad them, and shift the threads rather than the array"
+    return Advice("misaligned", access.line, "sectors_per_request", _moves(access), cause, cure)
+
+
+_ADDRESS = re.compile(r"\[(%\w+)(?:\+(-?\d+))?\]")
+
+
+def _by_base(rows: Iterable[ProfiledInstruction]) -> dict[object, dict[int, ProfiledInstruction]]:
+    """Find accesses at constant distances from one register."""
+    found: dict[object, dict[int, ProfiledInstruction]] = {}
+    for row in rows:
+        address = _ADDRESS.search(row.text)
+        if address is not None and row.stride_bytes is not None:
+            key = address[1], row.access, row.width_bytes, row.stride_bytes
+            found.setdefault(key, {})[int(address[2] or 0)] = row
+    return found
+
+
+def _pieces(rows: Iterable[ProfiledInstruction]) -> list[list[ProfiledInstruction]]:
+    """Find loads or stores that together are all that lies between a thread and the next."""
+    found = []
+    for alike in _by_base(rows).values():
+        row = next(iter(alike.values()))
+        (stride, most), width, first = row.stride_bytes or (0, 0), row.width_bytes, min(alike)
+        if stride == most and 0 < width < _at_once(stride) and alike.keys() == {*range(first, first + stride, width)}:
+            found.append(list(alike.values()))
+    return found
+
+
+def _at_once(stride: int) -> int:
+    """Bytes that one access can have, of so many."""
+    return next((size for size in _AT_ONCE if stride > 0 and stride % size == 0), 0)
+
+
+def _vectors(rows: list[ProfiledInstruction]) -> Advice:
+    access, many = _access(rows), len(rows)
+    at_once = _at_once(access.farthest)
+    m = access.measures
+    moved, asked = many * m.sectors_per_request, many * m.asked_bytes / m.requests
+    finding = f"{many} {access.verb}s of {access.width_bytes} bytes at {access.place} move {_number(moved)} sectors"
+    finding += f" of a warp for {_number(asked)} bytes"
+    cause = f"each thread accesses {access.farthest} bytes that lie side by side, piece by piece"
+    cure = f"access {at_once} bytes at once, as {_vector(access.width_bytes, at_once)} does, aligned to that"
+    return Advice("narrow", access.line, "sectors_per_request", finding, cause, cure)
+
+
+def _vector(width: int, at_once: int) -> str:
+    name, count = {1: "uchar", 2: "ushort", 4: "float", 8: "double"}[width], at_once // width
+    return f"{name}{count}" if count <= len(_AT_ONCE) else f"uint{at_once // 4}"
+
+
+def _stencils(rows: Iterable[ProfiledInstruction]) -> list[list[ProfiledInstruction]]:
+    """Find accesses beside one that is aligned: what they move more is accessed anyway."""
+    found = (list(alike.values()) for alike in _by_base(rows).values())
+    return [alike for alike in found if not all(_access([row]).wastes_sectors for row in alike)]
+
+
+def _redundant(kernel: ProfiledKernel) -> Iterator[Advice]:
+    """Loads that a block does again and again.
+
+    Source: CUDA C++ Best Practices Guide, "Shared Memory in Matrix Multiplication (C=AB)".
+    """
+    accesses = _accesses(_loads_and_stores(kernel), lambda m: m.sectors)
+    needed = {access: min(access.ideal_sectors, access.measures.sectors) for access in accesses}
+    loads = [access for access in accesses if access.access == "ld" and not access.wastes_sectors]
+    times = sum(needed.values()) / max(kernel.block_sectors, 1)
+    if times < _PASSES or not loads:
+        return
+    first = loads[0]
+    often = _number(round(times, 1))
+    finding = f"a block accesses each of its sectors {often} times, most by the load at {first.place}"
+    cause = "its threads load what others of the block, or they themselves, have loaded before"
+    cure = "load a tile into shared memory or registers once, and take it from there"
+    yield Advice("redundant", first.line, "block_sectors", finding, cause, cure)
+
+
+def _local_memory(kernel: ProfiledKernel) -> Iterator[Advice]:
+    """Arrays that are not in registers.
+
+    Source: CUDA C++ Programming Guide, "Device Memory Accesses: Local Memory".
+    """
+    totals = kernel.totals
+    if totals.local_sectors < _SHARE * (totals.sectors + totals.local_sectors) or not totals.local_sectors:
+        return
+    worst = _accesses(kernel.instructions, lambda m: m.local_sectors)[0]
+    of_it = worst.measures.local_sectors
+    finding = f"local memory moves {totals.local_sectors:,} sectors, {of_it:,} of them for {worst.place}"
+    cause = "an array of each thread has an index that is computed, or its address is taken, so it is in no register"
+    cure = "unroll the loops that go through it, so that each index is a constant, or keep it in shared memory"
+    yield Advice("local_memory", worst.line, "local_sectors", finding, cause, cure)
+
+
+# -- shared memory, atomic operations ---------------------------------------------------------------------------
+
+
+def _bank_conflicts(kernel: ProfiledKernel) -> Iterator[Advice]:
+    """Threads that want other words of one bank.
+
+    Source: Nsight Compute, rule "Shared Memory Conflicts"; CUDA C++ Best Practices Guide, "Shared Memory and Memory
+    Banks", and "Shared Memory in Matrix Multiplication (C=AAT)" for the column more.
+    """
+    rows = [row for row in kernel.instructions if row.access not in ("atom", "red")]
+    for access in _accesses(rows, lambda m: m.bank_conflicts):
+        m = access.measures
+        if m.bank_conflicts < _SHARE * m.wavefronts:
+            continue
+        least, found = ((m.wavefronts - fewer) / m.shared_requests for fewer in (m.bank_conflicts, 0))
+        finding = f"each warp's {access.verb} at {access.place} takes {_number(found)} wavefronts of shared memory"
+        finding += f" where {_number(least)} would do"
+        cause = f"{access.apart}, so that they meet in few of the 32 banks of 4 bytes"
+        yield Advice("bank_conflicts", access.line, "bank_conflicts", finding, cause, _parted(access))
+
+
+def _parted(access: _Access) -> str:
+    """Say what parts threads that meet in banks."""
+    least, most = sorted(map(abs, access.stride_bytes or (0, 0)))
+    if least == most and most >= _BANKS_BYTES:
+        more = max(access.width_bytes, 4)
+        return f"pad rows by {more} bytes, an element more: {most + more:,} bytes go through all banks"
+    if most:
+        return "let neighbouring threads access neighbouring words"
+    return "spread what the threads of a warp access over the banks"
+
+
+def _contended(kernel: ProfiledKernel) -> Iterator[Advice]:
+    """Threads of a warp that update one word, one after the other.
+
+    Source: CUDA C++ Programming Guide, "Atomic Functions", and "Warp Reduce Functions".
+    """
+    rows = [row for row in kernel.instructions if row.access in ("atom", "red")]
+    for access in _accesses(rows, lambda m: m.contended + m.bank_conflicts):
+        m = access.measures
+        requests, alike = (m.requests, m.contended) if m.contended else (m.shared_requests, m.wavefronts)
+        if alike < _MOST_ALIKE * requests:
+            continue
+        where = "at one word" if m.contended else "in one bank of shared memory"
+        many = _number(round(alike / requests, 1))
+        finding = f"of each atomic operation of a warp at {access.place}, {many} threads are {where}"
+        cure = "add up in the warp first, by __reduce_add_sync or shuffles, and have one thread update"
+        if m.contended:
+            cure += "; or update a copy of the block in shared memory, and add these up at its end"
+        yield Advice("contended_atomics", access.line, "contended", finding, "they are done one after the other", cure)
+
+
+# -- threads ------------------------------------------------------------------------------------------------------
+
+
+def _divergence(kernel: ProfiledKernel) -> Iterator[Advice]:
+    """Branches that part the threads of a warp.
+
+    Source: CUDA C++ Best Practices Guide, "Branching and Divergence"; Nsight Compute, rule "Thread Divergence".
+    """
+    totals = kernel.totals
+    there = totals.warps * kernel.threads / max(kernel.warps, 1)
+    branches = sorted(kernel.lines(), key=lambda line: line.measures.divergent_branches, reverse=True)
+    worst = branches[0] if branches else None
+    if worst is None or not worst.measures.divergent_branches or totals.active >= _LANES * there:
+        return
+    jumps = [row for row in kernel.instructions if row.source == worst.source and row.measures.divergent_branches]
+    parted, came = worst.measures.divergent_branches, sum(row.measures.warps for row in jumps)
+    place = _place(worst.source, jumps[0].ptx_line)
+    finding = f"the threads of a warp part at {place}, {parted:,} of {came:,} times"
+    cause = f"{100 - 100 * totals.active / there:.0f} % of the kernel's lanes wait while others of their warp work"
+    cure = "let whole warps decide alike: have the threads that work be neighbours, or sort the work by its kind"
+    yield Advice("divergence", worst.source, "divergent_branches", finding, cause, cure)
+
+
+def _partial_warps(kernel: ProfiledKernel) -> Iterator[Advice]:
+    """Blocks that are no multiple of a warp.
+
+    Source: CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; Nsight Compute, rule "Launch Configuration".
+    """
+    if kernel.threads == kernel.warps * _WARP:
+        return
+    finding = f"a warp has {_number(round(kernel.threads / kernel.warps, 1))} threads of {_WARP}"
+    cause = f"a block has {_number(round(kernel.threads / kernel.blocks, 1))} threads, which is no multiple of {_WARP}"
+    cure = f"launch blocks of a multiple of {_WARP} threads, and have the last ones leave by their index"
+    yield Advice("partial_warps", None, "active_lanes", finding, cause, cure)
+
+
+def _double_precision(kernel: ProfiledKernel) -> Iterator[Advice]:
+    """Floats that are widened, computed with and narrowed in one line.
+
+    Source: CUDA C++ Best Practices Guide, "Single vs. Double Precision" and "Math Libraries": constants without an f
+    are doubles.
+    """
+    lines: dict[SourceLine | None, list[ProfiledInstruction]] = {}
+    for row in kernel.instructions:
+        lines.setdefault(row.source, []).append(row)
+    for line, rows in lines.items():
+        doubles = sum(row.measures.threads for row in rows if row.pipe == "fp64")
+        widens = any(row.words[0] == "cvt" and row.words[-2:] == ["f64", "f32"] for row in rows)
+        narrows = any(row.words[0] == "cvt" and row.words[-2:] == ["f32", "f64"] for row in rows)
+        if line is None or not (doubles and widens and narrows):
+            continue
+        finding = f"{_place(line, 0)} does {doubles:,} operations on doubles"
+        cause = "floats become doubles and the result becomes a float again, as a constant without an f has it"
+        cure = "write constants as 2.0f, and call sqrtf or expf"
+        yield Advice("double_precision", line, "flops", finding, cause, cure)
+
+
+_RULES = (
+    _global_memory,
+    _redundant,
+    _local_memory,
+    _bank_conflicts,
+    _contended,
+    _divergence,
+    _double_precision,
+    _partial_warps,
+)

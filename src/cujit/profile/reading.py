@@ -1,0 +1,35 @@
+"""Profiles that were written down: what ``cujit profile --json`` prints, and ``Profile.to_json`` gives."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from cujit.artifact.reading import path_of, read_file
+from cujit.devices.cpu.observe.measures import ProfiledKernel
+from cujit.errors import FormatError, spell
+
+
+def read_profile(path: str | os.PathLike[str]) -> tuple[ProfiledKernel, ...]:
+    """Read the kernels that ``cujit profile --json`` wrote to a file, or a program from ``Profile.to_json``.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        FormatError: it is something else.
+        FileError: the file cannot be read.
+
+    Example::
+
+        Path("counts.json").write_text(json.dumps(cujit.profile.Profile().to_json()))
+        assert cujit.profile.read_profile("counts.json") == ()
+    """
+    path = path_of(path)
+    try:
+        return tuple(map(ProfiledKernel.from_json, json.loads(read_file(path))["kernels"]))
+    except (ValueError, LookupError, TypeError, AttributeError) as e:
+        name = spell(os.path.basename(path))
+        raise FormatError(
+            f"{name} is not what cujit profile --json writes", help="cujit profile … --json > FILE"
+        ) from e

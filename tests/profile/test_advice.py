@@ -1,0 +1,259 @@
+"""Each rule sees what it is for, by real kernels, and is silent where that was put right."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit.profile import Advice, Profile, ProfiledKernel, advice_for
+
+CODE = r"""
+#define T threadIdx.x
+#define I (blockIdx.x * blockDim.x + threadIdx.x)
+extern "C" {
+__global__ void columns(const float *x, float *y) { y[T * 128 + blockIdx.x] = x[I]; }
+__global__ void rows(const float *x, float *y) { y[I] = x[I]; }
+struct Atom { float x, y, z; };
+__global__ void members(const Atom *x, float *y) { y[I] = x[I].y; }
+__global__ void arrays(const float *x, float *y) { y[I] = x[4096 + I]; }
+__global__ void scattered(const float *x, const int *at, float *y) { y[I] = x[at[I]]; }
+__global__ void shifted(const float *x, float *y) { y[I] = x[I + 1]; }
+__global__ void stencil(const float *x, float *y) {
+    int i = I + 32;
+    y[i] = x[i - 1] + x[i] + x[i + 1];
+}
+__global__ void piecewise(const float *x, float *y) {
+    int i = 4 * I;
+    y[I] = x[i] * x[i + 1] + x[i + 2] * x[i + 3];
+}
+__global__ void whole(const float4 *x, float *y) {
+    float4 v = x[I];
+    y[I] = v.x * v.y + v.z * v.w;
+}
+__global__ void product(const float *a, const float *b, float *c) {
+    int row = blockIdx.y * 16 + threadIdx.y, column = blockIdx.x * 16 + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < 64; k++)
+        sum += a[row * 64 + k] * b[k * 64 + column];
+    c[row * 64 + column] = sum;
+}
+__global__ void tiled(const float *a, const float *b, float *c) {
+    __shared__ float s[16][16], t[16][16];
+    int y = threadIdx.y, x = threadIdx.x, row = blockIdx.y * 16 + y, column = blockIdx.x * 16 + x;
+    float sum = 0;
+    for (int k = 0; k < 64; k += 16) {
+        s[y][x] = a[row * 64 + k + x];
+        t[y][x] = b[(k + y) * 64 + column];
+        __syncthreads();
+        for (int j = 0; j < 16; j++)
+            sum += s[y][j] * t[j][x];
+        __syncthreads();
+    }
+    c[row * 64 + column] = sum;
+}
+__global__ void indexed(const int *at, float *y) {
+    float own[32];
+    for (int k = 0; k < 32; k++) own[k] = k * y[k];
+    y[I] = own[at[I] % 32];
+}
+__global__ void constants(const int *at, float *y) {
+    float own[4];
+    for (int k = 0; k < 4; k++) own[k] = k * y[I];
+    y[I] = own[0] + own[1] * own[2] + own[3] * at[I];
+}
+__global__ void turned(const float *x, float *y) {
+    __shared__ float s[32][32];
+    s[threadIdx.y][T] = x[threadIdx.y * 32 + T];
+    __syncthreads();
+    y[threadIdx.y * 32 + T] = s[T][threadIdx.y];
+}
+__global__ void padded(const float *x, float *y) {
+    __shared__ float s[32][33];
+    s[threadIdx.y][T] = x[threadIdx.y * 32 + T];
+    __syncthreads();
+    y[threadIdx.y * 32 + T] = s[T][threadIdx.y];
+}
+__global__ void pairs(const float *x, float *y) {
+    __shared__ float s[64];
+    s[T] = x[T];
+    s[T + 32] = x[T + 32];
+    __syncthreads();
+    y[T] = s[T * 2];
+}
+__global__ void looked_up(const int *at, float *y) {
+    __shared__ float s[1024];
+    for (int k = T; k < 1024; k += 32) s[k] = k;
+    __syncthreads();
+    y[I] = s[at[I] * 32 % 1024];
+}
+__global__ void sum_all(const int *x, int *y) { atomicAdd(y, x[I]); }
+__global__ void sum_warps(const int *x, int *y) {
+    int sum = __reduce_add_sync(~0u, x[I]);
+    if (T % 32 == 0) atomicAdd(y, sum);
+}
+__global__ void histogram(const int *x, int *y) { atomicAdd(y + x[I] % 256, 1); }
+__global__ void count_shared(const int *x, int *y) {
+    __shared__ int s[4];
+    if (T < 4) s[T] = 0;
+    __syncthreads();
+    atomicAdd(s + x[I] % 4, 1);
+    __syncthreads();
+    if (T < 4) atomicAdd(y + T, s[T]);
+}
+__global__ void interleaved(const float *x, float *y) {
+    __shared__ float s[256];
+    s[T] = x[I];
+    __syncthreads();
+    for (int d = 1; d < 256; d *= 2) {
+        if (T % (2 * d) == 0) s[T] += s[T + d];
+        __syncthreads();
+    }
+    if (T == 0) y[blockIdx.x] = s[0];
+}
+__global__ void sequential(const float *x, float *y) {
+    __shared__ float s[256];
+    s[T] = x[I];
+    __syncthreads();
+    for (int d = 128; d > 0; d /= 2) {
+        if (T < d) s[T] += s[T + d];
+        __syncthreads();
+    }
+    if (T == 0) y[blockIdx.x] = s[0];
+}
+__global__ void widened(const float *x, float *y) { y[I] = x[I] * 0.1 + 1.5; }
+__global__ void narrow(const float *x, float *y) { y[I] = x[I] * 0.1f + 1.5f; }
+__global__ void careful(const float *x, float *y) {
+    double sum = 0;
+    for (int k = 0; k < 3; k++)
+        sum += x[I + k * 4096];
+    y[I] = sum;
+}
+__global__ void softmax(const float *x, float *y) {
+    float most = x[T], sum = 0;
+    for (int k = T; k < 1024; k += 32) most = fmaxf(most, x[k + blockIdx.x * 1024]);
+    for (int d = 16; d; d /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
+    for (int k = T; k < 1024; k += 32) sum += __expf(x[k + blockIdx.x * 1024] - most);
+    for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+    for (int k = T; k < 1024; k += 32) y[k + blockIdx.x * 1024] = __expf(x[k + blockIdx.x * 1024] - most) / sum;
+}
+__global__ void axpy(float a, const float *x, float *y, int n) {
+    int i = I;
+    if (i < n) y[i] += a * x[i];
+}
+}
+"""
+F = np.random.default_rng(2).random(1 << 17, np.float32)
+AT = np.random.default_rng(3).integers(0, 1 << 15, 1 << 13).astype(np.int32)
+Y = np.zeros(1 << 15, np.float32)
+ZEROS = np.zeros(256, np.int32)
+
+SLOW: dict[str, tuple[object, object, tuple[object, ...], str, str, str]] = {
+    "columns": (16, 128, (F, Y), "uncoalesced", "each warp's store at advice.cu:{} moves 32 sectors for 128 bytes: "
+                "neighbouring threads are 512 bytes apart", "swap the indices"),
+    "members": (16, 128, (F, Y), "uncoalesced", "each warp's load at advice.cu:{} moves 12 sectors for 128 bytes: "
+                "neighbouring threads are 12 bytes apart", "an array of each member"),
+    "scattered": (16, 128, (F, AT, Y), "uncoalesced", "threads are at no regular distance", "sort what"),
+    "shifted": (16, 128, (F, Y), "misaligned", "each warp's load at advice.cu:{} moves 5 sectors for 128 bytes: "
+                "threads are side by side", "multiples of 32 bytes"),
+    "piecewise": (16, 128, (F, Y), "narrow", "4 loads of 4 bytes at advice.cu:{} move 64 sectors of a warp for 512 "
+                  "bytes", "access 16 bytes at once, as float4 does"),
+    "product": ((4, 4), (16, 16), (F, F, Y), "redundant", "a block accesses each of its sectors 7.", "load a tile"),
+    "indexed": (16, 128, (AT, Y), "local_memory", "an index that is computed", "unroll the loops"),
+    "turned": (1, (32, 32), (F, Y), "bank_conflicts", "each warp's load at advice.cu:{} takes 32 wavefronts of shared "
+               "memory where 1 would do: neighbouring threads are 128 bytes apart", "pad rows by 4 bytes, an element "
+               "more: 132 bytes"),
+    "pairs": (1, 32, (F, Y), "bank_conflicts", "takes 2 wavefronts of shared memory where 1 would do: neighbouring "
+              "threads are 8 bytes apart", "let neighbouring threads access neighbouring words"),
+    "looked_up": (16, 128, (AT, Y), "bank_conflicts", "threads are at no regular distance", "spread what the threads"),
+    "sum_all": (16, 128, (AT, ZEROS), "contended_atomics", "of each atomic operation of a warp at advice.cu:{}, 32 "
+                "threads are at one word", "__reduce_add_sync"),
+    "count_shared": (16, 128, (AT, ZEROS), "contended_atomics", "threads are in one bank of shared memory", "shuffles"),
+    "interleaved": (16, 256, (F, Y), "divergence", "the threads of a warp part at advice.cu:{}, 752 of 1,024 times",
+                    "let whole warps decide alike"),
+    "widened": (16, 128, (F, Y), "double_precision", "advice.cu:{} does 2,048 operations on doubles", "2.0f"),
+    "rows": (16, 100, (F, Y), "partial_warps", "a warp has 25 threads of 32: a block has 100 threads", "launch blocks"),
+}  # fmt: skip
+"""Grid, block and arguments of what is slow; the rule that sees it, what that says, and what it advises."""
+
+GOOD: dict[str, tuple[object, object, tuple[object, ...]]] = {
+    "rows": (16, 128, (F, Y)),
+    "arrays": (16, 128, (F, Y)),
+    "stencil": (16, 128, (F, Y)),
+    "whole": (16, 128, (F, Y)),
+    "tiled": ((4, 4), (16, 16), (F, F, Y)),
+    "constants": (16, 128, (AT, Y)),
+    "padded": (1, (32, 32), (F, Y)),
+    "sum_warps": (16, 128, (AT, ZEROS)),
+    "sequential": (16, 256, (F, Y)),
+    "narrow": (16, 128, (F, Y)),
+    "careful": (16, 128, (F, Y)),
+    "softmax": (16, 32, (F, Y)),
+    "axpy": (8, 256, (2.0, F, Y, 1990)),
+}
+
+Launch = Callable[[str, object, object, tuple[object, ...]], ProfiledKernel]
+
+
+@pytest.fixture(scope="module")
+def launch() -> Launch:
+    profile = Profile()
+    device = cujit.cpu(profile=profile)
+    module = cujit.jit(CODE, device=device, name="advice.cu", arch="sm_80")
+
+    def launched(name: str, grid: object, block: object, arguments: tuple[object, ...]) -> ProfiledKernel:
+        profile.clear()
+        module[name][grid, block](*(device.array(a) if isinstance(a, np.ndarray) else a for a in arguments))
+        (kernel,) = profile.kernels
+        return kernel
+
+    return launched
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_what_is_slow_is_said_with_line_cause_and_cure(launch: Launch, name: str) -> None:
+    grid, block, arguments, rule, says, cure = SLOW[name]
+    advice = next(each for each in advice_for(launch(name, grid, block, arguments)) if each.rule == rule)
+    lines = CODE.splitlines()
+    if advice.line is not None:
+        begin = next(k for k, line in enumerate(lines, 1) if f" {name}(" in line)
+        assert begin <= advice.line.line
+        assert not any("__global__" in line for line in lines[begin : advice.line.line])
+        says = says.format(advice.line.line)
+    assert (advice.line is None) == (rule == "partial_warps")
+    assert says in str(advice)
+    assert cure in advice.cure
+    assert str(advice) == f"{advice.finding}: {advice.cause}; {advice.cure}"
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_is_good_is_left_in_peace(launch: Launch, name: str) -> None:
+    assert [str(each) for each in advice_for(launch(name, *GOOD[name]))] == []
+
+
+def test_atomic_operations_at_words_by_chance_are_no_contention(launch: Launch) -> None:
+    assert "contended_atomics" not in {each.rule for each in advice_for(launch("histogram", 16, 128, (AT, ZEROS)))}
+
+
+def test_a_kernel_whose_lines_are_not_known_is_told_lines_of_the_ptx() -> None:
+    profile = Profile()
+    image = cujit.compile(CODE, arch="compute_80")
+    device = cujit.cpu(profile=profile)
+    cujit.load(image, device)["columns"][16, 128](device.array(F), device.array(Y))
+    (advice,) = advice_for(profile.kernels[0])
+    number = int(re.search(r"at line (\d+) of the PTX", advice.finding)[1])  # type: ignore[index]
+    assert advice.line is None
+    assert image.text.splitlines()[number - 1].strip().startswith("st.global")
+
+
+def test_advice_is_plain_data(launch: Launch) -> None:
+    kernel = launch("columns", *SLOW["columns"][:3])
+    (advice,) = advice_for(kernel)
+    assert json.loads(json.dumps(advice.to_json()))["measure"] == "sectors_per_request"
+    assert advice == advice_for(ProfiledKernel.from_json(kernel.to_json()))[0]
+    assert isinstance(advice, Advice)
+    assert advice.to_json()["line"] == str(advice.line)
