@@ -50,20 +50,17 @@ class Work(NamedTuple):
     """What profilers call a function of it."""
 
 
-def machine_code(work: Work, symbol: str, require: Callable[[str], object] | None = None) -> NativeFunction:
-    """Load the object that ``work`` makes, out of the cache or made now, and find one of its functions.
-
-    ``require`` is called with each symbol that the object needs, to make sure that it is there if it is one of ours.
+def object_of(work: Work) -> bytes:
+    """Give the object file that ``work`` makes, out of the cache or made now.
 
     Raises:
-        CujitError: LLVM refuses the text, or the object calls what there is not: faults of cujit.
-        OptionError, FileError: ``CUJIT_PERF`` asks for what there is not, or cannot be written.
-        Whatever ``write`` and ``require`` raise.
+        CujitError: LLVM refuses the text, which is a fault of cujit.
+        Whatever ``write`` raises.
     """
 
     def make() -> Artifact:
         data = emit_object(work.write(), work.level, passes=work.passes, kernel=work.kernel, unwinds=seen)
-        return Artifact(Kind.OBJECT, data, name=work.name, tool=processor().llvm)
+        return Artifact(Kind.OBJECT, data, name=work.name, tool=host.llvm)
 
     host, seen = processor(), bool(lines_asked())
     parts = (
@@ -74,11 +71,25 @@ def machine_code(work: Work, symbol: str, require: Callable[[str], object] | Non
         *work.parts,
         *((Part.text("unwinds", "yes"),) if seen else ()),
     )
-    object_ = _read((keep(work.kind, parts, make) if work.keep else make()).data)
+    return (keep(work.kind, parts, make) if work.keep else make()).data
+
+
+def machine_code(work: Work, symbol: str, require: Callable[[str], object] | None = None) -> NativeFunction:
+    """Load the object that ``work`` makes, out of the cache or made now, and find one of its functions.
+
+    ``require`` is called with each symbol that the object needs, to make sure that it is there if it is one of ours.
+
+    Raises:
+        CujitError: LLVM refuses the text, or the object calls what there is not: faults of cujit.
+        OptionError, FileError: ``CUJIT_PERF`` asks for what there is not, or cannot be written.
+        Whatever ``write`` and ``require`` raise.
+    """
+    seen = bool(lines_asked())
+    object_ = _read(object_of(work))
     missing = _missing(object_, symbol, require)
     if missing:
         # Kept by a machine of another C library, if it was kept at all.
-        object_ = _read(make().data)
+        object_ = _read(object_of(work._replace(keep=False)))
         missing = _missing(object_, symbol, require)
     if missing:
         raise CujitError(f"native code calls {', '.join(missing)}: there is no such function", help=_REPORT)

@@ -145,7 +145,7 @@ def attach(table: int) -> None:
         is_nvrtc = Path(path).name.startswith("libnvrtc")
         _LOADED.extend(ctypes.CDLL(str(each)) for each in Path(path).parent.glob("libnvrtc-builtins.so.*") if is_nvrtc)
         ours = compiler_functions(real) if is_nvrtc else linker_functions(real)
-        slots = (ctypes.c_uint64 * len(names)).from_address(table + ctypes.sizeof(BootTable))
+        slots = library.slots_of(table)
         for index, name in enumerate(names):
             base = _FUNCTION.fullmatch(name)
             body = ours.get(base[1]) if base else None

@@ -1,4 +1,4 @@
-"""EntryPoint points in Python: how one is declared, what is looked at before it, and how its errors become answers.
+"""Entry points in Python: how one is declared, what is looked at before it, and how its errors become answers.
 
     @in_context("cuMemGetInfo_v2", "PP")
     def mem_get_info(context: int, free: int, total: int) -> None:

@@ -7,6 +7,7 @@ then: its first call of the driver brings Python here (``attach``), whatever pro
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import os
 import sys
@@ -35,12 +36,18 @@ _LOCK = Lock()
 _ATTACHED: dict[int, _Slots] = {}
 
 
+def slots_of(table: int) -> ctypes.Array[ctypes.c_uint64]:
+    """Give the addresses of a library's functions, which stand behind its table."""
+    count: int = BootTable.from_address(table).count
+    return (ctypes.c_uint64 * count).from_address(table + ctypes.sizeof(BootTable))
+
+
 class _Slots:
     """A library's table, filled in: what C has at once, what Python has when it is called first."""
 
     def __init__(self, address: int) -> None:
         self._table = BootTable.from_address(address)
-        self._slots = (ctypes.c_uint64 * self._table.count).from_address(address + ctypes.sizeof(BootTable))
+        self._slots = slots_of(address)
         self._names = list(exports().items())
         self._kept: dict[str, Any] = {}
         self._native = emulation().native.entries
@@ -108,9 +115,12 @@ def attach(table: int) -> None:
 
 def address_of(export: str) -> int:
     """Give the address of an exported function of the library in this process; 0 where it exports none of the name."""
-    (table, *_) = _ATTACHED
-    find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(BootTable.from_address(table).dlsym)
-    return int(find(ctypes.CDLL(SONAME)._handle, export.encode()) or 0)
+    return _address(getattr(_this_library(), export, None))
+
+
+@functools.cache
+def _this_library() -> ctypes.CDLL:
+    return ctypes.CDLL(SONAME)
 
 
 # -- the file ---------------------------------------------------------------------------------------------
@@ -235,7 +245,7 @@ def loaded_already(path: str) -> CujitError:
 def driver_path() -> str | None:
     """Tell which driver this process has loaded: the path of its file, None where there is none, or it is ours."""
     for line in Path("/proc/self/maps").read_text().splitlines():
-        path = line.partition("/")[2]
-        if "/libcuda.so" in f"/{path}" and not f"/{path}".startswith(f"{root_folder()}/"):
-            return f"/{path}"
+        path = line[line.find("/") :]
+        if "/libcuda.so" in path and not path.startswith(f"{root_folder()}/"):
+            return path
     return None

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cujit.cache.key import Part
-from cujit.devices.jit import emit_object, name_address, processor, publish
-from cujit.devices.objects import Work, machine_code
+from cujit.devices.jit import name_address, processor, publish
+from cujit.devices.objects import Work, machine_code, object_of
 from cujit.devices.sources import read_file
 from cujit.emulator.structures import Emulator
 from cujit.errors import CujitError, UnsupportedError
@@ -34,15 +34,17 @@ def machine() -> str:
     return processor().triple.partition("-")[0]
 
 
-def _bitcode(part: str) -> bytes:
+def _work(part: str) -> Work:
     try:
-        return read_file(_NATIVE / machine() / f"{part}.bc")
+        bitcode = read_file(_NATIVE / machine() / f"{part}.bc")
     except FileNotFoundError:
         raise UnsupportedError(
             f"the emulator is not written for {machine()} processors", help="it runs on x86_64 and aarch64"
         ) from None
+    return Work("emulator", part, (Part.content("bitcode", bitcode),), lambda: bitcode)
 
 
+@functools.cache
 def boot_code() -> bytes:
     """Compile the code of a library itself, which runs at any address.
 
@@ -50,7 +52,7 @@ def boot_code() -> bytes:
         MissingError: llvmlite is not installed.
         UnsupportedError: it is not written for this processor.
     """
-    elf = read_elf(emit_object(_bitcode(_BOOT)))
+    elf = read_elf(object_of(_work(_BOOT)))
     (symbol,) = (each for each in elf.symbols() if each.name == "cujit_boot")
     if any(section.type in (4, 9) and section.size for section in elf.sections):
         raise CujitError("the boot code wants relocations, which nobody would do", help="report this")
@@ -77,9 +79,7 @@ class Native:
 
     def _part(self, part: str, names: Sequence[str]) -> dict[str, int]:
         """Load a part, whose functions the parts after it may call."""
-        bitcode = _bitcode(part)
-        work = Work("emulator", part, (Part.content("bitcode", bitcode),), lambda: bitcode)
-        return publish(machine_code(work, names[0]), names)
+        return publish(machine_code(_work(part), names[0]), names)
 
     def address(self, name: str) -> int:
         """Give the address of ``cujit_name``."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from cujit.emulator.entries import need
@@ -161,14 +162,7 @@ class Graph:
         return done
 
 
-def _numbers() -> Iterator[int]:
-    number = 0
-    while True:
-        number += 1
-        yield number
-
-
-_NUMBERS = _numbers()
+_NUMBERS = itertools.count(1)
 GRAPHS: dict[int, Graph] = {}
 NODES: dict[int, GraphNode] = {}
 """Graphs and nodes by their handles."""

@@ -62,10 +62,12 @@ class Emulation:
 
 
 def say(words: str) -> None:
-    """Write a line to standard error, whatever Python's own stands for."""
+    """Write a line to standard error, whatever Python's own stands for, after what that has written before."""
+    with contextlib.suppress(OSError, ValueError):  # of a standard error that is closed
+        if sys.stderr is not None:
+            sys.stderr.flush()
     with contextlib.suppress(OSError):
         os.write(2, f"cujit emulate: {words}\n".encode(errors="replace"))
-    sys.stderr.flush() if sys.stderr is not None else None
 
 
 @once
