@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import os
 import pickle
@@ -40,6 +41,7 @@ from cujit.errors import (
 from cujit.remote import push
 from cujit.timing import Timing
 from cujit.tuning.records import Measured, TuningRecord, first_of_the_fastest
+from cujit.values import replace
 from processes import printed
 from remote.serving import farm_in
 
@@ -398,6 +400,102 @@ def test_an_error_of_the_users_own_is_the_users(bench: Bench) -> None:
 
 
 # -- who wins ---------------------------------------------------------------------------------------------
+
+
+STRIDED = """extern "C" __global__ void strided(const float *x, float *y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    y[i] = x[i * STRIDE % 4096] + __CUDA_ARCH__;
+}"""
+
+
+class Far(Bench):
+    """What is ranked by bounds: a kernel that moves more the further its threads read from each other."""
+
+    def __call__(self, kernel: cujit.Kernel, v: Mapping[str, Any]) -> Callable[[], object]:
+        self.asked += 1
+        if v["STRIDE"] == 3:
+            raise LoadError("three is refused")
+        x = self.device.zeros(4096, np.float32)
+        return functools.partial(kernel[16, 256], x, x)
+
+    def tune(self, space: Mapping[str, Any] | None = None, **more: Any) -> cujit.tuning.Tuned:
+        said: dict[str, Any] = {"shape": 4096, "device": self.device, "on": "H200", "rounds": 1, **more}
+        return cujit.tune(STRIDED, space or {"STRIDE": [8, 3, 1, 2]}, self, **said)
+
+
+@pytest.fixture
+def far(bench: Bench) -> Far:
+    return Far(bench.device)
+
+
+def test_without_a_gpu_candidates_are_ranked_by_their_bounds_there(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cujit.tuning.measuring.time", None)
+    tuned = far.tune()
+    assert tuned.values == {"STRIDE": 1}
+    record = tuned.record
+    assert (record.by, record.device, record.processors, record.driver) == ("bounds", "H200", 132, "")
+    assert [one.timing for one in record.candidates] == [None] * 4
+    far_apart, refused, side_by_side, near = record.candidates
+    assert (refused.bound_ms, "three is refused" in refused.error) == (None, True)
+    assert far_apart.bound_ms is not None
+    assert near.bound_ms is not None
+    assert side_by_side.bound_ms is not None
+    assert far_apart.bound_ms / side_by_side.bound_ms == pytest.approx(9 / 2)
+    assert json.loads(record.to_json())["by"] == "bounds"
+    assert TuningRecord.of_json(record.to_json()) == record
+    assert "H200, 132 processors, by bounds, not measured\n* STRIDE=1: a bound of " in str(record)
+    assert tuned.stale == ""
+    asked = far.asked
+    assert far.tune().provenance.is_hit
+    assert far.asked == asked
+    tuned.kernel[16, 256](far.device.zeros(4096, np.float32), y := far.device.zeros(4096, np.float32))
+    assert y.numpy()[0] == 900
+
+
+def test_the_first_of_the_lowest_bounds_wins(far: Far) -> None:
+    assert far.tune({"STRIDE": [4097, 1]}).values == {"STRIDE": 4097}
+
+
+def test_what_was_measured_on_a_gpu_comes_before_bounds(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert far.tune(arch="compute_90").record.by == "bounds"
+    with monkeypatch.context() as there:  # a machine that has one
+        there.setattr(far.device, "product", "NVIDIA H200")
+        there.setattr(far.device.backend, "limits", replace(far.device.limits, processors=132), raising=False)
+        there.setattr("cujit.tuning.deciding.driver_of", lambda _: "CUDA 13.0")
+        there.setenv("CUJIT_TUNE", "never")
+        shipped = far.tune(on=None, arch="compute_90")
+        assert shipped.values == {"STRIDE": 1}
+        assert shipped.stale == "it was ranked by bounds for H200, and not measured"
+        there.setenv("CUJIT_TUNE", "auto")
+        measured = far.tune(on=None, arch="compute_90")
+        assert (measured.provenance.outcome, measured.record.by) == (Outcome.MADE, "times")
+    known = far.tune(arch="compute_90")
+    assert (known.record, known.stale) == (measured.record, "")
+    assert known.provenance.is_hit
+
+
+class InOrder:
+    """A strategy that asks for every stride once."""
+
+    def __init__(self) -> None:
+        self.strides = iter((8, 1, 2))
+        self.heard: list[float] = []
+
+    def ask(self) -> InOrder:
+        return self
+
+    def suggest_categorical(self, _name: str, _choices: object) -> int:
+        return next(self.strides)
+
+    def tell(self, _trial: InOrder, ms: float) -> None:
+        self.heard.append(ms)
+
+
+def test_a_strategy_hears_bounds(far: Far) -> None:
+    strategy = InOrder()
+    tuned = far.tune({"STRIDE": [8, 1, 2]}, strategy=strategy, trials=3)
+    assert tuned.values == {"STRIDE": 1}
+    assert strategy.heard == [one.bound_ms for one in tuned.record.candidates]
 
 
 def test_a_tie_goes_to_the_first() -> None:
@@ -759,6 +857,8 @@ def test_several_gpus_share_the_first_look(
         ({"source": "nowhere.cu"}, "nowhere.cu"),
         ({"workload": 3}, "workload is 3"),
         ({"include": "nowhere"}, "nowhere"),
+        ({"on": "V100"}, "not in the table"),
+        ({"on": 3}, "on is 3; it takes the name of a GPU"),
     ],
     ids=spelled,
 )

@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cujit.arch import Arch
 from cujit.arch.support import dotted
@@ -23,7 +23,7 @@ from cujit.compiler.runner import Runner
 from cujit.devices.device import Device
 from cujit.devices.jit import processor
 from cujit.devices.streams import DeviceLike
-from cujit.errors import ArgumentError, FormatError, NotTunedError, OptionError, counted, read_int, spell
+from cujit.errors import ArchError, ArgumentError, FormatError, NotTunedError, OptionError, counted, read_int, spell
 from cujit.forks import cached_property
 from cujit.kernel import Kernel
 from cujit.loading import jit, target_for
@@ -36,6 +36,9 @@ from cujit.tuning.records import SCHEMA, TuningRecord
 from cujit.tuning.spaces import Value, Variant, shape_text, variants_of
 from cujit.values import NamedTuple, dataclass
 from cujit.version import __version__
+
+if TYPE_CHECKING:
+    from cujit.profile import Peaks
 
 _WORK = "tuning"
 _WAIT_S = 1800.0
@@ -95,6 +98,7 @@ def tune(
     device: DeviceLike | str | Sequence[DeviceLike | str] | None = None,
     executor: Executor | str | None = None,
     group: object = None,
+    on: str | None = None,
     arch: Arch | str | None = None,
     cache: Cache | bool | None = None,
     options: Mapping[str, object] | Options | None = None,
@@ -128,6 +132,8 @@ def tune(
         executor: who compiles the candidates, as for ``cujit.farm.build``; None compiles each here, one by one.
         group: ranks of which one decides for all, and all of which have to call: a communicator of mpi4py, or whatever
             has ``rank`` and ``bcast(value, root=0)``, or ``get_rank()`` and ``broadcast_object_list(values, src=0)``.
+        on: a GPU that is not here, by its name (``"H200"``): candidates are launched once each on the CPU device, and
+            ranked by how long that takes such a GPU at least (docs/profile.md); what was measured on one comes first.
         arch: compile for another architecture (``sm_90a``).
         cache: as for ``cujit.compile``.
         options: of the compiler, for all candidates; ``more`` too.
@@ -154,9 +160,11 @@ def tune(
     try:
         how = _How.of(workload, check, strategy, trials, rounds, executor)
         variants = variants_of(space, kernel, becomes, constraint)
-        said, places = Options.of(options, more), _places(device)
+        said, places = Options.of(options, more), _places(device if on is None or device is not None else "cpu")
         variants[0].options(said)  # names of options that there are not
-        task = _Task(Source.of(source), variants, kernel, shape_text(shape), said, arch, cache, places, how)
+        far = None if on is None else _peaks(on, places)
+        arch = arch if arch is not None or far is None else far.product.arch
+        task = _Task(Source.of(source), variants, kernel, shape_text(shape), said, arch, cache, places, how, far)
         program = task.program
     except BaseException as e:
         ranks.give_up(e)
@@ -227,6 +235,8 @@ class _Task:
     cache: Cache | bool | None
     places: tuple[Device, ...]
     how: _How
+    far: Peaks | None = None
+    """The GPU that is not here."""
 
     @property
     def name(self) -> str:
@@ -241,6 +251,8 @@ class _Task:
     @cached_property
     def target(self) -> Arch:
         """What is compiled for."""
+        if self.far is not None and self.arch is not None:
+            return Arch.parse(self.arch)
         return target_for(self.places[0], self.arch, self.tools)
 
     def request(self, variant: Variant | None) -> Request:
@@ -283,16 +295,30 @@ class _Task:
 
     @cached_property
     def _circumstances(self) -> tuple[str, int, str]:
-        """Product, processors and driver of the device."""
+        """Product, processors and driver of the device; there is no driver of a GPU that is not here."""
+        if self.far is not None:
+            return self.far.name, self.far.processors, ""
         return self.places[0].product, self.places[0].limits.processors, driver_of(self.places[0])
 
     def _keys(self) -> tuple[Key, Key]:
         """Give the key of the answer, and one that is the same for every driver."""
+        by_name = self._key_by_name() if self.far is not None else None
+        if by_name is not None:
+            return by_name, by_name
         product, processors, driver = self._circumstances
-        place = [*self._parts, Part.text("device", product), Part.text("processors", str(processors))]
-        return make_key(_WORK, [*place, Part.text("driver", driver)]), make_key(
-            _WORK, [*place, Part.text("driver", "any")]
-        )
+        return self._key(product, processors, driver), self._key(product, processors, "any")
+
+    def _key_by_name(self) -> Key | None:
+        """Give the key that who has a GPU and who only names it have in common; None where it is not in the table."""
+        try:
+            far = self.far or _peaks(self.places[0].product)
+        except ArchError:
+            return None
+        return self._key(far.name, far.processors, "by name")
+
+    def _key(self, product: str, processors: int, driver: str) -> Key:
+        place = {"device": product, "processors": str(processors), "driver": driver}
+        return make_key(_WORK, [*self._parts, *(Part.text(name, text) for name, text in place.items())])
 
     def decided(self) -> _Answer:
         """Find the answer, or measure.
@@ -309,16 +335,25 @@ class _Task:
             return _Answer(_record(self._made()), Provenance(Outcome.UNCACHED, reason=reason), self.program)
         found = self._found(cache, key) or (self._found(cache, of_any) if mode != "again" else None)
         if found is None and mode == "never":
-            raise self._missed(key)
+            found = self._found(cache, self._key_by_name())
+            if found is None:
+                raise self._missed(key)
         if found is None:
             made, provenance = cache.get_or_make(key, self._made, least_wait_s=_WAIT_S)
-            if provenance.outcome is Outcome.MADE:
-                cache.discard(of_any)
-                cache.keep(of_any, made)
+            if provenance.outcome is Outcome.MADE and self.far is None:
+                self._keep(cache, made, (of_any, self._key_by_name()))
             found = _record(made), provenance
         return _Answer(*found, self.program)
 
-    def _found(self, cache: Cache, key: Key) -> tuple[TuningRecord, Provenance] | None:
+    def _keep(self, cache: Cache, made: Artifact, keys: Iterable[Key | None]) -> None:
+        """Have an answer that was measured take the place of what was there."""
+        for key in filter(None, keys):
+            cache.discard(key)
+            cache.keep(key, made)
+
+    def _found(self, cache: Cache, key: Key | None) -> tuple[TuningRecord, Provenance] | None:
+        if key is None:
+            return None
         found = cache.find(key, is_read=True)
         try:
             return None if found is None else (_record(found[0]), found[1])
@@ -344,7 +379,8 @@ class _Task:
     def _made(self) -> Artifact:
         """Measure, and write down what came of it."""
         how = self.how
-        benches = [Bench(place, functools.partial(self.load, place), how.workload, how.check) for place in self.places]
+        gpu = "" if self.far is None else self.far.name
+        benches = [Bench(place, self.load, how.workload, how.check, gpu) for place in self.places]
         candidates, winner = measured(self.variants, benches, self._built, how.rounds, how.strategy, how.trials)
         if winner is None:
             lost = next((f": {one.error}" for one in candidates if one.error), "")
@@ -358,7 +394,7 @@ class _Task:
         Whatever else failed is compiled here, and fails here.
         """
         wanted: dict[Request, list[int]] = {}
-        if self.how.executor is not None:
+        if self.how.executor is not None and self.far is None:
             for number in numbers:
                 wanted.setdefault(self.request(self.variants[number]), []).append(number)
         if not wanted or self.how.executor is None:
@@ -398,6 +434,10 @@ class _Task:
     def _unlike(self, record: TuningRecord) -> str:
         """Say under which other circumstances an answer was measured, if it was."""
         product, processors, driver = self._circumstances
+        if self.far is not None:
+            return ""
+        if record.by == "bounds":
+            return f"it was ranked by bounds for {record.device}, and not measured"
         if (record.device, record.processors) != (product, processors):
             return (
                 f"it was measured on {record.device} ({record.processors} processors), "
@@ -413,6 +453,18 @@ def _record(artifact: Artifact) -> TuningRecord:
 def driver_of(device: Device) -> str:
     """Tell what makes machine code for a device and runs it, with its version: the driver's CUDA, or LLVM."""
     return f"CUDA {dotted(open_driver().version)}" if device.is_gpu else processor().llvm
+
+
+def _peaks(on: str, places: tuple[Device, ...] = ()) -> Peaks:
+    from cujit.profile import peaks  # start-up: an answer that is there needs no profile
+
+    if not isinstance(on, str):
+        raise OptionError(f"on is {spell(on)}; it takes the name of a GPU", help="on='H200'")
+    if any(place.is_gpu for place in places):
+        raise OptionError(
+            f"on={spell(on)} is for where no such GPU is, and {places[0].name} is one", help="leave on out"
+        )
+    return peaks(on)
 
 
 def _places(device: Any) -> tuple[Device, ...]:

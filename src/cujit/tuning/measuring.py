@@ -1,4 +1,4 @@
-"""Measuring candidates: each once, and the ones that come near the fastest again, in turns.
+"""Measuring candidates: each once, and the ones that come near the fastest again, in turns; or ranking them by bounds.
 
 A candidate that does not compile, does not launch or gives wrong results loses, with its error.
 """
@@ -13,8 +13,9 @@ from typing import Protocol, TypeAlias
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError, CujitError, MissingError, NotCompiledError, spell
 from cujit.kernel import Kernel
+from cujit.machine import cpu
 from cujit.timing import Timing, time
-from cujit.tuning.records import Measured, first_of_the_fastest
+from cujit.tuning.records import Measured, first_of_the_fastest, first_of_the_lowest
 from cujit.tuning.spaces import Value, Variant
 from cujit.values import dataclass, field
 
@@ -63,12 +64,16 @@ class Strategy(Protocol):
 
 @dataclass
 class Bench:
-    """One device, and what the user measures there; ``load`` brings the kernel of a candidate."""
+    """One device, and what the user measures there; ``load`` brings the kernel of a candidate.
+
+    With ``gpu`` nothing is timed: a candidate is launched once, and ranked by how long that takes this GPU at least.
+    """
 
     place: Device
-    load: Callable[[Variant], Kernel]
+    load: Callable[[Device, Variant], Kernel]
     workload: Workload
     check: Check | None
+    gpu: str = ""
     best_ms: float = math.inf
     calls: dict[int, Callable[[], object]] = field(default_factory=dict)
     """What is timed, by candidate: of the ones not far from the fastest alone, for each holds memory of the device."""
@@ -78,8 +83,10 @@ class Bench:
     def first(self, number: int, variant: Variant) -> Measured:
         """Load a candidate, check it, and measure it: briefly where it is much slower than the best so far."""
 
-        def measure() -> Timing:
-            call = self._ready(number, variant)
+        def measure() -> Measured:
+            if self.gpu:
+                return self._bounded(number, variant)
+            call = self._ready(self.place, number, variant)
             if self.place.is_gpu and not self.looked:
                 time(call, repeat=_MANY, warmup=0, limit_s=_WARM_S, device=self.place)
             timing = time(call, repeat=_SAMPLES, warmup=0, calls=1, device=self.place)
@@ -88,16 +95,16 @@ class Bench:
             self.looked[number] = timing.min_ms
             self.best_ms = min(self.best_ms, timing.min_ms)
             self.forget_far(_FAR * self.best_ms)
-            return timing
+            return Measured(variant.values, timing)
 
         return self._safely(number, variant, measure)
 
     def again(self, number: int, variant: Variant, calls: int) -> Measured:
         """Measure a candidate once more, by samples of so many calls."""
 
-        def measure() -> Timing:
-            call = self.calls.get(number) or self._ready(number, variant)
-            return time(call, repeat=_SAMPLES, warmup=1, calls=calls, device=self.place)
+        def measure() -> Measured:
+            call = self.calls.get(number) or self._ready(self.place, number, variant)
+            return Measured(variant.values, time(call, repeat=_SAMPLES, warmup=1, calls=calls, device=self.place))
 
         return self._safely(number, variant, measure)
 
@@ -105,23 +112,36 @@ class Bench:
         """Let go of the candidates that took longer."""
         self.calls = {number: call for number, call in self.calls.items() if self.looked[number] <= most_ms}
 
-    def _ready(self, number: int, variant: Variant) -> Callable[[], object]:
-        call = self.workload(self.load(variant), variant.values)
+    def _bounded(self, number: int, variant: Variant) -> Measured:
+        """Launch a candidate where all is counted, and add up the bounds of what it launched."""
+        # start-up: an answer that is there needs no profile
+        from cujit.profile import Profile, bounds
+
+        profile = Profile()
+        self._ready(cpu(profile=profile), number, variant)
+        self.calls.clear()
+        seconds = sum(bounds(kernel, self.gpu).seconds for kernel in profile.kernels)
+        if not seconds:
+            raise CujitError("nothing that it launched has a bound")
+        return Measured(variant.values, bound_ms=seconds * 1e3)
+
+    def _ready(self, place: Device, number: int, variant: Variant) -> Callable[[], object]:
+        call = self.workload(self.load(place, variant), variant.values)
         if not callable(call):
             raise ArgumentError(
                 f"the workload gave {type(call).__name__} {spell(call)}; it gives a function that launches",
                 help="lambda kernel, v: functools.partial(kernel[grid, block], x, y, n)",
             )
         call()
-        self.place.synchronize()
+        place.synchronize()
         if self.check is not None:
             _require_right(self.check, variant.values)
         self.calls[number] = call
         return call
 
-    def _safely(self, number: int, variant: Variant, measure: Callable[[], Timing]) -> Measured:
+    def _safely(self, number: int, variant: Variant, measure: Callable[[], Measured]) -> Measured:
         try:
-            return Measured(variant.values, measure())
+            return measure()
         except (MissingError, NotCompiledError, ArgumentError):
             raise  # of the machine or of the user, and of no candidate
         except CujitError as e:
@@ -197,12 +217,15 @@ def _ask(
             asked.append((trial, numbers.get(chosen)))
         look(number for _, number in asked if number is not None)
         for trial, number in asked:
-            timing = None if number is None else found[number].timing
-            strategy.tell(trial, math.inf if timing is None else timing.median_ms)
+            rank_ms = None if number is None else found[number].rank_ms
+            strategy.tell(trial, math.inf if rank_ms is None else rank_ms)
 
 
 def _decide(variants: Sequence[Variant], bench: Bench, rounds: int, found: dict[int, Measured]) -> int | None:
-    """Measure what came near the fastest again, and choose the first of the fastest."""
+    """Measure what came near the fastest again, and choose the first of the fastest; or that of the lowest bound."""
+    if bench.gpu:
+        lowest = {number: one.bound_ms for number, one in found.items() if one.bound_ms is not None}
+        return first_of_the_lowest(lowest) if lowest else None
     looked = _timed(found)
     if not looked:
         return None

@@ -4,11 +4,14 @@
 
     {"cujit tuning": 1, "kernel": …, "shape": …, "device": …, "processors": …, "driver": …, "winner": 17,
      "candidates": [{"values": {"TILE": 16}, "calls": 4, "ms": [0.21, …]}, {"values": …, "error": "…"}]}
+
+One that nobody measured has ``"by": "bounds"``, and its candidates a ``bound_ms``.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -30,7 +33,8 @@ _TIE = 1.02
 class Measured:
     """A candidate: its values, and how long it took, or why it lost without (``error``).
 
-    Without either it was not tried: a strategy did not ask for it.
+    Where nothing is measured, ``bound_ms`` is how long it takes a GPU at least. Without any of these it was not tried:
+    a strategy did not ask for it.
 
     Example::
 
@@ -43,6 +47,17 @@ class Measured:
     values: Mapping[str, Value]
     timing: Timing | None = None
     error: str = ""
+    bound_ms: float | None = None
+
+    @property
+    def rank_ms(self) -> float | None:
+        """What it is ranked by: the median, or else the bound; None where it lost."""
+        return self.bound_ms if self.timing is None else self.timing.median_ms
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        bound = "" if self.bound_ms is None else f"a bound of {self.bound_ms:.3g} ms"
+        return f"{values}: {self.timing or self.error or bound or 'not tried'}"
 
 
 @dataclass(frozen=True)
@@ -51,7 +66,7 @@ class TuningRecord:
 
     ``shape`` is what the workload depended on, as JSON. ``device`` is the GPU as its maker calls it, with so many
     ``processors``, ``driver`` the version of CUDA that its driver spoke; of the CPU device, the processor, its threads
-    and LLVM's version.
+    and LLVM's version. Where candidates were ranked by bounds, there was no driver (``driver`` is empty).
 
     Example::
 
@@ -73,10 +88,16 @@ class TuningRecord:
         """The candidate that won."""
         return self.candidates[self.winner]
 
+    @property
+    def by(self) -> str:
+        """What decided: ``"times"`` that were measured, or ``"bounds"``."""
+        return "bounds" if self.best.timing is None else "times"
+
     def to_json(self) -> bytes:
         """Write it."""
         said = {
             _HEADER: SCHEMA,
+            "by": self.by,
             "kernel": self.kernel,
             "shape": self.shape,
             "device": self.device,
@@ -99,7 +120,7 @@ class TuningRecord:
             device = str(said["device"])
             candidates = tuple(_read(one, device) for one in said["candidates"])
             numbers = int(said["processors"]), int(said["winner"])
-            if said[_HEADER] != SCHEMA or candidates[numbers[1]].timing is None or numbers[1] < 0:
+            if said[_HEADER] != SCHEMA or candidates[numbers[1]].rank_ms is None or numbers[1] < 0:
                 raise ValueError("its winner is none")
             texts = str(said["kernel"]), str(said["shape"]), device, numbers[0], str(said["driver"])
             return cls(*texts, candidates, numbers[1])
@@ -111,12 +132,10 @@ class TuningRecord:
         return TuningRecord.of_json, (self.to_json(),)
 
     def __str__(self) -> str:
-        lines = [f"{self.kernel} {self.shape} on {self.device}, {self.processors} processors, {self.driver}"]
+        under = self.driver or "by bounds, not measured"
+        lines = [f"{self.kernel} {self.shape} on {self.device}, {self.processors} processors, {under}"]
         ranked = sorted(enumerate(self.candidates), key=lambda pair: _rank(pair[1]))
-        for number, one in ranked:
-            values = ", ".join(f"{name}={value}" for name, value in one.values.items())
-            mark = "*" if number == self.winner else " "
-            lines.append(f"{mark} {values}: {one.timing or one.error or 'not tried'}")
+        lines += [f"{'*' if number == self.winner else ' '} {one}" for number, one in ranked]
         return "\n".join(lines)
 
 
@@ -130,18 +149,31 @@ def first_of_the_fastest(timings: Mapping[int, Timing]) -> int:
     return min(number for number, timing in timings.items() if timing.median_ms <= most_ms)
 
 
-def _rank(one: Measured) -> tuple[bool, float]:
-    return one.timing is None, one.timing.median_ms if one.timing else 0.0
+def first_of_the_lowest(bounds: Mapping[int, float]) -> int:
+    """Choose among candidates by number: of those whose bound is at most 2 % above the lowest, the first."""
+    return min(number for number, bound in bounds.items() if bound <= _TIE * min(bounds.values()))
+
+
+def _rank(one: Measured) -> float:
+    return math.inf if one.rank_ms is None else one.rank_ms
 
 
 def _written(one: Measured) -> dict[str, object]:
     said: dict[str, object] = {"values": dict(one.values)}
     if one.timing is not None:
         said |= {"calls": one.timing.calls, "ms": [float(f"{ms:.{_DIGITS}g}") for ms in one.timing.samples_ms]}
+    if one.bound_ms is not None:
+        said["bound_ms"] = one.bound_ms
     return {**said, "error": one.error} if one.error else said
 
 
 def _read(said: Mapping[str, Any], device: str) -> Measured:
     samples: Sequence[float] = said.get("ms", ())
     timing = Timing(tuple(float(ms) for ms in samples), int(said["calls"]), device) if samples else None
-    return Measured(MappingProxyType(dict(said["values"])), timing, str(said.get("error", "")))
+    bound_ms = said.get("bound_ms")
+    return Measured(
+        MappingProxyType(dict(said["values"])),
+        timing,
+        str(said.get("error", "")),
+        None if bound_ms is None else float(bound_ms),
+    )
