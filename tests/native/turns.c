@@ -18,6 +18,7 @@ u32 cujit_barrier_any(struct Block *block, u32 id);
 u32 cujit_barrier_missing(struct Block *block, u32 id);
 void cujit_wait(struct Block *block, u32 warp, u32 line, u32 lanes);
 void cujit_spin(struct Block *block, u32 warp, u32 line, u32 lanes);
+void cujit_pass(struct Block *block, u32 warp);
 u32 cujit_cluster_arrive(struct Block *block, u32 warp, u32 lanes);
 u32 cujit_cluster_arrival(struct Block *block, u32 warp, u32 lanes);
 u32 cujit_cluster_generation(struct Block *block);
@@ -96,6 +97,28 @@ static void spins(struct Block *block, u32 warp) {
     block->changes++;
   }
   while (!*word) warp & 1 ? cujit_wait(block, warp, 9, ALL) : cujit_spin(block, warp, 9, ALL);
+  count(1);
+}
+
+/* Warps of a block, and blocks of a cluster, have their turns one after the other, those that just waited too. */
+static void passes(struct Block *block, u32 warp) {
+  struct Group *group = block->group;
+  u32 *turns = (u32 *)group->blocks->shared, first = block->rank * WARP_COUNT + warp;
+  for (u32 turn = 0; turn < TURNS; turn++) {
+    turns[first] = turn;
+    u32 generation = cujit_cluster_arrive(block, warp, ALL);
+    cujit_cluster_wait(block, warp, generation, 10, ALL);
+    for (u32 k = 0; k < TURNS; k++) {
+      for (u32 other = 0; other < group->count * WARP_COUNT; other++) {
+        u32 ahead = turns[other] - turns[first];
+        HOLDS(ahead + 1 <= 2);
+      }
+      turns[first]++;
+      cujit_pass(block, warp);
+    }
+    generation = cujit_cluster_arrive(block, warp, ALL);
+    cujit_cluster_wait(block, warp, generation, 11, ALL);
+  }
   count(1);
 }
 
@@ -202,6 +225,7 @@ static void one_of_each(struct Crew *crew, u32 helpers) {
   HOLDS(!run(crew, made(leaves, 1), helpers) && sum == BLOCKS * WARP_COUNT);
   HOLDS(!run(crew, made(spins, 1), helpers) && sum == BLOCKS * WARP_COUNT);
   HOLDS(!run(crew, made(clusters, 3), helpers) && sum == BLOCKS * WARP_COUNT);
+  HOLDS(!run(crew, made(passes, 3), helpers) && sum == BLOCKS * WARP_COUNT);
   HOLDS(run(crew, made(never_meets, 1), helpers) == FAULT_DEADLOCK);
   exhausted = 1;
   HOLDS(run(crew, made(never_meets, 1), helpers) == FAULT_DEADLOCK);

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cujit.devices.cpu.analysis.dataflow import control_equivalent, dominators, immediate_postdominators
+from cujit.devices.cpu.analysis.dataflow import bits_of, control_equivalent, dominators, immediate_postdominators
 from cujit.devices.cpu.analysis.uniformity import VARYING, analyse
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import prepare
@@ -54,3 +54,35 @@ def test_a_word_that_nobody_foresaw_takes_what_is_known_of_a_number(text: str, w
     block.ops[1] = replace(op, form=form_of(op.opcode, *([word] if word else []), *op.modifiers))
     shapes = analyse(prepared.program, prepared.graph, Dim3(64)).shapes
     assert (shapes[op.written[0].index] == VARYING) is bool(word)
+
+
+POLL = "@p bra MEET; AGAIN: ld.volatile.u32 u, [a]; setp.eq.u32 q, u, 0; @q bra AGAIN; MEET:"
+
+
+@pytest.mark.parametrize(
+    ("text", "apart"),
+    [
+        # 1 polls, 2 is the barrier, 3 is behind it
+        (f"{POLL} barrier.sync 0; add.u32 t, t, 1;", [1, 2]),
+        (f"{POLL} bar.red.popc.u32 t, 0, p; add.u32 t, t, 1;", [1, 2]),
+        # another loop behind the barrier, and its own barrier
+        (f"{POLL} bar.sync 0; L: ld.acquire.gpu.u32 u, [a]; setp.eq.u32 q, u, t; @q bra L; bar.sync 1;", [1, 2, 3, 4]),
+        # round and round
+        (f"mov.u32 k, 0; B: {POLL} bar.sync 0; add.u32 k, k, 1; setp.lt.u32 w, k, 9; @w bra B;", [2, 3]),
+        # some wait at one barrier, some at another, or nowhere
+        (f"{POLL} @q bra E; bar.sync 0; bra F; E: bar.sync 0; F: add.u32 t, t, 1;", [1, 2, 3, 4, 5, 6]),
+        (f"{POLL} @q bar.sync 0; add.u32 t, t, 1;", [1, 2, 3]),
+        # it opens though not all wait there
+        (f"{POLL} barrier.sync 0; add.u32 t, t, 1; barrier.arrive 0, 64;", [1, 2, 3, 4]),
+        (f"{POLL} barrier.sync 0, 64; add.u32 t, t, 1;", [1, 2, 3]),
+        (f"{POLL} barrier.cluster.wait; add.u32 t, t, 1;", [1, 2, 3]),
+    ],
+)
+def test_lanes_are_together_again_behind_the_one_barrier_that_they_can_wait_at(text: str, apart: list[int]) -> None:
+    head = f"{HEAD.replace('7.8', '8.0').replace('80', '90')}.reg .b32 u, k; .reg .b64 a; .reg .pred w;"
+    module = parse(f"{head} {BEGIN}{text} ret; }}")
+    prepared = prepare(module, module.entries[0], {}, Refusals())
+    found = analyse(prepared.program, prepared.graph, Dim3(64))
+    assert bits_of(found.non_reconverging) == apart
+    behind = [p for p in range(prepared.graph.exit) if p > max(apart)]
+    assert not any(found.inactive[p] for p in behind)

@@ -272,6 +272,51 @@ def test_every_thread_has_its_part_of_a_cooperative_grid(
     assert ran == [(*shares, shares[1]), (0, grid, grid)]
 
 
+WALK = """#include <cooperative_groups.h>
+extern "C" __global__ void k(const int *x, int *y, int *sums, int n, int rounds) {
+    auto grid = cooperative_groups::this_grid();
+    int at = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x, sum = 0;
+    if (threadIdx.x >= 70 && blockIdx.x % 2) return;
+    for (int r = 0; r < rounds; r++) {
+        for (int i = at; i < n; i += step) {
+            y[i] = x[i] * 3 + r;
+            sum = sum * 5 + y[i];
+        }
+        grid.sync();
+        if (threadIdx.x % 3 == 2) sum += y[(at + r) % n];
+        for (int i = at; i < n && sum % 64; i += step) sum = sum * 7 + y[(i + r) % n];
+        grid.sync();
+    }
+    sums[at] = sum;
+}"""
+
+
+def test_warps_go_over_memory_side_by_side() -> None:
+    # Lanes leave the loops at different turns, some threads are gone, and the last warp of a block is not whole.
+    grid, block, rounds = 6, 100, 3
+    n = 37 * grid * block + 45
+    first = np.random.default_rng(3).integers(0, 1 << 20, n, np.int32)
+    threads = np.arange(grid * block)
+    gone = (threads % block >= 70) & (threads // block % 2 == 1)
+    y, sums = np.zeros(n, np.int32), np.zeros(grid * block, np.int32)
+    for r in range(rounds):
+        for i in range(0, n, grid * block):
+            places = (i + threads)[(i + threads < n) & ~gone]
+            y[places] = first[places] * 3 + r
+            sums[places - i] = sums[places - i] * 5 + y[places]
+        some = ~gone & (threads % block % 3 == 2)
+        sums[some] += y[(threads[some] + r) % n]
+        turns = ~gone
+        for i in range(0, n, grid * block):
+            turns = turns & (i + threads < n) & (np.fmod(sums, 64) != 0)
+            sums[turns] = sums[turns] * 7 + y[(i + threads[turns] + r) % n]
+    for place in (cpu(1), cpu(3), cpu(2, check="race,memory,init")):
+        x, got, totals = place.array(first), place.zeros(n, np.int32), place.zeros(grid * block, np.int32)
+        jit(WALK, names=["k"], device=place)["k"].prepare(grid, block, cooperative=True)(x, got, totals, n, rounds)
+        np.testing.assert_array_equal(got.numpy(), y)
+        np.testing.assert_array_equal(totals.numpy(), sums)
+
+
 def test_cooperative_grids_at_a_time_have_the_threads_in_turn() -> None:
     """Whoever finds the threads busy runs all blocks in its own."""
     place = cpu(4)

@@ -186,11 +186,14 @@ def _of_plan(e: WarpEmitter, plan: Plan) -> Iterator[str]:
         ("lanes wait for others at", [b.position for b in (*plan.parking, *plan.gathering)]),
         ("strip-mined is", plan.strips),
         ("the first and the last lane decide where all go behind", plan.ends),
+        ("warps take turns in the loops that begin at", sorted(plan.walks)),
     )
     yield from (f"{what} {_numbers(where, e.graph)}" for what, where in facts if where)
     if plan.together:
-        yield "a warp whose lanes are all active has blocks of its own" if plan.parts else "lanes never part"
-    for block, other in zip(e.graph.blocks, plan.together, strict=False):
+        some = f" for {_numbers(plan.together, e.graph)}" if e.counts_lanes else ""
+        yield f"a warp whose lanes are all active has blocks of its own{some}" if plan.parts else "lanes never part"
+    for position, other in plan.together.items():
+        block = e.graph.blocks[position]
         if other.ops != block.ops:
             yield from (f"block {block.position}, where all lanes are active", *map(_line, other.ops))
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop, closure
 from cujit.devices.cpu.ir.program import Op, Reg
+from cujit.formats.ptx.isa.semantics import Lanes
 
 _T = TypeVar("_T")
 
@@ -212,11 +213,15 @@ def _compare(graph: Graph, loop: Loop | None, members: list[int], own: list[int]
 # wait for what another lane of the same warp writes later on. So behind such a place the order of blocks does not keep
 # lanes together: they do not reconverge from there on, and every position that they can reach may be passed at
 # different times.
+# That ends at a barrier of the block if they can wait at no other one: it opens when every thread has come, so that all
+# of the warp go on from there.
 #
 #     AGAIN: ld.volatile.u32 x, [flag];      the loop polls: it may wait for what another lane stores,
 #         setp.eq.u32 p, x, 0;         ->    so that lanes do not converge in it,
 #         @p bra AGAIN;                      nor behind it
 #         st.global.u32 [q], x;
+#         barrier.sync 0;                    all of them are here,
+#         add.u32 i, i, 1;                   and go on together
 
 
 def find_non_reconverging(graph: Graph, inactive: list[int], polls: Sequence[Loop], barriers: Sequence[int]) -> int:
@@ -225,15 +230,49 @@ def find_non_reconverging(graph: Graph, inactive: list[int], polls: Sequence[Loo
     ``polls`` are polling loops that not all lanes are in at a time, ``barriers`` positions of barriers that some
     lanes wait at and others pass by.
     """
-    inside = [position for loop in polls for position in range(loop.head, loop.last + 1)]
-    starts = joined(1 << position for position in (*barriers, *inside))
-    for block in graph.blocks:
-        if block.site is not None and inactive[block.position]:
-            starts |= 1 << block.position | inactive[block.position]
-    found = reach(starts, graph.exit, graph.successors())
-    for position in bits_of(found):
-        inactive[position] |= found
-    return found
+    starts = [joined(1 << position for position in range(loop.head, loop.last + 1)) for loop in polls]
+    starts += [1 << position for position in barriers]
+    sites = (block.position for block in graph.blocks if block.site is not None)
+    starts += [1 << position | inactive[position] for position in sites if inactive[position]]
+    parts = _parts_of(graph, starts)
+    for part in parts:
+        for position in bits_of(part):
+            inactive[position] |= part
+    return joined(parts)
+
+
+def _parts_of(graph: Graph, starts: Sequence[int]) -> list[int]:
+    """Collect the positions that lanes pass at different times, from each of some starts on."""
+    waiting, meeting = joined(1 << b.position for b in graph.blocks if b.barrier is not None), _meeting(graph)
+    while True:
+        parts = _reached(starts, graph, meeting)
+        # Where lanes can wait at two barriers they need not meet at either, and what is behind is passed apart, too.
+        several = joined(part & meeting for part in parts if (part & waiting).bit_count() > 1)
+        if not several:
+            return parts
+        meeting &= ~several
+
+
+def _meeting(graph: Graph) -> int:
+    """Find the barriers that open only when every thread of the block waits there or has exited, as bits."""
+    ops = graph.ops
+    of_block = [op for op in ops if op.form.meaning.lanes is Lanes.BLOCK and op.scope != "cluster"]
+    counted = any(not op.form.is_barrier or len(op.sources) != 1 + ("red" in op.modifiers) for op in of_block)
+    if counted or any(op.opcode == "call.function" for op in ops):
+        return 0
+    barriers = (b for b in graph.blocks if b.barrier in of_block)
+    return joined(1 << b.position for b in barriers if b.ops[0].guard is None)
+
+
+def _reached(starts: Iterable[int], graph: Graph, stops: int) -> list[int]:
+    """Collect what is reached from each of some starts on, ``stops`` last; what has positions in common is one."""
+    successors = [() if stops >> p & 1 else ways for p, ways in enumerate(graph.successors())]
+    parts: list[int] = []
+    for start in starts:
+        part = reach(start, graph.exit, successors)
+        part |= joined(other for other in parts if other & part)
+        parts = [*(other for other in parts if not other & part), part]
+    return parts
 
 
 def polling_loops(graph: Graph) -> list[Loop]:

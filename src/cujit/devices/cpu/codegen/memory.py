@@ -300,7 +300,18 @@ def _is_of_walk(e: WarpEmitter, g: Gather) -> bool:
     one_row = g.is_whole and len(g.place.bases) == 1 and g.row_bytes <= _MOST_PREFETCHED and not e.watched
     if loop is None or not one_row or g.op.space not in ("global", "generic") or not isinstance(base, Reg):
         return False
-    return any(base in op.results for block in e.graph.blocks[loop.head : loop.last + 1] for op in block.ops)
+    moves = any(base in op.results for block in e.graph.blocks[loop.head : loop.last + 1] for op in block.ops)
+    return moves and not _is_beside(e.graph.blocks[e.position].ops, g.op, base)
+
+
+def _is_beside(ops: Sequence[Op], load: Op, base: Reg) -> bool:
+    """Whether an earlier load of a block is less than a cache line away: it had the same lines fetched."""
+    found = False
+    for op in ops[: ops.index(load)]:
+        if op.form.is_load and op.memory.base is base:
+            found |= abs(op.memory.offset - load.memory.offset) < _LINE
+        found &= base not in op.results
+    return found
 
 
 def _prefetch_behind(b: Builder, g: Gather) -> None:

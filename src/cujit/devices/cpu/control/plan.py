@@ -8,7 +8,7 @@ setp.lt.u32 p, t, n;         ->    and for warps whose lanes are all active. The
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from cujit.devices.cpu.analysis.dataflow import bits_of, control_equivalent, polling_loops
 from cujit.devices.cpu.analysis.uniformity import constant_of, is_divergent_branch
@@ -16,7 +16,7 @@ from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.control.regions import RegionBoundary
 from cujit.devices.cpu.control.strips import Strip, find_strips
 from cujit.devices.cpu.instructions.atomics import may_wait
-from cujit.devices.cpu.ir.cfg import Block, Graph
+from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import IntConstant, Op
 from cujit.formats.ptx.isa.semantics import Trait, form_of
 from cujit.values import dataclass, replace
@@ -41,8 +41,10 @@ class Plan:
     Lanes wait at barriers where they are ``parking``, for their partners where they are ``gathering``; each of
     ``meetings`` are places that may take part in one exchange. ``strips`` are the loops that are strip-mined.
 
-    ``parts`` tells whether lanes may part. ``together`` are the blocks once more, for warps whose lanes are all active:
-    none where it is not worth it. ``ends`` are comparisons of these blocks that the first and the last lane decide.
+    ``parts`` tells whether lanes may part. ``together`` are the blocks once more, by position, for warps whose lanes
+    are all active: none where it is not worth it. ``ends`` are comparisons of these blocks that the first and the last
+    lane decide, ``wholes`` the positions at which it is looked whether a warp is whole. ``walks`` are the heads of
+    loops in which such a warp lets others go on every few turns.
     """
 
     boundary: RegionBoundary | None
@@ -54,7 +56,9 @@ class Plan:
     meetings: Sequence[Sequence[Block]]
     strips: Mapping[int, Strip]
     parts: bool
-    together: Sequence[Block]
+    together: Mapping[int, Block]
+    wholes: frozenset[int]
+    walks: frozenset[int]
     ends: Mapping[int, Op]
 
 
@@ -66,14 +70,15 @@ def make_plan(e: WarpEmitter, boundary: RegionBoundary | None) -> Plan:
     # Behind that position no two blocks need to have the same lanes; and lanes may exit in a function.
     keeps = 0 if e.program.called else first_separate
     sites = [b for b in blocks if b.site is not None and b.position in apart]
-    parts, together = _together(e)
+    parts, together = _together(e, polls | apart)
     return Plan(
         boundary, polls, first_separate, [*equivalent[:keeps], *[None] * (len(blocks) - keeps)],
         parking=[b for b in sites if b.ops[0].form.is_barrier],
         gathering=[b for b in sites if not b.ops[0].form.is_barrier and b.ops[0].form.needs_others],
         meetings=_meetings(sites, equivalent, e.divergence.constants),
         strips={} if e.watched else find_strips(e, polls | apart),
-        parts=parts, together=together, ends=dict(_ends(e, together)),
+        parts=parts, together=together, wholes=_wholes(e, together) if parts else frozenset(),
+        walks=_walks(e, together), ends=dict(_ends(e, together.values())),
     )  # fmt: skip
 
 
@@ -121,13 +126,61 @@ def _meetings(
 # -- warps whose lanes are all active ---------------------------------------------------------------------
 
 
-def _together(e: WarpEmitter) -> tuple[bool, list[Block]]:
-    """Tell whether lanes may part, and list the blocks for warps whose lanes are all active where that is worth it."""
+def _together(e: WarpEmitter, bound: Container[int]) -> tuple[bool, dict[int, Block]]:
+    """Tell whether lanes may part, and find the blocks for warps whose lanes are all active where that is worth it.
+
+    Where it is counted which lanes have not exited, that is in loops alone, in which nobody waits: at no position that
+    is ``bound`` to others.
+    """
     parts = any(is_divergent_branch(b, e.divergence.shapes) for b in e.graph.blocks)
     simple = any(observer.begin_region is None for observer in e.observers)
-    if e.counts_lanes or simple or (parts and len(e.graph.ops) > _LONGEST_TWICE):
-        return parts, []
-    return parts, list(e.graph.blocks) if e.watched else [_sunk(e, b) for b in e.graph.blocks]
+    if simple or (parts and len(e.graph.ops) > _LONGEST_TWICE):
+        return parts, {}
+    if e.counts_lanes:
+        free = parts and not e.watched and not e.is_function
+        blocks = [b for b in e.graph.blocks if free and b.loop is not None and _is_free(_inside(e, b.loop), bound)]
+    else:
+        blocks = e.graph.blocks
+    return parts, {b.position: b if e.watched else _sunk(e, b) for b in blocks}
+
+
+def _inside(e: WarpEmitter, loop: Loop) -> list[Block]:
+    return e.graph.blocks[loop.head : loop.last + 1]
+
+
+def _is_free(blocks: Sequence[Block], bound: Container[int]) -> bool:
+    calls = any(op.opcode == "call.function" for b in blocks for op in b.ops)
+    return not calls and all(b.site is None and b.position not in bound for b in blocks)
+
+
+def _walks(e: WarpEmitter, together: Container[int]) -> frozenset[int]:
+    """Find the innermost loops that go over global memory and do nothing that others see before they end.
+
+    Neighbouring warps then access neighbouring pieces in the same turn. Where each warp runs its whole loop alone,
+    those of a grid-stride loop fall into few sets of the cache, and the next warp finds none of the lines it shares.
+    """
+    outer = {loop.parent for loop in e.graph.loops}
+    loops = [loop for loop in e.graph.loops if e.suspends and loop not in outer and loop.head in together]
+    return frozenset(
+        loop.head for loop in loops if _goes_over_memory(e, [op for b in _inside(e, loop) for op in b.ops])
+    )
+
+
+def _goes_over_memory(e: WarpEmitter, ops: Sequence[Op]) -> bool:
+    """Whether all lanes of the warp access what lies side by side, each turn of a loop elsewhere."""
+    moved = {r for op in ops for r in op.written}
+    accesses = [op for op in ops if op.opcode in ("ld", "st") and op.space in ("global", "generic")]
+    places = [(op.memory.base, op.type.bits // 8) for op in accesses]
+    found = any(base in moved and e.operand_shape(base).stride == size for base, size in places)
+    return found and not any(op.form.tells_others for op in ops)
+
+
+def _wholes(e: WarpEmitter, together: Container[int]) -> frozenset[int]:
+    """Find where lanes may all be together again, or begin together: where ways meet, and at the heads of loops."""
+    blocks = [b for b in e.graph.blocks if b.position in together]
+    heads = {loop.head for loop in e.graph.loops} if e.counts_lanes else ()
+    meets = (not e.divergence.inactive[b.position] and len(b.predecessors) != 1 for b in blocks)
+    return frozenset(b.position for b, m in zip(blocks, meets, strict=True) if m or b.position in heads)
 
 
 def _sunk(e: WarpEmitter, block: Block) -> Block:
@@ -151,7 +204,7 @@ def _sunk(e: WarpEmitter, block: Block) -> Block:
     return replace(block, ops=[*ops, *late])
 
 
-def _ends(e: WarpEmitter, blocks: Sequence[Block]) -> Iterator[tuple[int, Op]]:
+def _ends(e: WarpEmitter, blocks: Iterable[Block]) -> Iterator[tuple[int, Op]]:
     """Find the branches that the first and the last lane of a row decide: what they compare counts up in between."""
     for block in blocks:
         op = _comparison(block)

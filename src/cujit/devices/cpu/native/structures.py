@@ -165,12 +165,13 @@ class Block(Shared):
 
     ``number`` is its linear place in the grid (blocks are taken cluster by cluster), ``ctaid_*`` the same by axes, and
     ``rank`` its place in the cluster, ``side`` that among the blocks that run side by side. ``running`` is the warp
-    that ran last. ``group`` is its cluster: ``own_cluster`` of the first block there.
+    that ran last, ``passed`` tells that all have had a turn. ``group`` is its cluster: ``own_cluster`` of the first
+    block there.
     """
 
     _fields_ = Fields(
         "struct Launch *launch; struct Group *group; u8 *shared, *local; u64 number; u8 *scheduler; Body *body; "
-        "u32 threads, warps, exited, done, changes, rank, ctaid_x, ctaid_y, ctaid_z, side, running; "
+        "u32 threads, warps, exited, done, changes, rank, ctaid_x, ctaid_y, ctaid_z, side, running, passed, unused; "
         f"struct Group own_cluster; struct Barrier barriers[{BARRIERS}]; struct Warp warp[{WARPS}]"
     )
 

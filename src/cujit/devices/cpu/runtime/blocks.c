@@ -180,7 +180,9 @@ static void turn_of_block(struct Block *block, u64 *number_at, struct Turn *turn
     cujit_switch(&block->scheduler, warp->stack);
     turn->moved |= !spins;
     turn->spun |= spins;
+    if (block->passed) break;
   }
+  block->passed = 0;
 }
 
 /* A warp that waits is not taken before something of its block has changed. When no warp can be taken and none spins,
@@ -367,6 +369,22 @@ void cujit_wait(struct Block *block, u32 warp, u32 line, u32 lanes) {
 void cujit_spin(struct Block *block, u32 warp, u32 line, u32 lanes) {
   note(block, warp, -1, line, lanes);
   leave(block, warp, STATE_SPINNING);
+}
+
+/* Let the next warp of the block go on; behind the last one, the next block: what they read and write, turn by turn of
+   a loop, lies side by side. Nobody waits for anybody: each comes back in its turn. */
+void cujit_pass(struct Block *block, u32 warp) {
+  struct Warp *own = &block->warp[warp];
+  own->state = STATE_READY;
+  for (u32 i = warp + 1; i < block->warps; i++) {
+    struct Warp *other = &block->warp[i];
+    if (!((other->state == STATE_READY) | is_freed(other, block->changes))) continue;
+    block->running = i;
+    cujit_switch(&own->stack, other->stack);
+    return;
+  }
+  block->passed = 1;
+  cujit_switch(&own->stack, block->scheduler);
 }
 
 /* -- barriers of a cluster ------------------------------------------------------------------------------------------- */
