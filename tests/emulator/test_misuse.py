@@ -29,7 +29,6 @@ REASONS = {
     r"far_shared: .*": "far behind shared memory lies other memory of the process; a check finds it",
     r"function attribute 4": "nothing is assembled for a GPU, so nobody knows the registers",
     r"function attribute 16|pool attribute 9": "newer than the driver that was recorded",
-    r".*(graph.* memory|memory of a graph|in a capture|capture with memory|free on launch|captured).*": "not built yet",
 }
 """Cases whose answers may differ from a GPU's, by what their names match whole, and why."""
 

@@ -193,12 +193,17 @@ def recorded(stream: int, kind: NodeKind, params: Any, run: Callable[[], None]) 
 
 def captured_node(stream: int, kind: NodeKind, params: Any, run: Run | None) -> GraphNode | None:
     """Give the node that was made of some work on a captured stream; None where the stream is not. Raises the same."""
+    return captured_work(stream, kind, lambda _: (params, run))
+
+
+def captured_work(stream: int, kind: NodeKind, work: Callable[[Graph], tuple[Any, Run | None]]) -> GraphNode | None:
+    """Do the same of work that is made ready for the graph, if the stream is captured. Raises the same, and as that."""
     with LOCK:
         found = _capturing(stream)
         if found is None:
             return None
         capture, cell = found
-        node = GraphNode(capture.graph, kind, params, run)
+        node = GraphNode(capture.graph, kind, *work(capture.graph))
         capture.add(cell, node)
         return node
 

@@ -308,24 +308,3 @@ def device_get_texture_1d_linear_max_width(width: int, format_: int, channels: i
     need(width and format_ in TEXEL_DTYPES and channels in (1, 2, 4))
     check(device)
     store_u64(width, TEXTURE_LIMITS["MAXIMUM_TEXTURE1D_LINEAR_WIDTH"])
-
-
-@started("cuDeviceGetGraphMemAttribute", "IIP")
-def device_get_graph_mem_attribute(device: int, attribute: int, value: int) -> None:
-    """Count the memory that graphs keep for themselves: none."""
-    check(device)
-    need(0 <= attribute <= 3)
-    store_u64(value, 0)
-
-
-@started("cuDeviceSetGraphMemAttribute", "IIP")
-def device_set_graph_mem_attribute(device: int, attribute: int, value: int) -> None:
-    """Forget the most memory that graphs had: it was none."""
-    check(device)
-    need(value and attribute in (1, 3) and ctypes.c_uint64.from_address(value).value == 0)
-
-
-@started("cuDeviceGraphMemTrim", "I")
-def device_graph_mem_trim(device: int) -> None:
-    """Give back what graphs keep for themselves: nothing."""
-    check(device)

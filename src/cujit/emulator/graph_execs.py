@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from cujit.emulator.capture import captured_node, stream_cell
+from cujit.emulator.capture import captured_work, stream_cell
 from cujit.emulator.entries import need, started, store_u32, store_u64
 from cujit.emulator.graphs import body_of
 from cujit.emulator.machine import cell_free, cell_new
 from cujit.emulator.node_params import CopyParams, KernelParams
-from cujit.emulator.node_work import in_context, release, work_of
+from cujit.emulator.node_work import begin_launch, in_context, work_of
 from cujit.emulator.nodes import LOCK, Graph, GraphNode, NodeKind, graph_of
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Refused, Result
@@ -55,9 +55,7 @@ class _Executable:
 
     def run(self, stream: int) -> None:
         """Run all nodes."""
-        for node in self.order:
-            if self.flags & _AUTO_FREE:
-                release(node)
+        begin_launch(self.order, frees=bool(self.flags & _AUTO_FREE))
         for node in self.order:
             if node.is_enabled and node.run is not None:
                 node.run(node, stream)
@@ -103,6 +101,8 @@ def _instantiate(out: int, graph: int, flags: int) -> None:
     with LOCK:
         found = graph_of(graph)
         need(_is_acyclic(found), words="nodes of the graph wait for each other")
+        is_once = found.has_memory and any(each.source is found for each in _EXECUTABLES.values())
+        need(not is_once, Result.NOT_SUPPORTED, "a graph that allocates or frees is instantiated only once at a time")
         store_u64(out, _Executable(found, flags).handle)
 
 
@@ -173,12 +173,17 @@ def graph_upload(handle: int, stream: int) -> None:
     stream_cell(stream)
 
 
+def _as_child(executable: _Executable) -> tuple[None, None]:
+    need(not executable.graph.has_memory, Result.NOT_SUPPORTED, "a graph that allocates or frees cannot be cloned")
+    return None, None
+
+
 @started("cuGraphLaunch", "PS")
 def graph_launch(handle: int, stream: int) -> int | None:
     """Run a graph. A fault of a kernel is for later calls, as it is of a launch."""
     executable, context = _executable(handle), stream_cell(stream).context
     with LOCK:
-        node = captured_node(stream, NodeKind.GRAPH, None, None)
+        node = captured_work(stream, NodeKind.GRAPH, lambda _: _as_child(executable))
         if node is not None:
             node.child = executable.graph.clone(node)
             return None

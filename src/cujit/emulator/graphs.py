@@ -44,12 +44,11 @@ def graph_clone(clone: int, graph: int) -> None:
     need(clone)
     with LOCK:
         found = graph_of(graph)
-        need(not _has_memory(found), Result.NOT_SUPPORTED, "a graph that allocates cannot be cloned")
+        need(not found.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
         store_u64(clone, found.clone().handle)
 
 
-def _has_memory(graph: Graph) -> bool:
-    return any(node.kind in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE) for node in graph.nodes)
+_ALLOCATES = "a graph that allocates or frees cannot be cloned, and nothing can be taken out of it"
 
 
 @started("cuGraphNodeFindInClone", "PPP")
@@ -72,9 +71,10 @@ def graph_get_id(graph: int, number: int) -> None:
 # -- nodes --------------------------------------------------------------------------------------------------
 
 
-def _added(
-    out: int, graph: int, nodes: int, count: int, kind: NodeKind, work: Callable[[], tuple[Any, Any]], data: int = 0
-) -> GraphNode:
+_Work = Callable[[Graph], tuple[Any, Any]]
+
+
+def _added(out: int, graph: int, nodes: int, count: int, kind: NodeKind, work: _Work, data: int = 0) -> GraphNode:
     """Add a node, when all that is said of it is right."""
     need(out)
     with LOCK:
@@ -82,8 +82,7 @@ def _added(
         need(nodes or not count)
         before = [node_of(load_u64(nodes, k)) for k in range(count)]
         need(all(each.graph is found for each in before) and len(set(before)) == len(before))
-        params, run = work()
-        node = GraphNode(found, kind, params, run)
+        node = GraphNode(found, kind, *work(found))
         for k, each in enumerate(before):
             node.connect(each, ctypes.string_at(data + 8 * k, 8) if data else NO_DATA)
         store_u64(out, node.handle)
@@ -111,7 +110,7 @@ def _alike(name: str, kind: NodeKind, more: str, size: int) -> None:
     @started(_named("cuGraphAdd%sNode", name), "PPPPP" + more)
     def add(out: int, graph: int, nodes: int, count: int, params: int, *context: int) -> None:
         del context
-        _added(out, graph, nodes, count, kind, lambda: work_of(kind, params, size))
+        _added(out, graph, nodes, count, kind, lambda _: work_of(kind, params, size))
 
     @started(_named("cuGraph%sNodeGetParams", name), "PP")
     def get(node: int, params: int) -> None:
@@ -137,7 +136,7 @@ def _of_event(name: str, kind: NodeKind) -> None:
     @started(f"cuGraphAdd{name}Node", "PPPPP")
     def add(out: int, graph: int, nodes: int, count: int, event: int) -> None:
         word = ctypes.c_uint64(event)
-        _added(out, graph, nodes, count, kind, lambda: work_of(kind, ctypes.addressof(word)))
+        _added(out, graph, nodes, count, kind, lambda _: work_of(kind, ctypes.addressof(word)))
 
     @started(f"cuGraph{name}NodeGetEvent", "PP")
     def get(node: int, event: int) -> None:
@@ -157,7 +156,7 @@ _of_event("EventWait", NodeKind.WAIT_EVENT)
 @started("cuGraphAddEmptyNode", "PPPP")
 def graph_add_empty_node(out: int, graph: int, nodes: int, count: int) -> None:
     """Add a node that only waits for others."""
-    _added(out, graph, nodes, count, NodeKind.EMPTY, lambda: (None, None))
+    _added(out, graph, nodes, count, NodeKind.EMPTY, lambda _: (None, None))
 
 
 @started("cuGraphAddChildGraphNode", "PPPPP")
@@ -169,9 +168,9 @@ def graph_add_child_graph_node(out: int, graph: int, nodes: int, count: int, chi
 def _add_child(out: int, graph: int, nodes: int, count: int, child: int, data: int = 0, is_moved: bool = False) -> None:
     with LOCK:
         source = graph_of(child)
-        need(is_moved or not _has_memory(source), Result.NOT_SUPPORTED, "a graph that allocates cannot be cloned")
+        need(is_moved or not source.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
         need(not is_moved or source.owner is None)
-        node = _added(out, graph, nodes, count, NodeKind.GRAPH, lambda: (None, None), data)
+        node = _added(out, graph, nodes, count, NodeKind.GRAPH, lambda _: (None, None), data)
         node.child = source if is_moved else source.clone(node)
         node.child.owner = node
 
@@ -187,7 +186,8 @@ def graph_child_graph_node_get_graph(node: int, graph: int) -> None:
 @started("cuGraphAddMemAllocNode", "PPPPP")
 def graph_add_mem_alloc_node(out: int, graph: int, nodes: int, count: int, params: int) -> None:
     """Add a node that allocates memory, whose address is there at once."""
-    node = _added(out, graph, nodes, count, NodeKind.MEM_ALLOC, lambda: work_of(NodeKind.MEM_ALLOC, params))
+    kind = NodeKind.MEM_ALLOC
+    node = _added(out, graph, nodes, count, kind, lambda found: work_of(kind, params, 0, found))
     AllocParams.from_address(params).address = node.params.address
 
 
@@ -201,7 +201,8 @@ def graph_mem_alloc_node_get_params(node: int, params: int) -> None:
 def graph_add_mem_free_node(out: int, graph: int, nodes: int, count: int, pointer: int) -> None:
     """Add a node that frees what a node of a graph allocated."""
     where = ctypes.c_uint64(pointer)
-    _added(out, graph, nodes, count, NodeKind.MEM_FREE, lambda: work_of(NodeKind.MEM_FREE, ctypes.addressof(where)))
+    kind = NodeKind.MEM_FREE
+    _added(out, graph, nodes, count, kind, lambda found: work_of(kind, ctypes.addressof(where), 0, found))
 
 
 @started("cuGraphMemFreeNodeGetParams", "PP")
@@ -232,7 +233,7 @@ def _add(out: int, graph: int, nodes: int, data: int, count: int, params: int) -
         is_moved = ctypes.c_int32.from_address(body + 8).value == 1
         _add_child(out, graph, nodes, count, load_u64(body), data, is_moved)
     else:
-        node = _added(out, graph, nodes, count, kind, lambda: work_of(kind, body), data)
+        node = _added(out, graph, nodes, count, kind, lambda found: work_of(kind, body, 0, found), data)
         if kind is NodeKind.MEM_ALLOC:
             AllocParams.from_address(body).address = node.params.address
 
@@ -277,7 +278,9 @@ def graph_node_get_params(node: int, params: int) -> None:
 def graph_destroy_node(node: int) -> None:
     """Take a node out of its graph."""
     with LOCK:
-        node_of(node).destroy()
+        found = node_of(node)
+        need(not found.graph.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
+        found.destroy()
 
 
 @started("cuGraphNodeGetType", "PP")
@@ -426,6 +429,7 @@ def _add_edges(graph: int, before: int, after: int, data: int, count: int) -> No
 def _remove_edges(graph: int, before: int, after: int, data: int, count: int) -> None:
     with LOCK:
         found = _pairs(graph, before, after, data, count)
+        need(not graph_of(graph).has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
         for one, other, each in found:
             need(other.before.get(one) == each, words="the graph has no such edge")
         for one, other, _ in found:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from typing import Any
 
 from cujit.devices.cpu.run.launch import HostBlock
 from cujit.emulator import contexts, device
 from cujit.emulator.capture import not_captured
 from cujit.emulator.entries import in_context, need
+from cujit.emulator.graph_memory import HeldPlace
 from cujit.emulator.machine import in_c
 from cujit.emulator.process import emulation
 from cujit.emulator.structures import Block, BlockKind
 
 _end_context = in_c("memory_end_context", None, ctypes.c_uint64, ctypes.c_uint32)
-_recycle = in_c("memory_recycle", None, ctypes.c_uint64)
 _block_of = in_c("block_of", ctypes.c_void_p, ctypes.c_uint64)
 
 
@@ -37,20 +36,13 @@ def _ended(context: int, is_primary: bool) -> None:
 # -- for checks of accesses ---------------------------------------------------------------------------------
 
 
-class _Place:
-    """Where an allocation lies: the place is used again when nobody holds this any more."""
-
-    def __init__(self, address: int) -> None:
-        weakref.finalize(self, _recycle, address).atexit = False
-
-
 _BLOCKS: dict[int, HostBlock] = {}
 """What was allocated and not freed, by its address."""
 
 
 def _on_new(address: int, size: int, kind: int) -> None:
     del kind
-    _BLOCKS[address] = block = HostBlock(size, (address, _Place(address)))
+    _BLOCKS[address] = block = HostBlock(size, (address, HeldPlace.of(address)))
     emulation().device.allocated(block)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from cujit.emulator.capture import RUNS, captured_node, not_captured
-from cujit.emulator.entries import ENTRIES, EntryPoint, need
+from cujit.emulator.capture import RUNS, captured_node, captured_work
+from cujit.emulator.entries import ENTRIES, EntryPoint, need, store_u64
+from cujit.emulator.graph_memory import GraphMemory
 from cujit.emulator.machine import cell_is, in_c
 from cujit.emulator.memory_operations import batch_of, batch_params, operate
 from cujit.emulator.node_params import (
@@ -21,7 +20,7 @@ from cujit.emulator.node_params import (
     LaunchWords,
     SetParams,
 )
-from cujit.emulator.nodes import GraphNode, NodeKind, Run, plain
+from cujit.emulator.nodes import Graph, GraphNode, NodeKind, Run, plain
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Refused, Result
 from cujit.emulator.structures import GO_ON, ArrayCell, CellKind, CopyPlan, SetPlan
@@ -204,10 +203,7 @@ def _setting(plan: SetPlan) -> Run:
 
 
 def _on_capture(stream: int, copied: int, filled: int) -> int:
-    """Make a node of a copy or a set that C has planned, or have it go on; without either, refuse to be captured."""
-    if not copied and not filled:
-        not_captured(stream, "memory that a graph allocates is not emulated")
-        return 0
+    """Make a node of a copy or a set that C has planned, or have it go on."""
     if filled:
         plan = SetPlan.from_buffer_copy(SetPlan.from_address(filled))
         params = SetParams(**{name: getattr(plan, name) for name in _SET_WORDS})
@@ -242,14 +238,6 @@ def _place_in_array(box: CopyParams, side: str, handle: int, address: int) -> No
         setattr(box, f"{side}_{name}", value)
 
 
-_ON_CAPTURE = EntryPoint("a copy that is captured", "PPP", tuple, _on_capture).pointer()
-
-
-def prepare() -> None:
-    """Have C find who makes nodes of copies, before the first call."""
-    emulation().native.state.memory.on_capture = ctypes.cast(_ON_CAPTURE, ctypes.c_void_p).value
-
-
 def _host(params: HostParams) -> tuple[HostParams, Run]:
     need(params.function)
     run = RUNS[NodeKind.HOST]
@@ -265,54 +253,62 @@ def _batch(params: BatchParams) -> tuple[BatchParams, Run]:
     return kept, plain(lambda: operate(operations))
 
 
-class _Allocation:
-    """Memory of a graph: it has its address from the beginning. ``is_taken`` while a launch's memory was not freed."""
-
-    def __init__(self, address: int) -> None:
-        self.address = address
-        self.is_taken = False
-
-    def __del__(self) -> None:
-        """Free it when no graph has it; what the last launch did not free is the caller's."""
-        if not self.is_taken:
-            with contextlib.suppress(Exception):
-                driver("cuMemFree_v2", "P", self.address)
+# Source: CUDA Driver API manual, ``CUmemAllocationType`` and ``CUmemLocationType``.
+_PINNED, _ON_DEVICE = 1, 1
 
 
-_ALLOCATED: weakref.WeakValueDictionary[int, _Allocation] = weakref.WeakValueDictionary()
-"""Memory of the graphs that there are, by address: their nodes keep it."""
+def _alloc(params: AllocParams, graph: Graph) -> tuple[AllocParams, Run]:
+    kind, place = (word & 0xFFFFFFFF for word in params.properties[:2])
+    need(params.size and kind == _PINNED and place == _ON_DEVICE)
+    need(not params.properties[0] >> 32, Result.NOT_SUPPORTED, "memory of graphs cannot be shared")
+    memory = GraphMemory(graph, params.size)
+    params.address = memory.address
+    return params, plain(memory.take)
 
 
-def _alloc(params: AllocParams) -> tuple[AllocParams, Run]:
-    need(params.size)
-    found = ctypes.c_uint64()
-    driver("cuMemAlloc_v2", "PP", ctypes.addressof(found), params.size)
-    params.address = found.value
-    allocation = _ALLOCATED[params.address] = _Allocation(params.address)
-
-    def run() -> None:
-        need(not allocation.is_taken, words="memory of the graph was not freed since its last launch")
-        allocation.is_taken = True
-
-    return params, plain(run)
+def _free(params: ctypes.c_uint64, graph: Graph) -> tuple[ctypes.c_uint64, Run]:
+    memory = GraphMemory.of(params.value)
+    memory.freed_by(graph)
+    return params, plain(lambda: need(memory.free(), words="the memory was freed already"))
 
 
-def _free(params: ctypes.c_uint64) -> tuple[ctypes.c_uint64, Run]:
-    allocation = _ALLOCATED.get(params.value)
-    need(allocation, words="this memory is of no graph")
-    assert allocation is not None
+def begin_launch(nodes: Iterable[GraphNode], *, frees: bool) -> None:
+    """Look at the memory that nodes are to allocate; ``frees`` what the last launch left: AUTO_FREE_ON_LAUNCH.
 
-    def run() -> None:
-        need(allocation.is_taken, words="the memory was freed already")
-        allocation.is_taken = False
+    Raises:
+        Refused: some of it was not freed since the last launch.
+    """
+    for node in nodes:
+        if node.kind is NodeKind.MEM_ALLOC:
+            memory = GraphMemory.of(node.params.address)
+            is_free = not memory.is_taken or (frees and memory.free())
+            need(is_free, words="memory of the graph was not freed since its last launch")
 
-    return params, plain(run)
+
+def _on_pooled(stream: int, pool: int, size: int, where: int) -> int:
+    """Make a node of an allocation of a pool or a free on a captured stream, or have it go on.
+
+    Where the memory begins is stored at once.
+    """
+    kind = NodeKind.MEM_ALLOC if size else NodeKind.MEM_FREE
+    del pool  # all of them are of pinned memory of the one device
+    params = AllocParams(properties=(_PINNED, _ON_DEVICE), size=size) if size else ctypes.c_uint64(where)
+    node = captured_work(stream, kind, lambda graph: work_of(kind, ctypes.addressof(params), graph=graph))
+    if node is not None and size:
+        store_u64(where, node.params.address)
+    return GO_ON if node is None else 0
 
 
-def release(node: GraphNode) -> None:
-    """Free what a node allocated in its last launch: AUTO_FREE_ON_LAUNCH."""
-    if node.kind is NodeKind.MEM_ALLOC:
-        _ALLOCATED[node.params.address].is_taken = False
+_ON_CAPTURE = EntryPoint("a copy that is captured", "PPP", tuple, _on_capture).pointer()
+_ON_POOLED = EntryPoint("an allocation that is captured", "PPPP", tuple, _on_pooled).pointer()
+
+
+def prepare() -> None:
+    """Have C find who makes nodes of copies and allocations, before the first call."""
+    memory = emulation().native.state.memory
+    memory.on_capture, memory.on_pooled = (
+        ctypes.cast(function, ctypes.c_void_p).value for function in (_ON_CAPTURE, _ON_POOLED)
+    )
 
 
 def _event(params: ctypes.c_uint64) -> tuple[ctypes.c_uint64, Run | None]:
@@ -326,29 +322,44 @@ _TYPES: dict[NodeKind, tuple[Any, Callable[[Any], tuple[Any, Run | None]]]] = {
     NodeKind.MEMSET: (SetParams, _set),
     NodeKind.HOST: (HostParams, _host),
     NodeKind.BATCH_MEM_OP: (BatchParams, _batch),
-    NodeKind.MEM_ALLOC: (AllocParams, _alloc),
-    NodeKind.MEM_FREE: (ctypes.c_uint64, _free),
     NodeKind.EVENT_RECORD: (ctypes.c_uint64, _event),
     NodeKind.WAIT_EVENT: (ctypes.c_uint64, _event),
 }
 """The structure of each kind of node, and what makes its work of that."""
 
+_OF_MEMORY: dict[NodeKind, tuple[Any, Callable[[Any, Graph], tuple[Any, Run]]]] = {
+    NodeKind.MEM_ALLOC: (AllocParams, _alloc),
+    NodeKind.MEM_FREE: (ctypes.c_uint64, _free),
+}
+"""The same of nodes that belong to their graph, and never change."""
 
-def work_of(kind: NodeKind, pointer: int, size: int = 0) -> tuple[Any, Run | None]:
+
+def work_of(kind: NodeKind, pointer: int, size: int = 0, graph: Graph | None = None) -> tuple[Any, Run | None]:
     """Read what a node is to do, of which the caller has ``size`` bytes; give what is kept of it, and its work.
+
+    ``graph`` gets the node, if it is a new one.
 
     Raises:
         Refused: it cannot be done.
     """
     if kind is NodeKind.EMPTY:
         return None, None
-    need(kind in _TYPES, Result.NOT_SUPPORTED, "graphs have no such nodes here")
     need(pointer)
+    if kind in _OF_MEMORY:
+        need(graph, words="a node that allocates or frees cannot be changed")
+        assert graph is not None
+        type_, make_in = _OF_MEMORY[kind]
+        return make_in(_read(type_, pointer), graph)
+    need(kind in _TYPES, Result.NOT_SUPPORTED, "graphs have no such nodes here")
     type_, make = _TYPES[kind]
+    kept, run = make(_read(type_, pointer, size))
+    return kept, run or RUNS.get(kind)
+
+
+def _read(type_: Any, pointer: int, size: int = 0) -> Any:
     params = type_()
     ctypes.memmove(ctypes.byref(params), pointer, size or ctypes.sizeof(type_))
-    kept, run = make(params)
-    return kept, run or RUNS.get(kind)
+    return params
 
 
 def store_params(node: GraphNode, pointer: int, size: int = 0) -> None:
@@ -358,6 +369,6 @@ def store_params(node: GraphNode, pointer: int, size: int = 0) -> None:
         Refused: there is nowhere to write, or what was captured cannot be said so.
     """
     need(pointer)
-    type_, _ = _TYPES[node.kind]
+    type_, _ = (_TYPES | _OF_MEMORY)[node.kind]
     need(isinstance(node.params, type_), Result.NOT_SUPPORTED, "what this node does was captured, and cannot be read")
     ctypes.memmove(pointer, ctypes.addressof(node.params), size or ctypes.sizeof(type_))

@@ -119,6 +119,14 @@ class Graph:
         self.number = next(_NUMBERS)
         GRAPHS[self.handle] = self
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether one of its nodes allocates or frees."""
+        return any(
+            node.kind in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE) or (node.child is not None and node.child.has_memory)
+            for node in self.nodes
+        )
+
     def destroy(self) -> None:
         """Free it, its nodes, and its references."""
         for node in list(self.nodes):

@@ -94,6 +94,8 @@ class BlockKind(enum.IntEnum):
     """Variables of a module, outside of our addresses."""
     ARRAY = 7
     """Elements of a CUDA array, which no pointer of a program's leads to."""
+    GRAPH = 8
+    """Of a graph, which has its address already: a launch takes it, and it is ``POOLED`` until somebody frees it."""
 
 
 class Block(Shared):
@@ -121,11 +123,13 @@ class Memory(Shared):
 
     ``total`` is what the device has and ``used`` what it gave, in bytes; ``pool`` is used where none is named (0: the
     device's own). ``on_new``, ``on_free`` and ``on_write`` are functions of Python for who checks accesses (0: nobody
-    does), ``on_capture`` the one that gets what a captured stream would do.
+    does), ``on_capture`` the one that gets what a captured stream would copy or set, ``on_pooled`` what it would
+    allocate or free.
     """
 
     _fields_ = Fields(
-        "u64 begin, end; struct Chunk *chunks; u64 total, used, ids, pool, on_new, on_free, on_write, on_capture"
+        "u64 begin, end; struct Chunk *chunks; u64 total, used, ids, pool, on_new, on_free, on_write, on_capture, "
+        "on_pooled"
     )
 
 
@@ -168,12 +172,12 @@ class PoolCell(Shared):
     """The cell of a memory pool: bytes and allocations in use, and what its attributes say.
 
     ``reuse`` has a bit for each of the first three attributes. ``is_default`` marks the device's own, ``ended`` a pool
-    that goes with its last allocation.
+    that goes with its last allocation. ``reserved`` counts what graphs had and have not given back.
     """
 
     _fields_ = Fields(
         "u32 kind, error; u64 context, id, next; u64 used, used_high, reserved_high, threshold, most_bytes, blocks; "
-        "u32 reuse, is_default, ended, flags; u64 words[4]"
+        "u32 reuse, is_default, ended, flags; u64 reserved, words[3]"
     )
 
 

@@ -88,6 +88,7 @@ static Answer captured(u64 stream, const Copy *copied, const Set *filled) {
 static Answer copy(const Copy *plan, u64 stream) {
   Answer answer = cujit_copy_check(plan);
   if (answer || (answer = captured(stream, plan, 0)) != GO_ON) return answer;
+  NEEDS(memory_taken(plan->dst) && memory_taken(plan->src), INVALID_VALUE);
   cujit_copy_run(plan);
   return RESULT_SUCCESS;
 }
@@ -382,6 +383,7 @@ static Answer fill(u64 dst, u64 pitch, u32 value, u32 element, u64 width, u64 he
   Set plan = {.dst = dst, .pitch = pitch, .width = width, .height = height, .value = value, .element = element};
   Answer answer = cujit_set_check(&plan);
   if (answer || (answer = captured(stream, 0, &plan)) != GO_ON) return answer;
+  NEEDS(memory_taken(dst), INVALID_VALUE);
   cujit_set_run(&plan);
   return RESULT_SUCCESS;
 }

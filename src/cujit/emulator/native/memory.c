@@ -11,6 +11,7 @@
 #define memory (&state.memory)
 
 enum { CHUNK_LOG = 21, MOST_LOG = 40, LEAST_LOG = 32, ALIGN = 512, UNITS = 24 };
+enum { PAGE = 1 << 16 }; /* the largest that Linux has */
 
 #define CHUNK (1ull << CHUNK_LOG)
 #define LARGE (CHUNK / 4) /* what takes chunks for itself */
@@ -176,6 +177,8 @@ static struct Block *new_small(u64 size) {
   return block;
 }
 
+static struct Block *place_for(u64 size) { return size + ALIGN <= LARGE ? new_small(size) : new_large(size); }
+
 static void recycle_small(struct Chunk *chunk, struct Block *block) {
   block->id = chunk->spare;
   chunk->spare = (u64)(block - chunk->blocks) + 1;
@@ -203,7 +206,7 @@ struct Block *cujit_memory_new(u64 size, u32 kind, u32 flags, u64 context, u64 p
   pthread_mutex_lock(&lock);
   u64 left = memory->total - (counted ? memory->used : 0);
   struct Block *block = 0;
-  if (size <= left && reserve()) block = size + ALIGN <= LARGE ? new_small(size) : new_large(size);
+  if (size <= left && reserve()) block = place_for(size);
   if (block) {
     if (counted) memory->used += size;
     *block = (struct Block){
@@ -215,12 +218,14 @@ struct Block *cujit_memory_new(u64 size, u32 kind, u32 flags, u64 context, u64 p
   return block;
 }
 
-/* Have the place of a freed block used again. */
+/* Have the place of a freed block used again; that of a graph's memory once nobody has it. */
 void cujit_memory_recycle(u64 address) {
   pthread_mutex_lock(&lock);
   u64 index = (address - memory->begin) >> CHUNK_LOG;
   struct Block *block = place_of(address);
-  if (memory->chunks[index].unit) recycle_small(memory->chunks + index, block);
+  if (block->kind == BLOCK_GRAPH) block->kind = BLOCK_FREE;
+  if (block->kind) block->flags &= ~KEPT; /* whoever frees it has its place used again */
+  else if (memory->chunks[index].unit) recycle_small(memory->chunks + index, block);
   else recycle_large(index, block);
   pthread_mutex_unlock(&lock);
 }
@@ -234,20 +239,72 @@ static void freed_of(u64 handle, u64 size) {
 }
 
 u32 cujit_memory_free(u64 address, u32 kinds) {
+  u32 kept = 0;
   pthread_mutex_lock(&lock);
   struct Block *block = place_of(address);
   u32 kind = block && block->begin == address ? block->kind : BLOCK_FREE;
   u32 good = kind && 1u << kind & kinds;
   if (good) {
-    __atomic_store_n(&block->kind, BLOCK_FREE, __ATOMIC_RELEASE);
+    kept = block->flags & KEPT;
+    __atomic_store_n(&block->kind, kept ? BLOCK_GRAPH : BLOCK_FREE, __ATOMIC_RELEASE);
     if (1u << kind & COUNTED) memory->used -= block->size;
     if (block->pool) freed_of(block->pool, block->size);
   }
   pthread_mutex_unlock(&lock);
   if (!good) return 0;
   if (memory->on_free && kind != BLOCK_ARRAY) ((OnFree)memory->on_free)(address);
-  else cujit_memory_recycle(address);
+  else if (!kept) cujit_memory_recycle(address);
   return 1;
+}
+
+/* -- memory of graphs: its address is fixed, launches take it -------------------------------------------------------- */
+
+/* Find a place for a graph's memory, which is nobody's yet. */
+Answer cujit_memory_keep(u64 *out, u64 size, u64 pool) {
+  IN_CONTEXT(context);
+  pthread_mutex_lock(&lock);
+  struct Block *block = size <= memory->total && reserve() ? place_for(size) : 0;
+  if (block) {
+    *block = (struct Block){
+        .begin = block->begin, .size = size, .context = (u64)context, .pool = pool, .flags = KEPT};
+    __atomic_store_n(&block->kind, BLOCK_GRAPH, __ATOMIC_RELEASE);
+    *out = block->begin;
+  }
+  pthread_mutex_unlock(&lock);
+  NEEDS(block, OUT_OF_MEMORY);
+  return RESULT_SUCCESS;
+}
+
+/* Take it for a launch. */
+Answer cujit_memory_take(u64 address) {
+  pthread_mutex_lock(&lock);
+  struct Block *block = place_of(address);
+  struct PoolCell *pool = (struct PoolCell *)block->pool;
+  Answer answer = block->kind != BLOCK_GRAPH                   ? RESULT_INVALID_VALUE
+                  : block->size > memory->total - memory->used ? RESULT_OUT_OF_MEMORY
+                                                               : RESULT_SUCCESS;
+  if (!answer) {
+    memory->used += block->size;
+    block->id = ++memory->ids;
+    pool->blocks++;
+    pool->used += block->size;
+    if (pool->used > pool->used_high) pool->used_high = pool->used;
+    if (pool->used > pool->reserved) pool->reserved = pool->used;
+    if (pool->reserved > pool->reserved_high) pool->reserved_high = pool->reserved;
+    __atomic_store_n(&block->kind, BLOCK_POOLED, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&lock);
+  if (!answer && memory->on_new) ((OnNew)memory->on_new)(address, block->size, BLOCK_POOLED);
+  return answer;
+}
+
+/* Give back its pages, if nobody has it. */
+void cujit_memory_trim(u64 address) {
+  pthread_mutex_lock(&lock);
+  struct Block *block = place_of(address);
+  u64 begin = (address + PAGE - 1) / PAGE * PAGE, end = (address + block->size) / PAGE * PAGE;
+  if (block->kind == BLOCK_GRAPH && begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
+  pthread_mutex_unlock(&lock);
 }
 
 /* -- memory outside of our addresses --------------------------------------------------------------------------------- */

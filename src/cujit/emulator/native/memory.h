@@ -25,6 +25,15 @@ INLINE u32 memory_holds(u64 address, u64 bytes, u32 foreign) {
 /* A flag of a block: copies of it are done when the call returns, as all are here. */
 #define SYNCS (1u << 31)
 
+/* Of memory of graphs: its place stays its own while it is free. */
+#define KEPT (1u << 30)
+
 #define OF(kind) (1u << BLOCK_##kind)
 #define ON_DEVICE (OF(DEVICE) | OF(MANAGED) | OF(POOLED))
 #define COUNTED (ON_DEVICE | OF(ARRAY)) /* of what the device has */
+
+/* 1 unless an address lies in memory of a graph that no launch has: only its nodes may name that. */
+INLINE u32 memory_taken(u64 address) {
+  struct Block *block = cujit_block_of(address);
+  return !block || block->kind != BLOCK_GRAPH;
+}

@@ -60,7 +60,7 @@ static Answer say(void *out, u32 attribute, u64 address, const struct Block *blo
   case MAPPING_SIZE: PUT(u64, block->size);
   case MAPPED: PUT(u32, 1);
   case ACCESS_FLAGS: PUT(u32, READ_WRITE);
-  case POOL: PUT(u64, block->pool);
+  case POOL: PUT(u64, block->flags & KEPT ? 0 : block->pool);
   case LOCALITY: PUT(i32, -1);
   case P2P_TOKENS:
     NEEDS(!on_host, INVALID_VALUE);

@@ -2,7 +2,7 @@
 
 #include "memory.h"
 
-typedef Answer (*OnCapture)(u64, const struct CopyPlan *, const struct SetPlan *);
+typedef Answer (*OnPooled)(u64, u64, u64, u64);
 
 #define POOL(handle) ((struct PoolCell *)cell_of(handle, CELL_POOL))
 #define ADD(counter, amount) __atomic_add_fetch(&(counter), amount, __ATOMIC_RELAXED)
@@ -30,10 +30,10 @@ u64 cujit_pool_own(void) {
 /* The pool that is used where none is named. */
 u64 cujit_pool_used(void) { return state.memory.pool ? state.memory.pool : cujit_pool_own(); }
 
-/* On a captured stream nothing is allocated or freed. */
-static Answer not_captured(u64 stream) {
-  if (!__atomic_load_n(&state.capturing, __ATOMIC_ACQUIRE)) return RESULT_SUCCESS;
-  return ((OnCapture)state.memory.on_capture)(stream, 0, 0);
+/* On a captured stream it is a graph that allocates `size` bytes, whose address goes to `where`, or frees what is there. */
+static Answer captured(u64 stream, u64 pool, u64 size, u64 where) {
+  if (!__atomic_load_n(&state.capturing, __ATOMIC_ACQUIRE)) return GO_ON;
+  return ((OnPooled)state.memory.on_pooled)(stream, pool, size, where);
 }
 
 static Answer allocate(u64 *out, u64 size, u64 handle, u64 stream) {
@@ -41,13 +41,13 @@ static Answer allocate(u64 *out, u64 size, u64 handle, u64 stream) {
   NEEDS(is_stream(stream), INVALID_HANDLE);
   struct PoolCell *pool = POOL(handle);
   NEEDS(out && pool && !pool->ended, INVALID_VALUE);
-  Answer answer = not_captured(stream);
-  if (answer) return answer;
-  SAFE();
   if (!size) {
     *out = 0;
     return RESULT_SUCCESS;
   }
+  Answer answer = captured(stream, handle, size, (u64)out);
+  if (answer != GO_ON) return answer;
+  SAFE();
   u64 used = ADD(pool->used, size);
   struct Block *block = 0;
   if (!pool->most_bytes || used <= pool->most_bytes)
@@ -83,8 +83,8 @@ Answer cujit_cuMemAllocAsync_ptsz(u64 *out, u64 size, u64 stream) {
 Answer cujit_cuMemFreeAsync(u64 address, u64 stream) {
   IN_CONTEXT(context);
   NEEDS(is_stream(stream), INVALID_HANDLE);
-  Answer answer = not_captured(stream);
-  if (answer) return answer;
+  Answer answer = captured(stream, 0, 0, address);
+  if (answer != GO_ON) return answer;
   NEEDS(!address || cujit_memory_free(address, OF(POOLED) | OF(DEVICE)), INVALID_VALUE);
   return RESULT_SUCCESS;
 }

@@ -269,6 +269,7 @@ class _Ledger:
             known = replace(known, marks=marks.ctypes.data)
             np.ctypeslib.as_array((ctypes.c_uint8 * len(PATTERN) * rows).from_address(block.address))[:] = list(PATTERN)
         self._blocks[block.address] = known, marks
+        self._quarantine = deque(each for each in self._quarantine if each[0].begin != block.address)  # of a graph
         self._changes += 1
         weakref.finalize(block, self._free, block.address, block.memory).atexit = False
 

@@ -1,0 +1,144 @@
+"""Memory of graphs: it has its address from the beginning. A launch takes it, a node or the caller frees it.
+
+Source: CUDA Driver API manual, ``cuGraphAddMemAllocNode`` and ``cuGraphAddMemFreeNode``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+
+from cujit.emulator import device
+from cujit.emulator.entries import load_u64, need, started, store_u64
+from cujit.emulator.machine import in_c
+from cujit.emulator.nodes import Graph
+from cujit.emulator.results import Result
+from cujit.emulator.structures import Block, BlockKind, PoolCell
+from cujit.forks import once
+
+_keep = in_c("memory_keep", ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64), ctypes.c_uint64, ctypes.c_uint64)
+_take = in_c("memory_take", ctypes.c_int32, ctypes.c_uint64)
+_free = in_c("memory_free", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
+_block_of = in_c("block_of", ctypes.c_void_p, ctypes.c_uint64)
+_trim = in_c("memory_trim", None, ctypes.c_uint64)
+_recycle = in_c("memory_recycle", None, ctypes.c_uint64)
+_new_pool = in_c("pool_new", ctypes.c_uint64, ctypes.c_uint64)
+
+
+class HeldPlace:
+    """Where an allocation lies: the place is used again when nobody holds this any more."""
+
+    def __init__(self, address: int) -> None:
+        weakref.finalize(self, _recycle, address).atexit = False
+
+    @classmethod
+    def of(cls, address: int) -> HeldPlace:
+        """Give the place of an address that was allocated: the same as long as somebody holds it."""
+        found = _PLACES.get(address)
+        if found is None:
+            found = _PLACES[address] = cls(address)
+        return found
+
+
+_PLACES: weakref.WeakValueDictionary[int, HeldPlace] = weakref.WeakValueDictionary()
+
+
+@once
+def _pool() -> int:
+    """Make the pool that counts what graphs have taken; nobody gets its handle."""
+    pool = int(_new_pool(0))
+    need(pool, Result.OUT_OF_MEMORY)
+    return pool
+
+
+class GraphMemory:
+    """Memory of graphs: ``address`` stays its own until the last of their nodes is gone."""
+
+    def __init__(self, graph: Graph, size: int) -> None:
+        found = ctypes.c_uint64()
+        answer = Result(_keep(found, size, _pool()))
+        need(not answer, answer)
+        self.address = found.value
+        self._graph = weakref.ref(graph)
+        self._freeing: weakref.WeakSet[Graph] = weakref.WeakSet()
+        self._place = HeldPlace.of(self.address)
+        _MEMORY[self.address] = self
+
+    @staticmethod
+    def of(address: int) -> GraphMemory:
+        """Give the memory at an address.
+
+        Raises:
+            Refused: it is no graph's.
+        """
+        found = _MEMORY.get(address)
+        need(found, words="this memory is of no graph")
+        assert found is not None
+        return found
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether a launch has taken it, and nobody has freed it."""
+        return bool(Block.from_address(_block_of(self.address)).kind == BlockKind.POOLED)
+
+    def freed_by(self, graph: Graph) -> None:
+        """Note that a node of a graph frees it: once in a graph, and in the one that allocates or in others.
+
+        Raises:
+            Refused: that cannot be.
+        """
+        owner = self._graph()
+        need(graph not in self._freeing, words="another node of the graph frees this memory")
+        need(graph is owner or owner not in self._freeing, words="the graph that allocates this memory frees it")
+        need(graph is not owner or not self._freeing, words="another graph frees this memory")
+        self._freeing.add(graph)
+
+    def take(self) -> None:
+        """Have it, in a launch.
+
+        Raises:
+            Refused: somebody has it, or there is not so much.
+        """
+        answer = Result(_take(self.address))
+        need(not answer, answer, "memory of the graph was not freed since its last launch")
+
+    def free(self) -> bool:
+        """Free what a launch took; False where nobody has it."""
+        return bool(_free(self.address, 1 << BlockKind.POOLED))
+
+
+_MEMORY: weakref.WeakValueDictionary[int, GraphMemory] = weakref.WeakValueDictionary()
+"""What there is, by address: nodes of graphs hold it."""
+
+
+# -- what is counted of it ----------------------------------------------------------------------------------
+
+_COUNTERS = ("used", "used_high", "reserved", "reserved_high")
+"""Source: CUDA Driver API manual, ``CUgraphMem_attribute``."""
+
+
+@started("cuDeviceGetGraphMemAttribute", "IIP")
+def device_get_graph_mem_attribute(ordinal: int, attribute: int, value: int) -> None:
+    """Count the bytes that graphs have, or have kept for their next launch, now or at most."""
+    device.check(ordinal)
+    need(0 <= attribute < len(_COUNTERS))
+    store_u64(value, getattr(PoolCell.from_address(_pool()), _COUNTERS[attribute]))
+
+
+@started("cuDeviceSetGraphMemAttribute", "IIP")
+def device_set_graph_mem_attribute(ordinal: int, attribute: int, value: int) -> None:
+    """Forget the most that graphs had."""
+    device.check(ordinal)
+    need(value and attribute in (1, 3) and not load_u64(value))
+    pool = PoolCell.from_address(_pool())
+    setattr(pool, _COUNTERS[attribute], getattr(pool, _COUNTERS[attribute - 1]))
+
+
+@started("cuDeviceGraphMemTrim", "I")
+def device_graph_mem_trim(ordinal: int) -> None:
+    """Give back the pages of what no launch has."""
+    device.check(ordinal)
+    for memory in list(_MEMORY.values()):
+        _trim(memory.address)
+    pool = PoolCell.from_address(_pool())
+    pool.reserved = pool.used
