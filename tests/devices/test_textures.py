@@ -345,7 +345,7 @@ def test_a_number_that_is_no_handle_ends_the_launch(handle: int, cpu: Device) ->
 def test_a_surface_is_no_texture_and_the_other_way_round(cpu: Device) -> None:
     texels, surface = surface_of(cpu, np.zeros((2, 4), np.float32))
     texture = cpu.texture(texels)
-    with pytest.raises(KernelFaultError):
+    with pytest.raises(KernelFaultError, match=f"no texture or surface, .* at address {surface.handle:#x}"):
         run_body(cpu, "tex.2d.v4.f32.s32 {w0, w1, w2, w3}, [t, {c1, c2}];", surface.handle, places((0, 0)))
     with pytest.raises(KernelFaultError):
         run_body(cpu, "suld.b.2d.b32.trap w0, [t, {c1, c2}];", texture.handle, places((0, 0)))

@@ -437,6 +437,7 @@ for case in ("a destroyed texture", "a destroyed array", "no handle", "null", "a
             "a destroyed surface",
         )
     ]
+    assert errors.count("no texture or surface, and no element of one, is at address ") == 6
     assert "tex.1d" in errors
     assert "sust.b.1d" in errors
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from collections.abc import Callable
 
@@ -193,7 +194,7 @@ def _error(launch: Launch, site: Site) -> KernelFaultError:
     block = None if launch.fault_block == _UNKNOWN_BLOCK else launch.place(launch.fault_block)
     thread = None if launch.fault_thread == _UNKNOWN_THREAD else site.block.place(launch.fault_thread)
     said = site.explain(launch) or stuck(launch, site.words_of)
-    what, help_ = (said, _help(kind)) if said else _what(kind, launch)
+    what, help_ = (said, _help(kind)) if said else _what(kind, launch, site.text_of(launch.fault_line))
     where = [f"kernel {site.kernel}" if site.kernel else "a kernel"]
     where += [f"block {block}"] if block is not None else []
     where += [f"thread {thread}"] if thread is not None else []
@@ -237,9 +238,15 @@ def _lines(line: int, site: Site) -> str:
     return f"\n  at PTX line {line}" + (f": {text}" if text else "") + of
 
 
-def _what(kind: FaultKind, launch: Launch) -> tuple[str, str | None]:
+_OF_TEXTURES = re.compile(r"\s*(?:@\S+\s+)?(?:tex|tld4|txq|suld|sust|sured|suq)\.")
+
+
+def _what(kind: FaultKind, launch: Launch, text: str) -> tuple[str, str | None]:
     if kind is FaultKind.ASSERT:
         return _assertion(launch), None
+    if kind is FaultKind.ILLEGAL_ADDRESS and _OF_TEXTURES.match(text):
+        what = f"no texture or surface, and no element of one, is at address {launch.fault_address:#x}"
+        return what, "keep textures, surfaces and their memory for as long as kernels use them"
     if kind is FaultKind.ILLEGAL_ADDRESS:
         return _access(launch), _ONCE_MORE
     if kind is FaultKind.BAD_FREE:
