@@ -18,12 +18,16 @@ of memory domains, memory domain. Source: CUDA Driver API manual, ``CUlaunchAttr
 
 _PRIORITY = 8
 
-_SET: dict[tuple[int, int], dict[int, bytes]] = {}
-"""Attributes that were set, by the stream's handle and number."""
+_SET: dict[int, tuple[int, dict[int, bytes]]] = {}
+"""Attributes that were set, by the stream's cell, with the number of the stream that it was then."""
 
 
 def _attributes(stream: StreamCell) -> dict[int, bytes]:
-    return _SET.setdefault((ctypes.addressof(stream), stream.id), {})
+    address = ctypes.addressof(stream)
+    number, found = _SET.get(address, (0, {}))
+    if number != stream.id:
+        _SET[address] = stream.id, (found := {})
+    return found
 
 
 @started("cuStreamGetAttribute", "SIP")

@@ -10,7 +10,7 @@
 
 #define memory (&state.memory)
 
-enum { CHUNK_LOG = 21, MOST_LOG = 40, LEAST_LOG = 32, ALIGN = 512, UNITS = 24 };
+enum { CHUNK_LOG = 21, MOST_LOG = 40, LEAST_LOG = 32, ALIGN = 512, UNITS = 24, REST = 256 };
 enum { PAGE = 1 << 16 }; /* the largest that Linux has */
 
 #define CHUNK (1ull << CHUNK_LOG)
@@ -27,6 +27,8 @@ static struct Run *runs;           /* chunks that are free again, sorted */
 static u64 run_count, run_room;
 static struct Block **others; /* outside of our addresses, sorted */
 static u64 other_count, other_room;
+static struct Block *first_resting, *last_resting;
+static u64 rests;
 
 typedef void (*OnNew)(u64, u64, u32);
 typedef void (*OnFree)(u64);
@@ -66,6 +68,25 @@ struct Block *cujit_block_of(u64 address) {
   if (!block) return __atomic_load_n(&other_count, __ATOMIC_ACQUIRE) ? other_of(address) : 0;
   u32 kind = __atomic_load_n(&block->kind, __ATOMIC_ACQUIRE);
   return kind && address - block->begin < block->size ? block : 0;
+}
+
+/* -- blocks that lie in no chunk among others; under the lock, too ---------------------------------------------------
+
+   One that was freed rests before it is used again, since somebody may look at it now. */
+
+static struct Block *new_record(void) {
+  if (rests < REST) return calloc(1, sizeof(struct Block));
+  struct Block *block = first_resting;
+  first_resting = (struct Block *)block->pool;
+  rests--;
+  return block;
+}
+
+static void rest(struct Block *block) {
+  block->pool = 0;
+  if (rests++) last_resting->pool = (u64)block;
+  else first_resting = block;
+  last_resting = block;
 }
 
 /* -- chunks; all under the lock -------------------------------------------------------------------------------------- */
@@ -133,12 +154,12 @@ static u64 chunks_for(u64 size) { return (size + ALIGN + CHUNK - 1) >> CHUNK_LOG
 /* A block in chunks of its own. */
 static struct Block *new_large(u64 size) {
   u64 count = chunks_for(size), first = take(count);
-  struct Block *block = first == UINT64_MAX ? 0 : calloc(1, sizeof *block);
+  struct Block *block = first == UINT64_MAX ? 0 : new_record();
   if (!block) return 0;
   u64 begin = memory->begin + (first << CHUNK_LOG);
   if (mprotect((void *)begin, count << CHUNK_LOG, PROT_READ | PROT_WRITE)) {
     give(first, count);
-    free(block);
+    rest(block);
     return 0;
   }
   block->begin = begin;
@@ -197,6 +218,7 @@ static void recycle_large(u64 first, struct Block *block) {
   void *at = (void *)block->begin;
   if (mmap(at, count << CHUNK_LOG, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == at)
     give(first, count);
+  rest(block);
 }
 
 /* -- allocations ---------------------------------------------------------------------------------------------------- */
@@ -311,10 +333,9 @@ void cujit_memory_trim(u64 address) {
 
 /* Know memory of others; 0 where some of it is known, or there is no memory. */
 u32 cujit_memory_adopt(u64 address, u64 size, u32 kind, u32 flags, u64 context) {
-  struct Block *block = calloc(1, sizeof *block);
-  if (!block) return 0;
   pthread_mutex_lock(&lock);
-  u64 k = others_to(address), good = 1;
+  struct Block *block = new_record();
+  u64 k = others_to(address), good = block != 0;
   if (k && address - others[k - 1]->begin < others[k - 1]->size) good = 0;
   if (k < other_count && others[k]->begin - address < size) good = 0;
   if (good && other_count == other_room) {
@@ -331,18 +352,18 @@ u32 cujit_memory_adopt(u64 address, u64 size, u32 kind, u32 flags, u64 context) 
     memmove(others + k + 1, others + k, (other_count - k) * sizeof *others);
     others[k] = block;
     __atomic_store_n(&other_count, other_count + 1, __ATOMIC_RELEASE);
-  }
+  } else if (block) rest(block);
   pthread_mutex_unlock(&lock);
-  if (!good) free(block);
   return (u32)good;
 }
 
-/* Forget memory of others that was adopted as a kind. Its block stays for those who look at it now. */
+/* Forget memory of others that was adopted as a kind. */
 u32 cujit_memory_forget(u64 address, u32 kind) {
   pthread_mutex_lock(&lock);
   u64 k = others_to(address), good = k && others[k - 1]->begin == address && others[k - 1]->kind == kind;
   if (good) {
     others[k - 1]->kind = BLOCK_FREE;
+    rest(others[k - 1]);
     memmove(others + k - 1, others + k, (other_count - k) * sizeof *others);
     __atomic_store_n(&other_count, other_count - 1, __ATOMIC_RELEASE);
   }
