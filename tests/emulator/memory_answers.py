@@ -358,12 +358,18 @@ def seldom_asked() -> None:
     ask("cuLogsDumpToMemory with flags", "cuLogsDumpToMemory", None, text, by(size), U32(1))
     ask("cuProfilerInitialize", "cuProfilerInitialize", None, None, U32(0))
     status, found = I32(), U64()
-    for name, version in (
-        ("cuGLGetDevices", 6050), ("cuGraphicsGLRegisterBuffer", 3000), ("cuGLInit", 2000),
-        ("cuEGLStreamConsumerConnect", 7000), ("cuVDPAUGetDevice", 3010), ("cuEventCreateFromEGLSync", 9000),
-        ("cuGraphAddNode", 13000), ("cuCheckpointProcessLock", 12080), ("cuMemGetLocationInfo", 13040),
+    for name in (
+        "cuEGLStreamConsumerAcquireFrame", "cuEGLStreamConsumerConnect", "cuEGLStreamConsumerConnectWithFlags",
+        "cuEGLStreamConsumerDisconnect", "cuEGLStreamConsumerReleaseFrame", "cuEGLStreamProducerConnect",
+        "cuEGLStreamProducerDisconnect", "cuEGLStreamProducerPresentFrame", "cuEGLStreamProducerReturnFrame",
+        "cuEventCreateFromEGLSync", "cuGLCtxCreate", "cuGLGetDevices", "cuGLInit", "cuGLMapBufferObject",
+        "cuGLMapBufferObjectAsync", "cuGLRegisterBufferObject", "cuGLSetBufferObjectMapFlags", "cuGLUnmapBufferObject",
+        "cuGLUnmapBufferObjectAsync", "cuGLUnregisterBufferObject", "cuGraphicsEGLRegisterImage",
+        "cuGraphicsGLRegisterBuffer", "cuGraphicsGLRegisterImage", "cuGraphicsResourceGetMappedEglFrame",
+        "cuGraphicsVDPAURegisterOutputSurface", "cuGraphicsVDPAURegisterVideoSurface", "cuVDPAUCtxCreate",
+        "cuVDPAUGetDevice", "cuWGLGetDevice",
     ):  # fmt: skip
-        given = ctypes.c_char_p(name.encode()), by(found), I32(version), U64(0), by(status)
+        given = ctypes.c_char_p(name.encode()), by(found), I32(13000), U64(0), by(status)
         ask(f"cuGetProcAddress {name}", "cuGetProcAddress_v2", *given, out=(status,))
 
 

@@ -1,8 +1,8 @@
 """Which functions a driver exports, and in which versions and flavours of a stream.
 
 ``functions.txt`` has a line per function: its name, then the CUDA versions that brought each of its forms. A form with
-``_ptsz`` or ``_ptds`` takes the default stream as the calling thread's own. Source: ``cudaTypedefs.h`` and
-``cudaProfilerTypedefs.h`` of CUDA 13.5, whose names of types say all of that; ``tests/emulator/test_functions.py``
+``_ptsz`` or ``_ptds`` takes the default stream as the calling thread's own. Source: ``cudaTypedefs.h`` and those of
+the profiler, GL, EGL and VDPAU of CUDA 13.5, whose names of types say all of that; ``tests/emulator/test_functions.py``
 compares the file with the installed headers.
 """
 
