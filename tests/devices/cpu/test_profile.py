@@ -25,6 +25,8 @@ TYPES = {"unsigned char": np.uint8, "unsigned short": np.uint16, "float": np.flo
          "double2": np.float64}  # fmt: skip
 STRIDES = (0, 1, 2, 3, 8, 33, -1)
 
+SWEPT = [("unsigned char", 1), ("unsigned char", 33), ("float", 0), ("float", 1), ("float", -2), ("double", 4)]
+
 LANES = r"""
 template <typename T> __global__ void read(const T *x, const int *at, const int *does, T *y) {
     int i = at[threadIdx.x], d = does[threadIdx.x];
@@ -72,6 +74,14 @@ template <typename T, int S> __global__ void shared_row(T *y, int first, int man
     if (t < many)
         y[t] = s[
             (int)threadIdx.x * S + 64 * (int)threadIdx.y + first];
+}
+template <typename T, int S> __global__ void swept(const T *x, T *y, int step, int gap, int many) {
+    T v = T();
+    #pragma unroll 1
+    for (int k = 0; k < many; k++)
+        v += x[
+            (int)threadIdx.x * S + (int)threadIdx.y * gap + k * step + 512];
+    y[threadIdx.x + threadIdx.y * blockDim.x] = v;
 }
 template <typename T> __global__ void rounds(const T *x, const int *at, const int *does, T *y, int many) {
     __shared__ T s[512];
@@ -177,7 +187,7 @@ def _launched(names: Sequence[str], code: str, threads: int = 1) -> Callable[...
 def lanes() -> Callable[..., ProfiledKernel]:
     names = [f"{kernel}<{type_}>" for kernel in ("read", "write", "read_shared", "write_shared") for type_ in TYPES]
     rows = [f"{kernel}<{t}, {s}>" for kernel in ("row", "shared_row") for t in ("float", "double") for s in STRIDES]
-    names += ["rounds<unsigned char>", "rounds<float>"]
+    names += ["rounds<unsigned char>", "rounds<float>", *(f"swept<{t}, {s}>" for t, s in SWEPT)]
     return _launched([*names, *rows, "update", "update_shared", "own"], LANES)
 
 
@@ -294,6 +304,27 @@ def test_an_access_that_comes_again_elsewhere_or_in_other_lanes_costs_what_it_co
     ran = [{k: (at[k] + far) * size for k in range(32) if does[k]} for far, does in turns]
     assert _line(kernel, "v += x[i];").sectors == sum(_sectors(list(each.values()), size) for each in ran)
     assert _line(kernel, "v += s[i];").wavefronts == sum(_wavefronts(each, size)[0] for each in ran)
+
+
+@some
+@given(
+    kind=st.sampled_from(SWEPT), block=st.sampled_from([32, 16, 8, 4]), step=st.integers(-9, 9),
+    gap=st.sampled_from([0, 1, 8, 16, 40, -3]), many=st.integers(1, 12),
+)  # fmt: skip
+def test_rows_that_move_on_cost_what_they_cost_at_each_place(
+    lanes: Callable[..., ProfiledKernel], kind: tuple[str, int], block: int, step: int, gap: int, many: int
+) -> None:
+    x = np.zeros(2048, TYPES[kind[0]])
+    size = x.itemsize
+    places_of = [[(t % block * kind[1] + t // block * gap + k * step + 512) * size for t in range(32)]
+                 for k in range(many)]  # fmt: skip
+    arguments = map(np.int32, (step, gap, many))
+    kernel = lanes(f"swept<{kind[0]}, {kind[1]}>", 2, (block, 32 // block), x, x[:32].copy(), *arguments)
+    cost = next(row.measures for row in kernel.instructions if row.access == "ld" and row.space == "global")
+    assert (cost.requests, cost.asked_bytes) == (2 * many, 2 * many * 32 * size)
+    assert cost.sectors == 2 * sum(_sectors(each, size) for each in places_of)
+    distinct = _sectors([place for each in places_of for place in each], size) + size
+    assert (kernel.distinct_sectors, kernel.block_sectors) == (distinct, 2 * distinct)
 
 
 @some

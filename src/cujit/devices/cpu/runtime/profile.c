@@ -17,6 +17,7 @@
 #define BRANCH (1u << 13)
 #define ROOTS (1u << 14)
 #define KEPT 64
+#define ENDS 4
 #define SEEN 256 /* slots, more than the sectors that a warp accesses at once, but for copies of any size */
 
 /* Which block accessed each sector last, one more than its number: by the number of the sector, 14, 13 and 15 bits. */
@@ -26,13 +27,15 @@ struct Tree {
 
 /* What came of the last access of an operation: another one whose lanes lie as far apart costs the same. `apart` are the
    distances of its rows from the first, `phase` is where that lay in its sector `first`, `sectors` are how far each is;
-   `strided` is 1 where `stride_of` found something. */
+   `strided` is 1 where `stride_of` found something. `from` and `to` are the first and last sector of each row that the
+   block `stamp` accessed, `whole` how many sectors that is. */
 struct Memo {
   const struct Accessed *site;
   u32 *leaf;
   u64 leaf_number, first, phase, bytes, wavefronts, passes, apart[WARP];
   i64 sectors[KEPT];
-  u32 lanes, count, strided;
+  u64 from[ENDS], to[ENDS], whole;
+  u32 lanes, count, strided, stamp;
 };
 
 static struct Tally *tally_of(struct Profiled *profiled, u64 shared) {
@@ -337,12 +340,49 @@ INLINE flag note_apart(struct Tally *tally, const struct Accessed *site, u32 lan
   return 1;
 }
 
+/* Rows of global memory that leave no sector out, as neighbours are no more than one apart: what lies between the ends
+   of each. Where a block comes to the same ones again, its sectors are marked already. */
+INLINE flag note_rows(struct Tally *tally, const struct Accessed *site, struct Memo *memo, u32 lanes, const u64 *bases,
+                      u32 rows, u64 block) {
+  u64 *counts = tally->counts + site->first, count = 0, differ;
+  i64 far = (i64)(WARP / rows - 1) * site->stride;
+  u32 stamp = (u32)block + 1;
+  if (lanes != ~0u || rows > ENDS || site->space != SPACE_GLOBAL || site->flags & ACCESSED_UPDATES) return 0;
+  if (site->stride > (i64)SECTOR || site->stride < -(i64)SECTOR) return 0;
+  differ = memo->stamp ^ stamp;
+  for (u32 row = 0; row < rows; row++) {
+    u64 low = bases[row] + (u64)(far < 0 ? far : 0), high = bases[row] + (u64)(far < 0 ? 0 : far) + site->size - 1;
+    u64 from = low >> SECTOR_SHIFT, to = high >> SECTOR_SHIFT;
+    differ |= (memo->from[row] ^ from) | (memo->to[row] ^ to);
+    memo->from[row] = from, memo->to[row] = to;
+  }
+  if (differ) {
+    for (u32 row = 0; row < rows; row++) {
+      for (u64 sector = memo->from[row]; sector <= memo->to[row]; sector++) {
+        flag seen = 0;
+        for (u32 k = 0; k < row; k++) seen |= sector >= memo->from[k] && sector <= memo->to[k];
+        if (seen) continue;
+        mark(tally, memo, sector, stamp);
+        count++;
+      }
+    }
+    memo->stamp = stamp;
+    memo->whole = count;
+    count_stride(counts, (u64)site->stride + (1ull << 63));
+  } else counts[COUNT_STRIDED]++;
+  counts[COUNT_REQUESTS]++;
+  counts[COUNT_SECTORS] += memo->whole;
+  counts[COUNT_BYTES] += (u64)site->size * WARP;
+  return 1;
+}
+
 /* The lanes access memory in so many rows, each from its base on at the stride of the site; `sizes` are null where all
    lanes access as much. */
 void cujit_profile_access(struct Tally *tally, const struct Accessed *site, u32 lanes, const u64 *bases, u32 rows,
                           const u64 *sizes, u64 block, u64 local, u64 kernel_local) {
   struct Memo *memo = tally->memos + site->first / COUNTS;
   if (!lanes || (site->space == SPACE_SHARED && note_apart(tally, site, lanes, rows))) return;
+  if (!sizes && note_rows(tally, site, memo, lanes, bases, rows, block)) return;
   if (again(tally, site, memo, lanes, bases, rows, block)) return;
   struct Lanes them = {.lanes = 0};
   u32 row_lanes = WARP / rows;
