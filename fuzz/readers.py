@@ -23,6 +23,7 @@ from cujit.formats.ptx.linking import Input, link_modules
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_module
 from cujit.formats.salvage import salvage
+from cujit.formats.saved_launch import PREFIX_BYTES, read_saved
 from cujit.inspection.read import inspect
 
 _DEVICE = Arch.parse("sm_90")
@@ -97,6 +98,12 @@ def _record(data: bytes) -> None:
     record.decode(hashed, fields[-_HASH_BYTES:].hex())
 
 
+def _saved(data: bytes) -> None:
+    """Read a saved launch, with the hash that it should have."""
+    fields, rest = data[: PREFIX_BYTES - _HASH_BYTES], data[PREFIX_BYTES:]
+    read_saved(fields + hashlib.sha256(fields + rest).digest() + rest)
+
+
 READERS: dict[str, Callable[[bytes], object]] = {
     "linking": _linking,
     "ptx": lambda data: parse(_text(data)),
@@ -110,6 +117,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "inspect": _inspect,
     "heads": entry_signatures,
     "record": _record,
+    "saved": _saved,
 }
 
 

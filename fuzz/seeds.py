@@ -6,6 +6,7 @@ They come from the compilers that are installed, and from the goldens of the tes
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,11 +87,22 @@ def kept() -> Iterator[tuple[str, str, bytes]]:
                 yield "fatbin", path.name, data
 
 
+def saved() -> Iterator[tuple[str, str, bytes]]:
+    """A launch in a file, with views, a structure and a null pointer."""
+    device = cujit.cpu()
+    code = "struct P { int n; float f; }; __global__ void k(P p, float *x, float *y, int *none) {}"
+    array = device.zeros(64, "float32")
+    launch = cujit.jit(code, device=device)["k"].prepare(2, 32, cluster=2)
+    with tempfile.TemporaryDirectory() as folder:
+        path = launch.save(Path(folder) / "launch", bytes(8), array, array[3:], None)
+        yield "saved", "views", path.read_bytes()
+
+
 def main() -> None:
     """Write every image into the directory of its reader."""
     if len(sys.argv) != 2:
         raise SystemExit("usage: seeds.py DIRECTORY")
-    for reader, name, data in (*compiled(), *linkable(), *kept()):
+    for reader, name, data in (*compiled(), *linkable(), *kept(), *saved()):
         folder = Path(sys.argv[1]) / reader
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"seed-{name}").write_bytes(data)

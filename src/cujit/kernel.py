@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -21,6 +22,7 @@ from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from pathlib import Path
 
 # -- launches ---------------------------------------------------------------------------------------------
 
@@ -83,6 +85,37 @@ class Launch(PreparedLaunch):
             )
         place = cpu(check=check) if device is None else chosen(device)
         return replay(self._entry, self._shape, arguments, place)
+
+    def save(self, path: str | os.PathLike[str], *arguments: object) -> Path:
+        """Keep the launch in one file, with image, source, sizes and arguments as they are now: ``cujit run`` runs it.
+
+        The arrays are copied, ours with their whole allocations; arguments that share memory share it
+        there too. On a GPU save before the launch: after a fault its memory cannot be read any more. Variables of the
+        module are not kept, and begin as the image has them. docs/reproducer.md has the rest.
+
+        Args:
+            path: of the file, such as ``bug.launch``.
+            arguments: as for the launch.
+
+        Raises:
+            ArgumentError: the arguments do not fit, or one has addresses that cannot be followed: a bare address, a
+                structure with pointers, an array of addresses, a texture, a tensor map.
+            LaunchError: there is nothing to cover.
+            FormatError: memory and image have more than 1 GiB together.
+            FileError: the file cannot be written.
+            ClosedError: the module, or an array, was closed.
+
+        Example::
+
+            kernel[4, 256].save("bug.launch", 2.0, x, y, 1000)
+        """
+        # start-up: for who saves
+        from cujit.artifact.reading import write_file
+        from cujit.devices.launcher.saving import saved_launch
+        from cujit.formats.saved_launch import write_saved
+
+        saved = saved_launch(self._entry, self._shape, self.stream, self.options, arguments)
+        return write_file(path, write_saved(saved))
 
 
 class CooperativeShape(NamedTuple):

@@ -300,6 +300,8 @@ def jit(
         module = _load(made, place, JitOptions().under(tools.compiling))
         require_content(source.name, module, module.globals, is_part=bool(said.get("rdc")))
     module._image.portable = functools.partial(build, arch=target.virtual)
+    own = {source.path: Text(source.name, source.text)} if source.path else {}
+    module._image.texts = own | _texts_of(source)
     return module
 
 

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 from cujit.arch import Arch
-from cujit.artifact.reading import BOM, path_of, read_file, shown_path
-from cujit.errors import FileError, FormatError, OptionError, spell
+from cujit.artifact.reading import BOM, path_of, read_file, shown_path, write_file
+from cujit.errors import FormatError, OptionError, spell
 from cujit.signature import Signature
 from cujit.values import dataclass, field
 
@@ -257,14 +257,7 @@ class Artifact:
 
             path = cubin.save("axpy.cubin")
         """
-        text = path_of(path)
-        try:
-            Path(text).write_bytes(self.data)
-        except OSError as e:
-            raise FileError(
-                f"{shown_path(text)} cannot be written: {e.strerror or e}", filename=text, errno=e.errno
-            ) from None
-        return Path(text)
+        return write_file(path, self.data)
 
     def to_python(self) -> str:
         """Write the source of a Python module that holds the image and loads itself (``load(device=None)``).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from pathlib import Path
 
 from cujit.errors import FileError, OptionError, spell
 
@@ -75,6 +76,22 @@ def read_file(given: object) -> bytes:
             return file.read()
         except OSError as e:
             raise FileError(f"{shown} cannot be read: {e.strerror or e}", filename=path, errno=e.errno) from None
+
+
+def write_file(given: object, data: bytes) -> Path:
+    """Write a file whole, and return its path.
+
+    Raises:
+        OptionError: it is no path.
+        FileError: the file cannot be written; ``filename`` says which.
+    """
+    path = path_of(given)
+    try:
+        Path(path).write_bytes(data)
+    except OSError as e:
+        message = f"{shown_path(path)} cannot be written: {e.strerror or e}"
+        raise FileError(message, filename=path, errno=e.errno) from None
+    return Path(path)
 
 
 def without_bom(text: str) -> str:

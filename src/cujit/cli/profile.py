@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from cujit.cli.compiler_options import compiler_options
 from cujit.cli.console import json_option, print_json, print_table
 from cujit.cli.files import file_argument
 from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
+from cujit.cli.saved import is_saved_file, profiled_again, refuse_said
 from cujit.cli.shaping import AskedShape
 from cujit.devices.arguments.written import Value
 from cujit.errors import FormatError, counted, spell
@@ -61,7 +62,8 @@ def command(
     """Count what one launch of a kernel of FILE costs: sectors of memory, bank conflicts, divergence, arithmetic.
 
     It runs on the CPU device, and counts by the addresses of the threads what a GPU counts; docs/profile.md says which
-    counters are exact. FILE is CUDA C++ (.cu), LLVM IR (.ll, .bc), or an image with PTX.
+    counters are exact. FILE is CUDA C++ (.cu), LLVM IR (.ll, .bc), an image with PTX, or a launch that was saved, which
+    runs in a process without rights.
     """
     if plot is not None and on is None:
         raise click.UsageError("--plot draws bounds, so say --on which GPU")
@@ -70,9 +72,9 @@ def command(
     from cujit.profile import plot as draw
 
     gpu = None if on is None else peaks(on).name
-    asked = _Asked(
-        kernel_name, [value for _, value in arguments], AskedShape(**shape), libdevice, said, include, define
-    )
+    if is_saved_file(file):
+        refuse_said("kernel_name arguments said include define libdevice", *shape)
+    asked = _Asked(kernel_name, [value for _, value in arguments], shape, libdevice, said, include, define)
     profiled = asked.profiled(file)
     if plot is not None and gpu is not None:
         draw(plot, profiled, gpu, dark=dark)
@@ -100,7 +102,7 @@ class _Asked:
 
     kernel_name: str | None
     values: list[Value]
-    shape: AskedShape
+    shape: Mapping[str, Any]
     libdevice: bool
     said: Sequence[str]
     include: Sequence[str]
@@ -110,11 +112,13 @@ class _Asked:
         """Make the launch, and give what it cost."""
         from cujit.devices.cpu.observe.profile import Profile  # start-up: brings the CPU device
 
-        profile = Profile()
+        if is_saved_file(file):
+            return profiled_again(file)
+        shape, profile = AskedShape(**self.shape), Profile()
         device = cpu(profile=profile)
         options = options_for(file, self.said, self.include, self.define, libdevice=self.libdevice)
         _, kernel = kernel_of(file, self.kernel_name, device, options, libdevice=self.libdevice)
-        launch = self.shape.of(kernel)
+        launch = shape.of(kernel)
         if launch.shape is None:
             raise click.UsageError("there is nothing to cover, so nothing is launched")
         launch(*placed_on(device, self.values))

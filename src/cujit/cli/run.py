@@ -16,13 +16,14 @@ from cujit.cli.compiler_options import compiler_options
 from cujit.cli.console import json_option, note, print_json, shown_time
 from cujit.cli.files import file_argument
 from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
+from cujit.cli.saved import is_saved_file, refuse_said, run_again, save_array, saving_options, tell_again
 from cujit.cli.shaping import AskedShape
 from cujit.cli.watching import TracedPlace, Watching, watch_options
 from cujit.devices.arguments.written import Value, shown_values
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3, LaunchShape
-from cujit.errors import spell
+from cujit.errors import KernelFaultError, spell
 from cujit.kernel import Kernel, Launch
 from cujit.values import dataclass
 
@@ -56,6 +57,7 @@ def output_file(text: str) -> tuple[int, Path]:
     "--repeat", type=click.IntRange(min=1), default=1, metavar="N", help="Launch N times, one after the other."
 )
 @click.option("--time", "timed", is_flag=True, help="Tell how long loading and launching took.")
+@saving_options
 @watch_options
 @device_option
 @compiler_options
@@ -68,6 +70,9 @@ def command(
     shown: Sequence[int],
     repeat: int,
     timed: bool,
+    save: Path | None,
+    memory_mib: int | None,
+    trusted: bool,
     check: str | None,
     traced: TracedPlace | None,
     trace_limit: int,
@@ -84,8 +89,15 @@ def command(
     """Run one kernel of FILE: CUDA C++ (.cu), LLVM IR (.ll, .bc), or PTX, a cubin or a fatbin, as its content says.
 
     Say either --grid and --block, or --over, or --cooperative. The first launch on the CPU device compiles for
-    the block.
+    the block. A launch that --save wrote has all of that in it, and runs in a process without rights.
     """
+    if is_saved_file(file):
+        refuse_said("kernel_name arguments repeat save coverage said include define libdevice", *shape)
+        again = run_again(
+            file, device_name, check, traced, trace_limit, timeout_s=timeout_s, memory_mib=memory_mib, trusted=trusted
+        )
+        tell_again(again, out, shown, timed=timed, as_json=as_json)
+        return
     asked = AskedShape(**shape)
     values = [value for _, value in arguments]
     _check_indices([*shown, *(index for index, _ in out)], values)
@@ -99,11 +111,18 @@ def command(
     launch = asked.of(kernel)
     watching.require_thread(launch.shape)
     placed = placed_on(device, values)
-    with watching.telling(as_json=as_json):
-        seconds = [_timed(launch, placed, device) for _ in range(repeat)]
+    if save is not None:
+        note(f"{launch.save(save, *placed)}: cujit run {save} runs this launch again")
+    try:
+        with watching.telling(as_json=as_json):
+            seconds = [_timed(launch, placed, device) for _ in range(repeat)]
+    except KernelFaultError:
+        if save is None:
+            note("--save bug.launch keeps this launch in one file, which cujit run runs on any machine")
+        raise
 
     for index, path in out:
-        _save(path, _array(placed, index))
+        save_array(path, _array(placed, index))
     arrays = {index: shown_values(arguments[index][0], _array(placed, index)) for index in shown}
     done = Done(kernel, module.route, launch.shape, arrays, loaded_s, tuple(seconds))
     if as_json:
@@ -178,8 +197,3 @@ def _array(placed: Sequence[object], index: int) -> npt.NDArray[Any]:
     array = placed[index]
     assert isinstance(array, DeviceArray)
     return array.numpy()
-
-
-def _save(path: Path, array: npt.NDArray[Any]) -> None:
-    with path.open("wb") as file:
-        np.save(file, array, allow_pickle=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +18,8 @@ from cujit.machine import cpu
 from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu.ir.decoding import TracedValue
     from cujit.devices.cpu.observe.coverage import Coverage
-    from cujit.devices.cpu.observe.trace import Trace, TracedLaunch
+    from cujit.devices.cpu.observe.trace import Trace
 
 _TRACE_LIMIT = 100_000
 
@@ -162,31 +160,4 @@ class Watching:
 
     def report(self) -> dict[str, Any]:
         """Give the trace for machines: nothing if there is none."""
-        return {} if self.trace is None else {"trace": [_launch(launch) for launch in self.trace.launches]}
-
-
-def _launch(launch: TracedLaunch) -> dict[str, Any]:
-    steps = [
-        {
-            "ptx_line": step.ptx_line,
-            "text": step.text,
-            "source": None if step.source is None else str(step.source),
-            "ran": step.ran,
-            "reads": list(map(_value, step.reads)),
-            "writes": list(map(_value, step.writes)),
-        }
-        for step in launch.steps
-    ]
-    return {"block": launch.block, "thread": launch.thread, "dropped": launch.dropped, "steps": steps}
-
-
-def _value(value: TracedValue) -> dict[str, Any]:
-    """Give a value; numbers that JSON has no word for are strings."""
-    meant = value.value
-    known = not isinstance(meant, float) or math.isfinite(meant)
-    return {
-        "name": value.name,
-        "type": value.type,
-        "bits": hex(value.bits),
-        "value": meant if known and not isinstance(meant, tuple) else str(meant),
-    }
+        return {} if self.trace is None else {"trace": [launch.to_json() for launch in self.trace.launches]}

@@ -221,6 +221,10 @@ class Backend(Protocol):
         """
         return Allocation(address, size)
 
+    def called(self, address: int, words: str) -> None:
+        """Have messages call the allocation at an address so, ``the 400 bytes of argument 2``; here there are none."""
+        del address, words
+
     @abc.abstractmethod
     def upload(self, address: int, data: memoryview) -> None:
         """Copy host bytes to the device; done when it returns."""

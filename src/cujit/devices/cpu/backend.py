@@ -105,6 +105,11 @@ class CpuBackend(Backend):
         if self._checking is not None:
             self._checking.ledger.add(block)
 
+    def called(self, address: int, words: str) -> None:
+        """Have what the checks find call an allocation so: ``the 400 bytes of argument 2``."""
+        if self._checking is not None:
+            self._checking.ledger.call(address, words)
+
     def written(self, address: int, size: int) -> None:
         """Have the checks know that the host has written bytes."""
         if self._checking is not None:

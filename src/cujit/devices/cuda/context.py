@@ -108,7 +108,8 @@ class Context:
             **error.facts,
             help=f"{error.help or 'the context is lost and the process must end'}. Which launch it is: synchronize the "
             "device after each, or run them one by one on the CPU device with the same arguments "
-            "(launch.replay_on_cpu(…) in a new process), or the process under compute-sanitizer",
+            "(launch.replay_on_cpu(…) in a new process; launch.save(…) before it keeps it in a file for cujit run), or "
+            "the process under compute-sanitizer",
         )
 
     def check_priority(self, priority: int, title: str = "", also: str = "") -> None:

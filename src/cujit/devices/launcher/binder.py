@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -33,7 +34,7 @@ from cujit.devices.launcher.state import LaunchState
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
 from cujit.devices.streams import DeviceLike
-from cujit.errors import ArgumentError, CujitError
+from cujit.errors import ArgumentError, CujitError, KernelFaultError
 from cujit.forks import Lock
 from cujit.values import dataclass, field
 
@@ -98,6 +99,8 @@ def tell_failure(kernel: str, device: DeviceLike, error: CujitError) -> None:
     from cujit.events.values import LaunchFailure  # start-up: as above
 
     tell(LaunchFailure, kernel, device.name, error)
+    if isinstance(error, KernelFaultError) and sys.version_info >= (3, 11):
+        error.add_note(f"  launch.save('bug.launch', …) keeps a launch of {kernel} in one file: docs/reproducer.md")
 
 
 class Binder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from cujit.artifact import Artifact
@@ -15,6 +15,7 @@ from cujit.devices.launcher.alive import Alive
 from cujit.devices.launcher.binder import Binder, tell_failure
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
+from cujit.devices.watch import Text
 from cujit.errors import ClosedError, CujitError
 from cujit.forks import cached_property
 from cujit.signature import Signature
@@ -35,8 +36,10 @@ class LoadedImage:
         self.artifact = artifact
         self.options = options
         """What it was loaded with."""
-        self.portable: Callable[[], Artifact] | None = None
+        self.portable: Callable[..., Artifact] | None = None
         """Makes PTX of what the image was made of, where that is known."""
+        self.texts: Mapping[str, Text] = {}
+        """The sources of the image, where they are known, by the names that its lines have for them."""
         self.loaded: BackendModule | None = loaded
         self.alive = Alive()
         self.caches: weakref.WeakSet[_Cache] = weakref.WeakSet()

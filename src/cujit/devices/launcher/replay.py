@@ -10,29 +10,15 @@ import numpy as np
 
 from cujit.artifact import Kind
 from cujit.devices.arguments.packer import Packer
-from cujit.devices.arguments.pointers import Pointer
-from cujit.devices.arguments.tensors import is_tensor, read_tensor
-from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.backend import BackendModule
 from cujit.devices.device import Device
 from cujit.devices.launcher.entry import LaunchEntry
+from cujit.devices.launcher.snapshot import POINTER_BYTES, Span, dtype_of, held_by, place_in, spans_of
 from cujit.devices.shapes import LaunchShape, check_launch
 from cujit.devices.streams import Allocation
-from cujit.errors import ArgumentError, LoadError, spell
-from cujit.signature import ParameterClass, Signature, merge_signatures
-from cujit.values import dataclass, replace
-
-_POINTERS = (ParameterClass.POINTER, ParameterClass.BITS, ParameterClass.UNKNOWN)
-_POINTER_BYTES = 8
-
-
-@dataclass(frozen=True)
-class _Span:
-    """The memory of one argument: number of the argument, address on the device, size in bytes."""
-
-    index: int
-    address: int
-    size: int
+from cujit.errors import ArgumentError, LoadError
+from cujit.signature import Signature, merge_signatures
+from cujit.values import NamedTuple, replace
 
 
 def replay(
@@ -57,18 +43,18 @@ def replay(
     stated = Signature(tuple(replace(p, offset=None) for p in entry.signature))
     signature = merge_signatures(stated, kernel.signature)
     buffer = bytearray(Packer(signature, entry.device, entry.name).pack(arguments))
-    spans = _spans(entry, signature, buffer, arguments)
+    spans = spans_of(entry.name, signature, buffer, arguments)
     copies = _copies(entry.device, spans, cpu)
     for span in spans:
-        offset = signature.offsets[span.index]
+        offset = signature.offsets[span.number]
         at = _host_address(copies, span.address)
-        buffer[offset : offset + _POINTER_BYTES] = at.to_bytes(_POINTER_BYTES, "little")
+        buffer[offset : offset + POINTER_BYTES] = at.to_bytes(POINTER_BYTES, "little")
     if shape is not None:
         check_launch(entry.name, shape, cpu.limits, kernel.resources)
         kernel.launch(shape, buffer)
     results = list(arguments)
     for span in spans:
-        results[span.index] = _result(arguments[span.index], copies, span)
+        results[span.number] = _result(arguments[span.number], copies, span)
     module.close()
     return tuple(results)
 
@@ -88,27 +74,7 @@ def _load(entry: LaunchEntry, cpu: Device) -> BackendModule:
         ) from e
 
 
-def _spans(entry: LaunchEntry, signature: Signature, buffer: bytearray, arguments: Sequence[object]) -> list[_Span]:
-    """Find the memory that the arguments point to."""
-    spans = []
-    for i, (parameter, offset, value) in enumerate(zip(signature, signature.offsets, arguments, strict=True)):
-        if parameter.kind not in _POINTERS or parameter.size != _POINTER_BYTES:
-            continue
-        address = int.from_bytes(buffer[offset : offset + _POINTER_BYTES], "little")
-        size = getattr(value, "nbytes", None)
-        if isinstance(value, (Pointer, ctypes.c_void_p)) and address:
-            raise ArgumentError(
-                f"{entry.name}: argument {i + 1} is {spell(value)}, memory whose size is not known, so it "
-                "cannot be copied",
-                help="pass the array itself",
-            )
-        if address and isinstance(size, int) and not isinstance(value, np.generic):
-            spans.append(_Span(i, address, size))
-    return spans
-
-
-@dataclass(frozen=True)
-class _Copy:
+class _Copy(NamedTuple):
     """Memory of the device from ``begin`` on, as bytes of the CPU device's ``allocations``."""
 
     begin: int
@@ -116,51 +82,27 @@ class _Copy:
     memory: Allocation
 
 
-def _copies(device: Device, spans: Sequence[_Span], cpu: Device) -> list[_Copy]:
+def _copies(device: Device, spans: Sequence[Span], cpu: Device) -> list[_Copy]:
     """Copy the memory to the CPU device, once where arguments share some."""
-    ranges: list[list[int]] = []
-    for span in sorted(spans, key=lambda s: s.address):
-        if ranges and span.address < ranges[-1][1]:
-            ranges[-1][1] = max(ranges[-1][1], span.address + span.size)
-        else:
-            ranges.append([span.address, span.address + span.size])
     copies = []
-    for begin, end in ranges:
+    for begin, data in held_by(device, ((span.address, span.address + span.size) for span in spans)):
         # As far beyond a multiple of 256 as it is on the device, so that alignments are the same.
         skip = begin % 256
-        bytes_ = np.empty(end - begin, np.uint8)
-        device.download(bytes_.data, begin)
-        memory = cpu.allocate(skip + bytes_.nbytes)
-        cpu.upload(memory.address + skip, bytes_.data)
-        raw = (ctypes.c_uint8 * bytes_.nbytes).from_address(memory.address + skip)
+        memory = cpu.allocate(skip + data.nbytes)
+        cpu.upload(memory.address + skip, data.data)
+        raw = (ctypes.c_uint8 * data.nbytes).from_address(memory.address + skip)
         copies.append(_Copy(begin, np.ctypeslib.as_array(raw), memory))
     return copies
 
 
-def _find(copies: Sequence[_Copy], address: int) -> tuple[np.ndarray[Any, Any], int]:
-    """Find the copy that has an address of the device, and the place in it in bytes."""
-    found = next(copy for copy in reversed(copies) if copy.begin <= address)
-    return found.data, address - found.begin
-
-
 def _host_address(copies: Sequence[_Copy], address: int) -> int:
-    copy, offset = _find(copies, address)
-    return int(copy.ctypes.data) + offset
+    copy, offset = place_in(copies, address)
+    return int(copies[copy].data.ctypes.data) + offset
 
 
-def _result(value: Any, copies: Sequence[_Copy], span: _Span) -> np.ndarray[Any, Any]:
+def _result(value: Any, copies: Sequence[_Copy], span: Span) -> np.ndarray[Any, Any]:
     """Give what is left of an argument, in its shape and dtype; in bytes where NumPy has no such dtype."""
-    copy, offset = _find(copies, span.address)
-    data = copy[offset : offset + span.size]
-    dtype = _dtype(value)
+    copy, offset = place_in(copies, span.address)
+    data = copies[copy].data[offset : offset + span.size]
+    dtype = dtype_of(value)
     return data.copy() if dtype is None else data.view(dtype).reshape(tuple(value.shape)).copy()
-
-
-def _dtype(value: Any) -> np.dtype[Any] | None:
-    if isinstance(value, DeviceArray):
-        return value.dtype
-    tensor = read_tensor(value) if is_tensor(value) else None
-    try:
-        return np.dtype(value.dtype) if tensor is None else tensor.dtype
-    except TypeError:
-        return None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Iterable
+from typing import Any
 
 from cujit.devices.cpu.ir.program import (
     FloatConstant,
@@ -49,6 +51,13 @@ class TracedValue:
             width = int(self.type[1:])
             return self.bits - (1 << width) if self.bits >> (width - 1) & 1 else self.bits
         return self.bits
+
+    def to_json(self) -> dict[str, Any]:
+        """Give it in plain values; numbers that JSON has no word for are strings."""
+        meant = self.value
+        known = not isinstance(meant, float) or math.isfinite(meant)
+        shown = meant if known and not isinstance(meant, tuple) else str(meant)
+        return {"name": self.name, "type": self.type, "bits": hex(self.bits), "value": shown}
 
     def __str__(self) -> str:
         value = self.value

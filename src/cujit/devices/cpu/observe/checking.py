@@ -273,6 +273,12 @@ class _Ledger:
         self._changes += 1
         weakref.finalize(block, self._free, block.address, block.memory).atexit = False
 
+    def call(self, address: int, words: str) -> None:
+        """Have messages call the memory that was allocated at an address so."""
+        known, marks = self._blocks[address]
+        self._blocks[address] = replace(known, words=words), marks
+        self._changes += 1
+
     def _free(self, address: int, memory: object) -> None:
         known, _ = self._blocks.pop(address)
         self._changes += 1

@@ -8,7 +8,7 @@ import functools
 import linecache
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,21 @@ class TracedLaunch:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+    def to_json(self) -> dict[str, Any]:
+        """Give all of it in plain values."""
+        steps = [
+            {
+                "ptx_line": step.ptx_line,
+                "text": step.text,
+                "source": None if step.source is None else str(step.source),
+                "ran": step.ran,
+                "reads": [value.to_json() for value in step.reads],
+                "writes": [value.to_json() for value in step.writes],
+            }
+            for step in self.steps
+        ]
+        return {"block": self.block, "thread": self.thread, "dropped": self.dropped, "steps": steps}
 
 
 class Trace:

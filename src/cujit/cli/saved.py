@@ -1,0 +1,183 @@
+"""Saved launches for ``cujit run`` and ``cujit profile``: read, run in a process apart, and printed."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+from click.core import ParameterSource
+
+from cujit.cli.console import note, print_json, several, shown_time
+from cujit.cli.watching import TracedPlace
+from cujit.formats.saved_launch import is_saved
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.observe.measures import ProfiledKernel
+    from cujit.reproducer.running import Rerun
+
+_MAGIC_BYTES = 8
+
+saving_options = several(
+    click.option(
+        "--save",
+        type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        metavar="FILE",
+        help="Keep the launch in one file before it runs, with image, source and arguments: bug.launch.",
+    ),
+    click.option(
+        "--memory",
+        "memory_mib",
+        type=click.IntRange(min=1),
+        metavar="MIB",
+        help="Address space of the process that a saved launch runs in, in MiB.",
+    ),
+    click.option(
+        "--trust", "trusted", is_flag=True, help="Run a saved launch also where the system filters no system calls."
+    ),
+)
+
+
+def is_saved_file(path: Path) -> bool:
+    """Tell a saved launch by what it begins with."""
+    try:
+        with path.open("rb") as file:
+            return is_saved(file.read(_MAGIC_BYTES))
+    except OSError:
+        return False
+
+
+def refuse_said(names: str, *more: str) -> None:
+    """Refuse options that a saved launch has no use for, by the names of their parameters.
+
+    Raises:
+        click.UsageError: one was said.
+    """
+    context = click.get_current_context()
+    wrong = {*names.split(), *more}
+    for parameter in context.command.params:
+        said = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if said and parameter.name in wrong:
+            raise click.UsageError(
+                f"{parameter.opts[-1]} is not for a saved launch, which has its kernel and arguments"
+            )
+
+
+def run_again(
+    file: Path,
+    device: str | None,
+    check: str | None,
+    traced: TracedPlace | None,
+    trace_limit: int,
+    *,
+    timeout_s: float | None,
+    memory_mib: int | None,
+    trusted: bool,
+) -> Rerun:
+    """Run a saved launch as the options say.
+
+    Raises:
+        CujitError: as ``reproducer.run``, but for what ends the launch early.
+    """
+    from cujit.reproducer.running import TIMEOUT_S, attempt  # start-up: for who has a saved launch
+
+    return attempt(
+        file,
+        device=device,
+        check=check,
+        trace=None if traced is None else (traced.block, traced.thread),
+        trace_limit=trace_limit,
+        timeout_s=TIMEOUT_S if timeout_s is None else timeout_s,
+        memory_mib=memory_mib,
+        trusted=trusted,
+    )
+
+
+def tell_again(
+    rerun: Rerun, out: Sequence[tuple[int, Path]], shown: Sequence[int], *, timed: bool, as_json: bool
+) -> None:
+    """Print what a saved launch did, and raise what ended it."""
+    for index, path in out:
+        save_array(path, _array(rerun, index))
+    arrays = {index: _array(rerun, index) for index in shown}
+    _tell_words(rerun, as_json=as_json)
+    if rerun.error is not None:
+        raise rerun.error
+    if as_json:
+        print_json(_report(rerun, arrays))
+        return
+    saved = rerun.saved
+    how = f"grid {'x'.join(map(str, saved.grid))}, block {'x'.join(map(str, saved.block))}"
+    note(f"{saved.kernel} on {rerun.device}: {how}, as it was saved on {saved.device} ({rerun.route})")
+    if timed:
+        note(f"the launch took {shown_time(rerun.seconds)}")
+    for index, array in arrays.items():
+        prefix = f"{index}: " if len(arrays) > 1 else ""
+        click.echo(prefix + np.array2string(array, separator=" ", prefix=prefix))
+
+
+def _tell_words(rerun: Rerun, *, as_json: bool) -> None:
+    """Print what the kernel printed, and what was traced; in JSON ``_report`` has both, of a launch that went well."""
+    from cujit.reproducer.running import printable  # start-up: for who has a saved launch
+
+    if rerun.without_filter:
+        note(f"the process of the launch could make any system call: {rerun.without_filter}")
+    if not as_json:
+        click.echo(printable(rerun.printed), nl=False)
+    if rerun.dropped_bytes:
+        note(f"the kernel printed {rerun.dropped_bytes:,} bytes more")
+    if rerun.trace is not None and (rerun.error is not None or not as_json):
+        click.echo(printable(str(rerun.trace["text"])), err=as_json)
+
+
+def _report(rerun: Rerun, arrays: Mapping[int, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Give it for machines."""
+    saved = rerun.saved
+    return {
+        "kernel": saved.kernel,
+        "lowered_name": saved.lowered,
+        "device": rerun.device,
+        "route": rerun.route,
+        "saved_on": saved.device,
+        "grid": list(saved.grid),
+        "block": list(saved.block),
+        "shared_bytes": saved.shared_bytes,
+        "launch_s": [rerun.seconds],
+        "printed": rerun.printed,
+        "arrays": {index: array.tolist() for index, array in arrays.items()},
+        **({} if rerun.trace is None else {"trace": rerun.trace["launches"]}),
+    }
+
+
+def _array(rerun: Rerun, index: int) -> npt.NDArray[Any]:
+    if index >= len(rerun.arguments):
+        raise click.UsageError(f"there is no argument {index}: {rerun.saved.kernel} has {len(rerun.arguments)}")
+    if rerun.saved.arguments[index].place is None:
+        raise click.UsageError(f"argument {index} is no array, so nothing comes back in it")
+    value = rerun.arguments[index]
+    return np.frombuffer(value, np.uint8) if isinstance(value, bytes) else value
+
+
+def save_array(path: Path, array: npt.NDArray[Any]) -> None:
+    """Write an array as NumPy reads it."""
+    with path.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
+def profiled_again(file: Path) -> ProfiledKernel:
+    """Count what a saved launch costs; its source is known to who prints lines.
+
+    Raises:
+        CujitError: as ``reproducer.run``.
+    """
+    from cujit.reproducer.running import run  # start-up: for who has a saved launch
+
+    rerun = run(file, profile=True)
+    assert rerun.profile is not None
+    for text in rerun.saved.texts:
+        linecache.cache[text.shown] = len(text.text), None, text.text.splitlines(keepends=True), text.shown
+    return rerun.profile

@@ -1,0 +1,136 @@
+"""A launch with its arguments as a value that can be written to a file, and run again elsewhere."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from cujit.artifact import Kind
+from cujit.devices.arguments.pointers import without_const
+from cujit.devices.arrays.array import DeviceArray
+from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
+from cujit.devices.launcher.snapshot import POINTER_BYTES, Held, Span, dtype_of, held_by, place_in, spans_of
+from cujit.devices.options import LaunchOptions
+from cujit.devices.shapes import LaunchShape
+from cujit.devices.tensormaps.tiling import TensorMap
+from cujit.devices.textures.texture import Surface, Texture
+from cujit.errors import ArgumentError, CujitError, LaunchError
+from cujit.formats.saved_launch import SavedArgument, SavedBlock, SavedLaunch, SavedPlace, SavedText
+from cujit.signature import Parameter, ParameterClass
+
+_ALIGNMENT = 256
+_FUNCTION = ctypes.CFUNCTYPE(None).__base__ or object
+_HELP = "pass the array as an argument of its own; docs/reproducer.md says what a saved launch holds"
+
+
+def saved_launch(
+    entry: LaunchEntry, shape: LaunchShape | None, stream: int, options: LaunchOptions, arguments: Sequence[object]
+) -> SavedLaunch:
+    """Take a launch with its arguments as they are now.
+
+    Raises:
+        ArgumentError: the arguments do not fit, or one has addresses that cannot be followed.
+        LaunchError: nothing is launched.
+        ClosedError: the module, or an array, was closed.
+    """
+    entry.image.require()
+    if shape is None:
+        raise LaunchError(f"{entry.name}: there is nothing to cover, so there is no launch to save")
+    buffer = entry.packer.pack(arguments, stream)
+    device, signature = entry.device, entry.signature
+    device.synchronize()
+    spans = {span.number: span for span in spans_of(entry.name, signature, buffer, arguments)}
+    held = held_by(device, (_range(arguments[span.number], span) for span in spans.values()))
+    saved = []
+    for i, (parameter, offset, value) in enumerate(zip(signature, signature.offsets, arguments, strict=True)):
+        data = buffer[offset : offset + parameter.size]
+        _refuse_addresses(f"{entry.name}: argument {i + 1} ({parameter})", parameter, value, data, held, spans.get(i))
+        saved.append(_argument(parameter, value, data, held, spans.get(i)))
+    return SavedLaunch(
+        entry.name,
+        entry.loaded.name,
+        f"{device.name}, {device.product}",
+        (*shape.grid,),
+        (*shape.block,),
+        shape.shared_bytes,
+        None if options.cluster is None else (*options.cluster,),
+        options.cooperative,
+        tuple(saved),
+        tuple(_images(entry.image)),
+        tuple(SavedText(name, text.shown, text.text) for name, text in entry.image.texts.items()),
+        tuple(SavedBlock(memory.data.tobytes(), memory.begin % _ALIGNMENT) for memory in held),
+    )
+
+
+def _range(value: object, span: Span) -> tuple[int, int]:
+    """Give the memory to keep: of our arrays the whole allocation, for kernels reach from views into what is beside."""
+    block = value._allocation if isinstance(value, DeviceArray) else None
+    if block is not None and block.address <= span.address and span.address + span.size <= block.address + block.size:
+        return block.address, block.address + block.size
+    return span.address, span.address + span.size
+
+
+def _argument(parameter: Parameter, value: Any, data: bytes, held: Sequence[Held], span: Span | None) -> SavedArgument:
+    if span is None:
+        return SavedArgument(str(parameter), data)
+    dtype = dtype_of(value)
+    code = dtype.str if dtype is not None and dtype.kind in "biufc" else ""
+    place = SavedPlace(*place_in(held, span.address))
+    shape = tuple(map(int, value.shape)) if hasattr(value, "shape") else (span.size,)
+    return SavedArgument(str(parameter), bytes(POINTER_BYTES), place, code, shape, span.size)
+
+
+def _images(image: LoadedImage) -> Iterator[bytes]:
+    """Give the image as it was loaded, and PTX with lines of source where its source is known."""
+    yield image.artifact.data
+    if image.portable is None:
+        return
+    try:
+        made = image.portable(lineinfo=True)
+    except CujitError:  # where nothing is compiled, or not with lines: then PTX as it is
+        return
+    if made.kind is Kind.PTX and made.data != image.artifact.data:
+        yield made.data
+
+
+# -- what cannot be followed ----------------------------------------------------------------------------------
+
+
+def _refuse_addresses(
+    what: str, parameter: Parameter, value: object, data: bytes, held: Sequence[Held], span: Span | None
+) -> None:
+    """Refuse an argument that holds addresses: in another process they point to nothing.
+
+    Raises:
+        ArgumentError: it is a handle, a structure with pointers, or an array of addresses.
+    """
+    if isinstance(value, (Texture, Surface, TensorMap)):
+        raise ArgumentError(f"{what} is a {type(value).__name__}, which a saved launch cannot hold", help=_HELP)
+    if isinstance(value, (ctypes.Structure, ctypes.Union)) and _has_pointers(type(value)) and any(data):
+        raise ArgumentError(f"{what} is a structure with pointers, and what they point to is not known", help=_HELP)
+    if span is None:
+        found = _address_in(data, held) if parameter.kind is not ParameterClass.FLOAT else None
+        if found is not None:
+            raise ArgumentError(f"{what} holds the address {found:#x}, which is inside another argument", help=_HELP)
+    elif without_const(parameter.pointee)[0].endswith("*"):
+        number, offset = place_in(held, span.address)
+        if held[number].data[offset : offset + span.size].any():
+            raise ArgumentError(f"{what} is an array of addresses, and what they point to is not known", help=_HELP)
+
+
+def _has_pointers(kind: Any) -> bool:
+    """Tell whether a type of ctypes holds pointers."""
+    if issubclass(kind, (ctypes.Structure, ctypes.Union)):
+        return any(_has_pointers(each[1]) for base in kind.__mro__ for each in vars(base).get("_fields_", ()))
+    if issubclass(kind, ctypes.Array):
+        return _has_pointers(kind._type_)
+    return kind is ctypes.c_void_p or issubclass(kind, (ctypes._Pointer, _FUNCTION))
+
+
+def _address_in(data: bytes, held: Sequence[Held]) -> int | None:
+    """Find a word in the bytes of a parameter that is an address in memory of another argument."""
+    words = np.frombuffer(data[: len(data) // POINTER_BYTES * POINTER_BYTES], np.uint64).tolist()
+    return next((word for word in words for begin, memory in held if begin <= word < begin + memory.nbytes), None)

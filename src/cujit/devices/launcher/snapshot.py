@@ -1,0 +1,95 @@
+"""The memory that the arguments of a launch point to: where it is, and what is in it now."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from cujit.devices.arguments.pointers import Pointer
+from cujit.devices.arguments.tensors import is_tensor, read_tensor
+from cujit.devices.arrays.array import DeviceArray
+from cujit.devices.device import Device
+from cujit.errors import ArgumentError, spell
+from cujit.signature import ParameterClass, Signature
+from cujit.values import NamedTuple
+
+POINTER_BYTES = 8
+_POINTERS = (ParameterClass.POINTER, ParameterClass.BITS, ParameterClass.UNKNOWN)
+
+
+class Span(NamedTuple):
+    """The memory of one argument: its number from 0, address on the device, size in bytes."""
+
+    number: int
+    address: int
+    size: int
+
+
+def spans_of(kernel: str, signature: Signature, buffer: bytes | bytearray, arguments: Sequence[object]) -> list[Span]:
+    """Find the memory that arguments point to, which were packed into ``buffer``.
+
+    Raises:
+        ArgumentError: one is an address of memory of unknown size.
+    """
+    spans = []
+    for i, (parameter, offset, value) in enumerate(zip(signature, signature.offsets, arguments, strict=True)):
+        if parameter.kind not in _POINTERS or parameter.size != POINTER_BYTES:
+            continue
+        address = int.from_bytes(buffer[offset : offset + POINTER_BYTES], "little")
+        size = getattr(value, "nbytes", None)
+        if isinstance(value, (Pointer, ctypes.c_void_p)) and address:
+            raise ArgumentError(
+                f"{kernel}: argument {i + 1} is {spell(value)}, memory whose size is not known, so it cannot be copied",
+                help="pass the array itself",
+            )
+        if address and isinstance(size, int) and not isinstance(value, np.generic):
+            spans.append(Span(i, address, size))
+    return spans
+
+
+class Held(NamedTuple):
+    """Memory of the device from ``begin`` on, as bytes of the host."""
+
+    begin: int
+    data: np.ndarray[tuple[int], np.dtype[np.uint8]]
+
+
+def held_by(device: Device, ranges: Iterable[tuple[int, int]]) -> list[Held]:
+    """Copy memory to the host, by addresses from ``begin`` to ``end``; what overlaps is copied once."""
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(ranges):
+        if merged and begin < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((begin, end))
+    found = []
+    for begin, end in merged:
+        data = np.empty(end - begin, np.uint8)
+        device.download(data.data, begin)
+        found.append(Held(begin, data))
+    return found
+
+
+class _Begins(Protocol):
+    @property
+    def begin(self) -> int: ...
+
+
+def place_in(held: Sequence[_Begins], address: int) -> tuple[int, int]:
+    """Find which copy has an address of the device, and the place in it in bytes."""
+    number = next(k for k in reversed(range(len(held))) if held[k].begin <= address)
+    return number, address - held[number].begin
+
+
+def dtype_of(value: Any) -> np.dtype[Any] | None:
+    """Tell what the elements of an array are; None where NumPy has no such dtype."""
+    if isinstance(value, DeviceArray):
+        return value.dtype
+    tensor = read_tensor(value) if is_tensor(value) else None
+    try:
+        return np.dtype(value.dtype) if tensor is None else tensor.dtype
+    except TypeError:
+        return None

@@ -1,0 +1,214 @@
+"""The process apart: runs one saved launch, on the CPU device without any rights, and answers."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import struct
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cujit.artifact import Artifact, Kind
+from cujit.devices.device import Device
+from cujit.devices.process import process_devices
+from cujit.devices.watch import Text, known_to
+from cujit.errors import ArgumentError, CujitError, KernelFaultError, LoadError, ToolError, counted
+from cujit.formats.saved_launch import SavedLaunch, read_saved
+from cujit.loading import Module, load
+from cujit.reproducer.sandbox import give_up_rights, limit_resources
+
+if TYPE_CHECKING:
+    from cujit.devices.arrays.array import DeviceArray
+    from cujit.devices.cpu.observe.profile import Profile
+    from cujit.devices.cpu.observe.trace import Trace
+
+_LENGTH = struct.Struct("<Q")
+
+
+def main() -> None:
+    """Read what is asked and the saved launch from standard input, and answer on the descriptor that argv names."""
+    answers = int(sys.argv.pop())
+    data = sys.stdin.buffer
+    asked: dict[str, Any] = json.loads(data.read(_LENGTH.unpack(data.read(_LENGTH.size))[0]))
+    answer: dict[str, Any] = {"without_filter": ""}
+    memory: list[bytes] = []
+    try:
+        run = Run(asked)
+        if not run.device.is_gpu:
+            _ready(run.device)
+            answer["without_filter"] = _enter(asked)
+        saved = read_saved(data.read())
+        memory = run.launch(saved, answer)
+    except MemoryError:
+        answer["error"] = {"class": "ToolCrashError", "message": "there is not enough memory", "result": "MemoryError"}
+    except CujitError as e:
+        answer["error"] = _facts(e)
+    except Exception as e:
+        answer["error"] = {"class": "CujitError", "message": f"a fault of cujit in the process apart: {e!r}"}
+    sys.stdout.flush()
+    said = json.dumps(answer).encode()
+    with os.fdopen(answers, "wb") as file:
+        file.write(_LENGTH.pack(len(said)) + said)
+        for block in memory:
+            file.write(block)
+    sys.stdout.flush()
+    os._exit(0)  # threads of the kernel may still run
+
+
+def _facts(error: CujitError) -> dict[str, Any]:
+    """Write an error in plain values."""
+    name = next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == CujitError.__module__)
+    known: dict[str, Any] = {"class": name, "message": error.message, "help": error.help}
+    if isinstance(error, KernelFaultError):
+        names = ("kind", "kernel", "block", "thread", "line", "address")
+        known |= {name: getattr(error, name) for name in names}
+    return known | (error.facts if isinstance(error, ToolError) else {})
+
+
+def _enter(asked: Mapping[str, Any]) -> str:
+    """Give up all rights; where the system has no filters, and that was allowed, say so."""
+    os.environ["CUJIT_CACHE"] = "0"
+    limit_resources(asked["memory_mib"], asked["cpu_s"])
+    why = ""
+    try:
+        give_up_rights()
+    except CujitError as e:
+        if not asked["trusted"]:
+            raise
+        why = e.message
+    return why
+
+
+# -- what has to be there before no file is opened any more ----------------------------------------------------
+
+_TINY = b"""
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry tiny(.param .u64 p) { .reg .b64 %rd<2>; .reg .b32 %r<2>;
+  ld.param.u64 %rd1, [p]; ld.global.u32 %r1, [%rd1]; st.global.u32 [%rd1], %r1; trap; }
+"""
+
+
+def _ready(device: Device) -> None:
+    """Import and compile all that a launch, and the words of a fault, may need."""
+    for name in ("cujit.devices", "cujit.formats", "cujit.events", "cujit.compiler.inputs"):
+        package = importlib.import_module(name)
+        for found in pkgutil.walk_packages(package.__path__, f"{name}."):
+            if ".cuda" not in found.name:
+                importlib.import_module(found.name)
+    from cujit.devices.cpu.native.library import PARTS, address_of  # after the rest: only where the CPU device runs
+
+    for part in PARTS:
+        address_of(part.symbols[0])
+    array = device.zeros(1, np.uint32)
+    try:
+        load(_TINY, device)["tiny"][1, 1](array)
+    except KernelFaultError as e:
+        str(e)
+
+
+# -- the launch -------------------------------------------------------------------------------------------------
+
+
+class Run:
+    """One launch as it was asked for."""
+
+    def __init__(self, asked: Mapping[str, Any]) -> None:
+        self.trace: Trace | None = None
+        self.profile: Profile | None = None
+        self.device = process_devices().named(asked["device"])
+        if not self.device.is_gpu:
+            self.device = self._watching(asked)
+
+    def _watching(self, asked: Mapping[str, Any]) -> Device:
+        """Make the CPU device that was asked for."""
+        # after the choice: a GPU does without them
+        from cujit.devices.cpu.observe.profile import Profile
+        from cujit.devices.cpu.observe.trace import Trace
+
+        if asked["trace"] is not None:
+            block, thread, most = asked["trace"]
+            self.trace = Trace(block, thread, limit=most)
+        self.profile = Profile() if asked["profile"] else None
+        watchers = [watcher for watcher in (self.trace, self.profile) if watcher is not None]
+        return process_devices().cpu(None, watchers, check=asked["check"], timeout_s=asked["timeout_s"])
+
+    def launch(self, saved: SavedLaunch, answer: dict[str, Any]) -> list[bytes]:
+        """Make the launch; what it left in memory is given, the rest is put into ``answer``."""
+        for watcher in (self.trace, self.profile):
+            if watcher is not None:
+                watcher.clear()  # of what made ready
+        module = self._load(saved)
+        answer |= {"route": module.route, "device": self.device.name, "product": self.device.product}
+        kernel = module[saved.lowered]
+        arrays = [self._array(saved, number) for number in range(len(saved.memory))]
+        signature = kernel.signature
+        if len(signature) != len(saved.arguments):
+            takes = counted(len(signature), "parameter")
+            raise ArgumentError(f"{saved.kernel} has {takes} in its image, and {len(saved.arguments)} were saved")
+        buffer = bytearray(signature.size)
+        for parameter, offset, argument in zip(signature, signature.offsets, saved.arguments, strict=True):
+            if parameter.size != len(argument.data):
+                raise ArgumentError(f"{saved.kernel}: {len(argument.data)} bytes were saved for {argument.type}")
+            place, value = argument.place, argument.data
+            if place is not None:
+                at = arrays[place.block].address + saved.memory[place.block].skip + place.offset
+                value = at.to_bytes(len(argument.data), "little")
+            buffer[offset : offset + parameter.size] = value
+        launch = kernel.prepare(
+            saved.grid,
+            saved.block,
+            shared_bytes=saved.shared_bytes,
+            cluster=saved.cluster,
+            cooperative=saved.cooperative,
+        )
+        begin = time.perf_counter()
+        try:
+            launch.packed(bytes(buffer))
+            self.device.synchronize()
+        except KernelFaultError as e:
+            answer["error"] = _facts(e)  # what the kernel did until then is there to be looked at
+        answer["seconds"] = time.perf_counter() - begin
+        if self.trace is not None:
+            answer["trace"] = {"text": str(self.trace), "launches": [each.to_json() for each in self.trace.launches]}
+        if self.profile is not None and self.profile.kernels:
+            answer["profile"] = self.profile.kernels[0].to_json()
+        return [array.numpy()[block.skip :].tobytes() for array, block in zip(arrays, saved.memory, strict=True)]
+
+    def _load(self, saved: SavedLaunch) -> Module:
+        """Load the first image that runs here; the CPU device takes the last, which tells most."""
+        names = {} if saved.kernel == saved.lowered else {saved.kernel: saved.lowered}
+        texts = {text.name: Text(text.shown, text.text) for text in saved.texts}
+        refused: CujitError = LoadError("the saved launch has no image")
+        for data in saved.images if self.device.is_gpu else reversed(saved.images):
+            image = Artifact.of(data, name="the saved image")
+            if image.kind is Kind.TUNING:
+                continue
+            image = Artifact(image.kind, image.data, names=names, name=image.name)
+            try:
+                with known_to(self.device.backend.watchers, texts):
+                    return load(image, self.device)
+            except LoadError as e:
+                refused = e
+        raise refused
+
+    def _array(self, saved: SavedLaunch, number: int) -> DeviceArray:
+        """Copy a block of memory to the device, as far beyond a multiple of 256 bytes as it was."""
+        data, skip = saved.memory[number]
+        array = self.device.empty(skip + len(data), np.uint8)
+        self.device.upload(array.address + skip, memoryview(data))
+        here = [f"{k} ({a.type})" for k, a in enumerate(saved.arguments, 1) if a.place and a.place.block == number]
+        words = f"the {len(data):,} bytes of argument{'s' * (len(here) > 1)} {' and '.join(here)}"
+        self.device.backend.called(array.address, words)
+        return array
+
+
+if __name__ == "__main__":
+    main()

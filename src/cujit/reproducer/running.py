@@ -1,0 +1,442 @@
+"""Saved launches run again, in a process apart: it may loop, crash, write wildly or print for ever; this one goes on.
+
+The process is a fresh Python that gets the file and gives data back. It is not believed: nothing that it says is
+unpickled, and every size is bounded before memory is taken for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cujit.artifact.reading import path_of, read_file, shown_path
+from cujit.devices.cpu.observe.measures import ProfiledKernel
+from cujit.devices.options import check_timeout
+from cujit.devices.process import is_device_name
+from cujit.errors import (
+    ArgumentError,
+    CujitError,
+    FormatError,
+    KernelFaultError,
+    MissingError,
+    OptionError,
+    ToolCrashError,
+    ToolError,
+    ToolTimeoutError,
+    read_int,
+    spell,
+)
+from cujit.formats.saved_launch import MAX_FILE_BYTES, SavedArgument, SavedLaunch, read_saved, write_saved
+from cujit.machine import default_device
+from cujit.values import dataclass
+
+TIMEOUT_S = 60.0
+OUTPUT_BYTES = 1 << 20
+"""What is kept of what a kernel prints."""
+
+_BEGIN = "import sys; sys.path[:] = sys.argv[1:-1]; from cujit.reproducer.child import main; main()"
+_TOOL = "the process apart"
+_READY_S = 60.0
+"""Seconds beyond the launch's own: to start, compile, and say where the blocks of a launch stood that was ended."""
+_MEMORY_MIB = 4096
+_COPIES = 6
+"""How often the memory of a launch is in the process apart while it is read, run and sent."""
+_ANSWER_BYTES = 256 << 20
+_WORDS_BYTES = 4096
+_CHUNK = 1 << 20
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_LENGTH = struct.Struct("<Q")
+_KEPT_ENVIRONMENT = ("HOME", "XDG_CACHE_HOME", "CUJIT_CACHE", "CUJIT_CACHE_DIR", "CUJIT_CPU_OPTIMIZE", "LANG")
+_KEPT_FOR_GPU = ("PATH", "CUDA_", "NVIDIA_", "LD_LIBRARY_PATH")
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """What a saved launch did when it was run again.
+
+    ``arguments`` are NumPy arrays as the kernel left them (bytes where NumPy has no such elements), and the bytes of
+    every other parameter. ``device``, ``product`` and ``route`` say where and how it ran, ``seconds`` how long the
+    launch took. ``printed`` is what the kernel printed, of which ``dropped_bytes`` more are not kept. ``trace`` has the
+    text and the values, ``profile`` the costs, where they were asked for. ``error`` is what ended the launch early.
+    ``without_filter`` is why the system calls of the process were not filtered, "" if they were, or on a GPU.
+
+    Example::
+
+        rerun = cujit.reproducer.run("bug.launch", device="cpu")
+        print(rerun.arguments[2], rerun.printed)
+    """
+
+    saved: SavedLaunch
+    device: str
+    product: str
+    route: str
+    seconds: float
+    arguments: tuple[npt.NDArray[Any] | bytes, ...]
+    printed: str = ""
+    dropped_bytes: int = 0
+    trace: Mapping[str, Any] | None = None
+    profile: ProfiledKernel | None = None
+    error: CujitError | None = None
+    without_filter: str = ""
+
+
+def open(path: str | os.PathLike[str]) -> SavedLaunch:
+    """Read a saved launch, and run nothing.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        FormatError: it is no saved launch, damaged, cut off, of another version, or says what cannot be.
+        OptionError: ``path`` is none.
+        FileError: the file cannot be read.
+
+    Example::
+
+        saved = cujit.reproducer.open("bug.launch")
+        assert saved.grid == (4, 1, 1)
+    """
+    text = path_of(path)
+    with contextlib.suppress(OSError):
+        if (size := os.stat(text).st_size) > MAX_FILE_BYTES:
+            raise FormatError(f"{shown_path(text)} has {size:,} bytes; a saved launch has {MAX_FILE_BYTES:,} at most")
+    try:
+        return read_saved(read_file(text))
+    except FormatError as e:
+        raise FormatError(f"{shown_path(text)}: {e.message}", help=e.help) from e
+
+
+def run(
+    saved: SavedLaunch | str | os.PathLike[str],
+    *,
+    device: str | None = None,
+    check: str | None = None,
+    trace: tuple[int | Sequence[int], int | Sequence[int]] | None = None,
+    profile: bool = False,
+    timeout_s: float = TIMEOUT_S,
+    memory_mib: int | None = None,
+    trusted: bool = False,
+) -> Rerun:
+    """Run a saved launch in a process apart, which has no rights but its memory.
+
+    Args:
+        saved: the file, or what ``open`` made of it.
+        device: ``cpu``, ``cuda:0``, …; None is the first GPU, or else the CPU device.
+        check: as for ``cujit.cpu(check=…)``; runs on the CPU device.
+        trace: block and thread whose instructions are kept; runs on the CPU device.
+        profile: count what the launch costs; runs on the CPU device.
+        timeout_s: how long the launch may run, in seconds.
+        memory_mib: how much address space the process may have on the CPU device, in MiB; None is 4096 and six times
+            the launch's memory.
+        trusted: go on where the system has no filter of system calls.
+
+    Raises:
+        KernelFaultError: a check found something, or the kernel could not go on.
+        ToolTimeoutError: it took longer than ``timeout_s``, and did not end when it was asked to.
+        ToolCrashError: the process apart died: of a signal, a system call that it may not make, or for want of memory.
+        MissingError: the system has no filter of system calls, or no such device.
+        LoadError: no image in the file runs on the device.
+        FormatError: see ``open``.
+        CujitError: whatever else a launch raises.
+
+    Example::
+
+        try:
+            cujit.reproducer.run("bug.launch", check="memory")
+        except cujit.errors.KernelFaultError as error:
+            print(error)
+    """
+    rerun = attempt(
+        saved, device=device, check=check, trace=trace, profile=profile, timeout_s=timeout_s, memory_mib=memory_mib,
+        trusted=trusted,
+    )  # fmt: skip
+    if rerun.error is not None:
+        raise rerun.error
+    return rerun
+
+
+def attempt(
+    saved: SavedLaunch | str | os.PathLike[str],
+    *,
+    device: str | None = None,
+    check: str | None = None,
+    trace: tuple[int | Sequence[int], int | Sequence[int]] | None = None,
+    trace_limit: int = 100_000,
+    profile: bool = False,
+    timeout_s: float = TIMEOUT_S,
+    memory_mib: int | None = None,
+    trusted: bool = False,
+) -> Rerun:
+    """Do as ``run`` does, and give the fault of a kernel as ``Rerun.error``, with all that is known besides.
+
+    Raises:
+        CujitError: as ``run`` does, but for what ends a launch early.
+    """
+    launch = saved if isinstance(saved, SavedLaunch) else open(saved)
+    name = _device(device, [what for what in (check, trace, profile or None) if what is not None])
+    seconds = check_timeout(timeout_s)
+    if memory_mib is None:
+        memory_mib = _MEMORY_MIB + (_COPIES * launch.memory_bytes >> 20)
+    asked = {
+        "device": name,
+        "check": check,
+        "trace": None if trace is None else [*trace, trace_limit],
+        "profile": profile,
+        "timeout_s": seconds,
+        "memory_mib": read_int(memory_mib, "memory_mib", OptionError, least=1),
+        "cpu_s": math.ceil((seconds + _READY_S) * (os.cpu_count() or 1)),
+        "trusted": trusted,
+    }
+    return _Child(launch, asked).rerun()
+
+
+def _device(name: str | None, watched: Sequence[object]) -> str:
+    """Choose where to run; whoever wants to watch runs on the CPU device."""
+    if name is None:
+        return "cpu" if watched else default_device().name
+    if not isinstance(name, str) or not is_device_name(name):
+        raise OptionError(f"no device is called {spell(name)}", help="'cpu', 'cuda:0' …")
+    if name != "cpu" and watched:
+        raise ArgumentError(f"checks, traces and profiles are of the CPU device, not of {name}", help="leave it out")
+    return name
+
+
+# -- the process ------------------------------------------------------------------------------------------------
+
+
+class _Child:
+    """One process apart, from its start to its end."""
+
+    def __init__(self, saved: SavedLaunch, asked: Mapping[str, Any]) -> None:
+        self._saved = saved
+        self._asked = asked
+        self._most = _ANSWER_BYTES + saved.memory_bytes
+        self._answer = bytearray()
+        self._printed = bytearray()
+        self._words = bytearray()
+        self._dropped = 0
+
+    def rerun(self) -> Rerun:
+        """Start it, take what it says until it ends or its time is over, and read the answer."""
+        if not sys.executable:
+            raise MissingError("this process does not know its Python interpreter (sys.executable)")
+        request = json.dumps(self._asked).encode()
+        file = os.memfd_create("cujit-launch")
+        reading, writing = os.pipe()
+        try:
+            with os.fdopen(os.dup(file), "wb") as out:
+                out.write(_LENGTH.pack(len(request)) + request + write_saved(self._saved))
+            os.lseek(file, 0, os.SEEK_SET)
+            process = subprocess.Popen(
+                [sys.executable, "-c", _BEGIN, *map(os.path.abspath, sys.path), str(writing)],
+                stdin=file,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(writing,),
+                env=_environment(self._asked["device"] != "cpu"),
+                cwd="/",
+                start_new_session=True,  # Ctrl-C in a terminal is for us alone
+            )
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(file)
+            os.close(writing)
+        try:
+            is_late = self._listen(process, reading)
+        finally:
+            process.kill()
+            os.close(reading)
+            with process:  # which closes the pipes, and waits
+                pass
+        return self._read(process.returncode, is_late)
+
+    def _listen(self, process: subprocess.Popen[bytes], answers: int) -> bool:
+        """Take what comes until every pipe is closed; tell whether the time was over before."""
+        until = time.monotonic() + self._asked["timeout_s"] + _READY_S
+        assert process.stdout
+        assert process.stderr
+        with selectors.DefaultSelector() as selector:
+            for pipe, take in (
+                (process.stdout.fileno(), self._take_printed),
+                (process.stderr.fileno(), self._take_words),
+                (answers, self._take_answer),
+            ):
+                selector.register(pipe, selectors.EVENT_READ, take)
+            while selector.get_map() and (left := until - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    if not (data := os.read(key.fd, _CHUNK)):
+                        selector.unregister(key.fd)
+                    elif not key.data(data):
+                        return False  # more than there can be
+            return bool(selector.get_map())
+
+    def _take_printed(self, data: bytes) -> bool:
+        room = OUTPUT_BYTES - len(self._printed)
+        self._printed += data[:room]
+        self._dropped += max(len(data) - room, 0)
+        return True
+
+    def _take_words(self, data: bytes) -> bool:
+        self._words = (self._words + data)[-_WORDS_BYTES:]
+        return True
+
+    def _take_answer(self, data: bytes) -> bool:
+        self._answer += data
+        return len(self._answer) <= self._most
+
+    # -- what it said -----------------------------------------------------------------------------------------
+
+    def _read(self, status: int, is_late: bool) -> Rerun:
+        """Make values of the answer.
+
+        Raises:
+            ToolTimeoutError, ToolCrashError: there is none, or none that can be read.
+            CujitError: the launch could not begin.
+        """
+        if is_late:
+            raise ToolTimeoutError(
+                f"{self._saved.kernel} was run in a process apart for {self._asked['timeout_s']:g} s, and did not end",
+                tool=_TOOL,
+                help="a larger timeout_s (--timeout)",
+            )
+        if len(self._answer) < _LENGTH.size:
+            raise self._death(status)
+        try:
+            size = _LENGTH.unpack_from(self._answer)[0] + _LENGTH.size
+            answer = json.loads(self._answer[_LENGTH.size : size])
+            error = None if "error" not in answer else _error(answer["error"])
+            if error is not None and "seconds" not in answer:
+                raise error
+            blocks = memoryview(self._answer)[size:]
+            if len(blocks) != self._saved.memory_bytes:
+                raise ValueError(f"{len(blocks)} bytes of memory came, and {self._saved.memory_bytes} were sent")
+            profile = None if answer.get("profile") is None else ProfiledKernel.from_json(answer["profile"])
+            if profile is not None:
+                profile.to_json()  # adds up: what is no number shows here
+            return Rerun(
+                self._saved,
+                str(answer["device"]),
+                str(answer["product"]),
+                str(answer["route"]),
+                float(answer["seconds"]),
+                self._arguments(blocks),
+                self._printed.decode("utf-8", "replace"),
+                self._dropped,
+                answer.get("trace"),
+                profile,
+                error,
+                str(answer["without_filter"]),
+            )
+        except (LookupError, TypeError, ValueError, OverflowError, AttributeError, RecursionError) as e:
+            if isinstance(e, CujitError):
+                raise
+            raise ToolCrashError(
+                f"{self._saved.kernel}: the process apart answered what makes no sense; its kernel may write wildly",
+                tool=_TOOL,
+                log=self._last_words() or f"{type(e).__name__}: {e}",
+                help='check="memory" (--check memory) names the access',
+            ) from None
+
+    def _arguments(self, blocks: memoryview) -> tuple[npt.NDArray[Any] | bytes, ...]:
+        starts, at = [], 0
+        for block in self._saved.memory:
+            starts.append(at)
+            at += len(block.data)
+        return tuple(_argument(argument, blocks, starts) for argument in self._saved.arguments)
+
+    def _last_words(self) -> str:
+        return printable(self._words.decode("utf-8", "replace"))
+
+    def _death(self, status: int) -> ToolCrashError:
+        name, help = str(status), 'check="memory" (--check memory) names an access that is at fault'
+        how = f"ended with status {status}"
+        if status < 0:
+            with contextlib.suppress(ValueError):
+                name = signal.Signals(-status).name
+            how = f"died of {name}"
+        if name == "SIGSYS":
+            how, help = "asked the system for what no kernel may have (SIGSYS)", "do not run it without this process"
+        elif name in ("SIGXCPU", "SIGKILL"):
+            help = f"more than {self._asked['memory_mib']:,} MiB and {self._asked['timeout_s']:g} s"
+        return ToolCrashError(
+            f"{self._saved.kernel}: the process apart {how}",
+            tool=_TOOL,
+            result=name,
+            log=self._last_words(),
+            help=help,
+        )
+
+
+def printable(text: str) -> str:
+    """Leave out of foreign text what would steer a terminal."""
+    return _CONTROL.sub("\ufffd", text)
+
+
+def _argument(argument: SavedArgument, blocks: memoryview, starts: Sequence[int]) -> npt.NDArray[Any] | bytes:
+    place = argument.place
+    if place is None:
+        return argument.data
+    begin = starts[place.block] + place.offset
+    data = bytes(blocks[begin : begin + argument.nbytes])
+    if not argument.dtype or argument.shape is None:
+        return data
+    return np.frombuffer(data, argument.dtype).reshape(argument.shape)
+
+
+def _environment(is_gpu: bool) -> dict[str, str]:
+    """Give what the process needs of the environment; the rest may be secret."""
+    kept = (*_KEPT_ENVIRONMENT, *(_KEPT_FOR_GPU if is_gpu else ()))
+    return {name: value for name, value in os.environ.items() if name.startswith(kept)}
+
+
+def _error_class(name: str) -> type[CujitError]:
+    """Find an error of ours by its name."""
+    found = [CujitError]
+    for cls in found:
+        found += [below for below in cls.__subclasses__() if below.__module__ == CujitError.__module__]
+    return next((cls for cls in found if cls.__name__ == name), CujitError)
+
+
+def _error(facts: Mapping[str, Any]) -> CujitError:
+    """Make an error of what the process says of it."""
+    cls = _error_class(str(facts["class"]))
+    message, help = printable(str(facts["message"])), facts.get("help")
+    help = None if help is None else printable(str(help))
+    if cls is KernelFaultError:
+        return KernelFaultError(
+            message,
+            kind=str(facts["kind"]),
+            kernel=str(facts["kernel"]),
+            block=_three(facts["block"]),
+            thread=_three(facts["thread"]),
+            line=int(facts["line"]),
+            address=None if facts["address"] is None else int(facts["address"]),
+            help=help,
+        )
+    if issubclass(cls, ToolError):
+        said = {name: printable(str(facts.get(name, ""))) for name in ("tool", "call", "result", "log")}
+        return cls(message, **said, help=help)
+    return (FormatError if issubclass(cls, FormatError) else cls)(message, help=help)
+
+
+def _three(given: Any) -> tuple[int, int, int] | None:
+    if given is None:
+        return None
+    x, y, z = map(int, given)
+    return x, y, z

@@ -1,0 +1,298 @@
+"""The process apart: what kernels do there to get out, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import cujit
+from cujit import reproducer
+from cujit.errors import CujitError, KernelFaultError, MissingError, OptionError, ToolCrashError
+from cujit.reproducer import running, sandbox
+from processes import printed, python
+
+_PRINTF = 'extern "C" __device__ int printf(const char *, ...);\n'
+
+
+def _saved(tmp_path: Path, body: str, grid: int = 1, block: int = 1, before: str = "") -> Path:
+    device = cujit.cpu()
+    module = cujit.jit(f'{before}extern "C" __global__ void attack(long *p) {{ {body} }}', device=device)
+    return module["attack"][grid, block].save(tmp_path / "attack.launch", device.zeros(16, "int64"))
+
+
+# -- kernels that do harm ---------------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_loops_is_ended_where_it_stands(tmp_path: Path) -> None:
+    path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;")
+    with pytest.raises(KernelFaultError, match=r"it ran longer than timeout_s=0.5\n.* looks again and again at PTX"):
+        reproducer.run(path, device="cpu", timeout_s=0.5)
+
+
+def test_a_process_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_READY_S", -0.9)
+    path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;")
+    began = time.monotonic()
+    with pytest.raises(cujit.errors.ToolTimeoutError, match="attack was run in a process apart for 1 s, and did not"):
+        reproducer.run(path, device="cpu", timeout_s=1)
+    assert time.monotonic() - began < 30
+    assert not _children()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for (long i = 0; i < 1l << 40; i += 64) p[i] = p[-i] = i;",
+        "for (long i = 0; i < 1l << 40; i++) p[i] = 0x4141414141414141;",
+    ],
+)
+def test_a_kernel_that_writes_wildly_ends_its_process_alone(tmp_path: Path, body: str) -> None:
+    path = _saved(tmp_path, body)
+    with pytest.raises((ToolCrashError, KernelFaultError), match="attack"):
+        reproducer.run(path, device="cpu", timeout_s=10)
+    with pytest.raises(KernelFaultError, match="argument 1"):
+        reproducer.run(path, check="memory")
+
+
+def test_of_a_gigabyte_that_is_printed_a_megabyte_is_kept(tmp_path: Path) -> None:
+    path = _saved(tmp_path, r'printf("%999999d\n", 1);', 4, 256, _PRINTF)
+    rerun = reproducer.run(path, device="cpu")
+    assert len(rerun.printed) == running.OUTPUT_BYTES
+    assert len(rerun.printed) + rerun.dropped_bytes == 1024 * 1_000_000
+
+
+def test_memory_is_limited(tmp_path: Path) -> None:
+    body = (
+        "char *q; while ((q = (char *)malloc(1 << 20))) { for (int i = 0; i < 1 << 20; i += 4096) q[i] = 1; p[0]++; }"
+    )
+    rerun = reproducer.run(_saved(tmp_path, body), device="cpu", memory_mib=2048)
+    (counted,) = rerun.arguments
+    assert not isinstance(counted, bytes)
+    assert 100 < counted[0] < 2048
+
+
+def test_too_little_memory_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ToolCrashError):
+        reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu", memory_mib=1)
+    with pytest.raises(OptionError, match="memory_mib is 0"):
+        reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu", memory_mib=0)
+
+
+def test_ptx_calls_no_function_of_the_c_library(tmp_path: Path) -> None:
+    ptx = """.version 7.0
+    .target sm_70
+    .address_size 64
+    .extern .func (.param .b32 r) system(.param .b64 p);
+    .visible .entry attack(.param .u64 p) { .reg .b64 %rd<2>; ld.param.u64 %rd1, [p];
+      { .param .b64 a; .param .b32 r; st.param.b64 [a], %rd1; call.uni (r), system, (a); } ret; }
+    """
+    path = _saved(tmp_path, "p[0] = 1;")
+    saved = reproducer.open(path)
+    from cujit.values import replace
+
+    with pytest.raises(CujitError, match="system") as e:
+        reproducer.run(replace(saved, images=(ptx.encode(),)), device="cpu")
+    assert not isinstance(e.value, ToolCrashError)
+
+
+def test_what_answers_nonsense_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _saved(tmp_path, "p[0] = 1;")
+    for answer in (
+        "b''", "b'x' * 7", "struct.pack('<Q', 1 << 60)", "struct.pack('<Q', 2) + b'{}'", "struct.pack('<Q', 2) + b'[]'",
+        "struct.pack('<Q', 32) + b'{\"error\": {\"class\": \"system\"}, 1}'", "b'\\xff' * (300 << 20)",
+    ):  # fmt: skip
+        code = f"import os, struct, sys\nwith os.fdopen(int(sys.argv[-1]), 'wb') as file: file.write({answer})"
+        monkeypatch.setattr(running, "_BEGIN", code)
+        with pytest.raises(ToolCrashError, match=r"answered what makes no sense|ended with status"):
+            reproducer.run(path, device="cpu")
+
+
+def test_an_error_that_nobody_knows_is_an_error_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = json.dumps({"error": {"class": "SystemExit", "message": "\x1b[2J"}}).encode()
+    code = "import os, sys\nwith os.fdopen(int(sys.argv[-1]), 'wb') as file: file.write({!r})"
+    monkeypatch.setattr(running, "_BEGIN", code.format(struct.pack("<Q", len(said)) + said))
+    with pytest.raises(CujitError) as e:
+        reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu")
+    assert e.value.message == "\ufffd[2J"
+
+
+# -- the rights of the process ----------------------------------------------------------------------------------
+
+
+def _children() -> list[int]:
+    tasks = Path("/proc/self/task")
+    found = [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+    return [child for child in found if b"cujit.reproducer" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def test_a_kernel_runs_without_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_SECRET", "hush")
+    path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;", 64, 256)
+
+    def run() -> None:
+        with pytest.raises(KernelFaultError):
+            reproducer.run(path, device="cpu", timeout_s=3)
+
+    worker = threading.Thread(target=run)
+    worker.start()
+    found: dict[str, set[str]] = {}
+    while worker.is_alive():
+        for child in _children():
+            now = _status(child)
+            if now.get("Seccomp") == {"2"}:
+                found = now
+                limits = Path(f"/proc/{child}/limits").read_text()
+                files = {
+                    os.readlink(f"/proc/{child}/fd/{n}").partition(":")[0] for n in os.listdir(f"/proc/{child}/fd")
+                }
+                environment = Path(f"/proc/{child}/environ").read_bytes()
+        time.sleep(0.05)
+    worker.join()
+    assert (found["Seccomp"], found["NoNewPrivs"]) == ({"2"}, {"1"})  # of every thread
+    rows = {line[:25].strip(): line[26:46].strip() for line in limits.splitlines()}
+    assert [rows[f"Max {what}"] for what in ("open files", "file size", "core file size")] == ["0", "0", "0"]
+    assert files <= {"pipe", "/memfd"}
+    assert b"hush" not in environment
+
+
+def _status(process: int) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    try:
+        for task in Path(f"/proc/{process}/task").iterdir():
+            for line in (task / "status").read_text().splitlines():
+                name, _, value = line.partition(":")
+                found.setdefault(name, set()).add(value.strip())
+    except OSError:  # it ends
+        return {}
+    return found
+
+
+_BEFORE = """
+import ctypes, mmap, os, resource, signal, socket, subprocess, sys, threading
+from cujit.reproducer.sandbox import give_up_rights
+libc = ctypes.CDLL(None, use_errno=True)
+def code(hexadecimal):
+    page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    page.write(bytes.fromhex(hexadecimal))
+    return ctypes.CFUNCTYPE(ctypes.c_long)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
+give_up_rights()
+"""
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "open('/etc/passwd')",
+        "open('/tmp/written', 'w')",
+        "os.open('.', os.O_RDONLY)",
+        "os.listdir('/')",
+        "os.stat('/')",
+        "os.readlink('/proc/self/exe')",
+        "os.mkdir('/tmp/made')",
+        "os.unlink('/tmp/any')",
+        "os.memfd_create('x')",
+        "os.pipe()",
+        "os.setuid(0)",
+        "os.chdir('/')",
+        "resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))",
+        "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))",
+        "os.sched_setaffinity(0, {0})",
+    ],
+)
+def test_a_system_call_for_more_fails(attempt: str) -> None:
+    done = printed(f"{_BEFORE}\ntry:\n    {attempt}\nexcept (OSError, ValueError) as e:\n    print(type(e).__name__)")
+    assert done.strip() in ("FileNotFoundError", "PermissionError", "ValueError")
+
+
+_X86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="machine code of another processor")
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "os.execv('/bin/true', ['true'])",
+        "os.fork()",
+        "os.posix_spawn('/bin/true', ['true'], {})",
+        "os.kill(os.getppid(), 0)",
+        "libc.syscall(234 if os.uname().machine == 'x86_64' else 131, os.getppid(), os.getppid(), 9)",
+        "socket.socket()",
+        "libc.ptrace(0, 0, 0, 0)",
+        pytest.param("code('b814000000cd80c3')", marks=_X86, id="int 0x80"),
+        pytest.param("libc.syscall(0x40000000 | 59, 0, 0, 0)", marks=_X86, id="x32"),
+        pytest.param("code('48c7c03b0000000f05c3')", marks=_X86, id="execve in machine code"),
+    ],
+)
+def test_what_only_an_attack_asks_for_ends_the_process(attempt: str) -> None:
+    done = python(f"{_BEFORE}\ntry:\n    {attempt}\nfinally:\n    print('went on')")
+    assert done.returncode == -31  # SIGSYS
+    assert done.stdout == ""
+
+
+def test_threads_and_memory_go_on() -> None:
+    done = printed(f"""{_BEFORE}
+before = threading.active_count()
+seen = []
+thread = threading.Thread(target=lambda: seen.append(len(bytes(1 << 24))))
+thread.start(); thread.join()
+print(seen, resource.getrlimit(resource.RLIMIT_CORE) is not None, code('b82a000000c3'))
+""")
+    assert done.strip() == "[16777216] True 42"
+
+
+def test_threads_that_there_were_are_filtered_too() -> None:
+    done = printed(f"""{_BEFORE.replace("give_up_rights()", "")}
+come, found = threading.Event(), []
+def look():
+    come.wait()
+    try:
+        open('/etc/passwd')
+    except OSError as e:
+        found.append(type(e).__name__)
+thread = threading.Thread(target=look)
+thread.start()
+give_up_rights()
+come.set(); thread.join()
+print(found)
+""")
+    assert done.strip() == "['FileNotFoundError']"
+
+
+def test_a_processor_without_a_filter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    with pytest.raises(MissingError, match="no filter of system calls is written for riscv64 processors"):
+        sandbox.give_up_rights()
+
+
+_NO_FILTERS = """
+import sys; sys.path[:] = sys.argv[1:-1]
+import platform; platform.machine = lambda: "riscv64"
+from cujit.reproducer.child import main; main()
+"""
+
+
+def test_without_filters_nothing_runs_that_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _saved(tmp_path, "p[0] = 1;")
+    monkeypatch.setattr(running, "_BEGIN", _NO_FILTERS)
+    with pytest.raises(MissingError, match="no filter of system calls is written for riscv64"):
+        reproducer.run(path, device="cpu")
+    rerun = reproducer.run(path, device="cpu", trusted=True)
+    assert "riscv64" in rerun.without_filter
+    assert not isinstance(rerun.arguments[0], bytes)
+    assert rerun.arguments[0][0] == 1
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_every_jump_of_the_filter_stays_inside(machine: str) -> None:
+    text = sandbox.filter_of(sandbox._MACHINES[machine], 1234)
+    steps = [text[at : at + 8] for at in range(0, len(text), 8)]
+    for k, step in enumerate(steps):
+        if step[0] & 7 == 5:  # BPF_JMP
+            assert max(step[2], step[3]) + k + 1 < len(steps)
+    assert steps[-1][0] == 6  # BPF_RET
+    assert len(steps) < 4096

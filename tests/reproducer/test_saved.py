@@ -1,0 +1,382 @@
+"""Launches saved in a file: what comes back of them, what cannot be saved, and files that lie."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+
+import cujit
+from cujit import reproducer
+from cujit.devices.device import Device
+from cujit.errors import ArgumentError, FileError, FormatError, KernelFaultError, LaunchError, LoadError
+from cujit.formats.saved_launch import PREFIX_BYTES, read_saved
+
+AXPY = """extern "C" __global__ void axpy(float a, const float *x, float *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i <= n)
+        y[i] += a * x[i];
+}
+"""
+
+
+@functools.cache
+def _kernels(device: Device, code: str) -> cujit.Module:
+    return cujit.jit(code, device=device, name="code.cu")
+
+
+def _kernel(device: Device, code: str = AXPY) -> cujit.Kernel:
+    module = _kernels(device, code)
+    return module[next(iter(module))]
+
+
+@pytest.fixture
+def bug(tmp_path: Path) -> Path:
+    """A launch that reads and writes one element beyond its arrays."""
+    device = cujit.cpu()
+    x, y = device.array(np.arange(1000, dtype=np.float32)), device.zeros(1000, np.float32)
+    return _kernel(device)[4, 256].save(tmp_path / "bug.launch", 2.0, x, y, 1000)
+
+
+# -- what comes back --------------------------------------------------------------------------------------------
+
+
+def test_a_saved_launch_says_what_it_holds(bug: Path) -> None:
+    saved = reproducer.open(bug)
+    assert (saved.kernel, saved.grid, saved.block, saved.shared_bytes) == ("axpy", (4, 1, 1), (256, 1, 1), 0)
+    assert [argument.type for argument in saved.arguments] == ["float", "const float*", "float*", "int"]
+    assert saved.texts[0].shown == "code.cu"
+    assert saved.texts[0].text == AXPY
+
+
+def test_it_runs_again_with_the_arguments_as_they_were(device: Device, tmp_path: Path) -> None:
+    x, y = device.array(np.arange(1000, dtype=np.float32)), device.zeros(1000, np.float32)
+    launch = _kernel(device).prepare(4, 256, shared_bytes=64)
+    path = launch.save(tmp_path / "right.launch", 2.0, x, y, 999)
+    y.fill(7)
+    rerun = reproducer.run(path, device=device.name)
+    scalar, before, after, count = rerun.arguments
+    assert isinstance(after, np.ndarray)
+    assert np.array_equal(after, 2 * np.arange(1000, dtype=np.float32))
+    assert np.array_equal(before, np.arange(1000, dtype=np.float32))
+    assert (scalar, count) == (struct.pack("<f", 2), struct.pack("<i", 999))
+    assert rerun.device == device.name
+    assert rerun.saved.shared_bytes == 64
+
+
+def test_a_check_names_the_argument_and_the_line_of_source(bug: Path) -> None:
+    with pytest.raises(KernelFaultError) as e:
+        reproducer.run(bug, check="memory")
+    assert (e.value.kind, e.value.block, e.value.thread) == ("memory", (3, 0, 0), (232, 0, 0))
+    assert "right behind the end of the 4,000 bytes of argument 2 (const float*)" in str(e.value)
+    assert "code.cu:4" in str(e.value)
+
+
+@pytest.mark.gpu
+def test_what_was_saved_on_a_gpu_is_named_by_a_check_on_the_cpu_device(gpu: Device, tmp_path: Path) -> None:
+    x, y = gpu.array(np.arange(1000, dtype=np.float32)), gpu.zeros(1000, np.float32)
+    path = _kernel(gpu)[4, 256].save(tmp_path / "bug.launch", 2.0, x, y, 1000)
+    assert reproducer.run(path).device == gpu.name
+    assert reproducer.run(path, device="cpu").device == "cpu"
+    with pytest.raises(KernelFaultError, match=r"argument 2 \(const float\*\)"):
+        reproducer.run(path, check="memory")
+
+
+def test_a_trace_and_costs_come_too(bug: Path) -> None:
+    rerun = reproducer.run(bug, trace=(3, 231), profile=True)
+    assert rerun.trace is not None
+    assert "code.cu:4: y[i] += a * x[i];" in rerun.trace["text"]
+    assert rerun.trace["launches"][0]["thread"] == [231, 0, 0]
+    assert rerun.profile is not None
+    assert rerun.profile.totals.flops == 2 * 1001
+    assert rerun.profile.to_json()["metrics"]["l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"] == 32
+
+
+def test_arguments_that_share_memory_share_it_again(tmp_path: Path) -> None:
+    device = cujit.cpu()
+    code = """extern "C" __global__ void shift(const int *from, int *to) { to[0] = from[0] + 1; to[-1] = 9; }"""
+    whole = device.array(np.arange(8, dtype=np.int32))
+    path = _kernel(device, code)[1, 1].save(tmp_path / "views.launch", whole[3:5], whole[4:])
+    assert [argument.place for argument in reproducer.open(path).arguments] == [(0, 12), (0, 16)]
+    first, second = reproducer.run(path, check="memory").arguments
+    assert isinstance(first, np.ndarray)
+    assert isinstance(second, np.ndarray)
+    assert first.tolist() == [9, 4]
+    assert second.tolist() == [4, 5, 6, 7]
+
+
+def test_null_structures_and_empty_arrays_come_back(tmp_path: Path) -> None:
+    device = cujit.cpu()
+    code = """struct P { int n; float f; };
+    extern "C" __global__ void all(P p, int *none, const float *empty, double *out) {
+        *out = p.n + p.f + (none == nullptr) + (empty == nullptr);
+    }"""
+    kind = np.dtype([("n", np.int32), ("f", np.float32)])
+    out = device.zeros(1, np.float64)
+    launch = _kernel(device, code)[1, 1]
+    path = launch.save(tmp_path / "all.launch", np.array((40, 0.5), kind)[()], None, device.empty(0, np.float32), out)
+    result = reproducer.run(path).arguments[3]
+    assert isinstance(result, np.ndarray)
+    assert result.tolist() == [42.5]
+
+
+def test_arrays_of_the_host_and_of_formats_that_numpy_has_not(tmp_path: Path) -> None:
+    device = cujit.cpu()
+    code = """#include <cuda_bf16.h>
+    extern "C" __global__ void bits(const __nv_bfloat16 *x, unsigned short *y) { y[0] = __bfloat16_as_ushort(x[0]); }"""
+    x, y = np.array([0x3F80], np.uint16).view("V2"), np.zeros(1, np.uint16)
+    path = _kernel(device, code)[1, 1].save(tmp_path / "bits.launch", x, y)
+    kept, result = reproducer.run(path).arguments
+    assert kept == b"\x80\x3f"
+    assert isinstance(result, np.ndarray)
+    assert result.tolist() == [0x3F80]
+
+
+def test_clusters_and_cooperation_are_kept(tmp_path: Path) -> None:
+    device = cujit.cpu()
+    code = """extern "C" __global__ void rank(int *out) {
+        int n; asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n)); out[blockIdx.x] = n; }"""
+    launch = _kernel(device, code).prepare(2, 32, cluster=2, cooperative=True)
+    path = launch.save(tmp_path / "cluster.launch", device.zeros(2, np.int32))
+    saved = reproducer.open(path)
+    assert (saved.cluster, saved.cooperative) == ((2, 1, 1), True)
+    out = reproducer.run(path, device="cpu").arguments[0]
+    assert isinstance(out, np.ndarray)
+    assert out.tolist() == [2, 2]
+
+
+def test_an_image_without_source_is_saved_as_it_is(bug: Path, tmp_path: Path) -> None:
+    device = cujit.cpu()
+    module = cujit.load(reproducer.open(bug).images[-1], device)
+    y = device.zeros(256, np.float32)
+    path = module["axpy"][1, 256].save(tmp_path / "image.launch", 1.0, y, y, 255)
+    assert reproducer.open(path).texts == ()
+    assert len(reproducer.open(path).images) == 1
+    assert reproducer.run(path, device="cpu").device == "cpu"
+
+
+def test_a_cubin_alone_does_not_run_on_the_cpu_device(bug: Path) -> None:
+    cubin = cujit.compile(AXPY, to="cubin", arch="sm_90").data
+    saved = reproducer.open(bug)
+    with pytest.raises(LoadError, match="the CPU device executes PTX, not a cubin"):
+        reproducer.run(_with(saved, images=(cubin,)), device="cpu")
+
+
+def _with(saved: reproducer.SavedLaunch, **changes: Any) -> reproducer.SavedLaunch:
+    from cujit.values import replace
+
+    return replace(saved, **changes)
+
+
+def test_arguments_that_are_not_those_of_the_image_are_refused(bug: Path) -> None:
+    saved = reproducer.open(bug)
+    with pytest.raises(ArgumentError, match="4 parameters in its image, and 3 were saved"):
+        reproducer.run(_with(saved, arguments=saved.arguments[:3]), device="cpu")
+    wide = (saved.arguments[0]._replace(data=bytes(8)), *saved.arguments[1:])
+    with pytest.raises(ArgumentError, match="8 bytes were saved for float"):
+        reproducer.run(_with(saved, arguments=wide), device="cpu")
+
+
+def test_watching_is_for_the_cpu_device(bug: Path) -> None:
+    with pytest.raises(ArgumentError, match="checks, traces and profiles are of the CPU device"):
+        reproducer.run(bug, check="memory", device="cuda:0")
+
+
+# -- what cannot be saved ---------------------------------------------------------------------------------------
+
+
+class _WithPointer(ctypes.Structure):
+    _fields_ = (("n", ctypes.c_int64), ("p", ctypes.c_void_p))
+
+
+_STRUCTURE = 'struct P { long n; float *p; }; extern "C" __global__ void k(P p, float *x) { }'
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "message"),
+    [
+        ("void k(float *x) {}", lambda _, x: [cujit.Pointer(x.address)], "memory whose size is not known"),
+        ("void k(float **x) {}", lambda d, x: [d.array(np.array([x.address], np.uint64))], "an array of addresses"),
+        ("void k(unsigned long x, float *y) {}", lambda _, x: [x.address + 4, x], "holds the address 0x"),
+        (_STRUCTURE, lambda _, x: [_WithPointer(1, x.address), x], "a structure with pointers"),
+        (_STRUCTURE, lambda _, x: [struct.pack("<qQ", 1, x.address), x], "holds the address 0x"),
+    ],
+    ids=["address", "addresses", "number", "ctypes", "bytes"],
+)
+def test_addresses_that_cannot_be_followed_are_refused(
+    tmp_path: Path, code: str, arguments: Callable[[Device, Any], list[Any]], message: str
+) -> None:
+    device = cujit.cpu()
+    x = device.zeros(16, np.float32)
+    kernel = _kernel(device, code if "extern" in code else f'extern "C" __global__ {code}')
+    with pytest.raises(ArgumentError, match=message):
+        kernel[1, 1].save(tmp_path / "no.launch", *arguments(device, x))
+    assert not (tmp_path / "no.launch").exists()
+
+
+def test_structures_and_arrays_of_null_pointers_are_saved(tmp_path: Path) -> None:
+    device = cujit.cpu()
+    x = device.zeros(16, np.float32)
+    _kernel(device, _STRUCTURE)[1, 1].save(tmp_path / "a.launch", _WithPointer(0, None), x)
+    kernel = _kernel(device, 'extern "C" __global__ void k(float **x) {}')
+    kernel[1, 1].save(tmp_path / "b.launch", device.zeros(4, np.uint64))
+
+
+def test_a_texture_is_refused(tmp_path: Path) -> None:
+    device = cujit.cpu()
+    kernel = _kernel(device, 'extern "C" __global__ void k(cudaTextureObject_t t) {}')
+    texture = device.texture(np.zeros((4, 4), np.float32))
+    with pytest.raises(ArgumentError, match="is a Texture, which a saved launch cannot hold"):
+        kernel[1, 1].save(tmp_path / "no.launch", texture)
+
+
+def test_wrong_arguments_no_launch_and_no_file_are_refused(tmp_path: Path) -> None:
+    device = cujit.cpu()
+    kernel, x = _kernel(device), device.zeros(4, np.float32)
+    with pytest.raises(ArgumentError, match="takes 4 arguments"):
+        kernel[1, 1].save(tmp_path / "no.launch", 1.0)
+    with pytest.raises(LaunchError, match="there is no launch to save"):
+        kernel.over(0).save(tmp_path / "no.launch", 1.0, x, x, 4)
+    with pytest.raises(FileError, match="cannot be written"):
+        kernel[1, 1].save(tmp_path / "none" / "no.launch", 1.0, x, x, 3)
+
+
+def test_more_than_a_saved_launch_may_have_is_refused(bug: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cujit.formats import saved_launch
+
+    saved = reproducer.open(bug)
+    monkeypatch.setattr(saved_launch, "MAX_BODY_BYTES", 8000)
+    with pytest.raises(FormatError, match="a saved launch has 8,000 at most"):
+        saved_launch.write_saved(saved)
+
+
+# -- files that lie ---------------------------------------------------------------------------------------------
+
+_FIELDS = struct.Struct("<8sIIQQ")
+
+
+def _parts(data: bytes) -> tuple[list[Any], dict[str, Any], bytes]:
+    fields = list(_FIELDS.unpack_from(data))
+    body_at = PREFIX_BYTES + fields[2]
+    return fields, json.loads(data[PREFIX_BYTES:body_at]), data[body_at:]
+
+
+def _whole(fields: list[Any], header: object, body: bytes) -> bytes:
+    """Write a file whose digest is right, whatever the rest is."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    fields = [*fields[:2], len(text), len(body), *fields[4:]]
+    prefix = _FIELDS.pack(*fields)
+    return prefix + hashlib.sha256(prefix + text + body).digest() + text + body
+
+
+def test_the_files_that_lie_are_whole_otherwise(bug: Path) -> None:
+    assert read_saved(_whole(*_parts(bug.read_bytes()))) == reproducer.open(bug)
+
+
+def _set(*path: Any) -> Callable[[dict[str, Any]], None]:
+    *way, last, value = path
+
+    def change(header: dict[str, Any]) -> None:
+        at: Any = header
+        for step in way:
+            at = at[step]
+        at[last] = value
+
+    return change
+
+
+_LIES = {
+    "memory": _set("memory", 0, 0, 1 << 40),
+    "memory below 0": _set("memory", 0, 0, -1),
+    "a little more memory": _set("memory", 0, 0, 4001),
+    "images": _set("images", [1 << 30]),
+    "a block that is not there": _set("arguments", 1, "place", [2, 0]),
+    "a block before the first": _set("arguments", 1, "place", [-1, 0]),
+    "beyond a block": _set("arguments", 1, "place", [0, 4]),
+    "an array larger than its block": _set("arguments", 1, "nbytes", 4001),
+    "an array that is nowhere": _set("arguments", 0, "nbytes", 4),
+    "a shape of other bytes": _set("arguments", 1, "shape", [1 << 29, 1 << 29]),
+    "a shape below 0": _set("arguments", 1, "shape", [-1000]),
+    "objects of Python": _set("arguments", 1, "dtype", "|O8"),
+    "a type of words": _set("arguments", 1, "dtype", "f4,f4"),
+    "a pointer of 4 bytes": _set("arguments", 1, "data", "00000000"),
+    "parameters of 1 MB": _set("arguments", 0, "data", "00" * 1_000_000),
+    "no bytes": _set("arguments", 0, "data", "zz"),
+    "grid of 0": _set("grid", [0, 1, 1]),
+    "grid of 4 axes": _set("grid", [1, 1, 1, 1]),
+    "grid of truth": _set("grid", [True, 1, 1]),
+    "a number for a name": _set("kernel", 7),
+    "a name that steers a terminal": _set("kernel", "\x1b[2J"),
+    "nested": _set("memory", 0, [[[]]]),
+    "infinite": _set("memory", 0, 0, float("inf")),
+    "cooperative": _set("cooperative", 1),
+    "skip": _set("memory", 0, 1, 1 << 40),
+    "nothing": _set("arguments", None),
+}
+
+
+@pytest.mark.parametrize("lie", _LIES)
+def test_a_header_that_lies_is_refused(bug: Path, lie: str) -> None:
+    fields, header, body = _parts(bug.read_bytes())
+    _LIES[lie](header)
+    with pytest.raises(FormatError, match=r"a saved launch whose (header|body) is none"):
+        read_saved(_whole(fields, header, body))
+
+
+@pytest.mark.parametrize("header", [b"", b"{}", b"[]", b"\xff", b"[" * 100_000, b'{"texts": 1}', b"1" * 5000])
+def test_what_is_no_header_is_refused(bug: Path, header: bytes) -> None:
+    fields, _, body = _parts(bug.read_bytes())
+    with pytest.raises(FormatError, match="whose header is none"):
+        read_saved(_whole(fields, header, body))
+
+
+def test_bombs_are_refused_before_they_are_unpacked(bug: Path) -> None:
+    fields, header, _ = _parts(bug.read_bytes())
+    bomb = zstandard.ZstdCompressor(write_content_size=True).compress(bytes(256 << 20))
+    with pytest.raises(FormatError, match="the frame declares 268435456 bytes"):
+        read_saved(_whole(fields, header, bomb))  # says less than it is
+    huge = [*fields[:4], 1 << 40]
+    with pytest.raises(FormatError, match=r"holds \d+ and 1,099,511,627,776 bytes; the most is"):
+        read_saved(_whole(huge, header, bomb))
+    header["memory"] = [[1 << 30, 0]]
+    header["images"], header["texts"] = [], []
+    with pytest.raises(FormatError, match="cannot become"):
+        read_saved(_whole([*fields[:4], 1 << 30], header, bomb[:20]))  # more than so few bytes can stand for
+
+
+def test_a_version_that_is_not_ours_is_refused(bug: Path) -> None:
+    fields, header, body = _parts(bug.read_bytes())
+    with pytest.raises(FormatError, match="a saved launch of version 2; this cujit reads version 1"):
+        read_saved(_whole([fields[0], 2, *fields[2:]], header, body))
+    with pytest.raises(FormatError, match="no saved launch"):
+        read_saved(_whole([b"\x7fELF1234", *fields[1:]], header, body))
+
+
+def test_every_cut_and_every_damaged_byte_is_seen(bug: Path) -> None:
+    data = bug.read_bytes()
+    for size in range(0, len(data), 7):
+        with pytest.raises(FormatError):
+            read_saved(data[:size])
+    with pytest.raises(FormatError, match="that says it has"):
+        read_saved(data + b"\0")
+    for at in range(0, len(data), 5):
+        with pytest.raises(FormatError):
+            read_saved(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.launch"
+    path.touch()
+    os.truncate(path, 8 << 30)
+    with pytest.raises(FormatError, match=r"large.launch has 8,589,934,592 bytes; a saved launch has"):
+        reproducer.open(path)
