@@ -185,6 +185,7 @@ house: $(READY)  ## figures of the code: lines, circles of imports, public names
 
 images: $(READY)  ## draw the pictures of the README anew
 	$(BIN)/python docs/images/occupancy.py
+	$(BIN)/python docs/images/roofline.py
 	$(BIN)/python docs/images/figures.py
 
 SITE := build/site

@@ -44,6 +44,19 @@ template <int WIDTH> __global__ void columns(const float *x, float *y) {
     for (int k = 0; k < 2048; k++) sum += column[k % 32];
     y[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
+template <typename T, int MANY> __global__ void neighbours(const T *x, T *y) {
+    __shared__ T s[8][32 * MANY];
+    for (int k = threadIdx.x; k < 8 * 32 * MANY; k += blockDim.x) s[0][k] = x[k];
+    int lane = threadIdx.x % 32;
+    T sum = 0;
+    for (int k = 0; k < 256; k++) {
+        __syncthreads();
+        #pragma unroll
+        for (int j = 0; j < 8; j++)
+            for (int i = 0; i < MANY; i++) sum += s[j][lane * MANY + i];
+    }
+    y[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
 template <typename T> __global__ void fused(const T *x, T *y) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     T a[8], b = x[i];
@@ -121,6 +134,8 @@ CASES = (
     Case("reread<8>", "first cache"),
     Case("columns<32>", "shared memory"),
     Case("columns<33>", "load/store unit"),
+    Case("neighbours<float, 4>", "shared memory"),
+    Case("neighbours<double, 2>", "shared memory"),
     Case("fused<float>", "issue slots"),
     Case("fused<double>", "arithmetic of f64"),
     Case("halves", "issue slots"),

@@ -10,6 +10,7 @@ from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import ArchError
 from cujit.profile import Bound, Measures, Profile, ProfiledInstruction, ProfiledKernel, bounds, peaks
 from cujit.profile.bounding import NOT_MODELLED
+from cujit.values import replace
 
 CLOCKS_PER_S = 132 * 1.98e9
 """Of all multiprocessors of an H200."""
@@ -79,6 +80,32 @@ def test_shared_memory_is_told_with_its_conflicts_and_their_line() -> None:
     assert str(found) == (
         "k on H200 (sm_90), 1,980 MHz: shared memory, a bound of 0.00344 µs, 89% of it at k.cu:7, 8-way bank conflicts"
     )
+
+
+def shared(text: str, width: int = 4, wavefronts: int = 400) -> ProfiledInstruction:
+    each = row(text, pipe="memory", shared_requests=100, wavefronts=wavefronts, bank_conflicts=wavefronts - 100)
+    return replace(each, width_bytes=width)
+
+
+@pytest.mark.parametrize(
+    ("rows", "requests", "wavefronts"),
+    [
+        ([shared(f"ld.shared.f32 %f{k}, [%r1+{4 * k}];", wavefronts=400 + k) for k in range(4)], 100, 403),
+        ([shared(f"st.shared.f32 [%r1+{4 * k}], %f1;") for k in range(6)], 200, 800),
+        ([shared(f"ld.shared.f64 %fd{k}, [%r1+{8 * k}];", width=8) for k in range(2)], 100, 200),
+        ([shared(f"ld.shared.f32 %f1, [%r{k}];") for k in range(2)], 200, 800),
+        ([shared(f"ld.volatile.shared.f32 %f1, [%r1+{4 * k}];") for k in range(2)], 200, 800),
+        ([shared(f"ld.shared.u16 %rs1, [%r1+{2 * k}];", width=2) for k in range(2)], 200, 800),
+        ([shared("ld.shared.f32 %f1, [%r1];"), shared("st.shared.f32 [%r1+4], %f1;")], 200, 800),
+        ([shared("ld.shared.f32 %f1, [%r1+-4];"), shared("ld.shared.f32 %f1, [%r1+16];")], 200, 800),
+    ],
+)
+def test_accesses_that_ptxas_may_make_one_count_once(
+    rows: list[ProfiledInstruction], requests: int, wavefronts: int
+) -> None:
+    assert clocks(kernel(*rows), "load/store unit") == pytest.approx(requests)
+    assert clocks(kernel(*rows), "shared memory") == pytest.approx(wavefronts)
+    assert bool(bound(kernel(*rows), "shared memory").cause) == (wavefronts == 400 * len(rows))
 
 
 # -- arithmetic ---------------------------------------------------------------------------------------------------

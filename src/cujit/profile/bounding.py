@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from cujit.devices.cpu.observe.measures import SECTOR_BYTES, Measures, ProfiledI
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.devices.device import Device
 from cujit.profile.peaks import REQUESTS, SECTORS, SHUFFLES, SLOTS, SPECIAL, WAVEFRONTS, Peaks, peaks
-from cujit.values import NamedTuple, dataclass
+from cujit.values import NamedTuple, dataclass, replace
 
 _WARP = 32
 
@@ -138,6 +139,7 @@ def bounds(kernel: ProfiledKernel, on: str | Device) -> KernelBounds:
         print(cujit.profile.bounds(profile.kernels[0], "H200"))
     """
     gpu = peaks(on)
+    kernel = _merged(kernel)
     unknown: dict[str, None] = {}
     found = [*_of_memory(kernel, gpu), *_of_units(kernel, gpu, unknown)]
     ranked = sorted((bound for bound in found if bound.amount), key=lambda bound: -bound.seconds)
@@ -152,6 +154,53 @@ def bounds(kernel: ProfiledKernel, on: str | Device) -> KernelBounds:
         total.flops / total.moved_bytes if total.moved_bytes else None,
         tuple(unknown),
     )
+
+
+# -- what ptxas makes one of ----------------------------------------------------------------------------------------
+
+_ADDRESS = re.compile(r"\[([^\]+]+)(?:\+(-?\d+))?\]")
+_WIDEST_BYTES = 16
+
+
+def _merged(kernel: ProfiledKernel) -> ProfiledKernel:
+    """Leave of accesses to neighbouring words of shared memory the one that takes most: ptxas may make one of them.
+
+    That one delivers all words that each of them wants of a bank, so it takes no fewer wavefronts than any of them. One
+    of 8 bytes was counted for each half of a warp, which may want the same words.
+
+    Source: measured with the ptxas of CUDA 13: it merges ``ld`` and ``st`` of 4 and 8 bytes of shared memory that have
+    one base, but none of global memory, and none that are volatile or shorter.
+    """
+    rows = list(kernel.instructions)
+    for window in _windows(rows):
+        kept = max(window, key=lambda k: rows[k].measures.wavefronts)
+        for k in window:
+            m = rows[k].measures
+            waves = 0 if k != kept else m.wavefronts if rows[k].width_bytes == 4 else (m.wavefronts + 1) // 2
+            requests = m.shared_requests if k == kept else 0
+            said = replace(m, shared_requests=requests, wavefronts=waves, bank_conflicts=0)
+            rows[k] = replace(rows[k], measures=said)
+    return replace(kernel, instructions=tuple(rows))
+
+
+def _windows(rows: Sequence[ProfiledInstruction]) -> list[list[int]]:
+    """Find accesses that may become one, by number: of 16 bytes together at most."""
+    bases: dict[tuple[str, int, str], list[tuple[int, int]]] = {}
+    for k, row in enumerate(rows):
+        where = _ADDRESS.search(row.text)
+        may = row.measures.shared_requests and row.words[0] in ("ld", "st") and "volatile" not in row.words
+        if where is not None and may and row.width_bytes in (4, 8):
+            key = row.words[0], row.width_bytes, where[1]
+            bases.setdefault(key, []).append((int(where[2] or 0), k))
+    found: list[list[int]] = []
+    for places in bases.values():
+        first = min(places)[0] - _WIDEST_BYTES
+        for offset, k in sorted(places):
+            if offset - first >= _WIDEST_BYTES:
+                first = offset
+                found.append([])
+            found[-1].append(k)
+    return [window for window in found if len(window) > 1]
 
 
 # -- memory and caches --------------------------------------------------------------------------------------------
