@@ -62,6 +62,21 @@ def test_slip(cujit_budget):
     with pytest.raises(OptionError, match="no limit is called register"):
         cujit_budget(IMAGE, register=64)
 """
+COSTS = """
+import cujit, cujit.profile
+import numpy as np
+import pytest
+
+@pytest.mark.parametrize("stride", [1, 8])
+def test_cost(cujit_budget, stride):
+    profile = cujit.profile.Profile()
+    device = cujit.cpu(profile=profile)
+    code = '''extern "C" __global__ void scale(float *x, int stride) {
+        x[threadIdx.x * stride] *= 2;
+    }'''
+    cujit.jit(code, device=device, name="scale.cu")["scale"][1, 32](device.zeros(256, np.float32), stride)
+    cujit_budget(profile, sectors_per_request=4.5)
+"""
 # The plugin may be installed as an entry point too; it cannot be there twice.
 PLUGIN = (
     "-p",
@@ -140,6 +155,19 @@ def test_a_test_that_fails_otherwise_shows_the_slack(tests: Tests) -> None:
     result = tests(LATER)
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r"-+ Captured cujit budget call -+", r"\s+sum\s+sm_80\s+shared_bytes.*76 left"])
+
+
+def test_what_kernels_cost_is_held_too(tests: Tests) -> None:
+    result = tests(COSTS, "--cujit-budget-report")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.re_match_lines(
+        [
+            r"E\s+scale\s+sectors_per_request\s+4.5\s+32\s+27.5 over",
+            r"E\s+sectors_per_request of scale: most at scale.cu:2, 32",
+            r"E\s+try: each warp's load at scale.cu:2 moves 32 sectors for 128 bytes: neighbouring threads are",
+            r"test_it.py::test_cost\[8\]: this profile",
+        ]
+    )
 
 
 def test_budgets_are_taken_as_check_takes_them(tests: Tests) -> None:

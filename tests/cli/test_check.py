@@ -106,6 +106,7 @@ def test_json_has_every_row(check: Check, fatbin: Path) -> None:
                 "is": 1024,
                 "slack": -24,
                 "verdict": "over",
+                "line": None,
                 "note": None,
                 "help": None,
             }

@@ -1,13 +1,17 @@
-"""Budgets: what kernels may use at most, checked on their machine code; no GPU is needed."""
+"""Budgets: what kernels may use and cost at most, checked on machine code and profiles; no GPU is needed."""
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact
+from cujit.budget.costs import COSTS, examine_costs, profiled
 from cujit.budget.report import BudgetReport, BudgetRow
+from cujit.devices.cpu.observe.measures import ProfiledKernel
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError, OptionError, read_int, spell
@@ -24,7 +28,10 @@ from cujit.values import NamedTuple, dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """What one kernel may use; what is None is not limited.
+    """What one kernel may use and cost; what is None is not limited.
+
+    Machine code tells what comes before ``block``, and a profile the rest: what all launches cost together, under the
+    names of ``cujit.profile.Measures``.
 
     Args:
         registers: of a thread.
@@ -38,6 +45,14 @@ class Budget:
         block: threads of a block, or its shape, for the occupancy; None is the block that the kernel was built for,
             else the one of highest occupancy.
         dynamic_shared_bytes: what a block has beside its static shared memory, for the occupancy.
+        sectors_per_request: sectors of global memory that an access of a warp moves, on average.
+        sectors: those of global memory together.
+        local_sectors: those of local memory.
+        wavefronts: of shared memory.
+        bank_conflicts: the wavefronts that are there for conflicts.
+        divergent_branches: warps that part at a branch.
+        most_contended: threads of a warp that update one word of global memory at once.
+        flops: operations on floating-point numbers.
 
     Raises:
         OptionError: it limits nothing, or a limit is malformed.
@@ -46,6 +61,7 @@ class Budget:
     Example::
 
         budget = cujit.budget.Budget(registers=32, spills=0, occupancy=0.5, block=256)
+        costs = cujit.budget.Budget(sectors_per_request=4.5, bank_conflicts=0)
     """
 
     registers: int | None = None
@@ -58,21 +74,29 @@ class Budget:
     occupancy: float | None = None
     block: int | tuple[int, ...] | None = None
     dynamic_shared_bytes: int = 0
+    sectors_per_request: float | None = None
+    sectors: int | None = None
+    local_sectors: int | None = None
+    wavefronts: int | None = None
+    bank_conflicts: int | None = None
+    divergent_branches: int | None = None
+    most_contended: int | None = None
+    flops: int | None = None
 
     def __post_init__(self) -> None:
-        for what in (*_COUNTED, "dynamic_shared_bytes"):
+        for what in (*_LIMITS, "dynamic_shared_bytes"):
             value = getattr(self, what)
-            if value is not None or what == "dynamic_shared_bytes":
+            if value is not None and what in _REAL:
+                object.__setattr__(self, what, _real(value, what, _REAL[what]))
+            elif value is not None or what == "dynamic_shared_bytes":
                 object.__setattr__(self, what, read_int(value, what, OptionError, least=0))
-        if self.occupancy is not None:
-            object.__setattr__(self, "occupancy", _fraction(self.occupancy))
-        elif self.block is not None or self.dynamic_shared_bytes:
+        if self.occupancy is None and (self.block is not None or self.dynamic_shared_bytes):
             what = "block" if self.block is not None else "dynamic_shared_bytes"
             raise OptionError(f"a budget with {what} limits no occupancy", help="add occupancy=0.5")
         if self.threads is not None and self.threads > MAX_BLOCK_THREADS:
             raise OptionError(f"block is {self.threads} threads; the most is {MAX_BLOCK_THREADS}")
         if not self.limits:
-            raise OptionError("this budget limits nothing", help=f"say one of {', '.join((*_COUNTED, 'occupancy'))}")
+            raise OptionError("this budget limits nothing", help=f"say one of {', '.join(_LIMITS)}")
 
     @property
     def threads(self) -> int | None:
@@ -82,7 +106,7 @@ class Budget:
     @property
     def limits(self) -> tuple[tuple[str, float], ...]:
         """What is limited, and the limit."""
-        said = [(what, getattr(self, what)) for what in (*_COUNTED, "occupancy")]
+        said = [(what, getattr(self, what)) for what in _LIMITS]
         return tuple((what, value) for what, value in said if value is not None)
 
 
@@ -91,6 +115,9 @@ Budgets = Budget | Mapping[str, Budget]
 
 
 _COUNTED = ("registers", "spills", "stack_bytes", "shared_bytes", "code_bytes", "constant_bytes", "barriers")
+_LIMITS = (*_COUNTED, "occupancy", *COSTS)
+_REAL = {"occupancy": 1.0, "sectors_per_request": math.inf}
+"""Limits that need not be whole numbers, with the most that they can be."""
 
 
 # -- the check --------------------------------------------------------------------------------------------
@@ -104,13 +131,14 @@ def check(
     arch: str | Arch | Sequence[str | Arch] | None = None,
     on: str | Arch | Device | None = None,
 ) -> BudgetReport:
-    """Hold every kernel of every machine code in an image against its budget; no GPU is needed.
+    """Hold every kernel of every machine code in an image, or of a profile, against its budget; no GPU is needed.
 
-    The first pattern that fits a kernel decides, so the narrow ones come first; one that decides for no kernel is an
-    error.
+    The first pattern that fits a kernel decides, so the narrow ones come first; one that decides for no kernel of an
+    image is an error. What only the other of both tells, image or profile, is listed in ``unchecked``.
 
     Args:
-        what: whatever ``cujit.inspect`` takes.
+        what: whatever ``cujit.inspect`` takes; or a ``Profile``, kernels of one, or a file (.json) that
+            ``cujit profile --json`` wrote.
         budget: one Budget, or Budgets by name pattern: a name expression, a name in the source, a lowered name, or a
             glob of these (``"axpy<*>"``).
         kernel: patterns; kernels that none names are left out.
@@ -125,7 +153,7 @@ def check(
         NameNotFoundError: there is no kernel, or none that a pattern fits.
         ArchError: there is no code for ``arch`` or ``on``.
         ArgumentError: the device ``on`` is no GPU.
-        OptionError: ``budget`` or a pattern is malformed.
+        OptionError: ``budget`` or a pattern is malformed, or limits nothing that ``what`` tells.
 
     Example::
 
@@ -149,6 +177,9 @@ def examine(
         CujitError: see ``check``.
     """
     rules = _rules(budget)
+    kernels = profiled(what)
+    if kernels is not None:
+        return _examine_profile(what, kernels, rules, kernel, arch or on)
     inspection = inspect(what)
     product = _product(on)
     patterns = [pattern for pattern, _ in rules]
@@ -160,7 +191,30 @@ def examine(
         for row in _rows(info, rules[index][1], product, _may_call(functions, info))
     ]
     name = (Path(inspection.name).name or "this image") + (f" on {product}" if product else "")
-    return BudgetReport(name, tuple(rows), choice.left_out)
+    return _some(BudgetReport(name, tuple(rows), (*choice.left_out, *_run(rules))), "machine code")
+
+
+def _run(rules: Sequence[tuple[str, Budget]]) -> Iterable[str]:
+    """List the limits that only a profile tells."""
+    costs = ((what, pattern) for pattern, budget in rules for what, _ in budget.limits if what in COSTS)
+    return [f"{what} of {pattern}: a profile tells it" for what, pattern in costs]
+
+
+def _some(report: BudgetReport, what: str) -> BudgetReport:
+    if not report.rows:
+        raise OptionError(f"these budgets limit nothing that {what} tells", help=f"not checked: {report.unchecked[0]}")
+    return report
+
+
+def _examine_profile(
+    what: object, kernels: Sequence[ProfiledKernel], rules: Sequence[tuple[str, Budget]], kernel: Names, place: object
+) -> BudgetReport:
+    if place is not None:
+        raise OptionError("arch and on choose machine code, and a profile has none", help="leave them out")
+    name = Path(what).name if isinstance(what, (str, os.PathLike)) else "this profile"
+    wanted = [kernel] if isinstance(kernel, str) else kernel
+    limits = [(pattern, dict(budget.limits)) for pattern, budget in rules]
+    return _some(examine_costs(name, kernels, limits, wanted), "a profile")
 
 
 def _rules(budget: object) -> list[tuple[str, Budget]]:
@@ -214,6 +268,8 @@ def _rows(info: KernelInfo, budget: Budget, product: Product | None, called: Map
     arch = info.arch
     assert arch is not None  # machine code has one
     for what, allowed in budget.limits:
+        if what in COSTS:
+            continue
         if what == "occupancy":
             found = _occupancy(info, arch, budget, product)
         elif what == "spills":
@@ -288,13 +344,13 @@ def _occupancy(info: KernelInfo, arch: Arch, budget: Budget, product: Product | 
 # -- values --------------------------------------------------------------------------------------
 
 
-def _fraction(value: object) -> float:
+def _real(value: object, what: str, most: float) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = None
     if number is None or isinstance(value, (bool, str, bytes)):
-        raise OptionError(f"occupancy is {type(value).__name__} {spell(value)}; it takes a number from 0 to 1")
-    if not 0 <= number <= 1:
-        raise OptionError(f"occupancy is {value}; it goes from 0 to 1", help="0.5 is half")
+        raise OptionError(f"{what} is {type(value).__name__} {spell(value)}; it takes a number from 0 to {most:g}")
+    if not 0 <= number <= most:
+        raise OptionError(f"{what} is {value}; it goes from 0 to {most:g}", help="0.5 is half" if most == 1 else None)
     return number

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from cujit.arch import Arch
+from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import BudgetError, counted, listed
 from cujit.values import dataclass
 
@@ -14,7 +15,8 @@ class BudgetRow:
     """One limit held against one kernel: ``allowed`` and ``measured``, in the unit of the limit.
 
     ``kernel`` is its name for people, ``lowered_name`` that of the image. ``measured`` is None where it is not known,
-    and ``note`` says why and ``help`` what to try; a note beside a number says how it came about.
+    and ``note`` says why and ``help`` what to try; a note beside a number says how it came about. Of a profile,
+    ``arch`` is None, ``line`` is the line of source that has the most of it, and ``help`` is advice about it.
 
     Example::
 
@@ -24,12 +26,13 @@ class BudgetRow:
 
     kernel: str
     lowered_name: str
-    arch: Arch
+    arch: Arch | None
     what: str
     allowed: float
     measured: float | None
     note: str = ""
     help: str = ""
+    line: SourceLine | None = None
 
     @property
     def slack(self) -> float | None:
@@ -52,9 +55,9 @@ class BudgetRow:
     def cells(self) -> tuple[str, str, str, str, str, str]:
         """The row as text: kernel, arch, what, allowed, is, slack."""
         slack = self.slack
-        said = "not known" if slack is None else f"{_shown(self.what, abs(slack))} {'left' if slack >= 0 else 'over'}"
-        numbers = (_shown(self.what, self.allowed), _shown(self.what, self.measured))
-        return (self.kernel, str(self.arch), self.what, *numbers, said)
+        said = "not known" if slack is None else f"{shown(self.what, abs(slack))} {'left' if slack >= 0 else 'over'}"
+        numbers = (shown(self.what, self.allowed), shown(self.what, self.measured))
+        return (self.kernel, str(self.arch or ""), self.what, *numbers, said)
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class BudgetReport:
         found: dict[tuple[str, str], list[str]] = {}
         for row in self.violations:
             if row.note:
-                found.setdefault((row.what, row.note), []).append(f"{row.kernel} {row.arch}")
+                found.setdefault((row.what, row.note), []).append(f"{row.kernel} {row.arch or ''}".rstrip())
         return tuple(f"{what} of {listed(kernels, _SOME)}: {note}" for (what, note), kernels in found.items())
 
     @property
@@ -146,10 +149,11 @@ COLUMNS = ("kernel", "arch", "what", "allowed", "is", "slack")
 _SOME = 4
 
 
-def _shown(what: str, value: float | None) -> str:
+def shown(what: str, value: float | None) -> str:
+    """Write what is measured or allowed of a limit."""
     if value is None:
         return "-"
-    return f"{100 * value:.4g}%" if what == "occupancy" else f"{value:,}"
+    return f"{100 * value:.4g}%" if what == "occupancy" else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

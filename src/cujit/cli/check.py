@@ -26,18 +26,33 @@ _COUNTS = {
     "constant_bytes": "Bytes of all constant banks, at most.",
     "barriers": "Named barriers of a block, at most.",
 }
+_COSTS = {
+    "sectors": "sectors of global memory, at most.",
+    "local_sectors": "sectors of local memory, at most.",
+    "wavefronts": "wavefronts of shared memory, at most.",
+    "bank_conflicts": "wavefronts for bank conflicts, at most.",
+    "divergent_branches": "warps that part at branches, at most.",
+    "most_contended": "threads of a warp that update one word, at most.",
+    "flops": "operations on floating-point numbers, at most.",
+}
 
 
 _limits = several(
     *(
         click.option(f"--{name.replace('_', '-')}", name, type=click.IntRange(min=0), metavar="N", help=text)
-        for name, text in _COUNTS.items()
+        for name, text in (*_COUNTS.items(), *((name, f"Of a profile: {text}") for name, text in _COSTS.items()))
     ),
     click.option(
         "--occupancy",
         type=click.FloatRange(0, 1),
         metavar="PART",
         help="The least occupancy, from 0 to 1; see --block and --on.",
+    ),
+    click.option(
+        "--sectors-per-request",
+        type=click.FloatRange(min=0),
+        metavar="N",
+        help="Of a profile: sectors of global memory that an access of a warp moves on average, at most.",
     ),
     click.option(
         "--block",
@@ -101,11 +116,20 @@ def command(
 ) -> None:
     """Hold every kernel of the machine code in FILE (cubin, fatbin, object, library …) against a budget.
 
+    FILE may be what cujit profile --json wrote (.json): then what kernels cost is held, with advice about it.
     The status is 1 when a kernel is over its budget, and when that cannot be known.
     """
     budgets = _budgets(budget_file, {name: value for name, value in limits.items() if value is not None})
-    image = open_built(file, log_file)
-    report = examine(image, budgets, kernel=kernels or None, arch=arches or None, on=gpu(on))
+    is_profile = file.suffix == ".json"
+    if is_profile and log_file is not None:
+        raise click.UsageError("--log is of machine code, and this is a profile")
+    report = examine(
+        file if is_profile else open_built(file, log_file),
+        budgets,
+        kernel=kernels or None,
+        arch=arches or None,
+        on=gpu(on),
+    )
     if as_json:
         print_json({"schema": 1, "file": str(file), "within": report.is_within, **_record(report)})
     else:
@@ -133,10 +157,11 @@ def _record(report: BudgetReport) -> dict[str, object]:
 def _row(row: BudgetRow) -> dict[str, object]:
     return {
         **attributes(row, "kernel lowered_name"),
-        "arch": str(row.arch),
+        "arch": str(row.arch or "") or None,
         **attributes(row, "what allowed"),
         "is": row.measured,
         **attributes(row, "slack verdict"),
+        "line": str(row.line or "") or None,
         "note": row.note or None,
         "help": row.help or None,
     }

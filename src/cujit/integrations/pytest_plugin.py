@@ -274,6 +274,7 @@ class _Covered:
 def cujit_budget(request: pytest.FixtureRequest) -> CheckBudget:
     """Check budgets: ``cujit_budget(what, registers=64, spills=0)``, or with Budgets as for ``cujit.budget.check``.
 
+    A ``Profile`` is held by what kernels cost: ``cujit_budget(profile, sectors_per_request=4.5, bank_conflicts=0)``.
     ``kernel``, ``arch`` and ``on`` are as for ``cujit.budget.check``, whose report it gives back. When the test fails,
     what its kernels use is shown with the failure.
     """

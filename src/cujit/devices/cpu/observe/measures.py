@@ -166,6 +166,7 @@ class ProfiledLine:
 class ProfiledKernel:
     """What the launches of a kernel cost so far; ``blocks``, ``warps`` and ``threads`` are those of all of them.
 
+    ``name`` is as its source spells it, ``lowered_name`` as the image does.
     ``distinct_sectors`` of global memory were accessed at all, added over launches: no fewer have to come from the
     second cache or memory. ``block_sectors`` is the same by block: so many come to the first cache, if that is as good
     as can be and keeps nothing from block to block.
@@ -179,6 +180,7 @@ class ProfiledKernel:
     blocks: int
     warps: int
     threads: int
+    lowered_name: str = ""
 
     @property
     def totals(self) -> Measures:
@@ -234,6 +236,7 @@ class ProfiledKernel:
         """Give all of it in plain values."""
         return {
             "kernel": self.name,
+            "lowered_name": self.lowered_name,
             "launches": self.launches,
             "metrics": self.metrics(),
             "metrics_of_ptx": self.metrics_of_ptx(),
@@ -252,7 +255,7 @@ class ProfiledKernel:
     def from_json(cls, data: Mapping[str, Any]) -> ProfiledKernel:
         """Take what ``to_json`` gave."""
         rows = tuple(ProfiledInstruction.from_json(row) for row in data["instructions"])
-        sizes = ("distinct_sectors", "block_sectors", "blocks", "warps", "threads")
+        sizes = ("distinct_sectors", "block_sectors", "blocks", "warps", "threads", "lowered_name")
         return cls(data["kernel"], data["launches"], rows, *(data[name] for name in sizes))
 
 

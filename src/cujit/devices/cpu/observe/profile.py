@@ -35,7 +35,7 @@ from cujit.devices.shapes import LaunchShape
 from cujit.devices.watch import Sources
 from cujit.errors import CujitError
 from cujit.forks import Lock
-from cujit.formats.mangling import demangle
+from cujit.formats.mangling import entity_name
 from cujit.formats.ptx.isa.semantics import Effect
 from cujit.values import replace
 
@@ -102,7 +102,7 @@ class Profile:
 
     def watch(self, name: str, body: Body, lines: Lines) -> _ProfiledKernel:
         """Begin with a kernel."""
-        made = _ProfiledKernel(demangle(name) or name, body, lines, self.sources.copy())
+        made = _ProfiledKernel(name, body, lines, self.sources.copy())
         with self._lock:
             self._watched.append(made)
         return made
@@ -153,14 +153,15 @@ class _ProfiledKernel(Watch):
         """Give what was counted so far."""
         with self._lock:
             counts = self._totals.tolist()
-            sizes = self._state.sectors, self._state.block_sectors, self._blocks, self._warps, self._threads
-            launches = self.launches
+            launches, sectors, block_sectors = self.launches, self._state.sectors, self._state.block_sectors
+            sizes = self._blocks, self._warps, self._threads
         rows: dict[tuple[int, str], list[ProfiledInstruction]] = {}
         for k, op in enumerate(self._table.ops):
             row = self._row(op, counts[k], counts[self._table.leaders[k]])
             rows.setdefault((row.ptx_line, row.text), []).append(row)
         instructions = tuple(_together(same) for _, same in sorted(rows.items()))
-        return ProfiledKernel(self._name, launches, instructions, *map(int, sizes))
+        title = entity_name(self._name) or self._name
+        return ProfiledKernel(title, launches, instructions, int(sectors), int(block_sectors), *sizes, self._name)
 
     def _row(self, op: Op, counts: list[int], lanes: list[int]) -> ProfiledInstruction:
         source = self._lines.source_of(op.line)

@@ -1,0 +1,172 @@
+"""Budgets of what kernels cost: what is over comes with its line and advice, and what is not looked at is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import cujit
+from cujit.budget import Budget, BudgetReport, check, read_budgets
+from cujit.cli.check import command
+from cujit.errors import BudgetError, NameNotFoundError, OptionError
+from cujit.profile import Profile, ProfiledKernel
+
+CODE = """
+template <int WIDTH> __global__ void transpose(const float *x, float *y) {
+    __shared__ float s[32][WIDTH];
+    s[threadIdx.y][threadIdx.x] = x[threadIdx.y * 32 + threadIdx.x];
+    __syncthreads();
+    y[threadIdx.y * 32 + threadIdx.x] = s[threadIdx.x][threadIdx.y];
+}
+__global__ void parted(float *x) {
+    float own[16];
+    for (int k = 0; k < 16; k++) own[k] = x[k];
+    if (threadIdx.x & 1) x[threadIdx.x * 8] = own[(int)x[0] & 15] * 2.f;
+    atomicAdd(x + 1, 1.f);
+}
+"""
+NAMES = ("transpose<32>", "transpose<33>", "parted")
+
+
+def _kernel(profile: Profile, name: str) -> ProfiledKernel:
+    return next(kernel for kernel in profile.kernels if kernel.name == name)
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    profile = Profile()
+    device = cujit.cpu(profile=profile)
+    module = cujit.jit(CODE, names=list(NAMES), device=device, name="transpose.cu")
+    x = device.array(np.ones(1024, np.float32))
+    for name in NAMES[:2]:
+        module[name][1, (32, 32)](x, device.zeros(1024, np.float32))
+    module["parted"][1, 64](x)
+    return profile
+
+
+def report_of(error: pytest.ExceptionInfo[BudgetError]) -> BudgetReport:
+    assert isinstance(error.value.report, BudgetReport)
+    return error.value.report
+
+
+def test_what_is_over_comes_with_its_line_and_advice(profile: Profile) -> None:
+    with pytest.raises(BudgetError) as caught:
+        check(profile, Budget(bank_conflicts=0, sectors_per_request=4.5), kernel="transpose<*>")
+    (row,) = report_of(caught).violations
+    assert row.lowered_name.startswith("_Z9transposeILi32E")
+    assert (row.kernel, row.arch, row.what, row.allowed, row.measured) == (
+        "transpose<32>", None, "bank_conflicts", 0, 992
+    )  # fmt: skip
+    assert row.line is not None
+    assert (Path(row.line.file).name, row.line.line) == ("transpose.cu", 6)
+    text = str(caught.value)
+    assert "bank_conflicts of transpose<32>: most at transpose.cu:6, 992" in text
+    assert "this profile: 1 over budget, of 4 limits of 2 kernels" in text
+    assert caught.value.help is not None
+    assert caught.value.help.startswith("each warp's load at transpose.cu:6 takes 32 wavefronts of shared memory")
+    assert caught.value.help.endswith("132 bytes go through all banks")
+
+
+def test_each_limit_is_held_against_the_measure_of_that_name(profile: Profile) -> None:
+    parted = _kernel(profile, "parted")
+    totals = parted.totals
+    names = ("sectors_per_request", "sectors", "local_sectors", "divergent_branches", "most_contended", "flops")
+    measured = {name: getattr(totals, name) for name in names}
+    assert all(measured.values())
+    assert measured["most_contended"] == 32
+    assert {row.what: row.measured for row in check(parted, Budget(**measured)).rows} == measured
+    for name, value in measured.items():
+        with pytest.raises(BudgetError):
+            check(parted, Budget(**{name: value - 1}))
+    turned = [_kernel(profile, name) for name in NAMES[:2]]
+    waves = turned[0].totals.wavefronts
+    assert [row.slack for row in check(turned, Budget(wavefronts=waves)).rows] == [0, waves - 64]
+    with pytest.raises(BudgetError):
+        check(turned, Budget(wavefronts=waves - 1))
+
+
+def test_advice_stands_by_the_line_that_has_most(profile: Profile) -> None:
+    with pytest.raises(BudgetError) as caught:
+        check(profile, {"parted": Budget(local_sectors=0, flops=0)})
+    local, flops = report_of(caught).violations
+    assert local.help.startswith("local memory moves")
+    assert flops.note.startswith("most at transpose.cu:")
+
+
+def test_patterns_choose_and_what_is_not_looked_at_is_said(profile: Profile) -> None:
+    budgets = {
+        "transpose<33>": Budget(bank_conflicts=0),
+        "transpose": Budget(bank_conflicts=992, registers=32),
+        "reduce*": Budget(flops=1),
+    }
+    report = check(profile, budgets)
+    assert [(row.kernel, row.allowed) for row in report.rows] == [("transpose<32>", 992), ("transpose<33>", 0)]
+    assert set(report.unchecked) == {
+        "reduce*: no kernel that ran is called so",
+        "registers of transpose<32>: machine code tells it",
+        "parted: no pattern fits it",
+    }
+
+
+def test_limits_of_both_kinds_are_each_held_where_they_are_known(profile: Profile) -> None:
+    cubin = cujit.compile(CODE, arch="sm_90", names=NAMES[:2])
+    both = {"transpose<33>": Budget(registers=64, bank_conflicts=0)}
+    assert [row.what for row in check(cubin, both).rows] == ["registers"]
+    assert "bank_conflicts of transpose<33>: a profile tells it" in check(cubin, both).unchecked
+    assert [row.what for row in check(profile, both).rows] == ["bank_conflicts"]
+    for what, budget in ((cubin, Budget(bank_conflicts=0)), (profile, Budget(registers=64))):
+        with pytest.raises(OptionError, match="limit nothing that"):
+            check(what, budget)
+
+
+def test_what_cannot_be_asked_is_an_error(profile: Profile) -> None:
+    with pytest.raises(NameNotFoundError, match="no kernel called sum"):
+        check(profile, {"sum": Budget(flops=1)})
+    with pytest.raises(NameNotFoundError, match="this profile has no kernel"):
+        check(Profile(), Budget(flops=1))
+    with pytest.raises(OptionError, match="arch and on choose machine code"):
+        check(profile, Budget(flops=1), on="H200")
+    for value in ("4", -1, float("nan"), True):
+        with pytest.raises(OptionError, match="sectors_per_request is"):
+            Budget(sectors_per_request=value)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="bank_conflicts"):
+        Budget(bank_conflicts=0.5)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def counts(profile: Profile, tmp_path: Path) -> Path:
+    file = tmp_path / "counts.json"
+    file.write_text(json.dumps(profile.to_json()))
+    return file
+
+
+def test_files_of_budgets_and_of_profiles_meet(counts: Path, tmp_path: Path) -> None:
+    budgets = tmp_path / "budgets.toml"
+    budgets.write_text('[[budget]]\nkernel = "transpose<*>"\nbank_conflicts = 0\nsectors_per_request = 4.5\n')
+    with pytest.raises(BudgetError, match=r"counts\.json: 1 over budget"):
+        check(counts, read_budgets(budgets))
+    assert check(str(counts), read_budgets(budgets), kernel=["transpose<33>"]).is_within
+
+
+def test_the_verb_takes_a_profile(counts: Path) -> None:
+    def run(*arguments: object) -> tuple[int, str]:
+        result = CliRunner().invoke(command, [str(counts), *map(str, arguments)], prog_name="cujit check")
+        return result.exit_code, result.output
+
+    good = ("--bank-conflicts", 0, "--sectors-per-request", 4.5, "--sectors", 256, "--wavefronts", 64)
+    assert run("--kernel", "transpose<33>", *good)[0] == 0
+    code, said = run("--kernel", "transpose<32>", *good)
+    assert code == 1
+    assert "try: each warp's load at transpose.cu:6" in said
+    assert "counts.json: 2 over budget, of 4 limits of 1 kernel" in said
+    poor = ("--local-sectors", 0, "--divergent-branches", 2, "--most-contended", 1, "--flops", 0)
+    code, said = run("--kernel", "parted", *poor, "--json")
+    rows = {row["what"]: row for row in json.loads(said)["rows"]}
+    assert (code, rows["divergent_branches"]["verdict"], rows["most_contended"]["is"]) == (1, "ok", 32)
+    assert Path(rows["local_sectors"]["line"]).name == "transpose.cu:10"
+    assert rows["flops"]["arch"] is None
+    assert run("--flops", 9, "--log", counts)[0] == 2
