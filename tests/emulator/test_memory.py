@@ -90,7 +90,7 @@ assert refused(d.cuMemcpy2D(rows)) == "INVALID_VALUE"
 box.Depth = 9
 assert refused(d.cuMemcpy3D(box)) == "INVALID_VALUE"
 box.Depth, box.dstMemoryType = 1, d.CUmemorytype.CU_MEMORYTYPE_ARRAY
-assert refused(d.cuMemcpy3D(box)) == "INVALID_HANDLE"
+assert refused(d.cuMemcpy3D(box)) == "INVALID_VALUE"
 ok(d.cuMemcpyPeer(device_bytes, context, int(device_bytes) + 64, context, 64))
 assert refused(d.cuMemcpyPeer(device_bytes, 0, int(device_bytes) + 64, context, 64)) == "INVALID_CONTEXT"
 

@@ -30,7 +30,6 @@ _memory_new = in_c(
     "memory_new", ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64
 )
 _memory_free = in_c("memory_free", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
-_block_of = in_c("block_of", ctypes.c_uint64, ctypes.c_uint64)
 
 _Words = TypeVar("_Words", bound=ctypes.Structure)
 
@@ -41,19 +40,22 @@ def _copied(type_: type[_Words], pointer: int) -> _Words:
 
 
 def _format(number: int, channels: int) -> TexelFormat:
-    need(number not in _CODED, Result.NOT_SUPPORTED, "elements are integers and floats of 8 to 32 bits")
-    need(number in TEXEL_DTYPES and channels in (1, 2, 4))
+    need(channels in (1, 2, 4))
+    coded = any(first <= number <= last for first, last in _CODED)
+    need(not coded, Result.NOT_SUPPORTED, "elements are integers and floats of 8 to 32 bits")
+    need(number in TEXEL_DTYPES)
     return TexelFormat(np.dtype(TEXEL_DTYPES[number]), channels)
 
 
-_CODED = range(0x50, 0xCC)
-"""Packed, planar, compressed and normalised formats."""
+_CODED = (0x50, 0x5E), (0x91, 0x9F), (0xA1, 0xA9), (0xB0, 0xB5), (0xC0, 0xCB)
+"""Packed, planar, compressed and normalised formats. Source: ``cuda.h`` of CUDA 13.5, ``CUarray_format``."""
 
 
 # -- arrays -------------------------------------------------------------------------------------------------
 
-_LAYERED, _SURFACE, _CUBE, _GATHER, _ATTACHMENT, _LAST = 0x01, 0x02, 0x04, 0x08, 0x20, 0x100
-_TAKEN = _LAYERED | _SURFACE | _CUBE | _GATHER | _ATTACHMENT
+_LAYERED, _SURFACE, _CUBE, _GATHER = 0x01, 0x02, 0x04, 0x08
+_TAKEN, _NOT_TAKEN = _LAYERED | _SURFACE | _CUBE | _GATHER, 0x40 | 0x80 | 0x100
+"""Flags of arrays. Those of depths and attachments, 0x10 and 0x20, an H200 refuses as well."""
 
 _ROW_BYTES = 16
 """Rows begin at multiples of this: the largest element."""
@@ -73,8 +75,9 @@ class _Space(ctypes.Structure):
     _fields_ = Fields("u64 width, height, depth; u32 format, channels, flags")
 
 
-def _array_of(handle: int, otherwise: Result = Result.INVALID_HANDLE) -> ArrayCell:
-    need(cell_is(handle, CellKind.ARRAY), otherwise, "there is no such array")
+def _array_of(handle: int) -> ArrayCell:
+    need(not cell_is(handle, CellKind.FREE), Result.CONTEXT_IS_DESTROYED, "the array was destroyed")
+    need(cell_is(handle, CellKind.ARRAY), Result.INVALID_HANDLE, "there is no such array")
     return ArrayCell.from_address(handle)
 
 
@@ -111,8 +114,8 @@ def _check_sizes(said: _Space) -> None:
 
 
 def _create(context: int, out: int, said: _Space) -> None:
-    need(out and said.flags < 2 * _LAST)
-    need(not said.flags & ~_TAKEN, Result.NOT_SUPPORTED, "arrays are not sparse, of depths or mapped later")
+    need(out and not said.flags & ~(_TAKEN | _NOT_TAKEN))
+    need(not said.flags & _NOT_TAKEN, Result.NOT_SUPPORTED, "arrays are not sparse, mapped later or of videos")
     format_ = _format(said.format, said.channels)
     _check_sizes(said)
     safe()
@@ -192,6 +195,9 @@ _OF_ARRAY, _OF_MIPMAPS, _OF_LINE, _OF_ROWS = range(4)
 _ALIGN, _PITCH_ALIGN = 512, 32
 """Bytes: the attributes ``TEXTURE_ALIGNMENT`` and ``TEXTURE_PITCH_ALIGNMENT`` of the device."""
 
+_MOST = 2**31 - 1
+"""Elements that a number of an element can name."""
+
 
 class _Resource(ctypes.Structure):
     """``CUDA_RESOURCE_DESC``: ``address`` may be an array; a line has its bytes in ``width``."""
@@ -218,8 +224,8 @@ class _Elements(NamedTuple):
 
 
 def _of_array(resource: _Resource) -> _Elements:
-    need(not resource.flags)
-    array = _array_of(resource.address, Result.INVALID_VALUE)
+    need(not resource.flags and cell_is(resource.address, CellKind.ARRAY), words="there is no such array")
+    array = ArrayCell.from_address(resource.address)
     format_ = _format(array.format, array.channels)
     depth, layers = (0, array.depth) if array.flags & (_LAYERED | _CUBE) else (array.depth, 0)
     extent = Extent(array.width, array.height, depth, layers, bool(array.flags & _CUBE))
@@ -227,24 +233,17 @@ def _of_array(resource: _Resource) -> _Elements:
 
 
 def _of_memory(resource: _Resource) -> _Elements:
+    """Take memory as the caller says it: nobody looks whether it is there, an H200 neither."""
     format_ = _format(resource.format, resource.channels)
-    texel, at, is_line = format_.texel_bytes, resource.address, resource.type == _OF_LINE
-    width = resource.width // texel if is_line else resource.width
-    size, pitch = width * texel, 0
-    if is_line:
-        need(0 < width <= TEXTURE_LIMITS["MAXIMUM_TEXTURE1D_LINEAR_WIDTH"])
-    else:
-        pitch = resource.pitch
-        need(0 < width <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_WIDTH"])
-        need(0 < resource.height <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_HEIGHT"])
-        need(size <= pitch <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_PITCH"] and not pitch % _PITCH_ALIGN)
-        size += (resource.height - 1) * pitch
+    at, width, height, pitch = resource.address, resource.width, resource.height, resource.pitch
     need(at and not at % _ALIGN, words=f"a texture begins at a multiple of {_ALIGN} bytes")
-    found = _block_of(at)
-    need(found, words="a texture is made of memory of the device")
-    block = Block.from_address(found)
-    need(at + size <= block.begin + block.size, words="a texture does not end beyond the memory that it is made of")
-    return _Elements(at, Extent(width, 0 if is_line else resource.height), format_, pitch, is_line)
+    if resource.type == _OF_LINE:
+        return _Elements(at, Extent(min(width // format_.texel_bytes, _MOST)), format_, 0, is_line=True)
+    need(0 < width <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_WIDTH"])
+    need(0 < height <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_HEIGHT"])
+    need(width * format_.texel_bytes <= pitch <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_PITCH"])
+    need(not pitch % _PITCH_ALIGN, words=f"a row begins at a multiple of {_PITCH_ALIGN} bytes")
+    return _Elements(at, Extent(width, height), format_, pitch)
 
 
 def _elements(resource: _Resource) -> _Elements:
@@ -253,22 +252,22 @@ def _elements(resource: _Resource) -> _Elements:
     return _of_array(resource) if resource.type == _OF_ARRAY else _of_memory(resource)
 
 
-def _seen(elements: _Elements, view: _View, resource: _Resource) -> _Elements:
-    """Give what a view shows of an array: elements of the same size as something else, and some of the layers."""
-    need(resource.type == _OF_ARRAY)
+def _seen(elements: _Elements, view: _View) -> _Elements:
+    """Give what a view shows of an array: the same elements as something else, and some of the layers.
+
+    The last layer may be one behind the array's, which an H200 takes, too.
+    """
     extent = elements.extent
-    sizes = view.width, view.height
-    need(sizes == (extent.width, extent.height) and view.depth in (extent.depth, max(extent.depth, extent.layers)))
-    need(not view.first_level and not view.last_level and view.first_layer <= view.last_layer < max(extent.layers, 1))
-    layers = view.last_layer - view.first_layer + 1 if extent.layers else 0
-    format_ = elements.format
-    if view.format:
-        kind, channels = divmod(view.format - 1, 3)
-        need(view.format <= _LAST_VIEW)
-        need(kind < len(FORMATS), Result.NOT_SUPPORTED, "compressed elements are not emulated")
-        format_ = TexelFormat(np.dtype(FORMATS[kind]), (1, 2, 4)[channels])
-        same = format_.texel_bytes == elements.format.texel_bytes
-        need(same, Result.NOT_SUPPORTED, "a view has elements as large as the array's")
+    sizes = view.width, view.height, view.depth
+    need(sizes == (extent.width, extent.height, max(extent.depth, extent.layers)))
+    need(not view.first_level and not view.last_level and view.first_layer <= view.last_layer <= extent.layers)
+    need(1 <= view.format <= _LAST_VIEW)
+    kind, channels = divmod(view.format - 1, 3)
+    need(kind < len(FORMATS), Result.NOT_SUPPORTED, "compressed elements are not emulated")
+    format_ = TexelFormat(np.dtype(FORMATS[kind]), (1, 2, 4)[channels])
+    need(format_.texel_bytes == elements.format.texel_bytes, words="a view has elements as large as the array's")
+    layers = min(view.last_layer + 1, extent.layers) - view.first_layer
+    need(layers > 0 or not extent.layers)
     skipped = view.first_layer * elements.row_bytes * extent.rows
     seen = Extent(extent.width, extent.height, extent.depth, layers, extent.cube)
     return _Elements(elements.base + skipped, seen, format_, elements.row_bytes)
@@ -280,10 +279,8 @@ first, compressed ones after them."""
 
 # -- how textures are read -----------------------------------------------------------------------------------
 
-_AS_INTEGER, _NORMALIZED, _SRGB, _NO_TRILINEAR, _SEAMLESS = 0x01, 0x02, 0x10, 0x20, 0x40
-"""Source: CUDA Driver API manual, ``CU_TRSF_READ_AS_INTEGER`` and its like."""
-
-_LARGEST = 2.0**31 - 1
+_AS_INTEGER, _NORMALIZED, _SRGB, _SEAMLESS, _FLAGS = 0x01, 0x02, 0x10, 0x40, 0x7F
+"""Source: CUDA Driver API manual, ``CU_TRSF_READ_AS_INTEGER`` and its like; an H200 refuses flags beyond the last."""
 
 
 class _Reading(ctypes.Structure):
@@ -301,21 +298,21 @@ class _Reading(ctypes.Structure):
 def _sampling(reading: _Reading, elements: _Elements) -> Sampling:
     """Read how a texture is sampled; of a line, only what its elements become is."""
     flags, format_ = reading.flags, elements.format
-    need(not flags & ~(_AS_INTEGER | _NORMALIZED | _SRGB | _NO_TRILINEAR | _SEAMLESS))
+    need(not flags & ~_FLAGS)
     is_float = format_.is_float or (format_.dtype.itemsize <= 2 and not flags & _AS_INTEGER)
-    srgb = bool(flags & _SRGB)
-    need(not srgb or (is_float and format_.dtype == np.uint8), words="sRGB is a code of 8 bits that are read as floats")
+    srgb = bool(flags & _SRGB and is_float and format_.dtype == np.uint8)
     r, g, b, a = reading.border if is_float else map(_whole, reading.border)
     modes, filter_ = (AddressMode.CLAMP,) * 3, Filter.POINT
     if not elements.is_line:
         modes, filter_ = _looking(reading, elements.extent)
-        need(filter_ is Filter.POINT or is_float, words="only floats are filtered")
+        need(filter_ is Filter.POINT or is_float, Result.NOT_SUPPORTED, "only floats are filtered")
     normalized = bool(flags & _NORMALIZED and not elements.is_line)
     return Sampling(modes, filter_, normalized, is_float and not format_.is_float, (r, g, b, a), srgb)
 
 
 def _looking(reading: _Reading, extent: Extent) -> tuple[tuple[AddressMode, AddressMode, AddressMode], Filter]:
     """Read where a texture is looked up; without normalised coordinates nothing is repeated."""
+    need(extent.cube or not reading.flags & _SEAMLESS)
     need(not reading.flags & _SEAMLESS, Result.NOT_SUPPORTED, "cubes without seams are not emulated")
     need(reading.anisotropy <= 1, Result.NOT_SUPPORTED, "anisotropic filtering is not emulated")
     try:
@@ -325,14 +322,14 @@ def _looking(reading: _Reading, extent: Extent) -> tuple[tuple[AddressMode, Addr
         raise Refused(Result.INVALID_VALUE, str(e)) from None
     if reading.flags & _NORMALIZED:
         return (x, y, z), filter_
-    need(not extent.cube, words="a cube is read by directions: normalised coordinates")
+    need(not extent.cube, Result.NOT_SUPPORTED, "a cube is read by directions: normalised coordinates")
     x, y, z = (mode if mode is AddressMode.BORDER else AddressMode.CLAMP for mode in (x, y, z))
     return (x, y, z), filter_
 
 
 def _whole(value: float) -> float:
     """Give a number that an integer of 32 bits can be."""
-    return max(-_LARGEST, min(value, _LARGEST)) if value == value else 0.0
+    return max(-_MOST, min(value, _MOST)) if value == value else 0.0
 
 
 # -- textures and surfaces -----------------------------------------------------------------------------------
@@ -361,17 +358,25 @@ _MOST_RESTING = 4096
 """Descriptors of what was destroyed, before the oldest is used again."""
 
 
-def _object_of(handle: int, *, is_texture: bool) -> _Object:
+def _found(handle: int, *, is_texture: bool) -> _Object | None:
     found = _OBJECTS.get(handle)
-    if found is None or (found.reading is not None) != is_texture:
+    return found if found is not None and (found.reading is not None) == is_texture else None
+
+
+def _object_of(handle: int, *, is_texture: bool) -> _Object:
+    found = _found(handle, is_texture=is_texture)
+    if found is None:
         raise Refused(Result.INVALID_VALUE, f"there is no such {'texture' if is_texture else 'surface'}")
     return found
 
 
-def _forget(handle: int) -> None:
-    descriptor = _OBJECTS.pop(handle).descriptor
-    descriptor.mark = 0
-    _RESTING.append(descriptor)
+def _forget(handle: int, *, is_texture: bool) -> None:
+    """Let go of a texture or a surface; another number is no error for an H200, and not here."""
+    found = _found(handle, is_texture=is_texture)
+    if found is not None:
+        del _OBJECTS[handle]
+        found.descriptor.mark = 0
+        _RESTING.append(found.descriptor)
 
 
 def _store(out: int, words: Any) -> None:
@@ -384,9 +389,10 @@ def tex_object_create(context: int, out: int, said: int, how: int, seen: int) ->
     """Make a texture of an array or of memory."""
     need(out)
     resource, reading = _copied(_Resource, said), _copied(_Reading, how)
-    elements, view = _elements(resource), _copied(_View, seen) if seen else None
-    if view is not None:
-        elements = _seen(elements, view, resource)
+    safe()
+    elements, view = _elements(resource), _copied(_View, seen) if seen else _View()
+    if seen and resource.type == _OF_ARRAY:
+        elements = _seen(elements, view)
     sampling = _sampling(reading, elements)
     base, extent, format_, row_bytes, is_line = elements
     made = texture_descriptor(base, extent, format_, sampling, row_bytes=row_bytes, is_line=is_line)
@@ -398,8 +404,8 @@ def tex_object_create(context: int, out: int, said: int, how: int, seen: int) ->
 def tex_object_destroy(context: int, handle: int) -> None:
     """Let go of a texture; what it was made of stays."""
     del context
-    _object_of(handle, is_texture=True)
-    _forget(handle)
+    safe()
+    _forget(handle, is_texture=True)
 
 
 @in_context("cuTexObjectGetResourceDesc", "PP")
@@ -418,19 +424,19 @@ def tex_object_get_texture_desc(context: int, out: int, handle: int) -> None:
 
 @in_context("cuTexObjectGetResourceViewDesc", "PP")
 def tex_object_get_resource_view_desc(context: int, out: int, handle: int) -> None:
-    """Tell what a texture shows of an array, if it was made by a view."""
+    """Tell what a texture shows of an array; nulls where it was made without a view."""
     del context
     _store(out, _object_of(handle, is_texture=True).view)
 
 
 @in_context("cuSurfObjectCreate", "PP")
 def surf_object_create(context: int, out: int, said: int) -> None:
-    """Make a surface of an array that was made for surfaces."""
+    """Make a surface of an array; an H200 does not ask whether the array was made for that."""
     need(out)
     resource = _copied(_Resource, said)
     need(resource.type == _OF_ARRAY)
+    safe()
     base, extent, format_, row_bytes, _ = _of_array(resource)
-    need(_array_of(resource.address).flags & _SURFACE, words="the array was not made for surfaces")
     made = surface_descriptor(base, extent, format_, row_bytes=row_bytes)
     store_u64(out, ctypes.addressof(_Object(context, made, resource, None, None).descriptor))
 
@@ -439,8 +445,8 @@ def surf_object_create(context: int, out: int, said: int) -> None:
 def surf_object_destroy(context: int, handle: int) -> None:
     """Let go of a surface; its array stays."""
     del context
-    _object_of(handle, is_texture=False)
-    _forget(handle)
+    safe()
+    _forget(handle, is_texture=False)
 
 
 @in_context("cuSurfObjectGetResourceDesc", "PP")
@@ -453,7 +459,8 @@ def surf_object_get_resource_desc(context: int, out: int, handle: int) -> None:
 @contexts.at_end
 def _ended(context: int, is_primary: bool) -> None:
     del is_primary
-    for handle in [handle for handle, each in _OBJECTS.items() if each.context == context]:
-        _forget(handle)
+    for handle, each in list(_OBJECTS.items()):
+        if each.context == context:
+            _forget(handle, is_texture=each.reading is not None)
     for handle in [each for each in _ARRAYS if ArrayCell.from_address(each).context == context]:
         _destroy(handle)

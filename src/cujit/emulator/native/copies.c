@@ -164,12 +164,12 @@ struct Copy2D {
 
 INLINE u32 lies_in(u64 begin, u64 count, u64 size) { return begin <= size && count <= size - begin; }
 
-/* Where a side of an array begins; copies take whole elements. */
+/* Where a side of an array begins. */
 static Answer begin_array(const struct CopySide *side, const Box *box, u64 *at, u64 *pitch, u64 *slice) {
   struct ArrayCell *array = (struct ArrayCell *)cell_of(side->array, CELL_ARRAY);
+  NEEDS(side->array, INVALID_VALUE);
   NEEDS(array, INVALID_HANDLE);
   u64 height = array->height ? array->height : 1, depth = array->depth ? array->depth : 1;
-  NEEDS(side->x % array->texel_bytes == 0 && box->width % array->texel_bytes == 0, INVALID_VALUE);
   NEEDS(lies_in(side->x, box->width, array->width * array->texel_bytes), INVALID_VALUE);
   NEEDS(lies_in(side->y, box->height, height) && lies_in(side->z, box->depth, depth), INVALID_VALUE);
   *pitch = array->row;
