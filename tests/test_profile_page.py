@@ -6,16 +6,24 @@ import inspect
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from cujit.profile import Measures, advice
 from pages import Page
 
 PAGE = Page("profile.md")
+REDUCTION = "A reduction that parts its warps"
 GOLDEN = json.loads((Path(__file__).parent / "goldens/counters.json").read_text())
 
 
-def test_the_python_runs() -> None:
-    PAGE.run("\n".join(code for _, code in PAGE.snippets()))
+def test_the_python_runs_and_the_table_of_reductions_has_what_it_counts() -> None:
+    names = PAGE.run("\n".join(code for _, code in PAGE.snippets()))
+    (head, _, *rows) = re.findall(r"^\| (?:reduction|`|---).*$|^\|---.*$", PAGE.sections[REDUCTION], re.MULTILINE)
+    measures = re.findall(r"`(\w+)`", head)
+    shown = {row.split("`")[1]: [int(cell.replace(",", "")) for cell in re.findall(r"[\d,]+", row)] for row in rows}
+    reductions: Any = names["reductions"]
+    assert shown == {name: [getattr(kernel.totals, each) for each in measures] for name, kernel in reductions.items()}
+    assert len(shown) == 4
 
 
 def test_every_part_of_the_page_has_a_snippet() -> None:
