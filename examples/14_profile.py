@@ -1,9 +1,10 @@
-"""What a kernel costs, without a GPU: a loop over rows or over columns, compared by sectors of memory."""
+"""What a kernel costs, without a GPU: a loop over rows or columns, by sectors of memory, with advice and a budget."""
 
 import numpy as np
 
 import cujit
 import cujit.profile
+from cujit.budget import Budget, check
 
 SOURCE = """\
 extern "C" __global__ void sum_rows(const float *x, float *sums, int rows, int columns) {
@@ -37,3 +38,17 @@ for kernel in profile.kernels:
             print(f"{kernel.name} {line.source}: {line.measures.sectors_per_request:.1f} sectors a request")
 assert apart.metrics()["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 8 * 64 * 32
 assert together.metrics()["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 8 * 64 * 4
+
+for advice in cujit.profile.advice_for(apart):
+    print(f"{advice.rule}: {advice}")
+    assert "neighbouring threads are 256 bytes apart" in advice.cause
+assert cujit.profile.advice_for(together) == ()
+
+limit = Budget(sectors_per_request=4.5)
+print(check(together, limit))
+try:
+    check(apart, limit)
+except cujit.errors.BudgetError as error:
+    print(error)
+else:
+    raise SystemExit("it was to be over its budget")

@@ -39,7 +39,7 @@ def test_it_has_ten_lines_two_commands_and_three_pictures() -> None:
         assert f"`make {command}`" in _README
         assert f"\n{command}: " in makefile
     pictures = re.findall(r'srcset="(docs/images/(\w+)-dark\.svg)"><img\nsrc="(docs/images/(\w+)-light\.svg)"', _README)
-    assert [name for _, name, _, same in pictures if name == same] == ["speed", "headers", "occupancy"]
+    assert [name for _, name, _, same in pictures if name == same] == ["speed", "headers", "profile"]
     assert all((_ROOT / path).is_file() for dark, _, light, _ in pictures for path in (dark, light))
 
 
@@ -51,6 +51,9 @@ def test_the_pictures_show_what_the_pages_say() -> None:
             assert (_ROOT / f"docs/images/{name}-{shade}.svg").read_text() == draw(colors), name
     rows = [row for row in space["table"]("cpu.md", "kernel") if all(row)]
     assert len(rows) == 9
+    shown = (_ROOT / "docs/images/profile-light.svg").read_text()
+    assert [shown.count(f">{said}</text>") for said in ("32 sectors", "32 wavefronts", "1 wavefront")] == [1, 1, 3]
+    assert "each warp&#x27;s store at transpose.cu:3 moves 32 sectors for 128 bytes" in shown
     for name, *times in rows:
         assert f">{name}</text>" in (_ROOT / "docs/images/speed-dark.svg").read_text()
         for said in times:

@@ -34,7 +34,7 @@ def test_a_link_to_what_the_site_does_not_have_is_text_and_one_of_another_host_s
 def test_a_picture_goes_with_the_shade_that_a_reader_chose() -> None:
     shown = followed((ROOT / "README.md").read_text(), "index.md")
     assert "<picture>" not in shown
-    for name in ("speed", "headers", "occupancy"):
+    for name in ("speed", "headers", "profile"):
         for shade in ("light", "dark"):
             assert f'<img src="images/{name}-{shade}.svg#only-{shade}" alt="' in shown
     shown = followed((ROOT / "docs/performance.md").read_text(), "performance.md")

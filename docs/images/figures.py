@@ -1,18 +1,22 @@
-"""Draw the pictures whose numbers were measured, from the tables of the pages that tell of them.
+"""Draw the pictures whose numbers were measured, from the tables of the pages that tell of them, or counted.
 
-``python docs/images/figures.py`` writes ``speed-*.svg`` of docs/cpu.md, ``headers-*.svg`` of docs/cache.md and
-``pairs-*.svg`` of docs/performance.md, for light pages and dark ones; a test compares them. Text stays text, in the
-reader's own font.
+``python docs/images/figures.py`` writes ``speed-*.svg`` of docs/cpu.md, ``headers-*.svg`` of docs/cache.md,
+``pairs-*.svg`` of docs/performance.md and ``profile-*.svg`` of the transposes that docs/profile.md runs, for light
+pages and dark ones; a test compares them. Text stays text, in the reader's own font.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from cujit.profile import ProfiledKernel, advice_for
 
 DOCS = Path(__file__).parents[1]
 _WIDTH, _LEFT, _RIGHT, _ROW = 900, 330, 850, 27
@@ -133,7 +137,63 @@ def _pairs() -> list[list[str]]:
     return table("performance.md", "what")
 
 
-PICTURES: dict[str, Callable[[Colors], str]] = {"speed": speed, "headers": headers, "pairs": pairs}
+@functools.cache
+def _transposes() -> list[tuple[str, str, ProfiledKernel]]:
+    """Run the walk of docs/profile.md; give each kernel with its title and source."""
+    text = (DOCS / "profile.md").read_text().partition("## A reduction")[0]
+    space: dict[str, Any] = {}
+    walk = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    exec(compile(walk, "profile.md", "exec"), space)
+    sources = [re.findall(r"slow = cost\('''(.*?)'''", text, re.DOTALL)[0], space["tile"], space["tile"]]
+    titles = ("A transpose that writes columns", "Through shared memory", "With rows of 33 words")
+    return list(zip(titles, sources, (space["slow"], space["shared"], space["padded"]), strict=True))
+
+
+def profile(colors: Colors) -> str:
+    """Draw what each access of three transposes costs, by line, and what is advised."""
+    parts, y = [], 48.0
+    for title, source, kernel in _transposes():
+        found = advice_for(kernel)
+        parts += [_text(0, y, title, colors.text, ' font-weight="600"')]
+        for row in kernel.instructions:
+            if row.access and row.space in ("global", "shared") and row.source is not None:
+                m = row.measures
+                is_global = row.space == "global"
+                each = m.sectors_per_request if is_global else m.wavefronts / m.shared_requests
+                said = f"{each:.0f} {'sector' if is_global else 'wavefront'}{'' if each == 1 else 's'}"
+                code = _shortened(source.splitlines()[row.source.line - 1].strip())
+                y += 22
+                verb = "load" if row.access == "ld" else "store"
+                bad = any(a.line == row.source and f"'s {verb} at" in a.finding for a in found)
+                parts += [
+                    _text(8, y, f"{row.source.line}  {code}", colors.muted, _MONOSPACE),
+                    _text(_BARS - 12, y, f"{verb}, {row.space}", colors.muted, ' text-anchor="end" font-size="13"'),
+                    f'<rect x="{_BARS}" y="{y - 12:.1f}" width="{each * 7:.1f}" height="14" rx="2" '
+                    f'fill="{colors.third if bad else colors.first}"/>',
+                    _text(_BARS + 8 + each * 7, y, said, colors.text, ' font-size="13"'),
+                ]
+        for advice in found:
+            for line in textwrap.wrap(str(advice), 128):
+                y += 19
+                parts += [_text(8, y, line, colors.third, ' font-size="13"')]
+        y += 34
+    return _picture(parts, "cujit profile: what each access of a warp costs, counted without a GPU", y - 18, colors)
+
+
+_BARS = 560
+_MONOSPACE = ' font-family="ui-monospace, monospace" font-size="12" xml:space="preserve"'
+
+
+def _shortened(code: str) -> str:
+    return code if len(code) <= 54 else f"{code[:22].rstrip()} … {code[-29:].lstrip()}"
+
+
+PICTURES: dict[str, Callable[[Colors], str]] = {
+    "speed": speed,
+    "headers": headers,
+    "pairs": pairs,
+    "profile": profile,
+}
 
 
 def main() -> None:
