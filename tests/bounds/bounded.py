@@ -25,11 +25,11 @@ __global__ void saxpy(const float *x, float *y) {
     y[i] = 2.5f * x[i] + y[i];
 }
 template <int STRIDE> __global__ void reread(const float *x, float *y) {
-    float sum = 0, one;
-    #pragma unroll 16
-    for (int k = 0; k < 2048; k++) {
-        asm volatile("ld.global.f32 %0, [%1];" : "=f"(one) : "l"(x + threadIdx.x % 32 * STRIDE + k % 4 * 256));
-        sum += one;
+    float sum = 0;
+    for (int k = 0; k < 128; k++) {
+        const float *mine = x + threadIdx.x % 32 * STRIDE + k % 8 * 1024;
+        #pragma unroll
+        for (int j = 0; j < 16; j++) sum += mine[64 * j];
     }
     y[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
@@ -131,7 +131,9 @@ CASES = (
     Case("copy", "memory", 1 << 14, 16),
     Case("saxpy", "memory", 1 << 16),
     Case("reread<0>", "load/store unit"),
+    Case("reread<1>", "load/store unit"),
     Case("reread<8>", "first cache"),
+    Case("reread<33>", "first cache"),
     Case("columns<32>", "shared memory"),
     Case("columns<33>", "load/store unit"),
     Case("neighbours<float, 4>", "shared memory"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,6 +13,7 @@ from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import ArchError
 from cujit.profile import Bound, Measures, Profile, ProfiledInstruction, ProfiledKernel, bounds, peaks
 from cujit.profile.bounding import NOT_MODELLED
+from cujit.profile.peaks import REQUESTS, SECTORS, SLOTS, SPECIAL, WAVEFRONTS
 from cujit.values import replace
 
 CLOCKS_PER_S = 132 * 1.98e9
@@ -43,16 +47,16 @@ def test_memory_moves_distinct_sectors_once() -> None:
         kernel(row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=100, sectors=800), distinct=600), "memory"
     )
     assert (found.amount, found.per_second, found.what) == (600 * 32, 4800e9, "bytes")
-    assert "50 MiB" in found.assumes
+    assert "60 MiB" in found.assumes
     assert found.line is None
 
 
-def test_the_first_cache_moves_four_sectors_a_clock_cycle() -> None:
+def test_the_first_cache_moves_sixteen_sectors_a_clock_cycle() -> None:
     of = kernel(
         row("ld.global.f32 %f1, [%rd1];", line=3, pipe="memory", requests=100, sectors=3200, asked_bytes=12800),
         row("st.global.f32 [%rd1], %f1;", line=4, pipe="memory", requests=100, sectors=400, asked_bytes=12800),
     )
-    assert clocks(of, "first cache") == pytest.approx(3600 / 4)
+    assert clocks(of, "first cache") == pytest.approx(3600 / 16)
     assert clocks(of, "load/store unit") == pytest.approx(200)
     found = bound(of, "first cache")
     assert (found.place, found.cause) == ("k.cu:3", "32 sectors a request")
@@ -63,7 +67,7 @@ def test_the_second_cache_is_bounded_where_its_bandwidth_is_published() -> None:
     of = kernel(row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=1, sectors=4), distinct=4, block=40)
     assert bound(of, "second cache", "A100").per_second == 5120 * 1.41e9
     assert bound(of, "second cache", "A100").amount == 40 * 32
-    assert "second cache" not in {each.unit for each in bounds(of, "H200").bounds}
+    assert "second cache" not in {each.unit for each in bounds(of, "L40S").bounds}
 
 
 def test_shared_memory_is_told_with_its_conflicts_and_their_line() -> None:
@@ -251,6 +255,26 @@ def test_peaks_are_what_nvidia_publishes_of_a_gpu() -> None:
         found = peaks(name)
         assert found.per_second(2 * found.fp32) == pytest.approx(single * 1e12, rel=0.01), name
         assert found.per_second(found.tensor["f16"]) == pytest.approx(tensor * 1e12, rel=0.02), name
+
+
+def test_peaks_are_what_ncu_says_of_an_h200() -> None:
+    golden = json.loads((Path(__file__).parents[1] / "goldens/peaks-h200.json").read_text())
+    said, device, found = golden["peak_sustained"], golden["device"], peaks("H200")
+    count = device["multiprocessor_count"]
+    assert (found.processors, found.clock_mhz * 1000) == (count, device["max_gpu_frequency_khz"])
+    assert (found.l2_mib, found.l2_bytes) == (device["l2_cache_size"] / (1 << 20), said["lts__t_bytes"])
+    memory = said["dram__bytes"] * golden["dram__cycles_elapsed.avg.per_second"]
+    assert found.memory_bytes_per_s == pytest.approx(memory, rel=0.01)
+    each = {
+        "l1tex__data_pipe_lsu_wavefronts": WAVEFRONTS,
+        "l1tex__t_sectors": SECTORS,
+        "sm__inst_executed_pipe_lsu": REQUESTS,
+        "smsp__inst_executed": SLOTS,
+        "sm__inst_executed_pipe_xu": SPECIAL / 32,
+        "sm__inst_executed_pipe_fma": found.fp32 / 32,
+        "sm__inst_executed_pipe_fp64": found.fp64 / 32,
+    }
+    assert {name: said[name] for name in each} == {name: count * number for name, number in each.items()}
 
 
 def test_boards_are_found_as_drivers_call_them() -> None:

@@ -440,7 +440,7 @@ def test_without_a_gpu_candidates_are_ranked_by_their_bounds_there(far: Far, mon
     assert far_apart.bound_ms is not None
     assert near.bound_ms is not None
     assert side_by_side.bound_ms is not None
-    assert far_apart.bound_ms / side_by_side.bound_ms == pytest.approx(9 / 2)
+    assert far_apart.bound_ms > 1.1 * side_by_side.bound_ms
     assert json.loads(record.to_json())["by"] == "bounds"
     assert TuningRecord.of_json(record.to_json()) == record
     assert "H200, 132 processors, by bounds, not measured\n* STRIDE=1: a bound of " in str(record)

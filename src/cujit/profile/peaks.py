@@ -10,12 +10,12 @@ from cujit.errors import ArchError, listed
 from cujit.occupancy.products import Product, find_product
 from cujit.values import dataclass
 
-# The same of every architecture of the table, for each multiprocessor and clock cycle.
+# The same of every architecture of the table, for each multiprocessor and clock cycle. What ``ncu`` says of an H200
+# (``peak_sustained``, tests/goldens/peaks-h200.json) is the same.
 WAVEFRONTS = 1
 """Steps of shared memory. Source: CUDA C++ Programming Guide, "Shared Memory": a bank gives 32 bits a clock cycle."""
-SECTORS = 4
-"""Of the first cache, which has its data where shared memory does: 128 bytes a clock cycle. Source: NVIDIA Hopper
-Tuning Guide, "Unified Shared Memory/L1/Texture Cache"; an H200 is not faster (tests/bounds/test_gpu.py)."""
+SECTORS = 16
+"""Of the first cache. Source: ``l1tex__t_sectors`` of an H200; what threads get of them is less."""
 REQUESTS = 1
 """Instructions of warps that access memory. Source: NVIDIA A100 whitepaper: 32 load/store units; Turing has fewer."""
 SLOTS = 4
@@ -58,14 +58,16 @@ _TENSOR: Mapping[int, tuple[int, Mapping[str, float]]] = {
 }
 
 # Name, highest clock in MHz, memory in GB/s, second cache in MiB (None: not published), and what of it a clock cycle
-# moves, in bytes (0: not published).
+# moves, in bytes (0: not known).
 #
-# Sources. H200 and H100: NVIDIA's product pages for bandwidths; clocks from their peaks, 67 TFLOPS of single precision
-# (132 x 128 x 2 a cycle) and 51 (114 x 128 x 2), and H100 whitepaper, table 3. A100: whitepaper, table 4 and page 35
-# for 5,120 bytes; data sheet for 80 GB, whose PCIe board has 1,935 GB/s. L40S, L4: data sheets, and NVIDIA Ada GPU
-# Architecture whitepaper 2.01. T4: data sheet, and NVIDIA Turing GPU Architecture whitepaper. RTX 4090: Ada whitepaper.
-# RTX 5090: RTX Blackwell whitepaper, table 3; boards of other makers have higher clocks. B200: Blackwell Architecture
-# Technical Brief, table 3; clock from 75 TFLOPS of single precision, and the highest of the bandwidths published.
+# Sources. H200 and H100: NVIDIA's product pages for bandwidths; of an H200, its driver for the size of the second cache
+# and ``lts__t_bytes`` of ``ncu``, whose clock may differ from that of the multiprocessors; clocks from their peaks, 67
+# TFLOPS of single precision (132 x 128 x 2 a cycle) and 51 (114 x 128 x 2), and H100 whitepaper, table 3. A100:
+# whitepaper, table 4 and page 35 for 5,120 bytes; data sheet for 80 GB, whose PCIe board has 1,935 GB/s. L40S, L4: data
+# sheets, and NVIDIA Ada GPU Architecture whitepaper 2.01. T4: data sheet, and NVIDIA Turing GPU Architecture
+# whitepaper. RTX 4090: Ada whitepaper. RTX 5090: RTX Blackwell whitepaper, table 3; boards of other makers have higher
+# clocks. B200: Blackwell Architecture Technical Brief, table 3; clock from 75 TFLOPS of single precision, and the
+# highest of the bandwidths published.
 _ROWS: tuple[tuple[str, int, int, int | None, int], ...] = (
     ("T4", 1590, 320, 4, 0),
     ("A100", 1410, 2039, 40, 5120),
@@ -75,7 +77,7 @@ _ROWS: tuple[tuple[str, int, int, int | None, int], ...] = (
     ("RTX 4090", 2520, 1008, 72, 0),
     ("H100 PCIe", 1755, 2000, 50, 0),
     ("H100 SXM", 1980, 3350, 50, 0),
-    ("H200", 1980, 4800, 50, 0),
+    ("H200", 1980, 4800, 60, 9024),
     ("B200", 1980, 8000, None, 0),
     ("RTX 5090", 2407, 1792, 96, 0),
 )
