@@ -7,6 +7,7 @@ import pytest
 from cujit.devices.cpu.analysis.fission import fission
 from cujit.devices.cpu.analysis.patterns import Pattern, _laid_out, vector_access
 from cujit.devices.cpu.analysis.uniformity import analyse
+from cujit.devices.cpu.control.regions import boundaries
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.shapes import Dim3
@@ -129,3 +130,26 @@ def test_pairs_of_a_loop_over_distances_lie_in_the_same_vectors() -> None:
         found = [vector_access(op, versions[distance].patterns) for op in versions[distance].graph.ops]
         starts = sorted(access.start for access in found if access is not None)
         assert starts == [-4 * distance, -4 * distance, 0, 0], distance
+
+
+@pytest.mark.parametrize(
+    ("offset", "stored", "rows"),
+    [
+        (32, "side", 2), (-4, "side", 2), (124, "side", 2),
+        # whole rows; what is stored lies elsewhere; rows begin anywhere
+        (128, "side", 1), (32, "own", 1), (0, "side", 1),
+    ],
+)  # fmt: skip
+def test_a_load_across_two_rows_takes_both_where_one_may_come_of_a_store(offset: int, stored: str, rows: int) -> None:
+    text = f"""{HEAD}.visible .entry k() {{ .reg .b32 b, t, u, o, x, side, own; .shared .align 16 .b8 box[4096];
+    mov.u32 t, %tid.x; mov.u32 b, box; mul.lo.u32 u, t, t; and.b32 u, u, 127; shl.b32 u, u, 2; add.u32 own, b, u;
+    shl.b32 o, t, 2; add.u32 side, b, o; st.shared.u32 [side], t; bar.sync 0;
+    ld.shared.u32 x, [side+{offset}]; add.u32 x, x, 1; st.shared.u32 [{stored}], x; ret; }}"""
+    module, block = parse(text), Dim3(64)
+    body = prepare(module, module.entries[0], {}, Refusals())
+    cut = fission(body, analyse(body.program, body.graph, block), block)
+    assert cut is not None
+    vectors = boundaries(cut)["region.1"].vectors()
+    (access,) = [found for op, found in vectors.items() if op.opcode == "ld"]
+    places = [4 * place + access.start for place in access.places]
+    assert (len(access.used), places) == (rows, [offset + 4 * lane for lane in range(32)])

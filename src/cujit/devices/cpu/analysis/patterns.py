@@ -258,3 +258,17 @@ def _laid_out(pattern: Pattern, offset: int, size: int) -> VectorAccess | None:
         used.index(v) * per_vector + (x - first) % _VECTOR_BYTES // size for v, x in zip(vectors, offsets, strict=True)
     ]
     return VectorAccess(size, first - pattern.offsets[0], per_vector, used, tuple(places))
+
+
+def by_rows(load: Op, access: VectorAccess, pattern: Pattern) -> VectorAccess:
+    """Have a load that lies across two rows of lanes take both, where rows begin with multiples of their size.
+
+    What stores one of them then hands it on in registers. A processor takes a load out of one store that is not done
+    yet, and waits for two.
+    """
+    row = WARP * access.size
+    apart = access.start % row // access.size
+    is_row = load.opcode == "ld" and access.per_vector == WARP and 2 * row <= _MOST * _VECTOR_BYTES
+    if not is_row or pattern.align < row or pattern.offsets[0] % row or not apart:
+        return access
+    return VectorAccess(access.size, access.start // row * row, WARP, (0, 1), tuple(range(apart, apart + WARP)))

@@ -15,7 +15,7 @@ import ctypes
 from collections.abc import Sequence
 
 from cujit.devices.cpu.analysis.fission import EVERY, Fission, Region
-from cujit.devices.cpu.analysis.patterns import VectorAccess, vector_access
+from cujit.devices.cpu.analysis.patterns import VectorAccess, by_rows, vector_access
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import LARGEST_VECTOR, Builder, Value, type_width
 from cujit.devices.cpu.codegen.nodes import WARP_NUMBER
@@ -64,7 +64,13 @@ class RegionBoundary:
         """Find the vectors of loads and stores; one with a predicate has some where all lanes come to it."""
         region = self.region
         ops = [op for op in region.graph.ops if op.guard is None or op in region.if_converted]
-        return {op: found for op in ops if (found := vector_access(op, region.patterns)) is not None}
+        found = {op: access for op in ops if (access := vector_access(op, region.patterns)) is not None}
+        stored = {op.memory.base for op in found if op.opcode == "st"}
+        for op, access in found.items():
+            base = op.memory.base
+            if base in stored and isinstance(base, Reg):
+                found[op] = by_rows(op, access, region.patterns[base.index])
+        return found
 
     def enter(self, e: WarpEmitter, first_mask: Value) -> Value:
         """Read what was kept for this warp; give the lanes that run."""
