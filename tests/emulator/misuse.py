@@ -185,6 +185,84 @@ def limits_of_a_context() -> None:
     ask("cuCtxGetApiVersion of null", "cuCtxGetApiVersion", 0, by(number))
 
 
+FAULTS = b""".version 8.0
+.target sm_80
+.address_size 64
+.visible .global .u32 here;
+.visible .entry quiet() { ret; }
+.visible .entry bounded() .maxntid 64, 1, 1 { ret; }
+.visible .entry required() .reqntid 64, 1, 1 { ret; }
+.visible .entry wild() { .reg .b64 %a; mov.u64 %a, 64; st.global.u32 [%a], 1; ret; }
+.visible .entry crooked(.param .u64 at) {
+  .reg .b64 %a; ld.param.u64 %a, [at]; add.u64 %a, %a, 1; st.global.u32 [%a], 1; ret;
+}
+.visible .entry trapped() { trap; }
+.visible .entry far_shared(.param .u64 at) {
+  .reg .b32 %a; .reg .b64 %b; ld.param.u64 %b, [at]; cvt.u32.u64 %a, %b; or.b32 %a, %a, 0x1000000;
+  st.shared.u32 [%a], 1; ret;
+}
+.visible .entry null(.param .u64 at) {
+  .reg .b32 %v; .reg .b64 %a; .reg .b64 %b; mov.u64 %a, 0; ld.param.u64 %b, [at]; ld.u32 %v, [%a];
+  st.global.u32 [%b], %v; ret;
+}
+.visible .entry too_deep(.param .u64 at) {
+  .reg .b32 %v; .reg .b64 %a; ld.param.u64 %a, [at]; or.b64 %a, %a, 0x1000000; ld.local.u32 %v, [%a];
+  st.global.u32 [%a], %v; ret;
+}
+"""
+NOTHING = (ctypes.c_void_p * 1)()
+
+
+@group
+def without_a_context() -> None:
+    """Which calls a thread can make that has no context: those that name what they are about."""
+    start()
+    stream, event, module = (
+        made("cuStreamCreate", U32(1)),
+        made("cuEventCreate", U32(0)),
+        made("cuModuleLoadData", ctypes.c_char_p(FAULTS)),
+    )
+    function = made("cuModuleGetFunction", module, ctypes.c_char_p(b"quiet"))
+    one, two = made("cuMemAlloc_v2", 256), made("cuMemAlloc_v2", 256)
+    freed, host, pooled = (
+        made("cuMemAlloc_v2", 256),
+        made("cuMemHostAlloc", 256, U32(0)),
+        made("cuMemAllocAsync", 64, stream),
+    )
+    out, size, number, buffer = U64(), U64(), I32(), ctypes.create_string_buffer(256)
+    good("cuEventRecord", event, stream)
+    good("cuStreamSynchronize", stream)
+    good("cuCtxPopCurrent_v2", by(out))
+    shape = [U32(1)] * 6
+    for case, name, given in (
+        ("cuMemFree", "cuMemFree_v2", (freed,)), ("cuMemFree again", "cuMemFree_v2", (freed,)),
+        ("cuMemFree of null", "cuMemFree_v2", (0,)), ("cuMemFreeHost", "cuMemFreeHost", (host,)),
+        ("cuMemFreeAsync", "cuMemFreeAsync", (pooled, stream)), ("cuMemcpyHtoD", "cuMemcpyHtoD_v2", (one, buffer, 16)),
+        ("cuMemcpyDtoH", "cuMemcpyDtoH_v2", (buffer, one, 16)),
+        ("cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2", (one, buffer, 16, stream)),
+        ("cuMemcpy", "cuMemcpy", (one, two, 16)),
+        ("cuMemsetD8", "cuMemsetD8_v2", (one, ctypes.c_ubyte(0), 16)),
+        ("cuMemsetD8Async", "cuMemsetD8Async", (one, ctypes.c_ubyte(0), 16, stream)),
+        ("cuMemGetInfo", "cuMemGetInfo_v2", (by(out), by(size))),
+        ("cuMemGetAddressRange", "cuMemGetAddressRange_v2", (by(out), by(size), one)),
+        ("cuPointerGetAttribute", "cuPointerGetAttribute", (by(out), U32(1), one)),
+        ("cuStreamQuery", "cuStreamQuery", (stream,)), ("cuStreamSynchronize", "cuStreamSynchronize", (stream,)),
+        ("cuStreamWaitEvent", "cuStreamWaitEvent", (stream, event, U32(0))),
+        ("cuStreamGetCtx", "cuStreamGetCtx", (stream, by(out))), ("cuStreamQuery of 0", "cuStreamQuery", (0,)),
+        ("cuEventQuery", "cuEventQuery", (event,)), ("cuEventSynchronize", "cuEventSynchronize", (event,)),
+        ("cuEventRecord", "cuEventRecord", (event, stream)),
+        ("cuLaunchKernel", "cuLaunchKernel", (function, *shape, U32(0), stream, NOTHING, None)),
+        ("cuLaunchKernel on 0", "cuLaunchKernel", (function, *shape, U32(0), 0, NOTHING, None)),
+        ("cuFuncGetAttribute", "cuFuncGetAttribute", (by(number), U32(0), function)),
+        ("cuModuleGetFunction", "cuModuleGetFunction", (by(out), module, ctypes.c_char_p(b"quiet"))),
+        ("cuModuleGetGlobal", "cuModuleGetGlobal_v2", (by(out), by(size), module, ctypes.c_char_p(b"here"))),
+        ("cuModuleUnload", "cuModuleUnload", (module,)), ("cuEventDestroy", "cuEventDestroy_v2", (event,)),
+        ("cuStreamDestroy", "cuStreamDestroy_v2", (stream,)), ("cuMemAlloc", "cuMemAlloc_v2", (by(out), 16)),
+        ("cuCtxGetDevice", "cuCtxGetDevice", (by(number),)),
+    ):  # fmt: skip
+        ask(f"none: {case}", name, *given)
+
+
 # -- streams and events -------------------------------------------------------------------------------------
 
 
@@ -706,31 +784,6 @@ def modules_and_launches() -> None:
     ask("cuModuleUnload", "cuModuleUnload", module)
 
 
-FAULTS = b""".version 8.0
-.target sm_80
-.address_size 64
-.visible .entry quiet() { ret; }
-.visible .entry bounded() .maxntid 64, 1, 1 { ret; }
-.visible .entry required() .reqntid 64, 1, 1 { ret; }
-.visible .entry wild() { .reg .b64 %a; mov.u64 %a, 64; st.global.u32 [%a], 1; ret; }
-.visible .entry crooked(.param .u64 at) {
-  .reg .b64 %a; ld.param.u64 %a, [at]; add.u64 %a, %a, 1; st.global.u32 [%a], 1; ret;
-}
-.visible .entry trapped() { trap; }
-.visible .entry far_shared(.param .u64 at) {
-  .reg .b32 %a; .reg .b64 %b; ld.param.u64 %b, [at]; cvt.u32.u64 %a, %b; or.b32 %a, %a, 0x1000000;
-  st.shared.u32 [%a], 1; ret;
-}
-.visible .entry null(.param .u64 at) {
-  .reg .b32 %v; .reg .b64 %a; .reg .b64 %b; mov.u64 %a, 0; ld.param.u64 %b, [at]; ld.u32 %v, [%a];
-  st.global.u32 [%b], %v; ret;
-}
-.visible .entry too_deep(.param .u64 at) {
-  .reg .b32 %v; .reg .b64 %a; ld.param.u64 %a, [at]; or.b64 %a, %a, 0x1000000; ld.local.u32 %v, [%a];
-  st.global.u32 [%a], %v; ret;
-}
-"""
-NOTHING = (ctypes.c_void_p * 1)()
 WAYS = ("wild", "crooked", "trapped", "far_shared", "null", "too_deep")
 
 

@@ -68,6 +68,9 @@ other = ok(d.cuCtxCreate(None, 0, 0))
 print(name(launch(own, (1,), (1,), ((4, I), (1.0, ctypes.c_double)))))
 print(name(launch(kernel, (1,), (1,), ((4, I), (1.0, ctypes.c_double)))))
 foreign = ok(d.cuStreamCreate(0))
+ok(d.cuCtxSetCurrent(context))
+print(name(launch(kernel, (1,), (1,), ((4, I), (1.0, ctypes.c_double)), stream=foreign)))
+ok(d.cuCtxSetCurrent(other))
 print(int(ok(d.cuKernelGetFunction(kernel))) != int(own))
 print(name(launch(kernel, (1,), (1,), ((4, I), (1.0, ctypes.c_double)), stream=foreign)))
 ok(d.cuCtxSetCurrent(context))
@@ -101,9 +104,10 @@ for answer in (d.cuLibraryUnload(library), d.cuLibraryGetKernelCount(library), d
         "100000 100000 INVALID_DEVICE",
         "INVALID_HANDLE",
         "CUDA_SUCCESS",
+        "CUDA_SUCCESS",
         "True",
         "CUDA_SUCCESS",
-        "INVALID_HANDLE",
+        "CUDA_SUCCESS",
         "CUDA_SUCCESS",
         " ".join(["INVALID_HANDLE"] * 7) + " ",
     ]

@@ -133,10 +133,20 @@ def _current() -> tuple[int, ...]:
     return (found.value,)
 
 
+def _unfailed() -> tuple[int, ...]:
+    answer = _context(ctypes.c_uint64())
+    if answer and answer != Result.INVALID_CONTEXT:
+        raise Refused(Result(answer))
+    return ()
+
+
 always = _declaring(tuple)
 """Declare an entry point that is answered before ``cuInit``, too."""
 started = _declaring(_started)
 """Declare an entry point that is answered after ``cuInit``."""
+unfailed = _declaring(_unfailed)
+"""Declare an entry point that names what it is about and needs no current context; if there is one, no error may stick
+to it."""
 in_context = _declaring(_current)
 """Declare an entry point that needs a current context, with no error that sticks to it. Its body gets the context."""
 

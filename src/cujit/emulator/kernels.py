@@ -7,7 +7,7 @@ import re
 from cujit.devices.backend import BackendKernel
 from cujit.devices.cpu.module import CpuModule
 from cujit.emulator import device
-from cujit.emulator.entries import constant, in_context, need, started, store_u32, store_u64
+from cujit.emulator.entries import constant, in_context, need, started, store_u32, store_u64, unfailed
 from cujit.emulator.machine import cell_is
 from cujit.emulator.modules import CARVEOUT, MAX_DYNAMIC, SHARED_MODE, FunctionSettings, function_of, kernel_of
 from cujit.emulator.process import emulation
@@ -19,9 +19,8 @@ from cujit.emulator.structures import CellKind
 @in_context("cuKernelGetFunction", "PP")
 def kernel_get_function(context: int, out: int, handle: int) -> None:
     """Give the function that a kernel is in the current context."""
-    del context
     need(out)
-    store_u64(out, kernel_of(handle).function().handle)
+    store_u64(out, kernel_of(handle).function(context).handle)
 
 
 @started("cuKernelGetLibrary", "PP")
@@ -31,10 +30,9 @@ def kernel_get_library(out: int, handle: int) -> None:
     store_u64(out, kernel_of(handle).library.handle)
 
 
-@in_context("cuFuncGetModule", "PP")
-def func_get_module(context: int, out: int, handle: int) -> None:
+@unfailed("cuFuncGetModule", "PP")
+def func_get_module(out: int, handle: int) -> None:
     """Give the module of a function."""
-    del context
     need(out)
     store_u64(out, function_of(handle).module.handle)
 
@@ -69,19 +67,17 @@ def func_get_param_count(handle: int, count: int) -> None:
     store_u64(count, len(signature))
 
 
-@in_context("cuFuncIsLoaded", "PP")
-def func_is_loaded(context: int, state: int, handle: int) -> None:
+@unfailed("cuFuncIsLoaded", "PP")
+def func_is_loaded(state: int, handle: int) -> None:
     """Tell that a function is loaded."""
-    del context
     need(state)
     function_of(handle)
     store_u32(state, 1)
 
 
-@in_context("cuFuncLoad", "P")
-def func_load(context: int, handle: int) -> None:
+@unfailed("cuFuncLoad", "P")
+def func_load(handle: int) -> None:
     """Load a function, which is there."""
-    del context
     function_of(handle)
 
 
@@ -144,19 +140,17 @@ def _set(number: int, value: int, settings: FunctionSettings) -> None:
     settings.values[number] = value
 
 
-@in_context("cuFuncGetAttribute", "PIP")
-def func_get_attribute(context: int, out: int, number: int, handle: int) -> None:
+@unfailed("cuFuncGetAttribute", "PIP")
+def func_get_attribute(out: int, number: int, handle: int) -> None:
     """Give an attribute of a function."""
-    del context
     need(out)
     function = function_of(handle)
     store_u32(out, _attribute(number, function.kernel, function.settings, function.module.device))
 
 
-@in_context("cuFuncSetAttribute", "PII")
-def func_set_attribute(context: int, handle: int, number: int, value: int) -> None:
+@unfailed("cuFuncSetAttribute", "PII")
+def func_set_attribute(handle: int, number: int, value: int) -> None:
     """Set an attribute of a function."""
-    del context
     function = function_of(handle)
     _set(number, value, function.settings)
     function.unready()
@@ -190,17 +184,15 @@ def kernel_set_cache_config(handle: int, config: int, ordinal: int) -> None:
     need(0 <= config <= 3)
 
 
-@in_context("cuFuncSetCacheConfig", "PI")
-def func_set_cache_config(context: int, handle: int, config: int) -> None:
+@unfailed("cuFuncSetCacheConfig", "PI")
+def func_set_cache_config(handle: int, config: int) -> None:
     """Take a wish for the caches, which changes nothing."""
-    del context
     function_of(handle)
     need(0 <= config <= 3)
 
 
-@in_context("cuFuncSetSharedMemConfig", "PI")
-def func_set_shared_mem_config(context: int, handle: int, config: int) -> None:
+@unfailed("cuFuncSetSharedMemConfig", "PI")
+def func_set_shared_mem_config(handle: int, config: int) -> None:
     """Take a wish for the banks of shared memory, which changes nothing."""
-    del context
     function_of(handle)
     need(0 <= config <= 2)

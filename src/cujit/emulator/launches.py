@@ -242,10 +242,10 @@ def _unfinished(context: int, handle: int, ready: int, work: int) -> int:
     return _answer(ends)
 
 
-def _find(kernel: int) -> int:
-    """Give the function that a kernel is in the current context; 0 where there is none."""
+def _find(kernel: int, context: int) -> int:
+    """Give the function that a kernel is in a context; 0 where there is none."""
     try:
-        return kernel_of(kernel).function().handle
+        return kernel_of(kernel).function(context).handle
     except (Refused, CujitError) as e:
         emulation().remember(e if isinstance(e, Refused) else Refused(Result.INVALID_HANDLE, str(e)))
         return 0
@@ -257,7 +257,7 @@ def prepare() -> tuple[object, ...]:
     kept = (
         EntryPoint("cuLaunchKernel", "PPP", tuple, _prepare).pointer(),
         EntryPoint("cuLaunchKernel", "PPPP", tuple, _unfinished).pointer(),
-        ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)(_find),
+        ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)(_find),
     )
     _begin(*(ctypes.cast(each, ctypes.c_void_p) for each in (*kept, ctypes.pythonapi.PyErr_SetInterrupt)))
     return kept

@@ -13,7 +13,7 @@ from cujit.devices.backend import BackendKernel
 from cujit.devices.cpu.module import CpuModule
 from cujit.devices.shapes import Resources
 from cujit.emulator import contexts, images
-from cujit.emulator.entries import in_context, need, started, store_u32, store_u64, text_at
+from cujit.emulator.entries import in_context, need, started, store_u32, store_u64, text_at, unfailed
 from cujit.emulator.images import JitLog
 from cujit.emulator.machine import cell_free, cell_is, cell_new, in_c
 from cujit.emulator.process import emulation
@@ -163,9 +163,8 @@ class KernelLibrary:
         self.handle = _cell(CellKind.LIBRARY, 0)
         LIBRARIES[self.handle] = self
 
-    def module(self) -> LoadedModule:
-        """Give the module of the current context."""
-        context = current_context()
+    def module(self, context: int) -> LoadedModule:
+        """Give the module that it is in a context."""
         with LOCK:
             if context not in self.modules:
                 device, self._first = self._first or emulation().device.load(self._artifact), None
@@ -210,9 +209,9 @@ class LibraryKernel:
         self.handle = _cell(CellKind.KERNEL, 0)
         KERNELS[self.handle] = self
 
-    def function(self) -> LoadedFunction:
-        """Give the function of the current context, which C finds from now on."""
-        found = self.library.module().function(self.name, self.settings)
+    def function(self, context: int) -> LoadedFunction:
+        """Give the function that it is in a context, which C finds from now on."""
+        found = self.library.module(context).function(self.name, self.settings)
         KernelCell.from_address(self.handle).function = found.handle
         return found
 
@@ -282,7 +281,7 @@ def function_of(handle: int) -> LoadedFunction:
         Refused: it is something else.
     """
     if cell_is(handle, CellKind.KERNEL):
-        return kernel_of(handle).function()
+        return kernel_of(handle).function(current_context())
     function: LoadedFunction = _found(FUNCTIONS, CellKind.FUNCTION, handle)
     return function
 
@@ -342,11 +341,10 @@ def module_load(context: int, out: int, path: int) -> None:
     _load(context, out, lambda: images.file_bytes(name), JitLog(*_NO_OPTIONS))
 
 
-@in_context("cuModuleUnload", "P")
-def module_unload(context: int, handle: int) -> None:
+@unfailed("cuModuleUnload", "P")
+def module_unload(handle: int) -> None:
     """Let go of a module; those of libraries stay."""
     module = module_of(handle)
-    need(module.context == context, Result.INVALID_CONTEXT)
     need(all(module not in library.modules.values() for library in LIBRARIES.values()), Result.INVALID_HANDLE)
     module.unload()
 
@@ -389,10 +387,9 @@ def library_unload(handle: int) -> None:
 # -- what is in a module ----------------------------------------------------------------------------------------
 
 
-@in_context("cuModuleGetFunction", "PPP")
-def module_get_function(context: int, out: int, handle: int, name: int) -> None:
+@unfailed("cuModuleGetFunction", "PPP")
+def module_get_function(out: int, handle: int, name: int) -> None:
     """Find a function by its name."""
-    del context
     need(out and text_at(name))
     store_u64(out, module_of(handle).function(text_at(name)).handle)
 
@@ -405,18 +402,16 @@ def _store_variable(device: CpuModule, pointer: int, size: int, name: str) -> No
         store_u64(size, count)
 
 
-@in_context("cuModuleGetGlobal_v2", "PPPP")
-def module_get_global(context: int, pointer: int, size: int, handle: int, name: int) -> None:
+@unfailed("cuModuleGetGlobal_v2", "PPPP")
+def module_get_global(pointer: int, size: int, handle: int, name: int) -> None:
     """Find a variable by its name: where it is, and its size."""
-    del context
     need((pointer or size) and text_at(name))
     _store_variable(module_of(handle).device, pointer, size, text_at(name))
 
 
-@in_context("cuModuleGetFunctionCount", "PP")
-def module_get_function_count(context: int, count: int, handle: int) -> None:
+@unfailed("cuModuleGetFunctionCount", "PP")
+def module_get_function_count(count: int, handle: int) -> None:
     """Count the functions of a module."""
-    del context
     store_u32(count, len(module_of(handle).device.kernels))
 
 
@@ -426,10 +421,9 @@ def _store_handles(out: int, most: int, handles: Iterable[int]) -> None:
         store_u64(out + 8 * k, handle)
 
 
-@in_context("cuModuleEnumerateFunctions", "PUP")
-def module_enumerate_functions(context: int, out: int, most: int, handle: int) -> None:
+@unfailed("cuModuleEnumerateFunctions", "PUP")
+def module_enumerate_functions(out: int, most: int, handle: int) -> None:
     """List the functions of a module."""
-    del context
     module = module_of(handle)
     _store_handles(out, most, (module.function(name).handle for name in module.device.kernels))
 
@@ -453,25 +447,22 @@ def library_get_kernel(out: int, handle: int, name: int) -> None:
 @in_context("cuLibraryGetModule", "PP")
 def library_get_module(context: int, out: int, handle: int) -> None:
     """Give the module that a library is in the current context."""
-    del context
     need(out)
-    store_u64(out, library_of(handle).module().handle)
+    store_u64(out, library_of(handle).module(context).handle)
 
 
 @in_context("cuLibraryGetGlobal", "PPPP")
 def library_get_global(context: int, pointer: int, size: int, handle: int, name: int) -> None:
     """Find a variable in the current context."""
-    del context
     need(pointer or size)
-    _store_variable(library_of(handle).module().device, pointer, size, text_at(name))
+    _store_variable(library_of(handle).module(context).device, pointer, size, text_at(name))
 
 
 @in_context("cuLibraryGetManaged", "PPPP")
 def library_get_managed(context: int, pointer: int, size: int, handle: int, name: int) -> None:
     """Find a variable in memory that host and device share."""
-    del context
     need(pointer or size)
-    device, wanted = library_of(handle).module().device, text_at(name)
+    device, wanted = library_of(handle).module(context).device, text_at(name)
     managed = {each.name for each in device.preparation.ptx().variables if "managed" in each.attributes}
     need(wanted in managed, Result.NOT_FOUND, f"no managed variable {spell(wanted)}")
     _store_variable(device, pointer, size, wanted)

@@ -93,14 +93,10 @@ static Answer copy(const Copy *plan, u64 stream) {
   return RESULT_SUCCESS;
 }
 
-#define ON_STREAM(stream)                    \
-  IN_CONTEXT(context_);                      \
-  NEEDS(is_stream(stream), INVALID_HANDLE)
-
 /* -- lines ---------------------------------------------------------------------------------------------------------- */
 
 static Answer line(u64 dst, u64 src, u64 bytes, u32 dst_type, u32 src_type, u64 stream) {
-  ON_STREAM(stream);
+  ON_STREAM(context, stream);
   Copy plan = {.dst = dst, .src = src, .width = bytes, .height = 1, .depth = 1, .dst_type = dst_type, .src_type = src_type};
   return copy(&plan, stream);
 }
@@ -202,7 +198,7 @@ Answer cujit_copy_plan(const Box *box, Copy *plan) {
 }
 
 static Answer box(const Box *box, u64 stream) {
-  ON_STREAM(stream);
+  ON_STREAM(context, stream);
   Copy plan;
   Answer answer = cujit_copy_plan(box, &plan);
   return answer ? answer : copy(&plan, stream);
@@ -285,7 +281,7 @@ INLINE u32 is_order(u32 order) { return order >= 1 && order <= 3; }
 
 Answer cujit_cuMemcpyBatchAsync_v2(const u64 *dsts, const u64 *srcs, const u64 *sizes, u64 count,
                                    const struct CopyAttributes *attributes, const u64 *first, u64 kinds, u64 stream) {
-  ON_STREAM(stream);
+  ON_STREAM(context, stream);
   NEEDS(dsts && srcs && sizes && count && attributes && first && kinds && kinds <= count, INVALID_VALUE);
   NEEDS(stream > 1, INVALID_VALUE); /* not the legacy default stream */
   for (u64 k = 0; k < kinds; k++) {
@@ -355,7 +351,7 @@ static Answer one_of_batch(const struct BatchCopy *one, u64 stream) {
 }
 
 Answer cujit_cuMemcpy3DBatchAsync_v2(u64 count, const struct BatchCopy *list, u64 flags, u64 stream) {
-  ON_STREAM(stream);
+  ON_STREAM(context, stream);
   NEEDS(count && list && !flags && stream > 1, INVALID_VALUE);
   for (u64 k = 0; k < count; k++) {
     Answer answer = one_of_batch(list + k, stream);
@@ -371,7 +367,7 @@ Answer cujit_cuMemcpy3DBatchAsync(u64 count, const struct BatchCopy *list, u64 *
 }
 
 Answer cujit_cuMemcpy3DWithAttributesAsync(const struct BatchCopy *one, u64 flags, u64 stream) {
-  ON_STREAM(stream);
+  ON_STREAM(context, stream);
   NEEDS(one && !flags, INVALID_VALUE);
   return one_of_batch(one, stream);
 }
@@ -379,7 +375,7 @@ Answer cujit_cuMemcpy3DWithAttributesAsync(const struct BatchCopy *one, u64 flag
 /* -- sets ----------------------------------------------------------------------------------------------------------- */
 
 static Answer fill(u64 dst, u64 pitch, u32 value, u32 element, u64 width, u64 height, u64 stream) {
-  ON_STREAM(stream);
+  ON_STREAM(context, stream);
   Set plan = {.dst = dst, .pitch = pitch, .width = width, .height = height, .value = value, .element = element};
   Answer answer = cujit_set_check(&plan);
   if (answer || (answer = captured(stream, 0, &plan)) != GO_ON) return answer;

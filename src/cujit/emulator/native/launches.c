@@ -27,7 +27,7 @@ struct Config {
 
 typedef Answer Prepare(struct AskedLaunch *config, u64 function, const u8 *parameters);
 typedef Answer Unfinished(u64 context, u64 function, struct ReadyLaunch *ready, struct Launch *work);
-typedef u64 Find(u64 kernel);
+typedef u64 Find(u64 kernel, u64 context);
 typedef void Run(u64 pool, u64 job, struct Launch *work, u32 helpers, u64 shared_bytes, u64 local_bytes);
 
 static Prepare *prepare;
@@ -48,7 +48,7 @@ static struct FunctionCell *enter(u64 handle, u64 context) {
   if (kernel) {
     u64 known = __atomic_load_n(&kernel->function, __ATOMIC_ACQUIRE);
     struct Cell *cell = cell_of(known, CELL_FUNCTION);
-    handle = cell && cell->context == context ? known : find(handle);
+    handle = cell && cell->context == context ? known : find(handle, context);
   }
   struct FunctionCell *function = (struct FunctionCell *)cell_of(handle, CELL_FUNCTION);
   if (!function || function->context != context) return 0;
@@ -123,9 +123,7 @@ static Answer launch_of(u64 context, struct FunctionCell *function, struct Asked
 }
 
 static Answer launch(struct AskedLaunch *config, u64 handle, void **each, void **list) {
-  IN_CONTEXT(context);
-  struct Cell *stream = cell_of(config->stream, CELL_STREAM);
-  NEEDS(config->stream <= STREAM_OWN || (stream && stream->context == (u64)context), INVALID_HANDLE);
+  ON_STREAM(context, config->stream);
   config->more |= state.capturing != 0;
   struct FunctionCell *function = enter(handle, (u64)context);
   NEEDS(function, INVALID_HANDLE);

@@ -37,8 +37,7 @@ static Answer captured(u64 stream, u64 pool, u64 size, u64 where) {
 }
 
 static Answer allocate(u64 *out, u64 size, u64 handle, u64 stream) {
-  IN_CONTEXT(context);
-  NEEDS(is_stream(stream), INVALID_HANDLE);
+  ON_STREAM(context, stream);
   struct PoolCell *pool = POOL(handle);
   NEEDS(out && pool && !pool->ended, INVALID_VALUE);
   if (!size) {
@@ -81,8 +80,7 @@ Answer cujit_cuMemAllocAsync_ptsz(u64 *out, u64 size, u64 stream) {
 }
 
 Answer cujit_cuMemFreeAsync(u64 address, u64 stream) {
-  IN_CONTEXT(context);
-  NEEDS(is_stream(stream), INVALID_HANDLE);
+  ON_STREAM(context, stream);
   Answer answer = captured(stream, 0, 0, address);
   if (answer != GO_ON) return answer;
   NEEDS(!address || cujit_memory_free(address, OF(POOLED) | OF(DEVICE)), INVALID_VALUE);

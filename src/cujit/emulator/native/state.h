@@ -89,6 +89,19 @@ INLINE Answer in_context(struct Cell **context) {
   return answer ? answer : (Answer)__atomic_load_n(&(*context)->error, __ATOMIC_ACQUIRE);
 }
 
+/* The error of the thread's context, of which a call has no need: it names what it is about. */
+INLINE Answer unfailed(void) {
+  struct Cell *context;
+  Answer answer = in_context(&context);
+  return answer == RESULT_INVALID_CONTEXT ? RESULT_SUCCESS : answer;
+}
+
+#define UNFAILED()                   \
+  do {                               \
+    Answer answer_ = unfailed();     \
+    if (answer_) return answer_;     \
+  } while (0)
+
 #define READY()                      \
   do {                               \
     Answer answer_ = ready();        \
@@ -113,8 +126,23 @@ INLINE Answer in_context(struct Cell **context) {
 
 enum { STREAM_LEGACY = 1, STREAM_OWN = 2 };
 
-/* Whether a handle is a stream's; null and the two that are always there are. */
-INLINE u32 is_stream(u64 handle) { return handle <= STREAM_OWN || cell_of(handle, CELL_STREAM); }
+/* The context of a call on a stream: the stream's own, or for a default one the thread's; and the error of it. */
+INLINE Answer in_stream(u64 handle, struct Cell **context) {
+  if (handle <= STREAM_OWN) return in_context(context);
+  READY();
+  struct StreamCell *stream = (struct StreamCell *)cell_of(handle, CELL_STREAM);
+  NEEDS(stream && !stream->is_default, INVALID_HANDLE);
+  *context = cell_of(stream->context, CELL_CONTEXT);
+  NEEDS(*context, CONTEXT_IS_DESTROYED);
+  return (Answer)__atomic_load_n(&(*context)->error, __ATOMIC_ACQUIRE);
+}
+
+#define ON_STREAM(context, stream)                       \
+  struct Cell *context;                                  \
+  do {                                                   \
+    Answer answer_ = in_stream(stream, &context);        \
+    if (answer_) return answer_;                         \
+  } while (0)
 
 /* The handle that null stands for in the flavours whose default stream is the thread's own. */
 INLINE u64 own_stream(u64 handle) { return handle ? handle : STREAM_OWN; }
