@@ -43,7 +43,9 @@ saving_options = several(
 
 
 def is_saved_file(path: Path) -> bool:
-    """Tell a saved launch by what it begins with."""
+    """Tell a saved launch by what it begins with; what is no regular file is not opened, for it may never begin."""
+    if not path.is_file():
+        return False
     try:
         with path.open("rb") as file:
             return is_saved(file.read(_MAGIC_BYTES))
