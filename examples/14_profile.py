@@ -44,6 +44,11 @@ for advice in cujit.profile.advice_for(apart):
     assert "neighbouring threads are 256 bytes apart" in advice.cause
 assert cujit.profile.advice_for(together) == ()
 
+least = {kernel.name: cujit.profile.bounds(kernel, "H200") for kernel in profile.kernels}
+for bounds in least.values():
+    print(bounds)
+assert least[apart.name].seconds > least[together.name].seconds
+
 limit = Budget(sectors_per_request=4.5)
 print(check(together, limit))
 try:
