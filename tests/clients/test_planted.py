@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -239,15 +240,20 @@ def test_a_notebook_goes_on_to_where_its_bug_is_found(tmp_path: Path) -> None:
     assert f"<cell 2>:{_line(_CELLS.split('# %%')[1], 'out of bounds')}" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_tests_fail_that_have_it_in_each_worker_and_child(workers: str, tmp_path: Path) -> None:
+_PAGE = Path(__file__).parents[2] / "docs/emulate.md"
+_FOR_CI = re.findall(r"^- run: (cujit emulate .* pytest)$", _PAGE.read_text(), re.MULTILINE)
+_BY_PLUGIN = "pytest --cujit-emulate --cujit-emulated check=memory"
+
+
+@pytest.mark.parametrize("command", [*_FOR_CI, _BY_PLUGIN, f"{_BY_PLUGIN} -n 2"])
+def test_tests_fail_that_have_it_in_each_worker_and_child(command: str, tmp_path: Path) -> None:
     if find_spec("numba_cuda") is None:
         pytest.skip("numba_cuda is not installed: `make clients`")
     (tmp_path / "test_doubled.py").write_text(_TESTS)
-    words = ["--cujit-emulate", "--cujit-emulated", "check=memory", "-n", workers, "-p", "no:cacheprovider"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, "test_doubled.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+        [*command.split(), "-p", "no:cacheprovider"],
+        cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     parts = re.split(r"^_+ (?=test_)", done.stdout.partition("short test summary")[0], flags=re.MULTILINE)[1:]
     found = {part.split()[0]: part for part in parts}
@@ -255,6 +261,10 @@ def test_tests_fail_that_have_it_in_each_worker_and_child(workers: str, tmp_path
     assert sorted(found) == wrong, done.stdout + done.stderr
     line = f"test_doubled.py:{_line(_TESTS, 'out of bounds')}"
     assert all(line in found[each] for each in wrong), done.stdout
+
+
+def test_the_page_has_a_line_for_ci() -> None:
+    assert len(_FOR_CI) == 1
 
 
 def test_children_of_every_start_method_find_it(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """The tests that clients publish: what fails is listed with a reason, and nothing else fails.
 
 Each line of ``expected/CLIENT.txt`` is a test, or the beginning of several, then two blanks and the reason. What passes
-does not stand in it. Only `make clients` runs them, or a part of numba-cuda's: ``CUJIT_CLIENTS=numba.cuda.tests.nrt``.
-cuda.core, cuda.bindings, numba-cuda-mlir and Triton publish no tests in their wheels, and no archives of their sources.
+does not stand in it, unless the reason begins with "now and then". Only `make clients` runs them, or a part of
+numba-cuda's: ``CUJIT_CLIENTS=numba.cuda.tests.nrt``. cuda.core, cuda.bindings, numba-cuda-mlir and Triton publish no
+tests in their wheels, and no archives of their sources.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def _fails_as_expected(client: str, folder: Path, *words: str | Path, begin: str
     assert passed > 20, done.stdout[-3000:] + done.stderr[-3000:]
     assert {test for test in failed if not any(test.startswith(each) for each in expected)} == set()
     ran = {test.partition("::")[0] for tests in outcomes.values() for test in tests}
-    gone = {each for each in expected if each.partition("::")[0] in ran and not any(t.startswith(each) for t in failed)}
+    listed = {each for each, reason in expected.items() if not reason.startswith("now and then")}
+    gone = {each for each in listed if each.partition("::")[0] in ran and not any(t.startswith(each) for t in failed)}
     assert gone == set(), "these pass now"
     print(f"{client}: {passed} passed, {len(failed)} failed as expected ({passed / (passed + len(failed)):.1%})")
     assert passed / (passed + len(failed)) >= 0.97
