@@ -452,7 +452,8 @@ class Row:
 
     def site(self, b: Builder, flags: int) -> Value:
         """Have what native code needs to know in memory."""
-        numbers = [(self.where.stride, 64), *((n, 32) for n in (self.size, flags, self.spread, len(self.members))),
+        # Python 3.10 writes flags by their names.
+        numbers = [(self.where.stride, 64), *((n, 32) for n in (self.size, int(flags), self.spread, len(self.members))),
                    *((n, 32) for member in self.members for n in member)]  # fmt: skip
         name = ".".join(["check.site", *(str(number) for number, _ in numbers)])
         return b.module.constant(name, [b.integer(*number) for number in numbers])
