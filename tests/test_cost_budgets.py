@@ -13,7 +13,7 @@ import cujit
 from cujit.budget import Budget, BudgetReport, check, read_budgets
 from cujit.cli.check import command
 from cujit.errors import BudgetError, NameNotFoundError, OptionError
-from cujit.profile import Profile, ProfiledKernel
+from cujit.profile import Profile, ProfiledKernel, advice_for
 
 CODE = """
 template <int WIDTH> __global__ void transpose(const float *x, float *y) {
@@ -22,6 +22,12 @@ template <int WIDTH> __global__ void transpose(const float *x, float *y) {
     __syncthreads();
     y[threadIdx.y * 32 + threadIdx.x] = s[threadIdx.x][threadIdx.y];
 }
+__global__ void both(float *x) {
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x * 8] = s[threadIdx.x * 2 % 64];
+}
 __global__ void parted(float *x) {
     float own[16];
     for (int k = 0; k < 16; k++) own[k] = x[k];
@@ -29,7 +35,7 @@ __global__ void parted(float *x) {
     atomicAdd(x + 1, 1.f);
 }
 """
-NAMES = ("transpose<32>", "transpose<33>", "parted")
+NAMES = ("transpose<32>", "transpose<33>", "parted", "both")
 
 
 def _kernel(profile: Profile, name: str) -> ProfiledKernel:
@@ -45,6 +51,7 @@ def profile() -> Profile:
     for name in NAMES[:2]:
         module[name][1, (32, 32)](x, device.zeros(1024, np.float32))
     module["parted"][1, 64](x)
+    module["both"][1, 32](x)
     return profile
 
 
@@ -97,6 +104,16 @@ def test_advice_stands_by_the_line_that_has_most(profile: Profile) -> None:
     assert flops.note.startswith("most at transpose.cu:")
 
 
+def test_of_two_pieces_of_advice_for_a_line_the_one_about_the_measure_is_given(profile: Profile) -> None:
+    both = _kernel(profile, "both")
+    assert [each.rule for each in advice_for(both)] == ["uncoalesced", "bank_conflicts"]
+    for what, rule in (("bank_conflicts", 1), ("sectors_per_request", 0)):
+        with pytest.raises(BudgetError) as caught:
+            check(both, Budget(**{what: 0}))
+        (row,) = report_of(caught).rows
+        assert row.help == str(advice_for(both)[rule])
+
+
 def test_patterns_choose_and_what_is_not_looked_at_is_said(profile: Profile) -> None:
     budgets = {
         "transpose<33>": Budget(bank_conflicts=0),
@@ -109,6 +126,7 @@ def test_patterns_choose_and_what_is_not_looked_at_is_said(profile: Profile) -> 
         "reduce*: no kernel that ran is called so",
         "registers of transpose<32>: machine code tells it",
         "parted: no pattern fits it",
+        "both: no pattern fits it",
     }
 
 
@@ -167,6 +185,6 @@ def test_the_verb_takes_a_profile(counts: Path) -> None:
     code, said = run("--kernel", "parted", *poor, "--json")
     rows = {row["what"]: row for row in json.loads(said)["rows"]}
     assert (code, rows["divergent_branches"]["verdict"], rows["most_contended"]["is"]) == (1, "ok", 32)
-    assert Path(rows["local_sectors"]["line"]).name == "transpose.cu:10"
+    assert Path(rows["local_sectors"]["line"]).name == "transpose.cu:16"
     assert rows["flops"]["arch"] is None
     assert run("--flops", 9, "--log", counts)[0] == 2

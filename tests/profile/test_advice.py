@@ -85,6 +85,39 @@ __global__ void pairs(const float *x, float *y) {
     __syncthreads();
     y[T] = s[T * 2];
 }
+__global__ void gapped(const float *x, float *y) {
+    __shared__ float s[64];
+    s[T] = x[T];
+    s[T + 32] = x[T + 32];
+    __syncthreads();
+    y[T] = s[T + T / 16];
+}
+__global__ void alternate(const float *x, float *y) {
+    float v = x[I];
+    for (int k = 0; k < 8; k++) v = v * v + 1;
+    if (T % 2) y[I] = v;
+}
+__global__ void edge(const float *x, float *y) {
+    for (int k = I; k < 1 << 15; k += 2048) y[k] = x[k];
+    if (blockIdx.x == 0) y[T * 64] = 0;
+}
+__global__ void seldom(const float *x, float *y) {
+    __shared__ float s[64];
+    s[T] = x[T];
+    s[T + 32] = x[T + 32];
+    __syncthreads();
+    volatile float *v = s;
+    float sum = 0;
+    for (int k = 0; k < 16; k++) sum += v[T];
+    y[T] = sum + v[T * 2];
+}
+__global__ void moments(const float *x, float *y) {
+    float sum = 0, squares = 0, most = 0;
+    for (int k = T; k < 1024; k += 128) sum += x[k + blockIdx.x * 1024];
+    for (int k = T; k < 1024; k += 128) most = fmaxf(most, x[k + blockIdx.x * 1024] - sum);
+    for (int k = T; k < 1024; k += 128) squares += x[k + blockIdx.x * 1024] * most;
+    y[I] = squares;
+}
 __global__ void looked_up(const int *at, float *y) {
     __shared__ float s[1024];
     for (int k = T; k < 1024; k += 32) s[k] = k;
@@ -96,7 +129,7 @@ __global__ void sum_warps(const int *x, int *y) {
     int sum = __reduce_add_sync(~0u, x[I]);
     if (T % 32 == 0) atomicAdd(y, sum);
 }
-__global__ void histogram(const int *x, int *y) { atomicAdd(y + x[I] % 256, 1); }
+__global__ void histogram(const int *x, int *y) { atomicAdd(y + x[I] % 64, 1); }
 __global__ void count_shared(const int *x, int *y) {
     __shared__ int s[4];
     if (T < 4) s[T] = 0;
@@ -156,7 +189,7 @@ SLOW: dict[str, tuple[object, object, tuple[object, ...], str, str, str]] = {
     "columns": (16, 128, (F, Y), "uncoalesced", "each warp's store at advice.cu:{} moves 32 sectors for 128 bytes: "
                 "neighbouring threads are 512 bytes apart", "swap the indices"),
     "members": (16, 128, (F, Y), "uncoalesced", "each warp's load at advice.cu:{} moves 12 sectors for 128 bytes: "
-                "neighbouring threads are 12 bytes apart", "an array of each member"),
+                "neighbouring threads are 12 bytes apart", "an array for each member"),
     "scattered": (16, 128, (F, AT, Y), "uncoalesced", "threads are at no regular distance", "sort what"),
     "shifted": (16, 128, (F, Y), "misaligned", "each warp's load at advice.cu:{} moves 5 sectors for 128 bytes: "
                 "threads are side by side", "multiples of 32 bytes"),
@@ -169,6 +202,8 @@ SLOW: dict[str, tuple[object, object, tuple[object, ...], str, str, str]] = {
                "more: 132 bytes"),
     "pairs": (1, 32, (F, Y), "bank_conflicts", "takes 2 wavefronts of shared memory where 1 would do: neighbouring "
               "threads are 8 bytes apart", "let neighbouring threads access neighbouring words"),
+    "gapped": (1, 32, (F, Y), "bank_conflicts", "each warp's load at advice.cu:{} takes 2 wavefronts of shared memory "
+               "where 1 would do: threads are at no regular distance", "spread what the threads"),
     "looked_up": (16, 128, (AT, Y), "bank_conflicts", "threads are at no regular distance", "spread what the threads"),
     "sum_all": (16, 128, (AT, ZEROS), "contended_atomics", "of each atomic operation of a warp at advice.cu:{}, 32 "
                 "threads are at one word", "__reduce_add_sync"),
@@ -176,7 +211,7 @@ SLOW: dict[str, tuple[object, object, tuple[object, ...], str, str, str]] = {
     "interleaved": (16, 256, (F, Y), "divergence", "the threads of a warp part at advice.cu:{}, 752 of 1,024 times",
                     "let whole warps decide alike"),
     "widened": (16, 128, (F, Y), "double_precision", "advice.cu:{} does 2,048 operations on doubles", "2.0f"),
-    "rows": (16, 100, (F, Y), "partial_warps", "a warp has 25 threads of 32: a block has 100 threads", "launch blocks"),
+    "rows": (16, 100, (F, Y), "partial_warps", "a warp has 25 of 32 threads: the size of a block is 100", "launch"),
 }  # fmt: skip
 """Grid, block and arguments of what is slow; the rule that sees it, what that says, and what it advises."""
 
@@ -185,6 +220,10 @@ GOOD: dict[str, tuple[object, object, tuple[object, ...]]] = {
     "arrays": (16, 128, (F, Y)),
     "stencil": (16, 128, (F, Y)),
     "whole": (16, 128, (F, Y)),
+    "alternate": (16, 128, (F, Y)),
+    "edge": (16, 128, (F, Y)),
+    "seldom": (1, 32, (F, Y)),
+    "moments": (16, 128, (F, Y)),
     "tiled": ((4, 4), (16, 16), (F, F, Y)),
     "constants": (16, 128, (AT, Y)),
     "padded": (1, (32, 32), (F, Y)),

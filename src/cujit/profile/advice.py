@@ -28,7 +28,8 @@ _LANES = 0.75
 """Source: Nsight Compute 2021.2, rule "Thread Divergence": fewer than 24 of 32 threads for an instruction."""
 
 _WARP = 32
-_BANKS_BYTES = 128
+_BANK_BYTES, _BANKS_BYTES = 4, 128
+"""Source: CUDA C++ Programming Guide, "Shared Memory": 32 banks, of 32 bits each."""
 _AT_ONCE = (16, 8, 4, 2)
 """Source: CUDA C++ Programming Guide, "Device Memory Accesses": instructions access 1, 2, 4, 8 or 16 bytes."""
 
@@ -103,9 +104,17 @@ class _Access:
         return max(self.measures.requests, -(-self.measures.asked_bytes // SECTOR_BYTES))
 
     @property
+    def excess_sectors(self) -> int:
+        """How many sectors are not needed; where threads are side by side, idle ones count as if they did it."""
+        needed = self.ideal_sectors
+        if self.is_in_a_row:
+            needed = max(needed, self.measures.requests * self.width_bytes * _WARP // SECTOR_BYTES)
+        return max(self.measures.sectors - needed, 0)
+
+    @property
     def wastes_sectors(self) -> bool:
         """Whether a tenth of the sectors and more are not needed."""
-        return self.measures.sectors - self.ideal_sectors >= _SHARE * max(self.measures.sectors, 1)
+        return self.excess_sectors >= _SHARE * max(self.measures.sectors, 1)
 
     @property
     def is_in_a_row(self) -> bool:
@@ -113,10 +122,15 @@ class _Access:
         return self.stride_bytes in ((self.width_bytes,) * 2, (-self.width_bytes,) * 2)
 
     @property
+    def meets_in_banks(self) -> bool:
+        """Whether the distance between neighbours has them meet in banks."""
+        return self.farthest > 0 and self.farthest % (2 * max(self.width_bytes, _BANK_BYTES)) == 0
+
+    @property
     def apart(self) -> str:
         """How far threads are from each other, in words."""
         if self.stride_bytes is None:
-            return "threads are at no regular distance from each other"
+            return _IRREGULAR
         least, most = sorted(map(abs, self.stride_bytes))
         return f"neighbouring threads are {f'{least:,} to ' if least < most else ''}{most:,} bytes apart"
 
@@ -124,6 +138,9 @@ class _Access:
     def farthest(self) -> int:
         """The longest distance between neighbours, in bytes; 0 where there is no regular one."""
         return max(map(abs, self.stride_bytes or (0,)))
+
+
+_IRREGULAR = "threads are at no regular distance from each other"
 
 
 def _accesses(rows: Iterable[ProfiledInstruction], key: Callable[[Measures], int]) -> list[_Access]:
@@ -177,8 +194,12 @@ def _global_memory(kernel: ProfiledKernel) -> Iterator[Advice]:
     for alike in pieces:
         yield _vectors(alike)
     known = {row.ptx_line for alike in (*pieces, *_stencils(rows)) for row in alike}
-    for access in _accesses((row for row in rows if row.ptx_line not in known), lambda m: m.sectors):
-        if access.wastes_sectors:
+    accesses = _accesses((row for row in rows if row.ptx_line not in known), lambda m: m.sectors)
+    excess = sum(access.excess_sectors for access in accesses)
+    if excess < _SHARE * kernel.totals.sectors:
+        return
+    for access in accesses:
+        if access.wastes_sectors and access.excess_sectors >= _SHARE * excess:
             yield _misaligned(access) if access.is_in_a_row else _uncoalesced(access)
 
 
@@ -186,7 +207,8 @@ def _uncoalesced(access: _Access) -> Advice:
     if access.stride_bytes is None:
         cure = "sort what they are after, or stage it through shared memory"
     elif access.farthest <= _BANKS_BYTES:
-        cure = "make an array of each member of a structure, or stage through shared memory"
+        cure = "have neighbouring threads access neighbours (an array for each member of a structure), or stage through"
+        cure += " shared memory"
     else:
         cure = "swap the indices, so that neighbouring threads are neighbours in memory, or stage through shared memory"
     return Advice("uncoalesced", access.line, "sectors_per_request", _moves(access), access.apart, cure)
@@ -296,26 +318,30 @@ def _bank_conflicts(kernel: ProfiledKernel) -> Iterator[Advice]:
     Banks", and "Shared Memory in Matrix Multiplication (C=AAT)" for the column more.
     """
     rows = [row for row in kernel.instructions if row.access not in ("atom", "red")]
+    totals = kernel.totals
+    if totals.bank_conflicts < _SHARE * totals.wavefronts:
+        return
     for access in _accesses(rows, lambda m: m.bank_conflicts):
         m = access.measures
-        if m.bank_conflicts < _SHARE * m.wavefronts:
+        if m.bank_conflicts < _SHARE * max(m.wavefronts, totals.bank_conflicts):
             continue
         least, found = ((m.wavefronts - fewer) / m.shared_requests for fewer in (m.bank_conflicts, 0))
         finding = f"each warp's {access.verb} at {access.place} takes {_number(found)} wavefronts of shared memory"
         finding += f" where {_number(least)} would do"
-        cause = f"{access.apart}, so that they meet in few of the 32 banks of 4 bytes"
+        apart = access.apart if access.meets_in_banks else _IRREGULAR
+        cause = f"{apart}, so that they meet in few of the 32 banks of 4 bytes"
         yield Advice("bank_conflicts", access.line, "bank_conflicts", finding, cause, _parted(access))
 
 
 def _parted(access: _Access) -> str:
     """Say what parts threads that meet in banks."""
     least, most = sorted(map(abs, access.stride_bytes or (0, 0)))
-    if least == most and most >= _BANKS_BYTES:
-        more = max(access.width_bytes, 4)
+    if not access.meets_in_banks:
+        return "spread what the threads of a warp access over the banks"
+    if least == most >= _BANKS_BYTES:
+        more = max(access.width_bytes, _BANK_BYTES)
         return f"pad rows by {more} bytes, an element more: {most + more:,} bytes go through all banks"
-    if most:
-        return "let neighbouring threads access neighbouring words"
-    return "spread what the threads of a warp access over the banks"
+    return "let neighbouring threads access neighbouring words"
 
 
 def _contended(kernel: ProfiledKernel) -> Iterator[Advice]:
@@ -368,8 +394,8 @@ def _partial_warps(kernel: ProfiledKernel) -> Iterator[Advice]:
     """
     if kernel.threads == kernel.warps * _WARP:
         return
-    finding = f"a warp has {_number(round(kernel.threads / kernel.warps, 1))} threads of {_WARP}"
-    cause = f"a block has {_number(round(kernel.threads / kernel.blocks, 1))} threads, which is no multiple of {_WARP}"
+    finding = f"a warp has {_number(round(kernel.threads / kernel.warps, 1))} of {_WARP} threads"
+    cause = f"the size of a block is {_number(round(kernel.threads / kernel.blocks, 1))}, no multiple of {_WARP}"
     cure = f"launch blocks of a multiple of {_WARP} threads, and have the last ones leave by their index"
     yield Advice("partial_warps", None, "active_lanes", finding, cause, cure)
 

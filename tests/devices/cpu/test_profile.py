@@ -357,10 +357,12 @@ def test_local_memory_is_interleaved(lanes: Callable[..., ProfiledKernel], at: l
     assert (cost.requests, cost.shared_requests) == (0, 0)
 
 
-def _stride(places: Sequence[int]) -> int | None:
-    """How far the second is from the first, if most are as far from the next."""
-    apart = [there - here for here, there in itertools.pairwise(places)]
-    return apart[0] if apart and 2 * apart.count(apart[0]) > len(apart) else None
+def _stride(places: Mapping[int, int]) -> float | None:
+    """How far lanes are from their neighbours, if the first two say what most do; NaN of one alone."""
+    apart = [(there - here) / (k - j) for (j, here), (k, there) in itertools.pairwise(places.items())]
+    if not apart:
+        return np.nan
+    return apart[0] if apart[0] % 1 == 0 and 2 * apart.count(apart[0]) > len(apart) else None
 
 
 @some
@@ -375,11 +377,11 @@ def test_strides_are_what_most_lanes_are_from_the_next(
     places_of = [[place // by for place in at] for by, _ in turns]
     asked = [np.array([*each, [0] * 32], np.int32).ravel() for each in (places_of, [does for _, does in turns])]
     kernel = lanes("rounds<float>", 1, 32, x, *asked, x[:32], np.int32(len(turns)))
-    ran = [[4 * place for place, d in zip(each, does, strict=True) if d]
-           for each, (_, does) in zip(places_of, turns, strict=True)]  # fmt: skip
+    ran = [{k: 4 * each[k] for k in range(32) if does[k]} for each, (_, does) in zip(places_of, turns, strict=True)]
     strides = [_stride(each) for each in ran if each]
     some = [each for each in strides if each is not None]
-    wanted = (min(some), max(some)) if 2 * len(some) > len(strides) else None
+    far = [int(each) for each in some if not np.isnan(each)]
+    wanted = (min(far), max(far)) if far and 2 * len(some) > len(strides) else None
     loads = {row.source.line: row for row in kernel.instructions if row.source is not None and row.access == "ld"}
     lines = {text.strip(): number for number, text in enumerate(LANES.splitlines(), 1)}
     assert {loads[lines[text]].stride_bytes for text in ("v += x[i];", "v += s[i];")} == {wanted}

@@ -497,9 +497,9 @@ class Count(enum.IntEnum):
     """What is counted of an operation, by place: see ``Measures``.
 
     Of memory requests, sectors or wavefronts, and bytes; ``OFF`` are lanes that the predicate holds back, ``MISSING``
-    those of a warp that do not come. Of ``STRIDED`` requests most lanes are as far from the next that accesses as the
-    first is from the second. From ``MOST`` on the highest is kept: ``FARTHEST`` is the longest such distance in bytes,
-    plus 2^63, and ``NEAREST`` what the shortest one leaves of 2^64 - 1, likewise; 0 is none.
+    those of a warp that do not come. Of ``STRIDED`` requests the lanes are one distance from their neighbours, most of
+    them, or there is only one. From ``MOST`` on the highest is kept: ``FARTHEST`` is the longest such distance in
+    bytes, plus 2^63, and ``NEAREST`` what the shortest one leaves of 2^64 - 1, likewise; 0 is none.
     """
 
     WARPS = 0

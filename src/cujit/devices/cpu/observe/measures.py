@@ -104,8 +104,8 @@ class ProfiledInstruction:
     accesses memory, ``access`` is what counters call that (``ld``, ``st``, ``atom``, ``red``, for ``cp.async``
     ``ldgsts_cache_access`` and ``ldgsts_cache_bypass``; "" for what goes another way), ``space`` the memory that it
     names, and ``width_bytes`` what a thread accesses. ``stride_bytes`` is how far
-    the second thread of a request is from the first, if most are as far from the next that accesses: the least and the
-    most of all requests; None where no more than half of these are so.
+    most threads are from their neighbours, the least and the most of all requests; None where no more than half of
+    these have such a distance.
     """
 
     ptx_line: int
@@ -378,8 +378,9 @@ def access_of(op: Op, *, is_read: bool) -> str:
 
 
 def stride_of(counts: Sequence[int]) -> tuple[int, int] | None:
-    """Read how far threads are from the next that accesses: the least and the most bytes of all requests."""
-    if 2 * counts[Count.STRIDED] <= counts[Count.REQUESTS] + counts[Count.SHARED_REQUESTS]:
+    """Read how far threads are from their neighbours: the least and the most bytes of all requests."""
+    requests = counts[Count.REQUESTS] + counts[Count.SHARED_REQUESTS]
+    if not counts[Count.FARTHEST] or 2 * counts[Count.STRIDED] <= requests:
         return None
     return (1 << 63) - 1 - counts[Count.NEAREST], counts[Count.FARTHEST] - (1 << 63)
 

@@ -206,25 +206,34 @@ static u64 bytes_of(const struct Lanes *them) {
   return bytes;
 }
 
-/* How far the second lane is from the first in bytes, plus 2^63, if most lanes are as far from the next; else 0. */
+#define ALONE 1
+
+/* How far a lane is from its neighbour in bytes, plus 2^63: what the first two say, if it holds of most of those that
+   follow each other, with lanes between them that do nothing counted in; else 0. */
 INLINE u64 stride_of(const struct Lanes *them) {
-  u64 packed[WARP];
   const u64 *at = them->at;
-  u32 count = (u32)__builtin_popcount(them->lanes), votes = 0, k = 0;
-  if (count < WARP) {
-    EACH_LANE(lane, them->lanes) packed[k++] = them->at[lane];
-    at = packed;
+  u32 first = first_lane(them->lanes), rest = them->lanes & (them->lanes - 1), last = first, pairs = 0, votes = 0;
+  if (!rest) return ALONE;
+  i64 far = (i64)(at[first_lane(rest)] - at[first]), gap = first_lane(rest) - first;
+  if (gap > 1 && far % gap) return 0;
+  u64 stride = (u64)(gap > 1 ? far / gap : far);
+  if (rest == ~1u) {
+    for (pairs = 1; pairs < WARP; pairs++) votes += at[pairs] - at[pairs - 1] == stride;
+  } else {
+    EACH_LANE(lane, rest) {
+      votes += at[lane] - at[last] == stride * (lane - last);
+      last = lane;
+      pairs++;
+    }
   }
-  if (count < 2) return 0;
-  u64 stride = at[1] - at[0];
-  for (k = 1; k < count; k++) votes += at[k] - at[k - 1] == stride;
-  return 2 * votes > count - 1 ? stride + (1ull << 63) : 0;
+  return 2 * votes > pairs ? stride + (1ull << 63) : 0;
 }
 
-/* Count a distance that is new; `again` counts those that are not. */
+/* Count a distance that is new; `again` counts those that are not. One lane alone contradicts nobody. */
 static u32 count_stride(u64 *counts, u64 stride) {
   if (!stride) return 0;
   counts[COUNT_STRIDED]++;
+  if (stride == ALONE) return 1;
   if (stride > counts[COUNT_FARTHEST]) counts[COUNT_FARTHEST] = stride;
   if (~stride > counts[COUNT_NEAREST]) counts[COUNT_NEAREST] = ~stride;
   return 1;
