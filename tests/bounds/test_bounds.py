@@ -162,6 +162,7 @@ def test_a_product_and_a_sum_that_ptxas_may_fuse_count_once(first: str, second: 
         ("ex2.approx.ftz.f32 %f1, %f1;", "f32", 200),
         ("div.rn.f32 %f1, %f2, %f3;", "f32", 200),
         ("div.rn.f32 %f1, %f2, 0f40000000;", "f32", 0),
+        ("div.approx.ftz.f32 %f1, %f2, %f3;", "f32", 0),
         ("div.u32 %r1, %r2, %r3;", "u32", 0),
     ],
 )
