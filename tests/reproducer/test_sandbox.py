@@ -103,10 +103,18 @@ def test_ptx_calls_no_function_of_the_c_library(tmp_path: Path) -> None:
 
 def test_what_answers_nonsense_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _saved(tmp_path, "p[0] = 1;")
+    endless = "b''.join(file.write(b'x' * 65536) and b'' for _ in iter(int, 1))"
+    unread = """struct.pack('<Q', 32) + b'{"error": {"class": "system"}, 1}'"""
+    small = "struct.pack('<Q', 2)"
     for answer in (
-        "b''", "b'x' * 7", "struct.pack('<Q', 1 << 60)", "struct.pack('<Q', 2) + b'{}'", "struct.pack('<Q', 2) + b'[]'",
-        "struct.pack('<Q', 32) + b'{\"error\": {\"class\": \"system\"}, 1}'", "b'\\xff' * (300 << 20)",
-    ):  # fmt: skip
+        "b''",
+        "b'x' * 7",
+        "struct.pack('<Q', 1 << 60)",
+        f"{small} + b'{{}}'",
+        f"{small} + b'[]'",
+        unread,
+        endless,
+    ):
         code = f"import os, struct, sys\nwith os.fdopen(int(sys.argv[-1]), 'wb') as file: file.write({answer})"
         monkeypatch.setattr(running, "_BEGIN", code)
         with pytest.raises(ToolCrashError, match=r"answered what makes no sense|ended with status"):
@@ -201,6 +209,7 @@ give_up_rights()
         "os.setuid(0)",
         "os.chdir('/')",
         "resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))",
+        "resource.prlimit(os.getppid(), resource.RLIMIT_CPU)",
         "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))",
         "os.sched_setaffinity(0, {0})",
     ],

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,17 @@ def test_watching_is_for_the_cpu_device(bug: Path) -> None:
         reproducer.run(bug, check="memory", device="cuda:0")
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
+def test_a_fault_says_how_to_keep_the_launch() -> None:
+    device = cujit.cpu(check="memory")
+    kernel = cujit.jit(AXPY, device=device)["axpy"]
+    x = device.zeros(4, np.float32)
+    for _ in range(8):  # by Python, and by machine code when that is there
+        with pytest.raises(KernelFaultError) as e:
+            kernel[1, 8](1.0, x, x, 4)
+        assert any("launch.save('bug.launch', …) keeps a launch of axpy" in note for note in e.value.__notes__)
+
+
 # -- what cannot be saved ---------------------------------------------------------------------------------------
 
 
@@ -307,7 +319,7 @@ _LIES = {
     "an array that is nowhere": _set("arguments", 0, "nbytes", 4),
     "a shape of other bytes": _set("arguments", 1, "shape", [1 << 29, 1 << 29]),
     "a shape below 0": _set("arguments", 1, "shape", [-1000]),
-    "objects of Python": _set("arguments", 1, "dtype", "|O8"),
+    "objects of Python": lambda header: header["arguments"][1].update(dtype="|O8", shape=[500]),
     "a type of words": _set("arguments", 1, "dtype", "f4,f4"),
     "a pointer of 4 bytes": _set("arguments", 1, "data", "00000000"),
     "parameters of 1 MB": _set("arguments", 0, "data", "00" * 1_000_000),
