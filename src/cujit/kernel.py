@@ -91,7 +91,7 @@ class Launch(PreparedLaunch):
 
         The arrays are copied, ours with their whole allocations; arguments that share memory share it
         there too. On a GPU save before the launch: after a fault its memory cannot be read any more. Variables of the
-        module are not kept, and begin as the image has them. docs/reproducer.md has the rest.
+        module are kept where there is PTX of it. docs/reproducer.md has the rest.
 
         Args:
             path: of the file, such as ``bug.launch``.

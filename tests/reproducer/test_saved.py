@@ -143,6 +143,36 @@ def test_arrays_of_the_host_and_of_formats_that_numpy_has_not(tmp_path: Path) ->
     assert result.tolist() == [0x3F80]
 
 
+_VARIABLES = """__constant__ float factor[2];
+__device__ int calls, *lent;
+__device__ const char *word = "word";
+extern "C" __global__ void scale(float *x, float *with) {
+    x[threadIdx.x] *= factor[threadIdx.x & 1]; calls++; if (lent || word[1] != 'o') x[0] = -1; with[0] = calls; }"""
+
+
+def test_variables_are_kept_as_they_are(device: Device, tmp_path: Path) -> None:
+    module = cujit.jit(_VARIABLES, device=device)
+    module.globals["factor"].write(np.array([3, 5], np.float32))
+    module.globals["calls"].write(6, np.int32)
+    x, with_ = device.array(np.ones(4, np.float32)), device.zeros(1, np.float32)
+    path = module["scale"][1, 1].save(tmp_path / "constants.launch", x, with_)
+    assert "word" not in {variable.name for variable in reproducer.open(path).variables}
+    for place in {device.name, "cpu"}:
+        scaled, calls = reproducer.run(path, device=place).arguments
+        assert isinstance(scaled, np.ndarray)
+        assert isinstance(calls, np.ndarray)
+        assert (scaled.tolist(), calls.tolist()) == ([3, 1, 1, 1], [7])
+
+
+def test_a_variable_that_holds_an_address_of_an_argument_is_refused(tmp_path: Path) -> None:
+    device = cujit.cpu()
+    module = cujit.jit(_VARIABLES, device=device)
+    x = device.zeros(4, np.float32)
+    module.globals["lent"].write(x.address + 4, np.uint64)
+    with pytest.raises(ArgumentError, match="the variable lent holds the address 0x"):
+        module["scale"][1, 1].save(tmp_path / "no.launch", x, x)
+
+
 def test_clusters_and_cooperation_are_kept(tmp_path: Path) -> None:
     device = cujit.cpu()
     code = """extern "C" __global__ void rank(int *out) {
@@ -332,6 +362,8 @@ _LIES = {
     "nested": _set("memory", 0, [[[]]]),
     "infinite": _set("memory", 0, 0, float("inf")),
     "cooperative": _set("cooperative", 1),
+    "a variable without a name": _set("variables", [[7, 0]]),
+    "a variable of other bytes": _set("variables", [["v", 8]]),
     "skip": _set("memory", 0, 1, 1 << 40),
     "nothing": _set("arguments", None),
 }

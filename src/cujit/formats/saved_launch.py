@@ -4,7 +4,7 @@
 
     prefix (64 bytes)  magic, version, bytes of header and body as they lie here, of the body unpacked; SHA-256
     header             JSON: kernel, sizes, arguments; how long each piece of the body is
-    body               one frame of zstd: images, sources, blocks of memory
+    body               one frame of zstd: images, sources, blocks of memory, variables
 
 Numbers are little-endian. An argument is the bytes of its parameter, or a place in a block of memory: arrays that
 share memory lie in one block. Every size is checked against what the file has before memory is taken for it, and
@@ -81,6 +81,13 @@ class SavedBlock(NamedTuple):
     skip: int = 0
 
 
+class SavedVariable(NamedTuple):
+    """A ``__device__`` or ``__constant__`` variable by its lowered name, and its bytes."""
+
+    name: str
+    data: bytes
+
+
 @dataclass(frozen=True)
 class SavedLaunch:
     """A launch that can be run again: what ``Launch.save`` writes, as a value.
@@ -106,6 +113,7 @@ class SavedLaunch:
     images: tuple[bytes, ...] = field(default=(), repr=False)
     texts: tuple[SavedText, ...] = field(default=(), repr=False)
     memory: tuple[SavedBlock, ...] = field(default=(), repr=False)
+    variables: tuple[SavedVariable, ...] = field(default=(), repr=False)
 
     @property
     def memory_bytes(self) -> int:
@@ -125,7 +133,8 @@ def write_saved(saved: SavedLaunch) -> bytes:
     import zstandard  # start-up: for who saves
 
     texts = [text.text.encode("utf-8", "replace") for text in saved.texts]
-    pieces = [*saved.images, *texts, *(block.data for block in saved.memory)]
+    memory, variables = (block.data for block in saved.memory), (variable.data for variable in saved.variables)
+    pieces = [*saved.images, *texts, *memory, *variables]
     size = sum(map(len, pieces))
     if size > MAX_BODY_BYTES:
         raise FormatError(
@@ -152,6 +161,7 @@ def _header(saved: SavedLaunch, texts: Sequence[int]) -> dict[str, object]:
         "images": [len(image) for image in saved.images],
         "texts": [[text.name, text.shown, size] for text, size in zip(saved.texts, texts, strict=True)],
         "memory": [[len(block.data), block.skip] for block in saved.memory],
+        "variables": [[variable.name, len(variable.data)] for variable in saved.variables],
     }
 
 
@@ -210,16 +220,17 @@ def read_saved(data: bytes) -> SavedLaunch:
 
 def _sizes(header: Mapping[str, Any]) -> list[int]:
     """List how long each piece of the body is."""
-    texts, memory = (row[2] for row in header["texts"]), (row[0] for row in header["memory"])
-    return [_int(n, 0, MAX_BODY_BYTES) for n in (*header["images"], *texts, *memory)]
+    rows = (("texts", 2), ("memory", 0), ("variables", 1))
+    sizes = (row[place] for name, place in rows for row in header[name])
+    return [_int(n, 0, MAX_BODY_BYTES) for n in (*header["images"], *sizes)]
 
 
 def _read(header: Mapping[str, Any], pieces: Sequence[bytes]) -> SavedLaunch:
-    images, texts = len(header["images"]), len(header["texts"])
-    blocks = [
-        SavedBlock(data, _int(row[1], 0, 255))
-        for data, row in zip(pieces[images + texts :], header["memory"], strict=True)
-    ]
+    left = iter(pieces)
+    images = tuple(next(left) for _ in header["images"])
+    texts = [SavedText(_text(row[0]), _text(row[1]), next(left).decode("utf-8", "replace")) for row in header["texts"]]
+    blocks = [SavedBlock(next(left), _int(row[1], 0, 255)) for row in header["memory"]]
+    variables = tuple(SavedVariable(_text(row[0]), next(left)) for row in header["variables"])
     arguments = tuple(_argument(row, blocks) for row in header["arguments"])
     if (passed := sum(len(argument.data) for argument in arguments)) > _MOST_PARAMETER_BYTES:
         raise ValueError(f"parameters of {passed:,} bytes; a kernel takes {_MOST_PARAMETER_BYTES:,}")
@@ -235,12 +246,10 @@ def _read(header: Mapping[str, Any], pieces: Sequence[bytes]) -> SavedLaunch:
         None if header["cluster"] is None else _three(header["cluster"]),
         header["cooperative"],
         arguments,
-        tuple(pieces[:images]),
-        tuple(
-            SavedText(_text(row[0]), _text(row[1]), data.decode("utf-8", "replace"))
-            for row, data in zip(header["texts"], pieces[images : images + texts], strict=True)
-        ),
+        images,
+        tuple(texts),
         tuple(blocks),
+        variables,
     )
 
 

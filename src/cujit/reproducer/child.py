@@ -18,7 +18,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.devices.watch import Text, known_to
-from cujit.errors import ArgumentError, CujitError, KernelFaultError, LoadError, ToolError, counted
+from cujit.errors import ArgumentError, CujitError, KernelFaultError, LoadError, NameNotFoundError, ToolError, counted
 from cujit.formats.saved_launch import SavedLaunch, read_saved
 from cujit.loading import Module, load
 from cujit.reproducer.sandbox import give_up_rights, limit_resources
@@ -149,6 +149,7 @@ class Run:
         answer |= {"route": module.route, "device": self.device.name, "product": self.device.product}
         kernel = module[saved.lowered]
         arrays = [self._array(saved, number) for number in range(len(saved.memory))]
+        self._restore(module, saved)
         signature = kernel.signature
         if len(signature) != len(saved.arguments):
             takes = counted(len(signature), "parameter")
@@ -198,6 +199,19 @@ class Run:
             except LoadError as e:
                 refused = e
         raise refused
+
+    def _restore(self, module: Module, saved: SavedLaunch) -> None:
+        """Set the variables of the module; an image may be without the ones that nothing uses."""
+        for name, data in saved.variables:
+            try:
+                variable = module.variable(name)
+            except NameNotFoundError:
+                continue
+            if variable.nbytes != len(data):
+                raise ArgumentError(
+                    f"{len(data)} bytes were saved for the variable {name}, which has {variable.nbytes}"
+                )
+            variable.copy_from(np.frombuffer(data, np.uint8))
 
     def _array(self, saved: SavedLaunch, number: int) -> DeviceArray:
         """Copy a block of memory to the device, as far beyond a multiple of 256 bytes as it was."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cujit.artifact import Kind
+from cujit.artifact import Kind, kind_of
 from cujit.devices.arguments.pointers import without_const
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
@@ -17,11 +17,15 @@ from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
 from cujit.devices.tensormaps.tiling import TensorMap
 from cujit.devices.textures.texture import Surface, Texture
-from cujit.errors import ArgumentError, CujitError, LaunchError
-from cujit.formats.saved_launch import SavedArgument, SavedBlock, SavedLaunch, SavedPlace, SavedText
+from cujit.errors import ArgumentError, CujitError, LaunchError, NameNotFoundError
+from cujit.formats.fatbin import read_fatbin
+from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.syntax import FloatLiteral, Immediate, Initializer, Variable
+from cujit.formats.saved_launch import SavedArgument, SavedBlock, SavedLaunch, SavedPlace, SavedText, SavedVariable
 from cujit.signature import Parameter, ParameterClass
 
 _ALIGNMENT = 256
+_SPACES = ("global", "const")
 _FUNCTION = ctypes.CFUNCTYPE(None).__base__ or object
 _HELP = "pass the array as an argument of its own; docs/reproducer.md says what a saved launch holds"
 
@@ -49,6 +53,7 @@ def saved_launch(
         data = buffer[offset : offset + parameter.size]
         _refuse_addresses(f"{entry.name}: argument {i + 1} ({parameter})", parameter, value, data, held, spans.get(i))
         saved.append(_argument(parameter, value, data, held, spans.get(i)))
+    images = tuple(_images(entry.image))
     return SavedLaunch(
         entry.name,
         entry.loaded.name,
@@ -59,9 +64,10 @@ def saved_launch(
         None if options.cluster is None else (*options.cluster,),
         options.cooperative,
         tuple(saved),
-        tuple(_images(entry.image)),
+        images,
         tuple(SavedText(name, text.shown, text.text) for name, text in entry.image.texts.items()),
         tuple(SavedBlock(memory.data.tobytes(), memory.begin % _ALIGNMENT) for memory in held),
+        tuple(_variables(entry, images, held)),
     )
 
 
@@ -94,6 +100,52 @@ def _images(image: LoadedImage) -> Iterator[bytes]:
         return
     if made.kind is Kind.PTX and made.data != image.artifact.data:
         yield made.data
+
+
+def _variables(entry: LaunchEntry, images: Sequence[bytes], held: Sequence[Held]) -> Iterator[SavedVariable]:
+    """Give what the variables of the module hold now, but for the ones that begin with addresses.
+
+    Only PTX tells which do, so of an image without any none is given. What is not given begins as the image has it.
+
+    Raises:
+        ArgumentError: one holds an address of an argument.
+    """
+    loaded, device = entry.image.require(), entry.device
+    for variable in _parsed(images[-1]):
+        if variable.space not in _SPACES or not _is_of_numbers(variable.initializer):
+            continue
+        try:
+            address, size = loaded.variable(variable.name)
+        except NameNotFoundError:
+            continue
+        data = bytearray(size)
+        device.download(memoryview(data), address)
+        if (found := _address_in(data, held)) is not None:
+            raise ArgumentError(
+                f"{entry.name}: the variable {variable.name} holds the address {found:#x}, which is inside an argument",
+                help=_HELP,
+            )
+        yield SavedVariable(variable.name, bytes(data))
+
+
+def _parsed(image: bytes) -> Sequence[Variable]:
+    """Read the variables of PTX, of a fatbin's too."""
+    kind = kind_of(image)
+    if kind is Kind.FATBIN:
+        image = next((entry.payload() for entry in read_fatbin(image).ptx_entries), b"")
+    elif kind is not Kind.PTX:
+        return ()
+    try:
+        return parse(image.rstrip(b"\0").decode()).variables
+    except (CujitError, UnicodeDecodeError):  # newer than the parser
+        return ()
+
+
+def _is_of_numbers(initial: object) -> bool:
+    """Tell whether a variable begins without an address."""
+    if isinstance(initial, Initializer):
+        return all(map(_is_of_numbers, initial.items))
+    return initial is None or isinstance(initial, (Immediate, FloatLiteral))
 
 
 # -- what cannot be followed ----------------------------------------------------------------------------------
@@ -130,7 +182,7 @@ def _has_pointers(kind: Any) -> bool:
     return kind is ctypes.c_void_p or issubclass(kind, (ctypes._Pointer, _FUNCTION))
 
 
-def _address_in(data: bytes, held: Sequence[Held]) -> int | None:
+def _address_in(data: bytes | bytearray, held: Sequence[Held]) -> int | None:
     """Find a word in the bytes of a parameter that is an address in memory of another argument."""
     words = np.frombuffer(data[: len(data) // POINTER_BYTES * POINTER_BYTES], np.uint64).tolist()
     return next((word for word in words for begin, memory in held if begin <= word < begin + memory.nbytes), None)
