@@ -31,6 +31,11 @@ __global__ void piecewise(const float *x, float *y) {
     int i = 4 * I;
     y[I] = x[i] * x[i + 1] + x[i + 2] * x[i + 3];
 }
+__global__ void bytes(const unsigned char *x, float *y) {
+    unsigned sum = 0;
+    for (int k = 0; k < 16; k++) sum += x[16 * I + k];
+    y[I] = sum;
+}
 __global__ void whole(const float4 *x, float *y) {
     float4 v = x[I];
     y[I] = v.x * v.y + v.z * v.w;
@@ -195,6 +200,8 @@ SLOW: dict[str, tuple[object, object, tuple[object, ...], str, str, str]] = {
                 "threads are side by side", "multiples of 32 bytes"),
     "piecewise": (16, 128, (F, Y), "narrow", "4 loads of 4 bytes at advice.cu:{} move 64 sectors of a warp for 512 "
                   "bytes", "access 16 bytes at once, as float4 does"),
+    "bytes": (16, 128, (F, Y), "narrow", "16 loads of 1 byte at advice.cu:{} move 256 sectors of a warp for 512 bytes",
+              "access 16 bytes at once, as uint4 does"),
     "product": ((4, 4), (16, 16), (F, F, Y), "redundant", "a block accesses each of its sectors 7.", "load a tile"),
     "indexed": (16, 128, (AT, Y), "local_memory", "an index that is computed", "unroll the loops"),
     "turned": (1, (32, 32), (F, Y), "bank_conflicts", "each warp's load at advice.cu:{} takes 32 wavefronts of shared "

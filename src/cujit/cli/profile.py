@@ -62,8 +62,8 @@ def command(
     """Count what one launch of a kernel of FILE costs: sectors of memory, bank conflicts, divergence, arithmetic.
 
     It runs on the CPU device, and counts by the addresses of the threads what a GPU counts; docs/profile.md says which
-    counters are exact. FILE is CUDA C++ (.cu), LLVM IR (.ll, .bc), an image with PTX, or a launch that was saved, which
-    runs in a process without rights.
+    counters are exact. It ends with advice where a rule sees that a line costs more than it has to. FILE is CUDA C++
+    (.cu), LLVM IR (.ll, .bc), an image with PTX, or a launch that was saved, which runs in a process without rights.
     """
     if plot is not None and on is None:
         raise click.UsageError("--plot draws bounds, so say --on which GPU")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cujit.devices.cpu.observe.measures import SECTOR_BYTES, Measures, ProfiledInstruction, ProfiledKernel, added
 from cujit.devices.cpu.run.lines import SourceLine
+from cujit.errors import counted
 from cujit.values import dataclass
 
 _SHARE = 0.1
@@ -30,8 +31,9 @@ _LANES = 0.75
 _WARP = 32
 _BANK_BYTES, _BANKS_BYTES = 4, 128
 """Source: CUDA C++ Programming Guide, "Shared Memory": 32 banks, of 32 bits each."""
-_AT_ONCE = (16, 8, 4, 2)
-"""Source: CUDA C++ Programming Guide, "Device Memory Accesses": instructions access 1, 2, 4, 8 or 16 bytes."""
+_AT_ONCE, _MOST_ELEMENTS = (16, 8, 4, 2), 4
+"""Source: CUDA C++ Programming Guide, "Device Memory Accesses": instructions access 1, 2, 4, 8 or 16 bytes;
+"Built-in Vector Types": four elements at most."""
 
 
 @dataclass(frozen=True)
@@ -255,8 +257,8 @@ def _vectors(rows: list[ProfiledInstruction]) -> Advice:
     at_once = _at_once(access.farthest)
     m = access.measures
     moved, asked = many * m.sectors_per_request, many * m.asked_bytes / m.requests
-    finding = f"{many} {access.verb}s of {access.width_bytes} bytes at {access.place} move {_number(moved)} sectors"
-    finding += f" of a warp for {_number(asked)} bytes"
+    finding = f"{many} {access.verb}s of {counted(access.width_bytes, 'byte')} at {access.place} "
+    finding += f"move {_number(moved)} sectors of a warp for {_number(asked)} bytes"
     cause = f"each thread accesses {access.farthest} bytes that lie side by side, piece by piece"
     cure = f"access {at_once} bytes at once, as {_vector(access.width_bytes, at_once)} does, aligned to that"
     return Advice("narrow", access.line, "sectors_per_request", finding, cause, cure)
@@ -264,7 +266,7 @@ def _vectors(rows: list[ProfiledInstruction]) -> Advice:
 
 def _vector(width: int, at_once: int) -> str:
     name, count = {1: "uchar", 2: "ushort", 4: "float", 8: "double"}[width], at_once // width
-    return f"{name}{count}" if count <= len(_AT_ONCE) else f"uint{at_once // 4}"
+    return f"{name}{count}" if count <= _MOST_ELEMENTS else f"uint{at_once // 4}"
 
 
 def _stencils(rows: Iterable[ProfiledInstruction]) -> list[list[ProfiledInstruction]]:
