@@ -26,7 +26,7 @@ from typing import Any
 
 from cujit.emulator import contexts
 from cujit.emulator.entries import LEGACY_STREAM, EntryPoint, load_u64, need, started, store_u32, store_u64
-from cujit.emulator.machine import in_c
+from cujit.emulator.machine import cell_is, in_c
 from cujit.emulator.node_params import HostParams
 from cujit.emulator.nodes import (
     GRAPHS,
@@ -43,7 +43,7 @@ from cujit.emulator.nodes import (
 )
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Refused, Result
-from cujit.emulator.structures import GO_ON, CaptureQuestion, CaptureStatus, EventCell, StreamCell
+from cujit.emulator.structures import GO_ON, CaptureQuestion, CaptureStatus, CellKind, EventCell, StreamCell
 
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)
 """Modes of a capture, and of a thread. Source: CUDA Driver API manual, ``CUstreamCaptureMode``."""
@@ -566,3 +566,24 @@ def _update(stream: int, nodes: int, data: int, count: int, flags: int) -> None:
         tail = _tail(capture.graph, nodes, data, count)
         before = capture.tails[ctypes.addressof(cell)] if flags == _ADD else {}
         capture.tails[ctypes.addressof(cell)] = {**before, **tail}
+
+
+@started("cuCtxRecordEvent", "PP")
+def ctx_record_event(context: int, event: int) -> None:
+    """Record all that a context has to do, which is done."""
+    _check_context(context, event)
+    answer = Result(record_event(event))
+    need(not answer, answer)
+
+
+@started("cuCtxWaitEvent", "PP")
+def ctx_wait_event(context: int, event: int) -> None:
+    """Have a context wait for an event, which is over."""
+    _check_context(context, event)
+
+
+def _check_context(context: int, event: int) -> None:
+    need(cell_is(context, CellKind.CONTEXT), Result.INVALID_CONTEXT)
+    need(cell_is(event, CellKind.EVENT), Result.INVALID_HANDLE)
+    with LOCK:
+        _ask_context(context, 0, 0)

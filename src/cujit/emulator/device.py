@@ -308,3 +308,30 @@ def device_get_texture_1d_linear_max_width(width: int, format_: int, channels: i
     need(width and format_ in TEXEL_DTYPES and channels in (1, 2, 4))
     check(device)
     store_u64(width, TEXTURE_LIMITS["MAXIMUM_TEXTURE1D_LINEAR_WIDTH"])
+
+
+@started("cuDeviceGetHostAtomicCapabilities", "PPUI")
+def device_get_host_atomic_capabilities(masks: int, operations: int, count: int, device: int) -> None:
+    """Say which atomic operations go over a link to the host: there is none."""
+    need(masks and operations and count)
+    check(device)
+    ctypes.memset(masks, 0, 4 * count)
+
+
+@started("cuDeviceGetP2PAtomicCapabilities", "PPUII")
+def device_get_p2p_atomic_capabilities(masks: int, operations: int, count: int, one: int, other: int) -> None:
+    """Say which atomic operations go from one device to another: there is no other."""
+    need(masks and operations and count)
+    check(one)
+    need(other != one, Result.INVALID_DEVICE)
+    check(other)
+
+
+@started("cuFlushGPUDirectRDMAWrites", "UU")
+def flush_gpu_direct_rdma_writes(target: int, scope: int) -> None:
+    """Wait for what others wrote to the device: it is there."""
+    need(target == _THE_CONTEXT and scope in (_TO_OWNER, _TO_ALL))
+
+
+_THE_CONTEXT, _TO_OWNER, _TO_ALL = 0, 100, 200
+"""Source: CUDA Driver API manual, ``CUflushGPUDirectRDMAWritesTarget`` and ``CUflushGPUDirectRDMAWritesScope``."""

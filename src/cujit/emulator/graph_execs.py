@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from cujit.emulator.capture import captured_work, stream_cell
+from cujit.emulator.capture import captured_node, not_captured, stream_cell
 from cujit.emulator.entries import need, started, store_u32, store_u64
 from cujit.emulator.graphs import body_of
 from cujit.emulator.machine import cell_free, cell_new
@@ -173,17 +173,14 @@ def graph_upload(handle: int, stream: int) -> None:
     stream_cell(stream)
 
 
-def _as_child(executable: _Executable) -> tuple[None, None]:
-    need(not executable.graph.has_memory, Result.NOT_SUPPORTED, "a graph that allocates or frees cannot be cloned")
-    return None, None
-
-
 @started("cuGraphLaunch", "PS")
 def graph_launch(handle: int, stream: int) -> int | None:
     """Run a graph. A fault of a kernel is for later calls, as it is of a launch."""
     executable, context = _executable(handle), stream_cell(stream).context
     with LOCK:
-        node = captured_work(stream, NodeKind.GRAPH, lambda _: _as_child(executable))
+        if executable.graph.has_memory:
+            not_captured(stream, "a graph that allocates or frees cannot be a node of another one")
+        node = captured_node(stream, NodeKind.GRAPH, None, None)
         if node is not None:
             node.child = executable.graph.clone(node)
             return None

@@ -13,7 +13,7 @@ from cujit.emulator.entries import load_u64, need, started, store_u64
 from cujit.emulator.machine import in_c
 from cujit.emulator.nodes import Graph
 from cujit.emulator.results import Result
-from cujit.emulator.structures import Block, BlockKind, PoolCell
+from cujit.emulator.structures import BlockKind, PoolCell
 from cujit.forks import once
 
 _keep = in_c("memory_keep", ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64), ctypes.c_uint64, ctypes.c_uint64)
@@ -79,7 +79,7 @@ class GraphMemory:
     @property
     def is_taken(self) -> bool:
         """Whether a launch has taken it, and nobody has freed it."""
-        return bool(Block.from_address(_block_of(self.address)).kind == BlockKind.POOLED)
+        return _block_of(self.address) is not None
 
     def freed_by(self, graph: Graph) -> None:
         """Note that a node of a graph frees it: once in a graph, and in the one that allocates or in others.
@@ -113,8 +113,8 @@ _MEMORY: weakref.WeakValueDictionary[int, GraphMemory] = weakref.WeakValueDictio
 
 # -- what is counted of it ----------------------------------------------------------------------------------
 
-_COUNTERS = ("used", "used_high", "reserved", "reserved_high")
-"""Source: CUDA Driver API manual, ``CUgraphMem_attribute``."""
+_COUNTERS = ("reserved", "used_high", "reserved", "reserved_high")
+"""What ``CUgraphMem_attribute`` counts: memory is used until it is trimmed. Source: answers of an H200 (CUDA 13.0)."""
 
 
 @started("cuDeviceGetGraphMemAttribute", "IIP")

@@ -259,7 +259,8 @@ _PINNED, _ON_DEVICE = 1, 1
 
 def _alloc(params: AllocParams, graph: Graph) -> tuple[AllocParams, Run]:
     kind, place = (word & 0xFFFFFFFF for word in params.properties[:2])
-    need(params.size and kind == _PINNED and place == _ON_DEVICE)
+    need(params.size and kind == _PINNED and place)
+    need(place == _ON_DEVICE, Result.NOT_SUPPORTED, "graphs allocate memory of the device alone")
     need(not params.properties[0] >> 32, Result.NOT_SUPPORTED, "memory of graphs cannot be shared")
     memory = GraphMemory(graph, params.size)
     params.address = memory.address

@@ -63,11 +63,16 @@ static struct Block *other_of(u64 address) {
   return block;
 }
 
-struct Block *cujit_block_of(u64 address) {
+struct Block *cujit_known_of(u64 address) {
   struct Block *block = place_of(address);
   if (!block) return __atomic_load_n(&other_count, __ATOMIC_ACQUIRE) ? other_of(address) : 0;
   u32 kind = __atomic_load_n(&block->kind, __ATOMIC_ACQUIRE);
   return kind && address - block->begin < block->size ? block : 0;
+}
+
+struct Block *cujit_block_of(u64 address) {
+  struct Block *block = cujit_known_of(address);
+  return block && block->kind != BLOCK_GRAPH ? block : 0;
 }
 
 /* -- blocks that lie in no chunk among others; under the lock, too ---------------------------------------------------
@@ -310,8 +315,8 @@ Answer cujit_memory_take(u64 address) {
     block->id = ++memory->ids;
     pool->blocks++;
     pool->used += block->size;
-    if (pool->used > pool->used_high) pool->used_high = pool->used;
     if (pool->used > pool->reserved) pool->reserved = pool->used;
+    if (pool->reserved > pool->used_high) pool->used_high = pool->reserved;
     if (pool->reserved > pool->reserved_high) pool->reserved_high = pool->reserved;
     __atomic_store_n(&block->kind, BLOCK_POOLED, __ATOMIC_RELEASE);
   }

@@ -81,9 +81,10 @@ Answer cujit_cuMemAllocAsync_ptsz(u64 *out, u64 size, u64 stream) {
 
 Answer cujit_cuMemFreeAsync(u64 address, u64 stream) {
   ON_STREAM(context, stream);
+  if (!address) return RESULT_SUCCESS;
   Answer answer = captured(stream, 0, 0, address);
   if (answer != GO_ON) return answer;
-  NEEDS(!address || cujit_memory_free(address, OF(POOLED) | OF(DEVICE)), INVALID_VALUE);
+  NEEDS(cujit_memory_free(address, OF(POOLED) | OF(DEVICE)), INVALID_VALUE);
   return RESULT_SUCCESS;
 }
 
