@@ -180,3 +180,34 @@ def test_a_program_with_the_runtime_linked_in_ends_with_an_error_and_one_sentenc
     assert done.returncode == 1
     assert done.stderr.count("takes no driver but NVIDIA's") == 1
     assert done.stderr.count("\n") == 1
+
+
+def test_ptx_calls_what_lto_ir_defines() -> None:
+    said = python(
+        _PROGRAM
+        + """
+from cujit.emulator.images import container_ptx
+from cujit.formats.ptx.parser import parse
+
+calls = made(CALLS, "LTOIR", b"-arch=sm_90", b"-dlto")
+between = made(b'''extern "C" __device__ int four(int); extern "C" __device__ long long wide(long long, int*);
+                   extern "C" __device__ int two(int x) { int y; return four(x) + (int)wide(x, &y) + y; }''',
+               "PTX", b"-arch=sm_90")
+ends = made(b'''extern "C" __device__ __noinline__ int four(int x) { return 4 * x; }
+                extern "C" __device__ long long wide(long long x, int *y) { *y = 7; return x << 4; }
+                extern "C" __device__ int unused(int x) { return x; }''', "LTOIR", b"-arch=sm_90", b"-dlto")
+options = ["-arch=sm_90", "-lto"]
+image = linked(options, (LTOIR, calls), (PTX, between), (LTOIR, ends))
+text = container_ptx(image).decode()
+found = {f.name: f.body is not None for f in parse(text).functions}
+assert found == {"calls": True, "two": True, "four": True, "wide": True}, found
+print(text)
+code, log = linked(options, (LTOIR, calls), (PTX, between))
+assert code == 4 and "four is used, and no input defines it" in log, log
+"""
+    )
+    device = cujit.cpu()
+    kernel = cujit.load(cujit.Artifact(cujit.Kind.PTX, said.encode()), device)["calls"]
+    numbers = device.array(np.zeros(1, np.int32))
+    kernel.prepare((1,), (1,))(numbers)
+    assert numbers.numpy()[0] == 3 * 4 + (3 << 4) + 7

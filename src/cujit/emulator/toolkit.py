@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,16 @@ from cujit.emulator.process import say
 from cujit.emulator.results import Refused
 from cujit.errors import CujitError
 from cujit.formats.fatbin import find_fatbins, select
+from cujit.formats.ptx import syntax
 from cujit.formats.ptx.linking import Input, link_modules
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_module
+from cujit.formats.ptx.resolving import is_of_nvidia
 from cujit.formats.ptx.validity import check_module
+from cujit.program import compile
 from cujit.toolchain.results import InputType, NvrtcResult
 from cujit.toolchain.results import NvJitLinkResult as Code
-from cujit.values import NamedTuple
+from cujit.values import NamedTuple, replace
 
 _LTOIR, _FATBIN, _ARCHIVE, _OBJECT = b"\xed\x43\x4e\x7f", b"\x50\xed\x55\xba", b"!<arch>\n", b"\x7fELF"
 
@@ -39,6 +42,36 @@ class _Lto(NamedTuple):
     kind: int
     data: bytes
     name: bytes
+
+
+class _RealLinkError(Exception):
+    """What the real library answered, and what its log says."""
+
+    def __init__(self, code: int, log: bytes) -> None:
+        super().__init__(code)
+        self.code, self.log = int(code), log
+
+
+_LTO_NAME = "LTO-IR"
+"""What messages call the PTX that was made of it."""
+
+_KEEPER = "cujit_keeper"
+
+
+def _keeper(names: Sequence[str]) -> str:
+    """Write a kernel that takes the addresses of functions: so they stay."""
+    declared = "".join(f"__device__ void {name}(); " for name in names)
+    taken = "".join(f"at[{k}] = (void *){name}; " for k, name in enumerate(names))
+    return f'extern "C" {{ {declared}__global__ void {_KEEPER}(void **at) {{ {taken}}} }}'
+
+
+def _without_keeper(module: syntax.Module, names: Sequence[str]) -> Iterator[syntax.ModuleItem]:
+    """Take the keeper away, and have others see the functions that it kept."""
+    for item in module.items:
+        if isinstance(item, syntax.Function) and item.name in names and item.linkage != "extern":
+            yield replace(item, linkage="visible")
+        elif not isinstance(item, syntax.Function) or item.name not in (_KEEPER, *names):
+            yield item
 
 
 def _checked(name: str, text: str) -> Input:
@@ -97,41 +130,61 @@ class Link:
 
     def complete(self) -> int:
         """Link all that was added into one PTX."""
-        texts = list(self._texts)
-        if self._lto:
-            failed = self._complete_lto(texts)
-            if failed:
-                return failed
         try:
-            inputs = [_checked(name or "<ptx>", text.decode()) for name, text in texts]
+            inputs = [_checked(name or "<ptx>", text.decode()) for name, text in self._texts]
+            text = self._texts[0][1] if self._texts else b""
             if self._wants_runtime:
                 inputs.append(Input(DEVICE_RUNTIME, device_runtime()))
+            if self._lto:
+                text = self._from_lto(self._lto)
+                inputs.append(self._with_functions(inputs, _checked(_LTO_NAME, text.decode())))
             linked = link_modules(inputs, self.arch.virtual)
+        except _RealLinkError as e:
+            self.log = e.log
+            return e.code
         except CujitError as e:
             return self._refuse(Code.ERROR_PTX_COMPILE, str(e))
-        self.ptx = texts[0][1] if len(inputs) == 1 else print_module(linked.module).encode()
+        self.ptx = text if len(inputs) == 1 else print_module(linked.module).encode()
         return Code.SUCCESS
 
-    def _complete_lto(self, texts: list[tuple[str, bytes]]) -> int:
-        """Have the real library make PTX of the LTO-IR, and add it to the texts."""
+    def _with_functions(self, others: Sequence[Input], lto: Input) -> Input:
+        """Give what was LTO-IR with the functions that the others use, which the optimiser leaves out for itself."""
+        has = {f.name for f in lto.module.functions}
+        defined = {f.name for each in others for f in each.module.functions if f.body is not None}
+        used = {f.name for each in others for f in each.module.functions if f.linkage == "extern"}
+        names = sorted(n for n in used - defined - has if not is_of_nvidia(n) and n.isidentifier())
+        if not names:
+            return lto
+        try:
+            keeper = compile(_keeper(names), to="ltoir", arch=self.arch.virtual, rdc=True).data
+        except CujitError:  # a name that CUDA C++ has for something else
+            return lto
+        text = self._from_lto([*self._lto, _Lto(InputType.LTOIR, keeper, b"keeper")]).decode()
+        module = parse(text, name=_LTO_NAME)
+        return Input(_LTO_NAME, replace(module, items=tuple(_without_keeper(module, names))))
+
+    def _from_lto(self, pieces: Sequence[_Lto]) -> bytes:
+        """Have the real library make PTX of LTO-IR.
+
+        Raises:
+            _RealLinkError: it does not.
+        """
         options = [*self.options, b"-ptx"]
         inner = ctypes.c_void_p()
         failed = self.real.nvJitLinkCreate(
             ctypes.byref(inner), len(options), (ctypes.c_char_p * len(options))(*options)
         )
         if failed:
-            return int(failed)
+            raise _RealLinkError(failed, b"")
         try:
-            for kind, data, name in self._lto:
+            for kind, data, name in pieces:
                 failed = failed or self.real.nvJitLinkAddData(inner, kind, data, ctypes.c_size_t(len(data)), name)
             failed = failed or self.real.nvJitLinkComplete(inner)
             if failed:
-                self.log = self._taken(inner, "ErrorLog").rstrip(b"\0")
-                return int(failed)
-            texts.append(("LTO-IR", self._taken(inner, "LinkedPtx").rstrip(b"\0")))
+                raise _RealLinkError(failed, self._taken(inner, "ErrorLog").rstrip(b"\0"))
+            return self._taken(inner, "LinkedPtx").rstrip(b"\0")
         finally:
             self.real.nvJitLinkDestroy(ctypes.byref(inner))
-        return Code.SUCCESS
 
     def _taken(self, handle: ctypes.c_void_p, what: str) -> bytes:
         size = ctypes.c_size_t()
