@@ -43,6 +43,23 @@ def test_a_program_in_c_that_links_it_brings_python_by_itself(tmp_path: Path) ->
     assert (done.stdout, done.returncode) == ("0 0 1", 0), done.stderr
 
 
+def test_a_program_in_c_learns_which_library_of_python_it_misses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "_SHARED", "libpython0.so.1.0")
+    code = """
+    int cuInit(unsigned);
+    int main(void) { return cuInit(0) == 999 && cuInit(0) == 999 ? 0 : 1; }
+    """
+    done = emulated(compiled(tmp_path / "bare", code, library.folder() / library.SONAME))
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "this program is not Python's, and needs libpython3" in line
+    assert sys.base_prefix in line
+    of_python = emulated(sys.executable, "-c", "import ctypes; assert not ctypes.CDLL('libcuda.so.1').cuInit(0)")
+    assert of_python.stderr == ""
+
+
 def test_a_function_that_nobody_wrote_answers_so_and_is_said_once() -> None:
     program = """
     import ctypes

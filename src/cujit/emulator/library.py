@@ -207,17 +207,26 @@ def _texts(module: str, others: str) -> list[str]:
         BootText.YIELD: "sched_yield",
         BootText.PYTHON: _libpython(),
         BootText.STATEMENT: statement,
+        BootText.WRITE: "write",
+        BootText.WORDS: _WITHOUT_PYTHON,
         BootText.OTHERS: others,
     }
     return [said[text] for text in BootText]
 
 
+_SHARED = f"libpython{sysconfig.get_config_var('LDVERSION') or sysconfig.get_python_version()}.so.1.0"
+_WITHOUT_PYTHON = (
+    f"cujit emulate: this program is not Python's, and needs {_SHARED}, which the Python of cujit has not: "
+    f"{sys.base_prefix} is linked without it. Install it, or cujit into a Python that has it.\n"
+)
+
+
 def _libpython() -> str:
-    """Find the shared library of this Python; "" where it has none."""
-    for folder_name in ("LIBDIR", "LIBPL"):
-        where, name = sysconfig.get_config_var(folder_name), sysconfig.get_config_var("INSTSONAME")
-        if where and name and ".so" in name and Path(where, name).exists():
-            return str(Path(where, name))
+    """Find the shared library of this Python, where it was to be or where it was moved; "" where it has none."""
+    said = [sysconfig.get_config_var(name) for name in ("LIBDIR", "LIBPL")]
+    for where in filter(None, [*said, f"{sys.base_prefix}/lib"]):
+        if Path(where, _SHARED).exists():
+            return str(Path(where, _SHARED))
     return ""
 
 

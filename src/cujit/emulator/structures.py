@@ -25,7 +25,11 @@ class BootText(enum.IntEnum):
     """The path of libpython; "" where there is none."""
     STATEMENT = 8
     """Python that fills the table; its last sixteen digits before the end become the table's address."""
-    OTHERS = 9
+    WRITE = 9
+    """``write``"""
+    WORDS = 10
+    """What is said where there is no libpython that could be started."""
+    OTHERS = 11
     """Of a library that stands before another: the other's path, and the names of the slots, a line each."""
 
 

@@ -17,6 +17,9 @@ typedef int (*Runner)(const char *);
 typedef void (*Starter)(int);
 typedef void *(*Saver)(void);
 typedef int (*Yielder)(void);
+typedef i64 (*Writer)(int, const void *, u64);
+
+enum { STANDARD_ERROR = 2 };
 
 /* Run the statement, with the address of the table in place of its last word of zeros. */
 static int attach(struct BootTable *table, Runner run) {
@@ -51,7 +54,14 @@ static int by_new_python(struct BootTable *table) {
   Finder find = (Finder)table->dlsym;
   const char *path = (const char *)table->texts[TEXT_PYTHON];
   void *where = *path ? ((Opener)table->dlopen)(path, GLOBAL_NOW) : 0;
-  if (!where || !FIND(Starter, START)) return 0;
+  if (!where || !FIND(Starter, START)) {
+    volatile const char *words = (const char *)table->texts[TEXT_WORDS]; /* else strlen would be called */
+    u64 size = 0;
+    while (words[size]) size++;
+    where = 0;
+    FIND(Writer, WRITE)(STANDARD_ERROR, (const char *)words, size);
+    return 0;
+  }
   FIND(Starter, START)(0);
   int failed = attach(table, FIND(Runner, RUN));
   FIND(Saver, SAVE)();
