@@ -54,8 +54,8 @@ plain = ok(d.cuMemAlloc(8))
 ok(d.cuMemFreeAsync(plain, 0)); ok(d.cuMemFreeAsync(0, 0))
 assert refused(d.cuMemFreeAsync(plain, 0)) == refused(d.cuMemFreeAsync(kept, 0)) == "INVALID_VALUE"
 assert int(ok(d.cuMemAllocAsync(0, 0))) == 0 and refused(d.cuMemAllocAsync(8, 999)) == "INVALID_HANDLE"
-properties.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
-assert refused(d.cuMemPoolCreate(properties)) == "NOT_SUPPORTED"
+properties.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_INVALID
+assert refused(d.cuMemPoolCreate(properties)) != "SUCCESS"
 """
     )
 
@@ -133,3 +133,63 @@ bad = [d.cuMemAdvise(managed, 1001, prefer, place("DEVICE")), d.cuMemAdvise(plai
 assert [refused(answer) for answer in bad] == ["INVALID_VALUE"] * len(bad)
 """
     )
+
+
+def test_pools_of_the_host_and_of_managed_memory_give_such_memory() -> None:
+    python(
+        STARTS
+        + """
+P, L, K, A = d.CUpointer_attribute, d.CUmemLocationType, d.CUmemAllocationType, d.CUmemPool_attribute
+ask = lambda name, at: int(ok(d.cuPointerGetAttribute(getattr(P, f"CU_POINTER_ATTRIBUTE_{name}"), at)))
+get = lambda pool, name: int(ok(d.cuMemPoolGetAttribute(pool, getattr(A, f"CU_MEMPOOL_ATTR_{name}"))))
+properties = d.CUmemPoolProps()
+properties.allocType = K.CU_MEM_ALLOCATION_TYPE_PINNED
+properties.location.type = L.CU_MEM_LOCATION_TYPE_HOST
+host = ok(d.cuMemPoolCreate(properties))
+properties.allocType = K.CU_MEM_ALLOCATION_TYPE_MANAGED
+properties.location.type = L.CU_MEM_LOCATION_TYPE_DEVICE
+managed = ok(d.cuMemPoolCreate(properties))
+for pool, kind, is_managed in ((host, 1, 0), (managed, 2, 1)):
+    at = int(ok(d.cuMemAllocFromPoolAsync(1000, pool, 0)))
+    assert (ask("MEMORY_TYPE", at), ask("IS_MANAGED", at), ask("MEMPOOL_HANDLE", at)) == (kind, is_managed, int(pool))
+    assert get(pool, "USED_MEM_CURRENT") == 1000
+    ok(d.cuMemsetD8(at, 1, 1000))
+    ok(d.cuMemFreeAsync(at, 0))
+    assert get(pool, "USED_MEM_CURRENT") == 0 and refused(d.cuMemFreeAsync(at, 0)) == "INVALID_VALUE"
+plain = ok(d.cuMemAllocHost(64))
+assert refused(d.cuMemFreeAsync(plain, 0)) == "INVALID_VALUE"
+
+# each kind has a pool of its own, and one that was named for it
+kinds = (K.CU_MEM_ALLOCATION_TYPE_PINNED, K.CU_MEM_ALLOCATION_TYPE_MANAGED)
+owns = {int(ok(d.cuMemGetDefaultMemPool(properties.location, kind))) for kind in kinds}
+assert len(owns) == 2 and int(ok(d.cuDeviceGetDefaultMemPool(device))) in owns
+ok(d.cuMemSetMemPool(properties.location, kinds[1], managed))
+assert int(ok(d.cuMemGetMemPool(properties.location, kinds[1]))) == int(managed)
+assert refused(d.cuMemSetMemPool(properties.location, kinds[0], managed)) == "INVALID_VALUE"
+assert refused(d.cuDeviceSetMemPool(device, host)) == "INVALID_VALUE"
+ok(d.cuMemPoolDestroy(managed))
+assert int(ok(d.cuMemGetMemPool(properties.location, kinds[1]))) in owns
+"""
+    )
+
+
+def test_resources_of_cuda_core_for_managed_and_pinned_memory() -> None:
+    python("""
+    import ctypes
+    from cuda.core import Device, Host, ManagedMemoryResource, PinnedMemoryResource
+    device = Device(0)
+    device.set_current()
+    stream = device.create_stream()
+    for resource in (ManagedMemoryResource(), PinnedMemoryResource()):
+        buffer = resource.allocate(4096, stream=stream)
+        assert buffer.size == 4096 and buffer.is_host_accessible, resource
+        ctypes.c_uint32.from_address(int(buffer.handle)).value = 7
+        buffer.fill(b"\\x05", stream=stream)
+        stream.sync()
+        assert ctypes.c_uint32.from_address(int(buffer.handle)).value == 0x05050505
+        if isinstance(resource, ManagedMemoryResource):
+            buffer.read_mostly = True
+            buffer.preferred_location = Host()
+            assert buffer.read_mostly and isinstance(buffer.preferred_location, Host)
+        buffer.close(stream)
+    """)

@@ -127,6 +127,8 @@ def attributes() -> dict[int, int]:
         "MAX_BLOCKS_PER_MULTIPROCESSOR": sizes.blocks,
         "RESERVED_SHARED_MEMORY_PER_BLOCK": 1 << 10 if cc >= (8, 0) else 0,
         "MEMORY_POOLS_SUPPORTED": 1,
+        "HOST_MEMORY_POOLS_SUPPORTED": 1,
+        "HOST_NUMA_MEMORY_POOLS_SUPPORTED": 1,
         "CLUSTER_LAUNCH": cc >= (9, 0),
         "MEM_SYNC_DOMAIN_COUNT": 4 if cc >= (9, 0) else 1,
         "TENSOR_MAP_ACCESS_SUPPORTED": cc >= (9, 0),

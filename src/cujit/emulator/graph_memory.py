@@ -22,7 +22,7 @@ _free = in_c("memory_free", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
 _block_of = in_c("block_of", ctypes.c_void_p, ctypes.c_uint64)
 _trim = in_c("memory_trim", None, ctypes.c_uint64)
 _recycle = in_c("memory_recycle", None, ctypes.c_uint64)
-_new_pool = in_c("pool_new", ctypes.c_uint64, ctypes.c_uint64)
+_new_pool = in_c("pool_new", ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64)
 
 
 class HeldPlace:
@@ -46,7 +46,7 @@ _PLACES: weakref.WeakValueDictionary[int, HeldPlace] = weakref.WeakValueDictiona
 @once
 def _pool() -> int:
     """Make the pool that counts what graphs have taken; nobody gets its handle."""
-    pool = int(_new_pool(0))
+    pool = int(_new_pool(0, BlockKind.POOLED, 0))
     need(pool, Result.OUT_OF_MEMORY)
     return pool
 

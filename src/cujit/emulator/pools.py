@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 
 from cujit.emulator import device
-from cujit.emulator.entries import need, started, store_u32, store_u64
+from cujit.emulator.entries import load_u64, need, started, store_u32, store_u64
 from cujit.emulator.machine import cell_free, cell_is, in_c
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Refused, Result
-from cujit.emulator.structures import CellKind, PoolCell
+from cujit.emulator.structures import BlockKind, CellKind, PoolCell
 
-_ON_DEVICE, _PINNED, _READ_WRITE = 1, 1, 3
+_ON_DEVICE, _ON_HOST = 1, (2, 3, 4)
+_PINNED, _MANAGED, _READ_WRITE = 1, 2, 3
 """Source: CUDA Driver API manual, ``CUmemLocationType``, ``CUmemAllocationType`` and ``CUmemAccess_flags``."""
 
 _REUSES = (1, 2, 3)
@@ -20,8 +21,8 @@ _LAST_ATTRIBUTE = 15
 """Source: CUDA Driver API manual, ``CUmemPool_attribute``."""
 
 
-_new = in_c("pool_new", ctypes.c_uint64, ctypes.c_uint64)
-_own = in_c("pool_own", ctypes.c_uint64)
+_new = in_c("pool_new", ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64)
+_own = in_c("pool_own", ctypes.c_uint64, ctypes.c_uint32)
 _used = in_c("pool_used", ctypes.c_uint64)
 
 
@@ -32,13 +33,21 @@ def _pool(handle: int) -> PoolCell:
     return pool
 
 
-def _check_place(location: int, kind: int) -> None:
-    """Refuse what is not pinned memory of the device."""
+_NAMED: dict[BlockKind, int] = {}
+"""The pools that were named for blocks of a kind, but for those of the device, which C knows."""
+
+
+def _blocks_at(location: int, kind: int) -> BlockKind:
+    """Give the kind of blocks that a place and a kind of allocation mean; managed memory has no place of its own."""
     need(location)
     place, ordinal = (ctypes.c_int32 * 2).from_address(location)
-    need(place in range(7) and kind in (1, 2))
-    need((place, kind) == (_ON_DEVICE, _PINNED), Result.NOT_SUPPORTED)
-    device.check(ordinal)
+    need(place in range(7) and kind in (_PINNED, _MANAGED))
+    if place == _ON_DEVICE:
+        device.check(ordinal)
+    if kind == _MANAGED:
+        return BlockKind.MANAGED
+    need(place == _ON_DEVICE or place in _ON_HOST, Result.NOT_SUPPORTED)
+    return BlockKind.POOLED if place == _ON_DEVICE else BlockKind.HOST
 
 
 class _PoolProps(ctypes.Structure):
@@ -56,13 +65,14 @@ class _PoolProps(ctypes.Structure):
 
 @started("cuMemPoolCreate", "PP")
 def mem_pool_create(out: int, properties: int) -> None:
-    """Make a pool of device memory that cannot be shared."""
+    """Make a pool, which cannot be shared."""
     need(out and properties)
     said = _PoolProps.from_address(properties)
-    _check_place(properties + _PoolProps.location.offset, said.kind)
+    place = properties + _PoolProps.location.offset
+    blocks = _blocks_at(place, said.kind)
     need(not said.handles, Result.NOT_SUPPORTED)
     need(not said.security)
-    handle = _new(said.most_bytes)
+    handle = _new(said.most_bytes, blocks, load_u64(place))
     need(handle, Result.OUT_OF_MEMORY)
     store_u64(out, handle)
 
@@ -75,6 +85,8 @@ def mem_pool_destroy(handle: int) -> None:
     memory = emulation().native.state.memory
     if memory.pool == handle:
         memory.pool = 0
+    for kind in [kind for kind, each in _NAMED.items() if each == handle]:
+        del _NAMED[kind]
     pool.ended = 1
     if not pool.blocks:
         cell_free(handle, CellKind.POOL)
@@ -95,7 +107,8 @@ def _said(pool: PoolCell, attribute: int) -> tuple[int, int]:
         _THRESHOLD: pool.threshold, _RESERVED: pool.used, _RESERVED_HIGH: pool.reserved_high, _USED: pool.used,
         _USED_HIGH: pool.used_high, 13: pool.most_bytes,
     }  # fmt: skip
-    narrow = {9: _PINNED, 10: 0, 11: 0, 12: _ON_DEVICE, 14: 0, 15: -1}
+    kind = _MANAGED if pool.block == BlockKind.MANAGED else _PINNED
+    narrow = {9: kind, 10: 0, 11: pool.place >> 32, 12: pool.place & 0xFFFFFFFF, 14: 0, 15: -1}
     return (wide[attribute], 8) if attribute in wide else (narrow[attribute], 4)
 
 
@@ -153,7 +166,7 @@ def device_get_default_mem_pool(out: int, ordinal: int) -> None:
     """Give the device's own pool."""
     need(out)
     device.check(ordinal)
-    store_u64(out, _own())
+    store_u64(out, _own(BlockKind.POOLED))
 
 
 @started("cuDeviceGetMemPool", "PI")
@@ -168,29 +181,32 @@ def device_get_mem_pool(out: int, ordinal: int) -> None:
 def device_set_mem_pool(ordinal: int, handle: int) -> None:
     """Have a pool be used where none is named."""
     device.check(ordinal)
-    _pool(handle)
+    need(_pool(handle).block == BlockKind.POOLED)
     emulation().native.state.memory.pool = handle
 
 
 @started("cuMemGetDefaultMemPool", "PPI")
 def mem_get_default_mem_pool(out: int, location: int, kind: int) -> None:
     """Give the own pool of a place."""
-    _check_place(location, kind)
-    store_u64(out, _own())
+    store_u64(out, _own(_blocks_at(location, kind)))
 
 
 @started("cuMemGetMemPool", "PPI")
 def mem_get_mem_pool(out: int, location: int, kind: int) -> None:
     """Give the pool that is used for a place."""
-    _check_place(location, kind)
-    store_u64(out, _used())
+    blocks = _blocks_at(location, kind)
+    store_u64(out, _used() if blocks is BlockKind.POOLED else _NAMED.get(blocks) or _own(blocks))
 
 
 @started("cuMemSetMemPool", "PIP")
 def mem_set_mem_pool(location: int, kind: int, handle: int) -> None:
     """Have a pool be used for a place."""
-    _check_place(location, kind)
-    device_set_mem_pool(0, handle)
+    blocks = _blocks_at(location, kind)
+    need(_pool(handle).block == blocks)
+    if blocks is BlockKind.POOLED:
+        emulation().native.state.memory.pool = handle
+    else:
+        _NAMED[blocks] = handle
 
 
 @started("cuMemPoolExportToShareableHandle", "PPIP")

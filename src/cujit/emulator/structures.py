@@ -176,12 +176,13 @@ class PoolCell(Shared):
     """The cell of a memory pool: bytes and allocations in use, and what its attributes say.
 
     ``reuse`` has a bit for each of the first three attributes. ``is_default`` marks the device's own, ``ended`` a pool
-    that goes with its last allocation. ``reserved`` counts what graphs had and have not given back.
+    that goes with its last allocation. ``reserved`` counts what graphs had and have not given back. ``block`` is the
+    kind of its allocations, ``place`` the caller's ``CUmemLocation``.
     """
 
     _fields_ = Fields(
         "u32 kind, error; u64 context, id, next; u64 used, used_high, reserved_high, threshold, most_bytes, blocks; "
-        "u32 reuse, is_default, ended, flags; u64 reserved, words[3]"
+        "u32 reuse, is_default, ended, block; u64 reserved, place, words[2]"
     )
 
 
