@@ -66,3 +66,36 @@ def test_streams_events_and_graph_builders_of_cuda_core() -> None:
     later.debug_dot_print(str(drawn))
     assert drawn.read_text().startswith("digraph")
     ''')
+
+
+def test_memory_of_graphs_of_cuda_core() -> None:
+    python('''
+    import ctypes
+    import numpy
+    from cuda.bindings import driver as d
+    from cuda.core import Device, GraphMemoryResource, LaunchConfig, Program, launch
+    device = Device(0)
+    device.set_current()
+    stream = device.create_stream()
+    code = """extern "C" __global__ void add(int *at, int n) { atomicAdd(at, n); }"""
+    add = Program(code, "c++").compile("ptx").get_kernel("add")
+    resource = GraphMemoryResource(device)
+    builder = device.create_graph_builder().begin_building()
+    kept, brief = (resource.allocate(64, stream=builder) for _ in range(2))
+    for buffer in (kept, brief):
+        buffer.fill(b"\\x01", stream=builder)
+        launch(builder, LaunchConfig(grid=1, block=8), add, buffer, numpy.int32(5))
+    brief.close(builder)
+    address = int(kept.handle)
+    graph = builder.end_building().complete()
+    assert resource.attributes.used_mem_current == 0
+    for _ in range(2):
+        graph.launch(stream)
+        stream.sync()
+        found = (ctypes.c_int * 1)()
+        assert d.cuMemcpyDtoH(ctypes.addressof(found), address, 4)[0] == 0 and found[0] == 0x01010101 + 40
+        assert resource.attributes.used_mem_current == 128
+        assert d.cuMemFreeAsync(address, d.CUstream(int(stream.handle)))[0] == 0
+    resource.trim()
+    assert resource.attributes.used_mem_current == 0 and resource.attributes.reserved_mem_high == 128
+    ''')
