@@ -246,7 +246,7 @@ def without_a_context() -> None:
         ("cuMemGetInfo", "cuMemGetInfo_v2", (by(out), by(size))),
         ("cuMemGetAddressRange", "cuMemGetAddressRange_v2", (by(out), by(size), one)),
         ("cuPointerGetAttribute", "cuPointerGetAttribute", (by(out), U32(1), one)),
-        ("cuStreamQuery", "cuStreamQuery", (stream,)), ("cuStreamSynchronize", "cuStreamSynchronize", (stream,)),
+        ("cuStreamSynchronize", "cuStreamSynchronize", (stream,)), ("cuStreamQuery", "cuStreamQuery", (stream,)),
         ("cuStreamWaitEvent", "cuStreamWaitEvent", (stream, event, U32(0))),
         ("cuStreamGetCtx", "cuStreamGetCtx", (stream, by(out))), ("cuStreamQuery of 0", "cuStreamQuery", (0,)),
         ("cuEventQuery", "cuEventQuery", (event,)), ("cuEventSynchronize", "cuEventSynchronize", (event,)),
@@ -499,6 +499,7 @@ def captures() -> None:
             good("cuStreamIsCapturing", s, by(word))
             said(f"beside a capture in mode {mode}: {name}: status", 0, word.value)
         call("cuStreamEndCapture", s, by(graph))
+        good("cuStreamSynchronize", t)
         begin(mode=mode)
         said(f"cuStreamQuery in another thread in mode {mode}", in_thread(context, lambda: call("cuStreamQuery", t)))
         end(f"cuStreamQuery in another thread in mode {mode}")
