@@ -163,12 +163,15 @@ def bounds_of(case: Case, gpu: Device | str) -> KernelBounds:
     return bounds(profile.kernels[0], gpu)
 
 
-def certain_s(found: KernelBounds, bound: Bound) -> float:
-    """Give what a bound leaves in seconds where the second cache keeps what it can from launch to launch."""
+def certain_s(found: KernelBounds, bound: Bound, times: int = 1) -> float:
+    """Give what a bound leaves in seconds where the second cache keeps what it can from launch to launch.
+
+    The launch has so many ``times`` the blocks of the one that was profiled.
+    """
     if not bound.assumes:
-        return bound.seconds
+        return times * bound.seconds
     kept = (found.gpu.l2_mib or 0) << 20
-    return max(0.0, bound.amount - kept) / bound.per_second if bound.unit == "memory" else 0.0
+    return max(0.0, times * bound.amount - kept) / bound.per_second if bound.unit == "memory" else 0.0
 
 
 def main() -> None:
