@@ -149,6 +149,22 @@ def test_memory_is_captured_in_every_mode_and_of_every_pool() -> None:
         assert left() == before - (4 << 20)
         ok(d.cuMemFreeAsync(second, stream))
         assert left() == before
+    # in a thread without a context it is the stream's
+    found = []
+    def capture():
+        ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode(0)))
+        at = ok(d.cuMemAllocAsync(64, stream))
+        ok(d.cuMemFreeAsync(at, stream))
+        found.append(ok(d.cuStreamEndCapture(stream)))
+    thread = threading.Thread(target=capture)
+    thread.start(), thread.join()
+    assert ok(d.cuGraphGetNodes(found[0], 0))[1] == 2
+    properties = d.CUmemPoolProps()
+    properties.allocType, properties.location.type = d.CUmemAllocationType(2), d.CUmemLocationType(1)
+    managed = ok(d.cuMemPoolCreate(properties))
+    ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode(0)))
+    assert name(d.cuMemAllocFromPoolAsync(64, managed, stream)) == "NOT_SUPPORTED"
+    ok(d.cuStreamEndCapture(stream))
     # beside a capture others allocate as ever
     other = ok(d.cuStreamCreate(1))
     ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode(2)))  # relaxed

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from cujit.emulator.capture import RUNS, captured_node, captured_work
+from cujit.emulator.capture import RUNS, captured_node, captured_work, stream_cell
 from cujit.emulator.entries import ENTRIES, EntryPoint, need, store_u64
 from cujit.emulator.graph_memory import GraphMemory
 from cujit.emulator.machine import cell_is, in_c
@@ -23,7 +23,7 @@ from cujit.emulator.node_params import (
 from cujit.emulator.nodes import Graph, GraphNode, NodeKind, Run, plain
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Refused, Result
-from cujit.emulator.structures import GO_ON, ArrayCell, CellKind, CopyPlan, SetPlan
+from cujit.emulator.structures import GO_ON, ArrayCell, BlockKind, CellKind, CopyPlan, PoolCell, SetPlan
 
 _LETTERS: dict[str, Any] = {"P": ctypes.c_uint64, "U": ctypes.c_uint32}
 
@@ -292,9 +292,18 @@ def _on_pooled(stream: int, pool: int, size: int, where: int) -> int:
     Where the memory begins is stored at once.
     """
     kind = NodeKind.MEM_ALLOC if size else NodeKind.MEM_FREE
-    del pool  # all of them are of pinned memory of the one device
     params = AllocParams(properties=(_PINNED, _ON_DEVICE), size=size) if size else ctypes.c_uint64(where)
-    node = captured_work(stream, kind, lambda graph: work_of(kind, ctypes.addressof(params), graph=graph))
+    made: list[tuple[Any, Run | None]] = []
+
+    def work(graph: Graph) -> tuple[Any, Run | None]:
+        """Make it ready in the stream's context: the thread may have none."""
+        is_on_device = not pool or PoolCell.from_address(pool).block == BlockKind.POOLED
+        need(is_on_device, Result.NOT_SUPPORTED, "graphs allocate memory of the device alone")
+        context = stream_cell(stream).context
+        in_context(context, lambda: made.append(work_of(kind, ctypes.addressof(params), graph=graph)))
+        return made[0]
+
+    node = captured_work(stream, kind, work)
     if node is not None and size:
         store_u64(where, node.params.address)
     return GO_ON if node is None else 0
