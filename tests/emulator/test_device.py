@@ -63,9 +63,10 @@ assert refused(d.cuDeviceGetAttribute(d.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_W
 assert attribute("MAX_THREADS_PER_BLOCK") == 1024 and attribute("WARP_SIZE") == 32
 assert attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN") == 227 << 10
 assert attribute("MULTIPROCESSOR_COUNT") == 3
-for held in ("MEMORY_POOLS_SUPPORTED", "COOPERATIVE_LAUNCH", "MANAGED_MEMORY", "UNIFIED_ADDRESSING", "CLUSTER_LAUNCH"):
+for held in ("MEMORY_POOLS_SUPPORTED", "COOPERATIVE_LAUNCH", "MANAGED_MEMORY", "UNIFIED_ADDRESSING", "CLUSTER_LAUNCH",
+             "VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED", "HOST_MEMORY_POOLS_SUPPORTED"):
     assert attribute(held) == 1, held
-for denied in ("VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED", "IPC_EVENT_SUPPORTED", "MULTICAST_SUPPORTED",
+for denied in ("IPC_EVENT_SUPPORTED", "MULTICAST_SUPPORTED",
                "MEMPOOL_SUPPORTED_HANDLE_TYPES", "READ_ONLY_HOST_REGISTER_SUPPORTED", "GPU_DIRECT_RDMA_SUPPORTED"):
     assert attribute(denied) == 0, denied
 properties = ok(d.cuDeviceGetProperties(device))

@@ -27,6 +27,7 @@ from cujit.emulator import (
     tensor_maps,
     textures,
     versions,
+    virtual_memory,
 )
 from cujit.emulator.process import emulation
 from cujit.emulator.settings import VARIABLE, EmulatorSettings
@@ -51,6 +52,7 @@ _DECLARED = (
     tensor_maps,
     textures,
     versions,
+    virtual_memory,
 )
 """The modules whose entry points ``ENTRIES`` has."""
 

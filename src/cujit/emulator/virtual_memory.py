@@ -1,0 +1,315 @@
+"""Virtual memory: addresses that are reserved, memory that is made apart from them, and what is mapped where.
+
+Memory is a file without a name, so that it lies at several addresses at once, and goes to other processes by its
+descriptor. Source: CUDA Driver API manual, "Virtual Memory Management".
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import itertools
+import mmap
+import os
+
+from cujit.emulator import device
+from cujit.emulator.entries import need, started, store_u64
+from cujit.emulator.machine import in_c
+from cujit.emulator.results import Result
+from cujit.emulator.structures import BlockKind
+from cujit.forks import Lock
+
+_GRANULE = 2 << 20
+"""Bytes that sizes are multiples of, as on an H200."""
+
+_PINNED, _ON_DEVICE, _BY_DESCRIPTOR = 1, 1, 1
+_NO_ACCESS, _READ, _READ_WRITE = 0, 1, 3
+"""Source: CUDA Driver API manual, ``CUmemAllocationType``, ``CUmemLocationType``, ``CUmemAllocationHandleType`` and
+``CUmemAccess_flags``."""
+
+_PRIVATE, _FIXED, _ANONYMOUS, _NO_RESERVE = 0x02, 0x10, 0x20, 0x4000
+"""Source: Linux, ``mman.h``."""
+
+_LOCK = Lock()
+_C = ctypes.CDLL(None, use_errno=True)
+_C.mmap.restype = ctypes.c_uint64
+_C.mmap.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
+_C.munmap.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
+_C.mprotect.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]
+
+_adopt = in_c("memory_adopt", ctypes.c_uint32, *[ctypes.c_uint64] * 2, *[ctypes.c_uint32] * 2, ctypes.c_uint64)
+_forget = in_c("memory_forget", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
+
+
+class _Properties(ctypes.Structure):
+    """``CUmemAllocationProp``."""
+
+    _fields_ = (
+        ("kind", ctypes.c_uint32),
+        ("handles", ctypes.c_uint32),
+        ("location", ctypes.c_int32 * 2),
+        ("security", ctypes.c_uint64),
+        ("flags", ctypes.c_uint8 * 8),
+    )
+
+
+class _Physical:
+    """Memory that was made: a file, and how many hold it by handle; where it is mapped it stays."""
+
+    def __init__(self, file: int, size: int, properties: _Properties) -> None:
+        self.file, self.size, self.properties = file, size, properties
+        self.handle = next(_HANDLES)
+        self.holders = 1
+        self.mappings = 0
+        _MADE[self.handle] = self
+
+    def let_go(self) -> None:
+        """Close the file if nobody has the memory any more."""
+        if self.holders == 0:
+            _MADE.pop(self.handle, None)
+        if self.holders == self.mappings == 0:
+            os.close(self.file)
+
+
+class _Mapping:
+    """Memory at an address, and what the device may do with it."""
+
+    def __init__(self, begin: int, physical: _Physical) -> None:
+        self.begin, self.end, self.physical = begin, begin + physical.size, physical
+        self.access = _NO_ACCESS
+
+
+_HANDLES = itertools.count(1)
+_MADE: dict[int, _Physical] = {}
+_RESERVED: dict[int, int] = {}
+"""Reserved addresses: where each range begins, and its bytes."""
+
+_MAPPINGS: list[_Mapping] = []
+"""In the order of their addresses."""
+
+_BLOCKS: dict[int, int] = {}
+"""What copies and pointers know as one allocation: neighbours that may be accessed, by where they begin."""
+
+
+def _check_properties(properties: int) -> _Properties:
+    """Copy what memory is to be like; only pinned memory of the device is there."""
+    need(properties)
+    said = _Properties.from_buffer_copy(ctypes.string_at(properties, ctypes.sizeof(_Properties)))
+    need(said.kind == _PINNED)
+    need(said.location[0] == _ON_DEVICE, Result.NOT_SUPPORTED, "memory of the device alone is made so")
+    need(not said.handles & ~_BY_DESCRIPTOR, Result.NOT_SUPPORTED, "memory is shared by descriptors of files alone")
+    device.check(said.location[1])
+    return said
+
+
+def _physical(handle: int) -> _Physical:
+    found = _MADE.get(handle)
+    need(found, words="there is no memory of this handle")
+    assert found is not None
+    return found
+
+
+# -- addresses ----------------------------------------------------------------------------------------------
+
+
+@started("cuMemGetAllocationGranularity", "PPU")
+def mem_get_allocation_granularity(out: int, properties: int, option: int) -> None:
+    """Say what sizes are multiples of."""
+    need(out and option <= 1)
+    _check_properties(properties)
+    store_u64(out, _GRANULE)
+
+
+def _nothing_at(address: int, size: int, flags: int = 0) -> int:
+    """Map addresses that nobody may access; 0 where they cannot be."""
+    at = _C.mmap(address, size, 0, _PRIVATE | _ANONYMOUS | _NO_RESERVE | flags, -1, 0)
+    return 0 if at == (1 << 64) - 1 else int(at)
+
+
+@started("cuMemAddressReserve", "PPPPP")
+def mem_address_reserve(out: int, size: int, alignment: int, wish: int, flags: int) -> None:
+    """Reserve addresses, where somebody wishes if these are free."""
+    need(out and size and size % _GRANULE == 0 and not flags and alignment & (alignment - 1) == 0)
+    apart = max(alignment, _GRANULE)
+    at = _nothing_at(wish, size) if wish % apart == 0 else 0
+    if at % apart or not at:
+        if at:
+            _C.munmap(at, size)
+        whole = _nothing_at(0, size + apart)
+        need(whole, Result.OUT_OF_MEMORY)
+        at = -(-whole // apart) * apart
+        for begin, end in ((whole, at), (at + size, whole + size + apart)):
+            if begin < end:
+                _C.munmap(begin, end - begin)
+    with _LOCK:
+        _RESERVED[at] = size
+    store_u64(out, at)
+
+
+@started("cuMemAddressFree", "PP")
+def mem_address_free(address: int, size: int) -> None:
+    """Give reserved addresses back."""
+    with _LOCK:
+        need(_RESERVED.get(address) == size and not _mapped(address, size))
+        del _RESERVED[address]
+        _C.munmap(address, size)
+
+
+# -- memory -------------------------------------------------------------------------------------------------
+
+
+@started("cuMemCreate", "PPPP")
+def mem_create(out: int, size: int, properties: int, flags: int) -> None:
+    """Make memory, which lies nowhere yet."""
+    need(out and size and size % _GRANULE == 0 and not flags)
+    said = _check_properties(properties)
+    need(size <= device.total_bytes(), Result.OUT_OF_MEMORY)
+    file = os.memfd_create("cujit", os.MFD_CLOEXEC)
+    os.ftruncate(file, size)
+    with _LOCK:
+        store_u64(out, _Physical(file, size, said).handle)
+
+
+@started("cuMemRelease", "P")
+def mem_release(handle: int) -> None:
+    """Let go of memory, which goes when it is mapped nowhere either."""
+    with _LOCK:
+        found = _physical(handle)
+        found.holders -= 1
+        found.let_go()
+
+
+@started("cuMemRetainAllocationHandle", "PP")
+def mem_retain_allocation_handle(out: int, address: int) -> None:
+    """Give the handle of the memory at an address, and hold it."""
+    with _LOCK:
+        found = _mapped(address, 1)
+        need(out and found)
+        physical = found[0].physical
+        physical.holders += 1
+        _MADE[physical.handle] = physical
+        store_u64(out, physical.handle)
+
+
+@started("cuMemGetAllocationPropertiesFromHandle", "PP")
+def mem_get_allocation_properties_from_handle(out: int, handle: int) -> None:
+    """Say what memory is like."""
+    need(out)
+    said = _physical(handle).properties
+    ctypes.memmove(out, ctypes.addressof(said), ctypes.sizeof(said))
+
+
+@started("cuMemExportToShareableHandle", "PPIP")
+def mem_export_to_shareable_handle(out: int, handle: int, kind: int, flags: int) -> None:
+    """Give a descriptor by which another process has the memory."""
+    need(out and not flags)
+    found = _physical(handle)
+    need(kind == _BY_DESCRIPTOR and found.properties.handles & kind)
+    ctypes.c_int32.from_address(out).value = os.dup(found.file)
+
+
+@started("cuMemImportFromShareableHandle", "PPI")
+def mem_import_from_shareable_handle(out: int, descriptor: int, kind: int) -> None:
+    """Have memory that somebody gave a descriptor of."""
+    need(out and kind == _BY_DESCRIPTOR)
+    try:
+        file = os.dup(descriptor)
+    except (OSError, OverflowError):
+        need(False)
+    said = _Properties(kind=_PINNED, handles=_BY_DESCRIPTOR, location=(_ON_DEVICE, 0))
+    with _LOCK:
+        store_u64(out, _Physical(file, os.fstat(file).st_size, said).handle)
+
+
+# -- mappings -----------------------------------------------------------------------------------------------
+
+
+def _mapped(address: int, size: int) -> list[_Mapping]:
+    """List the mappings that lie in a range, in part at least."""
+    first = bisect.bisect_right(_MAPPINGS, address, key=lambda each: each.end)
+    return list(itertools.takewhile(lambda each: each.begin < address + size, _MAPPINGS[first:]))
+
+
+def _whole(address: int, size: int) -> list[_Mapping]:
+    """List the mappings that fill a range.
+
+    Raises:
+        Refused: they do not, or one goes on.
+    """
+    found = _mapped(address, size)
+    ends = [address, *(each.end for each in found)]
+    need(
+        found and all(each.begin == end for each, end in zip(found, ends, strict=False)) and ends[-1] == address + size
+    )
+    return found
+
+
+@started("cuMemMap", "PPPPP")
+def mem_map(address: int, size: int, offset: int, handle: int, flags: int) -> None:
+    """Have memory lie at reserved addresses."""
+    with _LOCK:
+        physical = _physical(handle)
+        need(not offset and not flags and size == physical.size and address % _GRANULE == 0)
+        need(any(begin <= address and address + size <= begin + bytes_ for begin, bytes_ in _RESERVED.items()))
+        need(not _mapped(address, size), words="memory is mapped there already")
+        at = _C.mmap(address, size, 0, mmap.MAP_SHARED | _FIXED, physical.file, 0)
+        need(at == address, Result.OUT_OF_MEMORY)
+        physical.mappings += 1
+        bisect.insort(_MAPPINGS, _Mapping(address, physical), key=lambda each: each.begin)
+
+
+@started("cuMemUnmap", "PP")
+def mem_unmap(address: int, size: int) -> None:
+    """Take memory away from addresses, which stay reserved."""
+    with _LOCK:
+        for each in _whole(address, size):
+            _MAPPINGS.remove(each)
+            each.physical.mappings -= 1
+            each.physical.let_go()
+        _nothing_at(address, size, _FIXED)
+        _tell_c()
+
+
+@started("cuMemSetAccess", "PPPP")
+def mem_set_access(address: int, size: int, descriptions: int, count: int) -> None:
+    """Say what the device may do with memory at addresses; the last word counts."""
+    need(descriptions and count)
+    access = _NO_ACCESS
+    for place, ordinal, access in (ctypes.c_int32 * 3 * count).from_address(descriptions):
+        need(place == _ON_DEVICE and access in (_NO_ACCESS, _READ, _READ_WRITE))
+        device.check(ordinal)
+    with _LOCK:
+        found = _whole(address, size)
+        _C.mprotect(address, size, {_NO_ACCESS: 0, _READ: mmap.PROT_READ}.get(access, mmap.PROT_READ | mmap.PROT_WRITE))
+        for each in found:
+            each.access = access
+        _tell_c()
+
+
+@started("cuMemGetAccess", "PPP")
+def mem_get_access(out: int, location: int, address: int) -> None:
+    """Say what a place may do with memory at an address."""
+    need(out and location)
+    place, ordinal = (ctypes.c_int32 * 2).from_address(location)
+    need(place == _ON_DEVICE)
+    device.check(ordinal)
+    found = _mapped(address, 1)
+    need(found)
+    store_u64(out, found[0].access)
+
+
+def _tell_c() -> None:
+    """Have copies and pointers know what may be accessed: neighbours are one."""
+    wanted: dict[int, int] = {}
+    last = 0
+    for each in _MAPPINGS:
+        if each.access == _NO_ACCESS:
+            continue
+        last = last if last in wanted and last + wanted[last] == each.begin else each.begin
+        wanted[last] = each.end - last
+    for begin in [begin for begin, size in _BLOCKS.items() if wanted.get(begin) != size]:
+        del _BLOCKS[begin]
+        _forget(begin, BlockKind.DEVICE)
+    for begin in wanted.keys() - _BLOCKS.keys():
+        _BLOCKS[begin] = wanted[begin]
+        _adopt(begin, wanted[begin], BlockKind.DEVICE, 0, 0)
