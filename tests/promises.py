@@ -187,6 +187,7 @@ _LISTED = {
         rf"{_OURS}.* = fpto[us]i (<\d+ x )?double>? \S+ to (<\d+ x )?i32>?$": "quotients of 32 bits, never of 33",
         r"^cujit_[us]div_64: .* = [us]div ": "who calls it puts 1 for what does not divide",
         r"^float_tap: .* = fptosi ": "coordinates are cut to 1e9 before",
+        r"^rounded_whole: .* = fptosi ": "a mean of integers of 32 bits",
         rf"{_OURS}.*, (i32 )?%trace.lane$": "the lane of a thread, which trace.py numbers in its warp",
         r"^(in_cluster|marks_of|cujit_check_filled): .* = u(div|rem) ": "a block has memory of 16 bytes or more",
         r"^is_same: .* = u(div|rem) ": "parts have a byte or more",

@@ -219,7 +219,7 @@ class _Elements(NamedTuple):
     base: int
     extent: Extent
     format: TexelFormat
-    row_bytes: int
+    row_bytes: int | None
     is_line: bool = False
 
 
@@ -233,15 +233,15 @@ def _of_array(resource: _Resource) -> _Elements:
 
 
 def _of_memory(resource: _Resource) -> _Elements:
-    """Take memory as the caller says it: nobody looks whether it is there, an H200 neither."""
+    """Take memory as the caller says it, as an H200 does: it may not be there, and its rows may overlap."""
     format_ = _format(resource.format, resource.channels)
     at, width, height, pitch = resource.address, resource.width, resource.height, resource.pitch
     need(at and not at % _ALIGN, words=f"a texture begins at a multiple of {_ALIGN} bytes")
     if resource.type == _OF_LINE:
-        return _Elements(at, Extent(min(width // format_.texel_bytes, _MOST)), format_, 0, is_line=True)
+        return _Elements(at, Extent(min(width // format_.texel_bytes, _MOST)), format_, None, is_line=True)
     need(0 < width <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_WIDTH"])
-    need(0 < height <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_HEIGHT"])
-    need(width * format_.texel_bytes <= pitch <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_PITCH"])
+    need(height <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_HEIGHT"])
+    need(pitch <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_PITCH"])
     need(not pitch % _PITCH_ALIGN, words=f"a row begins at a multiple of {_PITCH_ALIGN} bytes")
     return _Elements(at, Extent(width, height), format_, pitch)
 
@@ -268,6 +268,7 @@ def _seen(elements: _Elements, view: _View) -> _Elements:
     need(format_.texel_bytes == elements.format.texel_bytes, words="a view has elements as large as the array's")
     layers = min(view.last_layer + 1, extent.layers) - view.first_layer
     need(layers > 0 or not extent.layers)
+    assert elements.row_bytes is not None
     skipped = view.first_layer * elements.row_bytes * extent.rows
     seen = Extent(extent.width, extent.height, extent.depth, layers, extent.cube)
     return _Elements(elements.base + skipped, seen, format_, elements.row_bytes)
@@ -305,13 +306,12 @@ def _sampling(reading: _Reading, elements: _Elements) -> Sampling:
     modes, filter_ = (AddressMode.CLAMP,) * 3, Filter.POINT
     if not elements.is_line:
         modes, filter_ = _looking(reading, elements.extent)
-        need(filter_ is Filter.POINT or is_float, Result.NOT_SUPPORTED, "only floats are filtered")
-    normalized = bool(flags & _NORMALIZED and not elements.is_line)
+    normalized = bool(flags & _NORMALIZED and not elements.is_line) or elements.extent.cube
     return Sampling(modes, filter_, normalized, is_float and not format_.is_float, (r, g, b, a), srgb)
 
 
 def _looking(reading: _Reading, extent: Extent) -> tuple[tuple[AddressMode, AddressMode, AddressMode], Filter]:
-    """Read where a texture is looked up; without normalised coordinates nothing is repeated."""
+    """Read where a texture is looked up; only what is read by normalised coordinates, as cubes always are, repeats."""
     need(extent.cube or not reading.flags & _SEAMLESS)
     need(not reading.flags & _SEAMLESS, Result.NOT_SUPPORTED, "cubes without seams are not emulated")
     need(reading.anisotropy <= 1, Result.NOT_SUPPORTED, "anisotropic filtering is not emulated")
@@ -320,9 +320,8 @@ def _looking(reading: _Reading, extent: Extent) -> tuple[tuple[AddressMode, Addr
         filter_ = Filter(reading.filter)
     except ValueError as e:
         raise Refused(Result.INVALID_VALUE, str(e)) from None
-    if reading.flags & _NORMALIZED:
+    if reading.flags & _NORMALIZED or extent.cube:
         return (x, y, z), filter_
-    need(not extent.cube, Result.NOT_SUPPORTED, "a cube is read by directions: normalised coordinates")
     x, y, z = (mode if mode is AddressMode.BORDER else AddressMode.CLAMP for mode in (x, y, z))
     return (x, y, z), filter_
 
@@ -390,8 +389,8 @@ def tex_object_create(context: int, out: int, said: int, how: int, seen: int) ->
     need(out)
     resource, reading = _copied(_Resource, said), _copied(_Reading, how)
     safe()
-    elements, view = _elements(resource), _copied(_View, seen) if seen else _View()
-    if seen and resource.type == _OF_ARRAY:
+    elements, view = _elements(resource), _copied(_View, seen) if seen else None
+    if view is not None and resource.type == _OF_ARRAY:
         elements = _seen(elements, view)
     sampling = _sampling(reading, elements)
     base, extent, format_, row_bytes, is_line = elements
@@ -424,9 +423,12 @@ def tex_object_get_texture_desc(context: int, out: int, handle: int) -> None:
 
 @in_context("cuTexObjectGetResourceViewDesc", "PP")
 def tex_object_get_resource_view_desc(context: int, out: int, handle: int) -> None:
-    """Tell what a texture shows of an array; nulls where it was made without a view."""
+    """Tell what a texture shows of an array; nothing is written where it was made without a view."""
     del context
-    _store(out, _object_of(handle, is_texture=True).view)
+    need(out)
+    view = _object_of(handle, is_texture=True).view
+    if view is not None:
+        _store(out, view)
 
 
 @in_context("cuSurfObjectCreate", "PP")

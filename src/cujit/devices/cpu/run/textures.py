@@ -76,7 +76,13 @@ def _block(texels: Texels) -> HostBlock:
 
 
 def texture_descriptor(
-    base: int, extent: Extent, format: TexelFormat, sampling: Sampling, *, row_bytes: int = 0, is_line: bool = False
+    base: int,
+    extent: Extent,
+    format: TexelFormat,
+    sampling: Sampling,
+    *,
+    row_bytes: int | None = None,
+    is_line: bool = False,
 ) -> Descriptor:
     """Describe a texture of memory, whose address is the handle as long as the descriptor is there.
 
@@ -85,7 +91,7 @@ def texture_descriptor(
         extent: sizes in elements.
         format: of the elements.
         sampling: how it is read.
-        row_bytes: from a row to the next; 0 for rows without gaps.
+        row_bytes: from a row to the next; None for rows without gaps.
         is_line: whether it is plain memory, read by element numbers.
     """
     made = _descriptor(TEXTURE_MARK, base, extent, format, row_bytes)
@@ -98,13 +104,13 @@ def texture_descriptor(
     return made
 
 
-def surface_descriptor(base: int, extent: Extent, format: TexelFormat, *, row_bytes: int = 0) -> Descriptor:
+def surface_descriptor(base: int, extent: Extent, format: TexelFormat, *, row_bytes: int | None = None) -> Descriptor:
     """Describe a surface of memory, as ``texture_descriptor`` does a texture."""
     return _descriptor(SURFACE_MARK, base, extent, format, row_bytes)
 
 
-def _descriptor(mark: int, base: int, extent: Extent, format: TexelFormat, row_bytes: int) -> Descriptor:
-    row = row_bytes or extent.width * format.texel_bytes
+def _descriptor(mark: int, base: int, extent: Extent, format: TexelFormat, row_bytes: int | None) -> Descriptor:
+    row = extent.width * format.texel_bytes if row_bytes is None else row_bytes
     return Descriptor(
         mark=mark,
         base=base,

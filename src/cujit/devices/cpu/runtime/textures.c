@@ -21,6 +21,21 @@ static f32 rounded(f64 total, f64 most) {
   return __builtin_fmaxf(part, -1.0f);
 }
 
+/* Whether integers are read as integers. */
+INLINE flag is_whole(const struct Descriptor *d) { return d->format < FORMAT_FLOAT16 && !d->as_float; }
+
+/* A mean of integers as the integer that is returned: rounded half up, or down where it has 32 bits.
+   Source: measured on an H200, along one axis. */
+static u32 rounded_whole(const struct Descriptor *d, f64 total) {
+  return (u32)(i64)__builtin_floor(most_of(d->format) > 0 ? total + 0.5 : total);
+}
+
+/* A word of an element as a number. */
+static f64 number_of(const struct Descriptor *d, u32 word) {
+  if (!is_whole(d)) return (f64)AS(f32, word);
+  return d->format & 1 ? (f64)(i32)word : (f64)word;
+}
+
 /* The weight of one neighbour in 1/256; those of all eight add up to 256. First x and z are combined, then y, each
    time rounded to 8 bits: half up, but half down in the first column. Source: measured on an H200, all cases of the
    tests. */
@@ -43,11 +58,13 @@ static NOINLINE void filtered(const struct Descriptor *d, const struct Tap taps[
     if (!weight) continue;
     read_texel(d, taps[0].index[sx], taps[1].index[sy], taps[2].index[sz], 0, 0, colors);
     for (u32 c = 0; c < CHANNELS; c++) {
-      f64 color = (f64)AS(f32, colors[c]);
+      f64 color = number_of(d, colors[c]);
       sums[c] += (most > 0.0 ? __builtin_rint(color * most) : color) * ((f64)weight * 0x1p-8);
     }
   }
-  for (u32 c = 0; c < CHANNELS; c++) out[c] = AS(u32, rounded(sums[c], most));
+  for (u32 c = 0; c < CHANNELS; c++) {
+    out[c] = is_whole(d) ? rounded_whole(d, sums[c]) : AS(u32, rounded(sums[c], most));
+  }
 }
 
 /* One component of the four neighbours, counter-clockwise from the lower left. Source: PTX ISA 9.1, "tld4". */
