@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 import os
+import re
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -136,7 +140,44 @@ def test_an_error_that_nobody_knows_is_an_error_of_ours(tmp_path: Path, monkeypa
 def _children() -> list[int]:
     tasks = Path("/proc/self/task")
     found = [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
-    return [child for child in found if b"cujit.reproducer" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [child for child in found if b"cujit.reproducer" in _read(child, "cmdline")]
+
+
+def _read(process: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{process}/{name}").read_bytes()
+    except OSError:  # it ends
+        return b""
+
+
+_ROOMS = ("devices", "formats", "events", "values", "errors.py", "kernel.py", "loading.py", "forks.py", "signature.py")
+_NOT_THERE = {
+    "concurrent.futures",  # who compiles in the background
+    "cujit.toolchain.driver",  # who has a GPU
+    "nvtx",  # optional
+}
+
+
+def _late_imports(path: Path) -> Iterator[str]:
+    """Give the modules that functions of a file import when they are called."""
+    for function in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
+            if isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module
+            elif isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+
+
+def test_what_is_imported_late_is_there_before_no_file_is_opened_any_more() -> None:
+    root = Path(cujit.__file__).parent
+    files = [
+        file for room in _ROOMS for file in ((root / room).rglob("*.py") if (root / room).is_dir() else [root / room])
+    ]
+    late = {name for file in files if "cuda" not in file.parts for name in _late_imports(file)}
+    code = "import cujit, sys\nfrom cujit.reproducer.child import _ready\n_ready(cujit.cpu())\nprint(*sys.modules)"
+    there = set(printed(code).split())
+    assert "elftools.elf.elffile" in late
+    assert {name for name in late - there - _NOT_THERE if ".cuda" not in name} == set()
 
 
 def test_a_kernel_runs_without_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,16 +191,16 @@ def test_a_kernel_runs_without_rights(tmp_path: Path, monkeypatch: pytest.Monkey
     worker = threading.Thread(target=run)
     worker.start()
     found: dict[str, set[str]] = {}
+    limits, environment, files = "", b"", {"nothing"}
     while worker.is_alive():
         for child in _children():
             now = _status(child)
             if now.get("Seccomp") == {"2"}:
                 found = now
-                limits = Path(f"/proc/{child}/limits").read_text()
-                files = {
-                    os.readlink(f"/proc/{child}/fd/{n}").partition(":")[0] for n in os.listdir(f"/proc/{child}/fd")
-                }
-                environment = Path(f"/proc/{child}/environ").read_bytes()
+                limits = _read(child, "limits").decode() or limits
+                with contextlib.suppress(OSError):  # it ends
+                    files = {os.readlink(link).partition(":")[0] for link in Path(f"/proc/{child}/fd").iterdir()}
+                environment = _read(child, "environ") or environment
         time.sleep(0.05)
     worker.join()
     assert (found["Seccomp"], found["NoNewPrivs"]) == ({"2"}, {"1"})  # of every thread
@@ -305,3 +346,29 @@ def test_every_jump_of_the_filter_stays_inside(machine: str) -> None:
             assert max(step[2], step[3]) + k + 1 < len(steps)
     assert steps[-1][0] == 6  # BPF_RET
     assert len(steps) < 4096
+
+
+_HEADERS = {
+    "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+    "aarch64": Path("/usr/include/asm-generic/unistd.h"),
+}
+
+
+@pytest.mark.parametrize("machine", _HEADERS)
+def test_the_numbers_of_system_calls_are_those_of_the_headers(machine: str) -> None:
+    if not _HEADERS[machine].exists():
+        pytest.skip("the headers of the system are not installed")
+    found = re.findall(r"#define __NR(?:3264)?_(\w+) (\d+)", _HEADERS[machine].read_text())
+    known = {name: int(number) for name, number in found}
+    known.setdefault("newfstatat", known.get("fstatat", -1))
+    numbers = {
+        **sandbox._ALLOWED,
+        **sandbox._KILLED,
+        **sandbox._PATHS,
+        "clone": sandbox._CLONE,
+        "clone3": sandbox._CLONE3,
+    }
+    numbers |= {"tgkill": sandbox._TGKILL, "rt_tgsigqueueinfo": sandbox._TGQUEUE, "prlimit64": sandbox._PRLIMIT}
+    numbers |= {"seccomp": sandbox._SECCOMP}
+    column = sandbox._MACHINES[machine].column
+    assert {name: pair[column] for name, pair in numbers.items()} == {name: known.get(name, -1) for name in numbers}

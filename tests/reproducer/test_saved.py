@@ -173,6 +173,16 @@ def test_a_variable_that_holds_an_address_of_an_argument_is_refused(tmp_path: Pa
         module["scale"][1, 1].save(tmp_path / "no.launch", x, x)
 
 
+def test_variables_of_another_size_are_refused_and_unknown_ones_left_out(tmp_path: Path) -> None:
+    device = cujit.cpu()
+    x = device.zeros(4, np.float32)
+    saved = reproducer.open(cujit.jit(_VARIABLES, device=device)["scale"][1, 1].save(tmp_path / "v.launch", x, x))
+    *others, last = saved.variables
+    reproducer.run(_with(saved, variables=(*others, last._replace(name="nobody"))), device="cpu")
+    with pytest.raises(ArgumentError, match=r"3 bytes were saved for the variable .+, which has \d+"):
+        reproducer.run(_with(saved, variables=(last._replace(data=b"abc"),)), device="cpu")
+
+
 def test_clusters_and_cooperation_are_kept(tmp_path: Path) -> None:
     device = cujit.cpu()
     code = """extern "C" __global__ void rank(int *out) {

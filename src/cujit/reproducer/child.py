@@ -96,6 +96,10 @@ _TINY = b"""
 """
 
 
+_LATE = ("copy", "dataclasses", "difflib", "elftools.elf.elffile", "inspect")
+"""What modules of ours import when somebody needs it."""
+
+
 def _ready(device: Device) -> None:
     """Import and compile all that a launch, and the words of a fault, may need."""
     for name in ("cujit.devices", "cujit.formats", "cujit.events", "cujit.compiler.inputs"):
@@ -103,6 +107,8 @@ def _ready(device: Device) -> None:
         for found in pkgutil.walk_packages(package.__path__, f"{name}."):
             if ".cuda" not in found.name:
                 importlib.import_module(found.name)
+    for name in _LATE:
+        importlib.import_module(name)
     from cujit.devices.cpu.native.library import PARTS, address_of  # after the rest: only where the CPU device runs
 
     for part in PARTS:
