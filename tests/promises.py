@@ -192,6 +192,7 @@ _LISTED = {
         r"^(in_cluster|marks_of|cujit_check_filled): .* = u(div|rem) ": "a block has memory of 16 bytes or more",
         r"^is_same: .* = u(div|rem) ": "parts have a byte or more",
         r"^(cujit_profile_access|note_rows): .* = u(div|rem) i32 ": "lanes lie in 1 to 32 rows",
+        r"^stride_of: .* = s(div|rem) i64 ": "two lanes lie 2 to 31 apart there",
         r"^(cujit_profile_access|note_\w+): .* = shl i32 ": "lanes are numbered below 32, first ones of a part too",
         r"^cujit_launch: .* = (shl|lshr) ": "a layout has MOST_FIELDS, 64, at most",
         r"^(first_lane: .*@llvm\.cttz|last_lane: .*@llvm\.ctlz)\.": "the mask is not empty",
