@@ -71,7 +71,7 @@ wrong = [d.cuMemRangeGetAttribute(8, R.CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, memor
          d.cuMemRangeGetAttribute(6, R.CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, memory, 64),
          d.cuMemRangeGetAttribute(4, R.CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, memory, 4 * MIB + 1),
          d.cuMemRangeGetAttribute(4, R.CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, ok(d.cuMemAlloc(64)), 64),
-         d.cuMemPrefetchBatchAsync([PTR(memory)], [MIB], 1, [HOST], [1], 1, 0, stream),
+         d.cuMemPrefetchBatchAsync([PTR(memory), PTR(memory)], [MIB, MIB], 2, [HOST], [1], 1, 0, stream),
          d.cuMemPrefetchBatchAsync([PTR(memory)], [MIB], 1, [HOST], [0], 1, 0, 0),
          d.cuMemDiscardBatchAsync([PTR(memory)], [5 * MIB], 1, 0, stream)]
 assert [name(each) for each in wrong] == ["INVALID_VALUE"] * 7
