@@ -42,10 +42,13 @@ def virtual(code: str, settings: EmulatorSettings | None = None) -> str:
 def test_memory_lies_at_several_addresses_and_neighbours_are_one() -> None:
     virtual("""
     assert ok(d.cuMemGetAllocationGranularity(properties, d.CUmemAllocationGranularity_flags(0))) == G
+    left = lambda: ok(d.cuMemGetInfo())[0]
+    first = left()
     base = int(ok(d.cuMemAddressReserve(4 * G, 0, 0, 0)))
     other = int(ok(d.cuMemAddressReserve(G, 16 * G, 0, 0)))
     assert base % G == 0 and other % (16 * G) == 0
     one, two = (ok(d.cuMemCreate(size, properties, 0)) for size in (G, 2 * G))
+    assert left() == first - 3 * G and name(d.cuMemCreate(first // G * G, properties, 0)) == "OUT_OF_MEMORY"
     ok(d.cuMemMap(base, G, 0, one, 0)), ok(d.cuMemMap(base + G, 2 * G, 0, two, 0)), ok(d.cuMemMap(other, G, 0, one, 0))
     assert name(d.cuMemsetD8(base, 1, 64)) == "INVALID_VALUE"  # nobody may, yet
     assert allow(base, 3 * G) == allow(other, G) == "SUCCESS"
@@ -90,7 +93,7 @@ def test_memory_lies_at_several_addresses_and_neighbours_are_one() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for handle in (two, again, copy, third):
         ok(d.cuMemRelease(handle))
-    assert len(os.listdir("/proc/self/fd")) == before - 4
+    assert len(os.listdir("/proc/self/fd")) == before - 4 and left() == first
     """)
 
 

@@ -38,6 +38,7 @@ _C.munmap.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
 _C.mprotect.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]
 
 _adopt = in_c("memory_adopt", ctypes.c_uint32, *[ctypes.c_uint64] * 2, *[ctypes.c_uint32] * 2, ctypes.c_uint64)
+_count = in_c("memory_count", ctypes.c_uint32, ctypes.c_int64)
 _forget = in_c("memory_forget", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
 
 
@@ -54,10 +55,13 @@ class _Properties(ctypes.Structure):
 
 
 class _Physical:
-    """Memory that was made: a file, and how many hold it by handle; where it is mapped it stays."""
+    """Memory that was made: a file, and how many hold it by handle; where it is mapped it stays.
 
-    def __init__(self, file: int, size: int, properties: _Properties) -> None:
-        self.file, self.size, self.properties = file, size, properties
+    ``counted`` are the bytes of the device that it takes: none of what came from elsewhere.
+    """
+
+    def __init__(self, file: int, size: int, properties: _Properties, counted: int = 0) -> None:
+        self.file, self.size, self.properties, self.counted = file, size, properties, counted
         self.handle = next(_HANDLES)
         self.holders = 1
         self.mappings = 0
@@ -69,6 +73,7 @@ class _Physical:
             _MADE.pop(self.handle, None)
         if self.holders == self.mappings == 0:
             os.close(self.file)
+            _count(-self.counted)
 
 
 class _Mapping:
@@ -163,11 +168,11 @@ def mem_create(out: int, size: int, properties: int, flags: int) -> None:
     """Make memory, which lies nowhere yet."""
     need(out and size and size % _GRANULE == 0 and not flags)
     said = _check_properties(properties)
-    need(size <= device.total_bytes(), Result.OUT_OF_MEMORY)
+    need(_count(size), Result.OUT_OF_MEMORY)
     file = os.memfd_create("cujit", os.MFD_CLOEXEC)
     os.ftruncate(file, size)
     with _LOCK:
-        store_u64(out, _Physical(file, size, said).handle)
+        store_u64(out, _Physical(file, size, said, counted=size).handle)
 
 
 @started("cuMemRelease", "P")

@@ -334,6 +334,15 @@ void cujit_memory_trim(u64 address) {
   pthread_mutex_unlock(&lock);
 }
 
+/* Count memory that lies elsewhere as the device's, or no longer; 0 where there is not so much left. */
+u32 cujit_memory_count(i64 bytes) {
+  pthread_mutex_lock(&lock);
+  u32 good = bytes < 0 || (u64)bytes <= memory->total - memory->used;
+  if (good) memory->used += (u64)bytes;
+  pthread_mutex_unlock(&lock);
+  return good;
+}
+
 /* -- memory outside of our addresses --------------------------------------------------------------------------------- */
 
 /* Know memory of others; 0 where some of it is known, or there is no memory. */
