@@ -66,7 +66,7 @@ int main(void) {
     HOLDS(totals[3][COUNT_SECTORS] == 11 * times && totals[3][COUNT_MOST] == 11);
     HOLDS(totals[4][COUNT_WAVEFRONTS] == WARP * times && totals[4][COUNT_PASSES] == times);
     HOLDS(totals[5][COUNT_SECTORS] == times && totals[5][COUNT_SHARED_BYTES] == 128 * times);
-    HOLDS(totals[5][COUNT_LOCAL_REQUESTS] == times && totals[5][COUNT_LOCAL_SECTORS] == 8 * times);
+    HOLDS(totals[5][COUNT_LOCAL_REQUESTS] == 4 * times && totals[5][COUNT_LOCAL_SECTORS] == 8 * times);
     HOLDS(profiled.block_sectors >= profiled.sectors && profiled.sectors > BLOCKS * WARP);
   }
   crew_end(&crew);

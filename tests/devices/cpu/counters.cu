@@ -240,6 +240,17 @@ template <typename T> __global__ void add_shared(T *y, const int *at, const int 
     y[threadIdx.x] = s[threadIdx.x];
 }
 
+__global__ void count_shared(unsigned *y, const int *at, const int *does)
+{
+    __shared__ unsigned s[1024];
+    for (int k = threadIdx.x; k < 1024; k += 32) s[k] = 0;
+    __syncwarp();
+    int i = at[threadIdx.x];
+    if (does[threadIdx.x]) atomicAdd(s + i, 1u);
+    __syncwarp();
+    y[threadIdx.x] = s[threadIdx.x];
+}
+
 template <typename T> __global__ void add_shared_and_say(T *y, const int *at, const int *does)
 {
     __shared__ T s[1024];

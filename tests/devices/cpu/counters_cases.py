@@ -140,11 +140,6 @@ def _patterns() -> Iterator[tuple[str, Array, Array]]:
 
 
 def _shared() -> Iterator[Case]:
-    for type_ in ("unsigned char", "unsigned short", "float", "double", "float4"):
-        for stride in (1, 2, 3, 8, 32, 33):
-            y = _zeros(type_, FEW * BLOCK)
-            yield _case(f"shared store of {type_}, stride {stride}", f"shared_store<{type_}>", FEW, BLOCK, y, stride)
-            yield _case(f"shared load of {type_}, stride {stride}", f"shared_load<{type_}>", FEW, BLOCK, y, stride)
     for name, where, lanes in _patterns():
         at, does = where.astype(np.int32), lanes.astype(np.int32)
         for type_ in ("double", "float4"):
@@ -166,6 +161,11 @@ def _shared() -> Iterator[Case]:
     yield _case(
         "either memory", "either_memory", FEW, BLOCK, _zeros("float", FEW * BLOCK), _zeros("float", FEW * BLOCK)
     )
+    for type_ in ("unsigned char", "unsigned short", "float", "double", "float4"):
+        for stride in (1, 2, 3, 8, 32, 33):
+            y = _zeros(type_, FEW * BLOCK)
+            yield _case(f"shared store of {type_}, stride {stride}", f"shared_store<{type_}>", FEW, BLOCK, y, stride)
+            yield _case(f"shared load of {type_}, stride {stride}", f"shared_load<{type_}>", FEW, BLOCK, y, stride)
 
 
 def _atomics() -> Iterator[Case]:
@@ -181,6 +181,7 @@ def _atomics() -> Iterator[Case]:
         at, does = where.astype(np.int32), lanes.astype(np.int32)
         if name not in some:
             continue
+        yield _case(f"shared count at {name}", "count_shared", 1, 32, _zeros("unsigned", 1024), at, does)
         for type_ in ("unsigned", "unsigned long long", "float"):
             y = _zeros(type_, 1024)
             yield _case(f"add {type_} at {name}", f"add_at<{type_}>", 1, 32, y, at, does)
@@ -272,4 +273,4 @@ def _ask(test: Callable[..., object], arguments: dict[str, object], device: cuji
 @functools.cache
 def cases() -> tuple[Case, ...]:
     """List every case."""
-    return (*_whole(), *_others(), *_global(), *_atomics(), *_shared())
+    return (*_whole(), *_others(), *_atomics(), *_shared(), *_global())

@@ -14,12 +14,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 TESTS = Path(__file__).parents[2]
 sys.path.insert(0, str(TESTS))  # cases are kernels of other tests
 
 import cujit  # noqa: E402
-from devices.cpu.counters_cases import Case, cases  # noqa: E402
+from devices.cpu.counters_cases import cases  # noqa: E402
 
 GOLDEN = TESTS / "goldens" / "counters.json"
 METRICS = (
@@ -32,13 +33,6 @@ METRICS = (
 """What is the same on the CPU device, or explained."""
 BESIDE = (
     *(f"l1tex__t_{what}_pipe_tex_mem_texture_op_{op}.sum" for what in ("requests", "sectors") for op in ("tex", "ld")),
-    *(f"l1tex__t_{what}_pipe_lsu_mem_dshared_op_{op}.sum" for what in ("requests", "sectors") for op in ("ld", "st")),
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum",
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_misc.sum",
-    "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum",
-    "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_st.sum",
-    "sm__inst_executed_pipe_tma.sum",
-    "idc__requests.sum",
 )
 """What a profile does not give, or not yet: to be looked at."""
 OF_CODE = (
@@ -59,9 +53,9 @@ OF_CODE = (
     "sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_bypass.sum",
 )  # fmt: skip
 """What is counted of machine code: it says what ptxas made of a kernel."""
-TOGETHER = 140
+TOGETHER = 60
 """Cases of one process: what is recorded stays where the next one takes too long."""
-MOST_S = 110.0
+MOST_S = 275.0
 
 
 def _known() -> set[str]:
@@ -70,10 +64,11 @@ def _known() -> set[str]:
     return {found[1] for line in said.splitlines() if (found := re.match(r'"?([a-z]\w+__\w+)', line))}
 
 
-def _counted(some: Sequence[Case], first: int, metrics: Sequence[str], timeout_s: float) -> Iterator[dict[str, int]]:
+def _counted(numbers: Sequence[int], metrics: Sequence[str], timeout_s: float) -> Iterator[dict[str, int]]:
     """Launch cases under ``ncu``; give what it counted of each."""
+    some = [cases()[k] for k in numbers]
     command = ["ncu", "--target-processes", "all", "--csv", "--page", "raw", "--print-units", "base", "--metrics",
-               ",".join(metrics), sys.executable, __file__, "--launch", str(first), str(len(some))]  # fmt: skip
+               ",".join(metrics), sys.executable, __file__, "--launch", ",".join(map(str, numbers))]  # fmt: skip
     said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=timeout_s).stdout.splitlines()
     begin = next(k for k, line in enumerate(said) if line.startswith('"ID"'))
     _units, *rows = csv.DictReader(said[begin:])
@@ -92,43 +87,41 @@ def _number(text: str) -> int:
     return int(float(plain)) if plain[:1].isdigit() else 0
 
 
-def _launch(first: int, count: int) -> None:
+def _launch(numbers: Sequence[int]) -> None:
     device = cujit.gpu(0)
-    for case in cases()[first : first + count]:
-        case.run(device)
+    for number in numbers:
+        cases()[number].run(device)
 
 
-def _parts() -> Iterator[tuple[str, Sequence[str], int, int]]:
-    """List what to record, into what: the first case and the one behind the last, the most telling first."""
-    whole = next(k for k, case in enumerate(cases()) if case.name.startswith("load of floats"))
-    yield "cases", METRICS + BESIDE, 0, whole
-    yield "of_code", OF_CODE, 0, whole
-    for first in range(whole, len(cases()), TOGETHER):
-        yield "cases", METRICS + BESIDE, first, first + TOGETHER
+def _parts(told: dict[str, Any]) -> Iterator[tuple[str, Sequence[str], list[int]]]:
+    """List what is not recorded yet, the most telling first: into what, and the numbers of the cases."""
+    whole = next(k for k, case in enumerate(cases()) if case.name.startswith("atomicAdd"))
+    for into, metrics, end in (("of_code", OF_CODE, whole), ("cases", METRICS + BESIDE, len(cases()))):
+        missing = [k for k, case in enumerate(cases()[:end]) if case.name not in told[into]]
+        for first in range(0, len(missing), TOGETHER):
+            yield into, metrics, missing[first : first + TOGETHER]
 
 
 def main() -> None:
-    """Launch everything under ``ncu``, and write what it says after each part of it."""
+    """Launch what is missing under ``ncu``, and write what it says after each part of it."""
     if "--launch" in sys.argv:
-        _launch(*map(int, sys.argv[2:]))
+        _launch([int(number) for number in sys.argv[2].split(",")])
         return
     known, begin = _known(), time.monotonic()
     version = subprocess.run(["ncu", "--version"], check=True, capture_output=True, text=True).stdout
     number = next(word for word in version.split() if word[:1].isdigit() and "." in word)
-    source = f"{cujit.gpu(0).product} by ncu {number}; what is not named is 0"
-    found: dict[str, dict[str, dict[str, int]]] = {"cases": {}, "of_code": {}}
-    for into, wanted, first, end in _parts():
+    told = json.loads(GOLDEN.read_text())
+    told["source"] = f"{cujit.gpu(0).product} by ncu {number}; what is not named is 0"
+    for into, wanted, numbers in _parts(told):
         metrics = [name for name in wanted if name.rpartition(".")[0] in known]
-        some = cases()[first:end]
         try:
-            counts = list(_counted(some, first, metrics, MOST_S - (time.monotonic() - begin)))
+            counts = list(_counted(numbers, metrics, MOST_S - (time.monotonic() - begin)))
         except (subprocess.SubprocessError, ValueError) as e:
-            print(f"cases from {first} on are missing: {e}\n{str(getattr(e, 'output', None))[-3000:]}")
+            print(f"cases {numbers} are missing: {e}\n{str(getattr(e, 'output', None))[-3000:]}")
             continue
-        found[into].update(zip((case.name for case in some), counts, strict=True))
-        print(f"{len(some)} cases from {first} on by {len(metrics)} metrics: {time.monotonic() - begin:.0f} s")
-        told = json.loads(GOLDEN.read_text())
-        GOLDEN.write_text(json.dumps({"source": source, "explained": told["explained"], **found}, indent=1) + "\n")
+        told[into].update(zip((cases()[k].name for k in numbers), counts, strict=True))
+        print(f"{len(numbers)} cases by {len(metrics)} metrics: {time.monotonic() - begin:.0f} s", flush=True)
+        GOLDEN.write_text(json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -255,7 +255,8 @@ static void note_global(struct Tally *tally, const struct Accessed *site, struct
   memo->strided = count_stride(counts, stride_of(them));
 }
 
-/* Local memory is interleaved on a GPU: the words of all lanes at one place lie side by side. */
+/* Local memory is interleaved on a GPU: the words of all lanes at one place lie side by side. Each word of an access is
+   a request (measured on an H200). */
 static void note_local(struct Tally *tally, const struct Accessed *site, const struct Lanes *them) {
   u64 *counts = tally->counts + site->first;
   struct Lanes there = {.lanes = 0};
@@ -271,8 +272,8 @@ static void note_local(struct Tally *tally, const struct Accessed *site, const s
       there.size[lane] = them->size[lane] < WORD ? them->size[lane] : WORD;
     }
     sectors += sectors_of(tally, 0, &there, 0);
+    counts[COUNT_LOCAL_REQUESTS]++;
   }
-  counts[COUNT_LOCAL_REQUESTS]++;
   counts[COUNT_LOCAL_SECTORS] += sectors;
   counts[COUNT_LOCAL_BYTES] += bytes_of(them);
 }
