@@ -527,7 +527,9 @@ class Count(enum.IntEnum):
 
 COUNTS = len(Count)
 ACCESSED_UPDATES = 1
-"""``Accessed.flags``: an atomic operation."""
+"""``Accessed.flags``: an atomic operation, whose lanes at one word come one after the other."""
+ACCESSED_LOADS = 2
+"""``Accessed.flags``: a load whose lanes get what lies at their own addresses."""
 
 
 class Accessed(Shared):

@@ -13,7 +13,7 @@ from typing import Any
 from cujit.devices.cpu.ir.program import Op, items_of
 from cujit.devices.cpu.native.structures import Count
 from cujit.devices.cpu.run.lines import SourceLine
-from cujit.formats.ptx.isa.semantics import Effect, Lanes
+from cujit.formats.ptx.isa.semantics import Effect, Lanes, Order
 from cujit.values import dataclass
 
 SECTOR_BYTES = 32
@@ -263,10 +263,10 @@ class ProfiledKernel:
 # lists them for GPUs of compute capability 7.0 and later.
 _PLAIN: dict[str, tuple[str, ...]] = {"ld": ("ld",), "st": ("st",)}
 _GLOBAL: dict[str, tuple[str, ...]] = {
-    "ld": ("ld", "ldgsts_cache_bypass"), "st": ("st",), "atom": ("atom",), "red": ("red",),
+    "ld": ("ld", "ldgsts_cache_access", "ldgsts_cache_bypass"), "st": ("st",), "atom": ("atom",), "red": ("red",),
     "ldgsts_cache_access": ("ldgsts_cache_access",),
 }  # fmt: skip
-"""Measured on an H200: a copy past the first cache counts as a load, one through it does not."""
+"""Source: measured on an H200: a copy to shared memory counts as a load, too."""
 _SHARED = {**_PLAIN, "atom": ("atom", "red")}
 _METRICS: tuple[tuple[str, dict[str, tuple[str, ...]], Callable[[Measures], int]], ...] = (
     ("l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum", _GLOBAL, lambda m: m.requests),
@@ -367,7 +367,8 @@ _REDUCES = ("add", "and", "or", "xor", "min", "max", "inc", "dec")
 def access_of(op: Op, *, is_read: bool) -> str:
     """Name an access as counters do; an atomic operation whose result nobody reads is a reduction.
 
-    Source: measured on an H200: ``atomicAdd`` without a result is counted as ``red``, which ptxas makes of it.
+    Source: measured on an H200: ``atomicAdd`` without a result is counted as ``red``, which ptxas makes of it where it
+    orders nothing else.
     """
     words = op.modifiers
     if op.opcode == "cp":
@@ -377,7 +378,8 @@ def access_of(op: Op, *, is_read: bool) -> str:
     if op.opcode == "wmma":
         return "ld" if "load" in words else "st" if "store" in words else ""
     if op.opcode == "atom":
-        return "red" if not is_read and not set(_REDUCES).isdisjoint(op.modifiers) else "atom"
+        drops = not is_read and not set(_REDUCES).isdisjoint(words) and op.order in (Order.WEAK, Order.RELAXED)
+        return "red" if drops else "atom"
     return _ACCESS.get(op.opcode, "")
 
 
