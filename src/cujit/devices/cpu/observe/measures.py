@@ -1,7 +1,7 @@
 """What a kernel costs, as values: by instruction of the PTX, by line of source, and in all.
 
-A rule that is not arithmetic over addresses alone has its source beside it; ``docs/profile.md`` says which of them a
-GPU has confirmed.
+A rule that is not arithmetic over addresses alone has its source beside it; ``docs/profile.md`` says where
+a GPU counts otherwise.
 """
 
 from __future__ import annotations
