@@ -88,7 +88,7 @@ clients:  ## other people's CUDA programs with no GPU, by wheels of CUDA 12 and 
 	    --requirement tests/clients/requirements/cuda$$cuda.txt --editable . || exit 1; \
 	done
 	$(CLIENTS)-12/bin/python -m pytest tests/clients
-	CUJIT_CLIENTS=1 $(CLIENTS)-13/bin/python -m pytest tests/clients
+	CUJIT_CLIENTS=1 $(CLIENTS)-13/bin/python -m pytest -rP tests/clients
 
 # Other releases of the toolkit, each in a virtual environment of its own; and the assemblers of many, for the tests
 # that compare the instruction table with them. Half an hour on two cores, and several GB.

@@ -35,6 +35,7 @@ _TAIL = """
 | packs, 300 processes at once | a directory | [shipping.md](shipping.md) |
 | kernels on the CPU | C with OpenMP, PoCL | [cpu.md](cpu.md) |
 | what checks cost | no checks | [checks.md](checks.md) |
+| programs under `cujit emulate` | an empty function, cuda.core, Numba's simulator | [emulate.md](emulate.md#how-fast) |
 | operators of torch and JAX | `load_inline`, Triton, `pure_callback` | [frameworks.md](frameworks.md) |
 | thousands of kernels on many processes | one process | [scale.md](scale.md) |
 
