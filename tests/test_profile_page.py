@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cujit.profile import Measures, advice
 from pages import Page
 
@@ -16,7 +18,10 @@ REDUCTION = "A reduction that parts its warps"
 GOLDEN = json.loads((Path(__file__).parent / "goldens/counters.json").read_text())
 
 
-def test_the_python_runs_and_the_table_of_reductions_has_what_it_counts() -> None:
+def test_the_python_runs_and_the_table_of_reductions_has_what_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # it draws a picture
     names = PAGE.run("\n".join(code for _, code in PAGE.snippets()))
     (head, _, *rows) = re.findall(r"^\| (?:reduction|`|---).*$|^\|---.*$", PAGE.sections[REDUCTION], re.MULTILINE)
     measures = re.findall(r"`(\w+)`", head)
