@@ -207,6 +207,7 @@ def test_a_kernel_runs_without_rights(tmp_path: Path, monkeypatch: pytest.Monkey
     rows = {line[:25].strip(): line[26:46].strip() for line in limits.splitlines()}
     assert [rows[f"Max {what}"] for what in ("open files", "file size", "core file size")] == ["0", "0", "0"]
     assert files <= {"pipe", "/memfd"}
+    assert b"CUJIT_CACHE_DIR" in environment
     assert b"hush" not in environment
 
 
