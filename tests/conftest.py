@@ -90,7 +90,16 @@ def _has_gpu() -> bool:
     return True
 
 
-PLACES = ["cpu", *([pytest.param("cuda:0", marks=pytest.mark.gpu)] if _has_gpu() else [])]
+_HAS_GPU = _has_gpu()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out what only a GPU can run where there is none, whatever fixtures its body takes."""
+    if not _HAS_GPU and item.get_closest_marker("gpu"):
+        pytest.skip("there is no GPU")
+
+
+PLACES = ["cpu", *([pytest.param("cuda:0", marks=pytest.mark.gpu)] if _HAS_GPU else [])]
 """Where there is no GPU, no body is made for one: there are 2,700, and each took 2 ms to be skipped."""
 
 

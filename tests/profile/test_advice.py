@@ -135,6 +135,14 @@ __global__ void sum_warps(const int *x, int *y) {
     if (T % 32 == 0) atomicAdd(y, sum);
 }
 __global__ void histogram(const int *x, int *y) { atomicAdd(y + x[I] % 64, 1); }
+__global__ void add_shared(const int *x, int *y) {
+    __shared__ int s[4];
+    if (T < 4) s[T] = 0;
+    __syncthreads();
+    atomicAdd(s + x[I] % 4, x[I]);
+    __syncthreads();
+    if (T < 4) atomicAdd(y + T, s[T]);
+}
 __global__ void count_shared(const int *x, int *y) {
     __shared__ int s[4];
     if (T < 4) s[T] = 0;
@@ -214,7 +222,7 @@ SLOW: dict[str, tuple[object, object, tuple[object, ...], str, str, str]] = {
     "looked_up": (16, 128, (AT, Y), "bank_conflicts", "threads are at no regular distance", "spread what the threads"),
     "sum_all": (16, 128, (AT, ZEROS), "contended_atomics", "of each atomic operation of a warp at advice.cu:{}, 32 "
                 "threads are at one word", "__reduce_add_sync"),
-    "count_shared": (16, 128, (AT, ZEROS), "contended_atomics", "threads are in one bank of shared memory", "shuffles"),
+    "add_shared": (16, 128, (AT, ZEROS), "contended_atomics", "threads are in one bank of shared memory", "shuffles"),
     "interleaved": (16, 256, (F, Y), "divergence", "the threads of a warp part at advice.cu:{}, 752 of 1,024 times",
                     "let whole warps decide alike"),
     "widened": (16, 128, (F, Y), "double_precision", "advice.cu:{} does 2,048 operations on doubles", "2.0f"),
@@ -227,6 +235,7 @@ GOOD: dict[str, tuple[object, object, tuple[object, ...]]] = {
     "arrays": (16, 128, (F, Y)),
     "stencil": (16, 128, (F, Y)),
     "whole": (16, 128, (F, Y)),
+    "count_shared": (16, 128, (AT, ZEROS)),
     "alternate": (16, 128, (F, Y)),
     "edge": (16, 128, (F, Y)),
     "seldom": (1, 32, (F, Y)),
