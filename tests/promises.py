@@ -194,7 +194,8 @@ _LISTED = {
         r"^(cujit_profile_access|note_rows): .* = u(div|rem) i32 ": "lanes lie in 1 to 32 rows",
         r"^note_shared: .* = urem i32 ": "a part that is served at once has 8 lanes or more",
         r"^stride_of: .* = s(div|rem) i64 ": "two lanes lie 2 to 31 apart there",
-        r"^(cujit_profile_access|note_\w+|lanes_from): .* = shl i32 ": "lanes are numbered below 32, first ones of a part too",
+        r"^(cujit_profile_access|note_\w+|lanes_from): .* = shl i32 ": "lanes are numbered below 32, first "
+        "ones of a part too",
         r"^paired: .* = lshr i32 ": "of two lanes of a warp, whose numbers are below 32",
         r"^cujit_launch: .* = (shl|lshr) ": "a layout has MOST_FIELDS, 64, at most",
         r"^(first_lane: .*@llvm\.cttz|last_lane: .*@llvm\.ctlz)\.": "the mask is not empty",
