@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -10,7 +10,7 @@ import click
 from cujit.budget.budgets import Budget, Budgets, examine
 from cujit.budget.file import read_budgets
 from cujit.budget.report import COLUMNS, BudgetReport, BudgetRow
-from cujit.cli.console import attributes, json_option, print_json, print_table, several
+from cujit.cli.console import Rows, attributes, json_option, print_json, several, show
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, complete_kernel, file_argument, open_built
 from cujit.cli.occupancy import gpu
@@ -133,7 +133,7 @@ def command(
     if as_json:
         print_json({"schema": 1, "file": str(file), "within": report.is_within, **_record(report)})
     else:
-        _tell(report)
+        show(said_of_budgets(report))
     if not report.is_within:
         ctx.exit(ExitCode.WRONG_INPUT)
 
@@ -170,11 +170,11 @@ def _row(row: BudgetRow) -> dict[str, object]:
 _STYLES = {"ok": "", "over": "red", "not known": "yellow"}
 
 
-def _tell(report: BudgetReport) -> None:
+def said_of_budgets(report: BudgetReport) -> Iterator[str | Rows]:
+    """Say which limits are kept, and what to try of the others."""
     styles = [_STYLES[row.verdict] for row in report.rows]
-    print_table(COLUMNS, [row.cells for row in report.rows], right=("allowed", "is", "slack"), styles=styles)
-    for line in (*report.notes, *(f"try: {text}" for text in report.helps)):
-        click.echo(line)
-    for left in report.unchecked:
-        click.echo(f"not checked: {left}")
-    click.echo(report.summary)
+    yield Rows(COLUMNS, [row.cells for row in report.rows], ("allowed", "is", "slack"), styles)
+    yield from report.notes
+    yield from (f"try: {text}" for text in report.helps)
+    yield from (f"not checked: {left}" for left in report.unchecked)
+    yield report.summary

@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from cujit.values import NamedTuple
 
 _PLAIN_WIDTH = 160
 """Columns where the output is no terminal, which has no width of its own."""
@@ -71,6 +73,40 @@ def _plain(data: object) -> object:
     return str(data) if isinstance(data, float) and not math.isfinite(data) else data
 
 
+class Rows(NamedTuple):
+    """A table, as ``print_table`` takes it."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[str] = ()
+    styles: Sequence[str] = ()
+
+
+def text_of(part: str | Rows) -> str:
+    """Write a part of what a verb says: text as it is, a table as lines of text."""
+    if isinstance(part, str):
+        return part
+    screen = console()
+    widths = _widths(part.columns, part.rows, screen.width)
+    if widths is None:
+        return "\n".join(_rows_apart(part, screen.width))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for column, width in zip(part.columns, widths, strict=True):
+        table.add_column(column, justify="right" if column in part.right else "left", overflow="fold", width=width)
+    for index, row in enumerate(part.rows):
+        table.add_row(*(Text(cell) for cell in row), style=part.styles[index] if part.styles else None)
+    with screen.capture() as lines:
+        screen.print(table)
+    # Cells are padded to their column; what that leaves at the end of a line is of no use in a file.
+    return "\n".join(line.rstrip() for line in lines.get().splitlines())
+
+
+def show(parts: Iterable[str | Rows]) -> None:
+    """Print what a verb says, part by part."""
+    for part in parts:
+        click.echo(text_of(part))
+
+
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = (), styles: Sequence[str] = ()
 ) -> None:
@@ -78,20 +114,7 @@ def print_table(
 
     Where words would have to be broken to fit, each row is printed as lines of its own: the column, and what it holds.
     """
-    screen = console()
-    widths = _widths(columns, rows, screen.width)
-    if widths is None:
-        _print_rows(columns, rows, styles, screen.width)
-        return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for column, width in zip(columns, widths, strict=True):
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold", width=width)
-    for index, row in enumerate(rows):
-        table.add_row(*(Text(cell) for cell in row), style=styles[index] if styles else None)
-    with screen.capture() as lines:
-        screen.print(table)
-    # Cells are padded to their column; what that leaves at the end of a line is of no use in a file.
-    click.echo("\n".join(line.rstrip() for line in lines.get().splitlines()))
+    show([Rows(columns, rows, right, styles)])
 
 
 _BETWEEN = 3
@@ -115,19 +138,19 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) ->
     return widths
 
 
-def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str], width: int) -> None:
-    names = max(map(len, columns))
-    for index, row in enumerate(rows):
+def _rows_apart(part: Rows, width: int) -> Iterator[str]:
+    names = max(map(len, part.columns))
+    for index, row in enumerate(part.rows):
         if index:
-            click.echo("")
-        for column, cell in zip(columns, row, strict=True):
+            yield ""
+        for column, cell in zip(part.columns, row, strict=True):
             if cell:
                 beside = f"{column:{names}}  "
                 room = max(width - len(beside), 1)
                 lines = textwrap.wrap(cell, room, break_long_words=False, break_on_hyphens=False) or [""]
                 shown = f"\n{' ' * len(beside)}".join(lines)
-                color = styles[index].removeprefix("bold ") if styles else ""
-                click.echo(beside + (click.style(shown, fg=color) if color else shown))
+                color = part.styles[index].removeprefix("bold ") if part.styles else ""
+                yield beside + (click.style(shown, fg=color) if color else shown)
 
 
 def printable(text: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
 
-from cujit.cli.console import attributes, json_option, note, print_json, print_table
+from cujit.cli.console import Rows, attributes, json_option, note, print_json, show
 from cujit.cli.files import FILE, complete_kernel
 from cujit.devices.device import Device
 from cujit.devices.process import is_device_name, process_devices
@@ -81,7 +83,7 @@ def command(
     if as_json:
         print_json(_record(found, best, rows, asked))
     else:
-        _tell(found, best, rows, asked)
+        show(said_of_occupancy(best, rows, asked))
 
 
 def gpu(on: str | None) -> str | Device | None:
@@ -163,29 +165,34 @@ def _answer(row: Occupancy, asked: dict[int, float]) -> dict[str, Any]:
     return {"driver_occupancy": asked[row.block]} if row.block in asked else {}
 
 
-def _tell(found: Subject, best: Occupancy, rows: list[Occupancy], asked: dict[int, float]) -> None:
-    processors = f", {found.product.processors} multiprocessors" if found.product.processors else ""
-    click.echo(f"{found.kernel} on {found.product}{processors}")
-    click.echo(
-        f"{found.demand.registers} registers a thread, {found.demand.shared_bytes:,} bytes of static shared memory, "
-        f"blocks of {found.demand.largest_block} at most\n"
+def said_of_occupancy(
+    best: Occupancy, rows: Sequence[Occupancy] = (), asked: Mapping[int, float] = MappingProxyType({})
+) -> Iterator[str | Rows]:
+    """Say how many blocks there are at a time: of one size, or of several, of which one is the best."""
+    processors = f", {best.product.processors} multiprocessors" if best.product.processors else ""
+    yield f"{best.kernel} on {best.product}{processors}"
+    yield (
+        f"{best.demand.registers} registers a thread, {best.demand.shared_bytes:,} bytes of static shared memory, "
+        f"blocks of {best.demand.largest_block} at most\n"
     )
-    columns = _columns(best, rows, asked)
-    table = list(zip(*columns.values(), strict=True))
+    columns = _columns(best, rows or [best], asked)
+    if not rows:
+        columns.pop("", None)  # which of several is the best
     styles = ["dim" if not row.active_blocks else "bold green" if row.block == best.block else "" for row in rows]
     right = [name for name in columns if name not in ("", "limited by", "one block more")]
-    print_table(tuple(columns), table, right=right, styles=styles)
-    _tell_best(best, rows)
+    yield Rows(tuple(columns), list(zip(*columns.values(), strict=True)), right, styles)
+    if rows:
+        yield from _said_of_best(best, rows)
 
 
-def _columns(best: Occupancy, rows: list[Occupancy], asked: dict[int, float]) -> dict[str, list[str]]:
+def _columns(best: Occupancy, rows: Sequence[Occupancy], asked: Mapping[int, float]) -> dict[str, list[str]]:
     """The columns that say something, by their heads."""
     heads = [_cells(row, best, asked) for row in rows]
     columns = {name: [cells[name] for cells in heads] for name in heads[0]}
     return {name: cells for name, cells in columns.items() if any(cells)}
 
 
-def _cells(row: Occupancy, best: Occupancy, asked: dict[int, float]) -> dict[str, str]:
+def _cells(row: Occupancy, best: Occupancy, asked: Mapping[int, float]) -> dict[str, str]:
     """What there is to say of one block size, by the heads of the columns."""
     return {
         "block": str(row.block),
@@ -215,8 +222,8 @@ def _count(number: int | None) -> str:
     return "" if number is None else f"{number:,}"
 
 
-def _tell_best(best: Occupancy, rows: list[Occupancy]) -> None:
+def _said_of_best(best: Occupancy, rows: Sequence[Occupancy]) -> Iterator[str]:
     if not best.active_blocks:
-        click.echo("\nno block of this kernel runs there")
+        yield "\nno block of this kernel runs there"
     elif best.block not in [row.block for row in rows] and best.fraction > max(map(float, rows)):
-        click.echo(f"\na block of {best.block} would give {best.fraction:.1%}")
+        yield f"\na block of {best.block} would give {best.fraction:.1%}"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cujit.cli.compiler_options import compiler_options
-from cujit.cli.console import json_option, print_json, print_table
+from cujit.cli.console import Rows, json_option, print_json, show
 from cujit.cli.files import file_argument
 from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
 from cujit.cli.saved import is_saved_file, profiled_again, refuse_said
@@ -23,6 +23,8 @@ from cujit.values import dataclass
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.measures import ProfiledKernel, ProfiledLine
     from cujit.profile.advice import Advice
+    from cujit.profile.bounding import KernelBounds
+    from cujit.profile.comparing import CostComparison
 
 _MOST_TEXT = 48
 """Characters of a line of source that the table shows."""
@@ -68,7 +70,7 @@ def command(
     if plot is not None and on is None:
         raise click.UsageError("--plot draws bounds, so say --on which GPU")
     # start-up: brings the CPU device
-    from cujit.profile import peaks
+    from cujit.profile import bounds, compare, peaks
     from cujit.profile import plot as draw
 
     gpu = None if on is None else peaks(on).name
@@ -80,13 +82,17 @@ def command(
         draw(plot, profiled, gpu, dark=dark)
     if against is not None:
         before = _read(against) if against.suffix == ".json" else asked.profiled(against)
-        _compare((against.name, before), (file.name, profiled), gpu, as_json=as_json)
+        compared = compare(before, profiled, on=gpu)
+        if as_json:
+            print_json({"schema": 1, **compared.to_json()})
+        else:
+            show(said_of_cost_changes(compared, against.name, file.name))
     elif as_json:
         print_json({"schema": 1, "kernels": [_record(profiled, gpu)]})
     else:
-        _tell(profiled)
+        show(said_of_costs(profiled))
         if gpu is not None:
-            _tell_bounds(profiled, gpu)
+            show(said_of_bounds(bounds(profiled, gpu)))
 
 
 def _record(profiled: ProfiledKernel, gpu: str | None) -> dict[str, Any]:
@@ -128,23 +134,24 @@ class _Asked:
 # -- one launch -----------------------------------------------------------------------------------------------
 
 
-def _tell(kernel: ProfiledKernel) -> None:
+def said_of_costs(kernel: ProfiledKernel) -> Iterator[str | Rows]:
+    """Say what a kernel costs, line by line, and what advice there is."""
     total = kernel.totals
-    click.echo(f"{kernel.name}: {total.active:,} instructions of threads, {total.warps:,} of warps, counted in PTX")
+    yield f"{kernel.name}: {total.active:,} instructions of threads, {total.warps:,} of warps, counted in PTX"
     if total.sectors:
-        click.echo(
+        yield (
             f"global memory: {total.requests:,} requests, {total.sectors:,} sectors, {total.moved_bytes:,} bytes moved "
             f"for {total.asked_bytes:,} asked; {kernel.distinct_sectors:,} sectors are distinct"
         )
     if total.wavefronts:
-        click.echo(f"shared memory: {total.wavefronts:,} wavefronts, {total.bank_conflicts:,} for bank conflicts")
-    click.echo("")
+        yield f"shared memory: {total.wavefronts:,} wavefronts, {total.bank_conflicts:,} for bank conflicts"
+    yield ""
     rows = [_cells(line) for line in kernel.lines() if line.measures.warps]
     columns = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
     right = [name for name in columns if name not in ("line", "source")]
-    print_table(columns, [[row[name] for name in columns] for row in rows], right=right)
+    yield Rows(columns, [[row[name] for name in columns] for row in rows], right)
     for advice in _advice(kernel):
-        click.echo(f"\n{advice.rule}: {advice}")
+        yield f"\n{advice.rule}: {advice}"
 
 
 def _advice(kernel: ProfiledKernel) -> tuple[Advice, ...]:
@@ -177,13 +184,11 @@ def _count(number: int) -> str:
     return f"{number:,}" if number else ""
 
 
-def _tell_bounds(profiled: ProfiledKernel, gpu: str) -> None:
-    # start-up: brings the CPU device
-    from cujit.profile import bounds
-    from cujit.profile.bounding import NOT_MODELLED, micros
+def said_of_bounds(found: KernelBounds) -> Iterator[str | Rows]:
+    """Say how long each part of a GPU takes at least."""
+    from cujit.profile.bounding import NOT_MODELLED, micros  # start-up: brings the CPU device
 
-    found = bounds(profiled, gpu)
-    click.echo(f"\n{found}\n")
+    yield f"\n{found}\n"
     rows = [
         [
             bound.unit,
@@ -195,13 +200,12 @@ def _tell_bounds(profiled: ProfiledKernel, gpu: str) -> None:
         ]
         for bound in found.bounds
     ]
-    print_table(("part of the GPU", "has", "bound", "of the tightest", "most at", "for"), rows, right=("has", "bound"))
+    yield Rows(("part of the GPU", "has", "bound", "of the tightest", "most at", "for"), rows, ("has", "bound"))
     if found.flops_per_byte:
         each = f", {found.flops_per_l1_byte:.3g} per byte moved" if found.flops_per_l1_byte else ""
-        click.echo(f"\n{found.flops_per_byte:.3g} floating-point operations per distinct byte of global memory{each}")
-    for missing in found.unknown:
-        click.echo(f"no throughput is known for {missing}")
-    click.echo(f"\na bound is no time; not modelled are {NOT_MODELLED}")
+        yield f"\n{found.flops_per_byte:.3g} floating-point operations per distinct byte of global memory{each}"
+    yield from (f"no throughput is known for {missing}" for missing in found.unknown)
+    yield f"\na bound is no time; not modelled are {NOT_MODELLED}"
 
 
 # -- two launches -----------------------------------------------------------------------------------------------
@@ -221,26 +225,12 @@ def _read(path: Path) -> ProfiledKernel:
     return kernels[0]
 
 
-def _numbers(kernel: ProfiledKernel, gpu: str | None) -> dict[str, int]:
-    """List what two launches are compared by."""
-    from cujit.profile import bounds  # start-up: brings the CPU device
-
-    found = {**kernel.totals.to_json(), "distinct_sectors": kernel.distinct_sectors, **kernel.metrics()}
-    rows = () if gpu is None else bounds(kernel, gpu).bounds
-    return found | {f"bound in ns: {row.unit}": round(row.seconds * 1e9) for row in rows}
-
-
-def _compare(
-    old: tuple[str, ProfiledKernel], new: tuple[str, ProfiledKernel], gpu: str | None, *, as_json: bool
-) -> None:
-    """Tell what two launches cost, each with what it is called."""
-    (old_name, before), (new_name, after) = old, new
-    first, second = _numbers(before, gpu), _numbers(after, gpu)
-    names = [name for name in {**first, **second} if first.get(name, 0) or second.get(name, 0)]
-    found = {name: (first.get(name, 0), second.get(name, 0)) for name in names}
-    if as_json:
-        differences = {name: {"before": a, "after": b, "difference": b - a} for name, (a, b) in found.items()}
-        print_json({"schema": 1, "before": before.name, "after": after.name, "measures": differences})
-        return
-    rows = [[name, f"{a:,}", f"{b:,}", f"{b - a:+,}" if a != b else ""] for name, (a, b) in found.items()]
-    print_table(("", old_name, new_name, "difference"), rows, right=(old_name, new_name, "difference"))
+def said_of_cost_changes(
+    comparison: CostComparison, old_name: str = "before", new_name: str = "after"
+) -> Iterator[str | Rows]:
+    """Say what two launches cost, each under what it is called."""
+    rows = [
+        [each.what, f"{each.before:,}", f"{each.after:,}", f"{each.difference:+,}" if each.difference else ""]
+        for each in comparison.changes
+    ]
+    yield Rows(("", old_name, new_name, "difference"), rows, (old_name, new_name, "difference"))

@@ -4,6 +4,7 @@ from cujit.devices.cpu.observe.measures import Measures, ProfiledInstruction, Pr
 from cujit.devices.cpu.observe.profile import Profile
 from cujit.profile.advice import Advice, advice_for
 from cujit.profile.bounding import Bound, KernelBounds, bounds
+from cujit.profile.comparing import CostChange, CostComparison, compare
 from cujit.profile.peaks import Peaks, peaks
 from cujit.profile.reading import read_profile
 from cujit.profile.roofline import plot
@@ -11,6 +12,8 @@ from cujit.profile.roofline import plot
 __all__ = [
     "Advice",
     "Bound",
+    "CostChange",
+    "CostComparison",
     "KernelBounds",
     "Measures",
     "Peaks",
@@ -20,6 +23,7 @@ __all__ = [
     "ProfiledLine",
     "advice_for",
     "bounds",
+    "compare",
     "peaks",
     "plot",
     "read_profile",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-
-import click
+from collections.abc import Iterator, Sequence
 
 from cujit.arch.support import dotted
-from cujit.cli.console import print_table, printable, shown_bytes
+from cujit.cli.console import Rows, printable, shown_bytes
 from cujit.errors import counted
 from cujit.inspection.compare import Change, Comparison, Metric, Pair
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection, KernelInfo
@@ -36,17 +34,16 @@ class KernelFilter:
         return [image for image in inspection if self.names is None or any(map(self, image.kernels))]
 
 
-def _print_rows(
+def _table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str], styles: Sequence[str] = ()
-) -> None:
-    """Print a table; one of very many rows without ever folding a cell, which takes most of the time."""
+) -> str | Rows:
+    """Make a table; one of very many rows as text without ever folding a cell, which takes most of the time."""
     rows = [[printable(cell) for cell in row] for row in rows]
     if len(rows) <= _MOST_FOLDED_ROWS:
-        print_table(columns, rows, right=right, styles=styles)
-        return
+        return Rows(columns, rows, right, styles)
     widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
     lines = (columns, ["─" * width for width in widths], *rows)
-    click.echo("\n".join(_aligned(columns, cells, widths, right) for cells in lines))
+    return "\n".join(_aligned(columns, cells, widths, right) for cells in lines)
 
 
 def _aligned(columns: Sequence[str], cells: Sequence[str], widths: Sequence[int], right: Sequence[str]) -> str:
@@ -57,27 +54,27 @@ def _aligned(columns: Sequence[str], cells: Sequence[str], widths: Sequence[int]
     return "   ".join(padded).rstrip()
 
 
-def print_inspection(inspection: Inspection, keep: KernelFilter, everything: bool) -> None:
-    """Print a file: its images, then its kernels; of a file with very many images their totals."""
+def said_of_images(inspection: Inspection, keep: KernelFilter, everything: bool = False) -> Iterator[str | Rows]:
+    """Say of a file: its images, then its kernels; of a file with very many images their totals."""
     count = len(inspection)
-    click.echo(
+    yield (
         f"{inspection.name}: {inspection.kind.value}, {shown_bytes(inspection.size)} bytes, {counted(count, 'image')}"
     )
     if not count:
-        click.echo("there is no device code in it\n")
+        yield ("there is no device code in it\n")
         return
     if count > _MOST_IMAGES and not everything and keep.names is None:
-        _print_totals(inspection)
+        yield from _totals(inspection)
         return
     images = keep.chosen(inspection)
-    _print_images(images)
+    yield from _images(images)
     kernels = [kernel for image in images for kernel in image.kernels if keep(kernel)]
     if kernels:
-        _print_kernels(kernels)
+        yield from _kernels(kernels)
 
 
-def _print_totals(inspection: Inspection) -> None:
-    """Print how many images of each kind and architecture there are; their content is not read."""
+def _totals(inspection: Inspection) -> Iterator[str | Rows]:
+    """Say how many images of each kind and architecture there are; their content is not read."""
     keys = [(image.kind, str(image.arch or _UNKNOWN)) for image in inspection]
     count, size, stored = Counter(keys), Counter[tuple[ImageKind, str]](), Counter[tuple[ImageKind, str]]()
     for key, image in zip(keys, inspection, strict=True):
@@ -87,14 +84,14 @@ def _print_totals(inspection: Inspection) -> None:
         (kind.value, arch, str(count[kind, arch]), shown_bytes(size[kind, arch]), shown_bytes(stored[kind, arch]))
         for kind, arch in count
     ]
-    print_table(("kind", "arch", "images", "bytes", "stored"), rows, right=("images", "bytes", "stored"))
+    yield Rows(("kind", "arch", "images", "bytes", "stored"), rows, ("images", "bytes", "stored"))
     for image in inspection:
         if image.is_read and image.error:
-            click.echo(printable(f"image {image.index} is damaged: {image.error}"))
-    click.echo("\n--all shows every image and kernel, --arch and --kernel some of them\n")
+            yield (printable(f"image {image.index} is damaged: {image.error}"))
+    yield ("\n--all shows every image and kernel, --arch and --kernel some of them\n")
 
 
-def _print_images(images: list[ImageInfo]) -> None:
+def _images(images: list[ImageInfo]) -> Iterator[str | Rows]:
     columns = ("", "kind", "arch", "bytes", "stored", "made by", "kernels", "about")
     rows = [
         (
@@ -110,8 +107,8 @@ def _print_images(images: list[ImageInfo]) -> None:
         for image in images
     ]
     styles = ["red" if image.error else "" for image in images]
-    _print_rows(columns, rows, right=("", "bytes", "stored", "kernels"), styles=styles)
-    click.echo()
+    yield _table(columns, rows, right=("", "bytes", "stored", "kernels"), styles=styles)
+    yield ""
 
 
 def _is_read_through(image: ImageInfo) -> bool:
@@ -151,17 +148,17 @@ def _short(text: str) -> str:
 _NUMBERS = ("regs", "stack", "spills", "shared", "const", "bars", "code")
 
 
-def _print_kernels(kernels: list[KernelInfo]) -> None:
-    """Print what kernels use, a row each, then what they take, once for all architectures where it is the same."""
+def _kernels(kernels: list[KernelInfo]) -> Iterator[str | Rows]:
+    """Say what kernels use, a row each, then what they take, once for all architectures where it is the same."""
     columns = ("kernel", "arch", *_NUMBERS, "threads")
-    _print_rows(columns, [_kernel_row(kernel) for kernel in kernels], right=(*_NUMBERS, "threads"))
+    yield _table(columns, [_kernel_row(kernel) for kernel in kernels], right=(*_NUMBERS, "threads"))
     if any(kernel.kind is ImageKind.CUBIN and kernel.spill_bytes is None for kernel in kernels):
-        click.echo("\nspills that are not shown stand in the assembler's log alone: --log FILE")
-    click.echo()
+        yield ("\nspills that are not shown stand in the assembler's log alone: --log FILE")
+    yield ""
     takes = dict.fromkeys((k.display, str(k.signature)) for k in kernels if k.signature is not None)
     if takes:
-        _print_rows(("kernel", "takes"), list(takes), right=())
-        click.echo()
+        yield _table(("kernel", "takes"), list(takes), right=())
+        yield ""
 
 
 def _kernel_row(kernel: KernelInfo) -> tuple[str, ...]:
@@ -213,31 +210,31 @@ _METRICS = {
 }
 
 
-def print_comparison(comparison: Comparison, everything: bool) -> None:
-    """Print what changed, kernel by kernel, and what only one side has.
+def said_of_changes(comparison: Comparison, everything: bool = False) -> Iterator[str | Rows]:
+    """Say what changed, kernel by kernel, and what only one side has.
 
     Kernels that are equal, and metrics in which all are, are left out unless ``everything`` is asked for.
     """
     changed = [pair for pair in comparison.pairs if not pair.is_equal]
     if everything and comparison.pairs:
-        _print_pairs(comparison.pairs, list(Metric))
+        yield from _pairs(comparison.pairs, list(Metric))
     elif changed:
-        _print_pairs(changed, [m for m in Metric if any(_differs(pair, m) for pair in changed)])
+        yield from _pairs(changed, [m for m in Metric if any(_differs(pair, m) for pair in changed)])
     for where, kernels in ((comparison.a, comparison.only_a), (comparison.b, comparison.only_b)):
         for kernel in kernels:
-            click.echo(printable(f"only in {where}: {kernel.display} ({kernel.arch or _UNKNOWN})"))
-    click.echo(
+            yield (printable(f"only in {where}: {kernel.display} ({kernel.arch or _UNKNOWN})"))
+    yield (
         f"{len(comparison.pairs)} kernels in both: {len(comparison.grew)} grew, {len(comparison.shrank)} shrank, "
         f"{len(comparison.pairs) - len(changed)} equal; {len(comparison.only_a)} only in {comparison.a}, "
         f"{len(comparison.only_b)} only in {comparison.b}"
     )
 
 
-def _print_pairs(pairs: Sequence[Pair], metrics: Sequence[Metric]) -> None:
+def _pairs(pairs: Sequence[Pair], metrics: Sequence[Metric]) -> Iterator[str | Rows]:
     numbers = tuple(_METRICS[m] for m in metrics)
     rows = [(p.after.display, str(p.arch or _UNKNOWN), *_changes(p, metrics)) for p in pairs]
-    _print_rows(("kernel", "arch", *numbers), rows, right=numbers, styles=[_style(pair) for pair in pairs])
-    click.echo()
+    yield _table(("kernel", "arch", *numbers), rows, right=numbers, styles=[_style(pair) for pair in pairs])
+    yield ""
 
 
 def _differs(pair: Pair, metric: Metric) -> bool:

@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from cujit.arch import Arch
-from cujit.cli.console import json_option, print_json
+from cujit.cli.console import json_option, print_json, show
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, complete_kernel, open_built
 from cujit.cli.inspect.extract import extract
 from cujit.cli.inspect.records import comparison_record, inspections_record
-from cujit.cli.inspect.tables import KernelFilter, print_comparison, print_inspection
+from cujit.cli.inspect.tables import KernelFilter, said_of_changes, said_of_images
 from cujit.errors import ArchError, FormatError, NameNotFoundError, listed, spell
 from cujit.inspection.choose import names_matching
 from cujit.inspection.compare import compare
@@ -78,7 +78,7 @@ def command(
     keep = _kernels_called(pattern, found)
     if against is not None:
         comparison = compare(*found, keep=keep)
-        print_json(comparison_record(comparison)) if as_json else print_comparison(comparison, everything)
+        print_json(comparison_record(comparison)) if as_json else show(said_of_changes(comparison, everything))
     elif needs:
         from cujit.cli.inspect.needs import show_needs  # brings the CPU device, which nothing else here needs
 
@@ -92,7 +92,7 @@ def command(
         print_json(inspections_record(found, keep))
     else:
         for inspection in found:
-            print_inspection(inspection, keep, everything)
+            show(said_of_images(inspection, keep, everything))
     if any(map(_is_damaged, found)):
         ctx.exit(ExitCode.WRONG_INPUT)
 

@@ -1,0 +1,45 @@
+"""Two profiles are compared number by number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit.profile import CostChange, Profile, ProfiledKernel, compare
+
+COPY = """extern "C" __global__ void copy(const float *x, float *y, int stride) {
+    y[threadIdx.x] = x[threadIdx.x * stride];
+}"""
+
+
+def cost(stride: int) -> ProfiledKernel:
+    profile = Profile()
+    device = cujit.cpu(profile=profile)
+    x, y = device.zeros(1024, np.float32), device.zeros(32, np.float32)
+    cujit.jit(COPY, device=device, name="copy.cu")["copy"][1, 32](x, y, stride)
+    return profile.kernels[0]
+
+
+def test_every_number_that_is_not_zero_in_both_is_there_with_its_difference() -> None:
+    found = compare(cost(32), cost(1))
+    assert CostChange("sectors", 36, 8) in found.changes
+    assert next(each.difference for each in found.changes if each.what == "sectors") == -28
+    names = [each.what for each in found.changes]
+    assert "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum" in names
+    assert "bank_conflicts" not in names
+    assert found.to_json()["measures"]["distinct_sectors"] == {"before": 36, "after": 8, "difference": -28}
+
+
+def test_bounds_are_compared_where_a_gpu_is_named() -> None:
+    one = cost(1)
+    named = {each.what for each in compare(one, one, on="H200").changes} - {
+        each.what for each in compare(one, one).changes
+    }
+    assert named
+    assert all(name.startswith("bound in ns: ") for name in named)
+
+
+def test_what_is_no_profiled_kernel_is_said() -> None:
+    with pytest.raises(cujit.errors.ArgumentError, match="7 is no kernel of a profile"):
+        compare(cost(1), 7)  # type: ignore[arg-type]
