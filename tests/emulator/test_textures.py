@@ -181,6 +181,7 @@ for turn in range(40):
     ok(d.cuMemcpyHtoD(memory, models["d"], models["d"].nbytes))
     host = models["h"].copy()
     fill(kinds[0], models["a"]), fill(kinds[1], models["b"])
+    ok(d.cuCtxSynchronize())  # as the stream waits for no other
     for to, of in (("a", "h"), ("d", "a"), ("b", "d"), ("a", "b"), ("h", "b")):
         size = [int(rng.integers(1, most + 1)) for most in small]
         places = [[int(rng.integers(0, most - part + 1)) for most, part in zip(shape, size)] for _ in (to, of)]
@@ -192,6 +193,7 @@ for turn in range(40):
             sides.append(("a" if side == "b" else side, at, 4 * x, y, z, 14 * 4, 9))
         said = copy(*sides, size[2] * 4, size[1], size[0])
         ok(d.cuMemcpy3DAsync(said, stream) if turn % 2 else d.cuMemcpy3D(said))
+    ok(d.cuCtxSynchronize())
     back = np.zeros(shape, np.float32)
     ok(d.cuMemcpyDtoH(back, memory, back.nbytes))
     ok(d.cuMemFree(memory))
@@ -204,8 +206,10 @@ ok(d.cuMemcpyHtoA(line, 0, data, 64))
 ok(d.cuMemcpyAtoD(memory, line, 16, 32))
 ok(d.cuMemcpyDtoA(line, 40, memory, 24))
 ok(d.cuMemcpyAtoA(other, 8, line, 32, 32))
+ok(d.cuCtxSynchronize())
 ok(d.cuMemcpyHtoAAsync(other, 0, data, 8, stream))
 ok(d.cuMemcpyAtoHAsync(back, other, 0, 40, stream))
+ok(d.cuStreamSynchronize(stream))
 expected = data.copy(); expected[10:] = data[4:10]
 assert back[:10].tolist() == [0, 1, *expected[8:16]], back
 ok(d.cuMemcpyAtoH(back, line, 0, 64))
