@@ -35,8 +35,9 @@ def one(name: str) -> Options:
     return Options.of({name: sample(OPTIONS[name])}, {})
 
 
-# These read or write files, or want an architecture of their own.
-_ELSEWHERE = {"pre_include", "use_pch", "create_pch", "time_trace", "float128", "pch", "pch_dir"}
+# These read or write files, or want an architecture of their own. All that this process compiled after a compile with
+# --restrict would have it too: test_lasting.py asks for it in a process apart.
+_ELSEWHERE = {"pre_include", "use_pch", "create_pch", "time_trace", "float128", "pch", "pch_dir", "restrict"}
 
 
 @pytest.mark.parametrize("name", [n for n, o in OPTIONS.items() if n not in _ELSEWHERE])
