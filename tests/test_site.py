@@ -39,6 +39,8 @@ def test_a_picture_goes_with_the_shade_that_a_reader_chose() -> None:
             assert f'<img src="images/{name}-{shade}.svg#only-{shade}" alt="' in shown
     shown = followed((ROOT / "docs/performance.md").read_text(), "performance.md")
     assert '<img src="../images/pairs-dark.svg#only-dark" alt="' in shown
+    shown = followed((ROOT / "docs/notebook.md").read_text(), "notebook.md")
+    assert '<img src="../images/notebook-light.png#only-light" alt="' in shown
 
 
 def test_a_bar_in_a_table_is_one_on_the_site_too() -> None:

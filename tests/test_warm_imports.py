@@ -143,6 +143,14 @@ def test_a_hit_of_a_pack_imports_no_more_and_decodes_no_digest_of_what_a_distrib
     assert set(modules.split()) & {*COMPILERS, *SCANNERS, *READERS, *DEVICES, *UNNEEDED} == set()
 
 
+def test_cujit_brings_no_notebook_and_an_extension_that_is_loaded_brings_no_ipython() -> None:
+    brought = "import sys; print(*(n for n in sys.modules if n.startswith(('cujit.', 'click', 'IPython'))))"
+    assert printed(f"import cujit; {brought}").split() == ["cujit.version"]
+    modules = printed(f"import cujit.notebook.magic; {brought}").split()
+    assert "cujit.notebook.displays" in modules
+    assert {*modules} & {*COMPILERS, "IPython", "llvmlite"} == set()
+
+
 def _launch(device: str, calls: int) -> str:
     return f"""
 import cujit

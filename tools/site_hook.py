@@ -39,8 +39,8 @@ _NAMED = re.compile(
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 
 _PICTURE = re.compile(
-    r'<picture><source media="[^"]*" srcset="(?:docs/)?images/(?P<name>\w+)-dark\.svg"><img\s+'
-    r'src="(?:docs/)?images/(?P=name)-light\.svg" width="\d+"\s+alt="(?P<alt>[^"]*)"></picture>'
+    r'<picture><source media="[^"]*" srcset="(?:docs/)?images/(?P<name>\w+)-dark\.(?P<kind>svg|png)"><img\s+'
+    r'src="(?:docs/)?images/(?P=name)-light\.(?P=kind)" width="\d+"\s+alt="(?P<alt>[^"]*)"></picture>'
 )
 
 
@@ -107,8 +107,8 @@ def followed(markdown: str, uri: str) -> str:
 
 def _shaded(folder: str, picture: re.Match[str]) -> str:
     """Show the one of two pictures that goes with what the reader chose here, whatever the system has."""
-    name, alt = picture["name"], picture["alt"]
-    both = (f'<img src="{folder}/{name}-{shade}.svg#only-{shade}" alt="{alt}">' for shade in ("light", "dark"))
+    name, kind, alt = picture["name"], picture["kind"], picture["alt"]
+    both = (f'<img src="{folder}/{name}-{shade}.{kind}#only-{shade}" alt="{alt}">' for shade in ("light", "dark"))
     return f'<div class="picture">{"".join(both)}</div>'
 
 

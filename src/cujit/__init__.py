@@ -74,3 +74,13 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return list(__all__)
+
+
+def load_ipython_extension(shell: object) -> None:
+    """Bring ``%%cuda`` and displays of results into a notebook: ``%load_ext cujit`` calls this."""
+    importlib.import_module(f"{__name__}.notebook.magic").load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """Take them out again: ``%unload_ext cujit`` calls this."""
+    importlib.import_module(f"{__name__}.notebook.magic").unload(shell)

@@ -18,7 +18,7 @@ OPTION_NAMES = ", ".join(OPTIONS)
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
-compiler_options = several(
+define_options = several(
     click.option(
         "-O",
         "--option",
@@ -32,6 +32,10 @@ compiler_options = several(
     ),
     click.option("-I", "include", multiple=True, metavar="DIR", help="Search this directory for headers."),
     click.option("-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro."),
+)
+
+compiler_options = several(
+    define_options,
     click.option(
         "--libdevice", is_flag=True, help="Give LLVM IR NVIDIA's library of mathematical functions (__nv_sinf)."
     ),

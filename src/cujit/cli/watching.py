@@ -47,13 +47,14 @@ def place(text: str) -> TracedPlace:
     return TracedPlace(block, thread)
 
 
+check_option = click.option(
+    "--check",
+    metavar="WHAT",
+    help="Look for mistakes: memory, race, sync, init, several with commas between, or all. Runs on the CPU device.",
+)
+
 watch_options = several(
-    click.option(
-        "--check",
-        metavar="WHAT",
-        help="Look for mistakes: memory, race, sync, init, several with commas between, or all. "
-        "Runs on the CPU device.",
-    ),
+    check_option,
     click.option(
         "--trace",
         "traced",

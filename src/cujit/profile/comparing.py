@@ -26,16 +26,19 @@ class CostChange(NamedTuple):
 
 @dataclass(frozen=True)
 class CostComparison:
-    """What the launches of two kernels cost; numbers that are 0 in both are left out."""
+    """What the launches of two kernels cost, which have the names ``before`` and ``after``.
 
-    before: ProfiledKernel
-    after: ProfiledKernel
+    Numbers that are 0 in both are left out.
+    """
+
+    before: str
+    after: str
     changes: tuple[CostChange, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Give all of it in plain values."""
         measures = {c.what: {"before": c.before, "after": c.after, "difference": c.difference} for c in self.changes}
-        return {"before": self.before.name, "after": self.after.name, "measures": measures}
+        return {"before": self.before, "after": self.after, "measures": measures}
 
 
 def compare(before: ProfiledKernel, after: ProfiledKernel, *, on: str | Device | None = None) -> CostComparison:
@@ -60,7 +63,7 @@ def compare(before: ProfiledKernel, after: ProfiledKernel, *, on: str | Device |
             raise ArgumentError(f"{spell(kernel)} is no kernel of a profile", help="profile.kernels[0]")
     first, second = _numbers(before, on), _numbers(after, on)
     found = (CostChange(what, first.get(what, 0), second.get(what, 0)) for what in {**first, **second})
-    return CostComparison(before, after, tuple(each for each in found if each.before or each.after))
+    return CostComparison(before.name, after.name, tuple(each for each in found if each.before or each.after))
 
 
 def _numbers(kernel: ProfiledKernel, on: str | Device | None) -> dict[str, int]:

@@ -1,0 +1,162 @@
+"""How results look in a notebook: the texts and tables that the verbs print, as HTML."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+from cujit.artifact import Artifact
+from cujit.budget.report import BudgetReport
+from cujit.cli.check import said_of_budgets
+from cujit.cli.console import Rows, printable
+from cujit.cli.inspect.tables import KernelFilter, said_of_changes, said_of_images
+from cujit.cli.occupancy import said_of_occupancy
+from cujit.cli.profile import said_of_bounds, said_of_cost_changes, said_of_costs
+from cujit.devices.cpu.observe.profile import Profile
+from cujit.errors import BudgetError, CompileError, CujitError, Diagnostic, counted
+from cujit.inspection.read import inspect
+from cujit.inspection.values import Inspection
+from cujit.program import Request
+
+Said = Iterable[str | Rows]
+
+_MOST_ERRORS = 20
+_AROUND = 2
+"""Lines that an excerpt shows before and after the one that a message is of."""
+
+
+def _of_inspection(inspection: Inspection) -> Said:
+    return said_of_images(inspection, KernelFilter())
+
+
+def _of_artifact(artifact: Artifact) -> Said:
+    try:
+        yield from _of_inspection(inspect(artifact))
+    except CujitError as e:  # LTO-IR of a bare compile, say: only NVIDIA's linker reads it
+        yield f"{artifact!r}: {e.message}"
+
+
+def _of_profile(profile: Profile) -> Said:
+    for kernel in profile.kernels:
+        yield from said_of_costs(kernel)
+    if not profile.kernels:
+        yield "nothing was launched yet"
+
+
+def _of_budget_error(error: BudgetError) -> Said:
+    return said_of_budgets(error.report) if isinstance(error.report, BudgetReport) else [str(error)]
+
+
+# -- what does not compile ----------------------------------------------------------------------------------
+
+
+def _of_compile_error(error: CompileError) -> Said:
+    yield error.message.partition("\n")[0]
+    for diagnostic in error.diagnostics[:_MOST_ERRORS]:
+        yield f"{diagnostic.severity}: {diagnostic.message}"
+        yield from _excerpt(diagnostic, _text_of(error.request, diagnostic.file))
+    left = len(error.diagnostics) - _MOST_ERRORS
+    if left > 0:
+        yield f"and {counted(left, 'message')} more"
+    if not error.diagnostics:
+        yield from filter(None, (error.message.partition("\n")[2], error.log.strip()))
+    if error.help:
+        yield f"try: {error.help}"
+
+
+def _text_of(request: object, file: str) -> str:
+    """Give the text that a message is of, where the request has it."""
+    if not isinstance(request, Request):
+        return ""
+    source = request.source
+    return source.text if file in (source.name, source.path) else dict(source.headers).get(file, "")
+
+
+def _excerpt(diagnostic: Diagnostic, text: str) -> Iterator[str]:
+    """Give the line with a caret under its place, and some lines around it, with their numbers."""
+    at, lines = diagnostic.line, dict(enumerate(text.splitlines(), 1))
+    lines = {n: lines[n] for n in range(at - _AROUND, at + _AROUND + 1) if lines.get(n, "").strip()}
+    if diagnostic.source_line:
+        lines.setdefault(at, diagnostic.source_line)
+    if at not in lines:
+        return
+    width = len(str(max(lines)))
+    shown = [diagnostic.file]
+    for n in sorted(lines):
+        shown.append(f"{'>' if n == at else ' '} {n:{width}} | {lines[n]}")
+        if n == at and diagnostic.column:
+            # Tabs stay tabs, so that the caret stands under its character.
+            lead = "".join("\t" if c == "\t" else " " for c in lines[n][: diagnostic.column - 1])
+            shown.append(f"  {'':{width}} | {lead}^")
+    yield "\n".join(shown)
+
+
+# -- as HTML ------------------------------------------------------------------------------------------------
+
+SAID: dict[tuple[str, str], Callable[[Any], Said]] = {
+    ("cujit.artifact.artifact", "Artifact"): _of_artifact,
+    ("cujit.inspection.values", "Inspection"): _of_inspection,
+    ("cujit.inspection.compare", "Comparison"): said_of_changes,
+    ("cujit.occupancy.result", "Occupancy"): said_of_occupancy,
+    ("cujit.budget.report", "BudgetReport"): said_of_budgets,
+    ("cujit.devices.cpu.observe.profile", "Profile"): _of_profile,
+    ("cujit.devices.cpu.observe.measures", "ProfiledKernel"): said_of_costs,
+    ("cujit.profile.bounding", "KernelBounds"): said_of_bounds,
+    ("cujit.profile.comparing", "CostComparison"): said_of_cost_changes,
+    ("cujit.errors", "BudgetError"): _of_budget_error,
+    ("cujit.errors", "CompileError"): _of_compile_error,
+}
+"""What is said of each type, by its module and name: who has a value of it has imported it."""
+
+# What a terminal has colours for. A notebook may be light or dark, so text keeps the colour of the page.
+_STYLES = {
+    "red": "background:rgba(230,60,60,.2)",
+    "yellow": "background:rgba(220,170,0,.2)",
+    "bold green": "background:rgba(40,170,80,.2);font-weight:bold",
+    "green": "background:rgba(40,170,80,.2)",
+    "dim": "opacity:.65",
+}
+_FONT = "font-family:var(--jp-code-font-family,monospace)"
+
+
+def html_of(parts: Said) -> str:
+    """Write what is said as HTML without scripts and colours of text, and nothing in it as markup."""
+    written = "".join(
+        "".join(map(_table, group)) if is_table else _lines(group)  # type: ignore[arg-type]
+        for is_table, group in groupby(parts, lambda part: isinstance(part, Rows))
+    )
+    # JupyterLab would read what stands between two dollars as a formula.
+    return f'<div class="tex2jax_ignore mathjax_ignore" style="overflow-x:auto">{written}</div>'
+
+
+def _lines(texts: Iterable[str]) -> str:
+    """Write sentences as such, and what has several lines as it is laid out."""
+    return "".join(
+        f'<pre style="{_FONT};margin:.2em 0 .6em">{_escaped(text)}</pre>'
+        if "\n" in text
+        else f'<div style="margin:.2em 0">{_escaped(text)}</div>'
+        for text in (each.strip("\n") for each in texts)
+        if text
+    )
+
+
+def _table(table: Rows) -> str:
+    sides = ["right" if column in table.right else "left" for column in table.columns]
+    styles = [_STYLES.get(style, "") for style in table.styles] or [""] * len(table.rows)
+    head = _row("th", table.columns, sides, "")
+    body = "".join(_row("td", row, sides, style) for row, style in zip(table.rows, styles, strict=True))
+    return f'<table style="{_FONT};margin:.4em 0"><thead>{head}</thead><tbody>{body}</tbody></table>'
+
+
+def _row(tag: str, cells: Iterable[str], sides: Iterable[str], style: str) -> str:
+    written = "".join(
+        f'<{tag} style="text-align:{side}">{_escaped(cell)}</{tag}>' for cell, side in zip(cells, sides, strict=True)
+    )
+    return f'<tr style="{style}">{written}</tr>' if style else f"<tr>{written}</tr>"
+
+
+def _escaped(text: str) -> str:
+    lines = ("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+    return html.escape("\n".join(lines))

@@ -1,0 +1,212 @@
+"""``%load_ext cujit``: the magic ``%%cuda``, a cell of CUDA C++, and displays of results."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import keyword
+import linecache
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import click
+
+from cujit.cli.choose_device import device_option
+from cujit.cli.compiler_options import arch_option, define_options, names_option, read_options
+from cujit.cli.speech import for_the_shell
+from cujit.cli.watching import check_option
+from cujit.devices.cpu.observe.profile import Profile
+from cujit.devices.name_table import without_arguments
+from cujit.errors import CompileError, CujitError, MissingError, OptionError, spell
+from cujit.formats.mangling import entity_name
+from cujit.kernel import Kernel
+from cujit.loading import Module, jit
+from cujit.machine import cpu
+from cujit.notebook.displays import SAID, html_of
+
+
+class Shell(Protocol):
+    """What is used of IPython's ``InteractiveShell``; nothing of IPython is imported."""
+
+    user_ns: dict[str, object]
+    display_formatter: Any
+    displayhook: Any
+    display_pub: Any
+    magics_manager: Any
+
+    def register_magic_function(self, func: Callable[..., object], magic_kind: str, magic_name: str) -> None:
+        """Have a function called where a cell begins with its name."""
+        ...
+
+
+def load(shell: Shell | None) -> None:
+    """Bring ``%%cuda`` and the displays into a shell.
+
+    Raises:
+        MissingError: there is no shell of IPython.
+    """
+    if shell is None:
+        raise MissingError("there is no IPython here", help="%load_ext cujit in a notebook or in ipython")
+    names: dict[str, str] = {}
+
+    def cuda(line: str, cell: str) -> None:
+        _cuda(shell, names, line, cell)
+
+    cuda.__doc__ = _command.get_help(_command.make_context("%%cuda", []))
+    shell.register_magic_function(cuda, "cell", "cuda")
+    for (module, name), said in SAID.items():
+        shell.display_formatter.formatters["text/html"].for_type_by_name(module, name, functools.partial(_html, said))
+
+
+def unload(shell: Shell) -> None:
+    """Take both out of a shell again; what cells left in the namespace stays."""
+    shell.magics_manager.magics["cell"].pop("cuda", None)
+    for module, name in SAID:
+        shell.display_formatter.formatters["text/html"].pop(f"{module}.{name}", None)
+
+
+def _html(said: Callable[[object], Any], value: object) -> str:
+    return html_of(said(value))
+
+
+# -- a cell -------------------------------------------------------------------------------------------------
+
+
+def _cuda(shell: Shell, names: dict[str, str], line: str, cell: str) -> None:
+    """Compile a cell; an error is said without a traceback, which would be one of ours."""
+    # Messages call a cell what the notebook does. One that did not change keeps its name, so that the cache has it.
+    name = names.setdefault(cell, f"In[{shell.displayhook.prompt_count}]")
+    # Where a profile looks for lines of source; the line of the magic is the first, as it is for who reads the cell.
+    linecache.cache[name] = (len(cell), None, ["\n", *cell.splitlines(keepends=True)], name)
+    try:
+        _compile(line, _Cell(name, cell, shell.user_ns))
+    except CujitError as e:
+        e.help = e.help and for_the_shell(e.help, "%%cuda")
+        shown = str(e)
+        if isinstance(e, CompileError):
+            data = {"text/plain": shown, "text/html": html_of(SAID["cujit.errors", "CompileError"](e))}
+            shell.display_pub.publish(data=data, metadata={})
+            shown = e.message.partition("\n")[0]
+        e._render_traceback_ = functools.partial(list, [f"{type(e).__name__}: {shown}"])  # type: ignore[attr-defined]
+        raise
+
+
+def _compile(line: str, cell: _Cell) -> None:
+    try:
+        _command.main(shlex.split(line), "%%cuda", standalone_mode=False, obj=cell)
+    except (click.ClickException, ValueError) as e:
+        if isinstance(e, CujitError):
+            raise
+        said = e.format_message() if isinstance(e, click.ClickException) else str(e)
+        raise OptionError(f"%%cuda {line}: {said}", help="%%cuda? lists the options") from None
+
+
+class _Cell:
+    """The text of a cell, what it is called, and where its kernels go."""
+
+    def __init__(self, name: str, text: str, space: dict[str, object]) -> None:
+        self.name = name
+        self.text = text
+        self._space = space
+
+    def require_free(self, name: str, what: str) -> None:
+        """Refuse to take a name from anything but what an earlier cell left.
+
+        Raises:
+            OptionError: it is no name of Python's, or the name of something else.
+        """
+        taken = ""
+        if not name.isidentifier() or keyword.iskeyword(name):
+            taken = "which Python does not take for a name"
+        elif name in self._space:
+            value = self._space[name]
+            taken = (
+                "" if _LEFT.get(name) is value else f"which is the name of something else here ({type(value).__name__})"
+            )
+        elif hasattr(builtins, name):
+            taken = "which is the name of a function of Python's"
+        if taken:
+            raise OptionError(
+                f"{what} is called {name}, {taken}",
+                help=f"%%cuda --module cell keeps kernels together (cell[{spell(name)}]), or call it otherwise",
+            )
+
+    def leave(self, found: Mapping[str, object]) -> None:
+        """Leave values in the namespace."""
+        self._space.update(found)
+        _LEFT.update(found)
+
+
+_LEFT: dict[str, object] = {}
+"""What cells left under a name last."""
+
+
+@click.command("%%cuda", context_settings={"help_option_names": ["-h", "--help"]})
+@names_option
+@arch_option("Compile for another architecture than the device's: sm_90a.")
+@click.option("--std", metavar="DIALECT", help="The dialect of C++: c++20.")
+@define_options
+@device_option
+@check_option
+@click.option("--profile", metavar="NAME", help="Count what launches cost, in NAME. Runs on the CPU device.")
+@click.option("--module", metavar="NAME", help="Leave the module in NAME, and not its kernels.")
+@click.option("-q", "--quiet", is_flag=True, help="Print neither names nor warnings.")
+@click.pass_obj
+def _command(
+    cell: _Cell,
+    names: Sequence[str],
+    arch: str | None,
+    std: str | None,
+    said: Sequence[str],
+    include: Sequence[str],
+    define: Sequence[str],
+    device_name: str | None,
+    check: str | None,
+    profile: str | None,
+    module: str | None,
+    quiet: bool,
+) -> None:
+    """Compile a cell of CUDA C++ as cujit.jit does, and leave its kernels in the namespace, under their names.
+
+    Several kernels of one name, instances of a template among them, make a dict of that name: axpy["axpy<float>"].
+    What has the name of a kernel and comes from no earlier cell is not replaced: that is an error.
+    """
+    for name in filter(None, (profile, module)):
+        cell.require_free(name, "what is asked for")
+    counts = None
+    device: Any = device_name
+    if check is not None or profile is not None:
+        if device_name not in (None, "cpu"):
+            raise click.UsageError(f"--check and --profile are for the CPU device: leave --device {device_name} out")
+        counts = None if profile is None else Profile()
+        device = cpu(check=check, profile=counts)
+    options = read_options((*said, f"std={std}") if std is not None else said, include, define)
+    # The line of the magic is the first of the cell.
+    made = jit(f"\n{cell.text}", names=names, device=device, arch=arch, options=options, name=cell.name)
+    found: dict[str, object] = {profile: counts} if profile is not None else {}
+    found |= {module: made} if module is not None else _by_name(made, cell)
+    cell.leave(found)
+    if not quiet:
+        for text in (*_spelled(found), made.artifact.log.strip()):
+            if text:
+                click.echo(text)
+
+
+def _by_name(module: Module, cell: _Cell) -> dict[str, object]:
+    """Give the kernels by their names without scopes, arguments and types of parameters."""
+    groups: dict[str, dict[str, Kernel]] = {}
+    for shown, kernel in module.items():
+        entity = without_arguments(entity_name(kernel.lowered_name) or kernel.lowered_name)
+        groups.setdefault(entity.rpartition("::")[2], {})[shown] = kernel
+    for name in groups:
+        cell.require_free(name, "a kernel")
+    return {name: next(iter(group.values())) if len(group) == 1 else group for name, group in groups.items()}
+
+
+def _spelled(found: Mapping[str, object]) -> Iterator[str]:
+    for name, value in found.items():
+        if isinstance(value, Kernel):
+            yield f"{name}: {value}"
+        elif isinstance(value, Mapping):
+            yield from (f"{name}[{spell(shown)}]: {kernel}" for shown, kernel in value.items())

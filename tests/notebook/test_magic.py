@@ -1,0 +1,215 @@
+"""``%%cuda`` compiles a cell and leaves its kernels, with the options of the command line and errors of ours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cujit
+from cells import Cells
+from cujit.kernel import Kernel
+from cujit.loading import Module
+from cujit.notebook.magic import load
+from cujit.profile import Profile
+
+RAMP = """
+extern "C" __global__ void ramp(float *y, float a) { y[threadIdx.x] = a * threadIdx.x; }"""
+TEMPLATE = """
+template <typename T> __global__ void twice(T *x) { x[threadIdx.x] *= 2; }"""
+
+
+def test_a_kernel_of_a_cell_is_launched_under_its_name(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
+    cells.run(f"%%cuda{RAMP}")
+    assert capsys.readouterr().out == "ramp: void ramp(float*, float)\n"
+    ramp = cells.names["ramp"]
+    y = ramp.device.zeros(4, np.float32)
+    ramp[1, 4](y, 3.0)
+    assert y.numpy().tolist() == [0, 3, 6, 9]
+
+
+def test_an_instance_goes_by_the_name_of_its_template_and_several_make_a_dict(
+    cells: Cells, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells.run(f"%%cuda -n 'twice<float>'{TEMPLATE}")
+    assert cells.names["twice"].name == "twice<float>"
+    capsys.readouterr()
+    cells.run(f"%%cuda --name 'twice<float>' --name 'twice<int>'{TEMPLATE}")
+    assert list(cells.names["twice"]) == ["twice<float>", "twice<int>"]
+    assert str(cells.names["twice"]["twice<int>"]) == "void twice<int>(int*)"
+    assert capsys.readouterr().out.splitlines()[1] == "twice['twice<int>']: void twice<int>(int*)"
+
+
+def test_scopes_and_overloads_are_in_a_dict_too(cells: Cells) -> None:
+    cells.run(
+        "%%cuda\nnamespace a { __global__ void f(float *) {} }\nnamespace b { __global__ void f(float *) {} }\n"
+        "namespace c { __global__ void only(int *) {} }\n__global__ void g(float *) {}\n__global__ void g(int *) {}"
+    )
+    assert set(cells.names["f"]) == {"a::f", "b::f"}
+    assert set(cells.names["g"]) == {"g(float*)", "g(int*)"}
+    assert cells.names["only"].name == "c::only"
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "why"),
+    [
+        ("axpy = 3", "axpy", r"something else here \(int\)"),
+        ("", "sum", "a function of Python's"),
+        ("", "lambda", "Python does not take for a name"),
+        ("import cujit; axpy = cujit.jit('extern \"C\" __global__ void axpy() {}')['axpy']", "axpy", r"\(Kernel\)"),
+    ],
+)
+def test_what_is_no_kernel_of_an_earlier_cell_is_not_replaced(cells: Cells, before: str, name: str, why: str) -> None:
+    cells.run(before)
+    kept = cells.names.get("axpy")
+    error = cells.failure(f"%%cuda\n__global__ void other() {{}}\n__global__ void {name}() {{}}")
+    assert isinstance(error, cujit.errors.OptionError)
+    with pytest.raises(cujit.errors.OptionError, match=f"a kernel is called {name}, which .*{why}"):
+        raise error
+    assert error.help is not None
+    assert f"cell['{name}']" in error.help
+    assert cells.names.get("axpy") is kept
+    assert "other" not in cells.names
+
+
+def test_a_kernel_of_an_earlier_cell_is_replaced(cells: Cells) -> None:
+    cells.run(f"%%cuda{RAMP}")
+    cells.run(f"%%cuda{RAMP.replace('float a', 'float a, int by')}")
+    assert str(cells.names["ramp"]) == "void ramp(float*, float, int)"
+
+
+def test_a_kernel_that_has_got_another_name_is_not_taken_for_that_of_a_cell(cells: Cells) -> None:
+    cells.run("%%cuda\n__global__ void one() {}\n__global__ void two() {}")
+    cells.run("one = two")
+    assert isinstance(cells.failure("%%cuda\n__global__ void one() {}"), cujit.errors.OptionError)
+    cells.run("del one")
+    cells.run("%%cuda\n__global__ void one() {}")
+
+
+def test_a_module_is_left_in_place_of_its_kernels(cells: Cells) -> None:
+    cells.run("%%cuda --module own\n__device__ int bias = 7;\n__global__ void sum(int *x) { *x = bias; }")
+    own = cells.names["own"]
+    assert isinstance(own, Module)
+    assert list(own.globals) == ["bias"]
+    assert "sum" not in cells.names
+    assert "sum" in own
+
+
+def test_options_are_those_of_the_compiler(cells: Cells, tmp_path: object) -> None:
+    (tmp_path / "own.h").write_text("#define ONE 1\n")  # type: ignore[operator]
+    cells.names["folder"] = str(tmp_path)
+    cells.run(
+        "%%cuda -I $folder -D TWO=2 --std c++20 -O extra=--dopt=on --device cpu\n#include <own.h>\n"
+        'static_assert(__cplusplus == 202002L, "");\n'
+        "__global__ void f(int *x) { *x = ONE + TWO; }"
+    )
+    f = cells.names["f"]
+    x = f.device.zeros(1, np.int32)
+    f[1, 1](x)
+    assert x.numpy()[0] == 3
+    cells.run("%%cuda --arch compute_80 --device cpu\n__global__ void f(int *x) { *x = 1; }")
+    assert str(cells.names["f"].artifact.arch) == "compute_80"
+
+
+def test_checks_find_what_is_wrong_at_its_line_of_the_cell(cells: Cells) -> None:
+    cells.run("%%cuda --check memory\n__global__ void far(int *x) {\n    x[4] = 1;\n}")
+    error = cells.failure("far[1, 1](far.device.zeros(4, 'int32'))")
+    assert isinstance(error, cujit.errors.KernelFaultError)
+    assert "In[1]:3" in str(error)
+
+
+def test_a_profile_counts_and_knows_the_lines_of_each_cell(cells: Cells) -> None:
+    for line in ("y[threadIdx.x] = 1;", "y[threadIdx.x * 8] = 1;"):
+        cells.run(f"%%cuda --profile costs --check memory\n__global__ void f(float *y) {{\n    {line}\n}}")
+        cells.run("f[1, 32](f.device.zeros(256, 'float32'))")
+        assert isinstance(cells.names["costs"], Profile)
+        html = cells.shown(cells.names["costs"])["text/html"]
+        assert f'<td style="text-align:left">{line}</td>' in html
+    (kernel,) = cells.names["costs"].kernels
+    assert kernel.totals.sectors == 32
+    assert {each.source.file for each in kernel.lines() if each.source} == {"In[3]"}
+
+
+def test_a_cell_that_did_not_change_comes_from_the_cache(cells: Cells) -> None:
+    cells.run(f"%%cuda{RAMP}  // {id(cells)}")
+    assert not cells.names["ramp"].artifact.provenance.is_hit
+    cells.run("1")
+    cells.run(f"%%cuda{RAMP}  // {id(cells)}")
+    assert cells.names["ramp"].artifact.provenance.is_hit
+
+
+def test_warnings_are_printed_unless_quiet(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
+    warned = "%%cuda {}\n__global__ void f(int *x) {{ int unused = {}; }}"
+    cells.run(warned.format("", 1))
+    assert 'In[1](2): warning #177-D: variable "unused"' in capsys.readouterr().out
+    cells.run(warned.format("-q", 2))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--nope", "No such option '--nope'"),
+        ("--name 'a", "No closing quotation"),
+        ("file.cu", "unexpected extra argument"),
+        ("--device tpu", "no device is called 'tpu'"),
+        ("--check memory --device cuda:0", "--check and --profile are for the CPU device"),
+        ("--check luck", "luck"),
+        ("-O nope=1", "nope"),
+        ("--std c++99", "c\\+\\+99"),
+        ("--profile int", "which is the name of a function of Python's"),
+    ],
+)
+def test_a_wrong_line_is_an_error_of_ours_without_a_traceback(
+    cells: Cells, capsys: pytest.CaptureFixture[str], line: str, says: str
+) -> None:
+    error = cells.failure(f"%%cuda {line}\n__global__ void f() {{}}")
+    with pytest.raises(cujit.errors.OptionError, match=says):
+        raise error
+    said = "".join(capsys.readouterr())
+    assert said.startswith("OptionError: ")
+    assert "Traceback" not in said
+    assert "f" not in cells.names
+
+
+def test_help_lists_the_options(cells: Cells) -> None:
+    help = cells.shell.find_magic("cuda", "cell").__doc__
+    assert "Compile a cell of CUDA C++" in help
+    for option in ("--arch", "--std", "-I", "-D", "--check", "--profile", "--name", "--module", "--device"):
+        assert option in help
+
+
+def test_what_does_not_compile_shows_the_lines_of_the_cell_and_no_traceback(
+    cells: Cells, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = cells.failure("%%cuda -D A\n__global__ void f(int *x) {\n\tx[0] = y;\n}")
+    assert isinstance(error, cujit.errors.CompileError)
+    ((display),) = cells.displayed()
+    assert (
+        "In[1]\n  2 | __global__ void f(int *x) {\n&gt; 3 | \tx[0] = y;\n    | \t       ^\n  4 | }"
+        in display["text/html"]
+    )
+    assert display["text/plain"] == str(error)
+    assert "".join(capsys.readouterr()).strip() == "CompileError: In[1] does not compile for compute_90: 1 error"
+
+
+def test_hints_are_said_as_options(cells: Cells) -> None:
+    error = cells.failure("%%cuda\n#include <of_mine.h>\n__global__ void f() {}")
+    assert isinstance(error, cujit.errors.HeaderNotFoundError)
+    assert error.help is not None
+    assert "-I DIR" in error.help
+    assert "-I DIR" in cells.displayed()[0]["text/html"]
+
+
+def test_it_goes_again_and_kernels_stay(cells: Cells) -> None:
+    cells.run(f"%%cuda{RAMP}")
+    cells.run("%reload_ext cujit")
+    cells.run(f"%%cuda\n{RAMP}")  # it still is one of an earlier cell
+    cells.run("%unload_ext cujit")
+    assert isinstance(cells.names["ramp"], Kernel)
+    assert cells.shell.find_magic("cuda", "cell") is None
+    assert "text/html" not in cells.shown(cells.names["ramp"].artifact)
+
+
+def test_without_ipython_it_is_said() -> None:
+    with pytest.raises(cujit.errors.MissingError, match="no IPython here"):
+        load(None)
