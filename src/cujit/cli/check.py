@@ -10,12 +10,13 @@ import click
 from cujit.budget.budgets import Budget, Budgets, examine
 from cujit.budget.file import read_budgets
 from cujit.budget.report import COLUMNS, BudgetReport, BudgetRow
-from cujit.cli.console import Rows, attributes, json_option, print_json, several, show
+from cujit.cli.console import Rows, json_option, print_json, several, show
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, complete_kernel, file_argument, open_built
 from cujit.cli.occupancy import gpu
 from cujit.errors import OptionError
 from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS
+from cujit.values import attributes
 
 _COUNTS = {
     "registers": "Registers of a thread, at most.",

@@ -194,11 +194,6 @@ def shown_time(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
-def attributes(value: object, names: str) -> dict[str, Any]:
-    """Give attributes of a value as JSON has them: under their own names."""
-    return {name: getattr(value, name) for name in names.split()}
-
-
 def several(
     *options: Callable[[Callable[..., None]], Callable[..., None]],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:

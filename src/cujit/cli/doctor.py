@@ -17,13 +17,14 @@ import click
 import cujit.version
 from cujit.cache import admin
 from cujit.cache.process import default_cache
-from cujit.cli.console import attributes, json_option, print_json, print_table
+from cujit.cli.console import json_option, print_json, print_table
 from cujit.cli.environment import VARIABLES
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import output_option
 from cujit.cli.speech import for_the_shell
 from cujit.errors import CujitError
 from cujit.machine.health import Component, Health, doctor
+from cujit.values import attributes
 
 _STYLES = {"ok": "green", "absent": "", "missing": "red", "mismatch": "yellow"}
 _PARTS = ("part", "state", "version", "found via")

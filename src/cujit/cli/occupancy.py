@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cujit.cli.console import Rows, attributes, json_option, note, print_json, show
+from cujit.cli.console import Rows, json_option, note, print_json, show
 from cujit.cli.files import FILE, complete_kernel
 from cujit.devices.device import Device
 from cujit.devices.process import is_device_name, process_devices
@@ -20,6 +20,7 @@ from cujit.occupancy.choosing import NextStep, SharedBytes
 from cujit.occupancy.result import Occupancy
 from cujit.occupancy.subject import Subject, subject
 from cujit.occupancy.subject import plot as plot_occupancy
+from cujit.values import attributes
 
 _USUAL = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
 
@@ -143,21 +144,7 @@ def _record(found: Subject, best: Occupancy, rows: list[Occupancy], asked: dict[
         "static_shared_bytes": demand.shared_bytes,
         **attributes(demand, "barriers max_threads virtual_resources"),
         "best_block": best.block,
-        "rows": [_row_record(row) | _answer(row, asked) for row in rows],
-    }
-
-
-def _row_record(row: Occupancy) -> dict[str, Any]:
-    step, waves = row.next_step, row.waves
-    return {
-        **attributes(row, "block shared_bytes"),
-        "occupancy": row.fraction,
-        **attributes(row, "active_blocks active_warps max_warps"),
-        "limited_by": [limiter.value for limiter in row.limited_by],
-        "limits": {limiter.value: blocks for limiter, blocks in row.limits.items()},
-        **attributes(row, "cooperative_blocks clusters_bound"),
-        "waves": waves and attributes(waves, "count rounds efficiency"),
-        "next_step": step and vars(step),
+        "rows": [row.to_json() | _answer(row, asked) for row in rows],
     }
 
 

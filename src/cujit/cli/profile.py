@@ -16,9 +16,11 @@ from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, o
 from cujit.cli.saved import is_saved_file, profiled_again, refuse_said
 from cujit.cli.shaping import AskedShape
 from cujit.devices.arguments.written import Value
+from cujit.devices.watch import Text
 from cujit.errors import FormatError, counted, spell
+from cujit.loading import Module
 from cujit.machine import cpu
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.measures import ProfiledKernel, ProfiledLine
@@ -44,6 +46,13 @@ _MOST_TEXT = 48
     "--plot", metavar="PATH", type=click.Path(path_type=Path), help="With --on: draw bounds, as .svg or .png."
 )
 @click.option("--dark", is_flag=True, help="Draw for a dark page.")
+@click.option(
+    "--html",
+    "page",
+    metavar="PATH",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a page that loads nothing: source, PTX and machine code by line, with all that was counted.",
+)
 @compiler_options
 @json_option
 def command(
@@ -54,6 +63,7 @@ def command(
     on: str | None,
     plot: Path | None,
     dark: bool,
+    page: Path | None,
     said: Sequence[str],
     include: Sequence[str],
     define: Sequence[str],
@@ -72,34 +82,41 @@ def command(
     # start-up: brings the CPU device
     from cujit.profile import bounds, compare, peaks
     from cujit.profile import plot as draw
+    from cujit.profile.records import kernel_record
 
     gpu = None if on is None else peaks(on).name
     if is_saved_file(file):
         refuse_said("kernel_name arguments said include define libdevice", *shape)
     asked = _Asked(kernel_name, [value for _, value in arguments], shape, libdevice, said, include, define)
-    profiled = asked.profiled(file)
+    launched = asked.launched(file)
+    profiled = launched.profile
+    if page is not None:
+        from cujit.report import of as report_of  # start-up: for who asks
+
+        page.write_text(report_of(launched.image, profile=profiled, on=gpu, texts=launched.texts).html())
     if plot is not None and gpu is not None:
         draw(plot, profiled, gpu, dark=dark)
     if against is not None:
-        before = _read(against) if against.suffix == ".json" else asked.profiled(against)
+        before = _read(against) if against.suffix == ".json" else asked.launched(against).profile
         compared = compare(before, profiled, on=gpu)
         if as_json:
             print_json({"schema": 1, **compared.to_json()})
         else:
             show(said_of_cost_changes(compared, against.name, file.name))
     elif as_json:
-        print_json({"schema": 1, "kernels": [_record(profiled, gpu)]})
+        print_json({"schema": 1, "kernels": [kernel_record(profiled, gpu)]})
     else:
         show(said_of_costs(profiled))
         if gpu is not None:
             show(said_of_bounds(bounds(profiled, gpu)))
 
 
-def _record(profiled: ProfiledKernel, gpu: str | None) -> dict[str, Any]:
-    from cujit.profile import bounds  # start-up: brings the CPU device
+class _Launched(NamedTuple):
+    """What a launch cost, with the image that it was of, and its sources that are no files."""
 
-    said = {**profiled.to_json(), "advice": [each.to_json() for each in _advice(profiled)]}
-    return said if gpu is None else {**said, "bounds": bounds(profiled, gpu).to_json()}
+    profile: ProfiledKernel
+    image: Module | bytes
+    texts: Mapping[str, Text]
 
 
 @dataclass(frozen=True)
@@ -114,21 +131,24 @@ class _Asked:
     include: Sequence[str]
     define: Sequence[str]
 
-    def profiled(self, file: Path) -> ProfiledKernel:
+    def launched(self, file: Path) -> _Launched:
         """Make the launch, and give what it cost."""
         from cujit.devices.cpu.observe.profile import Profile  # start-up: brings the CPU device
 
         if is_saved_file(file):
-            return profiled_again(file)
+            profiled, saved = profiled_again(file)
+            return _Launched(
+                profiled, saved.images[0], {text.name: Text(text.shown, text.text) for text in saved.texts}
+            )
         shape, profile = AskedShape(**self.shape), Profile()
         device = cpu(profile=profile)
         options = options_for(file, self.said, self.include, self.define, libdevice=self.libdevice)
-        _, kernel = kernel_of(file, self.kernel_name, device, options, libdevice=self.libdevice)
+        module, kernel = kernel_of(file, self.kernel_name, device, options, libdevice=self.libdevice)
         launch = shape.of(kernel)
         if launch.shape is None:
             raise click.UsageError("there is nothing to cover, so nothing is launched")
         launch(*placed_on(device, self.values))
-        return profile.kernels[0]
+        return _Launched(profile.kernels[0], module, {})
 
 
 # -- one launch -----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from cujit.cli.console import note, print_json, several, shown_time
 from cujit.cli.watching import TracedPlace
-from cujit.formats.saved_launch import is_saved
+from cujit.formats.saved_launch import SavedLaunch, is_saved
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.measures import ProfiledKernel
@@ -170,8 +170,8 @@ def save_array(path: Path, array: npt.NDArray[Any]) -> None:
         np.save(file, array, allow_pickle=False)
 
 
-def profiled_again(file: Path) -> ProfiledKernel:
-    """Count what a saved launch costs; its source is known to who prints lines.
+def profiled_again(file: Path) -> tuple[ProfiledKernel, SavedLaunch]:
+    """Count what a saved launch costs, and give both; its source is known to who prints lines.
 
     Raises:
         CujitError: as ``reproducer.run``.
@@ -182,4 +182,4 @@ def profiled_again(file: Path) -> ProfiledKernel:
     assert rerun.profile is not None
     for text in rerun.saved.texts:
         linecache.cache[text.shown] = len(text.text), None, text.text.splitlines(keepends=True), text.shown
-    return rerun.profile
+    return rerun.profile, rerun.saved

@@ -52,8 +52,10 @@ def _by_pathfinder() -> str | None:
     return found
 
 
-def disassemble(cubin: bytes, kernels: Sequence[str] = (), *, nvdisasm: Path | None = None) -> str:
+def disassemble(cubin: bytes, kernels: Sequence[str] = (), *, nvdisasm: Path | None = None, lines: bool = False) -> str:
     """Write a cubin's machine code as text: the code of ``kernels`` (lowered names), or all of it.
+
+    ``lines`` has comments say which lines of the source and of the PTX an instruction comes from, if that is known.
 
     Raises:
         MissingError: nvdisasm is not installed.
@@ -62,7 +64,8 @@ def disassemble(cubin: bytes, kernels: Sequence[str] = (), *, nvdisasm: Path | N
         ToolError: nvdisasm refused the cubin, or did not end within 120 s.
     """
     tool = nvdisasm or find_nvdisasm()
-    options = ["-fun", ",".join(map(str, _symbols(cubin, kernels)))] if kernels else []
+    options = ["-g", "-gp"] if lines else []
+    options += ["-fun", ",".join(map(str, _symbols(cubin, kernels)))] if kernels else []
     # nvdisasm reads files alone.
     with tempfile.TemporaryDirectory(prefix="cujit-") as directory:
         path = Path(directory) / "image.cubin"

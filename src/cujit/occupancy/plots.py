@@ -124,13 +124,13 @@ def _ticks(most: float) -> list[float]:
 
 def _areas(ax: Axes, curve: Curve, theme: Theme) -> None:
     """Fill below the curve, each stretch in the colour of what limits it, with the curve itself on top."""
-    for limiter, edges, heights in _stretches(curve):
+    for limiter, edges, heights in stretches(curve):
         color = theme.colors[_ORDER.index(limiter)]
         ax.stairs(heights, edges, fill=True, color=color, alpha=0.26, linewidth=0)
         ax.hlines(heights, edges[:-1], edges[1:], color=color, linewidth=2)
         inner = [(x, *sorted(pair)) for x, pair in zip(edges[1:-1], pairwise(heights), strict=True)]
         ax.vlines([x for x, _, _ in inner], [y for _, y, _ in inner], [y for _, _, y in inner], color=color)
-    for (_, edges, heights), (limiter, _, after) in pairwise(_stretches(curve)):
+    for (_, edges, heights), (limiter, _, after) in pairwise(stretches(curve)):
         low, high = sorted((heights[-1], after[0]))
         ax.vlines(edges[-1], low, high, color=theme.colors[_ORDER.index(limiter)])
     _tell_what_fails(ax, curve, theme)
@@ -146,8 +146,8 @@ def _tell_what_fails(ax: Axes, curve: Curve, theme: Theme) -> None:
     ax.text(*place, "does not run", rotation=rotation, ha="center", va="bottom", fontsize=8.5, color=theme.muted)
 
 
-def _stretches(curve: Curve) -> list[tuple[Limiter, list[float], list[float]]]:
-    """Cut the curve where the limiter changes: the edges of the steps, and the height of each step.
+def stretches(curve: Curve) -> list[tuple[Limiter, list[float], list[float]]]:
+    """Cut a curve where the limiter changes: the edges of the steps, and the height of each step.
 
     A height holds up to and with its value, as blocks, registers and shared memory are rounded up. What does not run
     belongs to no limiter's stretch.
@@ -218,7 +218,7 @@ def _legend(figure: Figure, drawn: Sequence[Curve], theme: Theme) -> None:
     from matplotlib.patches import Patch  # optional: the extra cujit[plot]
 
     figure.text(0.022, 0.815, "limited by", color=theme.muted, fontsize=9, va="center")
-    seen = {stretch[0] for curve in drawn for stretch in _stretches(curve)}
+    seen = {stretch[0] for curve in drawn for stretch in stretches(curve)}
     patches = [
         Patch(color=theme.colors[_ORDER.index(limiter)], label=_WORDS[limiter])
         for limiter in Limiter

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from cujit.errors import counted
 from cujit.occupancy.choosing import NextStep, Waves, clusters_bound, next_step, waves
 from cujit.occupancy.products import Product
 from cujit.occupancy.residency import Demand, Limiter, Residency
-from cujit.values import dataclass
+from cujit.values import attributes, dataclass
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,20 @@ class Occupancy:
         if self.cluster is None or not self.product.processors:
             return None
         return clusters_bound(self.residency.limits, self.active_blocks, self.product.processors, self.cluster)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give what follows from the block in plain values."""
+        step, waves = self.next_step, self.waves
+        return {
+            **attributes(self, "block shared_bytes"),
+            "occupancy": self.fraction,
+            **attributes(self, "active_blocks active_warps max_warps"),
+            "limited_by": [limiter.value for limiter in self.limited_by],
+            "limits": {limiter.value: blocks for limiter, blocks in self.limits.items()},
+            **attributes(self, "cooperative_blocks clusters_bound"),
+            "waves": waves and attributes(waves, "count rounds efficiency"),
+            "next_step": step and vars(step),
+        }
 
     def __str__(self) -> str:
         processors = f", {self.product.processors} multiprocessors" if self.product.processors else ""

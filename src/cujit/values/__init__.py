@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from dataclasses import dataclass, field, replace
     from typing import Any, NamedTuple
 
-__all__ = ["NamedTuple", "dataclass", "field", "replace"]
+__all__ = ["NamedTuple", "attributes", "dataclass", "field", "replace"]
+
+
+def attributes(value: object, names: str) -> dict[str, Any]:
+    """Give attributes of a value as JSON has them: under their own names."""
+    return {name: getattr(value, name) for name in names.split()}
+
 
 _OWN = "_cujit_fields"
 """The attribute of a class that has its fields, those of its bases first."""

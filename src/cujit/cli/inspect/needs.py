@@ -19,11 +19,12 @@ from typing import Any
 import click
 
 from cujit.arch.support import dotted
-from cujit.cli.console import attributes, print_json, print_table, printable
+from cujit.cli.console import print_json, print_table, printable
 from cujit.devices.cpu.implemented import Total, total
 from cujit.errors import FormatError, counted
 from cujit.inspection.needs import PtxNeeds, Use, image_needs
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection
+from cujit.values import attributes
 
 _MOST_USES = 24
 _MOST_REFUSALS = 40

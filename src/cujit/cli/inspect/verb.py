@@ -14,12 +14,12 @@ from cujit.cli.console import json_option, print_json, show
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, complete_kernel, open_built
 from cujit.cli.inspect.extract import extract
-from cujit.cli.inspect.records import comparison_record, inspections_record
 from cujit.cli.inspect.tables import KernelFilter, said_of_changes, said_of_images
 from cujit.errors import ArchError, FormatError, NameNotFoundError, listed, spell
 from cujit.inspection.choose import names_matching
 from cujit.inspection.compare import compare
 from cujit.inspection.read import inspect
+from cujit.inspection.records import comparison_record, inspections_record
 from cujit.inspection.sass import disassemble, find_nvdisasm
 from cujit.inspection.values import ImageKind, Inspection
 from cujit.values import replace
@@ -52,6 +52,13 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
     type=FILE,
     help="What the assembler wrote when FILE, and B, was built (verbose, -Xptxas -v), for each: it alone tells spills.",
 )
+@click.option(
+    "--html",
+    "page",
+    metavar="PATH",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a page that loads nothing: source, PTX and machine code by line, and occupancy.",
+)
 @json_option
 @click.pass_context
 def command(
@@ -66,6 +73,7 @@ def command(
     needs: bool,
     against: Path | None,
     logs: tuple[Path, ...],
+    page: Path | None,
     as_json: bool,
 ) -> None:
     """Tell what is in each FILE: PTX, cubin, LTO-IR, fatbin, object, library, executable or archive.
@@ -84,6 +92,10 @@ def command(
 
         if not show_needs(found, everything=everything, as_json=as_json):
             ctx.exit(ExitCode.WRONG_INPUT)
+    elif page is not None:
+        from cujit.report import of as report_of  # brings the CPU device, which nothing else here needs
+
+        page.write_text(report_of(open_built(files[0], next(iter(logs), None)), arch=arch, kernels=keep.names).html())
     elif ptx or sass:
         (_print_ptx if ptx else _print_sass)(found, keep)
     elif directory is not None:
@@ -103,12 +115,14 @@ def _is_damaged(inspection: Inspection) -> bool:
 
 def _check_usage(given: Mapping[str, Any], files: int) -> None:
     """Refuse options that do not go together; ``files`` counts B too."""
-    if sum(bool(given[name]) for name in ("ptx", "sass", "directory", "needs", "against")) > 1:
-        raise click.UsageError("--ptx, --sass, --extract, --needs and --against exclude each other")
+    if sum(bool(given[name]) for name in ("ptx", "sass", "directory", "needs", "against", "page")) > 1:
+        raise click.UsageError("--ptx, --sass, --extract, --needs, --html and --against exclude each other")
     if given["needs"] and given["pattern"] is not None:
         raise click.UsageError("--needs looks at whole images and not at --kernel")
     if given["as_json"] and (given["ptx"] or given["sass"]):
         raise click.UsageError("--ptx and --sass print text and not JSON")
+    if given["page"] and files > 1:
+        raise click.UsageError(f"--html is a page of one FILE, not {files}")
     if given["against"] and files > 2:
         raise click.UsageError(f"--against compares one FILE with B, not {files - 1}")
     if given["logs"] and len(given["logs"]) != files:

@@ -88,7 +88,7 @@ class CpuBackend(Backend):
     def load(self, artifact: Artifact, options: JitOptions | None = None) -> CpuModule:
         """Load PTX, or the PTX of a fatbin; ``options`` are for GPUs."""
         del options
-        text, route = _ptx_of(artifact)
+        text, route = ptx_of(artifact)
         module = CpuModule(text, self._workers, route, self.captures, artifact.name or "<ptx>", self.watchers)
         if self._checking is not None:
             self._checking.ledger.module(module.memory, module.variables)
@@ -174,7 +174,12 @@ def _processor_name() -> str:
     return next(names, platform.machine())
 
 
-def _ptx_of(artifact: Artifact) -> tuple[str, str]:
+def ptx_of(artifact: Artifact) -> tuple[str, str]:
+    """Find the PTX that the CPU device executes of an image, and say which it is.
+
+    Raises:
+        LoadError: it has none.
+    """
     if artifact.kind is Kind.PTX:
         return artifact.text, "PTX compiled for this processor"
     if artifact.kind is Kind.FATBIN:

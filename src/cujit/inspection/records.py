@@ -26,10 +26,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cujit.arch.support import Version, dotted
-from cujit.cli.console import attributes
 from cujit.inspection.compare import Comparison, Pair
 from cujit.inspection.values import ImageInfo, Inspection, KernelInfo
 from cujit.signature import Signature
+from cujit.values import attributes
 
 SCHEMA = 1
 Keep = Callable[[KernelInfo], bool]

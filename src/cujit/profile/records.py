@@ -1,0 +1,20 @@
+"""What ``cujit profile --json`` prints of a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cujit.devices.cpu.observe.measures import ProfiledKernel
+from cujit.devices.device import Device
+from cujit.profile.advice import advice_for
+from cujit.profile.bounding import bounds
+
+
+def kernel_record(kernel: ProfiledKernel, on: str | Device | None = None) -> dict[str, Any]:
+    """Describe what a kernel cost, with advice, and with its bounds on a GPU.
+
+    Raises:
+        ArchError: see ``bounds``.
+    """
+    said = {**kernel.to_json(), "advice": [each.to_json() for each in advice_for(kernel)]}
+    return said if on is None else {**said, "bounds": bounds(kernel, on).to_json()}

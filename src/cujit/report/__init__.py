@@ -1,0 +1,5 @@
+"""One page about a kernel, to look at: ``import cujit.report``; source, PTX, machine code, counters and plots."""
+
+from cujit.report.report import KernelReport, Report, of
+
+__all__ = ["KernelReport", "Report", "of"]

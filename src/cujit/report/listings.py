@@ -1,0 +1,146 @@
+"""Listings: the source, PTX and machine code of a report, and which lines of each belong together."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cujit.artifact.reading import read_file
+from cujit.devices.cpu.run.lines import Lines, SourceLine
+from cujit.devices.watch import Sources, Text
+from cujit.errors import CujitError
+from cujit.formats.ptx.parser import parse
+from cujit.values import dataclass
+
+_SUFFIXES = (".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".inl", ".ipp", ".ll", ".py")
+"""Endings of files that a report may quote: an image names what it likes, and a report is for others to see."""
+_MOST_BYTES = 1 << 20
+_MOST_FILES = 32
+
+_PLACE = re.compile(r'\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
+_PTX_FILE = ".nv_debug_ptx_txt"
+"""What nvdisasm calls the PTX that machine code was made of (measured, 13.x)."""
+_CODE = re.compile(r"\s*(?P<address>/\*[0-9a-f]{4,}\*/)\s*(?P<code>.*)|\s*(?P<label>[.\w$]+:)$")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A text by lines, of which the first is number ``first``: ``kind`` is ``source``, ``ptx`` or ``sass``.
+
+    ``sources`` has for each line the one of source that it comes from, ``ptx_lines`` that of the PTX; None and 0 where
+    it is not known. Both are empty where no line has any.
+    """
+
+    kind: str
+    name: str
+    lines: tuple[str, ...]
+    sources: tuple[SourceLine | None, ...] = ()
+    ptx_lines: tuple[int, ...] = ()
+    first: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Give all of it in plain values; a line of source is the number of its file among ``files`` and its own."""
+        files = list(dict.fromkeys(source.file for source in self.sources if source is not None))
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "first": self.first,
+            "lines": list(self.lines),
+            "files": files,
+            "sources": [source and [files.index(source.file), source.line] for source in self.sources],
+            "ptx_lines": list(self.ptx_lines),
+        }
+
+    def part(self, first: int, count: int) -> Listing:
+        """Keep ``count`` lines, from number ``first`` on."""
+        kept = slice(first - self.first, first - self.first + count)
+        return Listing(
+            self.kind, self.name, self.lines[kept], self.sources[kept], self.ptx_lines[kept], max(first, self.first)
+        )
+
+
+class Quoted:
+    """The sources that a report may quote: texts that are known by name, and files of code that are there."""
+
+    def __init__(self, texts: Mapping[str, Text]) -> None:
+        """Take the texts that are no files, by the names that the compiler knows them by."""
+        self._sources = Sources()
+        for name, text in texts.items():
+            self._sources.know(name, text)
+        self._shown = {text.shown: text.text for text in texts.values()}
+
+    def shown(self, line: SourceLine | None) -> SourceLine | None:
+        """Call a line as profiles do."""
+        known = None if line is None else self._sources.find(line.file)
+        return line if line is None or known is None else SourceLine(known.shown, line.line)
+
+    def listings(self, used: Iterable[SourceLine | None]) -> list[Listing]:
+        """List the sources that lines are of; those that most are of come first, and what cannot be read is left out."""
+        counts: dict[str, int] = {}
+        for line in used:
+            if line is not None and line.line:
+                counts[line.file] = counts.get(line.file, 0) + 1
+        ranked = sorted(counts, key=lambda file: (file not in self._shown, -counts[file], file))
+        found = ((file, self._read(file)) for file in ranked[:_MOST_FILES])
+        return [Listing("source", file, tuple(text.splitlines())) for file, text in found if text is not None]
+
+    def _read(self, file: str) -> str | None:
+        if file in self._shown:
+            return self._shown[file]
+        known = self._sources.find(file)
+        if known is not None:
+            return known.text
+        path = Path(file)
+        with contextlib.suppress(OSError, CujitError):
+            if path.suffix in _SUFFIXES and path.is_file() and path.stat().st_size <= _MOST_BYTES:
+                return read_file(str(path)).decode("utf-8", "replace")
+        return None
+
+
+def ptx_listing(text: str, name: str, quoted: Quoted) -> Listing:
+    """List PTX, with the source that its instructions come from; none of it where the PTX does not parse."""
+    lines, sources = text.rstrip("\0\n").splitlines(), []
+    known = Lines(lambda: parse(text), text)
+    with contextlib.suppress(CujitError):
+        for number, line in enumerate(lines, 1):
+            is_code = line.rstrip().endswith(";") and not line.lstrip().startswith((".", "//"))
+            source = known.source_of(number) if is_code else None
+            sources.append(quoted.shown(source) if source is not None and source.line else None)
+    return Listing("ptx", name, tuple(lines), tuple(sources) if any(sources) else ())
+
+
+def sass_listing(text: str, name: str, quoted: Quoted, ptx: Listing | None) -> Listing:
+    """List what nvdisasm wrote of machine code; ``ptx`` is what it was assembled from, if that is known."""
+    lines: list[str] = []
+    sources: list[SourceLine | None] = []
+    ptx_lines: list[int] = []
+    source: SourceLine | None = None
+    ptx_line = 0
+    for line in text.splitlines():
+        place = _PLACE.match(line)
+        if place is not None and place["file"].startswith(_PTX_FILE):
+            ptx_line = int(place["line"]) if ptx is not None else 0
+        elif place is not None:
+            source = quoted.shown(SourceLine(place["file"], int(place["line"])))
+        elif (found := _CODE.match(line)) is not None and not line.startswith(".text."):
+            is_code = found["label"] is None
+            lines.append(f"{found['address']} {found['code'].strip()}" if is_code else found["label"])
+            ptx_lines.append(ptx_line if is_code else 0)
+            sources.append(_source_of(ptx, ptx_line) or source if is_code else None)
+            if not is_code:
+                source, ptx_line = None, 0
+    return Listing("sass", name, tuple(lines), tuple(sources), tuple(ptx_lines))
+
+
+def _source_of(ptx: Listing | None, line: int) -> SourceLine | None:
+    """Ask the PTX, which names a line of code that is inlined as its profile does."""
+    within = ptx is not None and 0 < line <= len(ptx.sources)
+    return ptx.sources[line - 1] if ptx is not None and within else None
+
+
+def sources_of(listings: Sequence[Listing]) -> Iterable[SourceLine | None]:
+    """Give every line of source that a line of listings comes from."""
+    return (source for listing in listings for source in listing.sources)

@@ -1,0 +1,133 @@
+"""The page of a report: one file with all that it needs, which loads nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_ASSETS = Path(__file__).parent / "assets"
+
+LIMIT_BYTES = 2_000_000
+"""No page is longer."""
+_LEAST_TEXT_BYTES = 200_000
+"""What all texts together have room for, whatever else there is."""
+
+_POLICY = {"default-src": "'none'", "base-uri": "'none'", "form-action": "'none'"}
+"""What a browser lets a page do: nothing, but for its own styles and scripts, which it knows by their hashes.
+
+Source: W3C, "Content Security Policy Level 3".
+"""
+
+
+def page(
+    record: Mapping[str, Any],
+    *,
+    scripts: Sequence[str] = (),
+    styles: Sequence[str] = (),
+    policy: Mapping[str, str] | None = None,
+) -> str:
+    """Write the page of a record; what is too long for it is cut, and named in its notes.
+
+    ``scripts`` run before the page's own, ``styles`` follow its own, and ``policy`` has more directives of what a
+    browser lets it do: a page that a server renews needs ``connect-src``.
+    """
+    style, script = "\n".join([_asset("page.css"), *styles]), [*scripts, _asset("page.js")]
+    allowed = {**_POLICY, "script-src": " ".join(map(_hash, script)), "style-src": _hash(style), **(policy or {})}
+    parts = {
+        "policy": html.escape("; ".join(f"{name} {value}" for name, value in allowed.items())),
+        "title": html.escape(str(record["title"]).encode("utf-8", "replace").decode()),
+        "style": style,
+        "scripts": "\n".join(f"<script>{text}</script>" for text in script),
+        "record": "",
+    }
+    room = LIMIT_BYTES - len(_filled(parts).encode())
+    return _filled({**parts, "record": fitted(record, room)})
+
+
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text()
+
+
+def _filled(parts: Mapping[str, str]) -> str:
+    """Fill the frame in, from left to right, so that no part is looked at again."""
+    first, *rest = _asset("page.html").split("{{")
+    pieces = [first]
+    for piece in rest:
+        name, _, text = piece.partition("}}")
+        pieces += [parts[name], text]
+    return "".join(pieces)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _written(value: object) -> str:
+    """Write JSON that stands in a script block: nothing in it ends that block, or begins a comment."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+# -- what has no room -----------------------------------------------------------------------------------------
+
+
+def fitted(record: Mapping[str, Any], room: int) -> str:
+    """Write a record in so many bytes; texts are cut first, then counts of instructions, those of most warps last."""
+    text = _written(record)
+    if len(text) <= room:
+        return text
+    kept = {**record, "notes": list(record["notes"])}
+    kept["listings"] = [dict(listing) for listing in record["listings"]]
+    kept["kernels"] = [
+        {**kernel, "profile": kernel["profile"] and dict(kernel["profile"])} for kernel in kept["kernels"]
+    ]
+    _cut_texts(kept, len(text) - room)
+    rows = max((len(k["profile"]["instructions"]) for k in kept["kernels"] if k["profile"]), default=0)
+    while rows and len(_written(kept)) > room:
+        rows //= 2
+        _cut_rows(kept, rows)
+    return _written(kept)
+
+
+def _cut_texts(record: dict[str, Any], over: int) -> None:
+    """Leave ``over`` bytes of the longest listings out."""
+    sizes = [len(_written(listing)) for listing in record["listings"]]
+    room = max(sum(sizes) - over - 200 * (len(sizes) + 1), _LEAST_TEXT_BYTES)
+    left, waiting = room, len(sizes)
+    shares = {}
+    for size, k in sorted(zip(sizes, range(len(sizes)), strict=True)):
+        shares[k] = min(size, left // waiting)
+        left, waiting = left - shares[k], waiting - 1
+    for k, listing in enumerate(record["listings"]):
+        if shares[k] < sizes[k]:
+            _cut_lines(listing, shares[k] / sizes[k], record["notes"])
+
+
+def _cut_lines(listing: dict[str, Any], share: float, notes: list[str]) -> None:
+    """Keep some of a listing's bytes, from the first line on that is linked."""
+    lines = listing["lines"]
+    begin = next((k for k, source in enumerate(listing["sources"]) if source), 0)
+    weights = [len(line) + 20 for line in lines]
+    room, end = share * sum(weights), begin
+    while end < len(lines) and room >= weights[end]:
+        room -= weights[end]
+        end += 1
+    for name in ("lines", "sources", "ptx_lines"):
+        listing[name] = listing[name][begin:end]
+    listing["first"] += begin
+    notes.append(f"{listing['name']}: {end - begin:,} of {len(lines):,} lines are here, for the size of this page")
+
+
+def _cut_rows(record: dict[str, Any], rows: int) -> None:
+    """Keep the counts of so many instructions of each kernel."""
+    for kernel in record["kernels"]:
+        profile = kernel["profile"]
+        if profile and len(profile["instructions"]) > rows:
+            ranked = sorted(profile["instructions"], key=lambda row: -row.get("warps", 0))[:rows]
+            profile["instructions"] = sorted(ranked, key=lambda row: row["ptx_line"])
+            said = f"{kernel['name']}: counts of the {rows:,} instructions of most warps are here, for the size"
+            record["notes"] = [n for n in record["notes"] if not n.startswith(f"{kernel['name']}: counts")] + [said]

@@ -1,0 +1,316 @@
+"""What a report is made of: values that other calls give, put together by line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.artifact.opening import open_image
+from cujit.devices.cpu.backend import ptx_of
+from cujit.devices.cpu.observe.measures import Measures, ProfiledInstruction, ProfiledKernel
+from cujit.devices.device import Device
+from cujit.devices.watch import Text
+from cujit.errors import CompileError, CujitError, KernelFaultError
+from cujit.inspection.read import inspect
+from cujit.inspection.records import inspections_record
+from cujit.inspection.sass import disassemble
+from cujit.inspection.values import ImageInfo, ImageKind, Inspection
+from cujit.loading import Module
+from cujit.occupancy.plots import curves, stretches
+from cujit.occupancy.subject import Subject, subject
+from cujit.profile.bounding import bounds
+from cujit.profile.records import kernel_record
+from cujit.profile.roofline import roofs
+from cujit.program import link
+from cujit.report.listings import Listing, Quoted, ptx_listing, sass_listing, sources_of
+from cujit.report.page import page
+from cujit.values import dataclass, field, replace
+from cujit.version import __version__
+
+SCHEMA = 1
+_MOST_KERNELS = 24
+"""Kernels of an image that a report has plots of."""
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """One kernel of a report: what it cost, and how full it makes a GPU; None is not known.
+
+    ``on`` is the GPU that ``bounds`` are of, ``block`` how many threads its blocks had.
+    """
+
+    name: str
+    profile: ProfiledKernel | None = None
+    occupancy: Subject | None = None
+    on: str | Device | None = None
+    block: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Give all of it in plain values, as ``cujit profile --json`` and ``cujit occupancy --json`` do."""
+        return {
+            "name": self.name,
+            "profile": self.profile and self._costs(self.profile),
+            "occupancy": self.occupancy and _occupancy_record(self.occupancy, self.block),
+        }
+
+    def _costs(self, profile: ProfiledKernel) -> dict[str, Any]:
+        record = kernel_record(profile, self.on)
+        for row, said in zip(profile.instructions, record["instructions"], strict=True):
+            said["metrics"] = _metrics_of(profile, row)
+        if self.on is not None:
+            found = bounds(profile, self.on)
+            slopes, levels = roofs(found)
+            record["roofs"] = {
+                "slopes": [{"label": roof.label, "bytes_per_s": roof.bytes_per_s} for roof in slopes],
+                "levels": [{"label": roof.label, "flops_per_s": roof.flops_per_s} for roof in levels],
+                "flops_per_s": found.flops / found.seconds if found.seconds else 0,
+            }
+        return record
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that is known of an image, and of what launches of it cost, for one page.
+
+    ``inspections`` are of the image, and of what its PTX was assembled to; ``listings`` are its texts, whose lines belong together, ``errors`` what a compiler or checks found, and ``notes``
+    say what is missing and why.
+
+    Example::
+
+        profile = cujit.profile.Profile()
+        profiled = cujit.cpu(profile=profile)
+        module = cujit.jit(CODE, names=["axpy<float>"], device=profiled, name="axpy.cu")
+        module["axpy<float>"][1, 32](2.0, x, y, 32)
+        report = cujit.report.of(module, profile=profile.kernels[0], on="H200")
+        Path("report.html").write_text(report.html())
+    """
+
+    title: str
+    inspections: tuple[Inspection, ...]
+    kernels: tuple[KernelReport, ...] = ()
+    listings: tuple[Listing, ...] = field(default=(), repr=False)
+    errors: tuple[CujitError, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """Give what the page shows in plain values: those of ``--json``, the texts, and what was found by line.
+
+        Example::
+
+            record = cujit.report.of(cubin).record()
+            assert record["inspections"][0]["kind"] == "cubin"
+        """
+        return {
+            "schema": SCHEMA,
+            "cujit": __version__,
+            "title": self.title,
+            "inspections": inspections_record(self.inspections, lambda _: True)["files"],
+            "kernels": [kernel.to_json() for kernel in self.kernels],
+            "measures": [*Measures.__match_args__],
+            "listings": [listing.to_json() for listing in self.listings],
+            "errors": [found for error in self.errors for found in _error_records(error)],
+            "notes": list(self.notes),
+        }
+
+    def html(self) -> str:
+        """Write the page: one file that loads nothing, below two megabytes; what has no room is left out and named.
+
+        Example::
+
+            Path("report.html").write_text(cujit.report.of(cubin).html())
+        """
+        return page(self.record())
+
+
+def of(
+    what: Module | Artifact | bytes | str | os.PathLike[str],
+    *,
+    profile: ProfiledKernel | Sequence[ProfiledKernel] = (),
+    on: str | Device | None = None,
+    arch: str | Arch | None = None,
+    kernels: Iterable[str] | None = None,
+    texts: Mapping[str, str | Text] | None = None,
+    errors: Iterable[CujitError] = (),
+    title: str = "",
+) -> Report:
+    """Put together what is known of an image; nothing is launched, and no GPU is needed.
+
+    Args:
+        what: as for ``inspect``; of a Module the sources are known that are no files.
+        profile: what launches cost, of PTX of this image. It is assembled, to show machine code and occupancy.
+        on: the GPU for bounds and occupancy, by its name (``"H200"``) or one of this machine.
+        arch: the architecture whose machine code is shown, if there are several.
+        kernels: only these, by lowered names; None is all of them.
+        texts: sources that are no files, by the names that the compiler was given.
+        errors: what a compiler or checks found, to be shown at their lines.
+        title: of the page; without it the name of the image.
+
+    Raises:
+        CujitError: see ``inspect``, and ``cujit.profile.bounds`` for ``on``.
+
+    Example::
+
+        print(cujit.report.of(cubin).record()["kernels"][0]["name"])
+    """
+    known = {name: Text(name, text) if isinstance(text, str) else text for name, text in (texts or {}).items()}
+    if isinstance(what, Module):
+        own = what._image.texts.items()
+        known = {name: Text(name, text.text) if os.path.isabs(name) else text for name, text in own} | known
+    image = open_image(what, "report.of")
+    found = inspect(image)
+    counted = (profile,) if isinstance(profile, ProfiledKernel) else tuple(profile)
+    making = _Making(image, found, Quoted(known), on, None if arch is None else Arch.parse(arch))
+    listings = making.listings(counted, None if kernels is None else set(kernels))
+    rows = making.profiled(counted) if counted else making.built(None if kernels is None else set(kernels))
+    name = title or (counted[0].name if len(counted) == 1 else found.name) or found.kind.value
+    return Report(name, tuple(making.found), tuple(rows), tuple(listings), tuple(errors), tuple(making.notes))
+
+
+class _Making:
+    """A report that is being made: what it is about, and what is missing so far."""
+
+    def __init__(
+        self, image: Artifact, found: Inspection, quoted: Quoted, on: str | Device | None, arch: Arch | None
+    ) -> None:
+        self.image = image
+        self.found = [found]
+        self.quoted = quoted
+        self.on = on
+        self.arch = arch
+        self.notes: list[str] = []
+        self.machine_code: Artifact | None = None
+
+    def listings(self, profiled: Sequence[ProfiledKernel], names: set[str] | None) -> list[Listing]:
+        """List sources, PTX and machine code."""
+        if profiled:
+            names = {kernel.lowered_name for kernel in profiled}
+            ptx = ptx_listing(ptx_of(self.image)[0], "PTX", self.quoted)
+            self.machine_code = self._assembled("\n".join(ptx.lines))
+            if self.machine_code is not None:
+                self.found.append(inspect(self.machine_code))
+            own: list[Listing] = [ptx]
+            sass = self._sass(self.machine_code, names, ptx)
+        else:
+            image = self._image_of(ImageKind.PTX)
+            text = "" if image is None else image.payload().rstrip(b"\0").decode("utf-8", "replace")
+            own = [] if image is None else [ptx_listing(text, f"PTX {image.arch}", self.quoted)]
+            sass = self._sass_of_image(names)
+        own += sass
+        return [*self.quoted.listings(sources_of(own)), *own]
+
+    def profiled(self, profiled: Sequence[ProfiledKernel]) -> list[KernelReport]:
+        """Report what was launched."""
+        rows = []
+        for kernel in profiled:
+            block = kernel.threads // kernel.blocks if kernel.blocks else None
+            room = self._occupancy(self.machine_code, kernel.lowered_name)
+            rows.append(KernelReport(kernel.name, kernel, room, self.on, block))
+        return rows
+
+    def built(self, names: set[str] | None) -> list[KernelReport]:
+        """Report what is in the image."""
+        infos = {k.name: k for k in self.found[0].kernels if names is None or k.name in names}
+        if len(infos) > _MOST_KERNELS:
+            self.notes.append(f"{len(infos) - _MOST_KERNELS} of {len(infos)} kernels have no plots: name some")
+        shown = list(infos.values())[:_MOST_KERNELS]
+        return [KernelReport(k.display, None, self._occupancy(self._cubin(), k.name), self.on) for k in shown]
+
+    def _image_of(self, kind: ImageKind) -> ImageInfo | None:
+        """Choose an image: of the architecture that was asked for, if there is one."""
+        images = [image for image in self.found[0] if image.kind is kind and not image.error]
+        wanted = (image for image in images if self.arch is not None and image.arch == self.arch)
+        return next(wanted, next(iter(images), None))
+
+    def _cubin(self) -> Artifact | None:
+        image = self._image_of(ImageKind.CUBIN)
+        return None if image is None else Artifact(Kind.CUBIN, image.payload())
+
+    def _assembled(self, text: str) -> Artifact | None:
+        arch = self._wanted_arch()
+        try:
+            return link([Artifact(Kind.PTX, text.encode())], arch=arch, lineinfo=True)
+        except CujitError as e:
+            self.notes.append(f"no machine code and no occupancy: the PTX was not assembled ({e.message})")
+            return None
+
+    def _wanted_arch(self) -> Arch | None:
+        """Say for what PTX is assembled: what was asked for, the GPU's; None is what the PTX itself says."""
+        if self.arch is not None or self.on is None:
+            return self.arch
+        return self.on.arch if isinstance(self.on, Device) else subject(registers=1, on=self.on).product.arch
+
+    def _sass_of_image(self, names: set[str] | None) -> list[Listing]:
+        cubin = self._cubin()
+        kept = names and {k.name for k in self.found[0].kernels if k.kind is ImageKind.CUBIN} & names
+        return self._sass(cubin, kept or set(), None)
+
+    def _sass(self, cubin: Artifact | None, names: set[str], ptx: Listing | None) -> list[Listing]:
+        if cubin is None:
+            return []
+        try:
+            text = disassemble(cubin.data, sorted(names), lines=True)
+        except CujitError as e:
+            self.notes.append(f"no machine code: {e.message}")
+            return []
+        return [sass_listing(text, f"SASS {inspect(cubin).images[0].arch}", self.quoted, ptx)]
+
+    def _occupancy(self, cubin: Artifact | None, name: str) -> Subject | None:
+        if cubin is None:
+            return None
+        try:
+            return subject(cubin, kernel=name, on=self.on)
+        except CujitError as e:
+            self.notes.append(f"no occupancy of {name}: {e.message}")
+            return None
+
+
+# -- records --------------------------------------------------------------------------------------------------
+
+
+def _metrics_of(kernel: ProfiledKernel, row: ProfiledInstruction) -> dict[str, int]:
+    """Give the counters of Nsight Compute that one instruction adds to."""
+    if not row.access:
+        return {}
+    return {name: count for name, count in replace(kernel, instructions=(row,)).metrics().items() if count}
+
+
+def _occupancy_record(found: Subject, block: int | None) -> dict[str, Any]:
+    try:
+        row = found.best() if block is None else found.at(block)
+    except CujitError as e:
+        return {"error": e.message}
+    return {
+        "gpu": found.product.name,
+        "arch": str(found.product.arch),
+        "registers": found.demand.registers,
+        "static_shared_bytes": found.demand.shared_bytes,
+        **row.to_json(),
+        "curves": [
+            {
+                "label": curve.label,
+                "own": curve.own,
+                "own_label": curve.own_label,
+                "end": curve.end,
+                "stretches": [
+                    {"limiter": limiter.value, "edges": edges, "heights": heights}
+                    for limiter, edges, heights in stretches(curve)
+                ],
+            }
+            for curve in curves(found.demand, row.residency)
+        ],
+    }
+
+
+def _error_records(error: CujitError) -> list[dict[str, Any]]:
+    """Describe what was found, by line where that is known: each diagnostic of a compiler, or the fault of a launch."""
+    if isinstance(error, CompileError) and error.diagnostics:
+        return [
+            {"rule": each.severity, "text": each.message, "source": f"{each.file}:{each.line}" if each.line else ""}
+            for each in error.diagnostics
+        ]
+    rule = error.kind if isinstance(error, KernelFaultError) and error.kind else "error"
+    line = error.line if isinstance(error, KernelFaultError) else 0
+    return [{"rule": rule, "text": error.message, "cure": error.help or "", "source": "", "ptx_line": line}]
