@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cujit
-from house import LIMITS, c_lines, circles, figures, python_files, worse
+from house import LIMITS, c_lines, circles, figures, python_files, script_lines, worse
 
 FILES = {
     "__init__.py": '"""The door."""\n',
@@ -65,6 +65,8 @@ class Text:
         return sum(k for k in given if k and len(given) > 2) or len(json.dumps(ast, decimal, html))
 """,
     "e.py": "class Text:\n    pass\n",
+    "page/page.js": "/* one */\nconst a = 1; // two\n\nlet b;\n",
+    "page/vendored/editor.js": "let theirs;\n",
     "runtime/run.c": "/* two\n   lines */\nint a; // one\n\n// none\nint b;\n",
 }
 
@@ -91,6 +93,7 @@ def test_lines_of_code_are_those_without_comments_docstrings_and_blanks(package:
     }  # fmt: skip
     assert files["made.a"].lines == 27
     assert c_lines(package) == 2
+    assert script_lines(package) == 2  # but those of others
 
 
 def test_ir_in_texts_is_counted_by_line(package: Path) -> None:
@@ -110,7 +113,7 @@ def test_the_page_has_the_whole_and_the_cpu_device_alone(package: Path) -> None:
     whole, cpu = figures(package).split("\n\n")
     rows = dict(re.findall(r"^  (\S.*?)  +(\S.*)$", whole, re.MULTILINE))
     assert rows.items() >= {
-        ("files", "6"), ("code lines, C counted", "35"), ("of them C", "2"), ("circles of imports", "1"),
+        ("files", "6"), ("code lines, C counted", "37"), ("of them C", "2"), ("circles of imports", "1"),
         ("circles, files of each", "2"), ("modules at the root", "5"), ("public names", "2"),
         ("longest functions", "12 made.a.ir"),
     }  # fmt: skip

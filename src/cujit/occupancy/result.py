@@ -108,7 +108,12 @@ class Occupancy:
         return clusters_bound(self.residency.limits, self.active_blocks, self.product.processors, self.cluster)
 
     def to_json(self) -> dict[str, Any]:
-        """Give what follows from the block in plain values."""
+        """Give what follows from the block in plain values.
+
+        Example::
+
+            assert cujit.occupancy.of(cubin, 256, on="H200").to_json()["occupancy"] == 1
+        """
         step, waves = self.next_step, self.waves
         return {
             **attributes(self, "block shared_bytes"),

@@ -1,5 +1,5 @@
 """One page about a kernel, to look at: ``import cujit.report``; source, PTX, machine code, counters and plots."""
 
-from cujit.report.report import KernelReport, Report, of
+from cujit.report.report import KernelReport, ReportPage, of
 
-__all__ = ["KernelReport", "Report", "of"]
+__all__ = ["KernelReport", "ReportPage", "of"]

@@ -78,7 +78,7 @@ class Quoted:
         return line if line is None or known is None else SourceLine(known.shown, line.line)
 
     def listings(self, used: Iterable[SourceLine | None]) -> list[Listing]:
-        """List the sources that lines are of; those that most are of come first, and what cannot be read is left out."""
+        """List the sources that lines are of, first what most are of; what cannot be read is left out."""
         counts: dict[str, int] = {}
         for line in used:
             if line is not None and line.line:

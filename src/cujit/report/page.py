@@ -16,6 +16,9 @@ LIMIT_BYTES = 2_000_000
 """No page is longer."""
 _LEAST_TEXT_BYTES = 200_000
 """What all texts together have room for, whatever else there is."""
+_NOTE_BYTES = 300
+"""More than a note takes, and what a listing has beside its lines."""
+_BY_LINE = ("lines", "sources", "ptx_lines")
 
 _POLICY = {"default-src": "'none'", "base-uri": "'none'", "form-action": "'none'"}
 """What a browser lets a page do: nothing, but for its own styles and scripts, which it knows by their hashes.
@@ -96,28 +99,24 @@ def fitted(record: Mapping[str, Any], room: int) -> str:
 def _cut_texts(record: dict[str, Any], over: int) -> None:
     """Leave ``over`` bytes of the longest listings out."""
     sizes = [len(_written(listing)) for listing in record["listings"]]
-    room = max(sum(sizes) - over - 200 * (len(sizes) + 1), _LEAST_TEXT_BYTES)
-    left, waiting = room, len(sizes)
-    shares = {}
+    left, waiting = max(sum(sizes) - over - _NOTE_BYTES * len(sizes), _LEAST_TEXT_BYTES), len(sizes)
     for size, k in sorted(zip(sizes, range(len(sizes)), strict=True)):
-        shares[k] = min(size, left // waiting)
-        left, waiting = left - shares[k], waiting - 1
-    for k, listing in enumerate(record["listings"]):
-        if shares[k] < sizes[k]:
-            _cut_lines(listing, shares[k] / sizes[k], record["notes"])
+        share = min(size, left // waiting)
+        left, waiting = left - share, waiting - 1
+        if share < size:
+            _cut_lines(record["listings"][k], share - _NOTE_BYTES, record["notes"])
 
 
-def _cut_lines(listing: dict[str, Any], share: float, notes: list[str]) -> None:
-    """Keep some of a listing's bytes, from the first line on that is linked."""
-    lines = listing["lines"]
-    begin = next((k for k, source in enumerate(listing["sources"]) if source), 0)
-    weights = [len(line) + 20 for line in lines]
-    room, end = share * sum(weights), begin
-    while end < len(lines) and room >= weights[end]:
-        room -= weights[end]
+def _cut_lines(listing: dict[str, Any], room: int, notes: list[str]) -> None:
+    """Keep so many bytes of a listing, from the first line on that is linked."""
+    lines, sources, of_ptx = (listing[name] for name in _BY_LINE)
+    begin = end = next((k for k, source in enumerate(sources) if source), 0)
+    while end < len(lines):
+        room -= len(_written([lines[end], sources[end : end + 1], of_ptx[end : end + 1]]))
+        if room < 0:
+            break
         end += 1
-    for name in ("lines", "sources", "ptx_lines"):
-        listing[name] = listing[name][begin:end]
+    listing.update((name, listing[name][begin:end]) for name in _BY_LINE)
     listing["first"] += begin
     notes.append(f"{listing['name']}: {end - begin:,} of {len(lines):,} lines are here, for the size of this page")
 

@@ -9,8 +9,8 @@ from typing import Any
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.artifact.opening import open_image
-from cujit.devices.cpu.backend import ptx_of
 from cujit.devices.cpu.observe.measures import Measures, ProfiledInstruction, ProfiledKernel
+from cujit.devices.cpu.texts import ptx_of
 from cujit.devices.device import Device
 from cujit.devices.watch import Text
 from cujit.errors import CompileError, CujitError, KernelFaultError
@@ -72,11 +72,11 @@ class KernelReport:
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportPage:
     """All that is known of an image, and of what launches of it cost, for one page.
 
-    ``inspections`` are of the image, and of what its PTX was assembled to; ``listings`` are its texts, whose lines belong together, ``errors`` what a compiler or checks found, and ``notes``
-    say what is missing and why.
+    ``inspections`` are of the image, and of what its PTX was assembled to; ``listings`` are its texts, whose lines
+    belong together, ``errors`` what a compiler or checks found, and ``notes`` say what is missing and why.
 
     Example::
 
@@ -135,7 +135,7 @@ def of(
     texts: Mapping[str, str | Text] | None = None,
     errors: Iterable[CujitError] = (),
     title: str = "",
-) -> Report:
+) -> ReportPage:
     """Put together what is known of an image; nothing is launched, and no GPU is needed.
 
     Args:
@@ -158,7 +158,7 @@ def of(
     known = {name: Text(name, text) if isinstance(text, str) else text for name, text in (texts or {}).items()}
     if isinstance(what, Module):
         own = what._image.texts.items()
-        known = {name: Text(name, text.text) if os.path.isabs(name) else text for name, text in own} | known
+        known = {name: Text(name, text.text) if os.path.isfile(name) else text for name, text in own} | known
     image = open_image(what, "report.of")
     found = inspect(image)
     counted = (profile,) if isinstance(profile, ProfiledKernel) else tuple(profile)
@@ -166,7 +166,7 @@ def of(
     listings = making.listings(counted, None if kernels is None else set(kernels))
     rows = making.profiled(counted) if counted else making.built(None if kernels is None else set(kernels))
     name = title or (counted[0].name if len(counted) == 1 else found.name) or found.kind.value
-    return Report(name, tuple(making.found), tuple(rows), tuple(listings), tuple(errors), tuple(making.notes))
+    return ReportPage(name, tuple(making.found), tuple(rows), tuple(listings), tuple(errors), tuple(making.notes))
 
 
 class _Making:

@@ -100,13 +100,18 @@ def command(
         (_print_ptx if ptx else _print_sass)(found, keep)
     elif directory is not None:
         extract(((image, i.name) for i in found for image in keep.chosen(i)), directory, as_json=as_json)
-    elif as_json:
-        print_json(inspections_record(found, keep))
     else:
-        for inspection in found:
-            show(said_of_images(inspection, keep, everything))
+        _show_images(found, keep, everything=everything, as_json=as_json)
     if any(map(_is_damaged, found)):
         ctx.exit(ExitCode.WRONG_INPUT)
+
+
+def _show_images(found: Sequence[Inspection], keep: KernelFilter, *, everything: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(inspections_record(found, keep))
+        return
+    for inspection in found:
+        show(said_of_images(inspection, keep, everything))
 
 
 def _is_damaged(inspection: Inspection) -> bool:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact
 from cujit.devices.backend import Backend
 from cujit.devices.cpu.module import CpuModule
 from cujit.devices.cpu.observe.checking import CheckingWatcher
@@ -20,6 +19,7 @@ from cujit.devices.cpu.run.launch import HostBlock, cache_bytes
 from cujit.devices.cpu.run.streams import Captures, InOrderGraph, InOrderStream
 from cujit.devices.cpu.run.tensormap import encode
 from cujit.devices.cpu.run.textures import CpuTextures
+from cujit.devices.cpu.texts import ARCH, ptx_of
 from cujit.devices.jit_options import JitOptions
 from cujit.devices.options import check_timeout
 from cujit.devices.shapes import Dim3, Limits
@@ -27,10 +27,6 @@ from cujit.devices.streams import Allocation, DeviceLike, Stream, stream_handle
 from cujit.devices.tensormaps.tiling import Tiling
 from cujit.errors import LoadError
 from cujit.forks import cached_property
-from cujit.formats.fatbin import read_fatbin
-
-# What the device passes for: PTX up to this architecture's is what compilers are asked for.
-_ARCH = Arch.parse("sm_90")
 
 # Sizes as on an sm_90 GPU, so that a launch that is good here is good there. Source: CUDA C++ Programming Guide,
 # "Technical Specifications per Compute Capability".
@@ -54,7 +50,7 @@ class CpuBackend(Backend):
     """
 
     name = "cpu"
-    arch = _ARCH
+    arch = ARCH
 
     def __init__(
         self,
@@ -172,34 +168,3 @@ def _processor_name() -> str:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
-
-
-def ptx_of(artifact: Artifact) -> tuple[str, str]:
-    """Find the PTX that the CPU device executes of an image, and say which it is.
-
-    Raises:
-        LoadError: it has none.
-    """
-    if artifact.kind is Kind.PTX:
-        return artifact.text, "PTX compiled for this processor"
-    if artifact.kind is Kind.FATBIN:
-        return _ptx_of_fatbin(artifact.data)
-    raise LoadError(
-        f"the CPU device executes PTX, not a {artifact.kind.value}",
-        help="compile with to='ptx', or build a fatbin with a compute_… target",
-    )
-
-
-def _ptx_of_fatbin(data: bytes) -> tuple[str, str]:
-    """Choose the PTX of the newest architecture that an sm_90 GPU would take, or else the oldest beyond it."""
-    entries = [(e.arch, e) for e in read_fatbin(data).ptx_entries if e.arch is not None]
-    if not entries:
-        raise LoadError(
-            "the CPU device executes PTX, and this fatbin has none",
-            help="build it with a compute_… target among the targets",
-        )
-    fitting = [arch for arch, _ in entries if arch.runs_on(_ARCH)]
-    best = max(fitting) if fitting else min(arch for arch, _ in entries)
-    payload = next(e for arch, e in entries if arch == best).payload()
-    route = f"PTX {best} of the fatbin, compiled for this processor"
-    return Artifact(Kind.PTX, payload).text, route

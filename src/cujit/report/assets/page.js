@@ -112,7 +112,7 @@ const cujitReport = (() => {
     constructor(kind, container) {
       this.kind = kind;
       this.list = h("div", { role: "listbox", tabindex: 0, class: `lines ${kind}`, "aria-label": TITLES[kind],
-        onkeydown: (event) => this.key(event), onclick: (event) => this.click(event),
+        onkeydown: (event) => this.key(event), onmousedown: (event) => this.press(event), onclick: (event) => this.click(event),
         onmouseover: (event) => this.over(event), onmouseleave: () => hover(null),
         onfocus: () => this.go(this.at), onblur: () => hover(null) });
       this.rows = [];
@@ -208,12 +208,17 @@ const cujitReport = (() => {
       return row ? this.rows.indexOf(row) : -1;
     }
 
-    click(event) {
+    /* Before the list gets the focus, which would bring another line in sight. */
+    press(event) {
       const k = this.lineOf(event);
-      if (k < 0 || String(document.getSelection())) return;
+      if (k < 0) return;
       this.at = k;
       this.point();
-      pick(this.kind, this.first + k);
+    }
+
+    click(event) {
+      const k = this.lineOf(event);
+      if (k >= 0 && !String(document.getSelection())) pick(this.kind, this.first + k);
     }
 
     over(event) {

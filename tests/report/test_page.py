@@ -1,0 +1,312 @@
+"""The page of a report in a browser: by mouse and by keys alone, in light and dark, printed, and read by axe."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import cujit.report
+from browsing import Visit, Visits, violations
+from cujit.report import ReportPage
+from report.conftest import reported
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+
+def row(visit: Visit, kind: str, line: int) -> Locator:
+    """Find a line of a list, by its number."""
+    return visit.page.locator(f".lines.{kind} .row").nth(line - 1)
+
+
+def marked(visit: Visit, kind: str, how: str = "picked") -> list[int]:
+    """List the numbers of the lines of a list that are marked."""
+    return [int(n) for n in visit.page.locator(f".lines.{kind} .row.{how} .digits").all_text_contents()]
+
+
+def texts(visit: Visit, kind: str, how: str = "picked") -> str:
+    return "\n".join(visit.page.locator(f".lines.{kind} .row.{how} .code").all_text_contents())
+
+
+def status(visit: Visit) -> str:
+    return visit.page.locator("#status").inner_text()
+
+
+def test_lines_that_belong_together_are_marked_under_the_pointer(visit: Visits, shared_page: Path) -> None:
+    page = visit(shared_page)
+    row(page, "source", 6).locator(".digits").hover()
+    assert marked(page, "source", "hovered") == [6]
+    assert "ld.shared.f32" in texts(page, "ptx", "hovered")
+    assert "bar.sync" not in texts(page, "ptx", "hovered")
+    assert "LDS" in texts(page, "sass", "hovered")
+    assert "BAR.SYNC" not in texts(page, "sass", "hovered")
+    page.page.mouse.move(5, 5)
+    assert marked(page, "ptx", "hovered") == []
+    assert page.wrong == []
+
+
+def test_a_click_picks_a_line_of_any_list(visit: Visits, shared_page: Path) -> None:
+    page = visit(shared_page)
+    page.page.locator(".lines.sass .row", has_text="BAR.SYNC").locator(".digits").click()
+    assert marked(page, "source") == [5]
+    assert "bar.sync" in texts(page, "ptx")
+    assert len(marked(page, "ptx")) == 1
+    assert "of the machine code: 1 line of source, 1 line of PTX" in status(page)
+    page.page.locator(".lines.ptx .row", has_text="ld.shared.f32").locator(".digits").click()
+    assert marked(page, "source") == [6]
+    assert "LDS" in texts(page, "sass")
+    assert page.page.locator(".lines.ptx .row[aria-selected=true]").count() == 1
+
+
+def test_a_picked_line_has_its_counters_and_is_brought_in_sight(visit: Visits, shared_page: Path) -> None:
+    page = visit(shared_page, height=500)
+    row(page, "source", 6).locator(".digits").click()
+    table = page.page.locator("#line-body table")
+    assert "shared.cu:6" in table.locator("caption").inner_text()
+    cells = {r.locator("th").inner_text(): r.locator("td").all_inner_texts() for r in table.locator("tbody tr").all()}
+    assert cells["bank conflicts"] == ["3,968", "100 %"]
+    first, box = page.page.locator(".lines.ptx .row.picked").first.bounding_box(), None
+    box = page.page.locator(".lines.ptx").bounding_box()
+    assert first
+    assert box
+    assert box["y"] <= first["y"] < box["y"] + box["height"]
+
+
+def test_heat_is_by_the_measure_that_one_picks(visit: Visits, shared_page: Path) -> None:
+    page = visit(shared_page)
+    heats = page.page.locator(".lines.source .row .heat")
+    assert page.page.locator("#measure").input_value() == "counter:bank_conflicts"
+    assert heats.all_text_contents() == ["", "", "", "", "", "3,968", ""]
+    page.page.select_option("#measure", "counter:sectors")
+    assert heats.all_text_contents() == ["", "", "", "512", "", "512", ""]
+    page.page.select_option("#measure", "ratio:sectors_per_request")
+    assert heats.all_text_contents() == ["", "", "", "4", "", "4", ""]
+    page.page.select_option("#measure", "metric:l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum")
+    assert heats.all_text_contents() == ["", "", "", "512", "", "", ""]
+    hot = page.page.locator(".lines.ptx .row", has=page.page.locator(".heat:not(:empty)"))
+    assert [text.split()[0] for text in hot.locator(".code").all_text_contents()] == ["ld.global.f32"]
+    colours = [row(page, "source", n).evaluate("e => getComputedStyle(e).backgroundColor") for n in (4, 5)]
+    assert colours[0] != colours[1]
+
+
+def test_a_finding_leads_to_its_line(visit: Visits, slow_page: Path) -> None:
+    page = visit(slow_page)
+    finding = page.page.locator("#finding-list li")
+    assert finding.count() == 1
+    assert "neighbouring threads are 256 bytes apart" in finding.inner_text()
+    page.page.select_option("#measure", "counter:warps")
+    finding.get_by_role("link").click()
+    assert marked(page, "source") == [3]
+    assert page.page.evaluate("document.activeElement.className").startswith("lines source")
+
+
+def test_the_page_is_used_by_keys_alone(visit: Visits, shared_page: Path) -> None:
+    page = visit(shared_page)
+    keys, active = page.page.keyboard, "document.activeElement"
+    keys.press("Tab")
+    assert page.page.evaluate(f"{active}.className") == "skip"
+    keys.press("Enter")
+    for _ in range(3):
+        keys.press("Tab")
+        if page.page.evaluate(f"{active}.matches('.lines.source')"):
+            break
+    keys.press("h")  # the hottest line
+    assert marked(page, "source", "hovered") == [6]
+    keys.press("Enter")
+    assert marked(page, "source") == [6]
+    assert status(page).startswith("shared.cu:6: 3,968 bank conflicts, 100 % of the hottest line; ")
+    keys.press("ArrowUp")
+    keys.press("Enter")
+    assert "bar.sync" in texts(page, "ptx")
+    keys.press("ArrowRight")
+    assert page.page.evaluate(f"{active}.matches('.lines.ptx')")
+    at = page.page.evaluate(f"document.getElementById({active}.getAttribute('aria-activedescendant')).textContent")
+    assert "bar.sync" in at
+    keys.press("ArrowRight")
+    keys.press("Home")
+    keys.press("End")
+    keys.press("Escape")
+    assert marked(page, "source") == []
+    assert status(page) == "No line is picked."
+    keys.press("?")
+    assert page.page.locator("dialog").is_visible()
+    keys.press("Escape")
+    assert not page.page.locator("dialog").is_visible()
+    keys.press("m")
+    assert page.page.evaluate(f"{active}.id") == "measure"
+
+
+def test_every_control_is_reached_and_its_focus_is_seen(visit: Visits, shared_page: Path) -> None:
+    page = visit(shared_page)
+    count = page.page.locator(
+        "a:visible, button:visible, select:visible, [tabindex='0']:visible, summary:visible"
+    ).count()
+    seen = set()
+    for _ in range(count + 1):
+        page.page.keyboard.press("Tab")
+        found = page.page.evaluate(
+            "(() => { const e = document.activeElement, s = getComputedStyle(e);"
+            " return e === document.body ? null : [e.outerHTML.slice(0, 90), s.outlineStyle, s.outlineWidth]; })()"
+        )
+        if found is not None:
+            assert found[1] != "none", found
+            assert found[2] != "0px", found
+            seen.add(found[0])
+    assert len(seen) >= count - 1
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("picked", [False, True], ids=["at first", "with a line picked"])
+def test_axe_finds_nothing(visit: Visits, shared_page: Path, slow_page: Path, *, dark: bool, picked: bool) -> None:
+    for path in (shared_page, slow_page):
+        page = visit(path, dark=dark, width=1440 if picked else 800)
+        if picked:
+            row(page, "source", 3).locator(".digits").click()
+            page.page.locator("#keys-open").hover()
+        assert violations(page.page) == []
+
+
+def test_the_switch_overrules_the_system(visit: Visits, shared_page: Path) -> None:
+    page = visit(shared_page)
+    colour = "getComputedStyle(document.body).backgroundColor"
+    assert page.page.evaluate(colour) == "rgb(255, 255, 255)"
+    page.page.select_option("#theme", "dark")
+    assert page.page.evaluate(colour) == "rgb(13, 17, 23)"
+    page.page.select_option("#theme", "light")
+    assert page.page.evaluate(colour) == "rgb(255, 255, 255)"
+    assert visit(shared_page, dark=True).page.evaluate(colour) == "rgb(13, 17, 23)"
+
+
+def test_it_prints_all_lines_without_switches_in_light(visit: Visits, shared_page: Path) -> None:
+    page = visit(shared_page, dark=True)
+    page.page.emulate_media(media="print")
+    assert page.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.page.locator(".switches").is_visible()
+    fits = "[...document.querySelectorAll('.lines')].every(e => e.scrollHeight <= e.clientHeight + 1)"
+    assert page.page.evaluate(fits)
+    assert page.page.pdf()[:5] == b"%PDF-"
+
+
+def test_nothing_is_asked_of_anybody(visit: Visits, shared_page: Path) -> None:
+    page = visit(shared_page)
+    row(page, "source", 6).locator(".digits").click()
+    page.page.select_option("#theme", "dark")
+    assert (page.asked, page.wrong) == ([], [])
+
+
+def test_the_browser_lets_the_page_do_nothing_else(visit: Visits, shared_page: Path, tmp_path: Path) -> None:
+    """What an attacker brings in after all does not run, and nothing leaves."""
+    spoilt = tmp_path / "spoilt.html"
+    spoilt.write_text(shared_page.read_text().replace("<main>", "<script>document.title = 'run'</script><main>"))
+    page = visit(spoilt)
+    assert page.page.title() == "transpose"
+    assert any("Content Security Policy" in text for text in page.wrong)
+    page.wrong.clear()
+    page.page.evaluate("() => { const i = new Image(); i.src = 'https://example.com/a.png'; }")
+    page.page.evaluate("() => fetch('https://example.com/').catch(() => 0)")
+    page.page.evaluate(
+        "() => { document.body.append(Object.assign(document.createElement('iframe'), {src: 'https://example.com'})) }"
+    )
+    page.page.wait_for_timeout(100)
+    assert page.asked == []
+    assert len(page.wrong) >= 2
+
+
+HOSTILE = "</script><img src=x onerror=\"document.title='run'\"><!--"
+
+
+def test_sources_and_names_are_text_and_nothing_else(visit: Visits, tmp_path: Path) -> None:
+    code = f"""// {HOSTILE}
+extern "C" __global__ void transpose(const float *x, float *y, int n) {{
+    y[threadIdx.x * n + threadIdx.y] = x[threadIdx.x]; /* <script>document.title = "run"</script> */
+}}
+"""
+    found = reported(code, "<img src=x onerror=alert(1)>.cu")
+    path = tmp_path / "hostile.html"
+    hostile = ReportPage(HOSTILE, found.inspections, found.kernels, found.listings, found.errors, (HOSTILE,))
+    path.write_text(hostile.html())
+    page = visit(path)
+    assert page.page.title() == HOSTILE
+    assert page.page.locator("img").count() == 0
+    assert row(page, "source", 1).locator(".code").inner_text() == f"// {HOSTILE}"
+    assert page.page.locator("h1").inner_text() == HOSTILE
+    row(page, "source", 3).locator(".digits").click()
+    assert page.page.title() == HOSTILE
+    assert page.wrong == []
+
+
+def test_a_record_is_drawn_anew_with_what_was_picked(visit: Visits, shared_page: Path, slow: ReportPage) -> None:
+    page = visit(shared_page)
+    page.page.select_option("#measure", "counter:requests")
+    row(page, "source", 3).locator(".digits").click()
+    record = slow.record()
+    record["listings"] = json.loads(json.dumps(record["listings"]).replace("slow.cu", "shared.cu"))
+    page.page.evaluate("record => cujitReport.render(record)", record)
+    assert page.page.locator("#measure").input_value() == "counter:requests"
+    assert "y[column * n + row]" in texts(page, "source")
+    assert "st.global.f32" in texts(page, "ptx")
+    page.page.evaluate("record => cujitReport.render(record)", {**record, "listings": [], "kernels": []})
+    assert page.page.locator(".lines").count() == 0
+    assert page.wrong == []
+
+
+def test_an_editor_takes_the_place_of_the_source(visit: Visits, shared: ReportPage, tmp_path: Path) -> None:
+    editor = """window.cujitEditor = (container, { pick }) => {
+      const area = document.createElement("textarea");
+      area.setAttribute("aria-label", "Source");
+      container.append(area);
+      window.said = {};
+      window.pickLine = pick;
+      return {
+        show: (listing) => { area.value = listing.lines.join("\\n"); },
+        heat: (map) => { said.heat = [...map.keys()]; },
+        mark: (name, lines) => { said[name] = [...lines]; },
+        reveal: (line) => { said.revealed = line; },
+        focus: () => area.focus(),
+      };
+    };"""
+    path = tmp_path / "edited.html"
+    from cujit.report.page import page as written
+
+    path.write_text(written(shared.record(), scripts=[editor]))
+    page = visit(path)
+    assert "__shared__ float s[32][32];" in page.page.locator("textarea").input_value()
+    assert page.page.evaluate("said.heat") == [6]
+    page.page.evaluate("pickLine(6)")
+    assert page.page.evaluate("said.picked") == [6]
+    assert "ld.shared.f32" in texts(page, "ptx")
+    page.page.locator(".lines.ptx .row", has_text="bar.sync").locator(".digits").click()
+    assert page.page.evaluate("said.revealed") == 5
+    assert page.wrong == []
+
+
+def test_plots_are_drawn_with_what_they_say_in_words(visit: Visits, shared_page: Path) -> None:
+    page = visit(shared_page)
+    names = [svg.get_attribute("aria-label") or "" for svg in page.page.locator("#plots svg[role=img]").all()]
+    assert any(re.match(r"Roofline: .* operations a byte by distinct bytes", name) for name in names)
+    assert sum(name.startswith("Occupancy by ") for name in names) == 3
+    assert "NaN" not in page.page.locator("#plots").inner_html()
+    bounds = page.page.locator("#plots table").first
+    assert bounds.locator("tbody tr").first.inner_text().startswith("shared memory")
+    every = page.page.locator("table")
+    assert every.locator("caption").count() == every.count()
+
+
+def test_an_image_alone_has_a_page(visit: Visits, tmp_path: Path) -> None:
+    from report.conftest import SLOW
+
+    (tmp_path / "slow.cu").write_text(SLOW)
+    built = cujit.build(tmp_path / "slow.cu", targets=["sm_90", "compute_80"], lineinfo=True)
+    path = tmp_path / "image.html"
+    path.write_text(cujit.report.of(built).html())
+    page = visit(path)
+    row(page, "source", 3).locator(".digits").click()
+    assert "st.global" in texts(page, "ptx")
+    assert "STG" in texts(page, "sass")
+    assert page.page.locator("#plots svg").count() == 3
+    assert page.wrong == []
+    assert violations(page.page) == []

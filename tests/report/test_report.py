@@ -1,0 +1,197 @@
+"""A report as values: what belongs together, what is left out and named, and that it is what ``--json`` prints."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html as entities
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import cujit
+import cujit.profile
+import cujit.report
+from cujit.cli.app import main
+from cujit.devices.cpu.run.lines import SourceLine
+from cujit.errors import CompileError, KernelFaultError
+from cujit.report import ReportPage
+from cujit.report.listings import Listing
+from cujit.report.page import LIMIT_BYTES
+from report.conftest import SHARED, SLOW
+
+
+def listing(report: ReportPage, kind: str) -> Listing:
+    return next(each for each in report.listings if each.kind == kind)
+
+
+def line_of(text: Listing, part: str) -> int:
+    """Find the one line that has a text."""
+    (found,) = (k for k, line in enumerate(text.lines) if part in line)
+    return found
+
+
+def record_in(page: str) -> dict[str, Any]:
+    """Read what a page has."""
+    (text,) = re.findall(r'<script type="application/json" id="record">(.*?)</script>', page, re.DOTALL)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_lines_of_ptx_and_machine_code_know_where_they_come_from(shared: ReportPage) -> None:
+    source, ptx, sass = (listing(shared, kind) for kind in ("source", "ptx", "sass"))
+    assert (source.name, source.lines) == ("shared.cu", tuple(SHARED.splitlines()))
+    load = line_of(ptx, "ld.shared.f32")
+    assert ptx.sources[load] == SourceLine("shared.cu", 6)
+    assert ptx.sources[line_of(ptx, ".visible .entry")] is None
+    at = line_of(sass, "BAR.SYNC")
+    assert sass.sources[at] == SourceLine("shared.cu", 5)
+    assert ptx.lines[sass.ptx_lines[at] - 1].split()[0].startswith("bar")
+    assert sass.ptx_lines[line_of(sass, "transpose:")] == 0
+
+
+def test_counts_are_at_lines_of_the_listings(shared: ReportPage) -> None:
+    (kernel,) = shared.record()["kernels"]
+    ptx = listing(shared, "ptx")
+    for row in kernel["profile"]["instructions"]:
+        assert row["text"].split()[0].rstrip(";") in ptx.lines[row["ptx_line"] - 1]
+        if row["source"]:
+            assert str(ptx.sources[row["ptx_line"] - 1]) == row["source"]
+
+
+def test_the_numbers_are_what_json_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("slow.cu").write_text(SLOW)
+    launch = ["profile", "slow.cu", "--grid", "2x2", "--block", "32x32", "-a", "ones:f32:4096", "-a", "zeros:f32:4096"]
+    launch += ["-a", "64", "--on", "H200", "--json", "--html", "slow.html"]
+    result = CliRunner().invoke(main, launch, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    (printed,) = json.loads(result.stdout)["kernels"]
+    (kernel,) = record_in(Path("slow.html").read_text())["kernels"]
+    for row in kernel["profile"]["instructions"]:
+        del row["metrics"]
+    del kernel["profile"]["roofs"]
+    assert kernel["profile"] == printed
+    cujit.compile(Path("slow.cu"), arch="sm_90").save("slow.cubin")
+    asked = ["occupancy", "slow.cubin", "--on", "H200", "--block", "1024", "--json"]
+    (row,) = json.loads(CliRunner().invoke(main, asked, catch_exceptions=False).stdout)["rows"]
+    row.pop("driver_occupancy", None)
+    assert kernel["occupancy"].items() >= row.items()
+
+
+def test_inspect_writes_a_page_of_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("slow.cu").write_text(SLOW)
+    cujit.build(Path("slow.cu"), targets=["sm_90", "sm_80", "compute_80"], lineinfo=True).save("slow.fatbin")
+    result = CliRunner().invoke(main, ["inspect", "slow.fatbin", "--arch", "sm_80", "--html", "a.html"])
+    assert result.exit_code == 0, result.output
+    record = record_in(Path("a.html").read_text())
+    assert [each["name"] for each in record["listings"] if each["kind"] == "sass"] == ["SASS sm_80"]
+    printed = json.loads(CliRunner().invoke(main, ["inspect", "slow.fatbin", "--json"]).stdout)
+    assert record["inspections"] == printed["files"]
+    for more in (["--ptx"], ["slow.cu"]):
+        refused = CliRunner().invoke(main, ["inspect", "slow.fatbin", *more, "--html", "b.html"])
+        assert refused.exit_code == 2
+    assert not Path("b.html").exists()
+
+
+def test_a_saved_launch_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("slow.cu").write_text(SLOW)
+    launch = ["--grid", "2x2", "--block", "32x32", "-a", "ones:f32:4096", "-a", "zeros:f32:4096", "-a", "64"]
+    saved = CliRunner().invoke(
+        main, ["run", "slow.cu", "--device", "cpu", "-O", "lineinfo", *launch, "--save", "s.launch"]
+    )
+    assert saved.exit_code == 0, saved.output
+    result = CliRunner().invoke(main, ["profile", "s.launch", "--html", "s.html"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    record = record_in(Path("s.html").read_text())
+    assert {each["kind"] for each in record["listings"]} >= {"source", "ptx"}
+    rows = record["kernels"][0]["profile"]["instructions"]
+    assert {row["source"] for row in rows if row.get("sectors")} == {f"{record['listings'][0]['name']}:3"}
+
+
+def test_styles_and_scripts_are_allowed_by_their_hashes_alone(shared: ReportPage) -> None:
+    page = shared.html()
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    allowed = entities.unescape(policy)
+    assert "default-src 'none'" in allowed
+    assert "unsafe" not in allowed
+    (style,) = re.findall("<style>(.*?)</style>", page, re.DOTALL)
+    (script,) = re.findall("<script>(.*?)</script>", page, re.DOTALL)
+    for text in (style, script):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in allowed
+    rest = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert re.findall(r"""\s(?:src|href)=["']?([^"' >]*)""", rest) == ["#texts"]
+
+
+def test_a_page_is_below_its_limit_and_names_what_is_left_out(shared: ReportPage) -> None:
+    long = Listing("ptx", "PTX", tuple(f"// line {k} {'é' * 60}" for k in range(60_000)))
+    sources = (*shared.listings[:1], long)
+    page = ReportPage("long", shared.inspections, shared.kernels, sources).html()
+    assert len(page.encode()) <= LIMIT_BYTES
+    assert len(page.encode()) > 0.7 * LIMIT_BYTES
+    record = record_in(page)
+    assert record["listings"][0]["lines"] == SHARED.splitlines()
+    kept = len(record["listings"][1]["lines"])
+    assert 0 < kept < 60_000
+    assert record["notes"] == [f"PTX: {kept:,} of 60,000 lines are here, for the size of this page"]
+
+
+def test_a_kernel_of_very_many_instructions_has_the_counts_that_matter(shared: ReportPage) -> None:
+    (kernel,) = shared.kernels
+    assert kernel.profile is not None
+    from cujit.values import replace
+
+    rows = kernel.profile.instructions
+    many = tuple(replace(row, ptx_line=k * 100 + row.ptx_line) for k in range(400) for row in rows)
+    large = replace(kernel, profile=replace(kernel.profile, instructions=many))
+    page = ReportPage("many", (), (large,), shared.listings).html()
+    assert len(page.encode()) <= LIMIT_BYTES
+    record = record_in(page)
+    (note,) = record["notes"]
+    kept = record["kernels"][0]["profile"]["instructions"]
+    assert note == f"transpose: counts of the {len(kept):,} instructions of most warps are here, for the size"
+    assert len(kept) > 1000
+
+
+def test_files_that_an_image_names_are_quoted_if_they_are_code(tmp_path: Path) -> None:
+    secret, code = tmp_path / "passwords", tmp_path / "code.cu"
+    secret.write_text("hunter2\n" * 3)
+    code.write_text("int a;\nint b;\n")
+    body = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n.loc 1 2 1\nret;\n}\n"
+    for path, kinds in ((secret, ["ptx"]), (code, ["source", "ptx"])):
+        report = cujit.report.of(f'{body}.file 1 "{path}"\n'.encode())
+        assert [each.kind for each in report.listings] == kinds
+        assert "hunter2" not in report.html()
+
+
+def test_what_a_compiler_or_a_check_found_is_at_its_line() -> None:
+    with pytest.raises(CompileError) as failed:
+        cujit.compile(cujit.Source.cuda("__global__ void k() {\n    nothing();\n}\n", name="k.cu"))
+    fault = KernelFaultError("lanes never meet", kind="deadlock", line=61, help="meet")
+    report = ReportPage("k", (), errors=(failed.value, fault))
+    first, second = report.record()["errors"]
+    assert (first["rule"], first["source"]) == ("error", "k.cu:2")
+    assert "nothing" in first["text"]
+    assert second == {"rule": "deadlock", "text": "lanes never meet", "cure": "meet", "source": "", "ptx_line": 61}
+
+
+def test_without_a_disassembler_a_report_says_so(monkeypatch: pytest.MonkeyPatch, shared: ReportPage) -> None:
+    from cujit.errors import MissingError
+    from cujit.report import report as making
+
+    def absent(*_: object, **__: object) -> str:
+        raise MissingError("nvdisasm is not installed")
+
+    monkeypatch.setattr(making, "disassemble", absent)
+    (cubin,) = (image for image in shared.inspections if image.kind is cujit.Kind.CUBIN)
+    report = cujit.report.of(cubin.images[0].payload())
+    assert [each.kind for each in report.listings] == []
+    assert report.notes == ("no machine code: nvdisasm is not installed",)
+    assert report.record()["kernels"][0]["occupancy"]["occupancy"] > 0
