@@ -1,7 +1,8 @@
-"""The cells of docs/notebook.md run, the error that it shows comes, and its tables have what there is."""
+"""The cells of docs/notebook.md run, the errors that it shows come, and its tables have what there is."""
 
 from __future__ import annotations
 
+import html
 import importlib
 import re
 
@@ -17,20 +18,27 @@ PAGE = Page("notebook.md")
 CELLS = re.findall(r"```(?:python|cuda)\n(.*?)```", PAGE.text, re.DOTALL)
 
 
-def test_the_cells_run_and_the_error_comes_that_it_shows() -> None:
+def test_the_cells_run_and_what_is_wrong_shows_what_the_page_says() -> None:
     pytest.importorskip("IPython")
-    cells = Cells()
-    *good, broken = (cell.rstrip("\n") for cell in CELLS)
+    cells, shown = Cells(), iter(re.findall(r"```text\n(.*?)```", PAGE.text, re.DOTALL))
     try:
-        values = [cells.run(cell) for cell in good]
-        assert "<table" in cells.shown(values[-1])["text/html"]
-        assert isinstance(cells.failure(broken), cujit.errors.CompileError)
-        (display,) = cells.displayed()
+        for cell in CELLS:
+            done = cells.shell.run_cell(cell.rstrip("\n"), store_history=True)
+            if cell.startswith("cubin"):
+                assert "<table" in cells.shown(done.result)["text/html"]
+            if not done.success:
+                assert isinstance(done.error_in_exec, cujit.errors.CujitError), done.error_in_exec
+                (display,) = cells.displayed()
+                said = html.unescape(re.sub(r"(?:<[^>]+>)+", "\n", display["text/html"]))
+                assert _steady(said) == _steady(next(shown))
     finally:
         cells.close()
-    (shown,) = re.findall(r"```text\n(.*?)```", PAGE.text, re.DOTALL)
-    said = re.sub(r"<[^>]+>", "\n", display["text/html"]).replace("&gt;", ">").replace("&quot;", '"')
-    assert re.sub(r"\n+", "\n", said).strip() == shown.strip()
+    assert next(shown, None) is None
+
+
+def _steady(said: str) -> str:
+    """Leave out what another run, or another NVRTC, makes otherwise."""
+    return re.sub(r"PTX line .*", "PTX", re.sub(r"0x[0-9a-f]+", "0x…", said)).strip()
 
 
 def test_the_table_of_options_has_each() -> None:
@@ -42,7 +50,7 @@ def test_the_table_of_options_has_each() -> None:
 
 def test_the_table_of_values_has_each_type_that_is_shown() -> None:
     text = PAGE.sections["Results as tables"]
-    assert len(SAID) == 11
+    assert len(SAID) == 12
     for module, name in SAID:
         assert hasattr(importlib.import_module(module), name)
     for word in (

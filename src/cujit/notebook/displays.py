@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import linecache
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any
@@ -14,8 +16,9 @@ from cujit.cli.console import Rows, printable
 from cujit.cli.inspect.tables import KernelFilter, said_of_changes, said_of_images
 from cujit.cli.occupancy import said_of_occupancy
 from cujit.cli.profile import said_of_bounds, said_of_cost_changes, said_of_costs
+from cujit.compiler.inputs.source import MEMORY
 from cujit.devices.cpu.observe.profile import Profile
-from cujit.errors import BudgetError, CompileError, CujitError, Diagnostic, counted
+from cujit.errors import BudgetError, CompileError, CujitError, KernelFaultError, counted
 from cujit.inspection.read import inspect
 from cujit.inspection.values import Inspection
 from cujit.program import Request
@@ -56,7 +59,8 @@ def _of_compile_error(error: CompileError) -> Said:
     yield error.message.partition("\n")[0]
     for diagnostic in error.diagnostics[:_MOST_ERRORS]:
         yield f"{diagnostic.severity}: {diagnostic.message}"
-        yield from _excerpt(diagnostic, _text_of(error.request, diagnostic.file))
+        at = (diagnostic.file, diagnostic.line, diagnostic.column)
+        yield from _excerpt(*at, _text_of(error.request, diagnostic.file), diagnostic.source_line)
     left = len(error.diagnostics) - _MOST_ERRORS
     if left > 0:
         yield f"and {counted(left, 'message')} more"
@@ -74,23 +78,44 @@ def _text_of(request: object, file: str) -> str:
     return source.text if file in (source.name, source.path) else dict(source.headers).get(file, "")
 
 
-def _excerpt(diagnostic: Diagnostic, text: str) -> Iterator[str]:
-    """Give the line with a caret under its place, and some lines around it, with their numbers."""
-    at, lines = diagnostic.line, dict(enumerate(text.splitlines(), 1))
+def _excerpt(file: str, at: int, column: int, text: str, line: str = "") -> Iterator[str]:
+    """Give a line with a caret under its place, and some lines around it, with their numbers.
+
+    Where the text has no such line, it is ``line`` alone.
+    """
+    lines = dict(enumerate(text.splitlines(), 1))
     lines = {n: lines[n] for n in range(at - _AROUND, at + _AROUND + 1) if lines.get(n, "").strip()}
-    if diagnostic.source_line:
-        lines.setdefault(at, diagnostic.source_line)
+    if line:
+        lines.setdefault(at, line)
     if at not in lines:
         return
     width = len(str(max(lines)))
-    shown = [diagnostic.file]
+    shown = [file]
     for n in sorted(lines):
         shown.append(f"{'>' if n == at else ' '} {n:{width}} | {lines[n]}")
-        if n == at and diagnostic.column:
+        if n == at and column:
             # Tabs stay tabs, so that the caret stands under its character.
-            lead = "".join("\t" if c == "\t" else " " for c in lines[n][: diagnostic.column - 1])
+            lead = "".join("\t" if c == "\t" else " " for c in lines[n][: column - 1])
             shown.append(f"  {'':{width}} | {lead}^")
     yield "\n".join(shown)
+
+
+# -- what cannot go on --------------------------------------------------------------------------------------
+
+_PLACE = re.compile(r"(?:from |\()([^\s()]+):(\d+)")
+"""How a fault names lines of source."""
+
+
+def _of_fault(error: KernelFaultError) -> Said:
+    said = error.message.replace(f"{MEMORY}/", "")  # where texts are that are no files
+    first, _, more = said.partition("\n")
+    yield first
+    yield more
+    for file, line in dict.fromkeys(_PLACE.findall(said)):
+        yield from _excerpt(file, int(line), 0, "".join(linecache.getlines(file)))
+    if error.help:
+        yield f"try: {error.help}"
+    yield from getattr(error, "__notes__", ())
 
 
 # -- as HTML ------------------------------------------------------------------------------------------------
@@ -107,6 +132,7 @@ SAID: dict[tuple[str, str], Callable[[Any], Said]] = {
     ("cujit.profile.comparing", "CostComparison"): said_of_cost_changes,
     ("cujit.errors", "BudgetError"): _of_budget_error,
     ("cujit.errors", "CompileError"): _of_compile_error,
+    ("cujit.errors", "KernelFaultError"): _of_fault,
 }
 """What is said of each type, by its module and name: who has a value of it has imported it."""
 

@@ -18,11 +18,12 @@ from cujit.cli.speech import for_the_shell
 from cujit.cli.watching import check_option
 from cujit.devices.cpu.observe.profile import Profile
 from cujit.devices.name_table import without_arguments
-from cujit.errors import CompileError, CujitError, MissingError, OptionError, spell
+from cujit.errors import CujitError, MissingError, OptionError, spell
 from cujit.formats.mangling import entity_name
 from cujit.kernel import Kernel
 from cujit.loading import Module, jit
 from cujit.machine import cpu
+from cujit.notebook import failures
 from cujit.notebook.displays import SAID, html_of
 
 
@@ -57,6 +58,7 @@ def load(shell: Shell | None) -> None:
     shell.register_magic_function(cuda, "cell", "cuda")
     for (module, name), said in SAID.items():
         shell.display_formatter.formatters["text/html"].for_type_by_name(module, name, functools.partial(_html, said))
+    failures.load(shell)
 
 
 def unload(shell: Shell) -> None:
@@ -64,6 +66,7 @@ def unload(shell: Shell) -> None:
     shell.magics_manager.magics["cell"].pop("cuda", None)
     for module, name in SAID:
         shell.display_formatter.formatters["text/html"].pop(f"{module}.{name}", None)
+    failures.unload(shell)
 
 
 def _html(said: Callable[[object], Any], value: object) -> str:
@@ -74,7 +77,7 @@ def _html(said: Callable[[object], Any], value: object) -> str:
 
 
 def _cuda(shell: Shell, names: dict[str, str], line: str, cell: str) -> None:
-    """Compile a cell; an error is said without a traceback, which would be one of ours."""
+    """Compile a cell."""
     # Messages call a cell what the notebook does. One that did not change keeps its name, so that the cache has it.
     name = names.setdefault(cell, f"In[{shell.displayhook.prompt_count}]")
     # Where a profile looks for lines of source; the line of the magic is the first, as it is for who reads the cell.
@@ -83,12 +86,7 @@ def _cuda(shell: Shell, names: dict[str, str], line: str, cell: str) -> None:
         _compile(line, _Cell(name, cell, shell.user_ns))
     except CujitError as e:
         e.help = e.help and for_the_shell(e.help, "%%cuda")
-        shown = str(e)
-        if isinstance(e, CompileError):
-            data = {"text/plain": shown, "text/html": html_of(SAID["cujit.errors", "CompileError"](e))}
-            shell.display_pub.publish(data=data, metadata={})
-            shown = e.message.partition("\n")[0]
-        e._render_traceback_ = functools.partial(list, [f"{type(e).__name__}: {shown}"])  # type: ignore[attr-defined]
+        failures.end_cell(shell, e)
         raise
 
 

@@ -1,0 +1,125 @@
+"""What a cell of Python raises shows what was found, with its lines, and a traceback that ends at the user's line."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import cujit
+import cujit.reproducer
+from cells import Cells
+
+FAR = """%%cuda --check memory
+__global__ void far(int *x, int n) {
+    int i = threadIdx.x;
+    if (i <= n)
+        x[i] = 1;
+}"""
+LAUNCH = "x = far.device.zeros(4, 'int32')\nfar[1, 32](x, 4)"
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[\d;]*m", "", text)
+
+
+def test_a_fault_shows_the_finding_its_lines_and_how_the_launch_is_saved(
+    cells: Cells, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells.run(FAR)
+    capsys.readouterr()
+    assert isinstance(cells.failure(LAUNCH), cujit.errors.KernelFaultError)
+    (display,) = cells.displayed()
+    html = display["text/html"]
+    assert "block (0, 0, 0), thread (4, 0, 0): a write of 4 bytes at " in html
+    assert "allocated at In[2]:1" in html
+    assert "from In[1]:5" in html
+    assert (
+        "In[1]\n  3 |     int i = threadIdx.x;\n  4 |     if (i &lt;= n)\n&gt; 5 |         x[i] = 1;\n  6 | }" in html
+    )
+    assert "try: see the index" in html
+    saving = "far[1, 32].save('bug.launch', x, 4) keeps this launch in one file"
+    assert saving.replace("'", "&#x27;") in html
+    assert "launch.save(" not in html
+    assert display["text/plain"].endswith(saving + ", which cujit run runs on any machine")
+
+
+def test_its_traceback_ends_at_the_line_of_the_cell(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
+    cells.run(FAR)
+    cells.run("def launch(x):\n    far[1, 32](x, 4)")
+    capsys.readouterr()
+    cells.failure("launch(far.device.zeros(4, 'int32'))")
+    said = plain(capsys.readouterr().out)
+    assert said.count("far[1, 32](x, 4)") == 1
+    assert "launch(far.device" in said
+    assert "cujit/devices" not in said
+    assert said.strip().splitlines()[-1].startswith("KernelFaultError: kernel far, block (0, 0, 0), thread (4, 0, 0)")
+
+
+def test_what_it_says_to_save_by_is_right(cells: Cells, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    cells.run(FAR)
+    cells.failure(LAUNCH)
+    (display,) = cells.displayed()
+    path = cells.run(display["text/plain"].splitlines()[-1].partition(" keeps")[0])
+    with pytest.raises(cujit.errors.KernelFaultError, match="right behind the end"):
+        cujit.reproducer.run(path, check="memory")
+
+
+@pytest.mark.parametrize(
+    "line", ["if True: far[1, 32](x, 4)", "done = far[1, 32](x, 4)", "print(*map(far[1, 32], [x], [4]))"]
+)
+def test_a_line_that_does_more_than_launch_is_not_turned_into_one_that_saves(cells: Cells, line: str) -> None:
+    cells.run(FAR)
+    cells.run("x = far.device.zeros(4, 'int32')")
+    cells.failure(line)
+    (display,) = cells.displayed()
+    assert "bug.launch" not in display["text/plain"]
+
+
+def test_a_fault_of_a_text_without_lines_shows_no_excerpt(cells: Cells) -> None:
+    cells.names["trap"] = cujit.jit('__global__ void trap() { asm("trap;"); }', device=cujit.cpu())["trap"]
+    cells.failure("trap[1, 1]()")
+    (display,) = cells.displayed()
+    assert "kernel trap, block" in display["text/html"]
+    assert " | " not in display["text/html"]
+
+
+def test_a_budget_and_a_compile_in_python_are_shown_too(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
+    cells.run("import cujit\nbudget = cujit.budget.Budget(registers=1)")
+    assert isinstance(cells.failure("cujit.jit('int x = y;', device='cpu')"), cujit.errors.CompileError)
+    assert "&gt; 1 | int x = y;" in cells.displayed()[0]["text/html"]
+    cells.names["image"] = cujit.compile("__global__ void f(float *x) { *x += 1; }", arch="sm_90")
+    assert isinstance(cells.failure("cujit.budget.check(image, budget)"), cujit.errors.BudgetError)
+    assert "<table" in cells.displayed()[0]["text/html"]
+    assert plain(capsys.readouterr().out).count("Traceback (most recent call last)") == 2
+
+
+def test_other_errors_are_as_they_were(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
+    cells.failure("import cujit\ncujit.cpu().zeros(-1, 'int32')")
+    assert cells.displayed() == []
+    assert "cujit/devices" in plain(capsys.readouterr().out)
+
+
+def test_who_handles_errors_already_goes_on_doing_so(cells: Cells) -> None:
+    cells.run("%unload_ext cujit")
+    assert cells.shell.custom_exceptions == ()
+    seen = []
+    cells.shell.set_custom_exc((ZeroDivisionError,), lambda *arguments, **_: seen.append(arguments[1]))
+    cells.run("%load_ext cujit")
+    cells.failure("1 / 0")
+    cells.run("%unload_ext cujit")
+    cells.failure("1 / 0")
+    assert seen == [ZeroDivisionError, ZeroDivisionError]
+    cells.shell.set_custom_exc((), None)
+
+
+def test_a_fault_at_the_end_of_a_cell_shows_all_of_it_as_a_value(cells: Cells) -> None:
+    device = cujit.cpu(check="memory")
+    far = cujit.jit(FAR.partition("\n")[2], device=device)["far"]
+    with pytest.raises(cujit.errors.KernelFaultError) as caught:
+        far[1, 32](device.zeros(4, np.int32), 4)
+    html = cells.shown(caught.value)["text/html"]
+    assert "thread (4, 0, 0)" in html
+    assert all(note.strip() in html.replace("&#x27;", "'") for note in getattr(caught.value, "__notes__", ()))
