@@ -191,11 +191,10 @@ _LISTED = {
         rf"{_OURS}.*, (i32 )?%trace.lane$": "the lane of a thread, which trace.py numbers in its warp",
         r"^(in_cluster|marks_of|cujit_check_filled): .* = u(div|rem) ": "a block has memory of 16 bytes or more",
         r"^is_same: .* = u(div|rem) ": "parts have a byte or more",
-        r"^(cujit_profile_access|note_rows): .* = u(div|rem) i32 ": "lanes lie in 1 to 32 rows",
+        r"^(find_lanes|note_rows): .* = u(div|rem) i32 ": "lanes lie in 1 to 32 rows",
         r"^note_shared: .* = urem i32 ": "a part that is served at once has 8 lanes or more",
         r"^stride_of: .* = s(div|rem) i64 ": "two lanes lie 2 to 31 apart there",
-        r"^(cujit_profile_access|note_\w+|lanes_from): .* = shl i32 ": "lanes are numbered below 32, first "
-        "ones of a part too",
+        r"^(find_lanes|note_\w+|lanes_from): .* = shl i32 ": "lanes are numbered below 32, first ones of a part too",
         r"^paired: .* = lshr i32 ": "of two lanes of a warp, whose numbers are below 32",
         r"^cujit_launch: .* = (shl|lshr) ": "a layout has MOST_FIELDS, 64, at most",
         r"^(first_lane: .*@llvm\.cttz|last_lane: .*@llvm\.ctlz)\.": "the mask is not empty",

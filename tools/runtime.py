@@ -192,8 +192,8 @@ def of_launcher() -> str:
 
 _HEADERS = {LAUNCHER: of_launcher, EMULATOR: of_emulator}
 
-_NUMBERS = ("WARPS", "BARRIERS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS", "LOG", "COUNTS", "ACCESSED_UPDATES",
-            "ACCESSED_LOADS")  # fmt: skip
+_NUMBERS = ("WARPS", "BARRIERS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS", "LOG", "COUNTS", "PICTURES",
+            "ACCESSED_UPDATES", "ACCESSED_LOADS")  # fmt: skip
 
 
 def _by_place(names: Iterable[str]) -> dict[str, int]:

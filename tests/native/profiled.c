@@ -8,7 +8,7 @@ enum { ALL = ~0u, BLOCKS = 40, ROUNDS = 8, SITES = 6, LAUNCHES = 8, SHARED = 819
 struct Tally *cujit_profile_begin(struct Launch *launch, struct Profiled *profiled, u64 shared);
 void cujit_profile_access(struct Tally *tally, const struct Accessed *site, u32 lanes, const u64 *bases, u32 rows,
                           const u64 *sizes, u64 block, u64 local, u64 kernel_local);
-void cujit_profile_end(struct Profiled *profiled, u64 *totals);
+void cujit_profile_end(struct Profiled *profiled, u64 *totals, struct Picture *pictures);
 
 static const struct Accessed SITE[SITES] = {
     {4, 0 * COUNTS, 0, 4, SPACE_GLOBAL, 0, 0},   /* side by side */
@@ -54,9 +54,10 @@ int main(void) {
   for (u32 k = 0; k < LAUNCHES; k++) {
     struct Launch launch = {.shared_bytes = SHARED, .blocks = BLOCKS, .chunk = 1};
     u64 totals[SITES][COUNTS] = {{0}}, times = BLOCKS * ROUNDS;
+    struct Picture pictures[SITES][PICTURES] = {{{0}}};
     profiled.sectors = profiled.block_sectors = 0;
     cujit_pool_run(crew.pool, kernel, &launch, k % (WORKERS + 1), SHARED, LOCAL);
-    cujit_profile_end(&profiled, totals[0]);
+    cujit_profile_end(&profiled, totals[0], pictures[0]);
     HOLDS(!profiled.lost && !profiled.tallies);
     HOLDS(totals[0][COUNT_REQUESTS] == times && totals[0][COUNT_SECTORS] == 4 * times);
     HOLDS(totals[1][COUNT_SECTORS] == WARP * times && totals[1][COUNT_BYTES] == WARP * 4 * times);
@@ -67,6 +68,12 @@ int main(void) {
     HOLDS(totals[4][COUNT_WAVEFRONTS] == WARP * times && totals[4][COUNT_PASSES] == times);
     HOLDS(totals[5][COUNT_SECTORS] == times && totals[5][COUNT_SHARED_BYTES] == 128 * times);
     HOLDS(totals[5][COUNT_LOCAL_REQUESTS] == 4 * times && totals[5][COUNT_LOCAL_SECTORS] == 8 * times);
+    for (u32 site = 0; site < SITES; site++) {
+      HOLDS(pictures[site][0].block == (site != 4) && pictures[site][1].block == (site > 3)); /* the first of all */
+    }
+    HOLDS(pictures[0][0].at[3] == (1ull << 40) + 12 && pictures[0][0].lanes == ALL);
+    HOLDS(pictures[2][0].lanes == (u32)~1 && pictures[2][0].size[31] == 31 * 256);
+    HOLDS(pictures[4][1].at[1] == 128 && pictures[5][0].lanes == 0xff && pictures[5][1].lanes == 0xff00);
     HOLDS(profiled.block_sectors >= profiled.sectors && profiled.sectors > BLOCKS * WARP);
   }
   crew_end(&crew);

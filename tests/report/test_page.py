@@ -93,6 +93,40 @@ def test_heat_is_by_the_measure_that_one_picks(visit: Visits, shared_page: Path)
     assert colours[0] != colours[1]
 
 
+def boxes(visit: Visit) -> list[str]:
+    return [text or "" for text in visit.page.locator("#access svg .box title").all_text_contents()]
+
+
+def test_one_access_is_pictured_by_sectors(visit: Visits, slow_page: Path) -> None:
+    page = visit(slow_page)
+    assert "st.global.f32" in page.page.locator("#access-of option:checked").inner_text()  # what wastes most
+    row(page, "source", 3).locator(".digits").click()
+    said = page.page.locator("#access .said")
+    assert said.inner_text() == "32 lanes of a warp touch 32 sectors of 32 bytes: 128 of 1,024 bytes are wanted."
+    assert boxes(page)[:2] == [f"sector at byte {at}: 4 of 32 bytes are wanted" for at in (0, 256)]
+    assert page.page.locator("#access svg .break").count() == 31
+    page.page.select_option("#access-of", "0")
+    assert said.inner_text() == "32 lanes of a warp touch 4 sectors of 32 bytes: 128 of 128 bytes are wanted."
+    assert page.page.locator("#access svg .wanted").count() == 32
+    assert page.page.locator("#access svg .break").count() == 0
+    page.page.locator("#access summary").click()
+    cells = [r.all_inner_texts() for r in (page.page.locator("#access tbody tr").nth(9).locator("th, td"),)]
+    assert cells == [["9", "36", "4", "32"]]
+    row(page, "source", 2).locator(".digits").click()
+    assert page.page.locator("#access svg").count() == 0
+
+
+def test_one_access_is_pictured_by_banks(visit: Visits, shared_page: Path) -> None:
+    page = visit(shared_page)
+    page.page.locator(".lines.ptx .row", has_text="ld.shared.f32").locator(".digits").click()
+    said = page.page.locator("#access .said").inner_text()
+    assert said == "32 lanes of a warp touch 1 bank of 32; at most 32 words of one bank."
+    assert sorted(map(int, re.findall(r": (\d+) words?", " ".join(boxes(page))))) == [0] * 31 + [32]
+    page.page.locator(".lines.ptx .row", has_text="st.shared.f32").locator(".digits").click()
+    assert page.page.locator("#access .said").inner_text().endswith("32 banks of 32; at most 1 word of one bank.")
+    assert page.page.locator("#access svg .lane:not(.idle)").count() == 32
+
+
 def test_a_finding_leads_to_its_line(visit: Visits, slow_page: Path) -> None:
     page = visit(slow_page)
     finding = page.page.locator("#finding-list li")

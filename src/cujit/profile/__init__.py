@@ -1,6 +1,6 @@
 """What kernels cost, counted on the CPU device: ``import cujit.profile``; no GPU is needed."""
 
-from cujit.devices.cpu.observe.measures import Measures, ProfiledInstruction, ProfiledKernel, ProfiledLine
+from cujit.devices.cpu.observe.measures import Measures, ProfiledInstruction, ProfiledKernel, ProfiledLine, WarpAccess
 from cujit.devices.cpu.observe.profile import Profile
 from cujit.profile.advice import Advice, advice_for
 from cujit.profile.bounding import Bound, KernelBounds, bounds
@@ -21,6 +21,7 @@ __all__ = [
     "ProfiledInstruction",
     "ProfiledKernel",
     "ProfiledLine",
+    "WarpAccess",
     "advice_for",
     "bounds",
     "compare",

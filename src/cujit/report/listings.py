@@ -20,6 +20,7 @@ _SUFFIXES = (".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 32
 
+_TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 _PLACE = re.compile(r'\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
 _PTX_FILE = ".nv_debug_ptx_txt"
 """What nvdisasm calls the PTX that machine code was made of (measured, 13.x)."""
@@ -100,15 +101,16 @@ class Quoted:
         return None
 
 
-def ptx_listing(text: str, name: str, quoted: Quoted) -> Listing:
+def ptx_listing(text: str, quoted: Quoted) -> Listing:
     """List PTX, with the source that its instructions come from; none of it where the PTX does not parse."""
     lines, sources = text.rstrip("\0\n").splitlines(), []
-    known = Lines(lambda: parse(text), text)
+    known, target = Lines(lambda: parse(text), text), _TARGET.search(text)
     with contextlib.suppress(CujitError):
         for number, line in enumerate(lines, 1):
             is_code = line.rstrip().endswith(";") and not line.lstrip().startswith((".", "//"))
             source = known.source_of(number) if is_code else None
             sources.append(quoted.shown(source) if source is not None and source.line else None)
+    name = f"PTX {target[1]}" if target is not None else "PTX"
     return Listing("ptx", name, tuple(lines), tuple(sources) if any(sources) else ())
 
 

@@ -187,7 +187,7 @@ class _Making:
         """List sources, PTX and machine code."""
         if profiled:
             names = {kernel.lowered_name for kernel in profiled}
-            ptx = ptx_listing(ptx_of(self.image)[0], "PTX", self.quoted)
+            ptx = ptx_listing(ptx_of(self.image)[0], self.quoted)
             self.machine_code = self._assembled("\n".join(ptx.lines))
             if self.machine_code is not None:
                 self.found.append(inspect(self.machine_code))
@@ -196,7 +196,7 @@ class _Making:
         else:
             image = self._image_of(ImageKind.PTX)
             text = "" if image is None else image.payload().rstrip(b"\0").decode("utf-8", "replace")
-            own = [] if image is None else [ptx_listing(text, f"PTX {image.arch}", self.quoted)]
+            own = [] if image is None else [ptx_listing(text, self.quoted)]
             sass = self._sass_of_image(names)
         own += sass
         return [*self.quoted.listings(sources_of(own)), *own]
@@ -231,7 +231,8 @@ class _Making:
     def _assembled(self, text: str) -> Artifact | None:
         arch = self._wanted_arch()
         try:
-            return link([Artifact(Kind.PTX, text.encode())], arch=arch, lineinfo=True)
+            made = link([Artifact(Kind.PTX, text.encode(), name="PTX")], arch=arch, lineinfo=True)
+            return replace(made, name=f"assembled for {made.arch}")
         except CujitError as e:
             self.notes.append(f"no machine code and no occupancy: the PTX was not assembled ({e.message})")
             return None

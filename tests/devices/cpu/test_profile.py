@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import cujit
 from cujit.devices.cpu.observe import profile as observing
-from cujit.profile import Measures, Profile, ProfiledKernel
+from cujit.profile import Measures, Profile, ProfiledKernel, WarpAccess
 from devices.cpu import counters_cases, counters_record
 
 CASES = {case.name: case for case in counters_cases.cases()}
@@ -470,6 +470,84 @@ def _whole(threads: int) -> list[dict[str, object]]:
 
 def test_what_is_counted_does_not_depend_on_the_number_of_threads() -> None:
     assert _whole(1) == _whole(2) == _whole(5)
+
+
+PICTURED = r"""
+extern "C" __global__ void pictured(const float *x, float *y, int n) {
+    __shared__ float s[64];
+    int t = threadIdx.x, b = blockIdx.x;
+    if (b >= 5)
+        y[n * b + t] = x[n * b + (b - 4) * t];
+    if (t % 2)
+        s[(b + 2) * t % 64] = y[0];
+    __syncthreads();
+    float own[8];
+    for (int k = 0; k < 8; k++)
+        own[k] = s[k];
+    y[t] = own[n % 8 + t % 2];
+}
+extern "C" __global__ void anywhere(float *x, int at) {
+    __shared__ float s[32];
+    float *place = at ? s + 4 : x;
+    place[threadIdx.x % 4] = 1;
+}
+"""
+
+
+def _pictures(kernel: ProfiledKernel, text: str) -> list[WarpAccess]:
+    return [access for row in kernel.instructions if text in row.text for access in row.accesses]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_one_access_of_a_warp_is_that_of_the_first_block_that_came(threads: int) -> None:
+    launch = _launched([], PICTURED, threads)
+    kernel = launch("pictured", 40, 32, np.zeros(40_000, np.float32), np.zeros(40_000, np.float32), np.int32(512))
+    load = next(access for access in _pictures(kernel, "ld.global") if access.block == 5)
+    assert (load.space, load.lanes) == ("global", tuple((t, 4 * t, 4) for t in range(32)))
+    (store,) = _pictures(kernel, "st.shared")
+    assert (store.space, store.block) == ("shared", 0)
+    assert store.lanes == tuple((t, 4 * (2 * t % 64), 4) for t in range(1, 32, 2))
+    own = _pictures(kernel, "ld.local")[-1]
+    assert (own.space, own.lanes) == ("local", tuple((t, 4 * (t % 2), 4) for t in range(32)))
+    assert ProfiledKernel.from_json(kernel.to_json()) == kernel
+
+
+@pytest.mark.parametrize(("at", "space", "begin"), [(0, "global", 0), (1, "shared", 16)])
+def test_an_address_that_may_lead_anywhere_is_pictured_where_it_leads(at: int, space: str, begin: int) -> None:
+    launch = _launched([], PICTURED)
+    (access,) = _pictures(launch("anywhere", 2, 32, np.zeros(32, np.float32), np.int32(at)), "st.")
+    assert access == WarpAccess(space, 0, tuple((t, begin + 4 * (t % 4), 4) for t in range(32)))
+
+
+def test_a_picture_is_of_the_first_launch_until_it_is_forgotten() -> None:
+    profile = Profile()
+    device = cujit.cpu(profile=profile)
+    kernel = cujit.jit(PICTURED, device=device)["anywhere"]
+    spaces = []
+    for at in (1, 0):
+        kernel[1, 32](device.zeros(32, np.float32), at)
+        spaces.append([access.space for access in _pictures(profile.kernels[0], "st.")])
+    profile.clear()
+    kernel[1, 32](device.zeros(32, np.float32), 0)
+    spaces.append([access.space for access in _pictures(profile.kernels[0], "st.")])
+    assert spaces == [["shared"], ["global", "shared"], ["global"]]
+
+
+def test_a_copy_to_shared_memory_has_a_picture_of_each_end() -> None:
+    code = r"""#include <cuda_pipeline.h>
+    extern "C" __global__ void copy(const float4 *x, float4 *y) {
+        __shared__ float4 s[64];
+        __pipeline_memcpy_async(&s[2 * threadIdx.x % 64], &x[threadIdx.x], 16);
+        __pipeline_commit();
+        __pipeline_wait_prior(0);
+        __syncthreads();
+        y[threadIdx.x] = s[threadIdx.x];
+    }"""
+    x = np.zeros((32, 4), np.float32)
+    kernel = _launched([], code)("copy", 1, 32, x, x.copy())
+    source, target = _pictures(kernel, "cp.async.c")
+    assert (source.space, source.lanes[3]) == ("global", (3, 48, 16))
+    assert (target.space, target.lanes[3]) == ("shared", (3, 96, 16))
 
 
 def test_a_kernel_that_is_cut_at_its_barriers_counts_as_one_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ const cujitReport = (() => {
   const HIGHEST = new Set(["most_contended"]);
   const $ = (id) => document.getElementById(id);
 
-  const state = { record: null, kernel: "", measure: "", file: "", picked: null, access: 0 };
+  const state = { record: null, kernel: "", measure: "", file: "", picked: null, access: -1 };
   let panes = {}, links = null, heats = {};
 
   // -- elements ------------------------------------------------------------------------------------------------
@@ -136,6 +136,7 @@ const cujitReport = (() => {
 
     heat(map) {
       this.list.classList.toggle("counted", map.size > 0);
+      this.list.style.setProperty("--counts", Math.max(4, ...[...map.values()].map((heat) => heat.text.length)));
       this.rows.forEach((row, k) => {
         const found = map.get(this.first + k);
         row.children[1].textContent = found ? found.text : "";
@@ -253,7 +254,7 @@ const cujitReport = (() => {
 
   function pickKey(kind, key, all) {
     state.picked = kind ? { kind, key } : null;
-    state.access = 0;
+    state.access = -1;
     showPicked(all ? null : kind);
     $("status").textContent = state.picked ? sayPicked() : "No line is picked.";
   }
@@ -449,6 +450,8 @@ const cujitReport = (() => {
 
   // -- one access -----------------------------------------------------------------------------------------------------
 
+  /* How many times what an access needs at least it takes: the one that takes most is shown first. */
+  const excess = ({ row, access }) => (access.space === "shared" ? row.wavefronts / row.shared_requests : row.sectors / row.requests) || 0;
   const accessesOf = (rows) => rows.flatMap((row) => (row.accesses || []).map((access) => ({ row, access })));
 
   function drawAccess() {
@@ -459,7 +462,8 @@ const cujitReport = (() => {
       body.replaceChildren(h("p", { class: "none" }, why));
       return;
     }
-    const at = Math.min(state.access, found.length - 1), { row, access } = found[at];
+    const worst = found.reduce((most, each, k) => (excess(each) > excess(found[most]) ? k : most), 0);
+    const at = found[state.access] ? state.access : worst, { row, access } = found[at];
     const options = found.map((each, k) => h("option", { value: k }, `${each.row.ptx_line}: ${each.row.text}${each.row.accesses.length > 1 ? `, ${each.access.space}` : ""}`));
     const select = h("select", { id: "access-of", onchange: (event) => { state.access = Number(event.target.value); drawAccess(); $("access-of").focus(); } }, options);
     select.value = String(at);
@@ -559,7 +563,7 @@ const cujitReport = (() => {
     const { bounds, gpu, clock_mhz: clock, not_modelled: not } = profile.bounds;
     const said = bounds.length ? `${bounds[0].unit}, a bound of ${micros(bounds[0].bound_s)}` : "no bound";
     const rows = bounds.map((bound) => [bound.unit, `${write(Math.round(bound.amount))} ${bound.what}`, micros(bound.bound_s), percent(bound.bound_s / bounds[0].bound_s), bound.line ? `${base(bound.line)}, ${percent(bound.share)}` : "", bound.cause || bound.assumes]);
-    return h("figure", {}, h("figcaption", {}, h("b", {}, `Roofline on ${gpu} at ${write(clock)} MHz: ${said}. `), `Not modelled are ${not}.`),
+    return h("figure", {}, h("figcaption", {}, h("b", {}, `Bounds on ${gpu} at ${write(clock)} MHz: ${said}. `), `Not modelled are ${not}.`),
       profile.roofs.flops_per_s ? scrolled("Roofline", roofline(profile)) : h("p", { class: "none" }, "There are no floating-point operations, so there is no roofline."),
       scrolled("Bounds", table(`Bounds on ${gpu}, the tightest first`, ["part of the GPU", "has", "bound", "of the tightest", "most at", "for, or if"], rows)));
   }

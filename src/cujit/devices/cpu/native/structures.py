@@ -543,13 +543,28 @@ class Accessed(Shared):
 class Tally(Shared):
     """Where the blocks that run in one place count, one after the other: that place is their ``shared`` memory.
 
-    ``block_sectors`` counts the sectors that each block accessed, ``tree`` knows which; each operation has a memo.
+    ``block_sectors`` counts the sectors that each block accessed, ``tree`` knows which; each operation has a memo, and
+    ``PICTURES`` pictures.
     """
 
     _fields_ = Fields(
-        "u64 shared, shared_bytes, block_sectors; struct Tree *tree; struct Memo *memos; "
+        "u64 shared, shared_bytes, block_sectors; struct Tree *tree; struct Memo *memos; struct Picture *pictures; "
         "struct Profiled *profiled; struct Tally *next; u64 *counts"
     )
+
+
+PICTURES = 2
+"""Of an operation: one of its accesses to shared memory, and before it one to other memory."""
+
+
+class Picture(Shared):
+    """Where lanes accessed memory in one request: the first one of the first block that made any.
+
+    ``block`` is one more than its number; 0 where there is no picture. ``at`` are addresses in global memory, and in
+    others bytes from where they begin for this block or thread.
+    """
+
+    _fields_ = Fields(f"u64 block; u32 lanes, space; u64 at[{WARP}], size[{WARP}]")
 
 
 class Profiled(Shared):

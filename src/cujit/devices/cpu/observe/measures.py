@@ -19,6 +19,9 @@ from cujit.values import dataclass
 SECTOR_BYTES = 32
 """Source: Nsight Compute, Profiling Guide, "L1TEX": a cache line of 128 bytes has four sectors."""
 
+LINE_BYTES = 128
+"""Source: as above."""
+
 _WARP = 32
 
 
@@ -97,6 +100,29 @@ def added(measures: Iterable[Measures]) -> Measures:
 
 
 @dataclass(frozen=True)
+class WarpAccess:
+    """Where the lanes of a warp accessed memory together: the first time that the first block of all did so.
+
+    ``lanes`` has for each that did its number, where, and how many bytes: in ``global`` memory from the line of 128
+    bytes on where the lowest address is, in ``shared`` memory from its beginning, in ``local`` memory from that of the
+    thread's. ``block`` is the number of the block.
+    """
+
+    space: str
+    block: int
+    lanes: tuple[tuple[int, int, int], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give all of it in plain values."""
+        return {"space": self.space, "block": self.block, "lanes": [list(lane) for lane in self.lanes]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> WarpAccess:
+        """Take what ``to_json`` gave."""
+        return cls(data["space"], data["block"], tuple((lane[0], lane[1], lane[2]) for lane in data["lanes"]))
+
+
+@dataclass(frozen=True)
 class ProfiledInstruction:
     """One instruction of the PTX: its line there and of the source (None: not known), and what it cost.
 
@@ -105,7 +131,7 @@ class ProfiledInstruction:
     ``ldgsts_cache_access`` and ``ldgsts_cache_bypass``; "" for what goes another way), ``space`` the memory that it
     names, and ``width_bytes`` what a thread accesses. ``stride_bytes`` is how far
     most threads are from their neighbours, the least and the most of all requests; None where no more than half of
-    these have such a distance.
+    these have such a distance. ``accesses`` has one access of a warp for each memory that it came to.
     """
 
     ptx_line: int
@@ -118,6 +144,7 @@ class ProfiledInstruction:
     width_bytes: int
     stride_bytes: tuple[int, int] | None
     measures: Measures
+    accesses: tuple[WarpAccess, ...] = ()
 
     @property
     def words(self) -> list[str]:
@@ -136,6 +163,7 @@ class ProfiledInstruction:
             "space": self.space,
             "width_bytes": self.width_bytes,
             "stride_bytes": self.stride_bytes and list(self.stride_bytes),
+            "accesses": [access.to_json() for access in self.accesses],
             **self.measures.to_json(),
         }
 
@@ -151,6 +179,7 @@ class ProfiledInstruction:
             **{name: data[name] for name in ("pipe", "type", "access", "space", "width_bytes")},
             stride_bytes=None if stride is None else (stride[0], stride[1]),
             measures=Measures(**{name: data[name] for name in Measures.__match_args__ if name in data}),
+            accesses=tuple(map(WarpAccess.from_json, data.get("accesses", ()))),
         )
 
 

@@ -20,15 +20,19 @@ from cujit.devices.cpu.native.structures import (
     ACCESSED_LOADS,
     ACCESSED_UPDATES,
     COUNTS,
+    PICTURES,
     Block,
     Count,
+    Picture,
     Profiled,
     Space,
     Tally,
 )
 from cujit.devices.cpu.observe.measures import (
+    LINE_BYTES,
     ProfiledInstruction,
     ProfiledKernel,
+    WarpAccess,
     access_of,
     added,
     measures_of,
@@ -134,6 +138,7 @@ class _ProfiledKernel(Watch):
         with self._lock:
             self.launches = self._blocks = self._warps = self._threads = 0
             self._totals = np.zeros((len(self._table.ops), COUNTS), np.uint64)
+            self._pictures = (Picture * (len(self._table.ops) * PICTURES))()
             self._state.sectors = self._state.block_sectors = 0
 
     def observer(self) -> _Profiler:
@@ -149,7 +154,8 @@ class _ProfiledKernel(Watch):
             try:
                 yield
             finally:
-                _END(address_of("cujit_profile_end"))(ctypes.addressof(self._state), self._totals.ctypes.data)
+                kept = self._totals.ctypes.data, ctypes.addressof(self._pictures)
+                _END(address_of("cujit_profile_end"))(ctypes.addressof(self._state), *kept)
                 self.launches += 1
                 self._blocks += blocks
                 self._warps += blocks * -(-threads // WARP)
@@ -164,15 +170,19 @@ class _ProfiledKernel(Watch):
             counts = self._totals.tolist()
             launches, sectors, block_sectors = self.launches, self._state.sectors, self._state.block_sectors
             sizes = self._blocks, self._warps, self._threads
+            accesses = [_access_in(picture) for picture in self._pictures]
         rows: dict[tuple[int, str], list[ProfiledInstruction]] = {}
         for k, op in enumerate(self._table.ops):
-            row = self._row(op, counts[k], counts[self._table.leaders[k]])
+            own = tuple(access for access in accesses[k * PICTURES : (k + 1) * PICTURES] if access is not None)
+            row = self._row(op, counts[k], counts[self._table.leaders[k]], own)
             rows.setdefault((row.ptx_line, row.text), []).append(row)
         instructions = tuple(_together(same) for _, same in sorted(rows.items()))
         title = entity_name(self._name) or self._name
         return ProfiledKernel(title, launches, instructions, int(sectors), int(block_sectors), *sizes, self._name)
 
-    def _row(self, op: Op, counts: list[int], lanes: list[int]) -> ProfiledInstruction:
+    def _row(
+        self, op: Op, counts: list[int], lanes: list[int], accesses: tuple[WarpAccess, ...]
+    ) -> ProfiledInstruction:
         source = self._lines.source_of(op.line)
         known = None if source is None else self._sources.find(source.file)
         file = "" if source is None else known.shown if known is not None else source.file
@@ -187,10 +197,11 @@ class _ProfiledKernel(Watch):
             width_of(op),
             stride_of(counts),
             measures_of(op, counts, lanes),
+            accesses,
         )
 
 
-_END = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
+_END = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)
 
 
 def _together(rows: list[ProfiledInstruction]) -> ProfiledInstruction:
@@ -199,7 +210,25 @@ def _together(rows: list[ProfiledInstruction]) -> ProfiledInstruction:
         return rows[0]
     strides = [row.stride_bytes for row in rows if row.stride_bytes is not None]
     stride = (min(least for least, _ in strides), max(most for _, most in strides)) if strides else None
-    return replace(rows[0], measures=added(row.measures for row in rows), stride_bytes=stride)
+    firsts: dict[str, WarpAccess] = {}
+    for access in sorted((access for row in rows for access in row.accesses), key=lambda access: access.block):
+        firsts.setdefault(access.space, access)
+    measures = added(row.measures for row in rows)
+    return replace(rows[0], measures=measures, stride_bytes=stride, accesses=tuple(firsts.values()))
+
+
+_SPACE_NAMES = {Space.SHARED: "shared", Space.LOCAL: "local", Space.GLOBAL: "global"}
+
+
+def _access_in(picture: Picture) -> WarpAccess | None:
+    """Read a picture; of global memory from a line of the cache on, since addresses differ from process to process."""
+    lanes = [lane for lane in range(WARP) if picture.lanes >> lane & 1]
+    if not picture.block:
+        return None
+    is_global = picture.space == Space.GLOBAL
+    begin = min(picture.at[lane] for lane in lanes) // LINE_BYTES * LINE_BYTES if is_global else 0
+    places = tuple((lane, picture.at[lane] - begin, picture.size[lane]) for lane in lanes)
+    return WarpAccess(_SPACE_NAMES[Space(picture.space)], picture.block - 1, places)
 
 
 class _Table:

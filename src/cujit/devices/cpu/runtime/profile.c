@@ -27,9 +27,10 @@ struct Tree {
 
 /* What came of the last access of an operation: another one whose lanes lie as far apart costs the same. `apart` are the
    distances of its rows from the first, `phase` is where that lay in its sector `first`, `sectors` are how far each is;
-   `strided` is 1 where `stride_of` found something. `from` and `to` are the first and last sector of each row that the
+   `strided` is 1 where `stride_of` found something. `drawn` is one more than the block of each picture. `from` and `to` are the first and last sector of each row that the
    block `stamp` accessed, `whole` how many sectors that is. */
 struct Memo {
+  u64 drawn[PICTURES];
   const struct Accessed *site;
   u32 *leaf;
   u64 leaf_number, first, phase, bytes, wavefronts, passes, apart[WARP];
@@ -51,11 +52,13 @@ struct Tally *cujit_profile_begin(struct Launch *launch, struct Profiled *profil
   tally = calloc(1, sizeof *tally + profiled->count * sizeof(u64));
   struct Tree *tree = calloc(1, sizeof *tree);
   struct Memo *memos = calloc(profiled->count / COUNTS, sizeof *memos);
-  if (!tally || !tree || !memos) cujit_fault(launch, FAULT_NO_MEMORY, ~0ull, ~0u, 0, 0);
+  struct Picture *pictures = calloc(profiled->count / COUNTS * PICTURES, sizeof *pictures);
+  if (!tally || !tree || !memos || !pictures) cujit_fault(launch, FAULT_NO_MEMORY, ~0ull, ~0u, 0, 0);
   tally->shared = shared;
   tally->shared_bytes = launch->shared_bytes;
   tally->tree = tree;
   tally->memos = memos;
+  tally->pictures = pictures;
   tally->profiled = profiled;
   tally->counts = (u64 *)(tally + 1);
   tally->next = __atomic_load_n(&profiled->tallies, __ATOMIC_RELAXED);
@@ -129,6 +132,22 @@ struct Lanes {
   u64 at[WARP];
   u64 size[WARP];
 };
+
+/* Whether a picture is of a block before another one, or the other is none: blocks count from 1. */
+INLINE flag before(u64 block, const struct Picture *other) { return block - 1 < other->block - 1; }
+
+/* Keep where lanes access memory, if no block before this one did so here, nor this one before. */
+static void draw(struct Tally *tally, const struct Accessed *site, u32 space, const struct Lanes *them, u64 block) {
+  struct Picture *picture = tally->pictures + site->first / COUNTS * PICTURES + (space == SPACE_SHARED);
+  if (!before(block + 1, picture)) return;
+  picture->block = block + 1;
+  picture->space = space;
+  picture->lanes = them->lanes;
+  EACH_LANE(lane, them->lanes) {
+    picture->at[lane] = them->at[lane] - (space == SPACE_SHARED ? tally->shared : 0);
+    picture->size[lane] = them->size[lane];
+  }
+}
 
 /* Count the sectors that lanes access together, and keep what can be. */
 static u64 sectors_of(struct Tally *tally, struct Memo *memo, const struct Lanes *them, u32 stamp) {
@@ -324,9 +343,9 @@ static void note_any(struct Tally *tally, const struct Accessed *site, struct Me
     } else if (at - tally->shared < tally->shared_bytes) shared.lanes |= 1u << lane;
     else global.lanes |= 1u << lane;
   }
-  if (global.lanes) note_global(tally, site, memo, &global, block);
-  if (shared.lanes) note_shared(tally, site, memo, &shared);
-  if (own.lanes) note_local(tally, site, &own);
+  if (global.lanes) draw(tally, site, SPACE_GLOBAL, &global, block), note_global(tally, site, memo, &global, block);
+  if (shared.lanes) draw(tally, site, SPACE_SHARED, &shared, block), note_shared(tally, site, memo, &shared);
+  if (own.lanes) draw(tally, site, SPACE_LOCAL, &own, block), note_local(tally, site, &own);
 }
 
 /* Count an access once more that is like the last one. */
@@ -399,21 +418,35 @@ INLINE flag note_rows(struct Tally *tally, const struct Accessed *site, struct M
   return 1;
 }
 
+static void find_lanes(struct Lanes *them, const struct Accessed *site, u32 lanes, const u64 *bases, u32 rows,
+                       const u64 *sizes) {
+  u32 row_lanes = WARP / rows;
+  them->lanes = 0;
+  EACH_LANE(lane, lanes) {
+    them->at[lane] = bases[lane / row_lanes] + lane % row_lanes * (u64)site->stride;
+    them->size[lane] = sizes ? sizes[lane] : site->size;
+    if (them->size[lane]) them->lanes |= 1u << lane;
+  }
+}
+
 /* The lanes access memory in so many rows, each from its base on at the stride of the site; `sizes` are null where all
    lanes access as much. */
 void cujit_profile_access(struct Tally *tally, const struct Accessed *site, u32 lanes, const u64 *bases, u32 rows,
                           const u64 *sizes, u64 block, u64 local, u64 kernel_local) {
   struct Memo *memo = tally->memos + site->first / COUNTS;
-  if (!lanes || (site->space == SPACE_SHARED && note_apart(tally, site, lanes, rows))) return;
+  struct Lanes them;
+  if (!lanes) return;
+  u64 *drawn = &memo->drawn[site->space == SPACE_SHARED];
+  if (block < *drawn - 1) {
+    find_lanes(&them, site, lanes, bases, rows, sizes);
+    if (them.lanes) *drawn = block + 1;
+    if (them.lanes && (site->space == SPACE_SHARED || site->space == SPACE_GLOBAL))
+      draw(tally, site, site->space, &them, block);
+  }
+  if (site->space == SPACE_SHARED && note_apart(tally, site, lanes, rows)) return;
   if (!sizes && note_rows(tally, site, memo, lanes, bases, rows, block)) return;
   if (again(tally, site, memo, lanes, bases, rows, block)) return;
-  struct Lanes them = {.lanes = 0};
-  u32 row_lanes = WARP / rows;
-  EACH_LANE(lane, lanes) {
-    them.at[lane] = bases[lane / row_lanes] + lane % row_lanes * (u64)site->stride;
-    them.size[lane] = sizes ? sizes[lane] : site->size;
-    if (them.size[lane]) them.lanes |= 1u << lane;
-  }
+  find_lanes(&them, site, lanes, bases, rows, sizes);
   if (!them.lanes) return;
   memo->site = 0;
   memo->phase = bases[0] & (SECTOR - 1);
@@ -467,9 +500,12 @@ static u64 clear(struct Tree *tree) {
   return count;
 }
 
-/* Add what all tallies have to `totals`, and release them. Called when nobody runs. */
-void cujit_profile_end(struct Profiled *profiled, u64 *totals) {
+/* Add what all tallies have to `totals`, and to `pictures` where there are none yet, and release them. Called when nobody
+   runs. */
+void cujit_profile_end(struct Profiled *profiled, u64 *totals, struct Picture *pictures) {
   struct Tree *all = 0;
+  struct Picture *firsts = 0;
+  u64 count = profiled->count / COUNTS * PICTURES;
   for (struct Tally *tally = profiled->tallies, *next; tally; tally = next) {
     next = tally->next;
     for (u64 k = 0; k < profiled->count; k++) {
@@ -481,9 +517,18 @@ void cujit_profile_end(struct Profiled *profiled, u64 *totals) {
       merge(all, tally->tree);
       free(tally->tree);
     } else all = tally->tree;
+    for (u64 k = 0; firsts && k < count; k++) {
+      if (before(tally->pictures[k].block, &firsts[k])) firsts[k] = tally->pictures[k];
+    }
+    if (firsts) free(tally->pictures);
+    else firsts = tally->pictures;
     free(tally->memos);
     free(tally);
   }
+  for (u64 k = 0; firsts && k < count; k++) {
+    if (!pictures[k].block) pictures[k] = firsts[k];
+  }
+  free(firsts);
   profiled->tallies = 0;
   if (all) profiled->sectors += clear(all);
 }
