@@ -28,7 +28,7 @@ def test_the_emulator_begins_beside_it_and_loading_opens_no_library() -> None:
         "%load_ext cujit",
         "import cujit\ncujit.emulate()",
         "from cuda.bindings import driver\ndriver.cuInit(0)[0].name",
-        "%%cuda --device cpu\n__global__ void one(int *x) { *x = 1; }",
+        "%%cuda\n__global__ void one(int *x) { *x = 1; }",
         "x = one.device.zeros(1, 'int32')\none[1, 1](x)\nint(x.numpy()[0])",
     )
     assert driver[0]["data"]["text/plain"] == ["'CUDA_SUCCESS'"]

@@ -192,6 +192,12 @@ def test_what_does_not_compile_shows_the_lines_of_the_cell_and_no_traceback(
     assert "".join(capsys.readouterr()).strip() == "CompileError: In[1] does not compile for compute_90: 1 error"
 
 
+def test_a_cell_that_fails_again_is_called_what_it_is_called_now(cells: Cells) -> None:
+    for count in (1, 2):
+        cells.failure("%%cuda\n__device__ int x = y;")
+        assert f"In[{count}] does not compile" in cells.displayed()[0]["text/html"]
+
+
 def test_hints_are_said_as_options(cells: Cells) -> None:
     error = cells.failure("%%cuda\n#include <of_mine.h>\n__global__ void f() {}")
     assert isinstance(error, cujit.errors.HeaderNotFoundError)

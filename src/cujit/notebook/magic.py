@@ -6,9 +6,10 @@ import builtins
 import functools
 import keyword
 import linecache
+import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
@@ -18,6 +19,7 @@ from cujit.cli.speech import for_the_shell
 from cujit.cli.watching import check_option
 from cujit.devices.cpu.observe.profile import Profile
 from cujit.devices.name_table import without_arguments
+from cujit.emulator.settings import VARIABLE
 from cujit.errors import CujitError, MissingError, OptionError, spell
 from cujit.formats.mangling import entity_name
 from cujit.kernel import Kernel
@@ -27,22 +29,8 @@ from cujit.notebook import failures
 from cujit.notebook.displays import SAID, html_of
 
 
-class Shell(Protocol):
-    """What is used of IPython's ``InteractiveShell``; nothing of IPython is imported."""
-
-    user_ns: dict[str, object]
-    display_formatter: Any
-    displayhook: Any
-    display_pub: Any
-    magics_manager: Any
-
-    def register_magic_function(self, func: Callable[..., object], magic_kind: str, magic_name: str) -> None:
-        """Have a function called where a cell begins with its name."""
-        ...
-
-
-def load(shell: Shell | None) -> None:
-    """Bring ``%%cuda`` and the displays into a shell.
+def load(shell: Any) -> None:
+    """Bring ``%%cuda`` and the displays into an ``InteractiveShell``; nothing of IPython has to be imported for it.
 
     Raises:
         MissingError: there is no shell of IPython.
@@ -61,7 +49,7 @@ def load(shell: Shell | None) -> None:
     failures.load(shell)
 
 
-def unload(shell: Shell) -> None:
+def unload(shell: Any) -> None:
     """Take both out of a shell again; what cells left in the namespace stays."""
     shell.magics_manager.magics["cell"].pop("cuda", None)
     for module, name in SAID:
@@ -76,7 +64,7 @@ def _html(said: Callable[[object], Any], value: object) -> str:
 # -- a cell -------------------------------------------------------------------------------------------------
 
 
-def _cuda(shell: Shell, names: dict[str, str], line: str, cell: str) -> None:
+def _cuda(shell: Any, names: dict[str, str], line: str, cell: str) -> None:
     """Compile a cell."""
     # Messages call a cell what the notebook does. One that did not change keeps its name, so that the cache has it.
     name = names.setdefault(cell, f"In[{shell.displayhook.prompt_count}]")
@@ -87,6 +75,7 @@ def _cuda(shell: Shell, names: dict[str, str], line: str, cell: str) -> None:
     except CujitError as e:
         e.help = e.help and for_the_shell(e.help, "%%cuda")
         failures.end_cell(shell, e)
+        del names[cell]
         raise
 
 
@@ -173,7 +162,8 @@ def _command(
     for name in filter(None, (profile, module)):
         cell.require_free(name, "what is asked for")
     counts = None
-    device: Any = device_name
+    # The GPU of the emulator is for other programs.
+    device: Any = device_name or ("cpu" if VARIABLE in os.environ else None)
     if check is not None or profile is not None:
         if device_name not in (None, "cpu"):
             raise click.UsageError(f"--check and --profile are for the CPU device: leave --device {device_name} out")
