@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import builtins
 import functools
+import sys
 import tempfile
 from types import ModuleType
 from typing import Any
@@ -19,7 +21,7 @@ def _shell() -> Any:
     config.HistoryManager.enabled = False
     home = tempfile.TemporaryDirectory(prefix="cujit-ipython-")
     atexit.register(home.cleanup)
-    shell = InteractiveShell(config=config, ipython_dir=home.name, user_module=ModuleType("cells"))
+    shell = InteractiveShell(config=config, ipython_dir=home.name, user_module=ModuleType("of_the_cells"))
     shell.display_pub = CapturingDisplayPublisher(parent=shell)
     return shell
 
@@ -33,9 +35,14 @@ class Cells:
         self.shell.extension_manager.load_extension("cujit")
 
     def close(self) -> None:
-        """Take cujit out again."""
+        """Take cujit out again, and what IPython leaves in the process."""
         self.shell.extension_manager.unload_extension("cujit")
+        self.shell.reset()
         self.shell.display_pub.outputs.clear()
+        for name in ("ps1", "ps2", "ps3", "last_exc", "last_type", "last_value", "last_traceback"):
+            vars(sys).pop(name, None)
+        for name in ("__IPYTHON__", "display"):
+            vars(builtins).pop(name, None)
 
     @property
     def names(self) -> dict[str, Any]:

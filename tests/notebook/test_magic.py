@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -53,6 +56,7 @@ def test_scopes_and_overloads_are_in_a_dict_too(cells: Cells) -> None:
     ("before", "name", "why"),
     [
         ("axpy = 3", "axpy", r"something else here \(int\)"),
+        ("axpy = None", "axpy", r"something else here \(NoneType\)"),
         ("", "sum", "a function of Python's"),
         ("", "lambda", "Python does not take for a name"),
         ("import cujit; axpy = cujit.jit('extern \"C\" __global__ void axpy() {}')['axpy']", "axpy", r"\(Kernel\)"),
@@ -92,6 +96,14 @@ def test_a_module_is_left_in_place_of_its_kernels(cells: Cells) -> None:
     assert list(own.globals) == ["bias"]
     assert "sum" not in cells.names
     assert "sum" in own
+
+
+def test_what_was_deleted_is_unloaded(cells: Cells) -> None:
+    cells.run("%%cuda --module own\n__global__ void f() {}")
+    own = weakref.ref(cells.names["own"])
+    cells.run("del own")
+    gc.collect()
+    assert own() is None
 
 
 def test_options_are_those_of_the_compiler(cells: Cells, tmp_path: object) -> None:

@@ -8,6 +8,7 @@ import keyword
 import linecache
 import os
 import shlex
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -109,7 +110,9 @@ class _Cell:
         elif name in self._space:
             value = self._space[name]
             taken = (
-                "" if _LEFT.get(name) is value else f"which is the name of something else here ({type(value).__name__})"
+                ""
+                if _LEFT.get(name, self) is value
+                else f"which is the name of something else here ({type(value).__name__})"
             )
         elif hasattr(builtins, name):
             taken = "which is the name of a function of Python's"
@@ -125,8 +128,12 @@ class _Cell:
         _LEFT.update(found)
 
 
-_LEFT: dict[str, object] = {}
-"""What cells left under a name last."""
+class _Kernels(dict[str, Kernel]):
+    """Several kernels of one name, by their whole names: a dict that ``_LEFT`` can hold."""
+
+
+_LEFT: weakref.WeakValueDictionary[str, object] = weakref.WeakValueDictionary()
+"""What cells left under a name last, as long as somebody has it."""
 
 
 @click.command("%%cuda", context_settings={"help_option_names": ["-h", "--help"]})
@@ -183,10 +190,10 @@ def _command(
 
 def _by_name(module: Module, cell: _Cell) -> dict[str, object]:
     """Give the kernels by their names without scopes, arguments and types of parameters."""
-    groups: dict[str, dict[str, Kernel]] = {}
+    groups: dict[str, _Kernels] = {}
     for shown, kernel in module.items():
         entity = without_arguments(entity_name(kernel.lowered_name) or kernel.lowered_name)
-        groups.setdefault(entity.rpartition("::")[2], {})[shown] = kernel
+        groups.setdefault(entity.rpartition("::")[2], _Kernels())[shown] = kernel
     for name in groups:
         cell.require_free(name, "a kernel")
     return {name: next(iter(group.values())) if len(group) == 1 else group for name, group in groups.items()}
