@@ -10,6 +10,7 @@ import pytest
 
 import cujit
 from cells import Cells
+from cujit.devices.device import Device
 from cujit.kernel import Kernel
 from cujit.loading import Module
 from cujit.notebook.magic import load
@@ -21,10 +22,13 @@ TEMPLATE = """
 template <typename T> __global__ void twice(T *x) { x[threadIdx.x] *= 2; }"""
 
 
-def test_a_kernel_of_a_cell_is_launched_under_its_name(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
-    cells.run(f"%%cuda{RAMP}")
+def test_a_kernel_of_a_cell_is_launched_under_its_name(
+    cells: Cells, device: Device, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells.run(f"%%cuda --device {device.name}{RAMP}")
     assert capsys.readouterr().out == "ramp: void ramp(float*, float)\n"
     ramp = cells.names["ramp"]
+    assert ramp.device is device
     y = ramp.device.zeros(4, np.float32)
     ramp[1, 4](y, 3.0)
     assert y.numpy().tolist() == [0, 3, 6, 9]
