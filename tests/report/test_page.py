@@ -330,6 +330,39 @@ def test_plots_are_drawn_with_what_they_say_in_words(visit: Visits, shared_page:
     assert every.locator("caption").count() == every.count()
 
 
+def test_one_of_several_kernels_is_chosen(visit: Visits, shared: ReportPage, slow: ReportPage, tmp_path: Path) -> None:
+    """Though both have one name."""
+    both = ReportPage("both", shared.inspections, (*shared.kernels, *slow.kernels), shared.listings)
+    path = tmp_path / "both.html"
+    path.write_text(both.html())
+    page = visit(path)
+    assert "bank conflicts" in page.page.locator("#finding-list").inner_text().lower()
+    page.page.select_option("#kernel", index=1)
+    assert "uncoalesced" in page.page.locator("#finding-list").inner_text().lower()
+    assert page.page.locator("#measure").input_value() == "counter:sectors"
+    assert page.wrong == []
+
+
+def test_an_access_that_lies_about_its_size_does_not_hang_the_page(visit: Visits, shared_page: Path) -> None:
+    """A profile may come from who is not believed."""
+    page = visit(shared_page)
+    record = json.loads(page.page.locator("#record").text_content() or "")
+    for instruction in record["kernels"][0]["profile"]["instructions"]:
+        for access in instruction["accesses"]:
+            access["lanes"] = [[lane, 2**50 * lane, 2**50] for lane in range(32)]
+    page.page.evaluate("record => cujitReport.render(record)", record)
+    row(page, "source", 4).locator(".digits").click()
+    assert page.page.locator("#access svg .box").count() == 128
+    assert page.wrong == []
+
+
+def test_a_page_begins_where_it_is_hottest(visit: Visits, shared_page: Path) -> None:
+    page = visit(shared_page, height=500)
+    inside = "e => { const d = e.offsetTop - e.parentNode.scrollTop; return 0 <= d && d < e.parentNode.clientHeight; }"
+    assert page.page.locator(".lines.ptx .row", has_text="ld.shared.f32").evaluate(inside)
+    assert page.page.evaluate("document.activeElement === document.body")
+
+
 def test_an_image_alone_has_a_page(visit: Visits, tmp_path: Path) -> None:
     from report.conftest import SLOW
 

@@ -122,8 +122,9 @@ def test_styles_and_scripts_are_allowed_by_their_hashes_alone(shared: ReportPage
     assert "default-src 'none'" in allowed
     assert "unsafe" not in allowed
     (style,) = re.findall("<style>(.*?)</style>", page, re.DOTALL)
-    (script,) = re.findall("<script>(.*?)</script>", page, re.DOTALL)
-    for text in (style, script):
+    scripts = re.findall("<script>(.*?)</script>", page, re.DOTALL)
+    assert len(scripts) == 2
+    for text in (style, *scripts):
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in allowed
     rest = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
@@ -158,6 +159,18 @@ def test_a_kernel_of_very_many_instructions_has_the_counts_that_matter(shared: R
     kept = record["kernels"][0]["profile"]["instructions"]
     assert note == f"transpose: counts of the {len(kept):,} instructions of most warps are here, for the size"
     assert len(kept) > 1000
+
+
+def test_an_image_of_very_many_kernels_has_a_page() -> None:
+    names = "".join(f".visible .entry kernel_{'x' * 300}_{k}() {{ ret; }}\n" for k in range(4000))
+    report = cujit.report.of(f".version 7.8\n.target sm_80\n.address_size 64\n{names}".encode())
+    page = report.html()
+    assert len(page.encode()) <= LIMIT_BYTES
+    record = record_in(page)
+    kept = len(record["inspections"][0]["images"][0]["kernels"])
+    assert 100 < kept < 4000
+    assert f"of images and kernels {kept:,} at most are here, for the size of this page" in record["notes"]
+    assert "3976 of 4000 kernels have no plots: name some" in record["notes"]
 
 
 def test_files_that_an_image_names_are_quoted_if_they_are_code(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def page(
     ``scripts`` run before the page's own, ``styles`` follow its own, and ``policy`` has more directives of what a
     browser lets it do: a page that a server renews needs ``connect-src``.
     """
-    style, script = "\n".join([_asset("page.css"), *styles]), [*scripts, _asset("page.js")]
+    style = "\n".join([_asset("page.css"), *styles])
+    script = [*scripts, _asset("drawing.js"), _asset("page.js")]
     allowed = {**_POLICY, "script-src": " ".join(map(_hash, script)), "style-src": _hash(style), **(policy or {})}
     parts = {
         "policy": html.escape("; ".join(f"{name} {value}" for name, value in allowed.items())),
@@ -79,7 +80,7 @@ def _written(value: object) -> str:
 
 
 def fitted(record: Mapping[str, Any], room: int) -> str:
-    """Write a record in so many bytes; texts are cut first, then counts of instructions, those of most warps last."""
+    """Write a record in so many bytes: texts are cut first, then counts of instructions, those of most warps last."""
     text = _written(record)
     if len(text) <= room:
         return text
@@ -89,6 +90,10 @@ def fitted(record: Mapping[str, Any], room: int) -> str:
         {**kernel, "profile": kernel["profile"] and dict(kernel["profile"])} for kernel in kept["kernels"]
     ]
     _cut_texts(kept, len(text) - room)
+    kernels = max((len(image["kernels"]) for file in record["inspections"] for image in file["images"]), default=0)
+    while kernels and len(_written(kept)) > room:
+        kernels //= 2
+        _cut_images(kept, record, kernels)
     rows = max((len(k["profile"]["instructions"]) for k in kept["kernels"] if k["profile"]), default=0)
     while rows and len(_written(kept)) > room:
         rows //= 2
@@ -119,6 +124,19 @@ def _cut_lines(listing: dict[str, Any], room: int, notes: list[str]) -> None:
     listing.update((name, listing[name][begin:end]) for name in _BY_LINE)
     listing["first"] += begin
     notes.append(f"{listing['name']}: {end - begin:,} of {len(lines):,} lines are here, for the size of this page")
+
+
+_LISTS = ("kernels", "functions", "variables", "undefined")
+
+
+def _cut_images(kept: dict[str, Any], record: Mapping[str, Any], most: int) -> None:
+    """Keep so many kernels, and other names, of each image, and so many images."""
+    kept["inspections"] = [
+        {**file, "images": [image | {name: image[name][:most] for name in _LISTS} for image in file["images"][:most]]}
+        for file in record["inspections"]
+    ]
+    said = f"of images and kernels {most:,} at most are here, for the size of this page"
+    kept["notes"] = [note for note in kept["notes"] if not note.startswith("of images")] + [said]
 
 
 def _cut_rows(record: dict[str, Any], rows: int) -> None:
