@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,9 +75,9 @@ def cubin(name: str = "copy.cu") -> Artifact:
     return cujit.compile(cujit.Source.cuda(CODE, name=name), arch="sm_90")
 
 
-def failure(code: str, name: str = "own.cu", **more: object) -> cujit.errors.CompileError:
+def failure(code: str, name: str = "own.cu", include: Path | tuple[()] = ()) -> cujit.errors.CompileError:
     with pytest.raises(cujit.errors.CompileError) as caught:
-        cujit.compile(cujit.Source.cuda(code, name=name), arch="sm_90", **more)  # type: ignore[arg-type]
+        cujit.compile(cujit.Source.cuda(code, name=name, include=include), arch="sm_90")
     return caught.value
 
 
@@ -171,6 +172,23 @@ def test_of_very_many_messages_the_first_are_shown(cells: Cells) -> None:
     assert 'identifier "y19"' in written
     assert 'identifier "y20"' not in written
     assert "and 30 messages more" in written
+    text = "\n".join(f"__device__ int x{n} = y{n};" for n in range(20))
+    assert "more" not in Written(cells.shown(failure(text))["text/html"]).text
+
+
+def test_lines_of_a_header_are_shown_and_of_a_text_that_is_gone_the_line_of_the_message(
+    cells: Cells, tmp_path: Path
+) -> None:
+    (tmp_path / "own.h").write_text("// one\n__device__ int x = y;\n")
+    written = Written(cells.shown(failure('#include "own.h"\n', include=tmp_path))["text/html"]).text
+    assert "own.h\n  1 | // one\n> 2 | __device__ int x = y;\n    |                    ^" in written
+    (tmp_path / "own.h").write_text("// another\n__device__ int x = y;\n")
+    assert "  1 | // another\n> 2" in cells.shown(failure('#include "own.h"\n', include=tmp_path))["text/html"].replace(
+        "&gt;", ">"
+    )
+    gone = cujit.errors.Diagnostic("error", "what", "gone.cu", 7, 5, source_line="    line")
+    written = Written(cells.shown(cujit.errors.CompileError("no", diagnostics=[gone]))["text/html"]).text
+    assert written == "noerror: whatgone.cu\n> 7 |     line\n    |     ^"
 
 
 def test_a_line_of_a_header_in_memory_is_shown_too(cells: Cells) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,8 +58,8 @@ def test_its_traceback_ends_at_the_line_of_the_cell(cells: Cells, capsys: pytest
     assert said.strip().splitlines()[-1].startswith("KernelFaultError: kernel far, block (0, 0, 0), thread (4, 0, 0)")
 
 
-def test_what_it_says_to_save_by_is_right(cells: Cells, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(str(tmp_path))
+def test_what_it_says_to_save_by_is_right(cells: Cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     cells.run(FAR)
     cells.failure(LAUNCH)
     (display,) = cells.displayed()
@@ -123,3 +124,11 @@ def test_a_fault_at_the_end_of_a_cell_shows_all_of_it_as_a_value(cells: Cells) -
     html = cells.shown(caught.value)["text/html"]
     assert "thread (4, 0, 0)" in html
     assert all(note.strip() in html.replace("&#x27;", "'") for note in getattr(caught.value, "__notes__", ()))
+
+
+def test_a_header_that_was_edited_is_shown_as_it_is_now(cells: Cells, tmp_path: Path) -> None:
+    cells.names["folder"] = str(tmp_path)
+    for first in ("// one", "// another"):
+        (tmp_path / "own.h").write_text(f"{first}\n__device__ int x = y;\n")
+        cells.failure("%%cuda -I $folder\n#include <own.h>")
+        assert f"  1 | {first}\n&gt; 2 | __device__" in cells.displayed()[0]["text/html"]

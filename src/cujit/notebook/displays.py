@@ -71,11 +71,12 @@ def _of_compile_error(error: CompileError) -> Said:
 
 
 def _text_of(request: object, file: str) -> str:
-    """Give the text that a message is of, where the request has it."""
-    if not isinstance(request, Request):
-        return ""
-    source = request.source
-    return source.text if file in (source.name, source.path) else dict(source.headers).get(file, "")
+    """Give the text that a message is of: of the request, or of a file."""
+    source = request.source if isinstance(request, Request) else None
+    if source is not None and file in (source.name, source.path):
+        return source.text
+    header = None if source is None else dict(source.headers).get(file)
+    return "".join(linecache.getlines(file)) if header is None else header
 
 
 def _excerpt(file: str, at: int, column: int, text: str, line: str = "") -> Iterator[str]:

@@ -50,6 +50,7 @@ def _shown(shell: Any, error: Any, raised_in: tuple[FrameType, int] | None = Non
         """Call cells as the notebook does: to Python they are files of a temporary directory."""
         return re.sub(r"[^\s()]+(?=:\d)", lambda m: (shell.compile.format_code_name(m[0]) or ("", m[0]))[1], text)
 
+    linecache.checkcache()  # a file may be another since
     kind = next(kind for kind in _SHOWN if isinstance(error, kind))
     parts: list[str | Rows] = list(SAID["cujit.errors", kind.__name__](error))
     saving = _saving(*raised_in) if kind is KernelFaultError and raised_in is not None else ""

@@ -59,6 +59,7 @@ def unload(shell: Any) -> None:
 
 
 def _html(said: Callable[[object], Any], value: object) -> str:
+    linecache.checkcache()  # a file may be another since
     return html_of(said(value))
 
 
