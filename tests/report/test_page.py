@@ -62,6 +62,19 @@ def test_a_click_picks_a_line_of_any_list(visit: Visits, shared_page: Path) -> N
     assert page.page.locator(".lines.ptx .row[aria-selected=true]").count() == 1
 
 
+def test_a_click_far_from_where_a_list_was_picks_what_it_hits(visit: Visits, shared_page: Path) -> None:
+    """The focus, which a click gives the list, brings the line in sight that it was on."""
+    page = visit(shared_page, height=420)
+    last = page.page.locator(".lines.ptx .row", has_text="ret;")
+    page.page.locator(".lines.ptx").evaluate("e => { e.scrollTop = 0; }")
+    first = page.page.locator(".lines.ptx .row", has_text=".visible .entry")
+    first.locator(".digits").click()
+    number = int(first.locator(".digits").inner_text())
+    assert page.page.locator(f"#ptx-{number - 1}").get_attribute("aria-selected") == "true"
+    last.locator(".digits").click()
+    assert marked(page, "source") == [7]
+
+
 def test_a_picked_line_has_its_counters_and_is_brought_in_sight(visit: Visits, shared_page: Path) -> None:
     page = visit(shared_page, height=500)
     row(page, "source", 6).locator(".digits").click()
@@ -122,6 +135,9 @@ def test_one_access_is_pictured_by_banks(visit: Visits, shared_page: Path) -> No
     said = page.page.locator("#access .said").inner_text()
     assert said == "32 lanes of a warp touch 1 bank of 32; at most 32 words of one bank."
     assert sorted(map(int, re.findall(r": (\d+) words?", " ".join(boxes(page))))) == [0] * 31 + [32]
+    page.page.locator("#access summary").click()
+    cells = page.page.locator("#access tbody tr").nth(5).locator("td").all_inner_texts()
+    assert int(cells[0]) // 4 % 32 == int(cells[2]) > 0
     page.page.locator(".lines.ptx .row", has_text="st.shared.f32").locator(".digits").click()
     assert page.page.locator("#access .said").inner_text().endswith("32 banks of 32; at most 1 word of one bank.")
     assert page.page.locator("#access svg .lane:not(.idle)").count() == 32
@@ -187,8 +203,7 @@ def test_every_control_is_reached_and_its_focus_is_seen(visit: Visits, shared_pa
             " return e === document.body ? null : [e.outerHTML.slice(0, 90), s.outlineStyle, s.outlineWidth]; })()"
         )
         if found is not None:
-            assert found[1] != "none", found
-            assert found[2] != "0px", found
+            assert found[1:] == ["solid", "3px"], found
             seen.add(found[0])
     assert len(seen) >= count - 1
 

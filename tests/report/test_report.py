@@ -71,7 +71,10 @@ def test_the_numbers_are_what_json_prints(tmp_path: Path, monkeypatch: pytest.Mo
     result = CliRunner().invoke(main, launch, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     (printed,) = json.loads(result.stdout)["kernels"]
-    (kernel,) = record_in(Path("slow.html").read_text())["kernels"]
+    record = record_in(Path("slow.html").read_text())
+    (kernel,) = record["kernels"]
+    (source,) = (each["name"] for each in record["listings"] if each["kind"] == "source")
+    assert f"{source}:3" in {row["source"] for row in kernel["profile"]["instructions"]}
     for row in kernel["profile"]["instructions"]:
         del row["metrics"]
     del kernel["profile"]["roofs"]
@@ -178,10 +181,14 @@ def test_files_that_an_image_names_are_quoted_if_they_are_code(tmp_path: Path) -
     secret.write_text("hunter2\n" * 3)
     code.write_text("int a;\nint b;\n")
     body = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n.loc 1 2 1\nret;\n}\n"
-    for path, kinds in ((secret, ["ptx"]), (code, ["source", "ptx"])):
+    for path, kinds, notes in (
+        (secret, ["ptx"], ("not quoted, as it is not there or ends like no code: passwords",)),
+        (code, ["source", "ptx"], ()),
+    ):
         report = cujit.report.of(f'{body}.file 1 "{path}"\n'.encode())
         assert [each.kind for each in report.listings] == kinds
         assert "hunter2" not in report.html()
+        assert report.notes == notes
 
 
 def test_what_a_compiler_or_a_check_found_is_at_its_line() -> None:

@@ -64,13 +64,17 @@ class Listing:
 
 
 class Quoted:
-    """The sources that a report may quote: texts that are known by name, and files of code that are there."""
+    """The sources that a report may quote: texts that are known by name, and files of code that are there.
+
+    ``left_out`` are files that were asked for in vain, or were too many.
+    """
 
     def __init__(self, texts: Mapping[str, Text]) -> None:
         """Take the texts that are no files, by the names that the compiler knows them by."""
         self._sources = Sources()
         for name, text in texts.items():
             self._sources.know(name, text)
+        self.left_out: list[str] = []
         self._shown = {text.shown: text.text for text in texts.values()}
 
     def shown(self, line: SourceLine | None) -> SourceLine | None:
@@ -85,8 +89,9 @@ class Quoted:
             if line is not None and line.line:
                 counts[line.file] = counts.get(line.file, 0) + 1
         ranked = sorted(counts, key=lambda file: (file not in self._shown, -counts[file], file))
-        found = ((file, self._read(file)) for file in ranked[:_MOST_FILES])
-        return [Listing("source", file, tuple(text.splitlines())) for file, text in found if text is not None]
+        found = {file: self._read(file) for file in ranked[:_MOST_FILES]}
+        self.left_out = [file for file in ranked if found.get(file) is None]
+        return [Listing("source", file, tuple(text.splitlines())) for file, text in found.items() if text is not None]
 
     def _read(self, file: str) -> str | None:
         if file in self._shown:

@@ -13,7 +13,7 @@ from cujit.devices.cpu.observe.measures import Measures, ProfiledInstruction, Pr
 from cujit.devices.cpu.texts import ptx_of
 from cujit.devices.device import Device
 from cujit.devices.watch import Text
-from cujit.errors import CompileError, CujitError, KernelFaultError
+from cujit.errors import CompileError, CujitError, KernelFaultError, listed
 from cujit.inspection.read import inspect
 from cujit.inspection.records import inspections_record
 from cujit.inspection.sass import disassemble
@@ -31,6 +31,7 @@ from cujit.values import dataclass, field, replace
 from cujit.version import __version__
 
 SCHEMA = 1
+_SHOWN_FILES = 6
 _MOST_KERNELS = 24
 """Kernels of an image that a report has plots of."""
 
@@ -199,7 +200,11 @@ class _Making:
             own = [] if image is None else [ptx_listing(text, self.quoted)]
             sass = self._sass_of_image(names)
         own += sass
-        return [*self.quoted.listings(sources_of(own)), *own]
+        sources = self.quoted.listings(sources_of(own))
+        if self.quoted.left_out:
+            left_out = listed([os.path.basename(file) for file in self.quoted.left_out], _SHOWN_FILES)
+            self.notes.append(f"not quoted, as it is not there or ends like no code: {left_out}")
+        return [*sources, *own]
 
     def profiled(self, profiled: Sequence[ProfiledKernel]) -> list[KernelReport]:
         """Report what was launched."""
