@@ -145,6 +145,18 @@ def test_a_profile_counts_and_knows_the_lines_of_each_cell(cells: Cells) -> None
     assert {each.source.file for each in kernel.lines() if each.source} == {"In[3]"}
 
 
+def test_texts_that_a_loop_compiles_in_one_cell_are_told_apart(cells: Cells) -> None:
+    cells.run(
+        "for n in (1, 2):\n"
+        "    code = f'__global__ void f{n}(float *y) {{\\n    y[threadIdx.x] = {n};\\n}}'\n"
+        "    get_ipython().run_cell_magic('cuda', f'--profile costs{n}', code)\n"
+        "f1[1, 32](f1.device.zeros(32, 'float32'))\nf2[1, 32](f2.device.zeros(32, 'float32'))"
+    )
+    for n, place in ((1, "In[1]:3"), (2, "In[1].2:3")):
+        html = cells.shown(cells.names[f"costs{n}"])["text/html"]
+        assert f'>{place}</td><td style="text-align:left">y[threadIdx.x] = {n};</td>' in html
+
+
 def test_a_cell_that_did_not_change_comes_from_the_cache(cells: Cells) -> None:
     cells.run(f"%%cuda{RAMP}  // {id(cells)}")
     assert not cells.names["ramp"].artifact.provenance.is_hit

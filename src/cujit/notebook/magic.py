@@ -66,10 +66,19 @@ def _html(said: Callable[[object], Any], value: object) -> str:
 # -- a cell -------------------------------------------------------------------------------------------------
 
 
+def _name(cell: str, names: dict[str, str], count: int) -> str:
+    """Call a cell what the notebook does; where a loop runs several texts in one, number those after the first.
+
+    One that did not change keeps its name, so that the cache has it.
+    """
+    name = f"In[{count}]"
+    others = sum(other.partition(".")[0] == name for other in names.values())
+    return names.setdefault(cell, f"{name}.{others + 1}" if others else name)
+
+
 def _cuda(shell: Any, names: dict[str, str], line: str, cell: str) -> None:
     """Compile a cell."""
-    # Messages call a cell what the notebook does. One that did not change keeps its name, so that the cache has it.
-    name = names.setdefault(cell, f"In[{shell.displayhook.prompt_count}]")
+    name = _name(cell, names, shell.displayhook.prompt_count)
     # Where a profile looks for lines of source; the line of the magic is the first, as it is for who reads the cell.
     linecache.cache[name] = (len(cell), None, ["\n", *cell.splitlines(keepends=True)], name)
     try:
