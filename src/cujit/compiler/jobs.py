@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 
 from cujit.artifact import Artifact
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
+from cujit.compiler.options.table import OPTIONS
 from cujit.compiler.request import Request
 from cujit.errors import CompileError
 from cujit.toolchain.toolset import Toolchain
@@ -35,9 +36,12 @@ class Job(Protocol):
         """The input and the architecture: ``axpy.cu for sm_90``."""
 
     @property
-    def lasts(self) -> bool:
-        """Whether the tool does later work otherwise, once it did this: it is done in a process apart."""
-        return False
+    def apart(self) -> tuple[str, ...]:
+        """Options that make the tool do later work otherwise, or end the process: the work is done in a process apart.
+
+        Only work with the same ones shares that process.
+        """
+        return ()
 
     def check(self) -> None:
         """Refuse, before any library is opened, what the tool could not take.
@@ -69,7 +73,6 @@ class CompileJob(Job):
     """One source for one architecture."""
 
     step = "compile"
-    _RESTRICT = frozenset({"--restrict", "-restrict"})
 
     def __init__(self, request: Request) -> None:
         self.request: Request = request
@@ -85,14 +88,12 @@ class CompileJob(Job):
         return f"{self.request.source.name} for {self.request.arch}"
 
     @property
-    def lasts(self) -> bool:
-        """Whether it takes pointers as ``__restrict__``: NVRTC then takes all of later compiles so, unasked.
-
-        Source: PTX of one source before and after a compile with ``--restrict``, in one process, measured with NVRTC
-        12.9 and 13.5; of 40 other options none lasts.
-        """
+    def apart(self) -> tuple[str, ...]:
+        """Those of its options, of ``extra`` too, which the table says are for a process apart."""
         options = self.request.options
-        return bool(options.get("restrict")) or not self._RESTRICT.isdisjoint(options.extra)
+        spelled = {argument.partition("=")[0] for argument in options.extra}
+        rows = (row for row in OPTIONS.values() if row.apart)
+        return tuple(row.name for row in rows if options.get(row.name) or not spelled.isdisjoint(row.apart))
 
     def check(self) -> None:
         """Refuse options that the compiler does not have, and include directories that are none."""

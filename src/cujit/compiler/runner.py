@@ -322,7 +322,7 @@ class Runner:
         """Do a job here, or in a process apart where that is wanted, or needed."""
         from cujit.toolchain.calls import may_be_locked  # start-up: a hit of the cache calls no tool
 
-        if not (self._limits.isolate or job.lasts or may_be_locked()):
+        if not (self._limits.isolate or job.apart or may_be_locked()):
             return job.run(self.toolchain)
         from cujit.compiler.apart.parent import run_apart  # start-up: for isolate=True, and after some forks
 

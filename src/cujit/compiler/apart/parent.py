@@ -189,8 +189,7 @@ def spent_apart() -> Spent:
 def _take(job: Job) -> _Child:
     if not sys.executable:
         raise MissingError("this process does not know its Python interpreter (sys.executable)", help="isolate=False")
-    # A process that did what lasts does more of that alone.
-    world = (sys.executable, tuple(sys.path), tuple(sorted(os.environ.items())), job.lasts)
+    world = (sys.executable, tuple(sys.path), tuple(sorted(os.environ.items())), job.apart)
     while True:
         with _guard:
             child = _idle.pop() if _idle else None

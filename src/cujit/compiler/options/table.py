@@ -43,7 +43,10 @@ class Tool(enum.Enum):
 
 
 class Option(NamedTuple):
-    """One row: ``choices`` are the values of a TEXT, ``low`` and ``high`` the inclusive bounds of an INT."""
+    """One row: ``choices`` are the values of a TEXT, ``low`` and ``high`` the inclusive bounds of an INT.
+
+    What has an option with ``apart`` is compiled in a process apart; these are NVRTC's spellings of it in ``extra``.
+    """
 
     name: str
     type: OptionType
@@ -54,6 +57,7 @@ class Option(NamedTuple):
     choices: tuple[str, ...] = ()
     low: int | None = None
     high: int | None = None
+    apart: tuple[str, ...] = ()
 
     def spelling(self, tool: Tool) -> Spelling | Rejects:
         """How ``tool`` calls it, or that it does not."""
@@ -206,7 +210,9 @@ _ROWS: tuple[Option, ...] = (
            "`stub` finds `<vector>`, `<iostream>` and other headers for hosts, empty; any other stays an error.",
            Spelling("a directory, searched after the others", lambda _: [f"--include-path={HOST_DIRECTORY}"]),
            choices=("stub",)),
-    Option("restrict", _B, "Take every pointer parameter of a kernel as `__restrict__`.", flag("--restrict")),
+    # NVRTC 12.9 and 13.5 take all later compiles of a process so, once one was: measured by PTX before and after.
+    Option("restrict", _B, "Take every pointer parameter of a kernel as `__restrict__`.", flag("--restrict"),
+           apart=("--restrict", "-restrict")),
     Option("int128", _B, "Allow `__int128`.", flag("--device-int128")),
     Option("float128", _B, "Allow `__float128`; sm_100 and later.", flag("--device-float128")),
     Option("builtin_move_forward", _B, "Let NVRTC declare `std::move` and `std::forward`.",
@@ -284,12 +290,16 @@ _ROWS: tuple[Option, ...] = (
            Spelling("--display-error-number|--no-display-error-number",
                     lambda on: ["--display-error-number" if on else "--no-display-error-number"])),
     Option("warn_reorder", _B, "Warn of members initialised in another order than declared.", flag("--Wreorder")),
+    # NVRTC 13.5 goes on to report it of all later compiles of a process: measured by logs before and after.
     Option("optimization_info", _T, "Report what the optimiser did.",
-           value("--optimization-info={}"), _FRONT_END, _NO_PLACE, choices=("inline",)),
+           value("--optimization-info={}"), _FRONT_END, _NO_PLACE, choices=("inline",),
+           apart=("--optimization-info", "-opt-info")),
     Option("verbose", _B, "Registers, stack and spills of every kernel, in the log.",
            flag("--ptxas-options=-v"), flag("-verbose"), _NO_PLACE),
     Option("time", _B, "Time of every phase, in the log.", flag("--time=-"), flag("-time"), _NO_PLACE),
-    Option("time_trace", _T, "A file to write the front end's time trace into.", value("--fdevice-time-trace={}")),
+    # NVRTC 13.5 ends the process where it cannot write the file.
+    Option("time_trace", _T, "A file to write the front end's time trace into.", value("--fdevice-time-trace={}"),
+           apart=("--fdevice-time-trace", "-fdevice-time-trace")),
     # The compiler's own caches
     Option("no_cache", _B, "Do not ask the driver's cache of compiled code.",
            flag("--no-cache"), flag("-no-cache"), _NO_PLACE),

@@ -243,7 +243,7 @@ INLINE u64 stride_of(const struct Lanes *them) {
   if (gap > 1 && far % gap) return 0;
   u64 stride = (u64)(gap > 1 ? far / gap : far);
   if (rest == ~1u) {
-    for (pairs = 1; pairs < WARP; pairs++) votes += at[pairs] - at[pairs - 1] == stride;
+    for (pairs = 0; pairs < WARP - 1; pairs++) votes += at[pairs + 1] - at[pairs] == stride;
   } else {
     EACH_LANE(lane, rest) {
       votes += at[lane] - at[last] == stride * (lane - last);
