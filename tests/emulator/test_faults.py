@@ -118,3 +118,33 @@ ok(launch(function(module, "says"), (1,), (2,), ((2, I),)))
 os.write(1, b"then\\n")
 ''')
     assert lines == ["0 of 2", "1 of 2", "then"]
+
+
+def test_memory_of_the_host_is_found_unless_the_driver_knows_it() -> None:
+    code = '''
+module = load("""extern "C" __global__ void put(int *p) { *p = 7; }""")
+put = function(module, "put")
+memory = np.zeros(1024, np.int32)
+at = (memory.ctypes.data + 255) // 256 * 256
+
+def tried(address):
+    launch(put, (1,), (1,), ((address, P),))
+    answer = name(d.cuCtxSynchronize())
+    if answer != "CUDA_SUCCESS":
+        ok(d.cuDevicePrimaryCtxReset(0))
+        ok(d.cuDevicePrimaryCtxRetain(0))
+        ok(d.cuCtxSetCurrent(context))
+    return answer
+
+ok(d.cuMemHostRegister(at, 256, 0))
+print(tried(at), tried(int(ok(d.cuMemHostGetDevicePointer(at, 0)))))
+ok(d.cuMemHostUnregister(at))
+pinned, managed = ok(d.cuMemAllocHost(256)), ok(d.cuMemAllocManaged(256, 1))
+print(tried(int(pinned)), tried(int(managed)))
+print(tried(at))
+'''
+    lines, errors = run(code, check="memory")
+    assert lines == ["CUDA_SUCCESS CUDA_SUCCESS", "CUDA_SUCCESS CUDA_SUCCESS", "ILLEGAL_ADDRESS"]
+    assert "memory of the host, which was neither allocated for the device nor registered with it" in errors
+    lines, errors = run(code)
+    assert (lines[-1], errors) == ("CUDA_SUCCESS", "")  # without checks host and device memory are one

@@ -6,7 +6,8 @@ import ctypes
 from typing import Any
 
 from cujit.devices.cpu.run.launch import HostBlock
-from cujit.emulator import contexts, device
+from cujit.emulator import contexts
+from cujit.emulator.device import total_bytes
 from cujit.emulator.graph_memory import HeldPlace
 from cujit.emulator.machine import in_c
 from cujit.emulator.process import emulation
@@ -17,7 +18,7 @@ _end_context = in_c("memory_end_context", None, ctypes.c_uint64, ctypes.c_uint32
 def prepare() -> None:
     """Say how much memory there is, and who checks accesses to it, before the first call."""
     memory = emulation().native.state.memory
-    memory.total = device.total_bytes()
+    memory.total = total_bytes()
     if emulation().settings.check:
         memory.on_new, memory.on_free, memory.on_write = (
             ctypes.cast(function, ctypes.c_void_p).value for function in (_ON_NEW, _ON_FREE, _ON_WRITE)
@@ -32,14 +33,18 @@ def _ended(context: int, is_primary: bool) -> None:
 # -- for checks of accesses ---------------------------------------------------------------------------------
 
 
-_BLOCKS: dict[int, HostBlock] = {}
-"""What was allocated and not freed, by its address."""
+_BLOCKS: dict[int, object] = {}
+"""What was allocated, registered or mapped and is still there, by its address."""
 
 
 def _on_new(address: int, size: int, kind: int) -> None:
     del kind
-    _BLOCKS[address] = block = HostBlock(size, (address, HeldPlace.of(address)))
-    emulation().device.allocated(block)
+    memory, device = emulation().native.state.memory, emulation().device
+    if memory.begin <= address < memory.end:
+        _BLOCKS[address] = block = HostBlock(size, (address, HeldPlace.of(address)))
+        device.allocated(block)
+    else:
+        _BLOCKS[address] = device.adopt(address, size)
 
 
 def _on_free(address: int) -> None:

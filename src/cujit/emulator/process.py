@@ -40,8 +40,13 @@ class Emulation:
 
     @cached_property
     def device(self) -> CpuBackend:
-        """The CPU device that runs the kernels: made at the first call that needs it."""
-        return CpuBackend(self.settings.threads, check=self.settings.check, timeout_s=self.settings.timeout_s)
+        """The CPU device that runs the kernels: made at the first call that needs it.
+
+        It is told of all memory that the driver gives or registers; a GPU reaches no other (``PAGEABLE_MEMORY_ACCESS``
+        is 0).
+        """
+        settings = self.settings
+        return CpuBackend(settings.threads, check=settings.check, knows_all=True, timeout_s=settings.timeout_s)
 
     def refuse(self, name: str) -> None:
         """Count a call that nobody answers; the first of a name is said."""

@@ -40,8 +40,9 @@ class CpuBackend(Backend):
     """This machine's processor; ``threads`` limits the cores that run blocks (all that the process may use).
 
     ``watchers`` see every kernel that is loaded. ``check`` names checks that its kernels run under, one or several
-    with commas between: ``memory``, ``race``, ``sync``, ``init``; or ``all``. A launch that runs longer than
-    ``timeout_s`` seconds is ended by a ``KernelFaultError``.
+    with commas between: ``memory``, ``race``, ``sync``, ``init``; or ``all``. With ``knows_all`` they take no memory of
+    others that arguments lead to: all that there is was told. A launch that runs longer than ``timeout_s`` seconds is
+    ended by a ``KernelFaultError``.
 
     Raises:
         LoadError: it would have no thread.
@@ -58,6 +59,7 @@ class CpuBackend(Backend):
         watchers: Sequence[KernelWatcher] = (),
         *,
         check: str | None = None,
+        knows_all: bool = False,
         timeout_s: float | None = None,
     ) -> None:
         count = threads if threads is not None else available_threads()
@@ -67,7 +69,7 @@ class CpuBackend(Backend):
         self.limits = Limits(MAX_THREADS, _MAX_BLOCK, _MAX_GRID, _SHARED_BYTES, _SHARED_BYTES_OPTIN, count)
         self._workers = Workers(count, None if timeout_s is None else check_timeout(timeout_s))
         self.checks = Checks.of(check)
-        self._checking = CheckingWatcher(self.checks) if self.checks else None
+        self._checking = CheckingWatcher(self.checks, knows_all=knows_all) if self.checks else None
         self._watchers = tuple(watchers)
         self.captures = Captures()
         """Which of its streams are captured into graphs."""

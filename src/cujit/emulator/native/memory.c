@@ -368,6 +368,7 @@ u32 cujit_memory_adopt(u64 address, u64 size, u32 kind, u32 flags, u64 context) 
     __atomic_store_n(&other_count, other_count + 1, __ATOMIC_RELEASE);
   } else if (block) rest(block);
   pthread_mutex_unlock(&lock);
+  if (good && memory->on_new && kind != BLOCK_IMAGE) ((OnNew)memory->on_new)(address, size, kind);
   return (u32)good;
 }
 
@@ -382,6 +383,7 @@ u32 cujit_memory_forget(u64 address, u32 kind) {
     __atomic_store_n(&other_count, other_count - 1, __ATOMIC_RELEASE);
   }
   pthread_mutex_unlock(&lock);
+  if (good && memory->on_free && kind != BLOCK_IMAGE) ((OnFree)memory->on_free)(address);
   return (u32)good;
 }
 

@@ -54,9 +54,9 @@ class CheckingWatcher:
 
     options = ("lineinfo",)
 
-    def __init__(self, checks: Checks) -> None:
+    def __init__(self, checks: Checks, *, knows_all: bool = False) -> None:
         self.checks = checks
-        self.ledger = _Ledger(keeps_marks=checks.init)
+        self.ledger = _Ledger(keeps_marks=checks.init, knows_all=knows_all)
         self.sources = Sources()
 
     def watch(self, name: str, body: Body, lines: Lines) -> _CheckedKernel:
@@ -206,20 +206,27 @@ class _Known:
 class _Table:
     """The ranges of one launch, sorted, and the same for machine code (with one more at the end).
 
-    ``holds`` is what has to stay for so long; it ``has_others`` where memory of others was looked for.
+    ``holds`` is what has to stay for so long; it ``has_others`` where memory of others was looked for, and
+    ``knows_all`` where there is none.
     """
 
     known: tuple[_Known, ...]
     spans: ctypes.Array[Span]
     holds: tuple[object, ...]
     has_others: bool = False
+    knows_all: bool = False
 
     def place_of(self, address: int, size: int) -> str:
         """Say where an access lies to the range nearest to it."""
+        if self.knows_all and any(low <= address < high for low, high in _mappings()) and not self._is_near(address):
+            return "memory of the host, which was neither allocated for the device nor registered with it"
         if not self.known:
             return "the device has no memory allocated"
         nearest = min(self.known, key=lambda k: max(k.begin - address, address + size - k.end, 0))
         return _relation(nearest, address, size)
+
+    def _is_near(self, address: int) -> bool:
+        return any(known.begin - known.apart <= address < known.end + known.apart for known in self.known)
 
 
 def _relation(known: _Known, address: int, size: int) -> str:
@@ -246,10 +253,10 @@ class _CheckedRun(NamedTuple):
 
 
 class _Ledger:
-    """The memory of one device. ``keeps_marks``: also which of its bytes were written."""
+    """The memory of one device. ``keeps_marks``: also which of its bytes were written; ``knows_all``: all there is."""
 
-    def __init__(self, *, keeps_marks: bool) -> None:
-        self._keeps_marks = keeps_marks
+    def __init__(self, *, keeps_marks: bool, knows_all: bool) -> None:
+        self._keeps_marks, self._knows_all = keeps_marks, knows_all
         self._blocks: dict[int, tuple[_Known, npt.NDArray[np.uint8] | None]] = {}
         self._quarantine: deque[tuple[_Known, object]] = deque()
         self._modules: list[tuple[weakref.ref[HostBlock], Mapping[str, tuple[int, int]]]] = []
@@ -327,7 +334,8 @@ class _Ledger:
     def table(self, parameters: bytes, more: Sequence[_Known] = ()) -> _Table:
         """Make the table for a launch with these parameters, which may access ``more`` as well.
 
-        What they point to, and is not ours, is memory of others: all that is mapped there counts as theirs. Where all
+        What they point to, and is not ours, is memory of others, if not all is known: all that is mapped there counts
+        as theirs. Where all
         is as it was for the launch before, and nothing is of others, the table is, too.
         """
         modules = [(block, variables) for ref, variables in self._modules if (block := ref()) is not None]
@@ -354,10 +362,10 @@ class _Ledger:
         """Make a table of what was found, what was freed, and what of others the parameters lead to."""
         ours, freed = dict(self._blocks), list(self._quarantine)
         found = sorted([*found, *(k for k, _ in freed)], key=lambda k: k.begin)
-        others = _of_others(parameters, found)
+        others = [] if self._knows_all else _of_others(parameters, found)
         found = sorted([*found, *others], key=lambda k: k.begin)
         spans = (Span * (len(found) + 1))(*(Span(k.begin, k.end, k.freed, k.marks) for k in found))
-        return _Table(tuple(found), spans, (ours, freed), bool(others))
+        return _Table(tuple(found), spans, (ours, freed), bool(others), self._knows_all)
 
 
 def _variables(modules: Iterable[tuple[HostBlock, Mapping[str, tuple[int, int]]]]) -> Iterator[_Known]:
