@@ -126,9 +126,7 @@ def _save(name: str, device: Device, folder: Path) -> dict[str, Any]:
     path = launch.save(folder / f"{name}.launch", *arguments)
     noted: dict[str, Any] = {"bytes": path.stat().st_size}
     try:
-        wrong = [
-            found for _ in range(LAUNCHES if right is not None else 1) if (found := _made(launch, arguments, right))
-        ]
+        made = [_made(launch, arguments, right) for _ in range(LAUNCHES)]
     except cujit.errors.CujitError as e:
         return noted | {"error": f"{type(e).__name__}: {e.message}"}
     wrong = [each for each in made if each]
