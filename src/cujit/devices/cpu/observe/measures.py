@@ -13,6 +13,7 @@ from typing import Any
 from cujit.devices.cpu.ir.program import Op, items_of
 from cujit.devices.cpu.native.structures import Count
 from cujit.devices.cpu.run.lines import SourceLine
+from cujit.errors import ArgumentError, spell
 from cujit.formats.ptx.isa.semantics import Effect, Lanes, Order
 from cujit.values import dataclass
 
@@ -84,6 +85,21 @@ class Measures:
         """Every number, in order."""
         return tuple(vars(self).values())
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Measures:
+        """Take what ``to_json`` gave.
+
+        Raises:
+            ValueError: it is no number of something, or nothing that can have been counted.
+        """
+        found = cls(**{name: _count(data[name]) for name in cls.__match_args__ if name in data})
+        apart = ((found.sectors, found.requests), (found.local_sectors, found.local_requests))
+        if any(sectors and not requests for sectors, requests in apart) or found.bank_conflicts > max(
+            found.wavefronts - 1, 0
+        ):
+            raise ValueError("sectors without requests, or conflicts without wavefronts")
+        return found
+
     def to_json(self) -> dict[str, int]:
         """Give what is not 0, by name."""
         return {name: value for name, value in vars(self).items() if value}
@@ -119,7 +135,8 @@ class WarpAccess:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> WarpAccess:
         """Take what ``to_json`` gave."""
-        return cls(data["space"], data["block"], tuple((lane[0], lane[1], lane[2]) for lane in data["lanes"]))
+        lanes = tuple((_count(lane[0], _WARP), _count(lane[1]), _count(lane[2])) for lane in data["lanes"])
+        return cls(_words(data["space"]), _count(data["block"]), lanes)
 
 
 @dataclass(frozen=True)
@@ -170,15 +187,16 @@ class ProfiledInstruction:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ProfiledInstruction:
         """Take what ``to_json`` gave."""
-        file, _, line = data["source"].rpartition(":")
+        file, _, line = _words(data["source"]).rpartition(":")
         stride = data["stride_bytes"]
         return cls(
-            data["ptx_line"],
-            data["text"],
-            SourceLine(file, int(line)) if line else None,
-            **{name: data[name] for name in ("pipe", "type", "access", "space", "width_bytes")},
-            stride_bytes=None if stride is None else (stride[0], stride[1]),
-            measures=Measures(**{name: data[name] for name in Measures.__match_args__ if name in data}),
+            _count(data["ptx_line"]),
+            _words(data["text"]),
+            SourceLine(file, _count(int(line))) if line else None,
+            **{name: _words(data[name]) for name in ("pipe", "type", "access", "space")},
+            width_bytes=_count(data["width_bytes"]),
+            stride_bytes=None if stride is None else (_distance(stride[0]), _distance(stride[1])),
+            measures=Measures.from_json(data),
             accesses=tuple(map(WarpAccess.from_json, data.get("accesses", ()))),
         )
 
@@ -284,8 +302,59 @@ class ProfiledKernel:
     def from_json(cls, data: Mapping[str, Any]) -> ProfiledKernel:
         """Take what ``to_json`` gave."""
         rows = tuple(ProfiledInstruction.from_json(row) for row in data["instructions"])
-        sizes = ("distinct_sectors", "block_sectors", "blocks", "warps", "threads", "lowered_name")
-        return cls(data["kernel"], data["launches"], rows, *(data[name] for name in sizes))
+        sizes = ("distinct_sectors", "block_sectors", "blocks", "warps", "threads")
+        numbers = {name: _count(data[name]) for name in ("launches", *sizes)}
+        names = {"name": _words(data["kernel"]), "lowered_name": _words(data["lowered_name"])}
+        return cls(instructions=rows, **numbers, **names)  # type: ignore[arg-type]
+
+
+def check_profiled(kernel: object) -> None:
+    """Refuse what is no kernel of a profile.
+
+    Raises:
+        ArgumentError: it is something else.
+    """
+    if not isinstance(kernel, ProfiledKernel):
+        raise ArgumentError(f"{spell(kernel)} is no kernel of a profile", help="profile.kernels[0]")
+
+
+# -- what was written, read back: anyone may have written it -----------------------------------------------------
+
+_MOST_COUNTED = 1 << 64
+_STEERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def _count(value: object, end: int = _MOST_COUNTED) -> int:
+    """Take a number of something.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if type(value) is not int or not 0 <= value < end:
+        raise ValueError(f"no number below {end}")
+    return value
+
+
+def _distance(value: object) -> int:
+    """Take a number of bytes from one thread to the next.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if type(value) is not int or abs(value) >= _MOST_COUNTED:
+        raise ValueError("no distance")
+    return value
+
+
+def _words(value: object) -> str:
+    """Take a text, without what would steer a terminal.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(value, str):
+        raise ValueError(f"{type(value).__name__} is no text")
+    return _STEERS.sub("\ufffd", value)
 
 
 # Source: Nsight Compute, Profiling Guide, "Metrics Structure" and "Memory Tables"; the names as `ncu --query-metrics`

@@ -46,7 +46,7 @@ from cujit.devices.cpu.run.launch import Launch
 from cujit.devices.cpu.run.lines import Lines, SourceLine
 from cujit.devices.shapes import LaunchShape
 from cujit.devices.watch import Sources
-from cujit.errors import CujitError
+from cujit.errors import ClosedError, CujitError
 from cujit.forks import Lock
 from cujit.formats.mangling import entity_name
 from cujit.formats.ptx.isa.semantics import Effect
@@ -108,6 +108,9 @@ class Profile:
             assert cujit.profile.Profile().to_json() == {"schema": 1, "kernels": []}
         """
         return {"schema": 1, "kernels": [kernel.to_json() for kernel in self.kernels]}
+
+    def __reduce__(self) -> str:
+        raise ClosedError("a profile belongs to its process", help="send profile.kernels, or profile.to_json()")
 
     # -- what the device calls ---------------------------------------------------------------------------
 
