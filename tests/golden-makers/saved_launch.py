@@ -107,6 +107,37 @@ def _lookup(device: Device) -> tuple[cujit.Launch, list[Any], Any]:
     return cujit.jit(LOOKUP, device=device, name="lookup.cu")["lookup"][6, 64], arguments, None
 
 
+ROWS = {
+    "rms_norm": ("a barrier is missing", "race", "a write of shared memory that another thread read, rms_norm.cu:9"),
+    "softmax": ("a row has one number too many", "memory", "right behind the end of argument 1, softmax.cu:7"),
+    "lookup": ("-1 becomes 4,294,967,295", "memory", "10^12 bytes beyond the end of an argument, lookup.cu:4"),
+}
+"""What is wrong, the check that finds it, and what that says, in a few words."""
+
+
+def _page(told: dict[str, Any]) -> str:
+    """Write the part of docs/reproducer.md that says what the GPU made of them."""
+    sizes = sorted(told[name]["bytes"] for name in BUGS)
+    lines = [
+        "### From a GPU to here",
+        "",
+        f"An {told['device']} (driver {told['driver']}, {told['date']}) made three launches of kernels with a bug, which",
+        f"`tests/golden-makers/saved_launch.py` saved before, in {sizes[0]:,} to {sizes[-1]:,} bytes each. Tests",
+        "run `tests/goldens/saved/*.launch` again with no GPU:",
+        "",
+        "| launch, and what is wrong | there | here |",
+        "|---|---|---|",
+    ]
+    for name, (wrong, check, named) in ROWS.items():
+        there = told[name]
+        said = there.get("error", "").partition("\n")[0]
+        if not said:
+            first = there.get("first_wrong", ["none"])[0]
+            said = f"{there['wrong_launches']} of {there['launches']} launches were wrong: {first}, …"
+        lines.append(f"| `{name}`: {wrong} | {said} | `--check {check}`: {named} |")
+    return "\n".join(lines) + "\n"
+
+
 BUGS = {"rms_norm": _rms_norm, "softmax": _softmax, "lookup": _lookup}
 
 
@@ -150,8 +181,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--out", type=Path, default=GOLDENS)
-    parser.add_argument("--one")
+    parser.add_argument("--one", help="of one process")
+    parser.add_argument("--page", action="store_true", help="print the part of docs/reproducer.md")
     asked = parser.parse_args()
+    if asked.page:
+        print(_page(json.loads((asked.out / "made.json").read_text())), end="")
+        return
     device = cujit.cpu() if asked.device == "cpu" else cujit.gpu(int(asked.device.partition(":")[2]))
     if asked.one:
         print(json.dumps(_save(asked.one, device, asked.out)), flush=True)

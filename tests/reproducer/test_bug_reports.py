@@ -33,7 +33,7 @@ BUGS = {
     "rms_norm": Named("race", "race", 9, r"a write of 4 bytes at byte \d+ of shared memory, which thread .+ read with"),
     "softmax": Named("memory", "memory", 7, r"right behind the end of the 8,192 bytes of argument 1 \(const float\*\)"),
     "lookup": Named(
-        "memory", "memory", 4, r"1,099,511,\d{3},\d{3} bytes beyond the end of the [\d,]+ bytes of argument \d "
+        "memory", "memory", 4, r"1,\d{3},\d{3},\d{3},\d{3} bytes beyond the end of the [\d,]+ bytes of argument \d "
     ),
 }  # fmt: skip
 
@@ -73,3 +73,13 @@ def test_what_came_of_a_launch_is_noted_with_it(saved_here: Path) -> None:
 def test_a_launch_that_was_saved_on_a_gpu_is_named(path: Path) -> None:
     assert reproducer.open(path).device.startswith("cuda")
     _is_named(path)
+
+
+def test_the_page_has_what_a_gpu_made_of_them(saved_here: Path) -> None:
+    folder = GOLDENS if GOLDENS.exists() else saved_here
+    command = [sys.executable, str(MAKER), "--page", "--out", str(folder)]
+    section = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    rows = re.findall(r"^\| `(\w+)`: .+ \| .+ \| `--check (\w+)`: .+:(\d+) \|$", section, re.MULTILINE)
+    assert rows == [(name, bug.check, str(bug.line)) for name, bug in BUGS.items()]
+    page = (TESTS.parent / "docs" / "reproducer.md").read_text()
+    assert (section in page) == GOLDENS.exists()
