@@ -121,8 +121,8 @@ def _page(told: dict[str, Any]) -> str:
     lines = [
         "### From a GPU to here",
         "",
-        f"An {told['device']} (driver {told['driver']}, {told['date']}) made three launches of kernels with a bug, which",
-        f"`tests/golden-makers/saved_launch.py` saved before, in {sizes[0]:,} to {sizes[-1]:,} bytes each. Tests",
+        f"An {told['device']} (driver {told['driver']}, {told['date']}) made three launches of kernels with a bug,",
+        f"which `tests/golden-makers/saved_launch.py` saved before, in {sizes[0]:,} to {sizes[-1]:,} bytes each. Tests",
         "run `tests/goldens/saved/*.launch` again with no GPU:",
         "",
         "| launch, and what is wrong | there | here |",
