@@ -236,6 +236,7 @@ def _cells(line: str, text: str, m: Measures) -> dict[str, str]:
         "conflicts": _count(m.bank_conflicts) if m.wavefronts else "",
         "at one word": _count(m.most_contended),
         "textures": _count(m.texture_requests),
+        "their sectors": _count(m.texture_sectors),
         "flops": _count(m.flops),
     }
 

@@ -33,11 +33,11 @@ class Measures:
     ``warps`` came to it, ``active`` threads with them, and ``threads`` did it: their predicate let them.
     ``divergent_branches`` counts warps whose threads went different ways. Requests are instructions of a warp that
     access memory: to global memory they move ``sectors`` of 32 bytes, where the threads asked for ``asked_bytes``;
-    likewise for local memory. Shared memory takes ``wavefronts``, of which ``bank_conflicts`` are there because threads
-    want other words of one bank. ``contended`` adds up, over atomic requests to global memory, the threads at the word
-    that most of them update; ``most_contended`` is the highest of one request. ``flops`` are operations on
-    floating-point numbers, those of tensor cores too, which are also ``tensor_flops``; ``barriers`` counts warps that
-    came to a barrier of the block.
+    likewise for local memory. Lookups in textures read ``texture_bytes`` of elements, which are in ``texture_sectors``.
+    Shared memory takes ``wavefronts``, of which ``bank_conflicts`` are there because threads want other words of one
+    bank. ``contended`` adds up, over atomic requests to global memory, the threads at the word that most of them
+    update; ``most_contended`` is the highest of one request. ``flops`` are operations on floating-point numbers, those
+    of tensor cores too, which are also ``tensor_flops``; ``barriers`` counts warps that came to a barrier of the block.
     """
 
     warps: int = 0
@@ -55,6 +55,8 @@ class Measures:
     bank_conflicts: int = 0
     shared_bytes: int = 0
     texture_requests: int = 0
+    texture_sectors: int = 0
+    texture_bytes: int = 0
     contended: int = 0
     most_contended: int = 0
     flops: int = 0
@@ -511,6 +513,8 @@ def measures_of(op: Op, counts: Sequence[int], lanes: Sequence[int]) -> Measures
         bank_conflicts=counts[Count.WAVEFRONTS] - counts[Count.PASSES],
         shared_bytes=counts[Count.SHARED_BYTES],
         texture_requests=warps if op.opcode in _TEXTURE else 0,
+        texture_sectors=counts[Count.TEXTURE_SECTORS],
+        texture_bytes=counts[Count.TEXTURE_BYTES],
         contended=counts[Count.CONTENDED],
         most_contended=counts[Count.MOST],
         flops=flops_of(op) * threads + tensor,
