@@ -166,3 +166,14 @@ def test_textures_are_told_where_there_are_any() -> None:
     jit(code, device=device, name="t.cu")["read"][1, 64](texture.handle, device.zeros(64, np.float32))
     (table,) = (part for part in said_of_costs(profile.kernels[0]) if isinstance(part, Rows))
     assert [cell for row in table.rows if (cell := row[table.columns.index("textures")])] == ["2"]
+
+
+@pytest.mark.parametrize("name", ["tr\u00e4ns \u65e5.cu", 'a "b" \\ c.cu', "\u03c0.cu"])
+def test_names_of_files_are_theirs_whatever_they_have(cujit: Cujit, name: str) -> None:
+    Path(name).write_text(CODE)
+    result = cujit("profile", name, *LAUNCH, "--arg", "8", "--html", "report.html")
+    assert result.exit_code == 0, result.stderr
+    line = next(line for line in result.stdout.splitlines() if line.startswith(f"{name}:3"))
+    assert "y[i] = x[i * stride];" in line
+    assert f"each warp's load at {name}:3 moves 32 sectors" in result.stdout
+    assert "not quoted" not in Path("report.html").read_text()
