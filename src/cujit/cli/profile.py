@@ -184,10 +184,10 @@ def said_of_costs(kernel: ProfiledKernel) -> Iterator[str | Rows]:
 def _table(kernel: ProfiledKernel) -> Iterator[str | Rows]:
     """Give the lines of source, or those of the PTX where none of these is known."""
     rows = [_cells_of_line(line) for line in kernel.lines() if line.measures.warps]
-    told = [] if any(row["line"] for row in rows) else _cells_of_ptx(kernel)
-    if told:
+    by_ptx = [] if any(row["line"] for row in rows) else _cells_of_ptx(kernel)
+    if by_ptx:
         yield "no line of source is known (compile with -O lineinfo, nvcc with -lineinfo), so by line of the PTX:"
-        rows = told
+        rows = by_ptx
     columns = [name for name in (rows or [{}])[0] if any(row[name] for row in rows)]
     right = [name for name in columns if name not in ("line", "source")]
     yield Rows(columns, [[row[name] for name in columns] for row in rows], right)
