@@ -75,3 +75,17 @@ def test_the_table_has_what_a_gpu_counted() -> None:
                      for what in ("pipe_lsu_wavefronts", "bank_conflicts_pipe_lsu")]  # fmt: skip
             assert numbers.pop(0) == counted[names[0]] - counted[names[1]]
         assert numbers == [counted[name] for name in names]
+
+
+def test_it_says_how_many_launches_a_gpu_counted_likewise() -> None:
+    text = PAGE.sections["Against a GPU"]
+    cases, explained = GOLDEN["cases"], GOLDEN["explained"]
+    assert text.startswith(f"\n`ncu` counted {len(cases)} launches of some 140 kernels on an H200")
+    assert (
+        f"in {len(cases) - len(explained)} launches each is equal to what is counted here, in {len(explained)} some"
+        in (text.replace("\n", " "))
+    )
+    rows = [int(count) for count in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)]
+    assert sum(rows) == len(explained)
+    unknown = sum("not known" in each["why"] for each in explained.values())
+    assert f"| {unknown} | one or two of a hundred wavefronts or sectors; it is not known why |" in text

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cujit
+from cujit.cli.console import Rows
+from cujit.cli.profile import said_of_bounds, said_of_cost_changes, said_of_costs
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import ArchError
-from cujit.profile import Bound, Measures, Profile, ProfiledInstruction, ProfiledKernel, bounds, peaks
+from cujit.profile import Bound, Measures, Profile, ProfiledInstruction, ProfiledKernel, bounds, compare, peaks
 from cujit.profile.bounding import NOT_MODELLED
 from cujit.profile.peaks import REQUESTS, SECTORS, SLOTS, SPECIAL, WAVEFRONTS
 from cujit.values import replace
@@ -296,3 +299,30 @@ def test_a_gpu_without_figures_is_refused_with_those_that_have_some(name: str) -
     with pytest.raises(ArchError, match=r"the clock and the bandwidths of .* are not in the table") as told:
         peaks(name)
     assert "H200" in str(told.value)
+
+
+_TIME = re.compile(r"\d (?:s|ms|µs|ns)\b")
+
+
+def test_no_output_has_a_time_without_the_word_bound() -> None:
+    profile = Profile()
+    device = cujit.cpu(profile=profile)
+    code = 'extern "C" __global__ void twice(float *x) { x[blockIdx.x * 64 + threadIdx.x] *= 2; }'
+    cujit.jit(code, device=device, name="twice.cu")["twice"][9, 64](device.zeros(576, np.float32))
+    (counted,) = profile.kernels
+    found = bounds(counted, "H200")
+    said = [
+        *said_of_costs(counted),
+        *said_of_bounds(found),
+        *said_of_cost_changes(compare(counted, counted, on="H200")),
+    ]
+    texts = [part for part in said if isinstance(part, str)] + [*map(str, found.bounds), str(found)]
+    tables = [part for part in said if isinstance(part, Rows)]
+    assert [text for text in texts if _TIME.search(text) and "bound" not in text] == []
+    timed = {name for table in tables for row in table.rows for name, cell in zip(table.columns, row, strict=True)
+             if _TIME.search(cell)}  # fmt: skip
+    assert timed == {"bound"}
+    of_times = [row[0] for table in tables for row in table.rows if "ns" in row[0].split(":")[0].split()]
+    assert of_times
+    assert all(name.startswith("bound in ns: ") for name in of_times)
+    assert _TIME.search(str(found))

@@ -5,9 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
 import pytest
 from click.testing import Result
 
+from cujit.cli.console import Rows
+from cujit.cli.profile import said_of_costs
+from cujit.loading import jit
+from cujit.machine import cpu
+from cujit.profile import Profile
 from cujit.program import Source, compile
 
 Cujit: TypeAlias = Callable[..., Result]
@@ -121,3 +127,53 @@ def test_a_roofline_is_drawn_of_a_gpu_that_is_named(cujit: Cujit, copy: Path) ->
     unknown = cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--on", "V100")
     assert unknown.exit_code == 1
     assert "known are T4, A100" in unknown.stderr
+
+
+def test_where_no_line_is_known_it_tells_by_line_of_the_ptx_and_says_why(cujit: Cujit, copy: Path) -> None:
+    compile(Source.cuda(copy), arch="compute_80").save("copy.ptx")
+    lines = cujit("profile", "copy.ptx", *LAUNCH, "--arg", "8").stdout.splitlines()
+    assert any(line.startswith("no line of source is known (compile with -O lineinfo") for line in lines)
+    told = [line for line in lines if line.startswith("PTX:")]
+    (load,) = (line for line in told if "ld.global.f32" in line)
+    assert load.split()[-2:] == ["256", "32.0"]
+    assert not any("ld.param" in line or "mov" in line for line in told)
+
+
+def test_a_kernel_that_does_nothing_has_no_bounds_and_no_empty_table(cujit: Cujit) -> None:
+    Path("none.cu").write_text('extern "C" __global__ void none() {}')
+    result = cujit("profile", "none.cu", "--grid", "1", "--block", "32", "-O", "lineinfo=false", "--on", "H200")
+    assert result.exit_code == 0, result.stderr
+    assert "no bound, as nothing that is counted takes it time" in result.stdout
+    assert "part of the GPU" not in result.stdout
+    assert "no line of source" not in result.stdout
+
+
+@pytest.mark.parametrize("gpu", ["GTX 1080", "sm_90", "H9000", ""])
+def test_a_gpu_that_has_no_bounds_is_told_from_those_that_have(cujit: Cujit, copy: Path, gpu: str) -> None:
+    result = cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--on", gpu)
+    assert result.exit_code == 1
+    assert "try: known are T4, A100, A100 40GB, L4, L40S," in result.stderr
+    assert "--processors" not in result.stderr
+
+
+def test_textures_are_told_where_there_are_any() -> None:
+    profile = Profile()
+    device = cpu(profile=profile)
+    code = """extern "C" __global__ void read(cudaTextureObject_t t, float *y) {
+        y[threadIdx.x] = tex1Dfetch<float>(t, threadIdx.x);
+    }"""
+    texture = device.texture(device.zeros(64, np.float32))
+    jit(code, device=device, name="t.cu")["read"][1, 64](texture.handle, device.zeros(64, np.float32))
+    (table,) = (part for part in said_of_costs(profile.kernels[0]) if isinstance(part, Rows))
+    assert [cell for row in table.rows if (cell := row[table.columns.index("textures")])] == ["2"]
+
+
+@pytest.mark.parametrize("name", ["tr\u00e4ns \u65e5.cu", 'a "b" \\ c.cu', "\u03c0.cu"])
+def test_names_of_files_are_theirs_whatever_they_have(cujit: Cujit, name: str) -> None:
+    Path(name).write_text(CODE)
+    result = cujit("profile", name, *LAUNCH, "--arg", "8", "--html", "report.html")
+    assert result.exit_code == 0, result.stderr
+    line = next(line for line in result.stdout.splitlines() if line.startswith(f"{name}:3"))
+    assert "y[i] = x[i * stride];" in line
+    assert f"each warp's load at {name}:3 moves 32 sectors" in result.stdout
+    assert "not quoted" not in Path("report.html").read_text()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import cujit
 from cujit.devices.process import MAX_CPU_THREADS, Devices, process_devices
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, OptionError
 from processes import printed
@@ -112,3 +113,16 @@ def test_the_default_device_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) 
     devices = Devices()
     assert devices.default() is devices.default() is devices.cpu()
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("what", ["trace", "coverage", "profile"])
+@pytest.mark.parametrize("given", [3, "all", cujit.Trace, object()])
+def test_what_does_not_watch_is_refused(what: str, given: object) -> None:
+    with pytest.raises(OptionError, match=rf"{what} is (int|str|type|object) .*") as e:
+        cujit.cpu(**{what: given})  # type: ignore[arg-type]
+    assert str(e.value.help).startswith(f"{what}=cujit.")
+
+
+def test_watchers_do_not_take_the_place_of_each_other() -> None:
+    with pytest.raises(OptionError, match="profile is Trace"):
+        cujit.cpu(profile=cujit.Trace())  # type: ignore[arg-type]

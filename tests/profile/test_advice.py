@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import cujit
-from cujit.profile import Advice, Profile, ProfiledKernel, advice_for
+from cujit.devices.cpu.run.lines import SourceLine
+from cujit.profile import (
+    Advice,
+    Measures,
+    Profile,
+    ProfiledInstruction,
+    ProfiledKernel,
+    advice_for,
+    bounds,
+    plot,
+)
 
 CODE = r"""
 #define T threadIdx.x
@@ -312,3 +324,25 @@ def test_advice_is_plain_data(launch: Launch) -> None:
     assert advice == advice_for(ProfiledKernel.from_json(kernel.to_json()))[0]
     assert isinstance(advice, Advice)
     assert advice.to_json()["line"] == str(advice.line)
+
+
+def test_threads_far_from_each_other_are_no_matter_of_memory() -> None:
+    """A gigabyte between neighbours, of which one piece is accessed: nobody lists what lies in between."""
+    source = SourceLine("far.cu", 3)
+    measures = Measures(warps=1, active=32, threads=32, requests=1, sectors=32, asked_bytes=128)
+    row = ProfiledInstruction(
+        9, "ld.global.f32 %f1, [%rd1]", source, "memory", "f32", "ld", "global", 4, (1 << 40, 1 << 40), measures
+    )
+    begin = time.process_time()
+    (advice,) = advice_for(ProfiledKernel("far", 1, (row,), 32, 32, 1, 1, 32))
+    assert advice.rule == "uncoalesced"
+    assert time.process_time() - begin < 0.5
+
+
+@pytest.mark.parametrize(
+    "use", [advice_for, lambda kernel: bounds(kernel, "H200"), lambda k: plot("no.svg", k, "H200")]
+)
+@pytest.mark.parametrize("what", [7, None, "transpose", Profile()])
+def test_what_is_no_kernel_of_a_profile_is_refused(use: Callable[[Any], object], what: object) -> None:
+    with pytest.raises(cujit.errors.ArgumentError, match=r"is no kernel of a profile"):
+        use(what)

@@ -23,7 +23,7 @@ from cujit.machine import cpu
 from cujit.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu.observe.measures import ProfiledKernel, ProfiledLine
+    from cujit.devices.cpu.observe.measures import Measures, ProfiledKernel, ProfiledLine
     from cujit.profile.advice import Advice
     from cujit.profile.bounding import KernelBounds
     from cujit.profile.comparing import CostComparison
@@ -176,12 +176,21 @@ def said_of_costs(kernel: ProfiledKernel) -> Iterator[str | Rows]:
     if total.wavefronts:
         yield f"shared memory: {total.wavefronts:,} wavefronts, {total.bank_conflicts:,} for bank conflicts"
     yield ""
-    rows = [_cells(line) for line in kernel.lines() if line.measures.warps]
-    columns = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
-    right = [name for name in columns if name not in ("line", "source")]
-    yield Rows(columns, [[row[name] for name in columns] for row in rows], right)
+    yield from _table(kernel)
     for advice in _advice(kernel):
         yield f"\n{advice.rule}: {advice}"
+
+
+def _table(kernel: ProfiledKernel) -> Iterator[str | Rows]:
+    """Give the lines of source, or those of the PTX where none of these is known."""
+    rows = [_cells_of_line(line) for line in kernel.lines() if line.measures.warps]
+    by_ptx = [] if any(row["line"] for row in rows) else _cells_of_ptx(kernel)
+    if by_ptx:
+        yield "no line of source is known (compile with -O lineinfo, nvcc with -lineinfo), so by line of the PTX:"
+        rows = by_ptx
+    columns = [name for name in (rows or [{}])[0] if any(row[name] for row in rows)]
+    right = [name for name in columns if name not in ("line", "source")]
+    yield Rows(columns, [[row[name] for name in columns] for row in rows], right)
 
 
 def _advice(kernel: ProfiledKernel) -> tuple[Advice, ...]:
@@ -190,11 +199,31 @@ def _advice(kernel: ProfiledKernel) -> tuple[Advice, ...]:
     return advice_for(kernel)
 
 
-def _cells(line: ProfiledLine) -> dict[str, str]:
-    source, m = line.source, line.measures
-    text = linecache.getline(source.file, source.line).strip() if source is not None else ""
+_TELLING = (
+    "divergent_branches", "requests", "local_requests", "shared_requests", "texture_requests", "flops"
+)  # fmt: skip
+
+
+def _cells_of_ptx(kernel: ProfiledKernel) -> list[dict[str, str]]:
+    """Give a row for each instruction that does what columns are for, beside being there."""
+    return [
+        _cells(f"PTX:{row.ptx_line}", row.text, row.measures)
+        for row in kernel.instructions
+        if not row.measures.to_json().keys().isdisjoint(_TELLING)
+    ]
+
+
+def _cells_of_line(line: ProfiledLine) -> dict[str, str]:
+    source = line.source
+    if source is None:
+        return _cells("", "", line.measures)
+    text = linecache.getline(source.file, source.line).strip()
+    return _cells(f"{Path(source.file).name}:{source.line}", text, line.measures)
+
+
+def _cells(line: str, text: str, m: Measures) -> dict[str, str]:
     return {
-        "line": f"{Path(source.file).name}:{source.line}" if source is not None else "",
+        "line": line,
         "source": text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…",
         "warps": _count(m.warps),
         "lanes": f"{m.active_lanes:.1f}",
@@ -206,6 +235,8 @@ def _cells(line: ProfiledLine) -> dict[str, str]:
         "wavefronts": _count(m.wavefronts),
         "conflicts": _count(m.bank_conflicts) if m.wavefronts else "",
         "at one word": _count(m.most_contended),
+        "textures": _count(m.texture_requests),
+        "their sectors": _count(m.texture_sectors),
         "flops": _count(m.flops),
     }
 
@@ -218,7 +249,7 @@ def said_of_bounds(found: KernelBounds) -> Iterator[str | Rows]:
     """Say how long each part of a GPU takes at least."""
     from cujit.profile.bounding import NOT_MODELLED, micros  # start-up: brings the CPU device
 
-    yield f"\n{found}\n"
+    yield f"\n{found}"
     rows = [
         [
             bound.unit,
@@ -230,7 +261,9 @@ def said_of_bounds(found: KernelBounds) -> Iterator[str | Rows]:
         ]
         for bound in found.bounds
     ]
-    yield Rows(("part of the GPU", "has", "bound", "of the tightest", "most at", "for"), rows, ("has", "bound"))
+    if rows:
+        yield ""
+        yield Rows(("part of the GPU", "has", "bound", "of the tightest", "most at", "for"), rows, ("has", "bound"))
     if found.flops_per_byte:
         each = f", {found.flops_per_l1_byte:.3g} per byte moved" if found.flops_per_l1_byte else ""
         yield f"\n{found.flops_per_byte:.3g} floating-point operations per distinct byte of global memory{each}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.devices.streams import DeviceLike
+from cujit.errors import OptionError, spell
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.coverage import Coverage
@@ -79,7 +80,7 @@ def cpu(
     Raises:
         MissingError: llvmlite is not installed.
         LoadError: it is no number of threads that a machine has.
-        OptionError: ``threads`` is no int, or no check is called so.
+        OptionError: ``threads`` is no int, no check is called so, or a watcher is something else.
         LaunchError: ``timeout_s`` is no time.
 
     Example::
@@ -87,7 +88,27 @@ def cpu(
         checked = cujit.cpu(threads=2, check="memory,race", timeout_s=10)
     """
     watchers = [watcher for watcher in (trace, coverage, profile) if watcher is not None]
+    if watchers:
+        _check_watchers(trace, coverage, profile)
     return process_devices().cpu(threads, watchers, check=check, timeout_s=timeout_s)
+
+
+def _check_watchers(trace: object, coverage: object, profile: object) -> None:
+    """Refuse what does not watch.
+
+    Raises:
+        OptionError: one is something else.
+    """
+    # start-up: who made one has the CPU device
+    from cujit.devices.cpu.observe.coverage import Coverage
+    from cujit.devices.cpu.observe.profile import Profile
+    from cujit.devices.cpu.observe.trace import Trace
+
+    made = (("trace", trace, Trace, "cujit.Trace()"), ("coverage", coverage, Coverage, "cujit.Coverage()"),
+            ("profile", profile, Profile, "cujit.profile.Profile()"))  # fmt: skip
+    for name, watcher, kind, help in made:
+        if watcher is not None and not isinstance(watcher, kind):
+            raise OptionError(f"{name} is {type(watcher).__name__} {spell(watcher)}", help=f"{name}={help}")
 
 
 def chosen(device: DeviceLike | str | None) -> Device:

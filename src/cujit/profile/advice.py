@@ -9,7 +9,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from cujit.devices.cpu.observe.measures import SECTOR_BYTES, Measures, ProfiledInstruction, ProfiledKernel, added
+from cujit.devices.cpu.observe.measures import (
+    SECTOR_BYTES,
+    Measures,
+    ProfiledInstruction,
+    ProfiledKernel,
+    added,
+    check_profiled,
+)
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import counted
 from cujit.values import dataclass
@@ -67,12 +74,16 @@ class Advice:
 def advice_for(kernel: ProfiledKernel) -> tuple[Advice, ...]:
     """Say what makes a kernel cost more than it has to; nothing where no rule sees anything.
 
+    Raises:
+        ArgumentError: it is no profiled kernel.
+
     Example::
 
         for kernel in cujit.profile.Profile().kernels:
             for advice in cujit.profile.advice_for(kernel):
                 print(advice)
     """
+    check_profiled(kernel)
     return tuple(advice for rule in _RULES for advice in rule(kernel))
 
 
@@ -222,7 +233,7 @@ def _misaligned(access: _Access) -> Advice:
     return Advice("misaligned", access.line, "sectors_per_request", _moves(access), cause, cure)
 
 
-_ADDRESS = re.compile(r"\[(%\w+)(?:\+(-?\d+))?\]")
+_ADDRESS = re.compile(r"\[(%\w+)(?:\+(-?\d{1,18}))?\]")
 
 
 def _by_base(rows: Iterable[ProfiledInstruction]) -> dict[object, dict[int, ProfiledInstruction]]:
@@ -242,7 +253,8 @@ def _pieces(rows: Iterable[ProfiledInstruction]) -> list[list[ProfiledInstructio
     for alike in _by_base(rows).values():
         row = next(iter(alike.values()))
         (stride, most), width, first = row.stride_bytes or (0, 0), row.width_bytes, min(alike)
-        if stride == most and 0 < width < _at_once(stride) and alike.keys() == {*range(first, first + stride, width)}:
+        fills = stride == most == width * len(alike) and width in _VECTORS and width < _at_once(stride)
+        if fills and alike.keys() == {*range(first, first + stride, width)}:
             found.append(list(alike.values()))
     return found
 
@@ -264,8 +276,11 @@ def _vectors(rows: list[ProfiledInstruction]) -> Advice:
     return Advice("narrow", access.line, "sectors_per_request", finding, cause, cure)
 
 
+_VECTORS = {1: "uchar", 2: "ushort", 4: "float", 8: "double"}
+
+
 def _vector(width: int, at_once: int) -> str:
-    name, count = {1: "uchar", 2: "ushort", 4: "float", 8: "double"}[width], at_once // width
+    name, count = _VECTORS[width], at_once // width
     return f"{name}{count}" if count <= _MOST_ELEMENTS else f"uint{at_once // 4}"
 
 

@@ -8,7 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cujit.devices.cpu.observe.measures import SECTOR_BYTES, Measures, ProfiledInstruction, ProfiledKernel
+from cujit.devices.cpu.observe.measures import (
+    SECTOR_BYTES,
+    Measures,
+    ProfiledInstruction,
+    ProfiledKernel,
+    check_profiled,
+)
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.devices.device import Device
 from cujit.profile.peaks import REQUESTS, SECTORS, SHUFFLES, SLOTS, SPECIAL, WAVEFRONTS, Peaks, peaks
@@ -129,6 +135,7 @@ def bounds(kernel: ProfiledKernel, on: str | Device) -> KernelBounds:
         on: a GPU by its name (``"H200"``), or one of this machine.
 
     Raises:
+        ArgumentError: ``kernel`` is no profiled kernel.
         ArchError: nothing is called so, or its clock and bandwidths are not in the table.
 
     Example::
@@ -138,6 +145,7 @@ def bounds(kernel: ProfiledKernel, on: str | Device) -> KernelBounds:
         cujit.jit(CODE, names=["axpy<float>"], device=profiled, name="axpy.cu")["axpy<float>"][1, 32](2.0, x, y, 32)
         print(cujit.profile.bounds(profile.kernels[0], "H200"))
     """
+    check_profiled(kernel)
     gpu = peaks(on)
     kernel = _merged(kernel)
     unknown: dict[str, None] = {}
@@ -158,7 +166,7 @@ def bounds(kernel: ProfiledKernel, on: str | Device) -> KernelBounds:
 
 # -- what ptxas makes one of ----------------------------------------------------------------------------------------
 
-_ADDRESS = re.compile(r"\[([^\]+]+)(?:\+(-?\d+))?\]")
+_ADDRESS = re.compile(r"\[([^\]+]+)(?:\+(-?\d{1,18}))?\]")
 _WIDEST_BYTES = 16
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cujit.devices.cpu.observe.measures import ProfiledKernel
+from cujit.devices.cpu.observe.measures import ProfiledKernel, check_profiled
 from cujit.devices.device import Device
-from cujit.errors import ArgumentError, spell
 from cujit.profile.bounding import bounds
 from cujit.values import NamedTuple, dataclass
 
@@ -58,9 +57,8 @@ def compare(before: ProfiledKernel, after: ProfiledKernel, *, on: str | Device |
         (kernel,) = profile.kernels
         print(cujit.profile.compare(kernel, kernel).changes)
     """
-    for kernel in (before, after):
-        if not isinstance(kernel, ProfiledKernel):
-            raise ArgumentError(f"{spell(kernel)} is no kernel of a profile", help="profile.kernels[0]")
+    check_profiled(before)
+    check_profiled(after)
     first, second = _numbers(before, on), _numbers(after, on)
     found = (CostChange(what, first.get(what, 0), second.get(what, 0)) for what in {**first, **second})
     return CostComparison(before.name, after.name, tuple(each for each in found if each.before or each.after))

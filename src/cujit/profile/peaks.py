@@ -133,14 +133,16 @@ def peaks(on: str | Device) -> Peaks:
         assert cujit.profile.peaks("A100 40GB").memory_bytes_per_s < cujit.profile.peaks("A100").memory_bytes_per_s
     """
     name = on.product if isinstance(on, Device) else on
-    product = find_product(name)
+    known = f"known are {listed(_KNOWN, 99)}"
+    try:
+        product = find_product(name)
+    except ArchError as e:
+        raise ArchError(e.message, help=known) from None
     memory = _MEMORY.search(name)
     row = _KNOWN.get(f"{product.name} {memory[1]}GB") if memory else None
     row = row or _KNOWN.get(product.name)
     if row is None or product.processors is None:
-        raise ArchError(
-            f"the clock and the bandwidths of {product} are not in the table", help=f"known are {listed(_KNOWN, 99)}"
-        )
+        raise ArchError(f"the clock and the bandwidths of {product} are not in the table", help=known)
     number = product.arch.number
     half, types = _TENSOR[number]
     return Peaks(

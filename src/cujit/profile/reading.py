@@ -9,6 +9,8 @@ from cujit.artifact.reading import path_of, read_file
 from cujit.devices.cpu.observe.measures import ProfiledKernel
 from cujit.errors import FormatError, spell
 
+_SCHEMA = 1
+
 
 def read_profile(path: str | os.PathLike[str]) -> tuple[ProfiledKernel, ...]:
     """Read the kernels that ``cujit profile --json`` wrote to a file, or a program from ``Profile.to_json``.
@@ -27,8 +29,14 @@ def read_profile(path: str | os.PathLike[str]) -> tuple[ProfiledKernel, ...]:
     """
     path = path_of(path)
     try:
-        return tuple(map(ProfiledKernel.from_json, json.loads(read_file(path))["kernels"]))
-    except (ValueError, LookupError, TypeError, AttributeError) as e:
+        said = json.loads(read_file(path))
+        if said.get("schema", _SCHEMA) != _SCHEMA:
+            name = spell(os.path.basename(path))
+            raise FormatError(f"{name} is of schema {spell(said['schema'])}; this cujit reads {_SCHEMA}")
+        return tuple(map(ProfiledKernel.from_json, said["kernels"]))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
+        if isinstance(e, FormatError):
+            raise
         name = spell(os.path.basename(path))
         raise FormatError(
             f"{name} is not what cujit profile --json writes", help="cujit profile … --json > FILE"

@@ -63,7 +63,7 @@ def plot(path: str | os.PathLike[str], kernel: ProfiledKernel, on: str | Device,
     Raises:
         MissingError: matplotlib is not installed.
         OptionError: ``path`` has another ending.
-        ArchError: see ``bounds``.
+        ArgumentError, ArchError: see ``bounds``.
         OSError: the file cannot be written.
 
     Example::

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cujit.artifact.reading import read_file
-from cujit.devices.cpu.run.lines import Lines, SourceLine
+from cujit.devices.cpu.run.lines import Lines, SourceLine, file_name
 from cujit.devices.watch import Sources, Text
 from cujit.errors import CujitError
 from cujit.formats.ptx.parser import parse
@@ -22,6 +22,8 @@ _MOST_FILES = 32
 
 _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 _PLACE = re.compile(r'\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
+_LAST_OCTAL = re.compile(r"(.*\\[0-7]{3}.*)/([23][0-7]{2}.*)")
+"""What nvdisasm makes of a name that is no ASCII: its last backslash becomes a slash (measured, 13.x)."""
 _PTX_FILE = ".nv_debug_ptx_txt"
 """What nvdisasm calls the PTX that machine code was made of (measured, 13.x)."""
 _CODE = re.compile(r"\s*(?P<address>/\*[0-9a-f]{4,}\*/)\s*(?P<code>.*)|\s*(?P<label>[.\w$]+:)$")
@@ -119,6 +121,12 @@ def ptx_listing(text: str, quoted: Quoted) -> Listing:
     return Listing("ptx", name, tuple(lines), tuple(sources) if any(sources) else ())
 
 
+def _file_of(written: str) -> str:
+    """Read the name of a file that nvdisasm wrote."""
+    found = _LAST_OCTAL.fullmatch(written)
+    return file_name(written if found is None else f"{found[1]}\\{found[2]}")
+
+
 def sass_listing(text: str, name: str, quoted: Quoted, ptx: Listing | None) -> Listing:
     """List what nvdisasm wrote of machine code; ``ptx`` is what it was assembled from, if that is known."""
     lines: list[str] = []
@@ -131,7 +139,7 @@ def sass_listing(text: str, name: str, quoted: Quoted, ptx: Listing | None) -> L
         if place is not None and place["file"].startswith(_PTX_FILE):
             ptx_line = int(place["line"]) if ptx is not None else 0
         elif place is not None:
-            source = quoted.shown(SourceLine(place["file"], int(place["line"])))
+            source = quoted.shown(SourceLine(_file_of(place["file"]), int(place["line"])))
         elif (found := _CODE.match(line)) is not None and not line.startswith(".text."):
             is_code = found["label"] is None
             lines.append(f"{found['address']} {found['code'].strip()}" if is_code else found["label"])

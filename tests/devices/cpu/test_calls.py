@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cujit.devices.device import Device
-from cujit.errors import KernelFaultError
+from cujit.errors import KernelFaultError, UnsupportedError
 from cujit.loading import jit
 from devices.cpu.launching import Array, blank, run_ptx
 
@@ -307,3 +307,11 @@ def test_a_large_function_that_is_called_often_is_compiled_once(cpu: Device) -> 
         for k in range(200):
             a = (a * np.uint32(2 * k + 3) + np.uint32(k)) ^ np.uint32(k * k)
     np.testing.assert_array_equal(got, a)
+
+
+def test_kernels_that_launch_kernels_are_refused_by_that_name(cpu: Device) -> None:
+    code = """extern "C" __global__ void child(int *x) { x[0] = 1; }
+    extern "C" __global__ void parent(int *x) { child<<<1, 1>>>(x); }"""
+    with pytest.raises(UnsupportedError, match="kernels that launch kernels") as e:
+        jit(code, device=cpu, options={"rdc": True})["parent"][1, 1](cpu.zeros(1, np.int32))
+    assert [why for _, text, why in e.value.items if "__cudaCDP2" in text] == ["kernels that launch kernels"] * 2

@@ -253,9 +253,11 @@ class Calls:
         """Call a function that comes with the device: parameters and result as registers."""
         sizes = [actual.slot.size for actual in (*site.given, *site.taken) if isinstance(actual, SymbolAddress)]
         odd = next((size for size in sizes if size not in (1, 2, 4, 8)), None)
-        if odd is not None:
+        if odd is not None and "cuda" not in name:
             self.mistake(site.i, f"{name} takes and gives no {odd} bytes at a time")
             return
+        if odd is not None:  # of the run-time of devices, which is refused by its name, whatever it takes
+            site = site._replace(given=[], taken=[])
         sources, results = ([self._as_register(actual) for actual in actuals] for actuals in (site.taken, site.given))
         for reg, actual in zip(sources, site.taken, strict=True):
             if isinstance(actual, SymbolAddress):

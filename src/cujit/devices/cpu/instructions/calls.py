@@ -25,7 +25,9 @@ _ALIGNMENT = 16
 _LAUNCHES = "kernels that launch kernels"
 _GRAPHS = "conditional nodes of graphs"
 
-# Functions of NVIDIA's that PTX may declare and that do not run here. Source: cuda_device_runtime_api.h, CUDA 13.0.
+# Functions of NVIDIA's that PTX may declare and that do not run here. Source: cuda_device_runtime_api.h, CUDA 13.0,
+# which has all of the run-time of devices also by names that begin with ``_RUNTIME``.
+_RUNTIME = "__cudaCDP2"
 _REFUSED = {
     **dict.fromkeys(("cudaGetParameterBuffer", "cudaGetParameterBufferV2"), _LAUNCHES),
     **dict.fromkeys(("cudaLaunchDevice", "cudaLaunchDeviceV2", "cudaDeviceSynchronize"), _LAUNCHES),
@@ -35,7 +37,7 @@ _REFUSED = {
 
 def refusal_of(name: str) -> str:
     """Say why a call of a function without a body is refused."""
-    return _REFUSED.get(name, f"a function {UNLINKED}")
+    return _LAUNCHES if name.startswith(_RUNTIME) else _REFUSED.get(name, f"a function {UNLINKED}")
 
 
 def register(rules: Rules) -> None:

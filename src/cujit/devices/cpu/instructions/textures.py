@@ -127,7 +127,7 @@ def _gather(e: WarpEmitter, op: Op) -> None:
 
 def _look_up(e: WarpEmitter, op: Op, words: str, component: int, before: dict[str, int]) -> None:
     geometry = _geometry(op)
-    axes, layered, cube = _GEOMETRIES[geometry]
+    axes, *_ = _GEOMETRIES[geometry]
     _set_place(e, op, geometry, words)
     extra = op.sources[next((n for word, n in before.items() if word in op.modifiers), 1) :]
     offsets = items_of(extra[0])[:axes] if extra and isinstance(extra[0], Group) else ()
@@ -135,13 +135,27 @@ def _look_up(e: WarpEmitter, op: Op, words: str, component: int, before: dict[st
         raise _refused(op, "the comparison of depths")
     for k, name in enumerate(("dx", "dy", "dz")):
         _set(e, name, e.read(offsets[k], "i32") if k < len(offsets) else e.builder.integer(0, 32))
-    _call(e, op, "texture", [axes, layered, cube, words == "s32", component])
+    _call(e, op, "texture", _lookup(op, words, component))
     channels = [e.builder.resize(_answer(e, k), 32, signed=False) for k in range(4)]
     results = _in_halves(e.builder, op.type, channels)
     for k, result in enumerate(results):
         e.put(op, result, k)
     if len(op.results) > len(results):  # {…}|p: what was read is in memory
         e.put(op, e.builder.integer(1, 1), len(results))
+
+
+def _lookup(op: Op, words: str, component: int) -> list[int]:
+    """Say what a lookup is, in numbers: of axes, layers, a direction, element numbers, and the component."""
+    return [*_GEOMETRIES[_geometry(op)], words == "s32", component]
+
+
+def count_texels(e: WarpEmitter, op: Op, counts: Value) -> None:
+    """Have native code add the bytes and sectors that a lookup read to two counts, where it was just done."""
+    b, is_gather = e.builder, op.opcode == "tld4"
+    component = _COMPONENTS.index(next(m for m in op.modifiers if m in _COMPONENTS)) if is_gather else -1
+    numbers = _lookup(op, "f32" if is_gather else op.types[1], component)
+    asked = [b.integer(number, 32) for number in numbers]
+    b.call("cujit_texels", "void", b.word(e.lanes(op)), Value(_DATA, "ptr"), *asked, counts)
 
 
 def _in_halves(b: Builder, type_: str, channels: list[Value]) -> list[Value]:

@@ -520,9 +520,11 @@ class Count(enum.IntEnum):
     CONTENDED = 14
     """The lanes at the word that most lanes of a request update, of all requests together."""
     STRIDED = 15
-    MOST = 16
-    FARTHEST = 17
-    NEAREST = 18
+    TEXTURE_BYTES = 16
+    TEXTURE_SECTORS = 17
+    MOST = 18
+    FARTHEST = 19
+    NEAREST = 20
 
 
 COUNTS = len(Count)

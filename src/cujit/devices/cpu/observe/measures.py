@@ -13,6 +13,7 @@ from typing import Any
 from cujit.devices.cpu.ir.program import Op, items_of
 from cujit.devices.cpu.native.structures import Count
 from cujit.devices.cpu.run.lines import SourceLine
+from cujit.errors import ArgumentError, spell
 from cujit.formats.ptx.isa.semantics import Effect, Lanes, Order
 from cujit.values import dataclass
 
@@ -32,11 +33,11 @@ class Measures:
     ``warps`` came to it, ``active`` threads with them, and ``threads`` did it: their predicate let them.
     ``divergent_branches`` counts warps whose threads went different ways. Requests are instructions of a warp that
     access memory: to global memory they move ``sectors`` of 32 bytes, where the threads asked for ``asked_bytes``;
-    likewise for local memory. Shared memory takes ``wavefronts``, of which ``bank_conflicts`` are there because threads
-    want other words of one bank. ``contended`` adds up, over atomic requests to global memory, the threads at the word
-    that most of them update; ``most_contended`` is the highest of one request. ``flops`` are operations on
-    floating-point numbers, those of tensor cores too, which are also ``tensor_flops``; ``barriers`` counts warps that
-    came to a barrier of the block.
+    likewise for local memory. Lookups in textures read ``texture_bytes`` of elements, which are in ``texture_sectors``.
+    Shared memory takes ``wavefronts``, of which ``bank_conflicts`` are there because threads want other words of one
+    bank. ``contended`` adds up, over atomic requests to global memory, the threads at the word that most of them
+    update; ``most_contended`` is the highest of one request. ``flops`` are operations on floating-point numbers, those
+    of tensor cores too, which are also ``tensor_flops``; ``barriers`` counts warps that came to a barrier of the block.
     """
 
     warps: int = 0
@@ -54,6 +55,8 @@ class Measures:
     bank_conflicts: int = 0
     shared_bytes: int = 0
     texture_requests: int = 0
+    texture_sectors: int = 0
+    texture_bytes: int = 0
     contended: int = 0
     most_contended: int = 0
     flops: int = 0
@@ -83,6 +86,21 @@ class Measures:
     def values(self) -> tuple[int, ...]:
         """Every number, in order."""
         return tuple(vars(self).values())
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Measures:
+        """Take what ``to_json`` gave.
+
+        Raises:
+            ValueError: it is no number of something, or nothing that can have been counted.
+        """
+        found = cls(**{name: _count(data[name]) for name in cls.__match_args__ if name in data})
+        apart = ((found.sectors, found.requests), (found.local_sectors, found.local_requests))
+        if any(sectors and not requests for sectors, requests in apart) or found.bank_conflicts > max(
+            found.wavefronts - 1, 0
+        ):
+            raise ValueError("sectors without requests, or conflicts without wavefronts")
+        return found
 
     def to_json(self) -> dict[str, int]:
         """Give what is not 0, by name."""
@@ -119,7 +137,8 @@ class WarpAccess:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> WarpAccess:
         """Take what ``to_json`` gave."""
-        return cls(data["space"], data["block"], tuple((lane[0], lane[1], lane[2]) for lane in data["lanes"]))
+        lanes = tuple((_count(lane[0], _WARP), _count(lane[1]), _count(lane[2])) for lane in data["lanes"])
+        return cls(_words(data["space"]), _count(data["block"]), lanes)
 
 
 @dataclass(frozen=True)
@@ -170,15 +189,16 @@ class ProfiledInstruction:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ProfiledInstruction:
         """Take what ``to_json`` gave."""
-        file, _, line = data["source"].rpartition(":")
+        file, _, line = _words(data["source"]).rpartition(":")
         stride = data["stride_bytes"]
         return cls(
-            data["ptx_line"],
-            data["text"],
-            SourceLine(file, int(line)) if line else None,
-            **{name: data[name] for name in ("pipe", "type", "access", "space", "width_bytes")},
-            stride_bytes=None if stride is None else (stride[0], stride[1]),
-            measures=Measures(**{name: data[name] for name in Measures.__match_args__ if name in data}),
+            _count(data["ptx_line"]),
+            _words(data["text"]),
+            SourceLine(file, _count(int(line))) if line else None,
+            **{name: _words(data[name]) for name in ("pipe", "type", "access", "space")},
+            width_bytes=_count(data["width_bytes"]),
+            stride_bytes=None if stride is None else (_distance(stride[0]), _distance(stride[1])),
+            measures=Measures.from_json(data),
             accesses=tuple(map(WarpAccess.from_json, data.get("accesses", ()))),
         )
 
@@ -284,8 +304,59 @@ class ProfiledKernel:
     def from_json(cls, data: Mapping[str, Any]) -> ProfiledKernel:
         """Take what ``to_json`` gave."""
         rows = tuple(ProfiledInstruction.from_json(row) for row in data["instructions"])
-        sizes = ("distinct_sectors", "block_sectors", "blocks", "warps", "threads", "lowered_name")
-        return cls(data["kernel"], data["launches"], rows, *(data[name] for name in sizes))
+        sizes = ("distinct_sectors", "block_sectors", "blocks", "warps", "threads")
+        numbers = {name: _count(data[name]) for name in ("launches", *sizes)}
+        names = {"name": _words(data["kernel"]), "lowered_name": _words(data["lowered_name"])}
+        return cls(instructions=rows, **numbers, **names)  # type: ignore[arg-type]
+
+
+def check_profiled(kernel: object) -> None:
+    """Refuse what is no kernel of a profile.
+
+    Raises:
+        ArgumentError: it is something else.
+    """
+    if not isinstance(kernel, ProfiledKernel):
+        raise ArgumentError(f"{spell(kernel)} is no kernel of a profile", help="profile.kernels[0]")
+
+
+# -- what was written, read back: anyone may have written it -----------------------------------------------------
+
+_MOST_COUNTED = 1 << 64
+_STEERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def _count(value: object, end: int = _MOST_COUNTED) -> int:
+    """Take a number of something.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if type(value) is not int or not 0 <= value < end:
+        raise ValueError(f"no number below {end}")
+    return value
+
+
+def _distance(value: object) -> int:
+    """Take a number of bytes from one thread to the next.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if type(value) is not int or abs(value) >= _MOST_COUNTED:
+        raise ValueError("no distance")
+    return value
+
+
+def _words(value: object) -> str:
+    """Take a text, without what would steer a terminal.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(value, str):
+        raise ValueError(f"{type(value).__name__} is no text")
+    return _STEERS.sub("\ufffd", value)
 
 
 # Source: Nsight Compute, Profiling Guide, "Metrics Structure" and "Memory Tables"; the names as `ncu --query-metrics`
@@ -442,6 +513,8 @@ def measures_of(op: Op, counts: Sequence[int], lanes: Sequence[int]) -> Measures
         bank_conflicts=counts[Count.WAVEFRONTS] - counts[Count.PASSES],
         shared_bytes=counts[Count.SHARED_BYTES],
         texture_requests=warps if op.opcode in _TEXTURE else 0,
+        texture_sectors=counts[Count.TEXTURE_SECTORS],
+        texture_bytes=counts[Count.TEXTURE_BYTES],
         contended=counts[Count.CONTENDED],
         most_contended=counts[Count.MOST],
         flops=flops_of(op) * threads + tensor,

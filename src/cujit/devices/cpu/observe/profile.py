@@ -13,6 +13,7 @@ from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
+from cujit.devices.cpu.instructions.textures import count_texels
 from cujit.devices.cpu.ir.decoding import spelled
 from cujit.devices.cpu.ir.program import CLEAR, IntConstant, Op, registers_in
 from cujit.devices.cpu.native.library import address_of
@@ -46,7 +47,7 @@ from cujit.devices.cpu.run.launch import Launch
 from cujit.devices.cpu.run.lines import Lines, SourceLine
 from cujit.devices.shapes import LaunchShape
 from cujit.devices.watch import Sources
-from cujit.errors import CujitError
+from cujit.errors import ClosedError, CujitError
 from cujit.forks import Lock
 from cujit.formats.mangling import entity_name
 from cujit.formats.ptx.isa.semantics import Effect
@@ -108,6 +109,9 @@ class Profile:
             assert cujit.profile.Profile().to_json() == {"schema": 1, "kernels": []}
         """
         return {"schema": 1, "kernels": [kernel.to_json() for kernel in self.kernels]}
+
+    def __reduce__(self) -> str:
+        raise ClosedError("a profile belongs to its process", help="send profile.kernels, or profile.to_json()")
 
     # -- what the device calls ---------------------------------------------------------------------------
 
@@ -307,10 +311,12 @@ class _Profiler:
         number = self._table.numbers.get(op)
         if number is None:
             self._converted(e, op)
-            return
-        if self._remakes and op not in e.graph.blocks[e.position].ops:
-            return  # it is made again for a region, and was counted where it stands
-        self._count(e, op, number)
+        elif not self._is_remade(e, op):
+            self._count(e, op, number)
+
+    def _is_remade(self, e: WarpEmitter, op: Op) -> bool:
+        """Whether an operation is made again for a region: it was counted where it stands."""
+        return self._remakes and op not in e.graph.blocks[e.position].ops
 
     def _count(self, e: WarpEmitter, op: Op, number: int) -> None:
         self._begin(e)
@@ -337,7 +343,11 @@ class _Profiler:
         self._count(e.within(mask=e.lanes(op)), original, number)
 
     def after(self, e: WarpEmitter, op: Op) -> None:
-        """Nothing is left to count."""
+        """Count what a lookup in a texture read, which only it knows."""
+        number = self._table.numbers.get(op)
+        if op.opcode in ("tex", "tld4") and number is not None and not self._is_remade(e, op):
+            place = e.builder.integer(number * COUNTS + Count.TEXTURE_BYTES, 64)
+            count_texels(e, op, e.builder.point("i64", self._counts, place))
 
     # -- lanes -------------------------------------------------------------------------------------------
 

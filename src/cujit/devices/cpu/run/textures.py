@@ -30,13 +30,14 @@ class Descriptor(Shared):
 
     ``depth`` counts slices or layers, ``layers`` is 0 where there are none. ``address_*``, ``filter`` are the numbers
     of ``AddressMode`` and ``Filter``; ``border`` holds words as the instruction returns them, 0 for channels that there
-    are not. ``linear_memory`` tells of one row that is read in place.
+    are not. ``linear_memory`` tells of one row that is read in place, ``in_blocks`` of what a GPU keeps in an array,
+    where rows are not one after the other.
     """
 
     _fields_ = Fields(
         "u64 mark; u8 *base; i64 row, slice; i32 width, height, depth, layers, texel_bytes, channels, format, "
-        "address_0, address_1, address_2, filter, normalized, as_float, srgb, levels, samples, linear_memory; "
-        "u32 border[4]"
+        "address_0, address_1, address_2, filter, normalized, as_float, srgb, levels, samples, linear_memory, "
+        "in_blocks; u32 border[4]"
     )
 
 
@@ -63,7 +64,9 @@ class CpuTextures(TextureUnit):
         """Make a descriptor of a texture."""
         base = _block(source).address if isinstance(source, Texels) else source.address
         is_line = not isinstance(source, Texels) and not extent.height
-        return _handle(texture_descriptor(base, extent, format, sampling, is_line=is_line))
+        made = texture_descriptor(base, extent, format, sampling, is_line=is_line)
+        made.in_blocks = isinstance(source, Texels)
+        return _handle(made)
 
     def surface(self, texels: Texels) -> TextureHandle:
         """Make a descriptor of a surface."""
