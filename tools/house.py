@@ -272,7 +272,7 @@ def _counts(package: Path, files: Sequence[PythonFile]) -> dict[str, int]:
     return {
         "files": len(files),
         "lines": sum(file.lines for file in files),
-        "code lines, C counted": 64_938sum(file.code for file in files) + c_lines(package) + script_lines(package),
+        "code lines, C counted": sum(file.code for file in files) + c_lines(package) + script_lines(package),
         "of them C": c_lines(package),
         "of them JavaScript": script_lines(package),
         "circles of imports": len(circles(own)),
