@@ -42,8 +42,8 @@ class Emulation:
     def device(self) -> CpuBackend:
         """The CPU device that runs the kernels: made at the first call that needs it.
 
-        It is told of all memory that the driver gives or registers; a GPU reaches no other (``PAGEABLE_MEMORY_ACCESS``
-        is 0).
+        It knows all memory that the driver gives or registers; a GPU reaches no other (``PAGEABLE_MEMORY_ACCESS`` is
+        0).
         """
         settings = self.settings
         return CpuBackend(settings.threads, check=settings.check, knows_all=True, timeout_s=settings.timeout_s)

@@ -41,8 +41,8 @@ class CpuBackend(Backend):
 
     ``watchers`` see every kernel that is loaded. ``check`` names checks that its kernels run under, one or several
     with commas between: ``memory``, ``race``, ``sync``, ``init``; or ``all``. With ``knows_all`` they take no memory of
-    others that arguments lead to: all that there is was told. A launch that runs longer than ``timeout_s`` seconds is
-    ended by a ``KernelFaultError``.
+    others that arguments lead to, for all that there is was allocated or adopted. A launch that runs longer than
+    ``timeout_s`` seconds is ended by a ``KernelFaultError``.
 
     Raises:
         LoadError: it would have no thread.
