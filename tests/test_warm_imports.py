@@ -73,11 +73,13 @@ UNNEEDED = (
     "glob",
     "importlib.metadata",
     "inspect",
+    "json",
     "random",
     "shutil",
     "string",
     "subprocess",
     "tempfile",
+    "typing",
 )
 """What a hit has no work for, and what takes a tenth of a millisecond or more to be imported."""
 

@@ -33,7 +33,6 @@ def test_a_thread_has_the_driver_begin_and_gives_back_what_it_holds(tmp_path: Pa
     beside = [name for thread, name in calls if thread != main]
     own = [name for thread, name in calls if thread == main and "PrimaryCtx" in name]
     assert beside == ["cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain"]
-    assert calls[0][1] == "cuInit"
     assert own == ["cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"]
 
 

@@ -7,13 +7,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
 from cujit.arch import Arch
 from cujit.artifact.reading import BOM, path_of, read_file, shown_path, write_file
 from cujit.errors import FormatError, OptionError, spell
 from cujit.signature import Signature
 from cujit.values import dataclass, field
+from cujit.values.typed import Protocol
 
 
 class Kind(enum.Enum):

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
 
 from cujit.artifact import Artifact
 from cujit.cache.evict import Evictor
@@ -33,6 +32,7 @@ from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell
 from cujit.forks import Lock, begins_anew
 from cujit.values import NamedTuple
+from cujit.values.typed import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from cujit.cache.packaged import PackagedPack

@@ -9,7 +9,6 @@ import functools
 import math
 import mmap
 import os
-import re
 import stat
 import struct
 import time
@@ -18,6 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cujit.cache.trust import Trust
+from cujit.values import later
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import re
+else:
+    re = later("re")  # start-up: few calls need it
 
 _LOCK = struct.Struct("hhqqi4x")  # struct flock with 64-bit offsets, fcntl(2)
 
@@ -209,7 +215,12 @@ def is_remote(path: Path) -> bool:
     Raises:
         OSError: ``path`` or the list of mounts cannot be read.
     """
-    device = os.stat(path).st_dev
+    return _is_remote(str(path), os.stat(path).st_dev)
+
+
+@functools.lru_cache(maxsize=64)
+def _is_remote(_path: str, device: int) -> bool:
+    """Look a directory up in the list of mounts, once in a process for each file system that it was on."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
         fields = line.split(" ")  # Source: proc_pid_mountinfo(5): the third is the device, the type is after " - "

@@ -26,7 +26,6 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
 
 from cujit.artifact import Kind, kind_of
 from cujit.cache.filesystem import OpenFile, UntrustedFileError, open_trusted, temporary_name
@@ -47,6 +46,7 @@ from cujit.cache.store import Explanation, Hit, Lookup, Root, StoreEntry, neares
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError, spell
 from cujit.values import NamedTuple, replace
+from cujit.values.typed import Any, BinaryIO, TypeAlias
 
 _VERSION = 1
 _MAGIC = b"\x93cujitP\n"  # not ASCII, and broken by a transfer that changes line ends

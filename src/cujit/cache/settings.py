@@ -5,12 +5,17 @@ from __future__ import annotations
 import enum
 import functools
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from cujit.errors import OptionError, spell
-from cujit.values import dataclass
+from cujit.values import dataclass, later
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import re
+else:
+    re = later("re")  # start-up: few calls need it
 
 DEFAULT_CAP_BYTES = 2 << 30
 DEFAULT_REMOTE_WAIT_S = 0.15
@@ -226,4 +231,5 @@ def directory_of(path: Path) -> Path:
     """
     if not isinstance(path, Path) or "\0" in str(path):
         raise OptionError(f"no directory: {spell(path)}", help="pathlib.Path('…')")
-    return Path(os.path.abspath(path))
+    absolute = os.path.abspath(path)
+    return path if absolute == str(path) else Path(absolute)

@@ -16,12 +16,10 @@ import contextlib
 import enum
 import errno
 import os
-import re
 import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from cujit.artifact import Artifact
 from cujit.cache.filesystem import UntrustedFileError, is_remote, is_stale, read_trusted, temporary_name
@@ -29,7 +27,13 @@ from cujit.cache.key import Key, KeyDifference, Part, differences
 from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, EntryRecord, Summary, decode, head_bytes, peek
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError
-from cujit.values import NamedTuple
+from cujit.values import NamedTuple, later
+from cujit.values.typed import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import re
+else:
+    re = later("re")  # start-up: few calls need it
 
 PACK_SUFFIX = ".pack"
 """What the name of a pack ends in; among the read-only roots it tells one from a directory."""
@@ -102,27 +106,21 @@ class Root(Protocol):
 
     def get(self, digest: str) -> Lookup:
         """Read and prove the record of a key."""
-        ...
 
     def find(self, digest: str) -> Hit:
         """Prove the record of a key; its Artifact may be read no sooner than somebody looks at it."""
-        ...
 
     def entries(self) -> Iterator[StoreEntry]:
         """List the records."""
-        ...
 
     def peek(self, digest: str) -> tuple[Summary, tuple[Part, ...]] | None:
         """Read what a record says of itself, without proof; None where it is gone or damaged."""
-        ...
 
     def why(self, key: Key) -> Explanation | None:
         """Find the record of the same kind of work whose inputs differ least."""
-        ...
 
     def closures(self, search: str) -> Iterable[bytes]:
         """Give what is known of a search for headers, by its digest; of a directory, nothing."""
-        ...
 
 
 class Store:
@@ -406,7 +404,7 @@ class Store:
     def _read_format(self) -> bytes:
         """Read ``FORMAT``: empty where there is none, or where a power cut has emptied it."""
         try:
-            return read_trusted(self.root / "FORMAT", self.trust, 64)[0]
+            return read_trusted(f"{self.root}/FORMAT", self.trust, 64)[0]
         except FileNotFoundError:
             return b""
         except UntrustedFileError as e:

@@ -7,11 +7,16 @@ all that was tried.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from cujit.values import NamedTuple
+from cujit.values import NamedTuple, later
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import re
+else:
+    re = later("re")  # start-up: few calls need it
 
 STD_DIRECTORY = Path(__file__).with_name("std")
 HOST_DIRECTORY = Path(__file__).with_name("host")

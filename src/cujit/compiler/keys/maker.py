@@ -13,7 +13,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.settings import values_of
@@ -30,6 +29,7 @@ from cujit.formats.mangling import SIGNATURE_PROBE
 from cujit.toolchain.headers import find_headers
 from cujit.toolchain.toolset import Compiler, Toolchain
 from cujit.values import NamedTuple
+from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cujit.compiler.includes.closure import Closure, Found
@@ -99,7 +99,7 @@ class KeyMaker:
         self._closures = closures
         self._proved: dict[tuple[object, ...], Shipped] = {}
         self._builds: dict[str, Build] = {}
-        self._plain: dict[Request, tuple[object, Keyed]] = {}
+        self._plain: dict[Request, tuple[object, Keyed]] = toolchain.notes.setdefault("keys", {})
         self._directories: tuple[str, ...] | None = None
         self._release: str | None = None
 
@@ -313,6 +313,7 @@ class KeyMaker:
             same = False
         if not same:
             self._builds.clear()
+            self.toolchain.notes.clear()
             self._directories = None
         return same and keyed.manifest.holds(self.memo.files)
 
