@@ -392,7 +392,7 @@ def test_a_class_for_type_checkers_alone_is_a_base_with_and_without_types() -> N
         def ask(self) -> int:
             return 1
 
-    assert (Held().__class__, Answers().ask(), isinstance(Answers(), Asked)) == (Held, 1, True)
+    assert (Held().__class__, Answers().ask(), Answers.__mro__[1]) == (Held, 1, Asked)
     assert typed.TypeVar("T", bound=int).__name__ == "T"
 
 

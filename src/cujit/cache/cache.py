@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from cujit.artifact import Artifact
 from cujit.cache.evict import Evictor
@@ -24,6 +23,7 @@ from cujit.cache.settings import (
     DEFAULT_REMOTE_WAIT_S,
     CacheSettings,
     Compiling,
+    Place,
     directory_of,
     require_size,
 )
@@ -35,6 +35,8 @@ from cujit.values import NamedTuple
 from cujit.values.typed import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cujit.cache.packaged import PackagedPack
     from cujit.cache.remote.ledger import Ledger
     from cujit.cache.remote.tier import Fetched, Tier
@@ -63,7 +65,7 @@ class _Known(NamedTuple):
 
     artifact: Artifact
     make_ms: float
-    root: Path | None
+    place: str | None
 
 
 def _sure() -> str:
@@ -110,17 +112,17 @@ class Cache:
 
     def __init__(
         self,
-        root: Path | None,
+        root: Path | Place | None,
         *,
-        read_only: Sequence[Path] = (),
+        read_only: Sequence[Path | Place] = (),
         cap_bytes: int = DEFAULT_CAP_BYTES,
         memory_bytes: int = _MEMORY_BYTES,
         trusted_gid: int | None = None,
-        runtime_dir: Path | None = None,
+        runtime_dir: Path | Place | None = None,
         keep_failure: Callable[[Exception], bool] = lambda e: isinstance(e, CompileError),
         compile: str = "auto",
         remote: str | None = None,
-        trust: Path | None = None,
+        trust: Path | Place | None = None,
         remote_wait_s: float = DEFAULT_REMOTE_WAIT_S,
     ) -> None:
         """Search the roots ``read_only`` in their order, then ``root``.
@@ -150,14 +152,14 @@ class Cache:
         self.compiling = Compiling.of(compile)
         self.distribution = ""
         self.own_packs: tuple[PackagedPack, ...] = ()
-        runtime_dir = None if runtime_dir is None else directory_of(runtime_dir)
+        private = None if runtime_dir is None else directory_of(runtime_dir)
         owners = Trust.of_process(trusted_gid)
         self.store = store = None if root is None else Store(directory_of(root), owners, writable=True)
         others: list[Root] = [_read_only(directory_of(r), owners) for r in read_only]
         self.stores = (*others, *((store,) if store else ()))
         self.budget = None if store is None else Evictor(store, cap_bytes)
-        self._locks = None if store is None else KeyLocks(functools.partial(lock_file, store, runtime_dir), owners)
-        self.hints = None if store is None else Hints(store, runtime_dir)
+        self._locks = None if store is None else KeyLocks(functools.partial(lock_file, store, private), owners)
+        self.hints = None if store is None else Hints(store, private)
         self.remote = _tier(remote, trust, remote_wait_s)
         self._ledger = _ledger(store, trust, self.hints)
         self._is_settled = self._ledger is None
@@ -374,7 +376,7 @@ class Cache:
             except FormatError as e:
                 artifact, damage = None, e.message
             if artifact is not None:
-                known = _Known(artifact, make_ms, root.root)
+                known = _Known(artifact, make_ms, root.place)
                 self._remember(key, known, size_bytes, read_bytes=size_bytes)
                 return known
             if damage:
@@ -412,8 +414,8 @@ class Cache:
             self._without_remote(fetched and fetched.fault)
             return None
         reason = reason or self.adopt(key.digest, fetched, self._ledger)
-        root = None if reason or self.store is None else self.store.root
-        known = _Known(fetched.record.artifact, fetched.record.make_ms, root)
+        place = None if reason or self.store is None else self.store.place
+        known = _Known(fetched.record.artifact, fetched.record.make_ms, place)
         self._remember(key, known, len(fetched.data), read_bytes=len(fetched.data))
         self._count(not_kept=1 if reason else 0)
         return _Got(known, Outcome.REMOTE, reason)
@@ -459,7 +461,7 @@ class Cache:
             if theirs is not None and theirs.artifact.data != artifact.data:
                 return _Got(theirs, Outcome.WAITED)
             reason = why_not or ""
-        known = _Known(artifact, make_ms, None if reason or store is None else store.root)
+        known = _Known(artifact, make_ms, None if reason or store is None else store.place)
         self._remember(key, known, len(artifact.data) + len(artifact.log))
         self._count(not_kept=1 if reason else 0)
         return _Got(known, Outcome.UNCACHED if reason else Outcome.MADE, reason)
@@ -517,12 +519,12 @@ class Cache:
 
     def _told(self, key: Key, known: _Known, outcome: Outcome, reason: str = "") -> tuple[Artifact, Provenance]:
         """Count how an Artifact was got, and tell."""
-        artifact, make_ms, root = known
+        artifact, make_ms, place = known
         field = _COUNTED.get(outcome)
         if field is None:
-            return artifact, Provenance(outcome, key, root, make_ms, reason, _explain=self.why)
+            return artifact, Provenance(outcome, key, place, make_ms, reason, _explain=self.why)
         self._count(**{field: 1, "saved_ms": make_ms})
-        return artifact, Provenance(outcome, key, root, make_ms, reason)
+        return artifact, Provenance(outcome, key, place, make_ms, reason)
 
     def _failure(self, error: Exception) -> None:
         self._count(failures=1)
@@ -574,27 +576,36 @@ def _packaged_once(distribution: str, settings: CacheSettings, compile: str) -> 
     return cache
 
 
-def _read_only(path: Path, trust: Trust) -> Root:
-    if path.suffix != PACK_SUFFIX:
+def _read_only(path: Place, trust: Trust) -> Root:
+    if os.path.splitext(path)[1] != PACK_SUFFIX:
         return Store(path, trust, writable=False)
-    from cujit.cache.pack import Pack  # start-up time: most have none
+    # Start-up time: most have none.
+    from pathlib import Path
 
-    return Pack(path, trust)
+    from cujit.cache.pack import Pack
+
+    return Pack(Path(path), trust)
 
 
-def _tier(url: str | None, trust: Path | None, wait_s: float) -> Tier | None:
+def _tier(url: str | None, trust: Path | Place | None, wait_s: float) -> Tier | None:
     if url is None:
         return None
     if trust is None:
         raise OptionError("a shared cache, and nobody who is believed", help="CUJIT_TRUST=FILE: docs/remote.md")
-    from cujit.cache.remote.tier import Tier  # start-up time: most have none
+    # Start-up time: most have none.
+    from pathlib import Path
 
-    return Tier(url, directory_of(trust), wait_s=wait_s)
+    from cujit.cache.remote.tier import Tier
+
+    return Tier(url, Path(directory_of(trust)), wait_s=wait_s)
 
 
-def _ledger(store: Store | None, trust: Path | None, hints: Hints | None) -> Ledger | None:
+def _ledger(store: Store | None, trust: Path | Place | None, hints: Hints | None) -> Ledger | None:
     if store is None or trust is None:
         return None
-    from cujit.cache.remote.ledger import Ledger  # start-up time, as above
+    # Start-up time, as above.
+    from pathlib import Path
 
-    return Ledger(store, directory_of(trust), hints)
+    from cujit.cache.remote.ledger import Ledger
+
+    return Ledger(store, Path(directory_of(trust)), hints)

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import stat
-from pathlib import Path
 
 from cujit.cache.filesystem import UntrustedFileError, is_stale, is_temporary, read_trusted, temporary_name
 from cujit.cache.store import Store
@@ -26,7 +25,7 @@ class Hints:
     the least recently written go first.
     """
 
-    def __init__(self, store: Store, runtime_dir: Path | None) -> None:
+    def __init__(self, store: Store, runtime_dir: str | None) -> None:
         self._store = store
         self._runtime_dir = runtime_dir
 
@@ -84,11 +83,11 @@ class Hints:
         """
         store = self._store
         if not store.is_remote:
-            return f"{store.root}/hints"
+            return f"{store.place}/hints"
         if self._runtime_dir is None:
             return None
         store.trust.check_root(self._runtime_dir)
-        name = hashlib.sha256(os.fsencode(os.path.realpath(store.root))).hexdigest()[:16]
+        name = hashlib.sha256(os.fsencode(os.path.realpath(store.place))).hexdigest()[:16]
         return f"{self._runtime_dir}/cujit-hints-{name}"
 
     def _write(self, directory: str, name: str, data: bytes) -> None:

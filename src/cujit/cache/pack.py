@@ -94,7 +94,7 @@ class Pack:
 
     def __init__(self, path: Path, trust: Trust) -> None:
         """Name the file, which need not be there."""
-        self.root = path
+        self.root, self.place = path, str(path)
         self.trust = trust
         self._opened: _Opened | None = None
         self._is_refused = False

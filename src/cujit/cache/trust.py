@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from pathlib import Path
 
 from cujit.errors import CacheRefusedError, OptionError, spell
 from cujit.values import dataclass
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _GROUP_WRITES, _ALL_WRITE = stat.S_IWGRP, stat.S_IWOTH
 
@@ -66,7 +69,7 @@ class Trust:
             return f"is writable by group {status.st_gid}"
         return ""
 
-    def check_root(self, root: Path) -> None:
+    def check_root(self, root: Path | str) -> None:
         """Check every directory on the way to ``root``, and ``root``, as written and as symbolic links lead.
 
         What does not exist is not checked. A directory above that everyone may write to must be sticky, as /tmp is.
@@ -94,7 +97,7 @@ class Trust:
             return
         raise CacheRefusedError(f"the cache is not used: {directory} {objection}", help=_remedy(directory, status))
 
-    def may_write(self, root: Path) -> bool:
+    def may_write(self, root: Path | str) -> bool:
         """Tell whether this user should write there: root never writes into a cache that is not root's.
 
         Raises:
