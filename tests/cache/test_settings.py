@@ -14,7 +14,7 @@ from cujit.cache.settings import (
     DEFAULT_REMOTE_WAIT_S,
     VARIABLES,
     CacheSettings,
-    Place,
+    DirectoryName,
     parse_bytes,
     values_of,
 )
@@ -64,7 +64,7 @@ def test_roots_and_cap_come_from_the_environment(tmp_path: Path) -> None:
     assert settings.cap_bytes == 4 << 30
     roots = [store.root for store in Cache.of(settings).stores]
     assert roots == [*map(Path, settings.read_only), Path("/h/.cache/cujit")]
-    assert CacheSettings.from_environment({"HOME": "/h"}) == CacheSettings(Place("/h/.cache/cujit"))
+    assert CacheSettings.from_environment({"HOME": "/h"}) == CacheSettings(DirectoryName("/h/.cache/cujit"))
     assert CacheSettings().cap_bytes == DEFAULT_CAP_BYTES
 
 

@@ -23,7 +23,7 @@ from cujit.cache.settings import (
     DEFAULT_REMOTE_WAIT_S,
     CacheSettings,
     Compiling,
-    Place,
+    DirectoryName,
     directory_of,
     require_size,
 )
@@ -31,8 +31,8 @@ from cujit.cache.store import PACK_SUFFIX, Explanation, Published, Root, Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell
 from cujit.forks import Lock, begins_anew
-from cujit.values import NamedTuple
-from cujit.values.typed import TYPE_CHECKING, TypeAlias
+from cujit.values import NamedTuple, attributes
+from cujit.values.typed import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,17 +112,17 @@ class Cache:
 
     def __init__(
         self,
-        root: Path | Place | None,
+        root: Path | None,
         *,
-        read_only: Sequence[Path | Place] = (),
+        read_only: Sequence[Path] = (),
         cap_bytes: int = DEFAULT_CAP_BYTES,
         memory_bytes: int = _MEMORY_BYTES,
         trusted_gid: int | None = None,
-        runtime_dir: Path | Place | None = None,
+        runtime_dir: Path | None = None,
         keep_failure: Callable[[Exception], bool] = lambda e: isinstance(e, CompileError),
         compile: str = "auto",
         remote: str | None = None,
-        trust: Path | Place | None = None,
+        trust: Path | None = None,
         remote_wait_s: float = DEFAULT_REMOTE_WAIT_S,
     ) -> None:
         """Search the roots ``read_only`` in their order, then ``root``.
@@ -179,16 +179,8 @@ class Cache:
         """Make the cache that the environment asks for; where it is off, one that keeps nothing."""
         if not settings.is_on:
             return cls(None, memory_bytes=0)
-        return cls(
-            settings.root,
-            read_only=settings.read_only,
-            cap_bytes=settings.cap_bytes,
-            runtime_dir=settings.runtime_dir,
-            compile=compile,
-            remote=settings.remote or None,
-            trust=settings.trust,
-            remote_wait_s=settings.remote_wait_s,
-        )
+        said: dict[str, Any] = attributes(settings, "root read_only cap_bytes runtime_dir trust remote_wait_s")
+        return cls(**said, compile=compile, remote=settings.remote or None)
 
     @classmethod
     def packaged(cls, distribution: str, *, compile: str = "auto") -> Cache:
@@ -576,36 +568,27 @@ def _packaged_once(distribution: str, settings: CacheSettings, compile: str) -> 
     return cache
 
 
-def _read_only(path: Place, trust: Trust) -> Root:
+def _read_only(path: DirectoryName, trust: Trust) -> Root:
     if os.path.splitext(path)[1] != PACK_SUFFIX:
         return Store(path, trust, writable=False)
-    # Start-up time: most have none.
-    from pathlib import Path
+    from cujit.cache.pack import Pack  # start-up time: most have none
 
-    from cujit.cache.pack import Pack
-
-    return Pack(Path(path), trust)
+    return Pack(path, trust)
 
 
-def _tier(url: str | None, trust: Path | Place | None, wait_s: float) -> Tier | None:
+def _tier(url: str | None, trust: Path | None, wait_s: float) -> Tier | None:
     if url is None:
         return None
     if trust is None:
         raise OptionError("a shared cache, and nobody who is believed", help="CUJIT_TRUST=FILE: docs/remote.md")
-    # Start-up time: most have none.
-    from pathlib import Path
+    from cujit.cache.remote.tier import Tier  # start-up time: most have none
 
-    from cujit.cache.remote.tier import Tier
-
-    return Tier(url, Path(directory_of(trust)), wait_s=wait_s)
+    return Tier(url, directory_of(trust), wait_s=wait_s)
 
 
-def _ledger(store: Store | None, trust: Path | Place | None, hints: Hints | None) -> Ledger | None:
+def _ledger(store: Store | None, trust: Path | None, hints: Hints | None) -> Ledger | None:
     if store is None or trust is None:
         return None
-    # Start-up time, as above.
-    from pathlib import Path
+    from cujit.cache.remote.ledger import Ledger  # start-up time, as above
 
-    from cujit.cache.remote.ledger import Ledger
-
-    return Ledger(store, Path(directory_of(trust)), hints)
+    return Ledger(store, directory_of(trust), hints)

@@ -92,9 +92,9 @@ class Pack:
 
     writable = False
 
-    def __init__(self, path: Path, trust: Trust) -> None:
+    def __init__(self, path: Path | str, trust: Trust) -> None:
         """Name the file, which need not be there."""
-        self.root, self.place = path, str(path)
+        self.root, self.place = Path(path), str(path)
         self.trust = trust
         self._opened: _Opened | None = None
         self._is_refused = False

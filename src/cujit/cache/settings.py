@@ -118,7 +118,7 @@ class Compiling(enum.IntEnum):
 _COMPILING = {str(mode): mode for mode in Compiling}
 
 
-class Place(str):
+class DirectoryName(str):
     """The absolute path of a directory, as text: ``pathlib`` takes 4 ms at its import."""
 
     __slots__ = ()
@@ -134,13 +134,13 @@ class CacheSettings:
     ``remote_wait_s`` how long a process waits in vain for it.
     """
 
-    root: Path | Place | None = None
-    runtime_dir: Path | Place | None = None
-    read_only: tuple[Path | Place, ...] = ()
+    root: Path | DirectoryName | None = None
+    runtime_dir: Path | DirectoryName | None = None
+    read_only: tuple[Path | DirectoryName, ...] = ()
     cap_bytes: int = DEFAULT_CAP_BYTES
     is_on: bool = True
     remote: str = ""
-    trust: Path | Place | None = None
+    trust: Path | DirectoryName | None = None
     remote_wait_s: float = DEFAULT_REMOTE_WAIT_S
 
     @classmethod
@@ -169,15 +169,15 @@ class CacheSettings:
         )
 
 
-def _root(environment: Mapping[str, str]) -> Place | None:
+def _root(environment: Mapping[str, str]) -> DirectoryName | None:
     if environment.get("CUJIT_CACHE_DIR"):
         return _expanded(environment["CUJIT_CACHE_DIR"])
     home = _absolute(environment.get("HOME")) or _absolute(os.path.expanduser("~")) or _home()
     caches = _absolute(environment.get("XDG_CACHE_HOME")) or (home and f"{home}/.cache")
-    return Place(os.path.normpath(f"{caches}/cujit")) if caches else None
+    return DirectoryName(os.path.normpath(f"{caches}/cujit")) if caches else None
 
 
-def _home() -> Place | None:
+def _home() -> DirectoryName | None:
     """The home that the system knows, where HOME is relative, or there is none."""
     try:
         import pwd  # optional: not on every system
@@ -211,12 +211,12 @@ def _wait_s(said: str | None) -> float:
     return float(said)
 
 
-def _expanded(path: str) -> Place:
-    return Place(os.path.abspath(os.path.expanduser(path)))
+def _expanded(path: str) -> DirectoryName:
+    return DirectoryName(os.path.abspath(os.path.expanduser(path)))
 
 
-def _absolute(path: str | None) -> Place | None:
-    return Place(path) if path and os.path.isabs(path) else None
+def _absolute(path: str | None) -> DirectoryName | None:
+    return DirectoryName(path) if path and os.path.isabs(path) else None
 
 
 def require_size(name: str, size: object) -> None:
@@ -231,14 +231,14 @@ def require_size(name: str, size: object) -> None:
         raise OptionError(f"a cache has room for 0 bytes or more, not for {size}")
 
 
-def directory_of(path: Path | Place) -> Place:
+def directory_of(path: Path | DirectoryName) -> DirectoryName:
     """Give the absolute path of a directory that somebody named.
 
     Raises:
         OptionError: it is no Path that a directory can have.
     """
-    if type(path) is Place:
+    if type(path) is DirectoryName:
         return path
     if not isinstance(path, pathlib.Path) or "\0" in str(path):
         raise OptionError(f"no directory: {spell(path)}", help="pathlib.Path('…')")
-    return Place(os.path.abspath(path))
+    return DirectoryName(os.path.abspath(path))
