@@ -11,8 +11,6 @@ import ctypes
 import threading
 from collections.abc import Iterator
 
-__all__ = ["beginning"]
-
 # Source: CUDA Driver API manual, "Initialization" and "Primary Context Management"; the name is that of the driver's
 # library on Linux, which cuda.pathfinder asks the system for too.
 _LIBRARY = "libcuda.so.1"

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from cujit.values.typed import Any
 
-__all__ = ["only_value"]
-
 _CONSTANTS = {"-Infinity": -float("inf"), "Infinity": float("inf"), "NaN": float("nan")}
 
 
