@@ -32,6 +32,9 @@ class Directory:
         except OSError:
             return None
 
+    def has(self, name: str) -> bool:
+        return (self._path / name).exists()
+
     def put(self, name: str, data: bytes) -> None:
         (self._path / name).write_bytes(data)
 

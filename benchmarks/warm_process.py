@@ -9,10 +9,11 @@ image, against one that imports a few modules and reads a file.
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from measure import medians
@@ -126,7 +127,30 @@ torch.cuda._compile_kernel(SOURCE, "ramp")((N // 128, 1, 1), (128, 1, 1), (2.0, 
 print(y.cpu()[-1].item())
 """,
 }
-"""The contestants; the first three are the floors."""
+"""The contestants."""
+
+STEPS = """
+import time
+began, said = time.perf_counter(), []
+def step(name):
+    global began
+    said.append(f"{name}={time.perf_counter() - began:.6f}")
+    began = time.perf_counter()
+import cujit
+step("import cujit")
+device = cujit.gpu()
+step("cujit.gpu()")
+y = device.empty(N, "float32")
+step("an array")
+module = cujit.jit(SOURCE, device=device)
+step("cujit.jit")
+module["ramp"].over(N)(2.0, y, N)
+step("the first launch")
+assert y.numpy()[-1] == 2.0 * (N - 1)
+step("the result")
+print(";".join(said))
+"""
+"""What the process of cujit does, step by step."""
 
 IMAGE_SCRIPTS: Mapping[str, str] = {
     "python": "print(open(ROOT + '/ramp.cubin', 'rb').read()[:4])",
@@ -136,6 +160,8 @@ IMAGE_SCRIPTS: Mapping[str, str] = {
     "cujit": "import cujit\nprint(cujit.compile(SOURCE, arch='sm_90').data[:4])",
 }
 """The contestants without a GPU."""
+
+FLOORS = ("ctypes", "cuda.bindings", "cuda.bindings and numpy", "python", "the same base modules")
 
 
 class Process:
@@ -184,22 +210,36 @@ def contestants(scripts: Mapping[str, str], root: Path, expected: Callable[[str]
     return found
 
 
-def run() -> list[str]:
-    """Measure, and return lines of a table."""
+def run(names: Sequence[str] = ()) -> list[str]:
+    """Measure all contestants, or those of some names, and return lines of a table."""
     try:
         device = cujit.gpu()
     except MissingError:
-        return _measured(IMAGE_SCRIPTS, 2, "sm_90", lambda text: text == repr(b"\x7fELF"))
-    return _measured(SCRIPTS, 3, str(device.arch), lambda text: float(text or "nan") == EXPECTED)
+        return _measured(_chosen(IMAGE_SCRIPTS, names), "sm_90", lambda text: text == repr(b"\x7fELF"))
+    return _measured(_chosen(SCRIPTS, names), str(device.arch), lambda text: float(text or "nan") == EXPECTED)
 
 
-def _measured(scripts: Mapping[str, str], floor_count: int, arch: str, expected: Callable[[str], bool]) -> list[str]:
+def _chosen(scripts: Mapping[str, str], names: Sequence[str]) -> Mapping[str, str]:
+    return {name: script for name, script in scripts.items() if not names or name in names}
+
+
+def steps() -> list[str]:
+    """Measure the steps of cujit's process on a GPU, and return lines of a table: medians in milliseconds."""
+    with tempfile.TemporaryDirectory() as directory:
+        process = Process(STEPS, Path(directory))
+        runs = [process() for _ in range(ROUNDS + 2)][2:]
+    rows = [[step.partition("=") for step in run.split(";")] for run in runs]
+    took = {name: [float(seconds) for row in rows for own, _, seconds in row if own == name] for name, _, _ in rows[0]}
+    return [f"{name}: {statistics.median(seconds) * 1e3:.1f} ms" for name, seconds in took.items()]
+
+
+def _measured(scripts: Mapping[str, str], arch: str, expected: Callable[[str], bool]) -> list[str]:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         cujit.compile(SOURCE, arch=arch, cache=False).save(root / "ramp.cubin")
         processes = contestants(scripts, root, expected)
         took = medians(processes, ROUNDS, warm_up=1)
-    floors = [name for name in list(scripts)[:floor_count] if name in took]
+    floors = [name for name in FLOORS if name in took]
     return [
         f"{name}: {seconds * 1e3:.1f} ms" + "".join(f", {seconds / took[floor]:.3f} x {floor}" for floor in floors)
         for name, seconds in took.items()
@@ -207,4 +247,4 @@ def _measured(scripts: Mapping[str, str], floor_count: int, arch: str, expected:
 
 
 if __name__ == "__main__":
-    print("\n".join(run()))
+    print("\n".join(steps() if sys.argv[1:] == ["--steps"] else run(sys.argv[1:])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import json
 import pickle
 import re
 import sys
@@ -14,8 +15,12 @@ from types import ModuleType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import cujit.values
+from cujit.values import typed
+from cujit.values.json_text import only_value
 from processes import printed
 
 T = TypeVar("T")
@@ -355,3 +360,65 @@ def test_no_other_file_asks_the_standard_library_for_them() -> None:
     asks = re.compile(r"^\s*(?:from|import) dataclasses\b|^\s*from typing import .*\bNamedTuple\b", re.MULTILINE)
     found = [path.relative_to(_SOURCES) for path in _SOURCES.rglob("*.py") if asks.search(path.read_text())]
     assert found == [Path("values/__init__.py")]
+
+
+def test_a_module_for_later_is_imported_when_something_of_it_is_first_taken() -> None:
+    printed(
+        """
+        import sys
+        from cujit.values import later
+        words = later("colorsys")
+        assert "colorsys" not in sys.modules
+        assert words.rgb_to_hsv(0, 0, 0) == (0.0, 0.0, 0)
+        assert words.rgb_to_hsv is sys.modules["colorsys"].rgb_to_hsv
+        try:
+            words.nothing
+        except AttributeError:
+            pass
+        else:
+            raise SystemExit("it has nothing of that name")
+        """
+    )
+
+
+def test_a_class_for_type_checkers_alone_is_a_base_with_and_without_types() -> None:
+    class Held(typed.Generic[T]):
+        pass
+
+    class Asked(typed.Protocol):
+        def ask(self) -> int: ...
+
+    class Answers(Asked):
+        def ask(self) -> int:
+            return 1
+
+    assert (Held().__class__, Answers().ask(), Answers.__mro__[1]) == (Held, 1, Asked)
+    assert typed.TypeVar("T", bound=int).__name__ == "T"
+
+
+WRITTEN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(WRITTEN)
+def test_json_is_read_as_the_standard_library_reads_it(value: object) -> None:
+    text = json.dumps(value)
+    assert json.dumps(only_value(text)) == text
+
+
+@given(
+    st.one_of(st.text(), WRITTEN.map(lambda value: json.dumps(value)[:-1]), WRITTEN.map(lambda v: f"{json.dumps(v)} 1"))
+)
+@example("[" * 100_000)
+@example("1 ")
+@example("1e999")
+def test_a_text_that_is_no_json_is_refused_or_read_as_the_standard_library_does(text: str) -> None:
+    try:
+        value = only_value(text)
+    except (ValueError, RecursionError):
+        with pytest.raises((ValueError, RecursionError)):
+            json.loads(f"{text}x" if text != text.strip() else text)
+    else:
+        assert json.dumps(value) == json.dumps(json.loads(text))

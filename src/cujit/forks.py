@@ -11,7 +11,8 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from cujit.values.typed import TYPE_CHECKING, Any, Protocol, TypeVar
 
 __all__ = ["Lock", "begins_anew", "cached_property", "in_child", "once", "waits_for"]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
@@ -29,6 +28,7 @@ from cujit.errors import DeviceNotFoundError, OptionError, ToolchainNotFoundErro
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import replace
+from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cujit.compiler.build import Native, Progress
@@ -99,8 +99,7 @@ def _runner_of(cache: Cache | bool | None) -> Runner:
 @functools.lru_cache(maxsize=64)  # each library that ships its kernels has a cache of its own
 def _runner_under(values: tuple[str | bytes | None, ...], cache: Cache | bool) -> Runner:
     """Give the runner under the values of _SAID, or of the _TOOLS alone where no cache of theirs is wanted."""
-    said = {name: os.fsdecode(value) for name, value in zip(_SAID, values, strict=False) if value is not None}
-    found, asked = _toolchain(Settings.from_environment(said)), Compiling.from_environment(said)
+    found, asked = _tools_under(values[: len(_TOOLS)])
     if isinstance(cache, Cache):
         return _runner(found, cache, "", max(asked, cache.compiling))
     if not cache:
@@ -109,6 +108,12 @@ def _runner_under(values: tuple[str | bytes | None, ...], cache: Cache | bool) -
     if not settings.is_on:
         return _runner(found, None, "CUJIT_CACHE is off", asked)
     return _runner(found, cache_of(settings), "", asked)
+
+
+@functools.lru_cache(maxsize=8)
+def _tools_under(values: tuple[str | bytes | None, ...]) -> tuple[Toolchain, Compiling]:
+    said = {name: os.fsdecode(value) for name, value in zip(_TOOLS, values, strict=True) if value is not None}
+    return _toolchain(Settings.from_environment(said)), Compiling.from_environment(said)
 
 
 @functools.lru_cache(maxsize=64)  # as above

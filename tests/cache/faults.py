@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cache.samples import artifact_of, key_of
+from cujit.cache import filesystem
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome
 from cujit.errors import CacheWarning
@@ -90,6 +91,7 @@ def child(root: Path) -> None:
     with contextlib.suppress(Exception):
         ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)  # PR_SET_PTRACER: a sibling may trace us
     try:
+        filesystem._is_remote.cache_clear()  # each child looks at its file system for the first time
         os.kill(os.getpid(), signal.SIGSTOP)  # until strace is there; so no call is cut in two by its arrival
         use(root)
         status = 0

@@ -14,6 +14,7 @@ from cujit.cache.settings import (
     DEFAULT_REMOTE_WAIT_S,
     VARIABLES,
     CacheSettings,
+    DirectoryName,
     parse_bytes,
     values_of,
 )
@@ -59,17 +60,18 @@ def test_the_cache_can_be_off(said: str) -> None:
 def test_roots_and_cap_come_from_the_environment(tmp_path: Path) -> None:
     environment = {"HOME": "/h", "CUJIT_CACHE_ROOTS": f"{tmp_path}::~/shipped", "CUJIT_CACHE_BYTES": "4GiB"}
     settings = CacheSettings.from_environment(environment)
-    assert settings.read_only == (tmp_path, Path("~/shipped").expanduser())
+    assert settings.read_only == (str(tmp_path), os.path.expanduser("~/shipped"))
     assert settings.cap_bytes == 4 << 30
-    assert [store.root for store in Cache.of(settings).stores] == [*settings.read_only, Path("/h/.cache/cujit")]
-    assert CacheSettings.from_environment({"HOME": "/h"}) == CacheSettings(Path("/h/.cache/cujit"))
+    roots = [store.root for store in Cache.of(settings).stores]
+    assert roots == [*map(Path, settings.read_only), Path("/h/.cache/cujit")]
+    assert CacheSettings.from_environment({"HOME": "/h"}) == CacheSettings(DirectoryName("/h/.cache/cujit"))
     assert CacheSettings().cap_bytes == DEFAULT_CAP_BYTES
 
 
 def test_the_shared_cache_comes_from_the_environment(tmp_path: Path) -> None:
     given = {"HOME": "/h", "CUJIT_REMOTE": "s3://bucket/x", "CUJIT_TRUST": str(tmp_path / "believed.json")}
     settings = CacheSettings.from_environment({**given, "CUJIT_REMOTE_WAIT_S": "1.5"})
-    assert (settings.remote, settings.trust) == ("s3://bucket/x", tmp_path / "believed.json")
+    assert (settings.remote, settings.trust) == ("s3://bucket/x", str(tmp_path / "believed.json"))
     assert (settings.remote_wait_s, CacheSettings().remote_wait_s) == (1.5, DEFAULT_REMOTE_WAIT_S)
     remote = Cache.of(settings).remote
     assert remote is not None

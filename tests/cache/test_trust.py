@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cujit.cache.settings import CacheSettings
+from cujit.cache.settings import CacheSettings, DirectoryName
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError
 
@@ -112,7 +112,7 @@ def test_a_group_is_believed_only_if_it_is_named(tmp_path: Path) -> None:
     ids=["ours", "xdg", "relative", "home"],
 )
 def test_the_root_comes_from_the_environment(environment: dict[str, str], root: str) -> None:
-    assert CacheSettings.from_environment(environment) == CacheSettings(Path(root))
+    assert CacheSettings.from_environment(environment) == CacheSettings(DirectoryName(root))
 
 
 def test_a_relative_root_is_taken_from_the_working_directory_and_the_runtime_directory_is_read(
@@ -120,4 +120,4 @@ def test_a_relative_root_is_taken_from_the_working_directory_and_the_runtime_dir
 ) -> None:
     monkeypatch.chdir(tmp_path)
     settings = CacheSettings.from_environment({"CUJIT_CACHE_DIR": "c", "XDG_RUNTIME_DIR": "/run/user/1"})
-    assert settings == CacheSettings(tmp_path / "c", Path("/run/user/1"))
+    assert settings == CacheSettings(DirectoryName(tmp_path / "c"), DirectoryName("/run/user/1"))

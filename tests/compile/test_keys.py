@@ -45,6 +45,9 @@ class Store:
     def get(self, name: str) -> bytes | None:
         return self.hints.get(name)
 
+    def has(self, name: str) -> bool:
+        return name in self.hints
+
     def put(self, name: str, data: bytes) -> None:
         self.hints[name] = data
 
@@ -421,6 +424,39 @@ def test_a_damaged_hint_of_a_library_is_passed_over(monkeypatch: pytest.MonkeyPa
     store.hints[name] = json.dumps(said).encode()
     assert build_of("nvrtc", Toolchain(), store, {}).is_opened
     assert build_of("nvrtc", Toolchain(), store, {"CUDA_HOME": "/x"}).is_opened
+
+
+def test_what_one_cache_made_a_process_find_out_holds_for_others_and_each_keeps_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools, stores = Toolchain(), (Store(), Store())
+    build = build_of("nvrtc", tools, stores[0], {})
+    with monkeypatch.context() as patched:
+        patched.setattr(builds, "read_build_id", lambda _: pytest.fail("it is looked into again"))
+        assert build_of("nvrtc", tools, stores[1], {}) is build
+        assert build_of("nvrtc", tools, None, {}) is build
+    assert stores[0].hints == stores[1].hints != {}
+    digests = [digest(KeyMaker(tools, store), BASE) for store in stores]
+    assert digests == [digest(KeyMaker(Toolchain()), BASE)] * 2
+    assert build_of("nvrtc", tools, stores[0], {"CUDA_PATH": "/x"}) is not build
+    monkeypatch.syspath_prepend(str(tmp_path))
+    other = build_of("nvrtc", tools, stores[0], {})
+    assert other is not build
+    (tmp_path / "nvidia").mkdir()  # as an installer does
+    assert build_of("nvrtc", tools, stores[0], {}) is not other
+
+
+def test_a_build_that_a_process_knows_is_looked_at_anew_where_a_file_of_it_changed() -> None:
+    tools = Toolchain()
+    build = build_of("nvrtc", tools, None, {})
+    place, (_, where) = next((place, note) for place, note in tools.notes.items() if isinstance(note, tuple))
+    path, stamp = build.files[0]
+    for changed in (((path, (stamp[0] + 1, *stamp[1:])),), (("/no/where", stamp),)):
+        tools.notes[place] = build._replace(files=changed), where
+        assert build_of("nvrtc", tools, None, {}) == build
+    closed = build._replace(is_opened=False)
+    tools.notes[place] = closed, where
+    assert build_of("nvrtc", tools, None, {}).is_opened, "what is open may be another than what lies there"
 
 
 # LLVM IR, links, bundles

@@ -14,7 +14,7 @@ from cujit.cache.pack import write_pack
 from cujit.cache.provenance import Provenance
 from cujit.compiler.keys.maker import KeyMaker
 from cujit.errors import NotCompiledError, ToolchainNotFoundError
-from cujit.program import runner
+from cujit.program import runner, toolchain
 from installed import install
 
 SOURCE = '#include "own.h"\n#include "cuda_fp16.h"\nextern "C" __global__ void k(float *x) { x[threadIdx.x] = OWN; }\n'
@@ -47,6 +47,7 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ship:
         install(tmp_path / "site", distribution, files | pack, is_hashed=is_hashed, points=points)
         # From here on the compiler is another patch release: what a key knows a build by is another.
         monkeypatch.setattr("cujit.compiler.keys.builds._identity", lambda files: f"another/{len(files)}")
+        monkeypatch.setattr(toolchain(), "notes", {})  # what this process knows of the first one
         return tmp_path / "site/mylib/k.cu"
 
     return ship

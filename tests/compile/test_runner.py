@@ -130,7 +130,7 @@ def test_wrong_options_are_refused_before_a_library_is_opened(root: Path, cached
         runner.get(LinkJob((), Kind.CUBIN, None, Options(define={"X": 1})))
     with pytest.raises(OptionError, match="compress is 'much'"):
         BundleJob.of((), "much")
-    assert set(tools.__dict__) == {"settings"}
+    assert set(tools.__dict__) == {"settings", "notes"}
 
 
 def test_a_second_process_knows_the_compilers_without_opening_them(root: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_second_process_knows_the_compilers_without_opening_them(root: Path) -
     tools = Toolchain(Settings())
     second = Runner(tools, Cache(root))
     assert [second.compiler(language) for language in languages] == known
-    assert set(tools.__dict__) == {"settings"}
+    assert set(tools.__dict__) == {"settings", "notes"}
     assert Request.of(TEXT, None, None, (), Options(), second).arch.number == known[0].arches[0]
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import enum
 import functools
-import re
 from collections.abc import Iterable
 
 from cujit.errors import ArchError, alike, spell
-from cujit.values import NamedTuple, dataclass
+from cujit.values import NamedTuple, dataclass, later
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import re
+else:
+    re = later("re")  # start-up: few calls need it
 
 
 class ArchKind(enum.Enum):

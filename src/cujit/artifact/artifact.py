@@ -5,15 +5,17 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
 from cujit.arch import Arch
 from cujit.artifact.reading import BOM, path_of, read_file, shown_path, write_file
 from cujit.errors import FormatError, OptionError, spell
 from cujit.signature import Signature
 from cujit.values import dataclass, field
+from cujit.values.typed import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Kind(enum.Enum):

@@ -5,9 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from pathlib import Path
 
 from cujit.errors import FileError, OptionError, spell
+from cujit.values import later
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pathlib
+    from pathlib import Path
+else:
+    pathlib = later("pathlib")  # start-up: a hit works with text
 
 BOM = b"\xef\xbb\xbf"
 """What some editors write before a text in UTF-8."""
@@ -87,11 +94,11 @@ def write_file(given: object, data: bytes) -> Path:
     """
     path = path_of(given)
     try:
-        Path(path).write_bytes(data)
+        pathlib.Path(path).write_bytes(data)
     except OSError as e:
         message = f"{shown_path(path)} cannot be written: {e.strerror or e}"
         raise FileError(message, filename=path, errno=e.errno) from None
-    return Path(path)
+    return pathlib.Path(path)
 
 
 def without_bom(text: str) -> str:

@@ -8,8 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
 
 from cujit.artifact import Artifact
 from cujit.cache.evict import Evictor
@@ -25,6 +23,7 @@ from cujit.cache.settings import (
     DEFAULT_REMOTE_WAIT_S,
     CacheSettings,
     Compiling,
+    DirectoryName,
     directory_of,
     require_size,
 )
@@ -32,9 +31,12 @@ from cujit.cache.store import PACK_SUFFIX, Explanation, Published, Root, Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell
 from cujit.forks import Lock, begins_anew
-from cujit.values import NamedTuple
+from cujit.values import NamedTuple, attributes
+from cujit.values.typed import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cujit.cache.packaged import PackagedPack
     from cujit.cache.remote.ledger import Ledger
     from cujit.cache.remote.tier import Fetched, Tier
@@ -63,7 +65,7 @@ class _Known(NamedTuple):
 
     artifact: Artifact
     make_ms: float
-    root: Path | None
+    place: str | None
 
 
 def _sure() -> str:
@@ -150,14 +152,14 @@ class Cache:
         self.compiling = Compiling.of(compile)
         self.distribution = ""
         self.own_packs: tuple[PackagedPack, ...] = ()
-        runtime_dir = None if runtime_dir is None else directory_of(runtime_dir)
+        private = None if runtime_dir is None else directory_of(runtime_dir)
         owners = Trust.of_process(trusted_gid)
         self.store = store = None if root is None else Store(directory_of(root), owners, writable=True)
         others: list[Root] = [_read_only(directory_of(r), owners) for r in read_only]
         self.stores = (*others, *((store,) if store else ()))
         self.budget = None if store is None else Evictor(store, cap_bytes)
-        self._locks = None if store is None else KeyLocks(functools.partial(lock_file, store, runtime_dir), owners)
-        self.hints = None if store is None else Hints(store, runtime_dir)
+        self._locks = None if store is None else KeyLocks(functools.partial(lock_file, store, private), owners)
+        self.hints = None if store is None else Hints(store, private)
         self.remote = _tier(remote, trust, remote_wait_s)
         self._ledger = _ledger(store, trust, self.hints)
         self._is_settled = self._ledger is None
@@ -177,16 +179,8 @@ class Cache:
         """Make the cache that the environment asks for; where it is off, one that keeps nothing."""
         if not settings.is_on:
             return cls(None, memory_bytes=0)
-        return cls(
-            settings.root,
-            read_only=settings.read_only,
-            cap_bytes=settings.cap_bytes,
-            runtime_dir=settings.runtime_dir,
-            compile=compile,
-            remote=settings.remote or None,
-            trust=settings.trust,
-            remote_wait_s=settings.remote_wait_s,
-        )
+        said: dict[str, Any] = attributes(settings, "root read_only cap_bytes runtime_dir trust remote_wait_s")
+        return cls(**said, compile=compile, remote=settings.remote or None)
 
     @classmethod
     def packaged(cls, distribution: str, *, compile: str = "auto") -> Cache:
@@ -374,7 +368,7 @@ class Cache:
             except FormatError as e:
                 artifact, damage = None, e.message
             if artifact is not None:
-                known = _Known(artifact, make_ms, root.root)
+                known = _Known(artifact, make_ms, root.place)
                 self._remember(key, known, size_bytes, read_bytes=size_bytes)
                 return known
             if damage:
@@ -412,8 +406,8 @@ class Cache:
             self._without_remote(fetched and fetched.fault)
             return None
         reason = reason or self.adopt(key.digest, fetched, self._ledger)
-        root = None if reason or self.store is None else self.store.root
-        known = _Known(fetched.record.artifact, fetched.record.make_ms, root)
+        place = None if reason or self.store is None else self.store.place
+        known = _Known(fetched.record.artifact, fetched.record.make_ms, place)
         self._remember(key, known, len(fetched.data), read_bytes=len(fetched.data))
         self._count(not_kept=1 if reason else 0)
         return _Got(known, Outcome.REMOTE, reason)
@@ -459,7 +453,7 @@ class Cache:
             if theirs is not None and theirs.artifact.data != artifact.data:
                 return _Got(theirs, Outcome.WAITED)
             reason = why_not or ""
-        known = _Known(artifact, make_ms, None if reason or store is None else store.root)
+        known = _Known(artifact, make_ms, None if reason or store is None else store.place)
         self._remember(key, known, len(artifact.data) + len(artifact.log))
         self._count(not_kept=1 if reason else 0)
         return _Got(known, Outcome.UNCACHED if reason else Outcome.MADE, reason)
@@ -517,12 +511,12 @@ class Cache:
 
     def _told(self, key: Key, known: _Known, outcome: Outcome, reason: str = "") -> tuple[Artifact, Provenance]:
         """Count how an Artifact was got, and tell."""
-        artifact, make_ms, root = known
+        artifact, make_ms, place = known
         field = _COUNTED.get(outcome)
         if field is None:
-            return artifact, Provenance(outcome, key, root, make_ms, reason, _explain=self.why)
+            return artifact, Provenance(outcome, key, place, make_ms, reason, _explain=self.why)
         self._count(**{field: 1, "saved_ms": make_ms})
-        return artifact, Provenance(outcome, key, root, make_ms, reason)
+        return artifact, Provenance(outcome, key, place, make_ms, reason)
 
     def _failure(self, error: Exception) -> None:
         self._count(failures=1)
@@ -574,8 +568,8 @@ def _packaged_once(distribution: str, settings: CacheSettings, compile: str) -> 
     return cache
 
 
-def _read_only(path: Path, trust: Trust) -> Root:
-    if path.suffix != PACK_SUFFIX:
+def _read_only(path: DirectoryName, trust: Trust) -> Root:
+    if os.path.splitext(path)[1] != PACK_SUFFIX:
         return Store(path, trust, writable=False)
     from cujit.cache.pack import Pack  # start-up time: most have none
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import struct
 import time
-from pathlib import Path
 
 from cujit.cache.filesystem import UntrustedFileError, byte_lock, read_trusted
 from cujit.cache.store import Store
 from cujit.values import NamedTuple
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _COUNTER = struct.Struct("<qq")  # bytes in the cache, Unix time of the last count
 _COUNTER_LOCK, _EVICTOR_LOCK = 0, 64
@@ -36,7 +39,10 @@ class Evictor:
         """Keep ``store`` at ``cap_bytes``."""
         self._store = store
         self.cap_bytes = cap_bytes
-        self._path: Path = store.root / "usage"
+
+    @property
+    def _path(self) -> Path:
+        return self._store.root / "usage"
 
     def has_room(self, size: int) -> bool:
         """Tell whether an entry of ``size`` bytes should be written.

@@ -9,15 +9,23 @@ import functools
 import math
 import mmap
 import os
-import re
 import stat
 import struct
 import time
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 
 from cujit.cache.trust import Trust
+from cujit.values import later
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pathlib
+    import re
+    from pathlib import Path
+else:
+    pathlib = later("pathlib")  # start-up: a hit works with text
+    re = later("re")  # start-up: few calls need it
 
 _LOCK = struct.Struct("hhqqi4x")  # struct flock with 64-bit offsets, fcntl(2)
 
@@ -203,15 +211,22 @@ def byte_lock(path: Path, trust: Trust, offset: int, wait_s: float) -> Iterator[
         os.close(fd)
 
 
-def is_remote(path: Path) -> bool:
+def is_remote(path: Path | str) -> bool:
     """Tell whether other machines share the file system that ``path`` is on; False where that cannot be known.
 
     Raises:
         OSError: ``path`` or the list of mounts cannot be read.
     """
-    device = os.stat(path).st_dev
+    return _is_remote(str(path), os.stat(path).st_dev)
+
+
+@functools.lru_cache(maxsize=64)
+def _is_remote(_path: str, device: int) -> bool:
+    """Look a directory up in the list of mounts, once in a process for each file system that it was on."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+    with open("/proc/self/mountinfo", errors="replace") as file:
+        lines = file.read().splitlines()
+    for line in lines:
         fields = line.split(" ")  # Source: proc_pid_mountinfo(5): the third is the device, the type is after " - "
         if len(fields) > 2 and fields[2] == wanted:
             return fields[fields.index("-") + 1] in _REMOTE if "-" in fields else False
@@ -248,7 +263,7 @@ def is_stale(name: str, age_s: float) -> bool:
 @functools.cache
 def _boot() -> str:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+        return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
     except OSError:
         return "unknown"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import ClassVar, Generic, TypeVar
 
 from cujit.errors import ToolCrashError, ToolTimeoutError
 from cujit.values import dataclass, field
+from cujit.values.typed import ClassVar, Generic, TypeVar
 
 T = TypeVar("T")
 

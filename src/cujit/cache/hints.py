@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import stat
-from pathlib import Path
 
 from cujit.cache.filesystem import UntrustedFileError, is_stale, is_temporary, read_trusted, temporary_name
 from cujit.cache.store import Store
@@ -26,7 +25,7 @@ class Hints:
     the least recently written go first.
     """
 
-    def __init__(self, store: Store, runtime_dir: Path | None) -> None:
+    def __init__(self, store: Store, runtime_dir: str | None) -> None:
         self._store = store
         self._runtime_dir = runtime_dir
 
@@ -40,9 +39,17 @@ class Hints:
             directory = self._directory()
             if directory is None or self._store.trust.objection(os.lstat(directory)):
                 return None
-            return read_trusted(directory / name, self._store.trust, _LARGEST_BYTES)[0]
+            return read_trusted(f"{directory}/{name}", self._store.trust, _LARGEST_BYTES)[0]
         except _NO_USE:
             return None
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a file under a name, without reading it."""
+        try:
+            directory = self._directory() if _is_name(name) and self._store.is_there() else None
+            return directory is not None and os.path.lexists(f"{directory}/{name}")
+        except _NO_USE:
+            return False
 
     def put(self, name: str, data: bytes) -> None:
         """Keep bytes under a name, whole or not at all."""
@@ -68,7 +75,7 @@ class Hints:
             if directory is not None:
                 _tidy(directory, 0, 0)
 
-    def _directory(self) -> Path | None:
+    def _directory(self) -> str | None:
         """Choose the directory, which need not exist; None where there is no place that is this machine's.
 
         Raises:
@@ -76,28 +83,28 @@ class Hints:
         """
         store = self._store
         if not store.is_remote:
-            return store.root / "hints"
+            return f"{store.place}/hints"
         if self._runtime_dir is None:
             return None
         store.trust.check_root(self._runtime_dir)
-        name = hashlib.sha256(os.fsencode(os.path.realpath(store.root))).hexdigest()[:16]
-        return self._runtime_dir / f"cujit-hints-{name}"
+        name = hashlib.sha256(os.fsencode(os.path.realpath(store.place))).hexdigest()[:16]
+        return f"{self._runtime_dir}/cujit-hints-{name}"
 
-    def _write(self, directory: Path, name: str, data: bytes) -> None:
-        temporary = directory / temporary_name()
+    def _write(self, directory: str, name: str, data: bytes) -> None:
+        temporary = f"{directory}/{temporary_name()}"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             with open(fd, "wb") as file:
                 file.write(data)
             os.chmod(temporary, self._store.trust.file_mode)
-            os.replace(temporary, directory / name)
+            os.replace(temporary, f"{directory}/{name}")
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
 
 
-def _tidy(directory: Path, most: int, all_bytes: int) -> None:
+def _tidy(directory: str, most: int, all_bytes: int) -> None:
     """Delete what is too much, the oldest first, and what dead processes have left; what is no hint stays."""
     found = []
     with os.scandir(directory) as files:
@@ -111,7 +118,7 @@ def _tidy(directory: Path, most: int, all_bytes: int) -> None:
         used += size
         if count >= most or used > all_bytes or is_stale(name, newest - mtime):
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(directory / name)
+                os.unlink(f"{directory}/{name}")
 
 
 def _is_name(name: str) -> bool:

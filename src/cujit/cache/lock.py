@@ -12,13 +12,19 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from cujit.cache.filesystem import open_permanent, try_lock, unlock
 from cujit.cache.store import Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError
-from cujit.values import dataclass
+from cujit.values import dataclass, later
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pathlib
+    from pathlib import Path
+else:
+    pathlib = later("pathlib")  # start-up: a hit works with text
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
 
@@ -117,7 +123,7 @@ class KeyLocks:
         self._open = set()
 
 
-def lock_file(store: Store, runtime_dir: Path | None) -> Path:
+def lock_file(store: Store, runtime_dir: Path | str | None) -> Path:
     """Choose where the locks of a cache are: in it, or, where other machines share it, on this machine.
 
     Then it is in ``runtime_dir`` ($XDG_RUNTIME_DIR) if that is ours, else in the directory of temporary files, in a
@@ -129,11 +135,11 @@ def lock_file(store: Store, runtime_dir: Path | None) -> Path:
     if not store.is_remote:
         return store.root / "lock"
     name = f"cujit-lock-{hashlib.sha256(os.fsencode(os.path.realpath(store.root))).hexdigest()[:16]}"
-    if runtime_dir is not None and _is_private(runtime_dir, store.trust):
-        return runtime_dir / name
+    if runtime_dir is not None and _is_private(pathlib.Path(runtime_dir), store.trust):
+        return pathlib.Path(runtime_dir, name)
     import tempfile  # it takes long, and only a remote root needs it
 
-    private = Path(tempfile.gettempdir()) / f"cujit-{store.trust.uid}"
+    private = pathlib.Path(tempfile.gettempdir()) / f"cujit-{store.trust.uid}"
     with contextlib.suppress(FileExistsError):
         os.mkdir(private, 0o700)
     if not _is_private(private, store.trust):

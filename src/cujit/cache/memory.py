@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Generic, TypeVar
+
+from cujit.values.typed import Generic, TypeVar
 
 T = TypeVar("T")
 

@@ -26,7 +26,6 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
 
 from cujit.artifact import Kind, kind_of
 from cujit.cache.filesystem import OpenFile, UntrustedFileError, open_trusted, temporary_name
@@ -47,6 +46,7 @@ from cujit.cache.store import Explanation, Hit, Lookup, Root, StoreEntry, neares
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError, spell
 from cujit.values import NamedTuple, replace
+from cujit.values.typed import Any, BinaryIO, TypeAlias
 
 _VERSION = 1
 _MAGIC = b"\x93cujitP\n"  # not ASCII, and broken by a transfer that changes line ends
@@ -92,9 +92,9 @@ class Pack:
 
     writable = False
 
-    def __init__(self, path: Path, trust: Trust) -> None:
+    def __init__(self, path: Path | str, trust: Trust) -> None:
         """Name the file, which need not be there."""
-        self.root = path
+        self.root, self.place = Path(path), str(path)
         self.trust = trust
         self._opened: _Opened | None = None
         self._is_refused = False

@@ -127,7 +127,7 @@ class _AsItsCode(Trust):
     def objection(self, status: os.stat_result) -> str:  # noqa: ARG002, as of Trust
         return ""
 
-    def check_root(self, root: Path) -> None:
+    def check_root(self, root: Path | str) -> None:
         pass
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from pathlib import Path
 
 from cujit.cache.key import Key
 from cujit.cache.store import Explanation
-from cujit.values import dataclass, field
+from cujit.values import dataclass, field, later
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pathlib
+    from pathlib import Path
+else:
+    pathlib = later("pathlib")  # start-up: a hit works with text
 
 
 class Outcome(enum.Enum):
@@ -57,7 +63,7 @@ class Provenance:
         self,
         outcome: Outcome,
         key: Key | None = None,
-        root: Path | None = None,
+        root: Path | str | None = None,
         make_ms: float = 0.0,
         reason: str = "",
         headers: str = "",
@@ -65,7 +71,7 @@ class Provenance:
     ) -> None:
         """Say how; every hit does, and what ``dataclass`` writes for it takes three times as long."""
         said = self.__dict__
-        said["outcome"], said["key"], said["root"], said["make_ms"] = outcome, key, root, make_ms
+        said["outcome"], said["key"], said["_place"], said["make_ms"] = outcome, key, root, make_ms
         said["reason"], said["headers"], said["_explain"] = reason, headers, _explain
 
     @property
@@ -87,6 +93,15 @@ class Provenance:
     def __reduce__(self) -> tuple[object, ...]:
         # A cache, which could explain, goes neither into a pickle nor into a deep copy.
         return type(self), (self.outcome, self.key, self.root, self.make_ms, self.reason, self.headers)
+
+
+def _root(provenance: Provenance) -> Path | None:
+    """The directory that it was read from or written to, or None."""
+    place: Path | str | None = vars(provenance)["_place"]
+    return pathlib.Path(place) if isinstance(place, str) else place
+
+
+Provenance.root = property(_root)  # type: ignore[assignment]  # start-up: it is a Path when somebody looks at it
 
 
 @dataclass(frozen=True)

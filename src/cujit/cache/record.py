@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import struct
 from itertools import starmap
 from types import MappingProxyType
-from typing import Any
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind, kind_of
@@ -27,7 +25,14 @@ from cujit.artifact.artifact import unchecked
 from cujit.cache.key import Key, Part, make_key
 from cujit.errors import CujitError, FormatError, spell
 from cujit.signature import Parameter, ParameterClass, Signature
-from cujit.values import NamedTuple, dataclass, field
+from cujit.values import NamedTuple, dataclass, field, later
+from cujit.values.json_text import only_value
+from cujit.values.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = later("json")  # start-up: for what writes, and for explanations
 
 VERSION = 1
 MAX_RECORD_BYTES = 1 << 30
@@ -46,7 +51,6 @@ _NO_HEADER = (LookupError, TypeError, ValueError, OverflowError, AttributeError,
 _HEAD_BYTES = 4096  # where the first telling line of a text image is sought before the whole is
 
 
-_JSON = json.JSONDecoder()
 _KINDS = {kind.value: kind for kind in Kind}
 _TEXT = (Kind.PTX, Kind.NVVMIR)
 
@@ -250,11 +254,7 @@ def _json(value: object) -> bytes:
 
 
 def _read_json(data: bytes | memoryview) -> Any:
-    text = str(data, "utf-8")
-    value, end = _JSON.raw_decode(text)  # in two thirds of the time of json.loads
-    if end != len(text):
-        raise ValueError(f"more than one value: {spell(text[end : end + 20])}")
-    return value
+    return only_value(str(data, "utf-8"))
 
 
 def _check_payload(kind: Kind, data: bytes) -> None:

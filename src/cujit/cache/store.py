@@ -16,12 +16,9 @@ import contextlib
 import enum
 import errno
 import os
-import re
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Protocol
 
 from cujit.artifact import Artifact
 from cujit.cache.filesystem import UntrustedFileError, is_remote, is_stale, read_trusted, temporary_name
@@ -29,7 +26,17 @@ from cujit.cache.key import Key, KeyDifference, Part, differences
 from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, EntryRecord, Summary, decode, head_bytes, peek
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError
-from cujit.values import NamedTuple
+from cujit.forks import cached_property
+from cujit.values import NamedTuple, later
+from cujit.values.typed import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pathlib
+    import re
+    from pathlib import Path
+else:
+    pathlib = later("pathlib")  # start-up: a hit works with text
+    re = later("re")  # start-up: few calls need it
 
 PACK_SUFFIX = ".pack"
 """What the name of a pack ends in; among the read-only roots it tells one from a directory."""
@@ -93,49 +100,52 @@ class Published(enum.Enum):
 class Root(Protocol):
     """Where records are looked for: a directory, or a pack.
 
-    ``root`` is its path; ``writable`` says whether it is a directory that is written to. Every method may raise
-    ``CacheRefusedError`` and ``OSError``.
+    ``root`` is its path, ``place`` that path as text; ``writable`` says whether it is a directory that is written to.
+    Every method may raise ``CacheRefusedError`` and ``OSError``.
     """
 
-    root: Path
+    place: str
     writable: bool
+
+    @property
+    def root(self) -> Path:
+        """Its path."""
 
     def get(self, digest: str) -> Lookup:
         """Read and prove the record of a key."""
-        ...
 
     def find(self, digest: str) -> Hit:
         """Prove the record of a key; its Artifact may be read no sooner than somebody looks at it."""
-        ...
 
     def entries(self) -> Iterator[StoreEntry]:
         """List the records."""
-        ...
 
     def peek(self, digest: str) -> tuple[Summary, tuple[Part, ...]] | None:
         """Read what a record says of itself, without proof; None where it is gone or damaged."""
-        ...
 
     def why(self, key: Key) -> Explanation | None:
         """Find the record of the same kind of work whose inputs differ least."""
-        ...
 
     def closures(self, search: str) -> Iterable[bytes]:
         """Give what is known of a search for headers, by its digest; of a directory, nothing."""
-        ...
 
 
 class Store:
     """One root directory. Nothing is opened before it is used; every method may raise ``OSError``."""
 
-    def __init__(self, root: Path, trust: Trust, *, writable: bool) -> None:
+    def __init__(self, root: Path | str, trust: Trust, *, writable: bool) -> None:
         """Name the directory; it is made at the first ``put`` if it is not there."""
-        self.root = root
+        self.place = str(root)
         self._entries = f"{root}/e/"
         self.trust = trust
         self.writable = writable
         self._is_ours = False
         self._remote: bool | None = None
+
+    @cached_property
+    def root(self) -> Path:
+        """The directory."""
+        return pathlib.Path(self.place)
 
     @property
     def is_remote(self) -> bool:
@@ -145,7 +155,7 @@ class Store:
             OSError: there is no root.
         """
         if self._remote is None:
-            self._remote = is_remote(self.root)
+            self._remote = is_remote(self.place)
         return self._remote
 
     def is_there(self) -> bool:
@@ -156,9 +166,9 @@ class Store:
             OSError: it cannot be looked at.
         """
         if not self._is_ours:
-            if not os.path.lexists(self.root):
+            if not os.path.lexists(self.place):
                 return False
-            self.trust.check_root(self.root)
+            self.trust.check_root(self.place)
             self._is_ours = self._read_format() == _FORMAT
         return self._is_ours
 
@@ -304,7 +314,7 @@ class Store:
         for directory in _scan(self.root / "e"):
             if not re.fullmatch(_ENTRY_DIRECTORY, directory.name):
                 continue
-            for file in _scan(Path(directory.path)):
+            for file in _scan(directory.path):
                 if re.fullmatch(_ENTRY_NAME, file.name):
                     with contextlib.suppress(FileNotFoundError):
                         status = file.stat(follow_symlinks=False)
@@ -406,7 +416,7 @@ class Store:
     def _read_format(self) -> bytes:
         """Read ``FORMAT``: empty where there is none, or where a power cut has emptied it."""
         try:
-            return read_trusted(self.root / "FORMAT", self.trust, 64)[0]
+            return read_trusted(f"{self.place}/FORMAT", self.trust, 64)[0]
         except FileNotFoundError:
             return b""
         except UntrustedFileError as e:
@@ -456,7 +466,7 @@ def nearest(root: Root, key: Key) -> Explanation | None:
     return best
 
 
-def _scan(directory: Path) -> list[os.DirEntry[str]]:
+def _scan(directory: Path | str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as found:
             return list(found)

@@ -5,16 +5,19 @@ A job goes to a process apart by pickle.
 
 from __future__ import annotations
 
-import re
-from typing import ClassVar, Protocol
-
 from cujit.artifact import Artifact
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.options.table import OPTIONS
 from cujit.compiler.request import Request
 from cujit.errors import CompileError
 from cujit.toolchain.toolset import Toolchain
-from cujit.values import replace
+from cujit.values import later, replace
+from cujit.values.typed import TYPE_CHECKING, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    import re
+else:
+    re = later("re")  # start-up: few calls need it
 
 
 class Job(Protocol):

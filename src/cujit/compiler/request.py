@@ -103,7 +103,7 @@ class Request:
     def _include(self) -> tuple[str, ...]:
         said = self.options.get("include") or ()
         assert isinstance(said, tuple)
-        stand_ins = [str(HOST_DIRECTORY)] if self.options.get("host_headers") else []
+        stand_ins = [HOST_DIRECTORY] if self.options.get("host_headers") else []
         return (*self.source.include, *map(str, said), *stand_ins)
 
     def arguments(self) -> list[str]:

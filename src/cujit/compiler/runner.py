@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
 
 from cujit.artifact import Artifact
 from cujit.artifact.artifact import unchecked
@@ -36,6 +35,7 @@ from cujit.forks import begins_anew
 from cujit.toolchain.stopping import Ended, Stop, finish
 from cujit.toolchain.toolset import Compiler, Toolchain
 from cujit.values import replace
+from cujit.values.typed import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from cujit.cache.admin import Shown

@@ -7,11 +7,15 @@ in a name, and leaves nothing in the image.
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
-
 from cujit.errors import FormatError, spell
 from cujit.signature import Parameter, ParameterClass, Signature
+from cujit.values import later
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import re
+else:
+    re = later("re")  # start-up: few calls need it
 
 if TYPE_CHECKING:
     from cujit.formats.cxx_types import CxxType, PackExpansion

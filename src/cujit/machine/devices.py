@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cujit.devices.device import Device
-from cujit.devices.process import process_devices
-from cujit.devices.streams import DeviceLike
 from cujit.errors import OptionError, spell
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.coverage import Coverage
     from cujit.devices.cpu.observe.profile import Profile
     from cujit.devices.cpu.observe.trace import Trace
+    from cujit.devices.device import Device
+    from cujit.devices.process import Devices
+    from cujit.devices.streams import DeviceLike
+
+
+def _devices() -> Devices:
+    from cujit.devices.process import process_devices  # start-up: a driver begins before, and this brings NumPy
+
+    return process_devices()
 
 
 def all_devices() -> tuple[Device, ...]:
@@ -22,7 +28,7 @@ def all_devices() -> tuple[Device, ...]:
 
         assert cujit.all_devices()[-1].name == "cpu"
     """
-    return (*process_devices().gpus(), process_devices().cpu())
+    return (*_devices().gpus(), _devices().cpu())
 
 
 def default_device() -> Device:
@@ -33,7 +39,10 @@ def default_device() -> Device:
         device = cujit.default_device()
         print(device.is_gpu)
     """
-    return process_devices().default()
+    from cujit.toolchain.driver_start import beginning  # start-up: for who asks for a GPU
+
+    with beginning(0):
+        return _devices().default()
 
 
 def gpu(ordinal: int = 0) -> Device:
@@ -53,7 +62,13 @@ def gpu(ordinal: int = 0) -> Device:
         except cujit.errors.MissingError as error:
             print(error)                        # there is no driver, or no GPU
     """
-    return process_devices().gpu(ordinal)
+    from cujit.toolchain.driver_start import beginning  # start-up: for who asks for a GPU
+
+    with beginning(ordinal):
+        devices = _devices()
+        import cujit.program  # noqa: F401 - start-up: who has a GPU loads kernels, and the driver is not done
+
+        return devices.gpu(ordinal)
 
 
 def cpu(
@@ -90,7 +105,7 @@ def cpu(
     watchers = [watcher for watcher in (trace, coverage, profile) if watcher is not None]
     if watchers:
         _check_watchers(trace, coverage, profile)
-    return process_devices().cpu(threads, watchers, check=check, timeout_s=timeout_s)
+    return _devices().cpu(threads, watchers, check=check, timeout_s=timeout_s)
 
 
 def _check_watchers(trace: object, coverage: object, profile: object) -> None:
@@ -115,4 +130,4 @@ def chosen(device: DeviceLike | str | None) -> Device:
     """Give a device, by its name or as it is; without one the default."""
     if device is None:
         return default_device()
-    return process_devices().named(device)
+    return _devices().named(device)

@@ -7,15 +7,24 @@ all that was tried.
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
-from cujit.values import NamedTuple
+from cujit.values import NamedTuple, later
+from cujit.values.typed import TYPE_CHECKING
 
-STD_DIRECTORY = Path(__file__).with_name("std")
-HOST_DIRECTORY = Path(__file__).with_name("host")
+if TYPE_CHECKING:
+    import pathlib
+    import re
+    from pathlib import Path
+else:
+    pathlib = later("pathlib")  # start-up: a hit works with text
+    re = later("re")  # start-up: few calls need it
+
+HOST_DIRECTORY = os.path.join(os.path.dirname(__file__), "host")
 """Where headers for hosts are found, with nothing in them, by who asks for that."""
+
+STD_DIRECTORY = os.path.join(os.path.dirname(__file__), "std")
 """Where the standard headers over libcu++ lie (``std_headers``); the last include directory of a compile."""
 
 
@@ -52,7 +61,7 @@ class HeaderSearch(NamedTuple):
     @property
     def paths(self) -> tuple[str, ...]:
         """The directories as the compiler takes them; the standard headers' is the last."""
-        return (*dict.fromkeys(d.path for d in self.directories), str(STD_DIRECTORY))
+        return (*dict.fromkeys(d.path for d in self.directories), STD_DIRECTORY)
 
     def report(self) -> str:
         """Say in lines what was found and, when a part is missing, what was tried."""
@@ -102,10 +111,10 @@ def _wheels(place: _Place) -> Iterator[Path]:
     except (ImportError, ValueError):  # a finder that hides it, or a module of that name without a spec
         return
     for root in (spec.submodule_search_locations or ()) if spec else ():
-        yield Path(root) / f"cu{place.major}" / "include"
-        yield Path(root) / f"cu{place.major}" / "include" / "cccl"
+        yield pathlib.Path(root) / f"cu{place.major}" / "include"
+        yield pathlib.Path(root) / f"cu{place.major}" / "include" / "cccl"
         for component in ("cuda_runtime", "cuda_cccl", "cuda_nvcc"):
-            yield Path(root) / component / "include"
+            yield pathlib.Path(root) / component / "include"
 
 
 def _toolkit(home: Path) -> Iterator[Path]:
@@ -118,12 +127,12 @@ def _toolkit(home: Path) -> Iterator[Path]:
 def _environment(place: _Place) -> Iterator[Path]:
     """The toolkits that the environment names."""
     for _, home in place.settings.cuda_homes:
-        yield from _toolkit(Path(home))
+        yield from _toolkit(pathlib.Path(home))
 
 
 def _usual_place(_: _Place) -> Iterator[Path]:
     """Where NVIDIA's installers put the toolkit."""
-    yield from _toolkit(Path("/usr/local/cuda"))
+    yield from _toolkit(pathlib.Path("/usr/local/cuda"))
 
 
 _STEPS: tuple[tuple[str, Callable[[_Place], Iterator[Path]]], ...] = (
@@ -139,7 +148,7 @@ def find_headers(settings: Settings, major: int, library: str | None) -> HeaderS
 
     A missing part is no error here: most kernels include nothing. The compile that needs it tells.
     """
-    place = _Place(settings, major, Path(library) if library else None)
+    place = _Place(settings, major, pathlib.Path(library) if library else None)
     found: list[IncludeDirectory] = []
     missing: list[str] = []
     tried: list[str] = []

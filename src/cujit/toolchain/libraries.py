@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from cujit.arch.support import install
 from cujit.errors import ToolchainNotFoundError
+from cujit.values import later
+from cujit.values.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import re
+else:
+    re = later("re")  # start-up: few calls need it
 
 
 def load_binding(name: str, library: str) -> Any:

@@ -166,13 +166,13 @@ def render(name: str, bodies: Mapping[str, str] = STD_HEADERS) -> str:
     return f"// <{name}> for NVRTC. Written by cujit.toolchain.std_headers.\n#pragma once\n{bodies[name]}"
 
 
-def write_directory(directory: Path = STD_DIRECTORY, bodies: Mapping[str, str] = STD_HEADERS) -> None:
+def write_directory(directory: Path = Path(STD_DIRECTORY), bodies: Mapping[str, str] = STD_HEADERS) -> None:
     """Write every header into ``directory``; for developers, after a change of a table."""
     for name in bodies:
         (directory / name).parent.mkdir(exist_ok=True, parents=True)
         (directory / name).write_text(render(name, bodies))
 
 
-def write_host_directory(directory: Path = HOST_DIRECTORY) -> None:
+def write_host_directory(directory: Path = Path(HOST_DIRECTORY)) -> None:
     """Write the stand-ins; for developers too."""
     write_directory(directory, HOST_HEADERS)

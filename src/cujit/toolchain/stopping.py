@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
 
 from cujit.forks import Lock
+from cujit.values.typed import Any, TypeVar
 
 T = TypeVar("T")
 

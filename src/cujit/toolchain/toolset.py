@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 from cujit.forks import cached_property
 from cujit.toolchain.headers import HeaderSearch, Settings, find_headers
 from cujit.values import NamedTuple
+from cujit.values.typed import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from cujit.toolchain.nvfatbin import NvFatbin
@@ -42,6 +41,8 @@ class Toolchain:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
+        self.notes: dict[object, Any] = {}
+        """What others find out about it and keep for the process, by keys of theirs; they know how long it holds."""
 
     @cached_property
     def nvrtc(self) -> Nvrtc:

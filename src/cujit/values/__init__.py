@@ -8,6 +8,7 @@ its kernel in the cache. Here a method is written when it is first called, and i
 
 from __future__ import annotations
 
+import importlib
 from _collections import _tuplegetter  # type: ignore[import-not-found]  # what collections.namedtuple reads fields by
 
 TYPE_CHECKING = False  # as type checkers know it; typing has work at its import
@@ -16,7 +17,32 @@ if TYPE_CHECKING:
     from dataclasses import dataclass, field, replace
     from typing import Any, NamedTuple
 
-__all__ = ["NamedTuple", "attributes", "dataclass", "field", "replace"]
+__all__ = ["NamedTuple", "attributes", "dataclass", "field", "later", "replace"]
+
+
+class _Later:
+    """A module that is imported when somebody first takes something of it."""
+
+    def __init__(self, name: str) -> None:
+        self._module = name
+
+    def __getattr__(self, name: str) -> Any:
+        taken = getattr(importlib.import_module(self._module), name)
+        setattr(self, name, taken)
+        return taken
+
+
+def later(name: str) -> Any:
+    """Give a module of the standard library that few processes need: it is imported when it is first used.
+
+    Example::
+
+        if TYPE_CHECKING:
+            import re
+        else:
+            re = later("re")
+    """
+    return _Later(name)
 
 
 def attributes(value: object, names: str) -> dict[str, Any]:

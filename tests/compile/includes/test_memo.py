@@ -35,6 +35,9 @@ class Store:
         self.reads += 1
         return self.hints.get(name)
 
+    def has(self, name: str) -> bool:
+        return name in self.hints
+
     def put(self, name: str, data: bytes) -> None:
         self.hints[name] = data
 

@@ -23,10 +23,10 @@ _DIRECTORY = "signers"
 class Ledger:
     """Files ``signers/<key id>`` of a root, with a line for each entry that came signed by that key."""
 
-    def __init__(self, store: Store, trust: Path, hints: Hints | None) -> None:
+    def __init__(self, store: Store, trust: Path | str, hints: Hints | None) -> None:
         """Take the root, the file of keys that are believed, and where it is noted what was looked through last."""
         self._store = store
-        self._keys = KeyFile(trust)
+        self._keys = KeyFile(Path(trust))
         self._hints = hints
         self._directory = store.root / _DIRECTORY
 

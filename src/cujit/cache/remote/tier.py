@@ -121,7 +121,7 @@ _Question: TypeAlias = Callable[[Callable[[int], None]], Fetched]
 class Tier:
     """A shared cache that is only read, under a file of keys that are believed; for any number of threads."""
 
-    def __init__(self, url: str, trust: Path, *, wait_s: float) -> None:
+    def __init__(self, url: str, trust: Path | str, *, wait_s: float) -> None:
         """Name the store and the file; nothing is opened yet.
 
         Raises:
@@ -132,7 +132,7 @@ class Tier:
             raise OptionError(f"remote_wait_s is {spell(wait_s)}; it takes 0 to {_SOCKET_S:.0f} seconds")
         self.url = shown_url(url)
         self._whole_url = url
-        self._keys = KeyFile(trust)
+        self._keys = KeyFile(Path(trust))
         self._wait_s = wait_s
         self._transport: Transport | None = None
         self._clock = time.monotonic

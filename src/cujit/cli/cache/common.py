@@ -69,7 +69,8 @@ def _open(directory: Path | None) -> Cache:
     settings = CacheSettings.from_environment(os.environ)
     if directory is None:
         return Cache.of(settings)
-    return Cache(directory, cap_bytes=settings.cap_bytes, runtime_dir=settings.runtime_dir)
+    private = None if settings.runtime_dir is None else Path(settings.runtime_dir)
+    return Cache(directory, cap_bytes=settings.cap_bytes, runtime_dir=private)
 
 
 def summary_record(summary: Summary) -> dict[str, object]:

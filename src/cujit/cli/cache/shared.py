@@ -114,7 +114,8 @@ def pull(
     The exit status is 1 where one is not there, or is refused.
     """
     listed, failed = keys_of(read_worklist(lists), arch=arch) if lists else ({}, ())
-    trust = trust or CacheSettings.from_environment(os.environ).trust
+    said = CacheSettings.from_environment(os.environ).trust
+    trust = trust or (None if said is None else Path(said))
     if trust is None:
         raise OptionError("nobody is believed, so nothing can be taken", help="--trust FILE, or CUJIT_TRUST")
     if not keys and not lists:

@@ -10,11 +10,11 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from cujit.artifact.reading import no_file
 from cujit.errors import CujitError, spell
 from cujit.values import NamedTuple
+from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:  # reading headers needs large expressions; telling by stats that none changed does not
     from cujit.compiler.includes.directives import Facts

@@ -15,7 +15,6 @@ import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
 
 from cujit.cache.key import Part
 from cujit.compiler.includes.files import (
@@ -29,6 +28,7 @@ from cujit.compiler.includes.files import (
     stats_of,
 )
 from cujit.values import NamedTuple
+from cujit.values.typed import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from cujit.compiler.includes.closure import Closure
@@ -46,6 +46,9 @@ class HintStore(Protocol):
 
     def get(self, name: str) -> bytes | None:
         """Give the bytes that were put under a name of letters, digits and hyphens; None when there are none."""
+
+    def has(self, name: str) -> bool:
+        """Tell whether there are bytes under a name, without reading them."""
 
     def put(self, name: str, data: bytes) -> None:
         """Keep bytes under a name, whole or not at all."""

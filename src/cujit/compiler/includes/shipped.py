@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cujit.cache.key import Part
 from cujit.compiler.includes.files import (
@@ -30,6 +28,8 @@ from cujit.compiler.includes.files import (
 )
 from cujit.compiler.includes.memo import Manifest, directories_of
 from cujit.values import NamedTuple
+from cujit.values.json_text import only_value
+from cujit.values.typed import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:  # searching headers needs large expressions; proving what was found does not
     from cujit.compiler.includes.closure import Closure
@@ -74,6 +74,8 @@ def write_closure(closure: Closure, parts: Iterable[Part], bases: Mapping[str, s
         "odd": odd,
         "settled": [(place.root, place.name, _settled(bases, place.root, place.name)) for place in closure.unsettled],
     }
+    import json  # start-up: for whoever makes a pack
+
     return json.dumps(said, separators=(",", ":"), sort_keys=True).encode()
 
 
@@ -83,7 +85,7 @@ def prove(data: bytes, bases: Mapping[str, str]) -> Shipped | None:
     ``bases`` are the directories of the roots on this machine.
     """
     try:
-        return _proved(json.loads(data), bases)
+        return _proved(only_value(str(data, "utf-8")), bases)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, NotModelledError):
         return None
 

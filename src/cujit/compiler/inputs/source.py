@@ -5,14 +5,19 @@ from __future__ import annotations
 import functools
 import os
 import posixpath
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from cujit.artifact import Artifact, Kind, kind_of
 from cujit.artifact.reading import BOM, path_of, read_file, shown_path, without_bom
 from cujit.compiler.options.values import Options
 from cujit.errors import FormatError, OptionError, spell
-from cujit.values import NamedTuple, dataclass
+from cujit.values import NamedTuple, dataclass, later
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import re
+else:
+    re = later("re")  # start-up: few calls need it
 
 MEMORY = "/cujit-source"
 """The directory that a program compiled from a string pretends to lie in; it does not exist.

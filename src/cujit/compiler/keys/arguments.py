@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable, Iterator
 
 from cujit.compiler.options.spelling import Spelling
 from cujit.compiler.options.table import OPTIONS, Tool
+from cujit.values import later
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import re
+else:
+    re = later("re")  # start-up: few calls need it
 
 # Arguments that read or write a file beside the include closure, or whose result is this one compile's own.
 # Sources: NVRTC 13 user guide, "Supported Compile Options"; nvJitLink 13 user guide; each given to 13.5.

@@ -7,22 +7,31 @@ a hash of the file costs 130 ms (NVRTC 13.5: 141 MB).
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import json
 import os
-import re
 import struct
 import sys
 from collections.abc import Mapping
 
 from cujit.arch.support import NEWEST, arches_of
 from cujit.cache.key import Part, make_key
+from cujit.cache.settings import values_of
 from cujit.compiler.includes.files import Stamp, is_old, stamp_of
 from cujit.compiler.includes.memo import HintStore
 from cujit.errors import ToolchainNotFoundError
 from cujit.toolchain.libraries import find_library, library_path, missing_library
 from cujit.toolchain.toolset import Toolchain
-from cujit.values import NamedTuple
+from cujit.values import NamedTuple, later
+from cujit.values.json_text import only_value
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import json
+    import re
+else:
+    json = later("json")  # start-up: for what writes a hint
+    re = later("re")  # start-up: few calls need it
 
 # What each library opens beside itself at a compile. Source: its system calls, 13.5.
 _COMPANIONS = {"nvrtc": "libnvrtc-builtins."}
@@ -32,6 +41,9 @@ _DECIDES = ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX", "LD_LIBRARY_PATH", "VIRTUA
 _PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
 _FARTHEST = 1 << 40
 _LONGEST_HINT_BYTES = 1 << 16
+_NOTES_KEPT = 64
+
+_Deciding = tuple[object, ...]
 
 
 class Build(NamedTuple):
@@ -64,23 +76,44 @@ def build_of(library: str, toolchain: Toolchain, store: HintStore | None, enviro
     """Give the build of ``nvrtc``, ``nvvm``, ``nvJitLink`` or ``nvfatbin`` that a compile uses.
 
     Where the library is not open yet, a hint of an earlier process names the file, as long as nothing changed that
-    decides which file is opened. Without a hint the library is opened.
+    decides which file is opened. Without a hint the library is opened. What one cache has made a process find out holds
+    for the others too, as long as nothing changed that decides, nor the files.
 
     Raises:
         ToolchainNotFoundError: the library is not installed.
     """
-    where = _hint_name(library, toolchain, environment)
-    if store is not None and not _is_open(library, toolchain):
-        hinted = _from_hint(library, store.get(where))
+    place = library, _deciding(toolchain, environment)
+    known: tuple[Build | None, str] = toolchain.notes.get(place) or (None, _hint_name(*place))
+    build, where = known
+    if build is None or not _is_as_it_was(build, toolchain):
+        hinted = None if store is None or _is_open(library, toolchain) else _from_hint(library, store.get(where))
+        build = hinted or _opened_build(library, toolchain)
+        if len(toolchain.notes) >= _NOTES_KEPT:
+            toolchain.notes.clear()
+        toolchain.notes[place] = build, where
         if hinted is not None:
-            return hinted
+            return build
+    elif store is None or store.has(where):
+        return build
+    if store is not None:
+        store.put(where, json.dumps([build.path, build.version, build.arches, build.files]).encode())
+    return build
+
+
+def _is_as_it_was(build: Build, toolchain: Toolchain) -> bool:
+    """Tell whether a build that this process knows is still what lies there, and what it has open, if it has."""
+    try:
+        is_same = all(stamp_of(os.stat(path)) == stamp for path, stamp in build.files)
+    except OSError:
+        return False
+    return is_same and (build.is_opened or not _is_open(build.library, toolchain))
+
+
+def _opened_build(library: str, toolchain: Toolchain) -> Build:
     path = _opened_path(library, toolchain)
     version, arches = _version(library, toolchain), _arches(library, toolchain)
     files = _stamps(_files(library, path))
-    build = Build(library, path, version, arches, _identity(files), files, is_opened=True)
-    if store is not None:
-        store.put(where, json.dumps([path, version, arches, files]).encode())
-    return build
+    return Build(library, path, version, arches, _identity(files), files, is_opened=True)
 
 
 def unopened_build_of(
@@ -94,7 +127,8 @@ def unopened_build_of(
     Raises:
         ToolchainNotFoundError: there is no such file.
     """
-    hinted = None if store is None else _from_hint(library, store.get(_hint_name(library, toolchain, environment)))
+    where = _hint_name(library, _deciding(toolchain, environment))
+    hinted = None if store is None else _from_hint(library, store.get(where))
     if hinted is not None:
         return hinted
     homes = [home for _, home in toolchain.settings.cuda_homes]
@@ -109,13 +143,14 @@ def unopened_build_of(
     return Build(library, path, version, arches, _identity(files), files, is_opened=False)
 
 
-def _hint_name(library: str, toolchain: Toolchain, environment: Mapping[str, str]) -> str:
-    return f"library-{library}-{_deciding(toolchain, environment)}"
+def _hint_name(library: str, decides: _Deciding) -> str:
+    digest = make_key("library", [Part.text("decides", repr(decides))]).digest
+    return f"library-{library}-{digest[:32]}"
 
 
 def _from_hint(library: str, data: bytes | None) -> Build | None:
     try:
-        path, (major, minor), numbers, listed = json.loads((data or b"")[:_LONGEST_HINT_BYTES])
+        path, (major, minor), numbers, listed = only_value(str((data or b"")[:_LONGEST_HINT_BYTES], "utf-8"))
         files = tuple((str(file), tuple(int(n) for n in stamp)) for file, stamp in listed)
         version, arches = (int(major), int(minor)), tuple(int(n) for n in numbers)
     except (ValueError, TypeError, RecursionError):
@@ -210,23 +245,27 @@ def _arches(library: str, toolchain: Toolchain) -> tuple[int, ...]:
     return toolchain.nvrtc.arches if library == "nvrtc" else toolchain.nvvm.arches if library == "nvvm" else ()
 
 
-def _deciding(toolchain: Toolchain, environment: Mapping[str, str]) -> str:
-    """Hash what decides which file is opened: settings, search paths, and whether anything was installed since.
+def _deciding(toolchain: Toolchain, environment: Mapping[str, str]) -> _Deciding:
+    """Say what decides which file is opened: settings, search paths, and whether anything was installed since.
 
     An installer changes the directory of packages itself. Of the other directories of ``sys.path``, in which programs
     write whatever they like, only the packages ``cuda`` and ``nvidia`` matter.
     """
+    changed = tuple(map(_changed_ns, _places(tuple(sys.path))))
+    said = values_of(_DECIDES, environment)
+    return sys.prefix, sys.base_prefix, toolchain.settings, said, tuple(sys.path), changed
+
+
+@functools.lru_cache(maxsize=8)
+def _places(paths: tuple[str, ...]) -> tuple[str, ...]:
     places = [
         place
-        for path in sys.path
+        for path in paths
         for place in (
             (path,) if path.endswith("-packages") else (os.path.join(path, "cuda"), os.path.join(path, "nvidia"))
         )
     ]
-    changed = [(place, _changed_ns(place)) for place in (*places, "/etc/ld.so.cache")]
-    said = [(name, environment.get(name)) for name in _DECIDES]
-    text = repr((sys.prefix, sys.base_prefix, toolchain.settings, said, changed))
-    return make_key("library", [Part.text("decides", text)]).digest[:32]
+    return (*places, "/etc/ld.so.cache")
 
 
 def _changed_ns(path: str) -> int:

@@ -12,8 +12,6 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.settings import values_of
@@ -29,12 +27,17 @@ from cujit.errors import FileError, ToolchainNotFoundError
 from cujit.formats.mangling import SIGNATURE_PROBE
 from cujit.toolchain.headers import find_headers
 from cujit.toolchain.toolset import Compiler, Toolchain
-from cujit.values import NamedTuple
+from cujit.values import NamedTuple, later
+from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pathlib
+
     from cujit.compiler.includes.closure import Closure, Found
     from cujit.compiler.includes.search import HeaderPlace, Search
     from cujit.compiler.includes.shipped import Shipped
+else:
+    pathlib = later("pathlib")  # start-up: a hit works with text
 
 _SCHEMA = "1"
 """Another number where the back ends make something else of the same input."""
@@ -99,7 +102,7 @@ class KeyMaker:
         self._closures = closures
         self._proved: dict[tuple[object, ...], Shipped] = {}
         self._builds: dict[str, Build] = {}
-        self._plain: dict[Request, tuple[object, Keyed]] = {}
+        self._plain: dict[Request, tuple[object, Keyed]] = toolchain.notes.setdefault("keys", {})
         self._directories: tuple[str, ...] | None = None
         self._release: str | None = None
 
@@ -148,7 +151,7 @@ class KeyMaker:
         for found in self._headers(request):
             if found.place.root.startswith("toolkit"):
                 return "a header of the toolkit"
-            if word := asked(Path(found.place.path).read_bytes()):
+            if word := asked(pathlib.Path(found.place.path).read_bytes()):
                 return f"{word} in {found.place.name}"
         return ""
 
@@ -313,6 +316,7 @@ class KeyMaker:
             same = False
         if not same:
             self._builds.clear()
+            self.toolchain.notes.clear()
             self._directories = None
         return same and keyed.manifest.holds(self.memo.files)
 
@@ -326,7 +330,7 @@ class KeyMaker:
         if request.source.libdevice:
             from cujit.toolchain.nvvm import find_libdevice  # start-up: for LLVM IR alone
 
-            parts.append(Part.content("libdevice", find_libdevice(Path(builds[0].path)).read_bytes()))
+            parts.append(Part.content("libdevice", find_libdevice(pathlib.Path(builds[0].path)).read_bytes()))
         return Keyed(make_key("nvvm", parts), tuple(builds))
 
     def _of_cuda(self, request: Request) -> Keyed | Uncacheable:

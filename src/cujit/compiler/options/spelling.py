@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from cujit.values import NamedTuple
+from cujit.values.typed import Any
 
 
 class Spelling(NamedTuple):

@@ -8,15 +8,19 @@ from __future__ import annotations
 import enum
 import operator
 import os
-import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TypeAlias
 
 from cujit.compiler.options.spelling import Rejects, Spelling, each, flag, joined, pairs, switch, value
 from cujit.errors import OptionError, alike, spell
 from cujit.toolchain.headers import HOST_DIRECTORY
-from cujit.values import NamedTuple
+from cujit.values import NamedTuple, later
+from cujit.values.typed import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import re
+else:
+    re = later("re")  # start-up: few calls need it
 
 Value: TypeAlias = bool | int | str | tuple[int, ...] | tuple[str, ...] | Mapping[str, str | None]
 

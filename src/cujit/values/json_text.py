@@ -1,0 +1,47 @@
+"""JSON is read without ``json``, which compiles expressions at its import: 2 ms of a process that reads one header.
+
+What reads is the scanner in C that ``json`` itself reads by; a Python without it has ``json``.
+"""
+
+from __future__ import annotations
+
+from cujit.values.typed import Any
+
+_CONSTANTS = {"-Infinity": -float("inf"), "Infinity": float("inf"), "NaN": float("nan")}
+
+
+class _AsJson:
+    """What the scanner asks of a ``json.JSONDecoder`` that nobody gave arguments."""
+
+    strict, object_hook, object_pairs_hook = True, None, None
+    parse_float, parse_int, parse_constant = float, int, _CONSTANTS.__getitem__
+
+
+def _scanner() -> Any:
+    try:
+        import _json  # start-up: beside json, which compiles expressions
+    except ImportError:
+        import json  # for a Python that has no scanner in C
+
+        return json.JSONDecoder().raw_decode
+    make: Any = _json.make_scanner
+    return make(_AsJson())
+
+
+_scan = _scanner()
+
+
+def only_value(text: str) -> Any:
+    """Read a text that is one value and nothing else, not even blanks around it: as we write it.
+
+    Raises:
+        ValueError: it is none, or more than one.
+        RecursionError: it is nested too deeply.
+    """
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration as e:
+        raise ValueError(f"no value at {e.value}") from None
+    if end != len(text):
+        raise ValueError(f"more than one value: {text[end : end + 20]!r}")
+    return value

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cujit.emulator.settings import EmulatorSettings
+from cujit.emulator.starting import environment_of
+from processes import printed, python
+
+ASKING = """
+import os, sys, threading
+import cujit
+assert "numpy" not in sys.modules
+device = cujit.gpu()
+assert [thread.name for thread in threading.enumerate()] == ["MainThread"]
+assert device.array([1.0, 2.0]).numpy().tolist() == [1.0, 2.0]
+print(os.getpid())
+"""
+
+
+def _calls(log: Path) -> list[tuple[str, str]]:
+    """The calls that a driver heard in their order: the thread, and the name of the function."""
+    words = [line.split() for line in log.read_text().splitlines()]
+    return [(who.partition("/")[2], call.partition("(")[0]) for who, call, *_ in words]
+
+
+def test_a_thread_has_the_driver_begin_and_gives_back_what_it_holds(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    main = printed(ASKING, environment=environment_of(EmulatorSettings(log=str(log)))).split()[-1]
+    calls = _calls(log)
+    beside = [name for thread, name in calls if thread != main]
+    own = [name for thread, name in calls if thread == main and "PrimaryCtx" in name]
+    assert beside == ["cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain"]
+    assert own == ["cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"]
+
+
+def test_the_driver_begins_once_in_a_process_and_not_with_what_is_no_gpu() -> None:
+    printed(
+        """
+        import threading
+        from cujit.toolchain.driver_start import beginning
+        begun = []
+        start = threading.Thread.start
+        threading.Thread.start = lambda self: (begun.append(self), start(self))[1]
+        for number in ("0", -1, 1 << 40, True, None):
+            with beginning(number):
+                assert not begun
+        for _ in range(2):
+            with beginning(0):
+                assert len(begun) == 1
+            assert not begun[0].is_alive()
+        """
+    )
+
+
+@pytest.mark.parametrize("call", ["cujit.gpu()", "cujit.gpu(3)"])
+def test_who_has_no_such_gpu_hears_it_as_without_the_thread(call: str) -> None:
+    environment = environment_of(EmulatorSettings()) if "3" in call else dict(os.environ)
+    plain = f"from cujit.devices.process import process_devices; process_devices().{call.removeprefix('cujit.')}"
+    said = [python(code, environment=environment).stderr.splitlines()[-2:] for code in (f"import cujit; {call}", plain)]
+    assert said[0] == said[1]
+    assert "GPU" in "".join(said[0]) or "driver" in "".join(said[0])
+
+
+def test_where_no_thread_can_be_had_the_driver_begins_when_it_is_asked() -> None:
+    name = printed(
+        """
+        import threading
+        import cujit
+        def refuse(self): raise RuntimeError("can't start new thread")
+        threading.Thread.start = refuse
+        print(cujit.gpu().name)
+        """,
+        environment=environment_of(EmulatorSettings()),
+    )
+    assert name.split() == ["cuda:0"]
