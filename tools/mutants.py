@@ -195,41 +195,41 @@ class Survey:
     """What of the tests did not run over the last mutant."""
 
     def killer_of(self, mutant: Mutant) -> str:
-        """Run the tests over a mutant; name the test that fails, or nothing."""
+        """Run the tests over a mutant until the time is up, the nearest files first; name the one that fails, or nothing."""
         tests = [str(t.relative_to(self.root)) for t in _nearest_first(self.tests, mutant.path, self.package)]
-        while True:
-            mutant.path.write_bytes(mutant.text())
-            try:
-                killer = self._run_nearest(tests)
-            finally:
-                mutant.path.write_bytes(mutant.source)
-            test = killer.removesuffix(_HANGS)
-            if "::" not in test or test in self.checked:
-                return killer
-            if not self._run([test], self.limit_s).killer:
-                self.checked.add(test)
-                return killer
-            self.failing.add(test)
-
-    def cannot_begin(self) -> str:
-        """Say why the tests do not even begin without a change, or nothing."""
-        return self._run(["--collect-only", *(str(test) for test in self.tests)], self.limit_s).killer
-
-    def _run_nearest(self, tests: Sequence[str]) -> str:
-        """Run the nearest files first, then farther ones, until a test fails or the time is up."""
         unrun = passed = begun = 0
         left_s = self.limit_s
-        for end in (*_NEAREST, len(tests)):
-            if left_s > 0 and tests[begun:end]:
+        while left_s > 0 and begun < len(tests):
+            end = next((end for end in _NEAREST if begun < end), len(tests))
+            mutant.path.write_bytes(mutant.text())
+            try:
                 run = self._run(tests[begun:end], left_s)
-                if run.killer:
-                    return run.killer
+            finally:
+                mutant.path.write_bytes(mutant.source)
+            if run.killer and self._passes_without_change(run.killer):
+                return run.killer
+            left_s -= run.spent_s
+            if run.killer:  # What went before it has passed.
+                begun = tests.index(run.killer.partition("::")[0])
+            else:
                 unrun, passed, begun = unrun + run.unrun, passed + run.passed, min(end, len(tests))
-                left_s -= run.spent_s
         missing = {"tests": unrun, "files of tests": len(tests) - begun}
         self.unrun = " and ".join(f"{number} {what}" for what, number in missing.items() if number)
         self.unrun = f"{self.unrun} had no time" if self.unrun else "" if passed else "every test was left out"
         return ""
+
+    def _passes_without_change(self, killer: str) -> bool:
+        """Whether a mutant is what makes a test fail; one that fails anyway is left out from now on."""
+        test = killer.removesuffix(_HANGS)
+        if "::" not in test or test in self.checked:
+            return True
+        passes = not self._run([test], self.limit_s).killer
+        (self.checked if passes else self.failing).add(test)
+        return passes
+
+    def cannot_begin(self) -> str:
+        """Say why the tests do not even begin without a change, or nothing."""
+        return self._run(["--collect-only", *(str(test) for test in self.tests)], self.limit_s).killer
 
     def _run(self, tests: Sequence[str], limit_s: float) -> _Run:
         """Run tests in the copy, each file after the other, until one fails or the time is up."""
