@@ -195,7 +195,7 @@ class Survey:
     """What of the tests did not run over the last mutant."""
 
     def killer_of(self, mutant: Mutant) -> str:
-        """Run the tests over a mutant until the time is up, the nearest files first; name the one that fails, or nothing."""
+        """Run the tests over a mutant until the time is up, the nearest first; name the one that fails, or nothing."""
         tests = [str(t.relative_to(self.root)) for t in _nearest_first(self.tests, mutant.path, self.package)]
         unrun = passed = begun = 0
         left_s = self.limit_s
