@@ -125,6 +125,20 @@ def test_what_no_test_sees_lives_and_a_test_that_always_fails_kills_nothing(
     assert "  - names.sort()\n  + pass\n" in summary
 
 
+def test_a_test_of_elsewhere_that_imports_the_changed_file_runs_too(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that ``--tests`` names are all that there are."""
+    elsewhere = root / "tests/far/test_elsewhere.py"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text("from made.sums import untested\ndef test_it():\n    assert untested([]) is True\n")
+    command = ["sums", "-n", "10", "--root", str(root)]
+    assert mutants.main([*command, "--tests", "tests/test_other.py"]) == mutants.main(command) == 1
+    said = capsys.readouterr().out
+    assert said.count("killed by tests/far/test_elsewhere.py::test_it") == 2
+    assert said.count("lives: src/made/sums.py:14\n") == said.count("lives: src/made/sums.py:13\n") == 2
+
+
 def test_a_mutant_whose_test_never_ends_is_killed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "src/made/sums.py").write_text(
         "import time\n\ndef wait(n):\n    while n:\n        time.sleep(0.01)\n        n -= 1\n"

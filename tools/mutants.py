@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import functools
 import os
 import random
 import re
@@ -163,14 +164,23 @@ def guards_of(root: Path, area: str) -> list[Path]:
 def _nearest_first(tests: Sequence[Path], path: Path, package: Path) -> list[Path]:
     """Sort tests: the ones that are called like the changed file, then the ones that import it, then short ones."""
     parts = {*path.relative_to(package).with_suffix("").parts} - {"__init__"}
-    module = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
 
     def far(test: Path) -> tuple[int, bool, int]:
-        text = test.read_text()
         alike = sum(part in test.stem for part in parts) + len(parts & {*test.parts})
-        return -alike, module not in text, len(text)
+        return -alike, not _imports(test, path, package), len(_text(test))
 
     return sorted(tests, key=far)
+
+
+def _imports(test: Path, path: Path, package: Path) -> bool:
+    """Whether a test has the name of a module in it."""
+    module = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
+    return re.search(rf"{re.escape(module)}\b", _text(test)) is not None
+
+
+@functools.cache
+def _text(test: Path) -> str:
+    return test.read_text()
 
 
 # -- running ----------------------------------------------------------------------------------------------
@@ -186,6 +196,8 @@ class Survey:
     root: Path
     package: Path
     tests: Sequence[Path]
+    others: Sequence[Path]
+    """Those of these that import a changed file run as well."""
     limit_s: float
     hang_s: float
     failing: set[str] = field(default_factory=set)
@@ -196,7 +208,8 @@ class Survey:
 
     def killer_of(self, mutant: Mutant) -> str:
         """Run the tests over a mutant until the time is up, the nearest first; name the one that fails, or nothing."""
-        tests = [str(t.relative_to(self.root)) for t in _nearest_first(self.tests, mutant.path, self.package)]
+        guards = dict.fromkeys([*self.tests, *(t for t in self.others if _imports(t, mutant.path, self.package))])
+        tests = [str(t.relative_to(self.root)) for t in _nearest_first([*guards], mutant.path, self.package)]
         unrun = passed = begun = 0
         left_s = self.limit_s
         while left_s > 0 and begun < len(tests):
@@ -387,7 +400,8 @@ def _prepared(
     tests = [root / test for test in asked.tests] if asked.tests else guards_of(root, area)
     if not tests:
         parser.error(f"tests/README.md names no tests for {area}: --tests names them")
-    survey = Survey(root, package, tests, asked.limit, asked.hang)
+    others = [] if asked.tests else sorted((root / "tests").rglob("test_*.py"))
+    survey = Survey(root, package, tests, others, asked.limit, asked.hang)
     if why := survey.cannot_begin():
         parser.error(f"the tests do not begin: {why}")
     return survey, files
