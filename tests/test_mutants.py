@@ -139,6 +139,18 @@ def test_a_test_of_elsewhere_that_imports_the_changed_file_runs_too(
     assert said.count("lives: src/made/sums.py:14\n") == said.count("lives: src/made/sums.py:13\n") == 2
 
 
+def test_what_another_pytest_printed_in_a_test_is_not_what_failed(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = "tests/others/test_none.py"
+    (root / test).write_text(
+        "from made.sums import LIMIT\n"
+        "def test_limit():\n    print('FAILED test_it.py::test_inner - assert 1')\n    assert LIMIT == 10\n"
+    )
+    assert mutants.main(["sums", "-n", "10", "--root", str(root), "--tests", test]) == 1
+    assert f"killed by {test}::test_limit: src/made/sums.py:2" in capsys.readouterr().out
+
+
 def test_a_mutant_whose_test_never_ends_is_killed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "src/made/sums.py").write_text(
         "import time\n\ndef wait(n):\n    while n:\n        time.sleep(0.01)\n        n -= 1\n"

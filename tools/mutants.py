@@ -300,8 +300,8 @@ class _Run:
 
 def _killer(said: str) -> str:
     """Name the test that failed in what pytest said, or what else was wrong."""
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", said, re.MULTILINE)
-    return failed[1] if failed else said.strip().rpartition("\n")[2]
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", said, re.MULTILINE)
+    return str(failed[-1]) if failed else said.strip().rpartition("\n")[2]  # Those before may be of a pytest in a test.
 
 
 _HANGS = " does not end"
