@@ -12,7 +12,7 @@ import cujit
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import ArchError
 from cujit.profile import Bound, Measures, Profile, ProfiledInstruction, ProfiledKernel, bounds, peaks
-from cujit.profile.bounding import NOT_MODELLED
+from cujit.profile.bounding import NOT_MODELLED, micros
 from cujit.profile.peaks import REQUESTS, SECTORS, SLOTS, SPECIAL, WAVEFRONTS
 from cujit.values import replace
 
@@ -296,3 +296,11 @@ def test_a_gpu_without_figures_is_refused_with_those_that_have_some(name: str) -
     with pytest.raises(ArchError, match=r"the clock and the bandwidths of .* are not in the table") as told:
         peaks(name)
     assert "H200" in str(told.value)
+
+
+def test_times_have_three_figures_and_no_powers_of_ten() -> None:
+    written = {
+        0: "0 µs", 3.4443e-9: "0.00344 µs", 1.5e-6: "1.5 µs", 999.4e-6: "999 µs", 999.6e-6: "1,000 µs",
+        0.0123456: "12,300 µs", 0.99949: "999,000 µs", 0.9999: "1,000,000 µs", 1: "1 s", 12345.6: "12,300 s",
+    }  # fmt: skip
+    assert {seconds: micros(seconds) for seconds in written} == written

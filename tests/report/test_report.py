@@ -21,7 +21,7 @@ from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import CompileError, KernelFaultError
 from cujit.report import ReportPage
 from cujit.report.listings import Listing
-from cujit.report.page import LIMIT_BYTES
+from cujit.report.page import LIMIT_BYTES, fitted
 from report.conftest import SHARED, SLOW
 
 
@@ -162,6 +162,18 @@ def test_a_kernel_of_very_many_instructions_has_the_counts_that_matter(shared: R
     kept = record["kernels"][0]["profile"]["instructions"]
     assert note == f"transpose: counts of the {len(kept):,} instructions of most warps are here, for the size"
     assert len(kept) > 1000
+
+
+@pytest.mark.parametrize("room", [100_000, 20_000, 1000])
+def test_what_has_no_room_is_left_out_of_the_page_and_not_of_the_record(shared: ReportPage, room: int) -> None:
+    """Texts are cut first, then images, then instructions."""
+    record = record_in(shared.html())
+    for listing in record["listings"]:
+        listing.update({name: listing[name] * 1000 for name in ("lines", "sources", "ptx_lines")})
+    before = json.dumps(record)
+    text = fitted(record, room)
+    assert json.dumps(record) == before
+    assert len(json.loads(text)["listings"][-1]["lines"]) < len(record["listings"][-1]["lines"])
 
 
 def test_an_image_of_very_many_kernels_has_a_page() -> None:
