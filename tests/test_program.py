@@ -251,7 +251,7 @@ def test_what_does_not_go_into_a_fatbin_is_refused() -> None:
         *(([good, Artifact(k, b"x")], BundleError, f"entry 2 is a {k.value}; a fatbin holds cubins") for k in others),
     ):
         with pytest.raises(error, match=said):
-            program.bundle(wrong)
+            program.bundle(wrong)  # type: ignore[arg-type]
     for compress in ("zip", ["size"], 1):
         with pytest.raises(OptionError, match="compress is"):
             program.bundle([program.compile(AXPY)], compress=compress)  # type: ignore[arg-type]
