@@ -2,9 +2,9 @@
 
 A mutant is the source with one small change: a comparison, a boundary, a condition, an operator, a result, a number,
 or a statement that is left out. It is made in a copy of the tree, where the tests that guard the area
-(``tests/README.md``) run until one fails, those first that name the changed file. A test that fails without the change
-as well is left out, and so is one that does not end without it. What lives is a gap in the tests, or means the same as
-before: a reviewer says which.
+(``tests/README.md``) run until one fails, those first that have the words around the change. A test that fails without
+the change as well is left out, and so is one that does not end without it. What lives is a gap in the tests, or means
+the same as before: a reviewer says which.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import ast
 import contextlib
 import functools
+import math
 import os
 import random
 import re
@@ -161,15 +162,40 @@ def guards_of(root: Path, area: str) -> list[Path]:
     return list(found)
 
 
-def _nearest_first(tests: Sequence[Path], path: Path, package: Path) -> list[Path]:
-    """Sort tests: the ones that are called like the changed file, then the ones that import it, then short ones."""
-    parts = {*path.relative_to(package).with_suffix("").parts} - {"__init__"}
+def _nearest_first(tests: Sequence[Path], mutant: Mutant, package: Path) -> list[Path]:
+    """Sort tests: first the ones with the words that stand around the change and few tests have.
 
-    def far(test: Path) -> tuple[int, bool, int]:
+    Long files have more words of any kind. Files that are called like the changed one, or import it, are likelier.
+    """
+    parts = {*mutant.path.relative_to(package).with_suffix("").parts} - {"__init__"}
+    lines = mutant.source.decode().splitlines()[max(mutant.line - _AROUND, 0) : mutant.line + _AROUND]
+    having = {word: [test for test in tests if word in _words(test)] for word in _words_of("\n".join(lines))}
+    weights = {word: math.log((len(tests) + 1) / len(those)) for word, those in having.items() if those}
+
+    def nearness(test: Path) -> float:
         alike = sum(part in test.stem for part in parts) + len(parts & {*test.parts})
-        return -alike, not _imports(test, path, package), len(_text(test))
+        weight = sum(weight for word, weight in weights.items() if word in _words(test))
+        return (
+            weight
+            / math.sqrt(math.sqrt(len(_words(test))))
+            * (1 + 0.3 * (alike + _imports(test, mutant.path, package)))
+        )
 
-    return sorted(tests, key=far)
+    return sorted(tests, key=nearness, reverse=True)
+
+
+_AROUND = 4
+
+
+@functools.cache
+def _words(test: Path) -> frozenset[str]:
+    return _words_of(_text(test)) or frozenset({""})
+
+
+def _words_of(text: str) -> frozenset[str]:
+    """Give the names in a text, and the words of which they consist."""
+    parted = re.sub("([a-z0-9])([A-Z])", r"\1 \2", text)
+    return frozenset(re.findall(r"[A-Za-z_]\w{3,}", text) + re.findall("[a-z][a-z0-9]{2,}", parted.lower()))
 
 
 def _imports(test: Path, path: Path, package: Path) -> bool:
@@ -209,7 +235,7 @@ class Survey:
     def killer_of(self, mutant: Mutant) -> str:
         """Run the tests over a mutant until the time is up, the nearest first; name the one that fails, or nothing."""
         guards = dict.fromkeys([*self.tests, *(t for t in self.others if _imports(t, mutant.path, self.package))])
-        tests = [str(t.relative_to(self.root)) for t in _nearest_first([*guards], mutant.path, self.package)]
+        tests = [str(t.relative_to(self.root)) for t in _nearest_first([*guards], mutant, self.package)]
         unrun = passed = begun = 0
         left_s = self.limit_s
         while left_s > 0 and begun < len(tests):
