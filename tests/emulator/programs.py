@@ -48,7 +48,7 @@ def python(code: str, settings: EmulatorSettings | None = None, variables: Mappi
     else:
         done = emulated(sys.executable, "-c", textwrap.dedent(code), settings=settings, variables=variables)
         status, printed, said = done.returncode, done.stdout, done.stderr
-    assert status == 0, printed + said
+    assert status == 0, f"status {status}: {printed}{said}"
     return printed
 
 

@@ -18,7 +18,7 @@ import cujit.profile
 import cujit.report
 from cujit.cli.app import main
 from cujit.devices.cpu.run.lines import SourceLine
-from cujit.errors import CompileError, KernelFaultError
+from cujit.errors import CompileError, CujitError, KernelFaultError
 from cujit.report import ReportPage
 from cujit.report.listings import Listing
 from cujit.report.page import LIMIT_BYTES, fitted
@@ -207,11 +207,13 @@ def test_what_a_compiler_or_a_check_found_is_at_its_line() -> None:
     with pytest.raises(CompileError) as failed:
         cujit.compile(cujit.Source.cuda("__global__ void k() {\n    nothing();\n}\n", name="k.cu"))
     fault = KernelFaultError("lanes never meet", kind="deadlock", line=61, help="meet")
-    report = ReportPage("k", (), errors=(failed.value, fault))
-    first, second = report.record()["errors"]
+    other = CujitError("no place is known", help="look")
+    report = ReportPage("k", (), errors=(failed.value, fault, other))
+    first, second, third = report.record()["errors"]
     assert (first["rule"], first["source"]) == ("error", "k.cu:2")
     assert "nothing" in first["text"]
     assert second == {"rule": "deadlock", "text": "lanes never meet", "cure": "meet", "source": "", "ptx_line": 61}
+    assert third == {"rule": "error", "text": "no place is known", "cure": "look", "source": "", "ptx_line": 0}
 
 
 def test_without_a_disassembler_a_report_says_so(monkeypatch: pytest.MonkeyPatch, shared: ReportPage) -> None:
