@@ -172,7 +172,7 @@ replay: $(READY)  ## compare what BEFORE and AFTER (commits; this tree) make of 
 	$(BIN)/python tools/replay.py $(or $(BEFORE),$(error BEFORE=<commit>)) $(AFTER) $(ARGS)
 
 N ?= 20
-mutants: $(READY)  ## N random mistakes in AREA (a folder or file of src/cujit), and which of them no test sees; ARGS="--seed 7"
+mutants: $(READY)  ## N random mistakes in AREA (a folder or file of src/cujit; all: in each), and which no test sees; ARGS="--seed 7"
 	nice $(BIN)/python tools/mutants.py $(or $(AREA),$(error AREA=<room>)) -n $(N) $(ARGS)
 
 # PYTHONS="python3.10 python3.13" names the interpreters; without, those of 3.10 to 3.14 and 3.14t that are found.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cujit
-from cujit.forks import cached_property, once
+from cujit.forks import Lock, cached_property, once
 from processes import printed
 
 _SOURCES = Path(cujit.__file__).parent
@@ -58,6 +58,45 @@ def test_a_property_that_another_thread_computes_does_not_stop_a_child() -> None
         go.set()
         thread.join()
     assert slow.value == slow.value == 7
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12, of every fork beside threads
+@pytest.mark.parametrize("is_mine", [True, False], ids=["of the thread that forks", "of another"])
+def test_a_lock_is_open_in_a_child_but_for_what_holds_it_there(is_mine: bool) -> None:
+    lock, held, go = Lock(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            go.wait()
+
+    def take() -> None:
+        with lock:
+            pass
+
+    thread = threading.Thread(target=take if is_mine else hold)
+    if is_mine:
+        lock.__enter__()
+        held.set()
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        with lock:
+            other = threading.Thread(target=take, daemon=True)
+            other.start()
+            other.join(0.2)
+            is_shut = other.is_alive()
+        other.join(0.2)
+        os._exit(0 if is_shut and other.is_alive() == is_mine else 1)
+    try:
+        assert _ends_well(child, 20)
+    finally:
+        go.set()
+        if is_mine:
+            lock.__exit__()
+        thread.join()
 
 
 def test_no_property_has_the_lock_of_functools() -> None:

@@ -125,13 +125,72 @@ def test_what_no_test_sees_lives_and_a_test_that_always_fails_kills_nothing(
     assert "  - names.sort()\n  + pass\n" in summary
 
 
+def test_a_test_of_elsewhere_that_imports_the_changed_file_runs_too(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that ``--tests`` names are all that there are."""
+    elsewhere = root / "tests/far/test_elsewhere.py"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text("from made.sums import untested\ndef test_it():\n    assert untested([]) is True\n")
+    command = ["sums", "-n", "10", "--root", str(root)]
+    assert mutants.main([*command, "--tests", "tests/test_other.py"]) == mutants.main(command) == 1
+    said = capsys.readouterr().out
+    assert said.count("killed by tests/far/test_elsewhere.py::test_it") == 2
+    assert said.count("lives: src/made/sums.py:14\n") == said.count("lives: src/made/sums.py:13\n") == 2
+
+
+def test_what_another_pytest_printed_in_a_test_is_not_what_failed(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = "tests/others/test_none.py"
+    (root / test).write_text(
+        "from made.sums import LIMIT\n"
+        "def test_limit():\n    print('FAILED test_it.py::test_inner - assert 1')\n    assert LIMIT == 10\n"
+    )
+    assert mutants.main(["sums", "-n", "10", "--root", str(root), "--tests", test]) == 1
+    assert f"killed by {test}::test_limit: src/made/sums.py:2" in capsys.readouterr().out
+
+
 def test_a_mutant_whose_test_never_ends_is_killed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "src/made/sums.py").write_text(
         "import time\n\ndef wait(n):\n    while n:\n        time.sleep(0.01)\n        n -= 1\n"
     )
     (root / "tests/sums/test_sums.py").write_text("from made.sums import wait\ndef test_it():\n    wait(3)\n")
     assert mutants.main(["sums", "--hang", "2", "--root", str(root), "--tests", "tests/sums/test_sums.py"]) == 1
-    assert "killed by a test that does not end: src/made/sums.py:6\n  - n -= 1\n  + pass\n" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "killed by tests/sums/test_sums.py::test_it does not end: src/made/sums.py:6\n  - n -= 1\n  + pass\n" in said
+
+
+def test_a_test_that_never_ends_without_the_change_kills_nothing(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = "tests/others/test_none.py"
+    (root / test).write_text("import time\ndef test_sleep():\n    from made import sums\n    time.sleep(60)\n")
+    assert mutants.main(["sums", "-n", "1", "--hang", "2", "--root", str(root), "--tests", test]) == 1
+    said = capsys.readouterr().out
+    assert "1/1 LIVES (every test was left out): src/made/sums.py" in said
+    assert f"left out, as they fail without a change: {test}::test_sleep" in said
+
+
+def test_all_takes_mutants_of_each_room_and_says_where_no_test_ran(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "src/made/others.py").write_text("COUNT = 3\n")
+    (root / "src/made/names.py").write_text('NAME = "no mutant"\n')
+    assert mutants.rooms_of(root / "src/made") == ["others", "sums"]
+    assert mutants.main(["all", "-n", "2", "--seed", "6", "--root", str(root)]) == 1
+    said = capsys.readouterr().out
+    assert "1/1 LIVES (every test was left out): src/made/others.py:1\n  - COUNT = 3\n  + COUNT = (4)\n" in said
+    assert "others: 0 of 1 mutants killed, of 1 that there are; seed 6" in said
+    assert said.splitlines()[-1].endswith("of 3 mutants killed, in 2 areas")
+
+
+def test_what_no_time_is_left_for_is_said(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The limit is used up when the first process has begun."""
+    for number in range(5):
+        (root / f"tests/sums/test_{number}.py").write_text("def test_nothing():\n    pass\n")
+    assert mutants.main(["sums", "-n", "1", "--limit", "0.001", "--root", str(root)]) == 1
+    assert "1/1 LIVES (6 tests and 3 files of tests had no time): src/made/sums.py" in capsys.readouterr().out
 
 
 def test_an_area_that_there_is_not_is_an_error(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -237,13 +237,21 @@ def test_an_image_that_says_another_architecture_than_its_content_is_refused() -
 
 
 def test_what_does_not_go_into_a_fatbin_is_refused() -> None:
-    for wrong, error in (
-        ([], BundleError),
-        ([b"garbage"], FormatError),
-        ([3], OptionError),
+    good = Artifact.of(".version 8.0\n.target sm_80\n.address_size 64\n")
+    others = [kind for kind in Kind if kind not in (Kind.PTX, Kind.CUBIN, Kind.LTOIR, Kind.FATBIN, Kind.OBJECT)]
+    for wrong, error, said in (
+        ([], BundleError, "nothing to bundle"),
+        ([b"garbage"], FormatError, "neither PTX"),
+        ([3], OptionError, "an image is an Artifact, a path or bytes, not int"),
+        (
+            [Artifact(Kind.PTX, b".version 8.0\n.address_size 64\n")],
+            BundleError,
+            "1:ptx does not tell its architecture",
+        ),
+        *(([good, Artifact(k, b"x")], BundleError, f"entry 2 is a {k.value}; a fatbin holds cubins") for k in others),
     ):
-        with pytest.raises(error):
-            program.bundle(wrong)
+        with pytest.raises(error, match=said):
+            program.bundle(wrong)  # type: ignore[arg-type]
     for compress in ("zip", ["size"], 1):
         with pytest.raises(OptionError, match="compress is"):
             program.bundle([program.compile(AXPY)], compress=compress)  # type: ignore[arg-type]

@@ -101,6 +101,7 @@ def test_releases_are_found_by_ptx_and_by_driver() -> None:
     assert release_of_ptx((99, 0)) is None
     assert driver_release((13, 0)).ptx == (9, 0)
     assert driver_release((12, 7)).ptx == (8, 5)
+    assert driver_release((8, 0)) == driver_release((9, 0)) == RELEASES[0]
 
 
 @pytest.mark.parametrize(

@@ -87,14 +87,18 @@ def test_the_cache_is_filled_with_other_memory_before_each_call(device: Device) 
     assert timing.min_ms > 0
 
 
+@pytest.mark.parametrize(
+    ("cache_bytes", "most_bytes"), [(3 << 20, 6 << 20), (0, 128 << 20)], ids=["known", "not known"]
+)
 def test_filling_the_cache_writes_twice_its_size_before_each_sample(
-    cpu: Device, monkeypatch: pytest.MonkeyPatch
+    cpu: Device, monkeypatch: pytest.MonkeyPatch, cache_bytes: int, most_bytes: int
 ) -> None:
+    """Where it is not known, more than the last cache of most processors."""
     filled: list[int] = []
     monkeypatch.setattr(cpu, "fill", lambda _address, size, _byte=0: filled.append(size))
-    monkeypatch.setattr(cpu.backend, "cache_bytes", 3 << 20)
+    monkeypatch.setattr(cpu.backend, "cache_bytes", cache_bytes)
     time(lambda: None, repeat=4, flush_cache=True, device=cpu)
-    assert filled == [6 << 20] * 4
+    assert filled == [most_bytes] * 4
 
 
 def test_the_cache_of_a_device_has_a_size_or_it_is_not_known(device: Device) -> None:

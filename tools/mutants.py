@@ -1,9 +1,10 @@
-"""Sample mutants of an area of the source, and tell which of them its tests let live: ``make mutants AREA=cache N=20``.
+"""Sample mutants of areas of the source, and tell which of them their tests let live: ``make mutants AREA=cache N=20``.
 
 A mutant is the source with one small change: a comparison, a boundary, a condition, an operator, a result, a number,
 or a statement that is left out. It is made in a copy of the tree, where the tests that guard the area
-(``tests/README.md``) run until one fails, those first that name the changed file. A test that fails without the change
-as well is left out. What lives is a gap in the tests, or means the same as before: a reviewer says which.
+(``tests/README.md``) run until one fails, those first that have the words around the change. A test that fails without
+the change as well is left out, and so is one that does not end without it. What lives is a gap in the tests, or means
+the same as before: a reviewer says which.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import functools
+import math
 import os
 import random
 import re
@@ -19,15 +22,19 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Mutant", "Survey", "guards_of", "main", "mutants_of", "shown"]
+__all__ = ["Mutant", "Survey", "guards_of", "main", "mutants_of", "rooms_of", "shown"]
 
 ROOT = Path(__file__).parents[1]
 _LIMIT = "CUJIT_MUTANTS_LIMIT"
+_TEST = "CUJIT_MUTANTS_TEST"
+_NEAREST = (4, 16)
+"""Most mutants die by one of the nearest files: these files go first, in a process that does not collect all others."""
 
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -155,17 +162,51 @@ def guards_of(root: Path, area: str) -> list[Path]:
     return list(found)
 
 
-def _nearest_first(tests: Sequence[Path], path: Path, package: Path) -> list[Path]:
-    """Sort tests: the ones that are called like the changed file, then the ones that import it, then short ones."""
-    parts = {*path.relative_to(package).with_suffix("").parts} - {"__init__"}
-    module = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
+def _nearest_first(tests: Sequence[Path], mutant: Mutant, package: Path) -> list[Path]:
+    """Sort tests: first the ones with the words that stand around the change and few tests have.
 
-    def far(test: Path) -> tuple[int, bool, int]:
-        text = test.read_text()
+    Long files have more words of any kind. Files that are called like the changed one, or import it, are likelier.
+    """
+    parts = {*mutant.path.relative_to(package).with_suffix("").parts} - {"__init__"}
+    lines = mutant.source.decode().splitlines()[max(mutant.line - _AROUND, 0) : mutant.line + _AROUND]
+    having = {word: [test for test in tests if word in _words(test)] for word in _words_of("\n".join(lines))}
+    weights = {word: math.log((len(tests) + 1) / len(those)) for word, those in having.items() if those}
+
+    def nearness(test: Path) -> float:
         alike = sum(part in test.stem for part in parts) + len(parts & {*test.parts})
-        return -alike, module not in text, len(text)
+        weight = sum(weight for word, weight in weights.items() if word in _words(test))
+        return (
+            weight
+            / math.sqrt(math.sqrt(len(_words(test))))
+            * (1 + 0.3 * (alike + _imports(test, mutant.path, package)))
+        )
 
-    return sorted(tests, key=far)
+    return sorted(tests, key=nearness, reverse=True)
+
+
+_AROUND = 4
+
+
+@functools.cache
+def _words(test: Path) -> frozenset[str]:
+    return _words_of(_text(test)) or frozenset({""})
+
+
+def _words_of(text: str) -> frozenset[str]:
+    """Give the names in a text, and the words of which they consist."""
+    parted = re.sub("([a-z0-9])([A-Z])", r"\1 \2", text)
+    return frozenset(re.findall(r"[A-Za-z_]\w{3,}", text) + re.findall("[a-z][a-z0-9]{2,}", parted.lower()))
+
+
+def _imports(test: Path, path: Path, package: Path) -> bool:
+    """Whether a test has the name of a module in it."""
+    module = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
+    return re.search(rf"{re.escape(module)}\b", _text(test)) is not None
+
+
+@functools.cache
+def _text(test: Path) -> str:
+    return test.read_text()
 
 
 # -- running ----------------------------------------------------------------------------------------------
@@ -175,42 +216,63 @@ def _nearest_first(tests: Sequence[Path], path: Path, package: Path) -> list[Pat
 class Survey:
     """Runs tests over mutants of the copy of a tree at ``root``.
 
-    No test begins after ``limit_s`` seconds of processors, and all end after ``hang_s`` seconds of the clock.
+    No test begins after ``limit_s`` seconds of processors, and each ends after ``hang_s`` seconds of the clock.
     """
 
     root: Path
     package: Path
     tests: Sequence[Path]
+    others: Sequence[Path]
+    """Those of these that import a changed file run as well."""
     limit_s: float
     hang_s: float
     failing: set[str] = field(default_factory=set)
     """Tests that fail without a change, too."""
     checked: set[str] = field(default_factory=set)
-    unrun: int = 0
-    """Tests for which the last mutant had no time."""
+    unrun: str = ""
+    """What of the tests did not run over the last mutant."""
 
     def killer_of(self, mutant: Mutant) -> str:
-        """Run the tests over a mutant; name the test that fails, or nothing."""
-        tests = [str(t.relative_to(self.root)) for t in _nearest_first(self.tests, mutant.path, self.package)]
-        while True:
+        """Run the tests over a mutant until the time is up, the nearest first; name the one that fails, or nothing."""
+        guards = dict.fromkeys([*self.tests, *(t for t in self.others if _imports(t, mutant.path, self.package))])
+        tests = [str(t.relative_to(self.root)) for t in _nearest_first([*guards], mutant, self.package)]
+        unrun = passed = begun = 0
+        left_s = self.limit_s
+        while left_s > 0 and begun < len(tests):
+            end = next((end for end in _NEAREST if begun < end), len(tests))
             mutant.path.write_bytes(mutant.text())
             try:
-                killer = self._run(tests)
+                run = self._run(tests[begun:end], left_s)
             finally:
                 mutant.path.write_bytes(mutant.source)
-            if "::" not in killer or killer in self.checked:
-                return killer
-            if not self._run([killer]):
-                self.checked.add(killer)
-                return killer
-            self.failing.add(killer)
+            if run.killer and self._passes_without_change(run.killer):
+                return run.killer
+            left_s -= run.spent_s
+            if run.killer:  # What went before it has passed.
+                begun = tests.index(run.killer.partition("::")[0])
+            else:
+                unrun, passed, begun = unrun + run.unrun, passed + run.passed, min(end, len(tests))
+        missing = {"tests": unrun, "files of tests": len(tests) - begun}
+        self.unrun = " and ".join(f"{number} {what}" for what, number in missing.items() if number)
+        self.unrun = f"{self.unrun} had no time" if self.unrun else "" if passed else "every test was left out"
+        return ""
+
+    def _passes_without_change(self, killer: str) -> bool:
+        """Whether a mutant is what makes a test fail; one that fails anyway is left out from now on."""
+        test = killer.removesuffix(_HANGS)
+        if "::" not in test or test in self.checked:
+            return True
+        passes = not self._run([test], self.limit_s).killer
+        (self.checked if passes else self.failing).add(test)
+        return passes
 
     def cannot_begin(self) -> str:
         """Say why the tests do not even begin without a change, or nothing."""
-        return self._run(["--collect-only", *(str(test) for test in self.tests)])
+        return self._run(["--collect-only", *(str(test) for test in self.tests)], self.limit_s).killer
 
-    def _run(self, tests: Sequence[str]) -> str:
+    def _run(self, tests: Sequence[str], limit_s: float) -> _Run:
         """Run tests in the copy, each file after the other, until one fails or the time is up."""
+        begin_s = sum(os.times()[2:4])
         with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile("w+") as output:
             environment = {
                 **os.environ,
@@ -218,7 +280,8 @@ class Survey:
                 "TMPDIR": home,
                 "PYTHONDONTWRITEBYTECODE": "1",
                 "PYTHONPATH": os.pathsep.join([str(self.root / "src"), str(Path(__file__).parent)]),
-                _LIMIT: str(self.limit_s),
+                _LIMIT: str(limit_s),
+                _TEST: str(at := Path(home, "test")),
             }
             deselected = [word for test in sorted(self.failing) for word in ("--deselect", test)]
             command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "mutants", "-p", "no:cacheprovider"]
@@ -226,22 +289,50 @@ class Survey:
                 [*command, *deselected, *tests], cwd=self.root, env=environment, stdout=output,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
+            at.touch()
             try:
-                status = run.wait(self.hang_s)
-            except subprocess.TimeoutExpired:
-                return "a test that does not end"
+                status = self._wait(run, at)
             finally:
                 _end(run)
             output.seek(0)
             said = output.read()
+            hanging = f"{at.read_text()}{_HANGS}"
         left = re.search(_NO_TIME.format(r"(\d+)"), said)
-        self.unrun = int(left[1]) if left else 0
-        if status == 0:
-            return ""
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", said, re.MULTILINE)
-        return failed[1] if failed else said.strip().rpartition("\n")[2]
+        passed = re.search(r"^(\d+) passed", said, re.MULTILINE)
+        return _Run(
+            hanging if status is None else _killer(said) if status not in (0, _NO_TESTS) else "",
+            int(left[1]) if left else 0,
+            int(passed[1]) if passed else 0,
+            sum(os.times()[2:4]) - begin_s,
+        )
+
+    def _wait(self, run: subprocess.Popen[Any], at: Path) -> int | None:
+        """Give the status of a process of tests; None where the one that it is at, or what comes before, hangs."""
+        while (left_s := self.hang_s + at.stat().st_mtime - time.time()) > 0:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return run.wait(left_s)
+        return None
 
 
+@dataclass(frozen=True)
+class _Run:
+    """What a process of tests said: what failed, or nothing; how many had no time, and passed; CPU seconds."""
+
+    killer: str
+    unrun: int
+    passed: int
+    spent_s: float
+
+
+def _killer(said: str) -> str:
+    """Name the test that failed in what pytest said, or what else was wrong."""
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", said, re.MULTILINE)
+    return str(failed[-1]) if failed else said.strip().rpartition("\n")[2]  # Those before may be of a pytest in a test.
+
+
+_HANGS = " does not end"
+_NO_TESTS = 5
+"""What pytest ends with where every test is deselected."""
 _NO_TIME = "tests without time for this mutant: {}"
 _unrun = 0
 
@@ -253,8 +344,13 @@ def _end(run: subprocess.Popen[Any]) -> None:
     run.wait()
 
 
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Say which test begins: this file is a plugin of pytest in the processes of the tests."""
+    Path(os.environ[_TEST]).write_text(nodeid)
+
+
 def pytest_runtest_setup() -> None:
-    """Leave out the tests for which no time is left: this file is a plugin of pytest in the processes of the tests."""
+    """Leave out the tests for which no time is left."""
     import pytest
 
     global _unrun
@@ -279,53 +375,82 @@ def shown(mutant: Mutant, root: Path) -> str:
     return f"{place}\n  - {old}\n  + {new}"
 
 
+def rooms_of(package: Path) -> list[str]:
+    """Name the folders and files of a package that have mutants."""
+    rooms = [path for path in sorted(package.iterdir()) if _files(path) and not path.name.startswith("__")]
+    return [room.stem for room in rooms if any(map(mutants_of, _files(room)))]
+
+
+def _files(place: Path) -> list[Path]:
+    """Give the files of Python of a folder, or a file."""
+    return sorted(place.rglob("*.py")) if place.is_dir() else [place] if place.suffix == ".py" else []
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Sample, run, and print; the status is 1 where a mutant lives."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("area", help="a folder or file of the package: cache, devices/cpu/run, kernel")
-    parser.add_argument("-n", type=int, default=20, help="how many mutants (20)")
+    parser.add_argument(
+        "area", nargs="+", help="folders or files of the package: cache, devices/cpu/run, kernel; or all, for every one"
+    )
+    parser.add_argument("-n", type=int, default=20, help="how many mutants of each area (20)")
     parser.add_argument("--seed", type=int, default=1, help="of the sample (1)")
     parser.add_argument(
         "--limit", type=float, default=120, metavar="S", help="CPU seconds of tests for each mutant (120)"
     )
-    parser.add_argument("--hang", type=float, default=900, metavar="S", help="seconds after which tests hang (900)")
+    parser.add_argument("--hang", type=float, default=300, metavar="S", help="seconds after which a test hangs (300)")
     parser.add_argument("--tests", nargs="*", metavar="FILE", help="instead of the ones that tests/README.md names")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         root = Path(folder).resolve() / "tree"
         shutil.copytree(asked.root, root, symlinks=True, ignore=shutil.ignore_patterns(".*", "__pycache__"))
-        return _sample(parser, root, asked)
+        (package,) = (path for path in (root / "src").iterdir() if (path / "__init__.py").exists())
+        areas = rooms_of(package) if asked.area == ["all"] else asked.area
+        surveys = [_prepared(parser, package, area, asked) for area in areas]
+        living = [_sample(survey, files, area, asked) for area, (survey, files) in zip(areas, surveys, strict=True)]
+        if len(areas) > 1:
+            sampled = sum(number for number, _ in living)
+            print(f"\n{sampled - sum(lives for _, lives in living)} of {sampled} mutants killed, in {len(areas)} areas")
+        return 1 if any(lives for _, lives in living) else 0
 
 
-def _sample(parser: argparse.ArgumentParser, root: Path, asked: argparse.Namespace) -> int:
-    (package,) = (path for path in (root / "src").iterdir() if (path / "__init__.py").exists())
-    place = package / asked.area
-    files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+def _prepared(
+    parser: argparse.ArgumentParser, package: Path, area: str, asked: argparse.Namespace
+) -> tuple[Survey, list[Path]]:
+    """Give the tests of an area, which have begun, and its files."""
+    root = package.parents[1]
+    place = package / area
+    files = _files(place if place.is_dir() else place.with_suffix(".py"))
     if not files or not all(file.exists() for file in files):
-        parser.error(f"{package.name} has no {asked.area}")
-    tests = [root / test for test in asked.tests] if asked.tests else guards_of(root, asked.area)
+        parser.error(f"{package.name} has no {area}")
+    tests = [root / test for test in asked.tests] if asked.tests else guards_of(root, area)
     if not tests:
-        parser.error(f"tests/README.md names no tests for {asked.area}: --tests names them")
-    survey = Survey(root, package, tests, asked.limit, asked.hang)
+        parser.error(f"tests/README.md names no tests for {area}: --tests names them")
+    others = [] if asked.tests else sorted((root / "tests").rglob("test_*.py"))
+    survey = Survey(root, package, tests, others, asked.limit, asked.hang)
     if why := survey.cannot_begin():
         parser.error(f"the tests do not begin: {why}")
+    return survey, files
+
+
+def _sample(survey: Survey, files: Sequence[Path], area: str, asked: argparse.Namespace) -> tuple[int, int]:
+    """Print what becomes of the sample of an area; say how many mutants it has, and how many live."""
     every = [mutant for file in files for mutant in mutants_of(file)]
     chosen = random.Random(asked.seed).sample(every, min(asked.n, len(every)))
     living = []
     for number, mutant in enumerate(chosen, 1):
         killer = survey.killer_of(mutant)
         living += [] if killer else [mutant]
-        unrun = f" ({survey.unrun} tests had no time)" if survey.unrun else ""
+        unrun = f" ({survey.unrun})" if survey.unrun else ""
         what = f"killed by {killer}" if killer else f"LIVES{unrun}"
-        print(f"{number}/{len(chosen)} {what}: {shown(mutant, root)}", flush=True)
+        print(f"{number}/{len(chosen)} {what}: {shown(mutant, survey.root)}", flush=True)
     if survey.failing:
         print(f"left out, as they fail without a change: {', '.join(sorted(survey.failing))}")
     killed = f"{len(chosen) - len(living)} of {len(chosen)} mutants killed"
-    print(f"\n{asked.area}: {killed}, of {len(every)} that there are; seed {asked.seed}")
+    print(f"\n{area}: {killed}, of {len(every)} that there are; seed {asked.seed}")
     for mutant in living:
-        print(f"lives: {shown(mutant, root)}")
-    return 1 if living else 0
+        print(f"lives: {shown(mutant, survey.root)}", flush=True)
+    return len(chosen), len(living)
 
 
 if __name__ == "__main__":

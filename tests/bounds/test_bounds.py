@@ -15,7 +15,7 @@ from cujit.cli.profile import said_of_bounds, said_of_cost_changes, said_of_cost
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import ArchError
 from cujit.profile import Bound, Measures, Profile, ProfiledInstruction, ProfiledKernel, bounds, compare, peaks
-from cujit.profile.bounding import NOT_MODELLED
+from cujit.profile.bounding import NOT_MODELLED, micros
 from cujit.profile.peaks import REQUESTS, SECTORS, SLOTS, SPECIAL, WAVEFRONTS
 from cujit.values import replace
 
@@ -326,3 +326,11 @@ def test_no_output_has_a_time_without_the_word_bound() -> None:
     assert of_times
     assert all(name.startswith("bound in ns: ") for name in of_times)
     assert _TIME.search(str(found))
+
+
+def test_times_have_three_figures_and_no_powers_of_ten() -> None:
+    written = {
+        0: "0 µs", 3.4443e-9: "0.00344 µs", 1.5e-6: "1.5 µs", 999.4e-6: "999 µs", 999.6e-6: "1,000 µs",
+        0.0123456: "12,300 µs", 0.99949: "999,000 µs", 0.9999: "1,000,000 µs", 1: "1 s", 12345.6: "12,300 s",
+    }  # fmt: skip
+    assert {seconds: micros(seconds) for seconds in written} == written

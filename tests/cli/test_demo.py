@@ -14,6 +14,10 @@ from cujit.program import toolchain
 Cujit: TypeAlias = Callable[..., Result]
 
 
+def test_the_rate_is_of_what_is_read_and_written_in_billions_of_bytes() -> None:
+    assert demo._rate(demo.DemoResult(0, "", 1e-3)) == pytest.approx(12.58, abs=0.01)  # three times 4 MiB
+
+
 def test_demo_builds_for_every_architecture_and_gets_the_numbers_right(cujit: Cujit) -> None:
     result = cujit("demo", "--device", "cpu", "--json")
     assert result.exit_code == 0, result.stderr

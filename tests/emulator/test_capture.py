@@ -115,6 +115,33 @@ def test_events_fork_and_join_streams() -> None:
     """)
 
 
+def test_a_stream_that_is_not_captured_works_as_ever_while_another_is() -> None:
+    captures("""
+    import time
+    captured, free, third = stream(), stream(), stream()
+    first, second, memory = event(), ok(d.cuEventCreate(0)), ok(d.cuMemAlloc(4))
+    source, target = ctypes.c_uint32(7), ctypes.c_uint32()
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def pause(data):
+        time.sleep(0.05)
+    begin(captured, RELAXED)
+    ok(d.cuEventRecord(second, free))
+    before = ok(d.cuEventCreate(0))
+    ok(d.cuEventRecord(before, free))
+    ok(d.cuMemcpyHtoDAsync(memory, ctypes.addressof(source), 4, free))
+    assert lib.cuLaunchHostFunc(ctypes.c_void_p(int(free)), pause, None) == 0
+    ok(d.cuEventRecord(first, free)), ok(d.cuEventRecord(second, free))
+    ok(d.cuStreamWaitEvent(third, first, 0))
+    ok(d.cuMemcpyDtoHAsync(ctypes.addressof(target), memory, 4, third))
+    ok(d.cuStreamQuery(third)), ok(d.cuStreamSynchronize(third)), ok(d.cuEventSynchronize(second))
+    assert target.value == 7 and ok(d.cuEventElapsedTime(before, second)) >= 50  # ms
+    assert status(third) == status(free) == 0 and status(captured) == 1
+    assert ok(d.cuStreamGetCaptureInfo(captured))[-1] == 0  # none of it became a node
+    graph = ok(d.cuStreamEndCapture(captured))
+    ok(d.cuEventQuery(first)), ok(d.cuStreamWaitEvent(free, first, 0))
+    """)
+
+
 def test_dependencies_of_the_next_node_can_be_changed() -> None:
     captures("""
     from cujit.emulator.nodes import GRAPHS

@@ -74,6 +74,8 @@ assert (properties.maxThreadsPerBlock, properties.maxThreadsDim, properties.SIMD
 assert properties.textureAlign == attribute("TEXTURE_ALIGNMENT")
 assert ok(d.cuDeviceComputeCapability(device)) == (9, 0)
 assert ok(d.cuDeviceCanAccessPeer(device, device)) == 0
+for pair in ((device, 1), (1, device), (device, -1)):
+    assert refused(d.cuDeviceCanAccessPeer(*pair)) == "INVALID_DEVICE", pair
 rank = d.CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK
 assert refused(d.cuDeviceGetP2PAttribute(rank, device, device)) == "INVALID_DEVICE"
 used = d.CUgraphMem_attribute.CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cujit.emulator.functions import PER_THREAD, exports, find, forms
+from emulator.programs import program
 
 ELSEWHERE = {"cuWGLGetDevice", "cuEventCreateFromEGLSync"}
 """What headers have for Windows, and for Tegra: the driver of an H200 says that there is none."""
@@ -64,6 +65,26 @@ def test_a_form_is_found_by_name_version_and_flavour(base: str, version: int, fl
     form = find(base, version, flags)
     assert form is not None
     assert form.export == export
+
+
+def test_who_asks_for_a_function_hears_whether_it_is_found_unknown_or_newer() -> None:
+    """By both forms of the call; the first has no word for why."""
+    program("""
+    lib = ctypes.CDLL("libcuda.so.1")
+    said = {}
+    for symbol, version in ((b"cuMemAlloc", 13000), (b"cuNothing", 13000), (b"cuGraphAddNode", 12000)):
+        address, status = ctypes.c_void_p(1), ctypes.c_int(7)
+        asked = symbol, ctypes.byref(address), version, ctypes.c_uint64(0)
+        result = lib.cuGetProcAddress_v2(*asked, ctypes.byref(status))
+        older = lib.cuGetProcAddress(*asked)
+        said[symbol] = result, bool(address.value), status.value, older
+    print(said)
+    assert said == {
+        b"cuMemAlloc": (0, True, 0, 0),
+        b"cuNothing": (0, False, 1, 500),
+        b"cuGraphAddNode": (0, False, 2, 500),
+    }, said
+    """)
 
 
 def test_what_no_driver_has_is_not_found() -> None:

@@ -6,7 +6,7 @@ from emulator.programs import python
 from emulator.test_memory import STARTS
 
 
-def test_pools_count_what_was_allocated_of_them_and_refuse_what_is_not_theirs() -> None:
+def test_pools_count_what_was_allocated_of_them_and_refuse_what_they_cannot_do() -> None:
     python(
         STARTS
         + """
@@ -56,6 +56,12 @@ assert refused(d.cuMemFreeAsync(plain, 0)) == refused(d.cuMemFreeAsync(kept, 0))
 assert int(ok(d.cuMemAllocAsync(0, 0))) == 0 and refused(d.cuMemAllocAsync(8, 999)) == "INVALID_HANDLE"
 properties.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_INVALID
 assert refused(d.cuMemPoolCreate(properties)) != "SUCCESS"
+
+# no process can share a pool
+descriptor = d.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+assert refused(d.cuMemPoolExportToShareableHandle(own, descriptor, 0)) == "NOT_SUPPORTED"
+assert refused(d.cuMemPoolExportToShareableHandle(own, descriptor, 1)) == "INVALID_VALUE"
+assert refused(d.cuMemPoolExportToShareableHandle(pool, descriptor, 0)) == "INVALID_VALUE"
 """
     )
 

@@ -21,6 +21,9 @@ def test_each_curve_goes_through_the_kernels_own_point() -> None:
     for curve in curves(DEMAND, NOW):
         at = next(found for value, found in curve.points if value >= curve.own)
         assert (at.blocks, at.warps) == (NOW.blocks, NOW.warps), curve.label
+    assert [(curve.own, curve.own_label) for curve in curves(DEMAND, NOW)] == [
+        (256, "256"), (72, "72"), (16 + 1000 / 1024, "16.98 KiB"),
+    ]  # fmt: skip
 
 
 def test_curves_cover_all_that_could_be_asked() -> None:

@@ -11,13 +11,19 @@ from cujit.profile import CostChange, Profile, ProfiledKernel, compare
 COPY = """extern "C" __global__ void copy(const float *x, float *y, int stride) {
     y[threadIdx.x] = x[threadIdx.x * stride];
 }"""
+REVERSE = """extern "C" __global__ void copy(const float *x, float *y, int stride) {
+    __shared__ float all[32];
+    all[threadIdx.x] = x[threadIdx.x * stride];
+    __syncthreads();
+    y[threadIdx.x] = all[31 - threadIdx.x];
+}"""
 
 
-def cost(stride: int) -> ProfiledKernel:
+def cost(stride: int, source: str = COPY) -> ProfiledKernel:
     profile = Profile()
     device = cujit.cpu(profile=profile)
     x, y = device.zeros(1024, np.float32), device.zeros(32, np.float32)
-    cujit.jit(COPY, device=device, name="copy.cu")["copy"][1, 32](x, y, stride)
+    cujit.jit(source, device=device, name="copy.cu")["copy"][1, 32](x, y, stride)
     return profile.kernels[0]
 
 
@@ -38,6 +44,16 @@ def test_bounds_are_compared_where_a_gpu_is_named() -> None:
     }
     assert named
     assert all(name.startswith("bound in ns: ") for name in named)
+
+
+def test_what_only_one_of_them_costs_is_nothing_in_the_other() -> None:
+    plain, reverse = cost(1), cost(1, REVERSE)
+    gained = {each.what: each for each in compare(plain, reverse, on="H200").changes}
+    lost = {each.what: each for each in compare(reverse, plain, on="H200").changes}
+    assert gained.keys() == lost.keys()
+    for what in ("barriers", "shared_requests", "bound in ns: shared memory"):
+        assert gained[what].before == lost[what].after == 0 < gained[what].after == lost[what].before
+    assert gained["barriers"].after == 1
 
 
 def test_what_is_no_profiled_kernel_is_said() -> None:

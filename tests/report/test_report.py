@@ -18,10 +18,10 @@ import cujit.profile
 import cujit.report
 from cujit.cli.app import main
 from cujit.devices.cpu.run.lines import SourceLine
-from cujit.errors import CompileError, KernelFaultError
+from cujit.errors import CompileError, CujitError, KernelFaultError
 from cujit.report import ReportPage
 from cujit.report.listings import Listing
-from cujit.report.page import LIMIT_BYTES
+from cujit.report.page import LIMIT_BYTES, fitted
 from report.conftest import SHARED, SLOW
 
 
@@ -164,6 +164,18 @@ def test_a_kernel_of_very_many_instructions_has_the_counts_that_matter(shared: R
     assert len(kept) > 1000
 
 
+@pytest.mark.parametrize("room", [100_000, 20_000, 1000])
+def test_what_has_no_room_is_left_out_of_the_page_and_not_of_the_record(shared: ReportPage, room: int) -> None:
+    """Texts are cut first, then images, then instructions."""
+    record = record_in(shared.html())
+    for listing in record["listings"]:
+        listing.update({name: listing[name] * 1000 for name in ("lines", "sources", "ptx_lines")})
+    before = json.dumps(record)
+    text = fitted(record, room)
+    assert json.dumps(record) == before
+    assert len(json.loads(text)["listings"][-1]["lines"]) < len(record["listings"][-1]["lines"])
+
+
 def test_an_image_of_very_many_kernels_has_a_page() -> None:
     names = "".join(f".visible .entry kernel_{'x' * 300}_{k}() {{ ret; }}\n" for k in range(4000))
     report = cujit.report.of(f".version 7.8\n.target sm_80\n.address_size 64\n{names}".encode())
@@ -195,11 +207,13 @@ def test_what_a_compiler_or_a_check_found_is_at_its_line() -> None:
     with pytest.raises(CompileError) as failed:
         cujit.compile(cujit.Source.cuda("__global__ void k() {\n    nothing();\n}\n", name="k.cu"))
     fault = KernelFaultError("lanes never meet", kind="deadlock", line=61, help="meet")
-    report = ReportPage("k", (), errors=(failed.value, fault))
-    first, second = report.record()["errors"]
+    other = CujitError("no place is known", help="look")
+    report = ReportPage("k", (), errors=(failed.value, fault, other))
+    first, second, third = report.record()["errors"]
     assert (first["rule"], first["source"]) == ("error", "k.cu:2")
     assert "nothing" in first["text"]
     assert second == {"rule": "deadlock", "text": "lanes never meet", "cure": "meet", "source": "", "ptx_line": 61}
+    assert third == {"rule": "error", "text": "no place is known", "cure": "look", "source": "", "ptx_line": 0}
 
 
 def test_without_a_disassembler_a_report_says_so(monkeypatch: pytest.MonkeyPatch, shared: ReportPage) -> None:

@@ -8,6 +8,8 @@ import json
 import os
 import re
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -374,3 +376,20 @@ def test_the_numbers_of_system_calls_are_those_of_the_headers(machine: str) -> N
     numbers |= {"seccomp": sandbox._SECCOMP}
     column = sandbox._MACHINES[machine].column
     assert {name: pair[column] for name, pair in numbers.items()} == {name: known.get(name, -1) for name in numbers}
+
+
+@pytest.mark.parametrize("processor", ["x86_64", "aarch64"])
+def test_system_calls_have_the_numbers_that_linux_gives_them(processor: str) -> None:
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{processor}-linux-gnu", "-E", "-dM", "-x", "c", "-"]
+    said = subprocess.run(command, input="#include <asm/unistd.h>", capture_output=True, text=True, check=True).stdout
+    numbers = {name: int(number) for name, number in re.findall(r"#define __NR_(\w+) (\d+)$", said, re.MULTILINE)}
+    own = sandbox._ALLOWED | sandbox._KILLED | sandbox._PATHS
+    own |= {
+        "clone": sandbox._CLONE,
+        "clone3": sandbox._CLONE3,
+        "tgkill": sandbox._TGKILL,
+        "prlimit64": sandbox._PRLIMIT,
+    }
+    own |= {"rt_tgsigqueueinfo": sandbox._TGQUEUE, "seccomp": sandbox._SECCOMP}
+    column = sandbox._MACHINES[processor].column
+    assert {name: pair[column] for name, pair in own.items()} == {name: numbers.get(name, -1) for name in own}

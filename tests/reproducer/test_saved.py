@@ -22,6 +22,7 @@ from cujit import reproducer
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError, FileError, FormatError, KernelFaultError, LaunchError, LoadError
 from cujit.formats.saved_launch import PREFIX_BYTES, read_saved
+from cujit.reproducer.running import attempt
 
 AXPY = """extern "C" __global__ void axpy(float a, const float *x, float *y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -101,6 +102,11 @@ def test_a_trace_and_costs_come_too(bug: Path) -> None:
     assert rerun.profile is not None
     assert rerun.profile.totals.flops == 2 * 1001
     assert rerun.profile.to_json()["metrics"]["l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"] == 32
+
+
+def test_what_is_not_asked_for_is_not_made(bug: Path) -> None:
+    for rerun in (reproducer.run(bug, device="cpu"), attempt(bug, device="cpu")):
+        assert (rerun.trace, rerun.profile) == (None, None)
 
 
 def test_arguments_that_share_memory_share_it_again(tmp_path: Path) -> None:

@@ -123,8 +123,10 @@ class KernelBounds:
 
 
 def micros(seconds: float) -> str:
-    """Write a time."""
-    return f"{seconds * 1e6:,.3g} µs" if seconds < 1 else f"{seconds:,.3g} s"
+    """Write a time in three figures."""
+    number, unit = (seconds * 1e6, "µs") if seconds < 1 else (seconds, "s")
+    rounded = float(f"{number:.3g}")
+    return f"{rounded:,.0f} {unit}" if rounded >= 1000 else f"{rounded:g} {unit}"
 
 
 def bounds(kernel: ProfiledKernel, on: str | Device) -> KernelBounds:

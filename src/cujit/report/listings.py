@@ -57,13 +57,6 @@ class Listing:
             "ptx_lines": list(self.ptx_lines),
         }
 
-    def part(self, first: int, count: int) -> Listing:
-        """Keep ``count`` lines, from number ``first`` on."""
-        kept = slice(first - self.first, first - self.first + count)
-        return Listing(
-            self.kind, self.name, self.lines[kept], self.sources[kept], self.ptx_lines[kept], max(first, self.first)
-        )
-
 
 class Quoted:
     """The sources that a report may quote: texts that are known by name, and files of code that are there.
