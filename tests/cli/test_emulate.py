@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 from pathlib import Path
+
+import pytest
 
 _ASKS = """
 import ctypes, subprocess, sys
@@ -83,10 +86,104 @@ def test_what_cannot_be_emulated_or_started_is_said() -> None:
         (["--cc", "3.0", "true"], "no device of compute capability (3, 0)"),
         (["--cc", "nine", "true"], "no compute capability"),
         (["--check", "nonsense", "true"], "no check is called 'nonsense'"),
-        (["--log", "/no/such/folder/log", sys.executable, "-c", _ASKS], "cannot write to /no/such/folder/log"),
-        (["no-such-command"], "no-such-command"),
+        (["--log", "/no/such/folder/log", "true"], "cannot write to /no/such/folder/log"),
+        (["--log", "/", "true"], "cannot write to /"),
+        ([""], "COMMAND is an empty word"),
+        (["--needs", ""], "COMMAND is an empty word"),
     ):
         done = _cujit(*arguments)
         assert done.returncode != 0
         assert words in done.stderr
+        assert "Traceback" not in done.stderr
     assert _cujit().returncode == 2
+
+
+@pytest.mark.parametrize("needs", [[], ["--needs"]], ids=["", "needs"])
+def test_a_command_that_does_not_start_has_the_status_of_shells_and_a_word_of_what_to_try(
+    needs: list[str], tmp_path: Path
+) -> None:
+    program, script = tmp_path / "program.py", tmp_path / "script"
+    program.write_text("print(1)\n")
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    for command, status, words, hint in (
+        ("no-such-command", 127, "no command is called 'no-such-command'", "in PATH"),
+        (program, 126, "Permission denied", f"cujit emulate python {program}"),
+        (script, 127, "what its first line names is not there", "see its first line"),
+        (tmp_path, 126, "cannot run", "name a program"),
+    ):
+        done = _cujit(*needs, command)
+        assert (done.returncode, done.stdout) == (status, "")
+        complaint, try_ = done.stderr.splitlines()
+        assert words in complaint
+        assert hint in try_
+
+
+@pytest.mark.parametrize("needs", [[], ["--needs"]], ids=["", "needs"])
+def test_a_script_that_does_not_say_of_what_is_the_shells(needs: list[str], tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(
+        f"echo $1; exec {sys.executable} -c 'import ctypes; print(ctypes.CDLL(\"libcuda.so.1\").cuInit(0))'\n"
+    )
+    script.chmod(0o755)
+    done = _cujit(*needs, script, "word")
+    assert (done.returncode, done.stdout) == (0, "word\n0\n"), done.stderr
+
+
+def test_a_command_that_is_killed_is_told_of_and_its_end_passed_on() -> None:
+    done = _cujit("--needs", sys.executable, "-c", f"{_FORGETS}; import os; os.kill(os.getpid(), 9)")
+    assert done.returncode == -signal.SIGKILL
+    assert "error" not in done.stderr
+    assert "1 functions of the driver were called" in done.stderr
+
+
+_FORGETS = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
+
+
+@pytest.mark.parametrize("inner", [[], ["--needs"], ["--log", "-"]], ids=["", "needs", "log"])
+def test_what_is_asked_in_an_emulation_within_another_comes_into_the_table_of_both(inner: list[str]) -> None:
+    within = (sys.executable, "-m", "cujit", "emulate", *inner, "--cc", "8.0", sys.executable, "-c", _ASKS, "child")
+    done = _cujit("--needs", *within)
+    assert (done.returncode, done.stdout) == (7, "8\n"), done.stderr
+    assert done.stderr.count("5 functions of the driver were called, of which 1 are not emulated") == 1 + len(inner) % 2
+
+
+def test_a_log_goes_on_in_what_is_emulated_within(tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    done = _cujit("--log", log, sys.executable, "-c", f"import cujit; cujit.emulate(cc='8.0'); {_FORGETS}")
+    assert done.returncode == 0, done.stderr
+    assert "cuInit(…) CUDA_SUCCESS" in log.read_text()
+
+
+_SPINS = """
+import ctypes, sys
+from cuda.bindings import driver as d
+import cujit
+d.cuInit(0)
+d.cuCtxSetCurrent(d.cuDevicePrimaryCtxRetain(0)[1])
+code = "extern \\"C\\" __global__ void spin(volatile int *p) { while (*p == 0) ; }"
+module = d.cuModuleLoadData(cujit.compile(code, to="ptx", arch="compute_90").data + b"\\0")[1]
+kernel, memory = d.cuModuleGetFunction(module, b"spin")[1], d.cuMemAlloc(4)[1]
+d.cuMemsetD32(memory, 0, 1)
+print("begins", flush=True)
+d.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, 0, ((int(memory),), (ctypes.c_void_p,)), 0)
+print("goes on", flush=True)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--needs"], ["--log", "calls"]], ids=["", "needs", "log"])
+def test_the_terminals_interrupt_ends_a_kernel_and_the_program_that_waits_for_it(
+    options: list[str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "cujit", "emulate", *options, sys.executable, "-c", _SPINS]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begins\n"
+        time.sleep(1)  # until the kernel is compiled: it is to be interrupted, too
+        os.killpg(process.pid, signal.SIGINT)
+        printed, errors = process.communicate(timeout=60)
+    assert (printed, process.returncode) == ("", -signal.SIGINT), errors
+    assert "KeyboardInterrupt" in errors
+    assert "Exception ignored" not in errors

@@ -42,11 +42,35 @@ def parted(x):
         x[i] += 1
         cuda.syncthreads()  # apart
 
+@cuda.jit(lineinfo=True)
+def counted(x, ones):
+    count = cuda.shared.array(1, float32)
+    i = cuda.threadIdx.x
+    if i == 0:
+        count[0] = 0
+    cuda.syncthreads()
+    ADD  # of many
+    cuda.syncthreads()
+    if i == 0:
+        ones[0] = count[0]
+
+@cuda.jit(lineinfo=True)
+def halved(x, y):
+    i = cuda.grid(1)
+    y[i] = x[i] / 2  # never written
+
 x = cuda.to_device(np.arange(64, dtype=np.float32))
 doubled[1, 128](x, LENGTH)
 turned[1, 64](x)
 parted[1, 64](x)
 assert (x.copy_to_host() == 2 * np.arange(64)[::-1] + 1).all()
+ones = cuda.to_device(np.zeros(1, np.float32))
+counted[1, 64](x, ones)
+assert ones.copy_to_host()[0] == 64
+y, z = cuda.device_array(64, np.float32), cuda.device_array(64, np.float32)
+y[:WRITTEN] = x[:WRITTEN]
+halved[1, 64](y, z)
+assert (z.copy_to_host() == np.arange(64)[::-1] + .5).all()
 """
 
 _TRITON = """
@@ -74,7 +98,40 @@ def summed(x, out, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.store(out, tl.sum(tl.load(x + at, mask=at < n, other=0.0)))  # never written
 
+TURN = tl.constexpr(  # in one line: the compiler counts those of the text as lines of this file
+    "{ .reg .u32 %place, %other; .shared .align 4 .b32 room[128];"
+    "mov.u32 %place, room; mov.u32 %other, %tid.x; shl.b32 %other, %other, 2; add.u32 %place, %place, %other;"
+    "st.shared.b32 [%place], $1; BARRIER"
+    "mov.u32 %place, room; sub.u32 %other, 508, %other; add.u32 %place, %place, %other;"
+    "ld.shared.b32 $0, [%place]; }"
+)
+
+@triton.jit
+def turned(x):
+    at = tl.arange(0, 128)
+    values = tl.load(x + at)
+    values = tl.inline_asm_elementwise(TURN, "=r,r", [values], tl.float32, is_pure=False, pack=1)  # race
+    tl.store(x + at, values)
+
+MEET = tl.constexpr(
+    "{ .reg .pred %first; .reg .u32 %i; mov.u32 %i, %tid.x; setp.lt.u32 %first, %i, PART; mov.b32 $0, $1;"
+    "@%first bra HERE; bar.sync 0; bra ON; HERE: bar.sync 0; ON: }"
+)
+
+@triton.jit
+def parted(x):
+    at = tl.arange(0, 128)
+    values = tl.load(x + at)
+    values = tl.inline_asm_elementwise(MEET, "=r,r", [values], tl.float32, is_pure=False, pack=1)  # apart
+    tl.store(x + at, values)
+
 triton.runtime.driver.active.get_current_device()
+x = Array(np.arange(128, dtype=np.float32))
+turned[(1,)](x, num_warps=4)
+parted[(1,)](x, num_warps=4)
+out = np.empty(128, np.float32)
+error, = driver.cuMemcpyDtoH(out.ctypes.data, x.pointer, x.nbytes)
+assert int(error) == 0 and (out == np.arange(128)[::-1]).all()
 x = Array(np.arange(100, dtype=np.float32))
 doubled[(1,)](x, LENGTH, BLOCK=128)
 out = np.empty(100, np.float32)
@@ -192,19 +249,33 @@ def _line(text: str, mark: str) -> int:
     [
         ("numba_cuda", _NUMBA, {"LENGTH": "128"}, "memory", "out of bounds"),
         ("numba_cuda", _NUMBA, {"BARRIER": "pass"}, "race", "race"),
+        ("numba_cuda", _NUMBA, {"ADD": "count[0] += 1"}, "race", "of many"),
         ("numba_cuda", _NUMBA, {"PART": "16"}, "sync", "apart"),
+        ("numba_cuda", _NUMBA, {"WRITTEN": "60"}, "init", "never written"),
         ("triton", _TRITON, {"LENGTH": "128"}, "memory", "out of bounds"),
+        ("triton", _TRITON, {"BARRIER": ""}, "race", "race"),
+        ("triton", _TRITON, {"PART": "16"}, "sync", "apart"),
         ("triton", _TRITON, {"WRITTEN": "99"}, "init", "never written"),
     ],
-    ids=["numba bounds", "numba no barrier", "numba barrier of some", "triton bounds", "triton not written"],
+    ids=[
+        *("numba bounds", "numba no barrier", "numba race", "numba barrier of some", "numba not written"),
+        *("triton bounds", "triton no barrier", "triton barrier of some", "triton not written"),
+    ],
 )
 def test_a_planted_bug_is_found_with_its_line_and_the_right_program_is_silent(
     client: str, text: str, wrong: dict[str, str], check: str, mark: str, tmp_path: Path
 ) -> None:
     if find_spec(client) is None:
         pytest.skip(f"{client} is not installed: `make clients`")
-    length = {"numba_cuda": "64", "triton": "100"}[client]
-    good = {"LENGTH": length, "BARRIER": "cuda.syncthreads()", "PART": "32", "WRITTEN": "100"}
+    good = {
+        "numba_cuda": {
+            "LENGTH": "64",
+            "BARRIER": "cuda.syncthreads()",
+            "ADD": "cuda.atomic.add(count, 0, 1)",
+            "WRITTEN": "64",
+        },
+        "triton": {"LENGTH": "100", "BARRIER": "bar.sync 0;", "WRITTEN": "100"},
+    }[client] | {"PART": "32"}
     for words in (good, {**good, **wrong}):
         program = tmp_path / str(words is good) / "planted.py"
         program.parent.mkdir()

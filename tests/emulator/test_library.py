@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 
 import pytest
@@ -152,3 +154,58 @@ def test_the_file_is_an_elf_library_for_both_processors() -> None:
         assert {symbol.name for symbol in elf.symbols(".dynsym") if symbol.section} == {*names, "cujit_table"}
     with pytest.raises(UnsupportedError):
         write_library("libcuda.so.1", names, b"", [], "riscv64")
+
+
+def test_a_folder_that_a_loader_would_read_as_several_keeps_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("two words", "a:b", "$ORIGIN"):
+        monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / name))
+        done = emulated(sys.executable, "-c", BINDINGS)
+        assert (done.stdout.split()[0], done.stderr) == ("CUDA_SUCCESS", "")
+        assert library.root_folder() == Path(f"/tmp/cujit-{os.getuid()}/emulator")
+
+
+def test_where_the_cache_cannot_be_written_the_libraries_are_kept_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_CACHE_DIR", "/proc/cannot")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the cache, which goes on without its files
+        assert python(BINDINGS).split()[0] == "CUDA_SUCCESS"
+
+
+def test_folders_of_modules_may_be_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    many = [str(tmp_path / f"{number}{'x' * 99}é") for number in range(80)]
+    monkeypatch.setattr(sys, "path", [*sys.path, *many])
+    last = "import sys; assert sys.path[-1] == " + ascii(many[-1])
+    assert python(f"import ctypes; assert ctypes.CDLL('libcuda.so.1').cuInit(0) == 0; {last}") == ""
+
+
+def test_the_names_of_a_program_are_its_own() -> None:
+    program = """
+    import ctypes
+    attach, open = 1, 2
+    before = {*globals(), "before"}
+    assert ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
+    print(attach, open, {*globals()} - before - {"__warningregistry__"})
+    """
+    assert python(program) == "1 2 set()\n"
+
+
+def test_an_interrupt_is_for_who_called_the_driver() -> None:
+    program = """
+    import _thread, threading
+    from cuda.bindings import driver as d
+    d.cuInit(0)
+    d.cuCtxSetCurrent(d.cuDevicePrimaryCtxRetain(0)[1])
+    adds = "add.u64 %a, %a, 1; " * 40
+    kernels = "".join(
+        f".entry k{i}(.param .u64 p) {{ .reg .u64 %a; ld.param.u64 %a, [p]; {adds} ret; }}" for i in range(4000)
+    )
+    threading.Timer(0.2, _thread.interrupt_main).start()
+    try:
+        print(d.cuModuleLoadData(f".version 8.0 .target sm_90 .address_size 64 {kernels}".encode()))
+    except KeyboardInterrupt:
+        print("interrupted", d.cuCtxSynchronize()[0].name)
+    """
+    done = emulated(sys.executable, "-c", textwrap.dedent(program))
+    assert (done.stdout, done.stderr) == ("interrupted CUDA_SUCCESS\n", "")

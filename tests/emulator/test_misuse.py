@@ -1,4 +1,4 @@
-"""The answers to some 1,620 calls of misuse are those of a GPU's driver.
+"""The answers to 1,655 calls, most of them misuse, are those of a GPU's driver, but for those that ``REASONS`` counts.
 
 ``python tests/emulator/misuse.py`` on a machine with a GPU gives what to record: its lines are kept as a list in
 ``goldens/driver_answers.json``, the first one naming the GPU and the CUDA version of its driver.
@@ -23,18 +23,20 @@ GOLDEN = Path(__file__).parents[1] / "goldens" / "driver_answers.json"
 
 MACHINE = "the machine"
 
+_OF_MACHINES = r"device attribute \d+"
+
 REASONS = {
-    r"device attribute \d+": "the emulated device has figures and features of its own",
-    r"crooked: .*": "an address that is not aligned is no fault of an x86-64 or aarch64 processor; a check finds it",
-    r"far_shared: .*": "far behind shared memory lies other memory of the process; a check finds it",
-    r"function attribute 4": "nothing is assembled for a GPU, so nobody knows the registers",
-    r"function attribute 16|pool attribute 9": "newer than the driver that was recorded",
-    r"cuArray3DCreate, (of UNORM_INT8X1|sparse|mapped later)": "not emulated, and said so",
-    r"cuTexObjectCreate, (anisotropy 16|seams of a cube)": "not emulated, and said so",
-    r"cuTexObjectCreate, of rows without width": "refused by the manual",
-    r"a kernel reads .*": "what is no texture reads anything on a GPU; here that is a fault",
+    _OF_MACHINES: (30, "the emulated device has figures and features of its own"),
+    r"crooked: .*": (30, "an address that is not aligned is no fault of x86-64 or aarch64; a check finds it"),
+    r"far_shared: .*": (30, "far behind shared memory lies other memory of the process; a check finds it"),
+    r"function attribute 4": (1, "nothing is assembled for a GPU, so nobody knows the registers"),
+    r"function attribute 16|pool attribute 9": (2, "newer than the driver that was recorded"),
+    r"cuArray3DCreate, (of UNORM_INT8X1|sparse|mapped later)": (3, "not emulated, and said so"),
+    r"cuTexObjectCreate, (anisotropy 16|seams of a cube)": (2, "not emulated, and said so"),
+    r"cuTexObjectCreate, of rows without width": (1, "refused by the manual"),
+    r"a kernel reads .*": (3, "what is no texture reads anything on a GPU; here that is a fault"),
 }
-"""Cases whose answers may differ from a GPU's, by what their names match whole, and why."""
+"""Cases whose answers may differ from a GPU's, by what their names match whole: how many differ, and why."""
 
 Rows = dict[str, list[Any]]
 
@@ -79,6 +81,23 @@ def test_every_case_has_an_answer(answers: Rows) -> None:
 
 def test_answers_are_those_of_a_driver(answers: Rows) -> None:
     assert differing(answers, recorded()) == {}
+
+
+def test_no_more_answers_differ_than_are_counted(answers: Rows) -> None:
+    theirs = recorded()
+    differ = [case for case, answer in answers.items() if case != MACHINE and answer != theirs[case]]
+    found = {each: sum(bool(re.fullmatch(each, case)) for case in differ) for each in REASONS}
+    assert found.pop(_OF_MACHINES) <= REASONS[_OF_MACHINES][0]
+    assert found == {each: count for each, (count, _) in REASONS.items() if each in found}
+
+
+def test_the_page_has_the_numbers() -> None:
+    page = " ".join((Path(__file__).parents[2] / "docs/emulate.md").read_text().split())
+    theirs = [answer for case, answer in recorded().items() if case != MACHINE]
+    ended, differ = sum(answer[0] is None for answer in theirs), sum(count for count, _ in REASONS.values())
+    for words in (f"Of {len(theirs):,} calls", f"{ended} times", f"The other {differ} are counted"):
+        assert words in page
+    assert f"{len(theirs) - ended - differ:,} answer what an H200 did" in page
 
 
 def test_a_case_that_differs_is_seen_unless_it_has_a_reason() -> None:

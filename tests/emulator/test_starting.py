@@ -49,3 +49,35 @@ for wrong in ({"cc": "99.9"}, {"check": "nothing"}, {"timeout_s": -1}):
 print("libcuda" in open("/proc/self/maps").read())
 """)
     assert done.stdout.split() == ["OptionError", "OptionError", "LaunchError", "False"], done.stderr
+
+
+def test_a_process_emulates_one_thing() -> None:
+    done = _program("""
+import ctypes, os, cujit
+cujit.emulate(cc="8.0")
+cujit.emulate(cc="8.0")
+try:
+    cujit.emulate(cc="9.0")
+except cujit.errors.CujitError as e:
+    print(e)
+print(os.environ["CUJIT_EMULATE"])
+""")
+    first, hint, environment = done.stdout.splitlines()
+    assert first == 'this process emulates {"cc": [8, 0]} already, and cannot go on with {"cc": [9, 0]}'
+    assert "before anything touches CUDA" in hint
+    assert environment == '{"cc": [8, 0]}'
+
+
+def test_a_child_whose_cache_is_elsewhere_knows_the_library_for_ours(tmp_path: Path) -> None:
+    child = f"""
+import ctypes, os
+driver = ctypes.CDLL("libcuda.so.1")
+os.environ["CUJIT_CACHE_DIR"] = {str(tmp_path / "cache")!r}
+import cujit
+cujit.emulate()
+print(driver.cuInit(0), ctypes.CDLL("libcuda.so.1").cuInit(0))
+"""
+    done = _program(
+        f"import cujit, subprocess, sys; cujit.emulate(); subprocess.run([sys.executable, '-c', {child!r}])"
+    )
+    assert done.stdout == "0 0\n", done.stderr

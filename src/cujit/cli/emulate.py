@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import click
 
-from cujit.cli.console import note
+from cujit.cli.console import complain, note
 from cujit.devices.options import MAX_TIMEOUT_S
-from cujit.emulator.notes import AskedFunction, read_needs
+from cujit.emulator.notes import AskedFunction, open_notes, read_needs
 from cujit.emulator.settings import EmulatorSettings
 from cujit.emulator.starting import environment_of
+from cujit.errors import CujitError, spell
+from cujit.values import replace
+
+T = TypeVar("T")
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that come to this process alone; the terminal sends SIGINT and SIGQUIT to the command, too."""
@@ -53,24 +61,95 @@ def command(words: Sequence[str], needs: bool, errors: str, log: str, **said: An
     COMMAND and all processes that it starts see one device. The exit status is the command's.
     """
     place = os.path.abspath(log) if log not in ("", "-") else log
-    settings = EmulatorSettings.of(**said, log=place, errors_now=errors == "now")
-    if not needs:
-        os.execvpe(words[0], [*words], {**os.environ, **environment_of(settings)})
-    with tempfile.TemporaryDirectory(prefix="cujit-needs-") as folder:
-        file = Path(folder, "needs")
-        file.touch()
-        settings = EmulatorSettings.of(**said, log=place, errors_now=errors == "now", needs=str(file))
-        status = _run(words, {**os.environ, **environment_of(settings)})
-        _tell(read_needs(file))
+    outer = EmulatorSettings.from_environment()
+    settings = EmulatorSettings.of(**said, log=place, errors_now=errors == "now").inside(outer)
+    if not words[0]:
+        raise click.UsageError("COMMAND is an empty word")
+    if place not in ("", "-"):
+        os.close(open_notes(place) or 0)  # before a process fails that knows no better than to say so by a number
+    try:
+        status = _run_noted(words, settings, outer) if needs else _become(words, settings)
+    except OSError as e:
+        status = _not_started(words[0], e)
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # of one that nobody may handle
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     click.get_current_context().exit(status)
 
 
+def _become(words: Sequence[str], settings: EmulatorSettings) -> NoReturn:
+    """Run a command instead of this process.
+
+    Raises:
+        OSError: there is none, or it cannot be run.
+    """
+    environment = {**os.environ, **environment_of(settings)}
+    _by_shell_if_need_be(words, lambda command: os.execvpe(command[0], [*command], environment))
+    raise AssertionError("exec came back")
+
+
+def _run_noted(words: Sequence[str], settings: EmulatorSettings, outer: EmulatorSettings) -> int:
+    """Run a command, say what it asked for, and give its status; whoever emulates around it is told as well.
+
+    Raises:
+        OSError: there is none, or it cannot be run.
+    """
+    with tempfile.TemporaryDirectory(prefix="cujit-needs-") as folder:
+        file = Path(folder, "needs")
+        file.touch()
+        status = _run(words, {**os.environ, **environment_of(replace(settings, needs=str(file)))})
+        _tell(read_needs(file))
+        if outer.needs:
+            with open(outer.needs, "ab", buffering=0) as around:
+                around.write(file.read_bytes())
+    return status
+
+
+_SHELL = "/bin/sh"
+
+
+def _by_shell_if_need_be(words: Sequence[str], run: Callable[[Sequence[str]], T]) -> T:
+    """Run a command; where it is a script that does not say of what, by the shell.
+
+    Source: POSIX.1-2017, exec, of execvp() and [ENOEXEC].
+
+    Raises:
+        OSError: there is none, or it cannot be run.
+    """
+    try:
+        return run(words)
+    except OSError as e:
+        if e.errno != errno.ENOEXEC:
+            raise
+    return run([_SHELL, shutil.which(words[0]) or words[0], *words[1:]])
+
+
+_CANNOT_RUN, _NOT_FOUND = 126, 127
+"""Exit statuses of what runs commands. Source: POSIX.1-2017, env, "Exit Status"."""
+
+
+def _not_started(word: str, error: OSError) -> int:
+    """Say why a command was not started, and what to try; give the exit status."""
+    is_missing, is_file, quoted = error.errno in (errno.ENOENT, errno.ENOTDIR), os.path.isfile(word), shlex.quote(word)
+    words = f"{word} cannot run: {error.strerror}"
+    if is_missing:
+        words = f"no command is called {spell(word)}"
+        if is_file and "/" in word:
+            words = f"{word} cannot run: what its first line names is not there"
+    if is_file and word.endswith(".py"):
+        try_ = f"cujit emulate python {quoted}"
+    elif is_file:
+        try_ = f"chmod +x {quoted}" if not is_missing else "see its first line" if "/" in word else f"./{quoted}"
+    else:
+        try_ = "see whether it is installed, and in PATH" if is_missing else "name a program"
+    complain(str(CujitError(words, help=try_)))
+    return _NOT_FOUND if is_missing else _CANNOT_RUN
+
+
 def _run(words: Sequence[str], environment: dict[str, str]) -> int:
     """Run a command, which gets the signals that come meanwhile; give its status, below 0 where a signal ended it."""
-    process = subprocess.Popen([*words], env=environment)
+    process = _by_shell_if_need_be(words, lambda command: subprocess.Popen([*command], env=environment))
 
     def pass_on(number: int, _frame: object) -> None:
         process.send_signal(number)

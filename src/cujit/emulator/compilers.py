@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 from cujit.emulator import library
+from cujit.emulator.shared_library import TABLE_SYMBOL
 from cujit.emulator.structures import BootTable, BootText
 from cujit.emulator.toolkit import compiler_functions, linker_functions
 from cujit.forks import Lock
@@ -121,14 +122,9 @@ def load() -> None:
     paths = sorted(folder().glob("lib*"))
     for path in paths:  # before the first is loaded: half of them would be worse than none
         with contextlib.suppress(OSError):
-            ctypes.CDLL(path.name, mode=os.RTLD_NOLOAD)
-            if not _is_mapped(path):
+            if not hasattr(ctypes.CDLL(path.name, mode=os.RTLD_NOLOAD), TABLE_SYMBOL):
                 raise library.loaded_already(f"the real {path.name}")
     _LOADED.extend(ctypes.CDLL(str(path)) for path in paths)
-
-
-def _is_mapped(path: Path) -> bool:
-    return any(line.endswith(f" {path}") for line in Path("/proc/self/maps").read_text().splitlines())
 
 
 # -- in the process ---------------------------------------------------------------------------------------------

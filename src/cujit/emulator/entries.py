@@ -80,6 +80,8 @@ class EntryPoint(NamedTuple):
             answer = next((result for kind, result in _ANSWERS if isinstance(e, kind)), Result.UNKNOWN)
             emulation().remember(Refused(answer, str(e)))
             return answer
+        except KeyboardInterrupt:
+            raise  # for the caller: see ``for_c``
         except BaseException:
             say(f"{self.name} failed, which is a fault of cujit:\n{traceback.format_exc()}")
             return Result.UNKNOWN
@@ -93,7 +95,7 @@ class EntryPoint(NamedTuple):
             def answer(*given: int) -> int:
                 return self.answer(*(a or b for a, b in zip(given, rest, strict=True)))
 
-        return for_c(ctypes.c_int32, types, answer, Result.DEINITIALIZED)
+        return for_c(ctypes.c_int32, types, answer, Result.DEINITIALIZED, Result.UNKNOWN)
 
 
 ENTRIES: dict[str, EntryPoint] = {}

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Mapping
@@ -87,11 +88,14 @@ def _noted(export: str, at: int) -> Any:
     function, notes = ctypes.CFUNCTYPE(ctypes.c_int32, *_ANY)(at), emulation().notes
 
     def call(*arguments: int) -> int:
-        result = int(function(*arguments))
-        notes.answered(export, ("…",), result)
+        result = int(Result.UNKNOWN)
+        try:
+            result = int(function(*arguments))
+        finally:  # where Ctrl-C ended a kernel, too
+            notes.answered(export, ("…",), result)
         return result
 
-    return for_c(ctypes.c_int32, _ANY, call, Result.DEINITIALIZED)
+    return for_c(ctypes.c_int32, _ANY, call, Result.DEINITIALIZED, Result.UNKNOWN)
 
 
 def _address(function: Any) -> int:
@@ -184,19 +188,49 @@ def _publish(path: Path, data: bytes, trust: Trust) -> None:
     temporary.replace(path)
 
 
+_PARTS_LISTS = re.compile(r"[\s:;$]")
+"""What the loader's lists of paths are parted by, or read otherwise. Source: ld.so(8), LD_PRELOAD, LD_LIBRARY_PATH."""
+
+
 def root_folder() -> Path:
-    """Give the folder of all that the emulator keeps."""
+    """Give the folder of all that the emulator keeps: in cujit's cache, or beside /tmp where that cannot hold it."""
     store = default_cache().store
-    base = store.root if store is not None else Path(f"/tmp/cujit-{os.getuid()}")
-    return base / "emulator"
+    kept = None if store is None else store.root / "emulator"
+    if kept is not None and not _PARTS_LISTS.search(str(kept)) and _can_be_written(kept):
+        return kept
+    return Path(f"/tmp/cujit-{os.getuid()}/emulator")
+
+
+def _can_be_written(path: Path) -> bool:
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=Trust.of_process().directory_mode)
+    except OSError:
+        return False
+    return os.access(path, os.W_OK | os.X_OK)
+
+
+_STARTING = "starting.py"
+
+
+def _statement(module: str) -> str:
+    """Write what fills in a library's table in a Python that may know nothing of cujit.
+
+    It runs among the names of the program, and so leaves none; the folders of modules may be many, and are in a file.
+    """
+    package = str(Path(__file__).parent.parent.parent)
+    lines = (
+        "import sys",
+        f"sys.path += [p for p in {[package, *filter(None, sys.path)]!a} if p not in sys.path]",
+        f"from cujit.emulator.{module} import attach",
+        "attach(table)",
+    )
+    path = keep({_STARTING: "\n".join(lines).encode()}) / _STARTING
+    run = f"b.exec(b.open({str(path)!a}).read(), {{'table': t}})"
+    return f"(lambda b, t: {run})(__import__('builtins'), 0x{0:016x})"
 
 
 def _texts(module: str, others: str) -> list[str]:
     """List what the boot code has to know, in the order of ``BootText``."""
-    paths = [path for path in sys.path if path]
-    package = str(Path(__file__).parent.parent.parent)
-    statement = f"import sys; sys.path += [p for p in {[package, *paths]!r} if p not in sys.path]; "
-    statement += f"from cujit.emulator.{module} import attach; attach(0x{0:016x})"
     said = {
         BootText.RUNS: "Py_IsInitialized",
         BootText.ENSURE: "PyGILState_Ensure",
@@ -206,7 +240,7 @@ def _texts(module: str, others: str) -> list[str]:
         BootText.SAVE: "PyEval_SaveThread",
         BootText.YIELD: "sched_yield",
         BootText.PYTHON: _libpython(),
-        BootText.STATEMENT: statement,
+        BootText.STATEMENT: _statement(module),
         BootText.WRITE: "write",
         BootText.WORDS: _WITHOUT_PYTHON,
         BootText.OTHERS: others,
@@ -254,7 +288,15 @@ def loaded_already(path: str) -> CujitError:
 def driver_path() -> str | None:
     """Tell which driver this process has loaded: the path of its file, None where there is none, or it is ours."""
     for line in Path("/proc/self/maps").read_text().splitlines():
-        path = line[line.find("/") :]
-        if "/libcuda.so" in path and not path.startswith(f"{root_folder()}/"):
+        path = line[line.find("/") :].removesuffix(" (deleted)")
+        if "/libcuda.so" in path and not _is_ours(path):
             return path
     return None
+
+
+def _is_ours(path: str) -> bool:
+    """Tell whether a loaded library is the emulator's, of whatever folder: a parent's cache may be elsewhere."""
+    try:
+        return hasattr(ctypes.CDLL(path, mode=os.RTLD_NOLOAD), TABLE_SYMBOL)
+    except OSError:
+        return False

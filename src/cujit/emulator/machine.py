@@ -124,15 +124,34 @@ def in_c(name: str, answer: Any, *arguments: Any) -> Callable[..., Any]:
     return call
 
 
-def for_c(answer: Any, types: Sequence[Any], body: Callable[..., int], after_end: int) -> Any:
+class _Interrupting(int):
+    """An answer for C that interrupts Python when it is dropped: ctypes does that last, when no line of ours follows.
+
+    An exception that leaves a function which C called would be printed and forgotten.
+    """
+
+    def __init__(self, _answer: int) -> None:
+        make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        interrupt = ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, ctypes.c_void_p)
+        self.at_end = make(("PyCapsule_New", ctypes.pythonapi))(1, None, interrupt)
+
+
+def for_c(
+    answer: Any, types: Sequence[Any], body: Callable[..., int], after_end: int, interrupted: int | None = None
+) -> Any:
     """Make a function that C calls as long as there is a process; from where Python ends, it gives ``after_end``.
 
-    Objects of clients make calls when they die, which is after the globals of modules are gone.
+    Objects of clients make calls when they die, which is after the globals of modules are gone. Ctrl-C within ``body``
+    is for who called the driver: the function gives ``interrupted`` (``after_end`` without it), and Python is
+    interrupted as soon as the caller goes on.
     """
-    has_ended = sys.is_finalizing
+    has_ended, again = sys.is_finalizing, after_end if interrupted is None else interrupted
 
     def call(*given: Any) -> int:
-        return after_end if has_ended() else body(*given)
+        try:
+            return after_end if has_ended() else body(*given)
+        except KeyboardInterrupt:
+            return _Interrupting(again)
 
     made = ctypes.CFUNCTYPE(answer, *types)(call)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))

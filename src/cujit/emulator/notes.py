@@ -29,8 +29,8 @@ class Notes:
     """
 
     def __init__(self, settings: EmulatorSettings) -> None:
-        self._log = _STANDARD_ERROR if settings.log == "-" else _opened(settings.log)
-        self._needs = _opened(settings.needs)
+        self._log = _STANDARD_ERROR if settings.log == "-" else open_notes(settings.log)
+        self._needs = open_notes(settings.needs)
         self.watches = self._log is not None or self._needs is not None
 
     def asked(self, name: str) -> None:
@@ -62,13 +62,20 @@ class Notes:
         _write(self._log, f"{place} {name}({shown}) {Result(answer).spelled}{f': {words}' if words else ''}")
 
 
-def _opened(path: str) -> int | None:
+def open_notes(path: str) -> int | None:
+    """Open a file to add notes to; give its number, or None where there is no path.
+
+    Raises:
+        OptionError: it cannot be written.
+    """
     if not path:
         return None
     try:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as e:
-        raise OptionError(f"the emulator cannot write to {path}: {e.strerror}") from e
+        raise OptionError(
+            f"the emulator cannot write to {path}: {e.strerror}", help="name a file in a folder of yours"
+        ) from e
 
 
 def _write(file: int, line: str) -> None:

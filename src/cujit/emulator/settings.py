@@ -90,6 +90,10 @@ class EmulatorSettings:
                 ) from None
         return cls.of(**said)
 
+    def inside(self, outer: EmulatorSettings) -> EmulatorSettings:
+        """Give them as they are within what is emulated already, whose notes go on unless these say others."""
+        return replace(self, log=self.log or outer.log, needs=self.needs or outer.needs)
+
     def text(self) -> str:
         """Write them for the environment."""
         said = {

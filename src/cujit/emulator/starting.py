@@ -31,6 +31,7 @@ from cujit.emulator import (
 )
 from cujit.emulator.process import emulation
 from cujit.emulator.settings import VARIABLE, EmulatorSettings
+from cujit.errors import CujitError
 
 _DECLARED = (
     capture,
@@ -103,7 +104,7 @@ def emulate(
         log: a file that every call is written to; "-" is standard error, "" nothing.
 
     Raises:
-        CujitError: a driver, or a compiler of NVIDIA's, is loaded already.
+        CujitError: a driver, or a compiler of NVIDIA's, is loaded already, or this process emulates something else.
         OptionError: there is no such compute capability or check.
         LaunchError: ``timeout_s`` is no time.
 
@@ -119,11 +120,18 @@ def start(settings: EmulatorSettings) -> None:
     """Do what ``emulate`` does.
 
     Raises:
-        CujitError: a driver, or a compiler of NVIDIA's, is loaded already.
+        CujitError: a driver, or a compiler of NVIDIA's, is loaded already, or this process emulates something else.
     """
     if (loaded := library.driver_path()) is not None:
         raise library.loaded_already(loaded)
     compilers.load()
-    os.environ.update(environment_of(settings))
+    wanted = settings.inside(EmulatorSettings.from_environment())
+    os.environ.update(environment_of(wanted))
     _prepare()
+    if (before := emulation().settings) != wanted:
+        os.environ[VARIABLE] = before.text()
+        raise CujitError(
+            f"this process emulates {before.text()} already, and cannot go on with {wanted.text()}",
+            help="say it once, before anything touches CUDA; or start a process of its own",
+        )
     library.load()

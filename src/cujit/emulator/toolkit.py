@@ -207,6 +207,8 @@ def _functions(failed: int, rows: Iterable[_Row]) -> dict[str, Any]:
         def call(*arguments: int) -> int:
             try:
                 return int(body(*arguments))
+            except KeyboardInterrupt:
+                raise  # for the caller: see ``for_c``
             except BaseException as e:
                 say(f"{name} failed, which is a fault of cujit: {type(e).__name__}: {e}")
                 return failed
