@@ -68,7 +68,7 @@ class EditedFile:
                 filename=self.path,
                 help="save again to replace it",
             )
-        data = (BOM if self._has_bom else b"") + text.replace("\n", self._newline).encode("utf-8", "replace")
+        data = (BOM if self._has_bom else b"") + text.replace("\n", self._newline).encode()
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
             with os.fdopen(os.open(self.path, flags, 0o666), "wb") as file:

@@ -19,6 +19,7 @@ TOKEN_HEADER = "x-cujit-token"
 MOST_BODY_BYTES = 8 << 20
 """More than a source of the longest kind takes, written as JSON."""
 
+_DROPPED_BYTES = 1 << 16
 _OWN_SITES = ("same-origin", "none")
 _HEADERS = {
     "content-security-policy": "frame-ancestors 'none'",
@@ -68,7 +69,7 @@ class Door:
         if len(brought) != 1 or not hmac.compare_digest(brought[0].encode(), self.token.encode()):
             return Denial(403, "the token is missing or wrong; the address that `cujit explore` printed has it")
         lengths = headers.get("content-length", [])
-        if any(not length.isdigit() or int(length[:20]) > MOST_BODY_BYTES for length in lengths):
+        if any(not (n.isascii() and n.isdigit()) or int(n[:20]) > MOST_BODY_BYTES for n in lengths):
             return Denial(413, f"a request has {MOST_BODY_BYTES:,} bytes at most")
         return None
 
@@ -102,15 +103,23 @@ class Guard:
             await send(message)
 
         if refused is not None:
-            await _answer(sent, refused)
+            await _answer(receive, sent, refused)
             return
         await self._app(scope, _bounded(receive), sent)
 
 
-async def _answer(send: Send, refused: Denial) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+async def _answer(receive: Receive, send: Send, refused: Denial) -> None:
+    """Refuse; a little of what was sent is read and dropped, or the answer would be lost with it."""
+    left, body = _DROPPED_BYTES, f"{refused.why}\n".encode()
+    while left > 0 and refused.status != 413:
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if not message.get("more_body"):
+            break
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-    await send({"type": "http.response.body", "body": f"{refused.why}\n".encode()})
+    await send({"type": "http.response.body", "body": body})
 
 
 class TooLong(Exception):

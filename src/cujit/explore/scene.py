@@ -51,7 +51,8 @@ class Scene:
     words such as ``std=c++20 -DN=4``, ``kernel`` a name (``axpy<float>``; "" is the only one), ``grid``,
     ``block``, ``over`` and ``cluster`` sizes (``32x32``), ``shared_bytes`` dynamic shared memory of a block in bytes,
     ``arguments`` words such as ``2.0 ones:f32:1000``, ``on`` a GPU for bounds and occupancy (``H200``), and ``check``
-    the checks of the launch ("" is none). Without ``grid`` and ``block``, or ``over``, or ``cooperative``, nothing is launched.
+    the checks of the launch ("" is none). Without ``grid`` and ``block``, or ``over``, or ``cooperative``, nothing is
+    launched.
 
     Example::
 

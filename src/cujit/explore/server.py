@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from cujit.compiler.options.table import is_utf8
 from cujit.errors import CujitError, FileError, FormatError, spell
 from cujit.explore.editing import EditedFile
 from cujit.explore.guard import App, Door, Guard, TooLong
@@ -57,6 +58,10 @@ class ExplorerServer:
         finally:
             await self._workers.close()
 
+    async def close(self) -> None:
+        """End all work."""
+        await self._workers.close()
+
     # -- the page -------------------------------------------------------------------------------------------------
 
     async def _page(self, _request: Request) -> Response:
@@ -93,10 +98,11 @@ class ExplorerServer:
         self._scene = scene
 
         async def lines() -> AsyncIterator[bytes]:
-            async for line in self._workers.look(scene):
-                if line.startswith(b'{"stage":"done"'):
-                    self._last = line
-                yield line
+            async with contextlib.aclosing(self._workers.look(scene)) as answer:
+                async for line in answer:
+                    if line.startswith(b'{"stage":"done"'):
+                        self._last = line
+                    yield line
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
@@ -105,8 +111,8 @@ class ExplorerServer:
         source, known, is_forced = asked.get("source"), asked.get("digest"), asked.get("force", False)
         if not isinstance(source, str) or not isinstance(known, str) or type(is_forced) is not bool:
             raise FormatError("to save takes source and digest, both str")
-        if "\0" in source or len(source) > MOST_SOURCE_CHARS:
-            raise FormatError(f"a source has no NUL byte, and {MOST_SOURCE_CHARS:,} characters at most")
+        if "\0" in source or len(source) > MOST_SOURCE_CHARS or not is_utf8(source):
+            raise FormatError(f"a source is UTF-8 without NUL bytes, and has {MOST_SOURCE_CHARS:,} characters at most")
         digest = self.file.save(source, known, is_forced=is_forced)
         self._scene = replace(self._scene, source=source)
         return JSONResponse({"digest": digest})

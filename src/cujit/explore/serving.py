@@ -178,7 +178,15 @@ def _made(
         timeout_graceful_shutdown=1,
         proxy_headers=False,
     )
-    return uvicorn.Server(config), listening, f"http://{_HOST}:{number}/?token={door.token}"
+
+    class Server(uvicorn.Server):
+        """Ends what is at work before it waits for the answers that are under way."""
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await made.close()
+            await super().shutdown(sockets)
+
+    return Server(config), listening, f"http://{_HOST}:{number}/?token={door.token}"
 
 
 def _socket(port: int) -> socket.socket:

@@ -19,8 +19,6 @@ from cujit.report.page import fitted
 from cujit.reproducer.sandbox import end_with_parent, limit
 
 MOST_RECORD_BYTES = 2_000_000
-_MEMORY_MIB = 16_384
-"""Address space of a worker: libraries of compilers map much of it, and a launch has less of its own."""
 
 
 def main() -> None:
@@ -28,7 +26,7 @@ def main() -> None:
     parent, memory_mib = map(int, sys.argv[-2:])
     end_with_parent(parent)
     limit(resource.RLIMIT_CORE, 0)
-    limit(resource.RLIMIT_AS, max(memory_mib, _MEMORY_MIB) << 20)
+    limit(resource.RLIMIT_AS, memory_mib << 20)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     for line in sys.stdin.buffer:

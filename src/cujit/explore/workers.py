@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from cujit.errors import MissingError
 from cujit.explore.scene import LaunchLimits, Scene
@@ -19,6 +19,8 @@ from cujit.values import attributes
 _BEGIN = "import sys; sys.path[:] = sys.argv[1:-2]; from cujit.explore.worker import main; main()"
 _IDLE = 2
 """WorkerPool that wait: the next scene need not wait for an interpreter to start, nor the one after a kill."""
+_MEMORY_MIB = 8192
+"""Address space of a worker, or as much as a launch may have: libraries of compilers map much of it."""
 _LINE_BYTES = 64 << 20
 _LAST = (b'{"stage":"done"', b'{"stage":"failed"')
 _COMPILE_S = 120.0
@@ -52,9 +54,9 @@ class WorkerPool:
         self._newest = 0
         self._is_closed = False
 
-    def begin(self) -> None:
-        """Have workers start beside what else is done."""
-        for _ in range(_IDLE - len(self._idle) - len(self._starting)):
+    def begin(self, idle: int = 1) -> None:
+        """Have workers start beside what else is done, until so many wait."""
+        for _ in range(idle - len(self._idle) - len(self._starting)):
             task = asyncio.get_running_loop().create_task(self._add())
             self._starting.add(task)
             task.add_done_callback(self._starting.discard)
@@ -69,7 +71,7 @@ class WorkerPool:
             worker.kill()
             await worker.process.wait()
 
-    async def look(self, scene: Scene) -> AsyncIterator[bytes]:
+    async def look(self, scene: Scene) -> AsyncGenerator[bytes]:
         """Give the lines of an answer as they come; an earlier scene that is still at work is given up.
 
         The last line is of stage ``done`` or ``failed``, or ``superseded`` where a later scene came.
@@ -120,6 +122,8 @@ class WorkerPool:
         status = await worker.process.wait()
         if worker.is_superseded:
             return _line("superseded")
+        if self._is_closed:
+            return _line("failed", message="the explorer was ended", help=None)
         if worker.is_late:
             seconds = self._limits.timeout_s + _COMPILE_S
             return _line(
@@ -143,9 +147,11 @@ class WorkerPool:
             self._idle.append(worker)
         else:
             worker.kill()
-            await worker.process.wait()
         if not self._is_closed:
-            self.begin()
+            self.begin(_IDLE)
+        if is_done:
+            return
+        await worker.process.wait()
 
     async def _add(self) -> None:
         worker = await self._started()
@@ -156,7 +162,11 @@ class WorkerPool:
     async def _started(self) -> _Worker:
         if not sys.executable:
             raise MissingError("this process does not know its Python interpreter (sys.executable)")
-        arguments = [*map(os.path.abspath, sys.path), str(os.getpid()), str(self._limits.memory_mib or 0)]
+        arguments = [
+            *map(os.path.abspath, sys.path),
+            str(os.getpid()),
+            str(max(self._limits.memory_mib or 0, _MEMORY_MIB)),
+        ]
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
