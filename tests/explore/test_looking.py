@@ -62,7 +62,8 @@ def test_what_a_check_finds_is_at_its_line_of_source() -> None:
 def test_a_race_is_found_and_is_not_where_checks_are_off() -> None:
     racing = replace(SHARED, source=CODE.replace("    __syncthreads();\n", "    ;\n"))
     (error,) = look(replace(racing, check="race")).record()["errors"]
-    assert (error["rule"], error["source"]) == ("race", "shared.cu:6")
+    assert error["rule"] == "race"
+    assert error["source"] in ("shared.cu:4", "shared.cu:6")  # whoever comes second
     assert look(replace(racing, check="")).is_counted
 
 
@@ -71,14 +72,21 @@ def test_architecture_options_and_block_decide_what_is_seen() -> None:
     other = look(replace(SHARED, arch="sm_80", on="")).record()
     assert [each["name"] for each in other["listings"]] == ["shared.cu", "PTX sm_80", "SASS sm_80"]
     assert other["kernels"][0]["occupancy"]["arch"] == "sm_80"
-    few = look(replace(SHARED, options="-O maxrregcount=16 -DN=1")).record()["kernels"][0]["occupancy"]
-    assert few["registers"] <= 16 <= first["registers"] + 8
+    assert first["arch"] == "sm_90"
     code = CODE.replace("__shared__", '#if N != 4\n#error "N"\n#endif\n__shared__')
     assert look(replace(SHARED, source=code, options="define=N=4")).is_compiled
     assert not look(replace(SHARED, source=code)).is_compiled
     small = look(replace(SHARED, block="32x16", check="memory")).record()["kernels"][0]
     assert small["occupancy"]["block"] == 512
     assert small["profile"]["threads"] == 4 * 512
+
+
+def test_options_go_to_the_assembler_too() -> None:
+    loop = "for (int i = 0; i < 40; i++)"
+    body = f"float a[40]; {loop} a[i] = x[i]; __syncthreads(); {loop} x[i] = a[39 - i];"
+    scene = Scene(f"__global__ void k(float *x) {{ {body} }}\n", "k.cu")
+    free, few = (look(replace(scene, options=said)).record()["kernels"][0] for said in ("", "maxrregcount=24 -DN=1"))
+    assert free["occupancy"]["registers"] > few["occupancy"]["registers"] <= 24
 
 
 def test_without_a_launch_image_and_occupancy_are_seen() -> None:

@@ -10,6 +10,8 @@ import numpy as np
 
 from cujit.artifact import Artifact
 from cujit.compiler.backends.diagnostics import parse_log
+from cujit.compiler.options.spelling import Spelling
+from cujit.compiler.options.table import OPTIONS
 from cujit.devices.launcher.saving import saved_launch
 from cujit.devices.watch import Text
 from cujit.errors import CompileError, CujitError, OptionError, counted
@@ -207,7 +209,7 @@ class _Look:
             texts=texts,
             errors=self.errors,
             title=scene.name if profile is None else f"{profile.name} of {scene.name}",
-            assembled=True,
+            assembler=self._assembler(),
         )
         listings = page.listings
         if not any(each.kind == "source" and each.name == scene.name for each in listings):
@@ -215,6 +217,11 @@ class _Look:
         block = scene.threads_of_block()
         kernels = tuple(each if each.block else replace(each, block=block) for each in page.kernels)
         return replace(page, listings=listings, kernels=kernels, notes=(*self.notes, *page.notes))
+
+    def _assembler(self) -> dict[str, object]:
+        """Give those of the options that the assembler takes too."""
+        said = self._options()
+        return {name: said[name] for name in said if isinstance(OPTIONS[name].nvjitlink, Spelling)}
 
     def _shown(self, image: Artifact) -> list[str] | None:
         """Name the kernel that was chosen, as the image does; None is all of them."""

@@ -142,7 +142,7 @@ def of(
     texts: Mapping[str, str | Text] | None = None,
     errors: Iterable[CujitError] = (),
     title: str = "",
-    assembled: bool = False,
+    assembler: Mapping[str, object] | None = None,
 ) -> ReportPage:
     """Put together what is known of an image; nothing is launched, and no GPU is needed.
 
@@ -155,7 +155,8 @@ def of(
         texts: sources that are no files, by the names that the compiler was given.
         errors: what a compiler or checks found, to be shown at their lines.
         title: of the page; without it the name of the image.
-        assembled: whether the PTX is assembled though nothing was launched.
+        assembler: options that PTX is assembled with (docs/options.md); where they are said, and be it ``{}``, it is
+            assembled though nothing was launched.
 
     Raises:
         CujitError: see ``inspect``, and ``cujit.profile.bounds`` for ``on``.
@@ -171,9 +172,9 @@ def of(
     image = open_image(what, "report.of")
     found = inspect(image)
     counted = (profile,) if isinstance(profile, ProfiledKernel) else tuple(profile)
-    making = _Making(image, found, Quoted(known), on, None if arch is None else Arch.parse(arch))
+    making = _Making(image, found, Quoted(known), on, None if arch is None else Arch.parse(arch), assembler)
     names = _names(counted, kernels)
-    listings = making.listings(names, is_assembled=bool(counted) or assembled)
+    listings = making.listings(names, is_assembled=bool(counted) or assembler is not None)
     rows = making.profiled(counted) if counted else making.built(names)
     name = title or (counted[0].name if len(counted) == 1 else found.name) or found.kind.value
     return ReportPage(name, tuple(making.found), tuple(rows), tuple(listings), tuple(errors), tuple(making.notes))
@@ -188,13 +189,20 @@ class _Making:
     """A report that is being made: what it is about, and what is missing so far."""
 
     def __init__(
-        self, image: Artifact, found: Inspection, quoted: Quoted, on: str | Device | None, arch: Arch | None
+        self,
+        image: Artifact,
+        found: Inspection,
+        quoted: Quoted,
+        on: str | Device | None,
+        arch: Arch | None,
+        assembler: Mapping[str, object] | None,
     ) -> None:
         self.image = image
         self.found = [found]
         self.quoted = quoted
         self.on = on
         self.arch = arch
+        self.assembler = {"lineinfo": True, **(assembler or {})}
         self.notes: list[str] = []
         self.machine_code: Artifact | None = None
 
@@ -249,7 +257,7 @@ class _Making:
     def _assembled(self, text: str) -> Artifact | None:
         arch = self._wanted_arch()
         try:
-            made = link([Artifact(Kind.PTX, text.encode(), name="PTX")], arch=arch, lineinfo=True)
+            made = link([Artifact(Kind.PTX, text.encode(), name="PTX")], arch=arch, options=self.assembler)
             return replace(made, name=f"assembled for {made.arch}")
         except CujitError as e:
             self.notes.append(f"no machine code and no occupancy: the PTX was not assembled ({e.message})")

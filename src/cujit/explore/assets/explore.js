@@ -70,7 +70,7 @@
           told.is_ir ? [] : cm.cpp(), cm.syntaxHighlighting(cm.classHighlighter), cm.bracketMatching(),
           cm.drawSelection(), cm.highlightActiveLine(), cm.highlightActiveLineGutter(), cm.search({ top: true }), marks, heat,
           cm.keymap.of([...cm.defaultKeymap, ...cm.searchKeymap, ...cm.historyKeymap, ...cm.lintKeymap]),
-          EditorView.contentAttributes.of({ "aria-label": label, "aria-readonly": String(!isEdited) }),
+          EditorView.contentAttributes.of({ tabindex: "0", "aria-label": label, "aria-readonly": String(!isEdited) }),
           EditorView.domEventHandlers(this.pointer()),
           EditorView.updateListener.of((update) => this.updated(update, isEdited)),
         ],
@@ -203,6 +203,7 @@
   function tell(words, kind) {
     $("work").textContent = words;
     $("work").dataset.kind = kind || "";
+    if (kind !== "busy") $("work").dataset.seen = number;
   }
 
   /* Typing is waited for; what is asked and not wanted any more is given up. */
