@@ -1,4 +1,4 @@
-"""A page with an editor of one kernel: what it shows as a value, wrong and mended, and served to this machine alone."""
+"""A page with an editor of one kernel: what it shows as a value, wrong and fixed, and served to this machine alone."""
 
 import urllib.request
 from pathlib import Path
@@ -29,7 +29,7 @@ for columns in (32, 33):
     seen = cujit.explore.look(scene(SOURCE, columns))
     (kernel,) = seen.record()["kernels"]
     rules = [advice["rule"] for advice in kernel["profile"]["advice"]]
-    print(f"{kernel['name']}: {kernel['occupancy']['registers']} registers, {rules or 'nothing to mend'}")
+    print(f"{kernel['name']}: {kernel['occupancy']['registers']} registers, {rules or 'nothing to fix'}")
     assert rules == (["bank_conflicts"] if columns == 32 else [])
 
 wrong = cujit.explore.look(scene(SOURCE.replace("__syncthreads();", "__syncthreads()"), 33))

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 import cujit.explore
 
 _PLACE = Path(__file__).parent
-_COLOURS = 96
+_COLOURS = 256
 _WAIT_MS = 60_000
 _CODE = """extern "C" __global__ void transpose(const float *x, float *y, int n) {
     __shared__ float s[32][32];
@@ -47,6 +47,7 @@ def main() -> None:
             with cujit.explore.start(path, _SCENE) as explorer:
                 page = _opened(browser, explorer.url, shade, 1440, 1280)
                 page.locator(".cm-line").nth(8).click(position={"x": 80, "y": 6})
+                page.locator(".lines.ptx").evaluate("list => { list.scrollTop -= 60; }")
                 _take(page, f"explore-{shade}")
                 page = _opened(browser, explorer.url, shade, 800, 1280)
                 page.locator(".cm-line").nth(4).click()

@@ -14,6 +14,7 @@ import cujit.report
 from cujit.errors import FormatError, LaunchError, OptionError
 from cujit.explore import Scene, look
 from cujit.explore.scene import MOST_ARGUMENT_BYTES
+from cujit.reproducer import running
 from cujit.values import replace
 from explore.conftest import CODE, LAUNCHED
 
@@ -197,3 +198,21 @@ define void @one(float addrspace(1)* %p) {
 def test_what_is_printed_is_kept() -> None:
     code = 'extern "C" __device__ int printf(const char *, ...);\n__global__ void k() { printf("%d\\n", 6 * 7); }\n'
     assert look(Scene(code, grid="1", block="2")).printed == "42\n42\n"
+
+
+_NO_FILTERS = """
+import sys; sys.path[:] = sys.argv[1:-1]
+import platform; platform.machine = lambda: "riscv64"
+from cujit.reproducer.child import main; main()
+"""
+
+
+def test_without_filters_nothing_is_launched_unless_it_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_BEGIN", _NO_FILTERS)
+    seen = look(SHARED)
+    (error,) = seen.record()["errors"]
+    assert (seen.is_compiled, seen.is_counted) == (True, False)
+    assert "no filter of system calls is written for riscv64" in error["text"]
+    trusted = look(SHARED, trusted=True)
+    assert trusted.is_counted
+    assert any("the launch could make any system call" in note for note in trusted.report.notes)

@@ -93,7 +93,7 @@ def command(
         edited = EditedFile(file)
         print_json(look(edited.scene(scene), path=edited.path, **limits).record())
         return
-    serve(file, scene, port=port, opens_browser=opens_browser, told=_tell, **limits)
+    serve(file, scene, port=port, opens_browser=opens_browser, say=_tell, **limits)
 
 
 def _sizes(sizes: Sequence[int] | None) -> str:

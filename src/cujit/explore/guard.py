@@ -57,13 +57,8 @@ class Door:
         and Sec-Fetch-Site. A page that is asked for has the token in its address, and its script in a header, which a
         form or a picture of another site cannot send.
         """
-        hosts = headers.get("host", [])
-        if len(hosts) != 1 or hosts[0].lower() not in {f"{host}:{self.port}" for host in HOSTS}:
-            return Denial(403, "this explorer is at 127.0.0.1 alone; the request names another host")
-        if any(origin != f"http://{hosts[0].lower()}" for origin in headers.get("origin", [])):
-            return Denial(403, "the request comes from a page of another origin")
-        if any(site not in _OWN_SITES for site in headers.get("sec-fetch-site", [])):
-            return Denial(403, "the request comes from a page of another site")
+        if why := self._elsewhere(headers):
+            return Denial(403, why)
         is_page = method in ("GET", "HEAD") and path == "/"
         brought = parse_qs(query).get("token", []) if is_page else headers.get(TOKEN_HEADER, [])
         if len(brought) != 1 or not hmac.compare_digest(brought[0].encode(), self.token.encode()):
@@ -72,6 +67,17 @@ class Door:
         if any(not (n.isascii() and n.isdigit()) or int(n[:20]) > MOST_BODY_BYTES for n in lengths):
             return Denial(413, f"a request has {MOST_BODY_BYTES:,} bytes at most")
         return None
+
+    def _elsewhere(self, headers: Mapping[str, list[str]]) -> str:
+        """Tell why a request is not of this explorer's own page, "" if it is."""
+        hosts = headers.get("host", [])
+        if len(hosts) != 1 or hosts[0].lower() not in {f"{host}:{self.port}" for host in HOSTS}:
+            return "this explorer is at 127.0.0.1 alone; the request names another host"
+        if any(origin != f"http://{hosts[0].lower()}" for origin in headers.get("origin", [])):
+            return "the request comes from a page of another origin"
+        if any(site not in _OWN_SITES for site in headers.get("sec-fetch-site", [])):
+            return "the request comes from a page of another site"
+        return ""
 
 
 class Guard:

@@ -73,7 +73,7 @@ def look(
     timeout_s: float = TIMEOUT_S,
     memory_mib: int | None = None,
     trusted: bool = False,
-    told: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Seen:
     """Compile a scene, launch it in a process apart, and report both; what goes wrong is in the report, at its line.
 
@@ -83,14 +83,14 @@ def look(
         timeout_s: how long the launch may run, in seconds.
         memory_mib: how much address space the process of the launch may have, in MiB; None as for ``reproducer.run``.
         trusted: launch also where the system has no filter of system calls.
-        told: is called with what is being done.
+        say: is called with what is being done.
 
     Example::
 
         seen = cujit.explore.look(cujit.explore.Scene("__global__ void k() { oops; }\\n"))
         print(seen.report.errors)
     """
-    return _Look(scene, path, LaunchLimits(timeout_s, memory_mib, trusted), told).seen()
+    return _Look(scene, path, LaunchLimits(timeout_s, memory_mib, trusted), say).seen()
 
 
 def before(scene: Scene) -> Seen:
@@ -105,11 +105,11 @@ def _own_listing(scene: Scene) -> Listing:
 class _Look:
     """One look at a scene, and what went wrong so far."""
 
-    def __init__(self, scene: Scene, path: str, limits: LaunchLimits, told: Callable[[str], None]) -> None:
+    def __init__(self, scene: Scene, path: str, limits: LaunchLimits, say: Callable[[str], None]) -> None:
         self.scene = scene
         self.path = path
         self.limits = limits
-        self.told = told
+        self.say = say
         self.errors: list[CujitError] = []
         self.notes: list[str] = []
 
@@ -117,7 +117,7 @@ class _Look:
         begin = time.perf_counter()
         scene = self.scene
         try:
-            self.told("compiling")
+            self.say("compiling")
             source, options = self._source(), self._options()
             image = compile(source, to="ptx", arch=scene.target().virtual, names=self._names(), options=options)
         except CujitError as e:
@@ -126,7 +126,7 @@ class _Look:
         if warnings := parse_log(image.log):
             self.errors.append(CompileError("warnings of the compiler", diagnostics=warnings))
         rerun = self._rerun(source, options) if scene.is_launched else None
-        self.told("assembling")
+        self.say("assembling")
         page = self._page(source, image, rerun)
         names = tuple(kernel.display for kernel in inspect(image).kernels)
         if rerun is None:
@@ -169,7 +169,7 @@ class _Look:
             values = scene.values()
             placed = [device.array(value) if isinstance(value, np.ndarray) else value for value in values]
             saved = saved_launch(launch._entry, launch._shape, launch.stream, launch.options, placed)
-            self.told("launching")
+            self.say("launching")
             rerun = attempt(
                 saved,
                 device="cpu",

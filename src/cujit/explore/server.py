@@ -67,7 +67,7 @@ class ExplorerServer:
     async def _page(self, _request: Request) -> Response:
         nonce = secrets.token_urlsafe(16)
         record = self._latest()
-        told = {
+        known = {
             **record.get("explorer", {}),
             **self._choices,
             "scene": self._scene.to_json(),
@@ -76,7 +76,7 @@ class ExplorerServer:
             "is_saved": self._scene.source == self.file.text,
         }
         text = page(
-            {**record, "explorer": told},
+            {**record, "explorer": known},
             scripts=[(_ASSETS / name).read_text() for name in ("vendored/editor.js", "explore.js")],
             styles=[(_ASSETS / "explore.css").read_text()],
             policy={"connect-src": "'self'"},

@@ -64,7 +64,7 @@ def serve(
     memory_mib: int | None = None,
     trusted: bool = False,
     opens_browser: bool = False,
-    told: Callable[[str], None] = print,
+    say: Callable[[str], None] = print,
 ) -> None:
     """Serve a page with an editor of one file on this machine alone, until Ctrl-C.
 
@@ -76,7 +76,7 @@ def serve(
         memory_mib: how much address space the process of a launch may have, in MiB; None as for ``reproducer.run``.
         trusted: launch also where the system has no filter of system calls.
         opens_browser: open the page in the user's browser.
-        told: is called with the address of the page, which has the token.
+        say: is called with the address of the page, which has the token.
 
     Raises:
         MissingError: the server's libraries are not installed, or there is no compiler.
@@ -89,7 +89,7 @@ def serve(
         cujit.explore.serve("axpy.cu", cujit.explore.Scene("", kernel="axpy<float>", over="1000"))
     """
     server, listening, url = _made(path, scene, port, timeout_s, memory_mib, trusted)
-    told(url)
+    say(url)
     if opens_browser:
         webbrowser.open(url)
     with contextlib.suppress(KeyboardInterrupt), listening:

@@ -39,7 +39,7 @@ def _answer(answers: BinaryIO, asked: dict[str, Any]) -> None:
         answers.flush()
 
     try:
-        seen = look(Scene.of(asked.pop("scene")), told=say, **asked)
+        seen = look(Scene.of(asked.pop("scene")), say=say, **asked)
         record = fitted(seen.record(), MOST_RECORD_BYTES)
     except CujitError as e:
         say("failed", message=e.message, help=e.help)
