@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test coverage frameworks clients lint format runtime gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench bench-check leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house images docs clean
+.PHONY: demo test coverage frameworks clients lint format runtime gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench bench-check leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house editor images docs clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -182,6 +182,9 @@ release-check: $(READY)  ## build sdist and wheel, and use them as a user would,
 
 house: $(READY)  ## figures of the code: lines, circles of imports, public names, complexity, names used twice
 	$(BIN)/python tools/house.py
+
+editor:  ## bundle the editor of `cujit explore` from npm, at the versions of tools/editor/package-lock.json
+	cd tools/editor && npm ci --no-audit --no-fund && node build.mjs
 
 images: $(READY)  ## draw the pictures of the README anew
 	$(BIN)/python docs/images/occupancy.py

@@ -393,3 +393,29 @@ def test_system_calls_have_the_numbers_that_linux_gives_them(processor: str) -> 
     own |= {"rt_tgsigqueueinfo": sandbox._TGQUEUE, "seccomp": sandbox._SECCOMP}
     column = sandbox._MACHINES[processor].column
     assert {name: pair[column] for name, pair in own.items()} == {name: numbers.get(name, -1) for name in own}
+
+
+_STARTS_ONE = """
+import cujit.reproducer, os, sys
+cujit.reproducer.run(sys.argv[1], device="cpu", timeout_s=300)
+"""
+
+
+def test_a_launch_does_not_outlive_who_waits_for_it(tmp_path: Path) -> None:
+    """A process that is killed cannot end its own; the system does."""
+    path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;")
+    with subprocess.Popen([sys.executable, "-c", _STARTS_ONE, str(path)]) as waiting:
+        children = Path(f"/proc/{waiting.pid}/task/{waiting.pid}/children")
+        until = time.monotonic() + 60
+        while not (started := children.read_text().split()) and time.monotonic() < until:
+            time.sleep(0.05)
+        (child,) = started
+        time.sleep(1)
+        assert Path(f"/proc/{child}").exists()
+        waiting.kill()
+    while Path(f"/proc/{child}/status").exists() and time.monotonic() < until:
+        if "State:\tZ" in Path(f"/proc/{child}/status").read_text():
+            break
+        time.sleep(0.05)
+    else:
+        assert not Path(f"/proc/{child}").exists()

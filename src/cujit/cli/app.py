@@ -27,6 +27,7 @@ VERBS = (
     "run",
     "emulate",
     "profile",
+    "explore",
     "embed",
     "inspect",
     "occupancy",

@@ -14,12 +14,12 @@ from cujit.cli.compiler_options import (
     complete_arch,
     limit_options,
     names_option,
-    read_options,
     source_of,
 )
 from cujit.cli.console import json_option, progress
 from cujit.cli.files import file_argument, kind_of_output, output_option
 from cujit.cli.images import compress_option, print_fatbin
+from cujit.compiler.options.written import read_options
 from cujit.program import build
 
 

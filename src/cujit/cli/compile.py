@@ -15,11 +15,11 @@ from cujit.cli.compiler_options import (
     compiler_options,
     limit_options,
     names_option,
-    read_options,
     source_of,
 )
 from cujit.cli.console import json_option
 from cujit.cli.files import file_argument, kind_of_output, output_option, write_image
+from cujit.compiler.options.written import read_options
 from cujit.program import compile
 
 _KINDS = (Kind.PTX, Kind.CUBIN, Kind.LTOIR)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
 from cujit.arch import ArchKind
 from cujit.arch.arch import known_names
 from cujit.cli.console import several
-from cujit.compiler.options.table import OPTIONS, OptionType
-from cujit.program import Options, Source
+from cujit.compiler.options.table import OPTIONS
+from cujit.program import Source
 
 OPTION_NAMES = ", ".join(OPTIONS)
-_TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 define_options = several(
@@ -98,43 +96,3 @@ limit_options = several(
         help="With --isolate: the address space of the process apart, in MiB.",
     ),
 )
-
-
-def read_options(said: Sequence[str], include: Sequence[str] = (), define: Sequence[str] = ()) -> Options:
-    """Read ``KEY=VALUE`` by the option table; a bare ``KEY`` switches on. Lists grow with every mention.
-
-    Raises:
-        OptionError: an option is unknown, or its value is of the wrong type or out of bounds.
-    """
-    values: dict[str, Any] = {}
-    for text in (*said, *(f"include={d}" for d in include), *(f"define={d}" for d in define)):
-        key, separator, value = text.partition("=")
-        name = key.strip().replace("-", "_")
-        _add(values, name, value if separator else None)
-    return Options.of(values, {})
-
-
-def _add(values: dict[str, Any], name: str, text: str | None) -> None:
-    row = OPTIONS.get(name)
-    kind = OptionType.TEXTS if name == "extra" else row.type if row else OptionType.TEXT
-    said = text or ""
-    many: list[Any] = values.setdefault(name, []) if kind in (OptionType.TEXTS, OptionType.INTS) else []
-    if kind is OptionType.TEXTS:
-        many.append(said)
-    elif kind is OptionType.INTS:
-        many += map(_int, said.split(","))
-    elif kind is OptionType.DEFINES:
-        macro, separator, value = said.partition("=")
-        values.setdefault(name, {})[macro] = value if separator else None
-    elif kind is OptionType.BOOL and (text is None or said.lower() in _TRUTH):
-        values[name] = text is None or _TRUTH[said.lower()]
-    else:
-        values[name] = _int(said) if kind is OptionType.INT else said
-
-
-def _int(text: str) -> object:
-    """Read an int; anything else is left for the table to refuse."""
-    try:
-        return int(text)
-    except ValueError:
-        return text

@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 import numpy as np
 
-from cujit.cli.compiler_options import read_options, source_of
+from cujit.cli.compiler_options import source_of
 from cujit.cli.console import several
 from cujit.cli.files import complete_kernel
 from cujit.cli.shaping import shape_options
+from cujit.compiler.options.written import read_options
 from cujit.devices.arguments.written import FORMS, Value, argument
 from cujit.devices.device import Device
 from cujit.errors import OptionError, counted, listed

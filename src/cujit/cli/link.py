@@ -14,11 +14,11 @@ from cujit.cli.compiler_options import (
     compiler_options,
     is_llvm_ir,
     limit_options,
-    read_options,
     source_of,
 )
 from cujit.cli.console import json_option
 from cujit.cli.files import FILE, kind_of_output, output_option, write_image
+from cujit.compiler.options.written import read_options
 from cujit.program import Source, link
 
 

@@ -137,13 +137,13 @@ def sass_listing(text: str, name: str, quoted: Quoted, ptx: Listing | None) -> L
             is_code = found["label"] is None
             lines.append(f"{found['address']} {found['code'].strip()}" if is_code else found["label"])
             ptx_lines.append(ptx_line if is_code else 0)
-            sources.append(_source_of(ptx, ptx_line) or source if is_code else None)
+            sources.append(source_behind(ptx, ptx_line) or source if is_code else None)
             if not is_code:
                 source, ptx_line = None, 0
     return Listing("sass", name, tuple(lines), tuple(sources), tuple(ptx_lines))
 
 
-def _source_of(ptx: Listing | None, line: int) -> SourceLine | None:
+def source_behind(ptx: Listing | None, line: int) -> SourceLine | None:
     """Ask the PTX, which names a line of code that is inlined as its profile does."""
     within = ptx is not None and 0 < line <= len(ptx.sources)
     return ptx.sources[line - 1] if ptx is not None and within else None

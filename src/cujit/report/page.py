@@ -33,15 +33,18 @@ def page(
     scripts: Sequence[str] = (),
     styles: Sequence[str] = (),
     policy: Mapping[str, str] | None = None,
+    nonce: str = "",
 ) -> str:
     """Write the page of a record; what is too long for it is cut, and named in its notes.
 
     ``scripts`` run before the page's own, ``styles`` follow its own, and ``policy`` has more directives of what a
-    browser lets it do: a page that a server renews needs ``connect-src``.
+    browser lets it do: a page that a server renews needs ``connect-src``. ``nonce`` is what a script of it says to add
+    styles.
     """
     style = "\n".join([_asset("page.css"), *styles])
     script = [*scripts, _asset("drawing.js"), _asset("page.js")]
-    allowed = {**_POLICY, "script-src": " ".join(map(_hash, script)), "style-src": _hash(style), **(policy or {})}
+    of_style = f"{_hash(style)} 'nonce-{nonce}'" if nonce else _hash(style)
+    allowed = {**_POLICY, "script-src": " ".join(map(_hash, script)), "style-src": of_style, **(policy or {})}
     parts = {
         "policy": html.escape("; ".join(f"{name} {value}" for name, value in allowed.items())),
         "title": html.escape(str(record["title"]).encode("utf-8", "replace").decode()),

@@ -25,7 +25,7 @@ from cujit.profile.bounding import bounds
 from cujit.profile.records import kernel_record
 from cujit.profile.roofline import roofs
 from cujit.program import link
-from cujit.report.listings import Listing, Quoted, ptx_listing, sass_listing, sources_of
+from cujit.report.listings import Listing, Quoted, ptx_listing, sass_listing, source_behind, sources_of
 from cujit.report.page import page
 from cujit.values import dataclass, field, replace
 from cujit.version import __version__
@@ -112,9 +112,15 @@ class ReportPage:
             "kernels": [kernel.to_json() for kernel in self.kernels],
             "measures": [*Measures.__match_args__],
             "listings": [listing.to_json() for listing in self.listings],
-            "errors": [found for error in self.errors for found in _error_records(error)],
+            "errors": [self._placed(found) for error in self.errors for found in _error_records(error)],
             "notes": list(self.notes),
         }
+
+    def _placed(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Say of which line of source a line of PTX is, where that is known."""
+        line = found.get("ptx_line", 0)
+        source = source_behind(next((each for each in self.listings if each.kind == "ptx"), None), line)
+        return found if source is None else {**found, "source": f"{source.file}:{source.line}"}
 
     def html(self) -> str:
         """Write the page: one file that loads nothing, below two megabytes; what has no room is left out and named.
@@ -136,6 +142,7 @@ def of(
     texts: Mapping[str, str | Text] | None = None,
     errors: Iterable[CujitError] = (),
     title: str = "",
+    assembler: Mapping[str, object] | None = None,
 ) -> ReportPage:
     """Put together what is known of an image; nothing is launched, and no GPU is needed.
 
@@ -148,6 +155,8 @@ def of(
         texts: sources that are no files, by the names that the compiler was given.
         errors: what a compiler or checks found, to be shown at their lines.
         title: of the page; without it the name of the image.
+        assembler: options that PTX is assembled with (docs/options.md); where they are said, and be it ``{}``, it is
+            assembled though nothing was launched.
 
     Raises:
         CujitError: see ``inspect``, and ``cujit.profile.bounds`` for ``on``.
@@ -163,37 +172,49 @@ def of(
     image = open_image(what, "report.of")
     found = inspect(image)
     counted = (profile,) if isinstance(profile, ProfiledKernel) else tuple(profile)
-    making = _Making(image, found, Quoted(known), on, None if arch is None else Arch.parse(arch))
-    listings = making.listings(counted, None if kernels is None else set(kernels))
-    rows = making.profiled(counted) if counted else making.built(None if kernels is None else set(kernels))
+    making = _Making(image, found, Quoted(known), on, None if arch is None else Arch.parse(arch), assembler)
+    names = _names(counted, kernels)
+    listings = making.listings(names, is_assembled=bool(counted) or assembler is not None)
+    rows = making.profiled(counted) if counted else making.built(names)
     name = title or (counted[0].name if len(counted) == 1 else found.name) or found.kind.value
     return ReportPage(name, tuple(making.found), tuple(rows), tuple(listings), tuple(errors), tuple(making.notes))
+
+
+def _names(profiled: Sequence[ProfiledKernel], kernels: Iterable[str] | None) -> set[str] | None:
+    """Say which kernels are shown, by lowered names; None is all of them."""
+    return {kernel.lowered_name for kernel in profiled} or (None if kernels is None else set(kernels))
 
 
 class _Making:
     """A report that is being made: what it is about, and what is missing so far."""
 
     def __init__(
-        self, image: Artifact, found: Inspection, quoted: Quoted, on: str | Device | None, arch: Arch | None
+        self,
+        image: Artifact,
+        found: Inspection,
+        quoted: Quoted,
+        on: str | Device | None,
+        arch: Arch | None,
+        assembler: Mapping[str, object] | None,
     ) -> None:
         self.image = image
         self.found = [found]
         self.quoted = quoted
         self.on = on
         self.arch = arch
+        self.assembler = {"lineinfo": True, **(assembler or {})}
         self.notes: list[str] = []
         self.machine_code: Artifact | None = None
 
-    def listings(self, profiled: Sequence[ProfiledKernel], names: set[str] | None) -> list[Listing]:
-        """List sources, PTX and machine code."""
-        if profiled:
-            names = {kernel.lowered_name for kernel in profiled}
+    def listings(self, names: set[str] | None, *, is_assembled: bool) -> list[Listing]:
+        """List sources, PTX and machine code: of the image, or that its PTX is assembled to."""
+        if is_assembled:
             ptx = ptx_listing(ptx_of(self.image)[0], self.quoted)
             self.machine_code = self._assembled("\n".join(ptx.lines))
             if self.machine_code is not None:
                 self.found.append(inspect(self.machine_code))
             own: list[Listing] = [ptx]
-            sass = self._sass(self.machine_code, names, ptx)
+            sass = self._sass(self.machine_code, names or set(), ptx)
         else:
             image = self._image_of(ImageKind.PTX)
             text = "" if image is None else image.payload().rstrip(b"\0").decode("utf-8", "replace")
@@ -231,12 +252,12 @@ class _Making:
 
     def _cubin(self) -> Artifact | None:
         image = self._image_of(ImageKind.CUBIN)
-        return None if image is None else Artifact(Kind.CUBIN, image.payload())
+        return self.machine_code if image is None else Artifact(Kind.CUBIN, image.payload())
 
     def _assembled(self, text: str) -> Artifact | None:
         arch = self._wanted_arch()
         try:
-            made = link([Artifact(Kind.PTX, text.encode(), name="PTX")], arch=arch, lineinfo=True)
+            made = link([Artifact(Kind.PTX, text.encode(), name="PTX")], arch=arch, options=self.assembler)
             return replace(made, name=f"assembled for {made.arch}")
         except CujitError as e:
             self.notes.append(f"no machine code and no occupancy: the PTX was not assembled ({e.message})")
@@ -314,7 +335,12 @@ def _error_records(error: CujitError) -> list[dict[str, Any]]:
     """Describe what was found, by line where that is known: each diagnostic of a compiler, or the fault of a launch."""
     if isinstance(error, CompileError) and error.diagnostics:
         return [
-            {"rule": each.severity, "text": each.message, "source": f"{each.file}:{each.line}" if each.line else ""}
+            {
+                "rule": each.severity,
+                "text": each.message,
+                "source": f"{each.file}:{each.line}" if each.line else "",
+                "column": each.column,
+            }
             for each in error.diagnostics
         ]
     rule = error.kind if isinstance(error, KernelFaultError) and error.kind else "error"

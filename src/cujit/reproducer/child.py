@@ -21,7 +21,7 @@ from cujit.devices.watch import Text, known_to
 from cujit.errors import ArgumentError, CujitError, KernelFaultError, LoadError, NameNotFoundError, ToolError, counted
 from cujit.formats.saved_launch import SavedLaunch, read_saved
 from cujit.loading import Module, load
-from cujit.reproducer.sandbox import give_up_rights, limit_resources
+from cujit.reproducer.sandbox import end_with_parent, give_up_rights, limit_resources
 
 if TYPE_CHECKING:
     from cujit.devices.arrays.array import DeviceArray
@@ -36,6 +36,7 @@ def main() -> None:
     answers = int(sys.argv.pop())
     data = sys.stdin.buffer
     asked: dict[str, Any] = json.loads(data.read(_LENGTH.unpack(data.read(_LENGTH.size))[0]))
+    end_with_parent(asked["parent"])
     answer: dict[str, Any] = {"without_filter": ""}
     memory: list[bytes] = []
     try:

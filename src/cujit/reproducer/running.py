@@ -200,6 +200,7 @@ def attempt(
         "memory_mib": read_int(memory_mib, "memory_mib", OptionError, least=1),
         "cpu_s": math.ceil((seconds + _READY_S) * (os.cpu_count() or 1)),
         "trusted": trusted,
+        "parent": os.getpid(),
     }
     return _Child(launch, asked).rerun()
 

@@ -11,6 +11,7 @@ import ctypes
 import os
 import platform
 import resource
+import signal
 import struct
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from cujit.errors import MissingError
 from cujit.values import NamedTuple
 
 # Source: linux/prctl.h, linux/seccomp.h, linux/audit.h, linux/sched.h.
-_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _SET_MODE_FILTER, _FLAG_TSYNC = 1, 1
 _ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 _CLONE_THREAD = 0x00010000
@@ -128,6 +129,13 @@ def give_up_rights() -> None:
         raise MissingError(f"the rights of this process cannot be limited: {os.strerror(ctypes.get_errno())}")
     if libc.syscall(_SECCOMP[machine.column], _SET_MODE_FILTER, _FLAG_TSYNC, program):
         raise MissingError(f"this system takes no filter of system calls: {os.strerror(ctypes.get_errno())}")
+
+
+def end_with_parent(parent: int) -> None:
+    """Have this process die when its parent, of that number, is killed; a kernel that loops would go on alone."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def limit(kind: int, most: int) -> None:

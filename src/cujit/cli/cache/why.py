@@ -13,9 +13,10 @@ from cujit.cache.cache import Cache
 from cujit.cache.key import Key, differences
 from cujit.cache.store import Explanation
 from cujit.cli.cache.common import cache_option, difference_record, print_differences, short, summary_record
-from cujit.cli.compiler_options import arch_option, compiler_options, names_option, read_options, source_of
+from cujit.cli.compiler_options import arch_option, compiler_options, names_option, source_of
 from cujit.cli.console import json_option, print_json, printable
 from cujit.compiler.keys.maker import Uncacheable
+from cujit.compiler.options.written import read_options
 from cujit.program import request, runner
 
 

@@ -45,6 +45,9 @@ FORMS = (
 )
 """What an argument may be."""
 
+_DIGITS = 20
+"""No size of a launch or an array has more."""
+
 _TRUTH = {"true": True, "false": False}
 _WORDS: Mapping[str, Value] = {"null": None, **_TRUTH}
 
@@ -177,7 +180,7 @@ def _number(text: str) -> int | float | complex | None:
 def sizes(text: str) -> tuple[int, ...] | None:
     """Read ``4``, ``16,16`` or ``16x16``; None is no such text."""
     parts = text.replace("x", ",").split(",")
-    return tuple(map(int, parts)) if all(p.isascii() and p.isdigit() for p in parts) else None
+    return tuple(map(int, parts)) if all(p.isascii() and p.isdigit() and len(p) < _DIGITS for p in parts) else None
 
 
 def _dtypes() -> str:

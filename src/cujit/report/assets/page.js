@@ -356,12 +356,11 @@ const cujitReport = (() => {
 
   function drawPanes() {
     const there = KINDS.filter((kind) => listingsOf(kind).length);
-    const before = $("panes").dataset.kinds, now = there.join(" ");
-    if (before !== now) {
-      $("panes").dataset.kinds = now;
-      panes = {};
-      $("panes").replaceChildren(...there.map(makePane));
+    for (const kind of KINDS.filter((each) => panes[each] && !there.includes(each))) {
+      panes[kind].pane.remove();
+      delete panes[kind];
     }
+    there.forEach((kind, k) => { if (!panes[kind]) $("panes").insertBefore(makePane(kind), $("panes").children[k] || null); });
     const files = listingsOf("source").map((listing) => listing.name);
     const select = $("file");
     if (select) {
@@ -387,6 +386,7 @@ const cujitReport = (() => {
     const says = { pick: (line) => pick(kind, line), hover: (line) => hover(line ? kind : null, line) };
     const isEdited = kind === "source" && window.cujitEditor;
     panes[kind] = isEdited ? window.cujitEditor(pane, says) : new Lines(kind, pane);
+    panes[kind].pane = pane;
     return pane;
   }
 
@@ -616,6 +616,6 @@ const cujitReport = (() => {
   $("kernel").addEventListener("change", (event) => { state.kernel = event.target.value; drawKernel(); });
   $("keys-open").addEventListener("click", () => $("keys").showModal());
   render(JSON.parse($("record").textContent));
-  return { render, pick: pickKey, state };
+  return { render, begin, pick: pickKey, state };
 })();
 window.cujitReport = cujitReport;

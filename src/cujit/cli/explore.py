@@ -1,0 +1,105 @@
+"""``cujit explore``: a page with an editor, on this machine alone."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cujit.cli.compiler_options import complete_arch, define_options
+from cujit.cli.console import json_option, note, print_json
+from cujit.cli.files import file_argument
+from cujit.cli.launching import forms_of_arguments, launch_options
+from cujit.devices.arguments.written import Value
+from cujit.devices.options import MAX_TIMEOUT_S
+
+
+@click.command("explore", epilog=forms_of_arguments())
+@file_argument
+@launch_options
+@click.option(
+    "--arch", metavar="ARCH", shell_complete=complete_arch, help="The architecture; that of --on, or sm_90, if unsaid."
+)
+@click.option("--on", default="", metavar="GPU", help="A GPU for bounds and occupancy: H200, 'RTX 4090', …")
+@click.option("--check", default="all", show_default=True, metavar="WHAT", help="Checks of launches; 'none' for none.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="A port; without it a free one.")
+@click.option("--open", "opens_browser", is_flag=True, help="Open the page in the browser.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True, max=MAX_TIMEOUT_S),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a launch may run.",
+)
+@click.option(
+    "--memory",
+    "memory_mib",
+    type=click.IntRange(min=1),
+    metavar="MIB",
+    help="Address space of the process that a launch runs in, in MiB.",
+)
+@click.option("--trust", "trusted", is_flag=True, help="Launch also where the system filters no system calls.")
+@define_options
+@json_option
+def command(
+    file: Path,
+    kernel_name: str | None,
+    arguments: Sequence[tuple[str, Value]],
+    arch: str | None,
+    on: str,
+    check: str,
+    port: int,
+    opens_browser: bool,
+    timeout_s: float,
+    memory_mib: int | None,
+    trusted: bool,
+    said: Sequence[str],
+    include: Sequence[str],
+    define: Sequence[str],
+    as_json: bool,
+    **shape: Any,
+) -> None:
+    """Serve the page of a report on 127.0.0.1, with an editor of FILE (.cu, .ll): what is edited is shown anew.
+
+    Source, architecture, options, kernel, sizes and arguments are changed in the page; PTX, machine code, registers,
+    occupancy, counters and messages follow. Kernels run in a process without rights, under checks. The address that is
+    printed has a token, without which nothing is answered. With --json nothing is served: it prints what the page shows
+    first.
+    """
+    # start-up: brings the CPU device
+    from cujit.explore import Scene, look, serve
+    from cujit.explore.editing import EditedFile
+
+    words = [*said, *(f"-I{directory}" for directory in include), *(f"-D{macro}" for macro in define)]
+    scene = Scene(
+        "",
+        arch=arch or "",
+        options=shlex.join(words),
+        kernel=kernel_name or "",
+        arguments=shlex.join(text for text, _ in arguments),
+        on=on,
+        check="" if check == "none" else check,
+        cooperative=shape["cooperative"],
+        shared_bytes=str(shape["shared_bytes"] or ""),
+        **{what: _sizes(shape[what]) for what in ("grid", "block", "over", "cluster")},
+    )
+    limits: dict[str, Any] = {"timeout_s": timeout_s, "memory_mib": memory_mib, "trusted": trusted}
+    if as_json:
+        edited = EditedFile(file)
+        print_json(look(edited.scene(scene), path=edited.path, **limits).record())
+        return
+    serve(file, scene, port=port, opens_browser=opens_browser, say=_tell, **limits)
+
+
+def _sizes(sizes: Sequence[int] | None) -> str:
+    return "x".join(map(str, sizes or ()))
+
+
+def _tell(url: str) -> None:
+    click.echo(url)
+    note("Ctrl-C ends it; whoever has this address can compile and run as you")

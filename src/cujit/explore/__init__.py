@@ -1,0 +1,7 @@
+"""A page with an editor, on this machine alone: ``import cujit.explore``."""
+
+from cujit.explore.looking import Seen, look
+from cujit.explore.scene import Scene
+from cujit.explore.serving import Explorer, serve, start
+
+__all__ = ["Explorer", "Scene", "Seen", "look", "serve", "start"]

@@ -1,0 +1,401 @@
+"use strict";
+
+/* The explorer: an editor in place of the list of source, fields for what is compiled and launched, and a server that
+   is asked for the record of both whenever one of them changes. */
+(() => {
+  const told = JSON.parse(document.getElementById("record").textContent).explorer;
+  const token = new URLSearchParams(location.search).get("token");
+  const WAIT_MS = 400;
+  const $ = (id) => document.getElementById(id);
+  const scene = { ...told.scene };
+  let drawing, last = null, editor = null, timer = 0, asked = null, number = 0, isSaved = told.is_saved;
+  let digest = told.digest, isForced = false;
+
+  // -- the editor --------------------------------------------------------------------------------------------
+
+  const {
+    EditorView, EditorState, StateField, StateEffect, Decoration, GutterMarker, RangeSet, Compartment, ...cm
+  } = CodeMirror;
+
+  class HeatMarker extends GutterMarker {
+    constructor(text) {
+      super();
+      this.text = text;
+    }
+
+    eq(other) {
+      return this.text === other.text;
+    }
+
+    toDOM() {
+      return document.createTextNode(this.text);
+    }
+  }
+
+  /* One view, which stays while panes come and go: of the file, which is edited, or of a header, which is read. */
+  class Editor {
+    constructor() {
+      this.lines = { heat: new Map(), hovered: new Set(), picked: new Set() };
+      this.first = 1;
+      this.setMarks = StateEffect.define();
+      this.setHeat = StateEffect.define();
+      this.counting = new Compartment();
+      this.own = this.stateOf(scene.source, true, 1);
+      this.view = new EditorView({ state: this.own });
+      this.isOwn = true;
+    }
+
+    stateOf(text, isEdited, first) {
+      const field = (effect, provide) => StateField.define({
+        create: () => RangeSet.empty,
+        update: (set, change) => change.effects.reduce(
+          (now, each) => (each.is(effect) ? each.value : now), set.map(change.changes)),
+        provide,
+      });
+      const marks = field(this.setMarks, (f) => EditorView.decorations.from(f));
+      const heat = field(this.setHeat);
+      const label = `Source, ${isEdited ? scene.name : "read only"}`;
+      const picks = cm.keymap.of([
+        { key: "Mod-Enter", run: (view) => this.say("pick", this.lineAt(view.state.selection.main.head)) },
+        { key: "Escape", run: () => this.say("pick", null) && false },
+        { key: "Mod-s", run: () => save() || true, preventDefault: true },
+      ]);
+      return EditorState.create({
+        doc: text,
+        extensions: [
+          EditorView.cspNonce.of(told.nonce), picks, isEdited ? [cm.history(), cm.indentOnInput()] : [],
+          EditorState.readOnly.of(!isEdited), EditorState.tabSize.of(4), cm.indentUnit.of("    "),
+          this.counting.of(cm.lineNumbers({ formatNumber: (n) => String(n + first - 1), ...this.mouse() })),
+          cm.lintGutter(), cm.gutter({ class: "cm-heat", markers: (view) => view.state.field(heat) }),
+          told.is_ir ? [] : cm.cpp(), cm.syntaxHighlighting(cm.classHighlighter), cm.bracketMatching(),
+          cm.drawSelection(), cm.highlightActiveLine(), cm.highlightActiveLineGutter(), cm.search({ top: true }), marks, heat,
+          cm.keymap.of([...cm.defaultKeymap, ...cm.searchKeymap, ...cm.historyKeymap, ...cm.lintKeymap]),
+          EditorView.contentAttributes.of({ tabindex: "0", "aria-label": label, "aria-readonly": String(!isEdited) }),
+          EditorView.domEventHandlers(this.pointer()),
+          EditorView.updateListener.of((update) => this.updated(update, isEdited)),
+        ],
+      });
+    }
+
+    mouse() {
+      const click = (view, block) => this.say("pick", this.lineAt(block.from)) || true;
+      return { domEventHandlers: { click } };
+    }
+
+    pointer() {
+      const line = (event, view) => {
+        const at = view.posAtCoords({ x: event.clientX, y: event.clientY });
+        return at === null ? 0 : this.lineAt(at);
+      };
+      return {
+        mousemove: (event, view) => { this.say("hover", line(event, view)); },
+        mouseleave: () => { this.say("hover", 0); },
+        click: (event, view) => {
+          if (view.state.selection.main.empty && line(event, view)) this.say("pick", line(event, view));
+        },
+      };
+    }
+
+    say(what, line) {
+      if (this.says) this.says[what](line);
+      return true;
+    }
+
+    lineAt(position) {
+      return this.view.state.doc.lineAt(position).number + this.first - 1;
+    }
+
+    lineOf(number) {
+      const { doc } = this.view.state, n = number - this.first + 1;
+      return n >= 1 && n <= doc.lines ? doc.line(n) : null;
+    }
+
+    updated(update, isEdited) {
+      if (!isEdited || !update.docChanged) return;
+      scene.source = update.state.doc.toString();
+      isSaved = false;
+      changed();
+    }
+
+    // What the page asks of it.
+
+    into(container, says) {
+      this.says = says;
+      container.append(this.view.dom);
+      return this;
+    }
+
+    show(listing) {
+      if (this.isOwn) this.own = this.view.state;
+      const isOwn = listing.name === scene.name;
+      if (isOwn === this.isOwn && isOwn) return;
+      this.first = isOwn ? 1 : listing.first;
+      this.view.setState(isOwn ? this.own : this.stateOf(listing.lines.join("\n"), false, listing.first));
+      this.isOwn = isOwn;
+      this.draw();
+    }
+
+    heat(map) {
+      this.lines.heat = map;
+      this.draw();
+    }
+
+    mark(name, lines) {
+      const now = [...lines].join(), before = [...this.lines[name]].join();
+      this.lines[name] = lines;
+      if (now !== before) this.draw();
+    }
+
+    draw() {
+      const { heat, hovered, picked } = this.lines, marks = [], texts = [];
+      for (const number of [...new Set([...heat.keys(), ...hovered, ...picked])].sort((a, b) => a - b)) {
+        const line = this.lineOf(number), hot = heat.get(number);
+        if (!line) continue;
+        const names = [hot && "hot", hovered.has(number) && "hovered", picked.has(number) && "picked"].filter(Boolean);
+        const attributes = hot ? { style: `--share: ${hot.share.toFixed(4)}` } : {};
+        marks.push(Decoration.line({ class: names.join(" "), attributes }).range(line.from));
+        if (hot) texts.push(new HeatMarker(hot.text).range(line.from));
+      }
+      const effects = [this.setMarks.of(RangeSet.of(marks)), this.setHeat.of(RangeSet.of(texts))];
+      this.view.dispatch({ effects });
+    }
+
+    reveal(number) {
+      const line = this.lineOf(number);
+      if (!line) return;
+      const effects = EditorView.scrollIntoView(line.from, { y: "nearest", yMargin: 60 });
+      this.view.dispatch({ effects, ...(this.view.hasFocus ? {} : { selection: { anchor: line.from } }) });
+    }
+
+    focus() {
+      this.view.focus();
+    }
+
+    /* Underline what was found, at its line; one that names a column from there to the end of the word. */
+    diagnose(errors) {
+      if (!this.isOwn) return;
+      const found = errors.flatMap(({ rule, text, cure, source, column }) => {
+        const at = (source || "").lastIndexOf(":"), line = this.lineOf(Number(source.slice(at + 1)));
+        if (at < 0 || !line || source.slice(0, at) !== scene.name) return [];
+        const skipped = line.text.length - line.text.trimStart().length;
+        const from = Math.min(line.from + (column ? column - 1 : skipped), line.to);
+        const word = /^\w+/.exec(line.text.slice(from - line.from));
+        const to = column && word ? from + word[0].length : column ? Math.min(from + 1, line.to) : line.to;
+        const severity = rule === "warning" || rule === "error" ? rule : rule === "remark" ? "info" : "error";
+        return [{ from, to, severity, message: cure ? `${text}\nTry: ${cure}` : text }];
+      });
+      this.view.dispatch(cm.setDiagnostics(this.view.state, found.sort((a, b) => a.from - b.from)));
+    }
+  }
+
+  window.cujitEditor = (container, says) => {
+    editor = editor || new Editor();
+    return editor.into(container, says);
+  };
+
+  // -- asking ------------------------------------------------------------------------------------------------
+
+  const post = (path, body, more) => fetch(path, {
+    method: "POST", body: JSON.stringify(body), credentials: "omit", cache: "no-store",
+    headers: { "X-Cujit-Token": token, "Content-Type": "application/json" }, ...more,
+  });
+
+  function tell(words, kind) {
+    $("work").textContent = words;
+    $("work").dataset.kind = kind || "";
+    if (kind !== "busy") $("work").dataset.seen = number;
+  }
+
+  /* Typing is waited for; what is asked and not wanted any more is given up. */
+  function changed() {
+    $("save").disabled = isSaved;
+    clearTimeout(timer);
+    timer = setTimeout(look, WAIT_MS);
+  }
+
+  async function look() {
+    const own = ++number;
+    if (asked) asked.abort();
+    asked = new AbortController();
+    tell("Compiling …", "busy");
+    try {
+      const { name, ...said } = scene, answer = await post("/look", said, { signal: asked.signal });
+      if (!answer.ok) return fail(await reason(answer));
+      for await (const line of linesOf(answer.body)) {
+        if (own !== number) return;
+        heard(JSON.parse(line));
+      }
+    } catch (error) {
+      if (own === number && error.name !== "AbortError") fail(`The explorer does not answer: ${error.message}`);
+    }
+  }
+
+  const reason = async (answer) => {
+    const text = await answer.text();
+    try {
+      const { message, help } = JSON.parse(text);
+      return help ? `${message}; try: ${help}` : message;
+    } catch { return text.trim(); }
+  };
+
+  async function* linesOf(body) {
+    const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+    let kept = [];
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      const [first, ...others] = part.value.split("\n");
+      kept.push(first);
+      for (const each of others) {
+        yield kept.join("");
+        kept = [each];
+      }
+    }
+  }
+
+  const DOING = { compiling: "Compiling …", launching: "Launching it in a process apart …", assembling: "Assembling …" };
+
+  function heard(said) {
+    if (said.stage === "done") take(said.record);
+    else if (said.stage === "failed") fail(said.help ? `${said.message}; try: ${said.help}` : said.message);
+    else if (said.stage === "superseded") tell("Another page of this explorer asked for something else.", "wrong");
+    else tell(DOING[said.stage] || said.stage, "busy");
+  }
+
+  function fail(words) {
+    tell(words, "wrong");
+    if (last) stay(true);
+  }
+
+  function stay(is) {
+    document.querySelector("main").classList.toggle("stale", is);
+  }
+
+  /* Of a text that does not compile, what compiled last stays, and is called so. */
+  function take(record) {
+    const { explorer } = record, isFirst = !last;
+    stay(!explorer.is_compiled && Boolean(last));
+    if (explorer.is_compiled) last = record;
+    const shown = explorer.is_compiled || !last ? record : { ...last, errors: record.errors, notes: record.notes };
+    cujitReport.render(shown);
+    if (isFirst && explorer.is_compiled) cujitReport.begin();
+    editor.diagnose(record.errors);
+    $("kernels").replaceChildren(...explorer.kernels.map((name) => drawing.h("option", { value: name })));
+    print(explorer);
+    tell(summary(record), record.errors.some(({ rule }) => rule !== "warning" && rule !== "remark") ? "wrong" : "");
+  }
+
+  function summary({ errors, explorer }) {
+    const wrong = errors.filter(({ rule }) => rule !== "warning" && rule !== "remark");
+    const seconds = `${+explorer.seconds.toPrecision(2)} s`;
+    if (wrong.length) {
+      const [{ source, text }] = wrong, place = source ? `${source.split("/").pop()}: ` : "";
+      const more = wrong.length > 1 ? `, and ${drawing.counted(wrong.length - 1, "more error")}` : "";
+      return `${explorer.is_compiled ? "Compiled. " : ""}${place}${text.split("\n")[0]}${more}`;
+    }
+    const warned = errors.length ? `, with ${drawing.counted(errors.length, "warning")}` : "";
+    if (explorer.is_counted) return `Compiled, launched and counted in ${seconds}${warned}.`;
+    return `Compiled in ${seconds}${warned}. Say grid and block, or over, to have it launched and counted.`;
+  }
+
+  function print({ printed, dropped_bytes: dropped }) {
+    const more = dropped ? `\n… and ${drawing.counted(dropped, "byte")} more` : "";
+    $("printed").hidden = !printed && !dropped;
+    $("printed-text").textContent = printed + more;
+  }
+
+  // -- the file, and the page to hand on ---------------------------------------------------------------------
+
+  async function save() {
+    try {
+      const answer = await post("/save", { source: scene.source, digest, force: isForced });
+      isForced = answer.status === 409;
+      if (!answer.ok) return tell(await reason(answer), "wrong");
+      ({ digest } = await answer.json());
+      isSaved = true;
+      $("save").disabled = true;
+      return tell(`Saved to ${scene.name}.`);
+    } catch (error) {
+      return tell(`Not saved: ${error.message}`, "wrong");
+    }
+  }
+
+  async function share() {
+    const answer = await post("/report", {});
+    if (!answer.ok) return tell(await reason(answer), "wrong");
+    const url = URL.createObjectURL(await answer.blob());
+    drawing.h("a", { href: url, download: `${scene.name}.html` }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 10000);
+    return tell("The page is one file now, which loads nothing.");
+  }
+
+  // -- the fields --------------------------------------------------------------------------------------------
+
+  const FIELDS = [
+    ["arch", "Architecture", 9], ["on", "GPU", 11], ["kernel", "Kernel", 14], ["options", "Compiler options", 22],
+    ["grid", "Grid", 7], ["block", "Block", 7], ["over", "or over", 8], ["arguments", "Arguments", 34], ["check", "Checks", 8],
+  ];
+  const MORE = [["cluster", "Cluster", 7], ["shared_bytes", "Dynamic shared bytes", 9], ["cooperative", "Cooperative", 0]];
+  const HINTS = {
+    options: "std=c++20 -DN=4", kernel: "the only one", grid: "16x16", block: "32x32", over: "elements",
+    arguments: "2.0 ones:f32:1000", cluster: "2", shared_bytes: "0",
+  };
+
+  function field([key, label, width]) {
+    const { h } = drawing, id = `field-${key}`;
+    const picked = { arch: told.arches.map((name) => [name, name]), check: told.checks,
+      on: [["", "none"], ...told.gpus.map(([name]) => [name, name])] }[key];
+    if (key === "cooperative") {
+      const box = h("input", { id, type: "checkbox", onchange: (event) => set(key, event.target.checked) });
+      box.checked = scene[key];
+      return h("label", { class: "field box" }, box, " ", label);
+    }
+    const change = (event) => set(key, event.target.value);
+    const made = picked
+      ? h("select", { id, onchange: change }, picked.map(([value, words]) => h("option", { value }, words)))
+      : h("input", { id, type: "text", size: width, spellcheck: "false", autocomplete: "off", autocapitalize: "off",
+        placeholder: HINTS[key], list: key === "kernel" && "kernels", oninput: change });
+    made.value = scene[key];
+    return h("label", { class: `field ${key}` }, h("span", {}, label), made);
+  }
+
+  function set(key, value) {
+    scene[key] = value;
+    const archOf = new Map(told.gpus);
+    if (key === "on" && value) $("field-arch").value = scene.arch = archOf.get(value);
+    if (key === "arch" && scene.on && archOf.get(scene.on) !== value) $("field-on").value = scene.on = "";
+    changed();
+  }
+
+  function makeFields() {
+    const { h } = drawing;
+    const more = h("details", { class: "more" }, h("summary", {}, "More"), h("div", { class: "fields" }, MORE.map(field)));
+    if (MORE.some(([key]) => scene[key])) more.open = true;
+    const bar = h("section", { id: "explorer", "aria-labelledby": "explorer-title" },
+      h("h2", { id: "explorer-title", class: "unseen" }, "What is compiled and launched"),
+      h("div", { class: "fields" }, FIELDS.map(field), more), h("datalist", { id: "kernels" }),
+      h("p", { id: "work", role: "status", "aria-live": "polite" }));
+    document.querySelector("main").prepend(bar);
+    document.querySelector(".switches").prepend(
+      h("button", { type: "button", id: "save", disabled: isSaved && "", onclick: save }, `Save to ${scene.name}`),
+      h("button", { type: "button", id: "share", onclick: share }, "Save page"));
+    const printed = h("section", { id: "printed", "aria-labelledby": "printed-title" },
+      h("h2", { id: "printed-title" }, "What the kernel printed"),
+      h("pre", { id: "printed-text", tabindex: 0, role: "group", "aria-labelledby": "printed-title" }));
+    printed.hidden = true;
+    $("texts").after($("findings"), printed);
+    const keys = [["Ctrl", "Enter", "in the source: pick the line that the cursor is on"], ["F8", "", "go to the next error"],
+      ["Ctrl", "S", `save to ${scene.name}`], ["Ctrl", "F", "search the source"]];
+    const row = ([a, b, does]) => h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, a), b && [" ", h("kbd", {}, b)]), h("td", {}, does));
+    document.querySelector("#keys tbody").append(...keys.map(row));
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    drawing = cujitDrawing;
+    makeFields();
+    document.addEventListener("keydown", (event) => {
+      if (!(event.ctrlKey || event.metaKey) || event.key !== "s" || event.defaultPrevented) return;
+      event.preventDefault();
+      save();
+    });
+    look();
+  });
+})();

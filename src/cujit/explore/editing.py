@@ -1,0 +1,90 @@
+"""The one file that an explorer edits: read once, and written only when somebody says so."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+
+from cujit.artifact.reading import BOM, no_file, path_of, read_file, shown_path, without_bom
+from cujit.errors import CujitError, FileError, FormatError
+from cujit.explore.scene import ENDINGS, MOST_SOURCE_CHARS, Scene
+from cujit.values import replace
+
+
+class EditedFile:
+    """The one file that is edited, as it was last read: line ends and byte-order mark stay as they are."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Read it.
+
+        Raises:
+            FileError: it cannot be read.
+            FormatError: it is no source, no UTF-8, holds a NUL byte, or is too long.
+        """
+        name = path_of(path)
+        if not name.lower().endswith(ENDINGS):
+            raise FormatError(
+                f"{shown_path(name)} is no source to edit: its name ends like none of {', '.join(ENDINGS)}",
+                help="cujit inspect FILE --html shows what is in an image",
+            )
+        self.path = os.path.realpath(name)
+        self.name = shown_path(os.path.basename(name))
+        self.text = self._read()
+
+    def scene(self, said: Scene | None) -> Scene:
+        """Give the scene of this file, compiled and launched as was said.
+
+        Raises:
+            CujitError: the architecture, an option, the GPU or a check is none.
+        """
+        return replace(said or Scene(""), source=self.text, name=self.name).settled()
+
+    def _read(self) -> str:
+        data = read_file(self.path)
+        self.digest = hashlib.sha256(data).hexdigest()
+        self._has_bom = data.startswith(BOM)
+        try:
+            text = without_bom(data.decode("utf-8"))
+        except UnicodeDecodeError as e:
+            raise FormatError(
+                f"{shown_path(self.path)} is not UTF-8", offset=e.start, help="save it as UTF-8"
+            ) from None
+        if "\0" in text or len(text) > MOST_SOURCE_CHARS:
+            what = "holds a NUL byte" if "\0" in text else f"has more than {MOST_SOURCE_CHARS:,} characters"
+            raise FormatError(f"{shown_path(self.path)} {what}, and is no source to edit")
+        self._newline = "\r\n" if "\r\n" in text and "\n" not in text.replace("\r\n", "") else "\n"
+        return text.replace("\r\n", "\n") if self._newline == "\r\n" else text
+
+    def save(self, text: str, known: str, *, is_forced: bool) -> str:
+        """Write a text to the file, and give its digest; ``known`` is the digest of what the page took it for.
+
+        Raises:
+            FileError: somebody else has changed it since, or it cannot be written.
+        """
+        if not is_forced and self._digest_now() not in (known, None):
+            raise FileError(
+                f"{self.name} has changed on the disk since it was read",
+                filename=self.path,
+                help="save again to replace it",
+            )
+        data = (BOM if self._has_bom else b"") + text.replace("\n", self._newline).encode()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            with os.fdopen(os.open(self.path, flags, 0o666), "wb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise no_file(self.path, os.fstat(file.fileno()).st_mode)
+                file.write(data)
+        except OSError as e:
+            if isinstance(e, CujitError):
+                raise
+            message = f"{shown_path(self.path)} cannot be written: {e.strerror or e}"
+            raise FileError(message, filename=self.path, errno=e.errno) from None
+        self.text, self.digest = text, hashlib.sha256(data).hexdigest()
+        return self.digest
+
+    def _digest_now(self) -> str | None:
+        try:
+            return hashlib.sha256(read_file(self.path)).hexdigest()
+        except FileError:
+            return None

@@ -1,0 +1,147 @@
+"""Who may ask: this machine's own page alone, by host, origin and token; and what every answer says to the browser."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, TypeAlias
+from urllib.parse import parse_qs
+
+from cujit.values import NamedTuple, dataclass
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
+
+HOSTS = ("127.0.0.1", "localhost")
+TOKEN_HEADER = "x-cujit-token"
+MOST_BODY_BYTES = 8 << 20
+"""More than a source of the longest kind takes, written as JSON."""
+
+_DROPPED_BYTES = 1 << 16
+_OWN_SITES = ("same-origin", "none")
+_HEADERS = {
+    "content-security-policy": "frame-ancestors 'none'",
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""What goes with every answer: it is in no frame, is read by no other site, and is not kept.
+
+Source: WHATWG, "HTML" and "Fetch"; W3C, "Content Security Policy Level 3".
+"""
+
+
+class Denial(NamedTuple):
+    """Why a request is refused: a status of HTTP, and the reason for people."""
+
+    status: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Door:
+    """What a request has to bring: the port in its host, and the token."""
+
+    port: int
+    token: str
+
+    def refusal(self, method: str, path: str, query: str, headers: Mapping[str, list[str]]) -> Denial | None:
+        """Tell why a request is refused, None if it is not; ``headers`` are by lower names.
+
+        A name that was made to mean this machine (DNS rebinding) stands in Host, and a page of another site in Origin
+        and Sec-Fetch-Site. A page that is asked for has the token in its address, and its script in a header, which a
+        form or a picture of another site cannot send.
+        """
+        if why := self._elsewhere(headers):
+            return Denial(403, why)
+        is_page = method in ("GET", "HEAD") and path == "/"
+        brought = parse_qs(query).get("token", []) if is_page else headers.get(TOKEN_HEADER, [])
+        if len(brought) != 1 or not hmac.compare_digest(brought[0].encode(), self.token.encode()):
+            return Denial(403, "the token is missing or wrong; the address that `cujit explore` printed has it")
+        lengths = headers.get("content-length", [])
+        if any(not (n.isascii() and n.isdigit()) or int(n[:20]) > MOST_BODY_BYTES for n in lengths):
+            return Denial(413, f"a request has {MOST_BODY_BYTES:,} bytes at most")
+        return None
+
+    def _elsewhere(self, headers: Mapping[str, list[str]]) -> str:
+        """Tell why a request is not of this explorer's own page, "" if it is."""
+        hosts = headers.get("host", [])
+        if len(hosts) != 1 or hosts[0].lower() not in {f"{host}:{self.port}" for host in HOSTS}:
+            return "this explorer is at 127.0.0.1 alone; the request names another host"
+        if any(origin != f"http://{hosts[0].lower()}" for origin in headers.get("origin", [])):
+            return "the request comes from a page of another origin"
+        if any(site not in _OWN_SITES for site in headers.get("sec-fetch-site", [])):
+            return "the request comes from a page of another site"
+        return ""
+
+
+class Guard:
+    """Asks the door before an application sees a request, and bounds what it reads."""
+
+    def __init__(self, app: App, door: Door) -> None:
+        self._app = app
+        self._door = door
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers: dict[str, list[str]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+        query = scope["query_string"].decode("latin-1")
+        refused = self._door.refusal(scope["method"], scope["path"], query, headers)
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = {name for name, _ in message["headers"]}
+                more = [(n.encode(), v.encode()) for n, v in _HEADERS.items() if n.encode() not in own]
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        if refused is not None:
+            await _answer(receive, sent, refused)
+            return
+        await self._app(scope, _bounded(receive), sent)
+
+
+async def _answer(receive: Receive, send: Send, refused: Denial) -> None:
+    """Refuse; a little of what was sent is read and dropped, or the answer would be lost with it."""
+    left, body = _DROPPED_BYTES, f"{refused.why}\n".encode()
+    while left > 0 and refused.status != 413:
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if not message.get("more_body"):
+            break
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class TooLong(Exception):
+    """A request that goes on and on."""
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Count what is read, for who says no length."""
+    left = MOST_BODY_BYTES
+
+    async def received() -> Message:
+        nonlocal left
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise TooLong
+        return message
+
+    return received

@@ -1,0 +1,247 @@
+"""What is seen of a scene: it is compiled, assembled, launched apart and counted, by the calls that verbs make."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cujit.artifact import Artifact
+from cujit.compiler.backends.diagnostics import parse_log
+from cujit.compiler.options.spelling import Spelling
+from cujit.compiler.options.table import OPTIONS
+from cujit.devices.launcher.saving import saved_launch
+from cujit.devices.watch import Text
+from cujit.errors import CompileError, CujitError, OptionError, counted
+from cujit.explore.scene import TIMEOUT_S, LaunchLimits, Scene
+from cujit.inspection.read import inspect
+from cujit.kernel import Kernel
+from cujit.loading import Module, jit
+from cujit.machine import cpu
+from cujit.occupancy.products import find_product
+from cujit.program import Options, Source, compile
+from cujit.report.listings import Listing
+from cujit.report.report import ReportPage, of
+from cujit.reproducer.running import Rerun, attempt
+from cujit.values import dataclass, replace
+
+_MOST_KERNELS = 200
+"""Names that a page offers."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was made of a scene.
+
+    ``report`` is the page's value; of a text that does not compile it has the messages alone. ``kernels`` are the names
+    of the image's, ``printed`` is what the kernel printed, of which ``dropped_bytes`` more are not kept. ``seconds`` is
+    how long all of it took.
+
+    Example::
+
+        seen = cujit.explore.look(cujit.explore.Scene(CODE, kernel="axpy<float>"))
+        print(seen.report.title, seen.kernels)
+    """
+
+    report: ReportPage
+    is_compiled: bool = False
+    is_counted: bool = False
+    kernels: tuple[str, ...] = ()
+    printed: str = ""
+    dropped_bytes: int = 0
+    seconds: float = 0.0
+
+    def record(self) -> dict[str, Any]:
+        """Give the record of the report, and in ``explorer`` what it has no place for.
+
+        Example::
+
+            record = cujit.explore.look(cujit.explore.Scene("__global__ void k() {}\\n")).record()
+            assert record["explorer"]["kernels"] == ["k"]
+        """
+        names = ("is_compiled", "is_counted", "printed", "dropped_bytes", "seconds")
+        more = {name: getattr(self, name) for name in names}
+        return {**self.report.record(), "explorer": {**more, "kernels": list(self.kernels)}}
+
+
+def look(
+    scene: Scene,
+    *,
+    path: str = "",
+    timeout_s: float = TIMEOUT_S,
+    memory_mib: int | None = None,
+    trusted: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Seen:
+    """Compile a scene, launch it in a process apart, and report both; what goes wrong is in the report, at its line.
+
+    Args:
+        scene: what to look at.
+        path: of the file that the source is of, beside which it looks for headers.
+        timeout_s: how long the launch may run, in seconds.
+        memory_mib: how much address space the process of the launch may have, in MiB; None as for ``reproducer.run``.
+        trusted: launch also where the system has no filter of system calls.
+        say: is called with what is being done.
+
+    Example::
+
+        seen = cujit.explore.look(cujit.explore.Scene("__global__ void k() { oops; }\\n"))
+        print(seen.report.errors)
+    """
+    return _Look(scene, path, LaunchLimits(timeout_s, memory_mib, trusted), say).seen()
+
+
+def before(scene: Scene) -> Seen:
+    """Show a source of which nothing is known yet."""
+    return Seen(ReportPage(scene.name, (), (), (_own_listing(scene),)))
+
+
+def _own_listing(scene: Scene) -> Listing:
+    return Listing("source", scene.name, tuple(scene.source.splitlines()))
+
+
+class _Look:
+    """One look at a scene, and what went wrong so far."""
+
+    def __init__(self, scene: Scene, path: str, limits: LaunchLimits, say: Callable[[str], None]) -> None:
+        self.scene = scene
+        self.path = path
+        self.limits = limits
+        self.say = say
+        self.errors: list[CujitError] = []
+        self.notes: list[str] = []
+
+    def seen(self) -> Seen:
+        begin = time.perf_counter()
+        scene = self.scene
+        try:
+            self.say("compiling")
+            source, options = self._source(), self._options()
+            image = compile(source, to="ptx", arch=scene.target().virtual, names=self._names(), options=options)
+        except CujitError as e:
+            page = ReportPage(scene.name, (), (), (_own_listing(scene),), (e,))
+            return Seen(page, seconds=time.perf_counter() - begin)
+        if warnings := parse_log(image.log):
+            self.errors.append(CompileError("warnings of the compiler", diagnostics=warnings))
+        rerun = self._rerun(source, options) if scene.is_launched else None
+        self.say("assembling")
+        page = self._page(source, image, rerun)
+        names = tuple(kernel.display for kernel in inspect(image).kernels)
+        if rerun is None:
+            return Seen(page, True, False, names[:_MOST_KERNELS], seconds=time.perf_counter() - begin)
+        return Seen(
+            page,
+            True,
+            rerun.profile is not None and rerun.error is None,
+            names[:_MOST_KERNELS],
+            rerun.printed,
+            rerun.dropped_bytes,
+            time.perf_counter() - begin,
+        )
+
+    # -- what is compiled ---------------------------------------------------------------------------------------
+
+    def _source(self) -> Source:
+        scene = self.scene
+        if scene.is_ir:
+            return Source.nvvm(scene.source, name=scene.name)
+        return replace(Source.cuda(scene.source, name=scene.name), path=self.path)
+
+    def _options(self) -> Options:
+        said = self.scene.compiler_options()
+        return said if self.scene.is_ir else Options.of({"lineinfo": True}, said)
+
+    def _names(self) -> list[str]:
+        return [self.scene.kernel] if "<" in self.scene.kernel else []
+
+    # -- what is launched ---------------------------------------------------------------------------------------
+
+    def _rerun(self, source: Source, options: Options) -> Rerun | None:
+        """Launch it in a process apart; what keeps it from that, or ends it early, is an error of the report."""
+        scene, limits = self.scene, self.limits
+        try:
+            device = cpu()
+            module = jit(source, device=device, arch=scene.target(), names=self._names(), options=options)
+            kernel = module[scene.kernel] if scene.kernel else self._only(module)
+            launch = scene.launch_of(kernel)
+            values = scene.values()
+            placed = [device.array(value) if isinstance(value, np.ndarray) else value for value in values]
+            saved = saved_launch(launch._entry, launch._shape, launch.stream, launch.options, placed)
+            self.say("launching")
+            rerun = attempt(
+                saved,
+                device="cpu",
+                check=scene.check or None,
+                profile=True,
+                timeout_s=limits.timeout_s,
+                memory_mib=limits.memory_mib,
+                trusted=limits.trusted,
+            )
+        except CujitError as e:
+            self.errors.append(e)
+            return None
+        if rerun.error is not None:
+            self.errors.append(rerun.error)
+        if rerun.without_filter:
+            self.notes.append(f"the launch could make any system call: {rerun.without_filter}")
+        return rerun
+
+    def _only(self, module: Module) -> Kernel:
+        names = list(module)
+        if len(names) != 1:
+            raise OptionError(f"{self.scene.name} has {counted(len(names), 'kernel')}", help="name one of them")
+        return module[names[0]]
+
+    # -- what is shown ------------------------------------------------------------------------------------------
+
+    def _page(self, source: Source, image: Artifact, rerun: Rerun | None) -> ReportPage:
+        scene, arch = self.scene, self.scene.target()
+        texts = {source.program_name: Text(scene.name, scene.source)}
+        profile = rerun.profile if rerun is not None and rerun.error is None else None
+        page = of(
+            image,
+            profile=() if profile is None else profile,
+            on=self._gpu(),
+            arch=arch if arch.is_real else None,
+            kernels=None if profile is not None else self._shown(image),
+            texts=texts,
+            errors=self.errors,
+            title=scene.name if profile is None else f"{profile.name} of {scene.name}",
+            assembler=self._assembler(),
+        )
+        listings = page.listings
+        if not any(each.kind == "source" and each.name == scene.name for each in listings):
+            listings = (_own_listing(scene), *listings)
+        block = scene.threads_of_block()
+        kernels = tuple(each if each.block else replace(each, block=block) for each in page.kernels)
+        return replace(page, listings=listings, kernels=kernels, notes=(*self.notes, *page.notes))
+
+    def _assembler(self) -> dict[str, object]:
+        """Give those of the options that the assembler takes too."""
+        said = self._options()
+        return {name: said[name] for name in said if isinstance(OPTIONS[name].nvjitlink, Spelling)}
+
+    def _shown(self, image: Artifact) -> list[str] | None:
+        """Name the kernel that was chosen, as the image does; None is all of them."""
+        wanted = self.scene.kernel
+        found = [k.name for k in inspect(image).kernels if wanted in (k.name, k.display)]
+        found += [image.names[wanted]] if wanted in image.names else []
+        return found or None
+
+    def _gpu(self) -> str | None:
+        """Choose the GPU for bounds: the one that was said, where it runs the code that was asked for."""
+        on = self.scene.on
+        if not on:
+            return None
+        try:
+            product = find_product(on)
+        except CujitError as e:
+            self.errors.append(e)
+            return None
+        arch = self.scene.target()
+        if arch.is_real and not arch.runs_on(product.arch):
+            self.notes.append(f"no bounds: {arch} does not run on {product}")
+            return None
+        return product.name

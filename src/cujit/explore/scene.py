@@ -1,0 +1,227 @@
+"""What is looked at: a source with all that decides what is compiled and launched, each as one types it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cujit.arch import Arch
+from cujit.compiler.options.values import Options
+from cujit.compiler.options.written import read_options
+from cujit.devices.arguments.written import DTYPES, Value, argument, sizes
+from cujit.devices.cpu.observe.watching import Checks
+from cujit.errors import FormatError, LaunchError, OptionError, spell
+from cujit.kernel import Kernel, Launch
+from cujit.occupancy.products import find_product
+from cujit.values import dataclass, field, replace
+
+TIMEOUT_S = 10.0
+"""How long a launch of an explorer may run, in seconds."""
+
+MOST_SOURCE_CHARS = 1 << 20
+MOST_ARGUMENT_BYTES = 256 << 20
+"""What the arrays of one launch may have together."""
+
+ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".ll")
+"""Files that are explored: what is compiled, and is text."""
+
+_ARCH = "sm_90"
+_MOST_WORDS = 1 << 14
+_LETTERS = {"-O": "", "-D": "define=", "-I": "include="}
+
+
+@dataclass(frozen=True)
+class LaunchLimits:
+    """What a launch may take: seconds, MiB of address space, and whether it may run where no call is filtered."""
+
+    timeout_s: float
+    memory_mib: int | None
+    trusted: bool
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One source, and how it is compiled and launched: every field as it is typed on the command line.
+
+    ``name`` is what the source is called, ``arch`` an architecture ("" is that of ``on``, or ``sm_90``), ``options``
+    words such as ``std=c++20 -DN=4``, ``kernel`` a name (``axpy<float>``; "" is the only one), ``grid``,
+    ``block``, ``over`` and ``cluster`` sizes (``32x32``), ``shared_bytes`` dynamic shared memory of a block in bytes,
+    ``arguments`` words such as ``2.0 ones:f32:1000``, ``on`` a GPU for bounds and occupancy (``H200``), and ``check``
+    the checks of the launch ("" is none). Without ``grid`` and ``block``, or ``over``, or ``cooperative``, nothing is
+    launched.
+
+    Example::
+
+        arguments = "2.0 ones:f32:1000 zeros:f32:1000 1000"
+        scene = cujit.explore.Scene(CODE, kernel="axpy<float>", over="1000", arguments=arguments)
+        print(cujit.explore.look(scene).report.title)
+    """
+
+    source: str = field(repr=False)
+    name: str = "source.cu"
+    arch: str = ""
+    options: str = ""
+    kernel: str = ""
+    grid: str = ""
+    block: str = ""
+    over: str = ""
+    cluster: str = ""
+    cooperative: bool = False
+    shared_bytes: str = ""
+    arguments: str = ""
+    on: str = ""
+    check: str = "all"
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Scene:
+        """Read what a page says.
+
+        Raises:
+            FormatError: a field is unknown, missing or of another type, or a text is too long.
+        """
+        names = set(cls.__match_args__)
+        if not isinstance(given, dict) or given.keys() - names or "source" not in given:
+            raise FormatError(
+                f"no scene: it has {spell(sorted(map(str, given)))}, and takes {', '.join(sorted(names))}"
+            )
+        for name, value in given.items():
+            most = MOST_SOURCE_CHARS if name == "source" else _MOST_WORDS
+            if type(value) is not (bool if name == "cooperative" else str):
+                raise FormatError(f"{name} is {type(value).__name__} {spell(value)}")
+            if isinstance(value, str) and len(value) > most:
+                raise FormatError(f"{name} has {len(value):,} characters; the most is {most:,}")
+        return cls(**given)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give all of it in plain values."""
+        return {name: getattr(self, name) for name in self.__match_args__}
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether it says a launch."""
+        return bool(self.grid or self.over or self.cooperative)
+
+    @property
+    def is_ir(self) -> bool:
+        """Whether the source is LLVM IR."""
+        return self.name.endswith(".ll")
+
+    def target(self) -> Arch:
+        """Read the architecture; where none is said, that of the GPU.
+
+        Raises:
+            ArchError: there is none of that name, or no such GPU.
+        """
+        if self.arch:
+            return Arch.parse(self.arch)
+        return find_product(self.on).arch if self.on else Arch.parse(_ARCH)
+
+    def settled(self) -> Scene:
+        """Fill in what was not said, and look whether the rest has a meaning.
+
+        Raises:
+            ArchError: the architecture or the GPU is none.
+            OptionError: an option of the compiler, or a check, is none.
+        """
+        self.compiler_options()
+        Checks.of(self.check or None)
+        return replace(self, arch=str(self.target()), on=find_product(self.on).name if self.on else "")
+
+    def compiler_options(self) -> Options:
+        """Read the options of the compiler.
+
+        Raises:
+            OptionError: one is unknown, or has a wrong value.
+        """
+        words, said = _words(self.options, "options"), []
+        while words:
+            word = words.pop(0)
+            letter = word[:2] if word[:2] in _LETTERS else ""
+            value = word[len(letter) :] or (words.pop(0) if words else "")
+            said.append(_LETTERS.get(letter, "") + value)
+        return read_options(said)
+
+    def values(self) -> list[Value]:
+        """Read the arguments.
+
+        Raises:
+            OptionError: one is none, or the arrays are larger than all of them may be.
+        """
+        words, total = _words(self.arguments, "arguments"), 0
+        for word in words:
+            total += _bytes_of(word)
+            if total > MOST_ARGUMENT_BYTES:
+                raise OptionError(
+                    f"{spell(word)}: the arrays have {total:,} bytes so far; the most is {MOST_ARGUMENT_BYTES:,}",
+                    help="count over fewer elements; the costs of a line grow as they do",
+                )
+        return [argument(word) for word in words]
+
+    def launch_of(self, kernel: Kernel) -> Launch:
+        """Fix the launch.
+
+        Raises:
+            OptionError: a size is none.
+            LaunchError: the sizes are not those of one launch, or break a limit.
+        """
+        grid, block, over, cluster = (
+            _sizes(getattr(self, what), what) for what in ("grid", "block", "over", "cluster")
+        )
+        shared = _sizes(self.shared_bytes, "shared_bytes", most=1)
+        shared_bytes = shared[0] if shared else 0
+        if grid and over:
+            raise LaunchError("over chooses the grid", help="clear grid, or over")
+        if grid and not block:
+            raise LaunchError("a grid needs a block", help="a block such as 256 or 32x32")
+        if grid and block:
+            return kernel.prepare(grid, block, shared_bytes=shared_bytes, cluster=cluster, cooperative=self.cooperative)
+        if self.cooperative:
+            return kernel.cooperative(over, block=block, shared_bytes=shared_bytes, cluster=cluster)
+        if cluster:
+            raise LaunchError("over has no clusters", help="grid and block, or cooperative")
+        return kernel.over(over or 0, block=block, shared_bytes=shared_bytes)
+
+    def threads_of_block(self) -> int | None:
+        """Count the threads of a block, where they are said and make sense."""
+        found = sizes(self.block) if self.block else None
+        count = 1
+        for n in found or (0,):
+            count *= n
+        return count or None
+
+
+def _words(text: str, what: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as e:
+        raise OptionError(f"{what} {spell(text)}: {e}", help="quotes come in pairs") from None
+
+
+def _sizes(text: str, what: str, most: int = 3) -> tuple[int, ...] | None:
+    if not text.strip():
+        return None
+    found = sizes(text.strip())
+    if found is None or len(found) > most:
+        raise OptionError(
+            f"{what} is {spell(text)}; it takes {'one size' if most == 1 else 'sizes such as 4 or 16x16'}"
+        )
+    return found
+
+
+def _bytes_of(word: str) -> int:
+    """Say how many bytes an argument takes, before it is made."""
+    if word.endswith(".npy"):
+        try:
+            return os.stat(word).st_size
+        except OSError:
+            return 0  # reading it says why
+    kind, _, shape = word.rpartition(":")
+    name = kind.rpartition(":")[2]
+    count = np.dtype(DTYPES[name]).itemsize if name in DTYPES else 1
+    for n in sizes(shape) or (0,):
+        count *= n
+    return count

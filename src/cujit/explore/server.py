@@ -1,0 +1,147 @@
+"""What the server of an explorer answers: its page, what is seen of a scene, the file saved, a page to hand on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from cujit.compiler.options.table import is_utf8
+from cujit.errors import CujitError, FileError, FormatError, spell
+from cujit.explore.editing import EditedFile
+from cujit.explore.guard import App, Door, Guard, TooLong
+from cujit.explore.looking import before
+from cujit.explore.scene import MOST_SOURCE_CHARS, LaunchLimits, Scene
+from cujit.explore.workers import WorkerPool
+from cujit.report.page import page
+from cujit.values import replace
+
+_ASSETS = Path(__file__).parent / "assets"
+
+
+class ExplorerServer:
+    """One file that is explored: its scene as it was last asked for, and the last record of it."""
+
+    def __init__(self, file: EditedFile, scene: Scene, limits: LaunchLimits, choices: Mapping[str, Any]) -> None:
+        """Serve a file; ``choices`` are what the page offers."""
+        self.file = file
+        self._scene = scene
+        self._choices = choices
+        self._workers = WorkerPool(file.path, limits)
+        self._record = before(scene).record()
+        self._last: bytes = b""
+
+    def application(self, door: Door) -> App:
+        """Make the application, behind the door."""
+        routes = [
+            Route("/", self._page, methods=["GET"]),
+            Route("/look", self._look, methods=["POST"]),
+            Route("/save", self._save, methods=["POST"]),
+            Route("/report", self._report, methods=["POST"]),
+        ]
+        handlers: dict[Any, Any] = {CujitError: _refused, TooLong: _too_long}
+        return Guard(Starlette(routes=routes, lifespan=self._running, exception_handlers=handlers), door)
+
+    @contextlib.asynccontextmanager
+    async def _running(self, _app: Starlette) -> AsyncIterator[None]:
+        self._workers.begin()
+        try:
+            yield
+        finally:
+            await self._workers.close()
+
+    async def close(self) -> None:
+        """End all work."""
+        await self._workers.close()
+
+    # -- the page -------------------------------------------------------------------------------------------------
+
+    async def _page(self, _request: Request) -> Response:
+        nonce = secrets.token_urlsafe(16)
+        record = self._latest()
+        known = {
+            **record.get("explorer", {}),
+            **self._choices,
+            "scene": self._scene.to_json(),
+            "nonce": nonce,
+            "digest": self.file.digest,
+            "is_saved": self._scene.source == self.file.text,
+        }
+        text = page(
+            {**record, "explorer": known},
+            scripts=[(_ASSETS / name).read_text() for name in ("vendored/editor.js", "explore.js")],
+            styles=[(_ASSETS / "explore.css").read_text()],
+            policy={"connect-src": "'self'"},
+            nonce=nonce,
+        )
+        return HTMLResponse(text)
+
+    def _latest(self) -> dict[str, Any]:
+        """Give the last record, which a worker wrote."""
+        if self._last:
+            self._record = json.loads(self._last)["record"]
+            self._last = b""
+        return self._record
+
+    # -- what it asks for -----------------------------------------------------------------------------------------
+
+    async def _look(self, request: Request) -> Response:
+        scene = Scene.of({**await _asked(request, "scene"), "name": self.file.name})
+        self._scene = scene
+
+        async def lines() -> AsyncIterator[bytes]:
+            async with contextlib.aclosing(self._workers.look(scene)) as answer:
+                async for line in answer:
+                    if line.startswith(b'{"stage":"done"'):
+                        self._last = line
+                    yield line
+
+        return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+    async def _save(self, request: Request) -> Response:
+        asked = await _asked(request, "save")
+        source, known, is_forced = asked.get("source"), asked.get("digest"), asked.get("force", False)
+        if not isinstance(source, str) or not isinstance(known, str) or type(is_forced) is not bool:
+            raise FormatError("to save takes source and digest, both str")
+        if "\0" in source or len(source) > MOST_SOURCE_CHARS or not is_utf8(source):
+            raise FormatError(f"a source is UTF-8 without NUL bytes, and has {MOST_SOURCE_CHARS:,} characters at most")
+        digest = self.file.save(source, known, is_forced=is_forced)
+        self._scene = replace(self._scene, source=source)
+        return JSONResponse({"digest": digest})
+
+    async def _report(self, _request: Request) -> Response:
+        record = {name: value for name, value in self._latest().items() if name != "explorer"}
+        return HTMLResponse(page(record))
+
+
+async def _asked(request: Request, what: str) -> dict[str, Any]:
+    """Read the JSON of a request.
+
+    Raises:
+        FormatError: it is none.
+    """
+    try:
+        given = json.loads(await request.body())
+    except (ValueError, RecursionError) as e:
+        raise FormatError(f"{what}: no JSON: {e}") from None
+    if not isinstance(given, dict):
+        raise FormatError(f"{what}: {spell(given)} where an object of JSON should be")
+    return given
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, CujitError)
+    is_changed = isinstance(error, FileError) and error.errno is None
+    return JSONResponse({"message": error.message, "help": error.help}, 409 if is_changed else 400)
+
+
+async def _too_long(_request: Request, _error: Exception) -> Response:
+    return Response("too long\n", 413)

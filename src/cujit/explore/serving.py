@@ -1,0 +1,226 @@
+"""The doors to an explorer: ``serve`` until Ctrl-C, ``start`` beside what else this process does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from cujit.arch.arch import KNOWN_ARCHES, Arch, ArchKind
+from cujit.arch.support import install
+from cujit.devices.options import check_timeout
+from cujit.errors import CujitError, MissingError, OptionError, read_int
+from cujit.explore.editing import EditedFile
+from cujit.explore.guard import Door
+from cujit.explore.scene import TIMEOUT_S, LaunchLimits, Scene
+from cujit.occupancy.products import PRODUCTS
+from cujit.program import toolchain
+
+if TYPE_CHECKING:
+    from uvicorn import Server
+
+_HOST = "127.0.0.1"
+_MOST_CONNECTIONS = 64
+_START_S = 30.0
+
+
+class Explorer:
+    """A server that runs in a thread of this process: ``url`` is what a browser opens, with the token in it.
+
+    Example::
+
+        with cujit.explore.start("axpy.cu") as explorer:
+            print(explorer.url)
+    """
+
+    def __init__(self, url: str, server: Server, thread: threading.Thread) -> None:
+        self.url = url
+        self._server = server
+        self._thread = thread
+
+    def close(self) -> None:
+        """End the server, and the processes that it has; again is harmless."""
+        self._server.should_exit = True
+        self._thread.join()
+
+    def __enter__(self) -> Explorer:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+def serve(
+    path: str | os.PathLike[str],
+    scene: Scene | None = None,
+    *,
+    port: int = 0,
+    timeout_s: float = TIMEOUT_S,
+    memory_mib: int | None = None,
+    trusted: bool = False,
+    opens_browser: bool = False,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Serve a page with an editor of one file on this machine alone, until Ctrl-C.
+
+    Args:
+        path: of the source: CUDA C++ or LLVM IR as text.
+        scene: how it is compiled and launched at first; the text and the name are the file's.
+        port: of 127.0.0.1; 0 is one that is free.
+        timeout_s: how long a launch may run, in seconds.
+        memory_mib: how much address space the process of a launch may have, in MiB; None as for ``reproducer.run``.
+        trusted: launch also where the system has no filter of system calls.
+        opens_browser: open the page in the user's browser.
+        say: is called with the address of the page, which has the token.
+
+    Raises:
+        MissingError: the server's libraries are not installed, or there is no compiler.
+        FileError: the file cannot be read.
+        FormatError: it is no source.
+        OptionError: the port is in use, or an argument is wrong.
+
+    Example::
+
+        cujit.explore.serve("axpy.cu", cujit.explore.Scene("", kernel="axpy<float>", over="1000"))
+    """
+    server, listening, url = _made(path, scene, port, timeout_s, memory_mib, trusted)
+    say(url)
+    if opens_browser:
+        webbrowser.open(url)
+    with contextlib.suppress(KeyboardInterrupt), listening:
+        server.run(sockets=[listening])
+
+
+def start(
+    path: str | os.PathLike[str],
+    scene: Scene | None = None,
+    *,
+    port: int = 0,
+    timeout_s: float = TIMEOUT_S,
+    memory_mib: int | None = None,
+    trusted: bool = False,
+) -> Explorer:
+    """Serve as ``serve`` does, in a thread, until the explorer is closed.
+
+    Args:
+        path: as for ``serve``.
+        scene: as for ``serve``.
+        port: as for ``serve``.
+        timeout_s: as for ``serve``, in seconds.
+        memory_mib: as for ``serve``, in MiB.
+        trusted: as for ``serve``.
+
+    Raises:
+        CujitError: see ``serve``.
+
+    Example::
+
+        explorer = cujit.explore.start("axpy.cu")
+        explorer.close()
+    """
+    server, listening, url = _made(path, scene, port, timeout_s, memory_mib, trusted)
+
+    def run() -> None:
+        with listening:
+            server.run(sockets=[listening])
+
+    thread = threading.Thread(target=run, name="cujit-explorer", daemon=True)
+    thread.start()
+    while thread.is_alive() and not server.started:
+        thread.join(0.01)
+    if not server.started:
+        raise CujitError("the server of the explorer did not start")
+    return Explorer(url, server, thread)
+
+
+# -- what is served ---------------------------------------------------------------------------------------------
+
+
+def _made(
+    path: str | os.PathLike[str],
+    scene: Scene | None,
+    port: int,
+    timeout_s: float,
+    memory_mib: int | None,
+    trusted: bool,
+) -> tuple[Server, socket.socket, str]:
+    """Make a server of a file, with the socket that it listens at and the address of its page."""
+    try:
+        import uvicorn  # an optional part
+
+        from cujit.explore.server import ExplorerServer  # as above
+    except ModuleNotFoundError as e:
+        if e.name not in ("uvicorn", "starlette", "anyio", "h11"):
+            raise
+        raise MissingError(f"an explorer needs {e.name}, which is not installed", help=install("explore")) from None
+    if memory_mib is not None:
+        read_int(memory_mib, "memory_mib", OptionError, least=1)
+    limits = LaunchLimits(check_timeout(timeout_s), memory_mib, trusted)
+    file = EditedFile(path)
+    said = file.scene(scene)
+    made = ExplorerServer(file, said, limits, _choices(said))
+    listening = _socket(port)
+    number = listening.getsockname()[1]
+    door = Door(number, secrets.token_urlsafe(32))
+    config = uvicorn.Config(
+        made.application(door),
+        lifespan="on",
+        log_level="warning",
+        access_log=False,  # an address has the token
+        server_header=False,
+        ws="none",
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=1,
+        proxy_headers=False,
+    )
+
+    class Server(uvicorn.Server):
+        """Ends what is at work before it waits for the answers that are under way."""
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await made.close()
+            await super().shutdown(sockets)
+
+    return Server(config), listening, f"http://{_HOST}:{number}/?token={door.token}"
+
+
+def _socket(port: int) -> socket.socket:
+    """Listen at a port of this machine alone.
+
+    Raises:
+        OptionError: it is no port, or not free.
+    """
+    number = read_int(port, "port", OptionError, least=0)
+    if number > 65535:
+        raise OptionError(f"port is {number}; the largest is 65535")
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((_HOST, number))
+        made.listen()
+    except OSError as e:
+        made.close()
+        raise OptionError(
+            f"port {number} of {_HOST} cannot be had: {e.strerror or e}", help="leave the port out: a free one is taken"
+        ) from None
+    return made
+
+
+def _choices(scene: Scene) -> dict[str, Any]:
+    """List what the page offers: architectures of the compiler, and GPUs that run their code."""
+    numbers = toolchain().compiler("nvvm" if scene.is_ir else "cuda").arches
+    arches = [
+        Arch(ArchKind.REAL, n, suffix)
+        for n in numbers
+        for suffix in ("", "a")
+        if not suffix or (n in KNOWN_ARCHES and KNOWN_ARCHES[n].a_since)
+    ]
+    names = dict.fromkeys([*map(str, arches), scene.arch])
+    gpus = [[product.name, str(product.arch)] for product in PRODUCTS if str(product.arch) in names]
+    checks = {name: name for name in ("all", "memory", "race", "sync", "init", scene.check)} | {"": "none"}
+    return {"arches": list(names), "gpus": gpus, "checks": [*checks.items()], "is_ir": scene.is_ir}

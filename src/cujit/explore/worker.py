@@ -1,0 +1,56 @@
+"""The process that looks at scenes: it compiles, has kernels launched in a process apart, and answers by lines.
+
+It may be killed at any moment, and dies with the server; the server never does any of this itself, so that nothing that
+a compiler does ends it or keeps it busy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from typing import Any, BinaryIO
+
+from cujit.errors import CujitError
+from cujit.explore.looking import look
+from cujit.explore.scene import Scene
+from cujit.report.page import fitted
+from cujit.reproducer.sandbox import end_with_parent, limit
+
+MOST_RECORD_BYTES = 2_000_000
+
+
+def main() -> None:
+    """Answer every line of standard input by lines of standard output; the last is ``done`` or ``failed``."""
+    parent, memory_mib = map(int, sys.argv[-2:])
+    end_with_parent(parent)
+    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_AS, memory_mib << 20)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    for line in sys.stdin.buffer:
+        _answer(answers, json.loads(line))
+
+
+def _answer(answers: BinaryIO, asked: dict[str, Any]) -> None:
+    def say(stage: str, **more: object) -> None:
+        answers.write(json.dumps({"stage": stage, **more}, separators=(",", ":")).encode() + b"\n")
+        answers.flush()
+
+    try:
+        seen = look(Scene.of(asked.pop("scene")), say=say, **asked)
+        record = fitted(seen.record(), MOST_RECORD_BYTES)
+    except CujitError as e:
+        say("failed", message=e.message, help=e.help)
+    except MemoryError:
+        say("failed", message="there is not enough memory to compile and report this", help=None)
+    except Exception as e:
+        say("failed", message=f"a fault of cujit: {e!r}", help=None)
+    else:
+        answers.write(b'{"stage":"done","record":' + record.encode() + b"}\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

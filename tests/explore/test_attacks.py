@@ -1,0 +1,158 @@
+"""Sources that attack: what they may harm is a process of their own, and the server goes on."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cujit.explore import workers
+from explore.conftest import CODE, Asking, Serve, parents, processes
+
+PRINTF = 'extern "C" __device__ int printf(const char *, ...);\n'
+ONE = {"grid": "1", "block": "1", "arguments": "zeros:i64:16", "on": ""}
+
+
+def kernel(body: str, before: str = "") -> str:
+    return f'{before}extern "C" __global__ void attack(long *p) {{ {body} }}\n'
+
+
+def launched() -> list[int]:
+    """List the processes apart that are of this test's explorers."""
+    return [number for number in processes("cujit.reproducer.child") if os.getpid() in parents(number)]
+
+
+def test_a_kernel_that_loops_is_ended_where_it_stands(serve: Serve) -> None:
+    asking = serve(timeout_s=1)
+    said = asking.look(kernel("while (*(volatile long *)p == 0);\n    p[1] = 1;"), **ONE)
+    (error,) = said["record"]["errors"]
+    assert (error["rule"], error["source"]) == ("timeout", "shared.cu:1")
+    assert said["record"]["explorer"]["is_compiled"]
+    assert asking.look()["record"]["explorer"]["is_counted"]
+
+
+def test_while_a_kernel_loops_the_page_is_served_and_a_later_scene_ends_it(serve: Serve) -> None:
+    asking = serve(timeout_s=300)
+    before: list[object] = []
+    looping = threading.Thread(target=lambda: before.append(asking.look(kernel("for (;;) p[0]++;"), **ONE)))
+    looping.start()
+    until = time.monotonic() + 60
+    while not launched() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(launched()) == 1
+    began = time.monotonic()
+    assert asking.ask("GET", f"/?token={asking.token}").status == 200
+    assert time.monotonic() - began < 5
+    assert asking.look()["record"]["explorer"]["is_counted"]
+    looping.join(30)
+    assert before == [{"stage": "superseded"}]
+    while launched() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert launched() == []
+
+
+def test_what_is_not_waited_for_any_more_is_given_up(serve: Serve) -> None:
+    asking = serve(timeout_s=300)
+    connection = http.client.HTTPConnection("127.0.0.1", asking.port, timeout=60)
+    body = json.dumps({"source": kernel("for (;;) p[0]++;"), **ONE})
+    connection.request("POST", "/look", body, {"X-Cujit-Token": asking.token})
+    with connection.getresponse() as answer:
+        until = time.monotonic() + 60
+        while not launched() and time.monotonic() < until:
+            time.sleep(0.05)
+        assert answer.status == 200
+    connection.close()
+    while launched() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert launched() == []
+
+
+@pytest.mark.parametrize("check", ["all", ""])
+def test_a_kernel_that_writes_wildly_ends_its_process_alone(serve: Serve, check: str) -> None:
+    asking = serve()
+    said = asking.look(kernel("for (long i = 0; i < 1l << 40; i += 64) p[i] = p[-i] = i;"), **ONE, check=check)
+    (error,) = said["record"]["errors"]
+    assert error["rule"] == ("memory" if check else "error") or "attack" in error["text"]
+    assert asking.look()["record"]["explorer"]["is_counted"]
+
+
+def test_of_a_gigabyte_that_is_printed_a_megabyte_is_shown(serve: Serve) -> None:
+    asking = serve(timeout_s=60)
+    code = kernel(r'printf("%999999d\n", 1);', PRINTF)
+    said = asking.look(code, **{**ONE, "grid": "4", "block": "256"}, check="")["record"]["explorer"]
+    assert len(said["printed"]) == 1 << 20
+    assert len(said["printed"]) + said["dropped_bytes"] == 1024 * 1_000_000
+    assert asking.look()["record"]["explorer"]["is_counted"]
+
+
+def test_memory_of_a_launch_is_limited(serve: Serve) -> None:
+    asking = serve(memory_mib=2048)
+    body = "char *q; long n = 0; while ((q = (char *)malloc(1 << 20))) { q[0] = 1; n++; } p[0] = n;"
+    said = asking.look(kernel(f'{body} printf("%ld MiB", n);', PRINTF), **ONE, check="")
+    words = said["record"]["explorer"]["printed"]
+    errors = said["record"]["errors"]
+    assert errors or int(words.split()[0]) < 2048
+
+
+@pytest.mark.parametrize(
+    "arguments", ["zeros:f32:99999999999999", "ones:f64:33554433", "zeros:u8:1 " * 3 + "ones:u8:300000000"]
+)
+def test_memory_of_arguments_is_limited(asking: Asking, arguments: str) -> None:
+    said = asking.look(kernel(""), **{**ONE, "arguments": arguments})
+    (error,) = said["record"]["errors"]
+    assert "the most is 268,435,456" in error["text"]
+
+
+def test_a_compile_that_takes_all_memory_ends_its_process_alone(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_MEMORY_MIB", 2500)
+    asking = serve()
+    said = asking.look(kernel("p[0] = a[p[1]];", "__device__ int a[1 << 27] = {1, 2};\n"), **ONE)
+    assert said["stage"] == "failed"
+    assert "died: SIGABRT" in said["message"] or "not enough memory" in said["message"]
+    assert asking.look()["record"]["explorer"]["is_compiled"]
+
+
+def test_a_worker_that_dies_is_replaced(serve: Serve) -> None:
+    asking = serve()
+    assert asking.look()["record"]["explorer"]["is_counted"]
+    for number in processes("cujit.explore.worker"):
+        if os.getpid() in parents(number):
+            os.kill(number, signal.SIGKILL)
+    said = [asking.look(CODE + "\n" * k) for k in range(3)]
+    assert said[-1]["record"]["explorer"]["is_counted"]
+
+
+def test_no_process_outlives_the_explorer(serve: Serve) -> None:
+    asking = serve(timeout_s=300)
+    said: list[dict[str, object]] = []
+    looping = threading.Thread(target=lambda: said.append(asking.look(kernel("for (;;) p[0]++;"), **ONE)))
+    looping.start()
+    until = time.monotonic() + 60
+    while not launched() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert launched()
+    asking.explorer.close()
+    looping.join(30)
+    assert said == [{"stage": "failed", "message": "the explorer was ended", "help": None}]
+    while (launched() or _workers()) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert (launched(), _workers()) == ([], [])
+
+
+def _workers() -> list[int]:
+    return [number for number in processes("cujit.explore.worker") if os.getpid() in parents(number)]
+
+
+def test_a_launch_cannot_read_files_or_begin_programs(serve: Serve, tmp_path: Path) -> None:
+    """What the process apart forbids holds here, too: a host's functions are called by their addresses."""
+    asking = serve()
+    code = kernel(r'p[0] = system("touch stolen");', 'extern "C" __device__ int system(const char *);\n')
+    said = asking.look(code, **ONE)
+    assert said["record"]["errors"]
+    assert not (tmp_path / "stolen").exists()

@@ -1,0 +1,318 @@
+"""The page of an explorer in a browser: edited, wrong, mended; by mouse and by keys; saved, shared, read by axe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from browsing import Visit, Visits, violations
+from cujit.values import replace
+from explore.conftest import CODE, LAUNCHED, Asking, Serve
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+WAIT_MS = 60_000
+COUNTED = re.compile(r"launched and counted in")
+Opened = Callable[..., Visit]
+
+
+@pytest.fixture
+def opened(visit: Visits) -> Opened:
+    """Open the page of an explorer, and wait until it shows what it was begun with."""
+
+    def open(asking: Asking, said: re.Pattern[str] = COUNTED, **more: bool | int) -> Visit:
+        found = visit(asking.explorer.url, origin=f"http://127.0.0.1:{asking.port}/", **more)  # type: ignore[arg-type]
+        says(found, said)
+        return found
+
+    return open
+
+
+def says(visit: Visit, said: re.Pattern[str] | str) -> None:
+    """Wait until the page says so."""
+    from playwright.sync_api import expect
+
+    expect(visit.page.locator("#work")).to_have_text(said, timeout=WAIT_MS)
+
+
+def says_anew(visit: Visit, said: re.Pattern[str] | str, change: Callable[[], object]) -> None:
+    """Change something, and wait until the page says so of that."""
+    from playwright.sync_api import expect
+
+    work = visit.page.locator("#work")
+    before = work.get_attribute("data-seen") or ""
+    change()
+    expect(work).not_to_have_attribute("data-seen", before, timeout=WAIT_MS)
+    says(visit, said)
+
+
+def editor(visit: Visit) -> Locator:
+    return visit.page.locator(".cm-content")
+
+
+def type_over(visit: Visit, line: int, text: str) -> None:
+    """Put a text in the place of a line, by keys."""
+    keys = visit.page.keyboard
+    editor(visit).focus()
+    keys.press("Control+Home")
+    for _ in range(line - 1):
+        keys.press("ArrowDown")
+    keys.press("End")
+    keys.press("Shift+Home")
+    keys.press("Shift+Home")
+    keys.insert_text(text)
+
+
+def lines_of(visit: Visit, kind: str, how: str = "picked") -> str:
+    return "\n".join(visit.page.locator(f".lines.{kind} .row.{how} .code").all_text_contents())
+
+
+def test_it_begins_with_the_file_and_all_that_is_known_of_it(opened: Opened, asking: Asking) -> None:
+    page = opened(asking)
+    assert page.page.locator(".cm-line").all_inner_texts()[1].strip() == "__shared__ float s[32][32];"
+    assert page.page.locator(".pane h3").all_inner_texts() == ["Source", "PTX", "Machine code"]
+    assert page.page.locator(".cm-heat .cm-gutterElement").filter(has_text="3,968").count() == 1
+    assert "bank conflicts" in page.page.locator("#finding-list").inner_text().lower()
+    assert page.page.locator("#plots svg").count() == 4
+    assert page.page.locator("#field-arch").input_value() == "sm_90"
+    assert (page.asked, page.wrong) == ([], [])
+
+
+def test_edit_error_and_fix(opened: Opened, serve: Serve) -> None:
+    page = opened(serve())
+    before = page.page.locator(".lines.ptx").inner_text()
+    type_over(page, 4, "    s[threadIdx.y][threadIdx.x] = 1.5f * wrong[row * n + column];")
+    says(page, 'shared.cu:4: identifier "wrong" is undefined')
+    assert page.page.locator(".cm-lintRange-error").inner_text() == "wrong"
+    assert page.page.locator(".cm-lint-marker-error").count() == 1
+    assert page.page.locator("main.stale .lines.ptx").inner_text() == before
+    page.page.locator("#finding-list a", has_text="shared.cu:4").click()
+    assert page.page.locator(".cm-line.picked").inner_text().strip().startswith("s[threadIdx.y]")
+    type_over(page, 4, "    s[threadIdx.y][threadIdx.x] = 2.5f * x[row * n + column];")
+    says(page, COUNTED)
+    assert page.page.locator(".cm-lintRange-error").count() == 0
+    assert page.page.locator("main.stale").count() == 0
+    assert page.page.locator(".lines.ptx").inner_text() != before
+    assert page.wrong == []
+
+
+def test_padding_a_tile_takes_its_conflicts_away(opened: Opened, serve: Serve) -> None:
+    page = opened(serve())
+    says_anew(page, COUNTED, lambda: type_over(page, 2, "    __shared__ float s[32][33];"))
+    assert "bank conflicts" not in page.page.locator("#finding-list").inner_text().lower()
+    assert page.page.locator(".cm-heat .cm-gutterElement").filter(has_text="3,968").count() == 0
+
+
+def test_a_fault_is_at_its_line(opened: Opened, serve: Serve) -> None:
+    page = opened(serve())
+    page.page.fill("#field-arguments", "ones:f32:4090 zeros:f32:4096 64")
+    says(page, re.compile(r"Compiled\. shared\.cu:4: .* right behind the end of the 16,360 bytes of argument 1"))
+    assert page.page.locator(".cm-lintRange-error").inner_text().startswith("s[threadIdx.y]")
+    assert page.page.locator(".lines.sass").count() == 1
+
+
+def test_lines_belong_together_under_the_pointer_and_when_picked(opened: Opened, asking: Asking) -> None:
+    page = opened(asking)
+    line = page.page.locator(".cm-line").nth(5)
+    line.hover(position={"x": 60, "y": 5})
+    assert "ld.shared.f32" in lines_of(page, "ptx", "hovered")
+    assert "LDS" in lines_of(page, "sass", "hovered")
+    line.click(position={"x": 60, "y": 5})
+    assert "ld.shared.f32" in lines_of(page, "ptx")
+    assert "shared.cu:6" in page.page.locator("#line-body caption").inner_text()
+    page.page.locator(".lines.ptx .row", has_text="bar.sync").locator(".digits").click()
+    assert page.page.locator(".cm-line.picked").inner_text().strip() == "__syncthreads();"
+    page.page.locator(".cm-lineNumbers .cm-gutterElement", has_text=re.compile("^4$")).click()
+    assert "st.shared.f32" in lines_of(page, "ptx")
+    assert page.wrong == []
+
+
+def test_architecture_gpu_options_and_block_are_changed(opened: Opened, asking: Asking) -> None:
+    from playwright.sync_api import expect
+
+    page = opened(asking)
+    page.page.select_option("#field-arch", "sm_80")
+    assert page.page.locator("#field-on").input_value() == ""
+    expect(page.page.locator("#name-sass")).to_have_text("SASS sm_80", timeout=WAIT_MS)
+    says(page, COUNTED)
+    page.page.select_option("#field-on", "RTX 4090")
+    assert page.page.locator("#field-arch").input_value() == "sm_89"
+    expect(page.page.locator("#plots figcaption").first).to_contain_text("Bounds on RTX 4090", timeout=WAIT_MS)
+    page.page.fill("#field-options", "-DN=4 no_such_option")
+    says(page, re.compile("no_such_option"))
+    page.page.fill("#field-options", "-DN=4 use_fast_math")
+    page.page.fill("#field-block", "32x8")
+    page.page.select_option("#field-check", "memory")
+    expect(page.page.locator("#about")).to_contain_text("1,024 threads", timeout=WAIT_MS)
+    page.page.fill("#field-grid", "")
+    says(page, re.compile("Say grid and block, or over, to have it launched"))
+    assert page.page.locator("#line-body").inner_text() == "No launch was counted."
+    assert page.wrong == []
+
+
+def tab_to(visit: Visit, selector: str, key: str = "Tab") -> None:
+    for _ in range(40):
+        visit.page.keyboard.press(key)
+        if visit.page.evaluate(f"document.activeElement.matches('{selector}')"):
+            return
+    raise AssertionError(f"Tab does not come to {selector}")
+
+
+def test_it_is_used_by_keys_alone(opened: Opened, serve: Serve) -> None:
+    """Edit, error, fix, pick a line, change the architecture, save; and Tab leaves the editor."""
+    page = opened(serve())
+    keys = page.page.keyboard
+    tab_to(page, "#field-arch")
+    says_anew(page, COUNTED, lambda: keys.type("sm_80"))
+    tab_to(page, ".cm-content")
+    keys.press("Control+Home")
+    keys.press("ArrowDown")
+    keys.press("End")
+    keys.press("Backspace")
+    says(page, re.compile('shared.cu:3: expected a ";"'))
+    keys.press("Control+Home")
+    keys.press("F8")
+    keys.press("Control+z")
+    says(page, COUNTED)
+    assert page.page.locator("#name-sass").inner_text() == "SASS sm_80"
+    keys.press("Control+Home")
+    for _ in range(5):
+        keys.press("ArrowDown")
+    keys.press("Control+Enter")
+    assert page.page.locator(".cm-line.picked").inner_text().strip().startswith("y[(blockIdx.x")
+    assert "ld.shared.f32" in lines_of(page, "ptx")
+    keys.press("Tab")
+    assert page.page.evaluate("document.activeElement.matches('.lines.ptx')")
+    keys.press("ArrowLeft")
+    assert page.page.evaluate("document.activeElement.matches('.cm-content')")
+    keys.press("Escape")
+    assert page.page.locator(".cm-line.picked").count() == 0
+    keys.press("Control+s")
+    says(page, "Saved to shared.cu.")
+    assert page.wrong == []
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1440, False), (800, True)], ids=["light", "dark"])
+def test_axe_finds_nothing(opened: Opened, serve: Serve, width: int, *, dark: bool) -> None:
+    page = opened(serve(), dark=dark, width=width)
+    assert violations(page.page) == []
+    page.page.locator(".cm-line").nth(5).click(position={"x": 60, "y": 5})
+    page.page.locator("#explorer summary").click()
+    assert violations(page.page) == []
+    type_over(page, 4, "    s[threadIdx.y][threadIdx.x] = wrong;  // a comment, 7, 'c', \"text\"")
+    says(page, re.compile("is undefined"))
+    page.page.keyboard.press("F8")
+    page.page.keyboard.press("Control+f")
+    assert page.page.locator(".cm-search").is_visible()
+    assert violations(page.page) == []
+
+
+def test_nothing_is_wider_than_the_page(opened: Opened, asking: Asking) -> None:
+    for width in (1440, 800, 420):
+        page = opened(asking, width=width)
+        assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_file_is_saved_when_somebody_says_so_and_not_before(opened: Opened, serve: Serve, tmp_path: Path) -> None:
+    page, path = opened(serve()), tmp_path / "shared.cu"
+    save = page.page.locator("#save")
+    assert save.is_disabled()
+    says_anew(page, COUNTED, lambda: type_over(page, 2, "    __shared__ float s[32][33];"))
+    assert path.read_text() == CODE
+    save.click()
+    says(page, "Saved to shared.cu.")
+    assert path.read_text() == CODE.replace("[32][32]", "[32][33]")
+    assert save.is_disabled()
+    path.write_text("// of somebody else\n")
+    type_over(page, 2, "    __shared__ float s[32][34];")
+    page.page.keyboard.press("Control+s")
+    says(page, re.compile("shared.cu has changed on the disk since it was read; try: save again to replace it"))
+    assert path.read_text() == "// of somebody else\n"
+    page.page.keyboard.press("Control+s")
+    says(page, "Saved to shared.cu.")
+    assert "[32][34]" in path.read_text()
+
+
+def test_what_was_typed_outlives_a_reload(opened: Opened, serve: Serve) -> None:
+    page = opened(serve())
+    page.page.select_option("#field-on", "")
+    says_anew(page, COUNTED, lambda: type_over(page, 2, "    __shared__ float s[32][33];"))
+    page.page.reload()
+    says(page, COUNTED)
+    assert "[32][33]" in page.page.locator(".cm-line").nth(1).inner_text()
+    assert page.page.locator("#field-on").input_value() == ""
+    assert page.page.locator("#save").is_enabled()
+
+
+def test_a_page_is_handed_on_as_one_file(opened: Opened, serve: Serve, visit: Visits, tmp_path: Path) -> None:
+    page = opened(serve())
+    with page.page.expect_download() as saving:
+        page.page.locator("#share").click()
+    path = tmp_path / saving.value.suggested_filename
+    assert path.name == "shared.cu.html"
+    saving.value.save_as(path)
+    shared = visit(path)
+    assert shared.page.locator(".lines.source .row").count() == 7
+    assert shared.page.locator(".cm-editor").count() == 0
+    assert shared.page.locator(".lines.source .heat").all_inner_texts()[5] == "3,968"
+    assert (shared.asked, shared.wrong) == ([], [])
+    assert "token" not in path.read_text()
+
+
+def test_a_hostile_source_stays_text(opened: Opened, serve: Serve) -> None:
+    hostile = "// </script><script>document.title='run'</script><img src=x onerror=\"document.title='run'\"><!--\n"
+    page = opened(serve(hostile + CODE))
+    assert page.page.locator(".cm-line").first.inner_text() == hostile.strip()
+    type_over(page, 1, "#error </script><img src=x onerror=\"document.title='run'\">")
+    says(page, re.compile("#error directive|img src"))
+    assert page.page.title() != "run"
+    assert page.page.locator("img").count() == 0
+    wrong = [said for said in page.wrong if "inline style" not in said]  # what Chromium itself would write there
+    assert wrong == []
+
+
+def test_a_header_is_read_in_the_place_of_the_file(opened: Opened, serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "scale.h").write_text("__device__ float scale(float x) {\n    return 2 * x;\n}\n")
+    code = '#include "scale.h"\n' + CODE.replace("1.5f * x[row * n + column]", "scale(x[row * n + column])")
+    page = opened(serve(code))
+    option = page.page.locator("#file option", has_text="scale.h").get_attribute("value")
+    page.page.select_option("#file", option)
+    assert page.page.locator(".cm-line").nth(1).inner_text().strip() == "return 2 * x;"
+    page.page.locator(".cm-line").nth(1).click()
+    page.page.keyboard.insert_text("nothing")
+    assert "nothing" not in page.page.locator(".cm-content").inner_text()
+    page.page.select_option("#file", "shared.cu")
+    assert page.page.locator(".cm-line").first.inner_text() == '#include "scale.h"'
+    assert page.wrong == []
+
+
+def test_what_a_kernel_prints_is_shown(opened: Opened, serve: Serve) -> None:
+    code = 'extern "C" __device__ int printf(const char *, ...);\n__global__ void k() { printf("<b>%d</b>\\n", 42); }\n'
+    page = opened(serve(code, replace(LAUNCHED, grid="1", block="1", arguments="")))
+    assert page.page.locator("#printed-text").inner_text() == "<b>42</b>\n"
+
+
+def test_an_explorer_that_ended_is_named(opened: Opened, serve: Serve) -> None:
+    asking = serve()
+    page = opened(asking)
+    asking.explorer.close()
+    type_over(page, 2, "    __shared__ float s[32][33];")
+    says(page, re.compile("The explorer does not answer"))
+
+
+def test_only_the_last_of_what_is_typed_fast_is_looked_at(opened: Opened, serve: Serve) -> None:
+    page = opened(serve())
+    asked: list[str] = []
+    page.page.on("request", lambda request: asked.append(request.url))
+
+    def fast() -> None:
+        for n in range(33, 43):
+            page.page.fill("#field-options", f"-DN={n}")
+
+    says_anew(page, COUNTED, fast)
+    assert sum(url.endswith("/look") for url in asked) == 1

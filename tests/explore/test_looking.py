@@ -1,0 +1,218 @@
+"""What is seen of a scene: the same values as verbs print, and what went wrong at its line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cujit
+import cujit.profile
+import cujit.report
+from cujit.errors import FormatError, LaunchError, OptionError
+from cujit.explore import Scene, look
+from cujit.explore.scene import MOST_ARGUMENT_BYTES
+from cujit.reproducer import running
+from cujit.values import replace
+from explore.conftest import CODE, LAUNCHED
+
+SHARED = replace(LAUNCHED, source=CODE, name="shared.cu")
+
+
+def test_what_is_seen_is_what_a_profile_and_a_report_of_it_say() -> None:
+    seen = look(SHARED)
+    assert (seen.is_compiled, seen.is_counted, seen.kernels) == (True, True, ("transpose",))
+    profile = cujit.profile.Profile()
+    device = cujit.cpu(profile=profile)
+    module = cujit.jit(CODE, device=device, name="shared.cu", arch="sm_90", lineinfo=True)
+    x, y = device.array(np.ones(4096, np.float32)), device.zeros(4096, np.float32)
+    module["transpose"][(2, 2), (32, 32)](x, y, 64)
+    report = cujit.report.of(module, profile=profile.kernels[0], on="H200", arch="sm_90", title=seen.report.title)
+    assert json.dumps(seen.report.record(), sort_keys=True) == json.dumps(report.record(), sort_keys=True)
+
+
+def test_a_text_that_does_not_compile_has_its_messages_at_their_lines() -> None:
+    seen = look(replace(SHARED, source=CODE.replace("* n + column]", "* m + column]")))
+    assert not seen.is_compiled
+    record = seen.record()
+    (error,) = record["errors"]
+    assert (error["rule"], error["source"]) == ("error", "shared.cu:4")
+    assert error["column"] == CODE.splitlines()[3].index("* n") + 3
+    assert [(each["kind"], len(each["lines"])) for each in record["listings"]] == [("source", 7)]
+
+
+def test_warnings_are_at_their_lines_and_the_rest_is_seen() -> None:
+    seen = look(replace(SHARED, source=CODE.replace("int column", "int unused, column", 1)))
+    assert seen.is_counted
+    (warned,) = seen.record()["errors"]
+    assert (warned["rule"], warned["source"]) == ("warning", "shared.cu:3")
+
+
+def test_what_a_check_finds_is_at_its_line_of_source() -> None:
+    seen = look(replace(SHARED, arguments="ones:f32:4090 zeros:f32:4096 64"))
+    assert (seen.is_compiled, seen.is_counted) == (True, False)
+    (error,) = seen.record()["errors"]
+    assert (error["rule"], error["source"]) == ("memory", "shared.cu:4")
+    assert error["ptx_line"] > 0
+    kinds = [each.kind for each in seen.report.listings]
+    assert kinds == ["source", "ptx", "sass"]
+
+
+def test_a_race_is_found_and_is_not_where_checks_are_off() -> None:
+    racing = replace(SHARED, source=CODE.replace("    __syncthreads();\n", "    ;\n"))
+    (error,) = look(replace(racing, check="race")).record()["errors"]
+    assert error["rule"] == "race"
+    assert error["source"] in ("shared.cu:4", "shared.cu:6")  # whoever comes second
+    assert look(replace(racing, check="")).is_counted
+
+
+def test_architecture_options_and_block_decide_what_is_seen() -> None:
+    first = look(SHARED).record()["kernels"][0]["occupancy"]
+    other = look(replace(SHARED, arch="sm_80", on="")).record()
+    assert [each["name"] for each in other["listings"]] == ["shared.cu", "PTX sm_80", "SASS sm_80"]
+    assert other["kernels"][0]["occupancy"]["arch"] == "sm_80"
+    assert first["arch"] == "sm_90"
+    code = CODE.replace("__shared__", '#if N != 4\n#error "N"\n#endif\n__shared__')
+    assert look(replace(SHARED, source=code, options="define=N=4")).is_compiled
+    assert not look(replace(SHARED, source=code)).is_compiled
+    small = look(replace(SHARED, block="32x16", check="memory")).record()["kernels"][0]
+    assert small["occupancy"]["block"] == 512
+    assert small["profile"]["threads"] == 4 * 512
+
+
+def test_options_go_to_the_assembler_too() -> None:
+    loop = "for (int i = 0; i < 40; i++)"
+    body = f"float a[40]; {loop} a[i] = x[i]; __syncthreads(); {loop} x[i] = a[39 - i];"
+    scene = Scene(f"__global__ void k(float *x) {{ {body} }}\n", "k.cu")
+    free, few = (look(replace(scene, options=said)).record()["kernels"][0] for said in ("", "maxrregcount=24 -DN=1"))
+    assert free["occupancy"]["registers"] > few["occupancy"]["registers"] <= 24
+
+
+def test_without_a_launch_image_and_occupancy_are_seen() -> None:
+    seen = look(Scene(CODE, "shared.cu", block="256", on="H200"))
+    record = seen.record()
+    (kernel,) = record["kernels"]
+    assert (kernel["profile"], kernel["occupancy"]["block"], record["notes"]) == (None, 256, [])
+    assert [each["kind"] for each in record["listings"]] == ["source", "ptx", "sass"]
+    assert record["listings"][2]["ptx_lines"].count(0) < len(record["listings"][2]["ptx_lines"]) / 2
+
+
+LAYOUT = (
+    "e-p:64:64:64-i1:8:8-i8:8:8-i16:16:16-i32:32:32-i64:64:64-i128:128:128-f32:32:32-f64:64:64-v16:16:16-v32:32:32-"
+    "v64:64:64-v128:128:128-n16:32:64"
+)
+TEMPLATES = """template <class T> __global__ void axpy(T a, const T *x, T *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] += a * x[i];
+}
+__global__ void other(int *p) { *p = 1; }
+__global__ void third(int *p) { *p = 2; }
+"""
+
+
+def test_one_of_several_kernels_is_named_and_templates_by_their_types() -> None:
+    scene = Scene(TEMPLATES, "axpy.cu", over="1000", arguments="2.0 ones:f64:1000 zeros:f64:1000 1000")
+    seen = look(scene)
+    (error,) = seen.record()["errors"]
+    assert "axpy.cu has 2 kernels" in error["text"]
+    assert seen.kernels == ("other(int*)", "third(int*)") or set(seen.kernels) == {"other", "third"}
+    seen = look(replace(scene, kernel="axpy<double>"))
+    assert seen.is_counted
+    assert seen.report.title == "axpy<double> of axpy.cu"
+    assert [kernel.name for kernel in look(replace(scene, kernel="third", over="", grid="")).report.kernels] == [
+        "third"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"arguments": "ones:f32:4096 64"}, "takes 3 arguments"),
+        ({"arguments": "ones:f32:4096 zeros:f32:4096 'x"}, "No closing quotation"),
+        ({"arguments": "nothing.npy 1 2"}, "nothing.npy"),
+        ({"grid": "2x2", "block": ""}, "a grid needs a block"),
+        ({"over": "5"}, "over chooses the grid"),
+        ({"block": "32x64"}, "takes 1024"),
+        ({"block": "many"}, "block is 'many'"),
+        ({"shared_bytes": "1x2"}, "one size"),
+        ({"kernel": "absent"}, "absent"),
+        ({"options": "nosuch=1"}, "nosuch"),
+        ({"arch": "sm_1"}, "sm_1"),
+        ({"on": "Voodoo 2"}, "Voodoo 2"),
+        ({"check": "everything"}, "everything"),
+        ({"grid": "9" * 5000}, "grid is"),
+        ({"arguments": "zeros:f32:" + "9" * 5000}, "takes zeros:TYPE:SIZE"),
+    ],
+)
+def test_what_is_said_wrongly_is_an_error_in_the_report(said: dict[str, str], words: str) -> None:
+    seen = look(Scene.of({**SHARED.to_json(), **said}))
+    assert any(words in error["text"] for error in seen.record()["errors"]), seen.record()["errors"]
+    assert not seen.is_counted or "on" in said
+
+
+def test_arrays_are_bounded_before_they_are_made() -> None:
+    with pytest.raises(OptionError, match="the most is"):
+        Scene("", arguments=f"zeros:u8:{MOST_ARGUMENT_BYTES // 2} zeros:u8:{MOST_ARGUMENT_BYTES // 2 + 1}").values()
+    assert len(Scene("", arguments="zeros:u8:7 2.0 null").values()) == 3
+
+
+def test_a_scene_is_read_strictly() -> None:
+    assert Scene.of(SHARED.to_json()) == SHARED
+    for wrong in ({"source": 1}, {"source": "", "timeout_s": 5}, {"source": "", "cooperative": "no"}, {}):
+        with pytest.raises(FormatError):
+            Scene.of(wrong)
+    with pytest.raises(LaunchError):
+        replace(SHARED, over="4").launch_of(None)  # type: ignore[arg-type]
+
+
+def test_headers_beside_the_file_are_found_and_quoted(tmp_path: Path) -> None:
+    (tmp_path / "scale.h").write_text("__device__ float scale(float x) {\n    return 2 * x;\n}\n")
+    code = '#include "scale.h"\n' + CODE.replace("1.5f * x[row * n + column]", "scale(x[row * n + column])")
+    (tmp_path / "shared.cu").write_text("not this text")
+    seen = look(replace(SHARED, source=code), path=str(tmp_path / "shared.cu"))
+    assert seen.is_counted
+    sources = [each for each in seen.report.listings if each.kind == "source"]
+    assert [Path(each.name).name for each in sources] == ["shared.cu", "scale.h"]
+    assert sources[0].lines[0] == '#include "scale.h"'
+
+
+def test_llvm_ir_is_explored_too() -> None:
+    text = """target triple = "nvptx64-nvidia-cuda"
+target datalayout = "LAYOUT"
+define void @one(float addrspace(1)* %p) {
+  store float 1.0, float addrspace(1)* %p
+  ret void
+}
+!nvvm.annotations = !{!0}
+!0 = !{void (float addrspace(1)*)* @one, !"kernel", i32 1}
+!nvvmir.version = !{!1}
+!1 = !{i32 2, i32 0}
+""".replace("LAYOUT", LAYOUT)
+    seen = look(Scene(text, "one.ll", grid="1", block="1", arguments="zeros:f32:1"))
+    assert seen.is_counted, seen.record()["errors"]
+    assert [each.kind for each in seen.report.listings][:2] == ["source", "ptx"]
+
+
+def test_what_is_printed_is_kept() -> None:
+    code = 'extern "C" __device__ int printf(const char *, ...);\n__global__ void k() { printf("%d\\n", 6 * 7); }\n'
+    assert look(Scene(code, grid="1", block="2")).printed == "42\n42\n"
+
+
+_NO_FILTERS = """
+import sys; sys.path[:] = sys.argv[1:-1]
+import platform; platform.machine = lambda: "riscv64"
+from cujit.reproducer.child import main; main()
+"""
+
+
+def test_without_filters_nothing_is_launched_unless_it_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_BEGIN", _NO_FILTERS)
+    seen = look(SHARED)
+    (error,) = seen.record()["errors"]
+    assert (seen.is_compiled, seen.is_counted) == (True, False)
+    assert "no filter of system calls is written for riscv64" in error["text"]
+    trusted = look(SHARED, trusted=True)
+    assert trusted.is_counted
+    assert any("the launch could make any system call" in note for note in trusted.report.notes)

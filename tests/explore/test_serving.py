@@ -1,0 +1,213 @@
+"""How an explorer begins, what it refuses to begin with, the file that it edits, and what is vendored."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import cujit.explore
+from cujit.cli.app import main
+from cujit.errors import CujitError, FileError, FormatError, LaunchError, MissingError, OptionError
+from cujit.explore import Scene
+from cujit.explore.editing import EditedFile
+from explore.conftest import CODE, LAUNCHED, Asking, Serve
+
+ROOT = Path(__file__).parents[2]
+VENDORED = ROOT / "src/cujit/explore/assets/vendored"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "shared.cu"
+    made.write_text(CODE)
+    return made
+
+
+# -- beginning --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("absent.cu", None, "absent.cu cannot be read"),
+        ("image.cubin", b"\x7fELF", "is no source to edit"),
+        ("latin.cu", b"// \xe4\n", "is not UTF-8"),
+        ("zero.cu", b"//\0\n", "holds a NUL byte"),
+        ("long.cu", b"//" + b"x" * (1 << 20), "more than 1,048,576 characters"),
+    ],
+)
+def test_what_is_no_source_is_refused(tmp_path: Path, name: str, data: bytes | None, words: str) -> None:
+    if data is not None:
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises((FileError, FormatError), match=words):
+        cujit.explore.start(tmp_path / name)
+    result = CliRunner().invoke(main, ["explore", str(tmp_path / name)])
+    assert result.exit_code == (2 if data is None else 1)
+
+
+def test_a_directory_and_a_fifo_are_no_files(tmp_path: Path) -> None:
+    (tmp_path / "directory.cu").mkdir()
+    os.mkfifo(tmp_path / "fifo.cu")
+    for name in ("directory.cu", "fifo.cu"):
+        with pytest.raises(FileError, match="cannot be read"):
+            cujit.explore.start(tmp_path / name)
+
+
+def test_a_port_that_is_taken_is_named(path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OptionError, match=rf"port {port} of 127\.0\.0\.1 cannot be had: Address already in use"):
+            cujit.explore.start(path, port=port)
+        result = CliRunner().invoke(main, ["explore", str(path), "--port", str(port)])
+    assert (result.exit_code, "Traceback" in result.output) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"port": 70000}, OptionError),
+        ({"port": -1}, OptionError),
+        ({"timeout_s": 0}, LaunchError),
+        ({"memory_mib": 0}, OptionError),
+        ({"scene": Scene("", arch="sm_1")}, CujitError),
+        ({"scene": Scene("", on="Voodoo 2")}, CujitError),
+        ({"scene": Scene("", options="nosuch")}, OptionError),
+        ({"scene": Scene("", check="everything")}, OptionError),
+    ],
+)
+def test_what_is_said_wrongly_is_refused_before_anything_is_served(
+    path: Path, more: dict[str, object], error: type[CujitError]
+) -> None:
+    with pytest.raises(error):
+        cujit.explore.start(path, **more)  # type: ignore[arg-type]
+
+
+def test_without_its_libraries_an_explorer_says_how_to_install_them(path: Path) -> None:
+    code = (
+        "import sys; sys.modules['uvicorn'] = None\n"
+        "import cujit.explore\n"
+        f"try: cujit.explore.start({str(path)!r})\n"
+        "except cujit.errors.MissingError as e: print(e)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "an explorer needs uvicorn, which is not installed" in said
+    assert "pip install 'cujit[explore]'" in said
+    assert issubclass(MissingError, CujitError)
+
+
+def test_the_verb_serves_until_it_is_interrupted(path: Path) -> None:
+    command = [sys.executable, "-m", "cujit", "explore", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stderr
+        url = process.stdout.readline().strip()
+        with urllib.request.urlopen(url) as answer:
+            assert "transpose" in answer.read().decode()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert process.stderr.read() == "Ctrl-C ends it; whoever has this address can compile and run as you\n"
+
+
+def test_json_is_what_the_page_shows_first(path: Path) -> None:
+    words = ["--grid", "2x2", "--block", "32x32", "-a", "ones:f32:4096", "-a", "zeros:f32:4096", "-a", "64"]
+    more = ["--on", "H200", "-D", "N=4", "--check", "memory"]
+    result = CliRunner().invoke(main, ["explore", str(path), *words, *more, "--json"], catch_exceptions=False)
+    record = json.loads(result.stdout)
+    assert record["explorer"]["is_counted"]
+    assert record["kernels"][0]["profile"]["totals"]["bank_conflicts"] == 3968
+
+
+# -- the file -----------------------------------------------------------------------------------------------------
+
+
+def test_line_ends_and_the_mark_of_a_file_stay_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "dos.cu"
+    path.write_bytes(b"\xef\xbb\xbfint a;\r\nint b;\r\n")
+    file = EditedFile(path)
+    assert file.text == "int a;\nint b;\n"
+    file.save("int a;\nint c;\n", file.digest, is_forced=False)
+    assert path.read_bytes() == b"\xef\xbb\xbfint a;\r\nint c;\r\n"
+
+
+def test_nothing_outside_the_file_is_written(path: Path, tmp_path: Path) -> None:
+    file, other = EditedFile(path), tmp_path / "other"
+    other.write_text("of somebody else")
+    path.unlink()
+    path.symlink_to(other)
+    with pytest.raises(FileError, match="cannot be written"):
+        file.save("mine", file.digest, is_forced=True)
+    assert other.read_text() == "of somebody else"
+
+
+def test_a_link_to_a_file_is_edited_where_it_leads(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.cu").symlink_to(path)
+    file = EditedFile(tmp_path / "link.cu")
+    file.save("int a;\n", file.digest, is_forced=False)
+    assert path.read_text() == "int a;\n"
+    assert (tmp_path / "link.cu").is_symlink()
+
+
+def test_what_somebody_else_changed_is_not_replaced_unasked(serve: Serve, tmp_path: Path) -> None:
+    asking = serve()
+    path = tmp_path / "shared.cu"
+    digest = EditedFile(path).digest
+    path.write_text("// other\n")
+    assert asking.own("/save", {"source": "// mine\n", "digest": digest}).status == 409
+    assert path.read_text() == "// other\n"
+    answer = asking.own("/save", {"source": "// mine\n", "digest": digest, "force": True})
+    assert (answer.status, path.read_text()) == (200, "// mine\n")
+    assert asking.own("/save", {"source": "// more\n", "digest": answer.json["digest"]}).status == 200
+    wrongs: list[object] = [{"source": 1, "digest": ""}, {"source": ""}, {"source": "\0", "digest": ""}, []]
+    for wrong in wrongs:
+        assert asking.own("/save", wrong).status == 400
+    assert path.read_text() == "// more\n"
+
+
+def test_what_cannot_be_written_is_said(serve: Serve, tmp_path: Path) -> None:
+    asking, path = serve(), tmp_path / "shared.cu"
+    path.unlink()
+    path.mkdir()
+    answer = asking.own("/save", {"source": "", "digest": "", "force": True})
+    assert (answer.status, "cannot be written" in answer.json["message"]) == (400, True)
+
+
+def test_a_page_to_hand_on_has_no_part_of_the_explorer(asking: Asking) -> None:
+    assert asking.look()["record"]["explorer"]["is_counted"]
+    text = asking.own("/report", {}).text
+    assert "bank_conflicts" in text
+    assert "CodeMirror" not in text
+    assert LAUNCHED.arguments not in text
+
+
+# -- what is vendored ---------------------------------------------------------------------------------------------
+
+
+def test_the_editor_is_of_the_versions_that_are_pinned_and_has_their_licences() -> None:
+    head = (VENDORED / "editor.js").read_text().partition("*/")[0]
+    lock = json.loads((ROOT / "tools/editor/package-lock.json").read_text())
+    pinned = {name.removeprefix("node_modules/"): one["version"] for name, one in lock["packages"].items() if name}
+    bundled = [said.rsplit(" ", 1) for said in head.removeprefix("/* ").partition(";")[0].split(", ")]
+    assert len(bundled) > 12
+    licences = (VENDORED / "LICENCES.txt").read_text()
+    for name, version in bundled:
+        assert pinned[name] == version
+        assert f"{name} {version}\n===" in licences
+    assert licences.count("Permission is hereby granted, free of charge") == len(bundled)
+    assert "resolved" not in json.dumps(lock)
+
+
+def test_nothing_of_the_editor_ends_a_script_or_asks_for_anything() -> None:
+    text = (VENDORED / "editor.js").read_text()
+    assert "</script" not in text.lower()
+    assert "<!--" not in text
+    for word in ("fetch(", "XMLHttpRequest", "WebSocket", "eval(", "new Function", "importScripts"):
+        assert word not in text
