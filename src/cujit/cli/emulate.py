@@ -90,7 +90,7 @@ def _become(words: Sequence[str], settings: EmulatorSettings) -> NoReturn:
 
 
 def _run_noted(words: Sequence[str], settings: EmulatorSettings, outer: EmulatorSettings) -> int:
-    """Run a command, say what it asked for, and give its status; whoever emulates around it is told as well.
+    """Run a command, say what it asked for to the user and to an emulation around this one, and give its status.
 
     Raises:
         OSError: there is none, or it cannot be run.
