@@ -26,8 +26,8 @@ from cujit.toolchain.toolset import Toolchain
 if TYPE_CHECKING:
     from cujit.devices.device import Device
 
-# A first example compiles, on machines that are busy. CI tries the same examples for every change, so that nothing but
-# a change fails there; everybody else tries new ones.
+# A first example compiles, on machines that are busy. CI tries the same examples for every change, so that only a
+# change fails there; everybody else tries new ones.
 hypothesis.settings.register_profile("cujit", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("cujit")
 
