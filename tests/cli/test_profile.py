@@ -42,6 +42,17 @@ def test_a_line_is_told_with_its_sectors(cujit: Cujit, copy: Path) -> None:
     assert "16 requests, 288 sectors, 9,216 bytes moved for 2,048 asked; 288 sectors are distinct" in result.stdout
 
 
+def test_a_line_whose_sectors_come_again_is_told_with_how_often(cujit: Cujit, copy: Path) -> None:
+    heads = []
+    for by in ("i", "i % 8"):
+        copy.write_text(CODE.replace("[i", f"[{by}"))
+        result = cujit("profile", str(copy), *LAUNCH, "--arg", "2")
+        heads.append(next(line for line in result.stdout.splitlines() if "sectors" in line and "source" in line))
+    assert [head.split()[-1] for head in heads] == ["each", "reuse"]
+    line = next(line for line in result.stdout.splitlines() if line.startswith("copy.cu:3"))
+    assert line.split()[-3:] == ["24", "1.5", "8.0"]
+
+
 def test_it_ends_with_advice_where_there_is_any(cujit: Cujit, copy: Path) -> None:
     said = "each warp's load at copy.cu:3 moves 32 sectors for 128 bytes: neighbouring threads are 32 bytes apart; "
     slow = cujit("profile", str(copy), *LAUNCH, "--arg", "8")

@@ -97,8 +97,9 @@ def test_whatever_stands_in_a_file_is_read_or_refused_and_nothing_steers_the_ter
 
 @pytest.mark.parametrize(
     ("where", "value"),
-    [("sectors", 7), ("local_sectors", 7), ("bank_conflicts", 1), ("warps", "32"), ("warps", -1), ("warps", True)],
-)
+    [("sectors", 7), ("local_sectors", 7), ("bank_conflicts", 1), ("distinct_sectors", 1), ("warps", "32"),
+     ("warps", -1), ("warps", True)],
+)  # fmt: skip
 def test_counts_that_cannot_be_are_refused(written: str, tmp_path: Path, where: str, value: object) -> None:
     data = json.loads(written)
     plain = next(row for row in data["kernels"][0]["instructions"] if not row["access"])
@@ -107,6 +108,33 @@ def test_counts_that_cannot_be_are_refused(written: str, tmp_path: Path, where: 
     file.write_text(json.dumps(data))
     with pytest.raises(cujit.errors.FormatError, match="is not what cujit profile --json writes"):
         read_profile(file)
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [("distinct_sectors", 1 << 20), ("distinct_sectors", -1), ("distinct_sectors", "7"), ("source", "mixed.cu:99")],
+)
+def test_distinct_sectors_of_lines_that_cannot_be_are_refused(
+    written: str, tmp_path: Path, where: str, value: object
+) -> None:
+    data = json.loads(written)
+    line = next(row for row in data["kernels"][0]["lines"] if "distinct_sectors" in row)
+    line[where] = value
+    file = tmp_path / "lie.json"
+    file.write_text(json.dumps(data))
+    with pytest.raises(cujit.errors.FormatError, match="is not what cujit profile --json writes"):
+        read_profile(file)
+
+
+def test_a_file_without_distinct_sectors_of_lines_is_read_and_says_none(written: str, tmp_path: Path) -> None:
+    data = json.loads(written)
+    for part in (*data["kernels"][0].pop("lines"), *data["kernels"][0]["instructions"]):
+        part.pop("distinct_sectors", None)
+    file = tmp_path / "older.json"
+    file.write_text(json.dumps(data))
+    (kernel,) = read_profile(file)
+    assert kernel.totals.sectors
+    assert {line.reuse for line in kernel.lines()} == {row.reuse for row in kernel.instructions} == {0}
 
 
 def test_a_profile_of_another_schema_is_not_taken_for_damage(written: str, tmp_path: Path) -> None:

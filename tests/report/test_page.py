@@ -100,6 +100,11 @@ def test_heat_is_by_the_measure_that_one_picks(visit: Visits, shared_page: Path)
     assert heats.all_text_contents() == ["", "", "", "4", "", "4", ""]
     page.page.select_option("#measure", "metric:l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum")
     assert heats.all_text_contents() == ["", "", "", "512", "", "", ""]
+    page.page.select_option("#measure", "apart:distinct_sectors")
+    assert heats.all_text_contents() == ["", "", "", "512", "", "512", ""]
+    page.page.select_option("#measure", "apart:reuse")
+    assert heats.all_text_contents() == ["", "", "", "1", "", "1", ""]
+    page.page.select_option("#measure", "metric:l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum")
     hot = page.page.locator(".lines.ptx .row", has=page.page.locator(".heat:not(:empty)"))
     assert [text.split()[0] for text in hot.locator(".code").all_text_contents()] == ["ld.global.f32"]
     colours = [row(page, "source", n).evaluate("e => getComputedStyle(e).backgroundColor") for n in (4, 5)]

@@ -23,13 +23,16 @@ from cujit.machine import cpu
 from cujit.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu.observe.measures import Measures, ProfiledKernel, ProfiledLine
+    from cujit.devices.cpu.observe.measures import ProfiledInstruction, ProfiledKernel, ProfiledLine
     from cujit.profile.advice import Advice
     from cujit.profile.bounding import KernelBounds
     from cujit.profile.comparing import CostComparison
 
 _MOST_TEXT = 48
 """Characters of a line of source that the table shows."""
+
+_MUCH = 2
+"""Times that each sector of a line comes, for the table to have a column of that."""
 
 
 @click.command("profile", epilog=forms_of_arguments())
@@ -188,9 +191,13 @@ def _table(kernel: ProfiledKernel) -> Iterator[str | Rows]:
     if by_ptx:
         yield "no line of source is known (compile with -O lineinfo, nvcc with -lineinfo), so by line of the PTX:"
         rows = by_ptx
-    columns = [name for name in (rows or [{}])[0] if any(row[name] for row in rows)]
+    columns = [name for name in (rows or [{}])[0] if _is_told(name, [row[name] for row in rows])]
     right = [name for name in columns if name not in ("line", "source")]
     yield Rows(columns, [[row[name] for name in columns] for row in rows], right)
+
+
+def _is_told(column: str, cells: Sequence[str]) -> bool:
+    return any(cells) and (column != "reuse" or max(float(cell or 0) for cell in cells) >= _MUCH)
 
 
 def _advice(kernel: ProfiledKernel) -> tuple[Advice, ...]:
@@ -207,7 +214,7 @@ _TELLING = (
 def _cells_of_ptx(kernel: ProfiledKernel) -> list[dict[str, str]]:
     """Give a row for each instruction that does what columns are for, beside being there."""
     return [
-        _cells(f"PTX:{row.ptx_line}", row.text, row.measures)
+        _cells(f"PTX:{row.ptx_line}", row.text, row)
         for row in kernel.instructions
         if not row.measures.to_json().keys().isdisjoint(_TELLING)
     ]
@@ -216,12 +223,13 @@ def _cells_of_ptx(kernel: ProfiledKernel) -> list[dict[str, str]]:
 def _cells_of_line(line: ProfiledLine) -> dict[str, str]:
     source = line.source
     if source is None:
-        return _cells("", "", line.measures)
+        return _cells("", "", line)
     text = linecache.getline(source.file, source.line).strip()
-    return _cells(f"{Path(source.file).name}:{source.line}", text, line.measures)
+    return _cells(f"{Path(source.file).name}:{source.line}", text, line)
 
 
-def _cells(line: str, text: str, m: Measures) -> dict[str, str]:
+def _cells(line: str, text: str, part: ProfiledLine | ProfiledInstruction) -> dict[str, str]:
+    m = part.measures
     return {
         "line": line,
         "source": text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…",
@@ -231,6 +239,7 @@ def _cells(line: str, text: str, m: Measures) -> dict[str, str]:
         "requests": _count(m.requests),
         "sectors": _count(m.sectors),
         "each": f"{m.sectors_per_request:.1f}" if m.requests else "",
+        "reuse": f"{part.reuse:.1f}" if m.sectors else "",
         "local sectors": _count(m.local_sectors),
         "wavefronts": _count(m.wavefronts),
         "conflicts": _count(m.bank_conflicts) if m.wavefronts else "",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import cujit
 from cujit.devices.cpu.observe import profile as observing
-from cujit.profile import Measures, Profile, ProfiledKernel, WarpAccess
+from cujit.profile import Measures, Profile, ProfiledKernel, ProfiledLine, WarpAccess
 from devices.cpu import counters_cases, counters_record
 
 CASES = {case.name: case for case in counters_cases.cases()}
@@ -99,6 +99,21 @@ template <typename T> __global__ void rounds(const T *x, const int *at, const in
         }
     }
     y[t] = v;
+}
+struct Triple {
+    float a, b, c;
+};
+template <typename T> __global__ void meet(unsigned char *bytes, const int *at, const int *does, unsigned *n,
+                                           int far, int apart, int many) {
+    T *x = (T *)bytes;
+    #pragma unroll 1
+    for (int k = 0; k < many; k++) {
+        int i = at[k * 32 + threadIdx.x] + blockIdx.x * far, d = does[k * 32 + threadIdx.x];
+        if (d)
+            x[i] = x[i + apart];
+        if (d)
+            atomicAdd(n + i % 64, 1u + *(volatile unsigned char *)(x + i + 9));
+    }
 }
 __global__ void update(unsigned *x, const int *at, const int *does) {
     int i = at[threadIdx.x], d = does[threadIdx.x];
@@ -193,7 +208,11 @@ def lanes() -> Callable[..., ProfiledKernel]:
 
 def _line(kernel: ProfiledKernel, text: str) -> Measures:
     """What the line that has a text costs, in the kernel's own part of the source."""
-    number = {line.source.line: line.measures for line in kernel.lines() if line.source is not None}
+    return _profiled_line(kernel, text).measures
+
+
+def _profiled_line(kernel: ProfiledKernel, text: str) -> ProfiledLine:
+    number = {line.source.line: line for line in kernel.lines() if line.source is not None}
     source = LANES.splitlines()
     found = [number[k] for k in number if text in source[k - 1]]
     assert len(found) == 1, (text, sorted(number))
@@ -307,7 +326,9 @@ def test_an_access_that_comes_again_elsewhere_or_in_other_lanes_costs_what_it_co
     asked = [np.array([*each, [0] * 32], np.int32).ravel() for each in (places_of, [does for _, does in turns])]
     kernel = lanes(f"rounds<{type_}>", 1, 32, x, *asked, x[:32], np.int32(len(turns)))
     ran = [{k: (at[k] + far) * size for k in range(32) if does[k]} for far, does in turns]
-    assert _line(kernel, "v += x[i];").sectors == sum(_sectors(list(each.values()), size) for each in ran)
+    line = _profiled_line(kernel, "v += x[i];")
+    assert line.measures.sectors == sum(_sectors(list(each.values()), size) for each in ran)
+    assert line.distinct_sectors == _sectors([place for each in ran for place in each.values()], size)
     assert _line(kernel, "v += s[i];").wavefronts == sum(_wavefronts(each, size)[0] for each in ran)
 
 
@@ -328,6 +349,9 @@ def test_rows_that_move_on_cost_what_they_cost_at_each_place(
     cost = next(row.measures for row in kernel.instructions if row.access == "ld" and row.space == "global")
     assert (cost.requests, cost.asked_bytes) == (2 * many, 2 * many * 32 * size)
     assert cost.sectors == 2 * sum(_sectors(each, size) for each in places_of)
+    (load,) = (row for row in kernel.instructions if row.access == "ld" and row.space == "global")
+    assert load.distinct_sectors == _sectors([place for each in places_of for place in each], size)
+    assert load.reuse == load.measures.sectors / load.distinct_sectors
     distinct = _sectors([place for each in places_of for place in each], size) + size
     assert (kernel.distinct_sectors, kernel.block_sectors) == (distinct, 2 * distinct)
 
@@ -342,7 +366,9 @@ def test_atomic_operations_at_one_word_come_one_after_the_other(
     most: Counter[int] = Counter()
     for place, times in ran.items():
         most[place // 8] = max(most[place // 8], times)
-    cost = _line(lanes("update", 1, 32, np.zeros(256, np.uint32), *asked), "atomicAdd(x + i")
+    line = _profiled_line(lanes("update", 1, 32, np.zeros(256, np.uint32), *asked), "atomicAdd(x + i")
+    cost = line.measures
+    assert line.distinct_sectors == _sectors([place * 4 for place in ran], 4)
     assert (cost.requests, cost.sectors) == (bool(ran), most.total())
     assert cost.contended == cost.most_contended == max(ran.values(), default=0)
     banks: Counter[int] = Counter()
@@ -589,6 +615,88 @@ def test_distinct_sectors_are_counted_for_launches_and_blocks() -> None:
     assert kernel.distinct_sectors == 16
     assert kernel.block_sectors == 160
     assert kernel.totals.sectors == 160
+
+
+MET = {"unsigned char": 1, "float": 4, "Triple": 12}
+
+
+@pytest.fixture(scope="module")
+def meetings() -> tuple[Callable[..., ProfiledKernel], ...]:
+    return tuple(_launched([f"meet<{type_}>" for type_ in MET], LANES, threads) for threads in (1, 3))
+
+
+@some
+@given(
+    type_=st.sampled_from(sorted(MET)), at=st.one_of(places, clustered, strided),
+    turns=st.lists(st.tuples(st.sampled_from([0, 8, 1, 31, 200]), doing), max_size=5),
+    far=st.sampled_from([0, 1, 8, 300, 1 << 17]), apart=st.sampled_from([0, 1, 7, 250, 1 << 18]),
+)  # fmt: skip
+def test_sectors_that_an_instruction_a_line_and_a_kernel_access_count_once_for_each(
+    meetings: tuple[Callable[..., ProfiledKernel], ...], type_: str, at: list[int],
+    turns: list[tuple[int, list[int]]], far: int, apart: int,
+) -> None:  # fmt: skip
+    size, blocks = MET[type_], 5
+    x, n = np.zeros((1 << 20) * size, np.uint8), np.zeros(64, np.uint32)
+    asked = [np.array([*each, [0] * 32], np.int32).ravel()
+             for each in ([[place + by for place in at] for by, _ in turns], [does for _, does in turns])]  # fmt: skip
+    numbers = [np.int32(each) for each in (far, apart, len(turns))]
+    kernel, other = (launch(f"meet<{type_}>", blocks, 32, x, *asked, n, *numbers) for launch in meetings)
+    assert kernel.to_json() == other.to_json()
+    assert ProfiledKernel.from_json(kernel.to_json()) == kernel
+    ran = {at[k] + by + block * far for by, does in turns for k in range(32) if does[k] for block in range(blocks)}
+    loads, stores = ({(i + by) * size // 32 for i in ran} | {((i + by + 1) * size - 1) // 32 for i in ran}
+                     for by in (apart, 0))  # fmt: skip
+    counts, bytes_ = {i % 64 // 8 for i in ran}, {(i + 9) * size // 32 for i in ran}
+    copies = _profiled_line(kernel, "x[i] = x[i + apart];")
+    updates = _profiled_line(kernel, "atomicAdd(n + i % 64, 1u")
+    assert copies.distinct_sectors == len(loads | stores)
+    assert updates.distinct_sectors == len(bytes_) + len(counts)
+    assert copies.reuse == (copies.measures.sectors / len(loads | stores) if ran else 0)
+    rows = [row for row in kernel.instructions if row.source == copies.source and row.access]
+    if size < 12:
+        assert {row.access: row.distinct_sectors for row in rows} == {"ld": len(loads), "st": len(stores)}
+    (atom,) = (row for row in kernel.instructions if row.access in ("atom", "red"))
+    assert atom.distinct_sectors == len(counts)
+    asking = sum(4 + len({k // 8 for k in range(32) if does[k]}) for _, does in turns)  # `at` only where it is used
+    assert kernel.distinct_sectors == len(loads | stores | bytes_) + len(counts) + asking
+    assert kernel.distinct_sectors <= sum(line.distinct_sectors for line in kernel.lines())
+
+
+def test_distinct_sectors_of_lines_add_up_over_launches_until_they_are_forgotten() -> None:
+    profile = Profile()
+    device = cujit.cpu(profile=profile)
+    kernel, texts = cujit.jit(WHOLE, device=device, name="whole.cu")["exchange"], WHOLE.splitlines()
+    for launches in (1, 2, 3):
+        kernel[3, 128](device.array(np.arange(128, dtype=np.int32)))
+        (found,) = profile.kernels
+        lines = {texts[line.source.line - 1].strip(): line for line in found.lines() if line.source is not None}
+        load, shared = lines["s[t] = y[t];"], lines["int v = s[t ^ 5];"]
+        assert (load.distinct_sectors, load.reuse) == (16 * launches, 3)
+        assert (shared.distinct_sectors, shared.measures.shared_requests) == (0, 12 * launches)
+        assert found.distinct_sectors == 16 * launches
+    profile.clear()
+    kernel[1, 128](device.array(np.arange(128, dtype=np.int32)))
+    (found,) = profile.kernels
+    assert {line.distinct_sectors for line in found.lines()} == {0, 16}
+
+
+def test_local_memory_has_no_distinct_sectors() -> None:
+    launch = _launched([], CALLS)
+    kernel = launch("called", 1, 32, np.zeros(64, np.float32), np.full(32, 5, np.int32))
+    walked = {row.source.line: row for row in kernel.lines() if row.source is not None}[3]
+    assert walked.measures.local_sectors
+    assert (walked.distinct_sectors, walked.reuse) == (0, 0)
+
+
+def test_lines_that_are_not_known_have_their_distinct_sectors_together() -> None:
+    profile = Profile()
+    device = cujit.cpu(profile=profile)
+    x = device.zeros(4000, np.float32)
+    cujit.jit(WHOLE, device=device, lineinfo=False)["early"][2, 32](x, x, 64)
+    (kernel,) = profile.kernels
+    (line,) = kernel.lines()
+    assert (line.source, line.distinct_sectors, line.reuse) == (None, 8, 2)
+    assert {row.distinct_sectors for row in kernel.instructions} == {0, 8}
 
 
 MMA = """.version 8.0

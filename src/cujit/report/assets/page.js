@@ -13,6 +13,11 @@ const cujitReport = (() => {
   const NOUNS = { source: "source", ptx: "PTX", sass: "machine code" };
   const RATIOS = { sectors_per_request: ["sectors", "requests"], active_lanes: ["active", "warps"] };
   const HIGHEST = new Set(["most_contended"]);
+  /* What does not add up over instructions: lines have their own. */
+  const APART = {
+    distinct_sectors: (row) => row.distinct_sectors || 0,
+    reuse: (row) => (row.distinct_sectors ? row.sectors / row.distinct_sectors : 0),
+  };
   const $ = (id) => document.getElementById(id);
   const base = (file) => file.split("/").pop();
   const spaced = (name) => name.replaceAll("_", " ");
@@ -294,6 +299,7 @@ const cujitReport = (() => {
     return [
       ...state.record.measures.filter((name) => totals[name]).map(option("Counters", "counter", spaced)),
       ...Object.keys(RATIOS).filter((name) => totals[RATIOS[name][1]]).map(option("Ratios", "ratio", spaced)),
+      ...Object.keys(APART).filter(() => profile.distinct_sectors).map(option("Sectors, each once", "apart", spaced)),
       ...Object.keys(metrics).filter((name) => metrics[name])
         .map(option("As Nsight Compute calls them", "metric", (name) => name)),
     ];
@@ -310,14 +316,17 @@ const cujitReport = (() => {
   function heatOf(profile) {
     const [kind, name] = state.measure.split(":"), [over, under] = kind === "ratio" ? RATIOS[name] : [name, ""];
     const sums = { source: new Map(), ptx: new Map(), sass: new Map() };
+    const apart = kind === "apart" ? APART[name] : null;
     const add = (map, key, row) => {
-      const value = (kind === "metric" ? row.metrics : row)[over] || 0, [most, below] = map.get(key) || [0, 0];
-      map.set(key, [HIGHEST.has(name) ? Math.max(most, value) : most + value, below + (row[under] || 0)]);
+      const value = apart ? apart(row) : (kind === "metric" ? row.metrics : row)[over] || 0;
+      const [most, below] = map.get(key) || [0, 0];
+      map.set(key, [apart || HIGHEST.has(name) ? Math.max(most, value) : most + value, below + (row[under] || 0)]);
     };
     for (const row of profile ? profile.instructions : []) {
       add(sums.ptx, row.ptx_line, row);
-      if (row.source) add(sums.source, row.source, row);
+      if (row.source && !apart) add(sums.source, row.source, row);
     }
+    for (const row of profile && apart ? profile.lines : []) if (row.source) add(sums.source, row.source, row);
     const heat = (map) => {
       const values = [...map].map(([key, [most, below]]) => [key, under ? (below ? most / below : 0) : most]);
       const highest = Math.max(...values.map(([, value]) => value), 0);
@@ -457,6 +466,8 @@ const cujitReport = (() => {
       const sum = values.reduce((all, value) => all + value, 0);
       return [spaced(name), sum, percent(sum / totals[name])];
     });
+    const whole = rows.length === 1 ? rows[0] : profileNow().lines.find(({ source }) => source === picked.key);
+    for (const [name, of] of Object.entries(APART)) if (whole && of(whole)) cells.push([spaced(name), of(whole), ""]);
     const caption = `${places[picked.kind](picked.key)}, ${counted(rows.length, "instruction")} of PTX`;
     $("line-body").replaceChildren(table(caption, ["counter", "count", "of the launch"], cells));
   }

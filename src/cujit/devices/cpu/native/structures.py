@@ -573,7 +573,11 @@ class Profiled(Shared):
     """A kernel that is profiled: its ``count`` of counts, and where the launch that runs is counted.
 
     ``sectors`` are those of global memory that a launch accessed, ``block_sectors`` the same by block; ``lost`` tells
-    that there was no memory to know.
+    that there was no memory to know. ``row_sectors`` are those by instruction, ``line_sectors`` by line: ``rows`` has
+    for each operation the row that it is of, ``lines`` for each row its line. Rows of a line follow each other.
     """
 
-    _fields_ = Fields("struct Tally *tallies; u64 count, local_bytes, sectors, block_sectors, lost")
+    _fields_ = Fields(
+        "struct Tally *tallies; u64 count, local_bytes, sectors, block_sectors, lost, row_count; "
+        "const u32 *rows, *lines; u64 *row_sectors, *line_sectors"
+    )

@@ -7,7 +7,7 @@ a GPU counts otherwise.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cujit.devices.cpu.ir.program import Op, items_of
@@ -15,7 +15,7 @@ from cujit.devices.cpu.native.structures import Count
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import ArgumentError, spell
 from cujit.formats.ptx.isa.semantics import Effect, Lanes, Order
-from cujit.values import dataclass
+from cujit.values import dataclass, replace
 
 SECTOR_BYTES = 32
 """Source: Nsight Compute, Profiling Guide, "L1TEX": a cache line of 128 bytes has four sectors."""
@@ -151,6 +151,8 @@ class ProfiledInstruction:
     names, and ``width_bytes`` what a thread accesses. ``stride_bytes`` is how far
     most threads are from their neighbours, the least and the most of all requests; None where no more than half of
     these have such a distance. ``accesses`` has one access of a warp for each memory that it came to.
+    ``distinct_sectors`` of global memory it accessed at all, added over launches; others may access the same ones, so
+    those of several instructions do not add up.
     """
 
     ptx_line: int
@@ -164,6 +166,12 @@ class ProfiledInstruction:
     stride_bytes: tuple[int, int] | None
     measures: Measures
     accesses: tuple[WarpAccess, ...] = ()
+    distinct_sectors: int = 0
+
+    @property
+    def reuse(self) -> float:
+        """How often each sector of global memory that it accesses comes, on average; 0 where there is none."""
+        return _reuse(self.measures, self.distinct_sectors)
 
     @property
     def words(self) -> list[str]:
@@ -184,31 +192,56 @@ class ProfiledInstruction:
             "stride_bytes": self.stride_bytes and list(self.stride_bytes),
             "accesses": [access.to_json() for access in self.accesses],
             **self.measures.to_json(),
+            **({"distinct_sectors": self.distinct_sectors} if self.distinct_sectors else {}),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ProfiledInstruction:
         """Take what ``to_json`` gave."""
-        file, _, line = _words(data["source"]).rpartition(":")
         stride = data["stride_bytes"]
+        measures = Measures.from_json(data)
         return cls(
             _count(data["ptx_line"]),
             _words(data["text"]),
-            SourceLine(file, _count(int(line))) if line else None,
+            _line(data["source"]),
             **{name: _words(data[name]) for name in ("pipe", "type", "access", "space")},
             width_bytes=_count(data["width_bytes"]),
             stride_bytes=None if stride is None else (_distance(stride[0]), _distance(stride[1])),
-            measures=Measures.from_json(data),
+            measures=measures,
             accesses=tuple(map(WarpAccess.from_json, data.get("accesses", ()))),
+            distinct_sectors=_distinct(data, measures),
         )
 
 
 @dataclass(frozen=True)
 class ProfiledLine:
-    """One line of source (None: not known), and what the instructions that are made of it cost together."""
+    """One line of source (None: not known), and what the instructions that are made of it cost together.
+
+    ``distinct_sectors`` of global memory they accessed at all, added over launches: what several accessed is one.
+    """
 
     source: SourceLine | None
     measures: Measures
+    distinct_sectors: int = 0
+
+    @property
+    def reuse(self) -> float:
+        """How often each sector of global memory that they access comes, on average; 0 where there is none."""
+        return _reuse(self.measures, self.distinct_sectors)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give all of it in plain values."""
+        distinct = {"distinct_sectors": self.distinct_sectors} if self.distinct_sectors else {}
+        return {"source": str(self.source or ""), **self.measures.to_json(), **distinct}
+
+
+def in_order(source: SourceLine | None) -> tuple[bool, SourceLine]:
+    """Order lines by file and number; what has no line comes first."""
+    return source is not None, source or SourceLine("", 0)
+
+
+def _reuse(measures: Measures, distinct: int) -> float:
+    return measures.sectors / distinct if distinct else 0.0
 
 
 @dataclass(frozen=True)
@@ -218,7 +251,8 @@ class ProfiledKernel:
     ``name`` is as its source spells it, ``lowered_name`` as the image does.
     ``distinct_sectors`` of global memory were accessed at all, added over launches: no fewer have to come from the
     second cache or memory. ``block_sectors`` is the same by block: so many come to the first cache, if that is as good
-    as can be and keeps nothing from block to block.
+    as can be and keeps nothing from block to block. ``line_sectors`` are the distinct ones of each line that accesses
+    any: ``lines()`` has them.
     """
 
     name: str
@@ -230,6 +264,7 @@ class ProfiledKernel:
     warps: int
     threads: int
     lowered_name: str = ""
+    line_sectors: tuple[tuple[SourceLine | None, int], ...] = ()
 
     @property
     def totals(self) -> Measures:
@@ -241,8 +276,9 @@ class ProfiledKernel:
         found: dict[SourceLine | None, list[Measures]] = {}
         for each in self.instructions:
             found.setdefault(each.source, []).append(each.measures)
-        order = sorted(found, key=lambda source: (source is not None, source or SourceLine("", 0)))
-        return tuple(ProfiledLine(source, added(found[source])) for source in order)
+        distinct = dict(self.line_sectors)
+        order = sorted(found, key=in_order)
+        return tuple(ProfiledLine(source, added(found[source]), distinct.get(source, 0)) for source in order)
 
     def arithmetic(self) -> dict[tuple[str, str], int]:
         """Count the threads that did something, by pipe and type."""
@@ -296,7 +332,7 @@ class ProfiledKernel:
             "threads": self.threads,
             "totals": self.totals.to_json(),
             "arithmetic": [{"pipe": p, "type": t, "threads": n} for (p, t), n in self.arithmetic().items()],
-            "lines": [{"source": str(row.source or ""), **row.measures.to_json()} for row in self.lines()],
+            "lines": [row.to_json() for row in self.lines()],
             "instructions": [row.to_json() for row in self.instructions],
         }
 
@@ -307,7 +343,8 @@ class ProfiledKernel:
         sizes = ("distinct_sectors", "block_sectors", "blocks", "warps", "threads")
         numbers = {name: _count(data[name]) for name in ("launches", *sizes)}
         names = {"name": _words(data["kernel"]), "lowered_name": _words(data["lowered_name"])}
-        return cls(instructions=rows, **numbers, **names)  # type: ignore[arg-type]
+        found = cls(instructions=rows, **numbers, **names)  # type: ignore[arg-type]
+        return replace(found, line_sectors=tuple(_line_sectors(data.get("lines", ()), found.lines())))
 
 
 def check_profiled(kernel: object) -> None:
@@ -335,6 +372,45 @@ def _count(value: object, end: int = _MOST_COUNTED) -> int:
     if type(value) is not int or not 0 <= value < end:
         raise ValueError(f"no number below {end}")
     return value
+
+
+def _line(value: object) -> SourceLine | None:
+    """Take a line of source, which may be none.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    file, _, line = _words(value).rpartition(":")
+    return SourceLine(file, _count(int(line))) if line else None
+
+
+def _distinct(data: Mapping[str, Any], measures: Measures) -> int:
+    """Take the distinct ones of the sectors that were counted; 0 where they are not told.
+
+    Raises:
+        ValueError: they are no number, or more.
+    """
+    found = _count(data.get("distinct_sectors", 0))
+    if found > measures.sectors:
+        raise ValueError("more distinct sectors than there are")
+    return found
+
+
+def _line_sectors(
+    written: Iterable[Mapping[str, Any]], lines: Iterable[ProfiledLine]
+) -> Iterator[tuple[SourceLine | None, int]]:
+    """Take the distinct sectors of lines.
+
+    Raises:
+        ValueError: they are no numbers, more than there are, or of other lines.
+    """
+    found = {_line(row["source"]): row for row in written if "distinct_sectors" in row}
+    for line in lines:
+        distinct = _distinct(found.pop(line.source, {}), line.measures)
+        if distinct:
+            yield line.source, distinct
+    if found:
+        raise ValueError("distinct sectors of no line")
 
 
 def _distance(value: object) -> int:

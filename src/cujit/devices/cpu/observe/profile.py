@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,12 +36,13 @@ from cujit.devices.cpu.observe.measures import (
     WarpAccess,
     access_of,
     added,
+    in_order,
     measures_of,
     pipe_of,
     stride_of,
     width_of,
 )
-from cujit.devices.cpu.observe.touches import Touch, touches_of
+from cujit.devices.cpu.observe.touches import Touch, may_touch_global, touches_of
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.cpu.run.launch import Launch
 from cujit.devices.cpu.run.lines import Lines, SourceLine
@@ -134,7 +135,12 @@ class _ProfiledKernel(Watch):
         self._sources = sources
         self._table = _Table(body)
         self._lock = Lock()
-        self._state = Profiled(count=COUNTS * len(self._table.ops), local_bytes=body.program.local_size)
+        self._places = _Places(self._table.ops, self._source_of)
+        places = {
+            name: values.ctypes.data for name, values in vars(self._places).items() if isinstance(values, np.ndarray)
+        }
+        sizes = {"count": COUNTS * len(self._table.ops), "row_count": len(self._places.lines)}
+        self._state = Profiled(local_bytes=body.program.local_size, **sizes, **places)
         self.clear()
 
     def clear(self) -> None:
@@ -144,6 +150,7 @@ class _ProfiledKernel(Watch):
             self._totals = np.zeros((len(self._table.ops), COUNTS), np.uint64)
             self._pictures = (Picture * (len(self._table.ops) * PICTURES))()
             self._state.sectors = self._state.block_sectors = 0
+            self._places.clear()
 
     def observer(self) -> _Profiler:
         """Give what instruments the kernel."""
@@ -174,26 +181,34 @@ class _ProfiledKernel(Watch):
             counts = self._totals.tolist()
             launches, sectors, block_sectors = self.launches, self._state.sectors, self._state.block_sectors
             sizes = self._blocks, self._warps, self._threads
+            distinct, by_line = self._places.counted()
             accesses = [_access_in(picture) for picture in self._pictures]
         rows: dict[tuple[int, str], list[ProfiledInstruction]] = {}
         for k, op in enumerate(self._table.ops):
             own = tuple(access for access in accesses[k * PICTURES : (k + 1) * PICTURES] if access is not None)
             row = self._row(op, counts[k], counts[self._table.leaders[k]], own)
             rows.setdefault((row.ptx_line, row.text), []).append(row)
-        instructions = tuple(_together(same) for _, same in sorted(rows.items()))
+        instructions = tuple(
+            replace(_together(same), distinct_sectors=distinct.get(key, 0)) for key, same in sorted(rows.items())
+        )
         title = entity_name(self._name) or self._name
-        return ProfiledKernel(title, launches, instructions, int(sectors), int(block_sectors), *sizes, self._name)
+        counted = int(sectors), int(block_sectors)
+        return ProfiledKernel(title, launches, instructions, *counted, *sizes, self._name, by_line)
+
+    def _source_of(self, op: Op) -> SourceLine | None:
+        source = self._lines.source_of(op.line)
+        if source is None or not source.line:
+            return None
+        known = self._sources.find(source.file)
+        return SourceLine(source.file if known is None else known.shown, source.line)
 
     def _row(
         self, op: Op, counts: list[int], lanes: list[int], accesses: tuple[WarpAccess, ...]
     ) -> ProfiledInstruction:
-        source = self._lines.source_of(op.line)
-        known = None if source is None else self._sources.find(source.file)
-        file = "" if source is None else known.shown if known is not None else source.file
         return ProfiledInstruction(
             op.line,
             spelled(op),
-            None if source is None or not source.line else SourceLine(file, source.line),
+            self._source_of(op),
             pipe_of(op),
             str(op.type) if op.types else "",
             access_of(op, is_read=not self._table.read.isdisjoint(op.written)),
@@ -206,6 +221,39 @@ class _ProfiledKernel(Watch):
 
 
 _END = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)
+
+
+class _Places:
+    """The rows of instructions that may access global memory, by line: ``rows`` has that of each operation, ``lines``
+    the line of each row. ``row_sectors`` and ``line_sectors`` are the distinct ones, of all launches.
+
+    Copies of an instruction are one row, as in what is told.
+    """
+
+    def __init__(self, ops: Sequence[Op], source_of: Callable[[Op], SourceLine | None]) -> None:
+        keys = {op: (op.line, spelled(op)) for op in ops if may_touch_global(op)}
+        sources = {key: source_of(op) for op, key in keys.items()}
+        order = sorted(sources, key=lambda key: (in_order(sources[key]), key))
+        self._keys = {key: row for row, key in enumerate(order)}
+        self._sources = [*dict.fromkeys(sources[key] for key in order)]
+        numbers = {source: line for line, source in enumerate(self._sources)}
+        self.rows = np.array([self._keys[keys[op]] if op in keys else _NO_ROW for op in ops], np.uint32)
+        self.lines = np.array([numbers[sources[key]] for key in order], np.uint32)
+        self.row_sectors = np.zeros(len(order), np.uint64)
+        self.line_sectors = np.zeros(len(numbers), np.uint64)
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.row_sectors[:] = self.line_sectors[:] = 0
+
+    def counted(self) -> tuple[dict[tuple[int, str], int], tuple[tuple[SourceLine | None, int], ...]]:
+        """Give the distinct sectors of rows, by line of the PTX and text, and of the lines that have any."""
+        rows, lines = self.row_sectors.tolist(), self.line_sectors.tolist()
+        by_line = tuple((source, count) for source, count in zip(self._sources, lines, strict=True) if count)
+        return {key: rows[row] for key, row in self._keys.items()}, by_line
+
+
+_NO_ROW = (1 << 32) - 1
 
 
 def _together(rows: list[ProfiledInstruction]) -> ProfiledInstruction:
@@ -328,6 +376,7 @@ class _Profiler:
         if not _is_left_out(op):
             for touch in touches_of(e, op):
                 if touch.space in _COUNTED:
+                    assert may_touch_global(op) or touch.space not in (Space.GENERIC, Space.GLOBAL)
                     self._access(e, op, touch, first)
 
     def _converted(self, e: WarpEmitter, op: Op) -> None:

@@ -73,6 +73,11 @@ def orders_by_itself(op: Op) -> bool:
     return op.opcode not in ("ld", "st", "atom", "red") or "async" in op.modifiers or op.order in _ORDERED
 
 
+def may_touch_global(op: Op) -> bool:
+    """Tell whether ``touches_of`` may list an access of global memory, also by addresses that may lead anywhere."""
+    return op.opcode in ("cp", "wmma") or (op.opcode in _BY_OPCODE and op.space not in ("shared", "local"))
+
+
 def touches_of(e: WarpEmitter, op: Op) -> list[Touch]:
     """List what an operation accesses, in the order in which it does."""
     if op.opcode == "cp":

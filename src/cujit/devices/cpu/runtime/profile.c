@@ -1,29 +1,16 @@
 /* What the accesses of warps cost, by their addresses: sectors of global and local memory, wavefronts of shared memory,
-   lanes at one address, and which sectors a block and a launch have accessed at all.
+   lanes at one address.
 
    A thread of the pool counts for itself, in a `Tally` for each block that it runs beside others, so that nothing waits
    and what comes out is the same for any number of threads. */
 
-#include "launch.h"
+#include "sectors.h"
 
-#include <stdlib.h>
-
-#define SECTOR_SHIFT 5
-#define SECTOR (1u << SECTOR_SHIFT)
 #define BANKS 32
 #define WORD 4
-#define LEAF_SHIFT 15
-#define LEAF (1u << LEAF_SHIFT)
-#define BRANCH (1u << 13)
-#define ROOTS (1u << 14)
 #define KEPT 64
 #define ENDS 4
 #define SEEN 256 /* slots, more than the sectors that a warp accesses at once, but for copies of any size */
-
-/* Which block accessed each sector last, one more than its number: by the number of the sector, 14, 13 and 15 bits. */
-struct Tree {
-  u32 **roots[ROOTS];
-};
 
 /* What came of the last access of an operation: another one whose lanes lie as far apart costs the same. `apart` are the
    distances of its rows from the first, `phase` is where that lay in its sector `first`, `sectors` are how far each is;
@@ -32,11 +19,11 @@ struct Tree {
 struct Memo {
   u64 drawn[PICTURES];
   const struct Accessed *site;
-  u32 *leaf;
-  u64 leaf_number, first, phase, bytes, wavefronts, passes, apart[WARP];
-  i64 sectors[KEPT];
-  u64 from[ENDS], to[ENDS], whole;
   u32 lanes, count, strided, stamp;
+  u64 first, phase, bytes, wavefronts, passes, apart[WARP];
+  u64 from[ENDS], to[ENDS], whole;
+  struct Marks marks;
+  i64 sectors[KEPT];
 };
 
 static struct Tally *tally_of(struct Profiled *profiled, u64 shared) {
@@ -58,38 +45,13 @@ struct Tally *cujit_profile_begin(struct Launch *launch, struct Profiled *profil
   tally->shared_bytes = launch->shared_bytes;
   tally->tree = tree;
   tally->memos = memos;
+  for (u64 k = 0; k < profiled->count / COUNTS; k++) memos[k].marks = (struct Marks){.leaf = NOWHERE, .row = profiled->rows[k]};
   tally->pictures = pictures;
   tally->profiled = profiled;
   tally->counts = (u64 *)(tally + 1);
   tally->next = __atomic_load_n(&profiled->tallies, __ATOMIC_RELAXED);
   while (!__atomic_compare_exchange_n(&profiled->tallies, &tally->next, tally, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {}
   return tally;
-}
-
-static u32 *leaf_of(struct Tally *tally, u64 number) {
-  u64 root = number >> 13 & (ROOTS - 1), branch = number & (BRANCH - 1);
-  u32 ***branches = &tally->tree->roots[root];
-  if (!*branches) *branches = calloc(BRANCH, sizeof **branches);
-  if (!*branches) return 0;
-  if (!(*branches)[branch]) (*branches)[branch] = calloc(LEAF, sizeof(u32));
-  return (*branches)[branch];
-}
-
-/* A block accesses a sector of global memory. */
-INLINE void mark(struct Tally *tally, struct Memo *memo, u64 sector, u32 stamp) {
-  u64 number = sector >> LEAF_SHIFT;
-  if (!memo->leaf || memo->leaf_number != number) {
-    memo->leaf = leaf_of(tally, number);
-    memo->leaf_number = number;
-    if (!memo->leaf) {
-      tally->profiled->lost = 1;
-      return;
-    }
-  }
-  u32 *last = memo->leaf + (sector & (LEAF - 1));
-  if (*last == stamp) return;
-  *last = stamp;
-  tally->block_sectors++;
 }
 
 /* -- sectors ----------------------------------------------------------------------------------------------------- */
@@ -162,7 +124,7 @@ static u64 sectors_of(struct Tally *tally, struct Memo *memo, const struct Lanes
       u32 before = seen.count;
       if (before < SEEN / 2) see(&seen, sector); /* else a copy of many bytes, whose lanes do not share sectors */
       if (seen.count == before && before < SEEN / 2) continue;
-      if (memo) mark(tally, memo, sector, stamp);
+      if (memo) mark(tally, &memo->marks, sector, stamp);
       if (memo && count < KEPT) memo->sectors[count] = (i64)(sector - first);
       count++;
     }
@@ -181,7 +143,7 @@ static u64 updated_sectors(struct Tally *tally, struct Memo *memo, const struct 
     u32 times = words.times[see(&words, them->at[lane])];
     u32 before = sectors.count, at = see(&sectors, sector);
     if (sectors.count != before) {
-      mark(tally, memo, sector, stamp);
+      mark(tally, &memo->marks, sector, stamp);
       sectors.times[at] = 0;
     } else sectors.times[at]--; /* what `see` added */
     if (times > sectors.times[at]) {
@@ -366,7 +328,7 @@ INLINE flag again(struct Tally *tally, const struct Accessed *site, struct Memo 
   counts[COUNT_REQUESTS]++;
   counts[COUNT_SECTORS] += memo->count;
   counts[COUNT_BYTES] += memo->bytes;
-  for (u32 k = 0; k < memo->count; k++) mark(tally, memo, first + (u64)memo->sectors[k], (u32)block + 1);
+  for (u32 k = 0; k < memo->count; k++) mark(tally, &memo->marks, first + (u64)memo->sectors[k], (u32)block + 1);
   return 1;
 }
 
@@ -400,12 +362,15 @@ INLINE flag note_rows(struct Tally *tally, const struct Accessed *site, struct M
   }
   if (differ) {
     for (u32 row = 0; row < rows; row++) {
-      for (u64 sector = memo->from[row]; sector <= memo->to[row]; sector++) {
+      u64 from = memo->from[row], to = memo->to[row];
+      mark_all(tally, &memo->marks, from, to, stamp);
+      flag meets = 0;
+      for (u32 k = 0; k < row; k++) meets |= from <= memo->to[k] && to >= memo->from[k];
+      count += meets ? 0 : to - from + 1;
+      for (u64 sector = from; meets && sector <= to; sector++) {
         flag seen = 0;
         for (u32 k = 0; k < row; k++) seen |= sector >= memo->from[k] && sector <= memo->to[k];
-        if (seen) continue;
-        mark(tally, memo, sector, stamp);
-        count++;
+        count += !seen;
       }
     }
     memo->stamp = stamp;
@@ -462,44 +427,6 @@ void cujit_profile_access(struct Tally *tally, const struct Accessed *site, u32 
 
 /* -- the end of a launch -------------------------------------------------------------------------------------------- */
 
-/* Move what one tally knows of sectors to another, and count those that the first one to have a part has not. */
-static void merge(struct Tree *into, struct Tree *from) {
-  for (u32 root = 0; root < ROOTS; root++) {
-    u32 **branches = from->roots[root];
-    if (!branches) continue;
-    if (!into->roots[root]) {
-      into->roots[root] = branches;
-      from->roots[root] = 0;
-      continue;
-    }
-    for (u32 branch = 0; branch < BRANCH; branch++) {
-      u32 *leaf = branches[branch], **place = &into->roots[root][branch];
-      if (!leaf || !*place) {
-        if (leaf) *place = leaf;
-        continue;
-      }
-      for (u32 k = 0; k < LEAF; k++) (*place)[k] |= leaf[k];
-      free(leaf);
-    }
-    free(branches);
-  }
-}
-
-static u64 clear(struct Tree *tree) {
-  u64 count = 0;
-  for (u32 root = 0; root < ROOTS; root++) {
-    u32 **branches = tree->roots[root];
-    for (u32 branch = 0; branches && branch < BRANCH; branch++) {
-      u32 *leaf = branches[branch];
-      for (u32 k = 0; leaf && k < LEAF; k++) count += leaf[k] != 0;
-      free(leaf);
-    }
-    free(branches);
-  }
-  free(tree);
-  return count;
-}
-
 /* Add what all tallies have to `totals`, and to `pictures` where there are none yet, and release them. Called when nobody
    runs. */
 void cujit_profile_end(struct Profiled *profiled, u64 *totals, struct Picture *pictures) {
@@ -514,7 +441,7 @@ void cujit_profile_end(struct Profiled *profiled, u64 *totals, struct Picture *p
     }
     profiled->block_sectors += tally->block_sectors;
     if (all) {
-      merge(all, tally->tree);
+      merge(all, tally->tree, profiled->row_count);
       free(tally->tree);
     } else all = tally->tree;
     for (u64 k = 0; firsts && k < count; k++) {
@@ -530,5 +457,5 @@ void cujit_profile_end(struct Profiled *profiled, u64 *totals, struct Picture *p
   }
   free(firsts);
   profiled->tallies = 0;
-  if (all) profiled->sectors += clear(all);
+  if (all) clear(all, profiled);
 }
