@@ -132,10 +132,10 @@ def test_lines_belong_together_under_the_pointer_and_when_picked(opened: Opened,
     assert page.wrong == []
 
 
-def test_architecture_gpu_options_and_block_are_changed(opened: Opened, asking: Asking) -> None:
+def test_architecture_gpu_options_and_block_are_changed(opened: Opened, serve: Serve) -> None:
     from playwright.sync_api import expect
 
-    page = opened(asking)
+    page = opened(serve())
     page.page.select_option("#field-arch", "sm_80")
     assert page.page.locator("#field-on").input_value() == ""
     expect(page.page.locator("#name-sass")).to_have_text("SASS sm_80", timeout=WAIT_MS)

@@ -60,13 +60,16 @@ def _answer(order: WorkOrder) -> bytes:
 
 
 def _is_of_memory(error: Exception) -> bool:
-    """Whether memory was too little; the loaders of modules and of libraries have errors of their own for that."""
+    """Whether memory was too little; the loaders of modules and of libraries have errors of their own for that.
+
+    So has Python itself, where it has no memory for the exception.
+    """
     return isinstance(error, MemoryError) or (
-        isinstance(error, OSError | ImportError) and bool(_NO_MEMORY.search(str(error)))
+        isinstance(error, OSError | ImportError | SystemError) and bool(_NO_MEMORY.search(str(error)))
     )
 
 
-_NO_MEMORY = re.compile(f"{os.strerror(errno.ENOMEM)}|failed to map segment")
+_NO_MEMORY = re.compile(f"{os.strerror(errno.ENOMEM)}|failed to map segment|error return without exception set")
 
 
 @functools.lru_cache(maxsize=8)
