@@ -19,7 +19,17 @@ static const struct Accessed SITE[SITES] = {
     {0, 5 * COUNTS, 64, 16, SPACE_GENERIC, 0, 0},
 };
 
-static struct Profiled profiled = {.count = SITES * COUNTS, .local_bytes = 64};
+/* Each operation is a row; two rows are of one line, and so are the next two. */
+static const u32 ROW_OF[SITES] = {0, 1, 2, 3, 4, 5}, LINE_OF[SITES] = {0, 0, 1, 1, 2, 3};
+static u64 row_sectors[SITES], line_sectors[4];
+
+static struct Profiled profiled = {.count = SITES * COUNTS,
+                                   .local_bytes = 64,
+                                   .row_count = SITES,
+                                   .rows = ROW_OF,
+                                   .lines = LINE_OF,
+                                   .row_sectors = row_sectors,
+                                   .line_sectors = line_sectors};
 
 static void access(struct Tally *tally, u32 site, u64 block, u64 shared, u64 local) {
   u64 at[WARP], sizes[WARP], base = (1ull << 40) + block * 4096;
@@ -56,6 +66,8 @@ int main(void) {
     u64 totals[SITES][COUNTS] = {{0}}, times = BLOCKS * ROUNDS;
     struct Picture pictures[SITES][PICTURES] = {{{0}}};
     profiled.sectors = profiled.block_sectors = 0;
+    memset(row_sectors, 0, sizeof row_sectors);
+    memset(line_sectors, 0, sizeof line_sectors);
     cujit_pool_run(crew.pool, kernel, &launch, k % (WORKERS + 1), SHARED, LOCAL);
     cujit_profile_end(&profiled, totals[0], pictures[0]);
     HOLDS(!profiled.lost && !profiled.tallies);
@@ -75,6 +87,10 @@ int main(void) {
     HOLDS(pictures[2][0].lanes == (u32)~1 && pictures[2][0].size[31] == 31 * 256);
     HOLDS(pictures[4][1].at[1] == 128 && pictures[5][0].lanes == 0xff && pictures[5][1].lanes == 0xff00);
     HOLDS(profiled.block_sectors >= profiled.sectors && profiled.sectors > BLOCKS * WARP);
+    HOLDS(row_sectors[0] == 4 * BLOCKS && row_sectors[1] == WARP * BLOCKS && row_sectors[3] == BLOCKS);
+    HOLDS(!row_sectors[4] && !line_sectors[2] && row_sectors[5] == line_sectors[3]);
+    HOLDS(line_sectors[0] == row_sectors[0] + row_sectors[1]); /* nothing is in both */
+    HOLDS(line_sectors[1] >= row_sectors[2] && line_sectors[1] < row_sectors[2] + row_sectors[3]);
   }
   crew_end(&crew);
   puts("good");
