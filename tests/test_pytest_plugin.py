@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from _pytest.pytester import SysModulesSnapshot
 
-import cujit
 from cujit.budget.budgets import Budget, examine
 from cujit.devices.process import Devices, process_devices
 from cujit.errors import DeviceNotFoundError
@@ -108,15 +107,21 @@ def tests(pytester: pytest.Pytester, image: Path) -> Tests:
     return run
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _all_modules() -> None:
-    """Import all of cujit: a run of pytest within this process drops what it was the first to import."""
-    for module in pkgutil.walk_packages(cujit.__path__, "cujit."):
-        # A hook is loaded by the back end that builds a wheel, JAX and torch by who has them: none need be installed.
-        if not module.name.endswith(("__main__", "hatch_hook", "setuptools_build")) and not (
-            {"jax", "torch"} & {*module.name.split(".")}
-        ):
-            importlib.import_module(module.name)
+@pytest.fixture(autouse=True)
+def _modules_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drop but its tests of what a run of pytest within this process imports.
+
+    pytester drops all: of llvmlite and xdist, too, whose functions are called from C, and by other threads, afterwards.
+    """
+
+    def restore(snapshot: SysModulesSnapshot) -> None:
+        before = snapshot._SysModulesSnapshot__saved  # type: ignore[attr-defined]
+        for name in ("test_it", "conftest"):
+            sys.modules.pop(name, None)
+            if name in before:
+                sys.modules[name] = before[name]
+
+    monkeypatch.setattr(SysModulesSnapshot, "restore", restore)
 
 
 @pytest.fixture
