@@ -1,4 +1,4 @@
-"""Code is made of forms that other tests came to in some whole runs, and in others not (seen on one machine)."""
+"""Code is made of forms that the other tests did not come to in two whole runs with the examples of CI."""
 
 from __future__ import annotations
 
