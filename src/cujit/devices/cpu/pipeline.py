@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.dataflow import bits_of
 from cujit.devices.cpu.analysis.fission import Fission, fission
+from cujit.devices.cpu.analysis.narrowing import narrowed
 from cujit.devices.cpu.analysis.uniformity import Divergence, Shape, analyse
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.nodes import IrModule
@@ -54,6 +55,8 @@ def ir_of(
     information.
     """
     name = body.program.name
+    if not observers:
+        body = _narrowed(body)
     whole = stacks or any(observer.begin_region is None for observer in observers)
     divergence = stage(
         "uniformity", name, lambda: analyse(body.program, body.graph, block), lambda made: _of_divergence(body, made)
@@ -63,6 +66,15 @@ def ir_of(
     ir = IrModule(None if origin is None else DebugInfo(origin), has_loops)
     flows = stage("plan", name, lambda: _planned(body, block, divergence, regions, observers, ir), _of_flows)
     return stage("emit", name, lambda: _emit(flows, regions), str)
+
+
+def _narrowed(body: Body) -> Body:
+    """Have shared memory accessed by addresses of 32 bits; who watches sees the operations of the text instead."""
+    program = narrowed(body.program)
+    functions = {name: _narrowed(each) for name, each in body.functions.items()}
+    if program is body.program and all(functions[name] is each for name, each in body.functions.items()):
+        return body
+    return Body(program, build_graph(program, Refusals()), functions)
 
 
 def _cut(body: Body, divergence: Divergence, block: Dim3, observers: Sequence[Observer]) -> Fission | None:
