@@ -89,7 +89,11 @@ they meet again. An operation at which lanes meet begins a block; a barrier also
         "Uniformity",
         """A register that is the same in all lanes of a warp (uniform), or counts up with the lane (affine), is one
 scalar; any other is a vector of 32 (varying). The shape of the block is known from here on. Where lanes part at a
-branch, they may be waiting at several blocks: what those still need is blended when it is written.""",
+branch, they may be waiting at several blocks: what those still need is blended when it is written.
+
+Before that, addresses of shared memory that a compiler computed in 64 bits, as NVRTC 13.0 does, are computed in 32: a
+GPU reads no more of them, and what is known of `%rd2` is known of its lower half, `%rd2.low`. Where somebody watches
+(checks, profiles, traces) the operations stay those of the text.""",
     ),
     "fission": (
         "Barrier fission",
