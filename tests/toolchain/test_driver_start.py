@@ -39,18 +39,18 @@ def test_a_thread_has_the_driver_begin_and_gives_back_what_it_holds(tmp_path: Pa
 def test_the_driver_begins_once_in_a_process_and_not_with_what_is_no_gpu() -> None:
     printed(
         """
-        import threading
+        import _thread
         from cujit.toolchain.driver_start import beginning
         begun = []
-        start = threading.Thread.start
-        threading.Thread.start = lambda self: (begun.append(self), start(self))[1]
+        start = _thread.start_new_thread
+        _thread.start_new_thread = lambda act, values: (begun.append(act), start(act, values))[1]
         for number in ("0", -1, 1 << 40, True, None):
             with beginning(number):
                 assert not begun
         for _ in range(2):
             with beginning(0):
-                assert len(begun) == 1
-            assert not begun[0].is_alive()
+                pass
+        assert len(begun) == 1
         """
     )
 
@@ -67,12 +67,35 @@ def test_who_has_no_such_gpu_hears_it_as_without_the_thread(call: str) -> None:
 def test_where_no_thread_can_be_had_the_driver_begins_when_it_is_asked() -> None:
     name = printed(
         """
-        import threading
+        import _thread
         import cujit
-        def refuse(self): raise RuntimeError("can't start new thread")
-        threading.Thread.start = refuse
+        def refuse(*_): raise RuntimeError("can't start new thread")
+        _thread.start_new_thread = refuse
         print(cujit.gpu().name)
         """,
         environment=environment_of(EmulatorSettings()),
     )
     assert name.split() == ["cuda:0"]
+
+
+def test_the_driver_begins_before_anything_else_is_imported() -> None:
+    printed(
+        """
+        import sys
+        had = set(sys.modules)
+        import _thread
+        import cujit
+        start = _thread.start_new_thread
+        def begin(act, values):
+            found.append(set(sys.modules))
+            return start(act, values)
+        found = []
+        _thread.start_new_thread = begin
+        cujit.gpu()
+        more = {name for name in found[0] - had if not name.startswith(("cujit", "ctypes", "_"))}
+        assert {name.partition(".")[0] for name in more} <= {"importlib", "struct", "types", "warnings"}
+        new = {name for name in sys.modules if name.startswith("cujit.devices.launcher")}
+        assert "cujit.devices.launcher.entry" in new
+        """,
+        environment=environment_of(EmulatorSettings()),
+    )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from cujit.errors import OptionError, spell
+TYPE_CHECKING = False  # as type checkers know it: a driver begins before anything else is imported
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.coverage import Coverage
@@ -66,7 +64,11 @@ def gpu(ordinal: int = 0) -> Device:
 
     with beginning(ordinal):
         devices = _devices()
-        import cujit.program  # noqa: F401 - start-up: who has a GPU loads kernels, and the driver is not done
+        # start-up: who has a GPU compiles, loads and launches, and the driver is not done
+        import cujit.devices.globals
+        import cujit.devices.launcher.entry
+        import cujit.formats.cubin
+        import cujit.program  # noqa: F401
 
         return devices.gpu(ordinal)
 
@@ -118,6 +120,7 @@ def _check_watchers(trace: object, coverage: object, profile: object) -> None:
     from cujit.devices.cpu.observe.coverage import Coverage
     from cujit.devices.cpu.observe.profile import Profile
     from cujit.devices.cpu.observe.trace import Trace
+    from cujit.errors import OptionError, spell
 
     made = (("trace", trace, Trace, "cujit.Trace()"), ("coverage", coverage, Coverage, "cujit.Coverage()"),
             ("profile", profile, Profile, "cujit.profile.Profile()"))  # fmt: skip

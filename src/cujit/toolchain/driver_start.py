@@ -2,14 +2,14 @@
 
 A thread makes the calls that the process is about to make: ``cuInit``, and the primary context of a GPU. What comes of
 them is not looked at. Whoever makes them afterwards hears what the driver says, and finds the work done.
+
+The sooner it begins, the more of it is done meanwhile: nothing is imported here but ``ctypes``.
 """
 
 from __future__ import annotations
 
-import contextlib
+import _thread
 import ctypes
-import threading
-from collections.abc import Iterator
 
 # Source: CUDA Driver API manual, "Initialization" and "Primary Context Management"; the name is that of the driver's
 # library on Linux, which cuda.pathfinder asks the system for too.
@@ -20,50 +20,43 @@ _BEGUN: list[int] = []
 """The GPU that the process began with; one thread is enough, and a second GPU is rarely asked for."""
 
 
-class _Start:
-    """The calls for one GPU, and what gives its context back that they hold."""
+class beginning:  # noqa: N801 - a context manager, and read as a verb
+    """Have the driver begin with a GPU, once in a process, while the body imports; it is done when the body is left.
 
-    def __init__(self, ordinal: int) -> None:
+    Without a driver, or such a GPU, nothing happens, and whoever asks the driver gets the error.
+    """
+
+    def __init__(self, ordinal: object) -> None:
         self._ordinal = ordinal
         self._library: ctypes.CDLL | None = None
         self._device = ctypes.c_int()
-        self._thread = threading.Thread(target=self._begin, name="cujit: cuInit", daemon=True)
+        self._done = _thread.allocate_lock()
 
-    def start(self) -> None:
-        """Begin; where the system gives no thread, nothing is begun."""
-        with contextlib.suppress(RuntimeError):
-            self._thread.start()
+    def __enter__(self) -> None:
+        if _BEGUN or type(self._ordinal) is not int or not 0 <= self._ordinal < _MOST_GPUS:
+            return
+        _BEGUN.append(self._ordinal)
+        self._done.acquire()
+        try:
+            _thread.start_new_thread(self._begin, ())
+        except RuntimeError:  # where the system gives no thread, nothing is begun
+            self._done.release()
 
     def _begin(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):  # no driver, or one without these functions
+        try:
             library = ctypes.CDLL(_LIBRARY)
             if library.cuInit(0) or library.cuDeviceGet(ctypes.byref(self._device), self._ordinal):
                 return
             context = ctypes.c_void_p()
             if library.cuDevicePrimaryCtxRetain(ctypes.byref(context), self._device) == 0:
                 self._library = library
+        except (OSError, AttributeError):
+            pass  # no driver, or one without these functions
+        finally:
+            self._done.release()
 
-    def finish(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Wait for the calls, and give the context back; it stays where others have retained it meanwhile."""
-        if self._thread.ident is not None:
-            self._thread.join()
-        if self._library is not None:
-            self._library.cuDevicePrimaryCtxRelease_v2(self._device)
-
-
-@contextlib.contextmanager
-def beginning(ordinal: object) -> Iterator[None]:
-    """Have the driver begin with a GPU, once in a process, while the body imports; it is done when the body is left.
-
-    Without a driver, or such a GPU, nothing happens, and whoever asks the driver gets the error.
-    """
-    if _BEGUN or type(ordinal) is not int or not 0 <= ordinal < _MOST_GPUS:
-        yield
-        return
-    _BEGUN.append(ordinal)
-    start = _Start(ordinal)
-    start.start()
-    try:
-        yield
-    finally:
-        start.finish()
+        with self._done:
+            if self._library is not None:
+                self._library.cuDevicePrimaryCtxRelease_v2(self._device)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-import sysconfig
 from typing import Any, TypeVar
 
 from cujit.errors import spell
@@ -30,7 +29,7 @@ def is_supported() -> bool:
         and sys.version_info >= (3, 10)
         and ctypes.sizeof(ctypes.c_void_p) == _WORD
         and sys.byteorder == "little"
-        and not sysconfig.get_config_var("Py_GIL_DISABLED")
+        and "t" not in sys.abiflags  # PEP 703: a build without the lock
         and not hasattr(sys, "gettotalrefcount")  # a debug build may check more than it says
     )
 
