@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from cujit.devices.cpu.native.structures import Fields
 from cujit.emulator.capture import captured_node, not_captured, stream_cell
-from cujit.emulator.entries import need, started, store_u32, store_u64
+from cujit.emulator.entries import got, load_u64, need, new_cell, started, store_u32, store_u64
 from cujit.emulator.graphs import body_of
-from cujit.emulator.machine import cell_free, cell_new
+from cujit.emulator.machine import cell_free
 from cujit.emulator.node_params import CopyParams, KernelParams
 from cujit.emulator.node_work import begin_launch, in_context, work_of
 from cujit.emulator.nodes import LOCK, Graph, GraphNode, NodeKind, graph_of
@@ -42,16 +43,15 @@ class _Executable:
         self.graph = graph.clone()
         self.items: dict[int, GraphNode] = {}
         self.order = _flat(self.graph, self.items)
-        self.handle = cell_new(CellKind.GRAPH_EXEC, 0)
-        need(self.handle, Result.OUT_OF_MEMORY)
+        self.handle = new_cell(CellKind.GRAPH_EXEC)
         _EXECUTABLES[self.handle] = self
 
     def item(self, node: int, *kinds: NodeKind) -> GraphNode:
         """Give what stands for a node of the graph."""
         item = self.items.get(node)
-        need(item is not None and item.kind in kinds, words="the instantiated graph has no such node")
-        assert item is not None
-        return item
+        return got(
+            item if item is not None and item.kind in kinds else None, words="the instantiated graph has no such node"
+        )
 
     def run(self, stream: int) -> None:
         """Run all nodes."""
@@ -81,10 +81,7 @@ def _flat(graph: Graph, items: dict[int, GraphNode]) -> list[GraphNode]:
 
 
 def _executable(handle: int) -> _Executable:
-    found = _EXECUTABLES.get(handle)
-    need(found, Result.INVALID_VALUE, "there is no instantiated graph of this handle")
-    assert found is not None
-    return found
+    return got(_EXECUTABLES.get(handle), words="there is no instantiated graph of this handle")
 
 
 # -- instantiation ------------------------------------------------------------------------------------------
@@ -126,9 +123,7 @@ def graph_instantiate_with_flags(out: int, graph: int, flags: int) -> None:
 class _Instantiation(ctypes.Structure):
     """``CUDA_GRAPH_INSTANTIATE_PARAMS``."""
 
-    _fields_ = (
-        ("flags", ctypes.c_uint64), ("stream", ctypes.c_uint64), ("node", ctypes.c_uint64), ("result", ctypes.c_uint32)
-    )  # fmt: skip
+    _fields_ = Fields("u64 flags, stream, node; u32 result")
 
 
 @started("cuGraphInstantiateWithParams", "PPP")
@@ -213,8 +208,7 @@ def _check_change(item: GraphNode, params: Any) -> None:
 
 def _alike(name: str, kind: NodeKind, more: str, size: int) -> None:
     @started(name, "PPP" + more)
-    def change(handle: int, node: int, params: int, *context: int) -> None:
-        del context
+    def change(handle: int, node: int, params: int, *_context: int) -> None:
         _set_work(handle, node, kind, params, size)
 
 
@@ -240,10 +234,6 @@ _of_event("cuGraphExecEventWaitNodeSetEvent", NodeKind.WAIT_EVENT)
 @started("cuGraphExecChildGraphNodeSetParams", "PPP")
 def graph_exec_child_graph_node_set_params(handle: int, node: int, child: int) -> None:
     """Have a node run what another graph of the same nodes and edges does."""
-    _set_child(handle, node, child)
-
-
-def _set_child(handle: int, node: int, child: int) -> None:
     with LOCK:
         item = _executable(handle).item(node, NodeKind.GRAPH)
         assert item.child is not None
@@ -258,7 +248,7 @@ def graph_exec_node_set_params(handle: int, node: int, params: int) -> None:
     """Change what a node of any type does."""
     kind, body = body_of(params)
     if kind is NodeKind.GRAPH:
-        _set_child(handle, node, ctypes.c_uint64.from_address(body).value)
+        graph_exec_child_graph_node_set_params(handle, node, load_u64(body))
     else:
         need(kind not in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE))
         _set_work(handle, node, kind, body)

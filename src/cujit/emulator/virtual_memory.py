@@ -12,8 +12,9 @@ import itertools
 import mmap
 import os
 
+from cujit.devices.cpu.native.structures import Fields
 from cujit.emulator import device
-from cujit.emulator.entries import need, started, store_u64
+from cujit.emulator.entries import got, need, started, store_u64
 from cujit.emulator.machine import in_c
 from cujit.emulator.results import Result
 from cujit.emulator.structures import BlockKind
@@ -45,13 +46,7 @@ _forget = in_c("memory_forget", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint3
 class _Properties(ctypes.Structure):
     """``CUmemAllocationProp``."""
 
-    _fields_ = (
-        ("kind", ctypes.c_uint32),
-        ("handles", ctypes.c_uint32),
-        ("location", ctypes.c_int32 * 2),
-        ("security", ctypes.c_uint64),
-        ("flags", ctypes.c_uint8 * 8),
-    )
+    _fields_ = Fields("u32 kind, handles; i32 location[2]; u64 security; u8 flags[8]")
 
 
 class _Physical:
@@ -108,10 +103,7 @@ def _check_properties(properties: int) -> _Properties:
 
 
 def _physical(handle: int) -> _Physical:
-    found = _MADE.get(handle)
-    need(found, words="there is no memory of this handle")
-    assert found is not None
-    return found
+    return got(_MADE.get(handle), words="there is no memory of this handle")
 
 
 # -- addresses ----------------------------------------------------------------------------------------------
