@@ -8,9 +8,9 @@ from typing import Any
 from cujit.devices.cpu.native.structures import Fields
 from cujit.emulator.capture import captured_node, not_captured, stream_cell
 from cujit.emulator.entries import got, load_u64, need, new_cell, started, store_u32, store_u64
-from cujit.emulator.graphs import body_of
+from cujit.emulator.graphs import EVENTS, KINDS, body_of, named
 from cujit.emulator.machine import cell_free
-from cujit.emulator.node_params import CopyParams, KernelParams
+from cujit.emulator.node_params import CopyParams
 from cujit.emulator.node_work import begin_launch, in_context, work_of
 from cujit.emulator.nodes import LOCK, Graph, GraphNode, NodeKind, graph_of
 from cujit.emulator.process import emulation
@@ -207,28 +207,24 @@ def _check_change(item: GraphNode, params: Any) -> None:
 
 
 def _alike(name: str, kind: NodeKind, more: str, size: int) -> None:
-    @started(name, "PPP" + more)
+    @started(named("cuGraphExec%sNodeSetParams", name), "PPP" + more)
     def change(handle: int, node: int, params: int, *_context: int) -> None:
         _set_work(handle, node, kind, params, size)
 
 
-_alike("cuGraphExecKernelNodeSetParams", NodeKind.KERNEL, "", KernelParams.kernel.offset)
-_alike("cuGraphExecKernelNodeSetParams_v2", NodeKind.KERNEL, "", 0)
-_alike("cuGraphExecMemcpyNodeSetParams", NodeKind.MEMCPY, "P", 0)
-_alike("cuGraphExecMemsetNodeSetParams", NodeKind.MEMSET, "P", 40)
-_alike("cuGraphExecHostNodeSetParams", NodeKind.HOST, "", 16)
-_alike("cuGraphExecBatchMemOpNodeSetParams", NodeKind.BATCH_MEM_OP, "", 0)
+for _name, (_kind, _more, _size) in KINDS.items():
+    _alike(_name, _kind, _more, _size)
 
 
 def _of_event(name: str, kind: NodeKind) -> None:
-    @started(name, "PPP")
+    @started(f"cuGraphExec{name}NodeSetEvent", "PPP")
     def change(handle: int, node: int, event: int) -> None:
         word = ctypes.c_uint64(event)
         _set_work(handle, node, kind, ctypes.addressof(word))
 
 
-_of_event("cuGraphExecEventRecordNodeSetEvent", NodeKind.EVENT_RECORD)
-_of_event("cuGraphExecEventWaitNodeSetEvent", NodeKind.WAIT_EVENT)
+for _name, _kind in EVENTS.items():
+    _of_event(_name, _kind)
 
 
 @started("cuGraphExecChildGraphNodeSetParams", "PPP")

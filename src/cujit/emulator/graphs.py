@@ -99,7 +99,7 @@ def _added(out: int, graph: int, nodes: int, count: int, kind: NodeKind, work: _
         return node
 
 
-_KINDS = {
+KINDS = {
     "Kernel": (NodeKind.KERNEL, "", 56),
     "Kernel_v2": (NodeKind.KERNEL, "", 72),
     "Memcpy": (NodeKind.MEMCPY, "P", 200),
@@ -109,29 +109,32 @@ _KINDS = {
 }
 """The nodes that are added, read and changed alike: whether a context follows, and the bytes of the structure."""
 
+EVENTS = {"EventRecord": NodeKind.EVENT_RECORD, "EventWait": NodeKind.WAIT_EVENT}
+"""The nodes of events, likewise."""
 
-def _named(verb: str, name: str) -> str:
+
+def named(verb: str, name: str) -> str:
     """``Kernel_v2`` and ``cuGraph%sNodeGetParams`` become ``cuGraphKernelNodeGetParams_v2``."""
     plain, version, number = name.partition("_")
     return verb % plain + version + number
 
 
 def _alike(name: str, kind: NodeKind, more: str, size: int) -> None:
-    @started(_named("cuGraphAdd%sNode", name), "PPPPP" + more)
+    @started(named("cuGraphAdd%sNode", name), "PPPPP" + more)
     def add(out: int, graph: int, nodes: int, count: int, params: int, *_context: int) -> None:
         _added(out, graph, nodes, count, kind, lambda _: work_of(kind, params, size))
 
-    @started(_named("cuGraph%sNodeGetParams", name), "PP")
+    @started(named("cuGraph%sNodeGetParams", name), "PP")
     def get(node: int, params: int) -> None:
         store_params(_of_kind(node, kind), params, size)
 
-    @started(_named("cuGraph%sNodeSetParams", name), "PP")
+    @started(named("cuGraph%sNodeSetParams", name), "PP")
     def change(node: int, params: int) -> None:
         found = _of_kind(node, kind)
         found.params, found.run = work_of(kind, params, size)
 
 
-for _name, (_kind, _more, _size) in _KINDS.items():
+for _name, (_kind, _more, _size) in KINDS.items():
     _alike(_name, _kind, _more, _size)
 
 
@@ -158,8 +161,8 @@ def _of_event(name: str, kind: NodeKind) -> None:
         found.params, found.run = work_of(kind, ctypes.addressof(word))
 
 
-_of_event("EventRecord", NodeKind.EVENT_RECORD)
-_of_event("EventWait", NodeKind.WAIT_EVENT)
+for _name, _kind in EVENTS.items():
+    _of_event(_name, _kind)
 
 
 @started("cuGraphAddEmptyNode", "PPPP")

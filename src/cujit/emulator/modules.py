@@ -25,7 +25,7 @@ from cujit.emulator.entries import (
     unfailed,
 )
 from cujit.emulator.images import JitLog
-from cujit.emulator.machine import cell_free, cell_is, in_c
+from cujit.emulator.machine import cell_free, cell_is, memory_adopt, memory_forget
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Refused, Result
 from cujit.emulator.structures import BlockKind, CellKind, FunctionCell, KernelCell, ParameterSpan
@@ -37,9 +37,6 @@ LOCK = Lock()
 
 _MOST_READY = 64
 """Launches of a function that stay ready: shapes of grid and block that C finds by itself."""
-
-_adopt = in_c("memory_adopt", ctypes.c_uint32, *[ctypes.c_uint64] * 2, *[ctypes.c_uint32] * 2, ctypes.c_uint64)
-_forget = in_c("memory_forget", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
 
 
 # -- what is loaded -----------------------------------------------------------------------------------------------
@@ -121,7 +118,7 @@ class LoadedModule:
         self.handle = new_cell(CellKind.MODULE, context)
         MODULES[self.handle] = self
         memory = device.memory
-        _adopt(memory.address, memory.size, BlockKind.IMAGE, 0, context)
+        memory_adopt(memory.address, memory.size, BlockKind.IMAGE, 0, context)
 
     def function(self, name: str, settings: FunctionSettings | None = None) -> LoadedFunction:
         """Find a function.
@@ -143,7 +140,7 @@ class LoadedModule:
         cell_free(self.handle, CellKind.MODULE)
         for function in self.functions.values():
             function.free()
-        _forget(self.device.memory.address, BlockKind.IMAGE)
+        memory_forget(self.device.memory.address, BlockKind.IMAGE)
         self.device.close()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from cujit.emulator.capture import RUNS, captured_node, captured_work, stream_cell
-from cujit.emulator.entries import ENTRIES, EntryPoint, checked, need, store_u64
+from cujit.emulator.entries import ENTRIES, EntryPoint, checked, got, need, store_u64
 from cujit.emulator.graph_memory import GraphMemory
 from cujit.emulator.machine import cell_is, in_c
 from cujit.emulator.memory_operations import batch_of, batch_params, operate
@@ -352,8 +352,7 @@ def work_of(kind: NodeKind, pointer: int, size: int = 0, graph: Graph | None = N
         return None, None
     need(pointer)
     if kind in _OF_MEMORY:
-        need(graph, words="a node that allocates or frees cannot be changed")
-        assert graph is not None
+        graph = got(graph, words="a node that allocates or frees cannot be changed")
         type_, make_in = _OF_MEMORY[kind]
         return make_in(_read(type_, pointer), graph)
     need(kind in _TYPES, Result.NOT_SUPPORTED, "graphs have no such nodes here")

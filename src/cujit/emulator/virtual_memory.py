@@ -15,7 +15,7 @@ import os
 from cujit.devices.cpu.native.structures import Fields
 from cujit.emulator import device
 from cujit.emulator.entries import got, need, started, store_u64
-from cujit.emulator.machine import in_c
+from cujit.emulator.machine import in_c, memory_adopt, memory_forget
 from cujit.emulator.results import Result
 from cujit.emulator.structures import BlockKind
 from cujit.forks import Lock
@@ -38,9 +38,7 @@ _C.mmap.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int, ctypes.c_int
 _C.munmap.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
 _C.mprotect.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]
 
-_adopt = in_c("memory_adopt", ctypes.c_uint32, *[ctypes.c_uint64] * 2, *[ctypes.c_uint32] * 2, ctypes.c_uint64)
 _count = in_c("memory_count", ctypes.c_uint32, ctypes.c_int64)
-_forget = in_c("memory_forget", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
 
 
 class _Properties(ctypes.Structure):
@@ -306,7 +304,7 @@ def _tell_c() -> None:
         wanted[last] = each.end - last
     for begin in [begin for begin, size in _BLOCKS.items() if wanted.get(begin) != size]:
         del _BLOCKS[begin]
-        _forget(begin, BlockKind.DEVICE)
+        memory_forget(begin, BlockKind.DEVICE)
     for begin in wanted.keys() - _BLOCKS.keys():
         _BLOCKS[begin] = wanted[begin]
-        _adopt(begin, wanted[begin], BlockKind.DEVICE, 0, 0)
+        memory_adopt(begin, wanted[begin], BlockKind.DEVICE, 0, 0)
