@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -269,16 +270,9 @@ def _argument(row: Mapping[str, Any], blocks: Sequence[SavedBlock]) -> SavedArgu
             raise ValueError(f"a pointer of {len(data)} bytes")
     elif nbytes:
         raise ValueError("an array that is nowhere")
-    if dtype and shape is not None and _product(shape) * int(dtype[2:]) != nbytes:
+    if dtype and shape is not None and math.prod(shape) * int(dtype[2:]) != nbytes:
         raise ValueError(f"an array {spell(shape)} of {dtype} that has {nbytes:,} bytes")
     return SavedArgument(_text(row["type"]), data, place, dtype, shape, nbytes)
-
-
-def _product(sizes: Iterable[int]) -> int:
-    found = 1
-    for n in sizes:
-        found *= n
-    return found
 
 
 def _int(value: object, least: int, most: int) -> int:
