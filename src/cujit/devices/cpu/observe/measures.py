@@ -15,7 +15,7 @@ from cujit.devices.cpu.native.structures import Count
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import ArgumentError, spell
 from cujit.formats.ptx.isa.semantics import Effect, Lanes, Order
-from cujit.values import dataclass, replace
+from cujit.values import dataclass, grouped, replace
 
 SECTOR_BYTES = 32
 """Source: Nsight Compute, Profiling Guide, "L1TEX": a cache line of 128 bytes has four sectors."""
@@ -273,9 +273,7 @@ class ProfiledKernel:
 
     def lines(self) -> tuple[ProfiledLine, ...]:
         """Add instructions by line of source, in the order of file and line; what has no line comes first."""
-        found: dict[SourceLine | None, list[Measures]] = {}
-        for each in self.instructions:
-            found.setdefault(each.source, []).append(each.measures)
+        found = grouped((each.source, each.measures) for each in self.instructions)
         distinct = dict(self.line_sectors)
         order = sorted(found, key=in_order)
         return tuple(ProfiledLine(source, added(found[source]), distinct.get(source, 0)) for source in order)
