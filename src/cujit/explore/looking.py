@@ -25,7 +25,7 @@ from cujit.program import Options, Source, compile
 from cujit.report.listings import Listing
 from cujit.report.report import ReportPage, of
 from cujit.reproducer.running import Rerun, attempt
-from cujit.values import dataclass, replace
+from cujit.values import attributes, dataclass, replace
 
 _MOST_KERNELS = 200
 """Names that a page offers."""
@@ -61,8 +61,7 @@ class Seen:
             record = cujit.explore.look(cujit.explore.Scene("__global__ void k() {}\\n")).record()
             assert record["explorer"]["kernels"] == ["k"]
         """
-        names = ("is_compiled", "is_counted", "printed", "dropped_bytes", "seconds")
-        more = {name: getattr(self, name) for name in names}
+        more = attributes(self, "is_compiled is_counted printed dropped_bytes seconds")
         return {**self.report.record(), "explorer": {**more, "kernels": list(self.kernels)}}
 
 

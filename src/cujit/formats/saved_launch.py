@@ -24,7 +24,7 @@ from typing import Any
 
 from cujit.errors import CujitError, FormatError, spell
 from cujit.formats.unpack import Compression, unpack
-from cujit.values import NamedTuple, dataclass, field
+from cujit.values import NamedTuple, attributes, dataclass, field
 
 VERSION = 1
 MAX_BODY_BYTES = 1 << 30
@@ -152,9 +152,7 @@ def write_saved(saved: SavedLaunch) -> bytes:
 
 def _header(saved: SavedLaunch, texts: Sequence[int]) -> dict[str, object]:
     return {
-        **{name: getattr(saved, name) for name in ("kernel", "lowered", "device", "grid", "block", "shared_bytes")},
-        "cluster": saved.cluster,
-        "cooperative": saved.cooperative,
+        **attributes(saved, "kernel lowered device grid block shared_bytes cluster cooperative"),
         "arguments": [
             {**argument._asdict(), "data": argument.data.hex(), "place": argument.place and [*argument.place]}
             for argument in saved.arguments
