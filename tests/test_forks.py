@@ -137,7 +137,7 @@ os.wait()
         "toolchain.nvfatbin._library",
         "toolchain.process_state.process_state",
         "devices.process.process_devices",
-        "registry.registry._of_process",
+        "registry.registry.default_registry",
     ],
 )
 def test_threads_that_come_first_together_have_one_of_what_keeps_state(function: str) -> None:

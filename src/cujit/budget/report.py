@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from cujit.arch import Arch
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import BudgetError, counted, listed
-from cujit.values import dataclass
+from cujit.values import dataclass, grouped
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,8 @@ class BudgetReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is to be noted of the violations, a line each."""
-        found: dict[tuple[str, str], list[str]] = {}
-        for row in self.violations:
-            if row.note:
-                found.setdefault((row.what, row.note), []).append(f"{row.kernel} {row.arch or ''}".rstrip())
+        rows = [row for row in self.violations if row.note]
+        found = grouped(((row.what, row.note), f"{row.kernel} {row.arch or ''}".rstrip()) for row in rows)
         return tuple(f"{what} of {listed(kernels, _SOME)}: {note}" for (what, note), kernels in found.items())
 
     @property

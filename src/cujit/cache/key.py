@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 from cujit.errors import OptionError, spell
-from cujit.values import NamedTuple, dataclass, field
+from cujit.values import NamedTuple, dataclass, field, grouped
 
 SCHEMA = 1
 """The number of the rule below; another rule, another number, and no old entry is found again."""
@@ -127,17 +127,10 @@ def differences(before: Sequence[Part], after: Sequence[Part]) -> tuple[KeyDiffe
     Parts that only changed their order within a label are listed as changed, one by one.
     """
     labels = dict.fromkeys(part.label for part in (*after, *before))
-    old, new = _by_label(before), _by_label(after)
+    old, new = (grouped((part.label, part) for part in parts) for parts in (before, after))
     return tuple(
         KeyDifference(label, *pair) for label in labels for pair in _changed(old.get(label, []), new.get(label, []))
     )
-
-
-def _by_label(parts: Sequence[Part]) -> dict[str, list[Part]]:
-    found: dict[str, list[Part]] = {}
-    for part in parts:
-        found.setdefault(part.label, []).append(part)
-    return found
 
 
 def _changed(before: list[Part], after: list[Part]) -> list[tuple[Part | None, Part | None]]:

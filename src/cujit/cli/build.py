@@ -10,16 +10,15 @@ import click
 
 from cujit.artifact import Kind
 from cujit.cli.compiler_options import (
+    WrittenOptions,
     compiler_options,
     complete_arch,
     limit_options,
     names_option,
-    source_of,
 )
 from cujit.cli.console import json_option, progress
 from cujit.cli.files import file_argument, kind_of_output, output_option
 from cujit.cli.images import compress_option, print_fatbin
-from cujit.compiler.options.written import read_options
 from cujit.program import build
 
 
@@ -50,10 +49,7 @@ def command(
     output: Path | None,
     compress: str | None,
     jobs: int | None,
-    said: Sequence[str],
-    include: Sequence[str],
-    define: Sequence[str],
-    libdevice: bool,
+    compiler: WrittenOptions,
     as_json: bool,
     **limits: Any,
 ) -> None:
@@ -63,8 +59,7 @@ def command(
     goes to standard error.
     """
     kind_of_output(output, None, (Kind.FATBIN,))
-    options = read_options(said, include, define)
-    source = source_of(file, libdevice=libdevice)
+    options, source = compiler.read(), compiler.source(file)
     with progress("building") as tick:
         fatbin = build(
             source,

@@ -11,15 +11,14 @@ import click
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
 from cujit.cli.compiler_options import (
+    WrittenOptions,
     arch_option,
     compiler_options,
     limit_options,
     names_option,
-    source_of,
 )
 from cujit.cli.console import json_option
 from cujit.cli.files import file_argument, kind_of_output, output_option, write_image
-from cujit.compiler.options.written import read_options
 from cujit.program import compile
 
 _KINDS = (Kind.PTX, Kind.CUBIN, Kind.LTOIR)
@@ -48,10 +47,7 @@ def command(
     to: str | None,
     arch: str | None,
     names: Sequence[str],
-    said: Sequence[str],
-    include: Sequence[str],
-    define: Sequence[str],
-    libdevice: bool,
+    compiler: WrittenOptions,
     as_json: bool,
     **limits: Any,
 ) -> None:
@@ -61,8 +57,8 @@ def command(
     """
     wanted = None if arch is None else Arch.parse(arch)
     kind = kind_of_output(output, _asked(to, wanted), _KINDS)
-    options = read_options(said, include, define)
-    image = compile(source_of(file, libdevice=libdevice), to=kind, arch=wanted, names=names, options=options, **limits)
+    options = compiler.read()
+    image = compile(compiler.source(file), to=kind, arch=wanted, names=names, options=options, **limits)
     place = output or Path(file.with_suffix(f".{image.kind.value}").name)
     write_image(image, place, as_json, names=dict(image.names))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,7 +13,9 @@ from cujit.arch import ArchKind
 from cujit.arch.arch import known_names
 from cujit.cli.console import several
 from cujit.compiler.options.table import OPTIONS
-from cujit.program import Source
+from cujit.compiler.options.written import read_options
+from cujit.program import Options, Source
+from cujit.values import NamedTuple
 
 OPTION_NAMES = ", ".join(OPTIONS)
 
@@ -32,32 +36,57 @@ define_options = several(
     click.option("-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro."),
 )
 
-compiler_options = several(
-    define_options,
-    click.option(
-        "--libdevice", is_flag=True, help="Give LLVM IR NVIDIA's library of mathematical functions (__nv_sinf)."
-    ),
+_LIBDEVICE = click.option(
+    "--libdevice", is_flag=True, help="Give LLVM IR NVIDIA's library of mathematical functions (__nv_sinf)."
 )
+
+
+class WrittenOptions(NamedTuple):
+    """What ``-O``, ``-I``, ``-D`` and ``--libdevice`` say to the compiler."""
+
+    said: Sequence[str]
+    include: Sequence[str]
+    define: Sequence[str]
+    libdevice: bool
+
+    def read(self) -> Options:
+        """Read the options.
+
+        Raises:
+            OptionError: one is unknown, or has a wrong value.
+        """
+        return read_options(self.said, self.include, self.define)
+
+    def source(self, file: Path) -> Source:
+        """Read the source in a file: CUDA C++, or LLVM IR (.ll, .bc) with the library that ``--libdevice`` adds.
+
+        Raises:
+            click.UsageError: ``--libdevice`` was said of another file.
+            FileError: it cannot be read.
+            FormatError: it is neither.
+        """
+        if not self.libdevice:
+            return Source.of(file)
+        if not is_llvm_ir(file):
+            raise click.UsageError(f"--libdevice is for LLVM IR, and {file.name} is none (.ll, .bc)")
+        return Source.nvvm(file, libdevice=True)
+
+
+def compiler_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb the options of the compiler, as ``compiler``: WrittenOptions."""
+
+    @functools.wraps(command)
+    def verb(
+        said: Sequence[str], include: Sequence[str], define: Sequence[str], libdevice: bool, **others: Any
+    ) -> None:
+        command(compiler=WrittenOptions(said, include, define, libdevice), **others)
+
+    return several(define_options, _LIBDEVICE)(verb)
 
 
 def is_llvm_ir(file: Path) -> bool:
     """Whether a file is LLVM IR by its ending."""
     return file.suffix.lower() in (".ll", ".bc")
-
-
-def source_of(file: Path, *, libdevice: bool) -> Source:
-    """Read the source in a file: CUDA C++, or LLVM IR (.ll, .bc) with the library that ``--libdevice`` adds.
-
-    Raises:
-        click.UsageError: ``--libdevice`` was said of another file.
-        FileError: it cannot be read.
-        FormatError: it is neither.
-    """
-    if not libdevice:
-        return Source.of(file)
-    if not is_llvm_ir(file):
-        raise click.UsageError(f"--libdevice is for LLVM IR, and {file.name} is none (.ll, .bc)")
-    return Source.nvvm(file, libdevice=True)
 
 
 def complete_arch(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:

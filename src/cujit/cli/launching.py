@@ -8,11 +8,10 @@ from pathlib import Path
 import click
 import numpy as np
 
-from cujit.cli.compiler_options import source_of
+from cujit.cli.compiler_options import WrittenOptions
 from cujit.cli.console import several
 from cujit.cli.files import complete_kernel
 from cujit.cli.shaping import shape_options
-from cujit.compiler.options.written import read_options
 from cujit.devices.arguments.written import FORMS, Value, argument
 from cujit.devices.device import Device
 from cujit.errors import OptionError, counted, listed
@@ -56,22 +55,20 @@ launch_options = several(
 )
 
 
-def options_for(
-    file: Path, said: Sequence[str], include: Sequence[str], define: Sequence[str], *, libdevice: bool
-) -> Options | None:
+def options_for(file: Path, compiler: WrittenOptions) -> Options | None:
     """Read the options of the compiler; None for an image, which takes none."""
     if file.suffix in _SOURCES:
-        return read_options(said, include, define)
-    if said or include or define or libdevice:
+        return compiler.read()
+    if any(compiler):
         raise click.UsageError(f"-O, -I, -D and --libdevice are for the compiler, and {file.name} is no source (.cu)")
     return None
 
 
 def kernel_of(
-    file: Path, kernel_name: str | None, device: Device, options: Options | None, *, libdevice: bool
+    file: Path, kernel_name: str | None, device: Device, options: Options | None, compiler: WrittenOptions
 ) -> tuple[Module, Kernel]:
     """Compile a file for the device where there are ``options``, or load it; and find the kernel."""
-    source = None if options is None else source_of(file, libdevice=libdevice)
+    source = None if options is None else compiler.source(file)
     module = load(file, device) if source is None else _compile(source, kernel_name, device, options)
     return module, module[kernel_name or _only(module, file)]
 

@@ -10,15 +10,14 @@ import click
 
 from cujit.artifact import Kind
 from cujit.cli.compiler_options import (
+    WrittenOptions,
     arch_option,
     compiler_options,
     is_llvm_ir,
     limit_options,
-    source_of,
 )
 from cujit.cli.console import json_option
 from cujit.cli.files import FILE, kind_of_output, output_option, write_image
-from cujit.compiler.options.written import read_options
 from cujit.program import Source, link
 
 
@@ -41,10 +40,7 @@ def command(
     output: Path,
     to: str | None,
     arch: str | None,
-    said: Sequence[str],
-    include: Sequence[str],
-    define: Sequence[str],
-    libdevice: bool,
+    compiler: WrittenOptions,
     as_json: bool,
     **limits: Any,
 ) -> None:
@@ -53,14 +49,14 @@ def command(
     PTX is linked to PTX without a toolkit or a GPU, for the CPU device and for GPUs to come.
     """
     kind = kind_of_output(output, Kind(to) if to else None, (Kind.CUBIN, Kind.PTX)) or Kind.CUBIN
-    if libdevice and not any(map(is_llvm_ir, files)):
+    if compiler.libdevice and not any(map(is_llvm_ir, files)):
         raise click.UsageError("--libdevice is for LLVM IR, and no file is any (.ll, .bc)")
-    parts = [_part(file, libdevice=libdevice) for file in files]
-    linked = link(parts, to=kind, arch=arch, options=read_options(said, include, define), **limits)
+    parts = [_part(file, compiler) for file in files]
+    linked = link(parts, to=kind, arch=arch, options=compiler.read(), **limits)
     write_image(linked, output, as_json)
 
 
-def _part(file: Path, *, libdevice: bool) -> Source | Path:
+def _part(file: Path, compiler: WrittenOptions) -> Source | Path:
     if file.suffix in (".cu", ".cuh"):
         return Source.cuda(file)
-    return source_of(file, libdevice=libdevice) if is_llvm_ir(file) else file
+    return compiler.source(file) if is_llvm_ir(file) else file

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cujit.cli.compiler_options import compiler_options
+from cujit.cli.compiler_options import WrittenOptions, compiler_options
 from cujit.cli.console import Rows, json_option, print_json, show
 from cujit.cli.files import file_argument
 from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
@@ -67,10 +67,7 @@ def command(
     plot: Path | None,
     dark: bool,
     page: Path | None,
-    said: Sequence[str],
-    include: Sequence[str],
-    define: Sequence[str],
-    libdevice: bool,
+    compiler: WrittenOptions,
     as_json: bool,
     **shape: Any,
 ) -> None:
@@ -90,7 +87,7 @@ def command(
     gpu = None if on is None else peaks(on).name
     if is_saved_file(file):
         refuse_said("kernel_name arguments said include define libdevice", *shape)
-    asked = _Asked(kernel_name, [value for _, value in arguments], shape, libdevice, said, include, define)
+    asked = _Asked(kernel_name, [value for _, value in arguments], shape, compiler)
     launched = asked.launched(file)
     profiled = launched.profile
     if page is not None:
@@ -129,10 +126,7 @@ class _Asked:
     kernel_name: str | None
     values: list[Value]
     shape: Mapping[str, Any]
-    libdevice: bool
-    said: Sequence[str]
-    include: Sequence[str]
-    define: Sequence[str]
+    compiler: WrittenOptions
 
     def launched(self, file: Path) -> _Launched:
         """Make the launch, and give what it cost."""
@@ -145,8 +139,8 @@ class _Asked:
             )
         shape, profile = AskedShape(**self.shape), Profile()
         device = cpu(profile=profile)
-        options = options_for(file, self.said, self.include, self.define, libdevice=self.libdevice)
-        module, kernel = kernel_of(file, self.kernel_name, device, options, libdevice=self.libdevice)
+        options = options_for(file, self.compiler)
+        module, kernel = kernel_of(file, self.kernel_name, device, options, self.compiler)
         launch = shape.of(kernel)
         if launch.shape is None:
             raise click.UsageError("there is nothing to cover, so nothing is launched")

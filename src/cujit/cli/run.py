@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cujit.cli.choose_device import choose_device, device_option
-from cujit.cli.compiler_options import compiler_options
+from cujit.cli.compiler_options import WrittenOptions, compiler_options
 from cujit.cli.console import json_option, note, print_json, shown_time
 from cujit.cli.files import file_argument
 from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
@@ -79,10 +79,7 @@ def command(
     coverage: Path | None,
     timeout_s: float | None,
     device_name: str | None,
-    said: Sequence[str],
-    include: Sequence[str],
-    define: Sequence[str],
-    libdevice: bool,
+    compiler: WrittenOptions,
     as_json: bool,
     **shape: Any,
 ) -> None:
@@ -101,12 +98,12 @@ def command(
     asked = AskedShape(**shape)
     values = [value for _, value in arguments]
     _check_indices([*shown, *(index for index, _ in out)], values)
-    options = options_for(file, said, include, define, libdevice=libdevice)
+    options = options_for(file, compiler)
     watching = Watching(check, traced, trace_limit, coverage, timeout_s)
     device = watching.device(device_name) or choose_device(device_name)[0]
 
     begin = time.perf_counter()
-    module, kernel = kernel_of(file, kernel_name, device, options, libdevice=libdevice)
+    module, kernel = kernel_of(file, kernel_name, device, options, compiler)
     loaded_s = time.perf_counter() - begin
     launch = asked.of(kernel)
     watching.require_thread(launch.shape)

@@ -16,6 +16,7 @@ from cujit.devices.streams import Allocation
 from cujit.errors import ArgumentError, CujitError, NameNotFoundError, spell
 from cujit.forks import cached_property
 from cujit.formats.mangling import entity_name
+from cujit.values import grouped
 
 if TYPE_CHECKING:
     from cujit.formats.ptx.syntax import Variable
@@ -203,9 +204,7 @@ class Globals(Mapping[str, Global]):
     @cached_property
     def _shown(self) -> dict[str, str]:
         """Lowered names by what they are called."""
-        entities: dict[str, list[str]] = {}
-        for name in self._types:
-            entities.setdefault(entity_name(name) or name, []).append(name)
+        entities = grouped((entity_name(name) or name, name) for name in self._types)
         return {entity if len(names) == 1 else name: name for entity, names in entities.items() for name in names}
 
     def __getitem__(self, name: str) -> Global:

@@ -10,6 +10,7 @@ from cujit.errors import NameNotFoundError, alike, listed, spell
 from cujit.forks import cached_property
 from cujit.formats.expressions import normalise_expression
 from cujit.formats.mangling import demangle, entity_name
+from cujit.values import grouped
 
 # How compilers and demanglers spell a namespace without a name.
 _UNNAMED = re.compile(r"(?:\(\s*anonymous\s+namespace\s*\)|<unnamed>|\{anonymous\})\s*::\s*")
@@ -69,11 +70,8 @@ class NameTable:
     @cached_property
     def _overloads(self) -> dict[str, list[str]]:
         """The kernels by name and parameter types; most are never looked for so."""
-        result: dict[str, list[str]] = {}
-        for name in self.lowered:
-            if (whole := demangle(name)) is not None:
-                result.setdefault(name_key(whole), []).append(name)
-        return result
+        known = ((demangle(name), name) for name in self.lowered)
+        return grouped((name_key(whole), name) for whole, name in known if whole is not None)
 
     def _missing(self, name: str, wanted: str) -> NameNotFoundError:
         if not self.lowered:

@@ -25,7 +25,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from cujit.emulator import contexts
-from cujit.emulator.entries import LEGACY_STREAM, EntryPoint, load_u64, need, started, store_u32, store_u64
+from cujit.emulator.entries import (
+    LEGACY_STREAM,
+    EntryPoint,
+    checked,
+    got,
+    load_u64,
+    need,
+    started,
+    store_u32,
+    store_u64,
+    without_data,
+)
 from cujit.emulator.machine import cell_is, in_c
 from cujit.emulator.node_params import HostParams
 from cujit.emulator.nodes import (
@@ -69,9 +80,7 @@ def stream_cell(handle: int) -> StreamCell:
         Refused: it is no stream's, or its context has ended in an error.
     """
     found = ctypes.c_uint64()
-    answer = _stream(handle, found)
-    if answer:
-        raise Refused(Result(answer))
+    checked(_stream(handle, found))
     return StreamCell.from_address(found.value)
 
 
@@ -167,8 +176,7 @@ def _refuse(result: Result, captures: Iterable[_Capture], words: str) -> Refused
 
 
 @contexts.at_end
-def _ended(context: int, is_primary: bool) -> None:
-    del is_primary
+def _ended(context: int, _is_primary: bool) -> None:
     with LOCK:
         for capture in [each for each in _LIVE.values() if each.context == context]:
             capture.invalidate()
@@ -272,16 +280,14 @@ def safe() -> None:
 # -- what C asks ---------------------------------------------------------------------------------------------
 
 
-def _ask_context(context: int, b: int, more: int) -> int:
-    del b, more
+def _ask_context(context: int, *_: int) -> int:
     met = [capture for capture in _LIVE.values() if any(each.context == context for each in capture.streams())]
     if met:
         raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, met, "a stream of the context is captured")
     return GO_ON
 
 
-def _ask_stream(cell: int, b: int, more: int) -> int:
-    del b, more
+def _ask_stream(cell: int, *_: int) -> int:
     stream = StreamCell.from_address(cell)
     capture = _BY_STREAM.get(cell)
     if capture is not None:
@@ -292,8 +298,7 @@ def _ask_stream(cell: int, b: int, more: int) -> int:
     return GO_ON
 
 
-def _ask_status(cell: int, b: int, more: int) -> int:
-    del b, more
+def _ask_status(cell: int, *_: int) -> int:
     _check_legacy(StreamCell.from_address(cell).context, spoils=False)
     return GO_ON
 
@@ -304,8 +309,7 @@ def _check_legacy_default(stream: StreamCell) -> None:
         _check_legacy(stream.context)
 
 
-def _ask_event(event: int, b: int, more: int) -> int:
-    del b, more
+def _ask_event(event: int, *_: int) -> int:
     capture = _LIVE.get(EventCell.from_address(event).capture)
     if capture is not None:
         raise _refuse(Result.CAPTURED_EVENT, [capture], "the event was recorded in a capture")
@@ -331,15 +335,11 @@ def event_node(graph: Graph, kind: NodeKind, event: int) -> GraphNode:
     return GraphNode(graph, kind, ctypes.c_uint64(event), RUNS[kind])
 
 
-def _run_record(node: GraphNode, stream: int) -> None:
-    del stream
-    answer = record_event(node.params.value)
-    if answer:
-        raise Refused(Result(answer), "an event that the graph records was destroyed")
+def _run_record(node: GraphNode, _stream: int) -> None:
+    checked(record_event(node.params.value), "an event that the graph records was destroyed")
 
 
-def _run_host(node: GraphNode, stream: int) -> None:
-    del stream
+def _run_host(node: GraphNode, _stream: int) -> None:
     call_host(node.params.function, node.params.data)
 
 
@@ -357,8 +357,7 @@ def _ask_wait(cell: int, event: int, flags: int) -> int:
     stream = StreamCell.from_address(cell)
     source = _LIVE.get(EventCell.from_address(event).capture)
     if flags & _EXTERNAL:
-        need(capture, Result.ILLEGAL_STATE, "an external wait is for a stream that is captured")
-        assert capture is not None
+        capture = got(capture, Result.ILLEGAL_STATE, "an external wait is for a stream that is captured")
         capture.add(stream, event_node(capture.graph, NodeKind.WAIT_EVENT, event))
         return 0
     if source is not None:
@@ -385,8 +384,7 @@ def _of_cell(cell: int) -> _Capture | None:
     return capture
 
 
-def _ask_destroy(cell: int, b: int, more: int) -> int:
-    del b, more
+def _ask_destroy(cell: int, *_: int) -> int:
     capture = _BY_STREAM.get(cell)
     if capture is not None:
         if capture.origin == cell:
@@ -407,13 +405,12 @@ def _ask_host(cell: int, function: int, data: int) -> int:
     return 0
 
 
-def _ask_unsafe(a: int, b: int, more: int) -> int:
-    del a, b, more
+def _ask_unsafe(*_: int) -> int:
     safe()
     return GO_ON
 
 
-_ASKED: dict[int, Callable[[int, int, int], int]] = {
+_ASKED: dict[int, Callable[..., int]] = {
     CaptureQuestion.UNSAFE: _ask_unsafe,
     CaptureQuestion.CONTEXT: _ask_context,
     CaptureQuestion.STREAM: _ask_stream,
@@ -439,14 +436,9 @@ _ANSWER = EntryPoint("the capture of streams", "UPPP", tuple, _answer).pointer()
 
 
 @started("cuStreamBeginCapture", "S")
-def stream_begin_capture(stream: int) -> None:
-    """Capture a stream as CUDA 10.0 did."""
-    _begin(stream, GLOBAL)
-
-
 @started("cuStreamBeginCapture_v2", "SU")
-def stream_begin_capture_v2(stream: int, mode: int) -> None:
-    """Capture a stream."""
+def stream_begin_capture(stream: int, mode: int = GLOBAL) -> None:
+    """Capture a stream; CUDA 10.0 knew one mode."""
     _begin(stream, mode)
 
 
@@ -486,9 +478,8 @@ def stream_end_capture(stream: int, graph: int) -> None:
     cell = stream_cell(stream)
     with LOCK:
         store_u64(graph, 0)
-        capture = _BY_STREAM.get(ctypes.addressof(cell))
-        need(capture, Result.ILLEGAL_STATE, "the stream is not captured")
-        assert capture is not None
+        found = _BY_STREAM.get(ctypes.addressof(cell))
+        capture = got(found, Result.ILLEGAL_STATE, "the stream is not captured")
         if capture.origin != ctypes.addressof(cell):
             raise _refuse(Result.STREAM_CAPTURE_UNMATCHED, [capture], "the capture began in another stream")
         allowed = capture.mode == RELAXED or capture.thread == threading.get_native_id()
@@ -502,26 +493,12 @@ def stream_end_capture(stream: int, graph: int) -> None:
 
 
 @started("cuStreamGetCaptureInfo", "SPP")
-def stream_get_capture_info(stream: int, status: int, id_out: int) -> None:
-    """Tell whether a stream is captured, and by which capture."""
-    _info(stream, status, id_out, 0, 0, 0)
-
-
-@started("cuStreamGetCaptureInfo_v2", "SPPPPP")
-def stream_get_capture_info_v2(stream: int, status: int, id_out: int, graph: int, nodes: int, count: int) -> None:
-    """Tell the same, the graph, and the nodes that the next one waits for."""
-    _info(stream, status, id_out, graph, nodes, count)
-
-
+@without_data("cuStreamGetCaptureInfo_v2", "SPPPPP", 5)
 @started("cuStreamGetCaptureInfo_v3", "SPPPPPP")
-def stream_get_capture_info_v3(
-    stream: int, status: int, id_out: int, graph: int, nodes: int, edges: int, count: int
+def stream_get_capture_info(
+    stream: int, status: int, id_out: int, graph: int = 0, nodes: int = 0, edges: int = 0, count: int = 0
 ) -> None:
-    """Tell the same, and the data of the edges."""
-    _info(stream, status, id_out, graph, nodes, count, edges)
-
-
-def _info(stream: int, status: int, id_out: int, graph: int, nodes: int, count: int, edges: int = 0) -> None:
+    """Tell whether a stream is captured, by which capture, the graph, and the nodes that the next one waits for."""
     cell = stream_cell(stream)
     need(status)
     with LOCK:
@@ -544,25 +521,13 @@ def _info(stream: int, status: int, id_out: int, graph: int, nodes: int, count: 
                 store_u64(where, value)
 
 
-@started("cuStreamUpdateCaptureDependencies", "SPPU")
-def stream_update_capture_dependencies(stream: int, nodes: int, count: int, flags: int) -> None:
-    """Change what the next node of a captured stream waits for."""
-    _update(stream, nodes, 0, count, flags)
-
-
+@without_data("cuStreamUpdateCaptureDependencies", "SPPU", 2)
 @started("cuStreamUpdateCaptureDependencies_v2", "SPPPU")
-def stream_update_capture_dependencies_v2(stream: int, nodes: int, data: int, count: int, flags: int) -> None:
-    """Change the same, with data of the edges."""
-    _update(stream, nodes, data, count, flags)
-
-
-def _update(stream: int, nodes: int, data: int, count: int, flags: int) -> None:
+def stream_update_capture_dependencies(stream: int, nodes: int, data: int, count: int, flags: int) -> None:
+    """Change what the next node of a captured stream waits for."""
     need(flags <= _SET)
     with LOCK:
-        found = _capturing(stream)
-        need(found, Result.ILLEGAL_STATE, "the stream is not captured")
-        assert found is not None
-        capture, cell = found
+        capture, cell = got(_capturing(stream), Result.ILLEGAL_STATE, "the stream is not captured")
         tail = _tail(capture.graph, nodes, data, count)
         before = capture.tails[ctypes.addressof(cell)] if flags == _ADD else {}
         capture.tails[ctypes.addressof(cell)] = {**before, **tail}
@@ -572,8 +537,7 @@ def _update(stream: int, nodes: int, data: int, count: int, flags: int) -> None:
 def ctx_record_event(context: int, event: int) -> None:
     """Record all that a context has to do, which is done."""
     _check_context(context, event)
-    answer = Result(record_event(event))
-    need(not answer, answer)
+    checked(record_event(event))
 
 
 @started("cuCtxWaitEvent", "PP")

@@ -6,8 +6,18 @@ import ctypes
 from collections.abc import Callable
 
 from cujit.emulator import device
-from cujit.emulator.entries import in_context, load_u64, need, started, store_u32, store_u64
-from cujit.emulator.machine import cell_free, cell_is, cell_new, in_c
+from cujit.emulator.entries import (
+    checked,
+    in_any_context,
+    in_context,
+    load_u64,
+    need,
+    new_cell,
+    started,
+    store_u32,
+    store_u64,
+)
+from cujit.emulator.machine import cell_free, cell_is, in_c
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Refused, Result
 from cujit.emulator.structures import CellKind, Context
@@ -60,8 +70,7 @@ def _end(handle: int, *, is_primary: bool) -> None:
 def _primary() -> Context:
     """Give the cell of the primary context, made if it was never there; called with the lock held."""
     if not _PRIMARY:
-        handle = cell_new(CellKind.CONTEXT, 0)
-        need(handle, Result.OUT_OF_MEMORY)
+        handle = new_cell(CellKind.CONTEXT)
         context = Context.from_address(handle)
         context.is_primary, context.version, context.kind = 1, 3020, CellKind.FREE
         _PRIMARY.append(handle)
@@ -143,12 +152,10 @@ def _create(out: int, flags: int, ordinal: int, version: int = 3020) -> None:
     need(out)
     device.check(ordinal)
     _check_flags(flags)
-    handle = cell_new(CellKind.CONTEXT, 0)
-    need(handle, Result.OUT_OF_MEMORY)
+    handle = new_cell(CellKind.CONTEXT)
     context = Context.from_address(handle)
     context.flags, context.version, context.users = flags, version, 1
-    answer = _push(handle)
-    need(not answer, Result(answer))
+    checked(_push(handle))
     store_u64(out, handle)
 
 
@@ -260,17 +267,15 @@ def ctx_set_cache_config(context: int, config: int) -> None:
     _CACHE[context] = config
 
 
-@in_context("cuCtxGetSharedMemConfig", "P")
-def ctx_get_shared_mem_config(context: int, config: int) -> None:
+@in_any_context("cuCtxGetSharedMemConfig", "P")
+def ctx_get_shared_mem_config(config: int) -> None:
     """Tell that banks of shared memory have four bytes."""
-    del context
     store_u32(config, 1)
 
 
-@in_context("cuCtxSetSharedMemConfig", "I")
-def ctx_set_shared_mem_config(context: int, config: int) -> None:
+@in_any_context("cuCtxSetSharedMemConfig", "I")
+def ctx_set_shared_mem_config(config: int) -> None:
     """Take a wish for other banks of shared memory, which no device has any more."""
-    del context
     need(0 <= config <= 2)
 
 
@@ -305,41 +310,36 @@ def ctx_get_api_version(handle: int, version: int) -> None:
     store_u32(version, _or_current(handle).version)
 
 
-@in_context("cuCtxGetStreamPriorityRange", "PP")
-def ctx_get_stream_priority_range(context: int, least: int, greatest: int) -> None:
+@in_any_context("cuCtxGetStreamPriorityRange", "PP")
+def ctx_get_stream_priority_range(least: int, greatest: int) -> None:
     """Give the priorities that streams can have: as many as GPUs of compute capability 7.0 and later say."""
-    del context
     for at, number in ((least, 0), (greatest, -5)):
         if at:
             store_u32(at, number)
 
 
-@in_context("cuCtxResetPersistingL2Cache", "")
-def ctx_reset_persisting_l2_cache(context: int) -> None:
+@in_any_context("cuCtxResetPersistingL2Cache", "")
+def ctx_reset_persisting_l2_cache() -> None:
     """Forget what persists in the second cache: nothing."""
-    del context
 
 
-@in_context("cuCtxGetExecAffinity", "PI")
-def ctx_get_exec_affinity(context: int, affinity: int, kind: int) -> None:
+@in_any_context("cuCtxGetExecAffinity", "PI")
+def ctx_get_exec_affinity(affinity: int, kind: int) -> None:
     """Refuse: contexts have all of the device."""
-    del context
     need(affinity and kind == 0)
     raise Refused(Result.UNSUPPORTED_EXEC_AFFINITY)
 
 
-@in_context("cuCtxEnablePeerAccess", "PU")
-def ctx_enable_peer_access(context: int, peer: int, flags: int) -> None:
+@in_any_context("cuCtxEnablePeerAccess", "PU")
+def ctx_enable_peer_access(peer: int, flags: int) -> None:
     """Refuse: there is no peer."""
-    del context
     need(not flags)
     of_context(peer)
     raise Refused(Result.PEER_ACCESS_UNSUPPORTED)
 
 
-@in_context("cuCtxDisablePeerAccess", "P")
-def ctx_disable_peer_access(context: int, peer: int) -> None:
+@in_any_context("cuCtxDisablePeerAccess", "P")
+def ctx_disable_peer_access(peer: int) -> None:
     """Refuse: there is no peer."""
-    del context
     of_context(peer)
     raise Refused(Result.PEER_ACCESS_NOT_ENABLED)

@@ -1,7 +1,7 @@
 """Entry points in Python: how one is declared, what is looked at before it, and how its errors become answers.
 
-    @in_context("cuMemGetInfo_v2", "PP")
-    def mem_get_info(context: int, free: int, total: int) -> None:
+    @in_any_context("cuMemGetInfo_v2", "PP")
+    def mem_get_info(free: int, total: int) -> None:
         store_u64(free, …)
 
 What a body raises is the answer: ``Refused`` names it, and every error of cujit's own tree has one. A fault of ours is
@@ -13,11 +13,12 @@ from __future__ import annotations
 import ctypes
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from cujit.emulator.machine import for_c, in_c
+from cujit.emulator.machine import cell_new, for_c, in_c
 from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Refused, Result
+from cujit.emulator.structures import CellKind
 from cujit.errors import (
     CompileError,
     CujitError,
@@ -120,25 +121,36 @@ def _declaring(begin: Callable[[], tuple[int, ...]]) -> Callable[..., Callable[[
     return declare
 
 
-def _started() -> tuple[int, ...]:
-    answer = _ready()
+def checked(answer: int, words: str = "") -> None:
+    """Refuse a call with what C answered, unless that is success."""
     if answer:
-        raise Refused(Result(answer))
+        raise Refused(Result(answer), words)
+
+
+def current_context() -> int:
+    """Give the thread's context.
+
+    Raises:
+        Refused: it has none, or an error sticks to that.
+    """
+    found = ctypes.c_uint64()
+    checked(_context(found))
+    return found.value
+
+
+def _started() -> tuple[int, ...]:
+    checked(_ready())
     return ()
 
 
-def _current() -> tuple[int, ...]:
-    found = ctypes.c_uint64()
-    answer = _context(found)
-    if answer:
-        raise Refused(Result(answer))
-    return (found.value,)
+def _in_any_context() -> tuple[int, ...]:
+    current_context()
+    return ()
 
 
 def _unfailed() -> tuple[int, ...]:
     answer = _context(ctypes.c_uint64())
-    if answer and answer != Result.INVALID_CONTEXT:
-        raise Refused(Result(answer))
+    checked(0 if answer == Result.INVALID_CONTEXT else answer)
     return ()
 
 
@@ -149,8 +161,20 @@ started = _declaring(_started)
 unfailed = _declaring(_unfailed)
 """Declare an entry point that names what it is about and needs no current context; if there is one, no error may stick
 to it."""
-in_context = _declaring(_current)
-"""Declare an entry point that needs a current context, with no error that sticks to it. Its body gets the context."""
+in_any_context = _declaring(_in_any_context)
+"""Declare an entry point that needs a current context, with no error that sticks to it."""
+in_context = _declaring(lambda: (current_context(),))
+"""Declare the same of an entry point whose body gets the context before the caller's arguments."""
+
+
+def without_data(names: str, types: str, place: int) -> Callable[[_Body], _Body]:
+    """Declare the older form of a call on edges, which lacks the argument at a place: their data."""
+
+    def declare(body: _Body) -> _Body:
+        started(names, types)(lambda *given: body(*given[:place], 0, *given[place:]))
+        return body
+
+    return declare
 
 
 # -- memory of the caller -----------------------------------------------------------------------------------
@@ -160,6 +184,16 @@ def need(condition: object, result: Result = Result.INVALID_VALUE, words: str = 
     """Refuse a call where something does not hold."""
     if not condition:
         raise Refused(result, words)
+
+
+_Found = TypeVar("_Found")
+
+
+def got(found: _Found | None, result: Result = Result.INVALID_VALUE, words: str = "") -> _Found:
+    """Give what was looked for, and refuse a call where it was not found."""
+    if found is None:
+        raise Refused(result, words)
+    return found
 
 
 def store(pointer: int, type_: Any, value: int) -> None:
@@ -188,6 +222,17 @@ def text_at(pointer: int) -> str:
     """Read a string of C."""
     need(pointer)
     return ctypes.string_at(pointer).decode(errors="surrogateescape")
+
+
+def new_cell(kind: CellKind, context: int = 0) -> int:
+    """Make a cell of a kind in a context, and give its handle.
+
+    Raises:
+        Refused: there is no memory for it.
+    """
+    handle: int = cell_new(kind, context)
+    need(handle, Result.OUT_OF_MEMORY)
+    return handle
 
 
 _PINNED: dict[bytes, ctypes.Array[ctypes.c_char]] = {}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from cujit.devices.cpu.native.structures import Fields
 from cujit.emulator.capture import captured_node, not_captured, stream_cell
-from cujit.emulator.entries import need, started, store_u32, store_u64
-from cujit.emulator.graphs import body_of
-from cujit.emulator.machine import cell_free, cell_new
-from cujit.emulator.node_params import CopyParams, KernelParams
+from cujit.emulator.entries import got, load_u64, need, new_cell, started, store_u32, store_u64
+from cujit.emulator.graphs import EVENTS, KINDS, body_of, named
+from cujit.emulator.machine import cell_free
+from cujit.emulator.node_params import CopyParams
 from cujit.emulator.node_work import begin_launch, in_context, work_of
 from cujit.emulator.nodes import LOCK, Graph, GraphNode, NodeKind, graph_of
 from cujit.emulator.process import emulation
@@ -42,16 +43,15 @@ class _Executable:
         self.graph = graph.clone()
         self.items: dict[int, GraphNode] = {}
         self.order = _flat(self.graph, self.items)
-        self.handle = cell_new(CellKind.GRAPH_EXEC, 0)
-        need(self.handle, Result.OUT_OF_MEMORY)
+        self.handle = new_cell(CellKind.GRAPH_EXEC)
         _EXECUTABLES[self.handle] = self
 
     def item(self, node: int, *kinds: NodeKind) -> GraphNode:
         """Give what stands for a node of the graph."""
         item = self.items.get(node)
-        need(item is not None and item.kind in kinds, words="the instantiated graph has no such node")
-        assert item is not None
-        return item
+        return got(
+            item if item is not None and item.kind in kinds else None, words="the instantiated graph has no such node"
+        )
 
     def run(self, stream: int) -> None:
         """Run all nodes."""
@@ -81,10 +81,7 @@ def _flat(graph: Graph, items: dict[int, GraphNode]) -> list[GraphNode]:
 
 
 def _executable(handle: int) -> _Executable:
-    found = _EXECUTABLES.get(handle)
-    need(found, Result.INVALID_VALUE, "there is no instantiated graph of this handle")
-    assert found is not None
-    return found
+    return got(_EXECUTABLES.get(handle), words="there is no instantiated graph of this handle")
 
 
 # -- instantiation ------------------------------------------------------------------------------------------
@@ -126,9 +123,7 @@ def graph_instantiate_with_flags(out: int, graph: int, flags: int) -> None:
 class _Instantiation(ctypes.Structure):
     """``CUDA_GRAPH_INSTANTIATE_PARAMS``."""
 
-    _fields_ = (
-        ("flags", ctypes.c_uint64), ("stream", ctypes.c_uint64), ("node", ctypes.c_uint64), ("result", ctypes.c_uint32)
-    )  # fmt: skip
+    _fields_ = Fields("u64 flags, stream, node; u32 result")
 
 
 @started("cuGraphInstantiateWithParams", "PPP")
@@ -212,38 +207,29 @@ def _check_change(item: GraphNode, params: Any) -> None:
 
 
 def _alike(name: str, kind: NodeKind, more: str, size: int) -> None:
-    @started(name, "PPP" + more)
-    def change(handle: int, node: int, params: int, *context: int) -> None:
-        del context
+    @started(named("cuGraphExec%sNodeSetParams", name), "PPP" + more)
+    def change(handle: int, node: int, params: int, *_context: int) -> None:
         _set_work(handle, node, kind, params, size)
 
 
-_alike("cuGraphExecKernelNodeSetParams", NodeKind.KERNEL, "", KernelParams.kernel.offset)
-_alike("cuGraphExecKernelNodeSetParams_v2", NodeKind.KERNEL, "", 0)
-_alike("cuGraphExecMemcpyNodeSetParams", NodeKind.MEMCPY, "P", 0)
-_alike("cuGraphExecMemsetNodeSetParams", NodeKind.MEMSET, "P", 40)
-_alike("cuGraphExecHostNodeSetParams", NodeKind.HOST, "", 16)
-_alike("cuGraphExecBatchMemOpNodeSetParams", NodeKind.BATCH_MEM_OP, "", 0)
+for _name, (_kind, _more, _size) in KINDS.items():
+    _alike(_name, _kind, _more, _size)
 
 
 def _of_event(name: str, kind: NodeKind) -> None:
-    @started(name, "PPP")
+    @started(f"cuGraphExec{name}NodeSetEvent", "PPP")
     def change(handle: int, node: int, event: int) -> None:
         word = ctypes.c_uint64(event)
         _set_work(handle, node, kind, ctypes.addressof(word))
 
 
-_of_event("cuGraphExecEventRecordNodeSetEvent", NodeKind.EVENT_RECORD)
-_of_event("cuGraphExecEventWaitNodeSetEvent", NodeKind.WAIT_EVENT)
+for _name, _kind in EVENTS.items():
+    _of_event(_name, _kind)
 
 
 @started("cuGraphExecChildGraphNodeSetParams", "PPP")
 def graph_exec_child_graph_node_set_params(handle: int, node: int, child: int) -> None:
     """Have a node run what another graph of the same nodes and edges does."""
-    _set_child(handle, node, child)
-
-
-def _set_child(handle: int, node: int, child: int) -> None:
     with LOCK:
         item = _executable(handle).item(node, NodeKind.GRAPH)
         assert item.child is not None
@@ -258,7 +244,7 @@ def graph_exec_node_set_params(handle: int, node: int, params: int) -> None:
     """Change what a node of any type does."""
     kind, body = body_of(params)
     if kind is NodeKind.GRAPH:
-        _set_child(handle, node, ctypes.c_uint64.from_address(body).value)
+        graph_exec_child_graph_node_set_params(handle, node, load_u64(body))
     else:
         need(kind not in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE))
         _set_work(handle, node, kind, body)

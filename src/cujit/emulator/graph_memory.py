@@ -9,7 +9,7 @@ import ctypes
 import weakref
 
 from cujit.emulator import device
-from cujit.emulator.entries import load_u64, need, started, store_u64
+from cujit.emulator.entries import checked, got, load_u64, need, started, store_u64
 from cujit.emulator.machine import in_c
 from cujit.emulator.nodes import Graph
 from cujit.emulator.results import Result
@@ -71,10 +71,7 @@ class GraphMemory:
         Raises:
             Refused: it is no graph's.
         """
-        found = _MEMORY.get(address)
-        need(found, words="this memory is of no graph")
-        assert found is not None
-        return found
+        return got(_MEMORY.get(address), words="this memory is of no graph")
 
     @property
     def is_taken(self) -> bool:
@@ -99,8 +96,7 @@ class GraphMemory:
         Raises:
             Refused: somebody has it, or there is not so much.
         """
-        answer = Result(_take(self.address))
-        need(not answer, answer, "memory of the graph was not freed since its last launch")
+        checked(_take(self.address), "memory of the graph was not freed since its last launch")
 
     def free(self) -> bool:
         """Free what a launch took; False where nobody has it."""

@@ -7,10 +7,20 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cujit.emulator.entries import load_u64, need, started, store_u32, store_u64, text_at
+from cujit.emulator.entries import got, load_u64, need, started, store_u32, store_u64, text_at, without_data
 from cujit.emulator.node_params import AllocParams, NodeParams
 from cujit.emulator.node_work import store_params, work_of
-from cujit.emulator.nodes import LOCK, NO_DATA, USER_OBJECTS, Graph, GraphNode, NodeKind, UserObject, graph_of, node_of
+from cujit.emulator.nodes import (
+    LOCK,
+    NO_DATA,
+    USER_OBJECTS,
+    Graph,
+    GraphNode,
+    NodeKind,
+    UserObject,
+    graph_of,
+    node_of,
+)
 from cujit.emulator.results import Result
 
 _VALUE_BYTES = 64
@@ -89,7 +99,7 @@ def _added(out: int, graph: int, nodes: int, count: int, kind: NodeKind, work: _
         return node
 
 
-_KINDS = {
+KINDS = {
     "Kernel": (NodeKind.KERNEL, "", 56),
     "Kernel_v2": (NodeKind.KERNEL, "", 72),
     "Memcpy": (NodeKind.MEMCPY, "P", 200),
@@ -99,30 +109,32 @@ _KINDS = {
 }
 """The nodes that are added, read and changed alike: whether a context follows, and the bytes of the structure."""
 
+EVENTS = {"EventRecord": NodeKind.EVENT_RECORD, "EventWait": NodeKind.WAIT_EVENT}
+"""The nodes of events, likewise."""
 
-def _named(verb: str, name: str) -> str:
+
+def named(verb: str, name: str) -> str:
     """``Kernel_v2`` and ``cuGraph%sNodeGetParams`` become ``cuGraphKernelNodeGetParams_v2``."""
     plain, version, number = name.partition("_")
     return verb % plain + version + number
 
 
 def _alike(name: str, kind: NodeKind, more: str, size: int) -> None:
-    @started(_named("cuGraphAdd%sNode", name), "PPPPP" + more)
-    def add(out: int, graph: int, nodes: int, count: int, params: int, *context: int) -> None:
-        del context
+    @started(named("cuGraphAdd%sNode", name), "PPPPP" + more)
+    def add(out: int, graph: int, nodes: int, count: int, params: int, *_context: int) -> None:
         _added(out, graph, nodes, count, kind, lambda _: work_of(kind, params, size))
 
-    @started(_named("cuGraph%sNodeGetParams", name), "PP")
+    @started(named("cuGraph%sNodeGetParams", name), "PP")
     def get(node: int, params: int) -> None:
         store_params(_of_kind(node, kind), params, size)
 
-    @started(_named("cuGraph%sNodeSetParams", name), "PP")
+    @started(named("cuGraph%sNodeSetParams", name), "PP")
     def change(node: int, params: int) -> None:
         found = _of_kind(node, kind)
         found.params, found.run = work_of(kind, params, size)
 
 
-for _name, (_kind, _more, _size) in _KINDS.items():
+for _name, (_kind, _more, _size) in KINDS.items():
     _alike(_name, _kind, _more, _size)
 
 
@@ -149,8 +161,8 @@ def _of_event(name: str, kind: NodeKind) -> None:
         found.params, found.run = work_of(kind, ctypes.addressof(word))
 
 
-_of_event("EventRecord", NodeKind.EVENT_RECORD)
-_of_event("EventWait", NodeKind.WAIT_EVENT)
+for _name, _kind in EVENTS.items():
+    _of_event(_name, _kind)
 
 
 @started("cuGraphAddEmptyNode", "PPPP")
@@ -160,12 +172,10 @@ def graph_add_empty_node(out: int, graph: int, nodes: int, count: int) -> None:
 
 
 @started("cuGraphAddChildGraphNode", "PPPPP")
-def graph_add_child_graph_node(out: int, graph: int, nodes: int, count: int, child: int) -> None:
-    """Add a node that runs a copy of another graph."""
-    _add_child(out, graph, nodes, count, child)
-
-
-def _add_child(out: int, graph: int, nodes: int, count: int, child: int, data: int = 0, is_moved: bool = False) -> None:
+def graph_add_child_graph_node(
+    out: int, graph: int, nodes: int, count: int, child: int, data: int = 0, is_moved: bool = False
+) -> None:
+    """Add a node that runs a copy of another graph, or that one itself if it ``is_moved``."""
     with LOCK:
         source = graph_of(child)
         need(is_moved or not source.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
@@ -227,27 +237,18 @@ def body_of(params: int) -> tuple[NodeKind, int]:
     return kind, params + _BODY + (_COPY if kind is NodeKind.MEMCPY else 0)
 
 
-def _add(out: int, graph: int, nodes: int, data: int, count: int, params: int) -> None:
+@without_data("cuGraphAddNode", "PPPPP", 3)
+@started("cuGraphAddNode_v2 cuGraphAddNode_v3", "PPPPPP")
+def graph_add_node(out: int, graph: int, nodes: int, data: int, count: int, params: int) -> None:
+    """Add a node of any type."""
     kind, body = body_of(params)
     if kind is NodeKind.GRAPH:
         is_moved = ctypes.c_int32.from_address(body + 8).value == 1
-        _add_child(out, graph, nodes, count, load_u64(body), data, is_moved)
+        graph_add_child_graph_node(out, graph, nodes, count, load_u64(body), data, is_moved)
     else:
         node = _added(out, graph, nodes, count, kind, lambda found: work_of(kind, body, 0, found), data)
         if kind is NodeKind.MEM_ALLOC:
             AllocParams.from_address(body).address = node.params.address
-
-
-@started("cuGraphAddNode", "PPPPP")
-def graph_add_node(out: int, graph: int, nodes: int, count: int, params: int) -> None:
-    """Add a node of any type."""
-    _add(out, graph, nodes, 0, count, params)
-
-
-@started("cuGraphAddNode_v2 cuGraphAddNode_v3", "PPPPPP")
-def graph_add_node_v2(out: int, graph: int, nodes: int, data: int, count: int, params: int) -> None:
-    """Add a node of any type, with data of its edges."""
-    _add(out, graph, nodes, data, count, params)
 
 
 @started("cuGraphNodeSetParams cuGraphNodeSetParams_v2", "PP")
@@ -360,49 +361,27 @@ def graph_get_root_nodes(graph: int, nodes: int, count: int) -> None:
     _store_some(count, [(nodes, found)], len(found))
 
 
-@started("cuGraphGetEdges", "PPPP")
-def graph_get_edges(graph: int, before: int, after: int, count: int) -> None:
-    """List the edges of a graph."""
-    _get_edges(graph, before, after, 0, count)
-
-
+@without_data("cuGraphGetEdges", "PPPP", 3)
 @started("cuGraphGetEdges_v2", "PPPPP")
-def graph_get_edges_v2(graph: int, before: int, after: int, data: int, count: int) -> None:
-    """List the edges of a graph with their data."""
-    _get_edges(graph, before, after, data, count)
-
-
-def _get_edges(graph: int, before: int, after: int, data: int, count: int) -> None:
+def graph_get_edges(graph: int, before: int, after: int, data: int, count: int) -> None:
+    """List the edges of a graph."""
     need(bool(before) == bool(after))
     _store_edges(_edges(graph_of(graph).nodes), before, after, data, count)
 
 
-@started("cuGraphNodeGetDependencies", "PPP")
-def graph_node_get_dependencies(node: int, nodes: int, count: int) -> None:
-    """List what a node waits for."""
-    _store_edges(_edges([node_of(node)]), nodes, 0, 0, count)
-
-
+@without_data("cuGraphNodeGetDependencies", "PPP", 2)
 @started("cuGraphNodeGetDependencies_v2", "PPPP")
-def graph_node_get_dependencies_v2(node: int, nodes: int, data: int, count: int) -> None:
-    """List what a node waits for, with the edges' data."""
+def graph_node_get_dependencies(node: int, nodes: int, data: int, count: int) -> None:
+    """List what a node waits for."""
     _store_edges(_edges([node_of(node)]), nodes, 0, data, count)
 
 
-def _outgoing(node: GraphNode) -> list[Edge]:
-    return [(node, after, after.before[node]) for after in node.after]
-
-
-@started("cuGraphNodeGetDependentNodes", "PPP")
-def graph_node_get_dependent_nodes(node: int, nodes: int, count: int) -> None:
-    """List what waits for a node."""
-    _store_edges(_outgoing(node_of(node)), 0, nodes, 0, count)
-
-
+@without_data("cuGraphNodeGetDependentNodes", "PPP", 2)
 @started("cuGraphNodeGetDependentNodes_v2", "PPPP")
-def graph_node_get_dependent_nodes_v2(node: int, nodes: int, data: int, count: int) -> None:
-    """List what waits for a node, with the edges' data."""
-    _store_edges(_outgoing(node_of(node)), 0, nodes, data, count)
+def graph_node_get_dependent_nodes(node: int, nodes: int, data: int, count: int) -> None:
+    """List what waits for a node."""
+    found = node_of(node)
+    _store_edges([(found, after, after.before[found]) for after in found.after], 0, nodes, data, count)
 
 
 def _pairs(graph: int, before: int, after: int, data: int, count: int) -> list[Edge]:
@@ -418,7 +397,10 @@ def _pairs(graph: int, before: int, after: int, data: int, count: int) -> list[E
     return found
 
 
-def _add_edges(graph: int, before: int, after: int, data: int, count: int) -> None:
+@without_data("cuGraphAddDependencies", "PPPP", 3)
+@started("cuGraphAddDependencies_v2", "PPPPP")
+def graph_add_dependencies(graph: int, before: int, after: int, data: int, count: int) -> None:
+    """Add edges."""
     with LOCK:
         found = _pairs(graph, before, after, data, count)
         need(all(one not in other.before for one, other, _ in found), words="the graph has such an edge")
@@ -426,7 +408,10 @@ def _add_edges(graph: int, before: int, after: int, data: int, count: int) -> No
             other.connect(one, each)
 
 
-def _remove_edges(graph: int, before: int, after: int, data: int, count: int) -> None:
+@without_data("cuGraphRemoveDependencies", "PPPP", 3)
+@started("cuGraphRemoveDependencies_v2", "PPPPP")
+def graph_remove_dependencies(graph: int, before: int, after: int, data: int, count: int) -> None:
+    """Take edges away that have such data."""
     with LOCK:
         found = _pairs(graph, before, after, data, count)
         need(not graph_of(graph).has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
@@ -434,30 +419,6 @@ def _remove_edges(graph: int, before: int, after: int, data: int, count: int) ->
             need(other.before.get(one) == each, words="the graph has no such edge")
         for one, other, _ in found:
             other.disconnect(one)
-
-
-@started("cuGraphAddDependencies", "PPPP")
-def graph_add_dependencies(graph: int, before: int, after: int, count: int) -> None:
-    """Add edges."""
-    _add_edges(graph, before, after, 0, count)
-
-
-@started("cuGraphAddDependencies_v2", "PPPPP")
-def graph_add_dependencies_v2(graph: int, before: int, after: int, data: int, count: int) -> None:
-    """Add edges with data."""
-    _add_edges(graph, before, after, data, count)
-
-
-@started("cuGraphRemoveDependencies", "PPPP")
-def graph_remove_dependencies(graph: int, before: int, after: int, count: int) -> None:
-    """Take edges away."""
-    _remove_edges(graph, before, after, 0, count)
-
-
-@started("cuGraphRemoveDependencies_v2", "PPPPP")
-def graph_remove_dependencies_v2(graph: int, before: int, after: int, data: int, count: int) -> None:
-    """Take edges away that have such data."""
-    _remove_edges(graph, before, after, data, count)
 
 
 # -- attributes of kernels ----------------------------------------------------------------------------------
@@ -491,10 +452,7 @@ _MOVE = 1
 
 
 def _user_object(handle: int) -> UserObject:
-    found = USER_OBJECTS.get(handle)
-    need(found)
-    assert found is not None
-    return found
+    return got(USER_OBJECTS.get(handle))
 
 
 @started("cuUserObjectCreate", "PPPUU")

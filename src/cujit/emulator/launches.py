@@ -18,7 +18,7 @@ from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape, check_launch
 from cujit.emulator import device
 from cujit.emulator.capture import record_event
-from cujit.emulator.entries import EntryPoint, in_context, load_u64, need
+from cujit.emulator.entries import EntryPoint, in_any_context, load_u64, need
 from cujit.emulator.machine import cell_is, in_c
 from cujit.emulator.modules import (
     CLUSTER,
@@ -232,9 +232,8 @@ def _keep(function: LoadedFunction, config: AskedLaunch, target: Target) -> None
     function.keep(config.ready, (ready, target))
 
 
-def _unfinished(context: int, handle: int, ready: int, work: int) -> int:
-    """Say why a launch that C made did not run to its end."""
-    del handle  # its module may be unloaded now
+def _unfinished(context: int, _handle: int, ready: int, work: int) -> int:
+    """Say why a launch that C made did not run to its end; the module of the function may be unloaded now."""
     _, target = READY[ready]
     ends: list[int] = []
     with _watched(context, ends):
@@ -289,53 +288,51 @@ def _calls_of(handle: int) -> _Said:
     return _SAID.setdefault(function.handle, _Said(function.parameter_bytes))
 
 
-@in_context("cuFuncSetBlockShape", "PIII")
-def func_set_block_shape(context: int, handle: int, x: int, y: int, z: int) -> None:
+@in_any_context("cuFuncSetBlockShape", "PIII")
+def func_set_block_shape(handle: int, x: int, y: int, z: int) -> None:
     """Say the block of later launches."""
-    del context
     need(min(x, y, z) > 0 and x * y * z <= function_of(handle).settings.resources.max_threads)
     _calls_of(handle).block = (x, y, z)
 
 
-@in_context("cuFuncSetSharedSize", "PU")
-def func_set_shared_size(context: int, handle: int, size: int) -> None:
+@in_any_context("cuFuncSetSharedSize", "PU")
+def func_set_shared_size(handle: int, size: int) -> None:
     """Say the dynamic shared memory of later launches."""
-    del context
     _calls_of(handle).shared_bytes = size
 
 
-@in_context("cuParamSetSize", "PU")
-def param_set_size(context: int, handle: int, size: int) -> None:
+@in_any_context("cuParamSetSize", "PU")
+def param_set_size(handle: int, size: int) -> None:
     """Say how many bytes all parameters take."""
-    del context
     need(size >= function_of(handle).parameter_bytes)
     said = _calls_of(handle)
     said.parameters = said.parameters.ljust(size, b"\0")[:size]
 
 
-@in_context("cuParamSeti", "PIU")
-def param_set_i(context: int, handle: int, offset: int, value: int) -> None:
+@in_any_context("cuParamSeti", "PIU")
+def param_set_i(handle: int, offset: int, value: int) -> None:
     """Write a parameter of 32 bits."""
-    del context
     _calls_of(handle).put(offset, value.to_bytes(4, "little"))
 
 
-@in_context("cuParamSetf", "PIF")
-def param_set_f(context: int, handle: int, offset: int, value: float) -> None:
+@in_any_context("cuParamSetf", "PIF")
+def param_set_f(handle: int, offset: int, value: float) -> None:
     """Write a parameter that is a float."""
-    del context
     _calls_of(handle).put(offset, bytes(ctypes.c_float(value)))
 
 
-@in_context("cuParamSetv", "PIPU")
-def param_set_v(context: int, handle: int, offset: int, data: int, size: int) -> None:
+@in_any_context("cuParamSetv", "PIPU")
+def param_set_v(handle: int, offset: int, data: int, size: int) -> None:
     """Write parameters of any size."""
-    del context
     need(data)
     _calls_of(handle).put(offset, ctypes.string_at(data, size))
 
 
-def _launch(handle: int, width: int, height: int, stream: int) -> int:
+@in_any_context("cuLaunch", "P")
+@in_any_context("cuLaunchGrid", "PII")
+@in_any_context("cuLaunchGridAsync", "PIIS")
+def launch_grid(handle: int, width: int = 1, height: int = 1, stream: int = 0) -> int:
+    """Launch one block, or a grid, by what was said of the function."""
     said = _calls_of(handle)
     need(width > 0 and height > 0)
     data = (ctypes.c_char * len(said.parameters)).from_buffer(said.parameters)
@@ -343,24 +340,3 @@ def _launch(handle: int, width: int, height: int, stream: int) -> int:
     extra = (ctypes.c_uint64 * 5)(1, ctypes.addressof(data), 2, ctypes.addressof(size), 0)
     sizes = (width, height, 1, *said.block, said.shared_bytes)
     return int(_launch_kernel(handle, *sizes, stream, 0, ctypes.addressof(extra)))
-
-
-@in_context("cuLaunch", "P")
-def launch_one(context: int, handle: int) -> int:
-    """Launch one block."""
-    del context
-    return _launch(handle, 1, 1, 0)
-
-
-@in_context("cuLaunchGrid", "PII")
-def launch_grid(context: int, handle: int, width: int, height: int) -> int:
-    """Launch a grid."""
-    del context
-    return _launch(handle, width, height, 0)
-
-
-@in_context("cuLaunchGridAsync", "PIIS")
-def launch_grid_async(context: int, handle: int, width: int, height: int, stream: int) -> int:
-    """Launch a grid in a stream."""
-    del context
-    return _launch(handle, width, height, stream)

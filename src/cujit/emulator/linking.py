@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from cujit.artifact import Artifact, Kind
 from cujit.emulator import images
-from cujit.emulator.entries import in_context, need, started, store_u64, text_at
+from cujit.emulator.entries import in_context, need, new_cell, started, store_u64, text_at
 from cujit.emulator.images import JitLog
-from cujit.emulator.machine import cell_free, cell_is, cell_new
+from cujit.emulator.machine import cell_free, cell_is
 from cujit.emulator.results import Refused, Result
 from cujit.emulator.structures import CellKind
 from cujit.errors import CujitError
@@ -40,8 +40,7 @@ def link_create(context: int, count: int, options: int, values: int, out: int) -
     """Begin a link. The buffers of its options are written to until it is destroyed."""
     need(out)
     log = JitLog(count, options, values)
-    handle = cell_new(CellKind.LINK, context)
-    need(handle, Result.OUT_OF_MEMORY)
+    handle = new_cell(CellKind.LINK, context)
     _LINKS[handle] = _Link(log)
     store_u64(out, handle)
 

@@ -158,6 +158,10 @@ def for_c(
     return made
 
 
+memory_adopt = in_c("memory_adopt", ctypes.c_uint32, *[ctypes.c_uint64] * 2, *[ctypes.c_uint32] * 2, ctypes.c_uint64)
+"""Have copies and pointers know memory of others: its address and size, its kind, flags, and its context."""
+memory_forget = in_c("memory_forget", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
+"""Have them know it no more, if it is of a kind."""
 cell_new = in_c("cell_new", ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64)
 """Make a cell of a kind in a context, and give its handle; 0 without memory."""
 cell_free = in_c("cell_free", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)

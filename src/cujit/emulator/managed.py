@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from collections.abc import Callable
 
 from cujit.emulator import device
 from cujit.emulator.capture import not_captured
-from cujit.emulator.entries import LEGACY_STREAM, in_context, load_u64, need
+from cujit.emulator.entries import LEGACY_STREAM, in_any_context, load_u64, need
 from cujit.emulator.machine import in_c
 from cujit.emulator.structures import Block, BlockKind
 
@@ -98,27 +99,25 @@ def _place_in(location: int) -> _Place:
 # -- advice -------------------------------------------------------------------------------------------------
 
 
-def _advise(address: int, size: int, advice: int, place: _Place) -> None:
+def _advise(address: int, size: int, advice: int, location: int, place_of: Callable[[int], _Place]) -> None:
+    need(1 <= advice <= 6)
+    place = place_of(location) if advice not in (1, 2, 4) else (_NOWHERE, 0)
     block = _managed(address, size)
     what, is_set = _ADVICE[advice - 1 + advice % 2], bool(advice % 2)
     value = (_ON_DEVICE, 1) if what == _READ_MOSTLY else place
     block.say(what, address, address + size, value if is_set else (_NOWHERE, 0), place if what == _ACCESSED else None)
 
 
-@in_context("cuMemAdvise", "PPII")
-def mem_advise_by_ordinal(context: int, address: int, size: int, advice: int, ordinal: int) -> None:
+@in_any_context("cuMemAdvise", "PPII")
+def mem_advise_by_ordinal(address: int, size: int, advice: int, ordinal: int) -> None:
     """Take advice on where memory should be."""
-    del context
-    need(1 <= advice <= 6)
-    _advise(address, size, advice, _place_of(ordinal) if advice not in (1, 2, 4) else (_NOWHERE, 0))
+    _advise(address, size, advice, ordinal, _place_of)
 
 
-@in_context("cuMemAdvise_v2", "PPIP")
-def mem_advise(context: int, address: int, size: int, advice: int, location: int) -> None:
+@in_any_context("cuMemAdvise_v2", "PPIP")
+def mem_advise(address: int, size: int, advice: int, location: int) -> None:
     """Take advice on where memory should be."""
-    del context
-    need(1 <= advice <= 6)
-    _advise(address, size, advice, _place_in(location) if advice not in (1, 2, 4) else (_NOWHERE, 0))
+    _advise(address, size, advice, location, _place_in)
 
 
 # -- bringing it somewhere ----------------------------------------------------------------------------------
@@ -130,17 +129,15 @@ def _prefetch(address: int, size: int, place: _Place, stream: int) -> None:
     block.say(_PREFETCHED, address, address + size, place)
 
 
-@in_context("cuMemPrefetchAsync", "PPIS")
-def mem_prefetch_by_ordinal(context: int, address: int, size: int, ordinal: int, stream: int) -> None:
+@in_any_context("cuMemPrefetchAsync", "PPIS")
+def mem_prefetch_by_ordinal(address: int, size: int, ordinal: int, stream: int) -> None:
     """Bring memory where it is already."""
-    del context
     _prefetch(address, size, _place_of(ordinal), stream)
 
 
-@in_context("cuMemPrefetchAsync_v2", "PPPUS")
-def mem_prefetch(context: int, address: int, size: int, location: int, flags: int, stream: int) -> None:
+@in_any_context("cuMemPrefetchAsync_v2", "PPPUS")
+def mem_prefetch(address: int, size: int, location: int, flags: int, stream: int) -> None:
     """Bring memory where it is already."""
-    del context
     need(not flags)
     _prefetch(address, size, _place_in(location), stream)
 
@@ -155,16 +152,14 @@ def _batch(pointers: int, sizes: int, count: int, flags: int, stream: int) -> li
     return found
 
 
-@in_context("cuMemDiscardBatchAsync", "PPPPS")
-def mem_discard_batch(context: int, pointers: int, sizes: int, count: int, flags: int, stream: int) -> None:
+@in_any_context("cuMemDiscardBatchAsync", "PPPPS")
+def mem_discard_batch(pointers: int, sizes: int, count: int, flags: int, stream: int) -> None:
     """Let go of what memory holds: it stays, as it may."""
-    del context
     _batch(pointers, sizes, count, flags, stream)
 
 
-@in_context("cuMemPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync", "PPPPPPPS")
+@in_any_context("cuMemPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync", "PPPPPPPS")
 def mem_prefetch_batch(
-    context: int,
     pointers: int,
     sizes: int,
     count: int,
@@ -175,7 +170,6 @@ def mem_prefetch_batch(
     stream: int,
 ) -> None:
     """Bring ranges where they are already; each place is of the ranges from a number on."""
-    del context
     need(places and first and 0 < place_count <= count)
     ranges = _batch(pointers, sizes, count, flags, stream)
     begins = [load_u64(first, k) for k in range(place_count)]
@@ -207,19 +201,15 @@ def _attribute(attribute: int, address: int, size: int, count: int) -> list[int]
     return [place[1] if what == _READ_MOSTLY else place[0] if attribute in _TYPES else _ordinal(place)]
 
 
-@in_context("cuMemRangeGetAttribute", "PPIPP")
-def mem_range_get_attribute(context: int, out: int, bytes_: int, attribute: int, address: int, size: int) -> None:
+@in_any_context("cuMemRangeGetAttribute", "PPIPP")
+def mem_range_get_attribute(out: int, bytes_: int, attribute: int, address: int, size: int) -> None:
     """Say what was advised of a range."""
-    del context
     _store_attribute(out, bytes_, attribute, address, size)
 
 
-@in_context("cuMemRangeGetAttributes", "PPPPPP")
-def mem_range_get_attributes(
-    context: int, out: int, sizes: int, attributes: int, count: int, address: int, size: int
-) -> None:
+@in_any_context("cuMemRangeGetAttributes", "PPPPPP")
+def mem_range_get_attributes(out: int, sizes: int, attributes: int, count: int, address: int, size: int) -> None:
     """Say several such things."""
-    del context
     need(out and sizes and attributes and count)
     for k, attribute in enumerate((ctypes.c_int32 * count).from_address(attributes)):
         _store_attribute(load_u64(out, k), load_u64(sizes, k), attribute, address, size)

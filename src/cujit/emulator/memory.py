@@ -37,8 +37,7 @@ _BLOCKS: dict[int, object] = {}
 """What was allocated, registered or mapped and is still there, by its address."""
 
 
-def _on_new(address: int, size: int, kind: int) -> None:
-    del kind
+def _on_new(address: int, size: int, _kind: int) -> None:
     memory, device = emulation().native.state.memory, emulation().device
     if memory.begin <= address < memory.end:
         _BLOCKS[address] = block = HostBlock(size, (address, HeldPlace.of(address)))

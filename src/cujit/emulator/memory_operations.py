@@ -133,9 +133,8 @@ def stream_batch_mem_op(stream: int, count: int, operations: int, flags: int) ->
 
 
 @started("cuStreamAttachMemAsync", "SPPU")
-def stream_attach_mem_async(stream: int, pointer: int, size: int, flags: int) -> None:
+def stream_attach_mem_async(stream: int, pointer: int, _size: int, flags: int) -> None:
     """Say which stream uses managed memory: all memory is everybody's here."""
-    del size
     need(pointer and flags in (1, 2, 4))
     if not recorded(stream, NodeKind.EMPTY, None, lambda: None):
         need(flags != 4 or stream > 2, words="memory is attached to a stream that was made")

@@ -6,16 +6,26 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from cujit.artifact import Artifact
 from cujit.devices.backend import BackendKernel
 from cujit.devices.cpu.module import CpuModule
 from cujit.devices.shapes import Resources
 from cujit.emulator import contexts, images
-from cujit.emulator.entries import in_context, need, started, store_u32, store_u64, text_at, unfailed
+from cujit.emulator.entries import (
+    current_context,
+    in_context,
+    need,
+    new_cell,
+    started,
+    store_u32,
+    store_u64,
+    text_at,
+    unfailed,
+)
 from cujit.emulator.images import JitLog
-from cujit.emulator.machine import cell_free, cell_is, cell_new, in_c
+from cujit.emulator.machine import cell_free, cell_is, memory_adopt, memory_forget
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Refused, Result
 from cujit.emulator.structures import BlockKind, CellKind, FunctionCell, KernelCell, ParameterSpan
@@ -27,23 +37,6 @@ LOCK = Lock()
 
 _MOST_READY = 64
 """Launches of a function that stay ready: shapes of grid and block that C finds by itself."""
-
-_adopt = in_c("memory_adopt", ctypes.c_uint32, *[ctypes.c_uint64] * 2, *[ctypes.c_uint32] * 2, ctypes.c_uint64)
-_forget = in_c("memory_forget", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
-_current = in_c("emulator_context", ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64))
-
-
-def current_context() -> int:
-    """Give the thread's context.
-
-    Raises:
-        Refused: it has none, or an error sticks to that.
-    """
-    found = ctypes.c_uint64()
-    answer = _current(found)
-    if answer:
-        raise Refused(Result(answer))
-    return found.value
 
 
 # -- what is loaded -----------------------------------------------------------------------------------------------
@@ -77,7 +70,7 @@ class LoadedFunction:
         self._table = (ctypes.c_uint64 * _MOST_READY)()
         self._next = 0
         self._gone: list[int] = []
-        self.handle = _cell(CellKind.FUNCTION, module.context)
+        self.handle = new_cell(CellKind.FUNCTION, module.context)
         self.cell = FunctionCell.from_address(self.handle)
         self.cell.parameters, self.cell.parameter_count = ctypes.addressof(self._spans), len(self.spans)
         self.cell.parameter_bytes, self.cell.ready = self.parameter_bytes, ctypes.addressof(self._table)
@@ -122,10 +115,10 @@ class LoadedModule:
     def __init__(self, context: int, device: CpuModule) -> None:
         self.context, self.device = context, device
         self.functions: dict[str, LoadedFunction] = {}
-        self.handle = _cell(CellKind.MODULE, context)
+        self.handle = new_cell(CellKind.MODULE, context)
         MODULES[self.handle] = self
         memory = device.memory
-        _adopt(memory.address, memory.size, BlockKind.IMAGE, 0, context)
+        memory_adopt(memory.address, memory.size, BlockKind.IMAGE, 0, context)
 
     def function(self, name: str, settings: FunctionSettings | None = None) -> LoadedFunction:
         """Find a function.
@@ -147,7 +140,7 @@ class LoadedModule:
         cell_free(self.handle, CellKind.MODULE)
         for function in self.functions.values():
             function.free()
-        _forget(self.device.memory.address, BlockKind.IMAGE)
+        memory_forget(self.device.memory.address, BlockKind.IMAGE)
         self.device.close()
 
 
@@ -160,7 +153,7 @@ class KernelLibrary:
         self.names = list(first.kernels)
         self.modules: dict[int, LoadedModule] = {}
         self.kernels: dict[str, LibraryKernel] = {}
-        self.handle = _cell(CellKind.LIBRARY, 0)
+        self.handle = new_cell(CellKind.LIBRARY)
         LIBRARIES[self.handle] = self
 
     def module(self, context: int) -> LoadedModule:
@@ -206,7 +199,7 @@ class LibraryKernel:
     def __init__(self, library: KernelLibrary, name: str, kernel: BackendKernel) -> None:
         self.library, self.name, self.kernel = library, name, kernel
         self.settings = FunctionSettings(kernel)
-        self.handle = _cell(CellKind.KERNEL, 0)
+        self.handle = new_cell(CellKind.KERNEL)
         KERNELS[self.handle] = self
 
     def function(self, context: int) -> LoadedFunction:
@@ -226,12 +219,6 @@ READY: dict[int, Any] = {}
 """What launches that are ready need to live, by the address of each ``ReadyLaunch``."""
 
 
-def _cell(kind: CellKind, context: int) -> int:
-    handle: int = cell_new(kind, context)
-    need(handle, Result.OUT_OF_MEMORY)
-    return handle
-
-
 def _kernel_of(module: CpuModule, name: str) -> BackendKernel:
     kernel = module.kernels.get(name)
     if kernel is None:
@@ -243,35 +230,34 @@ def _kernel_of(module: CpuModule, name: str) -> BackendKernel:
 
 
 @contexts.at_end
-def _ended(context: int, is_primary: bool) -> None:
-    del is_primary
+def _ended(context: int, _is_primary: bool) -> None:
     for library in LIBRARIES.values():
         library.leave(context)
     for module in [module for module in MODULES.values() if module.context == context]:
         module.unload()
 
 
-def _found(table: dict[int, Any], kind: CellKind, handle: int) -> Any:
+_Kept = TypeVar("_Kept")
+
+
+def _found(table: dict[int, _Kept], kind: CellKind, handle: int) -> _Kept:
     need(cell_is(handle, kind) and handle in table, Result.INVALID_HANDLE)
     return table[handle]
 
 
 def module_of(handle: int) -> LoadedModule:
     """Find a module of the current context. Raises ``Refused`` for handles of something else."""
-    module: LoadedModule = _found(MODULES, CellKind.MODULE, handle)
-    return module
+    return _found(MODULES, CellKind.MODULE, handle)
 
 
 def library_of(handle: int) -> KernelLibrary:
     """Find a library. Raises ``Refused`` for handles of something else."""
-    library: KernelLibrary = _found(LIBRARIES, CellKind.LIBRARY, handle)
-    return library
+    return _found(LIBRARIES, CellKind.LIBRARY, handle)
 
 
 def kernel_of(handle: int) -> LibraryKernel:
     """Find a kernel of a library. Raises ``Refused`` for handles of something else."""
-    kernel: LibraryKernel = _found(KERNELS, CellKind.KERNEL, handle)
-    return kernel
+    return _found(KERNELS, CellKind.KERNEL, handle)
 
 
 def function_of(handle: int) -> LoadedFunction:
@@ -282,8 +268,7 @@ def function_of(handle: int) -> LoadedFunction:
     """
     if cell_is(handle, CellKind.KERNEL):
         return kernel_of(handle).function(current_context())
-    function: LoadedFunction = _found(FUNCTIONS, CellKind.FUNCTION, handle)
-    return function
+    return _found(FUNCTIONS, CellKind.FUNCTION, handle)
 
 
 # -- loading ----------------------------------------------------------------------------------------------------
@@ -311,34 +296,19 @@ def _load(context: int, out: int, data: Callable[[], bytes], log: JitLog) -> Non
     store_u64(out, LoadedModule(context, _device_module(data, log)[1]).handle)
 
 
-_NO_OPTIONS = (0, 0, 0)
-
-
-@in_context("cuModuleLoadData", "PP")
-def module_load_data(context: int, out: int, image: int) -> None:
-    """Load an image from memory."""
-    need(image)
-    _load(context, out, lambda: images.bytes_at(image), JitLog(*_NO_OPTIONS))
-
-
+@in_context("cuModuleLoadData cuModuleLoadFatBinary", "PP")
 @in_context("cuModuleLoadDataEx", "PPUPP")
-def module_load_data_ex(context: int, out: int, image: int, count: int, options: int, values: int) -> None:
-    """Load an image from memory, with options of the compiler."""
+def module_load_data(context: int, out: int, image: int, count: int = 0, options: int = 0, values: int = 0) -> None:
+    """Load an image from memory, with options of the compiler if there are some."""
     need(image)
     _load(context, out, lambda: images.bytes_at(image), JitLog(count, options, values))
-
-
-@in_context("cuModuleLoadFatBinary", "PP")
-def module_load_fat_binary(context: int, out: int, image: int) -> None:
-    """Load a fatbin from memory."""
-    module_load_data(context, out, image)
 
 
 @in_context("cuModuleLoad", "PP")
 def module_load(context: int, out: int, path: int) -> None:
     """Load an image from a file."""
     name = text_at(path)
-    _load(context, out, lambda: images.file_bytes(name), JitLog(*_NO_OPTIONS))
+    _load(context, out, lambda: images.file_bytes(name), JitLog(0, 0, 0))
 
 
 @unfailed("cuModuleUnload", "P")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from cujit.emulator.capture import RUNS, captured_node, captured_work, stream_cell
-from cujit.emulator.entries import ENTRIES, EntryPoint, need, store_u64
+from cujit.emulator.entries import ENTRIES, EntryPoint, checked, got, need, store_u64
 from cujit.emulator.graph_memory import GraphMemory
 from cujit.emulator.machine import cell_is, in_c
 from cujit.emulator.memory_operations import batch_of, batch_params, operate
@@ -40,11 +40,7 @@ def driver(name: str, types: str, *given: int) -> None:
     else:
         answer = int(Result.NOT_SUPPORTED) if entry is None else entry.answer(*given)
     if answer:
-        raise Refused(Result(answer), emulation().words(Result(answer)))
-
-
-def _checked(answer: int) -> None:
-    need(not answer, Result(answer))
+        checked(answer, emulation().words(Result(answer)))
 
 
 # -- kernels ------------------------------------------------------------------------------------------------
@@ -169,15 +165,15 @@ _DEVICE, _ARRAY = 2, 3
 
 def _copy(params: CopyParams) -> tuple[CopyParams, Run]:
     plan = CopyPlan()
-    _checked(_copy_plan(ctypes.byref(params), ctypes.byref(plan)))
+    checked(_copy_plan(ctypes.byref(params), ctypes.byref(plan)))
     return params, _copying(plan)
 
 
 def _copying(plan: CopyPlan) -> Run:
-    _checked(_copy_check(ctypes.byref(plan)))
+    checked(_copy_check(ctypes.byref(plan)))
 
     def run() -> None:
-        _checked(_copy_check(ctypes.byref(plan)))
+        checked(_copy_check(ctypes.byref(plan)))
         _copy_run(ctypes.byref(plan))
 
     return plain(run)
@@ -193,10 +189,10 @@ _SET_WORDS = ("dst", "pitch", "width", "height", "value", "element")
 
 
 def _setting(plan: SetPlan) -> Run:
-    _checked(_set_check(ctypes.byref(plan)))
+    checked(_set_check(ctypes.byref(plan)))
 
     def run() -> None:
-        _checked(_set_check(ctypes.byref(plan)))
+        checked(_set_check(ctypes.byref(plan)))
         _set_run(ctypes.byref(plan))
 
     return plain(run)
@@ -356,8 +352,7 @@ def work_of(kind: NodeKind, pointer: int, size: int = 0, graph: Graph | None = N
         return None, None
     need(pointer)
     if kind in _OF_MEMORY:
-        need(graph, words="a node that allocates or frees cannot be changed")
-        assert graph is not None
+        graph = got(graph, words="a node that allocates or frees cannot be changed")
         type_, make_in = _OF_MEMORY[kind]
         return make_in(_read(type_, pointer), graph)
     need(kind in _TYPES, Result.NOT_SUPPORTED, "graphs have no such nodes here")

@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from cujit.emulator.entries import need
-from cujit.emulator.machine import cell_free, cell_new
-from cujit.emulator.results import Result
+from cujit.emulator.entries import got, new_cell
+from cujit.emulator.machine import cell_free
 from cujit.emulator.structures import CellKind
 from cujit.forks import Lock
 
@@ -48,11 +47,7 @@ Run = Callable[["GraphNode", int], None]
 def plain(work: Callable[[], None]) -> Run:
     """Make a node's run of work that needs to know neither node nor stream."""
 
-    def run(node: GraphNode, stream: int) -> None:
-        del node, stream
-        work()
-
-    return run
+    return lambda _node, _stream: work()
 
 
 class GraphNode:
@@ -74,8 +69,7 @@ class GraphNode:
         self.origin: GraphNode | None = None
         self.child: Graph | None = None
         self.is_enabled = True
-        self.handle = cell_new(CellKind.NODE, 0)
-        need(self.handle, Result.OUT_OF_MEMORY)
+        self.handle = new_cell(CellKind.NODE)
         self.number = graph.numbered
         graph.numbered += 1
         graph.nodes[self] = None
@@ -114,8 +108,7 @@ class Graph:
         self.objects: Counter[UserObject] = Counter()
         self.owner = owner
         self.origin: Graph | None = None
-        self.handle = cell_new(CellKind.GRAPH, 0)
-        need(self.handle, Result.OUT_OF_MEMORY)
+        self.handle = new_cell(CellKind.GRAPH)
         self.number = next(_NUMBERS)
         GRAPHS[self.handle] = self
 
@@ -194,10 +187,7 @@ def graph_of(handle: int) -> Graph:
     Raises:
         Refused: it is none.
     """
-    graph = GRAPHS.get(handle)
-    need(graph, Result.INVALID_VALUE, "there is no graph of this handle")
-    assert graph is not None
-    return graph
+    return got(GRAPHS.get(handle), words="there is no graph of this handle")
 
 
 def node_of(handle: int) -> GraphNode:
@@ -206,10 +196,7 @@ def node_of(handle: int) -> GraphNode:
     Raises:
         Refused: it is none.
     """
-    node = NODES.get(handle)
-    need(node, Result.INVALID_VALUE, "there is no node of this handle")
-    assert node is not None
-    return node
+    return got(NODES.get(handle), words="there is no node of this handle")
 
 
 class UserObject:
@@ -219,8 +206,7 @@ class UserObject:
         self.pointer = pointer
         self.references = references
         self._destroy = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(destroy)
-        self.handle = cell_new(CellKind.USER_OBJECT, 0)
-        need(self.handle, Result.OUT_OF_MEMORY)
+        self.handle = new_cell(CellKind.USER_OBJECT)
         USER_OBJECTS[self.handle] = self
 
     def release(self, count: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.emulator import device
-from cujit.emulator.entries import in_context, need, store_u32, store_u64
+from cujit.emulator.entries import got, in_any_context, need, store_u32, store_u64
 from cujit.emulator.launches import check
 from cujit.emulator.modules import NON_PORTABLE, LoadedFunction, function_of
 from cujit.emulator.node_params import LaunchWords
@@ -46,18 +46,10 @@ def _check(handle: int, flags: int) -> LoadedFunction:
     return function_of(handle)
 
 
-@in_context("cuOccupancyMaxActiveBlocksPerMultiprocessor", "PPIP")
-def max_active_blocks(context: int, blocks: int, handle: int, threads: int, dynamic_bytes: int) -> None:
-    """Count the blocks that a multiprocessor holds at a time."""
-    max_active_blocks_with_flags(context, blocks, handle, threads, dynamic_bytes, 0)
-
-
-@in_context("cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", "PPIPU")
-def max_active_blocks_with_flags(
-    context: int, blocks: int, handle: int, threads: int, dynamic_bytes: int, flags: int
-) -> None:
+@in_any_context("cuOccupancyMaxActiveBlocksPerMultiprocessor", "PPIP")
+@in_any_context("cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", "PPIPU")
+def max_active_blocks(blocks: int, handle: int, threads: int, dynamic_bytes: int, flags: int = 0) -> None:
     """Count the blocks that a multiprocessor holds at a time; flags change nothing."""
-    del context
     need(blocks and threads > 0)
     store_u32(blocks, active_blocks(_check(handle, flags), threads, dynamic_bytes))
 
@@ -71,20 +63,15 @@ def _best(function: LoadedFunction, most: int, dynamic_bytes: Callable[[int], in
     return size, blocks
 
 
-@in_context("cuOccupancyMaxPotentialBlockSize", "PPPPPI")
+@in_any_context("cuOccupancyMaxPotentialBlockSize", "PPPPPI")
+@in_any_context("cuOccupancyMaxPotentialBlockSizeWithFlags", "PPPPPIU")
 def max_potential_block_size(
-    context: int, grid: int, block: int, handle: int, of_block: int, dynamic_bytes: int, most: int
+    grid: int, block: int, handle: int, of_block: int, dynamic_bytes: int, most: int, flags: int = 0
 ) -> None:
-    """Choose the block of highest occupancy, and the grid that fills the device with it."""
-    max_potential_block_size_with_flags(context, grid, block, handle, of_block, dynamic_bytes, most, 0)
+    """Choose the block of highest occupancy, and the grid that fills the device with it.
 
-
-@in_context("cuOccupancyMaxPotentialBlockSizeWithFlags", "PPPPPIU")
-def max_potential_block_size_with_flags(
-    context: int, grid: int, block: int, handle: int, of_block: int, dynamic_bytes: int, most: int, flags: int
-) -> None:
-    """Choose the block of highest occupancy; ``of_block`` says what shared memory one of so many threads takes."""
-    del context
+    ``of_block`` says what shared memory a block of so many threads takes.
+    """
     need(grid and block and most >= 0)
     function = _check(handle, flags)
     ask = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_int)(of_block) if of_block else lambda _: dynamic_bytes
@@ -93,10 +80,9 @@ def max_potential_block_size_with_flags(
     store_u32(grid, blocks * emulation().device.limits.processors)
 
 
-@in_context("cuOccupancyAvailableDynamicSMemPerBlock", "PPII")
-def available_dynamic_smem_per_block(context: int, size: int, handle: int, blocks: int, threads: int) -> None:
+@in_any_context("cuOccupancyAvailableDynamicSMemPerBlock", "PPII")
+def available_dynamic_smem_per_block(size: int, handle: int, blocks: int, threads: int) -> None:
     """Say how much dynamic shared memory a block can have where a multiprocessor is to hold so many of them."""
-    del context
     need(size and blocks > 0 and threads > 0)
     function, has = function_of(handle), device.attributes()
     need(blocks <= active_blocks(function, threads, 0))
@@ -123,10 +109,9 @@ def _asked(config: int) -> tuple[LaunchShape, Dim3 | None]:
     return shape, None
 
 
-@in_context("cuOccupancyMaxPotentialClusterSize", "PPP")
-def max_potential_cluster_size(context: int, size: int, handle: int, config: int) -> None:
+@in_any_context("cuOccupancyMaxPotentialClusterSize", "PPP")
+def max_potential_cluster_size(size: int, handle: int, config: int) -> None:
     """Say how many blocks a cluster can have."""
-    del context
     function = function_of(handle)
     shape, _ = _asked(config)
     need(size)
@@ -135,15 +120,14 @@ def max_potential_cluster_size(context: int, size: int, handle: int, config: int
     store_u32(size, most if fits else 0)
 
 
-@in_context("cuOccupancyMaxActiveClusters", "PPP")
-def max_active_clusters(context: int, count: int, handle: int, config: int) -> None:
+@in_any_context("cuOccupancyMaxActiveClusters", "PPP")
+def max_active_clusters(count: int, handle: int, config: int) -> None:
     """Count the clusters that the device holds at a time."""
-    del context
     function = function_of(handle)
     shape, cluster = _asked(config)
     cluster = cluster or function.kernel.own_cluster
-    need(count and cluster is not None and all(cluster))
-    assert cluster is not None
+    cluster = got(cluster)
+    need(count and all(cluster))
     check(shape, LaunchOptions(cluster=cluster), function)
     together = emulation().device.limits.processors * active_blocks(function, shape.block.volume, shape.shared_bytes)
     store_u32(count, together // cluster.volume)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
+from cujit.devices.cpu.native.structures import Fields
 from cujit.emulator import device
 from cujit.emulator.entries import load_u64, need, started, store_u32, store_u64
 from cujit.emulator.machine import cell_free, cell_is, in_c
@@ -53,14 +54,7 @@ def _blocks_at(location: int, kind: int) -> BlockKind:
 class _PoolProps(ctypes.Structure):
     """Source: CUDA Driver API manual, ``CUmemPoolProps``."""
 
-    _fields_ = (
-        ("kind", ctypes.c_uint32),
-        ("handles", ctypes.c_uint32),
-        ("location", ctypes.c_int32 * 2),
-        ("security", ctypes.c_uint64),
-        ("most_bytes", ctypes.c_uint64),
-        ("rest", ctypes.c_uint8 * 56),
-    )
+    _fields_ = Fields("u32 kind, handles; i32 location[2]; u64 security, most_bytes; u8 rest[56]")
 
 
 @started("cuMemPoolCreate", "PP")
@@ -93,9 +87,8 @@ def mem_pool_destroy(handle: int) -> None:
 
 
 @started("cuMemPoolTrimTo", "PP")
-def mem_pool_trim_to(handle: int, least_bytes: int) -> None:
+def mem_pool_trim_to(handle: int, _least_bytes: int) -> None:
     """Give back what a pool holds and nobody uses: nothing."""
-    del least_bytes
     _pool(handle)
 
 
@@ -210,9 +203,8 @@ def mem_set_mem_pool(location: int, kind: int, handle: int) -> None:
 
 
 @started("cuMemPoolExportToShareableHandle", "PPIP")
-def mem_pool_export_to_shareable_handle(out: int, handle: int, kind: int, flags: int) -> None:
+def mem_pool_export_to_shareable_handle(out: int, handle: int, _kind: int, flags: int) -> None:
     """Refuse: no pool can be shared."""
-    del kind
     need(out and not flags)
     _pool(handle)
     raise Refused(Result.NOT_SUPPORTED)

@@ -96,11 +96,7 @@ class EmulatorSettings:
 
     def text(self) -> str:
         """Write them for the environment."""
-        said = {
-            "cc": list(self.cc), "check": self.check, "threads": self.threads, "timeout_s": self.timeout_s,
-            "errors_now": self.errors_now, "log": self.log, "needs": self.needs,
-        }  # fmt: skip
-        return json.dumps({name: value for name, value in said.items() if value not in (None, False, "")})
+        return json.dumps({name: value for name, value in vars(self).items() if value not in (None, False, "")})
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> EmulatorSettings:

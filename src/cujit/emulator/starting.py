@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from cujit.emulator import (
+from cujit.emulator import (  # noqa: F401  # most of them are here to declare their entry points
     capture,
     compilers,
     contexts,
@@ -32,30 +32,6 @@ from cujit.emulator import (
 from cujit.emulator.process import emulation
 from cujit.emulator.settings import VARIABLE, EmulatorSettings
 from cujit.errors import CujitError
-
-_DECLARED = (
-    capture,
-    contexts,
-    device,
-    graph_execs,
-    graph_memory,
-    graphs,
-    kernels,
-    launches,
-    linking,
-    managed,
-    memory,
-    memory_operations,
-    modules,
-    occupancy,
-    pools,
-    streams,
-    tensor_maps,
-    textures,
-    versions,
-    virtual_memory,
-)
-"""The modules whose entry points ``ENTRIES`` has."""
 
 
 def attach(table: int) -> None:

@@ -20,8 +20,8 @@ from cujit.devices.textures.texture import AddressMode, Extent, Filter, Sampling
 from cujit.emulator import contexts
 from cujit.emulator.capture import safe
 from cujit.emulator.device import TEXEL_DTYPES, TEXTURE_LIMITS
-from cujit.emulator.entries import in_context, need, store_u64
-from cujit.emulator.machine import cell_free, cell_is, cell_new, in_c
+from cujit.emulator.entries import in_any_context, in_context, need, new_cell, store_u64
+from cujit.emulator.machine import cell_free, cell_is, in_c
 from cujit.emulator.results import Refused, Result
 from cujit.emulator.structures import ArrayCell, Block, BlockKind, CellKind
 from cujit.values import NamedTuple
@@ -123,8 +123,7 @@ def _create(context: int, out: int, said: _Space) -> None:
     slice_ = row * max(said.height, 1)
     found = _memory_new(slice_ * max(said.depth, 1), BlockKind.ARRAY, 0, context, 0)
     need(found, Result.OUT_OF_MEMORY)
-    handle = cell_new(CellKind.ARRAY, context)
-    need(handle, Result.OUT_OF_MEMORY)
+    handle = new_cell(CellKind.ARRAY, context)
     array = ArrayCell.from_address(handle)
     array.base, array.row, array.slice = Block.from_address(found).begin, row, slice_
     array.texel_bytes = format_.texel_bytes
@@ -154,24 +153,21 @@ def _store_description(out: int, type_: type[ctypes.Structure], handle: int) -> 
     ctypes.memmove(out, ctypes.byref(description), ctypes.sizeof(type_))
 
 
-@in_context("cuArrayGetDescriptor_v2", "PP")
-def array_get_descriptor(context: int, out: int, handle: int) -> None:
+@in_any_context("cuArrayGetDescriptor_v2", "PP")
+def array_get_descriptor(out: int, handle: int) -> None:
     """Tell what an array is, without its depth."""
-    del context
     _store_description(out, _Plane, handle)
 
 
-@in_context("cuArray3DGetDescriptor_v2", "PP")
-def array_3d_get_descriptor(context: int, out: int, handle: int) -> None:
+@in_any_context("cuArray3DGetDescriptor_v2", "PP")
+def array_3d_get_descriptor(out: int, handle: int) -> None:
     """Tell what an array is."""
-    del context
     _store_description(out, _Space, handle)
 
 
-@in_context("cuArrayDestroy", "P")
-def array_destroy(context: int, handle: int) -> None:
+@in_any_context("cuArrayDestroy", "P")
+def array_destroy(handle: int) -> None:
     """Free an array; kernels that read it by a texture from now on fault."""
-    del context
     _array_of(handle)
     safe()
     _destroy(handle)
@@ -287,12 +283,8 @@ _AS_INTEGER, _NORMALIZED, _SRGB, _SEAMLESS, _FLAGS = 0x01, 0x02, 0x10, 0x40, 0x7
 class _Reading(ctypes.Structure):
     """``CUDA_TEXTURE_DESC``."""
 
-    _fields_ = (
-        ("address", ctypes.c_uint32 * 3),
-        *((name, ctypes.c_uint32) for name in ("filter", "flags", "anisotropy", "level_filter")),
-        ("levels", ctypes.c_float * 3),
-        ("border", ctypes.c_float * 4),
-        ("reserved", ctypes.c_uint32 * 12),
+    _fields_ = Fields(
+        "u32 address[3], filter, flags, anisotropy, level_filter; f32 levels[3], border[4]; u32 reserved[12]"
     )
 
 
@@ -399,32 +391,28 @@ def tex_object_create(context: int, out: int, said: int, how: int, seen: int) ->
     store_u64(out, ctypes.addressof(texture.descriptor))
 
 
-@in_context("cuTexObjectDestroy", "P")
-def tex_object_destroy(context: int, handle: int) -> None:
+@in_any_context("cuTexObjectDestroy", "P")
+def tex_object_destroy(handle: int) -> None:
     """Let go of a texture; what it was made of stays."""
-    del context
     safe()
     _forget(handle, is_texture=True)
 
 
-@in_context("cuTexObjectGetResourceDesc", "PP")
-def tex_object_get_resource_desc(context: int, out: int, handle: int) -> None:
+@in_any_context("cuTexObjectGetResourceDesc", "PP")
+def tex_object_get_resource_desc(out: int, handle: int) -> None:
     """Tell what a texture was made of."""
-    del context
     _store(out, _object_of(handle, is_texture=True).resource)
 
 
-@in_context("cuTexObjectGetTextureDesc", "PP")
-def tex_object_get_texture_desc(context: int, out: int, handle: int) -> None:
+@in_any_context("cuTexObjectGetTextureDesc", "PP")
+def tex_object_get_texture_desc(out: int, handle: int) -> None:
     """Tell how a texture is read."""
-    del context
     _store(out, _object_of(handle, is_texture=True).reading)
 
 
-@in_context("cuTexObjectGetResourceViewDesc", "PP")
-def tex_object_get_resource_view_desc(context: int, out: int, handle: int) -> None:
+@in_any_context("cuTexObjectGetResourceViewDesc", "PP")
+def tex_object_get_resource_view_desc(out: int, handle: int) -> None:
     """Tell what a texture shows of an array; nothing is written where it was made without a view."""
-    del context
     need(out)
     view = _object_of(handle, is_texture=True).view
     if view is not None:
@@ -443,24 +431,21 @@ def surf_object_create(context: int, out: int, said: int) -> None:
     store_u64(out, ctypes.addressof(_Object(context, made, resource, None, None).descriptor))
 
 
-@in_context("cuSurfObjectDestroy", "P")
-def surf_object_destroy(context: int, handle: int) -> None:
+@in_any_context("cuSurfObjectDestroy", "P")
+def surf_object_destroy(handle: int) -> None:
     """Let go of a surface; its array stays."""
-    del context
     safe()
     _forget(handle, is_texture=False)
 
 
-@in_context("cuSurfObjectGetResourceDesc", "PP")
-def surf_object_get_resource_desc(context: int, out: int, handle: int) -> None:
+@in_any_context("cuSurfObjectGetResourceDesc", "PP")
+def surf_object_get_resource_desc(out: int, handle: int) -> None:
     """Tell what a surface was made of."""
-    del context
     _store(out, _object_of(handle, is_texture=False).resource)
 
 
 @contexts.at_end
-def _ended(context: int, is_primary: bool) -> None:
-    del is_primary
+def _ended(context: int, _is_primary: bool) -> None:
     for handle, each in list(_OBJECTS.items()):
         if each.context == context:
             _forget(handle, is_texture=each.reading is not None)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from cujit.emulator import functions, library
-from cujit.emulator.entries import always, constant, in_context, need, store_u32, store_u64, text_at
+from cujit.emulator.entries import always, constant, in_any_context, need, store_u32, store_u64, text_at
 from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Result
 
@@ -63,10 +63,9 @@ def get_export_table(table: int, uuid: int) -> int:
     return int(Result.NOT_SUPPORTED)
 
 
-@in_context("cuProfilerStart cuProfilerStop", "")
-def profiler(context: int) -> None:
+@in_any_context("cuProfilerStart cuProfilerStop", "")
+def profiler() -> None:
     """Begin or end what a profiler looks at; there is none."""
-    del context
 
 
 @always("cuGetErrorName", "IP")

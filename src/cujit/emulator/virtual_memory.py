@@ -12,9 +12,10 @@ import itertools
 import mmap
 import os
 
+from cujit.devices.cpu.native.structures import Fields
 from cujit.emulator import device
-from cujit.emulator.entries import need, started, store_u64
-from cujit.emulator.machine import in_c
+from cujit.emulator.entries import got, need, started, store_u64
+from cujit.emulator.machine import in_c, memory_adopt, memory_forget
 from cujit.emulator.results import Result
 from cujit.emulator.structures import BlockKind
 from cujit.forks import Lock
@@ -37,21 +38,13 @@ _C.mmap.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int, ctypes.c_int
 _C.munmap.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
 _C.mprotect.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]
 
-_adopt = in_c("memory_adopt", ctypes.c_uint32, *[ctypes.c_uint64] * 2, *[ctypes.c_uint32] * 2, ctypes.c_uint64)
 _count = in_c("memory_count", ctypes.c_uint32, ctypes.c_int64)
-_forget = in_c("memory_forget", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)
 
 
 class _Properties(ctypes.Structure):
     """``CUmemAllocationProp``."""
 
-    _fields_ = (
-        ("kind", ctypes.c_uint32),
-        ("handles", ctypes.c_uint32),
-        ("location", ctypes.c_int32 * 2),
-        ("security", ctypes.c_uint64),
-        ("flags", ctypes.c_uint8 * 8),
-    )
+    _fields_ = Fields("u32 kind, handles; i32 location[2]; u64 security; u8 flags[8]")
 
 
 class _Physical:
@@ -108,10 +101,7 @@ def _check_properties(properties: int) -> _Properties:
 
 
 def _physical(handle: int) -> _Physical:
-    found = _MADE.get(handle)
-    need(found, words="there is no memory of this handle")
-    assert found is not None
-    return found
+    return got(_MADE.get(handle), words="there is no memory of this handle")
 
 
 # -- addresses ----------------------------------------------------------------------------------------------
@@ -314,7 +304,7 @@ def _tell_c() -> None:
         wanted[last] = each.end - last
     for begin in [begin for begin, size in _BLOCKS.items() if wanted.get(begin) != size]:
         del _BLOCKS[begin]
-        _forget(begin, BlockKind.DEVICE)
+        memory_forget(begin, BlockKind.DEVICE)
     for begin in wanted.keys() - _BLOCKS.keys():
         _BLOCKS[begin] = wanted[begin]
-        _adopt(begin, wanted[begin], BlockKind.DEVICE, 0, 0)
+        memory_adopt(begin, wanted[begin], BlockKind.DEVICE, 0, 0)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
-from cujit.values import NamedTuple, dataclass
+from cujit.values import NamedTuple, dataclass, grouped
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -95,9 +95,8 @@ class Guard:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
-        headers: dict[str, list[str]] = {}
-        for name, value in scope["headers"]:
-            headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+        said = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"])
+        headers = grouped(said)
         query = scope["query_string"].decode("latin-1")
         refused = self._door.refusal(scope["method"], scope["path"], query, headers)
 

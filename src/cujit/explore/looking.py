@@ -25,7 +25,7 @@ from cujit.program import Options, Source, compile
 from cujit.report.listings import Listing
 from cujit.report.report import ReportPage, of
 from cujit.reproducer.running import Rerun, attempt
-from cujit.values import dataclass, replace
+from cujit.values import attributes, dataclass, replace
 
 _MOST_KERNELS = 200
 """Names that a page offers."""
@@ -61,8 +61,7 @@ class Seen:
             record = cujit.explore.look(cujit.explore.Scene("__global__ void k() {}\\n")).record()
             assert record["explorer"]["kernels"] == ["k"]
         """
-        names = ("is_compiled", "is_counted", "printed", "dropped_bytes", "seconds")
-        more = {name: getattr(self, name) for name in names}
+        more = attributes(self, "is_compiled is_counted printed dropped_bytes seconds")
         return {**self.report.record(), "explorer": {**more, "kernels": list(self.kernels)}}
 
 
@@ -129,17 +128,11 @@ class _Look:
         self.say("assembling")
         page = self._page(source, image, rerun)
         names = tuple(kernel.display for kernel in inspect(image).kernels)
+        seen = Seen(page, True, kernels=names[:_MOST_KERNELS], seconds=time.perf_counter() - begin)
         if rerun is None:
-            return Seen(page, True, False, names[:_MOST_KERNELS], seconds=time.perf_counter() - begin)
-        return Seen(
-            page,
-            True,
-            rerun.profile is not None and rerun.error is None,
-            names[:_MOST_KERNELS],
-            rerun.printed,
-            rerun.dropped_bytes,
-            time.perf_counter() - begin,
-        )
+            return seen
+        is_counted = rerun.profile is not None and rerun.error is None
+        return replace(seen, is_counted=is_counted, printed=rerun.printed, dropped_bytes=rerun.dropped_bytes)
 
     # -- what is compiled ---------------------------------------------------------------------------------------
 
@@ -160,7 +153,7 @@ class _Look:
 
     def _rerun(self, source: Source, options: Options) -> Rerun | None:
         """Launch it in a process apart; what keeps it from that, or ends it early, is an error of the report."""
-        scene, limits = self.scene, self.limits
+        scene = self.scene
         try:
             device = cpu()
             module = jit(source, device=device, arch=scene.target(), names=self._names(), options=options)
@@ -170,15 +163,7 @@ class _Look:
             placed = [device.array(value) if isinstance(value, np.ndarray) else value for value in values]
             saved = saved_launch(launch._entry, launch._shape, launch.stream, launch.options, placed)
             self.say("launching")
-            rerun = attempt(
-                saved,
-                device="cpu",
-                check=scene.check or None,
-                profile=True,
-                timeout_s=limits.timeout_s,
-                memory_mib=limits.memory_mib,
-                trusted=limits.trusted,
-            )
+            rerun = attempt(saved, device="cpu", check=scene.check or None, profile=True, **vars(self.limits))
         except CujitError as e:
             self.errors.append(e)
             return None

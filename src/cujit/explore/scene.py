@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Mapping
@@ -187,11 +188,7 @@ class Scene:
 
     def threads_of_block(self) -> int | None:
         """Count the threads of a block, where they are said and make sense."""
-        found = sizes(self.block) if self.block else None
-        count = 1
-        for n in found or (0,):
-            count *= n
-        return count or None
+        return math.prod(sizes(self.block) or (0,)) or None
 
 
 def _words(text: str, what: str) -> list[str]:
@@ -221,7 +218,5 @@ def _bytes_of(word: str) -> int:
             return 0  # reading it says why
     kind, _, shape = word.rpartition(":")
     name = kind.rpartition(":")[2]
-    count = np.dtype(DTYPES[name]).itemsize if name in DTYPES else 1
-    for n in sizes(shape) or (0,):
-        count *= n
-    return count
+    element = np.dtype(DTYPES[name]).itemsize if name in DTYPES else 1
+    return element * math.prod(sizes(shape) or (0,))

@@ -20,6 +20,7 @@ from cujit.explore.guard import Door
 from cujit.explore.scene import TIMEOUT_S, LaunchLimits, Scene
 from cujit.occupancy.products import PRODUCTS
 from cujit.program import toolchain
+from cujit.values import replace
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -88,7 +89,7 @@ def serve(
 
         cujit.explore.serve("axpy.cu", cujit.explore.Scene("", kernel="axpy<float>", over="1000"))
     """
-    server, listening, url = _made(path, scene, port, timeout_s, memory_mib, trusted)
+    server, listening, url = _made(path, scene, port, LaunchLimits(timeout_s, memory_mib, trusted))
     say(url)
     if opens_browser:
         webbrowser.open(url)
@@ -123,7 +124,7 @@ def start(
         explorer = cujit.explore.start("axpy.cu")
         explorer.close()
     """
-    server, listening, url = _made(path, scene, port, timeout_s, memory_mib, trusted)
+    server, listening, url = _made(path, scene, port, LaunchLimits(timeout_s, memory_mib, trusted))
 
     def run() -> None:
         with listening:
@@ -142,12 +143,7 @@ def start(
 
 
 def _made(
-    path: str | os.PathLike[str],
-    scene: Scene | None,
-    port: int,
-    timeout_s: float,
-    memory_mib: int | None,
-    trusted: bool,
+    path: str | os.PathLike[str], scene: Scene | None, port: int, limits: LaunchLimits
 ) -> tuple[Server, socket.socket, str]:
     """Make a server of a file, with the socket that it listens at and the address of its page."""
     try:
@@ -158,9 +154,9 @@ def _made(
         if e.name not in ("uvicorn", "starlette", "anyio", "h11"):
             raise
         raise MissingError(f"an explorer needs {e.name}, which is not installed", help=install("explore")) from None
-    if memory_mib is not None:
-        read_int(memory_mib, "memory_mib", OptionError, least=1)
-    limits = LaunchLimits(check_timeout(timeout_s), memory_mib, trusted)
+    if limits.memory_mib is not None:
+        read_int(limits.memory_mib, "memory_mib", OptionError, least=1)
+    limits = replace(limits, timeout_s=check_timeout(limits.timeout_s))
     file = EditedFile(path)
     said = file.scene(scene)
     made = ExplorerServer(file, said, limits, _choices(said))

@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from cujit.errors import MissingError
 from cujit.explore.scene import LaunchLimits, Scene
-from cujit.values import attributes
 
 _BEGIN = "import sys; sys.path[:] = sys.argv[1:-2]; from cujit.explore.worker import main; main()"
 _IDLE = 2
@@ -101,7 +100,7 @@ class WorkerPool:
     async def _answer(self, worker: _Worker, scene: Scene) -> AsyncIterator[bytes]:
         """Ask a worker, and give what it says until it is done, dead or late."""
         limits = self._limits
-        request = {"scene": scene.to_json(), "path": self._path, **attributes(limits, "timeout_s memory_mib trusted")}
+        request = {"scene": scene.to_json(), "path": self._path, **vars(limits)}
         assert worker.process.stdin
         assert worker.process.stdout
         until, line = time.monotonic() + limits.timeout_s + _COMPILE_S, b""

@@ -241,16 +241,7 @@ class _Reader:
             reserved_shared_bytes=reserved,
             constant_bytes=self._banks.get("", {}) | self._banks.get(symbol.name, {}),
             code_bytes=code.size,
-            barriers=facts.barriers,
-            signature=facts.signature,
-            max_block=facts.max_block,
-            required_block=facts.required_block,
-            cluster=facts.cluster,
-            max_registers=facts.max_registers,
-            max_cluster_blocks=facts.max_cluster_blocks,
-            mbarriers=facts.mbarriers,
-            virtual_resources=facts.virtual_resources,
-            parameter_bytes=facts.parameter_bytes,
+            **vars(facts),
         )
 
     def _value(self, attribute: Attribute, symbol: ElfSymbol) -> int | None:

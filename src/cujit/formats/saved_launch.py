@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 from cujit.errors import CujitError, FormatError, spell
 from cujit.formats.unpack import Compression, unpack
-from cujit.values import NamedTuple, dataclass, field
+from cujit.values import NamedTuple, attributes, dataclass, field
 
 VERSION = 1
 MAX_BODY_BYTES = 1 << 30
@@ -151,9 +152,7 @@ def write_saved(saved: SavedLaunch) -> bytes:
 
 def _header(saved: SavedLaunch, texts: Sequence[int]) -> dict[str, object]:
     return {
-        **{name: getattr(saved, name) for name in ("kernel", "lowered", "device", "grid", "block", "shared_bytes")},
-        "cluster": saved.cluster,
-        "cooperative": saved.cooperative,
+        **attributes(saved, "kernel lowered device grid block shared_bytes cluster cooperative"),
         "arguments": [
             {**argument._asdict(), "data": argument.data.hex(), "place": argument.place and [*argument.place]}
             for argument in saved.arguments
@@ -269,16 +268,9 @@ def _argument(row: Mapping[str, Any], blocks: Sequence[SavedBlock]) -> SavedArgu
             raise ValueError(f"a pointer of {len(data)} bytes")
     elif nbytes:
         raise ValueError("an array that is nowhere")
-    if dtype and shape is not None and _product(shape) * int(dtype[2:]) != nbytes:
+    if dtype and shape is not None and math.prod(shape) * int(dtype[2:]) != nbytes:
         raise ValueError(f"an array {spell(shape)} of {dtype} that has {nbytes:,} bytes")
     return SavedArgument(_text(row["type"]), data, place, dtype, shape, nbytes)
-
-
-def _product(sizes: Iterable[int]) -> int:
-    found = 1
-    for n in sizes:
-        found *= n
-    return found
 
 
 def _int(value: object, least: int, most: int) -> int:

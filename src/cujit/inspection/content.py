@@ -21,7 +21,7 @@ from cujit.inspection.logs import Spills, spills_of_log
 from cujit.inspection.nvvm_ir import read_nvvmir
 from cujit.inspection.values import Block, Content, ImageKind, KernelInfo, VariableInfo
 from cujit.signature import Signature, merge_signatures
-from cujit.values import dataclass, field
+from cujit.values import attributes, dataclass, field
 
 Signatures = Mapping[str, Signature]
 _UNKNOWN_STACK_SINCE = (13, 4)  # ptxas 13.0 wrote 0 where 13.4 says that the stack is unknown
@@ -96,14 +96,9 @@ def _cubin(cubin: Cubin, facts: BuildFacts, said: Arch | None, of_ptx: Signature
     shown = facts.displays(k.name for k in cubin.kernels)
     return Content(
         arch=arch,
-        toolkit=cubin.toolkit,
-        abi=cubin.abi,
-        is_relocatable=cubin.is_relocatable,
         kernels=tuple(_kernel_of_cubin(k, arch, shown[k.name], facts, of_ptx, zero_is_none) for k in cubin.kernels),
-        functions=cubin.functions,
         variables=tuple(VariableInfo(v.name, v.size, v.space.value) for v in cubin.variables),
-        undefined=cubin.undefined,
-        commands=cubin.commands,
+        **attributes(cubin, "toolkit abi is_relocatable functions undefined commands"),
     )
 
 
@@ -119,11 +114,11 @@ def _kernel_of_cubin(
         signature=merge_signatures(facts.signatures.get(k.name), signature),
         spill_store_bytes=stores,
         spill_load_bytes=loads,
-        **{name: getattr(k, name) for name in _SAME},
+        **attributes(k, _SAME),
     )
 
 
-_SAME = sorted({*CubinKernel.__match_args__} & {*KernelInfo.__match_args__} - {"signature"})
+_SAME = " ".join({*CubinKernel.__match_args__} & {*KernelInfo.__match_args__} - {"signature"})
 """What is said of a kernel as its cubin says it."""
 
 

@@ -31,7 +31,7 @@ from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, SHARED_DEFAULT_BYT
 from cujit.occupancy.products import Mark, Product, find_product, product_of_arch
 from cujit.occupancy.residency import Demand, Residency, residency
 from cujit.occupancy.result import Occupancy
-from cujit.values import dataclass, replace
+from cujit.values import attributes, dataclass, replace
 
 __all__ = ["Image", "LoadedKernel", "Occupancy", "Subject", "of", "plot", "product_of", "subject"]
 
@@ -339,14 +339,8 @@ def _of_loaded(loaded: LoadedKernel, place: Product | None, kernel: str | None, 
             f"{loaded.name} is loaded as code for {loaded.device.arch}, and {place} is another architecture",
             help="pass an image with machine code for that GPU",
         )
-    known: dict[str, int | None] = {
-        "registers": resources.registers,
-        "shared_bytes": resources.shared_bytes,
-        "barriers": resources.barriers or 0,
-        "max_threads": resources.max_threads,
-    }
-    known.update(changes)
-    demand = Demand(limits_of(place.arch), **known)  # type: ignore[arg-type]
+    known = attributes(resources, "registers shared_bytes max_threads") | {"barriers": resources.barriers or 0}
+    demand = Demand(limits_of(place.arch), **known | changes)
     return Subject(loaded.name, getattr(loaded, "lowered_name", loaded.name), place, demand)
 
 
@@ -362,14 +356,8 @@ def _of_image(
             f"{artifact.name or 'the cubin'} is still to be linked, which can change the registers of {shown}",
             help=f"cujit.link([image], arch='{cubin.arch}')",
         )
-    known: dict[str, int | None] = {
-        "registers": found.registers,
-        "shared_bytes": found.shared_bytes,
-        "barriers": found.barriers,
-        "max_threads": found.max_threads or MAX_BLOCK_THREADS,
-        "virtual_resources": found.virtual_resources,
-    }
-    known.update(changes)
+    known = attributes(found, "registers shared_bytes barriers virtual_resources")
+    known |= {"max_threads": found.max_threads or MAX_BLOCK_THREADS} | changes
     if known["registers"] is None:
         raise FormatError(f"the image does not tell the registers of {shown}", help="registers=… says them")
     cluster = math.prod(found.cluster) if found.cluster else 0
@@ -377,7 +365,7 @@ def _of_image(
         shown,
         found.name,
         place,
-        Demand(limits_of(place.arch), **known),  # type: ignore[arg-type]
+        Demand(limits_of(place.arch), **known),
         math.prod(found.required_block) if found.required_block else None,
         cluster or None,
     )

@@ -18,7 +18,7 @@ from cujit.devices.cpu.observe.measures import (
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.devices.device import Device
 from cujit.profile.peaks import REQUESTS, SECTORS, SHUFFLES, SLOTS, SPECIAL, WAVEFRONTS, Peaks, peaks
-from cujit.values import NamedTuple, dataclass, replace
+from cujit.values import NamedTuple, attributes, dataclass, replace
 
 _WARP = 32
 
@@ -69,13 +69,9 @@ class Bound:
         return {
             "unit": self.unit,
             "bound_s": self.seconds,
-            "amount": self.amount,
-            "what": self.what,
-            "per_second": self.per_second,
+            **attributes(self, "amount what per_second"),
             "line": str(self.line or ""),
-            "share": self.share,
-            "cause": self.cause,
-            "assumes": self.assumes,
+            **attributes(self, "share cause assumes"),
         }
 
 

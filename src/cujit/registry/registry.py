@@ -346,6 +346,7 @@ def _taken(name: str, device: Device, difference: str) -> OptionError:
 # -- doors --------------------------------------------------------------------------------------------------
 
 
+@once
 def default_registry() -> Registry:
     """Give the registry of the process: what is registered, and ``forget``.
 
@@ -354,11 +355,6 @@ def default_registry() -> Registry:
         for known in cujit.default_registry():
             print(known.name, known.device.name, known.hits)
     """
-    return _of_process()
-
-
-@once
-def _of_process() -> Registry:
     return Registry()
 
 

@@ -13,7 +13,7 @@ from cujit.devices.cpu.run.lines import Lines, SourceLine, file_name
 from cujit.devices.watch import Sources, Text
 from cujit.errors import CujitError
 from cujit.formats.ptx.parser import parse
-from cujit.values import dataclass
+from cujit.values import attributes, dataclass
 
 _SUFFIXES = (".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".inl", ".ipp", ".ll", ".py")
 """Endings of files that a report may quote: an image names what it likes, and a report is for others to see."""
@@ -48,9 +48,7 @@ class Listing:
         """Give all of it in plain values; a line of source is the number of its file among ``files`` and its own."""
         files = list(dict.fromkeys(source.file for source in self.sources if source is not None))
         return {
-            "kind": self.kind,
-            "name": self.name,
-            "first": self.first,
+            **attributes(self, "kind name first"),
             "lines": list(self.lines),
             "files": files,
             "sources": [source and [files.index(source.file), source.line] for source in self.sources],

@@ -27,7 +27,7 @@ from cujit.profile.roofline import roofs
 from cujit.program import link
 from cujit.report.listings import Listing, Quoted, ptx_listing, sass_listing, source_behind, sources_of
 from cujit.report.page import page
-from cujit.values import dataclass, field, replace
+from cujit.values import attributes, dataclass, field, replace
 from cujit.version import __version__
 
 SCHEMA = 1
@@ -317,10 +317,7 @@ def _occupancy_record(found: Subject, block: int | None) -> dict[str, Any]:
         **row.to_json(),
         "curves": [
             {
-                "label": curve.label,
-                "own": curve.own,
-                "own_label": curve.own_label,
-                "end": curve.end,
+                **attributes(curve, "label own own_label end"),
                 "stretches": [
                     {"limiter": limiter.value, "edges": edges, "heights": heights}
                     for limiter, edges, heights in stretches(curve)

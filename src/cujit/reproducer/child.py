@@ -22,6 +22,7 @@ from cujit.errors import ArgumentError, CujitError, KernelFaultError, LoadError,
 from cujit.formats.saved_launch import SavedLaunch, read_saved
 from cujit.loading import Module, load
 from cujit.reproducer.sandbox import end_with_parent, give_up_rights, limit_resources
+from cujit.values import attributes
 
 if TYPE_CHECKING:
     from cujit.devices.arrays.array import DeviceArray
@@ -67,8 +68,7 @@ def _facts(error: CujitError) -> dict[str, Any]:
     name = next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == CujitError.__module__)
     known: dict[str, Any] = {"class": name, "message": error.message, "help": error.help}
     if isinstance(error, KernelFaultError):
-        names = ("kind", "kernel", "block", "thread", "line", "address")
-        known |= {name: getattr(error, name) for name in names}
+        known |= attributes(error, "kind kernel block thread line address")
     return known | (error.facts if isinstance(error, ToolError) else {})
 
 

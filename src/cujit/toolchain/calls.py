@@ -33,6 +33,9 @@ class CallError(ToolError):
     """
 
     codes: ClassVar[type[ResultCode]]
+    bad_handle: ClassVar[ResultCode]
+    bad_argument: ClassVar[ResultCode]
+    """The codes of calls which are not made because a handle, or another argument, is wrong."""
 
     def __init__(
         self,
@@ -82,15 +85,7 @@ class ToolLibrary:
     refusals; ``misused`` is made of it, for calls which are not made because an argument is wrong.
     """
 
-    def __init__(
-        self,
-        name: str,
-        binding: str,
-        refused: type[CallError],
-        *,
-        bad_handle: ResultCode,
-        bad_argument: ResultCode,
-    ) -> None:
+    def __init__(self, name: str, binding: str, refused: type[CallError]) -> None:
         """Import the bindings of the library.
 
         Raises:
@@ -102,7 +97,6 @@ class ToolLibrary:
         self.tool = name
         self._refused = refused
         self.misused: type[CallError] = type("UsageError", (refused, ValueError, TypeError), {})
-        self._bad_handle, self._bad_argument = bad_handle, bad_argument
 
     # Calls
 
@@ -163,7 +157,9 @@ class ToolLibrary:
         Raises:
             CallError: always.
         """
-        raise self.misused(self._bad_argument, f"{function}: {message}", tool=self.tool, call=function, help=help)
+        raise self.misused(
+            self._refused.bad_argument, f"{function}: {message}", tool=self.tool, call=function, help=help
+        )
 
     def refused_options(self, options: Sequence[str], create: Callable[[list[str]], Any], base: str = "") -> str:
         """Find which of the options the library refuses, by trying each after what begins with ``base``."""
@@ -235,7 +231,7 @@ class ToolLibrary:
 
     def _no_handle(self, function: str, message: str) -> CallError:
         return self.misused(
-            self._bad_handle,
+            self._refused.bad_handle,
             f"{function}: {message}",
             tool=self.tool,
             call=function,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
 from cujit.errors import ClosedError
@@ -97,7 +96,5 @@ class LibraryHandle:
     def __enter__(self: H) -> H:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()

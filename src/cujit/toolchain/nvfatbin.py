@@ -39,17 +39,12 @@ class nvFatbinError(CallError):  # noqa: N801  # NVIDIA's name
     """A refusal of nvFatbin; ``status`` is a Result."""
 
     codes = Result
+    bad_handle, bad_argument = Result.ERROR_NULL_POINTER, Result.ERROR_NULL_POINTER
 
 
 @once
 def _library() -> ToolLibrary:
-    library = ToolLibrary(
-        "nvFatbin",
-        "nvfatbin",
-        nvFatbinError,
-        bad_handle=Result.ERROR_NULL_POINTER,
-        bad_argument=Result.ERROR_NULL_POINTER,
-    )
+    library = ToolLibrary("nvFatbin", "nvfatbin", nvFatbinError)
     major, minor = library.call("nvFatbinVersion", "version")
     library.tool = f"nvFatbin {major}.{minor}"
     return library

@@ -51,6 +51,7 @@ class nvJitLinkError(CallError):  # noqa: N801  # NVIDIA's name
     """A refusal of nvJitLink: ``status`` is a Result; ``error_log`` and ``info_log`` are those of the handle."""
 
     codes = Result
+    bad_handle, bad_argument = Result.ERROR_NULL_INPUT, Result.ERROR_INVALID_INPUT
     info_log: str = ""
 
     @property
@@ -74,13 +75,7 @@ def __getattr__(name: str) -> InputType:
 
 @once
 def _library() -> ToolLibrary:
-    library = ToolLibrary(
-        "nvJitLink",
-        "nvjitlink",
-        nvJitLinkError,
-        bad_handle=Result.ERROR_NULL_INPUT,
-        bad_argument=Result.ERROR_INVALID_INPUT,
-    )
+    library = ToolLibrary("nvJitLink", "nvjitlink", nvJitLinkError)
     major, minor = library.call("nvJitLinkVersion", "version")
     library.tool = f"nvJitLink {major}.{minor}"
     return library

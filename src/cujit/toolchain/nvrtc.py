@@ -29,17 +29,12 @@ class nvrtcError(CallError):  # noqa: N801  # in the manner of NVIDIA's other li
     """A refusal of NVRTC, or a call that was not made; ``status`` is an nvrtcResult."""
 
     codes = NvrtcResult
+    bad_handle, bad_argument = NvrtcResult.NVRTC_ERROR_INVALID_PROGRAM, NvrtcResult.NVRTC_ERROR_INVALID_INPUT
 
 
 @once
 def _library() -> ToolLibrary:
-    library = ToolLibrary(
-        "NVRTC",
-        "nvrtc",
-        nvrtcError,
-        bad_handle=NvrtcResult.NVRTC_ERROR_INVALID_PROGRAM,
-        bad_argument=NvrtcResult.NVRTC_ERROR_INVALID_INPUT,
-    )
+    library = ToolLibrary("NVRTC", "nvrtc", nvrtcError)
     _, major, minor = library.answer("nvrtcVersion")
     library.tool = f"NVRTC {major}.{minor}"
     return library

@@ -54,17 +54,12 @@ class nvvmError(CallError):  # noqa: N801  # NVIDIA's name
     """A refusal of libNVVM; ``status`` is a Result, ``log`` what the program's log held."""
 
     codes = Result
+    bad_handle, bad_argument = Result.ERROR_INVALID_PROGRAM, Result.ERROR_INVALID_INPUT
 
 
 @once
 def _library() -> ToolLibrary:
-    library = ToolLibrary(
-        "libNVVM",
-        "nvvm",
-        nvvmError,
-        bad_handle=Result.ERROR_INVALID_PROGRAM,
-        bad_argument=Result.ERROR_INVALID_INPUT,
-    )
+    library = ToolLibrary("libNVVM", "nvvm", nvvmError)
     major, minor = library.call("nvvmVersion", "version")
     library.tool = f"libNVVM {major}.{minor}"
     return library

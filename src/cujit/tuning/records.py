@@ -19,7 +19,7 @@ from typing import Any
 from cujit.errors import FormatError
 from cujit.timing import Timing
 from cujit.tuning.spaces import Value
-from cujit.values import dataclass
+from cujit.values import attributes, dataclass
 
 _HEADER = "cujit tuning"
 SCHEMA = 1
@@ -97,13 +97,7 @@ class TuningRecord:
         """Write it."""
         said = {
             _HEADER: SCHEMA,
-            "by": self.by,
-            "kernel": self.kernel,
-            "shape": self.shape,
-            "device": self.device,
-            "processors": self.processors,
-            "driver": self.driver,
-            "winner": self.winner,
+            **attributes(self, "by kernel shape device processors driver winner"),
             "candidates": [_written(one) for one in self.candidates],
         }
         return json.dumps(said, separators=(",", ":"), allow_nan=False).encode()

@@ -13,11 +13,14 @@ from _collections import _tuplegetter  # type: ignore[import-not-found]  # what 
 
 TYPE_CHECKING = False  # as type checkers know it; typing has work at its import
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from dataclasses import dataclass, field, replace
-    from typing import Any, NamedTuple
+    from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["NamedTuple", "attributes", "dataclass", "field", "later", "replace"]
+    _K = TypeVar("_K")
+    _V = TypeVar("_V")
+
+__all__ = ["NamedTuple", "attributes", "dataclass", "field", "grouped", "later", "replace"]
 
 
 class _Later:
@@ -48,6 +51,14 @@ def later(name: str) -> Any:
 def attributes(value: object, names: str) -> dict[str, Any]:
     """Give attributes of a value as JSON has them: under their own names."""
     return {name: getattr(value, name) for name in names.split()}
+
+
+def grouped(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
+    """Put the values together that have one key; keys and values are in the order in which they came."""
+    found: dict[_K, list[_V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 _OWN = "_cujit_fields"

@@ -15,6 +15,7 @@ from cujit.cache.record import Summary
 from cujit.cache.settings import CacheSettings, parse_bytes
 from cujit.cli.console import printable
 from cujit.errors import OptionError
+from cujit.values import attributes
 
 _KEY_DIGITS = 12
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -77,15 +78,13 @@ def summary_record(summary: Summary) -> dict[str, object]:
     """Describe an entry for JSON."""
     return {
         "key": summary.digest,
-        "work": summary.work,
-        "name": summary.name,
+        **attributes(summary, "work name"),
         "kind": summary.kind.value,
         "arch": str(summary.arch) if summary.arch else None,
         "names": list(summary.names),
         "tool": summary.tool,
         "image_bytes": summary.payload_bytes,
-        "make_ms": summary.make_ms,
-        "made_s": summary.made_s,
+        **attributes(summary, "make_ms made_s"),
     }
 
 

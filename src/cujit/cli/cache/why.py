@@ -13,10 +13,9 @@ from cujit.cache.cache import Cache
 from cujit.cache.key import Key, differences
 from cujit.cache.store import Explanation
 from cujit.cli.cache.common import cache_option, difference_record, print_differences, short, summary_record
-from cujit.cli.compiler_options import arch_option, compiler_options, names_option, source_of
+from cujit.cli.compiler_options import WrittenOptions, arch_option, compiler_options, names_option
 from cujit.cli.console import json_option, print_json, printable
 from cujit.compiler.keys.maker import Uncacheable
-from cujit.compiler.options.written import read_options
 from cujit.program import request, runner
 
 
@@ -43,10 +42,7 @@ def why(
     to: str | None,
     arch: str | None,
     names: Sequence[str],
-    said: Sequence[str],
-    include: Sequence[str],
-    define: Sequence[str],
-    libdevice: bool,
+    compiler: WrittenOptions,
     as_json: bool,
 ) -> None:
     """Tell which inputs differ between KEY and the entry nearest to it, or between KEY and OTHER.
@@ -56,17 +52,17 @@ def why(
     if (key is None) == (source is None):
         raise click.UsageError("give KEY, or --source FILE")
     if source is not None:
-        options = read_options(said, include, define)
+        options = compiler.read()
         keys = runner(cache).keys
         assert keys is not None
-        asked = source_of(source, libdevice=libdevice)
+        asked = compiler.source(source)
         made = keys.of_request(request(asked, to=to, arch=arch, names=names, options=options))
         if isinstance(made, Uncacheable):
             _tell_uncacheable(made.reason, as_json)
         else:
             _tell_nearest(cache, made.key, as_json, is_there=cache.find(made.key) is not None)
         return
-    if any((to, arch, names, said, include, define, libdevice)):
+    if any((to, arch, names, *compiler)):
         raise click.UsageError("options of the compiler go with --source")
     shown = admin.show(cache, str(key))
     if other is None:

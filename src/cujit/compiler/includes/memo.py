@@ -27,7 +27,7 @@ from cujit.compiler.includes.files import (
     stamp_of,
     stats_of,
 )
-from cujit.values import NamedTuple
+from cujit.values import NamedTuple, grouped
 from cujit.values.typed import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -216,12 +216,9 @@ def directories_of(absent: Sequence[str]) -> tuple[Directory, ...]:
             known[parent] = _stamped(parent) or nearest(parent)
         return known[parent]
 
-    groups: dict[tuple[str, Stamp], list[str]] = {}
-    for path in absent:
-        groups.setdefault(nearest(path), []).append(path)
     return tuple(
         Directory(path, stamp if is_old(stamp) else _UNKNOWN, b"\0".join(map(os.fsencode, names)))
-        for (path, stamp), names in groups.items()
+        for (path, stamp), names in grouped((nearest(path), path) for path in absent).items()
     )
 
 

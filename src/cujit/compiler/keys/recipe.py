@@ -17,6 +17,7 @@ from cujit.compiler.inputs.source import NvvmModule, Source
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.errors import CujitError, FormatError
+from cujit.values import attributes
 
 _MOST_BYTES = 1 << 20
 _SCHEMA = 1
@@ -42,11 +43,7 @@ def said_of(request: Request) -> dict[str, Any]:
         "extra": request.options.extra,
         "language": source.language,
         "text": "" if source.modules else source.text,
-        "name": source.name,
-        "path": source.path,
-        "headers": source.headers,
-        "include": source.include,
-        "define": source.define,
+        **attributes(source, "name path headers include define"),
         "modules": [[module.name, base64.b64encode(module.data).decode()] for module in source.modules],
         "libdevice": source.libdevice,
     }

@@ -16,7 +16,7 @@ from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources, check_lau
 from cujit.errors import DriverError, LaunchError, UnsupportedError
 from cujit.forks import cached_property
 from cujit.signature import Signature
-from cujit.values import replace
+from cujit.values import attributes, replace
 
 # Source: cuda.h, CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END.
 _BUFFER_POINTER = 1
@@ -170,12 +170,7 @@ class CudaKernel(BackendKernel):
             "context": int(self._context.handle),
             "stream": stream,
             "config": ctypes.addressof(config) if config is not None else 0,
-            "launch_kernel": entries.launch_kernel,
-            "launch_kernel_ex": entries.launch_kernel_ex,
-            "get_context": entries.get_context,
-            "set_context": entries.set_context,
-            "push_context": entries.push_context,
-            "pop_context": entries.pop_context,
+            **attributes(entries, "launch_kernel launch_kernel_ex get_context set_context push_context pop_context"),
             "dynamic_bytes": shape.shared_bytes,
             "ring": self._context.ring.address,
             "label": self._label(shape, stream),

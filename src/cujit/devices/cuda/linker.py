@@ -7,7 +7,6 @@ import os
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from cujit.arch import Arch
@@ -102,9 +101,7 @@ class DriverLinker:
     def __enter__(self) -> DriverLinker:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     @property

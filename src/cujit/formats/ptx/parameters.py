@@ -7,22 +7,38 @@ import math
 from cujit.formats.ptx.syntax import Function, Variable
 from cujit.signature import Parameter, ParameterClass, Signature
 
-# Source: PTX ISA 9.1, "Fundamental Types", "Packed Data Types" and "Opaque Types"; an opaque one is a handle of 8
-# bytes where it is a parameter.
-_BYTES: dict[str, int] = {
-    **{f"{letter}{bits}": bits // 8 for letter in "bsuf" for bits in (8, 16, 32, 64)},
-    **dict.fromkeys(("texref", "samplerref", "surfref"), 8),
-    "b128": 16,
-    "bf16": 2,
-    "f16x2": 4,
-    "bf16x2": 4,
-    "tf32": 4,
+ELEMENT_BYTES: dict[str, int] = {
+    **{f".{letter}{bits}": bits // 8 for letter in "bsuf" for bits in (8, 16, 32, 64)},
+    ".b128": 16,
+    ".f16": 2,
+    ".f16x2": 4,
+    ".bf16": 2,
+    ".bf16x2": 4,
+    ".tf32": 4,
+    ".e4m3": 1,
+    ".e5m2": 1,
+    ".e4m3x2": 2,
+    ".e5m2x2": 2,
+    ".pred": 1,
+    ".texref": 8,
+    ".samplerref": 8,
+    ".surfref": 8,
 }
+"""Bytes of one element of the types that the parser reads; an opaque one is a handle of 8 bytes as a parameter.
+
+Source: PTX ISA 9.1, "Fundamental Types", "Packed Data Types" and "Opaque Types".
+"""
+
 _KINDS = {"f": ParameterClass.FLOAT, "s": ParameterClass.SIGNED}
 
 
 def _element(variable: Variable) -> int:
-    return _BYTES.get(variable.type, 0) * variable.vector
+    return ELEMENT_BYTES[f".{variable.type}"] * variable.vector
+
+
+def alignment(variable: Variable) -> int:
+    """Bytes that a variable is aligned to: as said, or by its type."""
+    return variable.align or _element(variable)
 
 
 def bytes_of(variable: Variable) -> int:
@@ -40,7 +56,7 @@ def signature_of_entry(function: Function) -> Signature:
 
 
 def _parameter(p: Variable) -> Parameter:
-    size, align = bytes_of(p), p.align or _element(p)
+    size, align = bytes_of(p), alignment(p)
     if p.shape or p.vector > 1:
         return Parameter(ParameterClass.AGGREGATE, size, align, f".b8[{size}]")
     kind = ParameterClass.POINTER if p.is_ptr else _KINDS.get(p.type[0], ParameterClass.BITS)

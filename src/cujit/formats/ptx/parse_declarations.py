@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.constants import constant_expression, integer, numbers
+from cujit.formats.ptx.parameters import ELEMENT_BYTES
 from cujit.formats.ptx.parse_operands import symbol_offset
 from cujit.formats.ptx.register_names import Names
 from cujit.formats.ptx.tokens import DIRECTIVE, NAME, NUMBERS, STRING, Cursor
@@ -14,30 +15,6 @@ from cujit.values import dataclass
 
 LINKAGES = frozenset((".extern", ".visible", ".weak", ".common"))
 SPACES = frozenset((".global", ".const", ".shared", ".local", ".param", ".tex"))
-
-_TYPES: dict[str, int] = {  # Bytes of one element.
-    **{f".{letter}{bits}": bits // 8 for letter in "bsuf" for bits in (8, 16, 32, 64)},
-    ".b128": 16,
-    ".f16": 2,
-    ".f16x2": 4,
-    ".bf16": 2,
-    ".bf16x2": 4,
-    ".tf32": 4,
-    ".e4m3": 1,
-    ".e5m2": 1,
-    ".e4m3x2": 2,
-    ".e5m2x2": 2,
-    ".pred": 1,
-    ".texref": 8,
-    ".samplerref": 8,
-    ".surfref": 8,
-}
-
-
-def element_bytes(type_: str) -> int:
-    """Bytes of one element of a type that the parser reads: 4 for ``f32``."""
-    return _TYPES[f".{type_}"]
-
 
 _VECTORS = {".v2": 2, ".v4": 4, ".v8": 8}
 _POINTER_SPACES = frozenset((".const", ".global", ".local", ".shared"))
@@ -80,7 +57,7 @@ def _head(cursor: Cursor) -> _Head:
             head.ptr_space = word[1:]
         elif word in _VECTORS:
             head.vector = _VECTORS[word]
-        elif word in _TYPES and not head.type:
+        elif word in ELEMENT_BYTES and not head.type:
             head.type = word[1:]
         else:
             cursor.fail(f"expected a type or a name, found {word!r}", back=1)
@@ -188,7 +165,7 @@ def _numbered(
 
 
 def _declare(names: Names, head: _Head, name: str, shape: tuple[int, ...]) -> None:
-    element_bytes = _TYPES["." + head.type] * head.vector
+    element_bytes = ELEMENT_BYTES["." + head.type] * head.vector
     names.declare_symbol(name, element_bytes if len(shape) == 1 else None)
 
 

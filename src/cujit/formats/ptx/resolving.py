@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from math import prod
 
 from cujit.formats.mangling import spelled
-from cujit.formats.ptx.parse_declarations import element_bytes
+from cujit.formats.ptx.parameters import ELEMENT_BYTES, bytes_of
 from cujit.formats.ptx.syntax import Directive, Function, Module, Variable
-from cujit.values import NamedTuple, dataclass, field
+from cujit.values import NamedTuple, dataclass, field, grouped
 
 _SYSTEM_FUNCTIONS = frozenset(("vprintf", "malloc", "free", "__assertfail"))
 _DEVICE_RUNTIME = re.compile(r"(__)?cuda(CDP2)?[A-Z]\w*")
@@ -132,12 +131,8 @@ def symbols_of(module: Module, index: int, complaints: list[Complaint]) -> dict[
 def resolve(tables: Sequence[dict[str, Symbol]], inputs: Sequence[str]) -> Resolution:
     """Choose one definition for each name that modules share; ``inputs`` are their names, for messages."""
     resolution = Resolution()
-    shared: dict[str, list[Symbol]] = {}
-    for table in tables:
-        for name, symbol in table.items():
-            if not symbol.is_private:
-                shared.setdefault(name, []).append(symbol)
-    for name, symbols in shared.items():
+    shared = ((name, each) for table in tables for name, each in table.items() if not each.is_private)
+    for name, symbols in grouped(shared).items():
         _Names(inputs, resolution).choose(name, symbols)
     return resolution
 
@@ -200,15 +195,8 @@ def _difference(chosen: Symbol, other: Symbol) -> tuple[str, str] | None:
 
 
 def variable_bytes(item: Function | Variable) -> int:
-    """Bytes of a variable; 0 for an array without a size."""
-    if isinstance(item, Function):
-        return 0
-    return element_bytes(item.type) * item.vector * prod(item.shape)
-
-
-def alignment(v: Variable) -> int:
-    """Bytes that a variable is aligned to: as said, or by its type."""
-    return v.align or element_bytes(v.type) * v.vector
+    """Bytes of a variable; 0 for an array without a size, and for a function."""
+    return 0 if isinstance(item, Function) else bytes_of(item)
 
 
 def _prototype(function: Function) -> tuple[tuple[object, ...], ...]:
@@ -217,7 +205,7 @@ def _prototype(function: Function) -> tuple[tuple[object, ...], ...]:
 
 
 def _formal(v: Variable) -> tuple[object, ...]:
-    return v.space, v.type in ("f32", "f64"), element_bytes(v.type), v.vector, v.shape
+    return v.space, v.type in ("f32", "f64"), ELEMENT_BYTES[f".{v.type}"], v.vector, v.shape
 
 
 def _shown(function: Function) -> str:

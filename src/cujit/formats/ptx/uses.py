@@ -8,6 +8,7 @@ from cujit.arch.arch import KNOWN_ARCHES
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.later import later_of, open_words, removed_of
 from cujit.formats.ptx.isa.table import earliest, special_register
+from cujit.formats.ptx.parameters import signature_of_entry
 from cujit.values import NamedTuple
 
 Version = tuple[int, int]
@@ -86,7 +87,6 @@ _MODULE_DIRECTIVES: dict[str, tuple[Version, int]] = {
 }
 _MOST_PARAMETER_BYTES = 4352  # Of a kernel; since 8.1 on sm_70 32764. Source: PTX ISA manual 9.1, "Kernel Function
 # Parameters".
-_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 
 
 class _Reader:
@@ -126,7 +126,7 @@ class _Reader:
                 yield from (self._pragma(line, argument) for argument in arguments)
             else:
                 yield self._known(line, f".{name}", _FUNCTION_DIRECTIVES.get(name))
-        if function.is_entry and _parameter_bytes(function.parameters) > _MOST_PARAMETER_BYTES:
+        if function.is_entry and signature_of_entry(function).size > _MOST_PARAMETER_BYTES:
             yield Need(line, f"more than {_MOST_PARAMETER_BYTES} bytes of parameters", (8, 1), 70)
         for statement in body:
             yield from self._statement(statement)
@@ -258,19 +258,6 @@ def _initial(value: ptx.InitValue | None, line: int) -> Iterator[Need]:
             yield Need(line, "generic(…) in an initial value", (3, 1), 20)
         if value.mask is not None:
             yield Need(line, "a byte mask in an initial value", (7, 1), 10)
-
-
-def _parameter_bytes(parameters: Iterable[ptx.Variable]) -> int:
-    """The bytes that parameters take, each at a multiple of its alignment."""
-    end = 0
-    for parameter in parameters:
-        element = _BYTES.get(parameter.type.lstrip("bsuf"), 8) * parameter.vector
-        size = element
-        for count in parameter.shape:
-            size *= count
-        align = parameter.align or element
-        end = -(-end // align) * align + size
-    return end
 
 
 def target_number(module: ptx.Module) -> int:

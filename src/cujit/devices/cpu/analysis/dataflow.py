@@ -18,6 +18,7 @@ from typing import TypeVar
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop, closure
 from cujit.devices.cpu.ir.program import Op, Reg
 from cujit.formats.ptx.isa.semantics import Lanes
+from cujit.values import grouped
 
 _T = TypeVar("_T")
 
@@ -74,11 +75,7 @@ def live_in(graph: Graph) -> list[int]:
 
 def writers_of(ops: Iterable[Op]) -> dict[int, list[Op]]:
     """List the operations that write a register, by its number."""
-    writers: dict[int, list[Op]] = {}
-    for op in ops:
-        for r in op.written:
-            writers.setdefault(r.index, []).append(op)
-    return writers
+    return grouped((r.index, op) for op in ops for r in op.written)
 
 
 def written_once(graph: Graph) -> dict[int, Op]:

@@ -18,7 +18,7 @@ STRUCTURES: dict[str, type[Shared]] = {}
 
 _TYPES: dict[str, Any] = {
     "u8": ctypes.c_uint8, "i16": ctypes.c_int16, "u32": ctypes.c_uint32, "i32": ctypes.c_int32, "u64": ctypes.c_uint64,
-    "i64": ctypes.c_int64,
+    "i64": ctypes.c_int64, "f32": ctypes.c_float,
 }  # fmt: skip
 
 

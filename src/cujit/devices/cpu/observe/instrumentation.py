@@ -125,30 +125,18 @@ class Checker:
         self._call(e, "cujit_check_cleared", at, e.builder.integer(variable.slot.size, 64))
 
     def _touch(self, e: WarpEmitter, op: Op, touch: Touch) -> None:
-        b, checks = e.builder, self._checks
-        orders = touch.access & _ORDERING
+        checks, orders = self._checks, touch.access & _ORDERING
         if not (checks.memory or checks.init or orders or touch.space in MAYBE_SHARED):
             return
-        lanes = b.word(e.lanes(op))
-        if touch.lanes != -1:
-            # Lanes of a matrix: the operation is all the warp's, or nobody's.
-            some = b.compare("icmp ne", lanes, b.integer(0, 32))
-            lanes = b.select(some, b.integer(touch.lanes, 32), b.integer(0, 32))
+        lanes = touch.lanes_in(e, op)
         told = bool(checks.race and touch.values) and touch.space in MAYBE_SHARED
         if told:
             self._store_data(e, touch.values)
-        holds, size = touch.where.holds, touch.size
-        if not touch.where.bases or isinstance(size, Value):
-            self._each(e, op, touch, lanes, told=told)
-        elif holds is None:
-            self._rows(e, op, touch, lanes, size, told=told)
-        else:
-            b.either(
-                holds,
-                lambda: self._rows(e, op, touch, lanes, size, told=told),
-                lambda: self._each(e, op, touch, lanes, told=told),
-                "row",
-            )
+        touch.by_rows(
+            e.builder,
+            lambda: self._rows(e, op, touch, lanes, told=told),
+            lambda: self._each(e, op, touch, lanes, told=told),
+        )
 
     def _each(self, e: WarpEmitter, op: Op, touch: Touch, lanes: Value, *, told: bool) -> None:
         """Have an access looked at whose lanes have addresses of their own."""
@@ -162,15 +150,16 @@ class Checker:
         if told:
             self._call(e, "cujit_check_same", lanes, b.integer(len(touch.values), 64), *where)
 
-    def _rows(self, e: WarpEmitter, op: Op, touch: Touch, lanes: Value, size: int, *, told: bool) -> None:
+    def _rows(self, e: WarpEmitter, op: Op, touch: Touch, lanes: Value, *, told: bool) -> None:
         """Have an access looked at whose lanes lie in rows."""
-        b, row = e.builder, Row(op, touch.where, size, touch.flags, ((0, op.line),))
+        assert isinstance(touch.size, int)
+        b, row = e.builder, Row(op, touch.where, touch.size, touch.flags, ((0, op.line),))
         window = "" if touch.access & _ORDERING or self._races(touch.space) else self._window(e, op, touch.space)
         with b.when(self._is_inside(e, row, window), "row", holds=False) if window else contextlib.nullcontext():
             self._call_joined(e, row, lanes, window)
         if not told:
             return
-        apart = _are_apart(e, touch, size)
+        apart = _are_apart(e, touch, touch.size)
         where = [b.integer(touch.flags, 32), b.integer(op.line, 32)]
         with b.when(apart, "same", holds=False) if apart is not None else contextlib.nullcontext():
             self._hand_over(e, "addresses", touch.where.every_lane(b))

@@ -15,7 +15,7 @@ from cujit.devices.cpu.native.structures import Count
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import ArgumentError, spell
 from cujit.formats.ptx.isa.semantics import Effect, Lanes, Order
-from cujit.values import dataclass, replace
+from cujit.values import attributes, dataclass, grouped, replace
 
 SECTOR_BYTES = 32
 """Source: Nsight Compute, Profiling Guide, "L1TEX": a cache line of 128 bytes has four sectors."""
@@ -181,14 +181,9 @@ class ProfiledInstruction:
     def to_json(self) -> dict[str, Any]:
         """Give all of it in plain values."""
         return {
-            "ptx_line": self.ptx_line,
-            "text": self.text,
+            **attributes(self, "ptx_line text"),
             "source": str(self.source or ""),
-            "pipe": self.pipe,
-            "type": self.type,
-            "access": self.access,
-            "space": self.space,
-            "width_bytes": self.width_bytes,
+            **attributes(self, "pipe type access space width_bytes"),
             "stride_bytes": self.stride_bytes and list(self.stride_bytes),
             "accesses": [access.to_json() for access in self.accesses],
             **self.measures.to_json(),
@@ -273,9 +268,7 @@ class ProfiledKernel:
 
     def lines(self) -> tuple[ProfiledLine, ...]:
         """Add instructions by line of source, in the order of file and line; what has no line comes first."""
-        found: dict[SourceLine | None, list[Measures]] = {}
-        for each in self.instructions:
-            found.setdefault(each.source, []).append(each.measures)
+        found = grouped((each.source, each.measures) for each in self.instructions)
         distinct = dict(self.line_sectors)
         order = sorted(found, key=in_order)
         return tuple(ProfiledLine(source, added(found[source]), distinct.get(source, 0)) for source in order)
@@ -321,15 +314,10 @@ class ProfiledKernel:
         """Give all of it in plain values."""
         return {
             "kernel": self.name,
-            "lowered_name": self.lowered_name,
-            "launches": self.launches,
+            **attributes(self, "lowered_name launches"),
             "metrics": self.metrics(),
             "metrics_of_ptx": self.metrics_of_ptx(),
-            "distinct_sectors": self.distinct_sectors,
-            "block_sectors": self.block_sectors,
-            "blocks": self.blocks,
-            "warps": self.warps,
-            "threads": self.threads,
+            **attributes(self, "distinct_sectors block_sectors blocks warps threads"),
             "totals": self.totals.to_json(),
             "arithmetic": [{"pipe": p, "type": t, "threads": n} for (p, t), n in self.arithmetic().items()],
             "lines": [row.to_json() for row in self.lines()],

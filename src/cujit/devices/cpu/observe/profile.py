@@ -429,23 +429,8 @@ class _Profiler:
     # -- accesses ----------------------------------------------------------------------------------------
 
     def _access(self, e: WarpEmitter, op: Op, touch: Touch, first: int) -> None:
-        b, where = e.builder, touch.where
-        lanes = b.word(e.lanes(op))
-        if touch.lanes != -1:
-            some = b.compare("icmp ne", lanes, b.integer(0, 32))
-            lanes = b.select(some, b.integer(touch.lanes, 32), b.integer(0, 32))
-        site = self._site(e, op, touch, first)
-        if not where.bases or isinstance(touch.size, Value):
-            self._each(e, touch, site, lanes)
-        elif where.holds is None:
-            self._rows(e, touch, site, lanes)
-        else:
-            b.either(
-                where.holds,
-                lambda: self._rows(e, touch, site, lanes),
-                lambda: self._each(e, touch, site, lanes),
-                "row",
-            )
+        lanes, site = touch.lanes_in(e, op), self._site(e, op, touch, first)
+        touch.by_rows(e.builder, lambda: self._rows(e, touch, site, lanes), lambda: self._each(e, touch, site, lanes))
 
     def _rows(self, e: WarpEmitter, touch: Touch, site: Value, lanes: Value) -> None:
         """Hand the address of the first lane of every row over."""

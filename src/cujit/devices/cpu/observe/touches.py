@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.analysis.uniformity import WARP
-from cujit.devices.cpu.codegen.builder import Value
+from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.memory import Place as Where
 from cujit.devices.cpu.instructions.matrix.move import memory_lines
 from cujit.devices.cpu.instructions.memory import place_in
@@ -58,6 +58,23 @@ class Touch:
         """All that goes into one word: see ``Access``."""
         log = max(self.align.bit_length() - 1, 0)
         return int(self.access) | int(self.space) << 8 | self.element << 16 | log << 24
+
+    def lanes_in(self, e: WarpEmitter, op: Op) -> Value:
+        """Give the lanes that access: those that run, if any does, where an access is the whole warp's."""
+        b, lanes = e.builder, e.builder.word(e.lanes(op))
+        if self.lanes == -1:
+            return lanes
+        some = b.compare("icmp ne", lanes, b.integer(0, 32))
+        return b.select(some, b.integer(self.lanes, 32), b.integer(0, 32))
+
+    def by_rows(self, b: Builder, rows: Callable[[], None], each: Callable[[], None]) -> None:
+        """Emit ``rows`` for lanes that lie in rows, as many as are known, ``each`` where every one has an address."""
+        if not self.where.bases or isinstance(self.size, Value):
+            each()
+        elif self.where.holds is None:
+            rows()
+        else:
+            b.either(self.where.holds, rows, each, "row")
 
 
 def fills_shared(op: Op) -> bool:

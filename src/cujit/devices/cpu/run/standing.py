@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from cujit.devices.cpu.native.structures import Block, FaultKind, Meeting, Stand, Stands, State
 from cujit.devices.cpu.run.launch import Launch, release
-from cujit.values import NamedTuple
+from cujit.values import NamedTuple, grouped
 
 _MOST = 8
 """Places that a message lists."""
@@ -180,11 +180,8 @@ def _of_block(
         spins = warp.state == State.SPINNING
         where = _at(line or (warp.line if spins else 0), words_of)
         yield _Place(f"{name}, warp {running} ran{where}", block.number, line or warp.line * spins, spins)
-    spinning: dict[int, list[int]] = {}
-    for number in range(block.warps):
-        if number != running and block.warp[number].state == State.SPINNING:
-            spinning.setdefault(block.warp[number].line, []).append(number)
-    for at, warps in spinning.items():
+    spinning = [n for n in range(block.warps) if n != running and block.warp[n].state == State.SPINNING]
+    for at, warps in grouped((block.warp[n].line, n) for n in spinning).items():
         who = f"warp{'s' * (len(warps) > 1)} {ranges(warps)} look{'s' * (len(warps) == 1)} again and again"
         yield _Place(f"{name}, {who}{_at(at, words_of)}", block.number, at, True)
     for text, at in _waiting(block, words_of, running):

@@ -26,53 +26,49 @@ COPIES: tuple[Forms, ...] = (
         "9.7.9.25",
         "8.0",
         90,
-        (
-            f"cp .async .bulk .shared::cluster .global {_BYTES} {_MANY} {{.HINT}}",
-            f"cp .async .bulk .shared::cta .global {_BYTES} {{.HINT}}",
-            f"cp .async .bulk {_BETWEEN}",
-            f"cp .async .bulk {_FROM_SHARED} .bulk_group {{.HINT}} {{.cp_mask}}",
-            "cp .async .bulk .prefetch .L2 .global {.HINT}",
-            "cp .async .bulk .commit_group",
-            "cp .async .bulk .wait_group {.read}",
-            *(
-                f"cp .async .bulk .tensor {rank} {to} .global {mode} {_BYTES}{many} {_GROUP} {{.HINT}}"
-                for to, many in ((".shared::cluster", f" {_MANY}"), (".shared::cta", ""))
-                for rank, mode in _LOADED
-            ),
-            *(f"cp .async .bulk .tensor {rank} {_FROM_SHARED} {mode} .bulk_group {{.HINT}}" for rank, mode in _STORED),
-            *(f"cp .async .bulk .prefetch .tensor {rank} .L2 .global {mode} {{.HINT}}" for rank, mode in _LOADED),
-            f"{_REDUCE} {_BETWEEN} .and|or|xor .b32",
-            f"{_REDUCE} {_BETWEEN} .add|min|max .u32|s32",
-            f"{_REDUCE} {_BETWEEN} .inc|dec .u32",
-            f"{_REDUCE} {_BETWEEN} .add .u64",
-            f"{_REDUCE} {_FROM_SHARED} .bulk_group {{.HINT}} .and|or|xor .b32|b64",
-            f"{_REDUCE} {_FROM_SHARED} .bulk_group {{.HINT}} .add|min|max .u32|s32|u64",
-            f"{_REDUCE} {_FROM_SHARED} .bulk_group {{.HINT}} .min|max .s64",
-            f"{_REDUCE} {_FROM_SHARED} .bulk_group {{.HINT}} .inc|dec .u32",
-            f"{_REDUCE} {_FROM_SHARED} .bulk_group {{.HINT}} .add .f32|f64",
-            f"{_REDUCE} {_FROM_SHARED} .bulk_group {{.HINT}} .add .noftz .f16|bf16",
-            f"{_REDUCE} {_FROM_SHARED} .bulk_group {{.HINT}} .min|max .f16|bf16",
-            *(
-                f"{_REDUCE} .tensor {rank} {_FROM_SHARED} .add|min|max|inc|dec|and|or|xor {mode} .bulk_group {{.HINT}}"
-                for rank, mode in _REDUCED
-            ),
+        f"cp .async .bulk .shared::cluster .global {_BYTES} {_MANY} {{.HINT}}",
+        f"cp .async .bulk .shared::cta .global {_BYTES} {{.HINT}}",
+        f"cp .async .bulk {_BETWEEN}",
+        f"cp .async .bulk {_FROM_SHARED} .bulk_group {{.HINT}} {{.cp_mask}}",
+        "cp .async .bulk .prefetch .L2 .global {.HINT}",
+        "cp .async .bulk .commit_group",
+        "cp .async .bulk .wait_group {.read}",
+        *(
+            f"cp .async .bulk .tensor {rank} {to} .global {mode} {_BYTES}{many} {_GROUP} {{.HINT}}"
+            for to, many in ((".shared::cluster", f" {_MANY}"), (".shared::cta", ""))
+            for rank, mode in _LOADED
+        ),
+        *(f"cp .async .bulk .tensor {rank} {_FROM_SHARED} {mode} .bulk_group {{.HINT}}" for rank, mode in _STORED),
+        *(f"cp .async .bulk .prefetch .tensor {rank} .L2 .global {mode} {{.HINT}}" for rank, mode in _LOADED),
+        f"{_REDUCE} {_BETWEEN} .and|or|xor .b32",
+        f"{_REDUCE} {_BETWEEN} .add|min|max .u32|s32",
+        f"{_REDUCE} {_BETWEEN} .inc|dec .u32",
+        f"{_REDUCE} {_BETWEEN} .add .u64",
+        f"{_REDUCE} {_FROM_SHARED} .bulk_group {{.HINT}} .and|or|xor .b32|b64",
+        f"{_REDUCE} {_FROM_SHARED} .bulk_group {{.HINT}} .add|min|max .u32|s32|u64",
+        f"{_REDUCE} {_FROM_SHARED} .bulk_group {{.HINT}} .min|max .s64",
+        f"{_REDUCE} {_FROM_SHARED} .bulk_group {{.HINT}} .inc|dec .u32",
+        f"{_REDUCE} {_FROM_SHARED} .bulk_group {{.HINT}} .add .f32|f64",
+        f"{_REDUCE} {_FROM_SHARED} .bulk_group {{.HINT}} .add .noftz .f16|bf16",
+        f"{_REDUCE} {_FROM_SHARED} .bulk_group {{.HINT}} .min|max .f16|bf16",
+        *(
+            f"{_REDUCE} .tensor {rank} {_FROM_SHARED} .add|min|max|inc|dec|and|or|xor {mode} .bulk_group {{.HINT}}"
+            for rank, mode in _REDUCED
         ),
     ),
     Forms(
         "9.7.9.27",
         "8.3",
         90,
-        (
-            "tensormap .replace .tile .global_address|global_stride {.global|shared::cta} .b1024 .b64",
-            "tensormap .replace .tile .rank|box_dim|global_dim|element_stride|elemtype|interleave_layout|swizzle_mode"
-            "|swizzle_atomicity|fill_mode {.global|shared::cta} .b1024 .b32",
-        ),
+        "tensormap .replace .tile .global_address|global_stride {.global|shared::cta} .b1024 .b64",
+        "tensormap .replace .tile .rank|box_dim|global_dim|element_stride|elemtype|interleave_layout|swizzle_mode"
+        "|swizzle_atomicity|fill_mode {.global|shared::cta} .b1024 .b32",
     ),
     Forms(
         "9.7.13.16",
         "8.3",
         90,
-        ("tensormap .cp_fenceproxy .global .shared::cta .tensormap::generic .release .SCOPE .sync .aligned",),
+        "tensormap .cp_fenceproxy .global .shared::cta .tensormap::generic .release .SCOPE .sync .aligned",
     ),
 )
 """Bulk copies, and the maps of tensors."""
@@ -92,48 +88,37 @@ def _fetched(result: str) -> tuple[str, ...]:
 
 
 TEXTURE: tuple[Forms, ...] = (
-    Forms("9.7.10", "1.0", 10, (*_fetched(".v4 .u32|s32|f32|f16"), *_fetched(".v2 .f16x2"))),
-    Forms("9.7.10", "2.3", 20, ("tld4 .r|g|b|a .2d|a2d|cube|acube .v4 .u32|s32|f32 .f32",)),
+    Forms("9.7.10", "1.0", 10, *_fetched(".v4 .u32|s32|f32|f16"), *_fetched(".v2 .f16x2")),
+    Forms("9.7.10", "2.3", 20, "tld4 .r|g|b|a .2d|a2d|cube|acube .v4 .u32|s32|f32 .f32"),
     Forms(
         "9.7.10",
         "1.5",
         10,
-        (
-            "txq .width|height|depth|channel_data_type|channel_order|normalized_coords|array_size|num_mipmap_levels"
-            "|num_samples .b32",
-            "txq .filter_mode|addr_mode_0|addr_mode_1|addr_mode_2|force_unnormalized_coords .b32",
-            "txq .level .width|height|depth .b32",
-        ),
+        "txq .width|height|depth|channel_data_type|channel_order|normalized_coords|array_size|num_mipmap_levels"
+        "|num_samples .b32",
+        "txq .filter_mode|addr_mode_0|addr_mode_1|addr_mode_2|force_unnormalized_coords .b32",
+        "txq .level .width|height|depth .b32",
     ),
-    Forms("9.7.10", "2.3", 30, ("istypep .texref|samplerref|surfref",)),
+    Forms("9.7.10", "2.3", 30, "istypep .texref|samplerref|surfref"),
     Forms(
         "9.7.11",
         "1.5",
         10,
-        (
-            f"suld .b {_SURFACE} {{.ca|cg|cs|cv}} {{.v2|v4}} .b8|b16|b32 {_OUTSIDE}",
-            f"suld .b {_SURFACE} {{.ca|cg|cs|cv}} {{.v2}} .b64 {_OUTSIDE}",
-            f"sust .b {_SURFACE} {{.STORECOP}} {{.v2|v4}} .b8|b16|b32 {_OUTSIDE}",
-            f"sust .b {_SURFACE} {{.STORECOP}} {{.v2}} .b64 {_OUTSIDE}",
-            f"sust .p {_SURFACE} {{.v2|v4}} .b32 {_OUTSIDE}",
-        ),
+        f"suld .b {_SURFACE} {{.ca|cg|cs|cv}} {{.v2|v4}} .b8|b16|b32 {_OUTSIDE}",
+        f"suld .b {_SURFACE} {{.ca|cg|cs|cv}} {{.v2}} .b64 {_OUTSIDE}",
+        f"sust .b {_SURFACE} {{.STORECOP}} {{.v2|v4}} .b8|b16|b32 {_OUTSIDE}",
+        f"sust .b {_SURFACE} {{.STORECOP}} {{.v2}} .b64 {_OUTSIDE}",
+        f"sust .p {_SURFACE} {{.v2|v4}} .b32 {_OUTSIDE}",
     ),
     Forms(
         "9.7.11",
         "2.0",
         20,
-        (
-            f"sured .b .add .1d|2d|3d .u32|s32|u64 {_OUTSIDE}",
-            f"sured .b .min|max .1d|2d|3d .u32|s32|u64|s64 {_OUTSIDE}",
-            f"sured .b .and|or .1d|2d|3d .b32 {_OUTSIDE}",
-            f"sured .p .add|min|max|and|or .1d|2d|3d .b32 {_OUTSIDE}",
-        ),
+        f"sured .b .add .1d|2d|3d .u32|s32|u64 {_OUTSIDE}",
+        f"sured .b .min|max .1d|2d|3d .u32|s32|u64|s64 {_OUTSIDE}",
+        f"sured .b .and|or .1d|2d|3d .b32 {_OUTSIDE}",
+        f"sured .p .add|min|max|and|or .1d|2d|3d .b32 {_OUTSIDE}",
     ),
-    Forms(
-        "9.7.11",
-        "1.5",
-        10,
-        ("suq .width|height|depth|channel_data_type|channel_order|array_size|memory_layout .b32",),
-    ),
+    Forms("9.7.11", "1.5", 10, "suq .width|height|depth|channel_data_type|channel_order|array_size|memory_layout .b32"),
 )
 """Textures and surfaces."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 
+from cujit.values import grouped
+
 _NOT_GLOBAL = "const|local|param|param::entry|param::func|shared|shared::cta|shared::cluster"
 _L1 = "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"
 _L2 = "L2::evict_normal|L2::evict_first|L2::evict_last"
@@ -37,14 +39,13 @@ _TABLE = (
 
 @functools.cache
 def _rows() -> dict[str, list[tuple[list[frozenset[str]], frozenset[str]]]]:
-    found: dict[str, list[tuple[list[frozenset[str]], frozenset[str]]]] = {}
-    for opcodes, text in _TABLE:
-        words = text.split()
-        there = [frozenset(word.split("|")) for word in words if not word.startswith("!")]
-        absent = frozenset(word for text in words if text.startswith("!") for word in text[1:].split("|"))
-        for opcode in opcodes.split():
-            found.setdefault(opcode, []).append((there, absent))
-    return found
+    return grouped((opcode, _row(text)) for opcodes, text in _TABLE for opcode in opcodes.split())
+
+
+def _row(text: str) -> tuple[list[frozenset[str]], frozenset[str]]:
+    words = text.split()
+    there = [frozenset(word.split("|")) for word in words if not word.startswith("!")]
+    return there, frozenset(word for text in words if text.startswith("!") for word in text[1:].split("|"))
 
 
 def never(opcode: str, modifiers: tuple[str, ...]) -> bool:

@@ -41,7 +41,7 @@ from typing import TypeAlias, TypeVar
 from cujit.forks import cached_property
 from cujit.formats.ptx.isa.sets import SETS, TYPES
 from cujit.formats.ptx.isa.table import opcodes, place_of
-from cujit.values import dataclass
+from cujit.values import dataclass, grouped
 
 
 class Effect(enum.Enum):
@@ -410,15 +410,7 @@ UNKNOWN = Meaning("", ANYTHING, ANYTHING, Effect.UPDATES, Lanes.OWN, Trait.NONE,
 """What no row takes: an instruction of a newer ISA, which ``flatten`` carries as far as where it is refused."""
 
 
-def _by_opcode() -> dict[str, list[Meaning]]:
-    found: dict[str, list[Meaning]] = {}
-    for row in TABLE:
-        for opcode in row.form.split()[0].split("|"):
-            found.setdefault(opcode, []).append(row)
-    return found
-
-
-_ROWS = _by_opcode()
+_ROWS = grouped((opcode, row) for row in TABLE for opcode in row.form.split()[0].split("|"))
 if missing := sorted(opcodes() - _ROWS.keys()):
     raise LookupError(f"instructions without a meaning: {', '.join(missing)}")
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from cujit.values import NamedTuple
 
-
-class Forms(NamedTuple):
+class Forms:
     """Forms that the manual has in one section and that came at one time.
 
     ``ptx`` is the first ISA version, ``sm`` the number of the first architecture (10 means every one).
     """
 
-    section: str
-    ptx: str
-    sm: int
-    forms: tuple[str, ...]
+    def __init__(self, section: str, ptx: str, sm: int, *forms: str) -> None:
+        self.section, self.ptx, self.sm, self.forms = section, ptx, sm, forms
 
 
 # Source: PTX ISA manual 9.1, the "Syntax" of the instructions in chapter 9.7 that use them.

@@ -30,7 +30,7 @@ from cujit.formats.ptx.isa.scalar import SCALAR
 from cujit.formats.ptx.isa.sets import LEADING, SETS, TYPES, Forms
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 from cujit.formats.ptx.syntax import Instruction
-from cujit.values import dataclass
+from cujit.values import dataclass, grouped
 
 NEWEST_PTX = (9, 5)
 """The newest PTX ISA whose assembler the table was held to: that of nvJitLink 13.5."""
@@ -145,10 +145,7 @@ def opcodes() -> frozenset[str]:
 
 @functools.cache
 def _rows_by_opcode() -> dict[str, list[InstructionRow]]:
-    found: dict[str, list[InstructionRow]] = {}
-    for row in rows():
-        found.setdefault(row.opcode, []).append(row)
-    return found
+    return grouped((row.opcode, row) for row in rows())
 
 
 def _row(forms: Forms, form: str) -> InstructionRow:
