@@ -1,7 +1,8 @@
-"""The CPU device against C and PoCL: the same algorithms, all on all cores, in one run.
+"""The CPU device against C and PoCL: the same algorithms, all on all cores, in the same memory, in one run.
 
 C is ``gcc -O3 -march=native -fopenmp``, with ``-ffast-math`` for the cases that are ``fast``. OpenCL C is compiled with
-no options, as CUDA C++ is. Each result is compared with NumPy's before and after the timing; a wrong one ends the run.
+no options, as CUDA C++ is. cujit takes turns with C, then with PoCL: idle threads of one slow another down. Each result
+is compared with NumPy's before and after the timing; a wrong one ends the run.
 
 ``python benchmarks/cpu.py saxpy tree`` measures those two alone.
 """
@@ -16,8 +17,8 @@ from pathlib import Path
 
 import cpu_prepare
 import cpu_products
-from cpu_cases import CASES, Case
-from cpu_contestants import Contestant, InC, InCuda, in_opencl, missing_compiler
+from cpu_cases import CASES, Array, Case
+from cpu_contestants import Contestant, InC, InCuda, aligned, in_opencl, missing_compiler
 from cpu_opencl import OpenCl, OpenClError
 from measure import medians
 
@@ -42,29 +43,34 @@ def _check(case: Case, name: str, contestant: Contestant) -> None:
         raise WrongResultError(f"{case.name}, {name}: {wrong}")
 
 
-def _contestants(case: Case, device: cujit.Device, cl: OpenCl | None, folder: Path) -> dict[str, Contestant]:
-    """Compile a case for everybody; cujit is missing where the CPU device refuses the kernel."""
+def _others(case: Case, cl: OpenCl | None, folder: Path, arrays: Sequence[Array]) -> dict[str, Contestant]:
+    """Compile a case for those whom cujit is compared with."""
     found: dict[str, Contestant] = {}
-    try:
-        found["cujit"] = InCuda(case, device)
-    except cujit.errors.UnsupportedError as e:
-        print(f"{case.name}: {e}".splitlines()[0], file=sys.stderr)
     if not missing_compiler():
-        found["C"] = InC(case, folder)
+        found["C"] = InC(case, folder, arrays)
     if cl is not None and not any(step.cooperative for step in case.steps):  # OpenCL has no such grids
-        found["PoCL"] = in_opencl(case, cl)
+        found["PoCL"] = in_opencl(case, cl, arrays)
     return found
 
 
 def measure(case: Case, device: cujit.Device, cl: OpenCl | None, folder: Path) -> dict[str, float]:
-    """Give the median seconds of each contestant, all checked."""
-    contestants = _contestants(case, device, cl, folder)
-    for name, contestant in contestants.items():
-        _check(case, name, contestant)
-    took = medians({name: c.run for name, c in contestants.items()}, ROUNDS, warm_up=1)
-    for name, contestant in contestants.items():
-        _check(case, name, contestant)
-    return took
+    """Give how many times as fast as the others cujit is, all checked; nothing where the device refuses the kernel."""
+    arrays = [aligned(array) for array in case.make()]
+    try:
+        own = InCuda(case, device, arrays)
+    except cujit.errors.UnsupportedError as e:
+        print(f"{case.name}: {e}".splitlines()[0], file=sys.stderr)
+        return {}
+    speeds = {}
+    for name, other in _others(case, cl, folder, arrays).items():
+        pair = {"cujit": own, name: other}
+        for who, contestant in pair.items():
+            _check(case, who, contestant)
+        took = medians({who: contestant.run for who, contestant in pair.items()}, ROUNDS, warm_up=1)
+        for who, contestant in pair.items():
+            _check(case, who, contestant)
+        speeds[name] = took[name] / took["cujit"]
+    return speeds
 
 
 # -- the table --------------------------------------------------------------------------------------------
@@ -77,11 +83,6 @@ def _line(cells: Sequence[str]) -> str:
     return "".join(f"{cell:<{width}}" for cell, width in zip(cells, _WIDTHS, strict=True)).rstrip()
 
 
-def _speed(took: Mapping[str, float], other: str) -> float | None:
-    """How many times as fast as another cujit is; None where one of them did not run."""
-    return took[other] / took["cujit"] if "cujit" in took and other in took else None
-
-
 def _shown(speed: float | None) -> str:
     return "-" if speed is None else f"{speed:.3g}"
 
@@ -90,14 +91,14 @@ def _met(speed: float | None, wanted: float) -> str:
     return "-" if speed is None else "yes" if speed >= wanted else "NO"
 
 
-def row(case: Case, took: Mapping[str, float]) -> str:
+def row(case: Case, speeds: Mapping[str, float]) -> str:
     """Write a case's line."""
-    by_c, by_pocl = _speed(took, "C"), _speed(took, "PoCL")
-    ours = _shown(by_c) if "cujit" in took else "refused"
-    without = "PoCL" not in took
+    by_c, by_pocl = speeds.get("C"), speeds.get("PoCL")
+    ours = _shown(by_c) if speeds else "refused"
+    without = by_pocl is None
     floor, ruler = (case.floor_by_c, "C") if without else (case.floor, "PoCL")
     floor_met = _met(by_c if without else by_pocl, floor)
-    aim_met = _met(_speed(took, case.aim_of), case.aim)
+    aim_met = _met(speeds.get(case.aim_of), case.aim)
     wanted = (f"{floor:.3g} {ruler}", floor_met, f"{case.aim:.3g} {case.aim_of}", aim_met)
     return _line((case.what, ours, _shown(by_pocl), *wanted))
 

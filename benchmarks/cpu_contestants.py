@@ -1,11 +1,14 @@
-"""Who runs a case of the CPU device's benchmark: cujit, C and OpenCL, each with arrays of its own."""
+"""Who runs a case of the CPU device's benchmark: cujit, C and OpenCL, all in the same memory.
+
+Arrays of one's own would lie elsewhere: in other pages, and not in the cache where the others' are.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +18,7 @@ from cpu_opencl import OpenCl, Program
 
 import cujit
 
-__all__ = ["Contestant", "InC", "InCuda", "in_opencl", "missing_compiler"]
+__all__ = ["Contestant", "InC", "InCuda", "aligned", "in_opencl", "missing_compiler"]
 
 _FLAGS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-shared", "-fPIC")
 _FAST = ("-ffast-math", "-fno-finite-math-only", "-fopenmp-simd")
@@ -40,7 +43,7 @@ def missing_compiler() -> str:
     return "" if shutil.which("gcc") else "gcc is not installed"
 
 
-def _aligned(array: Array) -> Array:
+def aligned(array: Array) -> Array:
     """Copy an array to memory as aligned as the CPU device's."""
     room = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
@@ -50,12 +53,15 @@ def _aligned(array: Array) -> Array:
 
 
 class InCuda:
-    """CUDA C++ on the CPU device."""
+    """CUDA C++ on the CPU device, in memory of the host or in arrays of its own."""
 
-    def __init__(self, case: Case, device: cujit.Device) -> None:
+    def __init__(self, case: Case, device: cujit.Device, arrays: Sequence[Array] = ()) -> None:
         names = sorted({step.kernel for step in case.steps})
         module = cujit.jit(cujit.Source.cuda(SOURCES / f"{case.name}.cu"), names=names, device=device)
-        self._arrays = tuple(device.array(array) for array in case.make())
+        seen = (
+            device.adopt(array.ctypes.data, array.nbytes).view(array.dtype).reshape(array.shape) for array in arrays
+        )
+        self._arrays = tuple(seen) or tuple(device.array(array) for array in case.make())
         self._calls = [(self._launch(module[step.kernel], step), (*self._arrays, *step.scalars)) for step in case.steps]
 
     @staticmethod
@@ -82,13 +88,13 @@ class InCuda:
 class InC:
     """C, compiled by gcc into ``folder``."""
 
-    def __init__(self, case: Case, folder: Path) -> None:
+    def __init__(self, case: Case, folder: Path, arrays: Sequence[Array]) -> None:
         library = folder / f"{case.name}.so"
         flags = (*_FLAGS, *(_FAST if case.fast else ()))
         command = ["gcc", *flags, "-o", str(library), str(SOURCES / f"{case.name}.c"), "-lm"]
         subprocess.run(command, check=True)
         self._function: Callable[..., None] = getattr(ctypes.CDLL(str(library)), case.name)
-        self._arrays = tuple(_aligned(array) for array in case.make())
+        self._arrays = tuple(arrays)
         sizes = [ctypes.c_float(s) if isinstance(s, float) else ctypes.c_int(s) for s in case.sizes]
         self._arguments = (*(ctypes.c_void_p(array.ctypes.data) for array in self._arrays), *sizes)
 
@@ -106,7 +112,7 @@ class InC:
         return tuple(array.copy() for array in self._arrays)
 
 
-def in_opencl(case: Case, cl: OpenCl) -> Program:
+def in_opencl(case: Case, cl: OpenCl, arrays: Sequence[Array]) -> Program:
     """Compile a case's OpenCL C."""
     source = (SOURCES / f"{case.name}.cl").read_text()
-    return Program(cl, source, [_aligned(array) for array in case.make()], case.steps)
+    return Program(cl, source, arrays, case.steps)
