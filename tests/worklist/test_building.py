@@ -136,6 +136,9 @@ def test_headers_that_are_not_here_are_named(worklist: Worklist, here: Path, mon
     ):
         assert len(reasons) == 2
         assert all(f"include: {Path.cwd()}/src/mylib/include is not there" in reason for reason in reasons)
+    found, without = cujit.worklist.keys(worklist)
+    assert (len(found), len(without)) == (2, 2)
+    assert all("src/mylib/include is not there" in one.reason for one in without)
     monkeypatch.chdir(here)
     assert len(cujit.worklist.build(worklist, project=project(here / "again")).failed) == 0
 
