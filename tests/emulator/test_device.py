@@ -81,6 +81,14 @@ for pair in ((device, 1), (1, device), (device, -1)):
     assert refused(d.cuDeviceCanAccessPeer(*pair)) == "INVALID_DEVICE", pair
 rank = d.CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK
 assert refused(d.cuDeviceGetP2PAttribute(rank, device, device)) == "INVALID_DEVICE"
+affinity = d.CUexecAffinityType.CU_EXEC_AFFINITY_TYPE_SM_COUNT
+assert ok(d.cuDeviceGetExecAffinitySupport(affinity, device)) == 0
+assert refused(d.cuDeviceGetExecAffinitySupport(d.CUexecAffinityType.CU_EXEC_AFFINITY_TYPE_MAX, device)) == (
+    "INVALID_VALUE")
+form = d.CUarray_format.CU_AD_FORMAT_FLOAT
+assert [ok(d.cuDeviceGetTexture1DLinearMaxWidth(form, n, device)) for n in (1, 2, 4)] == [1 << 28] * 3
+for n in (0, 3, 5):
+    assert refused(d.cuDeviceGetTexture1DLinearMaxWidth(form, n, device)) == "INVALID_VALUE", n
 used = d.CUgraphMem_attribute.CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT
 assert int(ok(d.cuDeviceGetGraphMemAttribute(device, used))) == 0
 """,
