@@ -147,6 +147,33 @@ def test_processors_of_a_capability_are_those_of_occupancy(number: int) -> None:
     assert (limits.registers, limits.block_registers) == (64 << 10, 64 << 10)
 
 
+def test_what_has_nowhere_to_write_is_refused() -> None:
+    python(
+        ASKS
+        + """
+import ctypes
+lib = ctypes.CDLL("libcuda.so.1")
+out, more = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
+for name, *rest in (
+    ("cuDeviceGetCount",), ("cuDeviceGet", 0), ("cuDeviceGetName", 9, 0), ("cuDeviceGetUuid_v2", 0),
+    ("cuDeviceGetPCIBusId", 13, 0), ("cuDeviceGetByPCIBusId", b"0000:00:00.0"), ("cuDeviceTotalMem_v2", 0),
+    ("cuDeviceTotalMem", 0), ("cuDeviceGetAttribute", 1, 0), ("cuDeviceGetProperties", 0),
+    ("cuDeviceComputeCapability", out, 0), ("cuDeviceCanAccessPeer", 0, 0), ("cuDeviceGetP2PAttribute", 1, 0, 0),
+    ("cuDeviceGetExecAffinitySupport", 0, 0), ("cuDeviceGetTexture1DLinearMaxWidth", 32, 1, 0),
+    ("cuDeviceGetHostAtomicCapabilities", out, 1, 0), ("cuDeviceGetP2PAtomicCapabilities", out, 1, 0, 0),
+):
+    assert lib[name](None, *rest) == 1, name
+assert lib.cuDeviceComputeCapability(out, None, 0) == 1
+assert [lib.cuDeviceGetP2PAttribute(out, n, 0, 0) for n in range(7)] == [1, 101, 101, 101, 101, 101, 1]
+assert [lib.cuDeviceGetHostAtomicCapabilities(out, *rest) for rest in ((None, 1, 0), (more, 0, 0), (more, 1, 1))] == [
+    1, 1, 101]
+out.raw = b"x" * 64
+assert lib.cuDeviceGetHostAtomicCapabilities(out, more, 2, 0) == 0 and out.raw[:9] == bytes(8) + b"x"
+assert [lib.cuFlushGPUDirectRDMAWrites(*of) for of in ((0, 100), (0, 200), (1, 100), (0, 150))] == [0, 0, 1, 1]
+"""
+    )
+
+
 def test_another_capability_has_other_sizes_and_another_identity() -> None:
     print_it = "print(ok(d.cuDeviceGetUuid(device)).bytes.hex(), attribute('MAX_SHARED_MEMORY_PER_BLOCK_OPTIN'), "
     print_it += "attribute('COMPUTE_CAPABILITY_MAJOR'), attribute('CLUSTER_LAUNCH'))"
