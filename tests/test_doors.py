@@ -6,12 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import cujit
 from cujit.devices.device import Device
 from cujit.errors import BundleError, CompileError, CujitError, FormatError, HeaderNotFoundError, OptionError
+from cujit.profile import Profile
 from cujit.toolchain import nvfatbin, nvjitlink
 from llvm_ir import HEAD, VERSION
 
@@ -207,3 +209,16 @@ def test_the_place_of_an_allocation_by_the_command_line_is_the_command_line(tmp_
     assert done.returncode == 1
     assert "allocated by the command line" in " ".join(done.stderr.split())
     assert "click" not in done.stderr
+
+
+def test_the_cpu_device_takes_what_watches_each_in_its_place() -> None:
+    watching: dict[str, Any] = {"trace": cujit.Trace(), "coverage": cujit.Coverage(), "profile": Profile()}
+    assert len(cujit.cpu(**watching).backend.watchers) == 3
+    for name, others in (("trace", "profile"), ("coverage", "trace"), ("profile", "coverage")):
+        for wrong in (watching[others], 3):
+            given: dict[str, Any] = {name: wrong}
+            with pytest.raises(OptionError, match=f"{name} is {type(wrong).__name__} ") as refused:
+                cujit.cpu(**given)
+            assert refused.value.help == {"profile": "profile=cujit.profile.Profile()"}.get(
+                name, f"{name}=cujit.{name.title()}()"
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
+from cujit.artifact.embedding import c_header
 from cujit.devices.device import Device
 from cujit.errors import OptionError
 from cujit.program import Source, build, compile
@@ -125,6 +128,15 @@ def test_a_header_holds_the_image_and_the_names_for_c_and_cplusplus(
     said = subprocess.run([built(compiler, tmp_path, PROGRAM)], capture_output=True, check=True).stdout
     expected = "".join(f"{name}={lowered}\n" for name, lowered in image.names.items()) + image.names["axpy<double>"]
     assert said == f"{expected}\n".encode() + image.data
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 48, 49])
+def test_a_header_has_the_words_of_an_image_and_no_more_than_end_with_a_zero(size: int) -> None:
+    data = bytes(range(1, size + 1))
+    header = c_header(Artifact(Kind.CUBIN, data, arch=Arch.parse("sm_90"), name="k"), "k")
+    words = [int(word, 16) for word in re.findall(r"\b0x[0-9a-f]+", header.partition("k_image[] = {")[2])]
+    assert b"".join(word.to_bytes(8, "little") for word in words) == data + bytes(8 - size % 8)
+    assert max(line.count("0x") for line in header.splitlines()) == min(len(words), 6)
 
 
 def test_equal_images_give_equal_headers() -> None:

@@ -96,3 +96,10 @@ def test_errors_are_also_what_python_would_raise() -> None:
 def test_an_error_travels_as_it_is(error: CujitError, again: Callable[[CujitError], CujitError]) -> None:
     other = again(error)
     assert (type(other), vars(other), str(other)) == (type(error), vars(error), str(error))
+
+
+def test_a_value_is_written_up_to_its_three_hundredth_character() -> None:
+    for length, said in ((298, f"'{'x' * 298}'"), (299, f"'{'x' * 299}…")):
+        assert errors.spell("x" * length) == said
+    assert errors.spell((1 << 128) - 1) == str((1 << 128) - 1)
+    assert errors.spell(1 << 128) == "an int of 129 bits"

@@ -111,6 +111,27 @@ def test_forks_are_heard_of_in_one_file() -> None:
     assert users == ["forks.py"], "cujit.forks.begins_anew, in_child and waits_for"
 
 
+def test_a_fork_waits_for_a_lock_of_others_and_leaves_it_open_on_both_sides() -> None:
+    code = """
+import os, threading, time
+from cujit.forks import waits_for
+lock, held = threading.Lock(), threading.Event()
+waits_for(lock.acquire, lock.release)
+def hold():
+    with lock:
+        held.set()
+        time.sleep(0.1)
+        done.append(1)
+done = []
+threading.Thread(target=hold).start()
+held.wait()
+if (child := os.fork()) == 0:
+    os._exit(0 if done and lock.acquire(timeout=10) else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lock.acquire(timeout=10))
+"""
+    assert printed(code) == "0 True\n"
+
+
 def test_what_is_called_in_a_child_is_called_after_what_begins_anew() -> None:
     code = """
 import os

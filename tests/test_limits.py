@@ -73,6 +73,22 @@ DOORS: dict[str, Callable[..., object]] = {
 }
 
 
+def test_no_process_apart_compiles_unless_it_is_asked_for() -> None:
+    code = f"""
+from pathlib import Path
+import cujit
+from cujit.compiler.jobs import CompileJob
+from cujit.program import runner
+def children(): return "".join(t.read_text() for t in Path("/proc/self/task").glob("*/children")).split()
+cujit.compile({SMALL!r}, cache=False)
+runner(False).get(CompileJob(cujit.request({SMALL!r})))  # as where a cache is verified
+print(children())
+cujit.compile({SMALL!r}, cache=False, isolate=True)
+print(len(children()))
+"""
+    assert python(code).stdout.split() == ["[]", "1"]
+
+
 @pytest.mark.parametrize("isolate", [False, True])
 @pytest.mark.parametrize("door", ["compile", "build"])
 def test_ctrl_c_ends_a_compile_and_the_next_one_works(door: str, isolate: bool) -> None:

@@ -29,6 +29,7 @@ from cujit.errors import (
 )
 from cujit.formats.fatbin import read_fatbin
 from cujit.program import Source
+from formats.hosts import host_object
 from llvm_ir import SCALE
 from processes import printed
 
@@ -228,6 +229,13 @@ def test_two_images_for_the_same_architecture_are_refused() -> None:
     cubin = program.compile(AXPY, arch="sm_90")
     with pytest.raises(BundleError, match="both cubin for sm_90"):
         program.bundle([cubin, cubin])
+
+
+def test_a_host_object_is_an_entry_of_no_architecture_whatever_is_said_of_it() -> None:
+    cubin = program.compile(AXPY, arch="sm_90")
+    data = host_object(program.bundle([cubin]).data)
+    plain, said = (Artifact(Kind.OBJECT, data, arch) for arch in (None, Arch.parse("sm_90")))
+    assert program.bundle([cubin, said]).data == program.bundle([cubin, plain]).data
 
 
 def test_an_image_that_says_another_architecture_than_its_content_is_refused() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cujit.arch import Arch
+from cujit.arch import Arch, ArchKind
 from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import (
     RELEASES,
@@ -109,7 +109,7 @@ def test_releases_are_found_by_ptx_and_by_driver() -> None:
     [
         ("sm_70", "no longer builds"),
         ("sm_107", "CUDA 13.4 was the first"),
-        ("sm_103a", "has no sm_103a"),
+        ("sm_103a", "has no sm_103a: the suffix 'a' exists for 103 since CUDA 12.9"),
         ("sm_99", "no toolkit known"),
     ],
 )
@@ -120,6 +120,17 @@ def test_an_architecture_that_a_tool_lacks_is_refused_with_the_reason(name: str,
     with pytest.raises(ArchError, match=says) as caught:
         require_arch(arch, have, "NVRTC", version)
     assert "sm_90" in str(caught.value) or "sm_103" in str(caught.value)
+
+
+def test_a_suffix_is_taken_from_its_first_toolkit_on() -> None:
+    rows = [(n, s, since) for n, row in KNOWN_ARCHES.items() for s, since in (("a", row.a_since), ("f", row.f_since))]
+    for number, suffix, since in rows:
+        arch = Arch(ArchKind.REAL, number, suffix)
+        if since is not None:
+            require_arch(arch, (number,), "NVRTC", since)
+        with pytest.raises(ArchError, match=f"has no {arch}: the suffix '{suffix}'"):
+            require_arch(arch, (number,), "NVRTC", (99, 9) if since is None else (since[0], since[1] - 1))
+    assert len([since for _, _, since in rows if since]) > 10
 
 
 @pytest.mark.parametrize(

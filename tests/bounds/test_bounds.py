@@ -264,6 +264,18 @@ def test_peaks_are_what_nvidia_publishes_of_a_gpu() -> None:
         assert found.per_second(2 * found.fp32) == pytest.approx(single * 1e12, rel=0.01), name
         assert found.per_second(found.tensor["f16"]) == pytest.approx(tensor * 1e12, rel=0.025), name
         assert found.memory_bytes_per_s == memory * 1e9, name
+    # Of the same sources: MHz, MiB of cache, TFLOPS of double and of half precision without tensor cores.
+    clocks = {
+        "T4": (1590, 4, 0.254, 16.3), "A100": (1410, 40, 9.7, 78), "A100 40GB": (1410, 40, 9.7, 78),
+        "L4": (2040, 48, 0.473, 30.3), "L40S": (2520, 96, 1.43, 91.6), "RTX 4090": (2520, 72, 1.29, 82.6),
+        "H100 PCIe": (1755, 50, 25.6, 102.4), "H100 SXM": (1980, 50, 33.5, 133.8), "H200": (1980, 60, 33.5, 133.8),
+        "B200": (1980, None, 37.5, 150), "RTX 5090": (2407, 96, 1.64, 104.8),
+    }  # fmt: skip
+    for name, (mhz, mebibytes, double, half) in clocks.items():
+        found = peaks(name)
+        assert (found.clock_mhz, found.l2_mib) == (mhz, mebibytes), name
+        assert found.per_second(2 * found.fp64) == pytest.approx(double * 1e12, rel=0.01), name
+        assert found.per_second(2 * found.fp16) == pytest.approx(half * 1e12, rel=0.01), name
     assert {name for name in published if peaks(name).l2_bytes} == {"A100", "A100 40GB", "H200"}
 
 

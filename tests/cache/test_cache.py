@@ -27,6 +27,7 @@ from cache.samples import artifact_of, key_of
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
 from cujit.cache.key import make_key
+from cujit.cache.memory import Recent
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.cache.settings import CacheSettings
 from cujit.errors import CacheWarning, CompileError, OptionError
@@ -123,6 +124,34 @@ def test_memory_is_bounded_by_its_bytes_and_the_least_used_goes_first(root: Path
     assert outcomes == [Outcome.MEMORY, Outcome.MEMORY, Outcome.MEMORY, Outcome.DISK]
     none = Cache(root, memory_bytes=0)
     assert [none.get_or_make(key_of(0), nobody)[1].outcome for _ in range(2)] == [Outcome.DISK] * 2
+
+
+def test_a_memory_holds_as_much_as_its_cap_and_what_goes_leaves_its_room() -> None:
+    recent = Recent[int](100)
+
+    def held() -> list[str]:
+        return [key for key in "abcde" if recent.get(key) is not None]  # which uses them in this order
+
+    for _ in range(2):
+        recent.put("a", 1, 60)
+        recent.put("b", 2, 40)
+        assert held() == ["a", "b"], "it may be full"
+        recent.put("a", 3, 60)
+        assert (recent.get("a"), held()) == (3, ["a", "b"]), "what is put again counts once"
+        recent.put("c", 4, 30)
+        assert held() == ["b", "c"], "the one used longest ago goes"
+        recent.put("d", 5, 30)
+        assert held() == ["b", "c", "d"], "one that went leaves its room"
+        recent.forget("b")
+        recent.forget("none")
+        recent.put("e", 6, 40)
+        assert held() == ["c", "d", "e"], "one that is forgotten leaves its room"
+        recent.put("b", 7, 101)
+        assert held() == ["c", "d", "e"], "what is larger than all the room has no other go"
+        recent.put("a", 8, 100)
+        assert held() == ["a"]
+        recent.clear()
+        assert held() == []
 
 
 def test_read_only_roots_are_searched_in_order_before_the_writable_one(root: Path, tmp_path: Path) -> None:

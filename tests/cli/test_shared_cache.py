@@ -50,6 +50,13 @@ def test_what_one_directory_has_is_pushed_and_pulled_into_another(verb: Verb, ur
     assert {entry.digest for entry in Cache(tmp_path / "here").stores[0].entries()} == set(digests)
 
 
+def test_of_a_new_key_it_is_said_where_it_stays_unless_a_program_asks(verb: Verb) -> None:
+    said, listed = verb("keygen", "one.key"), verb("keygen", "two.key", "--json")
+    assert said.stderr == "one.key: keep it where the shared cache is filled, and nowhere else\n"
+    assert listed.stderr == ""
+    assert json.loads(said.stdout).keys() == json.loads(listed.stdout).keys()
+
+
 def test_what_is_not_there_or_refused_is_said_and_the_status_is_1(verb: Verb, url: str, tmp_path: Path) -> None:
     Cache(tmp_path / "cache").keep(key_of(0), artifact_of(0))
     verb("push", url, "--key", "farm.key")

@@ -32,6 +32,7 @@ from cujit.compiler.request import Request
 from cujit.errors import ToolchainNotFoundError
 from cujit.toolchain.toolset import Toolchain
 from llvm_ir import SCALE
+from processes import printed
 
 KERNEL = 'extern "C" __global__ void k(float* x) { x[0] = VALUE; }\n'
 
@@ -369,6 +370,20 @@ def test_a_patch_release_changes_the_key(maker: KeyMaker, monkeypatch: pytest.Mo
     real = builds.read_build_id
     monkeypatch.setattr(builds, "read_build_id", lambda path: f"{real(path)}1" if "builtins" in path else real(path))
     assert digest(KeyMaker(Toolchain()), BASE) != before
+
+
+def test_a_library_without_a_hint_is_opened_for_a_key_unless_it_may_not_be() -> None:
+    code = """
+from pathlib import Path
+import cujit
+from cujit.compiler.keys.maker import KeyMaker
+from cujit.toolchain.toolset import Toolchain
+request = cujit.request("__global__ void k() {}", arch="sm_90")
+for more in ({"may_open": False}, {}):
+    print("libnvrtc" in Path("/proc/self/maps").read_text(), KeyMaker(Toolchain(), **more).of_request(request) and "")
+print("libnvrtc" in Path("/proc/self/maps").read_text())
+"""
+    assert printed(code).split() == ["False", "False", "True"]
 
 
 def test_a_build_is_read_from_its_file(maker: KeyMaker, tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import pytest
 from cuda.bindings import driver
 
 from cujit.emulator import device
 from cujit.emulator.settings import EmulatorSettings
+from cujit.occupancy.multiprocessor import LIMITS
 from emulator.programs import python
 
 ASKS = """
@@ -78,10 +81,96 @@ for pair in ((device, 1), (1, device), (device, -1)):
     assert refused(d.cuDeviceCanAccessPeer(*pair)) == "INVALID_DEVICE", pair
 rank = d.CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK
 assert refused(d.cuDeviceGetP2PAttribute(rank, device, device)) == "INVALID_DEVICE"
+affinity = d.CUexecAffinityType.CU_EXEC_AFFINITY_TYPE_SM_COUNT
+assert ok(d.cuDeviceGetExecAffinitySupport(affinity, device)) == 0
+assert refused(d.cuDeviceGetExecAffinitySupport(d.CUexecAffinityType.CU_EXEC_AFFINITY_TYPE_MAX, device)) == (
+    "INVALID_VALUE")
+form = d.CUarray_format.CU_AD_FORMAT_FLOAT
+assert [ok(d.cuDeviceGetTexture1DLinearMaxWidth(form, n, device)) for n in (1, 2, 4)] == [1 << 28] * 3
+for n in (0, 3, 5):
+    assert refused(d.cuDeviceGetTexture1DLinearMaxWidth(form, n, device)) == "INVALID_VALUE", n
 used = d.CUgraphMem_attribute.CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT
 assert int(ok(d.cuDeviceGetGraphMemAttribute(device, used))) == 0
 """,
         EmulatorSettings(threads=3),
+    )
+
+
+# Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", of 9.0: sizes of what has one,
+# two and three axes, then layers.
+_OF_TEXTURES = {
+    "TEXTURE1D": "131072", "TEXTURE1D_LINEAR": "268435456", "TEXTURE1D_LAYERED": "32768 x 2048",
+    "TEXTURE1D_MIPMAPPED": "32768", "TEXTURE2D": "131072 65536", "TEXTURE2D_LINEAR": "131072 65000",
+    "TEXTURE2D_GATHER": "32768 32768", "TEXTURE2D_LAYERED": "32768 32768 x 2048", "TEXTURE2D_MIPMAPPED": "32768 32768",
+    "TEXTURE3D": "16384 16384 16384", "TEXTURECUBEMAP": "32768", "TEXTURECUBEMAP_LAYERED": "32768 x 2046",
+    "SURFACE1D": "32768", "SURFACE1D_LAYERED": "32768 x 2048", "SURFACE2D": "131072 65536",
+    "SURFACE2D_LAYERED": "32768 32768 x 2048", "SURFACE3D": "16384 16384 16384", "SURFACECUBEMAP": "32768",
+    "SURFACECUBEMAP_LAYERED": "32768 x 2046",
+}  # fmt: skip
+# Source: the same table; of clocks, widths, alignments, pitches and alternates, what an H100 answers.
+_OF_THE_REST = {
+    "MAX_THREADS_PER_BLOCK": 1024, "MAX_BLOCK_DIM_X": 1024, "MAX_BLOCK_DIM_Y": 1024, "MAX_BLOCK_DIM_Z": 64,
+    "MAX_GRID_DIM_X": 2147483647, "MAX_GRID_DIM_Y": 65535, "MAX_GRID_DIM_Z": 65535,
+    "MAX_SHARED_MEMORY_PER_BLOCK": 49152, "TOTAL_CONSTANT_MEMORY": 65536, "WARP_SIZE": 32, "MAX_PITCH": 2147483647,
+    "MAX_REGISTERS_PER_BLOCK": 65536, "CLOCK_RATE": 1980000, "TEXTURE_ALIGNMENT": 512, "MEMORY_CLOCK_RATE": 2619000,
+    "GLOBAL_MEMORY_BUS_WIDTH": 5120, "MAX_THREADS_PER_MULTIPROCESSOR": 2048, "ASYNC_ENGINE_COUNT": 3,
+    "TEXTURE_PITCH_ALIGNMENT": 32, "SURFACE_ALIGNMENT": 512, "COMPUTE_CAPABILITY_MAJOR": 9,
+    "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 233472, "MAX_REGISTERS_PER_MULTIPROCESSOR": 65536,
+    "SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO": 2, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448,
+    "MAX_BLOCKS_PER_MULTIPROCESSOR": 32, "RESERVED_SHARED_MEMORY_PER_BLOCK": 1024, "MEM_SYNC_DOMAIN_COUNT": 4,
+    "MULTIPROCESSOR_COUNT": 3, "MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE": 8192, "MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE": 8192,
+    "MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE": 32768, "MAXIMUM_TEXTURE2D_LINEAR_PITCH": 2097120,
+}  # fmt: skip
+
+
+def test_sizes_are_those_of_the_capability() -> None:
+    asked = "import json\nnames = [each for each in d.CUdevice_attribute if 'ATTRIBUTE_MAX' != each.name[-13:]]\n"
+    asked += "print(json.dumps({each.name[20:]: ok(d.cuDeviceGetAttribute(each, device)) for each in names}))"
+    said = json.loads(python(ASKS + asked, EmulatorSettings(threads=3)))
+    sizes = dict(_OF_THE_REST)
+    for kind, text in _OF_TEXTURES.items():
+        axes, _, layers = text.partition(" x ")
+        sizes |= {
+            f"MAXIMUM_{kind}_{axis}": int(n)
+            for axis, n in zip(("WIDTH", "HEIGHT", "DEPTH"), axes.split(), strict=False)
+        }
+        sizes |= {f"MAXIMUM_{kind}_LAYERS": int(layers)} if layers else {}
+    assert {name: number for name, number in said.items() if number > 1 and name != "L2_CACHE_SIZE"} == sizes
+
+
+@pytest.mark.parametrize("number", [n for n in LIMITS if n >= 75])
+def test_processors_of_a_capability_are_those_of_occupancy(number: int) -> None:
+    known = max(each for each in device._SIZES if each <= divmod(number, 10))
+    limits = LIMITS[number]
+    sizes = limits.shared_bytes >> 10, limits.block_shared_bytes >> 10, limits.threads, limits.blocks
+    assert device._SIZES[known] == sizes
+    assert (limits.registers, limits.block_registers) == (64 << 10, 64 << 10)
+
+
+def test_what_has_nowhere_to_write_is_refused() -> None:
+    python(
+        ASKS
+        + """
+import ctypes
+lib = ctypes.CDLL("libcuda.so.1")
+out, more = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
+for name, *rest in (
+    ("cuDeviceGetCount",), ("cuDeviceGet", 0), ("cuDeviceGetName", 9, 0), ("cuDeviceGetUuid_v2", 0),
+    ("cuDeviceGetPCIBusId", 13, 0), ("cuDeviceGetByPCIBusId", b"0000:00:00.0"), ("cuDeviceTotalMem_v2", 0),
+    ("cuDeviceTotalMem", 0), ("cuDeviceGetAttribute", 1, 0), ("cuDeviceGetProperties", 0),
+    ("cuDeviceComputeCapability", out, 0), ("cuDeviceCanAccessPeer", 0, 0), ("cuDeviceGetP2PAttribute", 1, 0, 0),
+    ("cuDeviceGetExecAffinitySupport", 0, 0), ("cuDeviceGetTexture1DLinearMaxWidth", 32, 1, 0),
+    ("cuDeviceGetHostAtomicCapabilities", out, 1, 0), ("cuDeviceGetP2PAtomicCapabilities", out, 1, 0, 0),
+):
+    assert lib[name](None, *rest) == 1, name
+assert lib.cuDeviceComputeCapability(out, None, 0) == 1
+assert [lib.cuDeviceGetP2PAttribute(out, n, 0, 0) for n in range(7)] == [1, 101, 101, 101, 101, 101, 1]
+assert [lib.cuDeviceGetHostAtomicCapabilities(out, *rest) for rest in ((None, 1, 0), (more, 0, 0), (more, 1, 1))] == [
+    1, 1, 101]
+out.raw = b"x" * 64
+assert lib.cuDeviceGetHostAtomicCapabilities(out, more, 2, 0) == 0 and out.raw[:9] == bytes(8) + b"x"
+assert [lib.cuFlushGPUDirectRDMAWrites(*of) for of in ((0, 100), (0, 200), (1, 100), (0, 150))] == [0, 0, 1, 1]
+"""
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cujit.errors import FormatError
 from cujit.formats.cubin import read_cubin
+from cujit.formats.cxx_types import BUILTINS
 from cujit.formats.expressions import normalise_expression
 from cujit.formats.mangling import (
     SIGNATURE_PROBE,
@@ -189,6 +190,15 @@ def test_a_probe_without_sizes_is_read_with_those_of_the_built_in_types() -> Non
         ("int", 4, P.SIGNED),
         ("Half", 0, P.AGGREGATE),
     ]
+
+
+def test_built_in_types_have_the_sizes_that_device_code_gives_them() -> None:
+    sizes = {
+        0: "v z Da", 1: "b c a h Du", 2: "s t Ds Dh", 4: "w i j f Di", 8: "l m x y d e Dn", 16: "n o g",
+    }  # fmt: skip
+    assert {code: one.size for code, one in BUILTINS.items()} == {
+        code: size for size, codes in sizes.items() for code in codes.split()
+    }
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,21 @@ def test_a_frame_is_read(answer: Any) -> None:
     assert [(shape, dtype.name) for shape, dtype in found] == [((2, 3), "float32")] * 2
 
 
+def test_the_numbers_of_dtypes_are_those_of_xla(jax: Any) -> None:  # noqa: ARG001 — it is skipped where there is none
+    from cujit.jax.frames import ELEMENTS
+
+    xla_client = pytest.importorskip("jaxlib.xla_client")
+    letters = {"S": "int", "U": "uint", "F": "float", "C": "complex"}
+    kinds = {f"{letter}{bits}": f"{word}{bits}" for letter, word in letters.items() for bits in (8, 16, 32, 64, 128)}
+    kinds |= {"PRED": "bool", "BF16": "bfloat16"}
+    numbers = {name: kind.value for name, kind in xla_client.PrimitiveType.__members__.items()}
+    short = {name: kinds.get(name) or name.lower().replace("f8", "float8_") for name in numbers}
+    named = {number: short[name] for name, number in numbers.items()}
+    assert {number: dtype.name for number, dtype in ELEMENTS.items()} == {n: named.get(n) for n in ELEMENTS}
+    left = {short[name] for name, number in numbers.items() if number not in ELEMENTS}
+    assert left == {"primitive_type_invalid", "s4", "u4", "f4e2m1fn", "tuple", "opaque_type", "token"}
+
+
 def test_another_stage_runs_nothing(answer: Any) -> None:
     assert answer(_Xla().frame(stage=2)) == (None, [])
 

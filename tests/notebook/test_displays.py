@@ -172,8 +172,10 @@ def test_of_very_many_messages_the_first_are_shown(cells: Cells) -> None:
     assert 'identifier "y19"' in written
     assert 'identifier "y20"' not in written
     assert "and 30 messages more" in written
-    text = "\n".join(f"__device__ int x{n} = y{n};" for n in range(20))
-    assert "more" not in Written(cells.shown(failure(text))["text/html"]).text
+    for count, more in ((20, False), (21, True)):
+        text = "\n".join(f"__device__ int x{n} = y{n};" for n in range(count))
+        written = Written(cells.shown(failure(text))["text/html"]).text
+        assert ("and 1 message more" in written, "more" in written) == (more, more)
 
 
 def test_lines_of_a_header_are_shown_and_of_a_text_that_is_gone_the_line_of_the_message(

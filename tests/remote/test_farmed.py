@@ -77,6 +77,17 @@ def test_what_the_root_has_already_is_published_too(server: Server, farm: Farm, 
     assert (again.made, again.hit, again.published, again.is_good) == (0, 3, 0, True)
 
 
+def test_where_nobody_knows_what_others_have_made_nothing_that_was_found_is_signed(
+    server: Server, farm: Farm, build: Callable[..., Report], tmp_path: Path
+) -> None:
+    build(2, "root", None)
+    (tmp_path / "root/signers").write_text("no directory")
+    report = build(3, "root", RemoteStore(server.url, farm.signer))
+    assert (report.made, report.hit, report.published) == (1, 2, 1)
+    assert [failure.reason[:16] for failure in report.failed] == ["not published: [", "not published: ["]
+    assert len(server.files) == 2
+
+
 @pytest.mark.parametrize("with_recipes", [False, True])
 def test_sources_stay_here_unless_they_are_asked_for(
     with_recipes: bool, server: Server, farm: Farm, build: Callable[..., Report]

@@ -89,6 +89,19 @@ def test_what_it_had_not_is_not_asked_for_again_within_ten_seconds(
     assert cache.counters.misses == 0
 
 
+def test_of_what_it_had_not_so_many_are_remembered(
+    server: Server, farm: Farm, cache_of: CacheOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tier, "_MOST_ABSENT", 2)
+    server.files |= farm.files()
+    cache = cache_of()
+    clock_of(cache)
+    for n in (0, 1, 0, 2, 1, 2):
+        assert cache.find(key_of(n), is_read=True) is None
+    names = [object_name(key_of(n).digest) for n in range(3)]
+    assert server.asked == [FORMAT_NAME, *(names[n] for n in (0, 1, 2, 1))], "the third has the first two forgotten"
+
+
 def test_what_is_only_looked_for_in_passing_asks_nobody(server: Server, farm: Farm, cache_of: CacheOf) -> None:
     server.files |= farm.files(0)
     assert cache_of().find(key_of(0)) is None

@@ -20,7 +20,7 @@ from cujit.cli.app import main
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import CompileError, CujitError, KernelFaultError
 from cujit.report import ReportPage
-from cujit.report.listings import Listing
+from cujit.report.listings import Listing, Quoted, sass_listing
 from cujit.report.page import LIMIT_BYTES, fitted
 from report.conftest import SHARED, SLOW
 
@@ -229,3 +229,9 @@ def test_without_a_disassembler_a_report_says_so(monkeypatch: pytest.MonkeyPatch
     assert [each.kind for each in report.listings] == []
     assert report.notes == ("no machine code: nvdisasm is not installed",)
     assert report.record()["kernels"][0]["occupancy"]["occupancy"] > 0
+
+
+def test_machine_code_before_any_line_of_ptx_comes_of_none() -> None:
+    ptx = Listing("ptx", "PTX", ("ret;",), (SourceLine("k.cu", 1),))
+    found = sass_listing("        /*0000*/                   EXIT ;\n", "k", Quoted({}), ptx)
+    assert (found.ptx_lines, found.sources) == ((0,), (None,))

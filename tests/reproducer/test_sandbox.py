@@ -323,6 +323,35 @@ def test_a_processor_without_a_filter_is_refused(monkeypatch: pytest.MonkeyPatch
         sandbox.give_up_rights()
 
 
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("sandbox.give_up_rights()", "the rights of this process cannot be limited: Operation not permitted"),
+        ("sandbox._PR_SET_NO_NEW_PRIVS = -1", "the rights of this process cannot be limited: Invalid argument"),
+        ("sandbox._SET_MODE_FILTER = 99", "this system takes no filter of system calls: Invalid argument"),
+    ],
+)
+def test_a_system_that_refuses_is_said(before: str, said: str) -> None:
+    code = "from cujit.errors import MissingError\nfrom cujit.reproducer import sandbox\n"
+    after = "try: sandbox.give_up_rights()\nexcept MissingError as e: print(e.message)\n"
+    assert printed(f"{code}{before}\n{after}") == f"{said}\n"
+
+
+def test_what_the_process_writes_about_itself_takes_no_answer_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = "import os, time\nfor n in range(9): os.write(2, b'w' * 1000); time.sleep(0.02)\n"
+    monkeypatch.setattr(running, "_BEGIN", begin + running._BEGIN)
+    rerun = reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu")
+    assert not isinstance(rerun.arguments[0], bytes)
+    assert (rerun.arguments[0][0], rerun.printed) == (1, "")
+    monkeypatch.setattr(running, "_BEGIN", begin + "os.write(2, b'\\nits end')")
+    with pytest.raises(ToolCrashError) as e:
+        reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu")
+    assert "its end" in str(e.value)
+    assert str(e.value).count("w") < 4200
+
+
 _NO_FILTERS = """
 import sys; sys.path[:] = sys.argv[1:-1]
 import platform; platform.machine = lambda: "riscv64"

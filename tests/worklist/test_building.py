@@ -128,6 +128,16 @@ def test_what_does_not_compile_is_said_by_its_first_message(worklist: Worklist, 
     assert (cover.share_of_calls, len(cover.missing)) == (0.4, 2)
 
 
+def test_what_has_no_key_here_is_said_with_its_reason(worklist: Worklist, here: Path) -> None:
+    Path("src/mylib/near.h").write_text("#define NEAR sizeof(__TIME__)\n")
+    found, without = cujit.worklist.keys(worklist)
+    assert (len(found), [one.name for one in without]) == (2, ["k.cu", "k.cu"])
+    reasons = {one.reason for one in without}
+    missing = cujit.worklist.cover(worklist, [here / "cache"]).missing
+    assert reasons == {one.reason for one in missing if one.name == "k.cu"}
+    assert all(reason.startswith("not cached: ") and "__TIME__" in reason for reason in reasons)
+
+
 def test_headers_that_are_not_here_are_named(worklist: Worklist, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree("src/mylib/include")
     for reasons in (
@@ -136,6 +146,9 @@ def test_headers_that_are_not_here_are_named(worklist: Worklist, here: Path, mon
     ):
         assert len(reasons) == 2
         assert all(f"include: {Path.cwd()}/src/mylib/include is not there" in reason for reason in reasons)
+    found, without = cujit.worklist.keys(worklist)
+    assert (len(found), len(without)) == (2, 2)
+    assert all("src/mylib/include is not there" in one.reason for one in without)
     monkeypatch.chdir(here)
     assert len(cujit.worklist.build(worklist, project=project(here / "again")).failed) == 0
 

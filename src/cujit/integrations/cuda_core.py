@@ -94,7 +94,7 @@ class ProgramCache:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        """Do nothing, as ``close`` does."""
 
     def _digests(self) -> Iterator[str]:
         with contextlib.suppress(*_TROUBLE):

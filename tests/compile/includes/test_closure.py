@@ -13,7 +13,7 @@ import pytest
 
 from compile.includes.traced import can_trace, read_by_nvrtc
 from cujit.compiler.includes.closure import Closure, scan
-from cujit.compiler.includes.files import Files, Listings, NotModelledError
+from cujit.compiler.includes.files import Files, Listings, NotModelledError, content
 from cujit.compiler.includes.search import HeaderPlace, Search
 from cujit.errors import FileError
 from cujit.program import compile
@@ -315,6 +315,21 @@ def test_a_way_up_through_a_link_is_not_taken_out_of_a_name(tree: Path) -> None:
     closure = closure_of(Unit("#include <link/../two.h>", []), tree)
     assert [str(f.place) for f in closure.found] == ["include[0]:link/../two.h"]
     assert opened(closure, tree) == {"elsewhere/two.h"}
+
+
+def test_a_header_is_read_up_to_a_size_and_left_closed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cujit.compiler.includes.files._LARGEST_BYTES", 10)
+    opened_before = len(os.listdir("/proc/self/fd"))
+    (tree / "full.h").write_bytes(b"0123456789")
+    (tree / "more.h").write_bytes(b"0123456789a")
+    assert content(str(tree / "full.h"))[0] == b"0123456789"
+    with pytest.raises(NotModelledError, match=r"more.h has more than 10 bytes"):
+        content(str(tree / "more.h"))
+    os.mkfifo(tree / "pipe.h")
+    for name, said in (("none.h", "No such file"), ("a", "changes while it is read"), ("pipe.h", "changes")):
+        with pytest.raises(NotModelledError, match=f"{name}.*{said}"):
+            content(str(tree / name))
+    assert len(os.listdir("/proc/self/fd")) == opened_before
 
 
 @pytest.fixture

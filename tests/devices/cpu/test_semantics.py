@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from collections.abc import Iterator
 
@@ -121,3 +122,51 @@ def test_a_form_has_its_modifiers_as_fields() -> None:
     copy = form_of("cp", "async", "bulk", "global", "shared::cta", "bulk_group")
     assert (copy.spaces, copy.space, copy.order, copy.scope) == (("global", "shared"), "global", Order.WEAK, "")
     assert Op(form_of("ld", "mmio", "relaxed", "sys", "u32")).order is Order.RELAXED
+
+
+_FRAGMENTS = "{%r1, %r2}, {%r3, %r4}, {%r5, %r6}, {%r7, %r8}"
+# Source: the assembler of CUDA 13.5 takes and refuses these, but for the last ones of noComplete and of wait_group.
+_NUMBERS: list[tuple[str, list[int], list[int]]] = [
+    ("setmaxnreg.inc.sync.aligned.u32 N", [24, 32, 256], [16, 23, 25, 264]),
+    ("pmevent.mask N", [0, 65535], [65536]),
+    ("pmevent N", [0, 15], [16]),
+    ("bfe.u32 %r1, %r2, N, 1", [0, 255], [256]),
+    ("bfe.u32 %r1, %r2, 1, N", [0, 255], [256]),
+    ("bfi.b32 %r1, %r2, %r3, N, 1", [0, 255], [256]),
+    ("bfi.b32 %r1, %r2, %r3, 1, N", [0, 255], [256]),
+    ("st.bulk.weak.shared::cta [s], N, 0", [0, 8, 16], [1, 4, 9, 12]),
+    ("st.bulk.weak.shared::cta [s], 8, N", [0], [1]),
+    ("cp.async.ca.shared.global [s], [a], N", [4, 8, 16], [0, 5, 9, 12, 17, 32]),
+    ("cp.async.ca.shared.global [s], [a], 16, N", [0, 1, 16], [17]),
+    ("cp.async.cg.shared.global [s], [a], N", [16], [4, 8, 15, 17, 32]),
+    ("cp.async.cg.shared.global [s], [a], 16, N", [0, 1, 16], [17]),
+    (
+        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [a], [s], N",
+        [128],
+        [0, 64, 127, 129],
+    ),
+    ("fence.proxy.tensormap::generic.acquire.gpu [a], N", [128], [0, 64, 127, 129]),
+    ("tensormap.replace.tile.box_dim.global.b1024.b32 [a], N, %r1", [0, 1, 4], [5]),
+    (f"mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {_FRAGMENTS}, %r9, N", [0, 1, 3], [4]),
+    ("bar.sync N", [0, 15], [16]),
+    ("bar.sync 0, N", [0, 32, 64], [1, 31, 33]),
+    ("bar.arrive N, 32", [0, 15], [16]),
+    ("bar.arrive 0, N", [32, 64], [0, 1, 33]),
+    ("mbarrier.init.shared.b64 [mb], N", [1, 2, (1 << 20) - 1], [0, 1 << 20]),
+    ("mbarrier.arrive.noComplete.shared.b64 %rd1, [mb], N", [1, 2, (1 << 20) - 1], [0, 1 << 20]),
+    ("wgmma.wait_group.sync.aligned N", [0, 7, (1 << 31) - 1], [1 << 31]),
+]
+
+
+def test_numbers_are_taken_where_an_assembler_takes_them() -> None:
+    def refused(numbers: list[tuple[str, int]]) -> list[str]:
+        lines = [re.sub(r"\bN\b", str(n), f"{statement};") for statement, n in numbers]
+        module = parse(module_of(lines, "9.5", "sm_100a"), name="x")
+        refusals = Refusals()
+        prepare(module, module.entries[0], ModuleLayout(module, refusals).slots, refusals)
+        return sorted(why for _, _, why, _ in refusals.mistakes)
+
+    taken = [(statement, n) for statement, right, _ in _NUMBERS for n in right]
+    others = [(statement, n) for statement, _, wrong in _NUMBERS for n in wrong]
+    assert refused(taken) == []
+    assert refused(others) == sorted(f"{n} is no number that may stand there" for _, n in others)

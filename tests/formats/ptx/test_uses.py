@@ -74,7 +74,9 @@ def test_special_registers_are_found_wherever_they_stand() -> None:
 
 
 def test_registers_that_the_text_declares_are_no_constructs() -> None:
-    assert [name for name in needs("add.s32 %r1, %r2, %r3;") if name.startswith("%")] == []
+    text = "add.s32 %r1, %r2, %r3; { .reg .b32 %v1<9>; mov.u32 %v10, %v18; }"
+    assert [name for name in needs(text) if name.startswith("%")] == []
+    assert [name for name in needs("mov.u32 %r1, %r;") if name.startswith("%")] == ["%r"], "only numbered ones are"
 
 
 @pytest.mark.parametrize(

@@ -242,9 +242,7 @@ class _Reader:
     def _is_numbered(self, name: str) -> bool:
         """Tell whether ``%r12`` is one of ``%r<20>``; the count is left to the assembler."""
         stem = name.rstrip("0123456789")
-        return (stem in self._prefixes and stem != name) or any(
-            name[:cut] in self._prefixes for cut in range(len(stem), len(name))
-        )
+        return any(name[:cut] in self._prefixes for cut in range(len(stem), len(name)))
 
 
 def _initial(value: ptx.InitValue | None, line: int) -> Iterator[Need]:
