@@ -76,7 +76,7 @@ def speed(colors: Colors) -> str:
         return _LEFT + (math.log2(times) + 2) / 7 * (_RIGHT - _LEFT)
 
     top, bottom = 62.0, 62.0 + _ROW * len(rows)
-    parts = _key(44, ("times C, 1 core", "times C, 16 cores", "times PoCL"), fills, colors)
+    parts = _key(44, ("times C, 2 cores", "times C, 16 cores", "times PoCL, 16 cores"), fills, colors)
     for power in range(-2, 6):
         x, said = place(2.0**power), f"{2.0**power:g}"
         parts += [
