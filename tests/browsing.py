@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Page, Route
 
 __all__ = ["Visit", "Visits", "browser", "violations", "visit"]
 
@@ -34,23 +34,26 @@ class Visit:
 
 
 class Visits:
-    """Opens pages, each in a context of its own: nothing is kept from one to the next."""
+    """Opens one page after the other, where the last one was: a context of its own costs each as much as its test does.
 
-    def __init__(self, browser: Browser) -> None:
-        """Use a browser that runs."""
-        self._browser = browser
-        self._contexts: list[Any] = []
+    Pages of ours keep nothing in a browser; what a test has set (a width, how it is printed) ends with it.
+    """
+
+    def __init__(self, page: Page) -> None:
+        """Use a page of a browser that runs."""
+        self._page = page
+        self._heard: list[tuple[str, Any]] = []
 
     def __call__(
         self, where: Path | str, *, dark: bool = False, width: int = 1440, height: int = 900, origin: str = ""
     ) -> Visit:
         """Open a file or an address; what the page asks of another place than ``origin`` is kept and refused."""
         url = where.resolve().as_uri() if isinstance(where, Path) else where
-        context = self._browser.new_context(
-            color_scheme="dark" if dark else "light", viewport={"width": width, "height": height}
-        )
-        self._contexts.append(context)
-        found = Visit(context.new_page())
+        found, page = Visit(self._page), self._page
+        self.close()
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme="dark" if dark else "light", media="null")
+        page.mouse.move(0, 0)
 
         def routed(route: Route) -> None:
             if route.request.url == url or (origin and route.request.url.startswith(origin)):
@@ -59,21 +62,27 @@ class Visits:
                 found.asked.append(route.request.url)
                 route.abort()
 
-        context.route("**/*", routed)
-        found.page.on("pageerror", lambda error: found.wrong.append(str(error)))
-        found.page.on("console", lambda message: found.wrong.append(message.text) if message.type == "error" else None)
-        found.page.goto(url)
+        page.route("**/*", routed)
+        self._hear("pageerror", lambda error: found.wrong.append(str(error)))
+        self._hear("console", lambda message: found.wrong.append(message.text) if message.type == "error" else None)
+        page.goto(url)
         return found
 
+    def _hear(self, event: Any, heard: Any) -> None:
+        self._page.on(event, heard)
+        self._heard.append((event, heard))
+
     def close(self) -> None:
-        """Close all that is open."""
-        for context in self._contexts:
-            context.close()
+        """Look at the page no more."""
+        self._page.unroute_all(behavior="ignoreErrors")
+        for event, heard in self._heard:
+            self._page.remove_listener(event, heard)
+        self._heard.clear()
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Start Chromium, for the tests of one module: its driver has a loop of ``asyncio`` run as long as it is there."""
+def browser() -> Iterator[Page]:
+    """Start Chromium, with one page for the tests of a module: its driver has a loop of ``asyncio`` run as long."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
     program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if program is None:
@@ -81,12 +90,12 @@ def browser() -> Iterator[Browser]:
     flags = [*_FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]  # no user's own sandbox for root
     with sync_api.sync_playwright() as driver:
         started = driver.chromium.launch(executable_path=program, headless=True, args=flags)
-        yield started
+        yield started.new_page()
         started.close()
 
 
 @pytest.fixture
-def visit(browser: Browser) -> Iterator[Visits]:
+def visit(browser: Page) -> Iterator[Visits]:
     """Open pages."""
     visits = Visits(browser)
     yield visits

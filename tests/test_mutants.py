@@ -131,12 +131,13 @@ def test_a_test_of_elsewhere_that_imports_the_changed_file_runs_too(
     """Those that ``--tests`` names are all that there are."""
     elsewhere = root / "tests/far/test_elsewhere.py"
     elsewhere.parent.mkdir()
-    elsewhere.write_text("from made.sums import untested\ndef test_it():\n    assert untested([]) is True\n")
-    command = ["sums", "-n", "10", "--root", str(root)]
+    elsewhere.write_text("from made.others import untested\ndef test_it():\n    assert untested([]) is True\n")
+    (root / "src/made/others.py").write_text(SOURCE[SOURCE.index("def untested") :])
+    command = ["others", "-n", "10", "--root", str(root)]
     assert mutants.main([*command, "--tests", "tests/test_other.py"]) == mutants.main(command) == 1
     said = capsys.readouterr().out
-    assert said.count("killed by tests/far/test_elsewhere.py::test_it") == 2
-    assert said.count("lives: src/made/sums.py:14\n") == said.count("lives: src/made/sums.py:13\n") == 2
+    assert said.count("killed by tests/far/test_elsewhere.py::test_it: src/made/others.py:3") == 2
+    assert said.count("lives: src/made/others.py:2\n") == said.count("lives: src/made/others.py:3\n") == 2
 
 
 def test_what_another_pytest_printed_in_a_test_is_not_what_failed(
@@ -144,11 +145,12 @@ def test_what_another_pytest_printed_in_a_test_is_not_what_failed(
 ) -> None:
     test = "tests/others/test_none.py"
     (root / test).write_text(
-        "from made.sums import LIMIT\n"
+        "from made.others import LIMIT\n"
         "def test_limit():\n    print('FAILED test_it.py::test_inner - assert 1')\n    assert LIMIT == 10\n"
     )
-    assert mutants.main(["sums", "-n", "10", "--root", str(root), "--tests", test]) == 1
-    assert f"killed by {test}::test_limit: src/made/sums.py:2" in capsys.readouterr().out
+    (root / "src/made/others.py").write_text("LIMIT = 10\n")
+    assert mutants.main(["others", "--root", str(root), "--tests", test]) == 0
+    assert f"killed by {test}::test_limit: src/made/others.py:1" in capsys.readouterr().out
 
 
 def test_a_mutant_whose_test_never_ends_is_killed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from emulator.programs import compiled
 
 
 def _program(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([sys.executable, "-u", "-c", code], capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_a_process_that_asks_for_it_finds_the_emulator_and_so_do_its_children() -> None:

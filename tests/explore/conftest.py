@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,9 @@ import pytest
 import cujit.explore
 from browsing import browser, visit
 from cujit.explore import Explorer, Scene
+from cujit.explore.editing import EditedFile
+from cujit.explore.looking import before
+from cujit.explore.scene import TIMEOUT_S, LaunchLimits
 
 __all__ = ["browser", "visit"]
 
@@ -54,6 +58,7 @@ class Asking:
     """Speaks with an explorer as its page does, or as an attacker would."""
 
     explorer: Explorer
+    path: Path
     token: str = field(init=False)
     port: int = field(init=False)
 
@@ -106,29 +111,71 @@ class Asking:
 Serve = Callable[..., Asking]
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """Begin one explorer, which is as if it had begun anew whenever somebody asks for it.
+
+    Its processes go on: to begin two of them costs as much as a look.
+    """
+    from cujit.explore import server
+
+    made: list[server.ExplorerServer] = []
+
+    class Kept(server.ExplorerServer):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            made.append(self)
+
+    path = tmp_path_factory.mktemp("explored") / "shared.cu"
+    path.write_text(CODE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "ExplorerServer", Kept)
+        explorer = cujit.explore.start(path, LAUNCHED)
+    asking = Asking(explorer, path)
+
+    def anew(text: str = CODE, scene: Scene = LAUNCHED, timeout_s: float = TIMEOUT_S) -> Asking:
+        for other in path.parent.iterdir():
+            other.unlink()
+        path.write_text(text)
+        made[0].file = EditedFile(path)
+        made[0]._scene = made[0].file.scene(scene)
+        made[0]._record, made[0]._last = before(made[0]._scene).record(), b""
+        made[0]._workers._limits = LaunchLimits(timeout_s, None, False)
+        until = time.monotonic() + 60
+        while (made[0]._workers._busy or made[0]._workers._starting) and time.monotonic() < until:
+            time.sleep(0.01)
+        return asking
+
+    with explorer:
+        yield anew
+
+
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Begin explorers of a file, which end with the test."""
+def serve(served: Serve) -> Serve:
+    """Give the explorer of the module, with a file and a scene, and how long a launch may run."""
+    return served
+
+
+@pytest.fixture(scope="module")
+def asking(served: Serve) -> Asking:
+    """Speak with the explorer of the module as the last test left it."""
+    return served()
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Serve]:
+    """Begin explorers of a file that are this test's own, and end with it."""
     begun: list[Explorer] = []
 
-    def start(text: str = CODE, scene: Scene = LAUNCHED, name: str = "shared.cu", **more: Any) -> Asking:
-        path = tmp_path / name
-        path.write_text(text)
-        begun.append(cujit.explore.start(path, scene, **more))
-        return Asking(begun[-1])
+    def start(**more: Any) -> Asking:
+        path = tmp_path / "shared.cu"
+        path.write_text(CODE)
+        begun.append(cujit.explore.start(path, LAUNCHED, **more))
+        return Asking(begun[-1], path)
 
     yield start
     for explorer in begun:
         explorer.close()
-
-
-@pytest.fixture(scope="module")
-def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
-    """Speak with one explorer for all tests of a module."""
-    path = tmp_path_factory.mktemp("explored") / "shared.cu"
-    path.write_text(CODE)
-    with cujit.explore.start(path, LAUNCHED) as explorer:
-        yield Asking(explorer)
 
 
 def processes(word: str) -> list[int]:

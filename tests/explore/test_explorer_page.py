@@ -72,8 +72,8 @@ def lines_of(visit: Visit, kind: str, how: str = "picked") -> str:
     return "\n".join(visit.page.locator(f".lines.{kind} .row.{how} .code").all_text_contents())
 
 
-def test_it_begins_with_the_file_and_all_that_is_known_of_it(opened: Opened, asking: Asking) -> None:
-    page = opened(asking)
+def test_it_begins_with_the_file_and_all_that_is_known_of_it(opened: Opened, serve: Serve) -> None:
+    page = opened(serve())
     assert page.page.locator(".cm-line").all_inner_texts()[1].strip() == "__shared__ float s[32][32];"
     assert page.page.locator(".pane h3").all_inner_texts() == ["Source", "PTX", "Machine code"]
     assert page.page.locator(".cm-heat .cm-gutterElement").filter(has_text="3,968").count() == 1
@@ -116,8 +116,8 @@ def test_a_fault_is_at_its_line(opened: Opened, serve: Serve) -> None:
     assert page.page.locator(".lines.sass").count() == 1
 
 
-def test_lines_belong_together_under_the_pointer_and_when_picked(opened: Opened, asking: Asking) -> None:
-    page = opened(asking)
+def test_lines_belong_together_under_the_pointer_and_when_picked(opened: Opened, serve: Serve) -> None:
+    page = opened(serve())
     line = page.page.locator(".cm-line").nth(5)
     line.hover(position={"x": 60, "y": 5})
     assert "ld.shared.f32" in lines_of(page, "ptx", "hovered")
@@ -212,14 +212,16 @@ def test_axe_finds_nothing(opened: Opened, serve: Serve, width: int, *, dark: bo
     assert violations(page.page) == []
 
 
-def test_nothing_is_wider_than_the_page(opened: Opened, asking: Asking) -> None:
+def test_nothing_is_wider_than_the_page(opened: Opened, serve: Serve) -> None:
+    page = opened(serve())
     for width in (1440, 800, 420):
-        page = opened(asking, width=width)
+        page.page.set_viewport_size({"width": width, "height": 900})
         assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_file_is_saved_when_somebody_says_so_and_not_before(opened: Opened, serve: Serve, tmp_path: Path) -> None:
-    page, path = opened(serve()), tmp_path / "shared.cu"
+def test_the_file_is_saved_when_somebody_says_so_and_not_before(opened: Opened, serve: Serve) -> None:
+    asking = serve()
+    page, path = opened(asking), asking.path
     save = page.page.locator("#save")
     assert save.is_disabled()
     says_anew(page, COUNTED, lambda: type_over(page, 2, "    __shared__ float s[32][33];"))
@@ -276,10 +278,11 @@ def test_a_hostile_source_stays_text(opened: Opened, serve: Serve) -> None:
     assert wrong == []
 
 
-def test_a_header_is_read_in_the_place_of_the_file(opened: Opened, serve: Serve, tmp_path: Path) -> None:
-    (tmp_path / "scale.h").write_text("__device__ float scale(float x) {\n    return 2 * x;\n}\n")
+def test_a_header_is_read_in_the_place_of_the_file(opened: Opened, serve: Serve) -> None:
     code = '#include "scale.h"\n' + CODE.replace("1.5f * x[row * n + column]", "scale(x[row * n + column])")
-    page = opened(serve(code))
+    asking = serve(code)
+    (asking.path.parent / "scale.h").write_text("__device__ float scale(float x) {\n    return 2 * x;\n}\n")
+    page = opened(asking)
     option = page.page.locator("#file option", has_text="scale.h").get_attribute("value")
     page.page.select_option("#file", option)
     assert page.page.locator(".cm-line").nth(1).inner_text().strip() == "return 2 * x;"
@@ -297,8 +300,8 @@ def test_what_a_kernel_prints_is_shown(opened: Opened, serve: Serve) -> None:
     assert page.page.locator("#printed-text").inner_text() == "<b>42</b>\n"
 
 
-def test_an_explorer_that_ended_is_named(opened: Opened, serve: Serve) -> None:
-    asking = serve()
+def test_an_explorer_that_ended_is_named(opened: Opened, alone: Serve) -> None:
+    asking = alone()
     page = opened(asking)
     asking.explorer.close()
     type_over(page, 2, "    __shared__ float s[32][33];")

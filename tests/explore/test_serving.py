@@ -156,9 +156,9 @@ def test_a_link_to_a_file_is_edited_where_it_leads(path: Path, tmp_path: Path) -
     assert (tmp_path / "link.cu").is_symlink()
 
 
-def test_what_somebody_else_changed_is_not_replaced_unasked(serve: Serve, tmp_path: Path) -> None:
+def test_what_somebody_else_changed_is_not_replaced_unasked(serve: Serve) -> None:
     asking = serve()
-    path = tmp_path / "shared.cu"
+    path = asking.path
     digest = EditedFile(path).digest
     path.write_text("// other\n")
     assert asking.own("/save", {"source": "// mine\n", "digest": digest}).status == 409
@@ -172,8 +172,9 @@ def test_what_somebody_else_changed_is_not_replaced_unasked(serve: Serve, tmp_pa
     assert path.read_text() == "// more\n"
 
 
-def test_what_cannot_be_written_is_said(serve: Serve, tmp_path: Path) -> None:
-    asking, path = serve(), tmp_path / "shared.cu"
+def test_what_cannot_be_written_is_said(alone: Serve) -> None:
+    asking = alone()
+    path = asking.path
     path.unlink()
     path.mkdir()
     answer = asking.own("/save", {"source": "", "digest": "", "force": True})

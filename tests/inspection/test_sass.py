@@ -99,3 +99,20 @@ def test_a_disassembler_that_does_not_end_or_run_is_told(monkeypatch: pytest.Mon
     monkeypatch.setattr(subprocess, "run", hang)
     with pytest.raises(ToolError, match="did not end within 120 s"):
         disassemble(b"", nvdisasm=tmp_path / "none")
+
+
+def test_what_is_asked_for_again_is_not_disassembled_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked, tool = [], tmp_path / "nvdisasm"
+
+    def run(command: list[str], **_: Any) -> SimpleNamespace:
+        asked.append(command[:-1])
+        return SimpleNamespace(returncode=0, stdout=b"EXIT", stderr=b"")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert {disassemble(b"cubin", nvdisasm=tool) for _ in range(3)} == {"EXIT"}
+    disassemble(b"other", nvdisasm=tool)
+    disassemble(b"cubin", nvdisasm=tool, lines=True)
+    assert asked == [[str(tool), "-c"], [str(tool), "-c"], [str(tool), "-c", "-g", "-gp"]]
+    for _ in range(2):
+        disassemble(bytes(1 << 21), nvdisasm=tool)
+    assert len(asked) == 5

@@ -124,10 +124,8 @@ class WorkerPool:
         if self._is_closed:
             return _line("failed", message="the explorer was ended", help=None)
         if worker.is_late:
-            seconds = self._limits.timeout_s + _COMPILE_S
-            return _line(
-                "failed", message=f"it took longer than {seconds:g} s, and was given up", help="a smaller source"
-            )
+            late = f"it took longer than {self._limits.timeout_s + _COMPILE_S:g} s, and was given up"
+            return _line("failed", message=late, help="a smaller source")
         name = signal.Signals(-status).name if status < 0 else f"status {status}"
         help = "cujit compile FILE --isolate says more"
         return _line("failed", message=f"the process that compiles and reports died: {name}", help=help)
@@ -161,11 +159,8 @@ class WorkerPool:
     async def _started(self) -> _Worker:
         if not sys.executable:
             raise MissingError("this process does not know its Python interpreter (sys.executable)")
-        arguments = [
-            *map(os.path.abspath, sys.path),
-            str(os.getpid()),
-            str(max(self._limits.memory_mib or 0, _MEMORY_MIB)),
-        ]
+        memory_mib = max(self._limits.memory_mib or 0, _MEMORY_MIB)
+        arguments = [*map(os.path.abspath, sys.path), str(os.getpid()), str(memory_mib)]
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -66,11 +67,19 @@ def disassemble(cubin: bytes, kernels: Sequence[str] = (), *, nvdisasm: Path | N
     tool = nvdisasm or find_nvdisasm()
     options = ["-g", "-gp"] if lines else []
     options += ["-fun", ",".join(map(str, _symbols(cubin, kernels)))] if kernels else []
+    # The smallest takes nvdisasm a third of a second; what is large is not kept.
+    run = _text if len(cubin) <= 1 << 20 else _text.__wrapped__
+    return run((os.fspath(tool), "-c", *options), cubin)
+
+
+@functools.lru_cache(maxsize=8)
+def _text(command: tuple[str, ...], cubin: bytes) -> str:
+    """Disassemble; once what is asked for again, as an explorer does whose launch alone was changed."""
     # nvdisasm reads files alone.
     with tempfile.TemporaryDirectory(prefix="cujit-") as directory:
         path = Path(directory) / "image.cubin"
         path.write_bytes(cubin)
-        return _run([os.fspath(tool), "-c", *options, os.fspath(path)])
+        return _run([*command, os.fspath(path)])
 
 
 def _symbols(cubin: bytes, kernels: Sequence[str]) -> list[int]:

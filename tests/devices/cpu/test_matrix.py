@@ -30,6 +30,7 @@ def cpu() -> Device:
     return cujit.cpu()
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", bundles())
 def test_mma_is_exact_where_its_sums_are(name: str, cpu: Device) -> None:
     forms = bundles()[name]
@@ -40,12 +41,14 @@ def test_mma_is_exact_where_its_sums_are(name: str, cpu: Device) -> None:
         np.testing.assert_array_equal(own[-1], form.exact(), err_msg=form.name)
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", _WMMA)
 def test_wmma_is_exact_where_its_sums_are(name: str, cpu: Device) -> None:
     form = _WMMA[name]
     np.testing.assert_array_equal(run_scene(cpu, form.scene())[3], form.exact())
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", _WGMMA)
 def test_wgmma_is_exact_where_its_sums_are(name: str, cpu: Device) -> None:
     form = _WGMMA[name]

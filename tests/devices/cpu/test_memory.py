@@ -222,6 +222,7 @@ def test_the_last_lane_that_stores_to_one_address_wins(cpu: Device) -> None:
     assert target.numpy().tolist() == [20]
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("scene", LOADS_AND_STORES, ids=lambda s: s.name)
 def test_every_order_and_hint_moves_the_bytes(cpu: Device, scene: Scene) -> None:
     data, _, others, one = scene.arrays
