@@ -19,14 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cujit.devices.cpu.analysis.dataflow import writers_of
 from cujit.devices.cpu.ir.cfg import closure
-from cujit.devices.cpu.ir.program import (
-    IntConstant,
-    KernelProgram,
-    Op,
-    Operand,
-    Reg,
-    SymbolAddress,
-)
+from cujit.devices.cpu.ir.program import IntConstant, KernelProgram, Op, Operand, Reg, SymbolAddress
 from cujit.formats.ptx.isa.semantics import Form, form_of
 from cujit.values import replace
 
@@ -85,6 +78,7 @@ def _wide_sources(op: Op) -> list[Reg]:
 
 
 def _rebased(op: Op, halves: Mapping[int, Reg]) -> Op:
+    """Access shared memory by the lower half of a register."""
     base = _wide_base(op)
     if base is None:
         return op
