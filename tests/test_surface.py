@@ -135,7 +135,7 @@ def test_page_of_the_command_line_names_every_verb_and_option() -> None:
 def test_every_verb_that_prints_data_has_json() -> None:
     for name, command in _commands().items():
         if name not in ("embed", "completion", "emulate"):  # a file, a script, what the command prints: no data
-            assert any("--json" in p.opts for p in command.params)
+            assert any("--json" in p.opts for p in command.params), f"cujit {name} lacks @json_option"
 
 
 def test_drawn_tree_of_errors_is_the_tree() -> None:

@@ -1,4 +1,4 @@
-"""The option table: checking, rendering, and the page that is written from it."""
+"""The option table: checking, rendering, and what the real tools take."""
 
 from __future__ import annotations
 
