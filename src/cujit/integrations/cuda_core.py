@@ -94,7 +94,7 @@ class ProgramCache:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Do nothing, as ``close`` does."""
+        self.close()
 
     def _digests(self) -> Iterator[str]:
         with contextlib.suppress(*_TROUBLE):

@@ -71,10 +71,7 @@ def ir_of(
 def _narrowed(body: Body) -> Body:
     """Have shared memory accessed by addresses of 32 bits; who watches sees the operations of the text instead."""
     program = narrowed(body.program)
-    functions = {name: _narrowed(each) for name, each in body.functions.items()}
-    if program is body.program and all(functions[name] is each for name, each in body.functions.items()):
-        return body
-    return Body(program, build_graph(program, Refusals()), functions)
+    return body if program is body.program else _with_blocks(program, Refusals())
 
 
 def _cut(body: Body, divergence: Divergence, block: Dim3, observers: Sequence[Observer]) -> Fission | None:

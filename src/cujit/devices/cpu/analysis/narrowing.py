@@ -40,13 +40,14 @@ _CUT = form_of("cvt", "u32", "u64")
 
 def narrowed(program: KernelProgram) -> KernelProgram:
     """Make the program that accesses shared memory by addresses of 32 bits; the same one where it does so already."""
+    functions = {name: narrowed(each) for name, each in program.functions.items()}
     bases = {reg.index for op in program.ops if (reg := _wide_base(op)) is not None}
-    if not bases:
+    if not bases and all(functions[name] is each for name, each in program.functions.items()):
         return program
     forms = {op: form for op in program.ops if (form := _narrow(op)) is not None}
     writers = writers_of(forms)
     behind = closure(bases, lambda reg: (r.index for op in writers.get(reg, ()) for r in _wide_sources(op)))
-    new = replace(program, registers=list(program.registers))
+    new = replace(program, registers=list(program.registers), functions=functions)
     halves = {index: new.register(f"{program.registers[index].name}.low", "b32") for index in sorted(behind)}
     new.ops = list(_rewritten([_rebased(op, halves) for op in program.ops], forms, halves))
     return new
@@ -54,7 +55,7 @@ def narrowed(program: KernelProgram) -> KernelProgram:
 
 def _wide_base(op: Op) -> Reg | None:
     """The register of 64 bits by which an operation accesses shared memory."""
-    if op.opcode not in _ACCESSES or op.space != "shared" or "async" in op.modifiers:
+    if op.opcode not in _ACCESSES or op.space != "shared":
         return None
     base = op.memory.base
     return base if isinstance(base, Reg) and base.bits == _WIDE else None

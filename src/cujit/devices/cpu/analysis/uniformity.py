@@ -263,8 +263,9 @@ def _shapes(program: KernelProgram, graph: Graph, block: Dim3, constants: dict[i
 
     solve(ops, widen)
     # What is left begins nowhere, as ``a`` and ``b`` of ``L: add a, b, 1; atom b, [a], 1; bra L``: it is zero at first.
-    known[:] = (s if s is not None else UNIFORM for s in known)
-    solve(ops, widen)
+    if None in known:
+        known[:] = (s if s is not None else UNIFORM for s in known)
+        solve(ops, widen)
     return [s for s in known if s is not None]
 
 
