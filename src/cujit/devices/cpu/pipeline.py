@@ -195,7 +195,7 @@ def _of_plan(e: WarpEmitter, plan: Plan) -> Iterator[str]:
         ("lanes wait for others at", [b.position for b in (*plan.parking, *plan.gathering)]),
         ("strip-mined is", plan.strips),
         ("the first and the last lane decide where all go behind", plan.ends),
-        ("warps take turns in the loops that begin at", sorted(plan.walks)),
+        ("warps take turns in the loops that begin at", sorted(plan.walks.kept)),
     )
     yield from (f"{what} {_numbers(where, e.graph)}" for what, where in facts if where)
     if plan.together:

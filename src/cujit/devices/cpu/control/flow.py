@@ -25,15 +25,12 @@ from cujit.devices.cpu.codegen.warp import ALL_LANES, MASK, WarpEmitter
 from cujit.devices.cpu.control import strips
 from cujit.devices.cpu.control.plan import ORDERS, Plan
 from cujit.devices.cpu.control.waiting import NO_LANE, Masks
+from cujit.devices.cpu.control.walks import go_on, pass_on
 from cujit.devices.cpu.ir.cfg import Block, Loop
 from cujit.devices.cpu.ir.program import Op, Operand
 
 _TURNS = 16
 """Turns of a polling loop before others may run."""
-
-_TURNS_OF_WALK = 8
-"""Turns of a loop over memory before the next warp goes on. Source: measured on a Zen 5: 64 warps that go 8 KiB a turn
-take 0.2 of the time of all turns at once with 4, 0.3 with 8 and 0.5 with 16, to which changing stacks adds."""
 
 
 class Flow(Masks):
@@ -44,10 +41,19 @@ class Flow(Masks):
         self._sources = {earlier for earlier in plan.equivalent if earlier is not None}
         self._left: dict[int, str] = {}
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether warps that have no stacks take turns: each may leave its code, and begin it again."""
+        return bool(self.plan.walks.kept) and not self.e.suspends
+
     def emit(self, first_mask: Value) -> None:
         """Emit the body of a warp; it begins in the current basic block and ends by a jump to ``warp.end``."""
         b, plan, exit_ = self.b, self.plan, f"check.{self.graph.exit}"
         self.e.begin()
+        if plan.boundary is not None:
+            plan.boundary.lend(self.e)
+        if self.takes_turns:
+            go_on(self.e, plan.walks, [f"active.{p}" for p in self._sources])
         mask = first_mask if plan.boundary is None else plan.boundary.enter(self.e, first_mask)
         if mask.constant and plan.together and not plan.parts and not self.e.counts_lanes:
             b.jump("all.0")
@@ -227,9 +233,10 @@ class Flow(Masks):
                 # In a block with masks all lanes turned out to be there.
                 b.start(f"all.in.{p}")
                 b.write(f"mask.{p}", NO_LANE)
-            if p in self.plan.walks:
+            if p in self.plan.walks.kept:
                 b.jump(f"all.{p}")
-                self._emit_turn(p)
+                b.start(f"all.again.{p}")
+                pass_on(self.e, self.plan.walks, p)
             b.start(f"all.{p}")
             if not alone and p in self._sources:
                 b.write(f"active.{p}", ALL_LANES)
@@ -239,20 +246,9 @@ class Flow(Masks):
             else:
                 self._leave_together(self._emit_ops(e, block), block)
 
-    def _emit_turn(self, head: int) -> None:
-        """Begin another turn of a loop over memory; every few of them, after the next warps have done theirs."""
-        b, again = self.b, f"all.{head}"
-        b.start(f"all.again.{head}")
-        turns = b.binary("add", self.load("walk.turns", "i32"), b.integer(1, 32))
-        b.write("walk.turns", turns)
-        some_turns = b.binary("and", turns, b.integer(_TURNS_OF_WALK - 1, 32))
-        b.only_if(b.compare("icmp eq", some_turns, b.integer(0, 32)), again, "pass")
-        b.call("cujit_pass", "void", STATE, WARP_NUMBER)
-        b.jump(again)
-
     def _label(self, target: int, here: int) -> str:
         """Label at which warps whose lanes are all active go on from a position."""
-        if target in self.plan.walks and target <= here:
+        if target in self.plan.walks.kept and target <= here:
             return f"all.again.{target}"
         if target in self.plan.together:
             return f"all.{target}"

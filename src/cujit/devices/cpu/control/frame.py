@@ -23,6 +23,7 @@ from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, 
 from cujit.devices.cpu.codegen.warp import ALL_LANES, WarpEmitter
 from cujit.devices.cpu.control.flow import Flow
 from cujit.devices.cpu.control.regions import GONE, WATCHED, kept_places, kept_pointers, run_regions
+from cujit.devices.cpu.control.walks import NO_WALKS, Walks, in_groups, in_rounds, number_warp
 from cujit.devices.cpu.instructions.calls import symbol_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block
 from cujit.devices.cpu.run.launch import PLACE, field_offset
@@ -51,7 +52,7 @@ def emit_function(flow: Flow, symbol: str, functions: Mapping[str, Flow]) -> str
     body = b.take()
     _begin_kernel(b, e, "%local.int")
     b.body += b.entry
-    with _over_blocks(b), _over_warps(e, "block.end"):
+    with _over_blocks(b, e, flow.plan.walks), _over_warps(flow, "block.end"):
         b.body += body
     _end_kernel(b, symbol)
     return b.module.text(symbol)
@@ -68,24 +69,24 @@ def emit_regions(fission: Fission, flows: Mapping[str, Flow], symbol: str) -> st
     f = Builder(first.builder.module)
     _begin_kernel(f, first, "%local.first")
     kept_places(f, first, fission, warps)
-    with _over_blocks(f):
+    with _over_blocks(f, first, NO_WALKS):
         run_regions(f, first, fission, warps, arguments)
     _end_kernel(f, symbol, *(e.builder for e in emitters.values()))
     size = sum(len(e.builder.body) for e in emitters.values())
-    for name, e in emitters.items():
-        _define_region(e, name, arguments, "alwaysinline" if size < _INLINED else "noinline")
+    for name, flow in flows.items():
+        _define_region(flow, name, arguments, "alwaysinline" if size < _INLINED else "noinline")
     return f.module.text(symbol, *emitters)
 
 
-def _define_region(e: WarpEmitter, name: str, arguments: Sequence[Value], attributes: str) -> None:
+def _define_region(flow: Flow, name: str, arguments: Sequence[Value], attributes: str) -> None:
     """Define the function of one region: it runs in all warps and gives the region that follows."""
-    b, body = e.builder, e.builder.take()
+    e, b, body = flow.e, flow.b, flow.b.take()
     _with_idle(b)
     following = b.allocate("i32", into="%next")
     b.store(b.integer(GONE, 32), following)
     _warp_place(b)
     b.body += b.entry
-    with _in_turn(e, "region.end") if e.watched else _over_warps(e, "region.end"):
+    with _in_turn(e, "region.end") if e.watched else _over_warps(flow, "region.end"):
         wide = b.cast("zext", WARP_NUMBER, "i64")
         far = b.binary("mul", wide, b.integer(e.program.local_size * WARP, 64))
         b.binary("add", Value("%local.first", "i64"), far, into="%local.int")
@@ -120,14 +121,15 @@ def _end_kernel(f: Builder, symbol: str, *others: Builder) -> None:
 
 
 @contextlib.contextmanager
-def _over_blocks(f: Builder) -> Iterator[None]:
-    """Run what is emitted inside for one block after the other, as long as there are some."""
+def _over_blocks(f: Builder, e: WarpEmitter, walks: Walks) -> Iterator[None]:
+    """Run what is emitted inside for one block after the other, as long as there are some; some ``walks`` in turns."""
     f.start("fetch")
     first = f.update("add", "%next.at", _CHUNK, "monotonic")
     f.branch(f.compare("icmp ult", first, _BLOCKS), "chunk.start", "return")
     f.start("chunk.start")
     limit = f.intrinsic("umin", f.binary("add", first, _CHUNK), _BLOCKS)
-    with _counting(f, BLOCK, first, limit, "fetch"):
+    groups = in_groups(f, e, walks, first, limit, "fetch")
+    with groups as (begin, end, behind), _counting(f, BLOCK, begin, end, behind):
         f.store(BLOCK, "%number.at")
         row, column = Value("%row", "i64"), Value("%column", "i64")
         x, rest = f.binary("urem", BLOCK, row), f.binary("udiv", BLOCK, row)
@@ -138,14 +140,18 @@ def _over_blocks(f: Builder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _over_warps(e: WarpEmitter, behind: str) -> Iterator[None]:
+def _over_warps(flow: Flow, behind: str) -> Iterator[None]:
     """Run what is emitted inside for one warp of the block after the other, then go on ``behind``.
 
     Which warp runs is stored where it may run for long: where there is a loop. It costs what is short.
     """
-    b = e.builder
-    with _counting(b, WARP_NUMBER, b.integer(0, 32), b.integer(_warps(e), 32), behind):
+    e, b, walks = flow.e, flow.b, flow.plan.walks
+    alone = not flow.takes_turns or walks.blocks > 1
+    rounds = contextlib.nullcontext(behind) if alone else in_rounds(b, e, walks, behind)
+    with rounds as end, _counting(b, WARP_NUMBER, b.integer(0, 32), b.integer(_warps(e), 32), end):
         _begin_warp(e)
+        if flow.takes_turns:
+            number_warp(b, e, walks)
         yield
 
 

@@ -15,6 +15,7 @@ from cujit.devices.cpu.analysis.uniformity import constant_of, is_divergent_bran
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.control.regions import RegionBoundary
 from cujit.devices.cpu.control.strips import Strip, find_strips
+from cujit.devices.cpu.control.walks import Walks, find_walks
 from cujit.devices.cpu.instructions.atomics import may_wait
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import IntConstant, Op
@@ -43,7 +44,7 @@ class Plan:
 
     ``parts`` tells whether lanes may part. ``together`` are the blocks once more, by position, for warps whose lanes
     are all active: none where it is not worth it. ``ends`` are comparisons of these blocks that the first and the last
-    lane decide, ``wholes`` the positions at which it is looked whether a warp is whole. ``walks`` are the heads of
+    lane decide, ``wholes`` the positions at which it is looked whether a warp is whole. ``walks`` are the
     loops in which such a warp lets others go on every few turns.
     """
 
@@ -58,7 +59,7 @@ class Plan:
     parts: bool
     together: Mapping[int, Block]
     wholes: frozenset[int]
-    walks: frozenset[int]
+    walks: Walks
     ends: Mapping[int, Op]
 
 
@@ -78,7 +79,8 @@ def make_plan(e: WarpEmitter, boundary: RegionBoundary | None) -> Plan:
         meetings=_meetings(sites, equivalent, e.divergence.constants),
         strips={} if e.watched else find_strips(e, polls | apart),
         parts=parts, together=together, wholes=_wholes(e, together) if parts else frozenset(),
-        walks=_walks(e, together), ends=dict(_ends(e, together.values())),
+        walks=find_walks(e, parts, together, boundary),
+        ends=dict(_ends(e, together.values())),
     )  # fmt: skip
 
 
@@ -151,28 +153,6 @@ def _inside(e: WarpEmitter, loop: Loop) -> list[Block]:
 def _is_free(blocks: Sequence[Block], bound: Container[int]) -> bool:
     calls = any(op.opcode == "call.function" for b in blocks for op in b.ops)
     return not calls and all(b.site is None and b.position not in bound for b in blocks)
-
-
-def _walks(e: WarpEmitter, together: Container[int]) -> frozenset[int]:
-    """Find the innermost loops that go over global memory and do nothing that others see before they end.
-
-    Neighbouring warps then access neighbouring pieces in the same turn. Where each warp runs its whole loop alone,
-    those of a grid-stride loop fall into few sets of the cache, and the next warp finds none of the lines it shares.
-    """
-    outer = {loop.parent for loop in e.graph.loops}
-    loops = [loop for loop in e.graph.loops if e.suspends and loop not in outer and loop.head in together]
-    return frozenset(
-        loop.head for loop in loops if _goes_over_memory(e, [op for b in _inside(e, loop) for op in b.ops])
-    )
-
-
-def _goes_over_memory(e: WarpEmitter, ops: Sequence[Op]) -> bool:
-    """Whether all lanes of the warp access what lies side by side, each turn of a loop elsewhere."""
-    moved = {r for op in ops for r in op.written}
-    accesses = [op for op in ops if op.opcode in ("ld", "st") and op.space in ("global", "generic")]
-    places = [(op.memory.base, op.type.bits // 8) for op in accesses]
-    found = any(base in moved and e.operand_shape(base).stride == size for base, size in places)
-    return found and not any(op.form.tells_others for op in ops)
 
 
 def _wholes(e: WarpEmitter, together: Container[int]) -> frozenset[int]:

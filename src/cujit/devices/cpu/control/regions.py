@@ -14,11 +14,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
+from cujit.devices.cpu.analysis.dataflow import joined
 from cujit.devices.cpu.analysis.fission import EVERY, Fission, Region
 from cujit.devices.cpu.analysis.patterns import VectorAccess, by_rows, vector_access
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import LARGEST_VECTOR, Builder, Value, type_width
-from cujit.devices.cpu.codegen.nodes import WARP_NUMBER
+from cujit.devices.cpu.codegen.nodes import WARP_NUMBER, type_of
 from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter, element_of, forms_of, storage_type
 from cujit.devices.cpu.ir.cfg import Block
 from cujit.devices.cpu.ir.program import Op, Reg
@@ -72,6 +73,12 @@ class RegionBoundary:
                 found[op] = by_rows(op, access, region.patterns[base.index])
         return found
 
+    def lend(self, e: WarpEmitter) -> None:
+        """Have kept vectors that are needed only where bases are wrong stay where they are: most warps copy none."""
+        for reg in self.fission.kept:
+            if reg.index in e.divergence.lazy and self.uses(reg):
+                e.lent[reg.index] = self._place(e, f"k{reg.index}.v", f"<{WARP} x {storage_type(reg)}>")
+
     def enter(self, e: WarpEmitter, first_mask: Value) -> Value:
         """Read what was kept for this warp; give the lanes that run."""
         b, mask = e.builder, first_mask
@@ -81,10 +88,6 @@ class RegionBoundary:
             b.only_if(b.compare("icmp eq", mine, b.integer(self.region.number, 32)), "warp.end", "mine")
         if self.fission.keeps_masks:
             mask = self._take_mask(e, first_mask)
-        # Kept vectors that are needed only where bases are wrong stay where they are: most warps copy none.
-        for reg in self.fission.kept:
-            if reg.index in e.divergence.lazy and self.uses(reg):
-                e.lent[reg.index] = self._place(e, f"k{reg.index}.v", f"<{WARP} x {storage_type(reg)}>")
         for index in self.region.live:
             if self.region.touched >> index & 1:
                 self._move(e, index, "in")
@@ -124,41 +127,60 @@ class RegionBoundary:
             b.store(due, "%pending")
         if self.fission.keeps_masks:
             b.store(b.word(e.mask), self._place(e, "masks", "i32"))
-        for index in self.fission.regions[number].live:
-            if _changes(self.region, index):
-                self._move(e, index, "out")
+        for index in self._handed_on(number):
+            self._move(e, index, "out")
+
+    def _handed_on(self, number: int) -> list[int]:
+        """List the registers that are kept for another region."""
+        live = () if number == GONE else self.fission.regions[number].live
+        return [index for index in live if _changes(self.region, index)]
+
+    @property
+    def handed_on(self) -> int:
+        """The registers that are kept for the regions that follow, as bits."""
+        return joined(1 << index for number in self.region.following.values() for index in self._handed_on(number))
 
     def _move(self, e: WarpEmitter, index: int, way: str) -> None:
         """Copy a register from where it is kept (``in``), or there (``out``); a vector that is lent is there."""
-        b, reg = e.builder, self._registers[index]
+        reg = self._registers[index]
         for form, type_ in forms_of(e, reg):
             if form == "v" and index in e.divergence.lazy:
                 continue
-            # Masks are kept as words.
-            is_mask, element = type_ == MASK, element_of(reg, form)
-            lanes = WARP if form == "v" else 0
             kept = Value(f"%k{index}.{way}", "ptr")
             if not _is_common(e, self.fission, reg):
-                kept = self._place(e, f"k{index}.{form}", _type_kept(type_))
+                kept = self._place(e, f"k{index}.{form}", type_kept(type_))
             if way == "in":
-                value = b.load(_WORD_KEPT if is_mask else element, kept, lanes=lanes)
-                nothing = Value("zeroinitializer", _WORD_KEPT, WARP)
-                e.write(reg, form, b.compare("icmp slt", value, nothing) if is_mask else value)
+                load_kept(e, reg, form, type_, kept)
             else:
-                value = b.read(e.variable(reg, form), element, lanes=lanes)
-                b.store(b.cast("sext", value, _WORD_KEPT) if is_mask else value, kept)
+                store_kept(e, reg, form, kept)
 
     def _place(self, e: WarpEmitter, name: str, type_: str) -> Value:
         return e.builder.point(type_, f"%{name}", WARP_NUMBER)
 
 
+def load_kept(e: WarpEmitter, reg: Reg, form: str, type_: str, place: Value) -> None:
+    """Have a register be what lies at a place, in one of its forms."""
+    b, is_mask = e.builder, type_ == MASK
+    value = b.load(_WORD_KEPT if is_mask else element_of(reg, form), place, lanes=WARP if form == "v" else 0)
+    nothing = Value("zeroinitializer", _WORD_KEPT, WARP)
+    e.write(reg, form, b.compare("icmp slt", value, nothing) if is_mask else value)
+
+
+def store_kept(e: WarpEmitter, reg: Reg, form: str, place: Value) -> None:
+    """Keep one of the forms of a register at a place: a mask as words."""
+    b = e.builder
+    value = b.read(e.variable(reg, form), element_of(reg, form), lanes=WARP if form == "v" else 0)
+    b.store(b.cast("sext", value, _WORD_KEPT) if type_of(value) == MASK else value, place)
+
+
+def type_kept(type_: str) -> str:
+    """LLVM type in which something of a type is kept."""
+    return _MASK_KEPT if type_ == MASK else type_
+
+
 def _changes(region: Region, index: int) -> bool:
     """Whether a region writes a register; the first one begins with all of them, as zero."""
     return region.number == 0 or bool(region.written >> index & 1)
-
-
-def _type_kept(type_: str) -> str:
-    return _MASK_KEPT if type_ == MASK else type_
 
 
 def _is_common(e: WarpEmitter, fission: Fission, reg: Reg) -> bool:
@@ -175,7 +197,7 @@ def _places(e: WarpEmitter, fission: Fission, warps: int) -> list[tuple[str, str
         if _is_common(e, fission, reg):
             found += [(f"k{reg.index}.{way}", forms[0][1]) for way in ("in", "out")]
         else:
-            found += [(f"k{reg.index}.{form}", f"[{warps} x {_type_kept(type_)}]") for form, type_ in forms]
+            found += [(f"k{reg.index}.{form}", f"[{warps} x {type_kept(type_)}]") for form, type_ in forms]
     if e.watched:
         found.append((WATCHED, f"[{PLACE_AT + ctypes.sizeof(Place)} x i8]"))
     if not fission.blockwide.together:

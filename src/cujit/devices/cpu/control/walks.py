@@ -1,0 +1,225 @@
+"""Loops over memory in which warps take turns, so that these read it in long pieces.
+
+    for (i = first; i < n; i += all)           walk.1:  what this warp kept; go on at all.1
+        sum += x[i];                           all.1:   a turn of the loop
+                                       ->      all.again.1: after every 8 of them keep sum and i, note where, warp.end
+                                               round.end: the warps once more, while some have turns left
+
+A grid-stride loop goes from a short piece of memory to one far away. Where each warp runs its whole loop alone, the
+processor sees no order in what is read, and pieces fall into few sets of its cache. With turns, a block reads a piece
+of 1 KiB at 8 places, then at the next ones; where blocks have no memory of their own, several read longer pieces.
+Where warps have stacks of their own, they switch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+
+from cujit.devices.cpu.analysis.dataflow import live_in
+from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.nodes import BLOCK, STATE, WARP_NUMBER
+from cujit.devices.cpu.codegen.warp import ALL_LANES, WarpEmitter, forms_of
+from cujit.devices.cpu.control.regions import RegionBoundary, load_kept, store_kept, type_kept
+from cujit.devices.cpu.ir.cfg import Loop
+from cujit.devices.cpu.ir.program import Reg
+from cujit.values import dataclass, field
+
+_TURNS = 8
+"""Turns before the next warp goes on.
+
+Source: measured on a Sapphire Rapids with blocks of 8 warps that go 256 KiB a turn: 4 turns take up to 1.3 times as
+long, 16 as long. With stacks, on a Zen 5, 64 warps that go 8 KiB a turn take 0.2 of the time of all turns at once with
+4, 0.3 with 8 and 0.5 with 16, to which changing stacks adds.
+"""
+
+_WARPS = 128
+"""Warps that take turns, of several blocks where these are small: what they read in a turn is 16 KiB for words.
+
+Source: measured as above: ``y[i] += a * x[i]`` takes 0.42 of the time of all turns at once, with 32 warps 0.48, with 8
+0.65.
+"""
+
+_MOST_KEPT_BYTES = 1 << 16
+"""What all of them keep, which is to stay in the second cache."""
+
+_AT, _MORE = "%walk.at", "%walk.more"
+"""Where each warp goes on (the number of a loop, or one of these), and whether any warp has turns left."""
+
+_BEGINS, _ENDED = 0, -1
+
+_GROUP, _NUMBER = Value("%group", "i64"), Value("%walk.number", "i32")
+"""The first block of those whose warps take turns, and the number of a warp among these."""
+
+
+@dataclass(frozen=True)
+class Walks:
+    """The loops in which warps take turns, by their heads, with the registers that are read behind each head.
+
+    Warps of as many ``blocks`` take turns with each other.
+    """
+
+    kept: Mapping[int, Sequence[Reg]] = field(default_factory=dict)
+    blocks: int = 1
+
+
+NO_WALKS = Walks()
+"""No loop in which warps take turns."""
+
+
+def find_walks(e: WarpEmitter, parts: bool, together: Container[int], boundary: RegionBoundary | None) -> Walks:
+    """Find innermost loops that go over global memory and do nothing that other blocks see before they end.
+
+    The rest is as in a ``Plan``.
+    """
+    loops = _innermost(e, together) if _may_take_turns(e, parts, boundary) else []
+    kept = _kept(e, [loop.head for loop in loops if _goes_over_memory(e, loop)], boundary)
+    if e.suspends or not kept:
+        return Walks(kept)
+    warps, room = _warps(e), _MOST_KEPT_BYTES // max(1, *(_bytes_of(e, each) for each in kept.values()))
+    blocks = 1 if boundary is not None or _has_shared(e) else max(1, min(room, _WARPS) // warps)
+    return Walks(kept, blocks) if 1 < warps * blocks <= room else NO_WALKS
+
+
+def _may_take_turns(e: WarpEmitter, parts: bool, boundary: RegionBoundary | None) -> bool:
+    """Whether there are blocks for warps whose lanes are all active, and what such a warp has is its own."""
+    uneven = e.block.volume % WARP != 0 or (boundary is not None and boundary.fission.keeps_masks)
+    shares = e.counts_lanes or (boundary is None and e.program.local_size > 0)
+    return not (e.watched or e.is_function or (uneven and not parts)) and (e.suspends or not shares)
+
+
+def _innermost(e: WarpEmitter, together: Container[int]) -> list[Loop]:
+    outer = {loop.parent for loop in e.graph.loops}
+    return [loop for loop in e.graph.loops if loop not in outer and loop.head in together]
+
+
+def _kept(e: WarpEmitter, heads: Sequence[int], boundary: RegionBoundary | None) -> dict[int, list[Reg]]:
+    """List for the head of each loop the registers that are read behind it, in the regions that follow, too."""
+    if not heads:
+        return {}
+    live, later = live_in(e.graph), 0 if boundary is None else boundary.handed_on
+    registers = [reg for reg in e.program.registers if reg.index not in e.divergence.constants]
+    return {head: [reg for reg in registers if (live[head] | later) >> reg.index & 1] for head in heads}
+
+
+def _goes_over_memory(e: WarpEmitter, loop: Loop) -> bool:
+    """Whether all lanes of the warp access what lies side by side, each turn of a loop elsewhere."""
+    ops = [op for b in e.graph.blocks[loop.head : loop.last + 1] for op in b.ops]
+    moved = {r for op in ops for r in op.written}
+    accesses = [op for op in ops if op.opcode in ("ld", "st") and op.space in ("global", "generic")]
+    places = [(op.memory.base, op.type.bits // 8) for op in accesses]
+    found = any(base in moved and e.operand_shape(base).stride == size for base, size in places)
+    return found and not any(op.form.tells_others and (e.suspends or op.space != "shared") for op in ops)
+
+
+def _has_shared(e: WarpEmitter) -> bool:
+    return e.program.shared_size > 0 or any(op.space == "shared" for op in e.program.ops)
+
+
+def _bytes_of(e: WarpEmitter, kept: Iterable[Reg]) -> int:
+    return sum(reg.bits * (WARP if form == "v" else 1) for reg in kept for form, _ in _forms(e, reg)) // 8
+
+
+def _forms(e: WarpEmitter, reg: Reg) -> list[tuple[str, str]]:
+    """List what a register is kept in; vectors that are lent are in memory already."""
+    return [(form, type_) for form, type_ in forms_of(e, reg) if form != "v" or reg.index not in e.lent]
+
+
+def _warps(e: WarpEmitter) -> int:
+    return -(-e.block.volume // WARP)
+
+
+# -- in a warp --------------------------------------------------------------------------------------------
+
+
+def pass_on(e: WarpEmitter, walks: Walks, head: int) -> None:
+    """Let the other warps go on every few turns, at the head of a loop; then begin another turn."""
+    b, again = e.builder, f"all.{head}"
+    turns = b.binary("add", b.read("walk.turns", "i32"), b.integer(1, 32))
+    b.write("walk.turns", turns)
+    some_turns = b.binary("and", turns, b.integer(_TURNS - 1, 32))
+    b.only_if(b.compare("icmp eq", some_turns, b.integer(0, 32)), again, "pass")
+    if e.suspends:
+        b.call("cujit_pass", "void", STATE, WARP_NUMBER)
+        b.jump(again)
+        return
+    for reg in walks.kept[head]:
+        for form, type_ in _forms(e, reg):
+            store_kept(e, reg, form, _place(e, walks, f"%walk.{reg.index}.{form}", type_kept(type_)))
+    b.store(b.integer(head + 1, 32), _place(e, walks, _AT, "i32"))
+    b.store(b.integer(1, 32), _MORE)
+    b.jump("warp.end")
+
+
+def go_on(e: WarpEmitter, walks: Walks, masks: Iterable[str]) -> None:
+    """Have a warp go on in the loop in which it let others go on; what follows is for those that begin.
+
+    All of its lanes came there, as ``masks`` say.
+    """
+    b = e.builder
+    b.reserve(_MORE, "i32")
+    at = _place(e, walks, _AT, "i32")
+    number = b.load("i32", at)
+    b.store(b.integer(_ENDED, 32), at)
+    b.switch(number, [(_ENDED, "warp.end"), *((head + 1, f"walk.{head}") for head in walks.kept)], "walk.begin")
+    for head, kept in walks.kept.items():
+        b.start(f"walk.{head}")
+        for mask in masks:
+            b.write(mask, ALL_LANES)
+        for reg in kept:
+            for form, type_ in _forms(e, reg):
+                load_kept(e, reg, form, type_, _place(e, walks, f"%walk.{reg.index}.{form}", type_kept(type_)))
+        b.jump(f"all.{head}")
+    b.start("walk.begin")
+
+
+def _place(e: WarpEmitter, walks: Walks, name: str, type_: str) -> Value:
+    """Point to what this warp keeps."""
+    e.builder.reserve(name, f"[{walks.blocks * _warps(e)} x {type_}]")
+    return e.builder.point(type_, name, _NUMBER)
+
+
+# -- around the warps -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def in_rounds(b: Builder, e: WarpEmitter, walks: Walks, behind: str) -> Iterator[str]:
+    """Run what is emitted inside, for all warps, as long as some have turns left; give what it ends by going to."""
+    size = b.integer(4 * walks.blocks * _warps(e), 64)
+    b.call("llvm.memset.p0.i64", "void", Value(_AT, "ptr"), b.integer(_BEGINS, 8), size, b.integer(0, 1))
+    b.start("round")
+    b.store(b.integer(0, 32), _MORE)
+    yield "round.end"
+    b.start("round.end")
+    b.branch(b.compare("icmp ne", b.load("i32", _MORE), b.integer(0, 32)), "round", behind)
+
+
+@contextlib.contextmanager
+def in_groups(
+    b: Builder, e: WarpEmitter, walks: Walks, first: Value, limit: Value, behind: str
+) -> Iterator[tuple[Value, Value, str]]:
+    """Run what is emitted inside for one group of blocks after the other; give where each begins and ends.
+
+    With it comes what a group ends by going to. Where warps of several blocks take no turns there is one group.
+    """
+    before = b.here
+    if walks.blocks == 1:
+        yield first, limit, behind
+        return
+    b.start("group.start")
+    b.phi(_GROUP, (first, before), ("%group.next", "group.end"), into=_GROUP.text)
+    end = b.intrinsic("umin", b.binary("add", _GROUP, b.integer(walks.blocks, 64)), limit)
+    b.binary("add", end, b.integer(0, 64), into="%group.next")
+    with in_rounds(b, e, walks, "group.end") as round_end:
+        yield _GROUP, end, round_end
+    b.start("group.end")
+    b.branch(b.compare("icmp ult", end, limit), "group.start", behind)
+
+
+def number_warp(b: Builder, e: WarpEmitter, walks: Walks) -> None:
+    """Number a warp among those that take turns."""
+    before = b.integer(0, 32)
+    if walks.blocks > 1:
+        before = b.binary("mul", b.cast("trunc", b.binary("sub", BLOCK, _GROUP), "i32"), b.integer(_warps(e), 32))
+    b.binary("add", before, WARP_NUMBER, into=_NUMBER.text)
