@@ -23,7 +23,7 @@ from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, 
 from cujit.devices.cpu.codegen.warp import ALL_LANES, WarpEmitter
 from cujit.devices.cpu.control.flow import Flow
 from cujit.devices.cpu.control.regions import GONE, WATCHED, kept_places, kept_pointers, run_regions
-from cujit.devices.cpu.control.walks import NO_WALKS, Walks, in_groups, in_rounds, number_warp
+from cujit.devices.cpu.control.walks import NO_WALKS, Walks, in_groups, in_rounds
 from cujit.devices.cpu.instructions.calls import symbol_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block
 from cujit.devices.cpu.run.launch import PLACE, field_offset
@@ -150,8 +150,6 @@ def _over_warps(flow: Flow, behind: str) -> Iterator[None]:
     rounds = contextlib.nullcontext(behind) if alone else in_rounds(b, e, walks, behind)
     with rounds as end, _counting(b, WARP_NUMBER, b.integer(0, 32), b.integer(_warps(e), 32), end):
         _begin_warp(e)
-        if flow.takes_turns:
-            number_warp(b, e, walks)
         yield
 
 

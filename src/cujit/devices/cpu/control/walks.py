@@ -29,7 +29,7 @@ from cujit.values import dataclass, field
 _TURNS = 8
 """Turns before the next warp goes on.
 
-Source: measured on a Sapphire Rapids with blocks of 8 warps that go 256 KiB a turn: 4 turns take up to 1.3 times as
+Source: measured on an Emerald Rapids with blocks of 8 warps that go 256 KiB a turn: 4 turns take up to 1.3 times as
 long, 16 as long. With stacks, on a Zen 5, 64 warps that go 8 KiB a turn take 0.2 of the time of all turns at once with
 4, 0.3 with 8 and 0.5 with 16, to which changing stacks adds.
 """
@@ -44,13 +44,14 @@ Source: measured as above: ``y[i] += a * x[i]`` takes 0.42 of the time of all tu
 _MOST_KEPT_BYTES = 1 << 16
 """What all of them keep, which is to stay in the second cache."""
 
-_AT, _MORE = "%walk.at", "%walk.more"
-"""Where each warp goes on (the number of a loop, or one of these), and whether any warp has turns left."""
+_AT, _MORE, _ENDED = "%walk.at", "%walk.more", -1
+"""In which loop each warp goes on, or that it has ended; and whether any has turns left."""
 
-_BEGINS, _ENDED = 0, -1
+_FIRST = Value("%walk.first", "i1")
+"""Whether warps begin: it is the first round. What has few turns costs no more then."""
 
-_GROUP, _NUMBER = Value("%group", "i64"), Value("%walk.number", "i32")
-"""The first block of those whose warps take turns, and the number of a warp among these."""
+_GROUP = Value("%group", "i64")
+"""The first block of those whose warps take turns."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def pass_on(e: WarpEmitter, walks: Walks, head: int) -> None:
     for reg in walks.kept[head]:
         for form, type_ in _forms(e, reg):
             store_kept(e, reg, form, _place(e, walks, f"%walk.{reg.index}.{form}", type_kept(type_)))
-    b.store(b.integer(head + 1, 32), _place(e, walks, _AT, "i32"))
+    b.store(b.integer(head, 32), _place(e, walks, _AT, "i32"))
     b.store(b.integer(1, 32), _MORE)
     b.jump("warp.end")
 
@@ -159,10 +160,12 @@ def go_on(e: WarpEmitter, walks: Walks, masks: Iterable[str]) -> None:
     """
     b = e.builder
     b.reserve(_MORE, "i32")
+    b.branch(_FIRST, "walk.begin", "walk.on")
+    b.start("walk.on")
     at = _place(e, walks, _AT, "i32")
     number = b.load("i32", at)
     b.store(b.integer(_ENDED, 32), at)
-    b.switch(number, [(_ENDED, "warp.end"), *((head + 1, f"walk.{head}") for head in walks.kept)], "walk.begin")
+    b.switch(number, ((head, f"walk.{head}") for head in walks.kept), "warp.end")
     for head, kept in walks.kept.items():
         b.start(f"walk.{head}")
         for mask in masks:
@@ -175,9 +178,13 @@ def go_on(e: WarpEmitter, walks: Walks, masks: Iterable[str]) -> None:
 
 
 def _place(e: WarpEmitter, walks: Walks, name: str, type_: str) -> Value:
-    """Point to what this warp keeps."""
-    e.builder.reserve(name, f"[{walks.blocks * _warps(e)} x {type_}]")
-    return e.builder.point(type_, name, _NUMBER)
+    """Point to what this warp keeps, among those that take turns."""
+    b, number = e.builder, WARP_NUMBER
+    if walks.blocks > 1:
+        before = b.cast("trunc", b.binary("sub", BLOCK, _GROUP), "i32")
+        number = b.binary("add", b.binary("mul", before, b.integer(_warps(e), 32)), WARP_NUMBER)
+    b.reserve(name, f"[{walks.blocks * _warps(e)} x {type_}]")
+    return b.point(type_, name, number)
 
 
 # -- around the warps -------------------------------------------------------------------------------------
@@ -186,9 +193,10 @@ def _place(e: WarpEmitter, walks: Walks, name: str, type_: str) -> Value:
 @contextlib.contextmanager
 def in_rounds(b: Builder, e: WarpEmitter, walks: Walks, behind: str) -> Iterator[str]:
     """Run what is emitted inside, for all warps, as long as some have turns left; give what it ends by going to."""
-    size = b.integer(4 * walks.blocks * _warps(e), 64)
-    b.call("llvm.memset.p0.i64", "void", Value(_AT, "ptr"), b.integer(_BEGINS, 8), size, b.integer(0, 1))
+    before, size = b.here, b.integer(4 * walks.blocks * _warps(e), 64)
+    b.call("llvm.memset.p0.i64", "void", Value(_AT, "ptr"), b.integer(_ENDED, 8), size, b.integer(0, 1))
     b.start("round")
+    b.phi(_FIRST, ("true", before), ("false", "round.end"), into=_FIRST.text)
     b.store(b.integer(0, 32), _MORE)
     yield "round.end"
     b.start("round.end")
@@ -215,11 +223,3 @@ def in_groups(
         yield _GROUP, end, round_end
     b.start("group.end")
     b.branch(b.compare("icmp ult", end, limit), "group.start", behind)
-
-
-def number_warp(b: Builder, e: WarpEmitter, walks: Walks) -> None:
-    """Number a warp among those that take turns."""
-    before = b.integer(0, 32)
-    if walks.blocks > 1:
-        before = b.binary("mul", b.cast("trunc", b.binary("sub", BLOCK, _GROUP), "i32"), b.integer(_warps(e), 32))
-    b.binary("add", before, WARP_NUMBER, into=_NUMBER.text)
