@@ -1,6 +1,7 @@
 """What stands before NVRTC and nvJitLink: what would be machine code is a container of PTX.
 
-Of NVRTC it is the PTX that the code was assembled from, which the library has anyway. In a link,
+Of NVRTC it is the PTX that the code was assembled from, which the library has anyway, with that code beside it: what
+kernels use of a GPU is known of code alone. In a link,
 LTO-IR becomes PTX by the real library; PTX meets PTX in cujit's own linker. A link that asks for PTX or LTO-IR is the
 real library's alone, and so are all handles: what is known of each is kept beside it. Source: nvJitLink user guide.
 """
@@ -16,7 +17,7 @@ from typing import Any
 from cujit.arch import Arch
 from cujit.emulator.device_runtime import NAME as DEVICE_RUNTIME
 from cujit.emulator.device_runtime import device_runtime, is_device_runtime
-from cujit.emulator.images import ptx_of, write_container
+from cujit.emulator.images import contained, ptx_of
 from cujit.emulator.machine import for_c
 from cujit.emulator.process import say
 from cujit.emulator.results import Refused
@@ -116,7 +117,7 @@ class Link:
             return Code.SUCCESS
         for fatbin in find_fatbins(data):
             lto = [entry for entry in fatbin.ltoir_entries if entry.arch is not None and entry.arch.runs_on(self.arch)]
-            entry = lto[-1] if lto else select(fatbin, self.arch)
+            entry = lto[-1] if lto else select(fatbin, self.arch, emulated=True)
             if entry is None:
                 return self._refuse(Code.ERROR_ARCH_MISMATCH, f"{name.decode()} has nothing for {self.arch}")
             answer = self.add(InputType.ANY, entry.payload(), name)
@@ -248,10 +249,12 @@ def compiler_functions(real: ctypes.CDLL) -> dict[str, Any]:
         size = ctypes.c_size_t()
         if real.nvrtcGetCUBINSize(_at(program), ctypes.byref(size)) or not size.value:
             return None
+        cubin = ctypes.create_string_buffer(size.value)
+        real.nvrtcGetCUBIN(_at(program), cubin)
         real.nvrtcGetPTXSize(_at(program), ctypes.byref(size))
         text = ctypes.create_string_buffer(size.value)
         real.nvrtcGetPTX(_at(program), text)
-        return write_container(text.raw.rstrip(b"\0"))
+        return contained(text.raw.rstrip(b"\0"), cubin=cubin.raw)
 
     return _functions(NvrtcResult.NVRTC_ERROR_INTERNAL_ERROR, _taking(real, "nvrtcGetCUBIN", container))
 
@@ -296,7 +299,7 @@ class _Links:
 
     def image(self, handle: int) -> bytes | None:
         link = self._links.get(handle)
-        return None if link is None or link.ptx is None else write_container(link.ptx)
+        return None if link is None or link.ptx is None else contained(link.ptx, link.arch)
 
     def log(self, handle: int) -> bytes | None:
         link = self._links.get(handle)

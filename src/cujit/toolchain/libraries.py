@@ -62,6 +62,43 @@ def library_path(binding: str) -> str | None:
     return path
 
 
+# -- libraries that stand before NVIDIA's ----------------------------------------------------------------------------
+
+STAND_IN_SYMBOL = "cujit_table"
+"""What a library of ``cujit emulate`` exports that no other has."""
+
+STANDS_BEFORE = "before-"
+"""A library of ``cujit emulate`` that stands before one of NVIDIA's has a file beside it, of this and its own name,
+with the path of NVIDIA's."""
+
+
+def real_path(path: str) -> str:
+    """Give the file of NVIDIA's that a library is, or stands before."""
+    directory, name = os.path.split(path)
+    try:
+        with open(f"{directory}/{STANDS_BEFORE}{name}", encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return path
+
+
+def may_be_emulated() -> bool:
+    """Tell whether a process may have libraries of ``cujit emulate``, which come by the one variable or the other."""
+    return hasattr(os, "RTLD_NOLOAD") and any(map(os.environ.get, ("LD_PRELOAD", "CUJIT_EMULATE")))
+
+
+def is_emulated(path: str) -> bool:
+    """Tell whether the library that this process has loaded, of the name of a file, is one of ``cujit emulate``."""
+    if not may_be_emulated():
+        return False
+    import ctypes  # start-up: as above, few processes are emulated
+
+    try:
+        return hasattr(ctypes.CDLL(os.path.basename(path), mode=os.RTLD_NOLOAD), STAND_IN_SYMBOL)
+    except OSError:  # it is not loaded
+        return False
+
+
 def find_library(binding: str, homes: Sequence[str]) -> str | None:
     """Find the file of a library unopened: in the wheels of this Python, the toolkits ``homes``, /usr/local/cuda.
 
