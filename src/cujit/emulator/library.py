@@ -225,7 +225,8 @@ def _statement(module: str) -> str:
         "attach(table)",
     )
     path = keep({_STARTING: "\n".join(lines).encode()}) / _STARTING
-    run = f"b.exec(b.open({str(path)!a}).read(), {{'table': t}})"
+    text = f"(lambda f: (f.read(), f.close()))(b.open({str(path)!a}, encoding='utf-8'))[0]"
+    run = f"b.exec({text}, {{'table': t}})"
     return f"(lambda b, t: {run})(__import__('builtins'), 0x{0:016x})"
 
 
