@@ -146,6 +146,29 @@ def test_checks_find_a_bug_with_its_line_and_the_array() -> None:
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in said
 
 
+def test_memory_of_the_cpu_device_may_be_registered_and_what_lies_about_it_is_known_meanwhile() -> None:
+    code = PRELUDE + textwrap.dedent("""
+    from cuda.bindings import driver
+    driver.cuCtxPushCurrent(driver.cuDevicePrimaryCtxRetain(0)[1])
+    sums = cujit.jit('extern "C" __global__ void sums(const char *p, int n, int *to)'
+                     ' { for (int i = 0; i < n; ++i) *to += p[i]; }')["sums"]
+    array, to = cujit.cpu().array(np.full(1000, 3, np.int8)), device.zeros(1, np.int32)
+    within, around = (array.address + 8, 8), (array.address - 16, 2000)
+    for begin, size in ((array.address, 1000), around, within, around):
+        answer = driver.cuMemHostRegister(begin, size, 0)[0]
+        sums[1, 1](cujit.Pointer(begin), size, to)
+        device.synchronize()
+        print(answer.name, driver.cuMemHostUnregister(begin)[0].name)
+    sums[1, 1](cujit.Pointer(around[0]), 100, to)
+    try:
+        device.synchronize()
+    except cujit.errors.DriverError as e:
+        print(e.result)
+    """)
+    said = python(code, EmulatorSettings(check="memory")).splitlines()
+    assert said == ["CUDA_SUCCESS CUDA_SUCCESS"] * 4 + ["CUDA_ERROR_ILLEGAL_ADDRESS"]
+
+
 # -- the cache --------------------------------------------------------------------------------------------------------
 
 SOURCE = 'extern "C" __global__ void of_test_cujit(int *p) { *p = 5; }'
