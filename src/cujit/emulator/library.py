@@ -22,6 +22,7 @@ from cujit.cache.process import default_cache
 from cujit.cache.trust import Trust
 from cujit.emulator.entries import ENTRIES
 from cujit.emulator.functions import exports
+from cujit.emulator.leftovers import note_use, remove_unused
 from cujit.emulator.machine import boot_code, for_c, machine
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Result
@@ -162,12 +163,15 @@ def keep(files: Mapping[str, bytes]) -> Path:
     for name, data in files.items():
         digest.update(b"%s %d " % (name.encode(), len(data)) + data)
     root = root_folder() / digest.hexdigest()[:32]
-    trust = Trust.of_process()
+    trust, is_new = Trust.of_process(), not root.exists()
     try:
         root.mkdir(parents=True, exist_ok=True, mode=trust.directory_mode)
         trust.check_root(root)
+        note_use(root)
         for name, data in files.items():
             _publish(root / name, data, trust)
+        if is_new and not _is_shared():
+            remove_unused(root.parent)
     except OSError as e:
         raise CujitError(
             f"the emulator's libraries cannot be kept in {root}: {e}", help="set CUJIT_CACHE_DIR to a folder of yours"
@@ -199,6 +203,12 @@ def root_folder() -> Path:
     if kept is not None and not _PARTS_LISTS.search(str(kept)) and _can_be_written(kept):
         return kept
     return Path(f"/tmp/cujit-{os.getuid()}/emulator")
+
+
+def _is_shared() -> bool:
+    """Tell whether processes of other machines may use what lies here, of whom nobody here can tell."""
+    store = default_cache().store
+    return store is not None and store.is_remote
 
 
 def _can_be_written(path: Path) -> bool:
