@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cujit.cache.filesystem import UntrustedFileError, read_trusted
+from cujit.cache.filesystem import UntrustedFileError, is_remote, read_trusted
 from cujit.cache.process import default_cache
 from cujit.cache.trust import Trust
 from cujit.emulator.entries import ENTRIES
@@ -170,7 +170,7 @@ def keep(files: Mapping[str, bytes]) -> Path:
         note_use(root)
         for name, data in files.items():
             _publish(root / name, data, trust)
-        if is_new and not _is_shared():
+        if is_new and not is_remote(root.parent):  # where nobody can tell what other machines use
             remove_unused(root.parent)
     except OSError as e:
         raise CujitError(
@@ -203,12 +203,6 @@ def root_folder() -> Path:
     if kept is not None and not _PARTS_LISTS.search(str(kept)) and _can_be_written(kept):
         return kept
     return Path(f"/tmp/cujit-{os.getuid()}/emulator")
-
-
-def _is_shared() -> bool:
-    """Tell whether processes of other machines may use what lies here, of whom nobody here can tell."""
-    store = default_cache().store
-    return store is not None and store.is_remote
 
 
 def _can_be_written(path: Path) -> bool:
