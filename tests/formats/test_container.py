@@ -7,11 +7,12 @@ import pytest
 from cujit import inspect
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.errors import FormatError, NameNotFoundError
+from cujit.errors import FormatError, MissingError, NameNotFoundError
 from cujit.formats.container import Container, container_bytes, is_container, read_container, write_container
 from cujit.formats.cubin import read_cubin
 from cujit.formats.elf import read_elf
 from cujit.formats.fatbin import read_fatbin, select
+from cujit.inspection.sass import disassemble, find_nvdisasm
 from cujit.program import bundle, compile
 from formats import damage
 
@@ -68,6 +69,16 @@ def test_without_machine_code_it_says_so_and_the_ptx_is_looked_into() -> None:
     (whole,) = inspect(container()).images
     assert whole.kernels[0].registers
     assert "cujit emulate" in whole.note
+
+
+def test_the_machine_code_within_is_disassembled_and_where_there_is_none_that_is_said() -> None:
+    try:
+        find_nvdisasm()
+    except MissingError:
+        pytest.skip("nvdisasm is not installed")
+    assert disassemble(container(), ["k"]) == disassemble(compile(CODE, arch="sm_90").data, ["k"])
+    with pytest.raises(FormatError, match="no machine code in it"):
+        disassemble(container(with_cubin=False))
 
 
 def test_a_gpu_passes_over_containers_of_a_fatbin_and_an_emulated_one_over_machine_code() -> None:

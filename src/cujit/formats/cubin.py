@@ -110,8 +110,8 @@ class Cubin:
 
     ``functions`` are the device functions that have a symbol, ``undefined`` what linking must bring.
     ``toolkit`` is the CUDA release that wrote it. ``commands`` are the command lines that ptxas noted.
-    ``ptx`` is what runs in place of it under ``cujit emulate``, where it was made: there, what a linker made has no
-    machine code, and so no kernels but those of the PTX. Without the emulator there is none.
+    ``ptx`` is what runs in place of it under ``cujit emulate``, where it was made: there, what the driver links has
+    no machine code, and so no kernels but those of the PTX. Without the emulator there is none.
     """
 
     arch: Arch

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+from _thread import get_ident
 from collections.abc import Callable, Iterator, Sequence
 
 from cujit.arch.support import install
@@ -97,6 +99,27 @@ def is_emulated(path: str) -> bool:
         return hasattr(ctypes.CDLL(os.path.basename(path), mode=os.RTLD_NOLOAD), STAND_IN_SYMBOL)
     except OSError:  # it is not loaded
         return False
+
+
+_ASKED: set[int] = set()
+
+
+@contextlib.contextmanager
+def asking_for_machine_code() -> Iterator[None]:
+    """Have a linker of ``cujit emulate`` make, in this thread, the machine code too that a GPU would run.
+
+    It takes as long again, and only who asks for what kernels use has any good of it.
+    """
+    _ASKED.add(get_ident())
+    try:
+        yield
+    finally:
+        _ASKED.discard(get_ident())
+
+
+def is_machine_code_asked_for() -> bool:
+    """Tell whether this thread asks for machine code."""
+    return get_ident() in _ASKED
 
 
 def find_library(binding: str, homes: Sequence[str]) -> str | None:

@@ -16,6 +16,7 @@ from cujit.errors import LinkError, OptionError, ToolError
 from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx.heads import entry_signatures
+from cujit.toolchain.libraries import asking_for_machine_code
 from cujit.toolchain.toolset import Toolchain
 
 
@@ -99,7 +100,8 @@ def _run(images: Sequence[InputImage], arguments: Sequence[str], to: Kind, toolc
         with nvjitlink.linker(arguments) as linker:
             for image in images:
                 linker.add(image.artifact.kind, image.artifact.data, image.name)
-            linker.complete()
+            with asking_for_machine_code():
+                linker.complete()
             data = linker.cubin() if to is Kind.CUBIN else linker.ptx()
             return data, linker.info_log()
     except ToolError as e:
