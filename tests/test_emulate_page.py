@@ -35,6 +35,21 @@ def test_the_program_runs_with_no_change_and_the_check_says_what_the_page_says(t
         assert line in done.stderr
 
 
+def test_a_program_on_cujit_runs_too_and_the_check_says_what_the_page_says(tmp_path: Path) -> None:
+    program, section = tmp_path / "first.py", "Programs on cujit"
+    program.write_text(_snippet(section))
+    done = _run(sys.executable, "-m", "cujit", "emulate", sys.executable, program)
+    assert done.returncode == 0, done.stderr
+    assert f"`{done.stdout.strip()}`" in PAGE.sections[section]
+    done = _run(sys.executable, "-m", "cujit", "emulate", "--check", "memory", sys.executable, program)
+    assert done.returncode == 1
+    (shown,) = re.findall(r"```text\n(.*?)```", PAGE.sections[section], re.DOTALL)
+    pieces = [piece.strip() for piece in re.split(r"[…\n]", shown) if piece.strip()]
+    assert len(pieces) == 5
+    for piece in (*pieces, "DriverError"):
+        assert piece in done.stderr, piece
+
+
 def test_the_line_for_notebooks_begins_an_emulation() -> None:
     line = re.findall(r"```python\n(import cujit\n.*?)```", PAGE.text, re.DOTALL)[0]
     done = _run(sys.executable, "-c", line + "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))")

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 import cujit
+from cujit.arch import Arch
 from cujit.emulator import compilers, library
 from cujit.emulator.device_runtime import device_runtime, is_device_runtime
-from cujit.emulator.images import container_ptx
+from cujit.formats.container import Container, read_container
 from cujit.formats.ptx.linking import Input, link_modules
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_module
@@ -54,18 +55,18 @@ def test_nvrtc_and_nvjitlink_of_a_program_make_containers() -> None:
     said = python(
         _PROGRAM
         + """
-from cujit.emulator.images import container_ptx
+from cujit.formats.container import read_container
 from cujit.formats.ptx.parser import parse
 
 print(load_nvidia_dynamic_lib("nvrtc").abs_path, load_nvidia_dynamic_lib("nvJitLink").abs_path)
 real = b"-arch=sm_90"
 calls, has, text = made(CALLS, "CUBIN", real), made(HAS, "CUBIN", real), made(HAS, "PTX", b"-arch=compute_90")
-assert b".entry calls" in container_ptx(calls) and made(HAS, "CUBIN", b"-arch=compute_90") == b""
+assert b".entry calls" in read_container(calls).ptx and made(HAS, "CUBIN", b"-arch=compute_90") == b""
 def entry(image):
-    module = parse(container_ptx(image).decode())
+    module = parse(read_container(image).ptx.decode())
     return [each.name for each in module.entries], sum(f.body is not None for f in module.functions)
 # One input passes as it is; several are linked as PTX, or as LTO-IR by the real library.
-assert container_ptx(linked(["-arch=sm_90"], (CUBIN, has))) == container_ptx(has)
+assert read_container(linked(["-arch=sm_90"], (CUBIN, has))).ptx == read_container(has).ptx
 assert entry(linked(["-arch=sm_90"], (CUBIN, calls), (PTX, text))) == (["calls"], 2)
 lto = [made(each, "LTOIR", real, b"-dlto") for each in (CALLS, HAS)]
 assert entry(linked(["-arch=sm_90", "-lto"], *((LTOIR, each) for each in lto))) == (["calls"], 1)
@@ -122,7 +123,7 @@ def test_the_assembler_wraps_what_parses_and_names_what_does_not(tmp_path: Path)
     done = _assembler("-lineinfo", "-v", "--gpu-name=sm_90a", "--opt-level", "1", source, "-o", output)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "k for sm_90a" in done.stderr
-    assert container_ptx(output.read_bytes()) == source.read_bytes()
+    assert read_container(output.read_bytes()) == Container(source.read_bytes(), Arch.parse("sm_90a"))
     source.write_text(".version 8.0\n.target sm_90\n.entry k() { nonsense.u32; }\n")
     done = _assembler(source, "-o", output)
     assert done.returncode == 255
@@ -186,7 +187,7 @@ def test_ptx_calls_what_lto_ir_defines() -> None:
     said = python(
         _PROGRAM
         + """
-from cujit.emulator.images import container_ptx
+from cujit.formats.container import read_container
 from cujit.formats.ptx.parser import parse
 
 calls = made(CALLS, "LTOIR", b"-arch=sm_90", b"-dlto")
@@ -198,7 +199,7 @@ ends = made(b'''extern "C" __device__ __noinline__ int four(int x) { return 4 * 
                 extern "C" __device__ int unused(int x) { return x; }''', "LTOIR", b"-arch=sm_90", b"-dlto")
 options = ["-arch=sm_90", "-lto"]
 image = linked(options, (LTOIR, calls), (PTX, between), (LTOIR, ends))
-text = container_ptx(image).decode()
+text = read_container(image).ptx.decode()
 found = {f.name: f.body is not None for f in parse(text).functions}
 assert found == {"calls": True, "two": True, "four": True, "wide": True}, found
 print(text)

@@ -29,6 +29,12 @@ def test_a_program_of_python_finds_it_without_a_word_in_the_program() -> None:
     assert python(BINDINGS).split() == ["CUDA_SUCCESS", "1", "13050"]
 
 
+def test_a_program_whose_warnings_are_errors_hears_of_none() -> None:
+    code = "import ctypes, gc; print(ctypes.CDLL('libcuda.so.1').cuInit(0)); gc.collect()"
+    done = emulated(sys.executable, "-X", "dev", "-W", "error", "-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
 def test_a_program_in_c_that_links_it_brings_python_by_itself(tmp_path: Path) -> None:
     program = compiled(
         tmp_path / "count",

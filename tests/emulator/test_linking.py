@@ -33,10 +33,10 @@ def linked(*inputs):
     ok(launch(function(ok(d.cuModuleLoadData(data)), "k"), (1,), (1,), ((memory.ctypes.data, P),)))
     return memory[0], data[:4]
 
-from cujit.emulator.images import write_container
+from cujit.emulator.images import contained
 PTX, LTO = kind.CU_JIT_INPUT_PTX, kind.CU_JIT_INPUT_NVVM
 a, b = image(caller, "ptx"), image(callee, "ptx")
-print(linked((PTX, a + b"\\0"), (PTX, b)), linked((kind.CU_JIT_INPUT_CUBIN, write_container(a)), (PTX, b)))
+print(linked((PTX, a + b"\\0"), (PTX, b)), linked((kind.CU_JIT_INPUT_CUBIN, contained(a)), (PTX, b)))
 fatbin = cujit.bundle([cujit.compile(callee, to="ptx", arch="compute_90", rdc=True)]).data
 print(linked((PTX, a), (kind.CU_JIT_INPUT_FATBINARY, fatbin)))
 print(linked((LTO, image(caller, "ltoir")), (LTO, image(callee, "ltoir"))))

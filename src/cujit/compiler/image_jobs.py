@@ -45,7 +45,7 @@ class LinkJob(Job):
         if why := unmodelled(arguments, Tool.NVJITLINK, self.options.extra):
             return Uncacheable(why)
         shown = " + ".join(os.path.basename(a.name) or a.kind.value for a in self.artifacts)
-        return keys.of_images(self.step, self.tool, [
+        return keys.of_images(self.step, self.tool, self.to, [
             Part.text("name", shown),
             Part.text("result", self.to.value),
             Part.text("arch", str(self.arch)),
@@ -88,7 +88,7 @@ class BundleJob(Job):
 
     def key(self, keys: KeyMaker) -> Keyed | Uncacheable:
         """Make its key from entries and compression."""
-        return keys.of_images(self.step, "nvfatbin", [
+        return keys.of_images(self.step, "nvfatbin", Kind.FATBIN, [
             Part.text("name", os.path.basename(self.entries[0].image.name) if self.entries else ""),
             Part.text("compress", self.compress),
             *(part for entry in self.entries for part in (

@@ -272,7 +272,10 @@ def _variables(artifact: Artifact) -> Iterator[tuple[str, Typed | None]]:
 def _of_cubin(data: bytes) -> Iterator[tuple[str, Typed | None]]:
     from cujit.formats.cubin import read_cubin  # start-up: variables are seldom asked for
 
-    yield from ((variable.name, None) for variable in read_cubin(data).variables)
+    cubin = read_cubin(data)
+    yield from ((variable.name, None) for variable in cubin.variables)
+    if not cubin.variables:
+        yield from ((name, None) for name, _ in _of_ptx(cubin.ptx))  # what cujit emulate links
 
 
 def _of_ptx(text: bytes) -> Iterator[tuple[str, Typed | None]]:

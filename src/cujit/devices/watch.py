@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -61,6 +61,19 @@ class Watcher(Protocol):
     @property
     def sources(self) -> Sources:
         """Where to say which sources are no files while a module is loaded."""
+
+
+_EMULATED: list[Callable[[], Sequence[Watcher]]] = []
+
+
+def watch_emulated(watchers: Callable[[], Sequence[Watcher]]) -> None:
+    """Say who watches what is loaded on the GPU of ``cujit emulate``, which runs in this process."""
+    _EMULATED[:] = [watchers]
+
+
+def emulated_watchers() -> Sequence[Watcher]:
+    """Tell who watches what is loaded on the GPU of ``cujit emulate``."""
+    return _EMULATED[0]() if _EMULATED else ()
 
 
 def wanted_options(watchers: Sequence[Watcher]) -> dict[str, bool]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
-from cujit.emulator.images import write_container
+from cujit.arch import Arch
 from cujit.errors import CujitError
+from cujit.formats.container import Container, write_container
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.validity import check_module
 
@@ -22,6 +23,7 @@ _WITH_VALUE = {
     "-o": "output", "--output-file": "output", "-arch": "arch", "--gpu-name": "arch",
     "-O": "", "--opt-level": "", "-maxrregcount": "", "--maxrregcount": "", "--options-file": "", "-optf": "",
 }  # fmt: skip
+_VERBOSE, _RELOCATABLE = ("-v", "--verbose"), ("-c", "--compile-only")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,21 +42,22 @@ def main(arguments: Sequence[str]) -> int:
             files.append(Path(word))
     if len(files) != 1:
         return _fail(f"one input file is expected, and there are {len(files)}")
-    return _assemble(files[0], Path(said["output"]), said["arch"], verbose=bool({"-v", "--verbose"} & {*arguments}))
+    return _assemble(files[0], Path(said["output"]), said["arch"], {*arguments})
 
 
-def _assemble(source: Path, output: Path, arch: str, *, verbose: bool) -> int:
+def _assemble(source: Path, output: Path, arch: str, said: Set[str]) -> int:
     try:
         text = source.read_bytes().rstrip(b"\0")
         written = text.decode(errors="replace")
         module = parse(written, name=str(source))
         check_module(module, written, str(source))
-        output.write_bytes(write_container(text))
+        is_relocatable = not said.isdisjoint(_RELOCATABLE)
+        output.write_bytes(write_container(Container(text, Arch.parse(arch), is_relocatable)))
     except OSError as e:
         return _fail(f"{e.filename}: {e.strerror}")
     except CujitError as e:
         return _fail(str(e))
-    if verbose:
+    if not said.isdisjoint(_VERBOSE):
         for entry in module.entries:
             print(f"ptxas info    : {entry.name} for {arch} was kept as PTX", file=sys.stderr)
     return 0

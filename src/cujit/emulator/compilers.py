@@ -24,7 +24,7 @@ from cujit.emulator.toolkit import compiler_functions, linker_functions
 from cujit.forks import Lock
 from cujit.formats.elf import read_elf
 from cujit.toolchain.headers import Settings
-from cujit.toolchain.libraries import find_library
+from cujit.toolchain.libraries import STANDS_BEFORE, find_library
 
 _LIBRARIES = ("nvrtc", "nvJitLink")
 _FUNCTION = re.compile(r"(?:__)?((?:nvrtc|nvJitLink)[A-Z]\w*?)(?:_\d+_\d+)?")
@@ -76,7 +76,8 @@ def folder() -> Path:
         real.soname: library.library_of(real.soname, real.functions, "compilers", real.text())
         for real in _real_libraries()
     }
-    return library.keep({**files, _ASSEMBLER: _assembler()})
+    before = {f"{STANDS_BEFORE}{real.soname}": str(real.path).encode() for real in _real_libraries()}
+    return library.keep({**files, **before, _ASSEMBLER: _assembler()})
 
 
 def _assembler() -> bytes:

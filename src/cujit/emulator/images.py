@@ -1,7 +1,6 @@
 """Images that clients hand over, by their address alone: how long each is, what it is, and the PTX that runs of it.
 
-What the emulator's compilers make is a *container*: an ELF file of CUDA's machine, as a cubin is, with PTX in it and
-nothing else. It goes through caches, files and pickles that were written for cubins.
+What the emulator's compilers make passes for a cubin, and holds PTX: a container (``formats.container``).
 """
 
 from __future__ import annotations
@@ -20,69 +19,24 @@ from cujit.emulator.entries import load_u64, need
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Refused, Result
 from cujit.errors import CujitError, FormatError, PtxSyntaxError, UnsupportedError, spell
+from cujit.formats.container import (
+    HEADER_BYTES,
+    Container,
+    container_bytes,
+    is_container,
+    read_container,
+    write_container,
+)
+from cujit.formats.elf import elf_type
 from cujit.formats.fatbin import Fatbin, FatbinEntry, read_fatbin
 from cujit.formats.ptx.isa.table import NEWEST_PTX
 from cujit.program import link
 
-# -- the container --------------------------------------------------------------------------------------------
-
-# Source: System V gABI, "ELF Header" and "Sections"; 190 is the number of CUDA there.
-_ELF = b"\x7fELF"
-_HEADER = struct.Struct("<4s4B8sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_LITTLE_ENDIAN_64 = (2, 1, 1)
-_EXECUTABLE, _CUDA, _NOTHING, _CONTENT, _STRINGS = 2, 190, 0, 1, 3
-_MACHINE_AT = 18
-
-_MARK = b"\0cujit\0\1"
-"""What a container has in the bytes of ELF's identification that nobody else uses."""
-
-_NAMES = b"\0.cujit.ptx\0.shstrtab\0"
-
-
-def write_container(ptx: bytes) -> bytes:
-    """Write a container of PTX.
-
-    Example:
-        >>> container_ptx(write_container(b".version 8.0"))
-        b'.version 8.0'
-    """
-    names_at = _HEADER.size + len(ptx)
-    table_at = -(-(names_at + len(_NAMES)) // 8) * 8
-    mark = (_ELF, *_LITTLE_ENDIAN_64, 0, _MARK)
-    header = _HEADER.pack(
-        *mark, _EXECUTABLE, _CUDA, 1, 0, 0, table_at, 0, _HEADER.size, 0, 0, _SECTION.size, 3, 2
-    )  # fmt: skip
-    sections = (
-        _SECTION.pack(0, _NOTHING, 0, 0, 0, 0, 0, 0, 0, 0),
-        _SECTION.pack(1, _CONTENT, 0, 0, _HEADER.size, len(ptx), 0, 0, 1, 0),
-        _SECTION.pack(12, _STRINGS, 0, 0, names_at, len(_NAMES), 0, 0, 1, 0),
-    )
-    return (header + ptx + _NAMES).ljust(table_at, b"\0") + b"".join(sections)
-
-
-def container_ptx(data: bytes) -> bytes | None:
-    """Give the PTX of a container; None for whatever is none.
-
-    Raises:
-        FormatError: it is one that was cut off.
-    """
-    if not _is_container(data):
-        return None
-    table_at = _HEADER.unpack_from(data)[11] if len(data) >= _HEADER.size else len(data)
-    if len(data) < table_at + 3 * _SECTION.size:
-        raise FormatError("a container of PTX that was cut off", offset=len(data))
-    _, _, _, _, start, size, *_ = _SECTION.unpack_from(data, table_at + _SECTION.size)
-    return data[start : start + size]
-
-
-def _is_container(data: bytes) -> bool:
-    return data.startswith(_ELF) and data[8:16] == _MARK
-
-
 # -- memory of the caller ---------------------------------------------------------------------------------------
 
-# Source of the numbers: fatbinary.h of CUDA 13.5; headers of LTO-IR that NVRTC writes.
+# Source of the numbers: fatbinary.h of CUDA 13.5; headers of LTO-IR that NVRTC writes; System V gABI, "ELF Header",
+# where 190 is the machine of CUDA.
+_ELF, _CUDA, _MACHINE_AT, _RELOCATABLE = b"\x7fELF", 190, 18, 1
 _FATBIN, _WRAPPER, _LTOIR = b"\x50\xed\x55\xba", b"\xb1\x43\x62\x46", b"\xed\x43\x4e\x7f"
 _FATBIN_HEADER, _WRAPPER_HEADER = struct.Struct("<IHHQ"), struct.Struct("<IIQQ")
 
@@ -115,20 +69,20 @@ def bytes_at(address: int) -> bytes:
         Refused: it is none that a driver takes.
     """
     need(address)
-    head = _read(address, _HEADER.size, at_least=1)
+    head = _read(address, HEADER_BYTES, at_least=1)
     if head.startswith(_WRAPPER) and len(head) >= _WRAPPER_HEADER.size:
         address = _WRAPPER_HEADER.unpack_from(head)[2]
-        head = _read(address, _HEADER.size, at_least=_FATBIN_HEADER.size)
+        head = _read(address, HEADER_BYTES, at_least=_FATBIN_HEADER.size)
         if not head.startswith(_FATBIN):
             raise Refused(Result.INVALID_IMAGE, "the wrapper of a fatbin leads to something else")
     if head.startswith(_FATBIN):
         _, _, header_bytes, size = _FATBIN_HEADER.unpack_from(_read(address, _FATBIN_HEADER.size))
         need(size < _MOST_BYTES, Result.INVALID_IMAGE, f"a fatbin of {size} bytes")
         return _read(address, header_bytes + size)
-    if _is_container(head):
-        table_at = _HEADER.unpack_from(_read(address, _HEADER.size))[11]
-        need(table_at < _MOST_BYTES, Result.INVALID_IMAGE, f"a container of {table_at} bytes")
-        return _read(address, table_at + 3 * _SECTION.size)
+    if is_container(head):
+        size = container_bytes(_read(address, HEADER_BYTES))
+        need(size < _MOST_BYTES, Result.INVALID_IMAGE, f"a container of {size} bytes")
+        return _read(address, size)
     if head.startswith((_ELF, _LTOIR)):
         return head
     return _text_at(address)
@@ -170,13 +124,13 @@ def ptx_of(data: bytes, name: str = "") -> Artifact:
         Refused: it is no image, or none of it runs here.
         LinkError: it is LTO-IR that does not link.
     """
-    inside = container_ptx(data)
-    if inside is not None:
-        return _checked(inside, name)
+    held = read_container(data)
+    if held is not None:
+        return _checked(held.ptx, name)
     if data.startswith(_FATBIN):
         return _of_fatbin(read_fatbin(data), name)
     if data.startswith(_LTOIR):
-        if len(data) <= _HEADER.size:
+        if len(data) <= HEADER_BYTES:
             raise Refused(
                 Result.NOT_SUPPORTED,
                 "LTO-IR does not say how long it is: link it by nvJitLink or cuLink, or put it into a fatbin",
@@ -201,7 +155,7 @@ def linked(artifacts: Sequence[Artifact]) -> Artifact:
 
 
 def _of_elf(data: bytes) -> Refused:
-    (machine,) = struct.unpack_from("<H", data.ljust(_HEADER.size, b"\0"), _MACHINE_AT)
+    (machine,) = struct.unpack_from("<H", data.ljust(HEADER_BYTES, b"\0"), _MACHINE_AT)
     if machine != _CUDA:
         return Refused(Result.INVALID_IMAGE, f"an ELF file for machine {machine}, which is none of CUDA")
     return Refused(
@@ -219,9 +173,9 @@ def _of_fatbin(fatbin: Fatbin, name: str) -> Artifact:
         return sorted((pair for pair in known if pair[0].runs_on(device)), key=lambda pair: pair[0], reverse=True)
 
     for _, entry in fitting(fatbin.cubin_entries):
-        inside = container_ptx(entry.payload())
-        if inside is not None:
-            return _checked(inside, name)
+        held = read_container(entry.payload())
+        if held is not None:
+            return _checked(held.ptx, name)
     for _, entry in fitting(fatbin.ptx_entries):
         return _checked(entry.payload(), name)
     for _, entry in fitting(fatbin.ltoir_entries):
@@ -262,6 +216,17 @@ def _check_target(target: str) -> None:
             Result.INVALID_PTX,
             f"PTX for {target}, which does not run on {device_arch().real}: emulate another compute capability",
         )
+
+
+def contained(ptx: bytes, arch: Arch | None = None, *, cubin: bytes = b"") -> bytes:
+    """Put PTX into a container, for its target if no architecture is said; with the cubin that was made of it."""
+    target = _TARGET.search(ptx.decode(errors="replace")) if arch is None else None
+    try:
+        of_text = Arch.parse(target[1]) if target else None
+    except CujitError:
+        of_text = None  # the parser says what it is
+    is_relocatable = bool(cubin) and elf_type(cubin) == _RELOCATABLE
+    return write_container(Container(ptx, (arch or of_text or device_arch()).real, is_relocatable, cubin))
 
 
 def refused_by(error: CujitError) -> Refused:

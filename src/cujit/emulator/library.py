@@ -17,11 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cujit.cache.filesystem import UntrustedFileError, read_trusted
+from cujit.cache.filesystem import UntrustedFileError, is_remote, read_trusted
 from cujit.cache.process import default_cache
 from cujit.cache.trust import Trust
 from cujit.emulator.entries import ENTRIES
 from cujit.emulator.functions import exports
+from cujit.emulator.leftovers import note_use, remove_unused
 from cujit.emulator.machine import boot_code, for_c, machine
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Result
@@ -162,12 +163,15 @@ def keep(files: Mapping[str, bytes]) -> Path:
     for name, data in files.items():
         digest.update(b"%s %d " % (name.encode(), len(data)) + data)
     root = root_folder() / digest.hexdigest()[:32]
-    trust = Trust.of_process()
+    trust, is_new = Trust.of_process(), not root.exists()
     try:
         root.mkdir(parents=True, exist_ok=True, mode=trust.directory_mode)
         trust.check_root(root)
+        note_use(root)
         for name, data in files.items():
             _publish(root / name, data, trust)
+        if is_new and not is_remote(root.parent):  # where nobody can tell what other machines use
+            remove_unused(root.parent)
     except OSError as e:
         raise CujitError(
             f"the emulator's libraries cannot be kept in {root}: {e}", help="set CUJIT_CACHE_DIR to a folder of yours"
@@ -225,7 +229,8 @@ def _statement(module: str) -> str:
         "attach(table)",
     )
     path = keep({_STARTING: "\n".join(lines).encode()}) / _STARTING
-    run = f"b.exec(b.open({str(path)!a}).read(), {{'table': t}})"
+    text = f"(lambda f: (f.read(), f.close()))(b.open({str(path)!a}, encoding='utf-8'))[0]"
+    run = f"b.exec({text}, {{'table': t}})"
     return f"(lambda b, t: {run})(__import__('builtins'), 0x{0:016x})"
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
+from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.emulator import images
 from cujit.emulator.entries import in_context, need, new_cell, started, store_u64, text_at
 from cujit.emulator.images import JitLog
 from cujit.emulator.machine import cell_free, cell_is
+from cujit.emulator.process import emulation
 from cujit.emulator.results import Refused, Result
 from cujit.emulator.structures import CellKind
 from cujit.errors import CujitError
+from cujit.formats.container import read_container
 
 # Source: CUDA Driver API manual, ``CUjitInputType``.
 _KINDS = {0: Kind.CUBIN, 1: Kind.PTX, 2: Kind.FATBIN, 3: Kind.OBJECT, 4: Kind.LIBRARY, 5: Kind.LTOIR}
@@ -59,9 +62,9 @@ def _add(handle: int, kind: int, read: Callable[[], bytes], name: str) -> None:
 
 def _input(kind: Kind, data: bytes, name: str) -> Artifact:
     """Take an input for what it is: containers pass for cubins and objects."""
-    inside = images.container_ptx(data)
-    if inside is not None or kind is Kind.PTX:
-        return Artifact(Kind.PTX, (data if inside is None else inside).rstrip(b"\0"), name=name)
+    held = read_container(data)
+    if held is not None or kind is Kind.PTX:
+        return Artifact(Kind.PTX, (data if held is None else held.ptx).rstrip(b"\0"), name=name)
     if kind is Kind.CUBIN:
         return images.ptx_of(data, name)
     return Artifact(kind, data, name=name)
@@ -98,7 +101,7 @@ def link_complete(handle: int, out: int, size: int) -> None:
         link.log.write(error=refused.words)
         raise refused from e
     link.log.write(info=linked.log)
-    data = images.write_container(linked.data)
+    data = images.contained(linked.data, Arch.of_capability(*emulation().settings.cc))
     link.made = ctypes.create_string_buffer(data, len(data))
     store_u64(out, ctypes.addressof(link.made))
     if size:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from typing import Any
 
-from cujit.devices.cpu.run.launch import HostBlock
+from cujit.devices.cpu.run.launch import HostBlock, live_blocks
 from cujit.emulator import contexts
 from cujit.emulator.device import total_bytes
 from cujit.emulator.graph_memory import HeldPlace
@@ -43,7 +44,18 @@ def _on_new(address: int, size: int, _kind: int) -> None:
         _BLOCKS[address] = block = HostBlock(size, (address, HeldPlace.of(address)))
         device.allocated(block)
     else:
-        _BLOCKS[address] = device.adopt(address, size)
+        _BLOCKS[address] = [device.adopt(begin, end - begin) for begin, end in _unknown(address, address + size)]
+
+
+def _unknown(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Give the parts of memory that the checks do not know already, as arrays of ``cujit.cpu()`` in this process."""
+    for address, size in sorted(live_blocks()):
+        if size and address < end and begin < address + size:
+            if begin < address:
+                yield begin, address
+            begin = address + size
+    if begin < end:
+        yield begin, end
 
 
 def _on_free(address: int) -> None:

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 
 from cujit.emulator.structures import BootTable
 from cujit.errors import UnsupportedError, spell
+from cujit.toolchain.libraries import STAND_IN_SYMBOL
 from cujit.values import NamedTuple
 
-TABLE_SYMBOL = "cujit_table"
+TABLE_SYMBOL = STAND_IN_SYMBOL
 """The name under which the library exports its table."""
 
 

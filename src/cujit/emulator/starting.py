@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from cujit.devices.watch import watch_emulated
 from cujit.emulator import (  # noqa: F401  # most of them are here to declare their entry points
     capture,
     compilers,
@@ -45,6 +46,7 @@ def _prepare() -> None:
     launches.prepare()
     node_work.prepare()
     emulation().native.state.errors_now = emulation().settings.errors_now
+    watch_emulated(lambda: emulation().device.watchers)
 
 
 def environment_of(settings: EmulatorSettings) -> dict[str, str]:

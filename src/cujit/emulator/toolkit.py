@@ -1,12 +1,14 @@
 """What stands before NVRTC and nvJitLink: what would be machine code is a container of PTX.
 
-Of NVRTC it is the PTX that the code was assembled from, which the library has anyway. In a link,
-LTO-IR becomes PTX by the real library; PTX meets PTX in cujit's own linker. A link that asks for PTX or LTO-IR is the
-real library's alone, and so are all handles: what is known of each is kept beside it. Source: nvJitLink user guide.
+Of NVRTC it is the PTX that the code was assembled from, which the library has anyway, with that code beside it: what
+kernels use of a GPU is known of code alone. In a link, LTO-IR becomes PTX by the real library; PTX meets PTX in cujit's
+own linker; links of cujit's have the code beside it. A link that asks for PTX or LTO-IR is the real library's alone,
+and so are all handles: what is known of each is kept beside it. Source: nvJitLink user guide.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,11 +18,12 @@ from typing import Any
 from cujit.arch import Arch
 from cujit.emulator.device_runtime import NAME as DEVICE_RUNTIME
 from cujit.emulator.device_runtime import device_runtime, is_device_runtime
-from cujit.emulator.images import ptx_of, write_container
+from cujit.emulator.images import contained, ptx_of
 from cujit.emulator.machine import for_c
 from cujit.emulator.process import say
 from cujit.emulator.results import Refused
 from cujit.errors import CujitError
+from cujit.formats.container import read_container
 from cujit.formats.fatbin import find_fatbins, select
 from cujit.formats.ptx import syntax
 from cujit.formats.ptx.linking import Input, link_modules
@@ -29,6 +32,7 @@ from cujit.formats.ptx.printer import print_module
 from cujit.formats.ptx.resolving import is_of_nvidia
 from cujit.formats.ptx.validity import check_module
 from cujit.program import compile
+from cujit.toolchain.libraries import is_machine_code_asked_for
 from cujit.toolchain.results import InputType, NvrtcResult
 from cujit.toolchain.results import NvJitLinkResult as Code
 from cujit.values import NamedTuple, replace
@@ -36,8 +40,8 @@ from cujit.values import NamedTuple, replace
 _LTOIR, _FATBIN, _ARCHIVE, _OBJECT = b"\xed\x43\x4e\x7f", b"\x50\xed\x55\xba", b"!<arch>\n", b"\x7fELF"
 
 
-class _Lto(NamedTuple):
-    """A piece of LTO-IR, as the real library is to get it."""
+class _Piece(NamedTuple):
+    """An input, as the real library is to get it."""
 
     kind: int
     data: bytes
@@ -86,9 +90,11 @@ class Link:
     def __init__(self, real: ctypes.CDLL, options: list[bytes]) -> None:
         self.real, self.options = real, options
         self.ptx: bytes | None = None
+        self.cubin = b""
         self.log = b""
+        self._given: list[_Piece] = []
         self._texts: list[tuple[str, bytes]] = []
-        self._lto: list[_Lto] = []
+        self._lto: list[_Piece] = []
         self._wants_runtime = False
 
     @property
@@ -98,10 +104,15 @@ class Link:
 
     def add(self, kind: int, data: bytes, name: bytes) -> int:
         """Take an input."""
+        held = read_container(data)
+        self._given.append(_Piece(kind, data if held is None else held.cubin, name))
+        return self._take(kind, data, name)
+
+    def _take(self, kind: int, data: bytes, name: bytes) -> int:
         if data.startswith((_ARCHIVE, _FATBIN)) or (kind in (InputType.OBJECT, InputType.LIBRARY)):
             return self._add_parts(data, name)
         if data.startswith(_LTOIR):
-            self._lto.append(_Lto(InputType.LTOIR, data, name))
+            self._lto.append(_Piece(InputType.LTOIR, data, name))
             return Code.SUCCESS
         try:
             self._texts.append((name.decode(errors="replace"), ptx_of(data).data))
@@ -116,10 +127,10 @@ class Link:
             return Code.SUCCESS
         for fatbin in find_fatbins(data):
             lto = [entry for entry in fatbin.ltoir_entries if entry.arch is not None and entry.arch.runs_on(self.arch)]
-            entry = lto[-1] if lto else select(fatbin, self.arch)
+            entry = lto[-1] if lto else select(fatbin, self.arch, emulated=True)
             if entry is None:
                 return self._refuse(Code.ERROR_ARCH_MISMATCH, f"{name.decode()} has nothing for {self.arch}")
-            answer = self.add(InputType.ANY, entry.payload(), name)
+            answer = self._take(InputType.ANY, entry.payload(), name)
             if answer:
                 return answer
         return Code.SUCCESS
@@ -145,6 +156,9 @@ class Link:
         except CujitError as e:
             return self._refuse(Code.ERROR_PTX_COMPILE, str(e))
         self.ptx = text if len(inputs) == 1 else print_module(linked.module).encode()
+        if is_machine_code_asked_for() and all(piece.data for piece in self._given):
+            with contextlib.suppress(_RealLinkError):  # of a fatbin of containers, say: then there is PTX alone
+                self.cubin = self._by_real(self.options, self._given, "LinkedCubin")
         return Code.SUCCESS
 
     def _with_functions(self, others: Sequence[Input], lto: Input) -> Input:
@@ -159,17 +173,24 @@ class Link:
             keeper = compile(_keeper(names), to="ltoir", arch=self.arch.virtual, rdc=True).data
         except CujitError:  # a name that CUDA C++ has for something else
             return lto
-        text = self._from_lto([*self._lto, _Lto(InputType.LTOIR, keeper, b"keeper")]).decode()
+        text = self._from_lto([*self._lto, _Piece(InputType.LTOIR, keeper, b"keeper")]).decode()
         module = parse(text, name=_LTO_NAME)
         return Input(_LTO_NAME, replace(module, items=tuple(_without_keeper(module, names))))
 
-    def _from_lto(self, pieces: Sequence[_Lto]) -> bytes:
+    def _from_lto(self, pieces: Sequence[_Piece]) -> bytes:
         """Have the real library make PTX of LTO-IR.
 
         Raises:
             _RealLinkError: it does not.
         """
-        options = [*self.options, b"-ptx"]
+        return self._by_real([*self.options, b"-ptx"], pieces, "LinkedPtx").rstrip(b"\0")
+
+    def _by_real(self, options: list[bytes], pieces: Sequence[_Piece], what: str) -> bytes:
+        """Have the real library link.
+
+        Raises:
+            _RealLinkError: it does not.
+        """
         inner = ctypes.c_void_p()
         failed = self.real.nvJitLinkCreate(
             ctypes.byref(inner), len(options), (ctypes.c_char_p * len(options))(*options)
@@ -182,7 +203,7 @@ class Link:
             failed = failed or self.real.nvJitLinkComplete(inner)
             if failed:
                 raise _RealLinkError(failed, self._taken(inner, "ErrorLog").rstrip(b"\0"))
-            return self._taken(inner, "LinkedPtx").rstrip(b"\0")
+            return self._taken(inner, what)
         finally:
             self.real.nvJitLinkDestroy(ctypes.byref(inner))
 
@@ -248,10 +269,12 @@ def compiler_functions(real: ctypes.CDLL) -> dict[str, Any]:
         size = ctypes.c_size_t()
         if real.nvrtcGetCUBINSize(_at(program), ctypes.byref(size)) or not size.value:
             return None
+        cubin = ctypes.create_string_buffer(size.value)
+        real.nvrtcGetCUBIN(_at(program), cubin)
         real.nvrtcGetPTXSize(_at(program), ctypes.byref(size))
         text = ctypes.create_string_buffer(size.value)
         real.nvrtcGetPTX(_at(program), text)
-        return write_container(text.raw.rstrip(b"\0"))
+        return contained(text.raw.rstrip(b"\0"), cubin=cubin.raw)
 
     return _functions(NvrtcResult.NVRTC_ERROR_INTERNAL_ERROR, _taking(real, "nvrtcGetCUBIN", container))
 
@@ -296,7 +319,7 @@ class _Links:
 
     def image(self, handle: int) -> bytes | None:
         link = self._links.get(handle)
-        return None if link is None or link.ptx is None else write_container(link.ptx)
+        return None if link is None or link.ptx is None else contained(link.ptx, link.arch, cubin=link.cubin)
 
     def log(self, handle: int) -> bytes | None:
         link = self._links.get(handle)

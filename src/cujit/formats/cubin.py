@@ -15,6 +15,7 @@ from cujit.arch import Arch, ArchKind
 from cujit.arch.support import Version
 from cujit.artifact import image_bytes
 from cujit.errors import ArchError, FormatError, NameNotFoundError, spell
+from cujit.formats.container import Container, is_container, read_container
 from cujit.formats.cubin_info import (
     Attribute,
     InfoRecord,
@@ -25,7 +26,7 @@ from cujit.formats.cubin_info import (
 )
 from cujit.formats.elf import Elf, ElfSymbol, Note, Section, read_elf
 from cujit.signature import Parameter, ParameterClass, Signature
-from cujit.values import dataclass, field
+from cujit.values import dataclass, field, replace
 
 _MACHINE = 190  # EM_CUDA
 _RELOCATABLE, _EXECUTABLE = 1, 2
@@ -109,6 +110,8 @@ class Cubin:
 
     ``functions`` are the device functions that have a symbol, ``undefined`` what linking must bring.
     ``toolkit`` is the CUDA release that wrote it. ``commands`` are the command lines that ptxas noted.
+    ``ptx`` is what runs in place of it under ``cujit emulate``, where it was made: there, what the driver links has
+    no machine code, and so no kernels but those of the PTX. Without the emulator there is none.
     """
 
     arch: Arch
@@ -120,6 +123,7 @@ class Cubin:
     variables: tuple[CubinVariable, ...] = ()
     undefined: tuple[str, ...] = ()
     commands: tuple[str, ...] = field(default=(), repr=False)
+    ptx: bytes = field(default=b"", repr=False)
 
     @property
     def is_empty(self) -> bool:
@@ -127,7 +131,7 @@ class Cubin:
 
         nvJitLink returns such an image, and success, for cubins that were not compiled to be linked.
         """
-        return not (self.kernels or self.functions or self.variables)
+        return not (self.kernels or self.functions or self.variables or self.ptx)
 
     def kernel(self, name: str) -> CubinKernel:
         """Find a kernel by its lowered name.
@@ -138,12 +142,14 @@ class Cubin:
         for kernel in self.kernels:
             if kernel.name == name:
                 return kernel
-        have = ", ".join(k.name for k in self.kernels) or "none"
+        have = ", ".join(k.name for k in self.kernels) or ("PTX, and no machine code" if self.ptx else "none")
         raise NameNotFoundError(f"no kernel {spell(name)} in this cubin", help=f"it has: {have}")
 
 
 def read_cubin(data: bytes) -> Cubin:
     """Read a cubin.
+
+    Of what was made under ``cujit emulate`` it is the machine code in it, if there is some.
 
     Args:
         data: its bytes.
@@ -160,7 +166,16 @@ def read_cubin(data: bytes) -> Cubin:
         raise FormatError(f"an ELF file for machine {elf.machine}, not a cubin ({_MACHINE})", offset=18)
     if elf.type not in (_RELOCATABLE, _EXECUTABLE):
         raise FormatError(f"a cubin of ELF type {elf.type}", offset=16)
-    return _Reader(elf).read()
+    held = read_container(elf.data)
+    return _Reader(elf).read() if held is None else _of_container(held)
+
+
+def _of_container(held: Container) -> Cubin:
+    if not held.cubin:
+        return Cubin(held.arch, _ABI_8, held.is_relocatable, None, (), ptx=held.ptx)
+    if is_container(held.cubin):
+        raise FormatError("a container of PTX within another")
+    return replace(read_cubin(held.cubin), ptx=held.ptx)
 
 
 class _Reader:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from cujit.arch import Arch
 from cujit.artifact import image_bytes
 from cujit.errors import FormatError, spell
+from cujit.formats.container import is_container
 from cujit.formats.elf import elf_type
 from cujit.formats.fatbin_entry import EntryKind, FatbinEntry, FatbinFlag, Recent, read_entries
 from cujit.formats.host_file import places_of_sections
@@ -151,11 +152,12 @@ def _back_to_back(data: bytes, start: int, end: int, recent: Recent) -> Iterator
         at += fatbin.size
 
 
-def select(fatbin: Fatbin, device: Arch) -> FatbinEntry | None:
+def select(fatbin: Fatbin, device: Arch, *, emulated: bool = False) -> FatbinEntry | None:
     """Find what a GPU of architecture ``device`` would run: the best machine code, else the best PTX.
 
     Machine code that runs there comes first, the nearest architecture, the most specific variant; then PTX
-    the same way. Machine code that still has to be linked is passed over, as is LTO-IR.
+    the same way. Machine code that still has to be linked is passed over, as is LTO-IR, and what ``cujit emulate``
+    keeps in place of machine code. Where the GPU is ``emulated``, that is what runs, and machine code is passed over.
 
     Raises:
         FormatError: the machine code of a candidate cannot be read.
@@ -163,7 +165,8 @@ def select(fatbin: Fatbin, device: Arch) -> FatbinEntry | None:
     Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
     """
     for entry in _candidates(fatbin.cubin_entries, device):
-        if elf_type(entry.payload()) == _EXECUTABLE:
+        image = entry.payload()
+        if elf_type(image) == _EXECUTABLE and is_container(image) == emulated:
             return entry
     return next(iter(_candidates(fatbin.ptx_entries, device)), None)
 

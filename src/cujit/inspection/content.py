@@ -21,7 +21,7 @@ from cujit.inspection.logs import Spills, spills_of_log
 from cujit.inspection.nvvm_ir import read_nvvmir
 from cujit.inspection.values import Block, Content, ImageKind, KernelInfo, VariableInfo
 from cujit.signature import Signature, merge_signatures
-from cujit.values import attributes, dataclass, field
+from cujit.values import attributes, dataclass, field, replace
 
 Signatures = Mapping[str, Signature]
 _UNKNOWN_STACK_SINCE = (13, 4)  # ptxas 13.0 wrote 0 where 13.4 says that the stack is unknown
@@ -89,8 +89,16 @@ def _variant(own: Arch, said: Arch | None) -> Arch:
     return said if said is not None and not own.suffix and (said.kind, said.number) == (own.kind, own.number) else own
 
 
+_EMULATED = "made under cujit emulate, where PTX runs in place of it"
+
+
 def _cubin(cubin: Cubin, facts: BuildFacts, said: Arch | None, of_ptx: Signatures) -> Content:
     arch = _variant(cubin.arch, said)
+    note = _EMULATED if cubin.ptx else ""
+    if cubin.ptx and not cubin.kernels:
+        held = _ptx(cubin.ptx, facts)
+        kernels = tuple(replace(kernel, arch=arch, kind=ImageKind.CUBIN) for kernel in held.kernels)
+        return replace(held, arch=arch, kernels=kernels, is_relocatable=cubin.is_relocatable, note=note)
     # Before that, 0 also stood for a stack of unknown size: that of recursion, which takes a function.
     zero_is_none = not cubin.functions or (cubin.toolkit or (0, 0)) >= _UNKNOWN_STACK_SINCE
     shown = facts.displays(k.name for k in cubin.kernels)
@@ -98,6 +106,7 @@ def _cubin(cubin: Cubin, facts: BuildFacts, said: Arch | None, of_ptx: Signature
         arch=arch,
         kernels=tuple(_kernel_of_cubin(k, arch, shown[k.name], facts, of_ptx, zero_is_none) for k in cubin.kernels),
         variables=tuple(VariableInfo(v.name, v.size, v.space.value) for v in cubin.variables),
+        note=note,
         **attributes(cubin, "toolkit abi is_relocatable functions undefined commands"),
     )
 

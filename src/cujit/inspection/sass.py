@@ -14,7 +14,8 @@ from pathlib import Path
 from cuda import pathfinder
 
 from cujit.arch.support import install
-from cujit.errors import MissingError, NameNotFoundError, ToolError, spell
+from cujit.errors import FormatError, MissingError, NameNotFoundError, ToolError, spell
+from cujit.formats.container import read_container
 from cujit.formats.elf import ElfSymbol, read_elf
 
 _TIMEOUT_S = 120.0
@@ -60,16 +61,23 @@ def disassemble(cubin: bytes, kernels: Sequence[str] = (), *, nvdisasm: Path | N
 
     Raises:
         MissingError: nvdisasm is not installed.
-        FormatError: the cubin is damaged.
+        FormatError: the cubin is damaged, or has PTX alone, from a linker under ``cujit emulate``.
         NameNotFoundError: it has no such kernel.
         ToolError: nvdisasm refused the cubin, or did not end within 120 s.
     """
-    tool = nvdisasm or find_nvdisasm()
+    tool, cubin = nvdisasm or find_nvdisasm(), _machine_code(cubin)
     options = ["-g", "-gp"] if lines else []
     options += ["-fun", ",".join(map(str, _symbols(cubin, kernels)))] if kernels else []
     # The smallest takes nvdisasm a third of a second; what is large is not kept.
     run = _text if len(cubin) <= 1 << 20 else _text.__wrapped__
     return run((os.fspath(tool), "-c", *options), cubin)
+
+
+def _machine_code(cubin: bytes) -> bytes:
+    held = read_container(cubin)
+    if held is None or held.cubin:
+        return cubin if held is None else held.cubin
+    raise FormatError("there is no machine code in it: it was made under cujit emulate, of PTX alone")
 
 
 @functools.lru_cache(maxsize=8)

@@ -14,7 +14,7 @@ from cujit.errors import CujitError
 from cujit.program import toolchain
 from cujit.toolchain.driver import open_driver
 from cujit.toolchain.headers import HeaderSearch, find_headers
-from cujit.toolchain.libraries import load_binding, open_library
+from cujit.toolchain.libraries import is_emulated, load_binding, open_library, real_path
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import dataclass, replace
 
@@ -210,14 +210,19 @@ def _cpu() -> tuple[Component, tuple[Device, ...]]:
 
 
 def _located(part: Component, library: str) -> Component:
-    """Say where an opened library lies, and which step of cuda.pathfinder's search found it."""
+    """Say where an opened library lies, and which step of cuda.pathfinder's search found it.
+
+    Of one that ``cujit emulate`` stands before, it is said where NVIDIA's lies.
+    """
     from cuda.pathfinder import load_nvidia_dynamic_lib  # optional: cuda-bindings bring it
 
     try:
         found = load_nvidia_dynamic_lib(library)
     except (RuntimeError, OSError):
         return part
-    return _with(part, path=found.abs_path or "", found_via=(found.found_via or "").replace("-", " "))
+    path = found.abs_path or ""
+    via = "cujit emulate" if path and is_emulated(path) else (found.found_via or "").replace("-", " ")
+    return _with(part, path=real_path(path), found_via=via)
 
 
 def _with(part: Component, **changes: object) -> Component:

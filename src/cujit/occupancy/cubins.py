@@ -31,16 +31,26 @@ def cubins_for(artifact: Artifact, device: Arch | None) -> list[Cubin]:
         raise FormatError(f"there is no device code in {artifact.name or 'this image'}")
     arch = device or _only_arch(fatbins)
     chosen = [entry for entry in (select(fatbin, arch) for fatbin in fatbins) if entry is not None]
-    found = [read_cubin(entry.payload()) for entry in chosen if entry.kind is EntryKind.CUBIN]
+    found = [_machine_code(entry.payload()) for entry in chosen if entry.kind is EntryKind.CUBIN]
     if not found:
         _refuse(artifact, fatbins, arch, chosen)
     return found
 
 
 def _only_cubin(artifact: Artifact, device: Arch | None) -> Cubin:
-    cubin = read_cubin(artifact.data)
+    cubin = _machine_code(artifact.data)
     if device is not None and not cubin.arch.runs_on(device):
         raise ArchError(f"this cubin is for {cubin.arch} and does not run on {device}", help=f"build it for {device}")
+    return cubin
+
+
+def _machine_code(data: bytes) -> Cubin:
+    cubin = read_cubin(data)
+    if cubin.ptx and not cubin.kernels:
+        raise FormatError(
+            "registers are known of machine code, and this holds PTX in place of it: it was made under cujit emulate",
+            help="compile it without cujit emulate",
+        )
     return cubin
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from cujit.arch.support import Version
 from cujit.errors import DeviceNotFoundError, DriverError, DriverNotFoundError, spell
-from cujit.forks import once
+from cujit.forks import cached_property, once
+from cujit.toolchain.libraries import is_emulated
 
 OLDEST_DRIVER: Version = (12, 4)
 """The oldest CUDA version of a driver that cujit works with.
@@ -40,6 +41,11 @@ class Driver:
     def name(self) -> str:
         """How errors call it."""
         return f"CUDA driver {self.version[0]}.{self.version[1]}"
+
+    @cached_property
+    def is_emulated(self) -> bool:
+        """Whether it is that of ``cujit emulate``, which runs PTX alone."""
+        return is_emulated("libcuda.so.1")
 
     def call(self, function: str, *arguments: Any, log: str = "") -> Any:
         """Call one function of the driver API; give its result: None, a value, or a tuple of them.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+from _thread import get_ident
 from collections.abc import Callable, Iterator, Sequence
 
 from cujit.arch.support import install
@@ -60,6 +62,64 @@ def library_path(binding: str) -> str | None:
     except (RuntimeError, OSError):
         return None
     return path
+
+
+# -- libraries that stand before NVIDIA's ----------------------------------------------------------------------------
+
+STAND_IN_SYMBOL = "cujit_table"
+"""What a library of ``cujit emulate`` exports that no other has."""
+
+STANDS_BEFORE = "before-"
+"""A library of ``cujit emulate`` that stands before one of NVIDIA's has a file beside it, of this and its own name,
+with the path of NVIDIA's."""
+
+
+def real_path(path: str) -> str:
+    """Give the file of NVIDIA's that a library is, or stands before."""
+    directory, name = os.path.split(path)
+    try:
+        with open(f"{directory}/{STANDS_BEFORE}{name}", encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return path
+
+
+def may_be_emulated() -> bool:
+    """Tell whether a process may have libraries of ``cujit emulate``, which come by the one variable or the other."""
+    return hasattr(os, "RTLD_NOLOAD") and any(map(os.environ.get, ("LD_PRELOAD", "CUJIT_EMULATE")))
+
+
+def is_emulated(path: str) -> bool:
+    """Tell whether the library that this process has loaded, of the name of a file, is one of ``cujit emulate``."""
+    if not may_be_emulated():
+        return False
+    import ctypes  # start-up: as above, few processes are emulated
+
+    try:
+        return hasattr(ctypes.CDLL(os.path.basename(path), mode=os.RTLD_NOLOAD), STAND_IN_SYMBOL)
+    except OSError:  # it is not loaded
+        return False
+
+
+_ASKED: set[int] = set()
+
+
+@contextlib.contextmanager
+def asking_for_machine_code() -> Iterator[None]:
+    """Have a linker of ``cujit emulate`` make, in this thread, the machine code too that a GPU would run.
+
+    It takes as long again, and only who asks for what kernels use has any good of it.
+    """
+    _ASKED.add(get_ident())
+    try:
+        yield
+    finally:
+        _ASKED.discard(get_ident())
+
+
+def is_machine_code_asked_for() -> bool:
+    """Tell whether this thread asks for machine code."""
+    return get_ident() in _ASKED
 
 
 def find_library(binding: str, homes: Sequence[str]) -> str | None:

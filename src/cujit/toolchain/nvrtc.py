@@ -14,7 +14,7 @@ from cujit.errors import spell
 from cujit.forks import once
 from cujit.toolchain.calls import Buffer, CallError, ToolLibrary, as_text
 from cujit.toolchain.handles import HandleNumber, LibraryHandle
-from cujit.toolchain.libraries import library_path, load_binding
+from cujit.toolchain.libraries import library_path, load_binding, real_path
 from cujit.toolchain.process_state import process_state
 from cujit.toolchain.results import NvrtcResult
 from cujit.toolchain.stopping import Stop, current_stop
@@ -278,8 +278,9 @@ class Nvrtc:
 
     @property
     def library_path(self) -> str | None:
-        """The file that the library was opened from; None when cuda.pathfinder does not tell."""
-        return library_path("nvrtc")
+        """The file that the library is; None when cuda.pathfinder does not tell."""
+        path = library_path("nvrtc")
+        return path and real_path(path)
 
     def __repr__(self) -> str:
         return f"<{self.tool} for {', '.join(f'sm_{n}' for n in self.arches)}>"

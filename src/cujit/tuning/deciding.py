@@ -477,7 +477,7 @@ def _places(device: Any) -> tuple[Device, ...]:
             raise OptionError(
                 f"{spell(place)} is another product than {spell(first)}: their times say nothing of each other"
             )
-        if place.backend.watchers:
+        if place.backend.watchers and not place.is_gpu:  # of a GPU that is emulated, they say nothing anyway
             raise OptionError(f"{place.name} checks or watches what it runs: its times say nothing")
     return places
 

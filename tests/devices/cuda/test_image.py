@@ -4,10 +4,11 @@ import pytest
 
 from cujit.arch import Arch
 from cujit.arch.support import Version
-from cujit.artifact import Artifact
+from cujit.artifact import Artifact, Kind
 from cujit.devices.cuda.image import choose_image
 from cujit.devices.cuda.routes import RoutePlace
 from cujit.errors import DriverError, FormatError, LoadError
+from cujit.formats.container import Container, write_container
 from cujit.program import build, bundle, compile
 
 SM_90 = Arch.parse("sm_90")
@@ -121,3 +122,34 @@ def test_a_fatbin_cut_off_is_refused() -> None:
     fatbin = build(CODE, ["sm_90"])
     with pytest.raises(FormatError):
         chosen(Artifact.of(fatbin.data[:-100]))
+
+
+EMULATED = RoutePlace(SM_90, "cuda:0", (13, 5), is_emulated=True)
+
+
+def stand_in(target: str = "sm_90", *, rdc: bool = False) -> Artifact:
+    """What ``cujit emulate`` makes in place of a cubin."""
+    ptx, arch = compile(CODE, arch=Arch.parse(target).virtual, rdc=rdc), Arch.parse(target)
+    data = write_container(Container(ptx.data, arch, rdc, compile(CODE, arch=target, rdc=rdc).data))
+    return Artifact(Kind.CUBIN, data, arch, name="k.cubin")
+
+
+def test_a_gpu_that_is_emulated_takes_what_stands_for_a_cubin_by_the_rules_of_cubins() -> None:
+    image = stand_in()
+    assert choose_image(image, EMULATED) == (image.data, "cubin sm_90, which is PTX under cujit emulate", "")
+    for wrong, word in ((stand_in("sm_80"), "is for sm_80"), (stand_in(rdc=True), "cujit.link")):
+        with pytest.raises(LoadError, match=word):
+            choose_image(wrong, EMULATED)
+    found = choose_image(bundle([image]), EMULATED)
+    assert found.route == "cubin sm_90 of the fatbin, which is PTX under cujit emulate"
+
+
+def test_machine_code_is_refused_by_an_emulated_gpu_and_what_stands_for_it_by_every_other() -> None:
+    real, ours, text = compile(CODE, arch="sm_90"), stand_in(), compile(CODE, arch="compute_80")
+    for image in (real, bundle([real])):
+        with pytest.raises(LoadError, match=r"is machine code of a GPU, which cujit emulate does not execute[^$]*try:"):
+            choose_image(image, EMULATED)
+    for image in (ours, bundle([ours])):
+        assert "was made under cujit emulate, and runs there alone" in refused(image)
+    assert choose_image(bundle([real, text]), EMULATED).route.startswith("PTX compute_80 of the fatbin")
+    assert choose_image(bundle([ours, text]), RoutePlace(SM_90, "cuda:0", (13, 5))).route.startswith("PTX compute_80")

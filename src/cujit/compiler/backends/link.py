@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from cujit.arch import Arch
 from cujit.arch.support import install, require_arch
@@ -13,9 +13,10 @@ from cujit.compiler.backends.ptx_link import check_ptx
 from cujit.compiler.inputs.images import InputImage, check_one_definition, merged, named
 from cujit.compiler.options.values import Options, Tool
 from cujit.errors import LinkError, OptionError, ToolError
-from cujit.formats.cubin import read_cubin
+from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx.heads import entry_signatures
+from cujit.toolchain.libraries import asking_for_machine_code
 from cujit.toolchain.toolset import Toolchain
 
 
@@ -63,9 +64,13 @@ def link_images(
             help="compile the inputs with rdc=True, or as PTX or LTO-IR; a kernel of LLVM IR is marked as one",
         )
     names, signatures = merged(artifacts)
-    names = named(names, (kernel.name for kernel in cubin.kernels) if cubin else entry_signatures(data))
+    names = named(names, _kernels(cubin) if cubin else entry_signatures(data))
     made = target if to is Kind.CUBIN else target.virtual
     return Artifact(to, data, made, names, signatures, log, _all_names(images), linker.tool)
+
+
+def _kernels(cubin: Cubin) -> Iterable[str]:
+    return entry_signatures(cubin.ptx) if cubin.ptx else [kernel.name for kernel in cubin.kernels]
 
 
 def _all_names(images: Sequence[InputImage]) -> str:
@@ -95,7 +100,8 @@ def _run(images: Sequence[InputImage], arguments: Sequence[str], to: Kind, toolc
         with nvjitlink.linker(arguments) as linker:
             for image in images:
                 linker.add(image.artifact.kind, image.artifact.data, image.name)
-            linker.complete()
+            with asking_for_machine_code():
+                linker.complete()
             data = linker.cubin() if to is Kind.CUBIN else linker.ptx()
             return data, linker.info_log()
     except ToolError as e:

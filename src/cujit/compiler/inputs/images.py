@@ -11,6 +11,7 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError, LinkError, OptionError
 from cujit.forks import cached_property
+from cujit.formats.container import read_container
 from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.elf import ElfSymbol, read_elf
 from cujit.formats.fatbin import EntryKind, Fatbin, FatbinEntry, find_fatbins
@@ -112,7 +113,8 @@ class InputImage:
             return frozenset(self._read(entry_signatures))
         if self.artifact.kind is not Kind.CUBIN or self.cubin.is_relocatable:
             return None
-        return frozenset(kernel.name for kernel in self.cubin.kernels)
+        cubin = self.cubin
+        return frozenset(entry_signatures(cubin.ptx) if cubin.ptx else (kernel.name for kernel in cubin.kernels))
 
     @cached_property
     def fatbins(self) -> tuple[Fatbin, ...]:
@@ -195,6 +197,9 @@ def _symbols_of_fatbin(fatbin: Fatbin, target: Arch) -> frozenset[str]:
 
 def _symbols_of_cubin(cubin: bytes) -> frozenset[str]:
     """Functions and variables of global binding; templates and inline functions are weak and may repeat."""
+    held = read_container(cubin)
+    if held is not None:
+        return _symbols_of_cubin(held.cubin) if held.cubin else _symbols_of_ptx(held.ptx)
     return frozenset(
         s.name
         for s in read_elf(cubin).symbols()

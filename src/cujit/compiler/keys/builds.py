@@ -20,7 +20,7 @@ from cujit.cache.settings import values_of
 from cujit.compiler.includes.files import Stamp, is_old, stamp_of
 from cujit.compiler.includes.memo import HintStore
 from cujit.errors import ToolchainNotFoundError
-from cujit.toolchain.libraries import find_library, library_path, missing_library
+from cujit.toolchain.libraries import find_library, library_path, missing_library, real_path
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import NamedTuple, later
 from cujit.values.json_text import only_value
@@ -68,8 +68,17 @@ class Build(NamedTuple):
         Raises:
             ToolchainNotFoundError: the library is not installed.
         """
-        path = _opened_path(self.library, toolchain)
+        path = real_path(_opened_path(self.library, toolchain))
         return path == self.path and _stamps([file for file, _ in self.files]) == self.files
+
+    def was_emulated(self, toolchain: Toolchain) -> bool:
+        """Tell, after a compile, whether ``cujit emulate`` stood before this build, so that a cubin of it is none.
+
+        Raises:
+            ToolchainNotFoundError: the library is not installed.
+        """
+        path = _opened_path(self.library, toolchain)
+        return real_path(path) != path
 
 
 def build_of(library: str, toolchain: Toolchain, store: HintStore | None, environment: Mapping[str, str]) -> Build:
@@ -110,7 +119,7 @@ def _is_as_it_was(build: Build, toolchain: Toolchain) -> bool:
 
 
 def _opened_build(library: str, toolchain: Toolchain) -> Build:
-    path = _opened_path(library, toolchain)
+    path = real_path(_opened_path(library, toolchain))
     version, arches = _version(library, toolchain), _arches(library, toolchain)
     files = _stamps(_files(library, path))
     return Build(library, path, version, arches, _identity(files), files, is_opened=True)

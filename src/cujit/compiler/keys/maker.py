@@ -13,6 +13,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from cujit.artifact import Kind
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.settings import values_of
 from cujit.compiler.includes.files import NotModelledError
@@ -26,6 +27,7 @@ from cujit.compiler.request import Request
 from cujit.errors import FileError, ToolchainNotFoundError
 from cujit.formats.mangling import SIGNATURE_PROBE
 from cujit.toolchain.headers import find_headers
+from cujit.toolchain.libraries import is_emulated, may_be_emulated
 from cujit.toolchain.toolset import Compiler, Toolchain
 from cujit.values import NamedTuple, later
 from cujit.values.typed import TYPE_CHECKING
@@ -71,11 +73,14 @@ class Keyed(NamedTuple):
     """The key of a piece of work, with what it stands on: builds of tools, and headers as they were.
 
     ``manifest.via`` says how headers were known: by ``request table``, ``hints``, ``scan``; empty where there are none.
+    ``emulated`` tells of what would be a cubin whether it is made under ``cujit emulate``; None of all else, which is
+    the same there.
     """
 
     key: Key
     builds: tuple[Build, ...] = ()
     manifest: Manifest = Manifest()
+    emulated: bool | None = None
 
 
 class KeyMaker:
@@ -201,12 +206,22 @@ class KeyMaker:
         says = _says_where(closure)
         return write_closure(closure, _found_parts(closure), work.bases(toolkit), says_where=says)
 
+    def _makes_containers(self) -> bool:
+        """Tell whether this process has a compiler of ``cujit emulate``, and open none."""
+        if not may_be_emulated():
+            return False
+        try:
+            return is_emulated(unopened_build_of("nvrtc", self.toolchain, self.memo.store, self._environment).path)
+        except ToolchainNotFoundError:
+            return False
+
     # -- pins: what a distribution's own pack is asked by ------------------------------------------------------
 
     def pin(self, request: Request) -> str | None:
         """Name a compile by what the user said of it, whatever the compiler and the toolkit are.
 
-        None where the result may hold more than that and the user's headers, as paths.
+        None where the result may hold more than that and the user's headers, as paths; and of a cubin under ``cujit
+        emulate``, where machine code that a distribution brings does not run.
 
         Raises:
             OptionError: the compiler does not have an option that was said.
@@ -219,6 +234,7 @@ class KeyMaker:
             or wants_paths(arguments)
             or any(map(says_where, texts))
             or any(map(self._environment.get, _ENVIRONMENT))
+            or (request.kind is Kind.CUBIN and self._makes_containers())
         ):
             return None
         before = (Part.text("schema", _SCHEMA), Part.text("include directories", str(len(request.include))))
@@ -287,13 +303,16 @@ class KeyMaker:
                 self._release = ""
         return self._release
 
-    def of_images(self, kind: str, library: str, parts: Iterable[Part]) -> Keyed | Uncacheable:
+    def of_images(self, kind: str, library: str, makes: Kind, parts: Iterable[Part]) -> Keyed | Uncacheable:
         """Make the key of what a linker or a packer makes of images, from the user's part of it."""
         try:
             build = self._build(library)
         except ToolchainNotFoundError as e:
             return Uncacheable(e.message)
-        return Keyed(make_key(kind, [*self._frame(build), *parts]), (build,))
+        emulated = _emulated(makes, build)
+        return Keyed(
+            make_key(kind, [*self._frame(build), *parts, *_as_emulated(emulated)]), (build,), emulated=emulated
+        )
 
     def compiler(self, language: str) -> Compiler:
         """Tell what the compiler of ``cuda`` or ``nvvm`` can do, unopened where an earlier process has noted that.
@@ -312,13 +331,14 @@ class KeyMaker:
         """Tell, after the work, whether its inputs are what the key says; if not, the result must not be stored."""
         try:
             same = all(build.is_still(self.toolchain) for build in keyed.builds)
+            was_emulated = keyed.emulated is not None and any(b.was_emulated(self.toolchain) for b in keyed.builds)
         except ToolchainNotFoundError:
-            same = False
+            same = was_emulated = False
         if not same:
             self._builds.clear()
             self.toolchain.notes.clear()
             self._directories = None
-        return same and keyed.manifest.holds(self.memo.files)
+        return same and was_emulated == bool(keyed.emulated) and keyed.manifest.holds(self.memo.files)
 
     def _of_nvvm(self, request: Request) -> Keyed | Uncacheable:
         arguments, assembler = request.arguments(), request.assembler_arguments()
@@ -331,11 +351,13 @@ class KeyMaker:
             from cujit.toolchain.nvvm import find_libdevice  # start-up: for LLVM IR alone
 
             parts.append(Part.content("libdevice", find_libdevice(pathlib.Path(builds[0].path)).read_bytes()))
-        return Keyed(make_key("nvvm", parts), tuple(builds))
+        emulated = _emulated(request.kind, *builds)
+        return Keyed(make_key("nvvm", [*parts, *_as_emulated(emulated)]), tuple(builds), emulated=emulated)
 
     def _of_cuda(self, request: Request) -> Keyed | Uncacheable:
         build = self._build("nvrtc")
-        around = os.getcwd(), values_of(_ENVIRONMENT, self._environment)
+        emulated = _emulated(request.kind, build)
+        around = os.getcwd(), values_of(_ENVIRONMENT, self._environment), emulated
         kept = self._plain.get(request)
         if kept is not None and kept[0] == around and kept[1].builds[0] is build:
             return kept[1]
@@ -345,7 +367,7 @@ class KeyMaker:
         work = _Scan.of(request, arguments)
         manifest = self._manifest(work)
         parts = [*self._frame(build), *request.parts(), Part.content("signatures", SIGNATURE_PROBE), *manifest.parts]
-        keyed = Keyed(make_key("nvrtc", parts), (build,), manifest)
+        keyed = Keyed(make_key("nvrtc", [*parts, *_as_emulated(emulated)]), (build,), manifest, emulated)
         if not work.has_includes and len(request.source.text) <= SMALL_CHARS:
             if len(self._plain) >= KEPT:
                 self._plain.clear()
@@ -432,6 +454,17 @@ class KeyMaker:
                 self._proved.clear()
             self._proved[place] = shipped
         return shipped
+
+
+def _emulated(makes: Kind, *builds: Build) -> bool | None:
+    """Tell of a cubin whether it is to be made under ``cujit emulate``, where it is none; None of all else."""
+    return any(is_emulated(build.path) for build in builds) if makes is Kind.CUBIN else None
+
+
+def _as_emulated(emulated: bool | None) -> Iterator[Part]:
+    """Keep what stands for a cubin under ``cujit emulate`` apart from cubins; everything else is the same there."""
+    if emulated:
+        yield Part.text("made", "under cujit emulate: PTX in place of machine code")
 
 
 def _headers_of(pin: str) -> str:

@@ -21,6 +21,7 @@ from cujit.devices.jit_options import JitOptions
 from cujit.devices.shapes import Dim3, Limits
 from cujit.devices.streams import Allocation, DeviceLike, PinnedMemory, Stream
 from cujit.devices.tensormaps.tiling import Tiling
+from cujit.devices.watch import Watcher, emulated_watchers
 from cujit.errors import DeviceNotFoundError, UnsupportedError
 from cujit.forks import cached_property
 from cujit.toolchain.driver import Driver, open_driver
@@ -81,7 +82,8 @@ class CudaBackend(Backend):
             DriverError: the driver refused it; ``log`` is what its compiler wrote.
         """
         options = options or JitOptions()
-        place = RoutePlace(self.arch, self.name, self.context.driver.version, installed_assembler)
+        driver = self.context.driver
+        place = RoutePlace(self.arch, self.name, driver.version, installed_assembler, driver.is_emulated)
         return CudaModule(self.context, self.limits, choose_image(artifact, place, options), options)
 
     def link(self, artifacts: Sequence[Artifact]) -> Artifact:
@@ -170,6 +172,11 @@ class CudaBackend(Backend):
         return CudaGraph(device, self.context, stream, mode)
 
     # -- what only some have ------------------------------------------------------------------------------
+
+    @property
+    def watchers(self) -> Sequence[Watcher]:
+        """Who watches what is loaded: the checks of ``cujit emulate``, if it is that one's GPU."""
+        return emulated_watchers() if self.context.driver.is_emulated else ()
 
     @cached_property
     def textures(self) -> CudaTextures:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from cujit.artifact import Artifact, Kind
 from cujit.devices.cuda.routes import Chosen, RoutePlace, route_ptx
-from cujit.devices.cuda.rules import cubin_refusal
+from cujit.devices.cuda.rules import cubin_refusal, emulation_refusal
 from cujit.devices.jit_options import JitOptions
 from cujit.errors import LoadError
+
+_AS_PTX = ", which is PTX under cujit emulate"
 
 
 def choose_image(artifact: Artifact, place: RoutePlace, options: JitOptions | None = None) -> Chosen:
@@ -36,9 +38,9 @@ def _cubin(artifact: Artifact, place: RoutePlace) -> Chosen:
     from cujit.formats.cubin import read_cubin  # start-up: not every image is read
 
     cubin = read_cubin(artifact.data)
-    if refusal := cubin_refusal(cubin, place.arch, place.name):
+    if refusal := cubin_refusal(cubin, place.arch, place.name, is_emulated=place.is_emulated):
         raise LoadError(f"{_what(artifact)} {refusal.why}", help=refusal.help)
-    return Chosen(artifact.data, f"cubin {cubin.arch}")
+    return Chosen(artifact.data, f"cubin {cubin.arch}{_AS_PTX * place.is_emulated}")
 
 
 def _fatbin(artifact: Artifact, place: RoutePlace, options: JitOptions) -> Chosen:
@@ -46,9 +48,12 @@ def _fatbin(artifact: Artifact, place: RoutePlace, options: JitOptions) -> Chose
     from cujit.formats.fatbin import EntryKind, read_fatbin, select  # start-up: not every image is read
 
     fatbin = read_fatbin(artifact.data)
-    entry = select(fatbin, place.arch)
+    entry = select(fatbin, place.arch, emulated=place.is_emulated)
     if entry is None:
         have = ", ".join(map(str, fatbin)) or "nothing"
+        if select(fatbin, place.arch, emulated=not place.is_emulated) is not None:
+            refusal = emulation_refusal(place.is_emulated)
+            raise LoadError(f"{_what(artifact)} {refusal.why}", help=refusal.help)
         lto = any(e.kind is EntryKind.LTOIR for e in fatbin)
         raise LoadError(
             f"{_what(artifact)} holds {have}; {place.name} is {place.arch}, on which none of these runs",
@@ -57,4 +62,4 @@ def _fatbin(artifact: Artifact, place: RoutePlace, options: JitOptions) -> Chose
         )
     if entry.kind is EntryKind.PTX:
         return route_ptx(entry.payload(), f"the {entry} of {_what(artifact)}", place, options, origin="of the fatbin")
-    return Chosen(artifact.data, f"cubin {entry.arch} of the fatbin")
+    return Chosen(artifact.data, f"cubin {entry.arch} of the fatbin{_AS_PTX * place.is_emulated}")

@@ -46,14 +46,15 @@ class Chosen(NamedTuple):
 class RoutePlace(NamedTuple):
     """A GPU as far as a decision needs it.
 
-    ``driver`` is the CUDA version of its driver; ``find_assembler`` gives what makes machine code of PTX, or None,
-    and is asked only where that is wanted.
+    ``driver`` is the CUDA version of its driver, which may be that of ``cujit emulate``; ``find_assembler`` gives what
+    makes machine code of PTX, or None, and is asked only where that is wanted.
     """
 
     arch: Arch
     name: str
     driver: Version
     find_assembler: Callable[[], Assembler | None] = lambda: None
+    is_emulated: bool = False
 
 
 def route_ptx(text: bytes, what: str, place: RoutePlace, options: JitOptions, *, origin: str = "") -> Chosen:

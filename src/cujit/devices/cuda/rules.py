@@ -71,8 +71,10 @@ def target_on(arch: Arch, device: Arch) -> Arch:
     return Arch(ArchKind.REAL, device.number, arch.suffix)
 
 
-def cubin_refusal(cubin: Cubin, device: Arch, name: str) -> LoadRefusal | None:
-    """Tell why a cubin does not run on a GPU of architecture ``device`` called ``name``."""
+def cubin_refusal(cubin: Cubin, device: Arch, name: str, *, is_emulated: bool = False) -> LoadRefusal | None:
+    """Tell why a cubin does not run on a GPU of architecture ``device`` called ``name``, which may be emulated."""
+    if bool(cubin.ptx) != is_emulated:
+        return emulation_refusal(is_emulated)
     if cubin.is_relocatable:
         return LoadRefusal(
             "is relocatable: it was compiled to be linked (rdc)",
@@ -84,6 +86,19 @@ def cubin_refusal(cubin: Cubin, device: Arch, name: str) -> LoadRefusal | None:
             f"build for {device}, or as PTX: target {device.virtual}{_by(device)}",
         )
     return None
+
+
+def emulation_refusal(is_emulated: bool) -> LoadRefusal:
+    """Say why machine code does not run on a GPU that is emulated, or on others what is made where one is."""
+    if is_emulated:
+        return LoadRefusal(
+            "is machine code of a GPU, which cujit emulate does not execute",
+            "compile it under cujit emulate, or load PTX, or a fatbin with a target compute_…",
+        )
+    return LoadRefusal(
+        "was made under cujit emulate, and runs there alone",
+        "compile it again, without cujit emulate",
+    )
 
 
 def same_major_refusal(arch: Arch, toolkit: Version | None, driver: Version) -> LoadRefusal | None:

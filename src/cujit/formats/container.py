@@ -1,0 +1,112 @@
+"""Containers: what stands where a cubin would under ``cujit emulate``, with the PTX that runs there in its place.
+
+One is an ELF file of CUDA's machine, and its header says for which architecture it is. So it goes through caches,
+files, fatbins and pickles that were made for cubins. Its sections are the PTX, the name of the architecture, the cubin
+that it stands for as far as there is one, and their names. No driver but the emulator's takes it.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from cujit.arch import Arch
+from cujit.errors import ArchError, FormatError, spell
+from cujit.values import NamedTuple
+
+# Source: System V gABI, "ELF Header" and "Sections"; cubins of CUDA 13.5 for machine, OS ABI, ABI version and flags.
+_ELF = b"\x7fELF"
+_HEADER = struct.Struct("<4s5B7sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_LITTLE_ENDIAN_64 = (2, 1, 1)
+_OS_ABI, _ABI = 0x41, 8
+_RELOCATABLE, _EXECUTABLE, _CUDA, _NOTHING, _CONTENT, _STRINGS = 1, 2, 190, 0, 1, 3
+_ACCELERATED = 0x8
+
+_MARK = b"cujit\0\1"
+"""What a container has in the bytes of ELF's identification that nobody else uses."""
+
+_MARK_AT = slice(9, 16)
+_NAMES = b"\0.cujit.ptx\0.cujit.arch\0.cujit.cubin\0.shstrtab\0"
+_SECTIONS = 5
+
+HEADER_BYTES = _HEADER.size
+"""How much of a container says how long it is."""
+
+
+class Container(NamedTuple):
+    """What is in a container.
+
+    ``arch`` is what it passes for, and ``is_relocatable`` tells whether it is still to be linked. ``cubin`` is the
+    machine code that was made of the PTX, empty where none was made: what kernels use is known of that alone.
+    """
+
+    ptx: bytes
+    arch: Arch
+    is_relocatable: bool = False
+    cubin: bytes = b""
+
+
+def write_container(held: Container) -> bytes:
+    """Write a container.
+
+    Example:
+        >>> read_container(write_container(Container(b".version 8.0", Arch.parse("sm_90a"))))
+        Container(ptx=b'.version 8.0', arch=Arch('sm_90a'), is_relocatable=False, cubin=b'')
+    """
+    rows, at, name_at = [_SECTION.pack(0, _NOTHING, 0, 0, 0, 0, 0, 0, 0, 0)], _HEADER.size, 1
+    contents = (held.ptx, str(held.arch.real).encode(), held.cubin, _NAMES)
+    for content in contents:
+        kind = _STRINGS if content is _NAMES else _CONTENT
+        rows.append(_SECTION.pack(name_at, kind, 0, 0, at, len(content), 0, 0, 1, 0))
+        at, name_at = at + len(content), _NAMES.index(b"\0", name_at) + 1
+    table_at = -(-at // 8) * 8
+    identity = (_ELF, *_LITTLE_ENDIAN_64, _OS_ABI, _ABI, _MARK)
+    type_of_file = _RELOCATABLE if held.is_relocatable else _EXECUTABLE
+    flags = held.arch.number << 8 | _ACCELERATED * (held.arch.suffix == "a")
+    sizes = (_HEADER.size, 0, 0, _SECTION.size, _SECTIONS, _SECTIONS - 1)
+    header = _HEADER.pack(*identity, type_of_file, _CUDA, 1, 0, 0, table_at, flags, *sizes)
+    return b"".join((header, *contents)).ljust(table_at, b"\0") + b"".join(rows)
+
+
+def is_container(data: bytes) -> bool:
+    """Tell whether bytes begin as a container does."""
+    return data[:4] == _ELF and data[_MARK_AT] == _MARK
+
+
+def container_bytes(head: bytes) -> int:
+    """Give how long a container is, of which the first ``HEADER_BYTES`` are there.
+
+    Raises:
+        FormatError: they are not.
+    """
+    if len(head) < _HEADER.size:
+        raise FormatError("a container of PTX that was cut off", offset=len(head))
+    table_at: int = _HEADER.unpack_from(head)[12]
+    return table_at + _SECTIONS * _SECTION.size
+
+
+def read_container(data: bytes) -> Container | None:
+    """Read a container; None for whatever is none.
+
+    Raises:
+        FormatError: it was cut off or changed.
+    """
+    if not is_container(data):
+        return None
+    end = container_bytes(data)
+    if len(data) < end:
+        raise FormatError("a container of PTX that was cut off", offset=len(data))
+    table_at = end - _SECTIONS * _SECTION.size
+    ptx, arch, cubin = (_content(data, table_at + index * _SECTION.size) for index in (1, 2, 3))
+    try:
+        name = arch.decode("ascii")
+        return Container(ptx, Arch.parse(name).real, _HEADER.unpack_from(data)[7] == _RELOCATABLE, cubin)
+    except (UnicodeDecodeError, ArchError) as e:
+        raise FormatError(f"a container of PTX for no architecture: {spell(arch[:32])}") from e
+
+
+def _content(data: bytes, row_at: int) -> bytes:
+    _, _, _, _, start, size, *_ = _SECTION.unpack_from(data, row_at)
+    if start + size > len(data):
+        raise FormatError("a container of PTX with a section that goes on behind its end", offset=row_at)
+    return data[start : start + size]
