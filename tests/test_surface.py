@@ -98,7 +98,7 @@ def test_page_is_what_the_code_says(page: str) -> None:
 
 
 def test_a_page_is_renewed_as_its_test_says() -> None:
-    command = [sys.executable, _ROOT / "tools/reference.py", "errors"]
+    command = [sys.executable, str(_ROOT / "tools/reference.py"), "errors"]
     made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert made == (_ROOT / "docs/errors.md").read_text()
 
