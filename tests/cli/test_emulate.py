@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator.programs import cujit
+
 _ASKS = """
 import ctypes, subprocess, sys
 driver, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
@@ -30,8 +32,7 @@ sys.exit(7)
 
 
 def _cujit(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cujit", "emulate", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return cujit("emulate", *arguments)
 
 
 def test_a_command_and_its_children_see_one_device_and_pass_their_status_on() -> None:

@@ -52,10 +52,18 @@ def python(code: str, settings: EmulatorSettings | None = None, variables: Mappi
     return printed
 
 
+def cujit(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command ``cujit``, in a process that has imported it already."""
+    words = ["cujit", *map(str, arguments)]
+    status, printed, said = _commands().run(f"sys.argv = {words!r}\ncujit.cli.process_main()")
+    return subprocess.CompletedProcess(words, status, printed, said)
+
+
 _NURSERY = """
 import ctypes, gc, json, os, sys, threading
 import numpy
 import cuda.bindings.driver
+import cujit.cli.emulate
 import cujit.emulator.starting
 import cujit.formats.ptx.parser
 import llvmlite.binding
@@ -84,11 +92,11 @@ for line in sys.stdin:
 class _Nursery:
     """A process that has imported what every program needs, a third of a second of it, and forks for each.
 
-    No function of the driver was called in it, so the emulator starts in the program.
+    No function of the driver was called in it, so an emulator starts in the program.
     """
 
-    def __init__(self) -> None:
-        environment = {**os.environ, **environment_of(EmulatorSettings())}
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        environment = {**os.environ, **variables}
         self._process = subprocess.Popen(
             [sys.executable, "-c", _NURSERY], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -109,6 +117,7 @@ class _Nursery:
             answer = json.loads(self._process.stdout.readline() or "[-9, 0]") if is_done else None
             if answer is None:
                 _nursery.cache_clear()
+                _commands.cache_clear()
                 self.close()
                 raise subprocess.TimeoutExpired(code, timeout_s, printed.read(), said.read())
             costs.add(answer[1])
@@ -128,7 +137,12 @@ class _Nursery:
 
 @functools.cache
 def _nursery() -> _Nursery:
-    return _Nursery()
+    return _Nursery(environment_of(EmulatorSettings()))
+
+
+@functools.cache
+def _commands() -> _Nursery:
+    return _Nursery({})
 
 
 def compiled(path: Path, code: str, *options: str | Path) -> Path:

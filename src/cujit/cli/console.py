@@ -9,17 +9,14 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich import box
-from rich.cells import cell_len
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from cujit.values import NamedTuple
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _PLAIN_WIDTH = 160
 """Columns where the output is no terminal, which has no width of its own."""
@@ -31,6 +28,8 @@ QUIET = "cujit.quiet"
 
 def console(*, stderr: bool = False) -> Console:
     """Make a console on the standard output, or error, of this moment, with the colours that were asked for."""
+    from rich.console import Console  # start-up: few verbs print a table
+
     ctx = click.get_current_context(silent=True)
     color = None if ctx is None else ctx.color
     more: dict[str, Any] = {"stderr": stderr, "highlight": False, "markup": False, "emoji": False}
@@ -86,17 +85,19 @@ def text_of(part: str | Rows) -> str:
     """Write a part of what a verb says: text as it is, a table as lines of text."""
     if isinstance(part, str):
         return part
+    from rich import box, table, text  # start-up: few verbs print a table
+
     screen = console()
     widths = _widths(part.columns, part.rows, screen.width)
     if widths is None:
         return "\n".join(_rows_apart(part, screen.width))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    made = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for column, width in zip(part.columns, widths, strict=True):
-        table.add_column(column, justify="right" if column in part.right else "left", overflow="fold", width=width)
+        made.add_column(column, justify="right" if column in part.right else "left", overflow="fold", width=width)
     for index, row in enumerate(part.rows):
-        table.add_row(*(Text(cell) for cell in row), style=part.styles[index] if part.styles else None)
+        made.add_row(*(text.Text(cell) for cell in row), style=part.styles[index] if part.styles else None)
     with screen.capture() as lines:
-        screen.print(table)
+        screen.print(made)
     # Cells are padded to their column; what that leaves at the end of a line is of no use in a file.
     return "\n".join(line.rstrip() for line in lines.get().splitlines())
 
@@ -126,6 +127,8 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) ->
 
     None is where there is not even room for the words.
     """
+    from rich.cells import cell_len  # start-up: few verbs print a table
+
     cells = list(zip(columns, *rows, strict=True))
     widths = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in cells]
     left = room - sum(widths) - _BETWEEN * (len(widths) - 1)
@@ -164,6 +167,9 @@ def progress(task: str) -> Iterator[Callable[[int, int, str], None]]:
 
     It gives a function to be called with (done, total, what was done last).
     """
+    # Start-up: few verbs show how far they are.
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     screen = console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

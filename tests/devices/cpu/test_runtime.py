@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -95,7 +97,7 @@ def test_every_part_is_run_under_sanitizers() -> None:
 @pytest.mark.parametrize("name", ["threads", "turns", "profiled"])
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_the_run_time_is_sound_under_sanitizers(sanitizer: str, name: str, tmp_path: Path) -> None:
-    compiler = compiler_with(sanitizer, tmp_path)
+    compiler = compiler_with(sanitizer)
     hold(name, sanitizer, [compiler], compiler, tmp_path)
 
 
@@ -117,7 +119,7 @@ def test_what_only_clang_compiles_is_sound_under_sanitizers(sanitizer: str, name
     It compiles in a third of the time without its optimiser, which leaves all accesses to be looked at.
     """
     clang = [sys.executable, "-m", "ziglang", "clang", "-isystem", str(ZIG / "lib" / "include")]
-    hold(name, sanitizer, clang, compiler_with(sanitizer, tmp_path), tmp_path, "-O0", *FOREIGN[sanitizer])
+    hold(name, sanitizer, clang, compiler_with(sanitizer), tmp_path, "-O0", *FOREIGN[sanitizer])
 
 
 def hold(name: str, sanitizer: str, compiler: list[str], linker: str, folder: Path, *more: str) -> None:
@@ -133,9 +135,9 @@ def hold(name: str, sanitizer: str, compiler: list[str], linker: str, folder: Pa
     assert (done.returncode, done.stdout) == (0, "good\n"), done.stderr[:4000]
 
 
-def compiler_with(sanitizer: str, folder: Path) -> str:
+def compiler_with(sanitizer: str) -> str:
     compiler = shutil.which("clang") or shutil.which("gcc")
-    if compiler is None or not has_sanitizer(compiler, sanitizer, folder):
+    if compiler is None or not has_sanitizer(compiler, sanitizer):
         pytest.skip("no compiler here has it")
     return compiler
 
@@ -145,9 +147,12 @@ def run(command: list[str], folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def has_sanitizer(compiler: str, sanitizer: str, folder: Path) -> bool:
+@functools.cache
+def has_sanitizer(compiler: str, sanitizer: str) -> bool:
     """Whether a program that does nothing compiles and runs with it."""
-    source, program = folder / "nothing.c", folder / "nothing"
-    source.write_text("int main(void) { return 0; }\n")
-    built = subprocess.run([compiler, f"-fsanitize={sanitizer}", str(source), "-o", str(program)], capture_output=True)
-    return built.returncode == 0 and subprocess.run([str(program)], capture_output=True).returncode == 0
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = Path(folder, "nothing.c"), Path(folder, "nothing")
+        source.write_text("int main(void) { return 0; }\n")
+        command = [compiler, f"-fsanitize={sanitizer}", str(source), "-o", str(program)]
+        built = subprocess.run(command, capture_output=True)
+        return built.returncode == 0 and subprocess.run([str(program)], capture_output=True).returncode == 0
