@@ -16,8 +16,6 @@ from instructions.atomic_reference import array_of, bits_of, step, words
 from instructions.scene import Scene, difference, entry, run_scene
 from instructions.scenes_atomics import SCENES
 
-pytestmark = pytest.mark.usefixtures("unoptimised")
-
 Array = npt.NDArray[Any]
 BY_NAME = {scene.name: scene for scene in SCENES}
 OWN = [name for name in BY_NAME if name.startswith("atom.") and ".v" not in name]

@@ -21,7 +21,7 @@ from instructions.scene import Scene, entry, run_scene
 
 Array = npt.NDArray[Any]
 
-pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.usefixtures("unoptimised")]
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 LARGEST = {"e4m3": 0x7E, "e5m2": 0x7B, "e2m3": 0x1F, "e3m2": 0x1F, "e2m1": 0x7, "f16": 0x7BFF, "bf16": 0x7F7F}
 FROM_NAN = {"e4m3": 0x7F, "e5m2": 0x7F, "e2m3": 0x1F, "e3m2": 0x1F, "e2m1": 0x7, "f16": 0x7FFF, "bf16": 0x7FFF}

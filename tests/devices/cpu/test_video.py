@@ -16,8 +16,6 @@ from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import PtxSyntaxError
 
-pytestmark = pytest.mark.usefixtures("unoptimised")
-
 Array = npt.NDArray[Any]
 
 COUNT = 128
