@@ -132,14 +132,14 @@ def _inner(x: Array, threads: int) -> Array:
 
 def _own_memory(x: Array, threads: int) -> Array:
     mine = [[x[first::threads][x[first::threads] & 3 == k].sum() + k + 1 for k in range(4)] for first in range(threads)]
-    return np.bitwise_xor.reduce(np.array(mine), axis=1).astype(np.int32)
+    return np.asarray(np.bitwise_xor.reduce(np.array(mine), axis=1), np.int32)
 
 
 def _joins(x: Array, threads: int, block: int) -> Array:
     thread = np.arange(threads) % block
     part = np.array([x[first::threads].sum() for first in range(threads)]) + np.where(thread % 3 == 0, -thread, thread)
     neighbour = np.arange(threads) - thread + (thread + 1) % block
-    return (x + part[neighbour][np.arange(x.size) % threads]).astype(np.int32)
+    return np.asarray(x + part[neighbour][np.arange(x.size) % threads], np.int32)
 
 
 @pytest.mark.parametrize(("grid", "block"), [(2, 64), (3, 100), (40, 32), (1, 256)])
