@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from cujit.formats.saved_launch import (
     read_saved,
     write_saved,
 )
+from cujit.values import replace
 
 MOST = 1 << 31
 WHOLE = SavedLaunch(
@@ -97,29 +99,45 @@ def test_one_more_than_the_most_is_refused(path: str, value: object, why: str) -
     assert why in str(refused.value)
 
 
-def test_a_body_of_the_most_bytes_is_written_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_launch_does_not_say_is_nothing() -> None:
+    least = SavedLaunch("k", "k", "cpu", (1, 1, 1), (1, 1, 1))
+    assert read_saved(write_saved(least)) == least
+    assert least == SavedLaunch("k", "k", "cpu", (1, 1, 1), (1, 1, 1), 0, None, False, (), (), (), (), ())
+    assert SavedBlock(b"") == SavedBlock(b"", 0)
+    assert not any(bulk in repr(WHOLE) for bulk in ("second image", "tex\u00e9", "SavedBlock", "SavedVariable"))
+
+
+def test_a_body_and_a_header_of_the_most_bytes_are_written_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (saved_launch.VERSION, saved_launch.MAX_BODY_BYTES, saved_launch.MAX_HEADER_BYTES) == (1, 1 << 30, 1 << 24)
-    header_bytes, _, size = struct.unpack_from("<IQQ", data := write_saved(WHOLE), 12)
+    launch = replace(WHOLE, arguments=())
+    header_bytes, _, size = struct.unpack_from("<IQQ", data := write_saved(launch), 12)
     for name, most in (("MAX_BODY_BYTES", size), ("MAX_HEADER_BYTES", header_bytes)):
         with monkeypatch.context() as patched:
             patched.setattr(saved_launch, name, most)
-            if name == "MAX_HEADER_BYTES":
-                assert read_saved(write_saved(WHOLE)) == WHOLE
-            else:
-                write_saved(WHOLE)
+            assert read_saved(write_saved(launch)) == launch
             patched.setattr(saved_launch, name, most - 1)
             with pytest.raises(FormatError, match=r"at most|the most is"):
-                write_saved(WHOLE)
+                write_saved(launch)
             with pytest.raises(FormatError, match=r"a saved launch that says it holds"):
                 read_saved(data)
 
 
-def test_a_file_cut_in_its_prefix_is_told_from_one_that_ends_behind_it() -> None:
-    data = write_saved(WHOLE)
-    with pytest.raises(FormatError, match="63 bytes, and its prefix alone has 64"):
-        read_saved(data[:63])
-    with pytest.raises(FormatError, match="of 64 bytes that says it has"):
-        read_saved(data[:64])
+@pytest.mark.parametrize(
+    ("change", "why", "offset"),
+    [
+        (lambda data: data[:63], "63 bytes, and its prefix alone has 64", None),
+        (lambda data: data[:64], "of 64 bytes that says it has", None),
+        (lambda data: b"\x7fELF" + data[4:], "no saved launch: it begins", 0),
+        (lambda data: data[:8] + b"\2" + data[9:], "of version 2; this cujit reads version 1", 8),
+        (lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:], "its SHA-256 is another", None),
+    ],
+)
+def test_a_file_that_is_wrong_before_its_header_says_where(
+    change: Callable[[bytes], bytes], why: str, offset: int | None
+) -> None:
+    with pytest.raises(FormatError, match=why) as refused:
+        read_saved(change(write_saved(WHOLE)))
+    assert refused.value.offset == offset
 
 
 def test_a_file_of_the_most_bytes_is_looked_into(tmp_path: Path) -> None:
