@@ -43,6 +43,16 @@ def test_types_of_the_build_meet_sizes_of_the_image() -> None:
     assert merged.offsets == (0, 4)
 
 
+@pytest.mark.parametrize("stated", [0, 8])
+@pytest.mark.parametrize("loaded", [0, 4])
+def test_a_size_or_an_alignment_that_the_image_has_not_is_the_builds(stated: int, loaded: int) -> None:
+    said = Parameter(ParameterClass.BITS, stated and 16, stated, "T*")
+    image = Parameter(ParameterClass.POINTER, loaded and 16, loaded, ".u64", offset=32)
+    (merged,) = merge_signatures(Signature((said,)), Signature((image,)))
+    either = loaded or stated
+    assert merged == Parameter(ParameterClass.POINTER, either and 16, either, "T*", offset=32)
+
+
 def test_the_image_wins_where_the_build_contradicts_it() -> None:
     loaded = signature_of_layout([(0, 8)])
     assert merge_signatures(Signature((FLOAT,)), loaded) == loaded
