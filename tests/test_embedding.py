@@ -145,8 +145,11 @@ def test_equal_images_give_equal_headers() -> None:
 
 
 def test_names_that_c_cannot_spell_are_numbered_and_quoted(tmp_path: Path) -> None:
-    odd = {"k<1>": "_Z1", "k[1]": 'a"\\??/\n*/', "int": "int", "9": "nine", "µ": "µ"}
-    (tmp_path / "odd.h").write_text(Artifact(Kind.PTX, b".version 8.0\n", names=odd).to_c("odd"))
+    odd = {"k<1>": "_Z1", "k[1]": 'a"\\??/\n*/', "int": "int", "9": "nine", "µ": "µ", "k ~}": "\x7f\x1f"}
+    text = Artifact(Kind.PTX, b".version 8.0\n", names=odd).to_c("odd")
+    assert '"k ~}"' in text
+    assert r'"\177\037"' in text
+    (tmp_path / "odd.h").write_text(text)
     program = r"""
 #include "odd.h"
 #include <stdio.h>

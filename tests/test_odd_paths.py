@@ -320,3 +320,10 @@ def test_the_command_line_says_the_same_and_never_waits(place: Path) -> None:
         result = CliRunner().invoke(main, arguments)
         assert result.exit_code == 1, (verb, result.output)
         assert f"{path} cannot be read: it is a FIFO" in " ".join(result.output.split()), (verb, result.output)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="a file of Linux that opens and is not read")
+def test_a_file_that_opens_and_cannot_be_read_is_an_error_of_the_tree() -> None:
+    with pytest.raises(FileError, match=r"/proc/self/mem cannot be read: Input/output error") as refused:
+        cujit.Artifact.open("/proc/self/mem")
+    assert (refused.value.filename, refused.value.errno) == ("/proc/self/mem", errno.EIO)

@@ -11,7 +11,7 @@ import pytest
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError, LaunchError
 from cujit.loading import jit
-from cujit.timing import Timing, time
+from cujit.timing import Timing, _calls, time
 
 FILL = """extern "C" __global__ void fill(float *x, int n) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) x[i] = i;
@@ -73,6 +73,29 @@ def test_one_slow_call_does_not_say_how_many_a_sample_has(cpu: Device) -> None:
             clock.sleep(0.003)
 
     assert time(hiccup, repeat=3, warmup=3, device=cpu).calls > 20
+
+
+@pytest.mark.parametrize(
+    ("call_ms", "calls", "asked"),
+    [
+        (1000.0, 1, [1]),
+        (1.0, 1, [1, 1, 1]),
+        (0.1, 2, [1, 1, 1]),
+        (0.09, 2, [1, 4, 4, 4]),
+        (0.03, 7, [1, 4, 4, 4]),
+        (0.001, 200, [1, 4, 16, 64, 256, 256, 256]),
+        (0.0, 4096, [1, 4, 16, 64, 256, 1024, 4096]),
+    ],
+)
+def test_a_sample_of_short_calls_takes_a_fifth_of_a_millisecond(call_ms: float, calls: int, asked: list[int]) -> None:
+    counts: list[int] = []
+
+    def measure(count: int) -> float:
+        counts.append(count)
+        return count * call_ms
+
+    assert _calls(measure) == calls
+    assert counts == asked
 
 
 def test_samples_end_with_the_time_and_are_three_at_least(cpu: Device) -> None:

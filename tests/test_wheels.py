@@ -141,11 +141,26 @@ def test_hatchling(project: Path, build: Build, tmp_path: Path) -> None:
     assert not list(project.rglob("*.pack")), "nothing is left in the tree"
 
 
-def test_setuptools(project: Path, build: Build, tmp_path: Path) -> None:
+def test_setuptools(project: Path, build: Build, tools: Path, tmp_path: Path) -> None:
     shown("With setuptools", project)
     wheel = build(project)
     assert wheel.name == "mylib-1.0-py3-none-any.whl"
     assert keys_in(wheel, "mylib/kernels.pack", tmp_path) == WANTED
+    code = """
+from setuptools import Distribution
+from cujit.integrations.setuptools_build import BuildPy
+for is_editable in (False, True):
+    made = BuildPy(Distribution({"name": "mylib", "packages": ["mylib"], "script_name": "setup.py"}))
+    made.ensure_finalized()
+    made.editable_mode = is_editable
+    print(*sorted(made.get_outputs(include_bytecode=False)), end=";")
+"""
+    path = os.environ | {"PYTHONPATH": f"{tools}:{ROOT / 'src'}"}
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=project, env=path, capture_output=True, text=True, check=True
+    )
+    init, pack = (str(Path("build/lib/mylib", name)) for name in ("__init__.py", "kernels.pack"))
+    assert told.stdout == f"{init} {pack};{init};", "what an install records"
     shutil.rmtree(project / "build", ignore_errors=True)
     assert packs_in(build(project, editable=True)) == []
 

@@ -239,7 +239,7 @@ def _calls(measure: Callable[[int], float]) -> int:
         if _SAMPLE_MS / 2 <= took < _LONG_MS:
             took = min(took, measure(count), measure(count))
         if took >= _SAMPLE_MS / 2:
-            return max(1, min(_MOST_CALLS, round(count * _SAMPLE_MS / took)))
+            return max(1, round(count * _SAMPLE_MS / took))
     return count
 
 

@@ -181,6 +181,8 @@ def test_the_cpu_device_takes_the_ptx_that_there_is(
     install(site, "mylib", {"mylib/k.pack": pack_of(*shipped)})
     module = cujit.jit(CODE, device="cpu", cache=Cache.packaged("mylib", compile="never"))
     assert (str(module.artifact.arch), root_of(module.artifact)) == (taken, site / "mylib/k.pack")
+    assert module._image.portable is not None
+    assert module._image.portable().arch == module.artifact.arch, "what is saved of it is of the same architecture"
     x = cujit.cpu().zeros(4, "float32")
     module["k"][1, 4](x)
     assert x.numpy().tolist() == [3] * 4

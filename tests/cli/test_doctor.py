@@ -32,6 +32,8 @@ def test_doctor_finds_every_part_and_says_how(cujit: Cujit) -> None:
         *("cuda-bindings", "NVRTC", "nvJitLink", "nvFatbin", "libNVVM"),
         *("CUDA runtime headers", "CCCL", "crt", "CUDA driver", "llvmlite"),
     ]
+    assert [name for name, part in parts.items() if not part["needed"]] == ["libNVVM", "crt", "CUDA driver"]
+    assert all((part["state"] == "ok") == (not part["fix"]) for part in parts.values())
     for name in ("NVRTC", "nvJitLink", "nvFatbin", "CUDA runtime headers", "CCCL"):
         assert parts[name]["state"] == "ok"
         assert parts[name]["found_via"]

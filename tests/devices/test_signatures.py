@@ -24,6 +24,14 @@ def test_a_structure_of_strong_alignment_stays_where_the_compiler_put_it() -> No
     assert signature_of_layout([(0, 64), (80, 32), (112, 4)]).offsets == (0, 80, 112)
 
 
+def test_where_nothing_tells_the_place_it_is_a_multiple_of_the_alignment_or_of_the_size_up_to_16() -> None:
+    parameters = [(1, 0), (64, 0), (3, 0), (12, 0), (1, 0), (4, 32), (1, 0), (8, 0), (5, 2)]
+    signature = Signature(tuple(Parameter(ParameterClass.AGGREGATE, size, align) for size, align in parameters))
+    assert signature.offsets == (0, 16, 80, 84, 96, 128, 132, 136, 144)
+    assert signature.size == 149
+    assert (Signature(()).offsets, Signature(()).size) == ((), 0)
+
+
 @given(st.lists(st.tuples(st.sampled_from([1, 2, 4, 8, 16, 32, 64]), st.integers(1, 80)), max_size=8))
 def test_every_layout_that_alignment_can_make_is_kept(fields: list[tuple[int, int]]) -> None:
     layout, end = [], 0
@@ -41,6 +49,16 @@ def test_types_of_the_build_meet_sizes_of_the_image() -> None:
     assert [str(p) for p in merged] == ["float", "Point"]
     assert [p.size for p in merged] == [4, 12]
     assert merged.offsets == (0, 4)
+
+
+@pytest.mark.parametrize("stated", [0, 8])
+@pytest.mark.parametrize("loaded", [0, 4])
+def test_a_size_or_an_alignment_that_the_image_has_not_is_the_builds(stated: int, loaded: int) -> None:
+    said = Parameter(ParameterClass.BITS, stated and 16, stated, "T*")
+    image = Parameter(ParameterClass.POINTER, loaded and 16, loaded, ".u64", offset=32)
+    (merged,) = merge_signatures(Signature((said,)), Signature((image,)))
+    either = loaded or stated
+    assert merged == Parameter(ParameterClass.POINTER, either and 16, either, "T*", offset=32)
 
 
 def test_the_image_wins_where_the_build_contradicts_it() -> None:

@@ -355,6 +355,10 @@ bad += [d.cuTexObjectCreate(each, reading(), None) for each in (
     of_memory(at + 4, 64), of_memory(0, 64), of_memory(at, 64, channels=3),
     of_memory(at, 8, 8, 40),
     of_memory(at, 1, 65001, 32, U8), of_array(0), of_array(int(plane) + 8), of_array(at))]
+for sizes in ((1, 1, 32), (131072, 1, 0), (8, 65000, 32), (8, 8, 2097120)):
+    ok(d.cuTexObjectCreate(of_memory(at, *sizes, U8), reading(), None))
+bad += [d.cuTexObjectCreate(of_memory(at, *sizes, U8), reading(), None) for sizes in (
+    (0, 1, 32), (131073, 1, 0), (8, 8, 2097152))]
 bad += [d.cuTexObjectCreate(of_array(plane), reading(flags=flags), None) for flags in (0x80, 0x42)]
 bad += [d.cuSurfObjectCreate(each) for each in (line, rows)]
 texture = ok(d.cuTexObjectCreate(of_array(plane), reading(), None))

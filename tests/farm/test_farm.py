@@ -108,12 +108,12 @@ def test_headers_go_by_content_and_not_by_path(tmp_path: Path) -> None:
 
 def test_a_way_up_from_a_directory_without_headers_is_gone_elsewhere(tmp_path: Path) -> None:
     project = tmp_path / "project"
-    for name in ("a/b/src", "c/d/include", "e/f"):
+    for name in ("a/b/src", "c/d/include", "c/d/more", "e/f"):
         (project / name).mkdir(parents=True)
     (project / "a/b/src/k.cu").write_text('#include "../../../e/f/e.h"\n#include <../d.h>\n__global__ void k(E, D) {}')
     (project / "e/f/e.h").write_text("using E = int;\n")
     (project / "c/d/d.h").write_text("using D = int;\n")
-    source = cujit.Source.cuda(project / "a/b/src/k.cu", include=[project / "c/d/include"])
+    source = cujit.Source.cuda(project / "a/b/src/k.cu", include=[project / "c/d/include", project / "c/d/more"])
     report = cujit.farm.build(
         [cujit.request(source, arch="sm_90")], executor=Elsewhere(project), sink=tmp_path / "cache"
     )

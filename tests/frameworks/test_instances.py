@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cujit.errors import ArgumentError, OptionError
-from cujit.operators.instances import Instances
+from cujit.operators.instances import _MOST_LAUNCHES, Instances
 
 SOURCE = """
 template <class T, int N> __global__ void fill(T *x) { x[blockIdx.x * blockDim.x + threadIdx.x] = T(N); }
@@ -42,6 +42,14 @@ def test_sizes_and_memory_are_those_of_the_call() -> None:
             said = str(launch(np.zeros(size, np.float32), shared))
             assert f"block ({max(size, 32)}, 1, 1)" in said
             assert ("16 bytes of shared memory" in said) is (shared == 16)
+
+
+def test_launches_stay_until_there_are_too_many() -> None:
+    launch = made(over=lambda _, n: n, kernel="fill<{x}, 1>")
+    launches = [launch(X, size) for size in range(_MOST_LAUNCHES)]
+    assert all(launch(X, size) is one for size, one in enumerate(launches))
+    launch(X, _MOST_LAUNCHES)
+    assert launch(X, 0) is not launches[0]
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,19 @@ def test_an_image_of_very_many_kernels_has_a_page() -> None:
     assert "3976 of 4000 kernels have no plots: name some" in record["notes"]
 
 
+def test_kernels_that_are_named_are_the_only_ones() -> None:
+    text = b".version 7.8\n.target sm_80\n.address_size 64\n"
+    text += b"".join(b".visible .entry kernel_%d() { exit; }\n" % k for k in range(25))
+    image = cujit.link([cujit.Artifact(cujit.Kind.PTX, text)], arch="sm_80")
+    report = cujit.report.of(image, kernels=["kernel_3", "kernel_5", "none_of_them"])
+    assert sorted(kernel.name for kernel in report.kernels) == ["kernel_3", "kernel_5"]
+    code = "\n".join(listing(report, "sass").lines)
+    assert [k for k in range(25) if f"kernel_{k}:" in code or f"kernel_{k}\n" in f"{code}\n"] == [3, 5], code
+    assert len(cujit.report.of(text, kernels=[f"kernel_{k}" for k in range(24)]).kernels) == 24
+    assert cujit.report.of(text, kernels=[f"kernel_{k}" for k in range(24)]).notes == ()
+    assert "1 of 25 kernels have no plots: name some" in cujit.report.of(text).notes
+
+
 def test_files_that_an_image_names_are_quoted_if_they_are_code(tmp_path: Path) -> None:
     secret, code = tmp_path / "passwords", tmp_path / "code.cu"
     secret.write_text("hunter2\n" * 3)

@@ -772,17 +772,20 @@ def test_a_strategy_chooses_what_is_tried(bench: Bench) -> None:
 
 def test_several_devices_share_the_first_look(bench: Bench) -> None:
     devices = [bench.device, Device(CpuBackend(bench.device.limits.processors))]
-    seen = []
+    seen, held, launches = [], [], list[weakref.ref[Any]]()
 
     def workload(kernel: cujit.Kernel, v: Mapping[str, Any]) -> Callable[[], object]:
         seen.append((devices.index(kernel.device), v["WORK"]))
-        return functools.partial(kernel[1, 32], bench.x, v["WORK"])
+        held.append(sum(launch() is not None for launch in launches))
+        launches.append(weakref.ref(call := functools.partial(kernel[1, 32], bench.x, v["WORK"])))
+        return call
 
     more = {"shape": 1, "becomes": {"WORK": "launch"}, "device": devices, "rounds": 1}
     tuned = cujit.tune(BUSY, {"WORK": [1_000_000, 3_000_000, 2_000_000, 1]}, workload, **more)  # type: ignore[arg-type]
     assert sorted(seen[:4]) == [(0, 1_000_000), (0, 2_000_000), (1, 1), (1, 3_000_000)]
     assert seen[4:] == [(0, 1)]
     assert tuned.kernel.device is bench.device
+    assert held[4] == 1, "of the first device none is near the fastest"
 
 
 @pytest.mark.gpu

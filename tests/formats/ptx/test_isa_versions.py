@@ -1,4 +1,4 @@
-"""The versions in the instruction table are those that NVIDIA's assembler demands."""
+"""Special registers and directives are there from the versions that NVIDIA's assembler demands."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cujit.formats.ptx.isa.table import lookup, rows
-from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.isa.table import rows
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS
-from cujit.formats.ptx.syntax import Instruction
 from formats.ptx.test_uses import module, needs
 
 Assemble = Callable[[str, str], dict[str, bytes]]
@@ -25,92 +23,6 @@ KERNEL = """.version {version}
     ret;
 }}
 """
-
-# One instruction of a form whose version is not that of its opcode's first form, or is easily mistaken.
-INSTRUCTIONS = """
-fns.b32 %r1, %r2, %r3, %r4;
-mad.lo.cc.u32 %r1, %r2, %r3, %r4;
-mad.lo.cc.u64 %rd1, %rd2, %rd3, %rd4;
-add.cc.u64 %rd1, %rd2, %rd3;
-copysign.f32 %f1, %f2, %f3;
-testp.finite.f32 %p1, %f1;
-fma.rn.oob.f16 %h1, %h2, %h3, %h4;
-fma.rn.relu.f16 %h1, %h2, %h3, %h4;
-fma.rn.bf16 %h1, %h2, %h3, %h4;
-add.bf16 %h1, %h2, %h3;
-add.f16 %h1, %h2, %h3;
-neg.f16 %h1, %h2;
-abs.f16 %h1, %h2;
-min.f16 %h1, %h2, %h3;
-min.NaN.f32 %f1, %f2, %f3;
-max.xorsign.abs.f32 %f1, %f2, %f3;
-tanh.approx.f32 %f1, %f2;
-ex2.approx.ftz.bf16 %h1, %h2;
-add.u16x2 %r1, %r2, %r3;
-szext.wrap.u32 %r1, %r2, %r3;
-dp4a.u32.u32 %r1, %r2, %r3, %r4;
-lop3.b32 %r1, %r2, %r3, %r4, 5;
-lop3.or.b32 %r1|%p1, %r2, %r3, %r4, 5, %p2;
-shf.l.wrap.b32 %r1, %r2, %r3, %r4;
-atom.global.add.f32 %f1, [a], %f2;
-atom.global.add.f64 %fd1, [a], %fd2;
-atom.global.cas.b16 %h1, [a], %h2, %h3;
-atom.global.add.noftz.f16x2 %r1, [a], %r2;
-atom.global.add.noftz.bf16x2 %r1, [a], %r2;
-atom.global.min.s64 %rd1, [a], %rd2;
-red.global.add.f64 [a], %fd1;
-match.any.sync.b32 %r1, %r2, %r3;
-activemask.b32 %r1;
-redux.sync.add.u32 %r1, %r2, %r3;
-elect.sync _|%p1, 5;
-griddepcontrol.wait;
-cvt.pack.sat.u16.s32 %r1, %r2, %r3;
-cvt.rn.bf16.f32 %h1, %f1;
-cvt.f32.bf16 %f1, %h1;
-cvt.rn.bf16.s32 %h1, %r1;
-cvt.rna.tf32.f32 %r1, %f1;
-cvt.rn.satfinite.e4m3x2.f32 %h1, %f1, %f2;
-ld.global.nc.u32 %r1, [a];
-ld.weak.global.u32 %r1, [a];
-ld.mmio.relaxed.sys.global.u32 %r1, [a];
-ld.global.L1::no_allocate.u32 %r1, [a];
-discard.global.L2 [a], 128;
-cvta.param.u64 %rd1, %rd2;
-mapa.u64 %rd1, %rd2, %r1;
-barrier.sync 0;
-barrier.cta.sync 0;
-bar.cta.sync 0;
-bar.warp.sync %r1;
-barrier.cluster.arrive;
-mbarrier.init.shared.b64 [barrier_], %r1;
-mbarrier.try_wait.shared.b64 %p1, [barrier_], %rd1;
-mbarrier.arrive.expect_tx.shared.b64 %rd1, [barrier_], %r1;
-vadd4.u32.u32.u32 %r1, %r2, %r3, %r4;
-rsqrt.approx.ftz.f64 %fd1, %fd2;
-set.lt.u32.f16 %r1, %h2, %h3;
-setp.lt.bf16 %p1, %h2, %h3;
-""".strip().splitlines()
-
-
-@pytest.mark.parametrize("statement", INSTRUCTIONS)
-def test_an_instruction_assembles_from_the_version_and_architecture_in_its_row(
-    assemble: Assemble, statement: str
-) -> None:
-    text = KERNEL.format(version="9.0", sm=90, statement=statement)
-    (entry,) = parse(text).entries
-    assert entry.body is not None
-    instruction = next(s for s in entry.body if isinstance(s, Instruction))
-    row = lookup(instruction)
-    assert row is not None
-    # nvJitLink takes nothing below 3.1 and sm_20; it also asks for the version of the target.
-    sm = max(row.sm, 20)
-    first = max(row.ptx, (3, 1), VERSION_OF_TARGET.get(sm, (3, 1)))
-    version = "{}.{}".format(*first)
-    assert assemble(KERNEL.format(version=version, sm=sm, statement=statement), "sm_90")
-    if first == row.ptx and row.ptx > (3, 1):
-        before = _before(row.ptx)
-        with pytest.raises(pytest.fail.Exception, match="requires"):
-            assemble(KERNEL.format(version="{}.{}".format(*before), sm=20, statement=statement), "sm_90")
 
 
 def _demanded(assemble: Assemble, text: str) -> dict[str, dict[str, str]]:
@@ -214,30 +126,3 @@ def test_what_the_first_ptx_has_is_for_all_targets_but_doubles_and_breakpoints()
     assert set(later.values()) == {13}
     assert all(form.endswith(" .f64") for form in later)
     assert len(first) - len(later) >= 100
-
-
-# Source: PTX ISA manual 9.1, "Release Notes": the first version with each target.
-VERSION_OF_TARGET = {
-    30: (3, 1),
-    32: (4, 0),
-    35: (3, 1),
-    50: (4, 0),
-    52: (4, 1),
-    53: (4, 2),
-    60: (5, 0),
-    61: (5, 0),
-    70: (6, 0),
-    72: (6, 1),
-    75: (6, 3),
-    80: (7, 0),
-    86: (7, 1),
-    89: (7, 8),
-    90: (7, 8),
-}
-LAST_OF_MAJOR = {2: 3, 3: 2, 4: 3, 5: 0, 6: 5, 7: 8, 8: 8}
-
-
-def _before(version: tuple[int, int]) -> tuple[int, int]:
-    """The ISA version that came before ``version``."""
-    major, minor = version
-    return (major, minor - 1) if minor else (major - 1, LAST_OF_MAJOR[major - 1])

@@ -99,7 +99,7 @@ TEXTURE: tuple[Forms, ...] = (
         "txq .filter_mode|addr_mode_0|addr_mode_1|addr_mode_2|force_unnormalized_coords .b32",
         "txq .level .width|height|depth .b32",
     ),
-    Forms("9.7.10", "2.3", 30, "istypep .texref|samplerref|surfref"),
+    Forms("9.7.10", "4.0", 30, "istypep .texref|samplerref|surfref"),
     Forms(
         "9.7.11",
         "1.5",

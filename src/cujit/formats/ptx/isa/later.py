@@ -70,10 +70,22 @@ _MEMORY = (
     _Row("atom red", "relaxed|acquire|release|acq_rel", "6.0", 70),
     _Row("atom red", "cta|gpu|sys", "5.0", 60),
     _Row("atom", "sys b128", "8.4", 90),
-    _Row("red", "async global", "8.7", 100),
+    _Row("red", "async release", "8.7", 100),
     _Row("multimem", "acc::f32", "8.2", 90),
     _Row("multimem", "acc::f16|e4m3|e5m2|e4m3x2|e5m2x2|e4m3x4|e5m2x4", "8.6", 100, "f"),
+)
+_TEXTURE = (
+    _Row("tex", "2dms|a2dms", "3.2", 30),
+    _Row("tex", "f16|f16x2", "4.2", 53),
+    _Row("tex", "grad cube|acube", "4.3"),
+    _Row("tld4", "a2d|cube|acube", "4.3", 30),
+    _Row("txq", "array_size|num_mipmap_levels", "4.1"),
+    _Row("txq", "num_samples", "4.1", 30),
     _Row("txq", "level", "4.3", 30),
+    _Row("suq", "array_size", "4.1"),
+    _Row("suq", "memory_layout", "4.2"),
+    _Row("sust", "p a1d|a2d", "4.1", 30),
+    _Row("sured", "min|max u64|s64", "8.1", 50),
 )
 _CONVERT = (
     _Row("cvt", "satfinite f16|f16x2|bf16|bf16x2|tf32 f32 !rs", "8.1"),
@@ -108,9 +120,9 @@ _COPY = (
     _Row("cp", "async !bulk !L2::cache_hint", "7.5", 80, "", 4),
     _Row("cp", "bulk shared::cta global mbarrier::complete_tx::bytes", "8.6", 90),
     _Row("cp", "cp_mask", "8.6", 100),
-    _Row("cp", "tile::gather4", "8.6", 100),
-    _Row("cp", "tile::gather4 prefetch|shared::cluster", "8.6", 100, "f"),
-    _Row("cp", "tile::scatter4|im2col::w|im2col::w::128|cta_group::1|cta_group::2", "8.6", 100, "f"),
+    _Row("cp", "tile::gather4|im2col::w", "8.6", 100),
+    _Row("cp", "tile::gather4|im2col::w prefetch|shared::cluster", "8.6", 100, "f"),
+    _Row("cp", "tile::scatter4|im2col::w::128|cta_group::1|cta_group::2", "8.6", 100, "f"),
     _Row("tensormap", "replace", "8.3", 90, "f"),
     _Row("tensormap", "swizzle_atomicity", "8.6", 100, "f"),
 )
@@ -135,12 +147,13 @@ _MATRIX = (
     _Row("mma", "e4m3|e5m2 f16|m16n8k16", "8.7", 89),
     _Row("mma", "sp::ordered_metadata e4m3|e5m2 f16", "8.7", 120, "f"),
     _Row("mma", "kind::f8f6f4|kind::mxf8f6f4|kind::mxf4|kind::mxf4nvf4|block_scale|e2m1|e2m3|e3m2", "8.7", 120, "f"),
+    _Row("mma", "sp::ordered_metadata kind::mxf4|kind::mxf4nvf4", "8.7", 120, "a"),
     _Row("mma", "scale_vec::4X ue8m0", "9.1", 120, "f"),
     _Row("wgmma", "", "8.0", 90, "a"),
     _Row("wgmma", "sp", "8.2", 90, "a"),
     _Row("tcgen05", "", "8.6", 100, "f"),
     _Row("tcgen05", "shift|kind::i8", "8.6", 100, "a"),
-    _Row("tcgen05", "ld red", "8.8", 103, "a"),
+    _Row("tcgen05", "ld red", "8.8", 103, "f"),
 )
 
 
@@ -159,7 +172,7 @@ def _later(row: _Row) -> Later:
 
 
 LATER: tuple[Later, ...] = tuple(
-    _later(row) for row in (*_MEMORY, *_CONVERT, *_ARITHMETIC, *_SYNCHRONISE, *_COPY, *_MATRIX)
+    _later(row) for row in (*_MEMORY, *_TEXTURE, *_CONVERT, *_ARITHMETIC, *_SYNCHRONISE, *_COPY, *_MATRIX)
 )
 """Every row of the tables above."""
 

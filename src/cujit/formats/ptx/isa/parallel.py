@@ -46,7 +46,7 @@ _SYNCHRONISE = (
     ),
     Forms("9.7.13.4", "1.4", 10, "membar .cta|gl"),
     Forms("9.7.13.4", "2.0", 20, "membar .sys"),
-    Forms("9.7.13.4", "7.5", 70, "membar .proxy .alias"),
+    Forms("9.7.13.4", "7.5", 60, "membar .proxy .alias"),
     Forms("9.7.13.4", "6.0", 70, "fence {.sc|acq_rel} .SCOPE"),
     Forms("9.7.13.4", "8.6", 90, "fence .acquire|release .SCOPE"),
     Forms("9.7.13.4", "8.0", 90, "fence .mbarrier_init .release .cluster"),
