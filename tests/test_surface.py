@@ -94,13 +94,10 @@ def test_no_change_is_listed_twice() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_page_is_what_the_code_says(page: str) -> None:
     written = (_ROOT / "docs" / f"{page}.md").read_text()
-    assert written == PAGES[page](), f"python tools/reference.py {page} > docs/{page}.md"
-
-
-def test_a_page_is_renewed_as_its_test_says() -> None:
-    command = [sys.executable, str(_ROOT / "tools/reference.py"), "errors"]
+    # In a process of its own: launches give ``Kernel`` parts in machine code, which have no docstrings.
+    command = [sys.executable, _ROOT / "tools/reference.py", page]
     made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert made == (_ROOT / "docs/errors.md").read_text()
+    assert written == made, f"python tools/reference.py {page} > docs/{page}.md"
 
 
 def test_pages_name_every_public_name() -> None:
