@@ -132,6 +132,33 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lock.acquire(timeout=1
     assert printed(code) == "0 True\n"
 
 
+def test_locks_are_open_in_a_child_before_others_that_take_them_begin_anew() -> None:
+    code = """
+import os, signal, threading
+from cujit.forks import Lock, begins_anew
+lock, held, go = Lock(), threading.Event(), threading.Event()
+class Item:
+    def after_fork(self):
+        signal.alarm(5)
+        with lock:
+            done.append(1)
+done, items = [], [Item() for _ in range(8)]
+for item in items:
+    begins_anew(item)
+def hold():
+    with lock:
+        held.set()
+        go.wait()
+threading.Thread(target=hold).start()
+held.wait()
+if (child := os.fork()) == 0:
+    os._exit(len(done))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+go.set()
+"""
+    assert printed(code) == "8\n"
+
+
 def test_what_is_called_in_a_child_is_called_after_what_begins_anew() -> None:
     code = """
 import os

@@ -95,7 +95,7 @@ def test_no_change_is_listed_twice() -> None:
 def test_page_is_what_the_code_says(page: str) -> None:
     written = (_ROOT / "docs" / f"{page}.md").read_text()
     # In a process of its own: launches give ``Kernel`` parts in machine code, which have no docstrings.
-    command = [sys.executable, _ROOT / "tools/reference.py", page]
+    command = [sys.executable, str(_ROOT / "tools/reference.py"), page]
     made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert written == made, f"python tools/reference.py {page} > docs/{page}.md"
 

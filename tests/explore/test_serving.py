@@ -19,6 +19,7 @@ from cujit.cli.app import main
 from cujit.errors import CujitError, FileError, FormatError, LaunchError, MissingError, OptionError
 from cujit.explore import Scene
 from cujit.explore.editing import EditedFile
+from cujit.explore.scene import fault_of
 from explore.conftest import CODE, LAUNCHED, Asking, Serve
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,12 @@ def test_what_is_no_source_is_refused(tmp_path: Path, name: str, data: bytes | N
         cujit.explore.start(tmp_path / name)
     result = CliRunner().invoke(main, ["explore", str(tmp_path / name)])
     assert result.exit_code == (2 if data is None else 1)
+
+
+def test_a_source_has_a_mebi_of_characters_at_most() -> None:
+    assert [fault_of("x" * (1 << 20)), fault_of("x" * (1 << 20) + "y"), fault_of("\ud800"), fault_of("x\0")] == [
+        "", "has more than 1,048,576 characters", "is not UTF-8", "holds a NUL byte"
+    ]  # fmt: skip
 
 
 def test_a_directory_and_a_fifo_are_no_files(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import stat
 
 from cujit.artifact.reading import BOM, no_file, path_of, read_file, shown_path, without_bom
 from cujit.errors import CujitError, FileError, FormatError
-from cujit.explore.scene import ENDINGS, MOST_SOURCE_CHARS, Scene
+from cujit.explore.scene import ENDINGS, Scene, fault_of
 from cujit.values import replace
 
 
@@ -50,9 +50,8 @@ class EditedFile:
             raise FormatError(
                 f"{shown_path(self.path)} is not UTF-8", offset=e.start, help="save it as UTF-8"
             ) from None
-        if "\0" in text or len(text) > MOST_SOURCE_CHARS:
-            what = "holds a NUL byte" if "\0" in text else f"has more than {MOST_SOURCE_CHARS:,} characters"
-            raise FormatError(f"{shown_path(self.path)} {what}, and is no source to edit")
+        if fault := fault_of(text):
+            raise FormatError(f"{shown_path(self.path)} {fault}, and is no source to edit")
         self._newline = "\r\n" if "\r\n" in text and "\n" not in text.replace("\r\n", "") else "\n"
         return text.replace("\r\n", "\n") if self._newline == "\r\n" else text
 

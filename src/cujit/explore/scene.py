@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cujit.arch import Arch
+from cujit.compiler.options.table import is_utf8
 from cujit.compiler.options.values import Options
 from cujit.compiler.options.written import read_options
 from cujit.devices.arguments.written import DTYPES, Value, argument, sizes
@@ -26,6 +27,16 @@ TIMEOUT_S = 10.0
 MOST_SOURCE_CHARS = 1 << 20
 MOST_ARGUMENT_BYTES = 256 << 20
 """What the arrays of one launch may have together."""
+
+
+def fault_of(text: str) -> str:
+    """Tell what makes a text no source to edit; empty where it is one."""
+    if "\0" in text:
+        return "holds a NUL byte"
+    if len(text) > MOST_SOURCE_CHARS:
+        return f"has more than {MOST_SOURCE_CHARS:,} characters"
+    return "" if is_utf8(text) else "is not UTF-8"
+
 
 ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".ll")
 """Files that are explored: what is compiled, and is text."""

@@ -14,12 +14,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from cujit.compiler.options.table import is_utf8
 from cujit.errors import CujitError, FileError, FormatError, spell
 from cujit.explore.editing import EditedFile
 from cujit.explore.guard import App, Door, Guard, TooLong
 from cujit.explore.looking import before
-from cujit.explore.scene import MOST_SOURCE_CHARS, LaunchLimits, Scene
+from cujit.explore.scene import LaunchLimits, Scene, fault_of
 from cujit.explore.workers import WorkerPool
 from cujit.report.page import page
 from cujit.values import replace
@@ -111,8 +110,8 @@ class ExplorerServer:
         source, known, is_forced = asked.get("source"), asked.get("digest"), asked.get("force", False)
         if not isinstance(source, str) or not isinstance(known, str) or type(is_forced) is not bool:
             raise FormatError("to save takes source and digest, both str")
-        if "\0" in source or len(source) > MOST_SOURCE_CHARS or not is_utf8(source):
-            raise FormatError(f"a source is UTF-8 without NUL bytes, and has {MOST_SOURCE_CHARS:,} characters at most")
+        if fault := fault_of(source):
+            raise FormatError(f"the source {fault}, and is not saved")
         digest = self.file.save(source, known, is_forced=is_forced)
         self._scene = replace(self._scene, source=source)
         return JSONResponse({"digest": digest})
