@@ -198,7 +198,7 @@ _LISTED = {
         r"^paired: .* = lshr i32 ": "of two lanes of a warp, whose numbers are below 32",
         r"^cujit_texels: .* = lshr i32 ": "by the number of a lane, which is below 32",
         r"^mark_all: .* = (shl|lshr) i64 ": "of a word of 64 bits one to 64 are marked, from a bit of it on",
-        r"^cujit_launch: .* = (shl|lshr) ": "a layout has MOST_FIELDS, 64, at most",
+        r"^(cujit_launch|address): .* = (shl|lshr) ": "a layout has MOST_FIELDS, 64, at most",
         r"^(first_lane: .*@llvm\.cttz|last_lane: .*@llvm\.ctlz)\.": "the mask is not empty",
         r"^(any|put|may_race|note_readers|part_is_ordered|row_is_ordered): .* align 64$": "they lie in reserved memory",
     }.items()
