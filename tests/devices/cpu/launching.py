@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from cujit.devices.device import Device
 from instructions.scene import Scene, entry, run_scene
 
-__all__ = ["Array", "blank", "ptx_of", "run_ptx"]
+__all__ = ["Array", "as_written", "blank", "ptx_of", "run_ptx"]
 
 Array = npt.NDArray[Any]
+
+as_written = pytest.mark.skipif(bool(os.environ.get("CUJIT_GUARDED")), reason="guards are instructions, too")
+"""What holds of the instructions of a kernel alone, and not of those that ``make guarded`` puts around them."""
 
 # t: the thread's number, b: the block's, lane, w: the warp's; at: the place of this thread's word in the first array.
 _BEGIN = """.reg .b32 t, b, lane, w, n, r<16>;

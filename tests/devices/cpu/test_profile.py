@@ -20,6 +20,7 @@ import cujit
 from cujit.devices.cpu.observe import profile as observing
 from cujit.profile import Measures, Profile, ProfiledKernel, ProfiledLine, WarpAccess
 from devices.cpu import counters_cases, counters_record
+from devices.cpu.launching import as_written
 
 CASES = {case.name: case for case in counters_cases.cases()}
 GOLDEN = json.loads(counters_record.GOLDEN.read_text())
@@ -756,6 +757,7 @@ MMA = """.version 8.0
 """
 
 
+@as_written
 def test_products_of_matrices_count_their_flops() -> None:
     profile = Profile()
     cujit.load(MMA, cujit.cpu(profile=profile))["product"][2, 64]()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cujit
-from devices.cpu.launching import Array
+from devices.cpu.launching import Array, as_written
 
 SOURCE = """
 #define FIRST (blockIdx.x * blockDim.x + threadIdx.x)
@@ -87,12 +87,14 @@ def _runs(log: Array) -> list[tuple[int, int]]:
     return [(int(log[end]), int(count)) for end, count in zip(ends, np.diff([-1, *ends]), strict=True)]
 
 
+@as_written
 def test_the_warps_of_a_block_take_turns(module: cujit.Module) -> None:
     got = _launch(module, "turns_of_warps", np.zeros(2560, np.int32), np.zeros(2560, np.int32), 1, 128)
     rounds = [(warp, turns * 32) for turns in (8, 8, 4) for warp in range(4)]
     assert _runs(got) == rounds
 
 
+@as_written
 def test_the_warps_of_several_blocks_take_turns(module: cujit.Module) -> None:
     got = _launch(module, "turns_of_blocks", np.zeros(64 * 32 * 12, np.int32), np.zeros(1 + 64 * 12, np.int32), 64, 32)
     groups = [range(first, first + 8) for first in range(0, 64, 8)]
