@@ -244,10 +244,10 @@ def test_loaders_have_errors_of_their_own_for_too_little_memory(error: Exception
 def test_too_little_memory_is_told_as_that_and_not_remembered(tmp_path: Path) -> None:
     cache = cujit.Cache(tmp_path)
     source = cujit.Source.cuda("#include <cuda/std/tuple>\n" + SMALL, name="small.cu")
-    with pytest.raises(
-        ToolCrashError, match=r"NVRTC .* compile small.cu for compute_90 .*48 MiB of address space"
-    ) as caught:
+    with pytest.raises(ToolCrashError, match=r"^NVRTC ") as caught:  # it says so itself, or dies of it
         cujit.compile(source, arch="compute_90", cache=cache, isolate=True, memory_mib=48)
+    assert "compile small.cu for compute_90" in caught.value.message
+    assert "48 MiB of address space" in caught.value.message
     assert "memory_mib" in (caught.value.help or "")
     assert cujit.compile(source, arch="compute_90", cache=cache, isolate=True, memory_mib=1 << 14).data
 
