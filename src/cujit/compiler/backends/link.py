@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from cujit.arch import Arch
 from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.backends.ptx_link import check_ptx
-from cujit.compiler.inputs.images import InputImage, check_one_definition, merged, named
+from cujit.compiler.inputs.images import InputImage, check_one_definition, kernels_of, merged, named
 from cujit.compiler.options.values import Options, Tool
 from cujit.errors import LinkError, OptionError, ToolError
-from cujit.formats.cubin import Cubin, read_cubin
+from cujit.formats.cubin import read_cubin
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx.heads import entry_signatures
 from cujit.toolchain.libraries import asking_for_machine_code
@@ -64,13 +64,9 @@ def link_images(
             help="compile the inputs with rdc=True, or as PTX or LTO-IR; a kernel of LLVM IR is marked as one",
         )
     names, signatures = merged(artifacts)
-    names = named(names, _kernels(cubin) if cubin else entry_signatures(data))
+    names = named(names, kernels_of(cubin) if cubin else entry_signatures(data))
     made = target if to is Kind.CUBIN else target.virtual
     return Artifact(to, data, made, names, signatures, log, _all_names(images), linker.tool)
-
-
-def _kernels(cubin: Cubin) -> Iterable[str]:
-    return entry_signatures(cubin.ptx) if cubin.ptx else [kernel.name for kernel in cubin.kernels]
 
 
 def _all_names(images: Sequence[InputImage]) -> str:

@@ -113,8 +113,7 @@ class InputImage:
             return frozenset(self._read(entry_signatures))
         if self.artifact.kind is not Kind.CUBIN or self.cubin.is_relocatable:
             return None
-        cubin = self.cubin
-        return frozenset(entry_signatures(cubin.ptx) if cubin.ptx else (kernel.name for kernel in cubin.kernels))
+        return frozenset(kernels_of(self.cubin))
 
     @cached_property
     def fatbins(self) -> tuple[Fatbin, ...]:
@@ -193,6 +192,11 @@ def _symbols_of_fatbin(fatbin: Fatbin, target: Arch) -> frozenset[str]:
         return frozenset()
     best = max(entries, key=lambda e: (e.kind is EntryKind.CUBIN, e.arch))
     return (_symbols_of_cubin if best.kind is EntryKind.CUBIN else _symbols_of_ptx)(best.payload())
+
+
+def kernels_of(cubin: Cubin) -> list[str]:
+    """List the names of a cubin's kernels; one that was made under ``cujit emulate`` may have PTX alone."""
+    return [*entry_signatures(cubin.ptx)] if cubin.ptx else [kernel.name for kernel in cubin.kernels]
 
 
 def _symbols_of_cubin(cubin: bytes) -> frozenset[str]:

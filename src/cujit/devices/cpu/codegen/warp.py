@@ -136,6 +136,11 @@ class WarpEmitter:
     # -- lanes -------------------------------------------------------------------------------------------
 
     @property
+    def warps(self) -> int:
+        """Count the warps of a block."""
+        return -(-self.block.volume // WARP)
+
+    @property
     def reconverges(self) -> bool:
         """Whether the lanes that pass here do so at one time, as far as the shapes let them."""
         return not self.divergence.non_reconverging >> self.position & 1

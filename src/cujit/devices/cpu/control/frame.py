@@ -64,7 +64,7 @@ def emit_regions(fission: Fission, flows: Mapping[str, Flow], symbol: str) -> st
     for flow in flows.values():
         flow.emit(_first_mask(flow.e))
     first = next(iter(emitters.values()))
-    warps = _warps(first)
+    warps = first.warps
     arguments = [*_COMMON_ARGUMENTS, *first.parameters.values(), *kept_pointers(first, fission, warps)]
     f = Builder(first.builder.module)
     _begin_kernel(f, first, "%local.first")
@@ -148,7 +148,7 @@ def _over_warps(flow: Flow, behind: str) -> Iterator[None]:
     e, b, walks = flow.e, flow.b, flow.plan.walks
     alone = not flow.takes_turns or walks.blocks > 1
     rounds = contextlib.nullcontext(behind) if alone else in_rounds(b, e, walks, behind)
-    with rounds as end, _counting(b, WARP_NUMBER, b.integer(0, 32), b.integer(_warps(e), 32), end):
+    with rounds as end, _counting(b, WARP_NUMBER, b.integer(0, 32), b.integer(e.warps, 32), end):
         _begin_warp(e)
         yield
 
@@ -172,7 +172,7 @@ def _in_turn(e: WarpEmitter, behind: str) -> Iterator[None]:
     b.start("warp.end")
     b.store(WARP_NUMBER, f"%{WATCHED}")
     more = b.binary("add", WARP_NUMBER, b.integer(1, 32))
-    is_last = b.compare("icmp eq", more, b.integer(_warps(e), 32))
+    is_last = b.compare("icmp eq", more, b.integer(e.warps, 32))
     following = b.select(is_last, b.integer(0, 32), more, into="%warp.next")
     b.branch(b.compare("icmp ne", following, first), "warp.start", behind)
 
@@ -189,10 +189,6 @@ def _counting(b: Builder, number: Value, first: Value, limit: Value, behind: str
     b.branch(b.compare("icmp ult", following, limit), f"{name}.start", behind)
 
 
-def _warps(e: WarpEmitter) -> int:
-    return (e.block.volume + WARP - 1) // WARP
-
-
 # -- warps on stacks of their own -------------------------------------------------------------------------
 
 
@@ -203,7 +199,7 @@ def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, Flow]) -> st
     b.leave()
     body = b.take()
     local_bytes = e.program.local_size * WARP
-    plan = [Value("@body", "ptr"), b.integer(e.block.volume, 32), b.integer(_warps(e), 32),
+    plan = [Value("@body", "ptr"), b.integer(e.block.volume, 32), b.integer(e.warps, 32),
             b.integer(local_bytes, 64), b.integer(STACK_BYTES, 64)]  # fmt: skip
     b.call("cujit_run_blocks", "void", LAUNCH, _SHARED, _LOCAL, b.module.constant("plan", plan))
     b.leave()

@@ -78,7 +78,7 @@ def find_walks(e: WarpEmitter, parts: bool, together: Container[int], boundary: 
     kept = _kept(e, [loop.head for loop in loops if _goes_over_memory(e, loop)], boundary)
     if e.suspends or not kept:
         return Walks(kept)
-    warps, room = _warps(e), _MOST_KEPT_BYTES // max(1, *(_bytes_of(e, each) for each in kept.values()))
+    warps, room = e.warps, _MOST_KEPT_BYTES // max(1, *(_bytes_of(e, each) for each in kept.values()))
     blocks = 1 if boundary is not None or _has_shared(e) else max(1, min(room, _WARPS) // warps)
     return Walks(kept, blocks) if 1 < warps * blocks <= room else NO_WALKS
 
@@ -125,10 +125,6 @@ def _bytes_of(e: WarpEmitter, kept: Iterable[Reg]) -> int:
 def _forms(e: WarpEmitter, reg: Reg) -> list[tuple[str, str]]:
     """List what a register is kept in; vectors that are lent are in memory already."""
     return [(form, type_) for form, type_ in forms_of(e, reg) if form != "v" or reg.index not in e.lent]
-
-
-def _warps(e: WarpEmitter) -> int:
-    return -(-e.block.volume // WARP)
 
 
 # -- in a warp --------------------------------------------------------------------------------------------
@@ -182,8 +178,8 @@ def _place(e: WarpEmitter, walks: Walks, name: str, type_: str) -> Value:
     b, number = e.builder, WARP_NUMBER
     if walks.blocks > 1:
         before = b.cast("trunc", b.binary("sub", BLOCK, _GROUP), "i32")
-        number = b.binary("add", b.binary("mul", before, b.integer(_warps(e), 32)), WARP_NUMBER)
-    b.reserve(name, f"[{walks.blocks * _warps(e)} x {type_}]")
+        number = b.binary("add", b.binary("mul", before, b.integer(e.warps, 32)), WARP_NUMBER)
+    b.reserve(name, f"[{walks.blocks * e.warps} x {type_}]")
     return b.point(type_, name, number)
 
 
@@ -193,7 +189,7 @@ def _place(e: WarpEmitter, walks: Walks, name: str, type_: str) -> Value:
 @contextlib.contextmanager
 def in_rounds(b: Builder, e: WarpEmitter, walks: Walks, behind: str) -> Iterator[str]:
     """Run what is emitted inside, for all warps, as long as some have turns left; give what it ends by going to."""
-    before, size = b.here, b.integer(4 * walks.blocks * _warps(e), 64)
+    before, size = b.here, b.integer(4 * walks.blocks * e.warps, 64)
     b.call("llvm.memset.p0.i64", "void", Value(_AT, "ptr"), b.integer(_ENDED, 8), size, b.integer(0, 1))
     b.start("round")
     b.phi(_FIRST, ("true", before), ("false", "round.end"), into=_FIRST.text)
