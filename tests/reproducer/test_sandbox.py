@@ -19,7 +19,7 @@ import pytest
 
 import cujit
 from cujit import reproducer
-from cujit.errors import CujitError, KernelFaultError, MissingError, OptionError, ToolCrashError
+from cujit.errors import CujitError, KernelFaultError, MissingError, OptionError, ToolCrashError, ToolTimeoutError
 from cujit.reproducer import running, sandbox
 from processes import printed
 
@@ -46,7 +46,7 @@ def test_a_process_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(running, "_READY_S", -0.9)
     path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;")
     began = time.monotonic()
-    with pytest.raises(cujit.errors.ToolTimeoutError, match="attack was run in a process apart for 1 s, and did not"):
+    with pytest.raises(ToolTimeoutError, match="attack was run in a process apart for 1 s, and did not"):
         reproducer.run(path, device="cpu", timeout_s=1)
     assert time.monotonic() - began < 30
     assert not _children()
@@ -61,10 +61,26 @@ def test_a_process_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pyte
 )
 def test_a_kernel_that_writes_wildly_ends_its_process_alone(tmp_path: Path, body: str) -> None:
     path = _saved(tmp_path, body)
-    with pytest.raises((ToolCrashError, KernelFaultError), match="attack"):
+    with pytest.raises((ToolCrashError, ToolTimeoutError, KernelFaultError), match="attack"):
         reproducer.run(path, device="cpu", timeout_s=10)
     with pytest.raises(KernelFaultError, match="argument 1"):
         reproducer.run(path, check="memory")
+
+
+@pytest.mark.parametrize("name", ["NameError", "MemoryError", "FormatError"])
+def test_a_process_whose_python_a_kernel_damaged_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    damage = f"""
+import cujit.devices.arrays.array as arrays
+from cujit.errors import FormatError
+def numpy(self): raise {name}("name 'time' is not defined")
+arrays.DeviceArray.numpy = numpy
+"""
+    path = _saved(tmp_path, "p[0] = 1;")
+    monkeypatch.setattr(running, "_BEGIN", running._BEGIN.replace("main()", f"exec({damage!r}); main()"))
+    with pytest.raises(ToolCrashError, match=r"^attack: .*(its kernel may write wildly|not enough memory)"):
+        reproducer.run(path, device="cpu")
 
 
 def test_of_fifty_megabytes_that_are_printed_one_is_kept(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ def main() -> None:
         saved = read_saved(data.read())
         memory = run.launch(saved, answer)
     except MemoryError:
-        answer["error"] = {"class": "ToolCrashError", "message": "there is not enough memory", "result": "MemoryError"}
+        message = f"{asked['kernel']}: there is not enough memory"
+        answer["error"] = {"class": "ToolCrashError", "message": message, "result": "MemoryError"}
     except CujitError as e:
         answer["error"] = _facts(e)
     except Exception as e:
@@ -177,6 +178,7 @@ class Run:
             cluster=saved.cluster,
             cooperative=saved.cooperative,
         )
+        answer["launched"] = not self.device.is_gpu  # from here on the kernel may write where it likes
         begin = time.perf_counter()
         try:
             launch.packed(bytes(buffer))
