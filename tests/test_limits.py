@@ -235,10 +235,12 @@ def test_good_annotations_of_every_form_compile() -> None:
         (ImportError("libx.so: failed to map segment from shared object"), True),
         (OSError(errno.ENOENT, os.strerror(errno.ENOENT)), False),
         (ValueError("Cannot allocate memory"), False),
+        (SystemError("<built-in function compile> returned NULL without setting an exception"), True),
     ],
 )
 def test_loaders_have_errors_of_their_own_for_too_little_memory(error: Exception, is_of_memory: bool) -> None:
-    assert child._is_of_memory(error) == is_of_memory
+    assert child._is_of_memory(error, is_limited=True) == is_of_memory
+    assert child._is_of_memory(error, is_limited=False) == (is_of_memory and not isinstance(error, SystemError))
 
 
 def test_too_little_memory_is_told_as_that_and_not_remembered(tmp_path: Path) -> None:

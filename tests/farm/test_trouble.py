@@ -137,9 +137,23 @@ def test_of_an_error_of_a_megabyte_the_beginning_is_kept(tmp_path: Path) -> None
     assert len(str(report)) < 3000
 
 
+_LATE = """
+import os, sys, time
+if "--multiprocessing-fork" in sys.orig_argv:
+    try:
+        os.close(os.open(os.environ["FIRST"], os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        time.sleep(3)
+"""
+"""Has the second worker still begin when the first one has made six."""
+
+
 def test_ctrl_c_ends_a_farm_and_its_workers_and_the_next_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "cache")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    (tmp_path / "sitecustomize.py").write_text(_LATE)
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "FIRST": str(tmp_path / "first"),
+    }  # fmt: skip
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as driver:

@@ -10,6 +10,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -34,8 +35,18 @@ class Engine:
         self._make = make
 
     def submit(self, chunk: Chunk) -> Future[ChunkResult]:
-        """Hand in a task."""
-        return self.executor.submit(work, chunk)
+        """Hand in a task.
+
+        A worker of ours may start here. It does not hear the Ctrl-C of a terminal, which would find it anywhere, also
+        where it would say so with a traceback: the driver ends it.
+        """
+        if self._make is None:
+            return self.executor.submit(work, chunk)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            return self.executor.submit(work, chunk)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def kill(self) -> bool:
         """End all workers, so that their tasks fail; False where they are the user's."""
@@ -94,6 +105,9 @@ def _processes(name: str) -> Iterator[Engine]:
     engine = Engine(_pool(slots), slots, lambda: _pool(slots))
     try:
         yield engine
+    except BaseException:
+        engine.kill()
+        raise
     finally:
         engine.executor.shutdown(cancel_futures=True)
 

@@ -50,7 +50,7 @@ def _answer(order: WorkOrder) -> bytes:
     except CujitError as e:
         error = e
     except Exception as e:
-        if _is_of_memory(e):
+        if _is_of_memory(e, is_limited=order.memory_mib is not None):
             said, result, log = "MemoryError: there is not enough memory", "MemoryError", ""
         else:
             said, result, log = f"a fault of cujit in the process apart: {e!r}", "", traceback.format_exc()
@@ -59,17 +59,17 @@ def _answer(order: WorkOrder) -> bytes:
     return pickle.dumps(error)
 
 
-def _is_of_memory(error: Exception) -> bool:
+def _is_of_memory(error: Exception, *, is_limited: bool) -> bool:
     """Whether memory was too little; the loaders of modules and of libraries have errors of their own for that.
 
-    So has Python itself, where it has no memory for the exception.
+    Python itself has ``SystemError``, in many words, where it has no memory for the exception.
     """
-    return isinstance(error, MemoryError) or (
-        isinstance(error, OSError | ImportError | SystemError) and bool(_NO_MEMORY.search(str(error)))
-    )
+    if isinstance(error, OSError | ImportError):
+        return bool(_NO_MEMORY.search(str(error)))
+    return isinstance(error, MemoryError) or (is_limited and isinstance(error, SystemError))
 
 
-_NO_MEMORY = re.compile(f"{os.strerror(errno.ENOMEM)}|failed to map segment|error return without exception set")
+_NO_MEMORY = re.compile(f"{os.strerror(errno.ENOMEM)}|failed to map segment")
 
 
 @functools.lru_cache(maxsize=8)
