@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
-__all__ = ["add"]
+from cujit.reproducer import fork_server
+
+__all__ = ["add", "spent_by"]
 
 _spent: Counter[str] = Counter()
 """CPU milliseconds by file."""
@@ -27,9 +29,19 @@ def add(seconds: float) -> None:
     _of_others += seconds
 
 
+def spent_by(process: int) -> float:
+    """Give the CPU seconds of a process that lives, with those of its children that have ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has ended
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def _now() -> float:
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system + _of_others
+    servers = sum(spent_by(server._process.pid) for server in tuple(fork_server._living.values()))
+    return times.user + times.system + times.children_user + times.children_system + servers + _of_others
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

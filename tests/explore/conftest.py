@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+import costs
 import cujit.explore
 from browsing import browser, visit
 from cujit.explore import Explorer, Scene
@@ -148,6 +150,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
 
     with explorer:
         yield anew
+        _count()
 
 
 @pytest.fixture
@@ -174,16 +177,29 @@ def alone(tmp_path: Path) -> Iterator[Serve]:
         return Asking(begun[-1], path)
 
     yield start
+    _count()
     for explorer in begun:
         explorer.close()
 
 
+_counted: dict[int, float] = {}
+
+
+def _count() -> None:
+    """Count what the processes spent that fork launches: nobody waits for them."""
+    for number in processes("cujit.reproducer.child"):
+        if os.getpid() in parents(number):
+            spent = costs.spent_by(number)
+            costs.add(spent - _counted.get(number, 0))
+            _counted[number] = spent
+
+
 def processes(word: str) -> list[int]:
     """List the processes that were started with a word in their command."""
-    return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if word in _read(path)]
+    return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if word in read(path)]
 
 
-def _read(path: Path) -> str:
+def read(path: Path) -> str:
     """Read a file of /proc; a process may be gone."""
     try:
         return path.read_text(errors="replace")
@@ -194,6 +210,6 @@ def _read(path: Path) -> str:
 def parents(number: int) -> Iterator[int]:
     """Give the processes above one."""
     while number > 1:
-        found = re.search(r"^PPid:\s*(\d+)", _read(Path(f"/proc/{number}/status")), re.MULTILINE)
+        found = re.search(r"^PPid:\s*(\d+)", read(Path(f"/proc/{number}/status")), re.MULTILINE)
         number = int(found[1]) if found else 0
         yield number

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from cujit.explore import workers
-from explore.conftest import CODE, Asking, Serve, parents, processes
+from cujit.reproducer.child import NAME
+from explore.conftest import CODE, Asking, Serve, parents, processes, read
 
 PRINTF = 'extern "C" __device__ int printf(const char *, ...);\n'
 ONE = {"grid": "1", "block": "1", "arguments": "zeros:i64:16", "on": ""}
@@ -25,7 +26,8 @@ def kernel(body: str, before: str = "") -> str:
 
 def launched() -> list[int]:
     """List the processes apart that are of this test's explorers."""
-    return [number for number in processes("cujit.reproducer.child") if os.getpid() in parents(number)]
+    names = {number: Path(f"/proc/{number}/comm") for number in processes("cujit.reproducer.child")}
+    return [number for number, name in names.items() if read(name) == f"{NAME}\n" and os.getpid() in parents(number)]
 
 
 def test_a_kernel_that_loops_is_ended_where_it_stands(alone: Serve) -> None:

@@ -14,7 +14,7 @@ import cujit.report
 from cujit.errors import FormatError, LaunchError, OptionError
 from cujit.explore import Scene, look
 from cujit.explore.scene import MOST_ARGUMENT_BYTES
-from cujit.reproducer import running
+from cujit.reproducer import fork_server
 from cujit.values import replace
 from explore.conftest import CODE, LAUNCHED
 
@@ -200,15 +200,11 @@ def test_what_is_printed_is_kept() -> None:
     assert look(Scene(code, grid="1", block="2")).printed == "42\n42\n"
 
 
-_NO_FILTERS = """
-import sys; sys.path[:] = sys.argv[1:-1]
-import platform; platform.machine = lambda: "riscv64"
-from cujit.reproducer.child import main; main()
-"""
+_NO_FILTERS = f"import platform; platform.machine = lambda: 'riscv64'\n{fork_server._BEGIN}"
 
 
 def test_without_filters_nothing_is_launched_unless_it_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "_BEGIN", _NO_FILTERS)
+    monkeypatch.setattr(fork_server, "_BEGIN", _NO_FILTERS)
     seen = look(SHARED)
     (error,) = seen.record()["errors"]
     assert (seen.is_compiled, seen.is_counted) == (True, False)

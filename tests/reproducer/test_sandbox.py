@@ -20,7 +20,8 @@ import pytest
 import cujit
 from cujit import reproducer
 from cujit.errors import CujitError, KernelFaultError, MissingError, OptionError, ToolCrashError, ToolTimeoutError
-from cujit.reproducer import running, sandbox
+from cujit.reproducer import fork_server, running, sandbox
+from cujit.reproducer.child import NAME
 from processes import printed
 
 _PRINTF = 'extern "C" __device__ int printf(const char *, ...);\n'
@@ -78,7 +79,7 @@ def numpy(self): raise {name}("name 'time' is not defined")
 arrays.DeviceArray.numpy = numpy
 """
     path = _saved(tmp_path, "p[0] = 1;")
-    monkeypatch.setattr(running, "_BEGIN", running._BEGIN.replace("main()", f"exec({damage!r}); main()"))
+    monkeypatch.setattr(fork_server, "_BEGIN", fork_server._BEGIN.replace("serve()", f"exec({damage!r}); serve()"))
     with pytest.raises(ToolCrashError, match=r"^attack: .*(its kernel may write wildly|not enough memory)"):
         reproducer.run(path, device="cpu")
 
@@ -124,12 +125,28 @@ def test_ptx_calls_no_function_of_the_c_library(tmp_path: Path) -> None:
     assert not isinstance(e.value, ToolCrashError)
 
 
+def _answering(*answers: str) -> str:
+    """Write the code of a server whose processes give these answers, by the seconds that they are allowed."""
+    code = f"""
+import json, os, struct, sys
+from cujit.reproducer import child
+def main(answers, parent):
+    size, = struct.unpack("<Q", sys.stdin.buffer.read(8))
+    number = round(json.loads(sys.stdin.buffer.read(size))["timeout_s"]) - 1
+    answer = [{", ".join(f"lambda file: {each}" for each in answers)}][number]
+    with os.fdopen(answers, "wb") as file: file.write(answer(file))
+    os._exit(0)
+child.main = main
+"""
+    return fork_server._BEGIN.replace("serve()", f"exec({code!r}); serve()")
+
+
 def test_what_answers_nonsense_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _saved(tmp_path, "p[0] = 1;")
     endless = "b''.join(file.write(b'x' * 65536) and b'' for _ in iter(int, 1))"
     unread = """struct.pack('<Q', 32) + b'{"error": {"class": "system"}, 1}'"""
     small = "struct.pack('<Q', 2)"
-    for answer in (
+    answers = (
         "b''",
         "b'x' * 7",
         "struct.pack('<Q', 1 << 60)",
@@ -137,19 +154,18 @@ def test_what_answers_nonsense_is_not_believed(tmp_path: Path, monkeypatch: pyte
         f"{small} + b'[]'",
         unread,
         endless,
-    ):
-        code = f"import os, struct, sys\nwith os.fdopen(int(sys.argv[-1]), 'wb') as file: file.write({answer})"
-        monkeypatch.setattr(running, "_BEGIN", code)
+    )
+    monkeypatch.setattr(fork_server, "_BEGIN", _answering(*answers))
+    for timeout_s, _ in enumerate(answers, 1):
         with pytest.raises(ToolCrashError, match=r"answered what makes no sense|ended with status"):
-            reproducer.run(path, device="cpu")
+            reproducer.run(path, device="cpu", timeout_s=timeout_s)
 
 
 def test_an_error_that_nobody_knows_is_an_error_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = json.dumps({"error": {"class": "SystemExit", "message": "\x1b[2J"}}).encode()
-    code = "import os, sys\nwith os.fdopen(int(sys.argv[-1]), 'wb') as file: file.write({!r})"
-    monkeypatch.setattr(running, "_BEGIN", code.format(struct.pack("<Q", len(said)) + said))
+    monkeypatch.setattr(fork_server, "_BEGIN", _answering(repr(struct.pack("<Q", len(said)) + said)))
     with pytest.raises(CujitError) as e:
-        reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu")
+        reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu", timeout_s=1)
     assert e.value.message == "\ufffd[2J"
 
 
@@ -157,9 +173,16 @@ def test_an_error_that_nobody_knows_is_an_error_of_ours(tmp_path: Path, monkeypa
 
 
 def _children() -> list[int]:
-    tasks = Path("/proc/self/task")
-    found = [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
-    return [child for child in found if b"cujit.reproducer" in _read(child, "cmdline")]
+    """List the processes that run launches: of the servers that are children of this one."""
+    return [each for server in _below(os.getpid()) for each in _below(server) if _read(each, "comm") == _COMM]
+
+
+_COMM = f"{NAME}\n".encode()
+
+
+def _below(process: int) -> list[int]:
+    tasks = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(each) for task in tasks for each in task.read_text().split()]
 
 
 def _read(process: int, name: str) -> bytes:
@@ -193,7 +216,13 @@ def test_what_is_imported_late_is_there_before_no_file_is_opened_any_more() -> N
         file for room in _ROOMS for file in ((root / room).rglob("*.py") if (root / room).is_dir() else [root / room])
     ]
     late = {name for file in files if "cuda" not in file.parts for name in _late_imports(file)}
-    code = "import cujit, sys\nfrom cujit.reproducer.child import _ready\n_ready(cujit.cpu())\nprint(*sys.modules)"
+    code = """
+    import cujit, sys
+    from cujit.reproducer.child import _import_all, _ready
+    _import_all()
+    _ready(cujit.cpu())
+    print(*sys.modules)
+    """
     there = set(printed(code).split())
     assert "elftools.elf.elffile" in late
     assert {name for name in late - there - _NOT_THERE if ".cuda" not in name} == set()
@@ -205,7 +234,7 @@ def test_a_kernel_runs_without_rights(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def run() -> None:
         with pytest.raises(KernelFaultError):
-            reproducer.run(path, device="cpu", timeout_s=3)
+            reproducer.run(path, device="cpu", timeout_s=1)
 
     worker = threading.Thread(target=run)
     worker.start()
@@ -220,7 +249,7 @@ def test_a_kernel_runs_without_rights(tmp_path: Path, monkeypatch: pytest.Monkey
                 with contextlib.suppress(OSError):  # it ends
                     files = {os.readlink(link).partition(":")[0] for link in Path(f"/proc/{child}/fd").iterdir()}
                 environment = _read(child, "environ") or environment
-        time.sleep(0.05)
+        time.sleep(0.02)
     worker.join()
     assert (found["Seccomp"], found["NoNewPrivs"]) == ({"2"}, {"1"})  # of every thread
     rows = {line[:25].strip(): line[26:46].strip() for line in limits.splitlines()}
@@ -395,28 +424,32 @@ def test_a_system_that_refuses_is_said(before: str, said: str) -> None:
 def test_what_the_process_writes_about_itself_takes_no_answer_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = "import os, time\nfor n in range(9): os.write(2, b'w' * 1000); time.sleep(0.02)\n"
-    monkeypatch.setattr(running, "_BEGIN", begin + running._BEGIN)
+    begin = """
+import os, time
+from cujit.reproducer import child
+def main(answers, parent, own=child.main):
+    for n in range(9): os.write(2, b"w" * 1000); time.sleep(0.02)
+    own(answers, parent)
+child.main = main
+"""
+    monkeypatch.setattr(fork_server, "_BEGIN", fork_server._BEGIN.replace("serve()", f"exec({begin!r}); serve()"))
     rerun = reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu")
     assert not isinstance(rerun.arguments[0], bytes)
     assert (rerun.arguments[0][0], rerun.printed) == (1, "")
-    monkeypatch.setattr(running, "_BEGIN", begin + "os.write(2, b'\\nits end')")
+    begin = begin.replace("own(answers, parent)", "os.write(2, b'its end'); os._exit(1)")
+    monkeypatch.setattr(fork_server, "_BEGIN", fork_server._BEGIN.replace("serve()", f"exec({begin!r}); serve()"))
     with pytest.raises(ToolCrashError) as e:
         reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu")
     assert "its end" in str(e.value)
     assert str(e.value).count("w") < 4200
 
 
-_NO_FILTERS = """
-import sys; sys.path[:] = sys.argv[1:-1]
-import platform; platform.machine = lambda: "riscv64"
-from cujit.reproducer.child import main; main()
-"""
+_NO_FILTERS = f"import platform; platform.machine = lambda: 'riscv64'\n{fork_server._BEGIN}"
 
 
 def test_without_filters_nothing_runs_that_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _saved(tmp_path, "p[0] = 1;")
-    monkeypatch.setattr(running, "_BEGIN", _NO_FILTERS)
+    monkeypatch.setattr(fork_server, "_BEGIN", _NO_FILTERS)
     with pytest.raises(MissingError, match="no filter of system calls is written for riscv64"):
         reproducer.run(path, device="cpu")
     rerun = reproducer.run(path, device="cpu", trusted=True)
@@ -489,9 +522,9 @@ def test_a_launch_does_not_outlive_who_waits_for_it(tmp_path: Path) -> None:
     """A process that is killed cannot end its own; the system does."""
     path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;")
     with subprocess.Popen([sys.executable, "-c", _STARTS_ONE, str(path)]) as waiting:
-        children = Path(f"/proc/{waiting.pid}/task/{waiting.pid}/children")
         until = time.monotonic() + 60
-        while not (started := children.read_text().split()) and time.monotonic() < until:
+        while not (started := [each for server in _below(waiting.pid) for each in _below(server)]):
+            assert time.monotonic() < until
             time.sleep(0.05)
         (child,) = started
         time.sleep(1)

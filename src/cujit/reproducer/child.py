@@ -1,15 +1,21 @@
-"""The process apart: runs one saved launch, on the CPU device without any rights, and answers."""
+"""The processes apart: one is ready, each that it forks runs one saved launch, without any rights on the CPU device."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import functools
 import importlib
 import json
 import os
 import pkgutil
-import struct
+import selectors
+import signal
+import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +27,7 @@ from cujit.devices.watch import Text, known_to
 from cujit.errors import ArgumentError, CujitError, KernelFaultError, LoadError, NameNotFoundError, ToolError, counted
 from cujit.formats.saved_launch import SavedLaunch, read_saved
 from cujit.loading import Module, load
+from cujit.reproducer.fork_server import LENGTH, STATUS
 from cujit.reproducer.sandbox import end_with_parent, give_up_rights, limit_resources
 from cujit.values import attributes
 
@@ -29,15 +36,105 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.observe.profile import Profile
     from cujit.devices.cpu.observe.trace import Trace
 
-_LENGTH = struct.Struct("<Q")
+NAME = "cujit-launch"
+"""What ``ps`` and ``top`` call a process that runs a launch."""
+
+_ANSWERS = 3
+"""The descriptor for answers."""
+
+_IDLE_S = 60.0
+"""Seconds without a launch until the process that is ready ends: it has 100 MB."""
 
 
-def main() -> None:
-    """Read what is asked and the saved launch from standard input, and answer on the descriptor that argv names."""
-    answers = int(sys.argv.pop())
+# -- the process that is ready ----------------------------------------------------------------------------------
+
+
+def serve() -> None:
+    """Be ready, for what argv says, and fork a process for whoever asks on the socket that it names."""
+    orders, kind = socket.socket(fileno=int(sys.argv.pop())), sys.argv.pop()
+    if kind == "cpu":
+        _import_all()
+    _Server(orders).run()
+
+
+class _Server:
+    """Forks; each process has a line to whoever asked for it, who closes it to have the process killed."""
+
+    def __init__(self, orders: socket.socket) -> None:
+        self._orders: socket.socket | None = orders
+        self._lines: dict[int, socket.socket] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(orders, selectors.EVENT_READ, self._take)
+        ended, wakes = socket.socketpair()
+        wakes.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wakes.fileno())
+        self._pairs = ended, wakes
+        self._selector.register(ended, selectors.EVENT_READ, self._reap)
+
+    def run(self) -> None:
+        """Fork until nobody can ask any more, or has for a while, and every process has ended."""
+        while self._orders or self._lines:
+            ready = self._selector.select(None if self._lines else _IDLE_S)
+            for key, _ in ready:
+                key.data()
+            if not ready and self._orders:
+                self._orders.shutdown(socket.SHUT_RD)  # an order that was on its way is there, and the last one
+
+    def _take(self) -> None:
+        assert self._orders
+        data, files, *_ = socket.recv_fds(self._orders, 1, 5)
+        if not data:
+            self._selector.unregister(self._orders)
+            self._orders = None
+            return
+        parent = os.getpid()
+        process = os.fork()
+        if not process:
+            _become(files)
+            main(_ANSWERS, parent)
+        for file in files[:-1]:
+            os.close(file)
+        line = self._lines[process] = socket.socket(fileno=files[-1])
+        self._selector.register(line, selectors.EVENT_READ, functools.partial(self._kill, process))
+
+    def _kill(self, process: int) -> None:
+        if process in self._lines:  # else it has ended meanwhile
+            self._selector.unregister(self._lines[process])
+            os.kill(process, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        self._pairs[0].recv(64)
+        while self._lines:
+            process, status = os.waitpid(-1, os.WNOHANG)
+            if not process:
+                return
+            with self._lines.pop(process) as line:
+                with contextlib.suppress(KeyError):  # it was killed
+                    self._selector.unregister(line)
+                with contextlib.suppress(OSError):  # nobody listens any more
+                    line.send(STATUS.pack(os.waitstatus_to_exitcode(status)))
+
+
+def _become(files: Sequence[int]) -> None:
+    """Have these as standard input, output, error and for answers, and nothing else of what the server has open."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    kept = [fcntl.fcntl(file, fcntl.F_DUPFD, max(files) + 1) for file in files[:4]]
+    for to, file in enumerate(kept):
+        os.dup2(file, to)
+    os.closerange(_ANSWERS + 1, os.sysconf("SC_OPEN_MAX"))
+    Path("/proc/self/comm").write_text(NAME)
+
+
+# -- one launch -------------------------------------------------------------------------------------------------
+
+
+def main(answers: int, parent: int) -> None:
+    """Read what is asked and the saved launch from standard input, and answer on a descriptor."""
     data = sys.stdin.buffer
-    asked: dict[str, Any] = json.loads(data.read(_LENGTH.unpack(data.read(_LENGTH.size))[0]))
-    end_with_parent(asked["parent"])
+    asked: dict[str, Any] = json.loads(data.read(LENGTH.unpack(data.read(LENGTH.size))[0]))
+    end_with_parent(parent)
     answer: dict[str, Any] = {"without_filter": ""}
     memory: list[bytes] = []
     try:
@@ -57,7 +154,7 @@ def main() -> None:
     sys.stdout.flush()
     said = json.dumps(answer).encode()
     with os.fdopen(answers, "wb") as file:
-        file.write(_LENGTH.pack(len(said)) + said)
+        file.write(LENGTH.pack(len(said)) + said)
         for block in memory:
             file.write(block)
     sys.stdout.flush()
@@ -102,8 +199,8 @@ _LATE = ("copy", "dataclasses", "difflib", "elftools.elf.elffile", "inspect")
 """What modules of ours import when somebody needs it."""
 
 
-def _ready(device: Device) -> None:
-    """Import and compile all that a launch, and the words of a fault, may need."""
+def _import_all() -> None:
+    """Import and load all that a launch, and the words of a fault, may need."""
     for name in ("cujit.devices", "cujit.formats", "cujit.events", "cujit.compiler.inputs"):
         package = importlib.import_module(name)
         for found in pkgutil.walk_packages(package.__path__, f"{name}."):
@@ -115,6 +212,10 @@ def _ready(device: Device) -> None:
 
     for part in PARTS:
         address_of(part.symbols[0])
+
+
+def _ready(device: Device) -> None:
+    """Have everything done once that a launch on this device does, and ends in a fault."""
     array = device.zeros(1, np.uint32)
     try:
         load(_TINY, device)["tiny"][1, 1](array)
@@ -231,7 +332,3 @@ class Run:
         words = f"the {len(data):,} bytes of argument{'s' * (len(here) > 1)} {' and '.join(here)}"
         self.device.backend.called(array.address, words)
         return array
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Saved launches run again, in a process apart: it may loop, crash, write wildly or print for ever; this one goes on.
 
-The process is a fresh Python that gets the file and gives data back. It is not believed: nothing that it says is
-unpickled, and every size is bounded before memory is taken for it.
+The process gets the file and gives data back. It is not believed: nothing that it says is unpickled, and every size is
+bounded before memory is taken for it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ import os
 import re
 import selectors
 import signal
-import struct
-import subprocess
-import sys
+import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,6 @@ from cujit.errors import (
     CujitError,
     FormatError,
     KernelFaultError,
-    MissingError,
     OptionError,
     ToolCrashError,
     ToolError,
@@ -42,13 +39,13 @@ from cujit.errors import (
 )
 from cujit.formats.saved_launch import MAX_FILE_BYTES, SavedArgument, SavedLaunch, read_saved, write_saved
 from cujit.machine import default_device
+from cujit.reproducer.fork_server import LENGTH, STATUS, ForkServer, fork
 from cujit.values import dataclass
 
 TIMEOUT_S = 60.0
 OUTPUT_BYTES = 1 << 20
 """What is kept of what a kernel prints."""
 
-_BEGIN = "import sys; sys.path[:] = sys.argv[1:-1]; from cujit.reproducer.child import main; main()"
 _TOOL = "the process apart"
 _READY_S = 60.0
 """Seconds beyond the launch's own: to start, compile, and say where the blocks of a launch stood that was ended."""
@@ -59,9 +56,6 @@ _ANSWER_BYTES = 256 << 20
 _WORDS_BYTES = 4096
 _CHUNK = 1 << 20
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_LENGTH = struct.Struct("<Q")
-_KEPT_ENVIRONMENT = ("HOME", "XDG_CACHE_HOME", "CUJIT_CACHE", "CUJIT_CACHE_DIR", "CUJIT_CPU_OPTIMIZE", "LANG")
-_KEPT_FOR_GPU = ("PATH", "CUDA_", "NVIDIA_", "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True)
@@ -200,7 +194,6 @@ def attempt(
         "memory_mib": read_int(memory_mib, "memory_mib", OptionError, least=1),
         "cpu_s": math.ceil((seconds + _READY_S) * (os.cpu_count() or 1)),
         "trusted": trusted,
-        "parent": os.getpid(),
         "kernel": launch.kernel,
     }
     return _Child(launch, asked).rerun()
@@ -220,6 +213,10 @@ def _device(name: str | None, watched: Sequence[object]) -> str:
 # -- the process ------------------------------------------------------------------------------------------------
 
 
+_Take = Callable[[bytes], bool]
+"""Takes a piece of what comes; False where it is more than there can be."""
+
+
 class _Child:
     """One process apart, from its start to its end."""
 
@@ -233,52 +230,40 @@ class _Child:
         self._dropped = 0
 
     def rerun(self) -> Rerun:
-        """Start it, take what it says until it ends or its time is over, and read the answer."""
-        if not sys.executable:
-            raise MissingError("this process does not know its Python interpreter (sys.executable)")
-        request = json.dumps(self._asked).encode()
-        file = os.memfd_create("cujit-launch")
-        reading, writing = os.pipe()
-        try:
-            with os.fdopen(os.dup(file), "wb") as out:
-                out.write(_LENGTH.pack(len(request)) + request + write_saved(self._saved))
-            os.lseek(file, 0, os.SEEK_SET)
-            process = subprocess.Popen(
-                [sys.executable, "-c", _BEGIN, *map(os.path.abspath, sys.path), str(writing)],
-                stdin=file,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=(writing,),
-                env=_environment(self._asked["device"] != "cpu"),
-                cwd="/",
-                start_new_session=True,  # Ctrl-C in a terminal is for us alone
-            )
-        except BaseException:
-            os.close(reading)
-            raise
-        finally:
-            os.close(file)
-            os.close(writing)
-        try:
-            is_late = self._listen(process, reading)
-        finally:
-            process.kill()
-            os.close(reading)
-            with process:  # which closes the pipes, and waits
-                pass
-        return self._read(process.returncode, is_late)
+        """Have it begin, take what it says until it ends or its time is over, and read the answer."""
+        with contextlib.ExitStack() as ours:
+            server, line, takes = self._begin(ours)
+            is_late = self._listen(takes)
+            line.shutdown(socket.SHUT_WR)  # if it lives it is killed
+            said = line.recv(STATUS.size)
+        status, words = (STATUS.unpack(said)[0], b"") if said else server.end()
+        self._take_words(words)
+        return self._read(status, is_late)
 
-    def _listen(self, process: subprocess.Popen[bytes], answers: int) -> bool:
+    def _begin(self, ours: contextlib.ExitStack) -> tuple[ForkServer, socket.socket, dict[int, _Take]]:
+        """Give the server that forks it, the line to that one, and who takes what comes out of which pipe."""
+        request = json.dumps(self._asked).encode()
+        takes: dict[int, _Take] = {}
+        with contextlib.ExitStack() as theirs:
+            order = theirs.enter_context(os.fdopen(os.memfd_create("cujit-launch"), "wb"))
+            order.write(LENGTH.pack(len(request)) + request + write_saved(self._saved))
+            order.seek(0)
+            files = [order.fileno()]
+            for take in (self._take_printed, self._take_words, self._take_answer):
+                reading, writing = os.pipe()
+                takes[ours.enter_context(os.fdopen(reading, "rb")).fileno()] = take
+                files.append(theirs.enter_context(os.fdopen(writing, "wb")).fileno())
+            line, far = socket.socketpair()
+            ours.enter_context(line)
+            files.append(theirs.enter_context(far).fileno())
+            server = fork(files, is_gpu=self._asked["device"] != "cpu")
+        return server, line, takes
+
+    def _listen(self, takes: Mapping[int, _Take]) -> bool:
         """Take what comes until every pipe is closed; tell whether the time was over before."""
         until = time.monotonic() + self._asked["timeout_s"] + _READY_S
-        assert process.stdout
-        assert process.stderr
         with selectors.DefaultSelector() as selector:
-            for pipe, take in (
-                (process.stdout.fileno(), self._take_printed),
-                (process.stderr.fileno(), self._take_words),
-                (answers, self._take_answer),
-            ):
+            for pipe, take in takes.items():
                 selector.register(pipe, selectors.EVENT_READ, take)
             while selector.get_map() and (left := until - time.monotonic()) > 0:
                 for key, _ in selector.select(left):
@@ -317,11 +302,11 @@ class _Child:
                 tool=_TOOL,
                 help="a larger timeout_s (--timeout)",
             )
-        if len(self._answer) < _LENGTH.size:
+        if len(self._answer) < LENGTH.size:
             raise self._death(status)
         try:
-            size = _LENGTH.unpack_from(self._answer)[0] + _LENGTH.size
-            answer = json.loads(self._answer[_LENGTH.size : size])
+            size = LENGTH.unpack_from(self._answer)[0] + LENGTH.size
+            answer = json.loads(self._answer[LENGTH.size : size])
             error = None if "error" not in answer else _error(answer["error"])
             if error is not None and not (isinstance(error, KernelFaultError) and "seconds" in answer):
                 # p[-i] = 0 went over the names of a module, and time.perf_counter() was a NameError: the kernel's
@@ -402,15 +387,6 @@ def _argument(argument: SavedArgument, blocks: memoryview, starts: Sequence[int]
     if not argument.dtype or argument.shape is None:
         return data
     return np.frombuffer(data, argument.dtype).reshape(argument.shape)
-
-
-def _environment(is_gpu: bool) -> dict[str, str]:
-    """Give what the process needs of the environment; the rest may be secret.
-
-    NumPy's library of linear algebra, which nobody needs there, has no threads: to start them took 0.1 of 0.3 s.
-    """
-    kept = (*_KEPT_ENVIRONMENT, *(_KEPT_FOR_GPU if is_gpu else ()))
-    return {name: value for name, value in os.environ.items() if name.startswith(kept)} | {"OPENBLAS_NUM_THREADS": "1"}
 
 
 def _error_class(name: str) -> type[CujitError]:

@@ -1,0 +1,183 @@
+"""The process that is ready: it serves many launches, at once too, ends when nobody asks, and its death is nobody's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit import reproducer
+from cujit.errors import KernelFaultError, MissingError, ToolCrashError
+from cujit.reproducer import fork_server
+from processes import printed
+
+_KERNEL = 'extern "C" __global__ void count(int *p) { while (p[1]) p[0]++; p[0]++; }'
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A launch that counts to one."""
+    device = cujit.cpu()
+    cujit.jit(_KERNEL, device=device)["count"][1, 1].save(tmp_path / "count.launch", device.zeros(2, "int32"))
+    return tmp_path / "count.launch"
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Path:
+    """A launch that counts for ever."""
+    device = cujit.cpu()
+    module = cujit.jit(_KERNEL, device=device)
+    module["count"][1, 1].save(tmp_path / "endless.launch", device.array(np.ones(2, np.int32)))
+    return tmp_path / "endless.launch"
+
+
+@pytest.fixture(autouse=True)
+def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have no server but those that a test starts."""
+    monkeypatch.setattr(fork_server, "_living", {})
+    yield
+    fork_server._end_all()
+
+
+def servers() -> list[int]:
+    return [server._process.pid for server in fork_server._living.values()]
+
+
+def counted(path: Path) -> int:
+    (found,) = reproducer.run(path, device="cpu").arguments
+    assert isinstance(found, np.ndarray)
+    return int(found[0])
+
+
+def test_one_serves_all_launches_and_each_begins_anew(path: Path) -> None:
+    assert counted(path) == 1
+    before = servers()
+    assert [counted(path) for _ in range(3)] == [1, 1, 1]
+    assert servers() == before
+    assert len(before) == 1
+
+
+def test_several_run_at_once_and_one_that_is_ended_ends_no_other(path: Path, endless: Path) -> None:
+    said: list[str] = []
+
+    def run() -> None:
+        with pytest.raises(KernelFaultError) as e:
+            reproducer.run(endless, device="cpu", timeout_s=0.4)
+        said.append(e.value.message)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert [counted(path) for _ in range(5)] == 5 * [1]
+    for thread in threads:
+        thread.join()
+    assert len(said) == 2
+    assert len(servers()) == 1
+
+
+def test_it_ends_when_nobody_asks_and_another_one_begins(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = fork_server._BEGIN.replace("serve()", "from cujit.reproducer import child; child._IDLE_S = 0.1; serve()")
+    monkeypatch.setattr(fork_server, "_BEGIN", begin)
+    assert counted(path) == 1
+    (first,) = servers()
+    (server,) = fork_server._living.values()
+    assert server._process.wait(60) == 0
+    assert counted(path) == 1
+    assert servers() != [first]
+
+
+def test_an_order_that_comes_when_it_gives_up_is_done(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no more orders from there on, but that one."""
+    late = """
+from cujit.reproducer import child
+class Late(child.selectors.DefaultSelector):
+    has_waited = False
+    def select(self, timeout=None):
+        if timeout is None or self.has_waited:
+            return super().select(timeout)
+        self.has_waited = True
+        return []
+child.selectors.DefaultSelector = Late
+"""
+    begin = fork_server._BEGIN.replace("serve()", f"exec({late!r}); serve()")
+    monkeypatch.setattr(fork_server, "_BEGIN", begin)
+    assert counted(path) == 1
+
+
+def test_its_death_is_an_error_with_its_words_and_the_next_one_lives(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(fork_server, "_BEGIN", "raise SystemExit('no such day')")
+        with pytest.raises(ToolCrashError, match="count: the process apart ended with status 1") as e:
+            counted(path)
+        assert "no such day" in str(e.value)
+    assert counted(path) == 1
+    (server,) = (each for each in fork_server._living.values() if not each.has_ended)
+    server._process.kill()
+    server._process.wait()
+    assert counted(path) == 1
+
+
+def test_when_it_is_killed_so_is_what_it_forked(endless: Path) -> None:
+    errors: list[ToolCrashError] = []
+
+    def run() -> None:
+        with pytest.raises(ToolCrashError, match="died of SIGKILL") as e:
+            reproducer.run(endless, device="cpu")
+        errors.append(e.value)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    until = time.monotonic() + 60
+    while not (forked := [each for server in servers() for each in _below(server)]):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    os.kill(servers()[0], signal.SIGKILL)
+    thread.join(60)
+    assert len(errors) == 1
+    while any(Path(f"/proc/{each}/stat").exists() and "Z" not in _state(each) for each in forked):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def _below(process: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def _state(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:  # it has ended
+        return "Z"
+
+
+_FORKS = """
+import os, sys
+import cujit.reproducer
+from cujit.reproducer import fork_server
+run = lambda: int(cujit.reproducer.run(sys.argv[1], device="cpu").arguments[0][0])
+print(run(), flush=True)
+if not (child := os.fork()):
+    print(len(fork_server._living), run(), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(run(), flush=True)
+"""
+
+
+def test_a_forked_child_has_its_own(path: Path) -> None:
+    assert printed(_FORKS, path, options=("-W", "error")).split() == ["1", "0", "1", "1"]
+
+
+def test_a_python_that_does_not_know_its_interpreter_has_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "")
+    with pytest.raises(MissingError, match="does not know its Python interpreter"):
+        counted(path)
