@@ -243,6 +243,11 @@ def test_loaders_have_errors_of_their_own_for_too_little_memory(error: Exception
     assert child._is_of_memory(error, is_limited=False) == (is_of_memory and not isinstance(error, SystemError))
 
 
+def test_what_is_wrong_with_enough_memory_too_is_said_as_ever() -> None:
+    with pytest.raises(CompileError, match='"what" is undefined'):
+        cujit.compile("__global__ void k() { what; }", arch="compute_90", isolate=True, memory_mib=1 << 14)
+
+
 def test_too_little_memory_is_told_as_that_and_not_remembered(tmp_path: Path) -> None:
     cache = cujit.Cache(tmp_path)
     source = cujit.Source.cuda("#include <cuda/std/tuple>\n" + SMALL, name="small.cu")

@@ -183,6 +183,14 @@ def test_a_frozen_value_does_not_change(name: str) -> None:
     assert value == _OURS[name](1)
 
 
+@pytest.mark.parametrize("name", _OURS)
+def test_a_class_has_the_defaults_that_the_standard_library_leaves_there(name: str) -> None:
+    ours, theirs = ({k: v for k, v in vars(made[name]).items() if k[0] != "_"} for made in (_OURS, _THEIRS))
+    assert {k: v for k, v in ours.items() if not callable(v) and not inspect.isdatadescriptor(v)} == {
+        k: v for k, v in theirs.items() if not callable(v) and not inspect.isdatadescriptor(v)
+    }
+
+
 def test_a_subclass_keeps_what_else_it_wants() -> None:
     called = _OURS["Called"]("abc")
     called.word = "abc"

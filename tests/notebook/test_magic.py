@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ import pytest
 import cujit
 from cells import Cells
 from cujit.devices.device import Device
+from cujit.emulator.settings import VARIABLE
 from cujit.kernel import Kernel
 from cujit.loading import Module
+from cujit.notebook import magic
 from cujit.notebook.magic import load
 from cujit.profile import Profile
 
@@ -32,6 +35,22 @@ def test_a_kernel_of_a_cell_is_launched_under_its_name(
     y = ramp.device.zeros(4, np.float32)
     ramp[1, 4](y, 3.0)
     assert y.numpy().tolist() == [0, 3, 6, 9]
+
+
+def test_under_the_emulator_whose_gpu_is_for_other_programs_a_cell_is_for_the_cpu_device(
+    cells: Cells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def seen(*args: Any, device: object, **more: Any) -> Module:
+        asked.append(device)
+        return cujit.jit(*args, device="cpu", **more)
+
+    monkeypatch.setattr(magic, "jit", seen)
+    cells.run(f"%%cuda{RAMP}")
+    monkeypatch.setenv(VARIABLE, "cc=9.0")
+    cells.run(f"%%cuda{RAMP}")
+    assert asked == [None, "cpu"]
 
 
 def test_an_instance_goes_by_the_name_of_its_template_and_several_make_a_dict(

@@ -20,7 +20,7 @@ from cujit.cli.app import main
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import CompileError, CujitError, KernelFaultError
 from cujit.report import ReportPage
-from cujit.report.listings import Listing, Quoted, sass_listing
+from cujit.report.listings import Listing, Quoted, ptx_listing, sass_listing
 from cujit.report.page import LIMIT_BYTES, fitted
 from report.conftest import SHARED, SLOW
 
@@ -116,6 +116,25 @@ def test_a_saved_launch_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {each["kind"] for each in record["listings"]} >= {"source", "ptx"}
     rows = record["kernels"][0]["profile"]["instructions"]
     assert {row["source"] for row in rows if row.get("sectors")} == {f"{record['listings'][0]['name']}:3"}
+
+
+def test_of_ptx_only_instructions_come_from_a_line_of_the_source() -> None:
+    text = """.version 7.8
+.target sm_80
+.address_size 64
+.file 1 "k.cu"
+.visible .entry k() {
+.loc 1 3 1
+.reg .b32 %r<3>;
+// mov.u32 %r2, 2;
+.pragma "nounroll";
+mov.u32 %r1, 1;
+ret;
+}
+"""
+    found = ptx_listing(text, Quoted({}))
+    lines = [line for line, source in zip(found.lines, found.sources, strict=True) if source == SourceLine("k.cu", 3)]
+    assert lines == ["mov.u32 %r1, 1;", "ret;"]
 
 
 def test_styles_and_scripts_are_allowed_by_their_hashes_alone(shared: ReportPage) -> None:
