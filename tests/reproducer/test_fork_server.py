@@ -14,8 +14,8 @@ import pytest
 
 import cujit
 from cujit import reproducer
-from cujit.errors import KernelFaultError, MissingError, ToolCrashError
-from cujit.reproducer import fork_server
+from cujit.errors import KernelFaultError, MissingError, ToolCrashError, ToolTimeoutError
+from cujit.reproducer import fork_server, running
 from processes import printed
 
 _KERNEL = 'extern "C" __global__ void count(int *p) { while (p[1]) p[0]++; p[0]++; }'
@@ -123,6 +123,17 @@ def test_its_death_is_an_error_with_its_words_and_the_next_one_lives(
     (server,) = (each for each in fork_server._living.values() if not each.has_ended)
     server._process.kill()
     server._process.wait()
+    assert counted(path) == 1
+
+
+def test_one_that_does_not_answer_is_ended(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(fork_server, "_BEGIN", "import time; time.sleep(600)")
+        patch.setattr(running, "_READY_S", -0.5)
+        patch.setattr(running, "_KILL_S", 0.2)
+        with pytest.raises(ToolTimeoutError):
+            reproducer.run(path, device="cpu", timeout_s=0.6)
+    assert all(server.has_ended for server in fork_server._living.values())
     assert counted(path) == 1
 
 

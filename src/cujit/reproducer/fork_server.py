@@ -26,6 +26,8 @@ _BEGIN = "import sys; sys.path[:] = sys.argv[1:-2]; from cujit.reproducer.child 
 _KEPT_ENVIRONMENT = ("HOME", "XDG_CACHE_HOME", "CUJIT_CACHE", "CUJIT_CACHE_DIR", "CUJIT_CPU_OPTIMIZE", "LANG")
 _KEPT_FOR_GPU = ("PATH", "CUDA_", "NVIDIA_", "LD_LIBRARY_PATH")
 
+_guard = Lock()
+
 
 class ForkServer:
     """One of them, started in a ``world``: interpreter, code, paths, environment, and whether it is for a GPU."""
@@ -63,14 +65,15 @@ class ForkServer:
 
     def end(self) -> tuple[int, bytes]:
         """End it, if it lives; give its status and what it wrote."""
-        if not self._words.closed:
-            self._orders.close()
-            self._process.kill()
-            self._process.wait()
-            with self._words as words:
-                words.seek(0)
-                self._last = words.read()
-        return self._process.returncode, self._last
+        with _guard:
+            if not self._words.closed:
+                self._orders.close()
+                self._process.kill()
+                self._process.wait()
+                with self._words as words:
+                    words.seek(0)
+                    self._last = words.read()
+            return self._process.returncode, self._last
 
     def forget(self) -> None:
         """Let go of it in a forked child, whose process it is not."""
@@ -79,7 +82,6 @@ class ForkServer:
         self._process.returncode = 0
 
 
-_guard = Lock()
 _living: dict[tuple[Any, ...], ForkServer] = {}
 
 

@@ -49,6 +49,8 @@ OUTPUT_BYTES = 1 << 20
 _TOOL = "the process apart"
 _READY_S = 60.0
 """Seconds beyond the launch's own: to start, compile, and say where the blocks of a launch stood that was ended."""
+_KILL_S = 30.0
+"""Seconds until a process that is to be killed is, after which the server is at fault."""
 _MEMORY_MIB = 4096
 _COPIES = 6
 """How often the memory of a launch is in the process apart while it is read, run and sent."""
@@ -235,7 +237,10 @@ class _Child:
             server, line, takes = self._begin(ours)
             is_late = self._listen(takes)
             line.shutdown(socket.SHUT_WR)  # if it lives it is killed
-            said = line.recv(STATUS.size)
+            line.settimeout(_KILL_S)
+            said = b""
+            with contextlib.suppress(OSError):  # the server is gone, or does not answer
+                said = line.recv(STATUS.size)
         status, words = (STATUS.unpack(said)[0], b"") if said else server.end()
         self._take_words(words)
         return self._read(status, is_late)
