@@ -60,6 +60,14 @@ def report_of(error: pytest.ExceptionInfo[BudgetError]) -> BudgetReport:
     return error.value.report
 
 
+def test_advice_about_another_measure_at_another_line_is_no_cure(profile: Profile) -> None:
+    with pytest.raises(BudgetError) as caught:
+        check(profile, Budget(sectors=0), kernel="transpose<32>")
+    (row,) = report_of(caught).violations
+    assert (row.line and row.line.line, row.help) == (4, "")
+    assert {each.line.line for each in advice_for(_kernel(profile, "transpose<32>")) if each.line} == {6}
+
+
 def test_what_is_over_comes_with_its_line_and_advice(profile: Profile) -> None:
     with pytest.raises(BudgetError) as caught:
         check(profile, Budget(bank_conflicts=0, sectors_per_request=4.5), kernel="transpose<*>")

@@ -7,8 +7,9 @@ import pytest
 
 from bounds.test_bounds import kernel, row
 from cujit.errors import OptionError
+from cujit.occupancy.drawing import _LIGHT
 from cujit.profile import ProfiledKernel, bounds, plot
-from cujit.profile.roofline import roofs
+from cujit.profile.roofline import _bars, roofs
 
 COMPUTES = kernel(
     row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=100, sectors=3200, asked_bytes=12800),
@@ -55,6 +56,17 @@ def test_what_is_drawn_is_named(of: ProfiledKernel, shown: set[str], hidden: str
     words = set(re.findall("<!-- (.*?) -->", text))
     assert shown <= words
     assert not any(word.startswith(hidden) for word in words)
+
+
+def test_a_bound_has_a_bar_as_long_as_its_share_of_the_tightest() -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    ax, found = figure.subplots(), bounds(COMPUTES, "H200")
+    _bars(ax, found, _LIGHT)
+    shares = [bound.seconds / found.seconds for bound in found.bounds]
+    assert shares[0] == 1
+    assert [bar.get_width() for bar in ax.patches] == shares[: len(ax.patches)]
+    assert [bar.get_y() + bar.get_height() / 2 for bar in ax.patches] == pytest.approx(range(len(ax.patches)))
+    assert len(ax.patches) == len(ax.texts) == len(ax.get_yticks()) >= 5
 
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:

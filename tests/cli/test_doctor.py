@@ -12,6 +12,7 @@ import pytest
 from click.testing import Result
 
 from cujit.cli.doctor import _RELATED, anonymous
+from cujit.machine import health
 from cujit.machine.health import Component, doctor, library_problem
 from cujit.program import toolchain
 from cujit.version import __version__
@@ -40,6 +41,14 @@ def test_doctor_finds_every_part_and_says_how(cujit: Cujit) -> None:
         assert Path(parts[name]["path"]).exists()
     assert parts["NVRTC"]["version"] == ".".join(map(str, toolchain().nvrtc.version))
     assert parts["CUDA runtime headers"]["version"] == parts["NVRTC"]["version"]
+
+
+def test_headers_of_another_version_than_the_compilers_are_a_problem_with_its_cure() -> None:
+    search, name = toolchain().headers, "CUDA runtime headers"
+    own = health._header(search, name, "", True, None, "")
+    assert own.problem == ""
+    other = health._header(search, name, "", True, (1, 2), "install others")
+    assert (other.problem, other.fix) == (f"{own.version} is not the compiler's version, 1.2", "install others")
 
 
 def test_doctor_lists_the_devices(cujit: Cujit) -> None:

@@ -6,10 +6,23 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Cujit
+from cujit.cli.inspect import needs
+from cujit.inspection.needs import Use
 from formats.images import bundled, cubin, ptx
 from test_needs import ALLOC, BAD, GOOD, HEAD
 
 KERNEL = 'extern "C" __global__ void k(int* p) { p[threadIdx.x] = 1; }'
+
+
+@pytest.mark.parametrize(("count", "refused", "shown"), [(24, 0, 24), (25, 0, 24), (25, 1, 25), (30, 2, 26)])
+def test_the_most_frequent_uses_are_shown_and_all_that_is_refused(
+    capsys: pytest.CaptureFixture[str], count: int, refused: int, shown: int
+) -> None:
+    uses = [Use(f"op{k}", 99 - k, "never" if k >= count - refused else "") for k in range(count)]
+    needs._print_uses("instruction", uses, everything=False)
+    said = capsys.readouterr().out
+    assert sum(line.lstrip().startswith("op") for line in said.splitlines()) == shown
+    assert (f"and {count - shown} more; --all shows them" in said) == (count > shown)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -143,6 +144,15 @@ def test_instances_that_are_compiled_together_are_found_one_by_one(two: Executor
                              executor=two, sink=tmp_path, join=8, chunk_s=9)  # fmt: skip
     assert (again.made, again.hit, len(again.failed)) == (1, 3, 1), "one that fails keeps none of the others back"
     assert "fill<what>" in again.failed[0].reason
+
+
+def test_what_is_compiled_together_took_its_part_of_the_time(two: Executor, tmp_path: Path) -> None:
+    asked, began = variants(8), time.perf_counter()
+    assert cujit.farm.build(asked, executor=two, sink=tmp_path, join=8, chunk_s=9).made == 8
+    took_ms = 1e3 * (time.perf_counter() - began)
+    cache = Cache(tmp_path)
+    made = [cujit.compile(one.source, names=one.names, arch=one.arch, cache=cache).provenance for one in asked]
+    assert 0 < sum(each.make_ms for each in made if each is not None and each.is_hit) <= took_ms
 
 
 def test_what_does_not_compile_dies_hangs_or_starves_is_said_and_the_rest_is_made(
