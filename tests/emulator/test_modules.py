@@ -149,7 +149,8 @@ print(name(d.cuModuleUnload(module)), name(d.cuModuleGetFunction(module, b"k")),
 fatbin = cujit.build('extern "C" __global__ void k() {}', ["compute_80", "compute_75"]).data
 print(name(d.cuModuleLoadFatBinary(fatbin)))
 driver = ctypes.CDLL("libcuda.so.1")
-print(driver.cuModuleLoadData(0, fatbin), driver.cuModuleGetFunction(0, 0, 0), driver.cuLibraryLoadData(0, fatbin))
+print(driver.cuModuleLoadData(None, fatbin), driver.cuModuleGetFunction(None, None, None),
+          driver.cuLibraryLoadData(None, fatbin, *[None] * 2, 0, *[None] * 2, 0))
 """).splitlines()
     assert out == [
         "INVALID_PTX True True",
