@@ -18,11 +18,14 @@ _HEAD = ".version 8.6\n.target sm_90\n.address_size 64\n"
 _ENTRY = ".visible .entry k() {{ .reg .pred the_guard, both; .reg .b32 guard32; mov.u32 guard32, {}; {} }}"
 GUARDS = {
     "all, known to be alike": _ENTRY.format("%ntid.x", "setp.lt.u32 the_guard, guard32, 4096;"),
-    "all": _ENTRY.format("%tid.x", "popc.b32 guard32, guard32; setp.lt.u32 the_guard, guard32, 40;"),
+    "all": _ENTRY.format("%tid.x", "mul.lo.u32 guard32, guard32, guard32; setp.ne.u32 the_guard, guard32, 5;"),
     "none, known to be alike": _ENTRY.format("%ntid.x", "setp.gt.u32 the_guard, guard32, 4096;"),
-    "none": _ENTRY.format("%tid.x", "popc.b32 guard32, guard32; setp.gt.u32 the_guard, guard32, 40;"),
+    "none": _ENTRY.format("%tid.x", "mul.lo.u32 guard32, guard32, guard32; setp.eq.u32 the_guard, guard32, 5;"),
 }
-"""By the threads for which it holds, an entry that sets ``the_guard`` so, in a way that no compiler sees through."""
+"""By the threads for which it holds, an entry that sets ``the_guard`` so, in a way that no compiler sees through.
+
+No square is 5 modulo 8.
+"""
 _ENDS = frozenset({"ret", "exit", "trap", "brkpt"})
 _JUMPS = frozenset({"bra", "brx"})
 

@@ -32,7 +32,6 @@ def computed(device: Device, statement: str, *sources: Array, version: str = "8.
     return np.asarray(out, np.uint32)
 
 
-@pytest.mark.verbatim  # PTX 1.3 has no popc, which guards need
 @pytest.mark.parametrize("opcode", ["div", "rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "mad"])
 def test_f32_without_a_rounding_is_approximate_and_flushed_as_in_ptx_1(cpu: Device, opcode: str) -> None:
     operands = {"div": "fx, fy", "mad": "fx, fy, fx"}.get(opcode, "fx")
@@ -46,7 +45,6 @@ def test_f32_without_a_rounding_is_approximate_and_flushed_as_in_ptx_1(cpu: Devi
     assert np.array_equal(old, new)
 
 
-@pytest.mark.verbatim
 def test_f64_without_a_rounding_is_to_nearest(cpu: Device) -> None:
     wide = "cvt.f64.f32 dx, fx; cvt.f64.f32 dy, fy; {} cvt.rn.f32.f64 fo, do; mov.b32 o, fo;"
     for old, new in (("div.f64", "div.rn.f64"), ("mad.f64", "mad.rn.f64")):
