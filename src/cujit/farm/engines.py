@@ -105,7 +105,7 @@ def _processes(name: str) -> Iterator[Engine]:
     engine = Engine(_pool(slots), slots, lambda: _pool(slots))
     try:
         yield engine
-    except BaseException:
+    except KeyboardInterrupt:
         engine.kill()
         raise
     finally:
