@@ -235,12 +235,18 @@ def test_good_annotations_of_every_form_compile() -> None:
         (ImportError("libx.so: failed to map segment from shared object"), True),
         (OSError(errno.ENOENT, os.strerror(errno.ENOENT)), False),
         (ValueError("Cannot allocate memory"), False),
-        (SystemError("<built-in function compile> returned NULL without setting an exception"), True),
+        (SystemError("error return without exception set"), True),
     ],
 )
 def test_loaders_have_errors_of_their_own_for_too_little_memory(error: Exception, is_of_memory: bool) -> None:
     assert child._is_of_memory(error, is_limited=True) == is_of_memory
-    assert child._is_of_memory(error, is_limited=False) == (is_of_memory and not isinstance(error, SystemError))
+    assert child._is_of_memory(error, is_limited=False) == is_of_memory
+
+
+def test_under_a_limit_every_fault_of_python_itself_is_for_want_of_memory() -> None:
+    error = SystemError("<built-in function compile> returned NULL without setting an exception")
+    assert child._is_of_memory(error, is_limited=True)
+    assert not child._is_of_memory(error, is_limited=False)
 
 
 def test_what_is_wrong_with_enough_memory_too_is_said_as_ever() -> None:

@@ -64,12 +64,12 @@ def _is_of_memory(error: Exception, *, is_limited: bool) -> bool:
 
     Python itself has ``SystemError``, in many words, where it has no memory for the exception.
     """
-    if isinstance(error, OSError | ImportError):
-        return bool(_NO_MEMORY.search(str(error)))
-    return isinstance(error, MemoryError) or (is_limited and isinstance(error, SystemError))
+    if isinstance(error, MemoryError) or (is_limited and isinstance(error, SystemError)):
+        return True
+    return isinstance(error, OSError | ImportError | SystemError) and bool(_NO_MEMORY.search(str(error)))
 
 
-_NO_MEMORY = re.compile(f"{os.strerror(errno.ENOMEM)}|failed to map segment")
+_NO_MEMORY = re.compile(f"{os.strerror(errno.ENOMEM)}|failed to map segment|error return without exception set")
 
 
 @functools.lru_cache(maxsize=8)
