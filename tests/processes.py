@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["printed", "python"]
+__all__ = ["children_of", "printed", "python"]
 
 
 def python(
@@ -45,3 +45,9 @@ def printed(
     done = python(code, *arguments, options=options, environment=environment, cwd=cwd, timeout_s=timeout_s)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def children_of(process: int) -> list[int]:
+    """List the processes that a process, any thread of it, has started."""
+    tasks = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(each) for task in tasks for each in task.read_text().split()]

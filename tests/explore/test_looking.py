@@ -17,6 +17,7 @@ from cujit.explore.scene import MOST_ARGUMENT_BYTES
 from cujit.reproducer import fork_server
 from cujit.values import replace
 from explore.conftest import CODE, LAUNCHED
+from reproducer.serving import WITHOUT_FILTERS
 
 SHARED = replace(LAUNCHED, source=CODE, name="shared.cu")
 
@@ -200,11 +201,8 @@ def test_what_is_printed_is_kept() -> None:
     assert look(Scene(code, grid="1", block="2")).printed == "42\n42\n"
 
 
-_NO_FILTERS = f"import platform; platform.machine = lambda: 'riscv64'\n{fork_server._BEGIN}"
-
-
 def test_without_filters_nothing_is_launched_unless_it_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork_server, "_BEGIN", _NO_FILTERS)
+    monkeypatch.setattr(fork_server, "_BEGIN", WITHOUT_FILTERS)
     seen = look(SHARED)
     (error,) = seen.record()["errors"]
     assert (seen.is_compiled, seen.is_counted) == (True, False)

@@ -16,7 +16,8 @@ import cujit
 from cujit import reproducer
 from cujit.errors import KernelFaultError, MissingError, ToolCrashError, ToolTimeoutError
 from cujit.reproducer import fork_server, running
-from processes import printed
+from processes import children_of, printed
+from reproducer.serving import serving_after
 
 _KERNEL = 'extern "C" __global__ void count(int *p) { while (p[1]) p[0]++; p[0]++; }'
 
@@ -83,7 +84,7 @@ def test_several_run_at_once_and_one_that_is_ended_ends_no_other(path: Path, end
 
 
 def test_it_ends_when_nobody_asks_and_another_one_begins(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = fork_server._BEGIN.replace("serve()", "from cujit.reproducer import child; child._IDLE_S = 0.1; serve()")
+    begin = serving_after("from cujit.reproducer import child; child._IDLE_S = 0.1")
     monkeypatch.setattr(fork_server, "_BEGIN", begin)
     assert counted(path) == 1
     (first,) = servers()
@@ -106,7 +107,7 @@ class Late(child.selectors.DefaultSelector):
         return []
 child.selectors.DefaultSelector = Late
 """
-    begin = fork_server._BEGIN.replace("serve()", f"exec({late!r}); serve()")
+    begin = serving_after(late)
     monkeypatch.setattr(fork_server, "_BEGIN", begin)
     assert counted(path) == 1
 
@@ -148,7 +149,7 @@ def test_when_it_is_killed_so_is_what_it_forked(endless: Path) -> None:
     thread = threading.Thread(target=run)
     thread.start()
     until = time.monotonic() + 60
-    while not (forked := [each for server in servers() for each in _below(server)]):
+    while not (forked := [each for server in servers() for each in children_of(server)]):
         assert time.monotonic() < until
         time.sleep(0.02)
     os.kill(servers()[0], signal.SIGKILL)
@@ -157,10 +158,6 @@ def test_when_it_is_killed_so_is_what_it_forked(endless: Path) -> None:
     while any(Path(f"/proc/{each}/stat").exists() and "Z" not in _state(each) for each in forked):
         assert time.monotonic() < until
         time.sleep(0.02)
-
-
-def _below(process: int) -> list[int]:
-    return [int(each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
 def _state(process: int) -> str:

@@ -22,7 +22,8 @@ from cujit import reproducer
 from cujit.errors import CujitError, KernelFaultError, MissingError, OptionError, ToolCrashError, ToolTimeoutError
 from cujit.reproducer import fork_server, running, sandbox
 from cujit.reproducer.child import NAME
-from processes import printed
+from processes import children_of, printed
+from reproducer.serving import WITHOUT_FILTERS, serving_after
 
 _PRINTF = 'extern "C" __device__ int printf(const char *, ...);\n'
 
@@ -79,7 +80,7 @@ def numpy(self): raise {name}("name 'time' is not defined")
 arrays.DeviceArray.numpy = numpy
 """
     path = _saved(tmp_path, "p[0] = 1;")
-    monkeypatch.setattr(fork_server, "_BEGIN", fork_server._BEGIN.replace("serve()", f"exec({damage!r}); serve()"))
+    monkeypatch.setattr(fork_server, "_BEGIN", serving_after(damage))
     with pytest.raises(ToolCrashError, match=r"^attack: .*(its kernel may write wildly|not enough memory)"):
         reproducer.run(path, device="cpu")
 
@@ -138,7 +139,7 @@ def main(answers, parent):
     os._exit(0)
 child.main = main
 """
-    return fork_server._BEGIN.replace("serve()", f"exec({code!r}); serve()")
+    return serving_after(code)
 
 
 def test_what_answers_nonsense_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,15 +175,10 @@ def test_an_error_that_nobody_knows_is_an_error_of_ours(tmp_path: Path, monkeypa
 
 def _children() -> list[int]:
     """List the processes that run launches: of the servers that are children of this one."""
-    return [each for server in _below(os.getpid()) for each in _below(server) if _read(each, "comm") == _COMM]
+    return [each for server in children_of(os.getpid()) for each in children_of(server) if _read(each, "comm") == _COMM]
 
 
 _COMM = f"{NAME}\n".encode()
-
-
-def _below(process: int) -> list[int]:
-    tasks = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(each) for task in tasks for each in task.read_text().split()]
 
 
 def _read(process: int, name: str) -> bytes:
@@ -432,24 +428,21 @@ def main(answers, parent, own=child.main):
     own(answers, parent)
 child.main = main
 """
-    monkeypatch.setattr(fork_server, "_BEGIN", fork_server._BEGIN.replace("serve()", f"exec({begin!r}); serve()"))
+    monkeypatch.setattr(fork_server, "_BEGIN", serving_after(begin))
     rerun = reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu")
     assert not isinstance(rerun.arguments[0], bytes)
     assert (rerun.arguments[0][0], rerun.printed) == (1, "")
     begin = begin.replace("own(answers, parent)", "os.write(2, b'its end'); os._exit(1)")
-    monkeypatch.setattr(fork_server, "_BEGIN", fork_server._BEGIN.replace("serve()", f"exec({begin!r}); serve()"))
+    monkeypatch.setattr(fork_server, "_BEGIN", serving_after(begin))
     with pytest.raises(ToolCrashError) as e:
         reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu")
     assert "its end" in str(e.value)
     assert str(e.value).count("w") < 4200
 
 
-_NO_FILTERS = f"import platform; platform.machine = lambda: 'riscv64'\n{fork_server._BEGIN}"
-
-
 def test_without_filters_nothing_runs_that_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _saved(tmp_path, "p[0] = 1;")
-    monkeypatch.setattr(fork_server, "_BEGIN", _NO_FILTERS)
+    monkeypatch.setattr(fork_server, "_BEGIN", WITHOUT_FILTERS)
     with pytest.raises(MissingError, match="no filter of system calls is written for riscv64"):
         reproducer.run(path, device="cpu")
     rerun = reproducer.run(path, device="cpu", trusted=True)
@@ -523,7 +516,7 @@ def test_a_launch_does_not_outlive_who_waits_for_it(tmp_path: Path) -> None:
     path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;")
     with subprocess.Popen([sys.executable, "-c", _STARTS_ONE, str(path)]) as waiting:
         until = time.monotonic() + 60
-        while not (started := [each for server in _below(waiting.pid) for each in _below(server)]):
+        while not (started := [each for server in children_of(waiting.pid) for each in children_of(server)]):
             assert time.monotonic() < until
             time.sleep(0.05)
         (child,) = started
