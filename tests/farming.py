@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from pathlib import Path
@@ -17,6 +16,8 @@ from cujit.cache.cache import Cache
 from cujit.compiler.keys import builds
 from cujit.compiler.runner import Runner
 from cujit.farm.engines import _end_with_parent
+from processes import lives
+from waiting import eventually
 
 __all__ = ["DRIVER", "Elsewhere", "goes_on", "killing_pool", "pool", "variants"]
 
@@ -115,16 +116,8 @@ def killing_pool(workers: int) -> Executor:
 
 def goes_on(root: Path, workers: Iterable[str]) -> None:
     """Hold that the workers of a ``DRIVER`` that was ended end too, and that the next farm goes on where it was."""
-    _wait_for_the_end(workers)
+    eventually(lambda: not any(lives(int(each)) for each in workers))
     kept = sum(1 for _ in Cache(root).stores[0].entries())
     assert kept >= 6
     report = cujit.farm.build(variants(kept + 1), executor="processes:1", sink=root)
     assert (len(report.keys), report.failed) == (kept + 1, ())
-
-
-def _wait_for_the_end(processes: Iterable[object]) -> None:
-    """Wait until processes are no more."""
-    end = time.monotonic() + 60
-    while any(os.path.exists(f"/proc/{pid}") for pid in processes):
-        assert time.monotonic() < end, "a worker lives on"
-        time.sleep(0.02)

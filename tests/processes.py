@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["children_of", "printed", "python"]
+__all__ = ["children_of", "lives", "printed", "python"]
 
 
 def python(
@@ -51,3 +51,11 @@ def children_of(process: int) -> list[int]:
     """List the processes that a process, any thread of it, has started."""
     tasks = Path(f"/proc/{process}/task").glob("*/children")
     return [int(each) for task in tasks for each in task.read_text().split()]
+
+
+def lives(process: int) -> bool:
+    """Whether a process has not ended; one that has, and that nobody has waited for yet, does not live."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

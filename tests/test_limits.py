@@ -23,6 +23,7 @@ from cujit.errors import CompileError, OptionError, ToolCrashError, ToolTimeoutE
 from cujit.toolchain.toolset import Toolchain
 from llvm_ir import SCALE, VERSION
 from processes import python
+from waiting import eventually
 
 SMALL = "__global__ void small(int* p) { *p = 1; }"
 # No header, so that NVRTC is soon where it looks at its callback; seconds of optimising.
@@ -41,10 +42,8 @@ SOON_S = 3.0
 def nothing_left(shared_toolchain: Toolchain) -> Iterator[None]:
     """Every handle is released, at the latest when the thread that was given up is done."""
     yield
-    end = time.monotonic() + 90  # a link that was given up goes on, on a processor that others use too
-    while shared_toolchain.live_handles and time.monotonic() < end:
-        time.sleep(0.05)
-    assert shared_toolchain.live_handles == 0
+    # a link that was given up goes on, on a processor that others use too
+    eventually(lambda: shared_toolchain.live_handles == 0, within_s=90)
 
 
 def interrupted(work: Callable[[], object], after_s: float = 0.2) -> float:

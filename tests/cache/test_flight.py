@@ -21,6 +21,7 @@ from cujit.cache.lock import Hold, KeyLocks, lock_file
 from cujit.cache.store import Store
 from cujit.cache.trust import Trust
 from cujit.errors import PtxSyntaxError
+from waiting import eventually
 
 # Only these few tests fork a process that may have threads, those of pytest-xdist; the children need none of them.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -42,10 +43,7 @@ def unexpected(error: OSError) -> None:
 def others_wait(flights: SingleFlight[int], count: int) -> None:
     """Wait until so many threads wait for what is under way."""
     done: Any = flights._under_way[KEY].done
-    end = time.monotonic() + 20
-    while len(done._cond._waiters) < count:
-        assert time.monotonic() < end
-        time.sleep(0.001)
+    eventually(lambda: len(done._cond._waiters) >= count)
 
 
 def test_24_threads_that_want_one_thing_do_it_once() -> None:

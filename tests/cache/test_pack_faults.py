@@ -12,7 +12,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from cujit.cache.pack import Pack, write_pack
 from cujit.cache.provenance import Outcome
 from cujit.cache.trust import Trust
 from cujit.errors import CacheWarning, FormatError
+from waiting import eventually
 
 _COUNT = 40
 _HEAD_BYTES, _ROW_BYTES = 192, 80
@@ -145,19 +145,21 @@ def test_a_pack_that_others_replace_all_the_time_is_whole_for_every_reader(made:
         "while True: write_pack(Path(sys.argv[2]), Cache(None, read_only=[Path(sys.argv[1])]).stores)\n"
     )
     shutil.copy(made, path)
-    first = path.stat().st_ino
     writers = [subprocess.Popen([sys.executable, "-c", code, made, path]) for _ in range(2)]
-    try:
-        for _ in range(40):
+    with path.open() as first:  # open, so that no other file gets its number
+
+        def is_replaced_and_whole() -> bool:
             assert hits(reading(path)) == list(range(_COUNT))
-        deadline = time.monotonic() + 60
-        while path.stat().st_ino == first and time.monotonic() < deadline:
-            assert hits(reading(path)) == list(range(_COUNT))
-        assert path.stat().st_ino != first
-    finally:
-        for writer in writers:
-            writer.kill()
-            writer.wait()
+            return not os.path.samestat(os.fstat(first.fileno()), path.stat())
+
+        try:
+            eventually(is_replaced_and_whole)
+            for _ in range(40):
+                assert hits(reading(path)) == list(range(_COUNT))
+        finally:
+            for writer in writers:
+                writer.kill()
+                writer.wait()
     assert path.read_bytes() == made.read_bytes()
 
 

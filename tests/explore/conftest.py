@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from cujit.explore import Explorer, Scene
 from cujit.explore.editing import EditedFile
 from cujit.explore.looking import before
 from cujit.explore.scene import TIMEOUT_S, LaunchLimits
+from waiting import eventually
 
 __all__ = ["browser", "visit"]
 
@@ -143,9 +143,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
         made[0]._scene = made[0].file.scene(scene)
         made[0]._record, made[0]._last = before(made[0]._scene).record(), b""
         made[0]._workers._limits = LaunchLimits(timeout_s, None, False)
-        until = time.monotonic() + 60
-        while (made[0]._workers._busy or made[0]._workers._starting) and time.monotonic() < until:
-            time.sleep(0.01)
+        eventually(lambda: not (made[0]._workers._busy or made[0]._workers._starting))
         return asking
 
     with explorer:

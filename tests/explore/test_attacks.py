@@ -15,6 +15,7 @@ import pytest
 from cujit.explore import workers
 from cujit.reproducer.child import NAME
 from explore.conftest import CODE, Asking, Serve, parents, processes, read
+from waiting import eventually
 
 PRINTF = 'extern "C" __device__ int printf(const char *, ...);\n'
 ONE = {"grid": "1", "block": "1", "arguments": "zeros:i64:16", "on": ""}
@@ -44,19 +45,14 @@ def test_while_a_kernel_loops_the_page_is_served_and_a_later_scene_ends_it(serve
     before: list[object] = []
     looping = threading.Thread(target=lambda: before.append(asking.look(kernel("for (;;) p[0]++;"), **ONE)))
     looping.start()
-    until = time.monotonic() + 60
-    while not launched() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert len(launched()) == 1
+    assert len(eventually(launched)) == 1
     began = time.monotonic()
     assert asking.ask("GET", f"/?token={asking.token}").status == 200
     assert time.monotonic() - began < 5
     assert asking.look()["record"]["explorer"]["is_counted"]
     looping.join(30)
     assert before == [{"stage": "superseded"}]
-    while launched() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert launched() == []
+    eventually(lambda: not launched())
 
 
 def test_what_is_not_waited_for_any_more_is_given_up(serve: Serve) -> None:
@@ -65,14 +61,10 @@ def test_what_is_not_waited_for_any_more_is_given_up(serve: Serve) -> None:
     body = json.dumps({"source": kernel("for (;;) p[0]++;"), **ONE})
     connection.request("POST", "/look", body, {"X-Cujit-Token": asking.token})
     with connection.getresponse() as answer:
-        until = time.monotonic() + 60
-        while not launched() and time.monotonic() < until:
-            time.sleep(0.05)
+        eventually(launched)
         assert answer.status == 200
     connection.close()
-    while launched() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert launched() == []
+    eventually(lambda: not launched())
 
 
 @pytest.mark.parametrize("check", ["all", ""])
@@ -136,16 +128,11 @@ def test_no_process_outlives_the_explorer(serve: Serve, alone: Serve) -> None:
     said: list[dict[str, object]] = []
     looping = threading.Thread(target=lambda: said.append(asking.look(kernel("for (;;) p[0]++;"), **ONE)))
     looping.start()
-    until = time.monotonic() + 60
-    while not launched() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert launched()
+    eventually(launched)
     asking.explorer.close()
     looping.join(30)
     assert said == [{"stage": "failed", "message": "the explorer was ended", "help": None}]
-    while (launched() or _workers() != others) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert (launched(), _workers()) == ([], others)
+    eventually(lambda: not launched() and _workers() == others)
 
 
 def _workers() -> list[int]:

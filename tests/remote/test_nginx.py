@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from cujit.cache.provenance import Outcome
 from cujit.errors import CacheWarning, RemoteError
 from cujit.remote import push
 from remote.serving import Farm
+from waiting import eventually
 
 pytestmark = pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not there")
 
@@ -46,13 +46,14 @@ def nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     site = EXAMPLE.read_text().replace("listen 80", f"listen 127.0.0.1:{port}").replace("/srv", str(directory))
     (directory / "conf").write_text(AROUND.format(directory, site, user))
     with subprocess.Popen([shutil.which("nginx") or "", "-c", directory / "conf", "-p", directory]) as server:
-        for _ in range(100):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
+        eventually(lambda: _listens(port))
         yield f"127.0.0.1:{port}"
         server.terminate()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.usefixtures("impatient")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,9 @@ import cujit
 from cujit import reproducer
 from cujit.errors import KernelFaultError, MissingError, ToolCrashError, ToolTimeoutError
 from cujit.reproducer import fork_server, running
-from processes import children_of, printed
+from processes import children_of, lives, printed
 from reproducer.serving import serving_after
+from waiting import eventually
 
 _KERNEL = 'extern "C" __global__ void count(int *p) { while (p[1]) p[0]++; p[0]++; }'
 
@@ -148,23 +148,11 @@ def test_when_it_is_killed_so_is_what_it_forked(endless: Path) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    until = time.monotonic() + 60
-    while not (forked := [each for server in servers() for each in children_of(server)]):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    forked = eventually(lambda: [each for server in servers() for each in children_of(server)])
     os.kill(servers()[0], signal.SIGKILL)
     thread.join(60)
     assert len(errors) == 1
-    while any(Path(f"/proc/{each}/stat").exists() and "Z" not in _state(each) for each in forked):
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
-def _state(process: int) -> str:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:  # it has ended
-        return "Z"
+    eventually(lambda: not any(map(lives, forked)))
 
 
 _FORKS = """

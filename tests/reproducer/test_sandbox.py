@@ -22,8 +22,9 @@ from cujit import reproducer
 from cujit.errors import CujitError, KernelFaultError, MissingError, OptionError, ToolCrashError, ToolTimeoutError
 from cujit.reproducer import fork_server, running, sandbox
 from cujit.reproducer.child import NAME
-from processes import children_of, printed
+from processes import children_of, lives, printed
 from reproducer.serving import WITHOUT_FILTERS, serving_after
+from waiting import eventually
 
 _PRINTF = 'extern "C" __device__ int printf(const char *, ...);\n'
 
@@ -515,17 +516,8 @@ def test_a_launch_does_not_outlive_who_waits_for_it(tmp_path: Path) -> None:
     """A process that is killed cannot end its own; the system does."""
     path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;")
     with subprocess.Popen([sys.executable, "-c", _STARTS_ONE, str(path)]) as waiting:
-        until = time.monotonic() + 60
-        while not (started := [each for server in children_of(waiting.pid) for each in children_of(server)]):
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        (child,) = started
+        (child,) = eventually(lambda: [each for server in children_of(waiting.pid) for each in children_of(server)])
         time.sleep(1)
-        assert Path(f"/proc/{child}").exists()
+        assert lives(child)
         waiting.kill()
-    while Path(f"/proc/{child}/status").exists() and time.monotonic() < until:
-        if "State:\tZ" in Path(f"/proc/{child}/status").read_text():
-            break
-        time.sleep(0.05)
-    else:
-        assert not Path(f"/proc/{child}").exists()
+    eventually(lambda: not lives(child))

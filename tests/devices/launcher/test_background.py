@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from cujit.errors import MissingError
 from cujit.kernel import Launch
 from cujit.loading import jit
 from processes import printed
+from waiting import eventually
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="this interpreter takes no machine code")
 
@@ -30,13 +30,6 @@ FILL = """extern "C" __global__ void fill(int* p, int n, int value) {
 
 
 WANTED = code.Wanted(COPY, native_type(Launch).state_offset)
-
-
-def until(done: Any) -> None:
-    end = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 def test_a_launch_changes_to_machine_code_between_two_calls(cpu: Device) -> None:
@@ -50,7 +43,7 @@ def test_a_launch_changes_to_machine_code_between_two_calls(cpu: Device) -> None
         assert p.numpy().tolist() == [value] * 32
         return launch._prepared is not None
 
-    until(is_attached)
+    eventually(is_attached)
     for _ in range(4):
         is_attached()
 
@@ -93,7 +86,7 @@ def test_code_is_made_once_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(code, "launch_code", compile_)
     compiler = code._Compiler()
     assert compiler.soon(WANTED, "a layout") is None
-    until(lambda: compiler.soon(WANTED, "a layout") is not None)
+    eventually(lambda: compiler.soon(WANTED, "a layout") is not None)
     assert compiler.soon(WANTED, "a layout") is compiler.now(WANTED)
     assert [thread.name for thread in threads] == ["cujit-launcher"]
 
