@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -185,6 +187,26 @@ def test_all_takes_mutants_of_each_room_and_says_where_no_test_ran(
     assert "1/1 LIVES (every test was left out): src/made/others.py:1\n  - COUNT = 3\n  + COUNT = (4)\n" in said
     assert "others: 0 of 1 mutants killed, of 1 that there are; seed 6" in said
     assert said.splitlines()[-1].endswith("of 3 mutants killed, in 2 areas")
+
+
+def test_tests_of_frameworks_run_in_the_environment_that_has_them(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = root / ".venv-frameworks/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nHAS_TORCH=1 exec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    for room in ("others", "torch"):
+        (root / f"src/made/{room}.py").write_text("COUNT = 3\n")
+        (root / f"tests/{room}").mkdir(exist_ok=True)
+        (root / f"tests/{room}/test_{room}.py").write_text(
+            'import os, pytest\npytestmark = pytest.mark.skipif("HAS_TORCH" not in os.environ, reason="no torch")\n'
+            f"def test_it():\n    from made.{room} import COUNT\n    assert COUNT == 3\n"
+        )
+    (root / "tests/README.md").write_text(f"{README}| `torch/` | `torch` | use |\n")
+    assert mutants.main(["torch", "--root", str(root)]) == 0
+    assert mutants.main(["others", "--root", str(root)]) == 1
+    assert "1/1 LIVES (every test was left out): src/made/others.py:1" in capsys.readouterr().out
 
 
 def test_what_no_time_is_left_for_is_said(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,9 @@ from typing import Any
 __all__ = ["Mutant", "Survey", "guards_of", "main", "mutants_of", "rooms_of", "shown"]
 
 ROOT = Path(__file__).parents[1]
+_FRAMEWORKS = ".venv-frameworks/bin/python"
+_IN_FRAMEWORKS = frozenset({"jax", "torch"})
+"""The tests of these areas need what ``make frameworks`` installs; elsewhere pytest leaves them out."""
 _LIMIT = "CUJIT_MUTANTS_LIMIT"
 _TEST = "CUJIT_MUTANTS_TEST"
 _NEAREST = (4, 16)
@@ -226,6 +229,7 @@ class Survey:
     """Those of these that import a changed file run as well."""
     limit_s: float
     hang_s: float
+    python: str = sys.executable
     failing: set[str] = field(default_factory=set)
     """Tests that fail without a change, too."""
     checked: set[str] = field(default_factory=set)
@@ -284,7 +288,7 @@ class Survey:
                 _TEST: str(at := Path(home, "test")),
             }
             deselected = [word for test in sorted(self.failing) for word in ("--deselect", test)]
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "mutants", "-p", "no:cacheprovider"]
+            command = [self.python, "-m", "pytest", "-x", "-q", "-rfE", "-p", "mutants", "-p", "no:cacheprovider"]
             run = subprocess.Popen(
                 [*command, *deselected, *tests], cwd=self.root, env=environment, stdout=output,
                 stderr=subprocess.STDOUT, start_new_session=True,
@@ -427,7 +431,9 @@ def _prepared(
     if not tests:
         parser.error(f"tests/README.md names no tests for {area}: --tests names them")
     others = [] if asked.tests else sorted((root / "tests").rglob("test_*.py"))
-    survey = Survey(root, package, tests, others, asked.limit, asked.hang)
+    frameworks = asked.root / _FRAMEWORKS
+    python = str(frameworks) if area in _IN_FRAMEWORKS and frameworks.exists() else sys.executable
+    survey = Survey(root, package, tests, others, asked.limit, asked.hang, python)
     if why := survey.cannot_begin():
         parser.error(f"the tests do not begin: {why}")
     return survey, files
