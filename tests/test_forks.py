@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import cujit
-from cujit.forks import Lock, cached_property, once
+from cujit.forks import Lock, cached_property, once, once_each
 from processes import printed
 
 _SOURCES = Path(cujit.__file__).parent
@@ -205,6 +207,61 @@ for thread in threads: thread.join()
 print(len(found), len(set(map(id, found))))
 """
     assert printed(code).split() == ["4", "1"]
+
+
+def test_threads_that_ask_first_get_one_thing_for_each_argument() -> None:
+    made: list[str] = []
+    together = threading.Barrier(8)
+
+    @once_each(2)
+    def given(name: str) -> object:
+        made.append(name)
+        time.sleep(0.05)
+        return object()
+
+    def ask(name: str) -> object:
+        together.wait()
+        return given(name)
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(ask, "abababab"))
+    assert (sorted(made), len(set(found[::2])), len(set(found[1::2]))) == (["a", "b"], 1, 1)
+    assert given("a") is found[0]
+    given("c")
+    given("d")
+    assert given("a") is not found[0]  # two are kept
+
+
+def test_what_is_kept_and_is_no_value_is_made_once() -> None:
+    """What a cache of functools keeps, two threads make twice: two equal values do no harm, two recordings do."""
+    classes: dict[str, ast.ClassDef] = {}
+    functions: list[tuple[str, ast.FunctionDef]] = []
+    for file in _SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                classes[node.name] = node
+            elif isinstance(node, ast.FunctionDef) and any(map(_keeps, node.decorator_list)):
+                functions.append((f"{file.relative_to(_SOURCES)} {node.name}", node))
+    assert len(functions) > 40
+    found = [where for where, function in functions if _may_not_be_two(function.returns, classes)]
+    assert found == [], "cujit.forks.once and once_each"
+
+
+def _keeps(decorator: ast.expr) -> bool:
+    return ast.unparse(decorator).startswith(("functools.cache", "functools.lru_cache"))
+
+
+def _may_not_be_two(given: ast.expr | None, classes: Mapping[str, ast.ClassDef]) -> bool:
+    """Whether a function is called for what it does, or gives something of ours that is no value."""
+    names = [node.id for node in ast.walk(given) if isinstance(node, ast.Name)] if given else []
+    return not names or any(_is_no_value(classes.get(name)) for name in names)
+
+
+def _is_no_value(kind: ast.ClassDef | None) -> bool:
+    """Whether a class is ours, and neither a value nor an enumeration."""
+    if kind is None or {ast.unparse(base) for base in kind.bases} & {"NamedTuple", "Protocol", "Enum", "IntEnum"}:
+        return False
+    return not any(ast.unparse(each).startswith(("value", "dataclass")) for each in kind.decorator_list)
 
 
 def test_what_fails_at_first_is_made_when_it_is_asked_for_again() -> None:

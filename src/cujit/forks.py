@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 from cujit.values.typed import TYPE_CHECKING, Any, Protocol, TypeVar
 
-__all__ = ["Lock", "begins_anew", "cached_property", "in_child", "once", "waits_for"]
+__all__ = ["Lock", "begins_anew", "cached_property", "in_child", "once", "once_each", "waits_for"]
 
-T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     from functools import cached_property
@@ -74,24 +74,31 @@ def begins_anew(item: _Forked) -> None:
     _LIVING.add(item)
 
 
-def once(make: Callable[[], T]) -> Callable[[], T]:
-    """Have a function called once in a process, by the thread that comes first; the others wait for what it gives.
+def once_each(most: int | None = None) -> Callable[[F], F]:
+    """Have a function called once for each of its arguments, by the thread that comes first; the others wait for it.
 
-    ``functools.cache`` lets each thread that comes first have one of its own, and then keeps the last. What raises is
-    called again.
+    ``functools.lru_cache`` lets each thread that comes first have one of its own, and then keeps the last: 16 threads
+    that compiled at once wrote four recordings of one process. What raises is called again. ``most`` are kept.
     """
-    kept: list[T] = []
-    lock = Lock()
 
-    @functools.wraps(make)
-    def made() -> T:
-        if not kept:
+    def decorated(make: F) -> F:
+        made = functools.lru_cache(most)(make)
+        lock = Lock()
+
+        @functools.lru_cache(most)  # in front of the lock, so that what is there costs no more than from a cache
+        @functools.wraps(made)
+        def kept(*arguments: Any) -> Any:
             with lock:
-                if not kept:
-                    kept.append(make())
-        return kept[0]
+                return made(*arguments)
 
-    return made
+        return kept  # type: ignore[return-value]
+
+    return decorated
+
+
+def once(make: F) -> F:
+    """Have a function without arguments called once in a process, as by ``once_each``."""
+    return once_each()(make)
 
 
 _CALLED: list[Callable[[], object]] = []

@@ -8,7 +8,6 @@ ToolCrashError; ``memory_mib`` limits its address space. ``docs/limits.md`` says
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -25,6 +24,7 @@ from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.compiler.runner import LISTENERS, Listener, Runner
 from cujit.errors import DeviceNotFoundError, OptionError, ToolchainNotFoundError, spell
+from cujit.forks import once_each
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import replace
@@ -53,7 +53,7 @@ def toolchain() -> Toolchain:
     return _toolchain(Settings.from_environment(os.environ))
 
 
-@functools.lru_cache(maxsize=8)
+@once_each(8)
 def _toolchain(settings: Settings) -> Toolchain:
     return Toolchain(settings)
 
@@ -96,7 +96,7 @@ def _runner_of(cache: Cache | bool | None) -> Runner:
     raise OptionError(f"cache is {spell(cache)}; it takes a cujit.Cache, None or False", help="cujit.Cache(Path('…'))")
 
 
-@functools.lru_cache(maxsize=64)  # each library that ships its kernels has a cache of its own
+@once_each(64)  # each library that ships its kernels has a cache of its own
 def _runner_under(values: tuple[str | bytes | None, ...], cache: Cache | bool) -> Runner:
     """Give the runner under the values of _SAID, or of the _TOOLS alone where no cache of theirs is wanted."""
     found, asked = _tools_under(values[: len(_TOOLS)])
@@ -110,13 +110,13 @@ def _runner_under(values: tuple[str | bytes | None, ...], cache: Cache | bool) -
     return _runner(found, cache_of(settings), "", asked)
 
 
-@functools.lru_cache(maxsize=8)
+@once_each(8)
 def _tools_under(values: tuple[str | bytes | None, ...]) -> tuple[Toolchain, Compiling]:
     said = {name: os.fsdecode(value) for name, value in zip(_TOOLS, values, strict=True) if value is not None}
     return _toolchain(Settings.from_environment(said)), Compiling.from_environment(said)
 
 
-@functools.lru_cache(maxsize=64)  # as above
+@once_each(64)  # as above
 def _runner(toolchain: Toolchain, cache: Cache | None, off: str, compiling: Compiling) -> Runner:
     return Runner(toolchain, cache, off=off, compiling=compiling)
 

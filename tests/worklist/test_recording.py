@@ -23,6 +23,7 @@ from cujit.compiler.jobs import CompileJob
 from cujit.errors import CacheWarning, CompileError, NotCompiledError, OptionError
 from cujit.program import runner
 from cujit.worklist.recording import recording_of
+from forgetting import forget
 
 CODE = 'extern "C" __global__ void k(float *x) { x[threadIdx.x] = 1; }'
 OTHER = CODE.replace("1;", "2;")
@@ -37,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("CUJIT_RECORD", raising=False)
     yield tmp_path
-    recording_of.cache_clear()
+    forget(recording_of)
 
 
 def lines(directory: Path) -> list[list[dict[str, Any]]]:

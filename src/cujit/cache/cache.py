@@ -30,7 +30,7 @@ from cujit.cache.settings import (
 from cujit.cache.store import PACK_SUFFIX, Explanation, Published, Root, Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell
-from cujit.forks import Lock, begins_anew
+from cujit.forks import begins_anew, once_each
 from cujit.values import NamedTuple, attributes
 from cujit.values.typed import TYPE_CHECKING, Any, TypeAlias
 
@@ -206,8 +206,7 @@ class Cache:
 
             cache = cujit.Cache.packaged("cujit")       # here the name of your library
         """
-        with _LOCK:  # else two threads that come first would have one each
-            return _packaged_once(distribution, CacheSettings.from_environment(os.environ), compile)
+        return _packaged_once(distribution, CacheSettings.from_environment(os.environ), compile)
 
     @property
     def counters(self) -> Counters:
@@ -552,10 +551,7 @@ class Cache:
         self._guard = threading.Lock()
 
 
-_LOCK = Lock()
-
-
-@functools.lru_cache(maxsize=64)
+@once_each(64)
 def _packaged_once(distribution: str, settings: CacheSettings, compile: str) -> Cache:
     from cujit.cache.packaged import PackagedPack, packs_of  # start-up: for libraries that bring packs
 

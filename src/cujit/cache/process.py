@@ -7,7 +7,7 @@ import os
 
 from cujit.cache.cache import Cache
 from cujit.cache.settings import VARIABLES, CacheSettings, values_of
-from cujit.forks import Lock
+from cujit.forks import once_each
 
 
 def default_cache() -> Cache:
@@ -27,10 +27,10 @@ def default_cache() -> Cache:
     return cache_of(settings_of(values_of(VARIABLES, os.environ)))
 
 
+@once_each(8)
 def cache_of(settings: CacheSettings) -> Cache:
     """Give the process's cache under settings."""
-    with _LOCK:  # else two threads that come first would have one each
-        return _cache(settings)
+    return Cache.of(settings)
 
 
 @functools.lru_cache(maxsize=8)
@@ -42,11 +42,3 @@ def settings_of(values: tuple[str | bytes | None, ...]) -> CacheSettings:
     """
     said = zip(VARIABLES, values, strict=True)
     return CacheSettings.from_environment({name: os.fsdecode(value) for name, value in said if value is not None})
-
-
-_LOCK = Lock()
-
-
-@functools.lru_cache(maxsize=8)
-def _cache(settings: CacheSettings) -> Cache:
-    return Cache.of(settings)

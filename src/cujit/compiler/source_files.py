@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import posixpath
 import threading
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from cujit.compiler.request import Request
 from cujit.errors import FileError
+from cujit.forks import once_each
 
 _WITH_LINES = ("lineinfo", "debug")
 
@@ -52,7 +52,7 @@ def _write(path: Path, text: str) -> None:
         raise FileError(message, help="CUJIT_SOURCES=<a directory of yours>") from e
 
 
-@functools.lru_cache(maxsize=8)
+@once_each(8)
 def source_files_of(directory: str) -> SourceFiles:
     """Give the writer of the process for the directory that ``CUJIT_SOURCES`` names."""
     return SourceFiles(Path(os.path.abspath(os.path.expanduser(directory))))

@@ -8,7 +8,6 @@ Source: Linux, ``tools/perf/Documentation``, "jit-interface.txt" (maps) and "jit
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import mmap
 import os
@@ -25,7 +24,7 @@ from cujit.devices.jit import NativeFunction
 from cujit.devices.line_table import CodeLine, code_lines
 from cujit.devices.perf import VARIABLE
 from cujit.errors import FileError
-from cujit.forks import Lock, begins_anew
+from cujit.forks import Lock, begins_anew, once
 from cujit.formats.elf import Elf, ElfSymbol, read_elf
 from cujit.values import NamedTuple
 
@@ -119,7 +118,7 @@ class _Told:
             _append_to_map(self._map)
 
 
-@functools.cache
+@once
 def _told() -> _Told:
     return _Told()
 

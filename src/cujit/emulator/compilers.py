@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import mmap
 import os
 import re
@@ -21,7 +20,7 @@ from cujit.emulator import library
 from cujit.emulator.shared_library import TABLE_SYMBOL
 from cujit.emulator.structures import BootTable, BootText
 from cujit.emulator.toolkit import compiler_functions, linker_functions
-from cujit.forks import Lock
+from cujit.forks import Lock, once
 from cujit.formats.elf import read_elf
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.libraries import STANDS_BEFORE, find_library
@@ -61,7 +60,7 @@ class RealLibrary:
         return "\n".join((str(self.path), f"{found.st_size} {found.st_mtime_ns}", *self.functions))
 
 
-@functools.cache
+@once
 def _real_libraries() -> list[RealLibrary]:
     homes = [home for _, home in Settings.from_environment(os.environ).cuda_homes]
     return [RealLibrary(path) for path in (find_library(name, homes) for name in _LIBRARIES) if path]

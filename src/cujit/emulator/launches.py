@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -36,6 +35,7 @@ from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Refused, Result
 from cujit.emulator.structures import GO_ON, AskedLaunch, CellKind, ReadyLaunch
 from cujit.errors import CujitError, KernelFaultError, LaunchError
+from cujit.forks import once
 
 _INTERRUPTED = 1 << 22
 """What C adds to an answer where it is to interrupt Python."""
@@ -250,7 +250,7 @@ def _find(kernel: int, context: int) -> int:
         return 0
 
 
-@functools.cache
+@once
 def prepare() -> tuple[object, ...]:
     """Have C find what it asks, before the first call; what is given has to live."""
     kept = (

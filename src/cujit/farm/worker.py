@@ -5,7 +5,6 @@ It makes every key anew, from its own toolchain and the files that came with the
 
 from __future__ import annotations
 
-import functools
 import os
 import platform
 import re
@@ -23,6 +22,7 @@ from cujit.compiler.runner import Runner
 from cujit.errors import CompileError, CujitError, ToolCrashError, ToolTimeoutError
 from cujit.farm.tasks import Chunk, ChunkResult, Piece, PieceResult
 from cujit.farm.together import Together, laid_out, result_of
+from cujit.forks import once_each
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 
@@ -51,7 +51,7 @@ def _cpu_s() -> float:
     return time.process_time() + spent_apart().cpu_s
 
 
-@functools.lru_cache(maxsize=4)
+@once_each(4)
 def _runner(root: str, cap_bytes: int, gid: int | None, compiling: str, settings: Settings) -> Runner:
     """Give the runner of this process for a root; it remembers no images, and leaves no hints of where files were."""
     cache = Cache(Path(root), cap_bytes=cap_bytes, memory_bytes=0, trusted_gid=gid, compile=compiling)

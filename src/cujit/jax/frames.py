@@ -7,7 +7,6 @@ and offsets are in bytes, on machines of 64 bits.
 from __future__ import annotations
 
 import ctypes
-import functools
 import struct
 import traceback
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from cujit.errors import ArgumentError, CujitError, UnsupportedError
+from cujit.forks import once_each
 from cujit.values import NamedTuple
 
 ELEMENTS: dict[int, np.dtype[Any]] = {
@@ -186,7 +186,7 @@ class _Api:
         return int(_ASKED.unpack(asked.raw)[3])
 
 
-@functools.cache
+@once_each()
 def _api(address: int) -> _Api:
     """Know the functions at an address, of which a process has one for each platform.
 

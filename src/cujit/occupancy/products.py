@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-import functools
 import re
 
 from cujit.arch import Arch, ArchKind
 from cujit.errors import ArchError, alike, spell
+from cujit.forks import once
 from cujit.values import dataclass
 
 
@@ -128,7 +128,7 @@ def _key(name: str) -> str:
     return "".join(word for word in _WORD.findall(text) if word not in _NOISE)
 
 
-@functools.cache
+@once
 def _by_key() -> dict[str, Product]:
     by_name = {p.name: p for p in PRODUCTS}
     named = by_name | {alias: by_name[name] for alias, name in _ALIASES.items()}

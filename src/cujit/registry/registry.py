@@ -346,7 +346,6 @@ def _taken(name: str, device: Device, difference: str) -> OptionError:
 # -- doors --------------------------------------------------------------------------------------------------
 
 
-@once
 def default_registry() -> Registry:
     """Give the registry of the process: what is registered, and ``forget``.
 
@@ -355,6 +354,11 @@ def default_registry() -> Registry:
         for known in cujit.default_registry():
             print(known.name, known.device.name, known.hits)
     """
+    return _of_the_process()
+
+
+@once
+def _of_the_process() -> Registry:
     return Registry()
 
 

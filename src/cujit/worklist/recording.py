@@ -7,7 +7,6 @@ process that is killed loses less than half of its counts. The rest is counted i
 from __future__ import annotations
 
 import atexit
-import functools
 import hashlib
 import os
 import time
@@ -24,7 +23,7 @@ from cujit.compiler.keys.recipe import said_of
 from cujit.compiler.request import Request
 from cujit.compiler.runner import LISTENERS
 from cujit.errors import CacheWarning, CompileError, CujitError, warn
-from cujit.forks import Lock, begins_anew
+from cujit.forks import Lock, begins_anew, once_each
 from cujit.worklist.lists import HEADER, SUFFIX, RecipeUse, recipe_line, use_line
 from cujit.worklist.places import Places, is_elsewhere, project_of
 
@@ -224,7 +223,7 @@ def record(directory: str | os.PathLike[str], *, project: str | os.PathLike[str]
     return Recording(Path(os.path.abspath(path_of(directory))), root)
 
 
-@functools.lru_cache(maxsize=8)
+@once_each(8)
 def recording_of(directory: str) -> Recording:
     """Give the recording of the process for the directory that ``CUJIT_RECORD`` names; it ends with the process."""
     made = record(os.path.expanduser(directory))

@@ -12,6 +12,7 @@ import pytest
 from cujit.devices.arguments.cupy_arrays import cupy_interface, is_cupy_array
 from cujit.errors import ArgumentError
 from cujit.signature import Parameter, ParameterClass
+from forgetting import forget
 
 cupy: Any = pytest.importorskip("cupy")
 
@@ -40,9 +41,9 @@ def current(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The stream that CuPy works in, here one that needs no driver."""
     stream = Stream()
     monkeypatch.setattr(cupy.cuda, "get_current_stream", stream.get)
-    cupy_interface.cache_clear()
+    forget(cupy_interface)
     yield stream
-    cupy_interface.cache_clear()
+    forget(cupy_interface)
 
 
 def array(shape: Any = (8,), dtype: Any = np.float32, ordinal: int = 1, **more: Any) -> Any:

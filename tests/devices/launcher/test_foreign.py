@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import operator
 import struct
 from typing import Any
@@ -112,7 +113,7 @@ def test_of_several_gpus_the_one_that_has_the_memory_is_asked_for(
     "change", [{"data": (64, False)}, {"strides": (4,)}, {"stream": 7}, {"typestr": "<i4"}, {"shape": (2,)}], ids=str
 )
 def test_a_numba_that_says_something_else_is_left_to_python(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
-    kind, known = type(numba_array()), numba_interface.__wrapped__
+    kind, known = type(numba_array()), inspect.unwrap(numba_interface)
     own = kind.__cuda_array_interface__
     assert known() is not None
     monkeypatch.setattr(kind, "__cuda_array_interface__", property(lambda array: own.fget(array) | change))

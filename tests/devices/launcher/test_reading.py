@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import inspect
 import math
 import struct
 import sys
@@ -109,7 +110,7 @@ def test_machine_code_reads_scalars_of_numpy(host: Device, machine: Any) -> None
 
 
 def test_scalars_that_are_not_laid_out_as_known_are_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = numpy_scalars.__wrapped__
+    known = inspect.unwrap(numpy_scalars)
     assert {row.type for row in known()} >= {id(np.float32), id(np.int32), id(np.bool_), 0}
     monkeypatch.setattr(scalars, "scalar_offset", lambda: 8)
     assert [row.type for row in known()] == [0]

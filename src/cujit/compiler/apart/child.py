@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import os
 import pickle
 import queue
@@ -17,6 +16,7 @@ from typing import Any
 
 from cujit.compiler.apart.parent import WorkOrder, receive, send
 from cujit.errors import CujitError, ToolCrashError
+from cujit.forks import once_each
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 
@@ -72,7 +72,7 @@ def _is_of_memory(error: Exception, *, is_limited: bool) -> bool:
 _NO_MEMORY = re.compile(f"{os.strerror(errno.ENOMEM)}|failed to map segment|error return without exception set")
 
 
-@functools.lru_cache(maxsize=8)
+@once_each(8)
 def _toolchain(settings: Settings) -> Toolchain:
     return Toolchain(settings)
 

@@ -11,7 +11,6 @@ Source: CuPy 14.2, ``cupy._core.core.ndarray``, ``cupy_backends.cuda.stream.get_
 from __future__ import annotations
 
 import ctypes
-import functools
 import itertools
 import sys
 import threading
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from cujit.forks import once_each
 from cujit.values import NamedTuple
 
 
@@ -81,7 +81,7 @@ _SMALL_INTS = 257
 _PTR = "ptr"
 
 
-@functools.cache
+@once_each()
 def cupy_interface(ordinal: int) -> CupyInterface | None:
     """Say how arrays on a GPU are read; None if the arrays of this CuPy are not laid out so that it can be known."""
     cupy = _cupy()

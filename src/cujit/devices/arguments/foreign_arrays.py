@@ -10,7 +10,6 @@ numba-cuda, "CUDA Array Interface (Version 3)".
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 import sys
 import types
@@ -18,6 +17,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from cujit.devices.arrays.array import WAIT
+from cujit.forks import once, once_each
 
 _INTERFACE = "__cuda_array_interface__"
 _READY, _WAIT = "is_ready", WAIT
@@ -66,7 +66,7 @@ class DescribedInterface(ctypes.Structure):
     keep: tuple[object, ...]
 
 
-@functools.cache
+@once_each()
 def described_interface(kind: Hashable) -> DescribedInterface:
     """Say how arrays of a type of JAX are read."""
     names = {field: id(name) for field, name in _DESCRIBED.items()}
@@ -120,7 +120,7 @@ class NumbaInterface(ctypes.Structure):
     keep: tuple[object, ...]
 
 
-@functools.cache
+@once
 def numba_interface() -> NumbaInterface | None:
     """Say how numba's arrays are read; None if those of this numba do not have what they say there."""
     arrays: Any = sys.modules["numba.cuda.cudadrv.devicearray"]

@@ -9,13 +9,13 @@ Source: torch, ``torch/csrc/inductor/aoti_torch/c/shim.h``, which promises a sta
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import sys
 from typing import Any
 
 import numpy as np
 
+from cujit.forks import once
 from cujit.values import NamedTuple
 
 _WORD = 8
@@ -100,7 +100,7 @@ class TensorInterface(ctypes.Structure):
         return int(answer.value or 0)
 
 
-@functools.cache
+@once
 def tensor_interface() -> TensorInterface | None:
     """Find torch's interface in this process; None if this torch does not have it, or not as it is known here."""
     torch = _torch()

@@ -12,6 +12,7 @@ import sys
 from typing import Any, TypeVar
 
 from cujit.errors import spell
+from cujit.forks import once_each
 from cujit.values import dataclass
 
 _T = TypeVar("_T")
@@ -109,7 +110,7 @@ class _Method(ctypes.Structure):
 _METH_O = 8  # Source: CPython, Include/methodobject.h (stable ABI)
 
 
-@functools.cache
+@once_each()
 def index_by(cls: Any, function: int) -> _Method:
     """Have ``instance[…]`` of a class run machine code, ``object *function(object *instance, object *index)``."""
     doc = f"__getitem__($self, shape, /)\n--\n\n{cls.__getitem__.__doc__}"
@@ -145,7 +146,7 @@ class Callables:
         ctypes.c_uint64.from_address(id(instance) + self.offset).value = code
 
 
-@functools.cache
+@once_each()
 def native_type(base: type[Any]) -> Callables:
     """Make the final subclass of ``base`` that a call enters by vectorcall (PEP 590), with no Python in between.
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import enum
-import functools
 
 import numpy as np
+
+from cujit.forks import once
 
 ScalarKind = enum.IntEnum("ScalarKind", "B1 I8 U8 I16 U16 I32 U32 I64 U64 F32 F64")
 """What a scalar's value is: b(ool), i(nteger), u(nsigned) or f(loat), with its bits."""
@@ -26,7 +27,7 @@ class NumpyScalar(ctypes.Structure):
     _fields_ = (("type", ctypes.c_uint64), ("kind", ctypes.c_uint32), ("size", ctypes.c_uint32))
 
 
-@functools.cache
+@once
 def numpy_scalars() -> ctypes.Array[NumpyScalar]:
     """Give the types that machine code looks through, the common ones first, and an end without a type."""
     types = dict.fromkeys(getattr(np, name) for name in (*_TYPES, *_TWINS))

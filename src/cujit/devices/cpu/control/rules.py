@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 from cujit.devices.cpu.codegen.registry import NOT_YET, Rules, reason
 from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS
 from cujit.devices.cpu.frontend.operands import mismatch
@@ -26,6 +24,7 @@ from cujit.devices.cpu.instructions.copies import bulk, tensor
 from cujit.devices.cpu.instructions.matrix import mma, move
 from cujit.devices.cpu.ir.program import UNKNOWN_OPERAND, KernelProgram, Op, Operand, Special, parts_of
 from cujit.devices.cpu.ir.refusals import Refusals
+from cujit.forks import once
 from cujit.formats.ptx.isa.table import special_register
 
 _FAMILIES = (
@@ -34,7 +33,7 @@ _FAMILIES = (
 )  # fmt: skip
 
 
-@functools.cache
+@once
 def all_rules() -> Rules:
     """Build the table of rules, once."""
     rules = Rules()

@@ -18,7 +18,7 @@ from cujit.devices.jit import NativeFunction, processor, publish
 from cujit.devices.objects import Work, machine_code
 from cujit.devices.sources import read_file
 from cujit.errors import CujitError, UnsupportedError
-from cujit.forks import Lock, in_child, waits_for
+from cujit.forks import Lock, in_child, once, waits_for
 from cujit.values import NamedTuple
 
 
@@ -165,7 +165,7 @@ _PYTHON = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyE
 _POINTERS = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(_PYTHON))
 
 
-@functools.cache
+@once
 def ask_python() -> None:
     """Have Python's handlers of signals run while the main thread is in a launch; know of forks."""
     if sys.implementation.name == "cpython":
