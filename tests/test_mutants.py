@@ -99,6 +99,12 @@ def test_a_mutant_is_python_and_its_other_lines_keep_their_numbers() -> None:
             assert text != path.read_bytes()
 
 
+def test_what_is_for_types_alone_has_no_mutant(tmp_path: Path) -> None:
+    file = tmp_path / "made.py"
+    file.write_text("@overload\ndef f(a: int, b: bool = True) -> int: ...\nif TYPE_CHECKING:\n    LIMIT = 3\n")
+    assert mutants.mutants_of(file) == []
+
+
 def test_the_tests_of_an_area_are_those_that_the_page_names(root: Path) -> None:
     names = [path.name for path in mutants.guards_of(root, "sums")]
     assert names == ["test_sums.py", "test_other.py"]

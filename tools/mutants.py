@@ -87,7 +87,7 @@ def mutants_of(path: Path) -> list[Mutant]:
 
 
 def _running(node: ast.AST) -> Iterator[ast.AST]:
-    """Give the nodes that run: no annotations, decorators, formatted texts, nor what is for types alone."""
+    """Give the nodes that run: no annotations, decorators, overloads, formatted texts, nor what is for types alone."""
     left_out: set[ast.AST | None] = set()
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         left_out = {node.returns, *node.decorator_list}
@@ -96,6 +96,7 @@ def _running(node: ast.AST) -> Iterator[ast.AST]:
     elif isinstance(node, (ast.AnnAssign, ast.arg)):
         left_out = {node.annotation}
     is_for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    is_for_types |= isinstance(node, ast.FunctionDef) and "overload" in map(ast.unparse, node.decorator_list)
     if is_for_types or isinstance(node, ast.JoinedStr):  # Python 3.11 does not know where the parts of a text are.
         return
     yield node
