@@ -87,9 +87,9 @@ def once_each(most: int | None = None) -> Callable[[F], F]:
 
         @functools.lru_cache(most)  # in front of the lock, so that what is there costs no more than from a cache
         @functools.wraps(made)
-        def kept(*arguments: Any) -> Any:
+        def kept(*arguments: Any, **named: Any) -> Any:
             with lock:
-                return made(*arguments)
+                return made(*arguments, **named)
 
         return kept  # type: ignore[return-value]
 
