@@ -13,6 +13,7 @@ from cujit.errors import PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.concrete import MOST_WRITTEN_OUT, concrete_forms
 from cujit.formats.ptx.isa.semantics import form_of
 from cujit.formats.ptx.isa.table import InstructionRow, rows
+from cujit.inspection import needs
 from cujit.inspection.needs import Use, ptx_needs
 
 HEAD = ".version 8.6\n.target sm_100a\n.address_size 64\n"
@@ -58,6 +59,58 @@ def test_features_are_those_of_instructions_and_variables() -> None:
         "global variables": 1,
         "constant variables": 1,
     }
+
+
+USES = {
+    "calls of functions": "call.uni helper, (p0);",
+    "printing": "call.uni (r), vprintf, (p0, p0);",
+    "assertions": "call.uni __assertfail, (p0, p0, r, p0, p0);",
+    "the device heap": "call.uni (p0), malloc, (p0);",
+    "barriers of a block": "bar.sync 0;",
+    "barriers of a cluster": "barrier.cluster.arrive;",
+    "exchange between the lanes of a warp": "shfl.sync.idx.b32 a, a, 0, 31, -1;",
+    "barriers of a warp": "bar.warp.sync -1;",
+    "atomics": "red.global.add.u32 [q], 1;",
+    "fences": "fence.sc.gpu;",
+    "ordered or volatile accesses": "ld.relaxed.gpu.global.u32 a, [q];",
+    "mbarriers": "mbarrier.init.shared::cta.b64 [q], 1;",
+    "asynchronous copies": "cp.async.commit_group;",
+    "bulk copies": "cp.async.bulk.commit_group;",
+    "tensor copies (TMA)": "cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [q, {a}], [q];",
+    "tensor maps": "tensormap.replace.tile.global_address.global.b1024.b64 [q], q;",
+    "distributed shared memory": "mapa.shared::cluster.u64 q, q, a;",
+    "textures": "tex.1d.v4.s32.s32 {a, a, a, a}, [q, {a}];",
+    "surfaces": "suld.b.1d.b32.trap {a}, [q, {a}];",
+    "matrices of a warp": "movmatrix.sync.aligned.m8n8.trans.b16 a, a;",
+    "matrices of a warpgroup": "wgmma.fence.sync.aligned;",
+    "tensor memory": "tcgen05.wait::ld.sync.aligned;",
+    "multicast memory": "multimem.red.global.add.u32 [q], a;",
+    "f64": "add.f64 d, d, d;",
+    "f16": "add.f16 h, h, h;",
+    "bf16": "add.bf16x2 a, a, a;",
+    "tf32": "cvt.rna.tf32.f32 a, f;",
+    "floats of 8 bits and less": "cvt.rn.satfinite.e4m3x2.f32 h, f, f;",
+    "carry chains": "add.cc.u32 a, a, a;",
+    "memory on the stack": "stacksave.u64 q;",
+    "jump tables": "brx.idx a, places;",
+    "dependent launches": "griddepcontrol.wait;",
+    "traps": "trap;",
+}
+"""Each feature, and an instruction that is a use of it and of no other; to print or to assert is a call, too."""
+CALLED = """
+.extern .func (.param .b32 r) vprintf(.param .b64 p, .param .b64 a); .extern .func helper(.param .b64 p);
+.extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 s);
+.extern .func (.param .b64 r) malloc(.param .b64 n);
+"""
+
+
+def test_every_feature_is_found_by_its_instruction() -> None:
+    assert needs._FEATURES.keys() == USES.keys()
+    declared = ".reg .b32 a; .reg .f32 f; .reg .b16 h; .reg .f64 d; .reg .b64 q; .param .b64 p0; .param .b32 r;"
+    for feature, use in USES.items():
+        body = f"{declared} places: .branchtargets end; {use} end: ret;"
+        found = {each.name: each.count for each in ptx_needs(f"{HEAD}{CALLED}.entry k() {{ {body} }}").features}
+        assert found == {feature: 1} | ({"calls of functions": 1} if use.startswith("call") else {}), use
 
 
 @pytest.mark.parametrize("carries", ["add.cc.u32 a, a, 1;", "addc.u32 a, a, 1;", "madc.hi.cc.u32 a, a, 3, 1;"])

@@ -148,16 +148,6 @@ class _Asked:
         return _Launched(profile.kernels[0], module, {})
 
 
-def _with_ptx(images: Sequence[bytes]) -> bytes:
-    """Choose which of the saved images the CPU device runs."""
-    # start-up: for who asks for a page
-    from cujit.inspection.read import inspect
-    from cujit.inspection.values import ImageKind
-
-    has = (data for data in reversed(images) if any(image.kind is ImageKind.PTX for image in inspect(data)))
-    return next(has, images[-1])
-
-
 # -- one launch -----------------------------------------------------------------------------------------------
 
 

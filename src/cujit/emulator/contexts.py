@@ -77,12 +77,6 @@ def _primary() -> Context:
     return Context.from_address(_PRIMARY[0])
 
 
-def primary() -> int:
-    """Give the handle of the primary context, whether it is active or not."""
-    with _LOCK:
-        return ctypes.addressof(_primary())
-
-
 @started("cuDevicePrimaryCtxRetain", "PI")
 def device_primary_ctx_retain(out: int, ordinal: int) -> None:
     """Hold the primary context, which begins with the first who does."""
