@@ -6,6 +6,8 @@ import http.client
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -119,6 +121,42 @@ def test_a_worker_that_dies_is_replaced(serve: Serve) -> None:
         os.kill(number, signal.SIGKILL)
     time.sleep(0.5)  # until the server knows
     assert asking.look(CODE + "\n")["record"]["explorer"]["is_counted"]
+
+
+def test_a_scene_that_takes_too_long_is_given_up(alone: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    asking = alone(timeout_s=0.01)
+    monkeypatch.setattr(workers, "_COMPILE_S", 0)
+    said = asking.look(CODE)
+    assert (said["stage"], said["message"]) == ("failed", "it took longer than 0.01 s, and was given up")
+    monkeypatch.undo()
+    assert asking.look(grid="")["record"]["explorer"]["is_compiled"], "by another process"
+
+
+def test_how_a_worker_died_is_said(alone: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_BEGIN", "import json, os, sys; exec(json.loads(input())['scene']['source'])")
+    asking = alone()
+    ways = {"sys.exit(0)": "status 0", "sys.exit(3)": "status 3", "os.kill(os.getpid(), 9)": "SIGKILL"}
+    for ends, said in ways.items():
+        assert asking.look(ends)["message"] == f"the process that compiles and reports died: {said}"
+
+
+_NOISY = """
+import os, resource, sys
+from cujit.explore import worker
+def noisy(*given, **more):
+    os.write(1, f"{resource.getrlimit(resource.RLIMIT_CORE)} {resource.getrlimit(resource.RLIMIT_AS)}".encode())
+    return look(*given, **more)
+look, worker.look = worker.look, noisy
+worker.main()
+"""
+
+
+def test_a_worker_is_limited_and_what_its_libraries_print_is_no_answer() -> None:
+    command = [sys.executable, "-c", _NOISY, str(os.getpid()), "8192"]
+    asked = json.dumps({"scene": {"source": "nonsense"}}) + "\n"
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=True)
+    assert [json.loads(line)["stage"] for line in done.stdout.splitlines()] == ["compiling", "done"]
+    assert f"(0, 0) ({8 << 30}, {8 << 30})" in done.stderr
 
 
 def test_no_process_outlives_the_explorer(serve: Serve, alone: Serve) -> None:

@@ -23,8 +23,10 @@ SHARED = replace(LAUNCHED, source=CODE, name="shared.cu")
 
 
 def test_what_is_seen_is_what_a_profile_and_a_report_of_it_say() -> None:
-    seen = look(SHARED)
+    stages: list[str] = []
+    seen = look(SHARED, say=stages.append)
     assert (seen.is_compiled, seen.is_counted, seen.kernels) == (True, True, ("transpose",))
+    assert stages == ["compiling", "launching", "assembling"]
     profile = cujit.profile.Profile()
     device = cujit.cpu(profile=profile)
     module = cujit.jit(CODE, device=device, name="shared.cu", arch="sm_90", lineinfo=True)

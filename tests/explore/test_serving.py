@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
+from logging.handlers import MemoryHandler
 from pathlib import Path
 
 import pytest
@@ -98,6 +101,11 @@ def test_what_is_said_wrongly_is_refused_before_anything_is_served(
         cujit.explore.start(path, **more)  # type: ignore[arg-type]
 
 
+def test_serve_takes_whatever_start_does() -> None:
+    started, served = (dict(inspect.signature(door).parameters) for door in (cujit.explore.start, cujit.explore.serve))
+    assert {name: served.get(name) for name in started} == started
+
+
 def test_without_its_libraries_an_explorer_says_how_to_install_them(path: Path) -> None:
     code = (
         "import sys; sys.modules['uvicorn'] = None\n"
@@ -133,7 +141,29 @@ def test_json_is_what_the_page_shows_first(path: Path) -> None:
     assert record["kernels"][0]["profile"]["totals"]["bank_conflicts"] == 3968
 
 
+def test_a_page_offers_the_gpus_that_run_its_architectures(asking: Asking) -> None:
+    text = asking.ask("GET", f"/?token={asking.token}").text
+    offered = json.loads(text.partition('id="record">')[2].partition("</script>")[0])["explorer"]
+    assert dict(offered["gpus"])["H200"] == "sm_90"
+    assert {arch for _, arch in offered["gpus"]} <= set(offered["arches"])
+
+
 # -- the file -----------------------------------------------------------------------------------------------------
+
+
+def test_no_log_has_the_token_whatever_another_server_logs(asking: Asking) -> None:
+    """As ``uvicorn.Config(app)`` does, which sets up the logs of all servers of a process."""
+    kept = MemoryHandler(1000)
+    logger = logging.getLogger("uvicorn.access")
+    level = logger.level
+    logger.addHandler(kept)
+    logger.setLevel(logging.INFO)
+    try:
+        assert asking.ask("GET", f"/?token={asking.token}").status == 200
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(kept)
+    assert not [record.getMessage() for record in kept.buffer if asking.token in record.getMessage()]
 
 
 def test_line_ends_and_the_mark_of_a_file_stay_as_they_are(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
 import os
@@ -12,16 +13,18 @@ import subprocess
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import cujit
 from cujit.cache.cache import Cache
-from cujit.errors import ArchError, CompileError, OptionError, ToolCrashError
+from cujit.errors import ArchError, CacheWarning, CompileError, OptionError, ToolCrashError
 from cujit.farm import engines
 from cujit.integrations.wheels import WantedPack
 from farming import DRIVER, Elsewhere, goes_on, killing_pool, pool, variants
@@ -72,6 +75,13 @@ def test_each_key_is_made_once_and_found_by_whoever_asks(two: Executor, tmp_path
     assert set(report.keys) >= {key for key in more.keys if key != more.slowest[0].key}
     said = json.loads(json.dumps(more.as_json()))
     assert (said["made"], said["hit"], said["slowest"][0]["arch"]) == (1, 6, "sm_90")
+
+    build = functools.partial(cujit.farm.build, variants(7), "sm_90", executor=two, sink=cache)
+    assert build(pack=tmp_path / "of no time.pack").hit == 7
+    for n in range(2):
+        build(pack=tmp_path / f"{n}.pack", made_s=n)
+    packs = [(tmp_path / f"{name}.pack").read_bytes() for name in ("of no time", 0, 1)]
+    assert packs[0] == packs[1] != packs[2]
 
 
 def test_headers_go_by_content_and_not_by_path(tmp_path: Path) -> None:
@@ -217,6 +227,20 @@ def test_the_users_executor_that_breaks_is_an_error_and_nothing_is_lost(tmp_path
     assert any(Cache(tmp_path).stores[0].entries())
 
 
+def test_what_was_made_when_an_executor_broke_is_counted(tmp_path: Path) -> None:
+    begun: list[object] = []
+
+    class Breaking(ThreadPoolExecutor):
+        def submit(self, *work: Any, **more: Any) -> Any:
+            if begun:
+                raise BrokenExecutor("it does one")
+            begun.append(work)
+            return super().submit(*work, **more)
+
+    with Breaking(1) as theirs, pytest.raises(ToolCrashError, match="the executor broke, after 1 image, which"):
+        cujit.farm.build(variants(2), executor=theirs, sink=tmp_path, chunk_s=0.001)
+
+
 def test_another_compiler_or_environment_is_refused_with_the_difference(tmp_path: Path) -> None:
     with pool(1, build="feedbeef") as other:
         (failure,) = cujit.farm.build(variants(1), executor=other, sink=tmp_path).failed
@@ -234,6 +258,19 @@ def test_images_that_nobody_sees_here_are_said(tmp_path: Path) -> None:
     (failure,) = cujit.farm.build(variants(1), executor=there, sink=tmp_path / "ours").failed
     assert f"it is not in {tmp_path}/ours here" in failure.reason
     assert "all machines have to see one directory" in failure.reason
+
+
+def test_where_images_cannot_be_kept_ten_are_tried_and_the_rest_is_said(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "file").touch()
+    there = Elsewhere(tmp_path / "project", root=tmp_path / "file/theirs")
+    with pytest.warns(CacheWarning, match="Not a directory"):
+        report = cujit.farm.build(variants(40), executor=there, sink=tmp_path / "ours", workers=1, chunk_s=0.001)
+    said = Counter(one.reason for one in report.failed)
+    why, tried = said.most_common()[-1]
+    assert why.startswith("not kept: [Errno 20] Not a directory")
+    assert 10 <= tried < 20
+    assert (report.made, dict(said)) == (0, {why: tried, f"not begun: {why}": 40 - tried})
 
 
 FULL = """
@@ -310,6 +347,9 @@ def test_bad_orders_are_refused(tmp_path: Path) -> None:
         cujit.farm.build(asked, sink=tmp_path, deadline_s=-1)
     with pytest.raises(ArchError):
         cujit.farm.build(asked, ["sm_9000"], sink=tmp_path)
+    astray = cujit.request(GOOD, arch="sm_90", include=[tmp_path / "nothing"])
+    with pytest.raises(OptionError, match=r"include: .*nothing is not there"):
+        cujit.farm.build([astray], executor=ThreadPoolExecutor(1), sink=tmp_path)
     with pytest.raises(OptionError, match="'kernel' is no request"):
         cujit.farm.build(["kernel"], executor=ThreadPoolExecutor(1), sink=tmp_path)  # type: ignore[list-item]
 

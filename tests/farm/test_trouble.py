@@ -37,7 +37,8 @@ def test_two_farms_at_once_make_each_key_once(tmp_path: Path) -> None:
 def test_a_worker_that_hangs_is_ended_where_compiles_have_a_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "_PATIENCE_S", 2)
+    deadline_s = 5.0  # far more than one takes here, or on a machine that has much to do
+    monkeypatch.setattr(driver, "_PATIENCE_S", 4 - 4 * deadline_s)  # 4 s in all, for one at a time
     stopped: list[int] = []
 
     def stop_one(_done: int, _total: int, _name: str) -> None:
@@ -47,7 +48,7 @@ def test_a_worker_that_hangs_is_ended_where_compiles_have_a_deadline(
 
     asked = variants(12)
     report = cujit.farm.build(
-        asked, executor="processes:2", sink=tmp_path, deadline_s=0.5, chunk_s=0.1, progress=stop_one
+        asked, executor="processes:2", sink=tmp_path, deadline_s=deadline_s, chunk_s=0.001, progress=stop_one
     )
     assert (report.made + report.hit, report.is_good, len(stopped)) == (12, True, 1)
 
@@ -164,6 +165,22 @@ def test_ctrl_c_ends_a_farm_and_its_workers_and_the_next_goes_on(tmp_path: Path)
     assert driver.returncode == -signal.SIGINT
     assert said.count("KeyboardInterrupt") == 1, said
     goes_on(tmp_path / "cache", workers)
+
+
+def test_ctrl_c_does_not_wait_for_a_worker_which_does_not_hear_it(tmp_path: Path) -> None:
+    others = multiprocessing.active_children()
+    masks: list[int] = []
+
+    def stop(_done: int, _total: int, _name: str) -> None:
+        (worker,) = set(multiprocessing.active_children()) - set(others)
+        status = Path(f"/proc/{worker.pid}/status").read_text()
+        masks.extend(int(mask, 16) for mask in re.findall(r"^SigBlk:\s*(\w+)", status, re.MULTILINE))
+        os.kill(worker.pid or 0, signal.SIGSTOP)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cujit.farm.build(variants(2), executor="processes:1", sink=tmp_path, chunk_s=0.001, progress=stop)
+    assert [mask >> (signal.SIGINT - 1) & 1 for mask in masks] == [1]
 
 
 @pytest.mark.farm

@@ -53,8 +53,10 @@ def test_what_is_made_is_published_and_what_is_there_is_not_made_again(
     assert (first.made, first.published, first.is_good) == (3, 3, True)
     assert "published: 3" in str(first)
     assert first.as_json()["published"] == 3
-    later = build(4, "of another job", store)
+    seen: list[tuple[int, int]] = []
+    later = build(4, "of another job", store, progress=lambda done, total, _name: seen.append((done, total)))
     assert (later.made, later.hit, later.published, later.is_good) == (1, 3, 1, True)
+    assert seen == [(4, 4)], "what is there is done"
     assert entries(tmp_path / "of another job") == 1
     here = cache_of("here", url=url)
     for request in variants(4):
@@ -65,6 +67,14 @@ def test_what_is_made_is_published_and_what_is_there_is_not_made_again(
     assert (packed.made, packed.hit, packed.published) == (3, 1, 0), "a pack is made of what is here"
     assert packed.pack is not None
     assert packed.pack.records == 4
+
+
+def test_what_the_shared_cache_of_a_sink_has_is_not_made_again(
+    two: Executor, server: Server, farm: Farm, build: Callable[..., Report], cache_of: Callable[..., Cache]
+) -> None:
+    build(2, "root", RemoteStore(server.url, farm.signer))
+    report = cujit.farm.build(variants(3), executor=two, sink=cache_of("here"))
+    assert (report.made, report.hit, report.is_good) == (1, 2, True)
 
 
 def test_what_the_root_has_already_is_published_too(server: Server, farm: Farm, build: Callable[..., Report]) -> None:

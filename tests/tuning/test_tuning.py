@@ -40,7 +40,7 @@ from cujit.errors import (
 )
 from cujit.remote import push
 from cujit.timing import Timing
-from cujit.tuning.records import Measured, TuningRecord, first_of_the_fastest
+from cujit.tuning.records import Measured, TuningRecord, first_of_the_fastest, first_of_the_lowest
 from cujit.values import replace
 from processes import printed
 from remote.serving import farm_in
@@ -105,6 +105,7 @@ def test_the_fastest_wins_and_the_record_has_all(bench: Bench) -> None:
     assert tuned.kernel.name == "busy"
     bench(tuned.kernel, tuned.values)()
     assert "* WORK=1: " in str(tuned.record)
+    assert repr(tuned) == "<Tuned source.cu 1024: WORK=1, made>"
 
 
 @pytest.mark.gpu
@@ -197,6 +198,15 @@ def test_an_answer_outlives_the_image_of_its_winner(bench: Bench, monkeypatch: p
     tuned = bench.tune()
     assert tuned.provenance.outcome is Outcome.DISK
     bench(tuned.kernel, tuned.values)()
+
+
+def test_an_answer_that_cannot_be_read_is_measured_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as other:
+        other.setattr(TuningRecord, "to_json", lambda _: b'{"cujit tuning":1}')
+        with pytest.raises(FormatError):
+            bench.tune()
+    assert bench.tune().provenance.outcome is Outcome.MADE
+    assert bench.tune().provenance.is_hit
 
 
 def test_the_order_of_a_space_does_not_matter(bench: Bench) -> None:
@@ -456,6 +466,15 @@ def test_the_first_of_the_lowest_bounds_wins(far: Far) -> None:
     assert far.tune({"STRIDE": [4097, 1]}).values == {"STRIDE": 4097}
 
 
+def test_a_candidate_that_launches_nothing_does_not_win(far: Far) -> None:
+    def workload(kernel: cujit.Kernel, v: Mapping[str, Any]) -> Callable[[], object]:
+        return far(kernel, v) if v["STRIDE"] == 8 else lambda: None
+
+    tuned = cujit.tune(STRIDED, {"STRIDE": [1, 8]}, workload, shape=1, device=far.device, on="H200")
+    assert tuned.values == {"STRIDE": 8}
+    assert "nothing that it launched has a bound" in tuned.record.candidates[0].error
+
+
 def test_what_was_measured_on_a_gpu_comes_before_bounds(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
     assert far.tune(arch="compute_90").record.by == "bounds"
     with monkeypatch.context() as there:  # a machine that has one
@@ -496,6 +515,8 @@ def test_a_strategy_hears_bounds(far: Far) -> None:
     tuned = far.tune({"STRIDE": [8, 1, 2]}, strategy=strategy, trials=3)
     assert tuned.values == {"STRIDE": 1}
     assert strategy.heard == [one.bound_ms for one in tuned.record.candidates]
+    fewer = far.tune({"STRIDE": [8, 1, 2]}, strategy=InOrder(), trials=2)
+    assert fewer.provenance.outcome is Outcome.MADE, "after fewer trials another may win"
 
 
 def test_a_tie_goes_to_the_first() -> None:
@@ -507,6 +528,7 @@ def test_a_tie_goes_to_the_first() -> None:
     assert first_of_the_fastest({**close, 9: timing(1.0, 1.0, 1.0)}) == 9
     assert first_of_the_fastest({**close, 1: timing(1.02, 1.02, 1.02)}) == 1
     assert first_of_the_fastest({**close, 1: timing(1.03, 1.03, 1.03)}) == 2
+    assert [first_of_the_lowest({1: bound, 2: 1.0}) for bound in (1.02, 1.03)] == [1, 2]
 
 
 def test_candidates_that_are_alike_are_decided_by_their_order(bench: Bench) -> None:
@@ -530,6 +552,13 @@ def test_what_is_not_near_the_fastest_is_out_after_a_look_or_a_round(bench: Benc
     timings = [one.timing for one in record.candidates if one.timing is not None]
     assert [len(timing.samples_ms) for timing in timings] == [3, 3, 9, 9]
     assert timings[1].median_ms >= 40
+
+
+def test_what_stays_near_the_fastest_is_measured_in_five_rounds(bench: Bench) -> None:
+    tuned = cujit.tune(BUSY, {"WORK": [1]}, bench, shape=1, becomes={"WORK": "launch"}, device=bench.device)
+    (timing,) = [one.timing for one in tuned.record.candidates]
+    assert timing is not None
+    assert len(timing.samples_ms) == 5 * 3
 
 
 # -- records ----------------------------------------------------------------------------------------------

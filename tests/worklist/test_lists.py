@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,10 @@ def test_lists_are_joined_and_sorted(tmp_path: Path) -> None:
     cujit.worklist.merge([one, two, one, tmp_path / "../" / tmp_path.name / "1.jsonl"]).worklist.save(written[1])
     assert written[0].read_bytes() == written[1].read_bytes(), "in any order, each file once"
     assert cujit.worklist.read(written[0]) == merged.worklist
-    assert sorted(os.listdir(tmp_path)) == ["1.jsonl", "2.jsonl", "a.jsonl", "b.jsonl"]
+    (tmp_path / "c.jsonl").mkdir()
+    with pytest.raises(IsADirectoryError):
+        merged.worklist.save(tmp_path / "c.jsonl")
+    assert sorted(os.listdir(tmp_path)) == ["1.jsonl", "2.jsonl", "a.jsonl", "b.jsonl", "c.jsonl"]
 
 
 def test_a_directory_is_all_of_its_recordings(tmp_path: Path) -> None:
@@ -95,8 +99,8 @@ def test_what_is_cut_is_said(tmp_path: Path, wishes: Any, left: list[int], cut: 
     uses = [
         a_use(1, calls=2),
         a_use(2, make_ms=0.0),
-        a_use(3, "sm_80", make_ms=10.0),
-        a_use(4, calls=9, seen="2020-02-29"),
+        a_use(3, "sm_80", make_ms=0.5),
+        a_use(4, calls=9, seen=time.strftime("%Y-%m-%d", time.localtime(0))),
         a_use(5, outcome="failed"),
     ]
     merged = cujit.worklist.merge(a_list(tmp_path / "list", *uses), **wishes)

@@ -148,6 +148,7 @@ def _made(
     """Make a server of a file, with the socket that it listens at and the address of its page."""
     try:
         import uvicorn  # an optional part
+        from uvicorn.protocols.http.h11_impl import H11Protocol  # as above
 
         from cujit.explore.server import ExplorerServer  # as above
     except ModuleNotFoundError as e:
@@ -163,11 +164,19 @@ def _made(
     listening = _socket(port)
     number = listening.getsockname()[1]
     door = Door(number, secrets.token_urlsafe(32))
+
+    class Connection(H11Protocol):
+        """Logs no address, which has the token: another server of this process may have uvicorn log those of all."""
+
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.access_log = False
+
     config = uvicorn.Config(
         made.application(door),
+        http=Connection,
         lifespan="on",
         log_level="warning",
-        access_log=False,  # an address has the token
         server_header=False,
         ws="none",
         limit_concurrency=_MOST_CONNECTIONS,

@@ -103,6 +103,7 @@ def build(
         OptionError: an argument is none of these, or the cache is off.
         MissingError: there is no compiler, or Dask or MPI were asked for and are not installed.
         ToolCrashError: the executor broke; what was made stays made.
+        CujitError: the first request for a compiler cannot be begun; what is wrong with later ones is in the report.
         OSError: the pack cannot be written.
 
     Example::

@@ -170,6 +170,7 @@ class Intake:
             self.tally.keys[digest] = False
             if self.runner.compiling.is_forbidden:
                 self.runner.get(job)
+            # is_read: the shared cache of the sink is asked, too
             elif self.runner.cache is None or self.runner.cache.find(keyed.key, is_read=True) is None:
                 why = self._why_alone(request)
                 share = "" if why else self._share
