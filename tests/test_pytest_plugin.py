@@ -39,6 +39,15 @@ OVER = """
 def test_wide(cujit_budget):
     cujit_budget(IMAGE, shared_bytes=1000, registers=255)
 """
+EARLY = """
+import pytest
+
+@pytest.fixture
+def checked(cujit_budget):
+    cujit_budget(IMAGE, shared_bytes=1100)
+
+def test_early(checked): pass
+"""
 LATER = """
 def test_later(cujit_budget):
     cujit_budget(IMAGE, shared_bytes=1100)
@@ -187,8 +196,8 @@ def test_a_table_of_everything_is_printed_if_asked(tests: Tests, pytester: pytes
     if asked == "setting":
         pytester.makeini("[pytest]\ncujit_budget_report = true\n")
         switch = []
-    result = tests(WITHIN + OVER, *switch)
-    result.assert_outcomes(passed=1, failed=1)
+    result = tests(WITHIN + OVER + EARLY, *switch)
+    result.assert_outcomes(passed=2, failed=1)
     result.stdout.re_match_lines(
         [
             r"=+ cujit budgets =+",
@@ -200,7 +209,8 @@ def test_a_table_of_everything_is_printed_if_asked(tests: Tests, pytester: pytes
             r"\s+sum\s+sm_80\s+shared_bytes\s+1,100\s+1,024\s+76 left",
         ]
     )
-    assert result.stdout.str().count("::test_within: ") == 1
+    said = result.stdout.str()
+    assert (said.count("::test_within: "), said.count("::test_early: ")) == (1, 1)
 
 
 def test_a_report_without_checks_says_so(tests: Tests) -> None:
@@ -436,7 +446,8 @@ def test_coverage_of_a_run_is_written_for_lcov(tests: Tests, pytester: pytest.Py
     assert counts == COUNTS
     (file,) = re.findall("^SF:(.*)$", written, re.MULTILINE)
     assert "__global__ void twice" in Path(file).read_text()
-    result.stdout.fnmatch_lines(["cujit coverage: 5 of 8 lines of CUDA ran; written to *c.info"])
+    said = f"cujit coverage: 5 of 8 lines of CUDA ran; written to {pytester.path / 'out/c.info'}"
+    assert said in result.stdout.str().splitlines()
 
 
 def test_exact_coverage_tells_which_side_of_a_condition_ran(tests: Tests, pytester: pytest.Pytester) -> None:
@@ -468,11 +479,12 @@ def test_emulator_is_there_before_any_conftest_and_in_all_processes(pytester: py
     driver.cuDeviceGetAttribute(ctypes.byref(number), 75, 0)
     """
     pytester.makeconftest(asks)
-    pytester.makepyfile(asks + "\n    def test_it():\n        assert number.value == 8\n")
+    on_both = "\n    def test_there(device):\n        assert device.zeros(2, 'int32').numpy().sum() == 0\n"
+    pytester.makepyfile(asks + "\n    def test_it():\n        assert number.value == 8\n" + on_both)
     arguments = ("--cujit-emulate", "--cujit-emulated", "cc=8.6 check=memory", "-p", "no:cacheprovider")
     for more in ((), ("-n", "2")):
-        pytester.runpytest_subprocess(*arguments, *more).assert_outcomes(passed=1)
+        pytester.runpytest_subprocess(*arguments, *more).assert_outcomes(passed=3)
     pytester.makeini("[pytest]\ncujit_emulate = true\ncujit_emulated = cc=8.6")
-    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=3)
     wrong = pytester.runpytest_subprocess("--cujit-emulate", "--cujit-emulated", "cc=8.6 threads=many")
     wrong.stderr.fnmatch_lines(["*'threads=many' is no setting of the emulator*"])

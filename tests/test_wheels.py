@@ -146,23 +146,34 @@ def test_setuptools(project: Path, build: Build, tools: Path, tmp_path: Path) ->
     wheel = build(project)
     assert wheel.name == "mylib-1.0-py3-none-any.whl"
     assert keys_in(wheel, "mylib/kernels.pack", tmp_path) == WANTED
+    assert "mylib/__init__.py" in names_in(wheel)
+    shutil.rmtree(project / "build", ignore_errors=True)
+    assert packs_in(build(project, editable=True)) == []
     code = """
+from pathlib import Path
 from setuptools import Distribution
+from cujit.errors import OptionError
 from cujit.integrations.setuptools_build import BuildPy
 for is_editable in (False, True):
     made = BuildPy(Distribution({"name": "mylib", "packages": ["mylib"], "script_name": "setup.py"}))
     made.ensure_finalized()
     made.editable_mode = is_editable
     print(*sorted(made.get_outputs(include_bytecode=False)), end=";")
+made.editable_mode = False
+Path("pyproject.toml").write_text("[tool.cujit]")
+try:
+    made.get_outputs()
+except OptionError as e:
+    print(e.message)
 """
     path = os.environ | {"PYTHONPATH": f"{tools}:{ROOT / 'src'}"}
     told = subprocess.run(
         [sys.executable, "-c", code], cwd=project, env=path, capture_output=True, text=True, check=True
     )
     init, pack = (str(Path("build/lib/mylib", name)) for name in ("__init__.py", "kernels.pack"))
-    assert told.stdout == f"{init} {pack};{init};", "what an install records"
-    shutil.rmtree(project / "build", ignore_errors=True)
-    assert packs_in(build(project, editable=True)) == []
+    recorded, refused = told.stdout.rsplit(";", 1)
+    assert recorded == f"{init} {pack};{init}", "what an install records"
+    assert refused == "pyproject.toml has no table tool.cujit.pack\n"
 
 
 def test_scikit_build_core(project: Path, build: Build, tmp_path: Path) -> None:
@@ -177,9 +188,13 @@ def test_meson_python(project: Path, build: Build, tmp_path: Path) -> None:
     assert keys_in(build(project), "mylib/kernels.pack", tmp_path) == WANTED
 
 
-def packs_in(wheel: Path) -> list[str]:
+def names_in(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
-        return [name for name in archive.namelist() if name.endswith(".pack")]
+        return archive.namelist()
+
+
+def packs_in(wheel: Path) -> list[str]:
+    return [name for name in names_in(wheel) if name.endswith(".pack")]
 
 
 @pytest.mark.parametrize(

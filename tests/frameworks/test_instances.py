@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cujit.errors import ArgumentError, OptionError
+from cujit.errors import ArgumentError, MissingError, OptionError
 from cujit.operators.instances import _MOST_LAUNCHES, Instances
 
 SOURCE = """
@@ -21,7 +22,7 @@ def made(kernel: str = "fill<{x}, {n}>", **sizes: Any) -> Callable[..., Any]:
     """Give what launches for arguments on the CPU device."""
     found = Instances("mine::fill", SOURCE, kernel, ["x", "n"], None, None)
     found.sized_by(*({"over": None, "grid": None, "block": None, "shared_bytes": 0} | sizes).values())
-    return lambda *given: found.launch(given, given, -1, 0)
+    return lambda *given, ordinal=-1: found.launch(given, given, ordinal, 0)
 
 
 def test_each_type_and_number_has_a_kernel_and_others_share_it() -> None:
@@ -32,6 +33,11 @@ def test_each_type_and_number_has_a_kernel_and_others_share_it() -> None:
     filled = np.zeros(32, np.float32)
     launch(filled, 7)(filled)
     assert (filled == 7).all()
+
+
+def test_a_number_from_0_on_is_that_of_a_gpu() -> None:
+    with contextlib.suppress(MissingError):  # there is none
+        assert made(over=lambda x, _: len(x))(X, 1, ordinal=0).kernel.device.is_gpu
 
 
 def test_sizes_and_memory_are_those_of_the_call() -> None:

@@ -247,6 +247,11 @@ def _printed(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
+def test_what_has_several_lines_is_shown_as_it_is_laid_out() -> None:
+    html = html_of(["one line", "several\n  lines"])
+    assert re.findall(r"<(\w+) [^>]*>([^<]+)<", html) == [("div", "one line"), ("pre", "several\n  lines")]
+
+
 def test_no_formula_and_no_color_of_text_is_made_of_it() -> None:
     html = html_of(["a $x$", Rows(("a",), [["$y$"]], styles=["bold green"])])
     assert html.startswith('<div class="tex2jax_ignore mathjax_ignore"')

@@ -88,9 +88,11 @@ def test_a_fault_of_a_text_without_lines_shows_no_excerpt(cells: Cells) -> None:
 
 
 def test_a_budget_and_a_compile_in_python_are_shown_too(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
-    cells.run("import cujit\nbudget = cujit.budget.Budget(registers=1)")
-    assert isinstance(cells.failure("cujit.jit('int x = y;', device='cpu')"), cujit.errors.CompileError)
-    assert "&gt; 1 | int x = y;" in cells.displayed()[0]["text/html"]
+    cells.run("import cujit\nbudget = cujit.budget.Budget(registers=1)\ncompilers = [cujit.jit]")
+    assert isinstance(cells.failure("compilers[0]('int x = y;', device='cpu')"), cujit.errors.CompileError)
+    (display,) = cells.displayed()
+    assert "&gt; 1 | int x = y;" in display["text/html"]
+    assert "bug.launch" not in display["text/plain"]  # it is no launch
     cells.names["image"] = cujit.compile("__global__ void f(float *x) { *x += 1; }", arch="sm_90")
     assert isinstance(cells.failure("cujit.budget.check(image, budget)"), cujit.errors.BudgetError)
     assert "<table" in cells.displayed()[0]["text/html"]

@@ -221,6 +221,7 @@ def test_a_barrier_behind_the_exit_of_whole_warps_is_cut_with_those_that_go_on()
     parts = parts_of(body, Dim3(64))
     assert parts is not None
     assert parts.blockwide.leaves
+    assert parts.blockwide.together  # those that leave do not count
     wanted = results(body, Dim3(64), 0, stacks=True)
     np.testing.assert_array_equal(results(body, Dim3(64), 0, stacks=False), wanted)
 

@@ -138,6 +138,16 @@ def test_one_that_does_not_answer_is_ended(path: Path, monkeypatch: pytest.Monke
     assert counted(path) == 1
 
 
+def test_a_process_that_does_not_end_is_killed_and_no_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = serving_after("import time; from cujit.reproducer import child; child.main = lambda *_: time.sleep(600)")
+    monkeypatch.setattr(fork_server, "_BEGIN", begin)
+    monkeypatch.setattr(running, "_READY_S", -0.5)
+    with pytest.raises(ToolTimeoutError):
+        reproducer.run(path, device="cpu", timeout_s=0.6)
+    assert [server.has_ended for server in fork_server._living.values()] == [False]
+    assert not children_of(servers()[0])
+
+
 def test_when_it_is_killed_so_is_what_it_forked(endless: Path) -> None:
     errors: list[ToolCrashError] = []
 

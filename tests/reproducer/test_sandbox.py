@@ -20,8 +20,10 @@ import pytest
 import cujit
 from cujit import reproducer
 from cujit.errors import CujitError, KernelFaultError, MissingError, OptionError, ToolCrashError, ToolTimeoutError
+from cujit.formats.saved_launch import SavedBlock
 from cujit.reproducer import fork_server, running, sandbox
 from cujit.reproducer.child import NAME
+from cujit.values import replace
 from processes import children_of, lives, printed
 from reproducer.serving import WITHOUT_FILTERS, serving_after
 from waiting import eventually
@@ -110,6 +112,29 @@ def test_too_little_memory_is_told(tmp_path: Path) -> None:
         reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu", memory_mib=0)
 
 
+def test_what_memory_a_process_has_grows_with_that_of_the_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says_it = """
+import json, os, struct, sys
+from cujit.reproducer import child
+def main(answers, parent):
+    size, = struct.unpack("<Q", sys.stdin.buffer.read(8))
+    message = str(json.loads(sys.stdin.buffer.read(size))["memory_mib"])
+    said = json.dumps({"error": {"class": "CujitError", "message": message}}).encode()
+    with os.fdopen(answers, "wb") as file: file.write(struct.pack("<Q", len(said)) + said)
+    os._exit(0)
+child.main = main
+"""
+    monkeypatch.setattr(fork_server, "_BEGIN", serving_after(says_it))
+    saved = reproducer.open(_saved(tmp_path, "p[0] = 1;"))
+    for size, asked, mib in ((0, None, 4096), (128, None, 4096), (4 << 20, None, 4096 + 6 * 4), (4 << 20, 100, 100)):
+        launch = replace(saved, arguments=(), memory=(SavedBlock(bytes(size)),) if size else ())
+        with pytest.raises(CujitError) as e:
+            reproducer.run(launch, device="cpu", memory_mib=asked)
+        assert e.value.message == str(mib)
+
+
 def test_ptx_calls_no_function_of_the_c_library(tmp_path: Path) -> None:
     ptx = """.version 7.0
     .target sm_70
@@ -120,8 +145,6 @@ def test_ptx_calls_no_function_of_the_c_library(tmp_path: Path) -> None:
     """
     path = _saved(tmp_path, "p[0] = 1;")
     saved = reproducer.open(path)
-    from cujit.values import replace
-
     with pytest.raises(CujitError, match="system") as e:
         reproducer.run(replace(saved, images=(ptx.encode(),)), device="cpu")
     assert not isinstance(e.value, ToolCrashError)
@@ -148,6 +171,8 @@ def test_what_answers_nonsense_is_not_believed(tmp_path: Path, monkeypatch: pyte
     endless = "b''.join(file.write(b'x' * 65536) and b'' for _ in iter(int, 1))"
     unread = """struct.pack('<Q', 32) + b'{"error": {"class": "system"}, 1}'"""
     small = "struct.pack('<Q', 2)"
+    said = json.dumps({"device": "cpu", "product": "", "route": "", "seconds": 0, "without_filter": ""}).encode()
+    too_much = f"{struct.pack('<Q', len(said)) + said!r} + bytes(16 * 8 + 1)"
     answers = (
         "b''",
         "b'x' * 7",
@@ -155,6 +180,7 @@ def test_what_answers_nonsense_is_not_believed(tmp_path: Path, monkeypatch: pyte
         f"{small} + b'{{}}'",
         f"{small} + b'[]'",
         unread,
+        too_much,
         endless,
     )
     monkeypatch.setattr(fork_server, "_BEGIN", _answering(*answers))
@@ -164,11 +190,25 @@ def test_what_answers_nonsense_is_not_believed(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_error_that_nobody_knows_is_an_error_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = json.dumps({"error": {"class": "SystemExit", "message": "\x1b[2J"}}).encode()
-    monkeypatch.setattr(fork_server, "_BEGIN", _answering(repr(struct.pack("<Q", len(said)) + said)))
-    with pytest.raises(CujitError) as e:
-        reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu", timeout_s=1)
-    assert e.value.message == "\ufffd[2J"
+    error = {"class": "SystemExit", "message": "\x1b[2J"}
+    said = [json.dumps({"error": facts}).encode() for facts in (error, error | {"help": "\x1b[1m"})]
+    answers = (repr(struct.pack("<Q", len(each)) + each) for each in said)
+    monkeypatch.setattr(fork_server, "_BEGIN", _answering(*answers))
+    for timeout_s, help in ((1, None), (2, "\ufffd[1m")):
+        with pytest.raises(CujitError) as e:
+            reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu", timeout_s=timeout_s)
+        assert (e.value.message, e.value.help) == ("\ufffd[2J", help)
+
+
+def test_what_fails_before_the_launch_is_a_fault_of_cujit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage = """
+from cujit.reproducer import child
+def read_saved(data): raise KeyError("lost")
+child.read_saved = read_saved
+"""
+    monkeypatch.setattr(fork_server, "_BEGIN", serving_after(damage))
+    with pytest.raises(CujitError, match=r"^a fault of cujit in the process apart: KeyError\('lost'\)"):
+        reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu")
 
 
 # -- the rights of the process ----------------------------------------------------------------------------------
@@ -461,6 +501,59 @@ def test_every_jump_of_the_filter_stays_inside(machine: str) -> None:
             assert max(step[2], step[3]) + k + 1 < len(steps)
     assert steps[-1][0] == 6  # BPF_RET
     assert len(steps) < 4096
+
+
+_NUMBERS = {
+    "read": (0, 63), "mkdirat": (258, 34), "openat": (257, 56), "execve": (59, 221), "clone": (56, 220),
+    "clone3": (435, 435), "tgkill": (234, 131), "rt_tgsigqueueinfo": (297, 240), "prlimit64": (302, 261),
+}  # fmt: skip
+_ALLOWED, _KILLED, _NOT_PERMITTED, _NOT_FOUND, _NO_SUCH_CALL = 0x7FFF0000, 0x80000000, 0x50001, 0x50002, 0x50026
+_THREAD = 0x10000
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "ruling"),
+    [
+        ("read", (0, 1 << 40, 8), _ALLOWED),
+        ("mkdirat", (), _NOT_PERMITTED),
+        ("openat", (), _NOT_FOUND),
+        ("execve", (), _KILLED),
+        ("clone", (0x3D0F00, 0), _ALLOWED),
+        ("clone", (17, _THREAD), _KILLED),
+        ("clone3", (), _NO_SUCH_CALL),
+        ("tgkill", (1234, 1235, 6), _ALLOWED),
+        ("tgkill", (1, 1234, 9), _KILLED),
+        ("rt_tgsigqueueinfo", (1234, 1235, 6), _ALLOWED),
+        ("rt_tgsigqueueinfo", (1, 1234, 9), _KILLED),
+        ("prlimit64", (0, 7, 0, 1 << 40), _ALLOWED),
+        ("prlimit64", (1, 7, 0, 1 << 40), _NOT_PERMITTED),
+        ("prlimit64", (0, 7, 1, 0), _NOT_PERMITTED),
+        ("prlimit64", (0, 7, 1 << 32, 0), _NOT_PERMITTED),
+    ],
+)
+def test_a_call_is_ruled_by_its_number_and_arguments_on_each_processor(
+    call: str, arguments: tuple[int, ...], ruling: int
+) -> None:
+    x86, arm = sandbox._MACHINES["x86_64"], sandbox._MACHINES["aarch64"]
+    assert _ruled(x86, x86.audit, _NUMBERS[call][0], *arguments) == ruling
+    assert _ruled(x86, x86.audit, _NUMBERS[call][0] | 0x40000000, *arguments) == _KILLED
+    assert _ruled(arm, arm.audit, _NUMBERS[call][1], *arguments) == ruling
+    assert _ruled(arm, x86.audit, _NUMBERS[call][1], *arguments) == _KILLED
+
+
+def _ruled(machine: sandbox.Machine, audit: int, number: int, *arguments: int) -> int:
+    """Run the filter of process 1234, as Linux does, for one system call."""
+    data = struct.pack("<IIQ6Q", number, audit, 0, *arguments, *(6 - len(arguments)) * (0,))
+    text, at, value = sandbox.filter_of(machine, 1234), 0, 0
+    while True:
+        code, if_true, if_false, k = struct.unpack_from("<HBBI", text, 8 * at)
+        at += 1
+        if code == 0x06:  # BPF_RET
+            return int(k)
+        if code == 0x20:  # BPF_LD | BPF_W | BPF_ABS
+            (value,) = struct.unpack_from("<I", data, k)
+        else:  # BPF_JMP: JEQ, JGE, JSET
+            at += if_true if {0x15: value == k, 0x35: value >= k, 0x45: value & k}[code] else if_false
 
 
 _HEADERS = {

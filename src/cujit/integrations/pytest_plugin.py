@@ -233,7 +233,7 @@ class _Covered:
         from cujit.devices.cpu.observe.coverage import Coverage
         from cujit.devices.process import process_devices
 
-        self._file = file if os.path.isabs(file) else os.path.join(str(config.invocation_params.dir), file)
+        self._file = os.path.join(config.invocation_params.dir, file)
         self._devices = process_devices()
         self._coverage = Coverage(exact=exact)
         self._devices.watch(self._coverage)

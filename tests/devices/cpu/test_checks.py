@@ -346,6 +346,7 @@ def test_whoever_writes_an_array_is_seen() -> None:
     for write in (
         lambda a: a.fill(7),
         lambda a: a.copy_from(np.arange(64, dtype=np.int32)),
+        lambda a: a.copy_from(np.array(a)),  # what is there, which only the one who writes can tell
         lambda a: np.asarray(a).__setitem__(slice(None), 5),
         lambda a: kernels("init")["copy"][1, 64](a, ints("init")),
     ):

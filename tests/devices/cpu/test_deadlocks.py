@@ -64,6 +64,11 @@ DEADLOCKS = {
         A: shfl.sync.idx.b32 r1, t, 3, 0x1f, -1; B: st.global.u32 [at], r1;""",
         "every thread that is left waits",
     ),
+    "lanes_that_waited_for_some_that_went_on": (
+        """setp.lt.u32 q1, lane, 16; @!q1 bra A; barrier.sync 1, 32;
+        A: bar.warp.sync -1; barrier.sync 2, 96; st.global.u32 [at], 1;""",
+        "threads 0-63 at barrier 2, where 64 of 96",
+    ),
     "nobody_consumes": (
         "setp.eq.u32 q1, w, 0; @q1 bar.arrive 1, 64; @!q1 bar.sync 2, 64;",
         "threads 32-63 at barrier 2",
@@ -80,6 +85,7 @@ def test_threads_that_wait_for_nobody_are_named(blocks: int) -> None:
         assert text.startswith("deadlock | kernel k, block"), name
         assert DEADLOCKS[name][1] in text
         assert "PTX line" in text, name
+        assert ("with the lanes of mask" in text) == (name == "some_lanes_at_a_shuffle"), name
 
 
 def test_a_grid_whose_blocks_wait_at_a_barrier_and_for_each_other_is_told() -> None:

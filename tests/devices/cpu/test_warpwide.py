@@ -139,7 +139,7 @@ def test_the_last_warp_shuffles_with_the_lanes_that_it_has(device: Device) -> No
 
 # -- votes, matches, reductions ---------------------------------------------------------------------------
 
-# Lanes form groups by label (0 to 3): each group's lanes name one another, and vote with the parity of data.
+# Lanes form groups by label (0 to 4): each group's lanes name one another, and vote with the parity of data.
 GROUPS = """ld.global.u32 r1, [{label}]; ld.global.u32 r2, [{data}]; match.any.sync.b32 r3, r1, -1;
 and.b32 r4, r2, 1; setp.eq.u32 q1, r4, 1; setp.eq.u32 q4, r1, 0; setp.eq.u32 q5, r1, 1; setp.eq.u32 q6, r1, 2;
 """
@@ -187,6 +187,7 @@ def test_groups_of_lanes_agree(device: Device, kind: str, way: str) -> None:
     rng = np.random.default_rng(4)
     labels, data = rng.integers(0, 4, 96).astype(np.uint32), rng.integers(0, 2**32, 96).astype(np.uint32)
     labels[32:64], data[70:] = 2, data[70:] | 1
+    labels[65] = 4  # alone, right behind the first of another group
     begin = "mad.wide.u32 d1, t, 4, p1; mad.wide.u32 d2, t, 4, p2;" + GROUPS.format(label="d1", data="d2")
     vote = VOTES[kind][0]
     if way == "apart":

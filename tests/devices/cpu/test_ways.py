@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from cujit.devices.cpu.analysis.fission import fission
@@ -10,8 +11,10 @@ from cujit.devices.cpu.analysis.uniformity import analyse
 from cujit.devices.cpu.control.regions import boundaries
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
+from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3
 from cujit.formats.ptx.parser import parse
+from cujit.loading import jit
 
 HEAD = ".version 8.3\n.target sm_90\n.address_size 64\n"
 PREPARED = """ld.param.u64 p, [p0]; mov.u32 b, box; mov.u32 t, %tid.x; mov.u32 y, %tid.y;
@@ -84,6 +87,21 @@ def test_a_store_is_done_by_what_its_lanes_write(code: str, way: set[str]) -> No
 
 def test_what_each_row_of_lanes_has_in_common_is_loaded_once_a_row() -> None:
     assert ways("ld.shared.u32 x, [row];", 16, 2) == {"uniform"}
+
+
+def test_a_row_of_lanes_has_its_quotient_and_each_of_its_lanes_a_rest(device: Device) -> None:
+    source = """template <int SIZE> __global__ void split(const int *x, int *quotient, int *rest) {
+        unsigned t = threadIdx.x;
+        quotient[t] = x[t / SIZE] * 64 + t / SIZE;
+        rest[t] = x[t % SIZE] * 64 + t % SIZE;
+    }"""
+    sizes, t = (2, 4, 8, 16, 32, 64), np.arange(64, dtype=np.int32)
+    module = jit(source, names=[f"split<{size}>" for size in sizes], device=device)
+    for size in sizes:
+        quotient, rest = device.zeros(64, np.int32), device.zeros(64, np.int32)
+        module[f"split<{size}>"][1, 64](device.array(t[::-1]), quotient, rest)
+        for got, place in ((quotient, t // size), (rest, t % size)):
+            np.testing.assert_array_equal(got.numpy(), (63 - place) * 64 + place)
 
 
 @pytest.mark.parametrize("code", ["ld.relaxed.gpu.global.b128 w, [wide];", "st.relaxed.gpu.global.b128 [wide], w;"])
