@@ -109,6 +109,8 @@ def test_what_runs_on_what(code: str, device: str, runs: bool) -> None:
 def test_architectures_are_ordered_by_number_then_suffix() -> None:
     names = ["sm_120", "sm_90a", "sm_75", "sm_90", "compute_90"]
     assert [str(a) for a in sorted(map(Arch.parse, names))] == ["sm_75", "compute_90", "sm_90", "sm_90a", "sm_120"]
+    one, same = Arch(ArchKind.REAL, 90), Arch(ArchKind.REAL, 90)
+    assert (one < same, one <= same) == (False, True)
 
 
 def test_one_architecture_is_real_virtual_and_for_linking() -> None:
@@ -118,6 +120,12 @@ def test_one_architecture_is_real_virtual_and_for_linking() -> None:
     assert arch.capability == (9, 0)
     assert Arch.of_capability(12, 1) == Arch.parse("sm_121")
     assert len({Arch.parse("sm_90"), Arch.parse("sm_90"), Arch.parse("sm_90a")}) == 2
+
+
+def test_capabilities_begin_at_1_0() -> None:
+    assert str(Arch.of_capability(1, 0)) == "sm_10"
+    with pytest.raises(ArchError, match="no architecture 9"):
+        Arch.of_capability(0, 9)
 
 
 def test_code_runs_on_an_arch_and_on_nothing_else() -> None:

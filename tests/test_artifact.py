@@ -52,10 +52,22 @@ def test_other_kinds_are_found_too(data: bytes, kind: Kind) -> None:
     assert kind_of(data) is kind
 
 
-@pytest.mark.parametrize("data", [b"", b"\x7fELF", b"hello", b"\xff\xfe\x00", b"__global__ void k() {}", b"\0" * 100])
-def test_what_is_no_image_is_refused(data: bytes) -> None:
-    with pytest.raises(FormatError):
+@pytest.mark.parametrize(
+    ("data", "offset"),
+    [
+        (b"", 0),
+        (b"\x7fELF", 4),
+        (b"\x7fELF" + bytes(14) + b"\x08" + bytes(45), 18),
+        (b"hello", 0),
+        (b"\xff\xfe\x00", 0),
+        (b"__global__ void k() {}", 0),
+        (b"\0" * 100, 0),
+    ],
+)
+def test_what_is_no_image_is_refused_with_the_byte_that_says_so(data: bytes, offset: int) -> None:
+    with pytest.raises(FormatError) as error:
         Artifact.of(data)
+    assert error.value.offset == offset
 
 
 @pytest.mark.parametrize("text", [".version 8.0\n\0.target sm_90", 'source_filename = "k"\n\0define'])
@@ -112,6 +124,11 @@ def test_only_text_is_given_as_text() -> None:
 def test_what_is_neither_bytes_nor_text_is_refused(bad: Any) -> None:
     with pytest.raises(FormatError):
         Artifact.of(bad)
+
+
+def test_text_with_half_a_character_is_refused_with_its_place() -> None:
+    with pytest.raises(FormatError, match="half a character at 3"):
+        Artifact.of("// \ud800")
 
 
 def test_what_to_pass_instead_of_a_path_or_an_artifact_is_said() -> None:

@@ -59,7 +59,8 @@ def test_the_module_loads_itself_on_every_device(device: Device, tmp_path: Path)
 
 
 def test_ptx_stays_readable_text() -> None:
-    text = compile(AXPY, to="ptx", names=NAMES).to_python()
+    text = compile(AXPY, to="ptx", arch="compute_75", names=NAMES).to_python()
+    assert text.startswith('"""CUDA kernels: a ptx for compute_75, ')
     assert ".entry _Z4axpyIfEvT_" in text
     assert max(map(len, text.splitlines())) < 400
 
@@ -145,7 +146,7 @@ def test_equal_images_give_equal_headers() -> None:
 
 
 def test_names_that_c_cannot_spell_are_numbered_and_quoted(tmp_path: Path) -> None:
-    odd = {"k<1>": "_Z1", "k[1]": 'a"\\??/\n*/', "int": "int", "9": "nine", "µ": "µ", "k ~}": "\x7f\x1f"}
+    odd = {"k<1>": "_Z1", "k[1]": 'a"\\??/\n*/', "k(1)": "_Z2", "int": "int", "9": "nine", "µ": "µ", "k ~}": "\x7f\x1f"}
     text = Artifact(Kind.PTX, b".version 8.0\n", names=odd).to_c("odd")
     assert '"k ~}"' in text
     assert r'"\177\037"' in text
@@ -156,7 +157,8 @@ def test_names_that_c_cannot_spell_are_numbered_and_quoted(tmp_path: Path) -> No
 int main(void) {
     size_t i;
     for (i = 0; i < ODD_KERNEL_COUNT; i++) printf("%s%c%s%c", odd_kernels[i].expression, 0, odd_kernels[i].lowered, 0);
-    return puts(odd_kernel_k_1) < 0 || puts(odd_kernel_k_1_2) < 0 || puts(odd_kernel_image_9) < 0;
+    return puts(odd_kernel_k_1) < 0 || puts(odd_kernel_k_1_2) < 0 || puts(odd_kernel_k_1_3) < 0
+        || puts(odd_kernel_image_9) < 0;
 }
 """
     said = subprocess.run([built(["cc", "-std=c99"], tmp_path, program)], capture_output=True, check=True).stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -241,12 +242,17 @@ def test_what_cannot_run_is_not_compiled(module: Module) -> None:
         module["fill"].compile(32, wait=0)  # type: ignore[call-overload]
 
 
-def test_what_goes_wrong_in_the_background_is_in_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = jit(CODE, device=cpu(1))
+def test_what_goes_wrong_in_the_background_is_in_the_answer_that_is_there_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module, go = jit(CODE, device=cpu(1)), threading.Event()
     kernel = module["fill"]
-    monkeypatch.setattr(type(kernel._loaded), "compile", lambda *_arguments: 1 / 0)
+    monkeypatch.setattr(type(kernel._loaded), "compile", lambda *_arguments: go.wait(20) and 1 / 0)
+    made = kernel.compile(32, wait=False)
+    assert not made.done()
+    go.set()
     with pytest.raises(ZeroDivisionError):
-        kernel.compile(32, wait=False).result()
+        made.result()
 
 
 # -- memory of others --------------------------------------------------------------------------------------

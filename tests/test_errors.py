@@ -49,6 +49,7 @@ def test_a_tool_error_prints_call_result_tool_and_log() -> None:
         "the link failed", tool="nvJitLink 13.5", call="nvJitLinkComplete", result="ERROR_X", log="a\nb\n"
     )
     assert str(error) == "the link failed\n  call: nvJitLinkComplete -> ERROR_X (nvJitLink 13.5)\n  log:\n    a\n    b"
+    assert str(ToolError("the link failed: a\nb", log="a\nb\n", help="-v")) == "the link failed: a\nb\n  try: -v"
 
 
 def test_a_format_error_says_where() -> None:
@@ -103,3 +104,21 @@ def test_a_value_is_written_up_to_its_three_hundredth_character() -> None:
         assert errors.spell("x" * length) == said
     assert errors.spell((1 << 128) - 1) == str((1 << 128) - 1)
     assert errors.spell(1 << 128) == "an int of 129 bits"
+
+
+def test_names_are_listed_once_and_the_rest_of_them_are_counted() -> None:
+    assert errors.listed(["a", "b", "a"], 2) == "a, b"
+    assert errors.listed(["a", "b", "c", "a"], 2) == "a, b and 1 more"
+    assert errors.listed(["axpy", "scale", "count"], 1, "cuont") == "count and 2 more"
+
+
+def test_an_int_is_read_down_to_the_smallest_and_a_bool_is_none() -> None:
+    assert errors.read_int(-3, "n", errors.OptionError) == -3
+    assert errors.read_int(2, "n", errors.OptionError, least=2) == 2
+    for value, why in (
+        (1, "n is 1; the smallest is 2"),
+        (True, "n is bool True; it takes an int"),
+        (2.0, "n is float"),
+    ):
+        with pytest.raises(errors.OptionError, match=why):
+            errors.read_int(value, "n", errors.OptionError, least=2)

@@ -129,6 +129,10 @@ def test_a_subscription_ends_and_takes_its_kinds_alone(cache: Cache) -> None:
     assert seen == []
     subscription.end()
     subscription.end()
+    with subscribe(seen.append) as subscription:
+        subscription.end()
+        compile(SOURCE, cache=cache)
+    assert seen == []
     with pytest.raises(OptionError, match="listener is 7; it takes a function"):
         subscribe(7)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="is no kind of event"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import resource
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 
 import cujit
 from cujit.forks import Lock, cached_property, once, once_each
+from cujit.toolchain.process_state import process_state
 from processes import printed
 
 _SOURCES = Path(cujit.__file__).parent
@@ -277,6 +279,20 @@ def test_what_fails_at_first_is_made_when_it_is_asked_for_again() -> None:
     with pytest.raises(OSError, match="not now"):
         given()
     assert (given(), given()) == (7, 7)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12, of every fork beside threads
+def test_a_child_has_the_limit_of_stack_that_was_before_all_compiles_of_the_parent() -> None:
+    before = resource.getrlimit(resource.RLIMIT_STACK)
+    with process_state(), process_state():  # as two compiles that are under way
+        other = before[0] // 2 if before[0] > 0 else 1 << 23
+        resource.setrlimit(resource.RLIMIT_STACK, (other, before[1]))  # as NVRTC does, to another limit
+        child = os.fork()
+        if not child:
+            os._exit(resource.getrlimit(resource.RLIMIT_STACK) != before)
+        assert _ends_well(child, 20)
+        assert resource.getrlimit(resource.RLIMIT_STACK) == (other, before[1])
+    assert resource.getrlimit(resource.RLIMIT_STACK) == before
 
 
 def test_a_child_that_was_forked_while_another_thread_compiled_compiles_apart() -> None:

@@ -193,6 +193,18 @@ def test_a_module_is_a_mapping_of_its_kernels(module: Module) -> None:
     assert "5 kernels" in repr(module)
 
 
+def test_a_module_is_equal_to_itself_alone(module: Module) -> None:
+    assert module == module
+    assert module != dict(module)
+    assert len({module, module}) == 1
+
+
+def test_a_module_is_closed_at_the_end_of_its_with_statement(device: Device) -> None:
+    with jit(FILL, device=device) as module:
+        assert not module.closed
+    assert module.closed
+
+
 # -- bad input --------------------------------------------------------------------------------------------
 
 
@@ -216,6 +228,19 @@ def test_a_launch_takes_grid_and_block(module: Module, shape: Any) -> None:
 @pytest.mark.parametrize("shape", [(1, 32), ((1, 1), (32, 2)), (1, (8, 4), 64)])
 def test_a_shape_of_numbers_is_made_ready_once(module: Module, shape: Any) -> None:
     assert module["plane"][shape] is module["plane"][shape]
+
+
+def test_what_only_equals_a_shape_of_numbers_is_read_for_itself(module: Module) -> None:
+    plane = module["plane"]
+    assert plane[1, 32].shape == plane[[1], 32].shape == plane[[1], [32]].shape  # a list has no hash
+    assert plane[(1,), (32, 1)].shape == plane[1, 32].shape
+    for wrong in ((1.0, 32), ((1,), (32, 1.0))):
+        with pytest.raises(LaunchError, match=r"float 1\.0"):
+            plane[wrong]
+
+
+def test_the_long_way_to_a_launch_asks_for_no_more_than_the_short_one(module: Module) -> None:
+    assert module["plane"].prepare(1, 32) is module["plane"][1, 32]
 
 
 class Foreign:
@@ -580,6 +605,8 @@ def test_as_many_blocks_run_together_as_all_processors_hold() -> None:
         kernel.cooperative_limit(800)
     with pytest.raises(LaunchError, match="shared memory"):
         kernel.cooperative_limit(32, 1 << 20)
+    with pytest.raises(LaunchError, match="2048"):  # of which no processor holds even one
+        kernel.cooperative(block=2048)
 
 
 def test_the_best_block_for_it_has_most_threads_together_in_fewest_blocks() -> None:
@@ -589,6 +616,16 @@ def test_the_best_block_for_it_has_most_threads_together_in_fewest_blocks() -> N
     assert kernel.cooperative_shape().block == 768
     with pytest.raises(LaunchError):
         kernel.cooperative_shape(1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("most", "shape"), [(1000, (768, 264)), (799, (768, 264)), (63, (32, 48 * 132)), (9, (9, 170 * 132))]
+)
+def test_the_best_block_for_it_is_no_larger_than_a_block_of_the_kernel(
+    most: int, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RecordingKernel, "resources", Resources(40, 128, 0, 0, most))
+    assert load(PTX, Device(Recorder()))["k"].cooperative_shape() == shape
 
 
 def test_a_cooperative_grid_is_made_of_whole_clusters() -> None:

@@ -83,6 +83,9 @@ from cujit.program import runner
 def children(): return "".join(t.read_text() for t in Path("/proc/self/task").glob("*/children")).split()
 cujit.compile({SMALL!r}, cache=False)
 runner(False).get(CompileJob(cujit.request({SMALL!r})))  # as where a cache is verified
+cujit.build({SMALL!r}, "compute_80", cache=False)
+cujit.jit({SMALL!r}, device="cpu", cache=False)
+cujit.link([cujit.Source.cuda({SMALL!r})], arch="sm_90", cache=False)
 print(children())
 cujit.compile({SMALL!r}, cache=False, isolate=True)
 print(len(children()))
@@ -286,7 +289,7 @@ if not child:
 assert work("c")
 assert os.waitpid(child, 0)[1] == 0
 """
-    done = python(code)
+    done = python(code, options=("-W", "always::ResourceWarning"))  # it closes what leads to those of its parent
     assert (done.returncode, done.stderr) == (0, "")
 
 

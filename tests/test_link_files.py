@@ -12,11 +12,12 @@ from cujit.artifact import Artifact, Kind
 from cujit.compiler import linking
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
-from cujit.errors import CujitError, FormatError, LinkError, ToolchainNotFoundError
+from cujit.errors import CujitError, FormatError, LinkError, OptionError, ToolchainNotFoundError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.ptx.retarget import retarget
 from cujit.loading import load
 from cujit.program import Source, build, bundle, compile, link
+from emulator.programs import python
 
 FILES = Path(__file__).parent / "goldens" / "device"
 CALLER = Source.cuda(
@@ -108,6 +109,12 @@ def test_a_fatbin_without_the_architecture_is_refused() -> None:
         link([caller("cubin"), fatbin], arch="sm_90")
 
 
+def test_a_link_for_the_cpu_device_makes_no_machine_code() -> None:
+    for to in ("cubin", Kind.CUBIN):
+        with pytest.raises(OptionError, match="the CPU device runs no cubin"):
+            link([caller("ptx"), compile(CALLEE, rdc=True)], to=to, device="cpu")
+
+
 def _hide_the_linker(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(*_: object) -> Artifact:
         raise ToolchainNotFoundError("nvJitLink is not installed", help="pip install 'cujit[cu13]'")
@@ -133,3 +140,29 @@ def test_without_linker_and_gpu_the_missing_wheel_is_named(monkeypatch: pytest.M
     _hide_the_linker(monkeypatch)
     with pytest.raises(ToolchainNotFoundError, match="nvJitLink is not installed"):
         link([image, FILES / "libdevice.a"], arch="sm_90")
+
+
+def test_a_driver_links_where_nvjitlink_is_missing_for_its_own_gpu_and_to_no_ptx() -> None:
+    said = python("""
+    import cujit
+    from cujit.compiler import linking
+    from cujit.errors import ToolchainNotFoundError
+
+    link_parts = linking.link_parts
+
+    def absent(*_):
+        linking.link_parts = link_parts  # the driver of cujit emulate links by it
+        raise ToolchainNotFoundError("nvJitLink is not installed")
+
+    image = cujit.compile('extern "C" __global__ void k() {}', arch="compute_80")
+    for more in ({}, {"to": "ptx"}, {"arch": "sm_80"}):
+        linking.link_parts = absent
+        try:
+            print(cujit.link([image], **more).provenance.reason)
+        except ToolchainNotFoundError as e:
+            print(e.message)
+    """)
+    assert said.splitlines() == [
+        "the GPU's driver linked it, and no build of that is known",
+        *["nvJitLink is not installed"] * 2,
+    ]

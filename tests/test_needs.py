@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+import cujit
 from cujit.artifact import Artifact
 from cujit.devices.cpu.control.rules import all_rules
 from cujit.devices.cpu.implemented import Answer, implemented, total
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.device import Device
-from cujit.errors import PtxSyntaxError, UnsupportedError
+from cujit.errors import FormatError, PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.concrete import MOST_WRITTEN_OUT, concrete_forms
 from cujit.formats.ptx.isa.semantics import form_of
 from cujit.formats.ptx.isa.table import InstructionRow, rows
@@ -133,9 +134,19 @@ def test_what_it_takes_is_loaded() -> None:
     assert ptx_needs(HEAD + GOOD).refusals == ()
 
 
+def test_a_kernel_that_does_nothing_runs_on_the_first_architecture() -> None:
+    nothing = ptx_needs(f"{HEAD}.visible .entry k() {{ }}")
+    assert (nothing.oldest, nothing.arch) == ((1, 0), "compute_10")
+
+
 def test_text_that_is_no_ptx_is_refused() -> None:
     with pytest.raises(PtxSyntaxError):
         ptx_needs("not PTX at all")
+
+
+def test_an_image_without_ptx_is_refused() -> None:
+    with pytest.raises(FormatError, match="there is no PTX in it"):
+        cujit.needs(b"define void @k() {\n  ret void\n}\n")
 
 
 # -- the table --------------------------------------------------------------------------------------------

@@ -113,8 +113,9 @@ def test_a_gpu_that_would_run_the_ptx_is_refused(fatbin: Artifact) -> None:
     with pytest.raises(ArchError, match=r"sm_120 would run PTX of .* driver decides") as caught:
         occupancy(fatbin, kernel="tile", on="RTX 5090")
     assert caught.value.help == "build it with the target sm_120"
-    with pytest.raises(ArchError, match="nothing that runs on sm_70"):
-        occupancy(fatbin, kernel="tile", on="V100")
+    for name, said in (("", "this image"), ("tile.fatbin", r"tile\.fatbin")):
+        with pytest.raises(ArchError, match=f"^{said} has nothing that runs on sm_70"):
+            occupancy(Artifact(fatbin.kind, fatbin.data, name=name), kernel="tile", on="V100")
 
 
 def test_machine_code_of_another_architecture_is_refused(cubin: Artifact) -> None:
@@ -334,6 +335,7 @@ def test_a_loaded_kernel_is_looked_at_where_it_is() -> None:
     loaded = cast(LoadedKernel, Loaded())
     found = occupancy(loaded, 128)
     assert (found.kernel, found.active_blocks, found.cooperative_blocks) == ("tile", 11, 11 * 132)
+    assert Limiter.BARRIERS not in found.limits, "a driver does not tell the barriers"
     assert occupancy(loaded, 128, kernel="tile", on="H100 PCIe").cooperative_blocks == 11 * 114
     with pytest.raises(LaunchError, match="tile was built for 128"):
         occupancy(loaded, 256)

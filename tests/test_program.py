@@ -202,6 +202,12 @@ def test_what_compression_means_if_nothing_is_said_is_the_balance() -> None:
     assert not any(entry.is_compressed for entry in read_fatbin(has_ltoir.data)), "LTO-IR could not be taken out again"
 
 
+def test_one_image_is_bundled_without_a_list_too(tmp_path: Path) -> None:
+    image = program.compile(AXPY, arch="sm_90", names="axpy<float>").save(tmp_path / "axpy.cubin")
+    for given in (str(image), image.read_bytes()):
+        assert program.bundle(given).data == program.bundle([given]).data
+
+
 def test_an_entry_carries_options_and_a_name() -> None:
     fatbin = program.bundle([Entry(program.compile(AXPY, arch="compute_90"), "-O1", "axpy.ptx")])
     (entry,) = read_fatbin(fatbin.data).entries

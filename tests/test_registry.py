@@ -96,6 +96,14 @@ def test_a_builder_gives_sources_and_images_of_every_kind(
     assert (got.source is None) == (given in ("artifact", "bytes", "built"))
 
 
+def test_a_name_goes_with_text_and_bytes_alone() -> None:
+    image, source = compile(writes(1), to="ptx"), Source.cuda(writes(1))
+    assert [Built(given, name="mine").source.name for given in (writes(1), image.data)] == ["mine", "mine"]
+    for given in (image, source):
+        with pytest.raises(OptionError, match="headers and name go with text"):
+            Built(given, name="mine")
+
+
 def test_headers_in_memory_reach_the_compiler(modules: Registry, cpu: Device) -> None:
     text = '#include "n.h"\nextern "C" __global__ void k(int* p) { *p = N; }'
     built = Built(text, headers={"n.h": "#define N 12\n"})
@@ -167,8 +175,11 @@ def test_a_closed_module_is_built_again(modules: Registry, cpu: Device) -> None:
 
 def test_another_source_under_the_same_name_is_an_error(modules: Registry, cpu: Device) -> None:
     modules.module("k", lambda: writes(1), device=cpu)
-    with pytest.raises(OptionError, match=r"'k' on cpu is another one already; they differ in line 1 .*= 1; .*= 2; "):
+    with pytest.raises(OptionError, match="'k' on cpu is another one already; they differ in line 1 ") as said:
         modules.module("k", lambda: writes(2), device=cpu)
+    assert said.value.message.endswith(" of its text: 'id k(int *p) { *p = 1; }' and 'id k(int *p) { *p = 2; }'")
+    with pytest.raises(OptionError, match=r"differ in line 1 of its text: '.* = 1; }' and '.* = 1; } // more'"):
+        modules.module("k", lambda: f"{writes(1)} // more", device=cpu)
     with pytest.raises(OptionError, match="differ in its names"):
         modules.module("k", Built(writes(1), ["k"]), device=cpu)
     with pytest.raises(OptionError, match="differ in its options"):
@@ -199,6 +210,19 @@ def test_a_builder_is_known_by_the_enumeration_that_it_holds(modules: Registry, 
     assert built(Mode.FAST) is built(Mode.FAST)
     with pytest.raises(OptionError, match="another one already"):
         built(Mode.EXACT)
+
+
+def test_a_builder_that_holds_itself_is_known_by_the_values_beside_it(modules: Registry, cpu: Device) -> None:
+    def built(n: int) -> RegisteredModule:
+        def builder() -> str:
+            return parts[1]()
+
+        parts = ((builder,), lambda: writes(n))
+        return modules.module("k", builder, device=cpu)
+
+    assert built(1) is built(1)
+    with pytest.raises(OptionError, match="another one already"):
+        built(2)
 
 
 def test_a_module_shows_some_of_its_names(modules: Registry, cpu: Device) -> None:
@@ -397,6 +421,9 @@ def test_wrong_arguments_are_told(arguments: dict[str, object], match: str, modu
         modules.module(**given)  # type: ignore[arg-type]
     with pytest.raises(DeviceNotFoundError, match="no device is called 'gpu'"):
         modules.forget("k", "gpu")
+    if "name" in arguments:
+        with pytest.raises(OptionError, match=match):
+            modules.forget(arguments["name"])  # type: ignore[arg-type]
 
 
 # -- kernels ----------------------------------------------------------------------------------------------

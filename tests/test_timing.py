@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cujit import machine
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError, LaunchError
 from cujit.loading import jit
 from cujit.timing import Timing, _calls, time
+from emulator.programs import python
 
 FILL = """extern "C" __global__ void fill(float *x, int n) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) x[i] = i;
@@ -41,6 +43,15 @@ def test_a_launch_is_measured_in_its_stream(device: Device) -> None:
     assert time(fill[1, 32, 0, stream], x, x.size, repeat=3, stream=stream).median_ms > 0.05
 
 
+def test_a_function_is_measured_on_the_device_of_the_stream_and_not_on_another(cpu: Device) -> None:
+    other = machine.cpu(check="memory")
+    assert time(lambda: None, stream=other.stream(), repeat=1, calls=1).device == other.name
+    with pytest.raises(LaunchError, match="make one on the other device"):
+        time(lambda: None, stream=other.stream(), device=cpu)
+    with pytest.raises(LaunchError, match="make one on the other device"):
+        time(jit(FILL, device=cpu)["fill"][1, 32], None, 0, stream=other.stream())
+
+
 def test_a_graph_is_measured_in_its_stream(device: Device) -> None:
     x = device.zeros(1 << 24, np.float32)
     device.synchronize()
@@ -56,11 +67,31 @@ def test_a_function_is_called_so_many_times(cpu: Device) -> None:
     timing = time(seen.append, "x", repeat=4, warmup=3, calls=2, device=cpu)
     assert seen == ["x"] * (3 + 4 * 2)
     assert (timing.calls, len(timing.samples_ms), timing.device) == (2, 4, "cpu")
+    seen.clear()
+    timing = time(seen.append, "x", calls=1, device=cpu)
+    assert (len(seen), len(timing.samples_ms)) == (3 + 50, 50), "what is in the documentation"
 
 
 def test_a_sample_is_the_mean_over_its_calls(cpu: Device) -> None:
     timing = time(clock.sleep, 0.001, repeat=3, warmup=0, calls=50, device=cpu)
     assert 1 <= timing.min_ms < 25, "a sleep may be some ms too long, and 50 of them take 50"
+
+
+def test_on_a_gpu_a_sample_is_what_lies_between_two_events() -> None:
+    said = python("""
+    import cujit
+
+    def recorded(stream, *event):
+        print("event")
+        return record(stream, *event)
+
+    stream = cujit.gpu().stream()
+    record, type(stream).record = type(stream).record, recorded
+    timing = cujit.time(print, "call", repeat=2, warmup=1, calls=3, stream=stream)
+    print(timing.device, timing.calls, len(timing.samples_ms))
+    """)
+    sample = ["event", "call", "call", "call", "event"]
+    assert said.split() == ["call", "event", "event", *sample * 2, "cuda:0", "3", "2"]
 
 
 def test_one_slow_call_does_not_say_how_many_a_sample_has(cpu: Device) -> None:
@@ -121,11 +152,11 @@ def test_filling_the_cache_writes_twice_its_size_before_each_sample(
     cpu: Device, monkeypatch: pytest.MonkeyPatch, cache_bytes: int, most_bytes: int
 ) -> None:
     """Where it is not known, more than the last cache of most processors."""
-    filled: list[int] = []
-    monkeypatch.setattr(cpu, "fill", lambda _address, size, _byte=0: filled.append(size))
+    filled: list[tuple[int, int]] = []
+    monkeypatch.setattr(cpu, "fill", lambda _address, size, byte=0: filled.append((size, byte)))
     monkeypatch.setattr(cpu.backend, "cache_bytes", cache_bytes)
-    time(lambda: None, repeat=4, flush_cache=True, device=cpu)
-    assert filled == [most_bytes] * 4
+    time(lambda: None, repeat=258, flush_cache=True, device=cpu)
+    assert filled == [(most_bytes, byte) for byte in (*range(256), 0, 1)]
 
 
 def test_the_cache_of_a_device_has_a_size_or_it_is_not_known(device: Device) -> None:
@@ -182,3 +213,4 @@ def test_a_timing_tells_its_spread() -> None:
     timing = Timing(tuple(float(n) for n in range(1, 12)), 4, "cuda:0")
     assert (timing.p10_ms, timing.median_ms, timing.p90_ms, timing.spread) == (2.0, 6.0, 10.0, 8 / 6)
     assert str(timing) == "6 ms (2 to 10 in 80 % of 11 samples of 4 calls on cuda:0)"
+    assert str(Timing((1.0,), 2, "cpu")) == "1 ms (1 to 1 in 80 % of 1 samples of 2 calls on cpu)"

@@ -8,6 +8,7 @@ import inspect
 import json
 import pickle
 import re
+import runpy
 import sys
 import threading
 from pathlib import Path
@@ -414,6 +415,15 @@ WRITTEN = st.recursive(
 def test_json_is_read_as_the_standard_library_reads_it(value: object) -> None:
     text = json.dumps(value)
     assert json.dumps(only_value(text)) == text
+
+
+def test_json_is_read_too_where_python_has_no_scanner_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "_json", None)
+    reads = runpy.run_path(str(_SOURCES / "values/json_text.py"))["only_value"]
+    assert reads('{"a": [1, 2.5, "b", null]}') == {"a": [1, 2.5, "b", None]}
+    for wrong, why in (("", "Expecting value"), ("1 2", "more than one value"), ("[1", "Expecting ',' delimiter")):
+        with pytest.raises(ValueError, match=why):
+            reads(wrong)
 
 
 @given(

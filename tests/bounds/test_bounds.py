@@ -66,6 +66,12 @@ def test_the_first_cache_moves_sixteen_sectors_a_clock_cycle() -> None:
     assert found.share == pytest.approx(32 / 36)
 
 
+@pytest.mark.parametrize(("sectors", "cause"), [(800, ""), (801, "8.01 sectors a request")])
+def test_an_access_is_scattered_that_moves_more_than_twice_what_it_asks_for(sectors: int, cause: str) -> None:
+    load = row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=100, sectors=sectors, asked_bytes=12800)
+    assert bound(kernel(load), "first cache").cause == cause
+
+
 def test_the_second_cache_is_bounded_where_its_bandwidth_is_published() -> None:
     of = kernel(row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=1, sectors=4), distinct=4, block=40)
     assert bound(of, "second cache", "A100").per_second == 5120 * 1.41e9

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from bounds.test_bounds import kernel, row
 from cujit.errors import OptionError
 from cujit.occupancy.drawing import _LIGHT
 from cujit.profile import ProfiledKernel, bounds, plot
-from cujit.profile.roofline import _bars, roofs
+from cujit.profile.roofline import _bars, _roofline, roofs
 
 COMPUTES = kernel(
     row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=100, sectors=3200, asked_bytes=12800),
@@ -24,6 +25,8 @@ def test_roofs_are_of_what_the_kernel_computes_with() -> None:
     slopes, levels = roofs(bounds(COMPUTES, "H200"))
     assert [slope.label for slope in slopes] == ["memory", "second cache", "first cache"]
     assert slopes[2].bytes_per_s == 132 * 1.98e9 * 512
+    ampere, _ = roofs(bounds(COPIES, "A100"))
+    assert [slope.bytes_per_s for slope in ampere] == [2039e9, 5120 * 1.41e9, 108 * 1.41e9 * 512]
     assert {level.label: level.flops_per_s for level in levels} == {
         "arithmetic of f32": pytest.approx(132 * 1.98e9 * 256),
         "arithmetic of f64": pytest.approx(132 * 1.98e9 * 128),
@@ -54,6 +57,7 @@ def test_what_is_drawn_is_named(of: ProfiledKernel, shown: set[str], hidden: str
     pytest.importorskip("matplotlib")
     text = plot(tmp_path / "k.svg", of, "H200").read_text()
     words = set(re.findall("<!-- (.*?) -->", text))
+    assert text.count('<g id="axes_') == (2 if bounds(of, "H200").bounds else 1)
     assert shown <= words
     assert not any(word.startswith(hidden) for word in words)
 
@@ -67,6 +71,27 @@ def test_a_bound_has_a_bar_as_long_as_its_share_of_the_tightest() -> None:
     assert [bar.get_width() for bar in ax.patches] == shares[: len(ax.patches)]
     assert [bar.get_y() + bar.get_height() / 2 for bar in ax.patches] == pytest.approx(range(len(ax.patches)))
     assert len(ax.patches) == len(ax.texts) == len(ax.get_yticks()) >= 5
+    assert dict(zip(ax.get_xticks(), [tick.get_text() for tick in ax.get_xticklabels()], strict=True)) == {
+        0: "0", 0.5: "50", 1: "100%",
+    }  # fmt: skip
+
+
+def test_slopes_and_levels_are_where_the_table_has_them_with_their_names_along() -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    ax, found = figure.subplots(), bounds(COMPUTES, "H200")
+    _roofline(ax, found, _LIGHT)
+    slopes, levels = roofs(found)
+    named = {text.get_text(): text for text in ax.texts}
+    for slope, line in zip(slopes, ax.lines[: len(slopes)], strict=True):
+        assert line.get_ydata() == pytest.approx([x * slope.bytes_per_s for x in line.get_xdata()])
+        assert line.get_ydata()[-1] == max(level.flops_per_s for level in levels)
+        (left, bottom), (right, top) = ax.transData.transform(line.get_xydata())
+        steepness = math.tan(math.radians(named[slope.label].get_rotation()))
+        assert steepness == pytest.approx((top - bottom) / (right - left))
+    flat = ax.lines[len(slopes) : len(slopes) + len(levels)]
+    for level, line in zip(levels, flat, strict=True):
+        assert list(line.get_ydata()) == [level.flops_per_s] * 2
+        assert named[level.label].get_position()[1] == level.flops_per_s
 
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:

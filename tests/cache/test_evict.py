@@ -63,9 +63,12 @@ def test_above_the_cap_what_was_used_longest_ago_goes_down_to_80_percent(store: 
     assert budget.used_bytes() == held(store) <= 0.8 * CAP + 20
 
 
-def test_another_process_that_evicts_is_left_to_it_and_looks_again(store: Store, budget: Evictor) -> None:
+def test_another_process_that_evicts_is_left_to_it_and_looks_again(
+    store: Store, budget: Evictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add(store, 0)
     budget.added(SIZE)
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits for the other"))
     with byte_lock(store.root / "usage", store.trust, 64, 0):
         for n in range(1, 14):
             add(store, n)

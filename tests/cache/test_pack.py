@@ -217,6 +217,27 @@ def test_a_damaged_pack_is_one_warning_and_a_miss(path: Path) -> None:
     assert len(caught) == 1
 
 
+def test_a_damaged_pack_is_a_failure_for_a_search_for_headers_and_the_next_pack_is_asked(
+    cache: Cache, tmp_path: Path
+) -> None:
+    bad, good = searched(tmp_path / "bad.pack", cache, b"a"), searched(tmp_path / "good.pack", cache, b"b")
+    bad.write_bytes(bad.read_bytes()[:-1])
+    both = Cache(None, read_only=[bad, good])
+    with pytest.warns(CacheWarning, match=r"bad\.pack is not used"):
+        assert list(both.closures(key_of(500).digest)) == [b"b"]
+    assert both.counters.failures == 1
+
+
+def test_a_record_may_be_as_large_as_the_most_and_no_larger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    large, path = Cache(tmp_path / "cache"), tmp_path / "k.pack"
+    large.keep(key_of(0), artifact_of(0, 10_000))
+    most = write_pack(path, large.stores).record_bytes
+    monkeypatch.setattr("cujit.cache.pack.MAX_RECORD_BYTES", most)
+    assert opened(path).get(key_of(0).digest).record is not None
+    monkeypatch.setattr("cujit.cache.pack.MAX_RECORD_BYTES", most - 1)
+    assert opened(path).get(key_of(0).digest).damage.startswith(f"{path}: a pack of ")
+
+
 def test_every_byte_of_a_record_is_proved(path: Path) -> None:
     whole = bytearray(path.read_bytes())
     records_at = _HEAD_BYTES + _COUNT * _ROW_BYTES + 5 * 64

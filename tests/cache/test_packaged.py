@@ -16,7 +16,10 @@ from cujit.cache.cache import Cache
 from cujit.cache.pack import write_pack
 from cujit.cache.packaged import packs_of
 from cujit.cache.provenance import Provenance
+from cujit.emulator.versions import VERSION
 from cujit.errors import CacheWarning, MissingError, NotCompiledError, OptionError
+from cujit.events import Fallback, Happening, subscribe
+from emulator.programs import python
 from installed import install
 
 CODE = 'extern "C" __global__ void k(float *x) { x[threadIdx.x] = 3; }\n'
@@ -179,7 +182,9 @@ def test_the_cpu_device_takes_the_ptx_that_there_is(
     site: Path, pack_of: Packs, shipped: tuple[str, ...], taken: str
 ) -> None:
     install(site, "mylib", {"mylib/k.pack": pack_of(*shipped)})
-    module = cujit.jit(CODE, device="cpu", cache=Cache.packaged("mylib", compile="never"))
+    seen: list[Happening] = []
+    with subscribe(seen.append, Fallback):
+        module = cujit.jit(CODE, device="cpu", cache=Cache.packaged("mylib", compile="never"))
     assert (str(module.artifact.arch), root_of(module.artifact)) == (taken, site / "mylib/k.pack")
     assert module._image.portable is not None
     assert module._image.portable().arch == module.artifact.arch, "what is saved of it is of the same architecture"
@@ -188,6 +193,8 @@ def test_the_cpu_device_takes_the_ptx_that_there_is(
     assert x.numpy().tolist() == [3] * 4
     reason = module.artifact.provenance.reason  # type: ignore[union-attr]
     assert reason == ("" if taken == "compute_90" else f"there is none for compute_90, and {taken} runs on cpu")
+    ways = [(event.way, event.why) for event in seen if isinstance(event, Fallback)]
+    assert ways == [(f"code for {taken}", reason)] * (taken != "compute_90")
 
 
 def test_where_nothing_runs_it_is_compiled_or_an_error_that_names_all(site: Path, pack_of: Packs) -> None:
@@ -201,6 +208,21 @@ def test_where_nothing_runs_it_is_compiled_or_an_error_that_names_all(site: Path
     )
     with pytest.raises(NotCompiledError, match=r"source\.cu for compute_89"):
         cujit.jit(CODE, device="cpu", arch="compute_89", cache=Cache.packaged("mylib", compile="never"))
+
+
+def test_where_nothing_runs_on_a_gpu_the_error_names_its_driver_too(tmp_path: Path) -> None:
+    said = python(f"""
+    import pathlib
+    import cujit
+
+    cache = cujit.Cache(pathlib.Path({str(tmp_path)!r}), compile="never")
+    try:
+        cujit.jit({CODE!r}, cache=cache)
+    except cujit.errors.NotCompiledError as e:
+        print(e)
+    """)
+    place = f"cuda:0, sm_90, driver of CUDA {VERSION // 1000}.{VERSION % 1000 // 10}"
+    assert f"nor is there anything else that runs here ({place}): sm_90, sm_90a, " in said
 
 
 def test_what_serves_an_architecture_comes_in_the_order_of_its_worth() -> None:

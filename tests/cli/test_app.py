@@ -130,7 +130,8 @@ def test_full_disk_names_the_file_that_does_not_fit(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_closed_pipe_ends_without_traceback() -> None:
-    command = f"{sys.executable} -m cujit run --help | head -c 1"
+@pytest.mark.parametrize("end", ["| head -c 1", ">&-"], ids=["pipe", "standard output"])
+def test_what_is_closed_ends_without_traceback(end: str) -> None:
+    command = f"{sys.executable} -m cujit run --help {end}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stderr == ""

@@ -97,6 +97,10 @@ def test_info_tells_every_root_in_the_order_of_search(
         (str(root), True, 1),
     ]
     assert [row["cap_bytes"] for row in rows] == [None, 2 << 30]
+    assert [(line.split()[:3], line.endswith("2 GiB")) for line in verb("info").stdout.splitlines()[-2:]] == [
+        ([str(tmp_path / "shipped"), "no", "1"], False),
+        ([str(root), "yes", "1"], True),
+    ]
     assert rows[1]["bytes"] == sum(path.stat().st_size for path in (root / "e").rglob("*") if path.is_file())
     assert [row["names"] for row in said(verb("ls", "--json"))] == [["axpy<int>"], ["axpy<float>"]]
 
@@ -145,7 +149,7 @@ def test_a_directory_that_others_may_write_to_is_refused_with_the_command_agains
 
 
 def test_show_tells_what_an_entry_holds_and_what_went_into_it(verb: CacheVerb, root: Path, source: Path) -> None:
-    artifact = compiled(root, source)
+    artifact = compiled(root, source, verbose=True)
     told = said(verb("show", key_of(artifact)[:9], "--json"))
     assert (told["key"], told["root"], told["work"]) == (key_of(artifact), str(root), "nvrtc")
     assert (told["kind"], told["arch"], told["tool"]) == ("cubin", "sm_90", artifact.tool)
@@ -157,6 +161,8 @@ def test_show_tells_what_an_entry_holds_and_what_went_into_it(verb: CacheVerb, r
     shown = verb("show", key_of(artifact)).stdout
     for text in (key_of(artifact), artifact.tool, artifact.names["axpy<float>"], "name expression: axpy<float>"):
         assert text in shown
+    assert "\nlog\n" + "".join(f"  {line}\n" for line in artifact.log.splitlines()) in shown
+    assert "registers" in artifact.log
 
 
 def test_show_prints_the_source_of_a_compile(verb: CacheVerb, root: Path, source: Path) -> None:
@@ -216,7 +222,11 @@ def test_why_compares_two_entries(verb: CacheVerb, root: Path, source: Path) -> 
     found = {d["label"]: (d["before"] and d["before"]["value"], d["after"]["value"]) for d in told["differences"]}
     assert found["name expression"] == ("axpy<float>", "axpy<int>")
     assert found["argument"] == (None, "--generate-line-info")
-    assert "name expression: axpy<float> -> axpy<int>" in verb("why", key_of(one), key_of(two)).stdout
+    shown = verb("why", key_of(one), key_of(two)).stdout
+    assert shown.startswith(f"from {key_of(one)[:12]} to {key_of(two)[:12]}:\n")
+    assert "name expression: axpy<float> -> axpy<int>" in shown
+    bundled = bundle([one], cache=Cache(root))
+    assert "(nvrtc, bundle):" in verb("why", key_of(one), key_of(bundled)).stdout
 
 
 def test_why_tells_of_a_compile_before_it_is_done(verb: CacheVerb, root: Path, source: Path) -> None:

@@ -15,7 +15,9 @@ from cujit.cli.doctor import _RELATED, anonymous
 from cujit.machine import health
 from cujit.machine.health import Component, doctor, library_problem
 from cujit.program import toolchain
+from cujit.toolchain.headers import HeaderSearch, IncludeDirectory
 from cujit.version import __version__
+from emulator.programs import python
 
 Cujit: TypeAlias = Callable[..., Result]
 
@@ -37,7 +39,7 @@ def test_doctor_finds_every_part_and_says_how(cujit: Cujit) -> None:
     assert all((part["state"] == "ok") == (not part["fix"]) for part in parts.values())
     for name in ("NVRTC", "nvJitLink", "nvFatbin", "CUDA runtime headers", "CCCL"):
         assert parts[name]["state"] == "ok"
-        assert parts[name]["found_via"]
+        assert parts[name]["found_via"] not in ("", "cujit emulate")
         assert Path(parts[name]["path"]).exists()
     assert parts["NVRTC"]["version"] == ".".join(map(str, toolchain().nvrtc.version))
     assert parts["CUDA runtime headers"]["version"] == parts["NVRTC"]["version"]
@@ -51,10 +53,34 @@ def test_headers_of_another_version_than_the_compilers_are_a_problem_with_its_cu
     assert (other.problem, other.fix) == (f"{own.version} is not the compiler's version, 1.2", "install others")
 
 
+def test_headers_that_are_nowhere_are_missing_and_libraries_that_are_nowhere_have_no_path() -> None:
+    search = toolchain().headers
+    part = health._header(search, "headers of nobody", "", True, None, "install them")
+    assert (part.state, part.problem, part.fix) == ("missing", f"looked in {len(search.tried)} places", "install them")
+    assert health._located(part, "library of nobody") == part
+
+
+@pytest.mark.parametrize(("number", "version"), [(12090, "12.9"), (13000, "13.0"), (13040, "13.4"), (20010, "20.1")])
+def test_headers_say_their_version(number: int, version: str, tmp_path: Path) -> None:
+    (tmp_path / "cuda_runtime_api.h").write_text(f"#define CUDART_VERSION  {number}\n")
+    search = HeaderSearch((IncludeDirectory(str(tmp_path), "CUDA runtime headers", "CUDA_HOME"),))
+    assert health._header(search, "CUDA runtime headers", "", True, None, "").version == version
+
+
 def test_doctor_lists_the_devices(cujit: Cujit) -> None:
     devices = json.loads(cujit("doctor", "--json").stdout)["devices"]
     assert devices[-1]["name"] == "cpu"
     assert devices[-1]["processors"] >= 1
+
+
+def test_doctor_finds_a_driver_with_its_gpus_and_says_what_is_emulated() -> None:
+    said = python("""
+        import cujit
+        health = cujit.doctor()
+        found = {part.name: (part.state, part.found_via) for part in health.parts}
+        print(found["CUDA driver"], found["NVRTC"], *(device.name for device in health.devices))
+    """)
+    assert said.strip() == "('ok', 'cujit emulate') ('ok', 'cujit emulate') cuda:0 cpu"
 
 
 def test_doctor_tells_people_the_same(cujit: Cujit) -> None:
@@ -88,7 +114,8 @@ def test_missing_library_ends_in_status_3_with_the_command_against_it(
     (fix,) = json.loads(result.stdout)["fixes"]
     assert fix in ("pip install 'cujit[cu13]'", "pip install 'cujit[cu12]'")
     assert f"fix with: {fix}" in cujit("doctor").stdout
-    assert str(doctor()).splitlines()[-1] == f"fix with: {fix}"
+    problem = _parts(result)["nvFatbin"]["problem"]
+    assert str(doctor()).splitlines() == [f"nvFatbin: {problem}", f"fix with: {fix}"]
 
 
 def test_optional_library_may_be_absent(cujit: Cujit, without: Callable[..., None]) -> None:

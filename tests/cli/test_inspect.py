@@ -18,6 +18,7 @@ from formats.images import bundled, cubin, ptx
 from inspection.files import SOURCE, SPILLING, host_elf, many, several
 
 Run: TypeAlias = Callable[..., Result]
+_SYSTEM = Path("/sys")
 FLOATS = "_Z5scaleIfEvT_PKS0_PS0_i"
 
 
@@ -297,6 +298,15 @@ def test_a_directory_that_cannot_be_made_is_an_error(run: Run, fatbin: Path, tmp
     assert "cannot be written" in result.stderr
 
 
+@pytest.mark.skipif(not _SYSTEM.is_dir(), reason="there is no directory where nobody makes a file, root neither")
+def test_a_directory_that_takes_no_file_is_an_error_with_the_reason(run: Run, fatbin: Path) -> None:
+    with pytest.raises(OSError, match="/sys/file") as refused:
+        (_SYSTEM / "file").touch()
+    result = run(fatbin, "--extract", _SYSTEM)
+    assert result.exit_code == 1
+    assert f"cannot be written: {refused.value.strerror}" in result.stderr
+
+
 # -- comparing --------------------------------------------------------------------------------------------
 
 
@@ -355,6 +365,22 @@ def test_a_damaged_image_is_told_beside_the_others_and_is_status_1(run: Run, tmp
     extracted = run(path, "--extract", "out")
     assert (extracted.exit_code, extracted.stdout) == (1, "out/damaged.1.sm_80.cubin\n")
     assert "not written: image 0" in extracted.stderr
+
+
+def test_a_total_reads_no_image_and_tells_of_those_that_are_cut_off_alone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_MOST_IMAGES", 1)
+    data = several(2)
+    at = data.index(b"\x7fELF")
+    path = tmp_path / "damaged.fatbin"
+    path.write_bytes(data[: at + 40] + b"\xff" * 8 + data[at + 48 :])
+    total, everything = run(path), run(path, "--all")
+    assert (total.exit_code, "damaged: " in total.stdout) == (0, False)
+    assert (everything.exit_code, "damaged: " in everything.stdout) == (1, True)
+    path.write_bytes(data[:-100])
+    total = run(path)
+    assert (total.exit_code, "image 1 is damaged: " in total.stdout) == (1, True)
 
 
 def test_a_file_that_is_no_image_is_status_1(run: Run, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -256,6 +257,7 @@ def test_paths_are_in_the_key_where_a_text_asks_for_its_own(
         (of_text(extra=("--unknown=x",)), "may name a file"),
         (of_text(extra=("-U__CUDACC_RTC__",)), "always defines"),
         (of_text(extra=("@file",)), "--name=value"),
+        (of_text(extra=("file",)), "--name=value"),
         (of_text(ptxas_options=["--options-file=x"]), "may name a file"),
         (of_text(ptxas_options=["-o=x"]), "may name a file"),
         (of_text("const char* s = __DATE__;"), "__DATE__"),
@@ -265,7 +267,7 @@ def test_paths_are_in_the_key_where_a_text_asks_for_its_own(
         (of_text("??=include <x.h>", std="c++14"), "trigraphs"),
     ],
     ids=["trace", "pch", "use-pch", "time", "I", "I-apart", "pre-include", "pch-dir", "unknown", "undefined", "file",
-         "ptxas-file", "ptxas-output", "date", "date-pasted", "time-defined", "computed", "trigraphs"],
+         "word", "ptxas-file", "ptxas-output", "date", "date-pasted", "time-defined", "computed", "trigraphs"],
 )  # fmt: skip
 def test_what_cannot_be_keyed_says_why(request_: Request, part: str, maker: KeyMaker) -> None:
     assert part in reason(maker, request_)
@@ -398,6 +400,18 @@ def test_a_build_is_read_from_its_file(maker: KeyMaker, tmp_path: Path) -> None:
     assert read_build_id(str(tmp_path / "empty.so")).startswith("sha256:")
 
 
+def test_the_identifier_of_a_build_is_found_behind_other_notes(tmp_path: Path) -> None:
+    def note(name: bytes, data: bytes) -> bytes:
+        padded = (part.ljust(-(-len(part) // 4) * 4, b"\0") for part in (name, data))
+        return struct.pack("<3I", len(name), len(data), 3) + b"".join(padded)
+
+    notes = note(b"others\0", b"x" * 21) + note(b"GNU\0", bytes(range(20)))
+    header = struct.pack("<6s26xQ14xHH6x", b"\x7fELF\2\1", 64, 56, 1)
+    segment = struct.pack("<II6Q", 4, 4, 120, 0, 0, len(notes), len(notes), 4)
+    (tmp_path / "x.so").write_bytes(header + segment + notes)
+    assert read_build_id(str(tmp_path / "x.so")) == bytes(range(20)).hex()
+
+
 @given(st.binary(min_size=0, max_size=200), st.integers(0, 400))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_file_has_a_build(tmp_path: Path, maker: KeyMaker, noise: bytes, at: int) -> None:
@@ -461,6 +475,13 @@ def test_what_one_cache_made_a_process_find_out_holds_for_others_and_each_keeps_
     assert build_of("nvrtc", tools, stores[0], {}) is not other
 
 
+def test_what_a_process_notes_of_builds_does_not_grow_without_end() -> None:
+    tools = Toolchain()
+    for n in range(130):
+        build_of("nvfatbin", tools, None, {"CUDA_HOME": f"/no/where/{n}"})
+    assert 0 < len(tools.notes) <= 64
+
+
 def test_a_build_that_a_process_knows_is_looked_at_anew_where_a_file_of_it_changed() -> None:
     tools = Toolchain()
     build = build_of("nvrtc", tools, None, {})
@@ -495,6 +516,23 @@ def test_nvvm_is_keyed_by_modules_and_libraries(maker: KeyMaker) -> None:
     assert [[build.library for build in k.builds] for k in keys][3] == ["nvvm", "nvJitLink"]
     assert key(source) == keys[0]
     assert keys[0].key.kind == "nvvm"
+
+
+@pytest.mark.parametrize(
+    ("arch", "options", "argument"),
+    [
+        ("compute_80", {"extra": ("-opt-file=x",)}, "-opt-file=x"),
+        ("sm_80", {"ptxas_options": ("--options-file=x",)}, "-Xptxas=--options-file=x"),
+    ],
+    ids=["of libNVVM", "of the assembler"],
+)
+def test_nvvm_has_no_key_with_an_argument_that_may_name_a_file(
+    arch: str, options: dict[str, Any], argument: str, maker: KeyMaker
+) -> None:
+    source = Source.nvvm(SCALE, name="s.ll")
+    why = reason(maker, Request.of(source, None, arch, (), Options(**options), maker.toolchain))
+    assert why.startswith(f"the argument {argument}: ")
+    assert "may name a file" in why
 
 
 @pytest.fixture(scope="module")

@@ -25,9 +25,9 @@ def test_a_structure_of_strong_alignment_stays_where_the_compiler_put_it() -> No
 
 
 def test_where_nothing_tells_the_place_it_is_a_multiple_of_the_alignment_or_of_the_size_up_to_16() -> None:
-    parameters = [(1, 0), (64, 0), (3, 0), (12, 0), (1, 0), (4, 32), (1, 0), (8, 0), (5, 2)]
+    parameters = [(1, 0), (64, 0), (3, 0), (0, 0), (12, 0), (1, 0), (4, 32), (1, 0), (8, 0), (5, 2)]
     signature = Signature(tuple(Parameter(ParameterClass.AGGREGATE, size, align) for size, align in parameters))
-    assert signature.offsets == (0, 16, 80, 84, 96, 128, 132, 136, 144)
+    assert signature.offsets == (0, 16, 80, 83, 84, 96, 128, 132, 136, 144)
     assert signature.size == 149
     assert (Signature(()).offsets, Signature(()).size) == ((), 0)
 

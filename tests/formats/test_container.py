@@ -37,6 +37,8 @@ def test_what_is_written_is_read_and_its_header_says_the_architecture_as_a_cubin
     assert (elf.machine, elf.type, elf.length) == (190, 1 if held.is_relocatable else 2, len(data))
     number = Arch.parse(target).number
     assert (elf.abi_version, elf.flags) == (8, number << 8 | 8 * target.endswith("a"))
+    table_at, row_bytes = int.from_bytes(data[40:48], "little"), int.from_bytes(data[58:60], "little")
+    assert data[table_at : table_at + row_bytes] == bytes(row_bytes), "the first section of an ELF file is none"
     assert Artifact.of(data).kind is Kind.CUBIN
     assert read_container(b".version 8.0") is None
 

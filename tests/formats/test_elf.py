@@ -96,6 +96,17 @@ def test_a_broken_header_says_what_and_where(change: tuple[int, bytes], message:
     assert error.value.offset is not None
 
 
+def test_a_symbol_table_whose_names_are_in_no_section_is_refused() -> None:
+    image = bytearray(images.cubin(images.SAXPY))
+    elf = read_elf(bytes(image))
+    table = elf.section(".symtab")
+    assert table is not None
+    link_at = int.from_bytes(image[40:48], "little") + 64 * table.index + 40
+    image[link_at : link_at + 4] = len(elf.sections).to_bytes(4, "little")
+    with pytest.raises(FormatError, match=r"symbol table \.symtab without a string table"):
+        read_elf(bytes(image)).symbols()
+
+
 def test_every_cut_is_refused() -> None:
     image = images.cubin(images.SAXPY)
     assert all(damage.refuses(everything, cut) for cut in damage.cuts(image, 300))

@@ -237,6 +237,7 @@ def test_a_host_file_without_device_code_has_none() -> None:
         (archive(bytes(100))[:-4], "cut off"),
         (archive(b"\x7fELF"), "member at 68"),
         (host_object(b"something else"), "no fatbin"),
+        (b"\x50\xed\x55\xba\1\0\x10\0" + bytes(8) + b"\x50\xed\x55\xba\1\0\x10\0", "no fatbin.*byte 16"),
         (host_object(b"\x50\xed\x55\xba\1\0\x10\0" + bytes((99, 0, 0, 0, 0, 0, 0, 0))), "cut off"),
     ],
 )

@@ -20,7 +20,7 @@ from cujit.formats.mangling import (
     signature_of,
 )
 from cujit.signature import ParameterClass, Signature
-from formats import images
+from formats import damage, images
 
 P = ParameterClass
 SOURCE = r"""
@@ -240,6 +240,7 @@ def test_the_source_name_of_every_kernel_is_what_was_asked_for(probed: images.Co
         ("_Z1kRA3_A4_Kf", "k(const float (&)[3][4])"),
         ("_Z1kILf3fc00000EEvv", "void k<1.5>()"),
         ("_Z1kILDn0EEvv", "void k<nullptr>()"),
+        ("_ZN2ns6nestedILi3EfEEvNS_3VecIT0_XT_EEE", "void ns::nested<3, float>(ns::Vec<float, 3>)"),
         ("_Z1kIN1a1b5tupleIJifEEEEvT_", "void k<a::b::tuple<int, float>>(a::b::tuple<int, float>)"),
         ("_ZZ3foovE5table", "foo()::table"),
         ("_ZZ3foovE5table_0", "foo()::table"),
@@ -337,6 +338,7 @@ def test_any_text_has_a_spelling_that_stays(text: str) -> None:
 
 def test_templates_nested_forty_deep_are_still_read() -> None:
     assert demangle("_Z1k" + "1aI" * 40 + "i" + "E" * 40) == "k(" + "a<" * 40 + "int" + ">" * 40 + ")"
+    assert normalise_expression("a<" * 40 + "int " + ">" * 40) == "a<" * 40 + "int" + ">" * 40
 
 
 @pytest.mark.parametrize(
@@ -357,3 +359,10 @@ def test_templates_nested_forty_deep_are_still_read() -> None:
 def test_names_made_to_be_expensive_are_given_up(name: str) -> None:
     assert isinstance(demangle(name), str | None)
     assert isinstance(normalise_expression("a<" * 30_000 + name), str)
+
+
+def test_a_long_argument_that_is_repeated_costs_little_memory() -> None:
+    _, peak = damage.cost(
+        lambda name: demangle(name.decode()), b"_Z1k1aI20000" + b"x" * 20_000 + b"S0_" * 13_000 + b"E"
+    )
+    assert peak < 50_000_000

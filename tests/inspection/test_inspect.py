@@ -109,6 +109,7 @@ def test_a_kernel_is_found_by_every_name_of_it() -> None:
     found = inspect(many())
     for name in (FLOATS, "scale<float>", "::scale< float >", "void scale<float>(float, const float*, float*, int)"):
         assert found.kernel(name, "sm_75").name == FLOATS
+        assert {kernel.name for kernel in found.kernels if kernel.is_called(name)} == {FLOATS}
     overloads = inspect(cubin(OVERLOADS))
     assert overloads.kernel("scale(float *)").name == "_Z5scalePf"
     only = inspect(compile("template <class T> __global__ void k(T* p) {}", arch="sm_80", names=["k<int>"]))
@@ -287,6 +288,9 @@ def test_llvm_ir_tells_its_functions() -> None:
     assert (image.functions, image.undefined) == (("helper",), ("vprintf",))
     (bitcode,) = inspect(b"BC\xc0\xde" + bytes(40))
     assert "bitcode" in bitcode.note
+    with pytest.raises(FormatError, match="LLVM IR that is not text") as error:
+        inspect(Artifact(Kind.NVVMIR, b"define \xff"))
+    assert error.value.offset == 7
 
 
 # -- containers -------------------------------------------------------------------------------------------
@@ -329,6 +333,18 @@ def test_compressed_ltoir_says_that_it_cannot_be_read() -> None:
     assert not image.error
     with pytest.raises(FormatError, match="nvJitLink alone"):
         image.payload()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "says"),
+    [(0x80, ImageKind.TILEIR, "does not read this kind of code"), (0x33, ImageKind.OTHER, "kind 0x33, which")],
+)
+def test_an_entry_of_a_kind_that_is_not_read_says_so(code: int, kind: ImageKind, says: str) -> None:
+    data = several(2)
+    first, second = inspect(damaged(data, entry_offset(data, 0), bytes([code])))
+    assert (first.kind, first.error, first.kernels) == (kind, "", ())
+    assert says in first.note
+    assert second.kernels
 
 
 @pytest.mark.parametrize("kind", [1, 2, 3], ids=["object", "executable", "library"])
@@ -415,6 +431,8 @@ def test_unknown_is_none_and_a_kernel_by_itself_has_its_name() -> None:
     kernel = KernelInfo("k")
     assert (kernel.display, kernel.max_threads, kernel.spill_bytes) == ("k", None, None)
     assert hash(kernel) == hash(KernelInfo("k"))
+    assert str(kernel) == "k (cubin)"
+    assert str(replace(kernel, display="axpy<float>", arch=Arch.parse("sm_90"))) == "axpy<float> (cubin sm_90)"
 
 
 # -- damage -----------------------------------------------------------------------------------------------

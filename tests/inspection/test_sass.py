@@ -71,6 +71,11 @@ def test_the_path_is_searched_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")])
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
     assert find_nvdisasm() == wheel
+    newer, not_executable = (tmp_path / f"nvidia/{toolkit}/bin/nvdisasm" for toolkit in ("cu14", "cu15"))
+    for tool, mode in ((newer, 0o755), (not_executable, 0o644)):
+        tool.parent.mkdir(parents=True)
+        tool.touch(mode=mode)
+    assert find_nvdisasm() == newer
 
 
 @pytest.mark.usefixtures("no_wheel")

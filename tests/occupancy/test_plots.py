@@ -58,6 +58,23 @@ def test_the_ticks_of_occupancy_are_quarters(tmp_path: Path) -> None:
     assert places[0] > places[4], "none is below all"
 
 
+def test_a_dark_plot_is_light_on_dark(tmp_path: Path) -> None:
+    image = pytest.importorskip("matplotlib.image")
+    draw(tmp_path / "dark.png", DEMAND, NOW, title="k", place="H200 (sm_90)", dark=True)
+    pixels = image.imread(tmp_path / "dark.png")[..., :3]
+    assert pixels[0, 0].max() < 0.2
+    assert pixels.min(axis=2).max() > 0.9
+
+
+def test_where_no_block_runs_is_said_upright_if_there_is_no_width_for_words(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    # No block of more than 768 threads runs, none of 512 with more than 128 registers, and any shared memory will do.
+    demand = Demand(LIMITS[90], registers=16, max_threads=768)
+    draw(tmp_path / "k.svg", demand, residency(demand, 512), title="k", place="H200 (sm_90)")
+    found = re.findall(r"<!-- does not run -->\s*<g [^>]*>", (tmp_path / "k.svg").read_text())
+    assert ["rotate(-90)" in each for each in found] == [True, False]
+
+
 def test_an_svg_has_no_date_and_no_page_of_its_own(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "k.svg"

@@ -107,6 +107,7 @@ def test_shared_memory_may_grow_with_the_block() -> None:
 def test_a_block_size_that_is_no_multiple_of_32_is_among_the_sizes() -> None:
     assert block_sizes(Demand(H200, registers=32, max_threads=100)) == (32, 64, 96, 100)
     assert block_sizes(Demand(H200, registers=32, max_threads=20)) == (20,)
+    assert block_sizes(Demand(H200, registers=32, max_threads=63)) == (32, 63)
     assert block_sizes(Demand(H200, registers=32, max_threads=4096))[-1] == 1024
 
 
@@ -180,6 +181,14 @@ def test_a_step_never_asks_for_more_registers_than_code_can_have() -> None:
     step = next_step(demand, residency(demand, 32))
     assert step is not None
     assert step.registers == 255
+
+
+@pytest.mark.parametrize(("number", "most"), [(61, 48 << 10), (75, 64 << 10), (90, 227 << 10)])
+def test_a_step_leaves_a_block_all_the_shared_memory_that_one_may_have(number: int, most: int) -> None:
+    demand = Demand(LIMITS[number], registers=16)
+    step = next_step(demand, residency(demand, 128, most + 1))
+    assert step is not None
+    assert (step.blocks, step.shared_bytes) == (1, most)
 
 
 def test_a_step_prints_what_it_takes() -> None:

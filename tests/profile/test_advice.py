@@ -23,6 +23,7 @@ from cujit.profile import (
     bounds,
     plot,
 )
+from cujit.values import replace
 
 CODE = r"""
 #define T threadIdx.x
@@ -214,7 +215,8 @@ SLOW: dict[str, tuple[object, object, tuple[object, ...], str, str, str]] = {
     "columns": (16, 128, (F, Y), "uncoalesced", "each warp's store at advice.cu:{} moves 32 sectors for 128 bytes: "
                 "neighbouring threads are 512 bytes apart", "swap the indices"),
     "members": (16, 128, (F, Y), "uncoalesced", "each warp's load at advice.cu:{} moves 12 sectors for 128 bytes: "
-                "neighbouring threads are 12 bytes apart", "an array for each member"),
+                "neighbouring threads are 12 bytes apart", "(an array for each member of a structure), or stage "
+                "through shared memory"),
     "scattered": (16, 128, (F, AT, Y), "uncoalesced", "threads are at no regular distance", "sort what"),
     "shifted": (16, 128, (F, Y), "misaligned", "each warp's load at advice.cu:{} moves 5 sectors for 128 bytes: "
                 "threads are side by side", "multiples of 32 bytes"),
@@ -233,7 +235,8 @@ SLOW: dict[str, tuple[object, object, tuple[object, ...], str, str, str]] = {
                "where 1 would do: threads are at no regular distance", "spread what the threads"),
     "looked_up": (16, 128, (AT, Y), "bank_conflicts", "threads are at no regular distance", "spread what the threads"),
     "sum_all": (16, 128, (AT, ZEROS), "contended_atomics", "of each atomic operation of a warp at advice.cu:{}, 32 "
-                "threads are at one word", "__reduce_add_sync"),
+                "threads are at one word", "by __reduce_add_sync or shuffles, and have one thread update; or update a "
+                "copy of the block in shared memory"),
     "add_shared": (16, 128, (AT, ZEROS), "contended_atomics", "threads are in one bank of shared memory", "shuffles"),
     "interleaved": (16, 256, (F, Y), "divergence", "the threads of a warp part at advice.cu:{}, 752 of 1,024 times",
                     "let whole warps decide alike"),
@@ -324,6 +327,37 @@ def test_advice_is_plain_data(launch: Launch) -> None:
     assert advice == advice_for(ProfiledKernel.from_json(kernel.to_json()))[0]
     assert isinstance(advice, Advice)
     assert advice.to_json()["line"] == str(advice.line)
+
+
+def counted(access: str, *, block_sectors: int = 1000, **measures: int) -> ProfiledKernel:
+    """Make a kernel of one instruction, that a hundred whole warps came to."""
+    some = Measures(**{"warps": 100, "active": 3200, "threads": 3200} | measures)
+    row = ProfiledInstruction(9, access, SourceLine("k.cu", 1), "memory", "b32", access, "", 4, None, some)
+    return ProfiledKernel("k", 1, (row,), 0, block_sectors, 1, 100, 3200)
+
+
+@pytest.mark.parametrize(
+    ("rule", "access", "same", "name", "good", "bad"),
+    [
+        ("uncoalesced", "ld", {"requests": 100, "sectors": 1000}, "asked_bytes", 901 * 32, 900 * 32),
+        ("redundant", "ld", {"requests": 100, "sectors": 400, "asked_bytes": 12800}, "block_sectors", 101, 100),
+        ("local_memory", "ld", {"local_requests": 1, "requests": 90, "sectors": 90}, "local_sectors", 9, 10),
+        ("bank_conflicts", "ld", {"shared_requests": 1, "wavefronts": 100}, "bank_conflicts", 9, 10),
+        ("contended_atomics", "atom", {"requests": 100}, "contended", 399, 400),
+        ("divergence", "bra", {"divergent_branches": 1}, "active", 2400, 2399),
+    ],
+)
+def test_a_rule_speaks_from_its_threshold_on(
+    rule: str, access: str, same: dict[str, int], name: str, good: int, bad: int
+) -> None:
+    assert advice_for(counted(access, **same, **{name: good})) == ()
+    assert [each.rule for each in advice_for(counted(access, **same, **{name: bad}))] == [rule]
+
+
+def test_what_matters_most_is_said_first() -> None:
+    (less,), (more,) = (counted("atom", requests=100, contended=n).instructions for n in (400, 3200))
+    kernel = ProfiledKernel("k", 1, (less, replace(more, source=SourceLine("k.cu", 2))), 0, 1000, 1, 100, 3200)
+    assert [str(each.line) for each in advice_for(kernel)] == ["k.cu:2", "k.cu:1"]
 
 
 def test_threads_far_from_each_other_are_no_matter_of_memory() -> None:

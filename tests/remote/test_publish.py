@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -287,6 +288,31 @@ def test_a_store_that_fails_ends_a_pull_with_its_reason(server: Server, farm: Fa
     server.trouble["*"] = lambda handler, _: handler.answer(500, b"")
     with pytest.raises(RemoteError, match="status 500"):
         pull(server.url, [key_of(0).digest], Cache(tmp_path / "here"), farm.trust)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_pull_that_fails_ends_when_what_was_under_way_has_come(server: Server, farm: Farm, tmp_path: Path) -> None:
+    server.files |= farm.files(0, 1)
+    first, second = sorted(key_of(n).digest for n in range(2))
+    asked, failed, returned = threading.Event(), threading.Event(), threading.Event()
+
+    def fail(handler: Handler, _: bytes) -> None:
+        asked.wait(30)
+        handler.answer(500, b"")
+        failed.set()
+
+    def answer(handler: Handler, data: bytes) -> None:
+        asked.set()
+        failed.wait(30)
+        returned.wait(0.2)  # which it does not before this is answered
+        handler.answer(200, data)
+
+    server.trouble |= {object_name(first): fail, object_name(second): answer}
+    with pytest.raises(RemoteError, match="status 500"):
+        pull(server.url, [first, second], Cache(tmp_path / "here"), farm.trust)
+    came = [entry.digest for entry in admin.ls(Cache(tmp_path / "here"))]
+    returned.set()
+    assert came == [second]
 
 
 def test_something_else_behind_the_url_is_never_written_to(server: Server, farm: Farm, tmp_path: Path) -> None:

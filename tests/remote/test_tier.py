@@ -532,6 +532,13 @@ def test_threads_that_want_the_same_at_once_ask_once(server: Server, farm: Farm,
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_speaks_on_connections_of_its_own(server: Server, farm: Farm, cache_of: CacheOf) -> None:
     server.files |= farm.files(*range(4))
+    ports: list[int] = []
+
+    def noting(handler: Handler, data: bytes) -> None:
+        ports.append(handler.client_address[1])
+        handler.answer(200, data)
+
+    server.trouble["*"] = noting
     cache = cache_of()
     assert get(cache, 0) is Outcome.REMOTE
     reader, writer = os.pipe()
@@ -547,6 +554,8 @@ def test_a_forked_child_speaks_on_connections_of_its_own(server: Server, farm: F
     assert os.wait()[1] == 0
     assert get(cache, 3) is Outcome.REMOTE
     os.close(reader)
+    assert ports[0] == ports[3]
+    assert ports[0] not in ports[1:3]
 
 
 def test_where_compiling_is_forbidden_the_store_is_asked(server: Server, farm: Farm, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import cujit.profile
 import cujit.report
 from cujit.cli.app import main
 from cujit.devices.cpu.run.lines import SourceLine
+from cujit.devices.watch import Text
 from cujit.errors import CompileError, CujitError, KernelFaultError
 from cujit.report import ReportPage
 from cujit.report.listings import Listing, Quoted, ptx_listing, sass_listing
@@ -42,6 +43,14 @@ def record_in(page: str) -> dict[str, Any]:
     return found
 
 
+def test_a_page_is_called_as_is_said_or_by_its_one_kernel_or_by_its_image(shared: ReportPage) -> None:
+    text = b".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
+    named = cujit.Artifact(cujit.Kind.PTX, text, name="k.ptx")
+    assert shared.title == "transpose"
+    assert [cujit.report.of(image).title for image in (named, text)] == ["k.ptx", "ptx"]
+    assert cujit.report.of(named, title="mine").title == "mine"
+
+
 def test_lines_of_ptx_and_machine_code_know_where_they_come_from(shared: ReportPage) -> None:
     source, ptx, sass = (listing(shared, kind) for kind in ("source", "ptx", "sass"))
     assert (source.name, source.lines) == ("shared.cu", tuple(SHARED.splitlines()))
@@ -61,6 +70,7 @@ def test_counts_are_at_lines_of_the_listings(shared: ReportPage) -> None:
         assert row["text"].split()[0].rstrip(";") in ptx.lines[row["ptx_line"] - 1]
         if row["source"]:
             assert str(ptx.sources[row["ptx_line"] - 1]) == row["source"]
+        assert row["access"] or row["metrics"] == {}
 
 
 def test_the_numbers_are_what_json_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,15 +165,24 @@ def test_styles_and_scripts_are_allowed_by_their_hashes_alone(shared: ReportPage
 
 def test_a_page_is_below_its_limit_and_names_what_is_left_out(shared: ReportPage) -> None:
     long = Listing("ptx", "PTX", tuple(f"// line {k} {'é' * 60}" for k in range(60_000)))
-    sources = (*shared.listings[:1], long)
+    middle = Listing("ptx", "middle", long.lines[:1000])
+    sources = (*shared.listings[:1], middle, long)
     page = ReportPage("long", shared.inspections, shared.kernels, sources).html()
     assert len(page.encode()) <= LIMIT_BYTES
     assert len(page.encode()) > 0.7 * LIMIT_BYTES
     record = record_in(page)
     assert record["listings"][0]["lines"] == SHARED.splitlines()
-    kept = len(record["listings"][1]["lines"])
+    assert record["listings"][1]["lines"] == list(middle.lines)
+    kept = len(record["listings"][2]["lines"])
     assert 0 < kept < 60_000
     assert record["notes"] == [f"PTX: {kept:,} of 60,000 lines are here, for the size of this page"]
+
+
+def test_a_text_that_is_cut_begins_where_it_comes_of_a_source() -> None:
+    sources = (*[None] * 59_990, *[SourceLine("k.cu", 1)] * 10)
+    text = Listing("ptx", "PTX", tuple(f"// line {k} {'é' * 60}" for k in range(60_000)), sources)
+    (kept,) = record_in(ReportPage("late", (), (), (text,)).html())["listings"]
+    assert (kept["first"], kept["lines"]) == (59_991, list(text.lines[-10:]))
 
 
 def test_a_kernel_of_very_many_instructions_has_the_counts_that_matter(shared: ReportPage) -> None:
@@ -205,6 +224,7 @@ def test_an_image_of_very_many_kernels_has_a_page() -> None:
     assert 100 < kept < 4000
     assert f"of images and kernels {kept:,} at most are here, for the size of this page" in record["notes"]
     assert "3976 of 4000 kernels have no plots: name some" in record["notes"]
+    assert all(room / 2 < len(fitted(report.record(), room)) <= room for room in (1_000_000, 1_600_000))
 
 
 def test_kernels_that_are_named_are_the_only_ones() -> None:
@@ -233,6 +253,14 @@ def test_files_that_an_image_names_are_quoted_if_they_are_code(tmp_path: Path) -
         assert [each.kind for each in report.listings] == kinds
         assert "hunter2" not in report.html()
         assert report.notes == notes
+
+
+def test_a_source_that_was_given_comes_before_the_headers_that_more_lines_are_of(tmp_path: Path) -> None:
+    header = tmp_path / "header.h"
+    header.write_text("int a;\n")
+    used = [SourceLine(str(header), 1), SourceLine(str(header), 2), SourceLine("k.cu", 1)]
+    found = Quoted({"k.cu": Text("k.cu", "int b;\n")}).listings(used)
+    assert [each.name for each in found] == ["k.cu", str(header)]
 
 
 def test_what_a_compiler_or_a_check_found_is_at_its_line() -> None:

@@ -61,6 +61,14 @@ def test_a_saved_launch_says_what_it_holds(bug: Path) -> None:
     assert saved.texts[0].text == AXPY
 
 
+def test_the_text_of_a_file_is_saved_under_its_path(tmp_path: Path) -> None:
+    (tmp_path / "axpy.cu").write_text(AXPY)
+    kernel = cujit.jit(tmp_path / "axpy.cu", device="cpu", headers={})["axpy"]
+    x, y = np.zeros(4, np.float32), np.zeros(4, np.float32)
+    (text,) = reproducer.open(kernel[1, 4].save(tmp_path / "right.launch", 2.0, x, y, 3)).texts
+    assert (text.name, text.text) == (str(tmp_path / "axpy.cu"), AXPY)
+
+
 def test_it_runs_again_with_the_arguments_as_they_were(device: Device, tmp_path: Path) -> None:
     x, y = device.array(np.arange(1000, dtype=np.float32)), device.zeros(1000, np.float32)
     launch = _kernel(device).prepare(4, 256, shared_bytes=64)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import importlib
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 
 from cujit.errors import ToolError
 from cujit.toolchain import nvfatbin, nvjitlink, nvrtc, nvvm
+from cujit.toolchain.calls import ToolLibrary
 from cujit.toolchain.results import InputType, NvFatbinResult, NvJitLinkResult, NvrtcResult, NvvmResult
 from llvm_ir import SCALE
 
@@ -120,6 +123,12 @@ def test_a_bare_code_makes_the_documented_error(name: str) -> None:
     assert error.status == 3
     assert issubclass(ERRORS[name], ToolError)
     assert "(3)" in str(error)
+
+
+def test_a_library_has_its_name_in_errors_before_its_version_is_known() -> None:
+    with pytest.raises(nvvm.nvvmError, match="this cuda-bindings has no nvvmNothing") as caught:
+        ToolLibrary("libNVVM", "nvvm", nvvm.nvvmError).call("nvvmNothing", "nothing")
+    assert caught.value.tool == "libNVVM"
 
 
 # Routes
@@ -261,6 +270,14 @@ def test_cpp_becomes_ptx_by_the_documented_calls(cpp: int) -> None:
     assert len(nvrtc.nvrtcGetSupportedArchs()[1]) == count
 
 
+def test_cpp_becomes_ltoir_by_the_documented_calls(cpp: int) -> None:
+    assert nvrtc.nvrtcCompileProgram(cpp, 2, [b"-arch=compute_90", b"-dlto"]) == (0,)
+    result, size = nvrtc.nvrtcGetLTOIRSize(cpp)
+    ltoir = bytearray(size)
+    assert (result, nvrtc.nvrtcGetLTOIR(cpp, ltoir)) == (0, (0,))
+    assert ltoir.startswith(b"\xed\x43\x4e\x7f")
+
+
 def test_what_nvrtc_answers_is_given_and_not_raised(cpp: int) -> None:
     (result,) = nvrtc.nvrtcCompileProgram(cpp, 1, [b"--bogus"])
     assert result == nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION
@@ -338,6 +355,25 @@ def test_a_destroyed_handle_is_refused_by_every_call(library: str) -> None:
             call(number)
 
 
+@pytest.mark.parametrize("call", [nvvm.get_program_log_size, nvvm.destroy_program])
+def test_a_handle_that_is_destroyed_while_a_call_waits_for_it_is_refused(call: Callable[[Any], object]) -> None:
+    handle: Any = nvvm.create_program()
+
+    class Waiting(contextlib.AbstractContextManager[None]):
+        """A lock that another thread has, which destroys the handle before it lets go."""
+
+        def __enter__(self) -> None:
+            handle.lock = threading.RLock()
+            nvvm.destroy_program(handle)
+
+        def __exit__(self, *_error: object) -> None:
+            pass
+
+    handle.lock = Waiting()
+    with pytest.raises(nvvm.nvvmError, match="was destroyed"):
+        call(handle)
+
+
 @pytest.mark.parametrize("library", CALLS)
 @pytest.mark.parametrize("other", CALLS)
 def test_a_handle_of_another_library_is_refused(library: str, other: str) -> None:
@@ -380,19 +416,28 @@ READERS: list[tuple[str, str, Callable[[Any], object]]] = [
 
 @pytest.mark.parametrize(("library", "fixture", "reader"), READERS, ids=[r[0] for r in READERS])
 @pytest.mark.parametrize(
-    "buffer",
-    ["s" * 100, b"b" * 100, bytearray(), memoryview(b"b" * 100), None, 1 << 40, [0] * 100, bytearray(200)],
+    ("buffer", "why"),
+    [
+        ("s" * 100, "is str"),
+        (b"b" * 100, "is bytes, which is immutable"),
+        (bytearray(), "too small"),
+        (memoryview(b"b" * 100), "is memoryview, which is immutable"),
+        (None, "is NoneType"),
+        (1 << 40, "is int"),
+        ([0] * 100, "is list"),
+        (bytearray(200), "not contiguous"),
+    ],
     ids=["str", "bytes", "too small", "read-only view", "None", "address", "list", "not contiguous"],
 )
 def test_a_buffer_that_cannot_be_filled_is_refused_with_what_to_pass(
-    library: str, fixture: str, reader: Any, buffer: Any, request: pytest.FixtureRequest
+    library: str, fixture: str, reader: Any, buffer: Any, why: str, request: pytest.FixtureRequest
 ) -> None:
     handle = request.getfixturevalue(fixture)
     if buffer == bytearray(200):
         buffer = memoryview(buffer)[::2]
     if library == "nvjitlink" and buffer == bytearray():
         pytest.skip("the empty log of a new link has no bytes")
-    with pytest.raises(ERRORS[library], match="bytearray\\(") as caught:
+    with pytest.raises(ERRORS[library], match=f"{why}(.|\n)*bytearray\\(") as caught:
         reader(buffer)(handle)
     assert isinstance(caught.value, ValueError | TypeError)
 
@@ -404,6 +449,13 @@ def test_a_larger_buffer_is_filled_from_its_start(program: int) -> None:
     for buffer in (bytearray(b"x" * (size + 4)), array.array("b", b"x" * (size + 4)), np.full(size + 4, 120, np.int8)):
         nvvm.get_compiled_result(program, buffer)
         assert bytes(buffer).endswith(b"\0xxxx")
+
+
+@pytest.mark.parametrize("wrong", [None, True, "1", 1.5, -1, 1 << 64])
+def test_what_is_no_address_is_refused(cpp: int, wrong: Any) -> None:
+    for what, addresses in (("callback", (wrong, 0)), ("payload", (0, wrong))):
+        with pytest.raises(nvrtc.nvrtcError, match=f"{what} is .*it takes an address"):
+            nvrtc.nvrtcSetFlowCallback(cpp, *addresses)
 
 
 @pytest.mark.parametrize("wrong", [0, len(IR) - 1, len(IR) + 1, -1, "5", None, True])

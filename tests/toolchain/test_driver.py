@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 from types import ModuleType
 from typing import Any
 
@@ -99,6 +100,16 @@ def test_after_a_fork_the_error_says_why_the_driver_refuses() -> None:
     driver._pid -= 1
     with pytest.raises(DriverError, match="forked"):
         driver.call("cuCtxSynchronize")
+
+
+@pytest.mark.parametrize(("number", "version"), [(11080, "11.8"), (12030, "12.3")])
+def test_a_driver_that_is_too_old_is_refused_with_its_version(
+    number: int, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = bindings().CUresult.CUDA_SUCCESS, number
+    monkeypatch.setattr(bindings(), "cuDriverGetVersion", lambda: answer)
+    with pytest.raises(DeviceNotFoundError, match=rf"the driver is of CUDA {version}; the oldest that works is 12\.4"):
+        inspect.unwrap(open_driver)()  # what a process has opened stays as it is
 
 
 @pytest.mark.gpu

@@ -26,9 +26,10 @@ def _calls(log: Path) -> list[tuple[str, str]]:
     return [(who.partition("/")[2], call.partition("(")[0]) for who, call, *_ in words]
 
 
-def test_a_thread_has_the_driver_begin_and_gives_back_what_it_holds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", ["gpu", "default_device"])
+def test_a_thread_has_the_driver_begin_and_gives_back_what_it_holds(asked: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    main = printed(ASKING, environment=environment_of(EmulatorSettings(log=str(log)))).split()[-1]
+    main = printed(ASKING.replace("gpu", asked), environment=environment_of(EmulatorSettings(log=str(log)))).split()[-1]
     calls = _calls(log)
     beside = [name for thread, name in calls if thread != main]
     own = [name for thread, name in calls if thread == main and "PrimaryCtx" in name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import signal
@@ -14,8 +15,11 @@ import pytest
 
 from cujit.errors import ClosedError, ToolError
 from cujit.toolchain import nvrtc
+from cujit.toolchain.process_state import process_state
+from cujit.toolchain.stopping import Stop, finish
 from cujit.toolchain.toolset import Toolchain
 from processes import printed
+from waiting import eventually
 
 KERNEL = b"template <typename T> __global__ void fill(T* x, T v) { x[threadIdx.x] = v; }"
 
@@ -91,6 +95,37 @@ def test_a_wait_for_a_lock_hears_a_signal_after_a_compile(toolchain: Toolchain) 
     timer.join()
 
 
+def _restarts(number: int) -> bool:
+    """Whether a wait goes on after a signal (``SA_RESTART``); the flags are behind the handler and 1,024 bits."""
+    action = (ctypes.c_uint32 * 128)()
+    ctypes.CDLL(None).sigaction(number, None, action)
+    return bool(action[34] & 0x10000000)
+
+
+def test_how_a_signal_is_handled_is_put_back_during_and_after_a_compile_that_changes_it() -> None:
+    changed, go = threading.Event(), threading.Event()
+
+    def change() -> None:
+        with process_state():
+            signal.siginterrupt(signal.SIGINT, False)  # as NVRTC 13.0 does
+            changed.set()
+            go.wait(60)
+
+    assert not _restarts(signal.SIGINT)
+    thread = threading.Thread(target=finish, args=(change, Stop()))
+    thread.start()
+    try:
+        assert changed.wait(60)
+        eventually(lambda: not _restarts(signal.SIGINT), within_s=20)
+    finally:
+        go.set()
+        thread.join()
+    with process_state():
+        signal.siginterrupt(signal.SIGINT, False)
+        assert _restarts(signal.SIGINT)
+    assert not _restarts(signal.SIGINT)
+
+
 def test_a_closed_program_refuses_work_and_closes_again_in_peace(toolchain: Toolchain) -> None:
     program = toolchain.nvrtc.program(b"", b"k.cu")
     assert toolchain.live_handles == 1
@@ -108,6 +143,18 @@ def test_a_forgotten_program_is_released_with_its_last_reference(toolchain: Tool
     del program
     gc.collect()
     assert toolchain.live_handles == 0
+
+
+def test_a_process_that_ends_releases_no_handle() -> None:
+    """The libraries may be gone by then."""
+    code = """
+    from cujit.toolchain.handles import HandleNumber, LibraryHandle
+    class Handle(LibraryHandle):
+        destroy = staticmethod(lambda raw: print(raw.what))
+    forgotten, kept = (Handle(HandleNumber.of(what, 1)) for what in ("forgotten", "kept"))
+    del forgotten
+    """
+    assert printed(code).split() == ["forgotten"]
 
 
 def test_an_error_inside_the_with_statement_releases_the_handle(toolchain: Toolchain) -> None:

@@ -86,6 +86,9 @@ UNITS = {
     "macro": Unit("#define H <h1.h>\n#include H", ["a/h1.h"]),
     "macro-of-a-macro": Unit("#define S sys\n#define C S\n#define H <h1.h>\n#define G H\n#include G", ["a/h1.h"]),
     "macro-like-a-function": Unit("#define H(x) <far/x>\n#include H(name.h)", ["a/far/name.h"]),
+    "macro-like-a-function-without-a-call": Unit(
+        "#define far(x) near\n#define H <far/name.h>\n#include H", ["a/far/name.h"]
+    ),
     "macro-made-a-string": Unit("#define S(x) #x\n#include S(h1.h)", ["a/h1.h"]),
     "macro-pasted": Unit("#define P(a, b) <a##b.h>\n#include P(h, 1)", ["a/h1.h"]),
     "macro-in-a-name": Unit("#define D far\n#define H <D/name.h>\n#include H", ["a/far/name.h"]),

@@ -352,6 +352,7 @@ def test_every_form_of_constant(text: str, expected: Operand) -> None:
         ("3 > 2 && 2 >= 2 ? 10 : 20", 10),
         ("1 == 2 || 0 != 0 ? 10 : 20", 20),
         ("6 & 3 ^ 1", 3),
+        ("5 ^ 6 | 8", 11),
         ("(.s64) 0xFFFFFFFFFFFFFFFF", -1),
         ("WARP_SZ - 1", 31),
         ("-1 >> 60", -1),

@@ -28,6 +28,12 @@ def test_an_error_points_at_the_word_with_line_column_and_caret() -> None:
     )
 
 
+def test_a_floating_point_number_where_an_integer_is_computed_is_pointed_at() -> None:
+    error = failure(HEAD + ".entry k() { mov.u32 %r1, ~1.5; }")
+    assert "expected an integer: this operator does not take floating-point constants" in error.message
+    assert (error.line, error.column) == (4, 28)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -106,6 +112,11 @@ def test_hostile_text_is_refused_in_bounded_time(text: str) -> None:
     start = time.process_time()
     failure(text)
     assert time.process_time() - start < 2
+
+
+def test_scopes_stand_inside_each_other_forty_deep_and_beside_each_other_without_a_limit() -> None:
+    parse(HEAD + (".entry k() { " + ("{ " * 39 + "} " * 39) * 3 + "}\n"))
+    assert "expected at most" in failure(HEAD + ".entry k() " + "{ " * 60 + "} " * 60).message
 
 
 def test_long_sums_are_folded_without_deep_recursion() -> None:
