@@ -22,7 +22,7 @@ from cujit.compiler.apart import child
 from cujit.errors import CompileError, OptionError, ToolCrashError, ToolTimeoutError
 from cujit.toolchain.toolset import Toolchain
 from llvm_ir import SCALE, VERSION
-from processes import python
+from processes import printed, python
 from waiting import eventually
 
 SMALL = "__global__ void small(int* p) { *p = 1; }"
@@ -291,6 +291,30 @@ assert os.waitpid(child, 0)[1] == 0
 """
     done = python(code, options=("-W", "always::ResourceWarning"))  # it closes what leads to those of its parent
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child_holds_no_pipe_of_a_process_apart_that_is_at_work() -> None:
+    """It would keep that process alive when the one that wanted the work has died."""
+    code = """
+import cujit, os, threading
+from cujit.compiler.apart import parent
+def pipes():
+    fds = [os.path.join("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd")]
+    return {os.readlink(fd) for fd in fds if os.path.exists(fd) or os.path.islink(fd)}
+before = pipes()
+work = lambda: cujit.compile("__global__ void k() {}", cache=False, isolate=True)
+thread = threading.Thread(target=work)
+thread.start()
+while not parent._living: pass
+child = os.fork()
+if not child:
+    os._exit(sum(name.startswith("pipe:") for name in pipes() - before))
+assert [name for name in pipes() - before if name.startswith("pipe:")]
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+thread.join()
+"""
+    assert printed(code) == "0\n"
 
 
 @pytest.mark.parametrize("more", [["--timeout", "0.3"], ["--timeout", "0.3", "--isolate"]])

@@ -480,7 +480,6 @@ class Kernel(KeepsLaunches):
         threads = one.block if block is not None else self._best_block(sizes, shared)
         if 0 in sizes:
             check_launch(self.name, LaunchShape(Dim3(1), threads, shared), self.device.limits, self.resources)
-            self._image.require()
             return make_launch(Launch, self._entry, self, None, stream, PLAIN)
         return self._launch(cover(sizes, threads, shared), stream)
 

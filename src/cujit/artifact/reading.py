@@ -42,7 +42,7 @@ def path_of(given: object) -> str:
     except (TypeError, ValueError):
         pass
     raise OptionError(
-        f"no path: {type(given).__name__} {spell(given)}"[:200], help="a str or a pathlib.Path; bytes go to Artifact.of"
+        f"no path: {type(given).__name__} {spell(given)}", help="a str or a pathlib.Path; bytes go to Artifact.of"
     )
 
 

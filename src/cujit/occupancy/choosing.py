@@ -117,7 +117,9 @@ def _shared_for(demand: Demand, now: Residency, blocks: int) -> int | None:
     # As static memory it would be bound by the 48 KiB that a kernel gets unasked.
     dynamic = replace(demand, shared_bytes=0, dynamic_limit_bytes=None)
     shares = {size // blocks // unit * unit for size in (preferred_shared(demand), *limits.shared_configs)}
-    sizes = {min(share - limits.reserved_shared_bytes, most) for share in shares}
+    # Up to 6.2 a block may have less than the multiprocessor.
+    most_of = (*(share - limits.reserved_shared_bytes for share in shares), limits.block_shared_bytes)
+    sizes = {min(size, most) for size in most_of}
     return max((size for size in sizes if size >= 0 and by_shared(dynamic, size) >= blocks), default=None)
 
 

@@ -118,7 +118,7 @@ def _panel(ax: Axes, curve: Curve, now: Residency, theme: Theme) -> None:
 
 def _ticks(most: float) -> list[float]:
     """Choose four or five round numbers up to ``most``."""
-    step = next(s for s in (8, 16, 32, 64, 128, 256) if most / s <= 4.5)
+    step = next(s for s in (16, 32, 64, 128, 256) if most / s <= 4.5)
     return [float(step * n) for n in range(int(most // step) + 1)]
 
 
@@ -228,7 +228,7 @@ def _legend(figure: Figure, drawn: Sequence[Curve], theme: Theme) -> None:
         handles=patches,
         loc="center left",
         bbox_to_anchor=(0.087, 0.815),
-        ncols=len(patches) + 1,
+        ncols=len(patches),
         frameon=False,
         fontsize=9,
         labelcolor=theme.muted,

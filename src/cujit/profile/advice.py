@@ -258,7 +258,7 @@ def _pieces(rows: Iterable[ProfiledInstruction]) -> list[list[ProfiledInstructio
 
 def _at_once(stride: int) -> int:
     """Bytes that one access can have, of so many."""
-    return next((size for size in _AT_ONCE if stride > 0 and stride % size == 0), 0)
+    return next((size for size in _AT_ONCE if stride % size == 0), 0)
 
 
 def _vectors(rows: list[ProfiledInstruction]) -> Advice:

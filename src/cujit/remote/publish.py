@@ -129,11 +129,8 @@ def _counted(wanted: int, done: Mapping[str, tuple[int, str]]) -> Pulled:
 
 def _each(work: Callable[[str], T], digests: Sequence[str]) -> list[T]:
     """Do the same for each key, several at once: most of the time is that of the network."""
-    pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cujit-remote")
-    try:
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cujit-remote") as pool:
         return list(pool.map(work, digests))
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _digest(key: str) -> str:

@@ -20,7 +20,7 @@ from cujit.inspection.sass import disassemble
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection
 from cujit.loading import Module
 from cujit.occupancy.plots import curves, stretches
-from cujit.occupancy.subject import Subject, subject
+from cujit.occupancy.subject import Subject, product_of, subject
 from cujit.profile.bounding import bounds
 from cujit.profile.records import kernel_record
 from cujit.profile.roofline import roofs
@@ -267,7 +267,7 @@ class _Making:
         """Say for what PTX is assembled: what was asked for, the GPU's; None is what the PTX itself says."""
         if self.arch is not None or self.on is None:
             return self.arch
-        return self.on.arch if isinstance(self.on, Device) else subject(registers=1, on=self.on).product.arch
+        return self.on.arch if isinstance(self.on, Device) else product_of(self.on).arch
 
     def _sass_of_image(self, names: set[str] | None) -> list[Listing]:
         cubin = self._cubin()

@@ -72,9 +72,8 @@ class ProcessStateKeeper:
 
     def _put_back_signals(self) -> None:
         for number, found in self._actions.items():
-            now = _action(number)
             # Another handler is one that the program has set meanwhile.
-            if now != found and _handler(now) == _handler(found) not in _NO_HANDLERS:
+            if _handler(_action(number)) == _handler(found) not in _NO_HANDLERS:
                 _c().sigaction(number, found, None)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -36,23 +37,30 @@ def extract(images: Iterable[tuple[ImageInfo, str]], directory: Path, *, as_json
     """
     taken: set[str] = set()
     written = []
-    try:
+    with _writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        for image, source in images:
-            try:
-                data = image.payload()
-            except FormatError as e:
-                note(f"not written: image {image.index} of {source}, {image}: {image.error or e.message}")
-                continue
-            path = directory / _unique(_name(image, source), taken)
+    for image, source in images:
+        try:
+            data = image.payload()
+        except FormatError as e:
+            note(f"not written: image {image.index} of {source}, {image}: {image.error or e.message}")
+            continue
+        path = directory / _unique(_name(image, source), taken)
+        with _writing(path):
             _write(path, data)
-            written.append(path)
-            if not as_json:
-                click.echo(str(path))
-    except OSError as e:
-        raise FileError(f"{e.filename or directory} cannot be written: {e.strerror or e}") from e
+        written.append(path)
+        if not as_json:
+            click.echo(str(path))
     if as_json:
         print_json({"schema": 1, "written": [str(path) for path in written]})
+
+
+@contextlib.contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise FileError(f"{place} cannot be written: {e.strerror or e}") from e
 
 
 def _name(image: ImageInfo, source: str) -> str:
@@ -76,10 +84,11 @@ def _unique(name: str, taken: set[str]) -> str:
 def _write(path: Path, data: bytes) -> None:
     """Write a file under another name and rename it: what is there is replaced, and no link is followed."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with unfinished.open("xb") as file:
+    with unfinished.open("xb") as file:
+        try:
             file.write(data)
-        unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+            file.flush()
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink()
+            raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import os
 import pickle
 import re
@@ -152,8 +153,13 @@ class _Child:
         return self._process.wait()
 
     def forget(self) -> None:
-        """Let go of it in a forked child, whose process it is not."""
-        self._close()
+        """Let go of it in a forked child, whose process it is not.
+
+        What is closed is below the buffers: a thread that is not here may hold the lock of each.
+        """
+        for pipe in (self._process.stdin, self._process.stdout, self._words):
+            assert isinstance(pipe, io.BufferedReader | io.BufferedWriter | io.BufferedRandom)
+            pipe.raw.close()
         self._process.returncode = 0
 
     def _close(self) -> None:
@@ -213,14 +219,14 @@ def _end_idle() -> None:
         _idle.pop().end()
 
 
-def _forget_idle() -> None:
-    _living.clear()
-    while _idle:
-        _idle.pop().forget()
+def _forget_all() -> None:
+    _idle.clear()
+    while _living:  # one that is at work for another thread, too: it ends when nobody holds its pipe any more
+        _living.pop().forget()
 
 
 atexit.register(_end_idle)
-in_child(_forget_idle)
+in_child(_forget_all)
 
 
 _MEMORY_HELP = (
