@@ -360,6 +360,14 @@ def test_what_matters_most_is_said_first() -> None:
     assert [str(each.line) for each in advice_for(kernel)] == ["k.cu:2", "k.cu:1"]
 
 
+@pytest.mark.parametrize(("stride", "cure"), [(128, "have neighbouring threads"), (132, "swap the indices")])
+def test_structures_of_up_to_128_bytes_are_taken_for_such(stride: int, cure: str) -> None:
+    kernel = counted("ld", requests=100, sectors=3200, asked_bytes=12800)
+    (row,) = kernel.instructions
+    (advice,) = advice_for(replace(kernel, instructions=(replace(row, stride_bytes=(stride, stride)),)))
+    assert advice.cure.startswith(cure)
+
+
 def test_threads_far_from_each_other_are_no_matter_of_memory() -> None:
     """A gigabyte between neighbours, of which one piece is accessed: nobody lists what lies in between."""
     source = SourceLine("far.cu", 3)

@@ -122,3 +122,25 @@ def test_every_form_of_the_table_has_the_operands_that_loading_asks_for() -> Non
 )
 def test_a_wrong_number_or_kind_of_operands_is_refused_at_load(statement: str) -> None:
     assert list(refused([statement])) == [statement]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("types", "depth", "good"), [
+    ("f32.f16.f16", 16, [(-1, 1, 0, 1), (1, -1, 1, 0)]),
+    ("f32.tf32.tf32", 8, [(-1, 1), (1, -1)]),
+    ("f16.e4m3.e5m2", 32, [(-1, 1), (1, -1)]),
+])  # fmt: skip
+def test_matrices_of_a_warpgroup_are_scaled_by_1_and_turned_or_not(
+    sparse: bool, types: str, depth: int, good: list[tuple[int, ...]]
+) -> None:
+    """PTX ISA 9.1, "wgmma.mma_async": imm-scale-a and -b are -1 or 1, imm-trans-a and -b are 0 or 1."""
+    sums = "{%r1, %r2}" if types.startswith("f16") else "{%f1, %f2, %f3, %f4}"
+    name = f"wgmma.mma_async{'.sp' * sparse}.sync.aligned.m64n8k{depth * (1 + sparse)}.{types}"
+    made = [
+        f"{name} {sums}, %rd1, %rd2, {'%r1, 0, ' * sparse}%p1, {', '.join(map(str, numbers))};"
+        for numbers in (
+            *good,
+            *((*good[0][:k], bad, *good[0][k + 1 :]) for k in range(len(good[0])) for bad in (-2, 2)),
+        )
+    ]
+    assert list(refused(made)) == made[len(good) :]
