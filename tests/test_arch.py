@@ -111,6 +111,8 @@ def test_architectures_are_ordered_by_number_then_suffix() -> None:
     assert [str(a) for a in sorted(map(Arch.parse, names))] == ["sm_75", "compute_90", "sm_90", "sm_90a", "sm_120"]
     one, same = Arch(ArchKind.REAL, 90), Arch(ArchKind.REAL, 90)
     assert (one < same, one <= same) == (False, True)
+    with pytest.raises(TypeError, match="not supported between"):
+        _ = one < 90
 
 
 def test_one_architecture_is_real_virtual_and_for_linking() -> None:

@@ -45,6 +45,7 @@ def test_the_kind_of_every_image_that_the_tools_make_is_found_from_its_content(t
         (b"BC\xc0\xde" + bytes(8), Kind.NVVMIR),
         (b"; ModuleID = 'x'\ntarget triple = \"nvptx64-nvidia-cuda\"\n", Kind.NVVMIR),
         (b"\x7fELF" + bytes(14) + (62).to_bytes(2, "little") + bytes(44), Kind.OBJECT),
+        (b"\x7fELF\x02\x02\x01" + bytes(11) + (21).to_bytes(2, "big") + bytes(44), Kind.OBJECT),
         (b"// a comment\n.version 8.0\n.target sm_80\n\0", Kind.PTX),
     ],
 )
@@ -105,6 +106,8 @@ def test_an_artifact_does_not_change() -> None:
     assert dict(artifact.names) == {"k": "_Z1kv"}
     with pytest.raises(TypeError):
         artifact.names["new"] = "y"  # type: ignore[index]
+    with pytest.raises(TypeError):
+        artifact.signatures["_Z1kv"] = Signature(())  # type: ignore[index]
     with pytest.raises(dataclasses.FrozenInstanceError):
         artifact.kind = Kind.CUBIN  # type: ignore[misc]
 

@@ -352,7 +352,7 @@ def test_an_image_without_kernels_is_an_error() -> None:
 
 def test_what_is_still_to_be_linked_is_an_error() -> None:
     unlinked = compile(CODE, arch="sm_90", options={"rdc": True})
-    with pytest.raises(FormatError, match="still to be linked"):
+    with pytest.raises(FormatError, match=r"^source\.cu: image 0 .* is still to be linked"):
         check(unlinked, Budget(registers=255))
 
 
@@ -360,8 +360,16 @@ def test_a_damaged_image_in_a_fatbin_is_an_error() -> None:
     data = bytearray(build(CODE, ["sm_80", "sm_90"], compress=False).data)
     where = data.rindex(b"\x7fELF")
     data[where + 40 : where + 48] = b"\xff" * 8  # where its sections are
-    with pytest.raises(FormatError, match=r"image 1 \(cubin sm_[89]0\) cannot be checked"):
+    with pytest.raises(FormatError, match=r"^this image: image 1 \(cubin sm_[89]0\) cannot be checked"):
         check(bytes(data), Budget(registers=255))
+
+
+def test_an_image_of_which_the_architecture_is_lost_too_is_an_error() -> None:
+    data = bytearray(build(CODE, ["sm_80", "sm_90"], compress=False).data)
+    data[16 + 0x1C : 16 + 0x20] = bytes(4)  # the architecture of the first entry
+    for arch in (None, "sm_80", "sm_90"):
+        with pytest.raises(FormatError, match=r"image 0 \(other\) cannot be checked: an entry for no architecture"):
+            check(bytes(data), Budget(registers=255), arch=arch)
 
 
 def test_what_inspect_does_not_take_is_refused() -> None:

@@ -110,6 +110,7 @@ def test_advice_stands_by_the_line_that_has_most(profile: Profile) -> None:
     local, flops = report_of(caught).violations
     assert local.help.startswith("local memory moves")
     assert flops.note.startswith("most at transpose.cu:")
+    assert [row.note for row in check(profile, Budget(bank_conflicts=0), kernel="transpose<33>").rows] == [""]
 
 
 def test_of_two_pieces_of_advice_for_a_line_the_one_about_the_measure_is_given(profile: Profile) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import re
 from collections.abc import Callable
@@ -78,6 +79,15 @@ def test_errors_are_also_what_python_would_raise() -> None:
         raise errors.OptionError("bad")
     assert str(errors.NameNotFoundError("no kernel 'x'")) == "no kernel 'x'"
     assert CompileError("x").diagnostics == ()
+
+
+def test_an_error_carries_all_that_it_was_given() -> None:
+    for name in errors.__all__:
+        made = getattr(errors, name)
+        if issubclass(made, CujitError) and made is not PtxSyntaxError:  # which makes a diagnostic of it
+            given = {key: (f"its {key}",) for key in inspect.signature(made).parameters if key != "message"}
+            error = made("it is wrong", **given)
+            assert {key: getattr(error, key) for key in given} == given, name
 
 
 @pytest.mark.parametrize(

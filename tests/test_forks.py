@@ -287,9 +287,10 @@ def test_a_child_has_the_limit_of_stack_that_was_before_all_compiles_of_the_pare
     with process_state(), process_state():  # as two compiles that are under way
         other = before[0] // 2 if before[0] > 0 else 1 << 23
         resource.setrlimit(resource.RLIMIT_STACK, (other, before[1]))  # as NVRTC does, to another limit
-        child = os.fork()
-        if not child:
-            os._exit(resource.getrlimit(resource.RLIMIT_STACK) != before)
+        with process_state()._lock:  # as another thread that is about to compile holds it
+            child = os.fork()
+            if not child:
+                os._exit(resource.getrlimit(resource.RLIMIT_STACK) != before)
         assert _ends_well(child, 20)
         assert resource.getrlimit(resource.RLIMIT_STACK) == (other, before[1])
     assert resource.getrlimit(resource.RLIMIT_STACK) == before

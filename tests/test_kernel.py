@@ -240,7 +240,9 @@ def test_what_only_equals_a_shape_of_numbers_is_read_for_itself(module: Module) 
 
 
 def test_the_long_way_to_a_launch_asks_for_no_more_than_the_short_one(module: Module) -> None:
-    assert module["plane"].prepare(1, 32) is module["plane"][1, 32]
+    plane = module["plane"]
+    assert plane.prepare(1, 32) is plane.over(32, block=32) is plane[1, 32]
+    assert plane.cooperative(32, block=32) is plane.prepare(1, 32, cooperative=True)
 
 
 class Foreign:
@@ -295,7 +297,7 @@ def test_a_closed_module_runs_nothing(module: Module) -> None:
     assert module.closed
     assert "closed" in repr(module)
     uses = (lambda: module["plane"], lambda: kernel[1, 1], lambda: kernel.over(0), lambda: kernel.resources)
-    for use in (*uses, lambda: launch(None, 0, 0), lambda: module.variable("counter")):
+    for use in (*uses, lambda: launch(None, 0, 0), lambda: module.variable("counter"), kernel.cancel):
         with pytest.raises(ClosedError, match="closed"):
             use()
 
@@ -626,6 +628,15 @@ def test_the_best_block_for_it_is_no_larger_than_a_block_of_the_kernel(
 ) -> None:
     monkeypatch.setattr(RecordingKernel, "resources", Resources(40, 128, 0, 0, most))
     assert load(PTX, Device(Recorder()))["k"].cooperative_shape() == shape
+
+
+def test_a_device_chooses_a_block_where_a_block_of_one_thread_could_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RecordingKernel, "resources", Resources(40, 128, 0, 0, 1))
+    monkeypatch.setattr(RecordingKernel, "best_block", lambda _, shared_bytes: 1 if shared_bytes == 0 else 1 / 0)
+    kernel = load(PTX, Device(Recorder()))["k"]
+    assert kernel.over(3).shape == LaunchShape(Dim3(3), Dim3(1))
+    with pytest.raises(LaunchError, match="shared memory"):
+        kernel.over(3, shared_bytes=1 << 20)
 
 
 def test_a_cooperative_grid_is_made_of_whole_clusters() -> None:

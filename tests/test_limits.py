@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -13,13 +14,16 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 import cujit
-from cujit.compiler.apart import child
+from cujit.compiler.apart import child, parent
+from cujit.compiler.apart.parent import WorkOrder
+from cujit.compiler.jobs import CompileJob
 from cujit.errors import CompileError, OptionError, ToolCrashError, ToolTimeoutError
+from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 from llvm_ir import SCALE, VERSION
 from processes import printed, python
@@ -76,6 +80,7 @@ DOORS: dict[str, Callable[..., object]] = {
 
 def test_no_process_apart_compiles_unless_it_is_asked_for() -> None:
     code = f"""
+import os
 from pathlib import Path
 import cujit
 from cujit.compiler.jobs import CompileJob
@@ -86,11 +91,13 @@ runner(False).get(CompileJob(cujit.request({SMALL!r})))  # as where a cache is v
 cujit.build({SMALL!r}, "compute_80", cache=False)
 cujit.jit({SMALL!r}, device="cpu", cache=False)
 cujit.link([cujit.Source.cuda({SMALL!r})], arch="sm_90", cache=False)
+cujit.bundle([cujit.compile({SMALL!r}, arch="sm_90", cache=False)], cache=False)
 print(children())
 cujit.compile({SMALL!r}, cache=False, isolate=True)
 print(len(children()))
+print(*(os.getsid(int(child)) == os.getsid(0) for child in children()))  # Ctrl-C in a terminal is not for it
 """
-    assert python(code).stdout.split() == ["[]", "1"]
+    assert python(code).stdout.split() == ["[]", "1", "False"]
 
 
 @pytest.mark.parametrize("isolate", [False, True])
@@ -198,10 +205,15 @@ UNFORESEEN = "!nvvm.annotations = !{!0}\n!0 = !{\n}\n"
 
 
 def test_the_death_of_a_process_apart_is_an_error_and_the_next_work_is_done() -> None:
+    parent._end_idle()
+    assert cujit.compile(cujit.Source.nvvm(SCALE), arch="compute_90", isolate=True, cache=False).data
+    (idle,) = parent._idle
+    os.write(idle._words.fileno(), b"said at work before")
     with pytest.raises(ToolCrashError) as caught:
         cujit.compile(cujit.Source.nvvm(ir(UNFORESEEN), name="bad.ll"), arch="compute_90", isolate=True)
     assert "libNVVM died of SIGSEGV when asked to compile bad.ll for compute_90" in str(caught.value)
-    assert caught.value.result == "SIGSEGV"
+    assert (caught.value.result, idle.is_alive) == ("SIGSEGV", False)
+    assert "said at work before" not in caught.value.log
     assert cujit.compile(cujit.Source.nvvm(SCALE), arch="compute_90", isolate=True, cache=False).data
 
 
@@ -249,6 +261,14 @@ def test_under_a_limit_every_fault_of_python_itself_is_for_want_of_memory() -> N
     error = SystemError("<built-in function compile> returned NULL without setting an exception")
     assert child._is_of_memory(error, is_limited=True)
     assert not child._is_of_memory(error, is_limited=False)
+
+    class Faulty(CompileJob):
+        def run(self, *_: object) -> NoReturn:
+            raise error
+
+    job = Faulty(cujit.request(SMALL))
+    told = [pickle.loads(child._answer(WorkOrder(job, Settings(), mib, None))).result for mib in (1 << 24, None)]
+    assert told == ["MemoryError", ""]
 
 
 def test_what_is_wrong_with_enough_memory_too_is_said_as_ever() -> None:

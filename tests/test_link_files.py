@@ -147,6 +147,7 @@ def test_a_driver_links_where_nvjitlink_is_missing_for_its_own_gpu_and_to_no_ptx
     import cujit
     from cujit.compiler import linking
     from cujit.errors import ToolchainNotFoundError
+    from cujit.events import Fallback, subscribe
 
     link_parts = linking.link_parts
 
@@ -158,11 +159,13 @@ def test_a_driver_links_where_nvjitlink_is_missing_for_its_own_gpu_and_to_no_ptx
     for more in ({}, {"to": "ptx"}, {"arch": "sm_80"}):
         linking.link_parts = absent
         try:
-            print(cujit.link([image], **more).provenance.reason)
+            with subscribe(print, Fallback):
+                print(cujit.link([image], **more).provenance.reason)
         except ToolchainNotFoundError as e:
             print(e.message)
     """)
     assert said.splitlines() == [
+        "a link: the driver of cuda:0, because nvJitLink is not installed",
         "the GPU's driver linked it, and no build of that is known",
         *["nvJitLink is not installed"] * 2,
     ]

@@ -19,7 +19,7 @@ from cujit.inspection.needs import Use, ptx_needs
 
 HEAD = ".version 8.6\n.target sm_100a\n.address_size 64\n"
 GOOD = """\
-.global .f32 total; .const .b32 table[4]; .extern .shared .align 16 .b8 dynamic[]; .shared .b32 fixed[8];
+.global .f32 total; .const .b32 table[4]; .extern .shared .align 16 .b8 dynamic[]; .shared .b32 fixed[8], one[1];
 .visible .entry k(.param .u64 p) {
 .reg .b32 a<4>; .reg .f64 d; .reg .b64 q; .reg .pred ok;
 ld.param.u64 q, [p];
@@ -56,7 +56,7 @@ def test_features_are_those_of_instructions_and_variables() -> None:
     assert {use.name: use.count for use in ptx_needs(HEAD + GOOD).features} == {
         "f64": 2,
         "dynamic shared memory": 1,
-        "static shared memory": 1,
+        "static shared memory": 2,
         "global variables": 1,
         "constant variables": 1,
     }

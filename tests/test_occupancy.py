@@ -21,6 +21,7 @@ from cujit.errors import (
     NameNotFoundError,
     OptionError,
 )
+from cujit.formats.container import Container, write_container
 from cujit.formats.cubin import read_cubin
 from cujit.loading import load
 from cujit.occupancy.products import PRODUCTS
@@ -128,6 +129,14 @@ def test_an_image_without_machine_code_is_told_how_to_get_there(arch: str) -> No
     with pytest.raises(FormatError, match=r"registers are known of machine code.*\n  try: cujit\.") as caught:
         occupancy(compile(ONE, arch=arch), on="H200")
     assert "arch='sm_90'" in (caught.value.help or "")
+
+
+def test_what_stands_for_a_cubin_under_cujit_emulate_has_no_registers_but_those_of_machine_code_in_it() -> None:
+    ptx, arch = compile(ONE, arch="compute_90"), Arch.parse("sm_90")
+    with pytest.raises(FormatError, match="was made under cujit emulate\n  try: compile it without cujit emulate"):
+        occupancy(write_container(Container(ptx.data, arch)))
+    made = compile(ONE, arch=arch)
+    assert occupancy(write_container(Container(ptx.data, arch, cubin=made.data))) == occupancy(made)
 
 
 def test_code_that_is_still_to_be_linked_is_refused() -> None:

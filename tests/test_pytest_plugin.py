@@ -196,9 +196,11 @@ def test_a_table_of_everything_is_printed_if_asked(tests: Tests, pytester: pytes
     if asked == "setting":
         pytester.makeini("[pytest]\ncujit_budget_report = true\n")
         switch = []
-    result = tests(WITHIN + OVER + EARLY, *switch)
+    result = tests(WITHIN + OVER + EARLY, "--color=yes", *switch)
     result.assert_outcomes(passed=2, failed=1)
-    result.stdout.re_match_lines(
+    colored = result.stdout.str()
+    said = re.sub(r"\x1b\[[\d;]*m", "", colored)
+    pytest.LineMatcher(said.splitlines()).re_match_lines(
         [
             r"=+ cujit budgets =+",
             r".*::test_wide: k\.cubin",
@@ -209,8 +211,8 @@ def test_a_table_of_everything_is_printed_if_asked(tests: Tests, pytester: pytes
             r"\s+sum\s+sm_80\s+shared_bytes\s+1,100\s+1,024\s+76 left",
         ]
     )
-    said = result.stdout.str()
     assert (said.count("::test_within: "), said.count("::test_early: ")) == (1, 1)
+    assert [red.split()[-1] for red in re.findall(r"\x1b\[31m +sum (.*)\x1b", colored)] == ["over"]
 
 
 def test_a_report_without_checks_says_so(tests: Tests) -> None:

@@ -139,9 +139,11 @@ def test_each_device_has_its_own(modules: Registry) -> None:
 
 
 def test_the_process_has_one_registry(cpu: Device) -> None:
+    builder = Builder(writes(1))
     try:
-        got = module("test_registry k", lambda: writes(1), device=cpu)
+        got, again = (module("test_registry k", builder, device=cpu) for _ in range(2))
         assert got in list(default_registry())
+        assert (got is again, builder.calls) == (True, 1)
     finally:
         default_registry().forget("test_registry k")
 
@@ -223,6 +225,12 @@ def test_a_builder_that_holds_itself_is_known_by_the_values_beside_it(modules: R
     assert built(1) is built(1)
     with pytest.raises(OptionError, match="another one already"):
         built(2)
+
+
+def test_a_built_shows_its_source_and_the_names_that_it_has() -> None:
+    source = Source.cuda(writes(1))
+    shown = [repr(built) for built in (Built(source), Built(source, ["k"]))]
+    assert shown == [f"<Built {source!r}>", f"<Built {source!r} names=['k']>"]
 
 
 def test_a_module_shows_some_of_its_names(modules: Registry, cpu: Device) -> None:
@@ -398,6 +406,8 @@ def test_an_image_must_have_the_kernels_that_were_named(modules: Registry, cpu: 
         modules.module("k", lambda: (image, ["k"], None, {"extra": ["-DA"]}), device=cpu)
     with pytest.raises(OptionError, match="lowered names by name"):
         modules.module("k", lambda: (image, {"k": 3}), device=cpu)
+    with pytest.raises(OptionError, match=r"^.{200}\n"):
+        modules.module("k", lambda: (image, dict.fromkeys(map(str, range(99)), 3)), device=cpu)
 
 
 @pytest.mark.parametrize(

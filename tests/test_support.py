@@ -109,6 +109,7 @@ def test_releases_are_found_by_ptx_and_by_driver() -> None:
     [
         ("sm_70", "no longer builds"),
         ("sm_107", "CUDA 13.4 was the first"),
+        ("sm_107a", "CUDA 13.4 was the first"),
         ("sm_103a", "has no sm_103a: the suffix 'a' exists for 103 since CUDA 12.9"),
         ("sm_99", "no toolkit known"),
     ],
@@ -120,6 +121,7 @@ def test_an_architecture_that_a_tool_lacks_is_refused_with_the_reason(name: str,
     with pytest.raises(ArchError, match=says) as caught:
         require_arch(arch, have, "NVRTC", version)
     assert "sm_90" in str(caught.value) or "sm_103" in str(caught.value)
+    assert ("; PTX for compute_90 runs on it" in str(caught.value)) == (name in ("sm_107", "sm_99"))
 
 
 def test_a_suffix_is_taken_from_its_first_toolkit_on() -> None:

@@ -94,6 +94,37 @@ def test_on_a_gpu_a_sample_is_what_lies_between_two_events() -> None:
     assert said.split() == ["call", "event", "event", *sample * 2, "cuda:0", "3", "2"]
 
 
+def test_on_a_gpu_samples_follow_each_other_in_the_stream_of_a_launch_or_a_graph_or_in_another() -> None:
+    said = python("""
+    import time
+    import cujit
+
+    def recorded(stream, *event):
+        streams.append(stream)
+        return record(stream, *event)
+
+    device, streams = cujit.gpu(), []
+    x, other = device.zeros(1 << 16, "f4"), device.stream()
+    with device.capture() as graph:
+        x.fill(1, stream=graph.stream)
+    record, type(other).record = type(other).record, recorded
+    for stream in (None, other):
+        streams.clear()
+        began = time.perf_counter()
+        timing = cujit.time(graph.launch, repeat=20, calls=5, stream=stream)
+        took = 1000 * (time.perf_counter() - began)
+        print({each is (stream or graph.stream) for each in streams}, timing.min_ms > 0)
+        print(5 * sum(timing.samples_ms) <= took)
+    code = ".version 7.0\\n.target sm_70\\n.address_size 64\\n.visible .entry nothing() { ret; }"
+    nothing = cujit.load(code, device)["nothing"]
+    for stream in (other, other.handle):
+        streams.clear()
+        cujit.time(nothing[1, 1, 0, stream], repeat=1)
+        print({each.handle == other.handle for each in streams})
+    """)
+    assert said.splitlines() == ["{True} True", "True"] * 2 + ["{True}"] * 2
+
+
 def test_one_slow_call_does_not_say_how_many_a_sample_has(cpu: Device) -> None:
     count = 0
 
@@ -201,7 +232,9 @@ def test_a_launch_of_another_device_is_refused(cpu: Device) -> None:
     ("ms", "text"),
     [
         (0.0125, "12.5 µs (12.5 to 12.5 in 80 % of 3 samples on cpu)"),
+        (1.0, "1 ms (1 to 1 in 80 % of 3 samples on cpu)"),
         (2.0, "2 ms (2 to 2 in 80 % of 3 samples on cpu)"),
+        (1000.0, "1 s (1 to 1 in 80 % of 3 samples on cpu)"),
         (3456.0, "3.456 s (3.456 to 3.456 in 80 % of 3 samples on cpu)"),
     ],
 )

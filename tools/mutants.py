@@ -282,6 +282,7 @@ class Survey:
             environment = {
                 **os.environ,
                 "HOME": home,
+                "ZIG_GLOBAL_CACHE_DIR": os.environ.get("ZIG_GLOBAL_CACHE_DIR", str(Path.home() / ".cache/zig")),
                 "TMPDIR": home,
                 "PYTHONDONTWRITEBYTECODE": "1",
                 "PYTHONPATH": os.pathsep.join([str(self.root / "src"), str(Path(__file__).parent)]),

@@ -208,6 +208,13 @@ def test_tensor_cores_are_bounded_by_the_type_that_they_multiply(text: str, type
     assert bounds(of, "H200").unknown == ()
 
 
+def test_each_type_that_tensor_cores_multiply_is_bounded_by_its_own_operations() -> None:
+    halves = row("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {};", pipe="tensor", tensor_flops=409600)
+    bytes_ = row("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {};", pipe="tensor", tensor_flops=819200)
+    of = kernel(halves, bytes_, halves)
+    assert bound(of, "tensor cores, f16").amount == bound(of, "tensor cores, s8").amount == 819200
+
+
 def test_what_the_table_has_no_throughput_for_is_said() -> None:
     text = "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc {};"
     of = kernel(row(text, pipe="tensor", flops=10, tensor_flops=10))

@@ -82,16 +82,31 @@ def test_slopes_and_levels_are_where_the_table_has_them_with_their_names_along()
     _roofline(ax, found, _LIGHT)
     slopes, levels = roofs(found)
     named = {text.get_text(): text for text in ax.texts}
+    assert ax.get_xlabel() == "floating-point operations per byte"
+    assert [axis.get_minorticklocs().size for axis in (ax.xaxis, ax.yaxis)] == [0, 0]
+    low, high = ax.get_xlim()
+    assert all(low <= x <= high for line in ax.lines for x in line.get_xdata())
     for slope, line in zip(slopes, ax.lines[: len(slopes)], strict=True):
         assert line.get_ydata() == pytest.approx([x * slope.bytes_per_s for x in line.get_xdata()])
         assert line.get_ydata()[-1] == max(level.flops_per_s for level in levels)
         (left, bottom), (right, top) = ax.transData.transform(line.get_xydata())
+        assert line.get_xdata()[0] < named[slope.label].get_position()[0] < line.get_xdata()[1]
         steepness = math.tan(math.radians(named[slope.label].get_rotation()))
         assert steepness == pytest.approx((top - bottom) / (right - left))
     flat = ax.lines[len(slopes) : len(slopes) + len(levels)]
     for level, line in zip(levels, flat, strict=True):
         assert list(line.get_ydata()) == [level.flops_per_s] * 2
         assert named[level.label].get_position()[1] == level.flops_per_s
+
+
+@pytest.mark.parametrize(("sectors", "marks"), [(500, 1), (501, 2)])
+def test_bytes_moved_have_a_mark_where_they_are_over_a_quarter_more_than_the_distinct_ones(
+    sectors: int, marks: int
+) -> None:
+    ax = pytest.importorskip("matplotlib.figure").Figure().subplots()
+    load = row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=100, sectors=sectors, asked_bytes=12800)
+    _roofline(ax, bounds(kernel(load, row("fma.rn.f32 %f1, %f1, %f1, %f1;", flops=6400), distinct=400), "H200"), _LIGHT)
+    assert sum(text.get_text() in ("by distinct bytes", "by bytes moved") for text in ax.texts) == marks
 
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:

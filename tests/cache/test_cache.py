@@ -159,8 +159,11 @@ def test_read_only_roots_are_searched_in_order_before_the_writable_one(root: Pat
     for place, numbers in ((first, (1,)), (second, (1, 2)), (root, (1, 2, 3))):
         for n in numbers:
             Cache(place).get_or_make(key_of(n), make(n))
+    for path in (first / "e").rglob("*"):
+        os.utime(path, (1, 1))
     cache = Cache(root, read_only=[tmp_path / "none", first, second])
     assert [cache.get_or_make(key_of(n), nobody)[1].root for n in (1, 2, 3)] == [first, second, root]
+    assert {path.stat().st_mtime for path in (first / "e").rglob("*")} == {1}, "a use is noted where it may be written"
     shipped = Cache(None, read_only=[second])
     assert shipped.get_or_make(key_of(2), nobody)[1].outcome is Outcome.DISK
     made = shipped.get_or_make(key_of(9), make(9))[1]

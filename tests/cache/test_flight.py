@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import tempfile
@@ -14,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from cujit.cache import lock as lock_module
 from cujit.cache.filesystem import is_remote
 from cujit.cache.flight import SingleFlight, fresh
 from cujit.cache.lock import Hold, KeyLocks, lock_file
@@ -248,7 +248,7 @@ def test_where_there_are_no_locks_work_goes_on_without(locks: KeyLocks, monkeypa
     def refuse(*_: object) -> bool:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(lock_module, "try_lock", refuse)
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
     with locks.hold(KEY, 9, never, told.append) as hold:
         assert hold is Hold.WITHOUT
     nowhere = KeyLocks(lambda: Path("/nonexistent/lock"), Trust.of_process())

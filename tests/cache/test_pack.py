@@ -307,6 +307,17 @@ def test_requests_that_lie_are_found_out(path: Path) -> None:
         assert any(expected in fault for fault in faults), (what, faults)
 
 
+def test_a_closure_that_lies_in_a_record_is_found_out(cache: Cache, tmp_path: Path) -> None:
+    path = searched(tmp_path / "k.pack", cache, bytes(8))
+    at = int.from_bytes(rows_of(path)[0][64:72], "little") + 8
+    whole = bytearray(searched(path, cache, path.read_bytes()[at : at + 8]).read_bytes())
+    end = _HEAD_BYTES + _COUNT * _ROW_BYTES + 64 + _ROW_BYTES
+    whole[end - 16 : end - 8] = at.to_bytes(8, "little")
+    whole[40:72] = hashlib.sha256(whole[_HEAD_BYTES:end]).digest()
+    path.write_bytes(whole)
+    assert [fault for _, fault in opened(path).verify() if fault] == ["it lies where another record does"]
+
+
 def test_a_pack_is_read_by_others_and_written_by_nobody(cache: Cache, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:

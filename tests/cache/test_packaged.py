@@ -163,6 +163,8 @@ def test_odd_distributions_are_errors_or_have_no_packs(site: Path) -> None:
     metadata = install(site, "mylib", {"mylib/k.pack": b"not a pack"})
     (metadata / "RECORD").write_text('mylib/k.pack,sha256=?,3\n"mylib/k.pack\n,,\n\nmylib/other.pack\n')
     assert {pack.sha256 for pack in packs_of("mylib")} <= {"", "f"}
+    (metadata / "RECORD").write_text("mylib/a.pack\nmylib/b.pack,md5=q80,3\nmylib/c.pack,sha256=q80\n")
+    assert [pack.sha256 for pack in packs_of("mylib")] == ["", "", "abcd"], "a row may end early"
     (metadata / "RECORD").unlink()
     assert packs_of("mylib") == ()
 

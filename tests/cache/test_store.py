@@ -244,6 +244,13 @@ def test_a_cache_deleted_under_us_is_made_again(store: Store, part: str) -> None
     assert store.get(key_of(9).digest).record is not None
 
 
+def test_an_entry_that_comes_in_pieces_is_read_whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, read = store.get(key_of(0).digest), os.read
+    monkeypatch.setattr(os, "read", lambda fd, size: read(fd, min(size, 400)))
+    assert store.get(key_of(0).digest) == whole
+    assert whole.record is not None
+
+
 def test_a_file_lost_on_another_machine_is_opened_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import platform
 import re
@@ -149,6 +150,29 @@ def test_linker_goes_with_a_compiler_of_its_major_version_that_is_no_newer(
     version: tuple[int, int], compiler: tuple[int, int] | None, problem: str
 ) -> None:
     assert library_problem(version, compiler) == problem
+
+
+@pytest.mark.parametrize(("version", "extra"), [("12.9.5", "cu12"), ("13.4.0", "cu13"), ("", "cu13")])
+def test_cure_of_a_library_goes_with_the_bindings_and_packages_that_are_not_installed_are_missing(
+    version: str, extra: str, cujit: Cujit, without: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def installed(name: str, real: Callable[[str], str] = importlib.metadata.version) -> str:
+        if name == "cuda-bindings" and version:
+            return version
+        if name in ("cuda-bindings", "llvmlite"):
+            raise importlib.metadata.PackageNotFoundError(name)
+        return real(name)
+
+    without("cuda.bindings.nvfatbin")
+    monkeypatch.setattr(importlib.metadata, "version", installed)
+    result = cujit("doctor", "--json")
+    assert result.exit_code == 3
+    parts = _parts(result)
+    assert parts["nvFatbin"]["fix"] == f"pip install 'cujit[{extra}]'"
+    assert (parts["llvmlite"]["state"], parts["llvmlite"]["fix"]) == ("missing", "pip install llvmlite")
+    bindings = parts["cuda-bindings"]
+    absent = ("missing", "cuda-bindings is not installed", "pip install cuda-bindings")
+    assert (bindings["state"], bindings["problem"], bindings["fix"]) == (("ok", "", "") if version else absent)
 
 
 def test_part_that_does_not_match_is_neither_good_nor_missing() -> None:

@@ -58,6 +58,7 @@ def test_a_table_over_block_sizes_is_printed_with_the_best_marked(occupancy: Occ
     assert list(map(int, cells)) == [32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
     assert "best" in cells["1024"]
     assert result.stdout.count("best") == 1
+    assert cells["32"].startswith("   32 ")  # to the right, below its head
     assert cells["32"].split()[1:] == ["50.0%", "32", "32", "of", "64", "blocks", "4,224"]
     assert "driver" not in result.stdout
 
@@ -102,6 +103,12 @@ def test_a_best_block_that_was_not_asked_about_is_told(occupancy: Occupancy) -> 
     result = occupancy("--registers", 40, "--on", "H200", "--block", 1024)
     assert "a block of 768 would give 75.0%" in result.stdout
     assert "best" not in result.stdout
+
+
+def test_a_best_block_that_gives_no_more_than_what_was_asked_about_is_not_named(occupancy: Occupancy) -> None:
+    result = occupancy("--registers", 32, "--on", "H200", "--block", 256)
+    assert "100.0%" in result.stdout
+    assert "would give" not in result.stdout
 
 
 def test_a_kernel_that_does_not_run_is_told(occupancy: Occupancy) -> None:

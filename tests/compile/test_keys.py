@@ -243,6 +243,15 @@ def test_paths_are_in_the_key_where_a_text_asks_for_its_own(
     assert digest(maker, of_tree(tree)) != digest(maker, of_tree(moved))
 
 
+def test_a_word_that_only_has_file_in_it_brings_no_path_into_the_key(
+    tree: Path, maker: KeyMaker, tmp_path: Path
+) -> None:
+    with (tree / "src/value.h").open("a") as file:
+        file.write("#define PROFILE 1\n")
+    moved = shutil.copytree(tree, tmp_path / "elsewhere")
+    assert digest(maker, of_tree(tree)) == digest(maker, of_tree(moved))
+
+
 @pytest.mark.parametrize(
     ("request_", "part"),
     [
@@ -565,6 +574,8 @@ def test_links_and_bundles_are_keyed_by_every_input(maker: KeyMaker, images: tup
     ]
     digests = {k.key.digest for k in keys if isinstance(k, Keyed)}
     assert len(digests) == len(keys)
+    labels = {part.label for k in keys if isinstance(k, Keyed) for part in k.key.parts}
+    assert "made" not in labels, "what is made under cujit emulate alone says so"
     assert key_of(LinkJob((one, two), Kind.CUBIN, arch, Options())) == keys[0]
     refused = key_of(LinkJob((one,), Kind.CUBIN, arch, Options(extra=("-Xptxas=--options-file=x",))))
     assert isinstance(refused, Uncacheable)

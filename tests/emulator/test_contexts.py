@@ -57,6 +57,11 @@ assert CU() == int(two) and ok(d.cuCtxGetFlags()) == 0
 gone, host = ok(d.cuMemAlloc(1 << 20)), ok(d.cuMemHostAlloc(100, 0))
 assert ok(d.cuCtxGetId(one)) != ok(d.cuCtxGetId(two)) == ok(d.cuCtxGetId(None))
 assert ok(d.cuCtxGetApiVersion(one)) == 3020
+import ctypes
+old = ctypes.c_void_p()  # as programs of CUDA 3.1 made them
+assert ctypes.CDLL("libcuda.so.1").cuCtxCreate(ctypes.byref(old), 2, 0) == 0 and CU() == old.value
+assert ok(d.cuCtxGetApiVersion(old.value)) == 3010 and ok(d.cuCtxGetFlags()) == 2
+ok(d.cuCtxDestroy(old.value))
 ok(d.cuCtxSetFlags(2)); assert ok(d.cuCtxGetFlags()) == 2
 assert int(ok(d.cuCtxPopCurrent())) == int(two) and CU() == int(one)
 ok(d.cuCtxPushCurrent(two))

@@ -57,6 +57,7 @@ def test_every_kind_of_image_that_cujit_makes_is_loaded_and_runs() -> None:
     fatbin = cujit.build(AXPY, ["sm_80", "sm_90", "compute_75"])
     assert runs(cujit.load(fatbin)) == "cubin sm_90 of the fatbin" + AS_PTX
     assert runs(cujit.load(cujit.build(AXPY, ["sm_80", "compute_75"]))).startswith("PTX compute_75 of the fatbin")
+    assert runs(cujit.load(cujit.build(AXPY, "native"))) == "cubin sm_90 of the fatbin" + AS_PTX
     ltoir = cujit.compile(AXPY, arch="sm_90", to="ltoir")
     assert runs(cujit.load(cujit.link([ltoir], arch="sm_90"))) == "cubin sm_90" + AS_PTX
     # What needs a linker is refused as on a GPU, and linked by nvJitLink and by the driver.

@@ -169,6 +169,19 @@ assert [lib.cuDeviceGetHostAtomicCapabilities(out, *rest) for rest in ((None, 1,
     1, 1, 101]
 out.raw = b"x" * 64
 assert lib.cuDeviceGetHostAtomicCapabilities(out, more, 2, 0) == 0 and out.raw[:9] == bytes(8) + b"x"
+for size, name, *rest in (
+    (4, "cuDeviceGetCount"), (4, "cuDeviceGet", 0), (7, "cuDeviceGetName", 7, 0), (16, "cuDeviceGetUuid_v2", 0),
+    (13, "cuDeviceGetPCIBusId", 64, 0), (4, "cuDeviceGetByPCIBusId", b"0000:00:00.0"), (8, "cuDeviceTotalMem_v2", 0),
+    (4, "cuDeviceTotalMem", 0), (4, "cuDeviceGetAttribute", 1, 0), (56, "cuDeviceGetProperties", 0),
+    (4, "cuDeviceComputeCapability", more, 0), (4, "cuDeviceCanAccessPeer", 0, 0),
+    (4, "cuDeviceGetExecAffinitySupport", 0, 0), (8, "cuDeviceGetTexture1DLinearMaxWidth", 32, 1, 0),
+):
+    kept = []
+    for filling in (b"x", b"y"):  # What is written is the same whatever was there.
+        out.raw = filling * 64
+        assert lib[name](out, *rest) == 0 and out.raw[size:] == filling * (64 - size), name
+        kept.append(out.raw[:size])
+    assert kept[0] == kept[1], name
 assert [lib.cuFlushGPUDirectRDMAWrites(*of) for of in ((0, 100), (0, 200), (1, 100), (0, 150))] == [0, 0, 1, 1]
 """
     )

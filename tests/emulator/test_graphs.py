@@ -113,6 +113,31 @@ def test_nodes_of_every_type_run_in_order_and_can_be_changed() -> None:
     assert ids(events) == ids([event, event])
     any_ = ok(d.cuGraphNodeGetParams(first))
     assert any_.type.name.endswith("MEMSET") and any_.memset.value == 5
+    any_ = ok(d.cuGraphNodeGetParams(copy))
+    assert any_.type.name.endswith("MEMCPY") and int(any_.memcpy.copyParams.dstDevice) == int(memory) + 64
+    alone = ok(d.cuGraphCreate(0))
+    any_.memcpy.copyParams = move(320, 0, 16)
+    alike = ok(d.cuGraphAddNode(alone, None, None, 0, any_))
+    run(alone)
+    any_.memcpy.copyParams = move(336, 4, 8)
+    ok(d.cuGraphNodeSetParams(alike, any_))
+    run(alone)
+    assert words(8, 320) == [35, 5, 5, 5, 5, 5, 0, 0]
+    for node in (first, kernel, call, empty, record, wait):
+        alike = ok(d.cuGraphAddNode(alone, [alike], None, 1, ok(d.cuGraphNodeGetParams(node))))
+        assert ok(d.cuGraphNodeGetType(alike)) == ok(d.cuGraphNodeGetType(node))
+    said.clear()
+    any_ = d.CUgraphNodeParams()
+    any_.type, any_.graph.graph = d.CUgraphNodeType.CU_GRAPH_NODE_TYPE_GRAPH, alone
+    whole, whose = ok(d.cuGraphCreate(0)), d.CUgraphChildGraphNodeOwnership
+    for is_moved in (0, 1):
+        any_.graph.ownership = whose(is_moved)
+        alike = ok(d.cuGraphAddNode(whole, None, None, 0, any_))
+        assert (int(ok(d.cuGraphChildGraphNodeGetGraph(alike))) == int(alone)) == is_moved
+    assert name(d.cuGraphDestroy(alone)) == "INVALID_VALUE"  # it is the node's
+    run(whole)
+    assert said == [7, 7] and words() == [35, 5, 5, 5]
+    said[:] = [7]
     # the instance keeps its own until it is changed
     ok(d.cuGraphMemsetNodeSetParams(first, fill(0, 1, 4))), ok(d.cuGraphKernelNodeSetParams(kernel, launch_of(0, 2)))
     ok(d.cuGraphMemcpyNodeSetParams(copy, move(128, 0, 8))), ok(d.cuGraphHostNodeSetParams(call, host_params(8)))
@@ -327,8 +352,17 @@ def test_waits_attributes_objects_and_drawings() -> None:
     second = ok(d.cuGraphAddMemcpyNode(graph, [first], 1, move(64, 0, 16), context))
     ok(d.cuGraphAddEmptyNode(graph, [second], 1))
     path = pathlib.Path(tempfile.mkdtemp()) / "graph.dot"
-    ok(d.cuGraphDebugDotPrint(graph, str(path).encode(), 1))
-    text = path.read_text()
+    def drawn(flags, graph=graph):
+        ok(d.cuGraphDebugDotPrint(graph, str(path).encode(), flags))
+        return path.read_text()
+    text = drawn(1)
+    for flags, has in ((0, (False, False)), (1, (True, True)), (1 << 10, (True, False))):  # handles; what nodes do
+        assert (f"{int(first):#x}" in drawn(flags), "value = 9" in drawn(flags)) == has, flags
+    whole = ok(d.cuGraphCreate(0))
+    ok(d.cuGraphAddChildGraphNode(whole, [], 0, graph))
+    parts = drawn(0, whole)
+    assert (parts.count("subgraph"), parts.count("MEMSET"), parts.count("->")) == (2, 1, 2)
+    assert parts.count("{") == parts.count("}") == 3
     assert text.startswith("digraph dot {") and text.count("->") == 2 and "MEMSET" in text and "value = 9" in text
     assert text.count("{") == text.count("}")
     assert name(d.cuGraphDebugDotPrint(graph, b"/nowhere/graph.dot", 0)) == "OPERATING_SYSTEM"
@@ -396,6 +430,33 @@ def test_capture_of_kernels_copies_and_sets_runs_as_without_it() -> None:
     ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode(0)))
     assert name(d.cuMemAlloc(16)) == "STREAM_CAPTURE_UNSUPPORTED"
     assert name(d.cuStreamEndCapture(stream)) == "STREAM_CAPTURE_INVALIDATED"
+    """)
+
+
+def test_a_captured_copy_says_where_it_reads_and_writes() -> None:
+    graphs("""
+    host = (ctypes.c_uint8 * 4096)()
+    def captured(copy, *args):
+        ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode(2)))
+        ok(copy(*args, stream))
+        (node,), _ = ok(d.cuGraphGetNodes(ok(d.cuStreamEndCapture(stream)), 1))
+        q = ok(d.cuGraphMemcpyNodeGetParams(node))
+        assert (int(q.srcMemoryType), int(q.dstMemoryType)) == (2, 1)
+        return (int(q.srcDevice) - int(memory), q.srcPitch, q.srcHeight, q.dstHost, q.dstPitch, q.dstHeight,
+                q.WidthInBytes, q.Height, q.Depth)
+
+    def box(**sides):
+        p = d.CUDA_MEMCPY3D()
+        p.srcMemoryType, p.dstMemoryType = d.CUmemorytype.CU_MEMORYTYPE_DEVICE, d.CUmemorytype.CU_MEMORYTYPE_HOST
+        p.srcDevice, p.dstHost, p.WidthInBytes, p.Height, p.Depth = int(memory), ctypes.addressof(host), 16, 3, 2
+        for each, value in sides.items():
+            setattr(p, each, value)
+        return captured(d.cuMemcpy3DAsync, p)
+
+    at = ctypes.addressof(host)
+    assert box(srcPitch=64, srcHeight=5, dstPitch=32, dstHeight=4) == (0, 64, 5, at, 32, 4, 16, 3, 2)
+    assert box(srcPitch=64, srcHeight=4, srcXInBytes=8, srcY=1, srcZ=1)[:3] == (328, 64, 4)
+    assert captured(d.cuMemcpyDtoHAsync, at, memory, 48) == (0, 48, 1, at, 48, 1, 48, 1, 1)
     """)
 
 

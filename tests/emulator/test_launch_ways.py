@@ -85,6 +85,15 @@ print(name(launched(ranks, 1, [attribute("LAUNCH_COMPLETION_EVENT", launchComple
       ok(d.cuEventElapsedTime(before, event)) >= 0)
 ok(d.cuEventDestroy(event))
 print(name(launched(ranks, 1, [attribute("LAUNCH_COMPLETION_EVENT", launchCompletionEvent__event=event)])))
+
+def number(kind, value):
+    made = attribute(kind)
+    ctypes.c_uint64.from_address(made.getPtr() + 8).value = value
+    return made
+
+for kind, values in (("PORTABLE_CLUSTER_SIZE_MODE", (2, 3)), ("SHARED_MEMORY_MODE", (4, 5)),
+                     ("PROGRAMMATIC_EVENT", (int(before), int(event))), ("DEVICE_UPDATABLE_KERNEL_NODE", (0,))):
+    print(*(name(launched(others, 1, [number(kind, value)])) for value in values))
 ''').splitlines()
     ranks = "[0, 1, 2, 3, 0, 1, 2, 3]"
     assert out == [
@@ -101,6 +110,10 @@ print(name(launched(ranks, 1, [attribute("LAUNCH_COMPLETION_EVENT", launchComple
         "CUDA_SUCCESS 2",
         "INVALID_HANDLE CUDA_SUCCESS True",
         "INVALID_HANDLE",
+        "CUDA_SUCCESS INVALID_VALUE",
+        "CUDA_SUCCESS INVALID_VALUE",
+        "CUDA_SUCCESS INVALID_HANDLE",
+        "NOT_SUPPORTED",
     ]
 
 

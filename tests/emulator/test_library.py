@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
+import struct
 import sys
 import textwrap
 import warnings
@@ -15,6 +18,7 @@ from cujit.emulator.functions import exports
 from cujit.emulator.results import Result
 from cujit.emulator.settings import EmulatorSettings
 from cujit.emulator.shared_library import write_library
+from cujit.emulator.structures import BootTable
 from cujit.errors import CujitError, UnsupportedError
 from cujit.formats.elf import read_elf
 from emulator.programs import compiled, emulated, python
@@ -159,8 +163,87 @@ def test_the_file_is_an_elf_library_for_both_processors() -> None:
         elf = read_elf(write_library("libcuda.so.1", names, b"\0" * 64, ["text"], machine))
         assert (elf.type, elf.machine) == (3, number)
         assert {symbol.name for symbol in elf.symbols(".dynsym") if symbol.section} == {*names, "cujit_table"}
+        sections = {section.name: section for section in elf.sections}
+        dynamic = dict(struct.iter_unpack("<QQ", elf.content(sections[".dynamic"])))
+        strings = elf.content(sections[".dynstr"])
+        assert strings[dynamic.pop(14) :].startswith(b"libcuda.so.1\0")  # DT_SONAME
+        places = {4: ".hash", 5: ".dynstr", 6: ".dynsym", 7: ".rela.dyn"}
+        sizes = {8: sections[".rela.dyn"].size, 9: 24, 10: len(strings), 11: 24, 0: 0}
+        assert dynamic == {tag: sections[name].offset for tag, name in places.items()} | sizes
+        assert {name: (each.type, each.flags, each.entry_bytes) for name, each in sections.items()} == {
+            "": (0, 0, 0), ".hash": (5, 2, 4), ".dynsym": (11, 2, 24), ".dynstr": (3, 2, 0), ".rela.dyn": (4, 2, 24),
+            ".text": (1, 6, 0), ".dynamic": (6, 3, 16), ".data": (1, 3, 0), ".shstrtab": (3, 0, 0),
+        }  # fmt: skip
+        linked = {name: elf.sections[each.link].name for name, each in sections.items()}
+        assert linked[".hash"] == linked[".rela.dyn"] == ".dynsym"
+        assert linked[".dynsym"] == linked[".dynamic"] == ".dynstr"
+        assert sections[".dynsym"].info == 1  # the first symbol that is not local
     with pytest.raises(UnsupportedError):
         write_library("libcuda.so.1", names, b"", [], "riscv64")
+
+
+# What an assembler makes of what the code is meant to be: `shared_library` has the numbers alone.
+_ON_AARCH64 = """
+common:
+  stp x29, x30, [sp, #-224]!
+  stp x0, x1, [sp, #16]
+  stp x2, x3, [sp, #32]
+  stp x4, x5, [sp, #48]
+  stp x6, x7, [sp, #64]
+  str x8, [sp, #80]
+  stp q0, q1, [sp, #96]
+  stp q2, q3, [sp, #128]
+  stp q4, q5, [sp, #160]
+  stp q6, q7, [sp, #192]
+  mov x0, x17
+  adrp x1, #{table_page}
+  add x1, x1, #{table_in_page}
+  ldr x9, [x1, #{resolve}]
+  blr x9
+  mov x17, x0
+  ldp q6, q7, [sp, #192]
+  ldp q4, q5, [sp, #160]
+  ldp q2, q3, [sp, #128]
+  ldp q0, q1, [sp, #96]
+  ldr x8, [sp, #80]
+  ldp x6, x7, [sp, #64]
+  ldp x4, x5, [sp, #48]
+  ldp x2, x3, [sp, #32]
+  ldp x0, x1, [sp, #16]
+  ldp x29, x30, [sp], #224
+  br x17
+  .zero 4
+  mov w0, #999
+  ret
+  .zero 8
+  ret
+"""
+
+
+def test_the_code_for_aarch64_is_what_an_assembler_writes(tmp_path: Path) -> None:
+    names = [f"function{number}" for number in range(1500)]  # The slots of so many lie on several pages.
+    file = read_elf(write_library("lib.so", names, bytes.fromhex("c0035fd6"), ["text", "more"], "aarch64"))
+    places = {symbol.name: symbol.value for symbol in file.symbols(".dynsym")}
+    text, table = file.section(".text"), places["cujit_table"]
+    assert text is not None
+    slots = table + ctypes.sizeof(BootTable)
+
+    def page(of: int, at: int) -> int:
+        return (of & ~0xFFF) - (at & ~0xFFF)
+
+    lines = []
+    for k, each in enumerate(names):
+        at, slot = places[each], slots + 8 * k
+        lines.append(f"adrp x16, #{page(slot, at)}\n ldr x17, [x16, #{slot & 0xFFF}]\n br x17\n .zero 4\n")
+    lines += [f"mov w17, #{k}\n b common\n .zero 8\n" for k in range(len(names))]
+    here = text.offset + 32 * len(names) + 11 * 4
+    resolve = BootTable.resolve.offset
+    lines.append(_ON_AARCH64.format(table_page=page(table, here), table_in_page=table & 0xFFF, resolve=resolve))
+    in_c = f"__asm__({json.dumps('.text' + chr(10) + ''.join(lines))});"
+    made = compiled(tmp_path / "code.o", in_c, "-c", "-target", "aarch64-linux-gnu")
+    wanted = read_elf(made.read_bytes())
+    (code,) = (section for section in wanted.sections if section.name == ".text")
+    assert file.content(text) == wanted.content(code)
 
 
 def test_a_folder_that_a_loader_would_read_as_several_keeps_nothing(

@@ -128,6 +128,12 @@ def test_a_context_records_an_event_and_waits_for_one() -> None:
     assert name(d.cuCtxRecordEvent(0, event)) == "INVALID_CONTEXT"
     assert name(d.cuCtxWaitEvent(context, 0)) == "INVALID_HANDLE"
     assert int(ok(d.cuStreamGetGreenCtx(stream))) == 0
-    ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode(0)))
-    assert name(d.cuCtxRecordEvent(context, event)) == "STREAM_CAPTURE_UNSUPPORTED"
+    for work in (d.cuCtxRecordEvent, d.cuCtxWaitEvent):
+        ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode(0)))
+        assert name(work(context, event)) == "STREAM_CAPTURE_UNSUPPORTED"
+        assert name(d.cuStreamEndCapture(stream)) == "STREAM_CAPTURE_INVALIDATED"
+    other = ok(d.cuCtxCreate(None, 0, 0))
+    ok(d.cuCtxSetCurrent(context)), ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode(0)))
+    ok(d.cuCtxWaitEvent(other, event))  # of another context nothing is captured
+    assert int(ok(d.cuStreamIsCapturing(stream))) == 1 and int(ok(d.cuStreamEndCapture(stream)))
     """)

@@ -23,6 +23,7 @@ module = load(code)
 first, second = function(module, "first"), function(module, "second")
 assert int(function(module, "first")) == int(first) != int(second)
 print(ok(d.cuModuleGetFunctionCount(module)), len(ok(d.cuModuleEnumerateFunctions(2, module))))
+assert {*map(int, ok(d.cuModuleEnumerateFunctions(2, module)))} == {int(first), int(second)}
 print(*(ok(d.cuFuncGetName(each)).decode() for each in (first, second)))
 pointer, size = ok(d.cuModuleGetGlobal(module, b"counter"))
 value = np.zeros(1, np.int32)

@@ -35,6 +35,10 @@ grid, block = ok(best(plain, d.CUoccupancyB2DSize(_ptr=ctypes.addressof(callback
 print(block, grid // processors)
 print(ok(d.cuOccupancyAvailableDynamicSMemPerBlock(plain, 2, 128)),
       ok(d.cuOccupancyAvailableDynamicSMemPerBlock(shares, 1, 32)))
+full = function(load("""
+extern "C" __global__ void full(int *p) { __shared__ char all[45568]; all[threadIdx.x] = *p; *p = all[*p]; }
+"""), "full")
+print(ok(d.cuOccupancyAvailableDynamicSMemPerBlock(full, 5, 32)))
 config = d.CUlaunchConfig()
 config.gridDimX, config.gridDimY, config.gridDimZ = 64, 1, 1
 config.blockDimX, config.blockDimY, config.blockDimZ = 128, 1, 1
@@ -52,6 +56,7 @@ print(ok(d.cuOccupancyMaxActiveClusters(plain, config)) == processors * 16 // 4)
         # All 2048 threads can be there in blocks of 1024, and of 64 where 100 are the most.
         "1024 2 64 32 128 16 1024 2 896 1",
         "115712 199680",
+        "0",
         "8",
         "True",
     ]

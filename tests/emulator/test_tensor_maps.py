@@ -51,6 +51,20 @@ ok(d.cuLaunchKernel(take, 1, 1, 1, 1, 1, 1, 0, 0, ctypes.addressof(pointers), 0)
 wanted = np.zeros((4, 8), np.float32)
 wanted[:2] = values[14:, 4:12]
 print((out.reshape(4, 8) == wanted).all())
+others = ok(d.cuMemAlloc(4 * 16 * 16))
+ok(d.cuMemcpyHtoD(others, (values + 1000).ctypes.data, values.nbytes))
+print(name(d.cuTensorMapReplaceAddress(tensor_map, int(others) + 8)), name(d.cuTensorMapReplaceAddress(None, others)))
+ok(d.cuTensorMapReplaceAddress(tensor_map, others))
+ctypes.memmove(start, tensor_map.getPtr(), 128)
+ok(d.cuLaunchKernel(take, 1, 1, 1, 1, 1, 1, 0, 0, ctypes.addressof(pointers), 0))
+wanted[:2] += 1000
+print((out.reshape(4, 8) == wanted).all())
 print(name(encoded(strides=(60,))), name(encoded(box=(300, 4))), name(encoded(interleave=1)), name(encoded(box=(2, 4))))
 ''').splitlines()
-    assert out == ["CUDA_SUCCESS", "True", "INVALID_VALUE INVALID_VALUE NOT_SUPPORTED INVALID_VALUE"]
+    assert out == [
+        "CUDA_SUCCESS",
+        "True",
+        "INVALID_VALUE INVALID_VALUE",
+        "True",
+        "INVALID_VALUE INVALID_VALUE NOT_SUPPORTED INVALID_VALUE",
+    ]

@@ -419,6 +419,27 @@ for kind, dtype, values, mode, expected in (
 """)
 
 
+def test_the_border_has_its_own_value_in_each_channel() -> None:
+    program("""
+module = load('''
+extern "C" __global__ void floats(cudaTextureObject_t t, float4 *out) { *out = tex1D<float4>(t, -2); }
+extern "C" __global__ void ints(cudaTextureObject_t t, int4 *out) { *out = tex1D<int4>(t, -2); }
+''')
+memory = ok(d.cuMemAlloc(16))
+for kind, by, border, expected in (
+    (F32, "floats", (0.25, -1.5, 3e38, 7), (0.25, -1.5, 3e38, 7)),
+    (d.CUarray_format.CU_AD_FORMAT_SIGNED_INT32, "ints", (5, -7, 1e10, float("nan")), (5, -7, 2**31 - 1, 0)),
+):
+    out = np.zeros(4, np.float32 if by == "floats" else np.int32)
+    how = reading(3)
+    how.borderColor = border
+    texture = ok(d.cuTexObjectCreate(of_array(array(4, kind=kind, channels=4)), how, None))
+    ok(launch(function(module, by), (1,), (1,), ((int(texture), ctypes.c_uint64), (int(memory), P))))
+    ok(d.cuMemcpyDtoH(out, memory, 16))
+    assert out.tolist() == np.array(expected, out.dtype).tolist(), out
+""")
+
+
 def test_a_view_shows_other_elements_and_some_layers() -> None:
     program(
         READ

@@ -99,6 +99,22 @@ def test_memory_lies_at_several_addresses_and_neighbours_are_one() -> None:
     """)
 
 
+def test_addresses_are_given_back_with_those_around_them_that_were_not_wanted() -> None:
+    virtual("""
+    def taken():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")
+
+    size, apart = 1 << 33, 1 << 36  # no place is a multiple of so much by itself
+    before = taken()
+    for _ in range(3):
+        at = int(ok(d.cuMemAddressReserve(size, apart, 0, 0)))
+        assert at % apart == 0 and taken() - before < 2 * size
+        ok(d.cuMemAddressFree(at, size))
+    assert taken() - before < size
+    """)
+
+
 def test_kernels_use_what_is_mapped_under_checks_too() -> None:
     code = """
     PTX = b'''

@@ -123,6 +123,14 @@ def test_a_worker_that_dies_is_replaced(serve: Serve) -> None:
     assert asking.look(CODE + "\n")["record"]["explorer"]["is_counted"]
 
 
+def test_workers_that_wait_stay(serve: Serve) -> None:
+    asking = serve()
+    asking.look(grid="")
+    waiting = eventually(lambda: found if len(found := _workers()) > 1 else None)
+    asking.look(grid="")
+    assert set(waiting or ()) <= {*_workers()}
+
+
 def test_a_scene_that_takes_too_long_is_given_up(alone: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     asking = alone(timeout_s=0.01)
     monkeypatch.setattr(workers, "_COMPILE_S", 0)
@@ -143,19 +151,22 @@ def test_how_a_worker_died_is_said(alone: Serve, monkeypatch: pytest.MonkeyPatch
 _NOISY = """
 import os, resource, sys
 from cujit.explore import worker
-def noisy(*given, **more):
+def noisy(scene, say, **more):
+    if scene.source == "end":
+        say("launching")
+        os._exit(0)
     os.write(1, f"{resource.getrlimit(resource.RLIMIT_CORE)} {resource.getrlimit(resource.RLIMIT_AS)}".encode())
-    return look(*given, **more)
+    return look(scene, say=say, **more)
 look, worker.look = worker.look, noisy
 worker.main()
 """
 
 
-def test_a_worker_is_limited_and_what_its_libraries_print_is_no_answer() -> None:
+def test_a_worker_is_limited_says_what_it_is_at_and_what_its_libraries_print_is_no_answer() -> None:
     command = [sys.executable, "-c", _NOISY, str(os.getpid()), "8192"]
-    asked = json.dumps({"scene": {"source": "nonsense"}}) + "\n"
+    asked = "".join(json.dumps({"scene": {"source": source}}) + "\n" for source in ("nonsense", "end"))
     done = subprocess.run(command, input=asked, capture_output=True, text=True, check=True)
-    assert [json.loads(line)["stage"] for line in done.stdout.splitlines()] == ["compiling", "done"]
+    assert [json.loads(line)["stage"] for line in done.stdout.splitlines()] == ["compiling", "done", "launching"]
     assert f"(0, 0) ({8 << 30}, {8 << 30})" in done.stderr
 
 

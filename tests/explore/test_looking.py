@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,9 @@ SHARED = replace(LAUNCHED, source=CODE, name="shared.cu")
 
 def test_what_is_seen_is_what_a_profile_and_a_report_of_it_say() -> None:
     stages: list[str] = []
+    began = time.perf_counter()
     seen = look(SHARED, say=stages.append)
+    assert 0 < seen.seconds <= time.perf_counter() - began
     assert (seen.is_compiled, seen.is_counted, seen.kernels) == (True, True, ("transpose",))
     assert stages == ["compiling", "launching", "assembling"]
     profile = cujit.profile.Profile()
@@ -37,7 +40,9 @@ def test_what_is_seen_is_what_a_profile_and_a_report_of_it_say() -> None:
 
 
 def test_a_text_that_does_not_compile_has_its_messages_at_their_lines() -> None:
+    began = time.perf_counter()
     seen = look(replace(SHARED, source=CODE.replace("* n + column]", "* m + column]")))
+    assert 0 < seen.seconds <= time.perf_counter() - began
     assert not seen.is_compiled
     record = seen.record()
     (error,) = record["errors"]
@@ -83,6 +88,17 @@ def test_architecture_options_and_block_decide_what_is_seen() -> None:
     small = look(replace(SHARED, block="32x16", check="memory")).record()["kernels"][0]
     assert small["occupancy"]["block"] == 512
     assert small["profile"]["threads"] == 4 * 512
+
+
+def test_code_for_any_gpu_is_assembled_for_the_one_that_is_named() -> None:
+    for arch, assembled in (("sm_80", "SASS sm_80"), ("compute_80", "SASS sm_90")):
+        listings = look(Scene(CODE, "shared.cu", arch=arch, on="H200")).report.listings
+        assert [each.name for each in listings] == ["shared.cu", "PTX sm_80", assembled]
+
+
+def test_a_word_of_an_option_may_stand_by_itself() -> None:
+    together, apart = (Scene("", options=said).compiler_options() for said in ("-DN=4 -DM=5", "-D N=4 -D M=5"))
+    assert together == apart
 
 
 def test_options_go_to_the_assembler_too() -> None:
@@ -137,6 +153,7 @@ def test_one_of_several_kernels_is_named_and_templates_by_their_types() -> None:
         ({"arguments": "nothing.npy 1 2"}, "nothing.npy"),
         ({"grid": "2x2", "block": ""}, "a grid needs a block"),
         ({"over": "5"}, "over chooses the grid"),
+        ({"over": " ", "grid": "", "block": ""}, "there is nothing to cover"),
         ({"block": "32x64"}, "takes 1024"),
         ({"block": "many"}, "block is 'many'"),
         ({"shared_bytes": "1x2"}, "one size"),
@@ -159,6 +176,7 @@ def test_arrays_are_bounded_before_they_are_made() -> None:
     with pytest.raises(OptionError, match="the most is"):
         Scene("", arguments=f"zeros:u8:{MOST_ARGUMENT_BYTES // 2} zeros:u8:{MOST_ARGUMENT_BYTES // 2 + 1}").values()
     assert len(Scene("", arguments="zeros:u8:7 2.0 null").values()) == 3
+    assert len(Scene("", arguments=f"zeros:u8:{MOST_ARGUMENT_BYTES} 2.0").values()) == 2, "a number is no array"
 
 
 def test_a_scene_is_read_strictly() -> None:

@@ -23,6 +23,7 @@ from cujit.errors import CujitError, FileError, FormatError, LaunchError, Missin
 from cujit.explore import Scene
 from cujit.explore.editing import EditedFile
 from cujit.explore.scene import fault_of
+from cujit.explore.workers import WorkerPool
 from explore.conftest import CODE, LAUNCHED, Asking, Serve
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +100,13 @@ def test_what_is_said_wrongly_is_refused_before_anything_is_served(
 ) -> None:
     with pytest.raises(error):
         cujit.explore.start(path, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # SystemExit, by which it ends
+def test_a_server_that_does_not_start_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WorkerPool, "begin", None)
+    with pytest.raises(CujitError, match="the server of the explorer did not start"):
+        cujit.explore.start(path)
 
 
 def test_serve_takes_whatever_start_does() -> None:

@@ -6,6 +6,7 @@ import functools
 import json
 import multiprocessing
 import os
+import re
 import runpy
 import shutil
 import signal
@@ -124,11 +125,12 @@ def test_a_way_up_from_a_directory_without_headers_is_gone_elsewhere(tmp_path: P
     (project / "a/b/src/k.cu").write_text('#include "../../../e/f/e.h"\n#include <../d.h>\n__global__ void k(E, D) {}')
     (project / "e/f/e.h").write_text("using E = int;\n")
     (project / "c/d/d.h").write_text("using D = int;\n")
-    source = cujit.Source.cuda(project / "a/b/src/k.cu", include=[project / "c/d/include", project / "c/d/more"])
-    report = cujit.farm.build(
-        [cujit.request(source, arch="sm_90")], executor=Elsewhere(project), sink=tmp_path / "cache"
-    )
-    assert (report.made, report.failed) == (1, ())
+    path, include = project / "a/b/src/k.cu", [project / "c/d/include", project / "c/d/more"]
+    of_source = cujit.request(cujit.Source.cuda(path, include=include), arch="sm_90")
+    by_option = cujit.request(cujit.Source.cuda(path), arch="sm_90", include=include)
+    for n, request in enumerate((of_source, by_option)):
+        report = cujit.farm.build([request], executor=Elsewhere(project), sink=tmp_path / f"cache {n}")
+        assert (report.made, report.failed) == (1, ())
 
 
 def test_instances_that_are_compiled_together_are_found_one_by_one(two: Executor, tmp_path: Path) -> None:
@@ -241,6 +243,30 @@ def test_what_was_made_when_an_executor_broke_is_counted(tmp_path: Path) -> None
         cujit.farm.build(variants(2), executor=theirs, sink=tmp_path, chunk_s=0.001)
 
 
+class KilledWorker(Exception):
+    """What Dask raises of a task whose workers died, by its name."""
+
+
+def test_a_task_that_died_is_done_again_and_one_that_cannot_be_done_is_an_error(tmp_path: Path) -> None:
+    class Failing(ThreadPoolExecutor):
+        error: Exception | None = KilledWorker("scale")
+
+        def submit(self, *work: Any, **more: Any) -> Any:
+            error, self.error = self.error, None
+            return super().submit(*work, **more) if error is None else super().submit(_raise, error)
+
+    with Failing(1) as theirs:
+        report = cujit.farm.build(variants(2), executor=theirs, sink=tmp_path)
+        assert (report.made, report.is_good, theirs.error) == (2, True, None)
+        theirs.error = ModuleNotFoundError("No module named 'cujit'")
+        with pytest.raises(ToolCrashError, match="could not do its task: ModuleNotFoundError: No module named 'cujit'"):
+            cujit.farm.build(variants(1, 2), executor=theirs, sink=tmp_path)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
 def test_another_compiler_or_environment_is_refused_with_the_difference(tmp_path: Path) -> None:
     with pool(1, build="feedbeef") as other:
         (failure,) = cujit.farm.build(variants(1), executor=other, sink=tmp_path).failed
@@ -350,6 +376,8 @@ def test_bad_orders_are_refused(tmp_path: Path) -> None:
     astray = cujit.request(GOOD, arch="sm_90", include=[tmp_path / "nothing"])
     with pytest.raises(OptionError, match=r"include: .*nothing is not there"):
         cujit.farm.build([astray], executor=ThreadPoolExecutor(1), sink=tmp_path)
+    (failure,) = cujit.farm.build([*asked, astray], executor=ThreadPoolExecutor(1), sink=tmp_path).failed
+    assert re.match(r"include: .*nothing is not there", failure.reason)
     with pytest.raises(OptionError, match="'kernel' is no request"):
         cujit.farm.build(["kernel"], executor=ThreadPoolExecutor(1), sink=tmp_path)  # type: ignore[list-item]
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 import cujit
 from cujit.cache.cache import Cache
 from cujit.errors import MissingError, ToolCrashError
-from cujit.farm import driver
+from cujit.farm import driver, engines
 from farming import DRIVER, Elsewhere, goes_on, pool, variants
 from processes import printed
 
@@ -38,13 +38,20 @@ def test_a_worker_that_hangs_is_ended_where_compiles_have_a_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadline_s = 5.0  # far more than one takes here, or on a machine that has much to do
-    monkeypatch.setattr(driver, "_PATIENCE_S", 4 - 4 * deadline_s)  # 4 s in all, for one at a time
+    patience_s, begin = driver._PATIENCE_S, engines._pool
     stopped: list[int] = []
+
+    def begun(slots: int) -> Executor:
+        monkeypatch.setattr(driver, "_PATIENCE_S", patience_s)  # to begin may take long, too
+        return begin(slots)
 
     def stop_one(_done: int, _total: int, _name: str) -> None:
         if not stopped:
+            monkeypatch.setattr(driver, "_PATIENCE_S", 4 - 4 * deadline_s)  # 4 s in all, for one at a time
             stopped.append(multiprocessing.active_children()[0].pid or 0)
             os.kill(stopped[0], signal.SIGSTOP)
+
+    monkeypatch.setattr(engines, "_pool", begun)
 
     asked = variants(12)
     report = cujit.farm.build(

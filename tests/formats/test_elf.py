@@ -28,6 +28,7 @@ def everything(data: bytes) -> Elf:
 def test_sections_and_symbols_are_those_that_pyelftools_reads(arch: str, options: tuple[str, ...]) -> None:
     image = images.cubin(images.ZOO, arch, *options)
     elf, other = read_elf(image), ELFFile(io.BytesIO(image))
+    assert (elf.os_abi, elf.abi_version) == (other["e_ident"]["EI_OSABI"], other["e_ident"]["EI_ABIVERSION"])
     assert [(s.name, s.offset, s.size, s.flags, s.link, s.info) for s in elf.sections] == [
         (s.name, *(s[f"sh_{field}"] for field in ("offset", "size", "flags", "link", "info")))
         for s in other.iter_sections()

@@ -29,5 +29,11 @@ template <int N> __global__ void sums(const float *x, float *out, int rows) {
     for (int i = 0; i < N; ++i) sum += row[i];
     out[blockIdx.x] = sum;
 }
+extern "C" __global__ void shared(float *out, int n) {
+    unsigned bytes;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = bytes;
+}
 """
-"""Sums of rows, with a value in the name and dynamic shared memory."""
+"""Sums of rows, with a value in the name and dynamic shared memory; and how many bytes of that a block has."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.errors import ArgumentError, FormatError, UnsupportedError
+from cujit.errors import ArgumentError, FormatError, MissingError, UnsupportedError
 from cujit.integrations.cupy_modules import module_of, raw_module
 
 SOURCE = """
@@ -114,6 +114,13 @@ def test_other_things_are_refused(cupy: Any) -> None:  # noqa: ARG001 - it is sk
         module_of("code")
     with pytest.raises(FormatError, match="CuPy loads no ltoir"):
         raw_module(cujit.compile('extern "C" __global__ void k() {}', to="ltoir", arch="lto_90"))
+
+
+def test_without_cupy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(MissingError, match="CuPy is not here") as e:
+        raw_module(b"")
+    assert "pip install cupy" in str(e.value.help)
 
 
 def test_the_files_go_with_the_process_that_made_them(cupy: Any) -> None:  # noqa: ARG001 - as above

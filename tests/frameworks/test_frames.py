@@ -4,40 +4,64 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+_KEPT: list[Any] = []
+"""What XLA has lies where it lies as long as a process runs: its functions are known by their addresses."""
+
 
 class _Xla:
-    """Frames as XLA lays them out, with sizes of one's own, and what its handlers say."""
+    """Frames as XLA lays them out, with sizes of one's own, and what its handlers say.
 
-    def __init__(self, api: int = 192, major: int = 0, version: int = 24) -> None:
+    ``gpu`` are the number of a GPU and a stream, for handlers that ask; without it, they get an error.
+    """
+
+    def __init__(self, api: int = 192, major: int = 0, version: int = 24, gpu: tuple[int, int] | None = None) -> None:
         self.said: list[tuple[int, str]] = []
-        self.kept: list[Any] = []
-        create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(self._create)
-        refuse = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _asked: 99)
-        self.kept += [create, refuse]
-        error, other = (ctypes.cast(f, ctypes.c_void_p).value for f in (create, refuse))
-        self.api = self.put("@QQQQiiQ18Q", api, 0, version, 0, major, 3, 0, error, *[other] * 17)
+        self.asked: list[tuple[int, ...]] = []
+        functions = [self._function(self._create), *[self._function(lambda _asked: 99)] * 17]
+        if gpu is not None:
+            functions[17] = self._function(lambda address: self._tell(address, "@i", gpu[0]))
+            functions[4] = self._function(lambda address: self._tell(address, "@Q", gpu[1]))
+        self.api = self.put("@QQQQiiQ18Q", api, 0, version, 0, major, 3, 0, *functions)
+
+    def _function(self, call: Callable[[int], int]) -> int:
+        _KEPT.append(ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(call))
+        return ctypes.cast(_KEPT[-1], ctypes.c_void_p).value or 0
 
     def _create(self, address: int) -> int:
-        size, _, message, code = struct.unpack("@QQQi", ctypes.string_at(address, 28))
-        assert size == 28
+        size, extension, message, code = struct.unpack("@QQQi", ctypes.string_at(address, 28))
+        assert (size, extension) == (28, 0)
         self.said.append((code, ctypes.string_at(message).decode()))
         return 77
 
+    def _tell(self, address: int, layout: str, answer: int) -> int:
+        self.asked.append(struct.unpack("@QQQ", ctypes.string_at(address, 24)))
+        struct.pack_into(layout, (ctypes.c_char * struct.calcsize(layout)).from_address(address + 24), 0, answer)
+        return 0
+
     def put(self, layout: str, *values: Any) -> int:
-        self.kept.append(ctypes.create_string_buffer(struct.pack(layout, *values)))
-        return ctypes.addressof(self.kept[-1])
+        _KEPT.append(ctypes.create_string_buffer(struct.pack(layout, *values)))
+        return ctypes.addressof(_KEPT[-1])
 
     def frame(
-        self, frame: int = 168, inner: int = 40, buffer: int = 48, dtype: int = 11, stage: int = 3, extension: int = 0
+        self,
+        frame: int = 168,
+        inner: int = 40,
+        buffer: int = 48,
+        dtype: int = 11,
+        stage: int = 3,
+        extension: int = 0,
+        attributes: int = 0,
     ) -> int:
         dims, data = self.put("@qq", 2, 3), self.put("@6f", *range(6))
         pointers = self.put("@Q", self.put("@QQi4xQqQ", buffer, 0, dtype, data, 2, dims))
         head, part = (frame, extension, self.api, 5, stage), (inner, 0, 1, 0, pointers)
-        return self.put("@QQQQi4xQQqQQQQqQQQQqQQQ", *head, *part, *part, 48, 0, 0, 0, 0, 0)
+        texts = self.put("@Q", self.put("@QQ", self.put("@8s", b"a number"), 8))
+        return self.put("@QQQQi4xQQqQQQQqQQQQqQQQ", *head, *part, *part, 48, 0, attributes, texts, texts, texts)
 
 
 @pytest.fixture
@@ -60,6 +84,8 @@ def test_a_frame_is_read(answer: Any) -> None:
     (error, [((text, count, found), *where)]) = answer(_Xla().frame())
     assert (error, text, count, where) == (None, "", 1, [-1, 0])
     assert [(shape, dtype.name) for shape, dtype in found] == [((2, 3), "float32")] * 2
+    [_, ((text, *_), *_)] = answer(_Xla().frame(attributes=1))[1]
+    assert text == "a number"
 
 
 def test_the_numbers_of_dtypes_are_those_of_xla(jax: Any) -> None:  # noqa: ARG001 — it is skipped where there is none
@@ -94,7 +120,7 @@ def test_another_stage_runs_nothing(answer: Any) -> None:
     ],
 )
 def test_another_layout_is_an_error_that_says_so(
-    answer: Any, xla: dict[str, int], sizes: dict[str, int], what: str
+    answer: Any, xla: dict[str, Any], sizes: dict[str, int], what: str
 ) -> None:
     other = _Xla(**xla)
     assert answer(other.frame(**sizes)) == (77, [])
@@ -111,8 +137,15 @@ def test_a_question_for_the_version_is_answered(answer: Any) -> None:
     short = xla.put("@QQQiiI", 32, 24, 0, 7, 7, 0)
     assert answer(xla.frame(extension=xla.put("@Qi4xQQ", 32, 1, 0, short)))[0] == 77
     assert "what it asks of a handler" in xla.said[0][1]
-    other = xla.put("@Qi4xQQ", 32, 2, 0, 0)  # an extension that is none of ours
-    assert len(answer(xla.frame(extension=other))[1]) == 1
+    others = xla.put("@Qi4xQQ", 32, 2, 0, 0), xla.put("@Qi4xQQ", 24, 1, 0, metadata)  # extensions that are none of ours
+    assert [len(answer(xla.frame(extension=other))[1]) for other in others] == [1, 2]
+
+
+def test_a_call_on_a_gpu_asks_for_the_gpu_and_its_stream(answer: Any) -> None:
+    xla = _Xla(gpu=(3, 0x7F0012345678))
+    (error, [(_, *where)]) = answer(xla.frame(), is_gpu=True)
+    assert (error, where) == (None, [3, 0x7F0012345678])
+    assert xla.asked == [(28, 0, 5), (32, 0, 5)]
 
 
 def test_an_error_of_xla_goes_back_to_it(answer: Any) -> None:

@@ -175,6 +175,29 @@ def test_residuals_are_what_the_way_back_needs(jax: Any, define: Any) -> None:
     assert (of_x.tolist(), of_y.tolist()) == ([3.0] * 3, [0.0] * 3)
 
 
+def test_the_way_back_gets_each_gradient_and_each_number(jax: Any, define: Any) -> None:
+    seen = []
+
+    def backward(kept: Any, first: Any, second: Any, *, a: float, b: float) -> Any:
+        seen.append((kept.tolist(), a, b))
+        return a * first + b * second
+
+    operator = define(
+        kernel="axpy_back<{x}>",
+        outputs=lambda x, *, a, b: (x, x),
+        arguments=lambda first, second, x, *, a, b: (a - b, x, first, second, x.size),
+        residuals=lambda first, second, x, *, a, b: first + second + b,
+        backward=backward,
+        input_output_aliases=None,
+    )
+    x = jax.numpy.ones(2)
+    first, second = operator(x, b=3.0, a=7.0)  # in another order than the function has
+    assert (first.tolist(), second.tolist()) == ([4.0] * 2, [1.0] * 2)
+    _, gradient = jax.vjp(lambda x: operator(x, b=3.0, a=7.0), x)
+    assert [found.tolist() for found in gradient((x, 10 * x))] == [[37.0] * 2]
+    assert seen == [([8.0] * 2, 7.0, 3.0)]
+
+
 def test_where_there_is_no_way_back_a_gradient_is_an_error(jax: Any, ops: Any) -> None:
     with pytest.raises(UnsupportedError, match="cujit_tests::axpy_back has no backward"):
         jax.grad(lambda x: ops.axpy_back(x, a=2.0)[0].sum())(jax.numpy.ones(4))
@@ -205,6 +228,33 @@ def test_blocks_have_as_many_threads_as_was_said(jax: Any, define: Any) -> None:
     said = {"kernel": "widths", "arguments": lambda out, x: (x, out, x.size), "input_output_aliases": None}
     for more, width in (({"block": 64}, 64), ({"grid": 2, "block": 160}, 160), ({"grid": 2}, 256)):
         assert define(**said, **more)(jax.numpy.ones(300)).tolist() == [width] * 300
+
+
+@pytest.mark.usefixtures("platform")
+def test_blocks_have_the_shared_memory_that_was_said(jax: Any, define: Any) -> None:
+    said: dict[str, Any] = {"kernel": "shared", "arguments": lambda out, x: (out, x.size)}
+    more: dict[str, Any]
+    for more, size in (({}, 0), ({"shared_bytes": 1024}, 1024), ({"shared_bytes": lambda out, x: 16 * x.size}, 4096)):
+        assert define(**said, **more)(jax.numpy.ones(256)).tolist() == [size] * 256
+
+
+@pytest.mark.usefixtures("platform")
+def test_how_a_call_goes_is_kept_until_there_are_too_many(
+    jax: Any, define: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cujit.jax import operators
+
+    monkeypatch.setattr(operators, "_MOST_PLANS", 3)
+    asked = []
+
+    def arguments(out: Any, x: Any) -> Any:
+        asked.append(x.size)
+        return out, 5.0, x.size
+
+    operator = define(arguments=arguments)
+    for size in (1, 2, 3, 1, 2, 3, 4, 1):
+        operator(jax.numpy.ones(size)).block_until_ready()
+    assert asked == [1, 1, 2, 2, 3, 3, 1, 2, 3, 4, 4, 1, 1]  # a new call looks at its arguments first
 
 
 @pytest.mark.parametrize("number", [0.0, -0.0, 1, 1.0, True, 0.1, float("inf"), 2**53 + 1, np.float32(0.1)])
@@ -273,6 +323,8 @@ def test_what_does_not_fit_is_refused_when_jax_traces(jax: Any, ops: Any, define
     for call, message in refused:
         with pytest.raises(ArgumentError, match=message):
             call()
+    with pytest.raises(ArgumentError, match="cujit_tests::again: output 0 has elements of int4"):
+        define(outputs=lambda x: jax.ShapeDtypeStruct(x.shape, "int4"), input_output_aliases=None)(x)
     for more, message in (
         ({"outputs": lambda x: 3}, "output 0 is a int, which has no shape and dtype"),
         ({"outputs": lambda x: ()}, "outputs gives none"),
@@ -290,12 +342,15 @@ def test_what_does_not_fit_the_kernel_is_an_error_of_xla_with_name_and_cause(jax
         raise KeyError("of my own")
 
     refused: list[tuple[Callable[[], Any], str]] = [
-        (lambda: ops.axpy(x, x.astype("float16"), a=2.0), "cujit_tests::axpy: ArgumentError: axpy<float>: argument 3"),
+        (
+            lambda: ops.axpy(x, x.astype("float16"), a=2.0),
+            "^INVALID_ARGUMENT: cujit_tests::axpy: ArgumentError: axpy<float>: argument 3",
+        ),
         (lambda: define(kernel="absent")(x), "cujit_tests::again: (NameNotFoundError|CompileError): .*absent"),
         (lambda: define(input_output_aliases=None, arguments=lambda out, x: (x, 1.0, 8))(x), "may write to argument 1"),
         (lambda: define(arguments=lambda out, x: (out, 1.0))(x), "cujit_tests::again: ArgumentError: .*scale"),
         (lambda: define(arguments=fails)(x), "(?s)cujit_tests::again: Traceback.*KeyError: 'of my own'"),
-        (lambda: define(block=5000)(x), "cujit_tests::again: LaunchError: .*5000"),
+        (lambda: define(block=5000)(x), "^INTERNAL: cujit_tests::again: LaunchError: .*5000"),
     ]
     for call, message in refused:
         with pytest.raises(jax.errors.JaxRuntimeError, match=message):
@@ -336,6 +391,7 @@ def test_what_is_defined_again_takes_the_place_of_the_old(jax: Any, define: Any)
 def test_it_has_the_name_and_the_parameters_that_were_said(ops: Any) -> None:
     import inspect
 
+    assert ops.axpy.__doc__ == "Run cujit_tests::axpy, a kernel as a function of JAX."
     assert (ops.axpy.__name__, str(inspect.signature(ops.axpy))) == ("axpy", "(x, y, *, a)")
 
 

@@ -206,6 +206,15 @@ def test_blocks_have_as_many_threads_as_was_said(torch: Any, define: Any, place:
         assert x.tolist() == [width] * 300
 
 
+def test_blocks_have_the_shared_memory_that_was_said(torch: Any, define: Any, place: str) -> None:
+    said: dict[str, Any] = {"kernel": "shared", "outputs": None, "arguments": lambda x: (x, x.numel())}
+    more: dict[str, Any]
+    for more, size in (({}, 0), ({"shared_bytes": 1024}, 1024), ({"shared_bytes": lambda x: 16 * x.numel()}, 4096)):
+        operator = define("(Tensor(a!) x) -> ()", **said, **more)
+        operator(x := torch.ones(256, device=place))
+        assert x.tolist() == [size] * 256
+
+
 def test_an_artifact_is_taken(torch: Any) -> None:
     import cujit.torch
 
@@ -272,6 +281,7 @@ def test_what_does_not_fit_is_refused_in_words(torch: Any, ops: Any) -> None:
         ("(float x) -> Tensor", {}, "takes no tensor"),
         ("(Tensor x) -> Tensor", {"outputs": None}, "nothing makes it"),
         ("(Tensor x) -> ()", {}, "returns nothing and writes to nothing"),
+        ("(Tensor(a) x) -> ()", {}, "returns nothing and writes to nothing"),
         ("(Tensor x) -> Tensor", {"grid": 1, "over": lambda x: 1}, "both over and grid"),
         ("(Tensor(a!) x) -> ()", {"backward": lambda ctx: None}, "takes no backward"),
         ("(Tensor x) -> Tensor", {"kernel": "scale<{z}>"}, "has z in braces"),
@@ -289,6 +299,18 @@ def test_a_name_without_a_namespace_is_refused() -> None:
 
     with pytest.raises(OptionError, match="is called namespace::name, not 'scale'"):
         cujit.torch.operator("scale", SOURCE, kernel="scale", schema="(Tensor x) -> ()", arguments=lambda x: (x,))
+
+
+def test_what_another_library_defined_is_left_to_it(torch: Any) -> None:
+    import cujit.torch
+
+    library = torch.library.Library("cujit_tests", "FRAGMENT")
+    library.define("taken(Tensor x) -> Tensor")
+    library.impl("taken", lambda x: x + 1, "CPU")
+    said: dict[str, Any] = {"outputs": lambda x: x, "arguments": lambda out, x: (x, 1.0, x.numel())}
+    with pytest.raises(OptionError, match=r"torch does not take cujit_tests::taken: .*taken"):
+        cujit.torch.operator("cujit_tests::taken", SOURCE, kernel="scale", schema="(Tensor x) -> Tensor", **said)
+    assert torch.ops.cujit_tests.taken(torch.ones(2)).tolist() == [2.0] * 2
 
 
 def test_what_is_defined_again_takes_the_place_of_the_old(torch: Any, define: Any) -> None:

@@ -194,6 +194,7 @@ def test_without_a_log_spills_are_unknown_where_there_is_a_stack_and_none_where_
     assert (found.kernel("spilling").stack_bytes or 0) > 0
     assert found.kernel("spilling").spill_bytes is None
     assert (found.kernel("empty").stack_bytes, found.kernel("empty").spill_bytes) == (0, 0)
+    assert replace(found.kernel("empty"), spill_load_bytes=None).spill_bytes is None
     assert inspect(ptx(SPILLING)).kernel("empty").spill_bytes is None
 
 

@@ -15,7 +15,7 @@ from elftools.elf.elffile import ELFFile
 
 from cujit.artifact import Artifact, Kind
 from cujit.devices.device import Device
-from cujit.errors import LinkError, OptionError, PtxSyntaxError, UnsupportedError
+from cujit.errors import FormatError, LinkError, OptionError, PtxSyntaxError, UnsupportedError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.fatbin import find_fatbins
 from cujit.loading import load
@@ -97,6 +97,9 @@ def test_names_are_spelled_as_in_the_source() -> None:
 def test_text_that_is_not_ptx_is_told_with_its_input() -> None:
     with pytest.raises(PtxSyntaxError, match="2:ptx"):
         link([HEAD + kernel(), HEAD + "nonsense"], to="ptx")
+    binary = Artifact(Kind.PTX, HEAD.encode() + b"// \xff\n", name="odd.ptx")
+    with pytest.raises(FormatError, match=r"2:odd\.ptx: this ptx is not text"):
+        link([HEAD + kernel(), binary], to="ptx")
 
 
 TARGETS = [
@@ -118,6 +121,14 @@ def test_the_target_is_the_highest_that_all_run_on(first: str, second: str, fits
             link(pair, to="ptx")
         return
     assert f".target {fits}\n" in link(pair, to="ptx").text
+
+
+def test_ltoir_becomes_ptx_for_the_highest_target_too() -> None:
+    parts = [
+        compile('extern "C" __global__ void k(int *p) { p[0] = p[1]; }', to="ltoir", arch="lto_80"),
+        compile('extern "C" __global__ void other() {}', arch="compute_100", rdc=True),
+    ]
+    assert link(parts, to="ptx").text == link(parts, to="ptx", arch="sm_100").text
 
 
 def test_a_lower_target_is_refused_where_a_module_is_for_a_higher_one() -> None:
@@ -210,6 +221,7 @@ def test_lines_keep_their_files() -> None:
     text = linked_units(Options(lineinfo=True)).text
     files = {Path(name).name: number for number, name in re.findall(r'^\.file (\d+) "([^"]+)"', text, re.MULTILINE)}
     assert sorted(files) == ["a.cu", "b.cu", "common.h"]
+    assert sorted(files.values()) == ["1", "2", "3"]
     kernel_, f = text[text.index(".entry") :].split(".visible .func", 1)
     assert set(re.findall(r"(?:\.loc|inlined_at) (\d+)", kernel_)) == {files["a.cu"], files["common.h"]}
     assert set(re.findall(r"(?:\.loc|inlined_at) (\d+)", f)) == {files["b.cu"], files["common.h"]}

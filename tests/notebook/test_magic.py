@@ -200,9 +200,9 @@ def test_warnings_are_printed_unless_quiet(cells: Cells, capsys: pytest.CaptureF
         ("file.cu", "unexpected extra argument"),
         ("--device tpu", "no device is called 'tpu'"),
         ("--check memory --device cuda:0", "--check and --profile are for the CPU device"),
-        ("--check luck", "luck"),
-        ("-O nope=1", "nope"),
-        ("--std c++99", "c\\+\\+99"),
+        ("--check luck", "^no check is called 'luck'"),
+        ("-O nope=1", "^unknown option 'nope'"),
+        ("--std c++99", r"^option std is 'c\+\+99'"),
         ("--profile int", "which is the name of a function of Python's"),
     ],
 )

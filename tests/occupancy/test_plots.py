@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cujit.errors import MissingError
+from cujit.occupancy.drawing import _LIGHT, plain
 from cujit.occupancy.multiprocessor import LIMITS
 from cujit.occupancy.plots import curves, draw
 from cujit.occupancy.residency import Demand, Limiter, residency
@@ -56,6 +57,25 @@ def test_the_ticks_of_occupancy_are_quarters(tmp_path: Path) -> None:
     places = [float(place) for place, _ in found]
     assert np.diff(places) == pytest.approx([(places[4] - places[0]) / 4] * 4)
     assert places[0] > places[4], "none is below all"
+
+
+def test_all_panels_have_one_scale_and_what_limits_has_its_colour_named(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    draw(tmp_path / "k.svg", DEMAND, NOW, title="k", place="H200 (sm_90)")
+    panels = re.split(r'<g id="(?:axes|legend)_\d">', (tmp_path / "k.svg").read_text())[1:]
+    words = [re.findall("<!-- (.*?) -->", panel) for panel in panels]
+    scales = [re.findall(r'<g id="ytick_\d+">.*?<path d="M [\d.]+ ([\d.]+)', panel, re.DOTALL) for panel in panels[:3]]
+    assert scales[0] == scales[1] == scales[2]
+    assert ["100%" in each for each in words] == [True, False, False, False]
+    assert words[3] == ["warp slots", "registers", "shared memory"]
+
+
+def test_a_panel_has_a_grid_behind_what_is_drawn_and_of_a_frame_the_lower_side_alone() -> None:
+    ax = pytest.importorskip("matplotlib.figure").Figure().subplots()
+    plain(ax, _LIGHT, "bytes")
+    assert ax.get_axisbelow() is True
+    assert [side for side, line in ax.spines.items() if line.get_visible()] == ["bottom"]
+    assert ax.get_xlabel() == "bytes"
 
 
 def test_a_dark_plot_is_light_on_dark(tmp_path: Path) -> None:

@@ -221,8 +221,9 @@ def test_waves_of_nothing() -> None:
 
 
 def test_clusters_are_bound_by_their_blocks() -> None:
-    assert clusters_bound(H200, 3, 132, 8) == 49
+    assert [clusters_bound(H200, 3, 132, size) for size in (1, 8, 16)] == [396, 49, 24]
     with pytest.raises(LaunchError, match="sm_89 has no clusters"):
         clusters_bound(LIMITS[89], 3, 132, 8)
-    with pytest.raises(LaunchError, match="a cluster of 17 blocks"):
-        clusters_bound(H200, 3, 132, 17)
+    for size in (0, 17):
+        with pytest.raises(LaunchError, match=f"a cluster of {size} blocks"):
+            clusters_bound(H200, 3, 132, size)

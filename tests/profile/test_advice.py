@@ -360,6 +360,15 @@ def test_what_matters_most_is_said_first() -> None:
     assert [str(each.line) for each in advice_for(kernel)] == ["k.cu:2", "k.cu:1"]
 
 
+def test_loads_of_one_line_are_one_piece_of_advice_and_of_no_known_line_each_is_its_own() -> None:
+    kernel = counted("ld", requests=100, sectors=3200, asked_bytes=12800)
+    (row,) = kernel.instructions
+    for source, places in ((row.source, ["k.cu:1"]), (None, ["line 9 of the PTX", "line 10 of the PTX"])):
+        rows = tuple(replace(row, ptx_line=line, source=source) for line in (9, 10))
+        found = [each.finding for each in advice_for(replace(kernel, instructions=rows))]
+        assert found == [f"each warp's load at {place} moves 32 sectors for 128 bytes" for place in places]
+
+
 @pytest.mark.parametrize(("stride", "cure"), [(128, "have neighbouring threads"), (132, "swap the indices")])
 def test_structures_of_up_to_128_bytes_are_taken_for_such(stride: int, cure: str) -> None:
     kernel = counted("ld", requests=100, sectors=3200, asked_bytes=12800)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from cujit.cache.remote.tier import FORMAT_NAME, object_name
 from cujit.cli.app import main
 from cujit.errors import OptionError, RemoteError
 from cujit.farm import Report, publishing
+from cujit.farm.report import Tally
 from cujit.remote import RemoteStore, pull
 from farming import Elsewhere, variants
 from remote.serving import Farm, Handler, Server, farm_in
@@ -161,13 +163,13 @@ def test_a_store_that_takes_nothing_is_left_alone_and_nothing_is_lost(
 
 
 class Unsteady(RemoteStore):
-    """Fails with every other record."""
+    """Takes every tenth record."""
 
     asked = 0
 
     def put(self, record: bytes, *, replace: bool = False) -> int:
         self.asked += 1
-        if self.asked % 2:
+        if self.asked % 10:
             raise RemoteError("no answer")
         return super().put(record, replace=replace)
 
@@ -178,7 +180,7 @@ def test_a_store_that_fails_now_and_then_is_asked_on(
     for name in ("AT_ONCE", "_MOST_WAITING"):
         monkeypatch.setattr(publishing, name, 1)
     report = build(24, "root", Unsteady(server.url, farm.signer), join=8)
-    assert (report.published, {failure.reason for failure in report.failed}) == (12, {"not published: no answer"})
+    assert (report.published, {failure.reason for failure in report.failed}) == (2, {"not published: no answer"})
 
 
 @pytest.mark.usefixtures("impatient")
@@ -193,6 +195,43 @@ def test_a_store_that_cannot_be_read_costs_no_image(
     assert (report.made, report.published, report.is_good) == (24, 24, True)
     assert set(server.files) == {FORMAT_NAME, *map(object_name, report.keys)}
     assert len(server.asked) == 1 + 3, "after it has not answered, it is asked no more what it has"
+
+
+def test_what_waits_for_its_turn_is_not_published_after_an_error(
+    farm: Farm, build: Callable[..., Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = threading.Event(), threading.Event()
+    records: list[bytes] = []
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            ended.set()
+            super().shutdown(wait)
+
+    class Slow(RemoteStore):
+        def put(self, record: bytes, *, replace: bool = False) -> int:
+            begun.set()
+            assert ended.wait(60)
+            records.append(record)
+            return not replace
+
+    monkeypatch.setattr(publishing, "AT_ONCE", 1)
+    monkeypatch.setattr(publishing, "ThreadPoolExecutor", Pool)
+    made = build(3, "root", None)
+    store, roots = Slow(f"file://{tmp_path}/store", farm.signer), Cache(tmp_path / "root").stores
+
+    def interrupted() -> None:
+        with publishing.publishing(store, roots, Tally()) as publisher:
+            assert publisher is not None
+            for key, request in zip(made.keys, variants(3), strict=True):
+                publisher.put(key, request, is_made=True)
+            assert begun.wait(60)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert len(records) == 1
 
 
 def test_a_store_that_is_none_is_refused(two: Executor, tmp_path: Path) -> None:

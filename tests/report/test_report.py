@@ -73,6 +73,12 @@ def test_counts_are_at_lines_of_the_listings(shared: ReportPage) -> None:
         assert row["access"] or row["metrics"] == {}
 
 
+def test_a_roofline_has_the_kernel_at_its_operations_in_the_time_that_they_take_at_least(shared: ReportPage) -> None:
+    (kernel,) = shared.record()["kernels"]
+    tightest = max(each["bound_s"] for each in kernel["profile"]["bounds"]["bounds"])
+    assert kernel["profile"]["roofs"]["flops_per_s"] == pytest.approx(64 * 64 / tightest)
+
+
 def test_the_numbers_are_what_json_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("slow.cu").write_text(SLOW)
@@ -193,13 +199,31 @@ def test_a_kernel_of_very_many_instructions_has_the_counts_that_matter(shared: R
     rows = kernel.profile.instructions
     many = tuple(replace(row, ptx_line=k * 100 + row.ptx_line) for k in range(400) for row in rows)
     large = replace(kernel, profile=replace(kernel.profile, instructions=many))
-    page = ReportPage("many", (), (large,), shared.listings).html()
+    whole, uncounted = replace(kernel, name="whole"), replace(kernel, name="uncounted", profile=None)
+    report = ReportPage("many", (), (large, whole, uncounted), shared.listings)
+    page = report.html()
     assert len(page.encode()) <= LIMIT_BYTES
     record = record_in(page)
     (note,) = record["notes"]
     kept = record["kernels"][0]["profile"]["instructions"]
     assert note == f"transpose: counts of the {len(kept):,} instructions of most warps are here, for the size"
     assert len(kept) > 1000
+    assert len(record["kernels"][1]["profile"]["instructions"]) == len(rows)
+    assert all(room / 2 < len(fitted(report.record(), room)) <= room for room in (450_000, 1_350_000))
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [Listing("sass", "k", ("x",) * 20_000, (SourceLine("k.cu", 123_456_789),) * 20_000, (123_456_789,) * 20_000)],
+        [Listing("source", f"{k}.cu", ("int x;",) if k < 200 else ("x" * 600,) * 1000) for k in range(202)],
+    ],
+    ids=["most of it is where lines come from", "very many texts"],
+)
+def test_a_text_is_cut_to_the_room_that_there_is(texts: list[Listing]) -> None:
+    room = 400_000
+    text = fitted(ReportPage("k", (), (), tuple(texts)).record(), room)
+    assert 0.75 * room < len(text) <= room
 
 
 @pytest.mark.parametrize("room", [100_000, 20_000, 1000])
@@ -225,6 +249,9 @@ def test_an_image_of_very_many_kernels_has_a_page() -> None:
     assert f"of images and kernels {kept:,} at most are here, for the size of this page" in record["notes"]
     assert "3976 of 4000 kernels have no plots: name some" in record["notes"]
     assert all(room / 2 < len(fitted(report.record(), room)) <= room for room in (1_000_000, 1_600_000))
+    images = {**report.record(), "listings": []}
+    text = fitted(images, 200_000)
+    assert fitted(images, len(text)) == text, "what has just room enough stays"
 
 
 def test_kernels_that_are_named_are_the_only_ones() -> None:
@@ -238,6 +265,18 @@ def test_kernels_that_are_named_are_the_only_ones() -> None:
     assert len(cujit.report.of(text, kernels=[f"kernel_{k}" for k in range(24)]).kernels) == 24
     assert cujit.report.of(text, kernels=[f"kernel_{k}" for k in range(24)]).notes == ()
     assert "1 of 25 kernels have no plots: name some" in cujit.report.of(text).notes
+
+
+@pytest.mark.parametrize(
+    ("arch", "on", "made_for"),
+    [("sm_86", None, "sm_86"), ("sm_86", "H200", "sm_86"), (None, "H200", "sm_90"), (None, None, "sm_80")],
+)
+def test_ptx_is_assembled_for_what_was_asked_for_or_for_the_gpu_or_for_its_own_target(
+    arch: str | None, on: str | None, made_for: str
+) -> None:
+    text = b".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
+    report = cujit.report.of(text, arch=arch, on=on, assembler={})
+    assert listing(report, "sass").name == f"SASS {made_for}"
 
 
 def test_files_that_an_image_names_are_quoted_if_they_are_code(tmp_path: Path) -> None:

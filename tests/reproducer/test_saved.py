@@ -20,7 +20,7 @@ import zstandard
 import cujit
 from cujit import reproducer
 from cujit.devices.device import Device
-from cujit.errors import ArgumentError, FileError, FormatError, KernelFaultError, LaunchError, LoadError
+from cujit.errors import ArgumentError, FileError, FormatError, KernelFaultError, LaunchError, LoadError, OptionError
 from cujit.formats.saved_launch import PREFIX_BYTES, read_saved
 from cujit.reproducer.running import attempt
 
@@ -102,7 +102,8 @@ def test_what_was_saved_on_a_gpu_is_named_by_a_check_on_the_cpu_device(gpu: Devi
         reproducer.run(path, check="memory")
 
 
-def test_a_trace_and_costs_come_too(bug: Path) -> None:
+def test_a_trace_and_costs_come_too(bug: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cujit.reproducer.running.default_device", cujit.gpu)  # where there is one
     rerun = reproducer.run(bug, trace=(3, 231), profile=True)
     assert rerun.trace is not None
     assert "code.cu:4: y[i] += a * x[i];" in rerun.trace["text"]
@@ -240,6 +241,12 @@ def test_arguments_that_are_not_those_of_the_image_are_refused(bug: Path) -> Non
     wide = (saved.arguments[0]._replace(data=bytes(8)), *saved.arguments[1:])
     with pytest.raises(ArgumentError, match="8 bytes were saved for float"):
         reproducer.run(_with(saved, arguments=wide), device="cpu")
+
+
+@pytest.mark.parametrize("name", ["gpu", "", 0])
+def test_what_is_no_device_is_refused(bug: Path, name: Any) -> None:
+    with pytest.raises(OptionError, match="no device is called"):
+        reproducer.run(bug, device=name)
 
 
 def test_watching_is_for_the_cpu_device(bug: Path) -> None:

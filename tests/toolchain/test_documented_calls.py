@@ -479,7 +479,8 @@ def test_data_that_is_no_bytes_is_refused(program: int, link: int, fatbin: int, 
 
 
 @pytest.mark.parametrize(
-    ("count", "options"), [(2, ["-a"]), (0, ["-a"]), (3, "abc"), (1, [5]), (1, ["a\0b"]), (1, 77), ("1", ["-a"])]
+    ("count", "options"),
+    [(2, ["-a"]), (0, ["-a"]), (3, "abc"), (1, [5]), (1, ["a\0b"]), (1, ["\ud800"]), (1, 77), ("1", ["-a"])],
 )
 def test_options_that_are_no_list_of_their_number_are_refused(program: int, cpp: int, count: Any, options: Any) -> None:
     with pytest.raises(nvvm.nvvmError, match="nvvmCompileProgram: "):

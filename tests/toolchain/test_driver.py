@@ -72,6 +72,17 @@ def test_a_refusal_carries_call_result_and_description() -> None:
     assert error.help
 
 
+def test_a_refusal_by_a_driver_without_descriptions_has_the_number() -> None:
+    def missing(_status: object) -> None:
+        raise RuntimeError('Function "cuGetErrorString" not found')
+
+    refused = bindings().CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    driver = Driver(made_of(cuMemAlloc=lambda _size: (refused, None), cuGetErrorString=missing), (13, 0))
+    with pytest.raises(DriverError) as caught:
+        driver.call("cuMemAlloc", 1 << 60)
+    assert caught.value.message == str(refused)
+
+
 def test_results_come_without_the_status() -> None:
     ok = bindings().CUresult.CUDA_SUCCESS
     driver = Driver(made_of(none=lambda: (ok,), one=lambda x: (ok, x), two=lambda: (ok, 1, 2)), (13, 0))
@@ -110,6 +121,22 @@ def test_a_driver_that_is_too_old_is_refused_with_its_version(
     monkeypatch.setattr(bindings(), "cuDriverGetVersion", lambda: answer)
     with pytest.raises(DeviceNotFoundError, match=rf"the driver is of CUDA {version}; the oldest that works is 12\.4"):
         inspect.unwrap(open_driver)()  # what a process has opened stays as it is
+
+
+@pytest.mark.parametrize("visible", [None, "", "7"])
+def test_a_driver_that_shows_no_gpu_says_so_with_what_hides_them(
+    visible: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = bindings().CUresult
+    monkeypatch.setattr(bindings(), "cuDriverGetVersion", lambda: (results.CUDA_SUCCESS, 13000))
+    monkeypatch.setattr(bindings(), "cuInit", lambda _flags: (results.CUDA_ERROR_NO_DEVICE,))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(DeviceNotFoundError, match="is installed but shows no GPU") as caught:
+        inspect.unwrap(open_driver)()
+    assert (f"(CUDA_VISIBLE_DEVICES={visible!r})" in caught.value.message) == (visible is not None)
+    assert ("CUDA_VISIBLE_DEVICES" in caught.value.message) == (visible is not None)
 
 
 @pytest.mark.gpu

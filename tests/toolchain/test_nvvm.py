@@ -18,6 +18,7 @@ def test_the_release_the_versions_and_the_architectures_are_told(toolchain: Tool
     assert nvvm.tool == f"libNVVM {nvvm.release[0]}.{nvvm.release[1]}"
     assert {75, 90, 100, 120} <= set(nvvm.arches)
     assert (70 in nvvm.arches) == (nvvm.release < (13, 0))
+    assert repr(nvvm).startswith(f"<{nvvm.tool} for compute_{nvvm.arches[0]}, ")
 
 
 def test_libdevice_lies_beside_the_library(toolchain: Toolchain) -> None:

@@ -90,6 +90,7 @@ def test_a_directory_is_all_of_its_recordings(tmp_path: Path) -> None:
         ({"seen_within_days": 0}, [1, 2, 3], {"not seen since": 1}),
         ({"seen_within_days": 10**9}, [1, 2, 3, 4], {}),
         ({"cap": 2}, [1, 4], {"past the cap of 2": 2}),
+        ({"cap": 4}, [1, 2, 3, 4], {}),
         ({"arch": ["sm_80"]}, [3], {"other architectures": 3}),
         ({"min_uses": 2, "cap": 1}, [4], {"fewer than 2 uses": 2, "past the cap of 1": 1}),
     ],

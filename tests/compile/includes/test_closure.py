@@ -244,9 +244,10 @@ def test_a_macro_asks_in_whatever_text_it_is_called(tree: Path) -> None:
         ("#define P(x) __has_include(x)\n#if P(UNKNOWN)\n#endif", "no header's name"),
         ("#define P(x) __has_include x\n#if P((<h1.h>))\n#endif", "another name"),
         ("#define P(x) __has_include(x)\n#if P(<h1.h>\n#endif", "another name"),
+        ("#define P(x) __has_include(x, 1)\n#if P(<h1.h>)\n#endif", "without a name of its own"),
         ('#define P(x) __has_include(x)\nconst char* s = R"(\\\n)";\n#if P(<h1.h>)\n#endif', "raw string"),
     ],
-    ids=["argument", "renamed", "code", "pragma", "unknown", "without-parentheses", "open", "raw-string"],
+    ids=["argument", "renamed", "code", "pragma", "unknown", "without-parentheses", "open", "two", "raw-string"],
 )
 def test_a_macro_that_asks_and_is_not_plainly_called_is_refused(text: str, part: str, tree: Path) -> None:
     with pytest.raises(NotModelledError, match=part):

@@ -220,6 +220,21 @@ def test_a_memo_is_bounded(tree: Path) -> None:
     assert memo.find("299") == manifest
 
 
+def test_what_calls_of_a_header_ask_for_is_known_of_those_that_were_looked_at_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_module, "_KEPT", 2)
+    header, known = tmp_path / "h.h", Files()
+    header.write_text("#if P(<a.h>) || Q(<b.h>)\n#endif\n")
+    text = known.read(str(header))
+    assert text is not None
+    calls = [known.calls(str(header), text, {name: True}) for name in ("O", "P", "Q")]
+    header.unlink()
+    assert [known.calls(str(header), text, {name: True}) for name in ("P", "Q")] == calls[1:]
+    with pytest.raises(NotModelledError):  # it would be read again
+        known.calls(str(header), text, {"O": True})
+
+
 def test_a_header_that_appears_during_a_scan_is_noticed(tree: Path) -> None:
     search = Search({}, (("include[0]", f"{tree}/a"), ("include[1]", f"{tree}/b")), str(tree))
     closure = scan(search, HeaderPlace("source", "s.cu", f"{tree}/prog/s.cu"), TEXT, files=Files())

@@ -94,6 +94,7 @@ def test_a_lower_architecture_has_to_have_everything() -> None:
 def test_code_for_one_architecture_or_family_stays_there() -> None:
     wgmma = TEXT.replace("sm_80", "sm_90a").replace("redux.sync.add.u32 %r2, %r1, -1", "wgmma.fence.sync.aligned")
     assert retarget(wgmma, version="8.0")
+    assert retarget(wgmma, arch="sm_90a") == retarget(wgmma, arch="compute_90a") == wgmma
     for other in ("sm_90", "sm_100", "sm_100a", "sm_120f"):
         assert "wgmma.fence.sync.aligned is for sm_90a alone" in str(refused(wgmma, arch=other))
     family = TEXT.replace("sm_80", "sm_100f").replace("add.u32 %r2, %r1", "min.f32 %r2, %r1")
