@@ -62,6 +62,13 @@ def test_features_are_those_of_instructions_and_variables() -> None:
     }
 
 
+def test_shared_memory_is_dynamic_where_it_has_no_size() -> None:
+    """With a size, another image has to define it."""
+    for declared in (".extern .shared .b32 x;", ".extern .shared .b32 x[4];"):
+        (feature,) = ptx_needs(f"{HEAD}{declared} .entry k() {{ ret; }}").features
+        assert feature == Use("static shared memory", 1)
+
+
 USES = {
     "calls of functions": "call.uni helper, (p0);",
     "printing": "call.uni (r), vprintf, (p0, p0);",

@@ -307,6 +307,17 @@ def test_requests_that_lie_are_found_out(path: Path) -> None:
         assert any(expected in fault for fault in faults), (what, faults)
 
 
+def test_every_record_that_lies_in_a_longer_one_is_found_out(path: Path) -> None:
+    rows = rows_of(path)
+    first, second, third, *_ = sorted(rows, key=lambda row: int.from_bytes(row[64:72], "little"))
+    at, last = (int.from_bytes(row[64:72], "little") for row in (first, third))
+    long = first[:72] + (last + 1 - at).to_bytes(4, "little") + first[76:]
+    resealed(path, b"".join(long if row == first else row for row in rows))
+    faults = dict(opened(path).verify())
+    inside = {digest for digest, fault in faults.items() if fault == "it lies where another record does"}
+    assert inside == {second[:32].hex(), third[:32].hex()}
+
+
 def test_a_closure_that_lies_in_a_record_is_found_out(cache: Cache, tmp_path: Path) -> None:
     path = searched(tmp_path / "k.pack", cache, bytes(8))
     at = int.from_bytes(rows_of(path)[0][64:72], "little") + 8

@@ -417,7 +417,7 @@ def _overlapping(end: int, rows: Iterable[_Row]) -> set[bytes]:
     for at, stored, digest in sorted((row.at, row.stored_bytes, row.digest) for row in rows):
         if at < end:
             found.add(digest)
-        end = at + stored
+        end = max(end, at + stored)
     return found
 
 

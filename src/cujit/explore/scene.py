@@ -228,6 +228,8 @@ def _bytes_of(word: str) -> int:
         except OSError:
             return 0  # reading it says why
     kind, _, shape = word.rpartition(":")
+    if not kind:
+        return 0  # a number
     name = kind.rpartition(":")[2]
     element = np.dtype(DTYPES[name]).itemsize if name in DTYPES else 1
     return element * math.prod(sizes(shape) or (0,))

@@ -228,7 +228,7 @@ def _features(module: ptx.Module, statements: list[ptx.Statement]) -> Iterator[s
 def _kind(variable: ptx.Variable) -> str:
     """What kind of memory a variable asks for; parameters of calls ask for none."""
     if variable.space == "shared":
-        is_dynamic = variable.shape == (0,) or variable.linkage == "extern"
+        is_dynamic = variable.shape == (0,) and variable.linkage == "extern"  # with a size it is another image's
         return "dynamic shared memory" if is_dynamic else "static shared memory"
     names = {"global": "global variables", "const": "constant variables", "local": "local variables"}
     return names.get(variable.space, "")

@@ -89,9 +89,6 @@ class Quoted:
     def _read(self, file: str) -> str | None:
         if file in self._shown:
             return self._shown[file]
-        known = self._sources.find(file)
-        if known is not None:
-            return known.text
         path = Path(file)
         with contextlib.suppress(OSError, CujitError):
             if path.suffix in _SUFFIXES and path.is_file() and path.stat().st_size <= _MOST_BYTES:

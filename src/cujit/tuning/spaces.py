@@ -45,9 +45,6 @@ class Variant:
         assert isinstance(macros, Mapping)
         return Options.of(said, {**dict(self.option), "define": {**macros, **dict(self.define)} or None})
 
-    def __str__(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self.values.items())
-
 
 def variants_of(
     space: object, kernel: object, becomes: object, constraint: Callable[[Mapping[str, Value]], object] | None
