@@ -209,6 +209,27 @@ def test_a_parameter_whose_size_is_no_multiple_of_its_alignment_goes_to_a_recurs
     np.testing.assert_array_equal(got, (1000 * t + 7) + (1000 * 7 + t))
 
 
+@pytest.mark.parametrize("calls_itself", [False, True])
+@pytest.mark.parametrize(
+    "access",
+    ["ld.local.u32 a, [at+4];", "ld.param.u32 a, [at+4];", "cvta.local.u64 at, at; ld.u32 a, [at+4];"],
+    ids=["local", "param", "generic"],
+)
+def test_the_address_of_a_parameter_is_in_local_memory(device: Device, access: str, calls_itself: bool) -> None:
+    """In a function that is inlined, and in one that stays a call."""
+    call = """{ .param .b32 left; .param .b64 both; .param .b32 sum;
+        st.param.b32 [left], LEFT; st.param.v2.b32 [both], {LEFT, VALUE}; call (sum), f, (left, both);
+        ld.param.b32 SUM, [sum]; }"""
+    inside = call.replace("LEFT", "b").replace("VALUE", "a").replace("SUM", "b") if calls_itself else ""
+    outside = f""".visible .func (.param .b32 r) f(.param .b32 n, .param .b64 s) {{
+        .reg .b64 at; .reg .b32 a, b; .reg .pred p; mov.b64 at, s; {access} ld.param.u32 b, [n];
+        setp.eq.u32 p, b, 0; @p bra END; sub.u32 b, b, 1; {inside} add.u32 a, a, b;
+    END: st.param.b32 [r], a; ret; }}"""
+    body = call.replace("LEFT", "2").replace("VALUE", "t").replace("SUM", "r1")
+    (got,) = run_ptx(device, f"{body} st.global.u32 [at], r1;", blank(32), outside=outside)
+    np.testing.assert_array_equal(got, 3 * np.arange(32) if calls_itself else np.arange(32) + 1)
+
+
 def test_an_alias_is_the_function_that_it_names(device: Device) -> None:
     outside = """.visible .func (.param .b32 r) f(.param .b32 x) { .reg .b32 a; ld.param.u32 a, [x]; add.u32 a, a, 5;
         st.param.b32 [r], a; ret; }

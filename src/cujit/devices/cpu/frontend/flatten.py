@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
-from cujit.devices.cpu.frontend.inlining import Calls, Frame, side_by_side
+from cujit.devices.cpu.frontend.inlining import Calls, Frame, move_to_local, side_by_side
 from cujit.devices.cpu.frontend.layout import RESERVED, SharedMemory, inner_name, slot_of
 from cujit.devices.cpu.frontend.operands import mismatch, number_out_of_range
 from cujit.devices.cpu.ir.program import (
@@ -212,6 +212,9 @@ class Flattener(Calls):
             self._move_vector(op, operands[0], operands[1])
             return
         self._give_operands(op, operands, i)
+        is_in_function = frame.ret is not None or not self.entry.is_entry
+        if is_in_function and op.opcode in ("ld", "st") and op.space == "param" and isinstance(_base(op), Reg):
+            move_to_local(op)  # as ptxas does: a register has no other address of a parameter
         self._append(op, i)
 
     def _give_operands(self, op: Op, operands: list[Operand], i: ptx.Instruction) -> None:
@@ -360,6 +363,10 @@ class Flattener(Calls):
             self.mistake(i, f"{o.name} is declared nowhere")
             return UNKNOWN_OPERAND
         return SymbolAddress(slot, o.offset)
+
+
+def _base(op: Op) -> Reg | SymbolAddress | None:
+    return next((source.base for source in op.sources if isinstance(source, Memory)), None)
 
 
 def _in_space_of_variable(op: Op) -> Op:

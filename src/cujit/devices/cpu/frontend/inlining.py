@@ -340,7 +340,7 @@ class Calls:
     def _demote(self, slot: Slot, accesses: list[tuple[Op, _Pieces]]) -> None:
         self.place_local(slot)
         for op, _ in accesses:
-            op.form = form_of(op.opcode, *("local" if m.startswith("param") else m for m in op.modifiers))
+            move_to_local(op)
 
     def _point_at_arguments(self) -> None:
         """Replace the formal parameters of a function that is called by addresses from ``%arguments`` on."""
@@ -353,15 +353,19 @@ class Calls:
         self.program.ops = ops
 
     def _pointed(self, op: Op, source: Operand, arguments: Reg, ops: list[Op]) -> Operand:
-        """Replace one operand; an address that is used as a value is computed before, into ``ops``."""
+        """Replace one operand; an address that is used as a value is computed before, into ``ops``.
+
+        Source: PTX ISA 9.1, "mov": the address of a parameter of a function is one of the local space.
+        """
         if isinstance(source, Memory) and isinstance(source.base, SymbolAddress) and _is_argument(source.base):
             op.form = form_of(op.opcode, *(m for m in op.modifiers if not m.startswith("param")))
             return Memory(arguments, source.base.slot.offset + source.base.offset + source.offset)
         if isinstance(source, SymbolAddress) and _is_argument(source):
-            reg = self.program.register(source.slot.name, "b64")
+            generic, local = (self.program.register(source.slot.name, "b64") for _ in range(2))
             at = IntConstant(source.slot.offset + source.offset)
-            ops.append(Op(form_of("add", "u64"), (reg,), (arguments, at), line=op.line))
-            return reg
+            ops.append(Op(form_of("add", "u64"), (generic,), (arguments, at), line=op.line))
+            ops.append(Op(form_of("cvta", "to", "local", "u64"), (local,), (generic,), line=op.line))
+            return local
         return source
 
     def _promote(self, slot: Slot, accesses: list[tuple[Op, _Pieces]]) -> None:
@@ -423,6 +427,11 @@ def _pieces(formal: Reg | Slot, *, at_once: bool = True) -> Iterator[tuple[int, 
 
 def _space(slot: Slot) -> str:
     return "local" if slot.space == "local" else "param"
+
+
+def move_to_local(op: Op) -> None:
+    """Have an access to parameters go to the local space."""
+    op.form = form_of(op.opcode, *("local" if m.startswith("param") else m for m in op.modifiers))
 
 
 def _is_argument(address: SymbolAddress) -> bool:
