@@ -293,6 +293,17 @@ def test_a_kernel_that_requires_a_block_is_looked_at_with_that_one() -> None:
         check(built, Budget(occupancy=0, block=64))
 
 
+def test_static_shared_memory_and_barriers_limit_occupancy() -> None:
+    memory = "__shared__ int tile[9000]; tile[threadIdx.x] = *p; __syncthreads(); *p = tile[threadIdx.x ^ 1];"
+    barrier = 'asm volatile("barrier.sync 15;");'
+    for body, limit in ((memory, "shared memory"), (barrier, "barriers")):
+        image = compile(f'extern "C" __global__ void k(int *p) {{ {body} }}', arch="sm_90")
+        expected = occupancy(image, 32).residency
+        (found,) = check(image, Budget(occupancy=0, block=32)).rows
+        assert (found.measured, expected.occupancy < 0.5) == (expected.occupancy, True), limit
+        assert limit in found.note
+
+
 def test_tensor_memory_limits_occupancy() -> None:
     source = r"""
     extern "C" __global__ void takes_all(int* p) {

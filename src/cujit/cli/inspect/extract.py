@@ -84,11 +84,11 @@ def _unique(name: str, taken: set[str]) -> str:
 def _write(path: Path, data: bytes) -> None:
     """Write a file under another name and rename it: what is there is replaced, and no link is followed."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    with unfinished.open("xb") as file:
-        try:
+    file = unfinished.open("xb")  # what is there already is not ours to remove
+    try:
+        with file:
             file.write(data)
-            file.flush()
-            unfinished.replace(path)
-        except BaseException:
-            unfinished.unlink()
-            raise
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink()
+        raise

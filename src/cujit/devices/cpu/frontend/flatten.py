@@ -212,9 +212,8 @@ class Flattener(Calls):
             self._move_vector(op, operands[0], operands[1])
             return
         self._give_operands(op, operands, i)
-        is_in_function = frame.ret is not None or not self.entry.is_entry
-        if is_in_function and op.opcode in ("ld", "st") and op.space == "param" and isinstance(_base(op), Reg):
-            move_to_local(op)  # as ptxas does: a register has no other address of a parameter
+        if (frame.ret is not None or not self.entry.is_entry) and _is_by_register(op):
+            move_to_local(op)  # as ptxas does: in a function a register has no other address of a parameter
         self._append(op, i)
 
     def _give_operands(self, op: Op, operands: list[Operand], i: ptx.Instruction) -> None:
@@ -365,8 +364,10 @@ class Flattener(Calls):
         return SymbolAddress(slot, o.offset)
 
 
-def _base(op: Op) -> Reg | SymbolAddress | None:
-    return next((source.base for source in op.sources if isinstance(source, Memory)), None)
+def _is_by_register(op: Op) -> bool:
+    """Whether a parameter is loaded or stored by an address in a register."""
+    is_param = op.opcode in ("ld", "st") and op.space == "param"
+    return is_param and any(isinstance(s, Memory) and isinstance(s.base, Reg) for s in op.sources)
 
 
 def _in_space_of_variable(op: Op) -> Op:
