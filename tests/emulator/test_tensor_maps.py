@@ -60,6 +60,14 @@ ok(d.cuLaunchKernel(take, 1, 1, 1, 1, 1, 1, 0, 0, ctypes.addressof(pointers), 0)
 wanted[:2] += 1000
 print((out.reshape(4, 8) == wanted).all())
 print(name(encoded(strides=(60,))), name(encoded(box=(300, 4))), name(encoded(interleave=1)), name(encoded(box=(2, 4))))
+
+def images(channels, pixels):
+    answer = d.cuTensorMapEncodeIm2col(
+        kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3, table, [*map(u64, (4, 16, 4))], [*map(u64, (16, 256))], [-1], [1],
+        channels, pixels, [u32(1)] * 3, d.CUtensorMapInterleave(0), d.CUtensorMapSwizzle(0),
+        d.CUtensorMapL2promotion(0), d.CUtensorMapFloatOOBfill(0))
+    return name(answer[:1])
+print(images(4, 8), images(2, 8), images(4, 0))
 ''').splitlines()
     assert out == [
         "CUDA_SUCCESS",
@@ -67,4 +75,5 @@ print(name(encoded(strides=(60,))), name(encoded(box=(300, 4))), name(encoded(in
         "INVALID_VALUE INVALID_VALUE",
         "True",
         "INVALID_VALUE INVALID_VALUE NOT_SUPPORTED INVALID_VALUE",
+        "CUDA_SUCCESS INVALID_VALUE INVALID_VALUE",
     ]
