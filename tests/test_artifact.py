@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind, kind_of
-from cujit.artifact.opening import naming
-from cujit.errors import FormatError, OptionError
+from cujit.artifact.opening import naming, open_image
+from cujit.devices.device import Device
+from cujit.errors import ArgumentError, FormatError, OptionError
+from cujit.loading import jit
 from cujit.program import Source, bundle, compile
 from cujit.signature import Parameter, ParameterClass, Signature
 
@@ -201,3 +203,10 @@ def test_the_name_of_an_image_is_put_before_an_error_once() -> None:
         raise FormatError("line 3 is odd")
     with pytest.raises(FormatError, match=r"^line 3 is odd$"), naming(Artifact.of(text)):
         raise FormatError("line 3 is odd")
+
+
+def test_a_loaded_module_stands_for_its_image(cpu: Device) -> None:
+    module = jit('extern "C" __global__ void k() {}', device=cpu)
+    assert open_image(module, "inspect") is module.artifact
+    with pytest.raises(ArgumentError, match="inspect takes an Artifact, a Module, bytes, text or a path, not int"):
+        open_image(7, "inspect")
