@@ -43,7 +43,7 @@ def printed(
 ) -> str:
     """Run code that has to end well, and give what it printed."""
     done = python(code, *arguments, options=options, environment=environment, cwd=cwd, timeout_s=timeout_s)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"status {done.returncode}: {done.stderr}"
     return done.stdout
 
 

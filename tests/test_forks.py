@@ -234,6 +234,21 @@ def test_threads_that_ask_first_get_one_thing_for_each_argument() -> None:
     assert given("a") is not found[0]  # two are kept
 
 
+def test_who_asks_while_it_is_made_on_the_same_thread_and_the_maker_get_one_thing() -> None:
+    """As a handler of a signal may."""
+    inner: list[object] = []
+
+    @once_each()
+    def given() -> object:
+        if not inner:
+            inner.append(None)
+            inner[0] = given()
+        return object()
+
+    assert given() is inner[0]
+    assert given() is inner[0]
+
+
 def test_what_is_kept_and_is_no_value_is_made_once() -> None:
     """What a cache of functools keeps, two threads make twice: two equal values do no harm, two recordings do."""
     classes: dict[str, ast.ClassDef] = {}

@@ -74,7 +74,7 @@ def begins_anew(item: _Forked) -> None:
     _LIVING.add(item)
 
 
-def once_each(most: int | None = None) -> Callable[[F], F]:
+def once_each(most: int = sys.maxsize) -> Callable[[F], F]:
     """Have a function called once for each of its arguments, by the thread that comes first; the others wait for it.
 
     ``functools.lru_cache`` lets each thread that comes first have one of its own, and then keeps the last: 16 threads
@@ -89,7 +89,8 @@ def once_each(most: int | None = None) -> Callable[[F], F]:
         @functools.wraps(made)
         def kept(*arguments: Any, **named: Any) -> Any:
             with lock:
-                return made(*arguments, **named)
+                made(*arguments, **named)
+                return made(*arguments, **named)  # what is kept: a handler of a signal may have asked in between
 
         return kept  # type: ignore[return-value]
 

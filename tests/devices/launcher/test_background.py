@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from cujit.devices.device import Device
 from cujit.devices.launcher import code, runtime
+from cujit.devices.launcher import launch as launching
 from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import is_supported, native_type
 from cujit.devices.launcher.finish import COPY
@@ -74,6 +76,29 @@ def test_threads_that_call_at_once_attach_one_code(cpu: Device) -> None:
     for thread in threads:
         thread.join()
     assert launch._prepared is kept
+
+
+def test_a_handler_of_a_signal_that_launches_the_same_meanwhile_leaves_its_code_whole(
+    cpu: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, p = jit(FILL, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
+    begun: list[object] = []
+
+    def interrupted(base: type) -> object:
+        if launch._prepared is not None and not begun:
+            begun.append(launch._prepared)
+            launch(p, 32, 1)
+            attach(launch, wait=True)
+        return native_type(base)
+
+    monkeypatch.setattr(launching, "native_type", interrupted)
+    assert attach(launch, wait=True)
+    assert begun == [launch._prepared]
+    state = ctypes.c_uint64.from_address(id(launch) + native_type(Launch).state_offset).value
+    assert launch._prepared is not None
+    assert state == ctypes.addressof(launch._prepared.state)
+    launch(p, 32, 7)
+    assert p.numpy().tolist() == [7] * 32
 
 
 def test_code_is_made_once_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

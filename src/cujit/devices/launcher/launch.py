@@ -221,9 +221,10 @@ def attach(launch: PreparedLaunch, *, wait: bool = False) -> bool:
         return False
     with entry.binder.lock:  # another thread may have done it, and its code may be running
         if launch._waits:
+            # First, as a handler of a signal may launch the same in between: it is on this thread, and passes the lock.
+            launch._waits = False
             launch._prepared = prepared
             prepared.attach(native_type(base), launch)
-            launch._waits = False
     if base.indexed is not None:
         index_by(base.indexed, prepared.code.index.address)
     return True
