@@ -14,6 +14,7 @@ import pytest
 from cujit.devices.device import Device
 from cujit.devices.launcher import code, runtime
 from cujit.devices.launcher import launch as launching
+from cujit.devices.launcher.binder import Binder
 from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import is_supported, native_type
 from cujit.devices.launcher.finish import COPY
@@ -99,6 +100,27 @@ def test_a_handler_of_a_signal_that_launches_the_same_meanwhile_leaves_its_code_
     assert state == ctypes.addressof(launch._prepared.state)
     launch(p, 32, 7)
     assert p.numpy().tolist() == [7] * 32
+
+
+def test_a_handler_of_a_signal_that_launches_the_same_meanwhile_does_not_bind_it_too(
+    cpu: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, p = jit(FILL, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
+    bind, begun, q = Binder.bind, 0, cpu.zeros(32, np.int32)
+
+    def interrupted(*given: Any) -> object:
+        nonlocal begun
+        begun += 1
+        if begun == 1:
+            launch(q, 32, 1)
+        return bind(*given)
+
+    monkeypatch.setattr(Binder, "bind", interrupted)
+    assert attach(launch, wait=True)
+    for value in (3, 7):
+        launch(p, 32, value)
+        assert (begun, p.numpy().tolist()) == (1, [value] * 32)
+    assert q.numpy().tolist() == [1] * 32
 
 
 def test_code_is_made_once_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

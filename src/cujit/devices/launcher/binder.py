@@ -325,4 +325,5 @@ class _First:
         if self._kept is None:
             with self._binder.lock:
                 if self._kept is None:
+                    self._kept = "by hand"  # meanwhile: a handler of a signal may launch the same, and passes the lock
                     self._kept = self._binder.bind(self._state, self._shape, self._stream, self._options)
