@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+from typing import Any
 
 __all__ = ["forget"]
 
 
-def forget(function: Callable[..., object]) -> None:
+def forget(function: Any) -> None:
     """Have a function of ``cujit.forks.once_each`` or ``functools.cache`` called again, whatever it was asked for."""
-
-    def ended(layer: Callable[..., object]) -> bool:
-        getattr(layer, "cache_clear", bool)()
-        return False
-
-    inspect.unwrap(function, stop=ended)
+    while hasattr(function, "__wrapped__"):
+        getattr(function, "cache_clear", bool)()
+        function = function.__wrapped__

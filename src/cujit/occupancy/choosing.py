@@ -118,8 +118,8 @@ def _shared_for(demand: Demand, now: Residency, blocks: int) -> int | None:
     dynamic = replace(demand, shared_bytes=0, dynamic_limit_bytes=None)
     shares = {size // blocks // unit * unit for size in (preferred_shared(demand), *limits.shared_configs)}
     # Up to 6.2 a block may have less than the multiprocessor.
-    most_of = (*(share - limits.reserved_shared_bytes for share in shares), limits.block_shared_bytes)
-    sizes = {min(size, most) for size in most_of}
+    bounds = (*(share - limits.reserved_shared_bytes for share in shares), limits.block_shared_bytes)
+    sizes = {min(bound, most) for bound in bounds}
     return max((size for size in sizes if size >= 0 and by_shared(dynamic, size) >= blocks), default=None)
 
 
