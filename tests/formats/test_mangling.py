@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cujit.errors import FormatError
+import cujit
+from cujit.devices.name_table import NameTable, name_key
+from cujit.errors import FormatError, NameNotFoundError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.cxx_types import BUILTINS
 from cujit.formats.expressions import normalise_expression
@@ -218,8 +220,10 @@ def test_a_count_of_sizes_that_is_not_that_of_the_parameters_is_refused() -> Non
 
 
 def test_the_source_name_of_every_kernel_is_what_was_asked_for(probed: images.Compiled) -> None:
-    exceptions = {"(void (*)(int*))over": "over", "&table": "table"}
-    exceptions["literals<true, 'a', 7u, -5, Small::one, double>"] = "literals<true, 97, 7, -5, (Small)0, double>"
+    exceptions = {"(void (*)(int*))over": "over", "&table": "table", "calls<callee>": "calls<&callee>"}
+    exceptions["literals<true, 'a', 7u, -5, Small::one, double>"] = (
+        "literals<true, (char)97, 7u, -5ll, (Small)0, double>"
+    )
     for expression in EXPRESSIONS:
         name = entity_name(probed.lowered[expression])
         assert name == exceptions.get(expression, expression)
@@ -238,7 +242,7 @@ def test_the_source_name_of_every_kernel_is_what_was_asked_for(probed: images.Co
         ("_ZN31_INTERNAL_5f0a1b2c_4_k_cu_abcd_1kEPi", "k(int*)"),
         ("_Z1kPFPFivEfE", "k(int (*(*)(float))())"),
         ("_Z1kRA3_A4_Kf", "k(const float (&)[3][4])"),
-        ("_Z1kILf3fc00000EEvv", "void k<1.5>()"),
+        ("_Z1kILf3fc00000EEvv", "void k<1.5f>()"),
         ("_Z1kILDn0EEvv", "void k<nullptr>()"),
         ("_ZN2ns6nestedILi3EfEEvNS_3VecIT0_XT_EEE", "void ns::nested<3, float>(ns::Vec<float, 3>)"),
         ("_Z1kIN1a1b5tupleIJifEEEEvT_", "void k<a::b::tuple<int, float>>(a::b::tuple<int, float>)"),
@@ -281,15 +285,24 @@ def test_the_name_is_told_even_where_the_parameters_are_expressions(probed: imag
         ("axpy<short int>", "axpy<short>"),
         ("axpy<float const *>", "axpy<const float*>"),
         ("axpy<float * const>", "axpy<float* const>"),
-        ("::ns::k<3u,0x10,'a',-5LL,true>", "ns::k<3, 16, 97, -5, true>"),
+        ("::ns::k<3u,0x10,'a',-5LL,true>", "ns::k<3u, 16, (char)97, -5ll, true>"),
         ("&ns :: k<struct S, ::T>", "ns::k<S, T>"),
         ("a<b<c<int> > >", "a<b<c<int>>>"),
         ("a<b>::c<d>", "a<b>::c<d>"),
         ("k<void(*)(int,float)>", "k<void (*)(int, float)>"),
         ("k<void (*)(void)>", "k<void (*)()>"),
         ("k<float(*)[4]>", "k<float (*)[4]>"),
-        ("k<1.5f, .5>", "k<1.5, 0.5>"),
-        ("k<&callee>", "k<callee>"),
+        ("k<1.5f, .5>", "k<1.5f, 0.5>"),
+        ("k<& callee>", "k<&callee>"),
+        ("k<0xffffffff, 4294967295, 2147483648, 1'000uz>", "k<4294967295u, 4294967295l, 2147483648l, 1000ul>"),
+        ("k<( short )4, (int)4, (unsigned long)4>", "k<(short)4, 4, 4ul>"),
+        ("k<(int)4294967296, (unsigned)-1>", "k<(int)4294967296, (unsigned int)-1>"),
+        ("k<0.1f, 1e999>", "k<0.1f, 1e999>"),
+        ("k< 0.1f >", "k<0.10000000149011612f>"),
+        ('k< "a  b" >', 'k< "a  b" >'),
+        ('k<R"(a "  b)">', 'k<R"(a "  b)">'),
+        ("k<' ', L'a'>", "k<' ', L'a'>"),
+        ("k< decltype(  (x) ) >", "k<decltype( (x) )>"),
         ("  saxpy ", "saxpy"),
         ("k<(a + b)>", "k<(a + b)>"),
         ("k<  ", "k<"),
@@ -301,6 +314,56 @@ def test_the_name_is_told_even_where_the_parameters_are_expressions(probed: imag
 def test_expressions_come_to_one_spelling(written: str, expected: str) -> None:
     assert normalise_expression(written) == expected
     assert normalise_expression(expected) == expected
+
+
+# Arguments of ``template <auto>`` and ``template <class>``, many of them of one value and several types.
+_VALUES = [
+    *(f"{n}{suffix}" for n in ("4", "-4", "0x4", "04", "0b100") for suffix in ("", "u", "l", "ul", "ll", "ull", "LLU")),
+    *(f"({kind}){n}" for n in ("4", "-4", "4u", "97") for kind in (
+        "short", "unsigned short", "char", "signed char", "unsigned char", "int", "unsigned", "long", "bool",
+    )),
+    "'a'", "97", "true", "1", "1'0", "10", "0xffffffff", "4294967295", "2147483648", "0x80000000", "-2147483648",
+    "1.0", "1.0f", "1.", "0.1f", "0.1", "Hue::warm", "(Hue)1", "Hue(1)", "short(4)", "sizeof(int)", "sizeof(float)",
+    "&one", "&two", "number", "&number", "(number)", "(4 + 4)", "(8)", "(1 ? 4 : 4u)", "4 - -4", "nullptr",
+    'Text("a b")', 'Text("a  b")', 'Text("a")', 'Text(R"(a)")', 'Text("4")', 'Text("4u")',
+]  # fmt: skip
+_TYPES = [
+    "int", "unsigned", "unsigned int", "int unsigned", "long", "long long", "char", "signed char", "unsigned char",
+    "const int", "int const", "const int*", "int* const", "int const*", "volatile int", "int&", "int&&", "const int&",
+    "int[4]", "int[4u]", "int(*)[4]", "int()", "int(void)", "void(int)", "void(const int)", "void(*)(int)",
+    "void() noexcept", "void(*)() noexcept", "decltype(1.0f)", "decltype(1.0)", "decltype(1)", "decltype(1u)",
+    "decltype(number)", "decltype((number))", "decltype(&number)", "decltype('a')", "decltype(L'a')",
+    'decltype("a b")', 'decltype("a  b")', "Box<int>",
+    "struct Box<int>", "::Box<int>", "Box<unsigned>", "Box<const int>", "Box<Box<int> >",
+    "Box<Box<int>>", "Sized<4>", "Sized<4u>", "Sized<'a'>", "Sized<(short)4>", "Sized<97>", "Sized<true>", "Sized<1>",
+]  # fmt: skip
+
+
+def test_no_spelling_merges_two_instances_that_the_compiler_keeps() -> None:
+    source = """
+enum class Hue { cold, warm }; template <class T> struct Box { T t; }; template <auto V> struct Sized {};
+template <int N> struct Text {
+    char text[N];
+    __host__ __device__ constexpr Text(const char (&given)[N]) { for (int i = 0; i < N; i++) text[i] = given[i]; }
+};
+__device__ int one, two; __device__ constexpr int number = 4;
+template <auto V> __global__ void value(int* out) { *out = sizeof(V); }
+template <class T> __global__ void type(int* out) { *out = 1; }
+"""
+    asked = [f"value<{argument}>" for argument in dict.fromkeys(_VALUES)]
+    asked += [f"type<{argument}>" for argument in dict.fromkeys(_TYPES)]
+    artifact = cujit.compile(source, names=asked, arch="compute_90", std="c++20")
+    lowered = dict(artifact.names)
+    assert set(asked) <= set(lowered)
+    merged = {}
+    for expression in asked:
+        other = merged.setdefault(name_key(expression), expression)
+        assert lowered[other] == lowered[expression], f"{other} and {expression} share a spelling"
+    for built in asked:
+        table = NameTable({built: lowered[built]}, [lowered[built]])
+        for expression in asked:
+            with contextlib.suppress(NameNotFoundError):
+                assert table.find(expression) == lowered[expression], f"built {built}, found by {expression}"
 
 
 # -- bad input ----------------------------------------------------------------------------------------------

@@ -1,18 +1,21 @@
 """Name expressions as people write them, brought to one spelling, so that they can be compared.
 
-The spelling is that of ``mangling.entity_name``: ``const`` in front, ``unsigned int`` for ``unsigned``,
-numbers in decimal without a suffix. Names of types that a ``typedef`` made are not resolved.
+The spelling is that of ``mangling.entity_name``: ``const`` in front, ``unsigned int`` for ``unsigned``, numbers in
+decimal with the suffix or cast of their type. C++ tells ``k<4>`` from ``k<4u>``, so two literals of different types
+never share a spelling. Names that a ``typedef`` declares are not resolved.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 
 _MAX_CHARS = 1 << 14
 _MAX_DEPTH = 48
 _TOKEN = re.compile(
     r"""\s+
-    | (?P<char>'(?:[^'\\]|\\.)')
+    | (?P<string>(?:u8|[uUL])?(?:R"(?P<end>[^()\\\s"]{0,16})\(.*?\)(?P=end)"|"(?:[^"\\]|\\.)*"))
+    | (?P<char>(?:u8|[uUL])?'(?:[^'\\]|\\.)+')
     | (?P<float>(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?[fFlL]?|\d+[eE][-+]?\d+[fFlL]?)
     | (?P<number>0[xX][0-9a-fA-F']+[uUlLzZ]*|0[bB][01']+[uUlLzZ]*|\d[\d']*[uUlLzZ]*)
     | (?P<word>[^\W\d]\w*|\$\w*)
@@ -23,6 +26,20 @@ _CV = ("const", "volatile")
 _INTEGER_WORDS = frozenset({"unsigned", "signed", "short", "long", "int", "char", "double", "__int128"})
 _NOISE = frozenset({"typename", "struct", "class", "enum", "union"})
 _CLOSING = {"<": ">", "(": ")", "[": "]"}
+_OPERATORS = frozenset({"decltype", "sizeof", "alignof", "noexcept", "typeof", "__typeof__"})
+"""Operators whose operand is compared as it is written: ``decltype((x))`` is another type than ``decltype(x)``."""
+
+INTEGER_SUFFIXES = {
+    "int": "", "unsigned int": "u", "long": "l", "unsigned long": "ul", "long long": "ll", "unsigned long long": "ull",
+}  # fmt: skip
+"""The suffix of a literal of each integer type that has one; a value of another type is written as a cast."""
+
+_WRITTEN_SUFFIXES = {"lu": "ul", "llu": "ull", "z": "l", "uz": "ul", "zu": "ul"}
+_CANDIDATES = {
+    "": ("", "u", "l", "ul"), "u": ("u", "ul"), "l": ("l", "ul"), "ul": ("ul",), "ll": ("ll", "ull"), "ull": ("ull",),
+}  # fmt: skip
+"""The types of a literal by its suffix; the first that holds the value is its type. Source: C++20, [lex.icon]."""
+_BITS = {"": 31, "u": 32, "l": 63, "ul": 64, "ll": 63, "ull": 64}
 
 
 class _Unreadable(Exception):
@@ -30,13 +47,14 @@ class _Unreadable(Exception):
 
 
 def normalise_expression(text: str) -> str:
-    """Bring a name expression to the spelling of ``entity_name``: ``k< unsigned >`` is ``k<unsigned int>``.
+    """Return the spelling of ``entity_name`` for a name expression: ``k< unsigned >`` becomes ``k<unsigned int>``.
 
-    Text that is no name expression comes back with its blanks collapsed, so any two texts can be compared.
+    Text outside the grammar here comes back with its blanks collapsed, except those inside literals, so that any
+    two texts can be compared.
     """
-    collapsed = " ".join(text.split())
     if len(text) > _MAX_CHARS:
-        return collapsed
+        return text.strip()
+    collapsed = _collapse(text)
     try:
         reader = _Reader(_tokens(text))
         result = reader.item(0, ())
@@ -45,31 +63,90 @@ def normalise_expression(text: str) -> str:
         return collapsed
 
 
+def integer_literal(value: int, type_name: str) -> str:
+    """Spell an integer of a type as C++ does: ``4``, ``4u``, ``-5ll``, ``(short)4``."""
+    suffix = INTEGER_SUFFIXES.get(type_name)
+    return f"({type_name}){value}" if suffix is None else f"{value}{suffix}"
+
+
+def float_literal(value: float, type_name: str) -> str:
+    """Spell a floating-point number of a type as C++ does: ``1.5``, ``1.5f``."""
+    return f"{value!r}f" if type_name == "float" else repr(value)
+
+
+def _collapse(text: str) -> str:
+    """Make each run of blanks one blank, except inside literals."""
+    return "".join(match[0] if match.lastgroup else " " for match in _TOKEN.finditer(text)).strip()
+
+
 def _tokens(text: str) -> list[str]:
+    matches = [match for match in _TOKEN.finditer(text) if match.lastgroup]
     tokens: list[str] = []
-    for match in _TOKEN.finditer(text):
-        kind, token = match.lastgroup, match[0]
-        if kind == "char":
-            body = token[1:-1]
-            if len(body) > 1:
-                raise _Unreadable
-            tokens.append(str(ord(body)))
-        elif kind == "float":
-            tokens.append(repr(float(token.rstrip("fFlL"))))
-        elif kind == "number":
-            tokens.append(_integer(token))
-        elif kind is not None:
-            tokens.append(token)
+    at = 0
+    while at < len(matches):
+        end = _operand_end(matches, at)
+        if end == at:
+            tokens.append(_token(matches[at]))
+        else:
+            tokens.append(_collapse(text[matches[at].start() : matches[end].end()]))
+        at = end + 1
     return tokens
 
 
-def _integer(token: str) -> str:
-    digits = token.replace("'", "").rstrip("uUlLzZ")
+def _operand_end(matches: list[re.Match[str]], at: int) -> int:
+    """Return the index of the parenthesis that closes an operator's operand, or ``at`` if no operand begins there."""
+    if matches[at][0] not in _OPERATORS or at + 1 == len(matches) or matches[at + 1][0] != "(":
+        return at
+    depth = 0
+    for end in range(at + 1, len(matches)):
+        depth += {"(": 1, ")": -1}.get(matches[end][0], 0)
+        if depth == 0:
+            return end
+    raise _Unreadable
+
+
+def _token(match: re.Match[str]) -> str:
+    kind, token = match.lastgroup, match[0]
+    if kind == "string":
+        raise _Unreadable
+    if kind == "char":
+        if len(token) != 3:
+            raise _Unreadable
+        return integer_literal(ord(token[1]), "char")
+    if kind == "float":
+        return _float(token)
+    return _integer(token) if kind == "number" else token
+
+
+def _float(token: str) -> str:
     try:
-        octal = len(digits) > 1 and digits.isdecimal() and digits.startswith("0")
-        return str(int(digits, 8 if octal else 0))
+        value = float(token.rstrip("fFlL"))
+        if token[-1] in "fF":
+            (value,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        raise _Unreadable from None
+    if token[-1] in "lL" or value == float("inf"):
+        raise _Unreadable
+    return float_literal(value, "float" if token[-1] in "fF" else "double")
+
+
+def _integer(token: str) -> str:
+    """Spell an integer literal in decimal, with the suffix of its type."""
+    plain = token.replace("'", "").lower()
+    digits = plain.rstrip("ulz")
+    suffix = plain[len(digits) :]
+    suffix = _WRITTEN_SUFFIXES.get(suffix, suffix)
+    is_octal = len(digits) > 1 and digits.isdecimal() and digits.startswith("0")
+    try:
+        value = int(digits, 8 if is_octal else 0)
     except ValueError:
         raise _Unreadable from None
+    for candidate in _CANDIDATES.get(suffix, ()):
+        # A decimal literal without a u is never unsigned.
+        allowed = is_octal or not digits.isdecimal() or candidate.startswith("u") == suffix.startswith("u")
+        if allowed and value >> _BITS[candidate] == 0:
+            return f"{value}{candidate}"
+    raise _Unreadable
 
 
 class _Reader:
@@ -96,8 +173,11 @@ class _Reader:
         """A name, a type or a value: specifiers, then declarators."""
         if depth > _MAX_DEPTH:
             raise _Unreadable
-        if self._token in ("&", "::"):  # the address of an entity is spelled as the entity
+        address = "&" if self._token == "&" else ""
+        if self._token in ("&", "::"):
             self._take()
+        if self._token.startswith("(") and depth:
+            return self._cast(depth)
         cv, words, base = set(), [], ""
         while not self.ended and self._token not in stops:
             token = self._token
@@ -112,7 +192,24 @@ class _Reader:
             else:
                 base = self._qualified(depth)
         specifiers = [word for word in _CV if word in cv] + [_builtin(words) or base]
-        return (" ".join(specifiers) + self._declarators(depth, stops)).strip()
+        # As a whole, the address of an entity names the entity; as an argument it is a value of its own.
+        return (address * bool(depth) + " ".join(specifiers) + self._declarators(depth, stops)).strip()
+
+    def _cast(self, depth: int) -> str:
+        """A number cast to a type: ``(short)4``; ``(int)4`` is spelled ``4``."""
+        if self._token != "(":  # a character
+            return self._take()
+        kind = self._bracketed(depth, "(")[1:-1]
+        number = self._qualified(depth)
+        value = re.fullmatch(r"(-?\d+)u?l{0,2}", number)
+        if value is None:
+            raise _Unreadable
+        suffix = INTEGER_SUFFIXES.get(kind)
+        if suffix is None or int(value[1]) not in range(
+            -1 << _BITS[suffix] if "u" not in suffix else 0, 1 << _BITS[suffix]
+        ):
+            return f"({kind}){value[1]}"
+        return f"{value[1]}{suffix}"
 
     def _qualified(self, depth: int) -> str:
         """A name with its scopes and template arguments, or a number."""

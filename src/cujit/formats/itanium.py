@@ -11,6 +11,7 @@ import struct
 
 from cujit.errors import FormatError, spell
 from cujit.formats.cxx_types import BUILTINS, CxxType, PackExpansion, Term, TypeShape, each, flat, pointer_to, qualified
+from cujit.formats.expressions import float_literal, integer_literal
 from cujit.signature import ParameterClass
 
 _MAX_NAME_CHARS = 1 << 16
@@ -319,7 +320,8 @@ class Demangler:
 
     def _expression(self) -> Term:
         """A literal, a template parameter, or the address of an entity; nothing else is in the subset."""
-        self._take("ad")
+        if self._take("ad"):
+            return CxxType(f"&{self._literal()}", shape=TypeShape.VALUE)
         if self._next("L"):
             return self._literal()
         if self._next("T"):
@@ -353,10 +355,10 @@ class Demangler:
             layout = {8: ">f", 16: ">d"}.get(len(value))
             if layout is None or builtin.size * 2 != len(value):
                 raise self.fail("a floating-point value")
-            return repr(struct.unpack(layout, bytes.fromhex(value))[0])
+            return float_literal(struct.unpack(layout, bytes.fromhex(value))[0], builtin.spelling)
         if not number.lstrip("-").isdecimal():
             raise self.fail("an integer value")
-        return number
+        return integer_literal(int(number), builtin.spelling)
 
     # -- types ------------------------------------------------------------------------------------------
 
