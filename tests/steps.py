@@ -42,7 +42,7 @@ def steps(page: Page) -> Iterator[tuple[str, str, str]]:
 def typed(line: str, status: int = 0) -> tuple[int, str]:
     """Do what a line of a session says, in the working directory; give its exit status, and what it printed.
 
-    Verbs of cujit and scripts of Python run in this process, which forgets what the last one had in memory.
+    Commands of cujit and scripts of Python run in this process, which forgets what the last one had in memory.
     """
     words = shlex.split(line)
     if words[0] == "cujit":

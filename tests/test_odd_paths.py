@@ -297,7 +297,7 @@ def test_a_relative_home_does_not_turn_the_cache_off(tmp_path: Path) -> None:
     assert tmp_path not in root.parents
 
 
-VERBS = {
+COMMANDS = {
     "build": (".cu", []),
     "run": (".cu", ["--device", "cpu", "-k", "k", "--over", "1"]),
     "inspect": (".ptx", []),
@@ -314,7 +314,7 @@ def test_the_command_line_says_the_same_and_never_waits(place: Path) -> None:
 
     from cujit.cli.app import main
 
-    for verb, (ending, more) in VERBS.items():
+    for verb, (ending, more) in COMMANDS.items():
         path = place / f"odd-{verb}{ending}"
         os.mkfifo(path)
         arguments = [verb, str(path), *more]

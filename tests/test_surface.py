@@ -17,7 +17,7 @@ import cujit
 import cujit.errors as errors
 from cujit.cache.packaged import GROUP
 from cujit.cli import main
-from cujit.cli.app import VERBS
+from cujit.cli.app import COMMANDS
 from cujit.cli.common import common_options
 from cujit.cli.environment import VARIABLES
 from reference import PAGES
@@ -109,7 +109,7 @@ def test_pages_name_every_public_name() -> None:
 def _commands() -> dict[str, click.Command]:
     """Every verb, and every verb of a verb that is a group, by what is typed after ``cujit``."""
     context = click.Context(main)
-    verbs = {verb: main.get_command(context, verb) for verb in VERBS}
+    verbs = {verb: main.get_command(context, verb) for verb in COMMANDS}
     found: dict[str, click.Command] = {}
     for name, command in verbs.items():
         assert command
@@ -120,7 +120,7 @@ def _commands() -> dict[str, click.Command]:
 
 def test_page_of_the_command_line_names_every_verb_and_option() -> None:
     page = PAGES["cli"]()
-    assert re.findall(r"^## cujit (\w+)$", page, re.MULTILINE) == list(VERBS)
+    assert re.findall(r"^## cujit (\w+)$", page, re.MULTILINE) == list(COMMANDS)
     titles = re.findall(r"^##+ cujit ([\w ]+)$", page, re.MULTILINE)
     assert [title for title in titles if title in _commands()] == list(_commands())
     common = {name for option in common_options() for name in option.opts}
@@ -160,7 +160,7 @@ def test_prose_names_only_what_there_is(path: Path) -> None:
         homes = (_ROOT / "src" / "cujit" / name, _ROOT / "src" / "cujit" / f"{name}.py")
         assert f"cujit.{name}" == GROUP or name in _ALL or any(home.exists() for home in homes), f"cujit.{name}"
     for verb in re.findall(r"(?:^\$ |`)cujit (\w+)", text, re.MULTILINE):
-        assert verb in VERBS or verb == "VERB", f"cujit {verb}"
+        assert verb in COMMANDS or verb == "COMMAND", f"cujit {verb}"
     for link in re.findall(r"\]\(([\w./-]+)\)", text):
         assert (path.parent / link).exists(), link
     for target in re.findall(r"`make ([\w-]+)`", text):

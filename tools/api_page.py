@@ -58,14 +58,14 @@ INNER = {
 """Methods that other packages of cujit call, and users have no use for."""
 
 _HEAD = """\
-# Names
+# API reference
 
-What one types is an attribute of `cujit`: `import cujit` and write `cujit.build(…)`. Values that calls give are in
-packages by subject, which need no import of their own: `cujit.inspection.KernelInfo`. The errors have
-[their own page](errors.md), options of the compiler [theirs](options.md). `help(cujit.build)` says the same, since this
-page is written from the docstrings; do not edit it by hand.
+Public functions and classes are attributes of `cujit`: `import cujit`, then call `cujit.build(…)`. Result types live in
+submodules such as `cujit.inspection`, which cujit loads on first use. `help(cujit.build)` prints the same text.
 
-The examples are run by the tests, after this:
+See also [Errors](errors.md) and [Compiler options](options.md).
+
+The examples assume these lines:
 
 """
 _TABLE = "\n| name | what it is |\n|---|---|\n"

@@ -16,7 +16,7 @@ _HEAD = """\
 # Performance
 
 What cujit's own parts cost against their first version (commit 1e8a532), and where the figures against others are.
-This page is written from the records in `benchmarks/history`; do not edit it by hand.
+The records are in `benchmarks/history`.
 
 Every figure is the ratio of a pair: two processes, one after the other, that do the same with one cujit and with the
 other, timed in CPU seconds. Below 1 is faster. A table tells the median of the pairs, and their quartiles.

@@ -17,7 +17,7 @@ import click
 import cujit.errors as errors
 from api_page import api_page, first_sentence
 from cujit.arch.support import dotted
-from cujit.cli.app import main
+from cujit.cli.app import TASKS, main
 from cujit.cli.common import common_options
 from cujit.cli.environment import VARIABLES, Variable
 from cujit.cli.exit_codes import ExitCode
@@ -32,31 +32,36 @@ from performance_page import performance_page
 __all__ = ["PAGES", "api_page", "cli_page", "environment_page", "errors_page", "instructions_page", "options_page"]
 
 _HEAD = """\
-# The command line
+# Command line
 
-`cujit VERB --help` says the same as this page, which is written from the verbs; do not edit it by hand.
-An error is one message on standard error, with what to try. With `--json`, standard output is one line of
-JSON and nothing else.
+Every command, option and exit status of `cujit`. `cujit COMMAND --help` prints the same text.
 
-| status | meaning |
+An error is one message on standard error, with a hint. With `--json`, standard output is a single line of JSON.
+
+| exit status | meaning |
 |---|---|
 """
 
 _EVERYWHERE = """
-Every verb takes these, before its name or behind it:
+Every command accepts these options, before or after its name:
 
 | option | meaning |
 |---|---|
 """
 _ENVIRONMENT = """
-All of them obey the [variables of the environment](environment.md).
+For the variables that configure every command, see [Environment variables](environment.md).
+
+## Commands by task
+
+| task | commands |
+|---|---|
 """
 
 _STATUSES = {
-    ExitCode.GOOD: "it was done",
-    ExitCode.WRONG_INPUT: "the input is wrong: it does not compile, is damaged, does not load, or gives wrong numbers",
-    ExitCode.USAGE: "the command line is wrong: an unknown option, a malformed value, a file that is not there",
-    ExitCode.MISSING: "the machine lacks something: a library of the toolkit, the driver, a GPU of that number",
+    ExitCode.GOOD: "success",
+    ExitCode.WRONG_INPUT: "the input is wrong: it doesn't compile or load, is damaged, or exceeds a budget",
+    ExitCode.USAGE: "the command line is wrong: an unknown option, a malformed value, or a missing file",
+    ExitCode.MISSING: "a required part is missing: a toolkit library, the driver, or the GPU",
 }
 
 
@@ -66,12 +71,15 @@ def cli_page() -> str:
     statuses = "".join(f"| {code.value} | {meaning} |\n" for code, meaning in _STATUSES.items())
     verbs = [main.get_command(context, name) for name in main.list_commands(context)]
     everywhere = "".join(map(_option, common_options()))
-    head = f"{_HEAD}{statuses}{_EVERYWHERE}{everywhere}{_ENVIRONMENT}"
+    tasks = "".join(
+        f"| {task} | {', '.join(f'[{name}](#cujit-{name})' for name in names)} |\n" for task, names in TASKS.items()
+    )
+    head = f"{_HEAD}{statuses}{_EVERYWHERE}{everywhere}{_ENVIRONMENT}{tasks}"
     return head + "".join(_verb(verb) for verb in verbs if verb) + _arguments()
 
 
 def _verb(verb: click.Command, path: str = "cujit") -> str:
-    """Describe a verb; one that is a group of verbs, by each of them, a level below."""
+    """Describe a command; a group, by each of its commands, a level below."""
     path = f"{path} {verb.name}"
     title, text = f"\n##{'#' * (path.count(' ') - 1)} {path}\n\n", inspect.cleandoc(verb.help or "")
     if isinstance(verb, click.Group):
@@ -93,8 +101,7 @@ def _option(option: click.Option) -> str:
     names = ", ".join(f"`{name}{_value(option)}`" for name in sorted(option.opts, key=len))
     remarks = [
         "required" if option.required else "",
-        "may be repeated" if option.multiple else "",
-        f"default `{_default(option)}`" if option.show_default else "",
+        "can be repeated" if option.multiple else "",
     ]
     said = "; ".join(filter(None, remarks))
     meaning = f"{option.help} ({said})" if said else f"{option.help}"
@@ -109,25 +116,23 @@ def _value(option: click.Option) -> str:
     return f" {option.metavar}"
 
 
-def _default(option: click.Option) -> str:
-    default = option.default
-    return ", ".join(map(str, default)) if isinstance(default, (list, tuple)) else str(default)
-
-
 def _arguments() -> str:
     rows = "".join(f"| `{form}` | {means} |\n" for form, means in FORMS)
-    return f"\n## Arguments of a kernel\n\nWhat `cujit run --arg` takes.\n\n| VALUE | means |\n|---|---|\n{rows}"
+    return f"\n## Kernel arguments\n\nThe values that `--arg` accepts:\n\n| VALUE | meaning |\n|---|---|\n{rows}"
 
 
 _ENVIRONMENT_HEAD = """\
 # Environment variables
 
-Every variable that cujit reads, when it needs it and never at import. One that is empty counts as not set, and a value
-that a variable cannot have is an `OptionError`. `cujit --help` lists the same; what a verb takes instead (`--dir`,
-`--trust`) wins. What NVIDIA's compilers read by themselves, and could write other code for, is in the [key](cache.md)
-of what they make. This page is written from `src/cujit/cli/environment.py`; do not edit it by hand.
+Every environment variable that cujit reads. `cujit --help` lists the same variables.
 
-| variable | takes | meaning | if unset | page |
+* cujit reads a variable when it needs the value, never at import.
+* An empty variable counts as unset. An invalid value raises an `OptionError`.
+* A command-line option (`--dir`, `--trust`) takes precedence over its variable.
+* NVIDIA's compilers read variables of their own. If such a variable can change the output, it is part of the
+  [cache key](cache.md).
+
+| variable | value | meaning | default | page |
 |---|---|---|---|---|
 """
 
@@ -145,9 +150,8 @@ def _variable(one: Variable) -> str:
 _ERRORS_HEAD = """\
 # Errors
 
-Every error that cujit raises on purpose is one of these, so `except cujit.errors.CujitError` catches them all. Its
-text says what was wrong and where; `help`, if there is any, what to try. This page is written from
-`src/cujit/errors.py`; do not edit it by hand.
+Every error that cujit raises on purpose is one of these, so `except cujit.errors.CujitError` catches them all. The
+message says what is wrong and where. The attribute `help` is a hint how to fix it, or empty.
 
 ```
 """
@@ -173,14 +177,13 @@ def _error(kind: type) -> str:
 
 
 _INSTRUCTIONS_HEAD = """\
-# Instructions
+# PTX instructions of the CPU device
 
 Every form of an instruction that the PTX ISA has, as cujit's table has it, and whether the CPU device executes it. A
 word in braces may be left out, `|` separates choices, a word in capitals stands for a set of modifiers
 (`src/cujit/formats/ptx/isa/sets.py`), and `...` for modifiers that the table does not list yet. *since* is the first
 ISA version and architecture with the form; a single modifier may have come later. The section is that of the manual of
-PTX ISA 9.1. `cujit inspect --needs FILE` says the same of one file. This page is written from the code; do not edit it
-by hand.
+PTX ISA 9.1. `cujit inspect --needs FILE` says the same of one file.
 
 """
 
@@ -224,13 +227,11 @@ def _register(row: SpecialRegister) -> str:
 
 
 _OPTIONS_HEAD = """\
-# Options
+# Compiler options
 
 Every option of `cujit.compile`, `cujit.link` and `cujit.build`, as keyword or in `options={…}`. What is
 not said is not written. `extra=("--flag",)` gives arguments to the tool as they are. A dash means that the
 tool rejects the option, with a sentence that says why.
-
-This page is written from the table in `src/cujit/compiler/options/table.py`; do not edit it by hand.
 
 | option | takes | meaning | NVRTC | nvJitLink | libNVVM |
 |---|---|---|---|---|---|

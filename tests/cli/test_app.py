@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cujit.cli import main
-from cujit.cli.app import VERBS, Verbs
+from cujit.cli.app import COMMANDS, Commands
 from cujit.cli.exit_codes import ExitCode, exit_code_of
 from cujit.errors import (
     CompileError,
@@ -28,7 +28,7 @@ def _ending_in(error: Exception) -> Result:
     def fail() -> None:
         raise error
 
-    class OneVerb(Verbs):
+    class OneVerb(Commands):
         def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
             del ctx
             return click.Command(cmd_name, callback=fail)
@@ -37,7 +37,7 @@ def _ending_in(error: Exception) -> Result:
 
 
 def test_every_verb_is_the_command_of_its_file() -> None:
-    for verb in VERBS:
+    for verb in COMMANDS:
         command = importlib.import_module(f"cujit.cli.{verb}").command
         assert command.name == verb
         assert command.help
@@ -51,7 +51,7 @@ def test_python_m_cujit_is_the_command() -> None:
 def test_help_names_every_verb_and_status() -> None:
     result = CliRunner().invoke(main, ["--help"])
     assert result.exit_code == 0
-    for word in (*VERBS, "Exit status: 0 good, 1 the input is wrong, 2 usage, 3"):
+    for word in (*COMMANDS, "Exit status:", "0  success", "1  wrong input", "2  wrong usage", "3  a required part"):
         assert word in result.output
 
 
@@ -60,9 +60,9 @@ def test_unknown_verb_is_usage() -> None:
 
 
 @pytest.mark.parametrize(("said", "meant"), [("complie", "compile"), ("retargt", "retarget"), ("docter", "doctor")])
-def test_misspelled_verb_gets_the_one_that_is_meant(said: str, meant: str) -> None:
+def test_a_misspelled_command_suggests_the_one_that_is_meant(said: str, meant: str) -> None:
     result = CliRunner().invoke(main, [said])
-    assert (result.exit_code, f"no verb '{said}'; did you mean {meant}" in result.output) == (2, True)
+    assert (result.exit_code, f"no command '{said}'; did you mean {meant}" in result.output) == (2, True)
 
 
 def test_error_is_a_message_on_standard_error_without_traceback() -> None:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cujit.cli import main
-from cujit.cli.app import VERBS
+from cujit.cli.app import COMMANDS
 from cujit.cli.console import print_table
 from cujit.cli.environment import VARIABLES
 
@@ -118,7 +118,7 @@ def test_the_help_names_each_variable() -> None:
 
 
 def test_every_verb_takes_them() -> None:
-    for verb in (*VERBS, ("cache", "ls"), ("pack", "build")):
+    for verb in (*COMMANDS, ("cache", "ls"), ("pack", "build")):
         arguments = [verb] if isinstance(verb, str) else list(verb)
         text = CliRunner().invoke(main, [*arguments, "--help"]).output
         assert all(option in text for option in ("-q, --quiet", "-v, --verbose", "--color")), verb

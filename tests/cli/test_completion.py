@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import cujit
 from cujit.cli import main
-from cujit.cli.app import VERBS
+from cujit.cli.app import COMMANDS
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -41,7 +41,7 @@ def _completed(words: str, directory: Path) -> list[str]:
 
 
 def test_bash_completes_verbs_and_options(tmp_path: Path) -> None:
-    assert _completed("cujit re", tmp_path) == [verb for verb in VERBS if verb.startswith("re")]
+    assert _completed("cujit re", tmp_path) == [verb for verb in COMMANDS if verb.startswith("re")]
     assert "--cluster" not in _completed("cujit compile --o", tmp_path)
     assert "--output" in _completed("cujit compile --o", tmp_path)
     assert _completed("cujit compile k.cu -a sm_90", tmp_path) == ["sm_90", "sm_90a"]

@@ -1,4 +1,4 @@
-"""The command ``cujit``: which verbs there are, and how an error becomes a message and an exit status."""
+"""The command ``cujit``: its commands by task, and how an error becomes a message and an exit status."""
 
 from __future__ import annotations
 
@@ -14,68 +14,67 @@ import click
 from cujit.cli.common import common_options, environment_text, with_common
 from cujit.cli.console import complain
 from cujit.cli.exit_codes import ExitCode, exit_code_of
+from cujit.cli.help import Group
 from cujit.errors import CujitError, alike
 from cujit.version import __version__
 
-VERBS = (
-    "demo",
-    "compile",
-    "build",
-    "bundle",
-    "link",
-    "retarget",
-    "run",
-    "emulate",
-    "profile",
-    "explore",
-    "embed",
-    "inspect",
-    "occupancy",
-    "check",
-    "compat",
-    "cache",
-    "pack",
-    "worklist",
-    "farm",
-    "doctor",
-    "completion",
-)
-"""The verbs, in the order of the help; each is the ``command`` of the file of its name."""
+TASKS = {
+    "Get started": ("demo", "doctor", "completion"),
+    "Compile and link": ("compile", "build", "bundle", "link", "retarget"),
+    "Run": ("run", "emulate"),
+    "Profile and inspect": ("profile", "explore", "inspect", "occupancy"),
+    "Check before you ship": ("check", "compat"),
+    "Cache and ship": ("cache", "pack", "worklist", "farm", "embed"),
+}
+"""The commands by task, in the order of the help; each is the ``command`` of the file of its name."""
+
+COMMANDS = tuple(name for names in TASKS.values() for name in names)
 
 
-class Verbs(click.Group):
-    """A group that imports a verb when it is asked for, and prints errors of cujit without a traceback."""
+class Commands(Group):
+    """A group that imports a command when it is called, and prints errors of cujit without a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Give the verbs in their order."""
+        """Return the names of the commands, in the order of the help."""
         del ctx
-        return list(VERBS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a verb."""
+        """Import a command and return it; None if no command has this name."""
         del ctx
-        if cmd_name not in VERBS:
+        if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"cujit.cli.{cmd_name}").command
         return with_common(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the verbs, each with the whole first sentence of its help."""
-        verbs = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Verbs"):
-            formatter.write_dl([(name, verb.get_short_help_str(limit=1000)) for name, verb in verbs if verb])
+        """Write the commands by task, each with the first sentence of its help."""
+        width = max(map(len, COMMANDS))
+        with formatter.section("Commands"):
+            for task, names in TASKS.items():
+                found = [(name, self.get_command(ctx, name)) for name in names]
+                with formatter.section(task):
+                    rows = [(f"{name:{width}}", one.get_short_help_str(limit=1000)) for name, one in found if one]
+                    formatter.write_dl(rows)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line; if it is empty, print the overview and exit with the status of wrong usage."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(overview(), err=True)
+            ctx.exit(ExitCode.USAGE)
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb; of one that there is not, name what is like it."""
+        """Find the command; if no command has this name, suggest the nearest names."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             near = alike(args[0], self.list_commands(ctx))
-            ctx.fail(f"no verb '{args[0]}'" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+            ctx.fail(f"no command '{args[0]}'" + (f"; did you mean {' or '.join(near)}?" if near else ""))
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb; an error of cujit ends in its exit status."""
+        """Run a command; an error of cujit ends in its exit status."""
         try:
             return super().invoke(ctx)
         except CujitError as e:
@@ -115,11 +114,30 @@ def _forget_output() -> None:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
-_EXIT = "Exit status: 0 good, 1 the input is wrong, 2 usage, 3 the machine lacks something."
+def overview() -> str:
+    """Return what ``cujit`` prints if it is called without a command."""
+    width = max(map(len, TASKS)) + 1
+    tasks = "\n".join(f"  {(task + ':').ljust(width)}  {', '.join(names)}" for task, names in TASKS.items())
+    return f"""cujit {__version__}: {main.help}
+
+Usage: cujit [OPTIONS] COMMAND [ARGS]...
+
+{tasks}
+
+Run cujit demo to try it, cujit doctor to check this machine,
+cujit --help for all commands, and cujit COMMAND --help for one."""
+
+
+_EXIT = """\b
+Exit status:
+  0  success
+  1  wrong input
+  2  wrong usage
+  3  a required part of the machine is missing"""
 
 
 @click.group(
-    cls=Verbs,
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=f"{environment_text()}\n\n{_EXIT}",
     params=common_options(),

@@ -18,11 +18,12 @@ from cujit.cli.compiler_options import (
 )
 from cujit.cli.console import json_option, progress
 from cujit.cli.files import file_argument, kind_of_output, output_option
+from cujit.cli.help import Command
 from cujit.cli.images import compress_option, print_fatbin
 from cujit.program import build
 
 
-@click.command("build")
+@click.command("build", cls=Command)
 @file_argument
 @click.option(
     "-t",
@@ -30,15 +31,20 @@ from cujit.program import build
     "targets",
     multiple=True,
     default=["all"],
-    show_default=True,
     metavar="ARCH",
     shell_complete=complete_arch,
-    help="What to build for: sm_… gives machine code, compute_… PTX, lto_… LTO-IR; or all, portable, native.",
+    help="Target to build for: sm_… (cubin), compute_… (PTX), lto_… (LTO-IR), all, portable or native. Default: all.",
 )
 @names_option
-@output_option("The fatbin to write; without it the source's name ending in .fatbin, in the working directory.")
+@output_option("Fatbin to write. Default: FILE with the ending .fatbin, in the working directory.")
 @compress_option
-@click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Threads; without it one per processor.")
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of compiler threads. Default: one per processor.",
+)
 @compiler_options
 @limit_options
 @json_option
@@ -53,10 +59,10 @@ def command(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Compile the CUDA C++ or LLVM IR in FILE for several architectures and bundle the images into one fatbin.
+    """Compile FILE for several architectures into one fatbin.
 
-    It compiles once for each target. For one image of another kind there is cujit compile. What the compiler warns of
-    goes to standard error.
+    FILE is CUDA C++ or LLVM IR. cujit compiles it once for each target and prints compiler warnings on standard error.
+    For a single image, use cujit compile.
     """
     kind_of_output(output, None, (Kind.FATBIN,))
     options, source = compiler.read(), compiler.source(file)

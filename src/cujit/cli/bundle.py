@@ -12,20 +12,21 @@ from cujit.artifact import Kind
 from cujit.cli.compiler_options import limit_options
 from cujit.cli.console import json_option
 from cujit.cli.files import FILE, kind_of_output, output_option
+from cujit.cli.help import Command
 from cujit.cli.images import compress_option, print_fatbin
 from cujit.program import bundle
 
 
-@click.command("bundle")
+@click.command("bundle", cls=Command)
 @click.argument("files", nargs=-1, required=True, type=FILE)
-@output_option("The fatbin to write.", required=True)
+@output_option("Fatbin to write.", required=True)
 @compress_option
 @limit_options
 @json_option
 def command(files: Sequence[Path], output: Path, compress: str | None, as_json: bool, **limits: Any) -> None:
-    """Pack FILES (PTX, cubins, LTO-IR, fatbins), images for several architectures, into one fatbin.
+    """Combine PTX, cubins and LTO-IR into one fatbin.
 
-    A fatbin among them stands for the images in it. What is source yet is for cujit build.
+    If a file is a fatbin, cujit adds the images in it. To bundle source files, use cujit build.
     """
     kind_of_output(output, None, (Kind.FATBIN,))
     print_fatbin(bundle(files, compress=compress, **limits), output, as_json)

@@ -13,64 +13,65 @@ from cujit.budget.report import COLUMNS, BudgetReport, BudgetRow
 from cujit.cli.console import Rows, json_option, print_json, several, show
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, complete_kernel, file_argument, open_built
+from cujit.cli.help import Command
 from cujit.cli.occupancy import gpu
 from cujit.errors import OptionError
 from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS
 from cujit.values import attributes
 
 _COUNTS = {
-    "registers": "Registers of a thread, at most.",
-    "spills": "Bytes of spill stores and loads together, at most; see --log.",
-    "stack_bytes": "Bytes of stack of a thread, at most.",
-    "shared_bytes": "Bytes of static shared memory of a block, at most.",
-    "code_bytes": "Bytes of machine code, at most.",
-    "constant_bytes": "Bytes of all constant banks, at most.",
-    "barriers": "Named barriers of a block, at most.",
+    "registers": "Maximum registers per thread.",
+    "spills": "Maximum bytes of spill stores and loads together; see --log.",
+    "stack_bytes": "Maximum stack per thread, in bytes.",
+    "shared_bytes": "Maximum static shared memory per block, in bytes.",
+    "code_bytes": "Maximum size of the SASS, in bytes.",
+    "constant_bytes": "Maximum size of all constant banks, in bytes.",
+    "barriers": "Maximum named barriers per block.",
 }
 _COSTS = {
-    "sectors": "sectors of global memory, at most.",
-    "local_sectors": "sectors of local memory, at most.",
-    "wavefronts": "wavefronts of shared memory, at most.",
-    "bank_conflicts": "wavefronts for bank conflicts, at most.",
-    "divergent_branches": "warps that part at branches, at most.",
-    "most_contended": "threads of a warp that update one word, at most.",
-    "flops": "operations on floating-point numbers, at most.",
+    "sectors": "Maximum global-memory sectors, for a profile.",
+    "local_sectors": "Maximum local-memory sectors, for a profile.",
+    "wavefronts": "Maximum shared-memory wavefronts, for a profile.",
+    "bank_conflicts": "Maximum bank conflicts, for a profile.",
+    "divergent_branches": "Maximum divergent branches, for a profile.",
+    "most_contended": "Maximum threads of a warp that update one word, for a profile.",
+    "flops": "Maximum floating-point operations, for a profile.",
 }
 
 
 _limits = several(
     *(
         click.option(f"--{name.replace('_', '-')}", name, type=click.IntRange(min=0), metavar="N", help=text)
-        for name, text in (*_COUNTS.items(), *((name, f"Of a profile: {text}") for name, text in _COSTS.items()))
+        for name, text in {**_COUNTS, **_COSTS}.items()
     ),
     click.option(
         "--occupancy",
         type=click.FloatRange(0, 1),
         metavar="PART",
-        help="The least occupancy, from 0 to 1; see --block and --on.",
+        help="Minimum occupancy, from 0 to 1; see --block and --on.",
     ),
     click.option(
         "--sectors-per-request",
         type=click.FloatRange(min=0),
         metavar="N",
-        help="Of a profile: sectors of global memory that an access of a warp moves on average, at most.",
+        help="Maximum global-memory sectors per request, for a profile.",
     ),
     click.option(
         "--block",
         type=click.IntRange(1, MAX_BLOCK_THREADS),
         metavar="N",
-        help="Threads of a block, for --occupancy; without it what the kernel was built for, else the best.",
+        help="Threads per block, for --occupancy. Default: the kernel's launch bounds, otherwise the best block size.",
     ),
     click.option(
         "--dynamic-shared-bytes",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Bytes of dynamic shared memory of a block, for --occupancy.",
+        help="Dynamic shared memory per block for --occupancy, in bytes.",
     ),
 )
 
 
-@click.command("check")
+@click.command("check", cls=Command)
 @file_argument
 @_limits
 @click.option(
@@ -78,7 +79,7 @@ _limits = several(
     "budget_file",
     type=FILE,
     metavar="FILE",
-    help="A TOML file of budgets by kernel, instead of the limits: [[budget]], kernel = 'axpy*', registers = 64.",
+    help="TOML file of budgets by kernel, instead of limits: [[budget]], kernel = 'axpy*', registers = 64.",
 )
 @click.option(
     "--kernel",
@@ -86,20 +87,22 @@ _limits = several(
     multiple=True,
     metavar="PATTERN",
     shell_complete=complete_kernel,
-    help="Only kernels of that name: axpy, 'axpy<*>', '_Z4axpy*'.",
+    help="Check only kernels with this name: axpy, 'axpy<*>', '_Z4axpy*'.",
 )
-@click.option("--arch", "arches", multiple=True, metavar="ARCH", help="Only the code for that architecture: sm_90.")
+@click.option(
+    "--arch", "arches", multiple=True, metavar="ARCH", help="Check only the code for this architecture: sm_90."
+)
 @click.option(
     "--on",
     metavar="GPU",
-    help="The code that this GPU would run, and occupancy on it: H200, 'RTX 4090', sm_90, cuda:0.",
+    help="Check the code that this GPU runs, and its occupancy: H200, 'RTX 4090', sm_90, cuda:0.",
 )
 @click.option(
     "--log",
     "log_file",
     type=FILE,
     metavar="FILE",
-    help="What the assembler wrote when the file was built (verbose, -Xptxas -v): it alone tells spills.",
+    help="Log of the assembler (-O verbose, -Xptxas -v). Only this log contains spills.",
 )
 @json_option
 @click.pass_context
@@ -115,10 +118,11 @@ def command(
     as_json: bool,
     **limits: float | None,
 ) -> None:
-    """Hold every kernel of the machine code in FILE (cubin, fatbin, object, library …) against a budget.
+    """Check kernels against a resource budget.
 
-    FILE may be what cujit profile --json wrote (.json): then what kernels cost is held, with advice about it.
-    The status is 1 when a kernel is over its budget, and when that cannot be known.
+    FILE is a cubin, a fatbin, an object, a library, or a file that cujit profile --json wrote (.json). For a profile,
+    cujit checks the counters and prints advice. The exit status is 1 if a kernel exceeds its budget or if that cannot
+    be determined.
     """
     budgets = _budgets(budget_file, {name: value for name, value in limits.items() if value is not None})
     is_profile = file.suffix == ".json"

@@ -24,7 +24,7 @@ device_option = click.option(
     "device_name",
     metavar="NAME",
     callback=_device_name,
-    help="Where to run: cpu, cuda:0, cuda:1 …; without it the first GPU, or else the CPU device.",
+    help="Device: cpu, cuda:0, cuda:1, …. Default: the first GPU, otherwise the CPU device.",
 )
 
 

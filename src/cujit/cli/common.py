@@ -1,4 +1,4 @@
-"""What every verb takes, ``-q``, ``-v`` and ``--color``, and the end of the help."""
+"""The options of every command (``-q``, ``-v``, ``--color``) and the end of the help."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cujit.cli.environment import VARIABLES
 
 
 def environment_text() -> str:
-    """Write the variables for the end of the help."""
+    """Return the variables as the end of the help lists them."""
     width = max(len(one.name) for one in VARIABLES)
-    return "\b\nEnvironment variables\n" + "\n".join(f"  {one.name:{width}}  {one.said}" for one in VARIABLES)
+    return "\b\nEnvironment variables:\n" + "\n".join(f"  {one.name:{width}}  {one.described}" for one in VARIABLES)
 
 
 def _color(ctx: click.Context, _parameter: click.Parameter, when: str | None) -> None:
@@ -22,7 +22,7 @@ def _color(ctx: click.Context, _parameter: click.Parameter, when: str | None) ->
     if color is None and ctx.color is None and os.environ.get("NO_COLOR"):
         color = False
     if color is not None:
-        # Of both: an error is printed when the verb is behind us.
+        # Of both: an error is printed when the command is behind us.
         ctx.color = ctx.find_root().color = color
 
 
@@ -53,22 +53,20 @@ def _verbose(ctx: click.Context, _parameter: click.Parameter, is_verbose: bool) 
 
 
 def common_options() -> list[click.Option]:
-    """Make the options that every verb takes."""
+    """Return the options that every command has."""
     more: dict[str, Any] = {"expose_value": False, "is_eager": True}
     when = click.Choice(["auto", "always", "never"])
     return [
+        click.Option(["-q", "--quiet"], is_flag=True, callback=_quiet, help="Hide warnings and progress.", **more),
         click.Option(
-            ["-q", "--quiet"], is_flag=True, callback=_quiet, help="Print no warnings and no progress.", **more
+            ["-v", "--verbose"], is_flag=True, callback=_verbose, help="Print what cujit compiles and loads.", **more
         ),
-        click.Option(
-            ["-v", "--verbose"], is_flag=True, callback=_verbose, help="Print what is compiled and found.", **more
-        ),
-        click.Option(["--color"], type=when, callback=_color, help="When to print in colours; auto if unsaid.", **more),
+        click.Option(["--color"], type=when, callback=_color, help="When to use colors. Default: auto.", **more),
     ]
 
 
 def with_common(command: click.Command) -> click.Command:
-    """Give a verb, and each verb below it, the options that all of them take."""
+    """Return a command that has the common options, as has each command below it."""
     if not any(option.name == "quiet" for option in command.params):
         command.params += common_options()
     if isinstance(command, click.Group):

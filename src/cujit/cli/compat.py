@@ -9,24 +9,26 @@ import click
 from cujit.cli.console import json_option, print_json, print_table
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import file_argument
+from cujit.cli.help import Command
 from cujit.cli.speech import for_the_shell
 from cujit.devices.cuda.compat import Verdict, compat, driver_version, release_name
 from cujit.values import attributes
 
 
-@click.command("compat")
+@click.command("compat", cls=Command)
 @file_argument
-@click.option("--driver", metavar="BRANCH", help="The branch of a driver: 580.")
-@click.option("--cuda", metavar="VERSION", help="The CUDA version of a driver, instead of its branch: 13.0.")
-@click.option("--device", metavar="ARCH", help="The architecture of a GPU: sm_90.")
+@click.option("--driver", metavar="BRANCH", help="Driver branch, such as 580.")
+@click.option("--cuda", metavar="VERSION", help="CUDA version of the driver, instead of its branch: 13.0.")
+@click.option("--device", metavar="ARCH", help="Architecture of the GPU: sm_90.")
 @json_option
 @click.pass_context
 def command(
     ctx: click.Context, file: Path, driver: str | None, cuda: str | None, device: str | None, as_json: bool
 ) -> None:
-    """Tell which entries of FILE (cubin, PTX, fatbin …) would load, and why not.
+    """Check whether an image loads on a given driver and GPU.
 
-    Without --driver, --cuda and --device it tells what each entry needs. The status is 1 when nothing would load.
+    FILE is a cubin, PTX or a fatbin. Without --driver, --cuda and --device, cujit prints what each entry requires. The
+    exit status is 1 if no entry loads.
     """
     if driver is not None and cuda is not None:
         raise click.UsageError("--driver and --cuda say the same thing; give one of them")

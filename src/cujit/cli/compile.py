@@ -19,23 +19,24 @@ from cujit.cli.compiler_options import (
 )
 from cujit.cli.console import json_option
 from cujit.cli.files import file_argument, kind_of_output, output_option, write_image
+from cujit.cli.help import Command
 from cujit.program import compile
 
 _KINDS = (Kind.PTX, Kind.CUBIN, Kind.LTOIR)
 _SAID_BY = {ArchKind.VIRTUAL: Kind.PTX, ArchKind.LTO: Kind.LTOIR}
 
 
-@click.command("compile")
+@click.command("compile", cls=Command)
 @file_argument
-@output_option("The image to write; without it the source's name ending in its kind, in the working directory.")
+@output_option("Image to write. Default: FILE with the ending of its kind, in the working directory.")
 @click.option(
     "--to",
     type=click.Choice([kind.value for kind in _KINDS]),
-    help="What to make; without it what the output's ending says, or the architecture, or else PTX.",
+    help="Kind of image. Default: the kind of the output's ending or of the architecture, otherwise ptx.",
 )
 @arch_option(
-    "For which architecture: sm_… is a cubin where nothing else is said, compute_… PTX, lto_… LTO-IR; "
-    "without it the lowest that the compiler has.",
+    "Architecture to compile for: sm_… (cubin), compute_… (PTX) or lto_… (LTO-IR). "
+    "Default: the lowest that the compiler supports.",
 )
 @names_option
 @compiler_options
@@ -51,9 +52,10 @@ def command(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Compile the CUDA C++ or LLVM IR in FILE for one architecture, to one image.
+    """Compile FILE for one architecture: PTX, cubin or LTO-IR.
 
-    For several architectures there is cujit build. What the compiler warns of goes to standard error.
+    FILE is CUDA C++ or LLVM IR. cujit prints compiler warnings on standard error. For several architectures, use cujit
+    build.
     """
     wanted = None if arch is None else Arch.parse(arch)
     kind = kind_of_output(output, _asked(to, wanted), _KINDS)

@@ -30,14 +30,14 @@ define_options = several(
         shell_complete=lambda _context, _parameter, begun: [
             n for n in OPTIONS if n.startswith(begun.replace("-", "_"))
         ],
-        help="Say an option of the compiler, by its name in docs/options.md: -O std=c++20 -O lineinfo.",
+        help="Set a compiler option by its name in docs/options.md: -O std=c++20 -O lineinfo.",
     ),
-    click.option("-I", "include", multiple=True, metavar="DIR", help="Search this directory for headers."),
+    click.option("-I", "include", multiple=True, metavar="DIR", help="Search DIR for headers."),
     click.option("-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro."),
 )
 
 _LIBDEVICE = click.option(
-    "--libdevice", is_flag=True, help="Give LLVM IR NVIDIA's library of mathematical functions (__nv_sinf)."
+    "--libdevice", is_flag=True, help="Link LLVM IR with libdevice, NVIDIA's math library (__nv_sinf)."
 )
 
 
@@ -105,7 +105,7 @@ names_option = click.option(
     "names",
     multiple=True,
     metavar="EXPRESSION",
-    help="An instance of a template: 'axpy<float>'.",
+    help="Name expression of a template instance to compile: 'axpy<float>'.",
 )
 
 limit_options = several(
@@ -114,14 +114,14 @@ limit_options = several(
         "timeout_s",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Give up what is not done by then.",
+        help="Stop the compile after this time.",
     ),
-    click.option("--isolate", is_flag=True, help="Compile in a process apart, whose death is an error."),
+    click.option("--isolate", is_flag=True, help="Compile in a separate process. A crash of it becomes an error."),
     click.option(
         "--memory",
         "memory_mib",
         type=click.IntRange(min=1),
         metavar="MIB",
-        help="With --isolate: the address space of the process apart, in MiB.",
+        help="With --isolate: maximum address space of the process, in MiB.",
     ),
 )

@@ -5,17 +5,19 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from cujit.cli.help import Command
+
 _SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion")
+@click.command("completion", cls=Command)
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print what SHELL (bash, zsh or fish) evaluates to complete verbs, options, architectures, files and kernels.
+    """Print the shell completion script.
 
-    Into ~/.bashrc goes: eval "$(cujit completion bash)". Into ~/.zshrc: eval "$(cujit completion zsh)". Into
-    ~/.config/fish/config.fish: cujit completion fish | source
+    It completes commands, options, architectures, files and kernels. Add to ~/.bashrc: eval "$(cujit completion bash)".
+    Add to ~/.zshrc: eval "$(cujit completion zsh)". Add to ~/.config/fish/config.fish: cujit completion fish | source
     """
     kind = get_completion_class(shell)
     assert kind is not None

@@ -13,6 +13,7 @@ from cujit.artifact import Artifact
 from cujit.cli.choose_device import choose_device, device_option
 from cujit.cli.console import complain, json_option, print_json, progress, shown_bytes, shown_time
 from cujit.cli.exit_codes import ExitCode
+from cujit.cli.help import Command
 from cujit.cli.images import image_records, print_images
 from cujit.devices.device import Device
 from cujit.kernel import Kernel
@@ -44,14 +45,14 @@ class DemoResult:
     seconds: float
 
 
-@click.command("demo")
+@click.command("demo", cls=Command)
 @device_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, device_name: str | None, as_json: bool) -> None:
-    """Build a kernel template for every architecture, run it here, and check its numbers.
+    """Build a sample kernel, run it here and check the result.
 
-    The status is 1 if they are not the same as NumPy's.
+    cujit builds a kernel template for every architecture. The exit status is 1 if the result differs from NumPy's.
     """
     say: Callable[[str], None] = (lambda _: None) if as_json else click.echo
     begin = time.perf_counter()

@@ -21,6 +21,7 @@ from cujit.cli.console import json_option, print_json, print_table
 from cujit.cli.environment import VARIABLES
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import output_option
+from cujit.cli.help import Command
 from cujit.cli.speech import for_the_shell
 from cujit.errors import CujitError
 from cujit.machine.health import Component, Health, doctor
@@ -31,17 +32,17 @@ _PARTS = ("part", "state", "version", "found via")
 _DEVICES = ("device", "product", "runs code of", "processors")
 
 
-@click.command("doctor")
-@click.option("--report", "as_report", is_flag=True, help="Print a text for an issue, without names of yours.")
-@output_option("With --report: the file to write.")
+@click.command("doctor", cls=Command)
+@click.option("--report", "as_report", is_flag=True, help="Print a report for a bug report, without personal names.")
+@output_option("With --report: file to write.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_report: bool, output: Path | None, as_json: bool) -> None:
-    """Tell which libraries, headers and devices are found, how, and whether they match.
+    """Check the libraries, headers and devices that cujit uses.
 
-    The status is 3 when something that is needed is missing or does not match; a GPU is not needed. --report adds what
-    an issue should say: versions, wheels, the system, variables of the environment and the state of the cache. It is
-    Markdown, in which ~ is your home; names of users and hosts are left out, and of a URL all but its scheme.
+    The exit status is 3 if a required part is missing or doesn't match; a GPU isn't required. --report adds what a
+    bug report needs: versions, wheels, the system, environment variables and the state of the cache. The report is
+    Markdown. It replaces your home directory by ~, and leaves out user names, host names and the addresses in URLs.
     """
     if as_report and as_json:
         raise click.UsageError("--report is a text, and --json is none")

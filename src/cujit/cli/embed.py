@@ -10,34 +10,34 @@ from cujit.artifact import Artifact
 from cujit.artifact.embedding import c_identifier
 from cujit.cli.console import note
 from cujit.cli.files import file_argument, output_option
+from cujit.cli.help import Command
 from cujit.formats.mangling import entity_name
 from cujit.inspection.read import inspect
 from cujit.values import replace
 
 
-@click.command("embed")
+@click.command("embed", cls=Command)
 @file_argument
-@output_option("The Python module or the header to write.", required=True)
+@output_option("Python module or C header to write.", required=True)
 @click.option(
     "-l",
     "--language",
     type=click.Choice(["python", "c"]),
     default="python",
-    show_default=True,
-    help="python: a module that loads itself; c: a header of C99 and C++.",
+    help="Language of the output: a Python module that loads itself, or a header for C99 and C++. Default: python.",
 )
 @click.option(
     "-n",
     "--name",
     metavar="NAME",
-    help="How the names in a header begin; without it, what the header is called.",
+    help="Prefix of the names in a header. Default: the name of the header.",
 )
 def command(file: Path, output: Path, language: str, name: str | None) -> None:
-    """Write an image (PTX, cubin, fatbin, LTO-IR) into a Python module that loads itself, or into a C header.
+    """Turn an image into a Python module or a C header.
 
-    The module has artifact() and load(device=None). PTX stays readable; binaries are compressed. The header has
-    NAME_image, an aligned array that the driver takes as it is, NAME_SIZE, and a constant for the lowered name of every
-    kernel.
+    FILE is PTX, a cubin, a fatbin or LTO-IR. The module has artifact() and load(device=None); it stores PTX as text and
+    compresses binaries. The header has NAME_image (an aligned array that the driver loads as it is), NAME_SIZE, and a
+    constant for the lowered name of each kernel.
     """
     artifact = Artifact.open(file)
     if language == "python":

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from cujit.cli.console import complain, note
+from cujit.cli.help import Command
 from cujit.devices.options import MAX_TIMEOUT_S
 from cujit.emulator.notes import AskedFunction, open_notes, read_needs
 from cujit.emulator.settings import EmulatorSettings
@@ -30,35 +31,39 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that come to this process alone; the terminal sends SIGINT and SIGQUIT to the command, too."""
 
 
-@click.command("emulate", context_settings={"allow_interspersed_args": False})
+@click.command("emulate", cls=Command, context_settings={"allow_interspersed_args": False})
 @click.argument("words", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--cc", default="9.0", show_default=True, metavar="X.Y", help="The compute capability of the device.")
+@click.option("--cc", default="9.0", metavar="X.Y", help="Compute capability of the device. Default: 9.0.")
 @click.option(
     "--check",
     metavar="WHAT",
-    help="Look for mistakes in kernels: memory, race, sync, init, several with commas between, or all.",
+    help="Check kernels for errors: memory, race, sync, init, several of these separated by commas, or all.",
 )
-@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Cores that run blocks; all without it.")
+@click.option(
+    "--threads", type=click.IntRange(min=1), metavar="N", help="Number of cores that run blocks. Default: all."
+)
 @click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(0, MAX_TIMEOUT_S, min_open=True),
     metavar="SECONDS",
-    help="End a launch that takes longer.",
+    help="End a launch that runs longer than this.",
 )
-@click.option("--log", default="", metavar="FILE", help="Add every call and its answer to a file; - is standard error.")
+@click.option(
+    "--log", default="", metavar="FILE", help="Append each driver call and its result to FILE; - means standard error."
+)
 @click.option(
     "--errors",
     type=click.Choice(["late", "now"]),
     default="late",
-    show_default=True,
-    help="Whether a kernel's fault is answered by a later call, as on a GPU, or by its launch.",
+    help="When to report a kernel fault: late, by a later call as on a GPU, or now, by the launch. Default: late.",
 )
-@click.option("--needs", is_flag=True, help="End with a table of what was asked of the driver and refused.")
+@click.option("--needs", is_flag=True, help="Print a table of the unsupported driver calls at the end.")
 def command(words: Sequence[str], needs: bool, errors: str, log: str, **said: Any) -> None:
-    """Run a CUDA program with no GPU: its driver, and the last step of its compilers, are cujit's.
+    """Run a CUDA program without a GPU.
 
-    COMMAND and all processes that it starts see one device. The exit status is the command's.
+    cujit replaces the CUDA driver and the PTX assembler. COMMAND and every process that it starts see one device. The
+    exit status is that of COMMAND.
     """
     place = os.path.abspath(log) if log not in ("", "-") else log
     outer = EmulatorSettings.from_environment()

@@ -1,4 +1,4 @@
-"""The variables of the environment that cujit reads: ``cujit --help`` lists them, and ``docs/environment.md``."""
+"""The environment variables that cujit reads: ``cujit --help`` lists them, and so does ``docs/environment.md``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cujit.values import NamedTuple
 
 
 class Variable(NamedTuple):
-    """One variable: what it takes, what it is for, what holds without it, and the page with the whole of it."""
+    """One variable: its values, its meaning, its default, and the page that explains it."""
 
     name: str
     takes: str
@@ -15,41 +15,57 @@ class Variable(NamedTuple):
     page: str = ""
 
     @property
-    def said(self) -> str:
-        """What the help says of it; of several words that it takes, the first is that of who says nothing."""
-        if "," in self.takes:
-            return f"{self.meaning}: {self.takes}"
-        return self.meaning + (f"; {self.unset} if unset" if self.unset else "")
+    def described(self) -> str:
+        """Return the meaning and the default, as the help prints them."""
+        return self.meaning + (f" Default: {self.unset}." if self.unset else "")
 
 
 VARIABLES = (
-    Variable("CUJIT_CACHE", "0 or 1", "whether anything is kept", "1", "cache"),
-    Variable("CUJIT_CACHE_BYTES", "a size", "the most that the cache holds, such as 4GiB", "2GiB", "cache"),
-    Variable("CUJIT_CACHE_DIR", "a directory", "the cache that is written", "$XDG_CACHE_HOME/cujit", "cache"),
-    Variable("CUJIT_CACHE_ROOTS", "paths", "caches and packs that are only read, with : between them", "", "cache"),
+    Variable("CUJIT_CACHE", "0 or 1", "Cache compiled images: 0 or 1.", "1", "cache"),
+    Variable("CUJIT_CACHE_BYTES", "size", "Maximum size of the cache, such as 4GiB.", "2GiB", "cache"),
+    Variable("CUJIT_CACHE_DIR", "directory", "Directory of the cache.", "$XDG_CACHE_HOME/cujit", "cache"),
+    Variable("CUJIT_CACHE_ROOTS", "paths", "Read-only caches and packs, separated by colons.", "", "cache"),
     Variable(
-        "CUJIT_COMPILE", "auto, warn, never, never-jit", "what is done about what no cache has", "auto", "shipping"
+        "CUJIT_COMPILE",
+        "auto, warn, never, never-jit",
+        "Action on a cache miss: auto (compile), warn, never or never-jit (error).",
+        "auto",
+        "shipping",
     ),
-    Variable("CUJIT_RECORD", "a directory", "write down there what is compiled", "", "worklists"),
-    Variable("CUJIT_REMOTE", "a URL", "a cache that many machines share", "", "remote"),
-    Variable("CUJIT_REMOTE_WAIT_S", "seconds", "how long a process waits for it in vain", "0.15", "remote"),
+    Variable("CUJIT_RECORD", "directory", "Record compile requests in this directory.", "", "worklists"),
+    Variable("CUJIT_REMOTE", "URL", "URL of a shared remote cache.", "", "remote"),
+    Variable("CUJIT_REMOTE_WAIT_S", "seconds", "Seconds to wait for an unresponsive remote cache.", "0.15", "remote"),
     Variable(
-        "CUJIT_SOURCES", "a directory", "texts compiled with lines, for ncu and cuda-gdb", "", "how-to/see-source"
+        "CUJIT_SOURCES",
+        "directory",
+        "Write source strings to this directory, for ncu and cuda-gdb.",
+        "",
+        "how-to/see-source",
     ),
-    Variable("CUJIT_TRUST", "a file", "the public keys whose signatures are believed", "", "remote"),
-    Variable("CUJIT_TUNE", "auto, never, again", "what is done about tunings that are not there", "auto", "tuning"),
-    Variable("CUJIT_CPU_OPTIMIZE", "0 or 1", "whether LLVM optimises for the CPU device", "1", "cpu"),
+    Variable("CUJIT_TRUST", "file", "File of trusted public keys, for a remote cache.", "", "remote"),
     Variable(
-        "CUJIT_DUMP", "stages, times or all", "print stages of the compiler of the CPU device", "", "cpu-compiler"
+        "CUJIT_TUNE",
+        "auto, never, again",
+        "Action on a missing tuning result: auto (measure), never (error) or again.",
+        "auto",
+        "tuning",
     ),
-    Variable("CUJIT_PERF", "0, 1, ptx", "show kernels of the CPU device to perf and gdb", "0", "cpu"),
-    Variable("CUJIT_EMULATE", "settings", "which device child processes emulate"),
-    Variable("CUDA_HOME", "a directory", "a toolkit to look for, where no wheel brings it"),
-    Variable("CUDA_PATH", "a directory", "the same, asked second"),
-    Variable("CUDA_VISIBLE_DEVICES", "numbers", "which GPUs the driver shows"),
-    Variable("NO_COLOR", "anything", "anything but nothing is --color never"),
-    Variable("SOURCE_DATE_EPOCH", "seconds", "the time that is noted in packs and lists", "0", "worklists"),
-    Variable("XDG_CACHE_HOME", "a directory", "where caches of the user are", "~/.cache", "cache"),
-    Variable("XDG_RUNTIME_DIR", "a directory", "where locks are, of a cache that other machines share", "", "cache"),
+    Variable("CUJIT_CPU_OPTIMIZE", "0 or 1", "Optimize CPU-device kernels with LLVM: 0 or 1.", "1", "cpu"),
+    Variable(
+        "CUJIT_DUMP",
+        "stages, times or all",
+        "Print stages of the CPU device's compiler: stages, times or all.",
+        "",
+        "cpu-compiler",
+    ),
+    Variable("CUJIT_PERF", "0, 1 or ptx", "Show CPU-device kernels to perf and gdb: 0, 1 or ptx.", "0", "cpu"),
+    Variable("CUJIT_EMULATE", "settings", "Set by cujit emulate for its child processes.", "", "emulate"),
+    Variable("CUDA_HOME", "directory", "CUDA toolkit to use if no wheel provides it."),
+    Variable("CUDA_PATH", "directory", "Same as CUDA_HOME, read if CUDA_HOME isn't set."),
+    Variable("CUDA_VISIBLE_DEVICES", "numbers", "GPUs that the driver makes visible."),
+    Variable("NO_COLOR", "any text", "Disable color if set to any non-empty value."),
+    Variable("SOURCE_DATE_EPOCH", "seconds", "Time to record in packs and worklists, in seconds.", "0", "worklists"),
+    Variable("XDG_CACHE_HOME", "directory", "Base directory of user caches.", "~/.cache", "cache"),
+    Variable("XDG_RUNTIME_DIR", "directory", "Directory of locks for a cache on a shared file system.", "", "cache"),
 )
-"""Ours first, by subject; then what is read of others."""
+"""cujit's own variables first, by subject; then the variables of other tools that cujit reads."""

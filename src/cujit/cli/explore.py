@@ -12,38 +12,43 @@ import click
 from cujit.cli.compiler_options import complete_arch, define_options
 from cujit.cli.console import json_option, note, print_json
 from cujit.cli.files import file_argument
+from cujit.cli.help import Command
 from cujit.cli.launching import forms_of_arguments, launch_options
 from cujit.devices.arguments.written import Value
 from cujit.devices.options import MAX_TIMEOUT_S
 
 
-@click.command("explore", epilog=forms_of_arguments())
+@click.command("explore", cls=Command, epilog=forms_of_arguments())
 @file_argument
 @launch_options
 @click.option(
-    "--arch", metavar="ARCH", shell_complete=complete_arch, help="The architecture; that of --on, or sm_90, if unsaid."
+    "--arch",
+    metavar="ARCH",
+    shell_complete=complete_arch,
+    help="Architecture to compile for. Default: that of --on, otherwise sm_90.",
 )
-@click.option("--on", default="", metavar="GPU", help="A GPU for bounds and occupancy: H200, 'RTX 4090', …")
-@click.option("--check", default="all", show_default=True, metavar="WHAT", help="Checks of launches; 'none' for none.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="A port; without it a free one.")
+@click.option("--on", default="", metavar="GPU", help="GPU for lower bounds and occupancy, such as H200 or 'RTX 4090'.")
+@click.option("--check", default="all", metavar="WHAT", help="Checks for launches, or none. Default: all.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port to listen on. Default: a free port."
+)
 @click.option("--open", "opens_browser", is_flag=True, help="Open the page in the browser.")
 @click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(min=0, min_open=True, max=MAX_TIMEOUT_S),
     default=10.0,
-    show_default=True,
     metavar="SECONDS",
-    help="How long a launch may run.",
+    help="Maximum time of a launch. Default: 10.",
 )
 @click.option(
     "--memory",
     "memory_mib",
     type=click.IntRange(min=1),
     metavar="MIB",
-    help="Address space of the process that a launch runs in, in MiB.",
+    help="Address space of the sandbox that a launch runs in, in MiB.",
 )
-@click.option("--trust", "trusted", is_flag=True, help="Launch also where the system filters no system calls.")
+@click.option("--trust", "trusted", is_flag=True, help="Launch even if the system can't filter system calls.")
 @define_options
 @json_option
 def command(
@@ -64,12 +69,12 @@ def command(
     as_json: bool,
     **shape: Any,
 ) -> None:
-    """Serve the page of a report on 127.0.0.1, with an editor of FILE (.cu, .ll): what is edited is shown anew.
+    """Edit, compile and profile FILE in the browser.
 
-    Source, architecture, options, kernel, sizes and arguments are changed in the page; PTX, machine code, registers,
-    occupancy, counters and messages follow. Kernels run in a process without rights, under checks. The address that is
-    printed has a token, without which nothing is answered. With --json nothing is served: it prints what the page shows
-    first.
+    cujit serves a page on 127.0.0.1 with an editor for FILE (.cu, .ll). On each change it recompiles, reruns and
+    shows PTX, SASS, registers, occupancy, counters and messages by line. Kernels run in a sandboxed process under
+    checks. The printed address contains a token, and the server rejects requests that lack the token. With --json,
+    cujit prints the data of the first view instead.
     """
     # start-up: brings the CPU device
     from cujit.explore import Scene, look, serve

@@ -11,6 +11,7 @@ from cujit.cache.cache import Cache
 from cujit.cli.cache.shared import filling_options, signer_of
 from cujit.cli.console import several
 from cujit.cli.files import output_option
+from cujit.cli.help import Group
 from cujit.cli.pack import check_name
 from cujit.cli.worklist import list_options, run_build
 from cujit.errors import OptionError
@@ -20,15 +21,15 @@ from cujit.remote import RemoteStore
 
 _limits = several(
     click.option("--deadline", "deadline_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-                 help="The most that one compile may take."),
+                 help="Maximum time of one compile."),
     click.option("--memory", "memory_mib", type=click.IntRange(1), metavar="MIB",
-                 help="The most address space that one compile may map, libraries and stacks too."),
+                 help="Maximum address space of one compile, including libraries and stacks, in MiB."),
 )  # fmt: skip
 
 
-@click.group("farm")
+@click.group("farm", cls=Group)
 def command() -> None:
-    """Compile worklists by many processes, on this machine or on many."""
+    """Compile worklists in many processes or on many machines."""
 
 
 @command.command("build")
@@ -36,9 +37,9 @@ def command() -> None:
 @click.option(
     "--executor",
     default="processes",
-    show_default=True,
     metavar="NAME",
-    help="What compiles: processes:8, dask://host:8786, or mpi under mpirun … python -m mpi4py.futures -m cujit.",
+    help="Where to compile: processes:8, dask://host:8786, or mpi under mpirun … python -m mpi4py.futures -m cujit. "
+    "Default: processes.",
 )
 @click.option(
     "--root",
@@ -46,18 +47,18 @@ def command() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     callback=lambda _ctx, _param, root: cache_of(root),
-    help="The directory that images go to, which every worker sees; else the cache of the environment.",
+    help="Directory for the images, visible to every worker. Default: the cache directory.",
 )
-@click.option("--join", type=click.IntRange(1), default=1, show_default=True, metavar="N",
-              help="How many instances of one source are compiled together; each image holds all of them.")  # fmt: skip
+@click.option("--join", type=click.IntRange(1), default=1, metavar="N",
+              help="Number of template instances of one source to compile together. Default: 1.")  # fmt: skip
 @click.option("--share", type=click.Choice(WAYS),
-              help="What is made once for several architectures, where a source does not ask for them.")  # fmt: skip
+              help="Image to compile once for several architectures if the source doesn't depend on them.")  # fmt: skip
 @_limits
-@output_option("A pack to write of all images in the end.")
+@output_option("Pack to write with all images at the end.")
 @click.option(
     "--store",
     metavar="URL",
-    help="A shared cache that each image is published in as soon as it is made: https://…, s3://…, file:///….",
+    help="Remote cache to publish each image to: https://…, s3://…, file:///….",
 )
 @filling_options
 def build(
@@ -71,11 +72,11 @@ def build(
     with_recipes: bool,
     **given: Any,
 ) -> None:
-    """Compile what is listed, each key once, the costliest first; what is there already is left as it is.
+    """Compile worklists with many workers, slowest kernels first.
 
-    A compile that kills its process, or takes more than it may, is tried once more alone, then left out and listed
-    with what it died of. Then, and where something does not compile or is not published, the exit status is 1. What
-    the store has, signed by the key, is not compiled again, unless for a pack.
+    cujit compiles each key once and keeps images that exist. It retries a compile that kills its process or exceeds a
+    limit once, alone, then lists it with the reason. The exit status is 1 if a kernel could not be compiled or
+    published. If the store has an image signed by the key, cujit doesn't compile the image again, except for a pack.
     """
     if output is not None:
         check_name(output)

@@ -14,7 +14,7 @@ from cujit.formats.cubin import read_cubin
 from cujit.formats.fatbin import EntryKind, FatbinEntry, read_fatbin
 
 compress_option = click.option(
-    "--compress", type=click.Choice(COMPRESSIONS), help="How to compress the images; balance if nothing is said."
+    "--compress", type=click.Choice(COMPRESSIONS), help="How to compress the images. Default: balance."
 )
 
 

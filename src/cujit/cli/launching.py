@@ -36,7 +36,7 @@ def _argument(text: str) -> tuple[str, Value]:
 def forms_of_arguments() -> str:
     """Write what an argument may be, for the end of a help."""
     width = max(len(form) for form, _ in FORMS)
-    return "\b\nVALUE of --arg is one of\n" + "\n".join(f"  {form:{width}}  {means}" for form, means in FORMS)
+    return "\b\nVALUE of --arg is one of:\n" + "\n".join(f"  {form:{width}}  {means}" for form, means in FORMS)
 
 
 launch_options = several(
@@ -46,11 +46,17 @@ launch_options = several(
         "kernel_name",
         metavar="NAME",
         shell_complete=complete_kernel,
-        help="The kernel: 'axpy<float>'; without it the only one.",
+        help="Kernel to launch, such as 'axpy<float>'. Default: the only kernel in FILE.",
     ),
     shape_options,
     click.option(
-        "-a", "--arg", "arguments", type=_argument, metavar="VALUE", multiple=True, help="An argument, in order."
+        "-a",
+        "--arg",
+        "arguments",
+        type=_argument,
+        metavar="VALUE",
+        multiple=True,
+        help="Kernel argument. Repeat the option for each argument, in order.",
     ),
 )
 

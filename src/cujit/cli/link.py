@@ -18,19 +18,20 @@ from cujit.cli.compiler_options import (
 )
 from cujit.cli.console import json_option
 from cujit.cli.files import FILE, kind_of_output, output_option, write_image
+from cujit.cli.help import Command
 from cujit.program import Source, link
 
 
-@click.command("link")
+@click.command("link", cls=Command)
 @click.argument("files", nargs=-1, required=True, type=FILE)
-@output_option("The image to write.", required=True)
+@output_option("Image to write.", required=True)
 @click.option(
     "--to",
     type=click.Choice(["cubin", "ptx"]),
-    help="What to make; without it PTX where the output is called .ptx, and a cubin else.",
+    help="Kind of image. Default: ptx if the output ends in .ptx, otherwise cubin.",
 )
 @arch_option(
-    "For which architecture; without it the highest of the inputs.",
+    "Architecture to link for. Default: the highest of the inputs.",
 )
 @compiler_options
 @limit_options
@@ -44,9 +45,10 @@ def command(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Link FILES (PTX, LTO-IR, relocatable cubins, fatbins, objects, archives, CUDA C++, LLVM IR) into one image.
+    """Link PTX, LTO-IR, objects and sources into one image.
 
-    PTX is linked to PTX without a toolkit or a GPU, for the CPU device and for GPUs to come.
+    FILES can be PTX, LTO-IR, relocatable cubins, fatbins, objects, archives, CUDA C++ and LLVM IR. Linking PTX to PTX
+    requires neither a toolkit nor a GPU.
     """
     kind = kind_of_output(output, Kind(to) if to else None, (Kind.CUBIN, Kind.PTX)) or Kind.CUBIN
     if compiler.libdevice and not any(map(is_llvm_ir, files)):

@@ -11,6 +11,7 @@ import click
 
 from cujit.cli.console import Rows, json_option, note, print_json, show
 from cujit.cli.files import FILE, complete_kernel
+from cujit.cli.help import Command
 from cujit.devices.device import Device
 from cujit.devices.process import is_device_name, process_devices
 from cujit.errors import CujitError, LaunchError, MissingError
@@ -25,22 +26,40 @@ from cujit.values import attributes
 _USUAL = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
 
 
-@click.command("occupancy")
+@click.command("occupancy", cls=Command)
 @click.argument("file", required=False, type=FILE)
 @click.option(
-    "--kernel", metavar="NAME", shell_complete=complete_kernel, help="The kernel; may be left out if there is only one."
+    "--kernel",
+    metavar="NAME",
+    shell_complete=complete_kernel,
+    help="Kernel to look at. Default: the only kernel in FILE.",
 )
-@click.option("--on", metavar="GPU", help="H200, 'RTX 5090', …, sm_90, or cuda:0; without it that of the image.")
-@click.option("--processors", metavar="N", type=int, help="Multiprocessors, for a GPU that has no row in the table.")
-@click.option("--block", metavar="N", type=int, multiple=True, help="Threads of a block; without it the usual sizes.")
-@click.option("--shared-bytes", metavar="N", type=int, default=0, help="Dynamic shared memory of a block, in bytes.")
-@click.option("--shared-per-thread", metavar="N", type=int, default=0, help="Bytes of it more for each thread.")
-@click.option("--grid", metavar="N", type=int, help="Blocks of a launch: tells its waves.")
-@click.option("--cluster", metavar="N", type=int, help="Blocks of a cluster: tells how many can be resident.")
-@click.option("--registers", metavar="N", type=int, help="Registers of a thread, instead of the image's.")
-@click.option("--static-shared-bytes", metavar="N", type=int, help="Static shared memory, instead of the image's.")
-@click.option("--plot", metavar="PATH", type=click.Path(path_type=Path), help="Draw it, as .svg or .png.")
-@click.option("--dark", is_flag=True, help="Draw for a dark page.")
+@click.option(
+    "--on", metavar="GPU", help="GPU: H200, 'RTX 5090', …, sm_90 or cuda:0. Default: the architecture of the image."
+)
+@click.option("--processors", metavar="N", type=int, help="Number of SMs, for a GPU that isn't in the table.")
+@click.option("--block", metavar="N", type=int, multiple=True, help="Threads per block. Default: the usual sizes.")
+@click.option(
+    "--shared-bytes", metavar="N", type=int, default=0, help="Dynamic shared memory per block, in bytes. Default: 0."
+)
+@click.option(
+    "--shared-per-thread",
+    metavar="N",
+    type=int,
+    default=0,
+    help="Additional dynamic shared memory per thread, in bytes. Default: 0.",
+)
+@click.option("--grid", metavar="N", type=int, help="Blocks per launch, to compute its waves.")
+@click.option("--cluster", metavar="N", type=int, help="Blocks per cluster, to compute the resident clusters.")
+@click.option("--registers", metavar="N", type=int, help="Registers per thread. Default: those of the image.")
+@click.option(
+    "--static-shared-bytes",
+    metavar="N",
+    type=int,
+    help="Static shared memory per block, in bytes. Default: that of the image.",
+)
+@click.option("--plot", metavar="PATH", type=click.Path(path_type=Path), help="Write a plot to PATH (.svg or .png).")
+@click.option("--dark", is_flag=True, help="Use dark colors for the plot.")
 @json_option
 def command(
     file: Path | None,
@@ -58,10 +77,11 @@ def command(
     dark: bool,
     as_json: bool,
 ) -> None:
-    """Tell how many blocks of a kernel of FILE (cubin, fatbin, host file) a GPU holds at a time, and what limits it.
+    """Compute the occupancy of a kernel for a named GPU.
 
-    Without FILE, --registers and --on say what is needed. The best block is marked: the largest of those of highest
-    occupancy. Where a GPU of that architecture is present, its driver is asked, too.
+    FILE is a cubin, a fatbin or a host file. Without FILE, specify --registers and --on. cujit prints resident blocks
+    and the limiting resource for each block size, and marks the largest block with the highest occupancy. If a GPU of
+    that architecture is present, cujit also asks its driver.
     """
     if file is None and (registers is None or on is None):
         raise click.UsageError("without FILE, give --registers and --on")

@@ -20,11 +20,12 @@ from cujit.cli.cache.show import show_entry
 from cujit.cli.console import json_option, note, print_json, print_table, printable
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, file_argument, output_option
+from cujit.cli.help import Group
 from cujit.cli.worklist import build_options, run_build, source_date_epoch
 from cujit.errors import OptionError
 from cujit.program import runner
 
-_OUTPUT = output_option("The pack to write.", required=True)
+_OUTPUT = output_option("Pack to write.", required=True)
 _GROUPS: dict[str, Callable[[Summary], str]] = {
     "kernel": lambda summary: summary.names[0] if summary.names else summary.name,
     "arch": lambda summary: str(summary.arch or ""),
@@ -33,25 +34,25 @@ _GROUPS: dict[str, Callable[[Summary], str]] = {
 }
 
 
-@click.group("pack")
+@click.group("pack", cls=Group)
 def command() -> None:
-    """Put many images into one file that is never changed, and look into such files.
+    """Build and inspect packs: many images in one file.
 
-    A pack stands beside directories in CUJIT_CACHE_ROOTS; its name ends in .pack.
+    A pack is a read-only cache in one file, and its name ends in .pack. To use it, list it in CUJIT_CACHE_ROOTS.
     """
 
 
 @command.command("merge")
 @click.argument("roots", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="ROOT...")
 @_OUTPUT
-@click.option("--compress", is_flag=True, help="Pack each record by zstd; what a wheel holds is packed by the wheel.")
-@click.option("--with-recipes", is_flag=True, help="Keep sources and logs, which hold paths of this machine.")
+@click.option("--compress", is_flag=True, help="Compress each record with zstd. A wheel is compressed anyway.")
+@click.option("--with-recipes", is_flag=True, help="Keep sources and logs. They contain paths of this machine.")
 @json_option
 def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: bool, as_json: bool) -> None:
-    """Write one pack of what caches and other packs hold; the same records make the same bytes.
+    """Merge caches and packs into one pack.
 
-    Machine code of this processor and modules by version are left out. SOURCE_DATE_EPOCH is noted as the time. Headers
-    of what caches hold the recipe of are sought again, and what was found is noted for whoever reads the pack.
+    The same records always give the same bytes. cujit leaves out code for this machine's processor and modules by
+    version. It records SOURCE_DATE_EPOCH as the time, and the headers that each source found.
     """
     check_name(output)
     stores = Cache(None, read_only=roots).stores
@@ -75,10 +76,11 @@ def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: b
 @build_options
 @_OUTPUT
 def build(output: Path, **given: Any) -> None:
-    """Compile worklists, or directories of recordings, and write one pack of it; what the cache has is taken from it.
+    """Compile worklists and write the images to one pack.
 
-    The same list, headers and compiler make the same bytes. SOURCE_DATE_EPOCH is noted as the time. What does not
-    compile is left out and listed by its first message; then the exit status is 1.
+    A LIST is a worklist or a directory of recordings. cujit takes images from the cache if they exist. The same list,
+    headers and compiler always give the same bytes. cujit records SOURCE_DATE_EPOCH as the time. It lists sources that
+    don't compile with their first message; then the exit status is 1.
     """
     check_name(output)
     run_build(output, **given)
@@ -100,7 +102,7 @@ def check_name(output: Path) -> None:
 @file_argument
 @json_option
 def ls(file: Path, as_json: bool) -> None:
-    """List what a pack holds, by name."""
+    """List the images in a pack."""
     rows = sorted(_summaries(file), key=lambda row: (row[0].name, row[0].names, str(row[0].arch)))
     if as_json:
         print_json([{**summary_record(summary), "stored_bytes": stored} for summary, stored in rows])
@@ -126,7 +128,10 @@ def ls(file: Path, as_json: bool) -> None:
 @click.argument("key")
 @json_option
 def show(file: Path, key: str, as_json: bool) -> None:
-    """Tell what one record holds and what it was made from. KEY is the beginning of its key."""
+    """Print one record of a pack and its inputs.
+
+    KEY is the beginning of the key.
+    """
     show_entry(Cache(None, read_only=[file]), key, as_json=as_json)
 
 
@@ -134,7 +139,10 @@ def show(file: Path, key: str, as_json: bool) -> None:
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
 @json_option
 def verify(files: tuple[Path, ...], as_json: bool) -> None:
-    """Read every record of packs and prove it; the exit status is 1 where one is not as it was written."""
+    """Verify the checksum of every record in packs.
+
+    The exit status is 1 if a record is damaged.
+    """
     faults = [
         {"file": str(file), "key": digest, "fault": fault}
         for file in files
@@ -153,11 +161,24 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
 
 @command.command("size")
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
-@click.option("--by", default="arch", show_default=True, metavar="WORDS", help="kernel, arch, name, work; with commas.")
-@click.option("--limit", callback=lambda c, p, text: text and read_size(c, p, text), metavar="SIZE", help="The most.")
+@click.option(
+    "--by",
+    default="arch",
+    metavar="WORDS",
+    help="Group by kernel, arch, name or work, separated by commas. Default: arch.",
+)
+@click.option(
+    "--limit",
+    callback=lambda c, p, text: text and read_size(c, p, text),
+    metavar="SIZE",
+    help="Maximum total size, such as 50MB.",
+)
 @json_option
 def size(files: tuple[Path, ...], by: str, limit: int | None, as_json: bool) -> None:
-    """Tell what takes the room of packs; the exit status is 1 where they are larger than --limit together."""
+    """Print the size of packs by group.
+
+    The exit status is 1 if the packs together exceed --limit.
+    """
     words = by.split(",")
     unknown = [word for word in words if word not in _GROUPS]
     if unknown:

@@ -12,6 +12,7 @@ import click
 from cujit.cli.compiler_options import WrittenOptions, compiler_options
 from cujit.cli.console import Rows, json_option, print_json, show
 from cujit.cli.files import file_argument
+from cujit.cli.help import Command
 from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
 from cujit.cli.saved import is_saved_file, profiled_again, refuse_said
 from cujit.cli.shaping import AskedShape
@@ -35,26 +36,33 @@ _MUCH = 2
 """Times that each sector of a line comes, for the table to have a column of that."""
 
 
-@click.command("profile", epilog=forms_of_arguments())
+@click.command("profile", cls=Command, epilog=forms_of_arguments())
 @file_argument
 @launch_options
 @click.option(
     "--against",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="OTHER",
-    help="Compare with another source or image, launched likewise, or with what --json wrote (.json).",
+    help="Compare with another source or image, launched the same way, or with a file that --json wrote (.json).",
 )
-@click.option("--on", metavar="GPU", help="Tell how long it takes a GPU at least: H200, 'RTX 4090', …; none is needed.")
 @click.option(
-    "--plot", metavar="PATH", type=click.Path(path_type=Path), help="With --on: draw bounds, as .svg or .png."
+    "--on",
+    metavar="GPU",
+    help="Print lower bounds of the time on a GPU, such as H200 or 'RTX 4090', without using one.",
 )
-@click.option("--dark", is_flag=True, help="Draw for a dark page.")
+@click.option(
+    "--plot",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="With --on: write a roofline plot to PATH (.svg or .png).",
+)
+@click.option("--dark", is_flag=True, help="Use dark colors for the plot.")
 @click.option(
     "--html",
     "page",
     metavar="PATH",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a page that loads nothing: source, PTX and machine code by line, with all that was counted.",
+    help="Write a self-contained HTML report: source, PTX and SASS by line, with all counters.",
 )
 @compiler_options
 @json_option
@@ -71,11 +79,11 @@ def command(
     as_json: bool,
     **shape: Any,
 ) -> None:
-    """Count what one launch of a kernel of FILE costs: sectors of memory, bank conflicts, divergence, arithmetic.
+    """Count memory traffic, bank conflicts and divergence.
 
-    It runs on the CPU device, and counts by the addresses of the threads what a GPU counts; docs/profile.md says which
-    counters are exact. It ends with advice where a rule sees that a line costs more than it has to. FILE is CUDA C++
-    (.cu), LLVM IR (.ll, .bc), an image with PTX, or a launch that was saved, which runs in a process without rights.
+    cujit runs one launch on the CPU device and computes the counters from the addresses that the threads use;
+    docs/profile.md lists which counters are exact. At the end it prints findings with advice. FILE is CUDA C++ (.cu),
+    LLVM IR (.ll, .bc), an image that contains PTX, or a saved launch, which runs in a sandboxed process.
     """
     if plot is not None and on is None:
         raise click.UsageError("--plot draws bounds, so say --on which GPU")

@@ -10,21 +10,28 @@ from cujit.artifact import Artifact, Kind
 from cujit.cli.compiler_options import arch_option
 from cujit.cli.console import json_option
 from cujit.cli.files import file_argument, kind_of_output, output_option, write_image
+from cujit.cli.help import Command
 from cujit.formats.ptx.retarget import retarget
 
 
-@click.command("retarget")
+@click.command("retarget", cls=Command)
 @file_argument
-@output_option("The PTX to write.", required=True)
-@click.option("--ptx", "version", metavar="VERSION", help="The version: 8.4. A driver takes its own and older.")
+@output_option("PTX file to write.", required=True)
+@click.option(
+    "--ptx",
+    "version",
+    metavar="VERSION",
+    help="PTX version, such as 8.4. A driver loads its own version and older ones.",
+)
 @arch_option(
-    "The lowest architecture that shall run it: compute_80.",
+    "Lowest architecture that must run the PTX, such as compute_80.",
 )
 @json_option
 def command(file: Path, output: Path, version: str | None, arch: str | None, as_json: bool) -> None:
-    """Give the PTX in FILE another version, another target, or both, where all that it uses allows that.
+    """Change the PTX version or the target of a PTX file.
 
-    What is newer than that is listed, with its line and what introduced it; nothing but the two words is changed.
+    cujit changes only the .version and .target directives. If an instruction in FILE requires a newer version or
+    target, cujit lists it with its line and fails.
     """
     if version is None and arch is None:
         raise click.UsageError("say --ptx, --arch, or both")

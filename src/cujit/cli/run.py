@@ -15,6 +15,7 @@ from cujit.cli.choose_device import choose_device, device_option
 from cujit.cli.compiler_options import WrittenOptions, compiler_options
 from cujit.cli.console import json_option, note, print_json, shown_time
 from cujit.cli.files import file_argument
+from cujit.cli.help import Command
 from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
 from cujit.cli.saved import is_saved_file, refuse_said, run_again, save_array, saving_options, tell_again
 from cujit.cli.shaping import AskedShape
@@ -40,7 +41,7 @@ def output_file(text: str) -> tuple[int, Path]:
     return int(index), Path(path)
 
 
-@click.command("run", epilog=forms_of_arguments())
+@click.command("run", cls=Command, epilog=forms_of_arguments())
 @file_argument
 @launch_options
 @click.option(
@@ -48,15 +49,20 @@ def output_file(text: str) -> tuple[int, Path]:
     type=output_file,
     metavar="INDEX=FILE",
     multiple=True,
-    help="Save an array argument, counted from 0, when done.",
+    help="Save an array argument to FILE (.npy) after the launch. INDEX counts from 0.",
 )
 @click.option(
-    "--print", "shown", type=click.IntRange(min=0), multiple=True, metavar="INDEX", help="Print an array when done."
+    "--print",
+    "shown",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="INDEX",
+    help="Print an array argument after the launch.",
 )
 @click.option(
-    "--repeat", type=click.IntRange(min=1), default=1, metavar="N", help="Launch N times, one after the other."
+    "--repeat", type=click.IntRange(min=1), default=1, metavar="N", help="Launch N times in a row. Default: 1."
 )
-@click.option("--time", "timed", is_flag=True, help="Tell how long loading and launching took.")
+@click.option("--time", "timed", is_flag=True, help="Print the load time and the launch times.")
 @saving_options
 @watch_options
 @device_option
@@ -83,10 +89,11 @@ def command(
     as_json: bool,
     **shape: Any,
 ) -> None:
-    """Run one kernel of FILE: CUDA C++ (.cu), LLVM IR (.ll, .bc), or PTX, a cubin or a fatbin, as its content says.
+    """Run one kernel of a source, PTX, cubin or fatbin file.
 
-    Say either --grid and --block, or --over, or --cooperative. The first launch on the CPU device compiles for
-    the block. A launch that --save wrote has all of that in it, and runs in a process without rights.
+    FILE is CUDA C++ (.cu), LLVM IR (.ll, .bc), PTX, a cubin, a fatbin, or a launch that --save wrote. Specify --grid
+    and --block, or --over, or --cooperative. A saved launch contains its kernel and arguments, and runs in a
+    sandboxed process.
     """
     if is_saved_file(file):
         refuse_said("kernel_name arguments repeat save coverage said include define libdevice", *shape)

@@ -27,17 +27,17 @@ saving_options = several(
         "--save",
         type=click.Path(dir_okay=False, writable=True, path_type=Path),
         metavar="FILE",
-        help="Keep the launch in one file before it runs, with image, source and arguments: bug.launch.",
+        help="Save the launch to FILE before it runs, with image, source and arguments: bug.launch.",
     ),
     click.option(
         "--memory",
         "memory_mib",
         type=click.IntRange(min=1),
         metavar="MIB",
-        help="Address space of the process that a saved launch runs in, in MiB.",
+        help="Address space of the sandbox that a saved launch runs in, in MiB.",
     ),
     click.option(
-        "--trust", "trusted", is_flag=True, help="Run a saved launch also where the system filters no system calls."
+        "--trust", "trusted", is_flag=True, help="Run a saved launch even if the system can't filter system calls."
     ),
 )
 

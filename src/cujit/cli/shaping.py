@@ -20,21 +20,26 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 shape_options = several(
     click.option("--grid", type=_sizes, metavar="SIZES", help="Blocks along x, y and z: 4 or 16x16."),
-    click.option("--block", type=_sizes, metavar="SIZES", help="Threads of a block along x, y and z."),
-    click.option("--over", type=_sizes, metavar="SIZES", help="Elements to cover, one thread each, instead of a grid."),
-    click.option("--cluster", type=_sizes, metavar="SIZES", help="Blocks of a cluster along x, y and z: 2 or 2,1,1."),
+    click.option("--block", type=_sizes, metavar="SIZES", help="Threads per block along x, y and z: 256 or 16x16."),
+    click.option(
+        "--over",
+        type=_sizes,
+        metavar="SIZES",
+        help="Number of elements, one thread each: cujit chooses the grid. 1000 or 640x480.",
+    ),
+    click.option("--cluster", type=_sizes, metavar="SIZES", help="Blocks per cluster along x, y and z: 2 or 2,1,1."),
     click.option(
         "--cooperative",
         is_flag=True,
-        help="Have all blocks run at a time, so that they can wait for each other; without --grid as many as fit, or "
-        "as --over needs.",
+        help="Make a cooperative launch, for grid synchronization. Default grid: as "
+        "many blocks as fit, or as --over needs.",
     ),
     click.option(
         "--shared-bytes",
         type=click.IntRange(min=0),
         default=0,
         metavar="BYTES",
-        help="Dynamic shared memory of a block, in bytes.",
+        help="Dynamic shared memory per block, in bytes. Default: 0.",
     ),
 )
 

@@ -50,7 +50,8 @@ def place(text: str) -> TracedPlace:
 check_option = click.option(
     "--check",
     metavar="WHAT",
-    help="Look for mistakes: memory, race, sync, init, several with commas between, or all. Runs on the CPU device.",
+    help="Check for errors: memory, race, sync, init, several of these separated "
+    "by commas, or all. Uses the CPU device.",
 )
 
 watch_options = several(
@@ -60,29 +61,28 @@ watch_options = several(
         "traced",
         type=place,
         metavar="BLOCK,THREAD",
-        help="Print each instruction that this thread executes, with its values. Block and thread are linear "
-        "numbers or x:y:z. Runs on the CPU device.",
+        help="Print each instruction that this thread executes, with its values. BLOCK and THREAD are linear "
+        "indices or x:y:z. Uses the CPU device.",
     ),
     click.option(
         "--trace-limit",
         type=click.IntRange(min=1),
         default=_TRACE_LIMIT,
-        show_default=True,
         metavar="N",
-        help="Instructions that a trace keeps.",
+        help=f"Maximum number of instructions in a trace. Default: {_TRACE_LIMIT}.",
     ),
     click.option(
         "--coverage",
         type=click.Path(dir_okay=False, writable=True, path_type=Path),
         metavar="FILE",
-        help="Write which lines of source ran, for lcov. Runs on the CPU device.",
+        help="Write the line coverage to FILE in lcov format. Uses the CPU device.",
     ),
     click.option(
         "--timeout",
         "timeout_s",
         type=click.FloatRange(0, MAX_TIMEOUT_S, min_open=True),
         metavar="SECONDS",
-        help="End a launch that takes longer, and say where its blocks stood. Runs on the CPU device.",
+        help="End a launch that runs longer, and print where its blocks are. Uses the CPU device.",
     ),
 )
 

@@ -15,6 +15,7 @@ from cujit.cli.cache.common import cache_option, short, shown_size
 from cujit.cli.console import json_option, note, print_json, print_table, printable, progress, several
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import output_option
+from cujit.cli.help import Group
 from cujit.errors import NameNotFoundError, OptionError, spell
 from cujit.worklist import RecipeUse, Unbuilt, Worklist
 from cujit.worklist import build as build_worklist
@@ -28,27 +29,40 @@ _PROJECT = click.option(
     "--project",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
-    help="What {project} stands for; else the project that the working directory is in.",
+    help="Directory that {project} stands for. Default: the project of the working directory.",
 )
 
 
-@click.group("worklist")
+@click.group("worklist", cls=Group)
 def command() -> None:
-    """Join, review and build ahead what programs asked to be compiled.
+    """Merge, list and precompile recorded compile requests.
 
-    A LIST is a worklist or a directory of recordings, which CUJIT_RECORD=DIR or cujit.record(DIR) writes. Whoever reads
-    a list reads the sources and macros in it.
+    A LIST is a worklist or a directory of recordings, which CUJIT_RECORD=DIR or cujit.record(DIR) writes. A worklist
+    contains the sources and macros of the recorded kernels.
     """
 
 
 @command.command("merge")
 @_LISTS
-@output_option("The list.", required=True)
-@click.option("--min-uses", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="The least calls.")
-@click.option("--min-ms", type=click.FloatRange(0), default=0.0, metavar="MS", help="The least time that it took.")
-@click.option("--seen-within", callback=lambda _c, _p, text: text and _days(text), metavar="DAYS", help="Such as 90d.")
-@click.option("--cap", type=click.IntRange(1), metavar="N", help="The most that are kept; those with the most calls.")
-@click.option("--arch", multiple=True, metavar="ARCH", help="An architecture to keep; without any, all.")
+@output_option("Worklist to write.", required=True)
+@click.option(
+    "--min-uses", type=click.IntRange(0), default=1, metavar="N", help="Drop requests with fewer calls. Default: 1."
+)
+@click.option(
+    "--min-ms",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="MS",
+    help="Drop requests that compiled faster. Default: 0.",
+)
+@click.option(
+    "--seen-within",
+    callback=lambda _c, _p, text: text and _days(text),
+    metavar="DAYS",
+    help="Drop requests not seen for this long, such as 90d.",
+)
+@click.option("--cap", type=click.IntRange(1), metavar="N", help="Keep at most N requests: those with the most calls.")
+@click.option("--arch", multiple=True, metavar="ARCH", help="Architecture to keep. Default: all.")
 @json_option
 def merge(
     lists: tuple[Path, ...],
@@ -60,7 +74,10 @@ def merge(
     arch: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Join lists and recordings into one, and say what was cut; what never compiled always is."""
+    """Merge worklists and recordings into one worklist.
+
+    cujit drops requests that never compiled, and prints what else it dropped.
+    """
     merged = merge_worklists(lists, min_uses=min_uses, min_ms=min_ms, seen_within_days=seen_within, cap=cap, arch=arch)
     merged.worklist.save(output)
     uses = merged.worklist.uses
@@ -75,10 +92,15 @@ def merge(
 
 @command.command("show")
 @_LISTS
-@click.option("--source", metavar="RECIPE", help="Print the source of one recipe, by the beginning of its digest.")
+@click.option(
+    "--source", metavar="RECIPE", help="Print the source of one recipe. RECIPE is the beginning of its digest."
+)
 @json_option
 def show(lists: tuple[Path, ...], source: str | None, as_json: bool) -> None:
-    """List what is in a list: sources, kernels, macros, architectures, calls; and what no other machine can make."""
+    """List the sources, kernels and architectures in a worklist.
+
+    The list also names the requests that another machine cannot compile.
+    """
     worklist = read_worklist(lists)
     if source is not None:
         _print_source(worklist, source, as_json=as_json)
@@ -111,9 +133,12 @@ def show(lists: tuple[Path, ...], source: str | None, as_json: bool) -> None:
 list_options = several(
     _LISTS,
     click.option(
-        "--arch", multiple=True, metavar="ARCH", help="An architecture, or 'recorded': those of the list, as without."
+        "--arch",
+        multiple=True,
+        metavar="ARCH",
+        help="Architecture to compile for. Default: recorded, the architectures in the list.",
     ),
-    click.option("--ptx", is_flag=True, help="Add PTX of the highest architecture, for GPUs of tomorrow."),
+    click.option("--ptx", is_flag=True, help="Add PTX of the highest architecture, for future GPUs."),
     _PROJECT,
     json_option,
 )
@@ -122,7 +147,7 @@ list_options = several(
 build_options = several(
     list_options,
     cache_option,
-    click.option("--jobs", type=click.IntRange(1), metavar="N", help="How many processes compile at a time."),
+    click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of compiler processes."),
 )
 """What the verbs that build a list by this machine are given."""
 
@@ -130,9 +155,10 @@ build_options = several(
 @command.command("build")
 @build_options
 def build(**given: Any) -> None:
-    """Compile what is listed into the cache, where it is not there already.
+    """Compile the requests of a worklist into the cache.
 
-    What does not compile is listed by its first message, and the exit status is 1. `cujit pack build` writes a pack.
+    cujit skips images that exist. It lists sources that don't compile with their first message; then the exit status is
+    1. To write a pack, use cujit pack build.
     """
     run_build(None, **given)
 
@@ -155,17 +181,18 @@ def run_build(output: Path | None, *, lists: Sequence[Path], cache: Cache, as_js
 @command.command("cover")
 @click.argument("pack", type=_LIST)
 @_LISTS
-@click.option("--arch", multiple=True, metavar="ARCH", help="Ask as if the calls had been for this architecture.")
-@click.option("--at-least", type=click.FloatRange(0, 100), default=100.0, show_default=True, metavar="PERCENT",
-              help="The least share of calls; below it the exit status is 1.")  # fmt: skip
+@click.option("--arch", multiple=True, metavar="ARCH", help="Look up the requests for this architecture instead.")
+@click.option("--at-least", type=click.FloatRange(0, 100), default=100.0, metavar="PERCENT",
+              help="Exit with status 1 if PACK covers a smaller share of calls. Default: 100.")  # fmt: skip
 @_PROJECT
 @json_option
 def cover(
     pack: Path, lists: tuple[Path, ...], arch: tuple[str, ...], at_least: float, project: Path | None, as_json: bool
 ) -> None:
-    """Tell what share of calls, and of the time of compiling, PACK would have answered; nothing is compiled.
+    """Print the share of requests that a pack answers.
 
-    PACK is a pack or a cache directory. Keys are made anew, of the headers and the compiler that are here.
+    PACK is a pack or a cache directory. cujit compiles nothing; it recomputes the keys with the headers and the
+    compiler of this machine.
     """
     covered = cover_worklist(read_worklist(lists), [pack], arch=arch, project=project)
     if as_json:

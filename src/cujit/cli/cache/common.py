@@ -61,7 +61,7 @@ def cache_option(function: Callable[..., None]) -> Callable[..., None]:
         metavar="DIR",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         callback=lambda _ctx, _param, directory: _open(directory),
-        help="A cache in this directory, instead of that of the environment (CUJIT_CACHE_DIR).",
+        help="Cache directory. Default: the value of CUJIT_CACHE_DIR.",
     )(function)
 
 

@@ -13,6 +13,7 @@ from cujit.cache.settings import CacheSettings
 from cujit.cli.cache.common import cache_option, short, shown_size
 from cujit.cli.console import json_option, note, print_json, several
 from cujit.cli.exit_codes import ExitCode
+from cujit.cli.help import Command
 from cujit.errors import OptionError
 from cujit.remote import Signer
 from cujit.remote import pull as pull_keys
@@ -20,16 +21,16 @@ from cujit.remote import push as push_roots
 from cujit.worklist import keys as keys_of
 from cujit.worklist import read as read_worklist
 
-_SCOPE = click.option("--scope", default="main", show_default=True, metavar="NAME", help="What is signed for.")
+_SCOPE = click.option("--scope", default="main", metavar="NAME", help="Scope of the signatures. Default: main.")
 
 filling_options = several(
-    click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="The private key to sign with."),
+    click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Private key to sign with."),
     _SCOPE,
     click.option(
-        "--valid-days", type=int, default=365, show_default=True, metavar="N", help="How long signatures hold."
+        "--valid-days", type=int, default=365, metavar="N", help="Validity of the signatures, in days. Default: 365."
     ),
     click.option(
-        "--with-recipes", is_flag=True, help="Publish sources and logs too, which hold paths of this machine."
+        "--with-recipes", is_flag=True, help="Also publish sources and logs. They contain paths of this machine."
     ),
 )
 """By whom a shared cache is filled, as ``signer_of`` takes it, and with what."""
@@ -46,26 +47,27 @@ def signer_of(key: Path | None, scope: str, valid_days: int) -> Signer:
     return Signer.read(key, scope=scope, valid_days=valid_days)
 
 
-@click.command("keygen")
+@click.command("keygen", cls=Command)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @_SCOPE
-@click.option("--name", metavar="TEXT", help="What the key is called in messages; else the name of FILE.")
+@click.option("--name", metavar="TEXT", help="Name of the key in messages. Default: the name of FILE.")
 @json_option
 def keygen(file: Path, scope: str, name: str | None, as_json: bool) -> None:
-    """Write a new private key to FILE, and print the file of keys that believes it, as CUJIT_TRUST names one.
+    """Create a signing key for a remote cache.
 
-    FILE stays with whoever fills the shared cache; what is printed goes to all who read it.
+    cujit writes the private key to FILE and prints the trust file for readers, which CUJIT_TRUST names. Keep FILE where
+    you publish to the remote cache, and give the printed text to its readers.
     """
     click.echo(make_key(file, name=name or file.stem, scope=scope), nl=False)
     if not as_json:
         note(f"{file}: keep it where the shared cache is filled, and nowhere else")
 
 
-@click.command("push")
+@click.command("push", cls=Command)
 @click.argument("url")
 @click.argument("roots", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[ROOT...]")
 @filling_options
-@click.option("--replace", is_flag=True, help="Sign and write once more what is there already, as after a new key.")
+@click.option("--replace", is_flag=True, help="Sign and publish existing images again, for example with a new key.")
 @json_option
 def push(
     url: str,
@@ -77,10 +79,10 @@ def push(
     replace: bool,
     as_json: bool,
 ) -> None:
-    """Sign what caches and packs hold, and publish it at URL: https://…, s3://…, gs://…, az://…, file:///….
+    """Sign cached images and publish them to a remote cache.
 
-    Without ROOT it is the cache of the environment. Left out are machine code of this processor, modules by version,
-    and what was itself pulled.
+    URL is https://…, s3://…, gs://…, az://… or file:///…. ROOT is a cache or a pack. Default: the cache directory.
+    cujit leaves out code for this machine's processor, modules by version, and images that it pulled.
     """
     cache = Cache(None, read_only=roots) if roots else Cache.of(CacheSettings.from_environment(os.environ))
     signer = signer_of(key, scope, valid_days)
@@ -91,13 +93,20 @@ def push(
         note(f"{pushed.new} published ({shown_size(pushed.new_bytes)}), {pushed.kept} were there")
 
 
-@click.command("pull")
+@click.command("pull", cls=Command)
 @click.argument("url")
 @click.argument("keys", nargs=-1, metavar="[KEY...]")
 @click.option("--list", "lists", multiple=True, type=click.Path(exists=True, path_type=Path), metavar="LIST",
-              help="A worklist, or a directory of recordings, whose keys are made of the headers here.")  # fmt: skip
-@click.option("--arch", multiple=True, metavar="ARCH", help="An architecture of the list; without any, those of it.")
-@click.option("--trust", type=click.Path(path_type=Path), metavar="FILE", help="Who is believed; else CUJIT_TRUST.")
+              help="Worklist or directory of recordings to fetch the images of.")  # fmt: skip
+@click.option(
+    "--arch", multiple=True, metavar="ARCH", help="Architecture to fetch. Default: the architectures in the list."
+)
+@click.option(
+    "--trust",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File of trusted public keys. Default: the value of CUJIT_TRUST.",
+)
 @cache_option
 @json_option
 def pull(
@@ -109,9 +118,9 @@ def pull(
     cache: Cache,
     as_json: bool,
 ) -> None:
-    """Take entries out of the shared cache at URL ahead of time. KEY is a whole key.
+    """Fetch images from a remote cache ahead of time.
 
-    The exit status is 1 where one is not there, or is refused.
+    KEY is a whole cache key. The exit status is 1 if an image is missing or refused.
     """
     listed, failed = keys_of(read_worklist(lists), arch=arch) if lists else ({}, ())
     said = CacheSettings.from_environment(os.environ).trust

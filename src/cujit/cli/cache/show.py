@@ -13,18 +13,19 @@ from cujit.cache.admin import Shown
 from cujit.cache.cache import Cache
 from cujit.cli.cache.common import cache_option, part_record, shown_size
 from cujit.cli.console import json_option, print_json, printable, shown_time
+from cujit.cli.help import Command
 from cujit.compiler.keys.recipe import read_recipe
 from cujit.errors import NameNotFoundError
 from cujit.tuning.records import TuningRecord
 
 
-@click.command("show")
+@click.command("show", cls=Command)
 @click.argument("key")
-@click.option("--source", "wants_source", is_flag=True, help="Print the source that it was made of, and nothing else.")
+@click.option("--source", "wants_source", is_flag=True, help="Print only the source of the entry.")
 @cache_option
 @json_option
 def show(cache: Cache, key: str, wants_source: bool, as_json: bool) -> None:
-    """Tell what an entry holds, how it was made, and every input that its key is made of."""
+    """Print what a cache entry contains and its inputs."""
     if wants_source:
         _print_source(admin.show(cache, key), as_json)
     else:

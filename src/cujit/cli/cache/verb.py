@@ -16,13 +16,14 @@ from cujit.cli.cache.show import show
 from cujit.cli.cache.verify import verify
 from cujit.cli.cache.why import why
 from cujit.cli.console import json_option, print_json, print_table, printable, shown_time
+from cujit.cli.help import Group
 
 
-@click.group("cache")
+@click.group("cache", cls=Group)
 def command() -> None:
-    """Look into the cache of compiled images, and keep it in bounds.
+    """List, explain, verify and clear the compile cache.
 
-    KEY is the beginning of a key, as many digits as tell it from others.
+    KEY is the beginning of a cache key, long enough to be unique.
     """
 
 
@@ -30,7 +31,7 @@ def command() -> None:
 @cache_option
 @json_option
 def info(cache: Cache, as_json: bool) -> None:
-    """Tell where the cache is, in the order of search, and how much each directory holds."""
+    """Print the cache directories in search order, with sizes."""
     found = admin.info(cache)
     remote = None if cache.remote is None else cache.remote.url
     roots = [(store.root, [entry.size_bytes for entry in store.entries()]) for store in cache.stores]
@@ -68,11 +69,11 @@ def info(cache: Cache, as_json: bool) -> None:
 
 
 @command.command("ls")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the N that were used last.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="List only the N most recently used entries.")
 @cache_option
 @json_option
 def ls(cache: Cache, limit: int | None, as_json: bool) -> None:
-    """List the entries of every directory, the last used first."""
+    """List the cache entries, most recently used first."""
     listed = list(itertools.islice(admin.ls(cache), limit))
     if as_json:
         print_json([_listed_record(entry) for entry in listed])
@@ -115,7 +116,7 @@ def _listed_row(entry: admin.Listed) -> tuple[str, ...]:
 @cache_option
 @json_option
 def export(cache: Cache, key: str, file: Path, as_json: bool) -> None:
-    """Write the bare image of an entry to FILE, as NVIDIA's tools read it."""
+    """Write the image of a cache entry to FILE."""
     shown = admin.show(cache, key)
     artifact = shown.record.artifact
     path = artifact.save(file)
@@ -131,16 +132,22 @@ def export(cache: Cache, key: str, file: Path, as_json: bool) -> None:
 @cache_option
 @json_option
 def trim(cache: Cache, size: int, as_json: bool) -> None:
-    """Delete what was used longest ago until SIZE is left: 512MiB, 2GB, 0."""
+    """Delete the least recently used entries until SIZE is left.
+
+    SIZE is a number of bytes with a unit, such as 512MiB, 2GB or 0.
+    """
     _tell_freed(admin.trim(cache, size), cache, as_json)
 
 
 @command.command("clear")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
 @cache_option
 @json_option
 def clear(cache: Cache, yes: bool, as_json: bool) -> None:
-    """Delete every entry of the directory that is written to, and the damaged ones that were set aside."""
+    """Delete all entries of the writable cache directory.
+
+    cujit also deletes the damaged entries that it set aside.
+    """
     if not yes:
         found = admin.info(cache)
         question = f"delete {found.entries} entries ({shown_size(found.total_bytes)}) in {found.root}?"

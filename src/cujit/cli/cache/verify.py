@@ -11,28 +11,28 @@ from cujit.cache.cache import Cache
 from cujit.cli.cache.common import cache_option, short
 from cujit.cli.console import json_option, print_json, print_table, printable, progress
 from cujit.cli.exit_codes import ExitCode
+from cujit.cli.help import Command
 from cujit.errors import CujitError, FormatError, ToolError
 from cujit.program import runner
 
 
-@click.command("verify")
+@click.command("verify", cls=Command)
 @click.option(
     "--fraction",
     type=click.FloatRange(0, 1),
     default=0.1,
-    show_default=True,
     metavar="SHARE",
-    help="The share of the entries to check, from 0 to 1.",
+    help="Share of the entries to check, from 0 to 1. Default: 0.1.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Draw another sample.")
+@click.option("--seed", type=int, default=0, metavar="N", help="Seed of the sample. Default: 0.")
 @cache_option
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, cache: Cache, fraction: float, seed: int, as_json: bool) -> None:
-    """Prove a sample of the entries by their SHA-256, make each again where that can be, and compare the bytes.
+    """Verify checksums of a sample of entries and recompile them.
 
-    What cannot be made again, because its inputs are not kept or have changed, is only proved, and counted apart.
-    The status is 1 when an entry is damaged or differs.
+    cujit compares the recompiled bytes with the entry. If the inputs are missing or have changed, cujit verifies only
+    the checksum and counts the entry separately. The exit status is 1 if an entry is damaged or differs.
     """
     remake = Remake(cache)
     found = admin.verify(cache, fraction, remake, seed=seed)

@@ -15,21 +15,22 @@ from cujit.cache.store import Explanation
 from cujit.cli.cache.common import cache_option, difference_record, print_differences, short, summary_record
 from cujit.cli.compiler_options import WrittenOptions, arch_option, compiler_options, names_option
 from cujit.cli.console import json_option, print_json, printable
+from cujit.cli.help import Command
 from cujit.compiler.keys.maker import Uncacheable
 from cujit.program import request, runner
 
 
-@click.command("why")
+@click.command("why", cls=Command)
 @click.argument("key", required=False)
 @click.argument("other", required=False)
 @click.option(
     "--source",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Instead of KEY: ask for the compile of FILE, with the options below as cujit.compile takes them.",
+    help="Look up the compile of FILE instead of KEY, with the options below.",
 )
-@click.option("--to", type=click.Choice(("ptx", "cubin", "ltoir")), help="What the compile of FILE makes.")
-@arch_option("The architecture that FILE is compiled for.")
+@click.option("--to", type=click.Choice(("ptx", "cubin", "ltoir")), help="Kind of image that FILE is compiled to.")
+@arch_option("Architecture that FILE is compiled for.")
 @names_option
 @compiler_options
 @cache_option
@@ -45,9 +46,10 @@ def why(
     compiler: WrittenOptions,
     as_json: bool,
 ) -> None:
-    """Tell which inputs differ between KEY and the entry nearest to it, or between KEY and OTHER.
+    """Explain a cache miss: print the inputs that differ.
 
-    With --source it tells whether the compile of FILE would be found, and if not, what changed since the nearest.
+    cujit compares KEY with the nearest entry, or with OTHER. With --source, it prints whether the compile of FILE is a
+    hit, and otherwise what changed since the nearest entry.
     """
     if (key is None) == (source is None):
         raise click.UsageError("give KEY, or --source FILE")

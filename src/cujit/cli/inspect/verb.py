@@ -13,6 +13,7 @@ from cujit.arch import Arch
 from cujit.cli.console import json_option, print_json, show
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, complete_kernel, open_built
+from cujit.cli.help import Command
 from cujit.cli.inspect.extract import extract
 from cujit.cli.inspect.tables import KernelFilter, said_of_changes, said_of_images
 from cujit.errors import ArchError, FormatError, NameNotFoundError, listed, spell
@@ -28,36 +29,38 @@ _SHOWN_NAMES = 12
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
-@click.command("inspect")
+@click.command("inspect", cls=Command)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
 @click.option(
     "--kernel",
     "pattern",
     metavar="PATTERN",
     shell_complete=complete_kernel,
-    help="Only kernels of that name: axpy, 'axpy<*>', '_Z4axpy*'.",
+    help="Show only kernels with this name: axpy, 'axpy<*>', '_Z4axpy*'.",
 )
-@click.option("--arch", metavar="ARCH", help="Only images for that architecture: sm_90, compute_80.")
-@click.option("--all", "everything", is_flag=True, help="Show every image and kernel, however many there are.")
+@click.option("--arch", metavar="ARCH", help="Show only images for this architecture: sm_90, compute_80.")
+@click.option("--all", "everything", is_flag=True, help="Show all images and kernels, without a limit.")
 @click.option("--ptx", is_flag=True, help="Print the PTX.")
-@click.option("--sass", is_flag=True, help="Print the machine code as text, by nvdisasm (pip install 'cujit[sass]').")
+@click.option("--sass", is_flag=True, help="Print the SASS. Requires nvdisasm: pip install 'cujit[sass]'.")
 @click.option("--extract", "directory", metavar="DIR", type=_DIRECTORY, help="Write every image to a file in DIR.")
-@click.option("--needs", is_flag=True, help="Tell what the PTX uses, and what of it the CPU device refuses.")
-@click.option("--against", metavar="B", type=FILE, help="Compare with B: what grew from FILE to B, and what shrank.")
+@click.option(
+    "--needs", is_flag=True, help="List the PTX instructions in use, and those the CPU device doesn't support."
+)
+@click.option("--against", metavar="B", type=FILE, help="Compare FILE with B and list what grew and shrank.")
 @click.option(
     "--log",
     "logs",
     multiple=True,
     metavar="FILE",
     type=FILE,
-    help="What the assembler wrote when FILE, and B, was built (verbose, -Xptxas -v), for each: it alone tells spills.",
+    help="Log of the assembler for FILE, and for B (-O verbose, -Xptxas -v). Only this log contains spills.",
 )
 @click.option(
     "--html",
     "page",
     metavar="PATH",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a page that loads nothing: source, PTX and machine code by line, and occupancy.",
+    help="Write a self-contained HTML report: source, PTX, SASS by line, and occupancy.",
 )
 @json_option
 @click.pass_context
@@ -76,9 +79,10 @@ def command(
     page: Path | None,
     as_json: bool,
 ) -> None:
-    """Tell what is in each FILE: PTX, cubin, LTO-IR, fatbin, object, library, executable or archive.
+    """List the kernels and images in FILE and print PTX or SASS.
 
-    Neither a GPU nor a driver is needed. The status is 1 when something in a FILE is damaged.
+    FILE is PTX, a cubin, LTO-IR, a fatbin, an object, a library, an executable or an archive. You need neither a GPU
+    nor a driver. The exit status is 1 if a FILE is damaged.
     """
     paths = files if against is None else (*files, against)
     _check_usage(ctx.params, len(paths))

@@ -1,0 +1,128 @@
+"""Every help text, of every command: what it begins with, how it states defaults, and which words it leaves out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cujit.cli.app import COMMANDS, TASKS, main, overview
+from cujit.cli.environment import VARIABLES
+from cujit.cli.exit_codes import ExitCode
+from cujit.cli.help import options_by_group
+
+_AVOIDED = re.compile(
+    r"\b(?:verbs?|un?said|if nothing|without it|or else|whoever|whose|shall|by hand|anew|likewise|apart|tells?|told|"
+    r"machine code|multiprocessors?|foreign|houses?|floors?|roads?|colours?|optimis\w+)\b",
+    re.IGNORECASE,
+)
+"""Private words, archaisms, British spelling, and other ways to write "Default: X."."""
+
+_IMPERATIVE = re.compile(r"(?!The |An? |What |Which |How )[A-Z][a-z]*(?:[^sdg]|ss|[^e]d|[^n]g),? ")
+"""How a sentence begins that says what a command does: not by an article, "Prints", "Printed" or "Printing"."""
+
+
+def _all_commands(group: click.Group = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group, info_name="cujit")
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command
+        yield " ".join((*path, name)), command
+        if isinstance(command, click.Group):
+            yield from _all_commands(command, (*path, name))
+
+
+_ALL = dict(_all_commands())
+
+
+def _options(command: click.Command) -> list[click.Option]:
+    return [one for one in command.get_params(click.Context(command)) if isinstance(one, click.Option)]
+
+
+def test_the_overview_fits_on_a_small_screen_and_names_each_command_once() -> None:
+    result = CliRunner().invoke(main, [])
+    assert (result.exit_code, result.output) == (ExitCode.USAGE, f"{overview()}\n")
+    lines = result.output.splitlines()
+    assert len(lines) <= 15
+    assert max(map(len, lines)) <= 80
+    listed = [
+        name for names in re.findall(r"^  [^:]+: +(.+)$", result.output, re.MULTILINE) for name in names.split(", ")
+    ]
+    assert listed == list(COMMANDS)
+
+
+def test_the_help_lists_the_commands_by_task() -> None:
+    text = CliRunner().invoke(main, ["--help"]).output
+    assert re.findall(r"^  (\S.*):$", text.partition("\nOptions:")[0].partition("\nGeneral")[0], re.MULTILINE) == [
+        *TASKS
+    ]
+    assert re.findall(r"^    (\w+)  ", text.partition("\nGeneral options:")[0], re.MULTILINE) == list(COMMANDS)
+
+
+@pytest.mark.parametrize("name", _ALL)
+def test_a_summary_is_one_short_sentence_that_begins_with_a_verb(name: str) -> None:
+    summary = _ALL[name].get_short_help_str(limit=1000)
+    assert len(summary) <= 60
+    assert _IMPERATIVE.match(summary)
+    assert summary.endswith(".")
+    assert summary == (_ALL[name].help or "").partition("\n")[0]  # and nothing of it is cut off
+
+
+@pytest.mark.parametrize("name", _ALL)
+def test_help_uses_plain_words_and_whole_sentences(name: str) -> None:
+    command = _ALL[name]
+    texts = [command.help or "", *(option.help or "" for option in _options(command))]
+    for text in texts:
+        assert not _AVOIDED.search(text), text
+        assert text[:1].isupper() or text.startswith(("cujit ", "--", "python:")), text
+        for sentence in re.split(r"(?<=[.!?]) +", text.replace("\n", " ")):
+            assert len(sentence.split()) <= 25, sentence
+    for option in _options(command):
+        assert (option.help or "").endswith((".", "FILE")), option.help
+        assert ";" not in re.sub(r"[^;]*; (?:see|-)", "", option.help or ""), option.help
+
+
+@pytest.mark.parametrize("name", _ALL)
+def test_a_default_is_stated_in_one_form_and_is_the_one_that_holds(name: str) -> None:
+    for option in _options(_ALL[name]):
+        stated = re.findall(r"Default: (.+?)\.(?:$|  )", option.help or "")
+        assert not option.show_default, option.name
+        assert len(stated) <= 1, option.help
+        default = option.to_info_dict()["default"]
+        if option.is_flag or default in (None, (), [], "", False) or callable(default):
+            continue
+        shown = (
+            ", ".join(map(str, default))
+            if isinstance(default, list | tuple)
+            else f"{default:g}"
+            if isinstance(default, float)
+            else str(default)
+        )
+        assert stated == [shown], f"{option.name}: {option.help}"
+
+
+@pytest.mark.parametrize("name", _ALL)
+def test_the_help_shows_every_option_under_one_heading(name: str) -> None:
+    command = _ALL[name]
+    context = click.Context(command, info_name=name)
+    groups = options_by_group(command, context)
+    assert sorted(option.name or "" for found in groups.values() for option in found) == sorted(
+        option.name or "" for option in _options(command)
+    )
+    text = CliRunner().invoke(main, [*name.split(), "--help"]).output
+    headings = re.findall(r"^(\w[\w ]+):$", text, re.MULTILINE)
+    assert [heading for heading in headings if heading != "Commands"] == [*groups]
+    assert groups["General options"][0].name == "quiet"
+    assert "..." not in text.partition("\n\n")[2]
+
+
+def test_each_variable_has_a_meaning_that_stands_alone() -> None:
+    for one in VARIABLES:
+        assert one.meaning[:1].isupper(), one.name
+        assert one.meaning.endswith("."), one.name
+        assert not _AVOIDED.search(one.meaning), one.meaning
+        assert len(one.described) <= 100, one.name
+        assert "Default" not in one.meaning
