@@ -11,7 +11,7 @@ from pathlib import Path
 
 CUDA_11 = ("11.7", "11.8")
 CUDA_12 = ("12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6", "12.8", "12.9")
-CUDA_13 = ("13.0", "13.1", "13.2", "13.3", "13.4")
+CUDA_13 = ("13.0", "13.1", "13.2", "13.3", "13.4", "13.5")
 WHEELS = {"nvidia-cuda-nvcc-cu11": CUDA_11, "nvidia-cuda-nvcc-cu12": CUDA_12, "nvidia-cuda-nvcc": CUDA_13}
 PLATFORMS = ("manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64")
 

@@ -213,7 +213,7 @@ def _registers_of_any_nan(program: KernelProgram) -> frozenset[int]:
 
 def _copied(op: Op) -> tuple[Operand, ...] | None:
     """What may become the result as it is; None for an operation that makes something of it."""
-    copies = Trait.COPIES in op.form.meaning.traits and len(op.results) == 1
+    copies = Trait.COPIES in op.form.meaning.traits and op.result is not None
     if not copies or op.types[-1:] not in (("f32",), ("b32",)):
         return None
     return op.sources[:2] if op.opcode == "selp" else op.sources

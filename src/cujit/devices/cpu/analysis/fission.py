@@ -423,7 +423,7 @@ _STEADY = ("tid.", "ntid.", "ctaid.", "nctaid.", "laneid", "warpid")
 def _sources_remade(op: Op, found: Mapping[int, tuple[Op, ...]]) -> tuple[Op, ...] | None:
     """List what makes the sources of an operation again; None where it cannot be done again."""
     parameter = op.opcode == "ld" and op.space == "param"
-    if not (parameter or Trait.CHEAP in op.form.meaning.traits) or op.guard is not None or len(op.results) != 1:
+    if not (parameter or Trait.CHEAP in op.form.meaning.traits) or op.guard is not None or op.result is None:
         return None
     before: dict[Op, None] = {}
     for source in op.sources:

@@ -64,7 +64,7 @@ def _wide_base(op: Op) -> Reg | None:
 def _narrow(op: Op) -> Form | None:
     """The form that computes the lower half of a result from lower halves, if there is one."""
     name = _NARROW.get(op.name)
-    if name is None or any(op.parts) or not all(map(_has_low, op.sources)):
+    if name is None or op.result is None or any(op.parts) or not all(map(_has_low, op.sources)):
         return None
     return form_of(*name.split("."))
 
@@ -91,7 +91,7 @@ def _rewritten(ops: Sequence[Op], forms: Mapping[Op, Form], halves: Mapping[int,
     kept = _still_read(ops, forms, halves)
     for op in ops:
         made, form = [reg for reg in op.written if reg.index in halves], forms.get(op)
-        if form is None or not made or made[0].index in kept:
+        if form is None or op.result is None or not made or op.result.index in kept:
             yield op
         for reg in made:
             sources = (reg,) if form is None else tuple(_low(source, halves) for source in op.sources)
@@ -107,7 +107,7 @@ def _low(source: Operand, halves: Mapping[int, Reg]) -> Operand:
 
 def _still_read(ops: Sequence[Op], forms: Mapping[Op, Form], halves: Mapping[int, Reg]) -> set[int]:
     """List the registers, by number, whose upper halves somebody reads."""
-    replaced = {op for op in forms if op.written[0].index in halves}
+    replaced = {op for op in forms if op.result is not None and op.result.index in halves}
     read = {reg.index for op in ops if op not in replaced for reg in op.read_registers()}
     writers = writers_of(replaced)
     return closure(read, lambda reg: (r.index for op in writers.get(reg, ()) for r in op.read_registers()))

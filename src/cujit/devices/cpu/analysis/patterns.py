@@ -103,7 +103,7 @@ _WHOLE = frozenset({"lo", "u32", "s32", "b32"})
 def _result(op: Op, found: Mapping[int, Pattern], divergence: Divergence, block: Dim3) -> Pattern | None:
     """Find the pattern of what an operation writes."""
     rule = _RULES.get(op.opcode)
-    if rule is None or op.guard is not None or len(op.results) != 1 or not _WHOLE.issuperset(op.modifiers):
+    if rule is None or op.guard is not None or op.result is None or not _WHOLE.issuperset(op.modifiers):
         return None
     sources = [_source(s, found, divergence, block) for s in op.sources]
     return None if None in sources else rule(*sources)
@@ -225,7 +225,7 @@ def vector_access(op: Op, patterns: Mapping[int, Pattern]) -> VectorAccess | Non
     memory = op.sources[0]
     if op.space != "shared" or op.type not in _TYPES or not isinstance(memory, Memory):
         return None
-    reg = op.results[0] if op.opcode == "ld" else op.sources[1]
+    reg = op.result if op.opcode == "ld" else op.sources[1]
     if not isinstance(reg, Reg) or reg.bits != op.type.bits or not isinstance(memory.base, Reg):
         return None
     pattern = patterns.get(memory.base.index)

@@ -175,7 +175,7 @@ def _lazy(graph: Graph, shapes: list[Shape]) -> frozenset[int]:
 
     def discard(op: Op) -> bool:
         before = len(lazy)
-        leads = len(op.results) == 1 and not lazy.isdisjoint(r.index for r in op.written)
+        leads = op.result is not None and op.result.index in lazy
         base = op.memory.base if op.form.is_load or op.opcode == "st" else None
         if not leads:
             lazy.difference_update(r.index for r in op.read_registers() if r is not base)
@@ -240,6 +240,7 @@ def _constants(graph: Graph) -> dict[int, int]:
     found: dict[int, int] = {}
     for index, op in written_once(graph).items():
         if op.opcode == "mov" and op.guard is None and isinstance(op.sources[0], IntConstant):
+            assert op.result is not None
             found[index] = op.sources[0].value
     return found
 
@@ -257,7 +258,8 @@ def _shapes(program: KernelProgram, graph: Graph, block: Dim3, constants: dict[i
         for result in op.written:
             before = known[result.index]
             if before != VARYING:
-                known[result.index] = _join(before, _result_shape(op, known, block, constants, program.local_size))
+                shape = _join(before, _result_shape(op, known, block, constants, program.local_size))
+                known[result.index] = _as_one_of(op, shape)
                 changed |= known[result.index] != before
         return changed
 
@@ -267,6 +269,11 @@ def _shapes(program: KernelProgram, graph: Graph, block: Dim3, constants: dict[i
         known[:] = (s if s is not None else UNIFORM for s in known)
         solve(ops, widen)
     return [s for s in known if s is not None]
+
+
+def _as_one_of(op: Op, shape: Shape | None) -> Shape | None:
+    """Shape of a result beside others: they are made at once, each as a scalar of the warp, or as a vector."""
+    return shape if op.result is not None or shape is None or shape.is_uniform else VARYING
 
 
 def _join(a: Shape | None, b: Shape | None) -> Shape | None:
@@ -384,8 +391,6 @@ def _is_same_for_all(read: _Read) -> bool:
 def _flat_shape(read: _Read, affine: Shape | None) -> Shape:
     """Shape of what is made of values that are the same in all lanes of a row."""
     row = min((s.row for s in read.shapes), default=WARP)
-    if row != WARP and len(read.op.results) > 1:
-        return VARYING
     return Shape(0, align=1 if affine is None else affine.align, row=row)
 
 
@@ -396,7 +401,7 @@ def _aligned_result(read: _Read) -> Shape | None:
     """Shape of such a result; None for all others."""
     op = read.op
     rule = _ALIGNED.get(op.opcode)
-    if rule is None or len(op.sources) != 2 or len(op.results) != 1 or op.modifiers[-1] not in ("u32", "s32", "b32"):
+    if rule is None or len(op.sources) != 2 or op.result is None or op.modifiers[-1] not in ("u32", "s32", "b32"):
         return None
     return rule(read)
 
@@ -467,10 +472,10 @@ _ALIGNED: Mapping[str, _Rule] = {"shr": _quotient, "and": _masked, "setp": _comp
 
 def _affine_result(read: _Read) -> Shape | None:
     """Shape of the operations that keep an affine value affine; None for all others."""
-    rule, results = _AFFINE.get(read.op.opcode), read.op.results
-    if rule is None or any(s.stride is None for s in read.shapes) or len(results) != 1 or results[0] is None:
+    rule, result = _AFFINE.get(read.op.opcode), read.op.result
+    if rule is None or result is None or any(s.stride is None for s in read.shapes):
         return None
-    if results[0].bits not in (32, 64) or results[0].is_float or not _PLAIN.issuperset(read.op.form.words):
+    if result.bits not in (32, 64) or result.is_float or not _PLAIN.issuperset(read.op.form.words):
         return None
     return rule(read)
 
@@ -481,8 +486,8 @@ _PLAIN = frozenset(
 """What leaves the sum, or product, what it is. With another word, such as ``sat`` or ``cc``, it is not it alone."""
 
 
-def _moved(read: _Read) -> Shape | None:
-    return None if isinstance(read.op.sources[0], Group) else read.shapes[0]
+def _moved(read: _Read) -> Shape:
+    return read.shapes[0]
 
 
 def _sum(read: _Read, sign: int = 1) -> Shape | None:
@@ -524,7 +529,8 @@ def _factor(op: Op, number: int | None) -> int | None:
 
 def _wide(read: _Read, product: Shape) -> Shape | None:
     """Shape of a product that is wider than its factors: it is affine only if the one that counts does not wrap."""
-    if read.op.written[0].bits != 64 or product.stride is None:
+    result = read.op.result
+    if result is None or result.bits != 64 or product.stride is None:
         return None
     return _widened(product, read.shapes[0] if read.shapes[0].stride else read.shapes[1])
 

@@ -204,8 +204,8 @@ class WarpEmitter:
         return self
 
     def _result_shape(self, op: Op) -> Shape:
-        result = op.results[0] if op.results else None
-        return VARYING if result is None else self.shape(result)
+        """Shape of the one result; several are made of what is the same in all lanes, or in vectors."""
+        return VARYING if op.result is None else self.shape(op.result)
 
     def _counts(self, op: Op) -> bool:
         """Whether an operation reads what counts up with the lane."""
@@ -213,7 +213,8 @@ class WarpEmitter:
 
     def _emit_guarded(self, op: Op) -> None:
         """Find out whether the bases that an operation made are right, and make the vector: of a lazy one if not."""
-        (result,), holds = op.written, self._holds(op)
+        result, holds = op.result, self._holds(op)
+        assert result is not None
         self.builder.write(f"r{result.index}.g", holds)
         is_lazy = result.index in self.divergence.lazy
         with self.builder.when(holds, "wraps", holds=False) if is_lazy else contextlib.nullcontext():
@@ -415,8 +416,7 @@ class WarpEmitter:
         Some arithmetic does not see the bits of NaNs, nor does what copies them into a register of any NaN.
         """
         handler = self.handler_of(op)
-        result = op.results[0] if op.results else None
-        copies = result is not None and result.index in self.any_nan and not gives_one_nan(op)
+        copies = op.result is not None and op.result.index in self.any_nan and not gives_one_nan(op)
         e = self.within(sees_bits=False) if self.any_nan and (copies or not sees_bits(op)) else self
         lanes = handler(e, op)
         self.write_results()

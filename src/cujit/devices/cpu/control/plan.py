@@ -199,7 +199,7 @@ def _comparison(block: Block) -> Op | None:
     guard, written = None if block.branch is None else block.branch.guard, 0
     for op in () if guard is None else reversed(block.ops[:-1]):
         if guard in op.written:
-            plain = op.opcode == "setp" and op.guard is None and len(op.results) == 1 and len(op.modifiers) == 2
+            plain = op.opcode == "setp" and op.guard is None and op.result is not None and len(op.modifiers) == 2
             good = plain and op.modifiers[0] in ORDERS and op.modifiers[1] in ("s32", "u32")
             return op if good and not op.reads & written else None
         written |= op.writes

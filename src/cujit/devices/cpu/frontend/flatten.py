@@ -209,7 +209,7 @@ class Flattener(Calls):
         parts = tuple(_part(o, frame) for o in i.operands)
         op.parts = parts if any(parts) else ()
         if i.opcode == "mov" and len(operands) == 2 and i.modifiers[:1] in (("v2",), ("v4",)):
-            self._move_vector(op, operands[0], operands[1])
+            self._move_vector(op, operands[0], operands[1], i)
             return
         self._give_operands(op, operands, i)
         if (frame.ret is not None or not self.entry.is_entry) and _is_by_register(op):
@@ -226,31 +226,31 @@ class Flattener(Calls):
 
     def _append(self, op: Op, i: ptx.Instruction) -> None:
         number = number_out_of_range(op)
-        wrong = mismatch(op)
+        wrong = mismatch(op) or _wrong_parts(op)
         if number is not None:
             self.mistake(i, f"{number} is no number that may stand there")
         elif wrong is None:
-            self.program.ops.append(_in_space_of_variable(op))
+            self.program.ops.append(_by_parts(_in_space_of_variable(op)))
         else:  # passes count on operands that fit
             self.mistake(i, *wrong)
 
-    def _move_vector(self, op: Op, target: Operand, source: Operand) -> None:
-        """Move element by element; a special register such as ``%tid`` has its components."""
-        targets, sources = items_of(target), items_of(source)
-        if isinstance(source, Special):
-            sources = tuple(Special(f"{source.name}.{c}") for c in "xyz"[: len(targets)])
-            # Source: PTX ISA 9.1, "Special Registers": the fourth element of %tid and its like is 0.
-            sources += (IntConstant(0),) * (len(targets) - len(sources))
-        if len(targets) != len(sources):
-            self.refusals.mistake(op.line, op.text, f"a vector of {len(sources)} for one of {len(targets)}")
+    def _move_vector(self, op: Op, target: Operand, source: Operand, i: ptx.Instruction) -> None:
+        """Move element by element; what is no vector is the first element, beside zeros."""
+        targets, sources = items_of(target), _elements(source, len(items_of(target)))
+        if not isinstance(target, Group) or not len(targets) == len(sources) == op.form.vector:
+            self.mistake(i, f"a vector of {len(sources)} for one of {len(targets)}")
+        if wrong := _wrong_elements(source):
+            self.mistake(i, *wrong)
         if any(source in targets[:k] for k, source in enumerate(sources)):
             sources = tuple(self._kept(op, s) if isinstance(s, Reg) else s for s in sources)
-        for to, from_ in zip(targets, sources, strict=False):
+        if not self._results(Group(targets), i).count(None) < len(targets):
+            self.mistake(i, *_NOTHING_KEPT)
+        for k, (to, from_) in enumerate(zip(targets, sources, strict=False)):
             if isinstance(to, Reg):
-                guard = {"guard": op.guard, "guard_negated": op.guard_negated}
-                self.program.ops.append(Op(form_of("mov", *op.modifiers[1:]), (to,), (from_,), line=op.line, **guard))  # type: ignore[arg-type]
-            elif to != Special("_"):
-                self.refusals.mistake(op.line, op.text, "a result that is not a register")
+                # Assemblers look at the type of the first element, and at the size of the others.
+                exact = k == 0 or isinstance(from_, FloatConstant)
+                form = form_of("mov", *(op.modifiers[1:] if exact else (f"b{op.type.bits}",)))
+                self._append(Op(form, (to,), (from_,), op.guard, op.guard_negated, line=op.line, text=op.text), i)
 
     def _kept(self, op: Op, reg: Reg) -> Reg:
         """Copy a register that the next moves write before they read it."""
@@ -382,6 +382,49 @@ def _in_space_of_variable(op: Op) -> Op:
     spaces = {s.base.slot.space if isinstance(s.base, SymbolAddress) else "" for s in operands}
     if spaces in ({"shared"}, {"local"}) and not op.form.spaces and "async" not in op.modifiers:
         op.form = form_of(op.opcode, *spaces, *op.modifiers)
+    return op
+
+
+def _elements(source: Operand, count: int) -> tuple[Operand, ...]:
+    """List the elements of what is moved to a vector: ``%tid`` and its like have four, the last of which is 0.
+
+    Source: PTX ISA 9.1, "Special Registers"; of numbers and of registers, the code that ptxas 13.5 makes of them.
+    """
+    if isinstance(source, Group):
+        return source.items
+    if isinstance(source, Special) and "." not in source.name:
+        found = special_register(f"%{source.name}")
+        if found is not None and found.components:
+            return (*(Special(f"{source.name}.{c}") for c in "xyz"), IntConstant(0))
+    return (source, *[IntConstant(0)] * (count - 1))
+
+
+def _wrong_elements(source: Operand) -> tuple[str, str] | None:
+    """Tell what is wrong with the elements in braces that are moved to a vector."""
+    kinds = {type(item) for item in source.items} if isinstance(source, Group) else set()
+    if {IntConstant, FloatConstant} <= kinds:
+        return "integers beside floats in one vector", "write all of its numbers as floats, or none."
+    if {Special, SymbolAddress} & kinds:
+        return "an element that is neither a register nor a number", "move it to a register before."
+    return None
+
+
+_NOTHING_KEPT = ("a result of which nothing is kept", "name a register in the place of one _.")
+
+
+def _wrong_parts(op: Op) -> tuple[str, str] | None:
+    """Tell what is wrong with a move to several parts that one to a register does as well."""
+    if op.opcode != "mov" or len(op.results) < 2:
+        return None
+    if isinstance(op.sources[0], Group):
+        return "parts moved to parts", "join them in a register first, as mov.b64 t, {a, b}; does."
+    return None if op.written else _NOTHING_KEPT
+
+
+def _by_parts(op: Op) -> Op:
+    """Give a move of several parts an opcode of its own: to every pass ``mov`` is one value, moved as it is."""
+    if op.opcode == "mov" and (len(op.results) > 1 or isinstance(op.sources[0], Group)):
+        op.form = form_of("mov.split" if len(op.results) > 1 else "mov.join", *op.modifiers)
     return op
 
 

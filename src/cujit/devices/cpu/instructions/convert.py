@@ -69,7 +69,7 @@ def register(rules: Rules) -> None:
 
 def _put_integer(e: WarpEmitter, op: Op, value: Value, is_signed: bool) -> None:
     """Write an integer to a register that may be wider: signed ones fill it with their sign."""
-    reg = op.results[0]
+    reg = op.result
     if reg is not None:
         e.put(op, e.builder.resize(value, max(reg.bits, type_width(value.type)), is_signed))
 

@@ -124,7 +124,7 @@ def _arrive(e: WarpEmitter, op: Op) -> None:
         return _update(f, v[0], arrivals, arrivals if drops else zero, number if expects else zero)
 
     number = e.source(op, 1, "i32") if len(op.sources) > 1 else e.builder.integer(1, 32)
-    wanted = bool(op.results) and op.results[0] is not None
+    wanted = op.result is not None
     name = f"mbarrier.arrive{'.drop' * drops}{'.expect' * expects}{'.state' * wanted}"
     state = each_lane(e, op, name, [_address(e, op), number], arrive, "i64" if wanted else None)
     if state is not None:

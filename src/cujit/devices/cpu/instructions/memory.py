@@ -17,7 +17,7 @@ from cujit.devices.cpu.codegen.nodes import STATE
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter, storage_type
 from cujit.devices.cpu.instructions import blocks
-from cujit.devices.cpu.ir.program import Group, Memory, Op, Reg, SymbolAddress, items_of
+from cujit.devices.cpu.ir.program import Memory, Op, Reg, SymbolAddress, items_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block, Warp
 from cujit.formats.ptx.isa.semantics import Order, Type
 
@@ -31,6 +31,8 @@ def register(rules: Rules) -> None:
     rules.on("ld|ldu", _load)
     rules.on("st", _store)
     rules.on("mov", _move)
+    rules.on("mov.join", _join)
+    rules.on("mov.split", _split)
     rules.on("cvta", _convert_address)
     rules.on("param.put", _put_parameter)
     rules.on("param.get", _get_parameter)
@@ -233,19 +235,24 @@ def _fence(e: WarpEmitter, op: Op) -> None:
 
 
 def _move(e: WarpEmitter, op: Op) -> None:
-    source = op.sources[0]
-    b, bits = e.builder, op.type.bits
-    if isinstance(source, Group):  # ``mov.b64 d, {a, b}``: the first element is the lowest part
-        part = int_type(bits // len(source.items))
-        e.put(op, _put_together(b, [e.read(item, part) for item in source.items], int_type(bits)))
-    elif (count := len(op.results)) > 1:
-        parts = _parted(b, e.source(op, 0, int_type(bits)), int_type(bits // count), count)
-        for k, each in enumerate(parts):
-            e.put(op, each, k)
-    else:
-        reg = op.results[0]
-        wanted = storage_type(reg) if reg is not None and reg.bits == bits else int_type(bits)
-        e.put(op, e.read(source, wanted))
+    reg, bits = op.result, op.type.bits
+    wanted = storage_type(reg) if reg is not None and reg.bits == bits else int_type(bits)
+    e.put(op, e.source(op, 0, wanted))
+
+
+def _join(e: WarpEmitter, op: Op) -> None:
+    """Join parts, the first of which is the lowest: ``mov.b64 d, {a, b}``."""
+    items, bits = items_of(op.sources[0]), op.type.bits
+    part = int_type(bits // len(items))
+    e.put(op, _put_together(e.builder, [e.read(item, part) for item in items], int_type(bits)))
+
+
+def _split(e: WarpEmitter, op: Op) -> None:
+    """Split a value into parts, the first of which is the lowest: ``mov.b64 {a, b}, s``."""
+    bits, count = op.type.bits, len(op.results)
+    parts = _parted(e.builder, e.source(op, 0, int_type(bits)), int_type(bits // count), count)
+    for k, each in enumerate(parts):
+        e.put(op, each, k)
 
 
 def _put_parameter(e: WarpEmitter, op: Op) -> None:

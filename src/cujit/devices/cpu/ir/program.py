@@ -196,6 +196,11 @@ class Op:
         return memory
 
     @property
+    def result(self) -> Reg | None:
+        """The one register that it writes; None if it writes none, or may write several."""
+        return self.results[0] if len(self.results) == 1 else None
+
+    @property
     def written(self) -> list[Reg]:
         """The registers that it writes."""
         return [r for r in self.results if r is not None]

@@ -89,9 +89,8 @@ class Checker:
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Note what an operation has done."""
         checks = self._checks
-        if op.opcode == "call.extern" and "malloc" in op.modifiers and checks.memory and op.results:
-            assert op.results[0] is not None
-            self._hand_over(e, "addresses", e.read(op.results[0], "i64"))
+        if op.opcode == "call.extern" and "malloc" in op.modifiers and checks.memory and op.result is not None:
+            self._hand_over(e, "addresses", e.read(op.result, "i64"))
             self._hand_over(e, "values", e.builder.load("i64", "%extern.0", lanes=WARP))
             self._call(e, "cujit_check_malloc", _lanes(e, op))
         if op.opcode == CLEAR and checks.init:

@@ -184,8 +184,8 @@ _PAIRS = "f16x2|bf16x2|e4m3x2|e5m2x2|e2m3x2|e3m2x2|e2m1x2|ue8m0x2|s2f6x2"
 _WIDE, _SCALED = "f16|bf16", "tf32|e4m3|e5m2"
 _BARRIER: Numbers = {0: range(16), 1: range(0, 1 << 32, 32)}
 _ARRIVAL: Numbers = {0: range(16), 1: range(32, 1 << 32, 32)}
-# What ``flatten`` makes of calls, of labels, and of memory that is kept for libraries has a row too. So has what
-# ``control.plan`` adds: fences around an access, halves of an atomic operation. A name with a dot is no opcode of PTX.
+# What ``flatten`` makes of calls, labels, moves of parts and memory that is kept for libraries has a row too. So has
+# what ``control.plan`` adds: fences around an access, halves of an atomic operation. A name with a dot is of ours.
 _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
     (Effect.PURE, Lanes.EACH): (
         ("add|sub .cc", "TC|SS"),
@@ -230,6 +230,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("selp", "T|SSP", "copies narrow"),
         ("slct", "T|TTS", "narrow"),
         ("mov", "[TN]|O|N", "copies narrow cheap"),
+        ("mov.join|mov.split", "*", "narrow cheap"),
         ("cvt .pack .b32", "x|yyU", "narrow cheap"),
         ("cvt .pack", "x|yy", "narrow cheap"),
         ("cvt .rs .f16x2|bf16x2", "X|YYe", "narrow cheap"),
