@@ -241,3 +241,32 @@ print(made.provenance.outcome.value, [name for name in sys.modules if name.start
     said = [printed(program, environment={"CUJIT_CACHE_DIR": str(tmp_path)}).strip() for _ in range(2)]
     assert said[1] == "disk []"
     assert set(cujit.events.__all__) >= {"subscribe", "Made", "CacheHit", "Fallback", "LaunchFailure"}
+
+
+_HALF_IMPORTED = """
+import sys, threading, types
+import cujit
+
+class Slow:  # as a slow disk does to the first thing that logging imports
+    def find_spec(self, name, *rest):
+        if name == "string" and threading.current_thread() is other:
+            reached.set()
+            go_on.wait(60)
+
+reached, go_on = threading.Event(), threading.Event()
+for name in ("logging", "string"):
+    sys.modules.pop(name, None)
+sys.meta_path.insert(0, Slow())
+other = threading.Thread(target=__import__, args=("logging",))
+other.start()
+assert reached.wait(60)
+print(hasattr(sys.modules["logging"], "getLogger"))
+for _ in range(2):  # made, and found in the cache
+    cujit.compile(cujit.Source.cuda("__global__ void k() {}", name="k.cu"), arch="sm_90")
+go_on.set()
+other.join()
+"""
+
+
+def test_a_compile_while_logging_is_half_imported_is_not_logged(tmp_path: Path) -> None:
+    assert printed(_HALF_IMPORTED, environment={"CUJIT_CACHE_DIR": str(tmp_path)}).strip() == "False"

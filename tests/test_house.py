@@ -205,3 +205,17 @@ def test_prose_and_names_use_plain_words() -> None:
         for match in _SHUNNED.finditer(line)
     ]
     assert found == []
+
+
+def test_only_one_function_asks_which_modules_are_imported() -> None:
+    # A module in sys.modules may be half imported by another thread: cujit.values.imported knows.
+    code = Path(__file__).parents[1] / "src/cujit"
+    asking = [
+        f"{file.relative_to(code)}: {ast.unparse(node)}"
+        for file in sorted(code.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute | ast.ImportFrom)
+        and ast.unparse(node).startswith(("sys.modules", "from sys"))
+    ]
+    counts = "devices/sources.py: sys.modules"
+    assert asking == [counts, "values/imported.py: sys.modules.get", "values/imported.py: sys.modules"]

@@ -42,28 +42,19 @@ class _Forked(Protocol):
     def after_fork(self) -> None: ...
 
 
-class Lock:
+class Lock(type(threading.RLock())):  # type: ignore[misc]  # in C, where no signal handler runs
     """A re-entrant lock that is open in a forked child, unless the thread that forked holds it itself.
 
     For state that is whole at every moment, such as a table of what was made: what another thread was at is left out.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
         begins_anew(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
 
     def after_fork(self) -> None:
         """Open it, in a child."""
-        if self._lock.acquire(blocking=False):
-            self._lock.release()
-        else:
-            self._lock = threading.RLock()
+        if not self._is_owned():
+            self._at_fork_reinit()
 
 
 _LIVING: weakref.WeakSet[_Forked] = weakref.WeakSet()

@@ -6,6 +6,7 @@ import sys
 
 from cujit.cli.app import main
 from cujit.cli.exit_codes import ExitCode
+from cujit.values.imported import imported
 
 __all__ = ["main", "process_main"]
 
@@ -15,7 +16,7 @@ def process_main() -> None:
     try:
         main(prog_name="cujit")
     except SystemExit as leaving:
-        stopping = sys.modules.get("cujit.toolchain.stopping")
+        stopping = imported("cujit.toolchain.stopping")
         if stopping is not None and stopping.is_work_left():
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.flush()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -35,6 +34,7 @@ from cujit.forks import begins_anew
 from cujit.toolchain.stopping import Ended, Stop, finish
 from cujit.toolchain.toolset import Compiler, Toolchain
 from cujit.values import replace
+from cujit.values.imported import imported
 from cujit.values.typed import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Runner:
         known = result.provenance
         if not isinstance(known, Provenance) or not known.is_hit:
             _tell_made(job, keyed, begin)
-        elif "cujit.events" in sys.modules or "logging" in sys.modules:  # else nobody can hear of it
+        elif imported("cujit.events") or imported("logging"):  # else nobody can hear of it
             from cujit.events.hub import tell  # start-up: as above
             from cujit.events.values import CacheHit  # start-up: as above
 

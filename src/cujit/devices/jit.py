@@ -1,4 +1,9 @@
-"""From LLVM IR to a function of this process. The only file that opens llvmlite."""
+"""From LLVM IR to a function of this process. The only file that opens llvmlite.
+
+llvmlite guards LLVM by a lock whose ``__enter__`` is written in Python. If a signal handler raises there, as Ctrl-C
+does, the lock stays held, and every other thread waits for ever. Python runs signal handlers in the main thread only,
+so the main thread never calls LLVM: ``aside`` runs the work in another thread.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,11 @@ import ctypes
 import functools
 import itertools
 import re
-import sys
+import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cujit.errors import CujitError, MissingError
 from cujit.forks import once, waits_for
@@ -32,6 +39,67 @@ class NativeFunction:
         return int(self.engine.get_function_address(symbol))
 
 
+_T = TypeVar("_T")
+
+
+def aside(work: Callable[[], _T], until: float | None = None) -> _T:
+    """Return what ``work()`` returns, done in a thread that no signal handler interrupts.
+
+    A thread other than the main one does work without a deadline itself. Ctrl-C and the deadline end the wait; the
+    thread then ends by itself.
+
+    Args:
+        work: makes nothing of LLVM's that outlives it, but by ``_Engine``.
+        until: the deadline, in seconds of ``time.monotonic()``.
+
+    Raises:
+        Ended: the work was not done in time.
+        Whatever ``work`` raises.
+    """
+    if until is None and threading.current_thread() is not threading.main_thread():
+        return work()
+    from cujit.toolchain.stopping import Stop, finish  # start-up: machine code from the cache needs none of it
+
+    return finish(lambda: _freeing(work), Stop(), until)
+
+
+def _freeing(work: Callable[[], _T]) -> _T:
+    """Do the work, and free here what is LLVM's: engines that were dropped, and what the frames of an error hold."""
+    while _DROPPED:
+        _ENGINES.pop(_DROPPED.pop(), None)
+    try:
+        return work()
+    except Exception as e:
+        import traceback  # for errors
+
+        found: BaseException | None = e
+        while found is not None:
+            traceback.clear_frames(found.__traceback__)
+            found = found.__cause__ or found.__context__
+        raise
+
+
+class _Engine:
+    """An engine of LLVM's that holds machine code. The garbage collector of any thread may drop this."""
+
+    def __init__(self, engine: Any) -> None:
+        self._key = weakref.ref(self, _DROPPED.append)  # in C: no signal handler runs in this callback
+        _ENGINES[self._key] = engine
+
+    def get_function_address(self, symbol: str) -> int:
+        """Return the address of a function, 0 if the engine has none of that name."""
+        return aside(lambda: int(_ENGINES[self._key].get_function_address(symbol)))
+
+    def detach(self) -> None:
+        """Keep the machine code for as long as the process lives."""
+        aside(lambda: _ENGINES[self._key].detach())
+
+
+_ENGINES: dict[weakref.ref[_Engine], Any] = {}
+_DROPPED: deque[weakref.ref[_Engine]] = deque()
+"""References whose object is gone; the next work frees their engines."""
+
+
 _MEND = "pip install --force-reinstall llvmlite"
 
 
@@ -48,8 +116,9 @@ def _llvm() -> Any:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         llvm.initialize_native_asmparser()  # module-level assembly of the CPU device
-        # Who is inside LLVM when another thread forks would be so for ever in the child.
-        waits_for(llvm.ffi.lib._lock.__enter__, llvm.ffi.lib._lock.__exit__)
+        # Who is inside LLVM when another thread forks would be so for ever in the child. The functions are in C.
+        lock = llvm.ffi.lib._lock._lock
+        waits_for(lock.acquire, lock.release)
     except (ImportError, OSError) as e:
         raise MissingError(
             f"llvmlite, which the CPU device and the launcher compile with, does not load: {e}", help=_MEND
@@ -140,7 +209,7 @@ def _parse(ir: str | bytes) -> Any:
 
 def with_numbers(bitcode: bytes, numbers: Mapping[str, int]) -> str:
     """Give a module as text, with values for the constants of 64 bits that it declares."""
-    text = str(_parse(bitcode))
+    text = aside(lambda: str(_parse(bitcode)))
     for name, number in numbers.items():
         text = text.replace(f"@{name} = external constant i64", f"@{name} = internal constant i64 {number}")
     return text
@@ -251,9 +320,13 @@ def emit_object(
     Raises:
         CujitError: LLVM refuses it, which is a fault of cujit.
     """
-    module = optimise(ir, level, passes=passes, kernel=kernel, unwinds=unwinds)
-    is_long = level > 1 and _LONG in _words(module.functions)
-    return bytes(_compiler(1 if is_long else level).emit_object(module))
+
+    def emit() -> bytes:
+        module = optimise(ir, level, passes=passes, kernel=kernel, unwinds=unwinds)
+        is_long = level > 1 and _LONG in _words(module.functions)
+        return bytes(_compiler(1 if is_long else level).emit_object(module))
+
+    return aside(emit)
 
 
 def load_object(data: bytes, symbol: str) -> NativeFunction:
@@ -261,24 +334,33 @@ def load_object(data: bytes, symbol: str) -> NativeFunction:
 
     LLVM ends the process where the object is damaged, or calls what no ``address_of_name`` has: make sure before.
     """
+    return aside(lambda: _loaded(data, symbol))
+
+
+def _loaded(data: bytes, symbol: str) -> NativeFunction:
     llvm = _llvm()
+    for name, address in list(_NAMED.items()):  # other threads add to it
+        llvm.add_symbol(name, address)
     machine = llvm.Target.from_triple(processor().triple).create_target_machine(opt=0, jit=True)  # compiles nothing
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(data))
     engine.finalize_object()
-    return NativeFunction(int(engine.get_function_address(symbol)), engine)
+    return NativeFunction(int(engine.get_function_address(symbol)), _Engine(engine))
+
+
+_NAMED: dict[str, int] = {}
+"""What machine code may call by a name, besides the functions of the process."""
 
 
 def name_address(symbol: str, address: int) -> None:
     """Let machine code that is loaded later find something of this process by a name."""
-    _llvm().add_symbol(symbol, address)
+    _NAMED[symbol] = address
 
 
 def address_of_name(symbol: str) -> int | None:
     """Find what machine code may call by a name: it was published, or this process has it. None where there is none."""
-    published: int | None = _llvm().address_of_symbol(symbol)
-    found = None if published is not None else getattr(_process(), symbol, None)
-    return published if found is None else ctypes.cast(found, ctypes.c_void_p).value
+    found = _NAMED.get(symbol) or getattr(_process(), symbol, None)
+    return found if found is None or isinstance(found, int) else ctypes.cast(found, ctypes.c_void_p).value
 
 
 @functools.cache
@@ -303,13 +385,19 @@ def processor() -> Processor:
     Raises:
         MissingError: llvmlite is not installed.
     """
+    return aside(_processor)
+
+
+def _processor() -> Processor:
     llvm = _llvm()
+    import llvmlite  # optional: as in ``_llvm``
+
     version = ".".join(map(str, llvm.llvm_version_info))
     return Processor(
         llvm.get_default_triple(),
         llvm.get_host_cpu_name(),
         llvm.get_host_cpu_features().flatten(),
-        f"llvmlite {sys.modules['llvmlite'].__version__}, LLVM {version}",
+        f"llvmlite {llvmlite.__version__}, LLVM {version}",
     )
 
 

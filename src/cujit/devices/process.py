@@ -6,7 +6,6 @@ import copyreg
 import importlib.util
 import operator
 import re
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,6 +16,7 @@ from cujit.devices.options import check_timeout
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, MissingError, OptionError, spell
 from cujit.forks import Lock, once
 from cujit.toolchain.driver import open_driver
+from cujit.values.imported import imported
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.backend import CpuBackend
@@ -119,7 +119,7 @@ class Devices:
                 self._default = self.gpu(0)
             except (DriverNotFoundError, DeviceNotFoundError) as e:
                 self._default = self.cpu()
-                if "cujit.events" in sys.modules or "logging" in sys.modules:  # else nobody can hear of it
+                if imported("cujit.events") or imported("logging"):  # else nobody can hear of it
                     from cujit.events.hub import tell  # start-up: as above
                     from cujit.events.values import Fallback  # start-up: as above
 

@@ -24,8 +24,8 @@ class Sources:
         self._texts: dict[str, Text] = {}
 
     def know(self, name: str, text: Text) -> None:
-        """Add one."""
-        self._texts[name] = text
+        """Add one; threads that look meanwhile have the table as it was."""
+        self._texts = {**self._texts, name: text}
 
     def forget(self) -> None:
         """Drop them all: another module may mean other texts by the same names."""

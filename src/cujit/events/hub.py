@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 
 from cujit.errors import OptionError, spell, warn
 from cujit.events.values import Fallback, Happening
+from cujit.values.imported import imported
 
 _SUBSCRIPTIONS: list[Subscription] = []
 
@@ -67,7 +67,7 @@ def subscribe(listener: Callable[[Happening], object], *kinds: type[Happening]) 
 def tell(kind: type[Happening], *said: object) -> None:
     """Make an event of what is said, where anybody wants to hear of that kind."""
     hearing = [s for s in tuple(_SUBSCRIPTIONS) if not s._kinds or issubclass(kind, s._kinds)]
-    logging = sys.modules.get("logging")
+    logging = imported("logging")
     name = f"{kind.logger}.{said[0]}" if kind is Fallback else kind.logger
     logger = logging.getLogger(name) if logging is not None else None
     is_logged = logger is not None and logger.isEnabledFor(kind.level)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from cujit.forks import Lock
+from cujit.values.imported import imported
 from cujit.values.typed import Any, TypeVar
 
 T = TypeVar("T")
@@ -103,8 +104,6 @@ def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
     Raises:
         Ended: it was not done in time, or somebody asked ``stop``.
     """
-    from cujit.toolchain.process_state import process_state  # start-up: a hit of the cache changes nothing of it
-
     outcome: list[tuple[T | None, BaseException | None]] = []
 
     def body() -> None:
@@ -125,7 +124,9 @@ def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
                 if left_s <= 0:
                     break
                 stop.changed.wait(left_s)
-                process_state().put_back_signals()
+                nvrtc = imported("cujit.toolchain.process_state")  # which a process without NVRTC does without
+                if nvrtc is not None:
+                    nvrtc.process_state().put_back_signals()
 
     try:
         _start(body)

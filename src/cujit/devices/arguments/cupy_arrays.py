@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 
 from cujit.forks import once_each
 from cujit.values import NamedTuple
+from cujit.values.imported import imported
 
 
 class CupyMemory(NamedTuple):
@@ -36,7 +36,7 @@ class CupyMemory(NamedTuple):
 
 def _cupy() -> Any:
     """Give CuPy if somebody has imported it, and all of it."""
-    cupy = sys.modules.get("cupy")
+    cupy = imported("cupy")
     return cupy if hasattr(cupy, "ndarray") and hasattr(getattr(cupy, "cuda", None), "get_current_stream") else None
 
 
@@ -153,7 +153,7 @@ def _stream_function(ordinal: int) -> int:
     That is seen in a thread of its own, since CuPy has a current stream in each.
     """
     agrees: list[bool] = []
-    capsule = getattr(sys.modules.get("cupy_backends.cuda.stream"), "__pyx_capi__", {}).get("get_stream_ptr")
+    capsule = getattr(imported("cupy_backends.cuda.stream"), "__pyx_capi__", {}).get("get_stream_ptr")
     try:
         pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
             ("PyCapsule_GetPointer", ctypes.pythonapi)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-import sys
 import types
 from collections.abc import Hashable
 from typing import Any
 
 from cujit.devices.arrays.array import WAIT
 from cujit.forks import once, once_each
+from cujit.values.imported import imported
 
 _INTERFACE = "__cuda_array_interface__"
 _READY, _WAIT = "is_ready", WAIT
@@ -25,7 +25,7 @@ _READY, _WAIT = "is_ready", WAIT
 
 def is_numba_array(value: object) -> bool:
     """Tell whether an object is an array of numba on a GPU, and of no class derived from it."""
-    module: Any = sys.modules.get("numba.cuda.cudadrv.devicearray")
+    module: Any = imported("numba.cuda.cudadrv.devicearray")
     return module is not None and type(value) is getattr(module, "DeviceNDArray", None)
 
 
@@ -123,8 +123,8 @@ class NumbaInterface(ctypes.Structure):
 @once
 def numba_interface() -> NumbaInterface | None:
     """Say how numba's arrays are read; None if those of this numba do not have what they say there."""
-    arrays: Any = sys.modules["numba.cuda.cudadrv.devicearray"]
-    driver: Any = sys.modules.get("numba.cuda.cudadrv.driver")
+    arrays: Any = imported("numba.cuda.cudadrv.devicearray")
+    driver: Any = imported("numba.cuda.cudadrv.driver")
     kind, pointer = arrays.DeviceNDArray, getattr(driver, "OwnedPointer", None)
     word = _word_place()
     if pointer is None or word is None or hasattr(kind, "__dlpack_device__") or not _agrees(kind, driver):

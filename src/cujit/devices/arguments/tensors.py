@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from typing import Any
 
 import numpy as np
 
 from cujit.forks import once
 from cujit.values import NamedTuple
+from cujit.values.imported import imported
 
 _WORD = 8
 
@@ -32,7 +32,7 @@ class TensorMemory(NamedTuple):
 
 def _torch() -> Any:
     """Give torch if somebody has imported it, and all of it."""
-    torch = sys.modules.get("torch")
+    torch = imported("torch")
     return torch if hasattr(torch, "Tensor") and hasattr(torch, "nn") else None
 
 

@@ -37,6 +37,7 @@ from cujit.devices.cpu.run.launch import APART, WORKSPACE_BYTES, HostBlock, alig
 from cujit.devices.cpu.run.standing import ranges
 from cujit.devices.watch import Sources
 from cujit.errors import ArgumentError
+from cujit.forks import Lock
 from cujit.values import NamedTuple, dataclass, replace
 
 if TYPE_CHECKING:
@@ -253,7 +254,11 @@ class _CheckedRun(NamedTuple):
 
 
 class _Ledger:
-    """The memory of one device. ``keeps_marks``: also which of its bytes were written; ``knows_all``: all there is."""
+    """The memory of one device. ``keeps_marks``: also which of its bytes were written; ``knows_all``: all there is.
+
+    Any thread may call it: each entry holds the lock. ``_freed`` alone is written without, as the garbage collector may
+    run in a thread that holds some lock.
+    """
 
     def __init__(self, *, keeps_marks: bool, knows_all: bool) -> None:
         self._keeps_marks, self._knows_all = keeps_marks, knows_all
@@ -263,6 +268,16 @@ class _Ledger:
         self._adopted: weakref.WeakValueDictionary[int, _Known] = weakref.WeakValueDictionary()
         self._changes = 0
         self._last: tuple[object, _Table] | None = None
+        self._lock = Lock()
+        self._freed: deque[tuple[int, object]] = deque()
+
+    @contextlib.contextmanager
+    def _settled(self) -> Iterator[None]:
+        """Hold the lock, with all that was freed in quarantine."""
+        with self._lock:
+            while self._freed:
+                self._put_away(*self._freed.popleft())
+            yield
 
     # -- what the device tells ---------------------------------------------------------------------------
 
@@ -275,25 +290,37 @@ class _Ledger:
             marks = np.zeros(rows * len(PATTERN), np.uint8)
             known = replace(known, marks=marks.ctypes.data)
             np.ctypeslib.as_array((ctypes.c_uint8 * len(PATTERN) * rows).from_address(block.address))[:] = list(PATTERN)
-        self._blocks[block.address] = known, marks
-        self._quarantine = deque(each for each in self._quarantine if each[0].begin != block.address)  # of a graph
-        self._changes += 1
+        with self._settled():
+            self._blocks[block.address] = known, marks
+            self._quarantine = deque(each for each in self._quarantine if each[0].begin != block.address)  # of a graph
+            self._changes += 1
         weakref.finalize(block, self._free, block.address, block.memory).atexit = False
 
     def call(self, address: int, words: str) -> None:
         """Have messages call the memory that was allocated at an address so."""
-        known, marks = self._blocks[address]
-        self._blocks[address] = replace(known, words=words), marks
-        self._changes += 1
+        with self._settled():
+            known, marks = self._blocks[address]
+            self._blocks[address] = replace(known, words=words), marks
+            self._changes += 1
 
     def _free(self, address: int, memory: object) -> None:
+        """Note that memory was freed: now if the lock is open, else when it is taken next."""
+        self._freed.append((address, memory))
+        if not self._lock._is_owned() and self._lock.acquire(blocking=False):
+            try:
+                with self._settled():
+                    pass
+            finally:
+                self._lock.release()
+
+    def _put_away(self, address: int, memory: object) -> None:
         known, _ = self._blocks.pop(address)
         self._changes += 1
         if not known.size:
             return
         words = known.words.replace("the ", "the freed ", 1)
         self._quarantine.append((replace(known, freed=True, marks=0, words=words), memory))
-        total = sum(k.size for k, _ in list(self._quarantine))
+        total = sum(k.size for k, _ in self._quarantine)
         while self._quarantine and (total > _QUARANTINE_BYTES or len(self._quarantine) > _QUARANTINE_BLOCKS):
             total -= self._quarantine.popleft()[0].size
 
@@ -304,30 +331,36 @@ class _Ledger:
             ArgumentError: some of it is noted already.
         """
         known = _Known(address, size, f"the {size:,} bytes adopted {_caller()}", apart=-1)
+        with self._settled():
+            self._adopt(known)
+        return known
+
+    def _adopt(self, known: _Known) -> None:
         others = [(other.begin, other.end) for other in self._adopted.values()]
         others += [(begin, begin + length) for begin, length in live_blocks()]
-        if any(begin < known.end and address < end for begin, end in others):
+        if any(begin < known.end and known.begin < end for begin, end in others):
             raise ArgumentError(
-                f"of the {size:,} bytes at {address:#x} some are known as another allocation",
+                f"of the {known.size:,} bytes at {known.begin:#x} some are known as another allocation",
                 help="close the array that adopted them; memory of cujit's own arrays is known without being adopted",
             )
-        self._adopted[address] = known
-        return known
+        self._adopted[known.begin] = known
 
     def written(self, address: int, size: int) -> None:
         """Note that the host has written bytes."""
         if not self._keeps_marks or not size:
             return
-        for known, marks in list(self._blocks.values()):
-            if marks is not None and known.begin <= address and address + size <= known.end:
-                marks[address - known.begin :][:size] = 1
-                if size == known.size:
-                    self._blocks[known.begin] = replace(known, marks=0), None
-                    self._changes += 1
+        with self._settled():
+            for known, marks in list(self._blocks.values()):
+                if marks is not None and known.begin <= address and address + size <= known.end:
+                    marks[address - known.begin :][:size] = 1
+                    if size == known.size:
+                        self._blocks[known.begin] = replace(known, marks=0), None
+                        self._changes += 1
 
     def module(self, memory: HostBlock, variables: Mapping[str, tuple[int, int]]) -> None:
         """Note a module: offset and size of its variables in its memory."""
-        self._modules.append((weakref.ref(memory), variables))
+        with self._lock:
+            self._modules.append((weakref.ref(memory), variables))
 
     # -- what a launch needs -----------------------------------------------------------------------------
 
@@ -338,8 +371,13 @@ class _Ledger:
         as theirs. Where all
         is as it was for the launch before, and nothing is of others, the table is, too.
         """
+        with self._settled():
+            return self._table(parameters, more)
+
+    def _table(self, parameters: bytes, more: Sequence[_Known]) -> _Table:
         modules = [(block, variables) for ref, variables in self._modules if (block := ref()) is not None]
-        live, adopted, images = live_blocks(), [*self._adopted.values()], {block.address for block, _ in modules}
+        adopted = [replace(known) for known in self._adopted.values()]  # which end with their owners, not with a launch
+        live, images = live_blocks(), {block.address for block, _ in modules}
         key, last = (self._changes, parameters, tuple(more), live, images), self._last
         if last is not None and last[0] == key and not adopted:
             table = last[1]
