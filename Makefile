@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test coverage frameworks clients emulated lint format runtime gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench bench-check leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house editor images docs clean
+.PHONY: demo test coverage frameworks clients emulated lint format runtime native gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench bench-check leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house editor images docs clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -44,8 +44,11 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-runtime: $(READY)  ## compile the C of the CPU device and of the launcher to LLVM bitcode, which is kept in the package
+runtime: $(READY)  ## compile the C of the CPU device and of the emulator to LLVM bitcode, which is kept in the package
 	$(BIN)/python tools/runtime.py
+
+native: $(READY)  ## build the launcher's C into one shared object for each processor, which is kept in the package
+	$(BIN)/python tools/native.py
 
 # ARGS="--shuffle 7" runs in the order of a seed, ARGS="-n 4" in four processes.
 # On a machine with a GPU and no package index, `make gpu-wheels` (run elsewhere) leaves in .whl what it lacks;

@@ -22,11 +22,9 @@ from cujit.devices.cuda.backend import CudaBackend
 from cujit.devices.cuda.launching import driver_entries
 from cujit.devices.device import Device
 from cujit.devices.jit import NativeFunction, compile_ir
-from cujit.devices.launcher.code import launch_code
-from cujit.devices.launcher.cpython import native_type
-from cujit.devices.launcher.finish import COPY
+from cujit.devices.launcher.cpython import address_of, native_type
 from cujit.devices.launcher.launch import attach
-from cujit.devices.launcher.runtime import compile_text
+from cujit.devices.launcher.library import library
 from cujit.toolchain.driver import open_driver
 
 CODE = """
@@ -53,11 +51,11 @@ end:
   ret void
 }
 """
-_EMPTY = """
-define ptr @empty(ptr %self, ptr %args, i64 %nargsf, ptr %kwnames) {
-  call void @Py_IncRef(ptr $None)
-  ret ptr $None
-}
+_EMPTY = f"""
+define ptr @empty(ptr %self, ptr %args, i64 %nargsf, ptr %kwnames) {{
+  call void inttoptr (i64 {address_of("Py_IncRef")} to ptr)(ptr inttoptr (i64 {id(None)} to ptr))
+  ret ptr inttoptr (i64 {id(None)} to ptr)
+}}
 """
 Contestants = dict[str, Callable[[], None]]
 POINT = np.dtype([("x", "f4"), ("y", "f4"), ("id", "i4")])
@@ -113,7 +111,7 @@ def ours_each(launch: cujit.Launch) -> None:
 def warm(launch: Callable[..., object], *arguments: object) -> None:
     """Bind a launch, and let it learn what its arguments are; one of ours has its machine code then."""
     if isinstance(launch, cujit.Launch):
-        attach(launch, wait=True)
+        attach(launch)
     for _ in range(3):
         launch(*arguments)
 
@@ -325,7 +323,7 @@ def on_gpu(device: Device, rounds: int) -> list[str]:
 
 def floor_callable() -> tuple[Any, NativeFunction]:
     """Make an object whose call does nothing but return None."""
-    code = compile_text(_EMPTY, "empty")
+    code = compile_ir(_EMPTY, "empty")
     native = native_type(_Empty)
     call = native.type()
     native.attach(call, code.address, 0)
@@ -354,9 +352,7 @@ def reading(device: cujit.Device, rounds: int) -> list[str]:
         assert prepared is not None
         sinks.append(ctypes.create_string_buffer(64))
         prepared.state.sink = ctypes.addressof(sinks[-1])
-        code = launch_code(COPY, native_type(cujit.Launch).state_offset)
-        prepared.keep.append(code)
-        code.attach(native_type(cujit.Launch), launch, prepared.state)
+        prepared.state.submit = library().address("copy")
         turns[f"four arguments, {what}"] = repeat(launch, *arguments)
     kernel = module["arrays"]
 

@@ -60,7 +60,7 @@ def packed(p: Any, n: int, value: float, tag: int = 1) -> bytes:
 def test_packed_parameters_arrive(module: Module, make: Any, native: bool) -> None:
     p, launch = module.device.zeros(40, np.float32), module["fill"][2, 32]
     if native:
-        attach(launch, wait=True)
+        attach(launch)
     for k in range(6):
         launch.packed(make(packed(p, 40, k)))
         assert p.numpy().tolist() == [k + 1] * 40
@@ -68,7 +68,7 @@ def test_packed_parameters_arrive(module: Module, make: Any, native: bool) -> No
 
 def test_packed_parameters_and_arguments_go_by_the_same_launch(module: Module) -> None:
     p, launch = module.device.zeros(40, np.float32), module["fill"][2, 32]
-    attach(launch, wait=True)
+    attach(launch)
     for k in range(4):
         launch(k, p, 40, 0.5)
         assert p.numpy().tolist() == [k + 0.5] * 40
@@ -114,7 +114,7 @@ def values(p: Any, k: int) -> list[Any]:
 )
 def test_pointers_to_parameters_are_followed(module: Module, make: Any) -> None:
     p, launch = module.device.zeros(40, np.float32), module["fill"][2, 32]
-    attach(launch, wait=True)
+    attach(launch)
     for k in range(3):
         each = values(p, k)
         launch.kernel_params(make([ctypes.addressof(value) for value in each]))
@@ -165,7 +165,7 @@ def test_what_are_no_pointers_to_parameters_is_refused(module: Module, pointers:
 def test_a_closed_module_takes_neither(device: Device) -> None:
     module = jit(CODE, device=device)
     launch = module["empty"][1, 32]
-    attach(launch, wait=True)
+    attach(launch)
     launch.packed(b"")
     launch.packed(b"")
     module.close()
@@ -186,7 +186,7 @@ def test_ints_are_addresses_where_the_caller_says_so(module: Module, native: boo
     assert launch is not kernel.prepare(2, 32)
     assert launch.kernel is kernel
     if native:
-        attach(launch, wait=True)
+        attach(launch)
     for address in (p.address, np.uint64(p.address), p, np.int64(p.address)):
         p.fill(0)
         launch(1, address, 40, 2.5)

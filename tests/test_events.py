@@ -89,7 +89,7 @@ def test_arguments_that_a_launch_of_machine_code_refuses_are_told() -> None:
     device = cpu()
     launch = jit(OUTSIDE, device=device)["k"][1, 1]
     array = device.zeros(4, np.int32)
-    if not attach(launch, wait=True):
+    if not attach(launch):
         pytest.skip("there is no machine code for launches here")
     launch(array, 1)
     launch(array, 1)
@@ -102,7 +102,7 @@ def test_a_fault_in_a_launch_of_machine_code_is_told_once() -> None:
     kernel = jit('__global__ void k(int trap) { if (trap) asm("trap;"); }', device=device)["k"]
     launch = kernel[1, 1]
     launch(0)
-    if not attach(launch, wait=True):
+    if not attach(launch):
         pytest.skip("there is no machine code for launches here")
     launch(0)
     launch(0)

@@ -20,7 +20,8 @@ WHEEL = [
     "cujit/__init__.pyi",
     "cujit/devices/cpu/runtime/x86_64/pool.bc",
     "cujit/devices/cpu/runtime/aarch64/pool.bc",
-    "cujit/devices/launcher/native/x86_64/launch.bc",
+    "cujit/devices/launcher/native/x86_64/launcher.so",
+    "cujit/devices/launcher/native/aarch64/launcher.so",
     "cujit-1.0.dist-info/licenses/LICENSE",
     "cujit-1.0.dist-info/entry_points.txt",
 ]
@@ -30,6 +31,7 @@ def test_a_wheel_lacks_nothing_and_has_nothing_strange() -> None:
     assert wrong_with_wheel(WHEEL) == []
     assert wrong_with_wheel(WHEEL[1:]) == ["the wheel lacks cujit/py.typed"]
     assert wrong_with_wheel([*WHEEL, "tests/conftest.py"]) == ["the wheel has tests/conftest.py"]
+    assert wrong_with_wheel([*WHEEL, "cujit/a.so"]) == ["the wheel has cujit/a.so"]
     assert wrong_with_wheel([*WHEEL, "cujit/a.pyc"]) == ["the wheel has cujit/a.pyc"]
 
 

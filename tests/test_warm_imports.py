@@ -169,7 +169,7 @@ assert y.numpy()[-1] == 62.0
 
 def test_a_launch_on_the_cpu_device_imports_nothing_of_gpus_nor_of_compilers(tmp_path: Path) -> None:
     found = _imported(tmp_path, _launch("cpu", 1))
-    heavy = {"cujit.devices.cuda.backend", "cujit.devices.cuda.stream", "cujit.devices.launcher.runtime"}
+    heavy = {"cujit.devices.cuda.backend", "cujit.devices.cuda.stream"}
     assert found & {*COMPILERS, *SCANNERS, *heavy, "cuda.bindings.driver", "cujit.formats.cubin"} == set()
 
 
@@ -177,6 +177,6 @@ def test_a_launch_on_the_cpu_device_imports_nothing_of_gpus_nor_of_compilers(tmp
 @pytest.mark.usefixtures("gpu")
 def test_a_first_launch_on_a_gpu_imports_no_llvm_and_no_compiler(tmp_path: Path) -> None:
     found = _imported(tmp_path, _launch("gpu", 1))
-    heavy = {"cujit.devices.cpu", "cujit.devices.cuda.linker", "cujit.devices.launcher.runtime", "llvmlite"}
+    heavy = {"cujit.devices.cpu", "cujit.devices.cuda.linker", "llvmlite"}
     compilers = {name for name in COMPILERS if name.startswith("cujit")}  # cuda.bindings brings some of its own
     assert found & {*compilers, *SCANNERS, *heavy, "cujit.formats.ptx.parser", "lz4", "zstandard"} == set()

@@ -38,7 +38,8 @@ _IN_WHEEL = (
     "cujit/__init__.pyi",
     "cujit/devices/cpu/runtime/x86_64/",
     "cujit/devices/cpu/runtime/aarch64/",
-    "cujit/devices/launcher/native/x86_64/",
+    "cujit/devices/launcher/native/x86_64/launcher.so",
+    "cujit/devices/launcher/native/aarch64/launcher.so",
     ".dist-info/licenses/LICENSE",
     ".dist-info/entry_points.txt",
 )
@@ -51,6 +52,8 @@ _IN_SDIST = (
     "/tests/conftest.py",
 )
 _NOWHERE = (".pyc", "__pycache__", ".whl", ".so", ".git/", ".venv")
+_FOR_ALL = "cujit/devices/launcher/native/x86_64/launcher.so", "cujit/devices/launcher/native/aarch64/launcher.so"
+"""What is of one processor, and there for each: ``make native`` builds it without Python's headers and without libc."""
 
 
 _OF_OURS = ("PYTHON", "CUJIT_", "VIRTUAL_", "MAKE", "MFLAGS")
@@ -146,7 +149,11 @@ def wrong_with_sdist(names: Sequence[str]) -> list[str]:
 
 def _wrong(what: str, names: Sequence[str], needed: Sequence[str]) -> list[str]:
     lacking = [part for part in needed if not any(part in name for name in names)]
-    strange = [name for name in names if any(part in name for part in _NOWHERE) and "/tests/goldens/" not in name]
+    strange = [
+        name
+        for name in names
+        if any(part in name for part in _NOWHERE) and not name.endswith(_FOR_ALL) and "/tests/goldens/" not in name
+    ]
     return [*(f"the {what} lacks {part}" for part in lacking), *(f"the {what} has {name}" for name in strange)]
 
 

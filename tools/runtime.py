@@ -1,7 +1,7 @@
-"""Make the C of the package anew: the run-time of the CPU device, and the launcher, become LLVM bitcode.
+"""Compile the C of the CPU device's run-time and of the emulator to LLVM bitcode.
 
 ``python tools/runtime.py`` writes ``x86_64/*.bc``, ``aarch64/*.bc``, and which functions are in them, beside the
-``*.c`` of ``devices/cpu/runtime``, ``devices/launcher/native`` and ``emulator/native`` in ``src/cujit``. With
+``*.c`` of ``devices/cpu/runtime`` and ``emulator/native`` in ``src/cujit``. With
 ``directory [sources]`` it writes what is made of one of them, the run-time or ``sources``, there. The compiler is the
 clang of the wheel ``ziglang``. Numbers and structures that Python knows too come to C in ``shared.h``, which is made
 here of what Python says and is kept nowhere; the compiler holds that it lays them out as Python does.
@@ -22,26 +22,17 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from cujit.devices.arguments.cupy_arrays import CupyInterface
-from cujit.devices.arguments.foreign_arrays import DescribedInterface, NumbaInterface
-from cujit.devices.arguments.packer import OVERFLOW
-from cujit.devices.arguments.tensors import TensorInterface
 from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native import structures
 from cujit.devices.cpu.run.launch import PLACE, SHARED_ALIGN, Launch
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, ROUNDED
 from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
-from cujit.devices.cuda.ring import RING_SIZE
-from cujit.devices.launcher.layout import Field, FieldKind
-from cujit.devices.launcher.scalars import NumpyScalar, ScalarKind
-from cujit.devices.launcher.state import LaunchState
 from cujit.devices.textures.texture import AddressMode
 from cujit.emulator import structures as emulated
 from cujit.emulator.results import Result
 
 DEVICES = Path(__file__).parent.parent / "src" / "cujit" / "devices"
 SOURCES = DEVICES / "cpu" / "runtime"
-LAUNCHER = DEVICES / "launcher" / "native"
 EMULATOR = DEVICES.parent / "emulator" / "native"
 PROCESSORS = ("x86_64", "aarch64")
 
@@ -166,31 +157,7 @@ def of_emulator() -> str:
     return head + "\n".join([*enums, _structure(Launch), *map(_structure, _of_package("cujit.emulator"))])
 
 
-def of_launcher() -> str:
-    """Write the header of what the launcher's C and Python know: the structures that machine code reads."""
-    words: dict[type, str] = {
-        ctypes.c_uint64: "u64", ctypes.c_int64: "i64", ctypes.c_uint32: "u32", ctypes.c_int32: "i32"
-    }  # fmt: skip
-    head = f"/* Made by tools/runtime.py. */\n\n#pragma once\n\n#define FLOAT_OVERFLOW {OVERFLOW[4].hex()}\n"
-    head += f"#define RING_SIZE {RING_SIZE}\n\n"
-    head += _enum("FIELD", {kind.name: kind.value for kind in FieldKind})
-    head += _enum("SCALAR", {kind.name: kind.value for kind in ScalarKind})
-    for structure in (
-        LaunchState,
-        Field,
-        NumpyScalar,
-        TensorInterface,
-        CupyInterface,
-        NumbaInterface,
-        DescribedInterface,
-    ):
-        name, fields = f"struct {structure.__name__}", structure._fields_
-        head += f"{name} {{\n" + "".join(f"  {words[field[1]]} {field[0]};\n" for field in fields) + "};\n"
-        head += f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "as Python has it");\n'
-    return head
-
-
-_HEADERS = {LAUNCHER: of_launcher, EMULATOR: of_emulator}
+_HEADERS = {EMULATOR: of_emulator}
 
 _NUMBERS = ("WARPS", "BARRIERS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS", "LOG", "COUNTS", "PICTURES",
             "ACCESSED_UPDATES", "ACCESSED_LOADS")  # fmt: skip
@@ -246,5 +213,5 @@ def _run(folder: Path, processor: str, *options: str) -> None:
 
 if __name__ == "__main__":
     given = [Path(argument).absolute() for argument in sys.argv[1:3]]
-    for sources in (SOURCES, LAUNCHER, EMULATOR) if not given else (given[1] if len(given) > 1 else SOURCES,):
+    for sources in (SOURCES, EMULATOR) if not given else (given[1] if len(given) > 1 else SOURCES,):
         make(given[0] if given else sources, sources)

@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 class Launch(PreparedLaunch):
     """A kernel with its grid, block, dynamic shared memory, stream and options: call it with the arguments.
 
-    Where LLVM is there, calls go straight into machine code that was made for the kernel's parameters, checks and all.
-    It is compiled beside later calls, from the fourth on. It reads exact ints, floats and bools, None, ``Pointer``,
-    NumPy's scalars, structures, our arrays, torch's tensors, and the arrays of CuPy (where it works in the stream of
-    the launch), numba and JAX. Anything else is read by Python: halves, vectors, subclasses (one to a few microseconds
-    for each).
+    From the second call on, native code checks and reads the arguments and starts the kernel. It reads exact ints,
+    floats and bools, None, ``Pointer``, NumPy's scalars, structures, our arrays, torch's tensors, and the arrays of
+    CuPy (where it works in the stream of the launch), numba and JAX. Anything else is read by Python: halves, vectors,
+    subclasses (one to a few microseconds for each).
 
     A kernel runs after what CuPy, or another library that says so in ``__cuda_array_interface__``, has begun in its own
     stream. What such a library does later waits for the kernel only in the same stream: pass that as ``stream``.

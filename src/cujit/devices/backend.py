@@ -31,17 +31,6 @@ from cujit.values import dataclass, field
 
 
 @dataclass(frozen=True)
-class Finish:
-    """How machine code starts a kernel of a back end: by ``launcher/native/name.c``, or by what ``body`` writes.
-
-    That is LLVM IR (``launcher/finish.py``).
-    """
-
-    name: str
-    body: Callable[[], list[str]] | None = None
-
-
-@dataclass(frozen=True)
 class Target:
     """Where machine code launches a kernel: ``fields`` of its ``State``, and what has to live as long, ``keep``.
 
@@ -62,8 +51,8 @@ class BackendKernel(abc.ABC):
     """As far as the image tells: PTX types, or sizes."""
     compile_s: float = 0.0
     """Seconds of wall time that machine code took after the module was loaded."""
-    finish: Finish | None = None
-    """How machine code starts it; None leaves every launch to ``launch``."""
+    submit: str | None = None
+    """Name of the native function that starts it (``launcher/native``); None leaves every launch to ``launch``."""
 
     @property
     def title(self) -> str:

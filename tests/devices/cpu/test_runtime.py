@@ -14,7 +14,7 @@ import pytest
 
 from cujit.devices.cpu.native import library
 from cujit.errors import UnsupportedError
-from runtime import LAUNCHER, SOURCES, shared
+from runtime import SOURCES, shared
 
 ROOT = Path(__file__).parents[3]
 TOOL = ROOT / "tools" / "runtime.py"
@@ -37,7 +37,7 @@ def write_shared(directory: Path) -> Path:
 
 
 @needs_clang
-@pytest.mark.parametrize("sources", [SOURCES, LAUNCHER], ids=["run-time", "launcher"])
+@pytest.mark.parametrize("sources", [SOURCES], ids=["run-time"])
 def test_the_bitcode_of_the_package_is_that_of_its_sources(tmp_path: Path, sources: Path) -> None:
     made = make(tmp_path, sources)
     assert made.returncode == 0, made.stderr
@@ -66,9 +66,6 @@ def test_every_part_is_there_for_a_processor(machine: str) -> None:
     assert {path.stem for path in (SOURCES / machine).glob("*.bc")} == {
         part.name for part in library.PARTS if part.text is None
     }
-    parts = {path.stem for path in LAUNCHER.glob("*.c")}
-    assert {path.stem for path in (LAUNCHER / machine).glob("*.bc")} == parts
-    assert parts > {"launch", "torch", "cupy", "gpu", "copy"}
 
 
 def test_a_processor_without_a_run_time_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def launch_of(
     entry = LaunchEntry(image, kernel, name, signature)
     shape = LaunchShape(Dim3(2, 3), Dim3(32))
     launch = make_launch(PreparedLaunch, entry, Owner(entry), shape, stream, options)
-    assert attach(launch, wait=True)
+    assert attach(launch)
     return launch
 
 
@@ -294,8 +294,8 @@ def test_a_stray_write_is_told_with_the_launches_in_flight(gpu: Device) -> None:
     for _ in range(3):
         good(p)
     stray(p, 0)
-    assert attach(good, wait=True)
-    assert attach(stray, wait=True)
+    assert attach(good)
+    assert attach(stray)
     good(p)
     stray(p, 0)
     gpu.synchronize()

@@ -38,7 +38,7 @@ def test_cupy_arrays_go_in_as_they_are(gpu: Device) -> None:
 def test_numba_arrays_go_in_as_they_are(gpu: Device) -> None:
     cuda = library("numba.cuda")
     launch = jit(SCALE, device=gpu)["scale"][1, 32]
-    launches.attach(launch, wait=True)
+    launches.attach(launch)
     for a in (3.0, 5.0, 7.0):
         x = cuda.to_device(np.arange(20, dtype=np.float32))
         launch(x, a, 20)
@@ -50,7 +50,7 @@ def test_numba_arrays_go_in_as_they_are(gpu: Device) -> None:
 def test_cupy_arrays_go_in_by_machine_code(gpu: Device) -> None:
     cupy = library("cupy")
     launch = jit(SCALE, device=gpu)["scale"][1, 32]
-    launches.attach(launch, wait=True)
+    launches.attach(launch)
     interface = cupy_interface(gpu.ordinal)
     assert interface is not None
     assert interface.stream_of
@@ -74,7 +74,7 @@ def test_jax_arrays_go_in_where_they_are_only_read(gpu: Device) -> None:
         if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x];
     }"""
     y, launch = gpu.array(np.zeros(20, np.float32)), jit(text, device=gpu)["copy"][1, 32]
-    launches.attach(launch, wait=True)
+    launches.attach(launch)
     for n in range(4):
         x = jax.numpy.arange(n, n + 20, dtype="float32")
         launch(x, y, 20)
@@ -101,7 +101,7 @@ def test_an_array_that_jax_has_yet_to_compute_is_waited_for(gpu: Device, by_mach
         launch(slow(large, float(n)), y, 20)
         assert y.numpy().tolist() == [n] * 20
         if by_machine_code:
-            launches.attach(launch, wait=True)
+            launches.attach(launch)
 
 
 @pytest.mark.parametrize("name", ["torch", "cupy"])

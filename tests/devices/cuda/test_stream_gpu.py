@@ -48,7 +48,7 @@ def library(name: str) -> Any:
 def prepared(module: Module, x: Any, stream: object) -> Launch:
     """A launch that machine code starts from here on."""
     launch = module["add"][1, 32, 0, stream]
-    assert attach(launch, wait=True)
+    assert attach(launch)
     launch(x, 0.0, 32)  # bound by this one
     return launch
 

@@ -86,7 +86,7 @@ def test_an_array_of_the_other_gpu_is_refused(
     refused(lambda: launch(other, 1.0, N), ArgumentError, f"not on {here.name}")
     if is_supported():
         launch(mine, 0.0, N)
-        assert attach(launch, wait=True)
+        assert attach(launch)
         refused(lambda: launch(other, 1.0, N), ArgumentError, f"not on {here.name}")  # by machine code
     launch(mine, 1.0, N)
     assert mine.numpy().tolist() == [1.0] * N

@@ -13,7 +13,6 @@ from cujit.devices.backend import BackendKernel, BackendModule, Target
 from cujit.devices.device import Device
 from cujit.devices.launcher.cpython import is_supported
 from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
-from cujit.devices.launcher.finish import COPY
 from cujit.devices.launcher.launch import PreparedLaunch, attach, make_launch
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape, Resources
@@ -26,7 +25,7 @@ SHAPE = LaunchShape(Dim3(1), Dim3(1))
 class Sink(BackendKernel):
     """A kernel that keeps the parameter buffer of its last launch; ``by_machine`` tells who wrote it."""
 
-    finish = COPY
+    submit = "copy"
 
     def __init__(self, signature: Signature) -> None:
         self.name = "k"
@@ -93,7 +92,7 @@ class Route:
             self.launch = PreparedLaunch(self.entry, self, SHAPE, stream, PLAIN)
             return
         self.launch = make_launch(PreparedLaunch, self.entry, self, SHAPE, stream, PLAIN)
-        attach(self.launch, wait=True)
+        attach(self.launch)
         prepared, binder = self.launch._prepared, self.entry.binder
         assert prepared is not None
         assert binder is not None

@@ -12,9 +12,9 @@ import pytest
 from cujit.devices.cuda.kernel import CudaKernel
 from cujit.devices.cuda.launching import LaunchConfig, driver_entries, launch_config
 from cujit.devices.device import Device
-from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import is_supported, native_type
 from cujit.devices.launcher.layout import layout_of
+from cujit.devices.launcher.library import library
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import DriverError
@@ -132,7 +132,6 @@ def bound(
     layout = layout_of(signature)
     assert layout is not None
     native = native_type(Call)
-    code = launch_code(CudaKernel.finish, native.state_offset)
     config = launch_config(SHAPE, 99, options)
     alive = ctypes.c_int32(1)
 
@@ -152,13 +151,14 @@ def bound(
         count=len(layout.fields),
         size=layout.size,
         each=each,
+        submit=library().address(CudaKernel.submit or ""),
         **driver.fields,
         **dict(zip(("grid_x", "grid_y", "grid_z"), SHAPE.grid, strict=True)),
         **dict(zip(("block_x", "block_y", "block_z"), SHAPE.block, strict=True)),
     )
     call: Any = native.type()
-    call.keep = (code, state, config, alive, failed, driver, layout)
-    code.attach(native, call, state)
+    call.keep = (state, config, alive, failed, driver, layout)
+    native.attach(call, library().address("launch"), ctypes.addressof(state))
     return call  # type: ignore[no-any-return]
 
 

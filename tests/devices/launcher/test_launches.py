@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import os
 import pickle
 import platform
@@ -21,7 +22,7 @@ import numpy as np
 import pytest
 
 from cujit.devices.device import Device
-from cujit.devices.launcher import binder, code, state
+from cujit.devices.launcher import binder, library, state
 from cujit.devices.launcher import launch as launches
 from cujit.devices.launcher.cpython import is_supported, native_type
 from cujit.devices.streams import Stream
@@ -79,7 +80,7 @@ def test_a_launch_enters_machine_code(module: Module) -> None:
         pytest.skip("this interpreter takes no machine code")
     launch = module["fill"][1, 32]
     assert not is_native(launch)
-    assert launches.attach(launch, wait=True)
+    assert launches.attach(launch)
     assert is_native(launch)
     assert isinstance(launch, Launch)
     assert type(launch).__name__ == "Launch"
@@ -95,30 +96,29 @@ def test_a_launch_enters_machine_code(module: Module) -> None:
 )
 def test_a_launch_enters_machine_code_in_every_usual_python(cpu: Device) -> None:
     launch, p = jit(CODE, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
-    assert launches.attach(launch, wait=True)
+    assert launches.attach(launch)
     launch(p, 32, 3)
     assert is_native(launch)
     assert p.numpy().tolist() == [3] * 32
 
 
-@pytest.mark.parametrize("lack", ["interpreter", "llvm"])
+@pytest.mark.parametrize("lack", ["interpreter", "library"])
 def test_without_machine_code_a_launch_is_written_in_python(
     cpu: Device, monkeypatch: pytest.MonkeyPatch, lack: str
 ) -> None:
     def missing(*_arguments: object) -> None:
-        raise MissingError("no llvmlite")
+        raise MissingError("no such file")
 
-    if lack == "llvm":
-        monkeypatch.setattr(code, "launch_code", missing)
-        compiler = code._Compiler()
-        monkeypatch.setattr(code, "_compiler", lambda: compiler)
+    if lack == "library":
+        monkeypatch.setattr(library, "library", missing)
+        monkeypatch.setattr(binder, "library_or_none", inspect.unwrap(library.library_or_none))
     else:
         monkeypatch.setattr(binder, "is_supported", lambda: False)
     launch, p = jit(CODE, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
     assert not is_native(launch)
     for value in range(3):
         launch(p, 32, value)
-    assert not launches.attach(launch, wait=True)
+    assert not launches.attach(launch)
     launch(p, 32, 2)
     assert not is_native(launch)
     assert p.numpy().tolist() == [2] * 32
@@ -189,7 +189,7 @@ def test_only_so_many_launches_are_kept(module: Module, monkeypatch: pytest.Monk
 
 def test_machine_code_finds_the_launch_that_is_written_in_a_loop(module: Module) -> None:
     kernel, p = module["fill"], module.device.zeros(64, np.int32)
-    launches.attach(kernel[1, 32], wait=True)
+    launches.attach(kernel[1, 32])
     assert type(vars(Kernel)["__getitem__"]).__name__ == "method_descriptor"
     assert "kernel[4, 256]" in (Kernel.__getitem__.__doc__ or "")
     one, thousand = int("1"), int("1000")
@@ -206,7 +206,7 @@ def test_machine_code_finds_the_launch_that_is_written_in_a_loop(module: Module)
 @pytest.mark.parametrize("shape", [(1.0, 32), ((1.0,), 32), (1, 32.0), (1, 32, 0.0)], ids=str)
 def test_machine_code_does_not_take_a_float_for_the_int_that_it_equals(module: Module, shape: Any) -> None:
     kernel = module["fill"]
-    launches.attach(kernel[1, 32], wait=True)
+    launches.attach(kernel[1, 32])
     for same in ((1, 32), ((1,), 32), (1, 32, 0)):
         assert kernel[same] is kernel[same]
     for _ in range(2):
@@ -218,7 +218,7 @@ def test_machine_code_does_not_take_a_float_for_the_int_that_it_equals(module: M
 def test_a_kernel_of_a_closed_module_gives_no_launch_that_was_kept(device: Device) -> None:
     module = jit(CODE, device=device)
     kernel = module["fill"]
-    launches.attach(kernel[1, 32], wait=True)
+    launches.attach(kernel[1, 32])
     launch = weakref.ref(kernel[1, 32])
     assert kernel[1, 32] is launch()
     module.close()
@@ -234,7 +234,7 @@ def test_a_kernel_that_indexes_its_own_way_keeps_it(module: Module) -> None:
             return super().__getitem__((2, *shape))
 
     kernel = Own(module["fill"]._entry)
-    launches.attach(module["fill"][1, 32], wait=True)
+    launches.attach(module["fill"][1, 32])
     for _ in range(2):
         shape = kernel[(32,)].shape
         assert shape is not None
@@ -338,7 +338,7 @@ def test_many_threads_launch_through_one_launch(module: Module) -> None:
 def test_a_million_launches_leave_no_memory(module: Module) -> None:
     launch, p = module["fill"][1, 32], module.device.zeros(32, np.int32)
     if is_supported():
-        assert launches.attach(launch, wait=True)
+        assert launches.attach(launch)
 
     def run(count: int) -> None:
         for i in range(count):
@@ -555,7 +555,7 @@ import struct
 from cujit.devices.launcher.launch import attach
 device = cujit.cpu(2)
 launch, p = cujit.jit(CODE, device=device)["fill"][100, 64], device.zeros(6400, np.int32)
-attach(launch, wait=True)
+attach(launch)
 def fill(value): launch.packed(struct.pack("<Qii", p.address, 6400, value))
 for value in (1, 2, 3): fill(value)
 started = launch._prepared._bound
@@ -662,7 +662,7 @@ seen = 0
 for name, kernel in module.items():
     count = len(kernel.signature)
     launch = module[name][1, 32]
-    assert attach(launch, wait=True) == by_machine
+    assert attach(launch) == by_machine
     for _ in range(2): launch(*GOOD.get(name, ()))  # bound to the device, and read by machine code from here on
     cases = [(value,) * count for value in odd] + [tuple(random.choices(odd, k=count)) for _ in range(1500)]
     cases += [tuple(random.choices(odd, k=random.randrange(20))) for _ in range(100)]

@@ -83,7 +83,7 @@ def test_a_kernel_of_random_parameters_stores_what_ctypes_packs(device: Device, 
         launch = module[lowered(kinds)][1, 1]
         for by_machine in (False, True):
             if by_machine:
-                attach(launch, wait=True)
+                attach(launch)
             for _ in range(3):
                 arguments = [data.draw(values(kind)) for kind in kinds]
                 to = device.array(np.full(16 * len(kinds), 0xEE, np.uint8))

@@ -26,9 +26,10 @@ from cujit.devices.cpu.observe.checking import room_for
 from cujit.devices.cpu.observe.watching import KernelWatcher
 from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.cpu.run.faults import Site, settle
-from cujit.devices.cpu.run.grid import CPU, Bounds, Share, Workers, no_memory
+from cujit.devices.cpu.run.grid import Bounds, Share, Workers, no_memory
 from cujit.devices.cpu.run.launch import (
     SHARED_ALIGN,
+    TEMPLATE,
     USUAL_CACHE_BYTES,
     WORKSPACE_BYTES,
     Control,
@@ -66,7 +67,7 @@ _OPTIMIZE = "CUJIT_CPU_OPTIMIZE"
 class CpuKernel(BackendKernel):
     """One entry of a PTX module."""
 
-    finish = CPU
+    submit = "cpu"
 
     def __init__(self, module: CpuModule, facts: KernelFacts, workers: Workers) -> None:
         self.name = facts.name
@@ -206,6 +207,7 @@ class CpuKernel(BackendKernel):
             "local_bytes": memory.local_bytes,
             "pool": pool.address,
             "run": pool.entry,
+            **TEMPLATE,
         }
         failed = functools.partial(_failed, memory, self._site(shape, function))
         return Target(fields, failed, (job, function, pool, self._module, self._control))

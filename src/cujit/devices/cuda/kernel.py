@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from cujit.devices.arguments.signatures import signature_of_layout
-from cujit.devices.backend import BackendKernel, Finish, Target
+from cujit.devices.backend import BackendKernel, Target
 from cujit.devices.cuda.launching import LaunchConfig, driver_entries, launch_config
 from cujit.devices.cuda.library import LoadedLibrary
 from cujit.devices.options import PLAIN, LaunchOptions, check_cluster, check_cooperative, check_own_cluster
@@ -50,7 +50,7 @@ class CudaKernel(BackendKernel):
     resources or a launch, so a library of a thousand kernels loads as fast as one of one.
     """
 
-    finish = Finish("gpu")
+    submit = "gpu"
 
     def __init__(self, library: LoadedLibrary, limits: Limits, handle: Any, name: str) -> None:
         self.name = name

@@ -23,12 +23,12 @@ from cujit.devices.arguments.packer import Packer
 from cujit.devices.arguments.structures import layout_by
 from cujit.devices.arguments.tensors import is_tensor, tensor_interface
 from cujit.devices.arrays.array import DeviceArray
-from cujit.devices.backend import BackendKernel, Finish
+from cujit.devices.backend import BackendKernel
 from cujit.devices.device import Device
 from cujit.devices.launcher.alive import ALIVE, Alive
-from cujit.devices.launcher.code import LaunchCode, Wanted, code_now, code_soon
-from cujit.devices.launcher.cpython import Callables, is_supported, native_type
+from cujit.devices.launcher.cpython import Callables, is_supported
 from cujit.devices.launcher.layout import FieldKind, Layout, layout_of
+from cujit.devices.launcher.library import Library, library_or_none
 from cujit.devices.launcher.scalars import numpy_scalars
 from cujit.devices.launcher.state import LaunchState
 from cujit.devices.options import LaunchOptions
@@ -66,9 +66,9 @@ def refuse_keywords(kernel: str) -> None:
 
 @dataclass
 class Prepared:
-    """The machine code of one prepared launch, and all that it refers to."""
+    """The state of one prepared launch, and all that it refers to."""
 
-    code: LaunchCode
+    library: Library
     state: LaunchState
     bind: Callable[[], None]
     """Binds the launch to the device, which succeeded in one like it."""
@@ -77,13 +77,13 @@ class Prepared:
 
     def attach(self, callables: Callables, launch: object) -> None:
         """Have a call of ``launch``, which keeps this, run the machine code."""
-        self.code.attach(callables, launch, self.state)
+        callables.attach(launch, self.library.address("launch"), ctypes.addressof(self.state))
 
     def start(self, parameters: bytes) -> bool:
         """Start the kernel with a parameter buffer; False if that is to be done by hand."""
         if self._bound is None and self.state.alive != ctypes.addressof(_ASLEEP):
             word = ctypes.c_int32.from_address(self.state.alive)
-            self._bound = word, ctypes.addressof(self.state), _START(self.state.finish)
+            self._bound = word, ctypes.addressof(self.state), _START(self.state.submit)
         if self._bound is None:
             return False
         word, state, start = self._bound
@@ -107,18 +107,17 @@ class Binder:
     """Makes the prepared launches of one kernel on one device.
 
     A launch is bound to the device at its first call, which goes the route written in Python; from the second on the
-    machine code starts the kernel.
+    native code starts the kernel.
     """
 
     def __init__(
-        self, kernel: BackendKernel, finish: Finish, device: Device, packer: Packer, alive: Alive, layout: Layout
+        self, kernel: BackendKernel, library: Library, device: Device, packer: Packer, alive: Alive, layout: Layout
     ) -> None:
         self._kernel = kernel
-        self._finish = finish
+        self._library = library
         self._device = device
         self._alive = alive
         self._layout = layout
-        self._key = bytes(layout.fields)
         self._name = packer.kernel
         count = max(len(layout.fields), 1)
         self._known = (ctypes.c_uint64 * count)(*[_UNKNOWN] * count)
@@ -134,33 +133,16 @@ class Binder:
     @classmethod
     def of(cls, kernel: BackendKernel, device: Device, packer: Packer, alive: Alive) -> Binder | None:
         """Make one where machine code can be had; None leaves every launch to Python."""
-        if kernel.finish is None or not is_supported():
-            return None
-        layout = layout_of(packer.signature, takes_ints=packer.takes_ints)
-        return None if layout is None else cls(kernel, kernel.finish, device, packer, alive, layout)
+        library = library_or_none() if kernel.submit is not None and is_supported() else None
+        layout = None if library is None else layout_of(packer.signature, takes_ints=packer.takes_ints)
+        return None if library is None or layout is None else cls(kernel, library, device, packer, alive, layout)
 
-    def prepare(
-        self,
-        base: type,
-        by_hand: _ByHand,
-        shape: LaunchShape,
-        stream: int,
-        options: LaunchOptions,
-        *,
-        wait: bool = False,
-    ) -> Prepared | None:
-        """Prepare one launch of a type below ``base``; ``by_hand`` is the same launch written in Python.
-
-        None if there is no LLVM, or the code is not compiled yet: then it is being compiled, unless ``wait`` has it
-        done at once.
-        """
-        wanted = Wanted(self._finish, native_type(base).state_offset)
-        code = code_now(wanted) if wait else code_soon(wanted, self._key)
-        if code is None:
-            return None
+    def prepare(self, by_hand: _ByHand, shape: LaunchShape, stream: int, options: LaunchOptions) -> Prepared:
+        """Prepare one launch; ``by_hand`` is the same launch written in Python."""
         state = LaunchState(
             alive=ctypes.addressof(_ASLEEP), device=id(self._device), known=ctypes.addressof(self._known)
         )
+        state.submit = self._library.address(self._kernel.submit or "")
         state.known_types = ctypes.addressof(self._known_types)
         state.fields, state.count = ctypes.addressof(self._layout.fields), len(self._layout.fields)
         state.size, state.known_tensors = self._layout.size, ctypes.addressof(self._known_tensors)
@@ -172,7 +154,7 @@ class Binder:
         readers = [self._reader(i, stream, state) for i in range(len(self._layout.fields))]
         table = self._table(*map(id, readers))
         state.by_hand, state.named, state.readers = id(first), id(self._named), ctypes.addressof(table)
-        return Prepared(code, state, first.bind, [self, first, readers, table])
+        return Prepared(self._library, state, first.bind, [self, first, readers, table])
 
     def bind(self, state: LaunchState, shape: LaunchShape, stream: int, options: LaunchOptions) -> object:
         """Fill in what the device says, and give what has to live as long as the state.
@@ -256,11 +238,9 @@ class Binder:
         interface = tensor_interface()
         if interface is None or tensor.is_complex():
             return
-        from cujit.devices.launcher.runtime import native  # start-up: code is made at the second launch
-
         code = interface.ask("get_dtype", tensor, ctypes.c_int32)
         self._known_tensors[index] = _NO_DTYPE if code is None else code
-        interface.read = native("torch").address
+        interface.read = self._library.address("torch")
         state.tensors = ctypes.addressof(interface)
 
     def _learn_foreign(self, index: int, array: Any, state: LaunchState) -> None:
@@ -280,10 +260,8 @@ class Binder:
                 self._learn_kind(index, kind_of_row(array, interface))
         if interface is None:
             return
-        from cujit.devices.launcher.runtime import native  # start-up: code is made at the second launch
-
         self._learn_dtype(index, known)
-        interface.read = native(name).address
+        interface.read = self._library.address(name)
         setattr(state, name, ctypes.addressof(interface))
 
     def _is_only_gpu(self, array: Any) -> bool:

@@ -19,15 +19,18 @@ _T = TypeVar("_T")
 
 _WORD = 8
 
+VERSIONS = ((3, 10), (3, 11), (3, 12), (3, 13), (3, 14))
+"""Versions of CPython that the tests have launched with; in others launches run in Python."""
+
 
 def is_supported() -> bool:
-    """Tell whether this interpreter takes machine code: CPython of 64 bits with its one lock.
+    """Tell whether this interpreter takes machine code: a CPython of 64 bits that was tried, with its one lock.
 
     Without the lock, reading an attribute of an array while another thread closes it is not safe.
     """
     return (
         sys.implementation.name == "cpython"
-        and sys.version_info >= (3, 10)
+        and sys.version_info[:2] in VERSIONS
         and ctypes.sizeof(ctypes.c_void_p) == _WORD
         and sys.byteorder == "little"
         and "t" not in sys.abiflags  # PEP 703: a build without the lock
@@ -50,6 +53,17 @@ def _words(value: object, size: int) -> list[int]:
 def object_type_offset() -> int:
     """Find where an object has its type, in bytes from its address."""
     return _words(object(), object.__basicsize__).index(id(object)) * _WORD
+
+
+@functools.cache
+def basic_size_offset() -> int:
+    """Find where a type has the size of its objects (``__basicsize__``), in bytes from its address."""
+    types = [type("Sized", (), {"__slots__": [f"slot{i}" for i in range(count)]}) for count in (23, 37, 61)]
+    size: int = type.__dict__["__basicsize__"].__get__(type)
+    rows = [_words(each, size) for each in types]
+    sizes = [each.__basicsize__ for each in types]
+    (index,) = (i for i, row in enumerate(zip(*rows, strict=True)) if list(row) == sizes)
+    return index * _WORD
 
 
 @functools.cache
@@ -126,7 +140,7 @@ def index_by(cls: Any, function: int) -> _Method:
 class Callables:
     """A type whose instances are called by machine code of their own; ``offset`` is where they have its address.
 
-    The word after it is theirs: the machine code finds its state there.
+    The word after it is theirs, and the last one: the machine code finds its state there.
     """
 
     type: Any

@@ -86,7 +86,7 @@ class PreparedLaunch:
             refuse_keywords(self._entry.name)
         self._entry.run(self._shape, self._stream, self._options, arguments)
         if self._waits:
-            attach(self)
+            bind(self)
 
     def packed(self, parameters: object) -> None:
         """Run the kernel with its parameters as the bytes that the driver takes: each at its offset, none checked.
@@ -146,10 +146,7 @@ class PreparedLaunch:
         if self._shape is None or (prepared is not None and prepared.start(parameters)):
             return
         entry.run_packed(self._shape, self._stream, self._options, parameters)
-        if self._waits:
-            attach(self)
-        elif prepared is not None:
-            prepared.bind()
+        bind(self)
 
     def compile(self) -> None:
         """Have the CPU device make the machine code for this block now, without running anything.
@@ -206,19 +203,14 @@ def make_launch(
     return launch
 
 
-def attach(launch: PreparedLaunch, *, wait: bool = False) -> bool:
-    """Have a launch run machine code from here on, if that is compiled; ``wait`` has it compiled at once.
-
-    The first call of a launch asks for the code, and goes by hand; so does each until it is there.
-    """
+def attach(launch: PreparedLaunch) -> bool:
+    """Have a launch run native code from here on; False if it cannot."""
     entry, shape = launch._entry, launch._shape
     if not launch._waits or shape is None or entry.binder is None:
         return launch._prepared is not None
     base: Any = type(launch).__base__  # mypy holds that such a type may not be hashable
     by_hand = functools.partial(entry.run, shape, launch.stream, launch.options)
-    prepared = entry.binder.prepare(base, by_hand, shape, launch.stream, launch.options, wait=wait)
-    if prepared is None:
-        return False
+    prepared = entry.binder.prepare(by_hand, shape, launch.stream, launch.options)
     with entry.binder.lock:  # another thread may have done it, and its code may be running
         if launch._waits:
             # First, as a handler of a signal may launch the same in between: it is on this thread, and passes the lock.
@@ -226,5 +218,11 @@ def attach(launch: PreparedLaunch, *, wait: bool = False) -> bool:
             launch._prepared = prepared
             prepared.attach(native_type(base), launch)
     if base.indexed is not None:
-        index_by(base.indexed, prepared.code.index.address)
+        index_by(base.indexed, prepared.library.address("index"))
     return True
+
+
+def bind(launch: PreparedLaunch) -> None:
+    """Have the next call of a launch that just went well start the kernel by native code, if it can."""
+    if attach(launch) and launch._prepared is not None:
+        launch._prepared.bind()

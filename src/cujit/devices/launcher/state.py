@@ -18,14 +18,14 @@ class LaunchState(ctypes.Structure):
     """The data of one prepared launch. Whoever has it keeps alive what it refers to; words of 64 bits are addresses.
 
     ``by_hand`` takes a call that the machine code leaves alone, ``named`` one with keywords, ``failed`` what the
-    place that runs the kernel answered. ``finish`` is the function that starts the kernel. ``fields``, ``readers`` and
+    place that runs the kernel answered. ``submit`` is the function that starts the kernel. ``fields``, ``readers`` and
     ``known`` have an entry per parameter, of which there are ``count``: how it is read, the reader written in Python,
     and the dtype that an array has been found to have. ``size`` is that of the parameter buffer in bytes; with ``each``
     the driver gets the address of each parameter instead of the buffer.
     """
 
     _fields_ = (
-        *_fields(ctypes.c_uint64, "alive by_hand named failed finish fields readers known device count size each"),
+        *_fields(ctypes.c_uint64, "alive by_hand named failed submit fields readers known device count size each"),
         # what types of values were found right; a bit for each parameter that takes arrays that are read-only
         *_fields(ctypes.c_uint64, "known_types read_only"),
         # torch's tensors: the interface, the code of the dtype found right of each parameter, and the device
@@ -40,16 +40,11 @@ class LaunchState(ctypes.Structure):
         *_fields(ctypes.c_uint64, "ring label"),
         *_fields(ctypes.c_uint32, "grid_x grid_y grid_z block_x block_y block_z dynamic_bytes"),
         # the CPU device
-        *_fields(ctypes.c_uint32, "helpers"),
+        *_fields(ctypes.c_uint32, "helpers template_bytes at_parameters at_next at_blocks at_fault_kind at_output"),
         *_fields(ctypes.c_uint64, "template pool run job shared_bytes local_bytes"),
         # nothing but a copy of the parameter buffer
         *_fields(ctypes.c_uint64, "sink"),
     )
-
-
-def place(field: str) -> int:
-    """Give the offset of a field, in bytes."""
-    return int(getattr(LaunchState, field).offset)
 
 
 # -- the launches that a kernel keeps ---------------------------------------------------------------------

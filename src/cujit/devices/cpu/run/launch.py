@@ -83,6 +83,13 @@ def field_offset(name: str) -> int:
     return int(getattr(Launch, name).offset)
 
 
+TEMPLATE = {
+    "template_bytes": ctypes.sizeof(Launch),
+    **{f"at_{name}": field_offset(name) for name in ("parameters", "next", "blocks", "fault_kind", "output")},
+}
+"""What the launcher has to know of a ``Launch``, as fields of its ``LaunchState``: sizes and places, in bytes."""
+
+
 @functools.cache
 def cache_bytes(unknown: int = USUAL_CACHE_BYTES) -> int:
     """Count the bytes of the largest cache that the first processor has; ``unknown`` if the system does not tell.

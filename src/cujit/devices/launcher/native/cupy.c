@@ -6,21 +6,21 @@
 
 /* Drop the error that a call raised: Python asks again, and tells. */
 static bool forget(void) {
-  PyErr_Clear();
+  CALL(PyErr_Clear)();
   return false;
 }
 
 /* The stream that CuPy works in on the GPU of the launch, as Python tells it. */
 static bool asked_stream(struct CupyInterface *cupy, u64 *out) {
   object *ordinal = (object *)cupy->ordinal;
-  object *stream = PyObject_VectorcallDict((object *)cupy->get_stream, &ordinal, 1, 0);
+  object *stream = CALL(PyObject_VectorcallDict)((object *)cupy->get_stream, &ordinal, 1, 0);
   if (!stream) return forget();
-  object *handle = PyObject_GetAttr(stream, (object *)cupy->name_ptr);
-  Py_DecRef(stream);
+  object *handle = CALL(PyObject_GetAttr)(stream, (object *)cupy->name_ptr);
+  CALL(Py_DecRef)(stream);
   if (!handle) return forget();
   bool is_int = TYPE(handle) == OBJECT(int);
-  if (is_int) *out = PyLong_AsUnsignedLongLong(handle);
-  Py_DecRef(handle);
+  if (is_int) *out = CALL(PyLong_AsUnsignedLongLong)(handle);
+  CALL(Py_DecRef)(handle);
   return is_int && (*out != (u64)-1 || forget());
 }
 

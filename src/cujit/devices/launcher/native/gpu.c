@@ -22,15 +22,6 @@ static i32 enqueue(struct LaunchState *s, void **each, void **extra) {
                                     s->dynamic_bytes, (void *)s->stream, each, extra);
 }
 
-/* Have Python say what the driver answered: it raises, or gives what the call returns. */
-static object *report(struct LaunchState *state, i32 status) {
-  object *number = PyLong_FromLong(status);
-  if (!number) return 0;
-  object *answer = PyObject_VectorcallDict((object *)state->failed, &number, 1, 0);
-  Py_DecRef(number);
-  return answer;
-}
-
 object *cujit_gpu(struct LaunchState *state, void *buffer, u64 size, void **each) {
   void *context = (void *)state->context, *current = 0;
   ((give_context)state->get_context)(&current);

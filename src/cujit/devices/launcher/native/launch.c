@@ -7,24 +7,24 @@
 
 /* Drop the error that a call raised: Python asks again, and tells. */
 static bool forget(void) {
-  PyErr_Clear();
+  CALL(PyErr_Clear)();
   return false;
 }
 
 /* Whether a number that may stand for an error is one after all. */
 static bool no_error(void) {
-  if (!PyErr_Occurred()) return true;
-  PyErr_Clear();
+  if (!CALL(PyErr_Occurred)()) return true;
+  CALL(PyErr_Clear)();
   return false;
 }
 
 /* An exact int that fits 64 bits without a sign. */
 static bool read_unsigned(object *value, u64 *out) {
   int over;
-  i64 number = PyLong_AsLongLongAndOverflow(value, &over);
+  i64 number = CALL(PyLong_AsLongLongAndOverflow)(value, &over);
   *out = (u64)number;
   if (over <= 0) return over == 0 && number >= 0;
-  *out = PyLong_AsUnsignedLongLong(value);
+  *out = CALL(PyLong_AsUnsignedLongLong)(value);
   return *out != (u64)-1 || no_error();
 }
 
@@ -36,11 +36,11 @@ static bool attribute(object *value, i64 place, u64 *out) {
 
 /* One of our arrays: on this device, of the dtype that was found right, and open. */
 static bool array(object *value, struct Round *round, u64 *out) {
-  if (AT(value, cujit_place_array_device) != (object *)round->state->device) return false;
-  if (AT(value, cujit_place_array_dtype) != KNOWN(round)) return false;
-  object *allocation = AT(value, cujit_place_array_allocation);
+  if (AT(value, cujit_places.array_device) != (object *)round->state->device) return false;
+  if (AT(value, cujit_places.array_dtype) != KNOWN(round)) return false;
+  object *allocation = AT(value, cujit_places.array_allocation);
   if (!allocation || allocation == OBJECT(None)) return false;
-  if (AT(value, cujit_place_array_nbytes) != OBJECT(zero)) return attribute(value, cujit_place_array_address, out);
+  if (AT(value, cujit_places.array_nbytes) != OBJECT(zero)) return attribute(value, cujit_places.array_address, out);
   *out = 0;
   return true;
 }
@@ -54,15 +54,15 @@ static bool read_pointer(object *value, struct Round *round, u64 *out) {
     *out = 0;
     return true;
   }
-  if (type == OBJECT(Pointer)) return attribute(value, cujit_place_pointer_address, out);
+  if (type == OBJECT(Pointer)) return attribute(value, cujit_places.pointer_address, out);
   struct TensorInterface *torch = (void *)state->tensors;
-  if (torch && ((foreign)torch->read)(value, type, round, out)) return true;
+  if (torch && ((foreign *)torch->read)(value, type, round, out)) return true;
   struct CupyInterface *cupy = (void *)state->cupy;
-  if (cupy && ((foreign)cupy->read)(value, type, round, out)) return true;
+  if (cupy && ((foreign *)cupy->read)(value, type, round, out)) return true;
   struct NumbaInterface *numba = (void *)state->numba;
-  if (numba && ((foreign)numba->read)(value, type, round, out)) return true;
+  if (numba && ((foreign *)numba->read)(value, type, round, out)) return true;
   struct DescribedInterface *described = (void *)state->described;
-  return described && ((foreign)described->read)(value, type, round, out);
+  return described && ((foreign *)described->read)(value, type, round, out);
 }
 
 /* What is known of a scalar of NumPy; null for any other object. */
@@ -73,14 +73,14 @@ static const struct NumpyScalar *scalar(object *value, struct LaunchState *state
   return 0;
 }
 
-#define VALUE(type) (*(type *)((char *)value + cujit_place_scalar))
+#define VALUE(type) (*(type *)((char *)value + cujit_places.scalar))
 
 /* An exact int, or an integer or a truth of NumPy; ``over`` tells that it is none of 64 bits with a sign, and which
    side of these it is on. Above, a number of NumPy's is there without its sign. */
 static bool whole(object *value, struct LaunchState *state, i64 *out, int *over) {
   *over = 0;
   if (TYPE(value) == OBJECT(int)) {
-    *out = PyLong_AsLongLongAndOverflow(value, over);
+    *out = CALL(PyLong_AsLongLongAndOverflow)(value, over);
     return true;
   }
   const struct NumpyScalar *known = scalar(value, state);
@@ -105,11 +105,11 @@ static bool whole(object *value, struct LaunchState *state, i64 *out, int *over)
 static bool read_double(object *value, struct LaunchState *state, double *out) {
   object *type = TYPE(value);
   if (type == OBJECT(float)) {
-    *out = PyFloat_AsDouble(value);
+    *out = CALL(PyFloat_AsDouble)(value);
     return true;
   }
   if (type == OBJECT(int)) {
-    *out = PyLong_AsDouble(value);
+    *out = CALL(PyLong_AsDouble)(value);
     return *out != -1.0 || no_error();
   }
   const struct NumpyScalar *known = scalar(value, state);
@@ -192,26 +192,26 @@ static bool read_opaque(object *value, struct Round *round, const struct Field *
 static bool read_bytes(object *value, struct Round *round, u64 size, void *out) {
   if (TYPE(value) != ((object **)round->state->known_types)[round->index]) return false;
   if (KNOWN(round) != OBJECT(None)) {
-    object *dtype = PyObject_GetAttr(value, OBJECT(dtype));
+    object *dtype = CALL(PyObject_GetAttr)(value, OBJECT(dtype));
     if (!dtype) return forget();
-    Py_DecRef(dtype);
+    CALL(Py_DecRef)(dtype);
     if (dtype != KNOWN(round)) return false;
   }
   struct Buffer view;
-  if (PyObject_GetBuffer(value, &view, 0)) return forget();
+  if (CALL(PyObject_GetBuffer)(value, &view, 0)) return forget();
   bool fits = view.bytes == (i64)size;
   if (fits) __builtin_memcpy(out, view.memory, size);
-  PyBuffer_Release(&view);
+  CALL(PyBuffer_Release)(&view);
   return fits;
 }
 
 /* Let the reader of Python take an argument, or raise: its bytes go to the buffer. */
 static bool ask(struct LaunchState *state, i64 index, object *value, void *to, u64 size) {
-  object *bytes = PyObject_VectorcallDict(((object **)state->readers)[index], &value, 1, 0);
+  object *bytes = CALL(PyObject_VectorcallDict)(((object **)state->readers)[index], &value, 1, 0);
   if (!bytes) return false;
-  char *data = PyBytes_AsString(bytes);
+  char *data = CALL(PyBytes_AsString)(bytes);
   if (data) __builtin_memcpy(to, data, size);
-  Py_DecRef(bytes);
+  CALL(Py_DecRef)(bytes);
   return data;
 }
 
@@ -235,15 +235,17 @@ static bool read(struct Round *round, const struct Field *field, object *value, 
 static bool is_alive(struct LaunchState *state) { return *(volatile i32 *)state->alive == 1; }
 
 static object *by_hand(struct LaunchState *state, object *const *arguments, u64 count) {
-  return PyObject_VectorcallDict((object *)state->by_hand, arguments, count, 0);
+  return CALL(PyObject_VectorcallDict)((object *)state->by_hand, arguments, count, 0);
 }
 
 /* The entry of a launch (PEP 590). A reader of Python may run anybody's code, which may close an array whose address
    was read before: everything that was read here is then read again, until a round ends in which none was called. The
    module may be closed by then, too. */
 object *cujit_launch(object *self, object *const *arguments, u64 given, object *names) {
-  struct LaunchState *state = (void *)AT(self, cujit_place_state);
-  if (names) return PyObject_VectorcallDict((object *)state->named, 0, 0, 0);
+  /* The last word of a launch, which is of a type without items: as far as the type says that its objects reach. */
+  u64 size = (u64)AT(TYPE(self), cujit_places.basic_size);
+  struct LaunchState *state = (void *)AT(self, size - sizeof(void *));
+  if (names) return CALL(PyObject_VectorcallDict)((object *)state->named, 0, 0, 0);
   u64 count = given & INT64_MAX; /* some callers set the highest bit: PY_VECTORCALL_ARGUMENTS_OFFSET */
   if (count != state->count || !is_alive(state)) return by_hand(state, arguments, count);
   const struct Field *fields = (void *)state->fields;
@@ -267,5 +269,5 @@ object *cujit_launch(object *self, object *const *arguments, u64 given, object *
     each = __builtin_alloca(count * sizeof(void *));
     for (u64 i = 0; i < count; i++) each[i] = buffer + fields[i].offset;
   }
-  return ((start)state->finish)(state, buffer, state->size, each);
+  return ((start *)state->submit)(state, buffer, state->size, each);
 }

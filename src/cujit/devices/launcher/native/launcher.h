@@ -15,7 +15,7 @@ typedef struct object object;
 
 #include "shared.h"
 
-typedef object *(*start)(struct LaunchState *state, void *buffer, u64 size, void **each);
+typedef object *start(struct LaunchState *state, void *buffer, u64 size, void **each);
 /* One turn over the arguments: the parameter that is read, and whether CuPy was found in the stream of the launch. */
 struct Round {
   struct LaunchState *state;
@@ -23,7 +23,7 @@ struct Round {
   bool is_in_stream;
 };
 #define KNOWN(round) (((object **)(round)->state->known)[(round)->index])
-typedef bool (*foreign)(object *value, object *type, struct Round *round, u64 *out);
+typedef bool foreign(object *value, object *type, struct Round *round, u64 *out);
 
 /* Py_buffer, of the stable ABI. Source: CPython, Include/pybuffer.h. */
 struct Buffer {
@@ -55,21 +55,47 @@ object *PyTuple_GetItem(object *tuple, i64 index);
 int PyUnicode_Compare(object *left, object *right);
 void Py_IncRef(object *value);
 void Py_DecRef(object *value);
+void *PyEval_SaveThread(void);
+void PyEval_RestoreThread(void *thread);
 
-/* Objects that live as long as the process: symbols, so that the code is the same in every process. */
-extern const char cujit_object_None, cujit_object_True, cujit_object_False, cujit_object_zero, cujit_object_int,
-    cujit_object_float, cujit_object_str, cujit_object_tuple, cujit_object_dict, cujit_object_fix, cujit_object_dtype,
-    cujit_object_DeviceArray, cujit_object_Pointer;
-#define OBJECT(name) ((object *)&cujit_object_##name)
+/* CPython's functions by their addresses, objects that live as long as the process, and where objects have what, in
+   bytes: Python fills them in when it has loaded this (devices.launcher.library). */
+#pragma GCC visibility push(protected)
+#define ENTRY(name) __typeof__(name) *name;
+struct Functions { FUNCTIONS(ENTRY) };
+#undef ENTRY
+#define ENTRY(name) object *name;
+struct Objects { OBJECTS(ENTRY) };
+#undef ENTRY
+#define ENTRY(name) i64 name;
+struct Places { PLACES(ENTRY) };
+#undef ENTRY
+extern struct Functions cujit_functions;
+extern struct Objects cujit_objects;
+extern struct Places cujit_places;
+extern u64 cujit_interpreter;
 
-/* Where objects have what, in bytes: known when the code is made, and numbers in it. */
-extern const i64 cujit_place_type, cujit_place_state, cujit_place_scalar, cujit_place_kernel_cache, cujit_place_cache_launches,
-    cujit_place_cache_last, cujit_place_cache_last_shape,  cujit_place_pointer_address, cujit_place_array_address,
-    cujit_place_array_allocation, cujit_place_array_device, cujit_place_array_dtype, cujit_place_array_nbytes;
+object *cujit_launch(object *self, object *const *arguments, u64 given, object *names);
+object *cujit_index(object *kernel, object *shape);
+start cujit_gpu, cujit_cpu, cujit_copy;
+foreign cujit_torch, cujit_cupy, cujit_numba, cujit_described;
+#pragma GCC visibility pop
+
+#define CALL(name) cujit_functions.name
+#define OBJECT(name) cujit_objects.object_##name
 #define AT(value, place) (*(object **)((char *)(value) + (place)))
-#define TYPE(value) AT(value, cujit_place_type)
+#define TYPE(value) AT(value, cujit_places.type)
 
 __attribute__((unused)) static object *none(void) {
-  Py_IncRef(OBJECT(None));
+  CALL(Py_IncRef)(OBJECT(None));
   return OBJECT(None);
+}
+
+/* Have Python say what a number means, a status or an address: it raises, or gives what the call returns. */
+__attribute__((unused)) static object *report(struct LaunchState *state, i64 number) {
+  object *given = CALL(PyLong_FromLong)(number);
+  if (!given) return 0;
+  object *answer = CALL(PyObject_VectorcallDict)((object *)state->failed, &given, 1, 0);
+  CALL(Py_DecRef)(given);
+  return answer;
 }

@@ -1,0 +1,143 @@
+"""The launcher's native code: one shared object for each processor, built by ``make native`` and loaded once a process.
+
+It is built without Python's headers and linked against nothing. Three tables, which are filled in here, bring it the
+addresses and numbers of this interpreter, so one build serves every version of ``cpython.VERSIONS``.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from cujit.devices.arguments.pointers import Pointer
+from cujit.devices.arrays.array import DeviceArray
+from cujit.devices.launcher.cpython import address_of, basic_size_offset, object_type_offset, slot_offset
+from cujit.devices.launcher.scalars import scalar_offset
+from cujit.devices.launcher.state import KeepsLaunches, LaunchCache
+from cujit.errors import MissingError
+from cujit.forks import once
+
+NATIVE = Path(__file__).parent / "native"
+
+FUNCTIONS = (
+    "PyLong_AsLongLongAndOverflow",
+    "PyLong_AsUnsignedLongLong",
+    "PyLong_AsDouble",
+    "PyLong_FromLong",
+    "PyFloat_AsDouble",
+    "PyBytes_AsString",
+    "PyObject_VectorcallDict",
+    "PyObject_CallMethodObjArgs",
+    "PyObject_GetAttr",
+    "PyObject_GetBuffer",
+    "PyBuffer_Release",
+    "PyErr_Occurred",
+    "PyErr_Clear",
+    "PyDict_GetItem",
+    "PyTuple_Size",
+    "PyTuple_GetItem",
+    "PyUnicode_Compare",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+    "Py_IncRef",
+    "Py_DecRef",
+)
+"""The functions of CPython that ``native/launcher.h`` declares, in the order of the table."""
+
+OBJECTS: Mapping[str, object] = {
+    "None": None,
+    "True": True,
+    "False": False,
+    "zero": 0,
+    "int": int,
+    "float": float,
+    "str": str,
+    "tuple": tuple,
+    "dict": dict,
+    "fix": "_fix",
+    "dtype": "dtype",
+    "DeviceArray": DeviceArray,
+    "Pointer": Pointer,
+}
+"""Objects that live as long as the process. CPython has one object for each int from -5 to 256.
+
+Source: CPython manual, "Integer Objects", ``PyLong_FromLong``.
+"""
+
+PLACES: Mapping[str, Callable[[], int]] = {
+    "type": object_type_offset,
+    "basic_size": basic_size_offset,
+    "scalar": scalar_offset,
+    "kernel_cache": lambda: slot_offset(KeepsLaunches, "_cache"),
+    "cache_launches": lambda: slot_offset(LaunchCache, "launches"),
+    "cache_last": lambda: slot_offset(LaunchCache, "last"),
+    "cache_last_shape": lambda: slot_offset(LaunchCache, "last_shape"),
+    "pointer_address": lambda: slot_offset(Pointer, "address"),
+    "array_address": lambda: slot_offset(DeviceArray, "_address"),
+    "array_allocation": lambda: slot_offset(DeviceArray, "_allocation"),
+    "array_device": lambda: slot_offset(DeviceArray, "device"),
+    "array_dtype": lambda: slot_offset(DeviceArray, "dtype"),
+    "array_nbytes": lambda: slot_offset(DeviceArray, "nbytes"),
+}
+"""Where objects have their type, attributes and values, in bytes; each is found in an object of this interpreter."""
+
+
+class Library:
+    """The loaded shared object. It is never unloaded: launches refer to its functions by address."""
+
+    def __init__(self, path: Path) -> None:
+        """Load ``path`` and fill in its tables.
+
+        Raises:
+            MissingError: there is no such file, the system does not load it, this interpreter hides its functions, or
+                another interpreter of the process has filled in the tables.
+        """
+        try:
+            self._library = ctypes.PyDLL(str(path))
+            functions = [address_of(name) for name in FUNCTIONS]
+            interpreter = ctypes.PYFUNCTYPE(ctypes.c_uint64)(("PyInterpreterState_Get", ctypes.pythonapi))()
+        except (OSError, AttributeError) as e:
+            raise MissingError(f"the launcher does not load: {e}") from e
+        owner = ctypes.c_uint64.in_dll(self._library, "cujit_interpreter")
+        if owner.value not in (0, interpreter):
+            raise MissingError(
+                "another interpreter of this process has the launcher: its objects are not those of this one"
+            )
+        owner.value = interpreter
+        self._fill("functions", functions)
+        self._fill("objects", map(id, OBJECTS.values()))
+        self._fill("places", (find() for find in PLACES.values()))
+
+    def _fill(self, table: str, words: Iterable[int]) -> None:
+        data = array.array("Q", words).tobytes()
+        ctypes.memmove(self.address(table), data, len(data))
+
+    def address(self, name: str) -> int:
+        """Return the address of the function, or the table, ``cujit_name``."""
+        return ctypes.cast(self._library[f"cujit_{name}"], ctypes.c_void_p).value or 0
+
+
+@once
+def library() -> Library:
+    """Return the launcher for this processor, loaded at the first call.
+
+    Raises:
+        MissingError: see ``Library``.
+    """
+    return Library(NATIVE / os.uname().machine / "launcher.so")
+
+
+@once
+def library_or_none() -> Library | None:
+    """Return the launcher, or None if it does not load: one event says why, and launches run in Python."""
+    try:
+        return library()
+    except MissingError as e:
+        from cujit.events.hub import tell  # start-up: most processes load it
+        from cujit.events.values import Fallback  # start-up: as above
+
+        tell(Fallback, "devices", "launches", "the launcher written in Python", e.message)
+        return None
