@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
-from cujit.cache.key import Part
+from cujit.cache.key import Part, make_key
 from cujit.compiler.inputs.source import KEPT, SMALL_CHARS, Source
 from cujit.compiler.options.table import is_utf8
 from cujit.compiler.options.values import Options, Tool
@@ -183,6 +183,19 @@ class Request:
             yield Part.text("module", module.name)
             yield Part.content("module text", module.data)
 
+    def seed(self) -> str:
+        """Return the seed of the symbols that a source keeps to itself, such as those of a namespace without a name.
+
+        It follows from the key's parts, except the kind of result and the architecture: two processes write the same
+        symbols, and all images of one build have the same names.
+
+        Raises:
+            OptionError: as of ``arguments`` and ``assembler_arguments``.
+        """
+        ours = {"--dlink-time-opt", f"--gpu-architecture={self.arch.real}", f"--gpu-architecture={self.arch.virtual}"}
+        parts = [part for part in self.parts() if part.label not in ("result", "arch") and part.value not in ours]
+        return make_key("seed", parts).digest[:16]
+
     def __str__(self) -> str:
         lines = [f"{self.source.name} -> {self.kind.value} for {self.arch}"]
         lines += [f"  names: {', '.join(self.names)}"] * bool(self.names)
@@ -220,4 +233,4 @@ def _names(names: object) -> tuple[str, ...]:
     for name in texts:
         if not isinstance(name, str) or not name.strip() or any(c in name for c in "\0\n\r") or not is_utf8(name):
             raise OptionError(f"{spell(name)} is no name expression", help="names=['axpy<float>', 'ns::scale']")
-    return texts
+    return tuple(sorted(texts))  # the order of names changes the image, and a set has none

@@ -178,6 +178,11 @@ class _Reader:
             self._take()
         if self._token.startswith("(") and depth:
             return self._cast(depth)
+        # As a whole, the address of an entity names the entity; as an argument it is a value of its own.
+        return (address * bool(depth) + self._specifiers(depth, stops) + self._declarators(depth, stops)).strip()
+
+    def _specifiers(self, depth: int, stops: tuple[str, ...]) -> str:
+        """What comes before the declarators: qualifiers, and a built-in type, a name or a number."""
         cv, words, base = set(), [], ""
         while not self.ended and self._token not in stops:
             token = self._token
@@ -191,9 +196,7 @@ class _Reader:
                 break
             else:
                 base = self._qualified(depth)
-        specifiers = [word for word in _CV if word in cv] + [_builtin(words) or base]
-        # As a whole, the address of an entity names the entity; as an argument it is a value of its own.
-        return (address * bool(depth) + " ".join(specifiers) + self._declarators(depth, stops)).strip()
+        return " ".join([word for word in _CV if word in cv] + [_builtin(words) or base])
 
     def _cast(self, depth: int) -> str:
         """A number cast to a type: ``(short)4``; ``(int)4`` is spelled ``4``."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
+from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.entry import Entry
 from cujit.compiler.inputs.images import InputImage, merged
 from cujit.errors import BundleError, ToolError
@@ -42,7 +43,8 @@ def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain)
     artifacts = [entry.image for entry in entries]
     names, signatures = merged(artifacts)
     log = "".join(dict.fromkeys(artifact.log for artifact in artifacts))
-    return Artifact(Kind.FATBIN, data, None, names, signatures, log, artifacts[0].name, nvfatbin.tool)
+    bundled = Artifact(Kind.FATBIN, data, None, names, signatures, log, artifacts[0].name, nvfatbin.tool)
+    return require_result(bundled, ())
 
 
 def _image(entry: Entry, index: int) -> InputImage:

@@ -10,6 +10,7 @@ from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.backends.ptx_link import check_ptx
+from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.images import InputImage, check_one_definition, kernels_of, merged, named
 from cujit.compiler.options.values import Options, Tool
 from cujit.errors import LinkError, OptionError, ToolError
@@ -66,7 +67,8 @@ def link_images(
     names, signatures = merged(artifacts)
     names = named(names, kernels_of(cubin) if cubin else entry_signatures(data))
     made = target if to is Kind.CUBIN else target.virtual
-    return Artifact(to, data, made, names, signatures, log, _all_names(images), linker.tool)
+    linked = Artifact(to, data, made, names, signatures, log, _all_names(images), linker.tool)
+    return require_result(linked, options.extra)
 
 
 def _all_names(images: Sequence[InputImage]) -> str:

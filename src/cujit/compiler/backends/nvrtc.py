@@ -10,6 +10,7 @@ from typing import Any
 from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_log, without_warnings_in
+from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.kernels import launch_lines, plain_kernels
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.request import Request
@@ -36,6 +37,9 @@ _PRAGMA = "#pragma nv_mangled_name "
 # How NVRTC begins the message that follows every other about a name, and what it says of several functions.
 _NO_REASON = "Error in parsing name expression"
 _OVERLOADED = "overloaded function"
+_SEED = "frandom-seed"
+_SEED_SINCE = (12, 9)
+"""The first NVRTC that takes a seed. Source: measured, NVRTC 12.0, 12.4, 12.6, 12.9, 13.2 and 13.5."""
 _HOST_HEADER = (
     "NVRTC compiles code for the GPU alone, and <{0}> is for the host: leave it out, or say "
     "host_headers='stub' for an empty one; <cuda/std/…> is for kernels"
@@ -105,6 +109,8 @@ def compile_cuda(request: Request, toolchain: Toolchain) -> Artifact:
     require_arch(request.arch, nvrtc.arches, "NVRTC", nvrtc.version)
     arguments = request.arguments()
     arguments += [f"--include-path={path}" for path in toolchain.headers.paths]
+    if nvrtc.version >= _SEED_SINCE and not any(a.lstrip("-").startswith(_SEED) for a in arguments):
+        arguments.append(f"--{_SEED}={request.seed()}")
     wanted = tuple(dict.fromkeys((*request.names, *plain_kernels(request.source.text))))
     asked = _Expressions(wanted, wanted)
     while True:
@@ -140,7 +146,7 @@ def _once(request: Request, toolchain: Toolchain, arguments: Sequence[str], aske
             program.add_name(expression.encode())
         program.compile([os.fsencode(option) for option in options])
         names = {name: program.lowered_name(name.encode()) for name in asked.names}
-        return Artifact(
+        made = Artifact(
             request.kind,
             _image(program, request.kind),
             request.arch,
@@ -150,6 +156,7 @@ def _once(request: Request, toolchain: Toolchain, arguments: Sequence[str], aske
             source.name,
             toolchain.nvrtc.tool,
         )
+        return require_result(made, request.options.extra, map(names.__getitem__, request.names))
 
 
 def _image(program: Program, kind: Kind) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from cujit.arch.support import extra_for, install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import parse_log
+from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.source import NvvmModule
 from cujit.compiler.request import Request
 from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError, alike
@@ -103,7 +104,8 @@ def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
     else:
         data = text
     tool = f"{nvvm.tool}, {toolchain.nvjitlink.tool}" if kind is Kind.CUBIN else nvvm.tool
-    return Artifact(kind, data, request.arch, names, {}, log, request.source.name, tool)
+    made = Artifact(kind, data, request.arch, names, {}, log, request.source.name, tool)
+    return require_result(made, request.options.extra, names.values())
 
 
 def _run(request: Request, toolchain: Toolchain, arguments: Sequence[str], *more: NvvmModule) -> tuple[bytes, str]:

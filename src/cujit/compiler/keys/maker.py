@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 else:
     pathlib = later("pathlib")  # start-up: a hit works with text
 
-_SCHEMA = "1"
+_SCHEMA = "2"
 """Another number where the back ends make something else of the same input."""
 
 # What NVIDIA's compilers read of the environment and could write other code for. Source: measured, the getenv calls of

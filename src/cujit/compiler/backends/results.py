@@ -1,0 +1,60 @@
+"""Compare what a tool made with what it was asked for: an argument of ``extra`` may have changed it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind, kind_of
+from cujit.compiler.inputs.images import InputImage
+from cujit.errors import FormatError, OptionError, ToolError
+
+
+def require_result(artifact: Artifact, extra: Sequence[str], wanted: Iterable[str] = ()) -> Artifact:
+    """Return the artifact if its image is what the artifact says: of that kind, for that architecture, with its names.
+
+    Args:
+        artifact: what the tool made, described as it was asked for.
+        extra: arguments that the option table did not write; without any, the architecture is as asked for.
+        wanted: lowered names that the image has to hold.
+
+    Raises:
+        OptionError: an ``extra`` argument changed the result.
+        ToolError: the tool returned something else by itself.
+    """
+    found = _difference(artifact, bool(extra), wanted)
+    if not found:
+        return artifact
+    asked = f"{artifact.kind.value} for {artifact.arch}" if artifact.arch else artifact.kind.value
+    message = f"{artifact.tool} was asked for {asked} of {artifact.name}, and returned {found}"
+    if not extra:
+        raise ToolError(message, tool=artifact.tool, log=artifact.log)
+    raise OptionError(
+        f"{message}: extra={tuple(extra)!r} changes what comes out",
+        help="leave out the argument; set arch= and to= to choose the architecture and the kind of image",
+    )
+
+
+def _difference(artifact: Artifact, may_differ: bool, wanted: Iterable[str]) -> str:
+    """Describe what the image is instead; "" if it is as the artifact says."""
+    if not artifact.data.rstrip(b"\0"):
+        return "an empty image"
+    try:
+        kind = kind_of(artifact.data)
+        if kind is not artifact.kind:
+            return f"{kind.value}"
+        arch = InputImage(Artifact(kind, artifact.data), 0).arch if may_differ and kind is not Kind.FATBIN else None
+    except FormatError as e:
+        return f"a damaged image ({e.message})"
+    if arch is not None and artifact.arch is not None and not _is_same(arch, artifact.arch, kind):
+        return f"{kind.value} for {arch}"
+    # The body of LTO-IR is compressed; a fatbin's images were compared when each was made.
+    readable = kind in (Kind.PTX, Kind.CUBIN)
+    absent = [name for name in wanted if readable and name.encode() not in artifact.data]
+    return f"an image without {', '.join(absent)}" if absent else ""
+
+
+def _is_same(found: Arch, asked: Arch, kind: Kind) -> bool:
+    """Compare architectures; the header of LTO-IR does not record the suffix ``f``."""
+    suffix = asked.suffix.replace("f", "") if kind is Kind.LTOIR else asked.suffix
+    return (found.number, found.suffix) == (asked.number, suffix)
