@@ -355,7 +355,7 @@ template <class T> __global__ void type(int* out) { *out = 1; }
     artifact = cujit.compile(source, names=asked, arch="compute_90", std="c++20")
     lowered = dict(artifact.names)
     assert set(asked) <= set(lowered)
-    merged = {}
+    merged: dict[str, str] = {}
     for expression in asked:
         other = merged.setdefault(name_key(expression), expression)
         assert lowered[other] == lowered[expression], f"{other} and {expression} share a spelling"
