@@ -182,8 +182,11 @@ _INSTRUCTIONS_HEAD = """\
 Every form of an instruction that the PTX ISA has, as cujit's table has it, and whether the CPU device executes it. A
 word in braces may be left out, `|` separates choices, a word in capitals stands for a set of modifiers
 (`src/cujit/formats/ptx/isa/sets.py`), and `...` for modifiers that the table does not list yet. *since* is the first
-ISA version and architecture with the form; a single modifier may have come later. The section is that of the manual of
-PTX ISA 9.1. `cujit inspect --needs FILE` says the same of one file.
+ISA version and architecture with the form; a single modifier may have come later. *scope* is who has to arrive at the
+instruction before anyone executes it: an instruction of the scope `warpgroup` holds each warp until all four warps of
+its warpgroup have arrived. If they arrive at different instructions, the launch ends with an error that names the
+warps and the lines. The section is that of the manual of PTX ISA 9.1. `cujit inspect --needs FILE` says the same of
+one file.
 
 """
 
@@ -196,7 +199,8 @@ def instructions_page() -> str:
         f"{whole.partly} in part: {whole.share:.1%} of the forms, every row counting the same. "
         f"{whole.unknown} rows have no list of forms yet.\n\n"
     )
-    table = "| form | section | since | CPU device |\n|---|---|---|---|\n" + "".join(map(_form, implemented()))
+    table = "| form | section | since | scope | CPU device |\n|---|---|---|---|---|\n"
+    table += "".join(map(_form, implemented()))
     registers = "| register | section | since | CPU device |\n|---|---|---|---|\n"
     registers += "".join(map(_register, SPECIAL_REGISTERS.values()))
     return f"{_INSTRUCTIONS_HEAD}{said}{table}\n{_refused()}\n## Special registers\n\n{registers}"
@@ -217,7 +221,14 @@ def _form(one: Implemented) -> str:
     row = one.row
     some = f" ({one.taken} of {one.forms})" if one.taken and one.taken < one.forms else ""
     form = row.form.replace("|", "\\|")
-    return f"| `{form}` | {row.section} | {dotted(row.ptx)}, sm_{row.sm} | {one.answer.value}{some} |\n"
+    cells = (
+        f"`{form}`",
+        row.section,
+        f"{dotted(row.ptx)}, sm_{row.sm}",
+        one.scope.name.lower(),
+        one.answer.value + some,
+    )
+    return f"| {' | '.join(cells)} |\n"
 
 
 def _register(row: SpecialRegister) -> str:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cujit.devices.cpu.ir.program import WARP
-from cujit.devices.cpu.native import structures
+from cujit.devices.cpu.native import counting, structures
 from cujit.devices.cpu.run.launch import PLACE, SHARED_ALIGN, Launch
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, ROUNDED
 from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
@@ -111,7 +111,7 @@ def shared() -> str:
         _enum("ACCESS", structures.Access.__members__),
         _enum("SPACE", structures.Space.__members__),
         _enum("CODE", structures.Code.__members__),
-        _enum("COUNT", structures.Count.__members__),
+        _enum("COUNT", counting.Count.__members__),
     )
     numbers = {
         "WARP": f"{WARP}",
@@ -122,6 +122,7 @@ def shared() -> str:
         "ROUNDED": f"{sum(1 << number for number in ROUNDED)}u",
         "TRACE_DONE": f"{structures.TRACE_DONE}u",
         **{name: f"{getattr(structures, name)}" for name in _NUMBERS},
+        **{name: f"{getattr(counting, name)}" for name in _COUNTING},
     }
     defines = [f"#define {name} {value}" for name, value in numbers.items()]
     tables = (
@@ -159,8 +160,8 @@ def of_emulator() -> str:
 
 _HEADERS = {EMULATOR: of_emulator}
 
-_NUMBERS = ("WARPS", "BARRIERS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS", "LOG", "COUNTS", "PICTURES",
-            "ACCESSED_UPDATES", "ACCESSED_LOADS")  # fmt: skip
+_NUMBERS = ("WARPS", "BARRIERS", "GROUP_WARPS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS", "LOG")
+_COUNTING = ("COUNTS", "PICTURES", "ACCESSED_UPDATES", "ACCESSED_LOADS")
 
 
 def _by_place(names: Iterable[str]) -> dict[str, int]:

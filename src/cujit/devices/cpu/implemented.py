@@ -9,7 +9,7 @@ from cujit.devices.cpu.codegen.registry import NOT_YET, reason
 from cujit.devices.cpu.control.rules import all_rules
 from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.concrete import concrete_forms
-from cujit.formats.ptx.isa.semantics import form_of
+from cujit.formats.ptx.isa.semantics import Collective, form_of
 from cujit.formats.ptx.isa.table import InstructionRow, rows
 from cujit.values import dataclass
 
@@ -29,12 +29,13 @@ class Implemented:
     """A row of the table: of how many of its forms there are, and how many of them are executed.
 
     Of an open row, whose forms the table does not know, ``forms`` is 0, and the answer is at best ``PARTLY``.
-    ``reasons`` say why the others are refused.
+    ``scope`` says who has to come to one before anyone does it, ``reasons`` why the others are refused.
     """
 
     row: InstructionRow
     forms: int
     taken: int
+    scope: Collective = Collective.LANE
     has_rules: bool = False
     reasons: tuple[str, ...] = ()
 
@@ -77,7 +78,8 @@ def _asked(row: InstructionRow) -> Implemented:
     forms = list(concrete_forms(row))
     refused = [m for m in forms if not _is_taken(row.opcode, m)]
     reasons = dict.fromkeys(reason(form_of(row.opcode, *m)) or NOT_YET for m in ([()] if row.is_open else refused))
-    return Implemented(row, len(forms), len(forms) - len(refused), row.opcode in rules.opcodes(), tuple(reasons))
+    (scope,) = {form_of(row.opcode, *m).collective for m in forms or [()]}
+    return Implemented(row, len(forms), len(forms) - len(refused), scope, row.opcode in rules.opcodes(), tuple(reasons))
 
 
 def _is_taken(opcode: str, modifiers: tuple[str, ...]) -> bool:

@@ -69,7 +69,7 @@ class Body:
     @property
     def suspends(self) -> bool:
         """Whether every warp needs a stack of its own: it may stop half-way, take memory of it, or call what may."""
-        stops = any(op.form.is_barrier or op.opcode == "alloca" for op in self.graph.ops)
+        stops = any(op.form.waits_for_warps or op.opcode == "alloca" for op in self.graph.ops)
         return stops or self.calls or self.uses_cluster or self.clears or bool(polling_loops(self.graph))
 
     @property

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop, closure
 from cujit.devices.cpu.ir.program import Op, Reg
-from cujit.formats.ptx.isa.semantics import Lanes
+from cujit.formats.ptx.isa.semantics import Collective
 from cujit.values import grouped
 
 _T = TypeVar("_T")
@@ -253,7 +253,7 @@ def _parts_of(graph: Graph, starts: Sequence[int]) -> list[int]:
 def _meeting(graph: Graph) -> int:
     """Find the barriers that open only when every thread of the block waits there or has exited, as bits."""
     ops = graph.ops
-    of_block = [op for op in ops if op.form.meaning.lanes is Lanes.BLOCK and op.scope != "cluster"]
+    of_block = [op for op in ops if op.form.collective is Collective.BLOCK]
     counted = any(not op.form.is_barrier or len(op.sources) != 1 + ("red" in op.modifiers) for op in of_block)
     if counted or any(op.opcode == "call.function" for op in ops):
         return 0

@@ -59,7 +59,7 @@ from cujit.devices.cpu.ir.cfg import Block, Graph, part_of
 from cujit.devices.cpu.ir.program import Memory, Op, Operand, Reg, Special, SymbolAddress, bits_in, parts_of
 from cujit.devices.shapes import Dim3
 from cujit.forks import cached_property
-from cujit.formats.ptx.isa.semantics import Lanes, Trait
+from cujit.formats.ptx.isa.semantics import Collective, Trait
 from cujit.values import dataclass, field, replace
 
 _MOST_REGIONS = 60
@@ -137,8 +137,9 @@ def fission(body: Body, divergence: Divergence, block: Dim3) -> Fission | None:
 def _may_split(body: Body, divergence: Divergence) -> bool:
     """Whether all synchronisation is by one barrier for all threads, to which warps come whole."""
     ops = body.graph.ops
-    numbers = {_number(op, divergence) for op in ops if op.form.meaning.lanes is Lanes.BLOCK}
-    if len(numbers) != 1 or None in numbers or any(Trait.STACK in op.form.meaning.traits for op in ops):
+    numbers = {_number(op, divergence) for op in ops if op.form.collective >= Collective.BLOCK}
+    groups = any(op.form.collective is Collective.WARPGROUP for op in ops)
+    if groups or len(numbers) != 1 or None in numbers or any(Trait.STACK in op.form.meaning.traits for op in ops):
         return False
     apart = divergence.non_reconverging or polling_loops(body.graph)
     return not (body.functions or body.clears or body.uses_cluster or apart)

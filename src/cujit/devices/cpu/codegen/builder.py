@@ -404,6 +404,14 @@ class Builder:
             self._known.add(name)
         return Value(name, "ptr")
 
+    def reserve_bytes(self, name: str, size: int) -> Value:
+        """Have memory of that name in the function, of the largest size that anyone asks for."""
+        place = self.reserve(name, f"[{size} x i8]")
+        node = next(node for node in self.entry if node.result == name)
+        if size > int(node.type[1:].split()[0]):
+            node.type = f"[{size} x i8]"
+        return place
+
     def in_memory(self, name: str, value: Value) -> Value:
         """Point to a value, for who takes it from memory: a place of that name has it until another is put there."""
         place = self.reserve(name, type_of(value))

@@ -8,6 +8,7 @@ setp.lt.u32 p, t, n;         ->    and for warps whose lanes are all active. The
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from cujit.devices.cpu.analysis.dataflow import bits_of, control_equivalent, polling_loops
@@ -19,7 +20,7 @@ from cujit.devices.cpu.control.walks import Walks, find_walks
 from cujit.devices.cpu.instructions.atomics import may_wait
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import IntConstant, Op
-from cujit.formats.ptx.isa.semantics import Trait, form_of
+from cujit.formats.ptx.isa.semantics import Collective, Trait, form_of
 from cujit.values import dataclass, replace
 
 _LONGEST_TWICE = 1500
@@ -85,16 +86,27 @@ def make_plan(e: WarpEmitter, boundary: RegionBoundary | None) -> Plan:
 
 
 def fenced(graph: Graph) -> Graph:
-    """Put loads and stores that are more than weak between fences; those of 16 bytes are that by themselves."""
+    """Put loads and stores that are more than weak between fences; those of 16 bytes are that by themselves.
+
+    Before what a warpgroup does together its warps meet.
+    """
     blocks = [replace(b, ops=[each for op in b.ops for each in _fenced(op)]) for b in graph.blocks]
     return replace(graph, blocks=blocks)
 
 
 def _fenced(op: Op) -> Sequence[Op]:
+    if op.form.collective is Collective.WARPGROUP:
+        return _meeting_of(op), op
     if op.opcode not in ("ld", "ldu", "st") or not op.form.is_strong or op.type == "b128":
         return (op,)
     begin, end = (Op(form_of(f"access.{what}", *op.modifiers), line=op.line) for what in ("begin", "end"))
     return begin, op, end
+
+
+def _meeting_of(op: Op) -> Op:
+    """Make the operation by which the warps of a warpgroup meet: warps that come to different forms do not."""
+    form = IntConstant(zlib.crc32(op.name.encode()))
+    return Op(form_of("warpgroup.meet"), (), (form,), op.guard, guard_negated=op.guard_negated, line=op.line)
 
 
 # -- places of one exchange -------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ _OWN_RANK = Value("%cluster.rank", "i32")
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
     rules.on("bar|barrier", _barrier)
+    rules.on("warpgroup.meet", _meet)
     rules.on("mapa", _map)
     rules.on("getctarank", _get_rank)
 
@@ -48,6 +49,14 @@ def _barrier(e: WarpEmitter, op: Op) -> None:
             synchronise(e, op, lanes)
         else:
             arrive(e, op, lanes)
+
+
+def _meet(e: WarpEmitter, op: Op) -> None:
+    """Wait for the other warps of the warpgroup with all the lanes that are here."""
+    b, lanes = e.builder, e.lanes_of(op)
+    with contextlib.nullcontext() if op.guard is None else b.when(b.any_lane(lanes), "meeting"):
+        form, line = e.read(op.sources[0], "i32"), b.integer(op.line, 32)
+        b.call("cujit_warpgroup_meet", "void", STATE, WARP_NUMBER, form, line, b.word(lanes))
 
 
 def synchronise(e: WarpEmitter, op: Op, lanes: Value) -> None:

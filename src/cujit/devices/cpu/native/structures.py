@@ -82,18 +82,20 @@ class FaultKind(enum.IntEnum):
     """A bulk or tensor copy from, to or of what is not cut at the bytes that such copies move together."""
     TENSOR_START = 15
     """A store or reduction that begins before its tensor along the innermost axis."""
-    CANCELLED = 16
+    WARPS_APART = 16
+    """Not all warps of a warpgroup come to an operation that they do together."""
+    CANCELLED = 17
     """From here to ``INTERRUPTED``: the host ended it."""
-    TIMEOUT = 17
-    INTERRUPTED = 18
+    TIMEOUT = 18
+    INTERRUPTED = 19
     """A handler of signals, Python's, raised."""
-    CHECK = 19
+    CHECK = 20
     """From here on: what a check found, by its name."""
-    MEMORY = 20
-    RACE = 21
-    SYNC = 22
-    INIT = 23
-    NO_MEMORY = 24
+    MEMORY = 21
+    RACE = 22
+    SYNC = 23
+    INIT = 24
+    NO_MEMORY = 25
     """A thread has no memory for blocks that others wait for."""
 
 
@@ -104,6 +106,11 @@ BARRIERS = 16
 
 WARPS = 32
 """Warps of the largest block."""
+
+GROUP_WARPS = 4
+"""Warps of a warpgroup. Source: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Instructions: Warpgroup"."""
+
+GROUPS = WARPS // GROUP_WARPS
 
 STACK_BYTES = 256 << 10
 """Bytes of a warp's stack. Memory is taken as it is touched, so that a large one costs no more than a small one."""
@@ -138,11 +145,21 @@ class Meeting(Shared):
     _fields_ = Fields("u32 line, lanes, members")
 
 
+class Warpgroup(Shared):
+    """Where the warps of a warpgroup meet: which have come, as bits, to an operation of which form, at which line.
+
+    ``generation`` counts how often all of them have met.
+    """
+
+    _fields_ = Fields("u32 warps, generation, form, line")
+
+
 class Warp(Shared):
     """One warp: the pointer of its stack while it does not run, its ``State``, and what it waits for.
 
     ``seen`` is the block's ``changes`` when it began to wait; ``line`` and ``lanes`` tell where in the PTX and who, and
-    ``barrier`` at which barrier (-1: in several places, or at one of the cluster), while it waits or spins.
+    ``barrier`` at which barrier, while it waits or spins (-1: in several places, or at one of the cluster; from
+    ``BARRIERS`` on: for its warpgroup).
     ``cluster_lanes`` arrived last at the cluster's barrier, in ``cluster_generation``. ``stack_end`` is the address
     behind its stack. ``apart`` are the first places where lanes wait for others of the warp while these wait at
     barriers.
@@ -172,7 +189,8 @@ class Block(Shared):
     _fields_ = Fields(
         "struct Launch *launch; struct Group *group; u8 *shared, *local; u64 number; u8 *scheduler; Body *body; "
         "u32 threads, warps, exited, done, changes, rank, ctaid_x, ctaid_y, ctaid_z, side, running, passed, unused; "
-        f"struct Group own_cluster; struct Barrier barriers[{BARRIERS}]; struct Warp warp[{WARPS}]"
+        f"struct Group own_cluster; struct Barrier barriers[{BARRIERS}]; struct Warpgroup warpgroups[{GROUPS}]; "
+        f"struct Warp warp[{WARPS}]"
     )
 
 
@@ -316,9 +334,9 @@ class Fragment(Shared):
 # -- checks -------------------------------------------------------------------------------------------------
 
 CLUSTER_BARRIER = BARRIERS
-"""The number that the barrier of a cluster has among the block's."""
+"""The number that the barrier of a cluster has among the block's; behind it come the meetings of warpgroups."""
 
-SLOTS = BARRIERS + 1
+SLOTS = BARRIERS + 1 + GROUPS
 OBJECTS = 256
 """Clocks of objects in memory that order accesses: mbarriers, and words with atomic operations."""
 
@@ -487,97 +505,4 @@ class Place(Shared):
         "local_bytes, seen_block; "
         f"u32 first, warp, side, seen_warp, called, goes_on; const u8 *data; u64 part_bytes, addresses[{WARP}], "
         f"values[{WARP}]"
-    )
-
-
-# -- profiles -----------------------------------------------------------------------------------------------
-
-
-class Count(enum.IntEnum):
-    """What is counted of an operation, by place: see ``Measures``.
-
-    Of memory requests, sectors or wavefronts, and bytes; ``OFF`` are lanes that the predicate holds back, ``MISSING``
-    those of a warp that do not come. Of ``STRIDED`` requests the lanes are one distance from their neighbours, most of
-    them, or there is only one. From ``MOST`` on the highest is kept: ``FARTHEST`` is the longest such distance in
-    bytes, plus 2^63, and ``NEAREST`` what the shortest one leaves of 2^64 - 1, likewise; 0 is none.
-    """
-
-    WARPS = 0
-    MISSING = 1
-    OFF = 2
-    DIVERGENT = 3
-    REQUESTS = 4
-    SECTORS = 5
-    BYTES = 6
-    LOCAL_REQUESTS = 7
-    LOCAL_SECTORS = 8
-    LOCAL_BYTES = 9
-    SHARED_REQUESTS = 10
-    WAVEFRONTS = 11
-    PASSES = 12
-    """Wavefronts that there would be without conflicts."""
-    SHARED_BYTES = 13
-    CONTENDED = 14
-    """The lanes at the word that most lanes of a request update, of all requests together."""
-    STRIDED = 15
-    TEXTURE_BYTES = 16
-    TEXTURE_SECTORS = 17
-    MOST = 18
-    FARTHEST = 19
-    NEAREST = 20
-
-
-COUNTS = len(Count)
-ACCESSED_UPDATES = 1
-"""``Accessed.flags``: an atomic operation, whose lanes at one word come one after the other."""
-ACCESSED_LOADS = 2
-"""``Accessed.flags``: a load whose lanes get what lies at their own addresses."""
-
-
-class Accessed(Shared):
-    """An access of the emitted code: ``size`` bytes a lane in a ``Space``, of an operation whose counts begin at
-    ``first``. Where lanes lie in one row, they are ``stride`` bytes apart. ``local_bytes`` is a thread's local memory.
-    """
-
-    _fields_ = Fields("i64 stride; u64 first, local_bytes; u32 size, space, flags, unused")
-
-
-class Tally(Shared):
-    """Where the blocks that run in one place count, one after the other: that place is their ``shared`` memory.
-
-    ``block_sectors`` counts the sectors that each block accessed, ``tree`` knows which; each operation has a memo, and
-    ``PICTURES`` pictures.
-    """
-
-    _fields_ = Fields(
-        "u64 shared, shared_bytes, block_sectors; struct Tree *tree; struct Memo *memos; struct Picture *pictures; "
-        "struct Profiled *profiled; struct Tally *next; u64 *counts"
-    )
-
-
-PICTURES = 2
-"""Of an operation: one of its accesses to shared memory, and before it one to other memory."""
-
-
-class Picture(Shared):
-    """Where lanes accessed memory in one request: the first one of the first block that made any.
-
-    ``block`` is one more than its number; 0 where there is no picture. ``at`` are addresses in global memory, and in
-    others bytes from where they begin for this block or thread.
-    """
-
-    _fields_ = Fields(f"u64 block; u32 lanes, space; u64 at[{WARP}], size[{WARP}]")
-
-
-class Profiled(Shared):
-    """A kernel that is profiled: its ``count`` of counts, and where the launch that runs is counted.
-
-    ``sectors`` are those of global memory that a launch accessed, ``block_sectors`` the same by block; ``lost`` tells
-    that there was no memory to know. ``row_sectors`` are those by instruction, ``line_sectors`` by line: ``rows`` has
-    for each operation the row that it is of, ``lines`` for each row its line. Rows of a line follow each other.
-    """
-
-    _fields_ = Fields(
-        "struct Tally *tallies; u64 count, local_bytes, sectors, block_sectors, lost, row_count; "
-        "const u32 *rows, *lines; u64 *row_sectors, *line_sectors"
     )

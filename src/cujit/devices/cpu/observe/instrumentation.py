@@ -16,7 +16,7 @@ from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.control.regions import PLACE_AT, WATCHED
 from cujit.devices.cpu.instructions import blocks, warpwide
 from cujit.devices.cpu.ir.program import CLEAR, Op, SymbolAddress
-from cujit.devices.cpu.native.structures import CLUSTER_BARRIER, Access, Place, Space
+from cujit.devices.cpu.native.structures import BARRIERS, CLUSTER_BARRIER, GROUP_WARPS, Access, Place, Space
 from cujit.devices.cpu.observe.touches import (
     MAYBE_SHARED,
     Batch,
@@ -29,7 +29,7 @@ from cujit.devices.cpu.observe.touches import (
     touches_of,
     where_in,
 )  # fmt: skip
-from cujit.formats.ptx.isa.semantics import Effect, Lanes
+from cujit.formats.ptx.isa.semantics import Collective, Effect
 from cujit.values import dataclass, replace
 
 if TYPE_CHECKING:
@@ -62,10 +62,12 @@ class Checker:
         if checks.accesses:
             self._accesses(e, op)
         if op.form.is_site and not op.form.is_whole_warp:
-            if op.form.meaning.lanes is Lanes.BLOCK:
+            if op.form.collective >= Collective.BLOCK:
                 self._arrive(e, op)
             elif checks.sync and "sync" in op.modifiers:
                 self._members(e, op)
+        if op.opcode == "warpgroup.meet" and checks.race:
+            self._when_some(e, op, "cujit_check_arrive", _group(e), e.builder.integer(1, 32))
         if op.opcode == "call.extern" and "free" in op.modifiers and checks.memory:
             self._hand_over(e, "addresses", e.source(op, 0, "i64"))
             self._call(e, "cujit_check_free", _lanes(e, op))
@@ -99,6 +101,8 @@ class Checker:
             return
         if op.form.is_barrier:
             self._pass(e, op)
+        elif checks.race and op.opcode == "warpgroup.meet":
+            self._when_some(e, op, "cujit_check_pass", _group(e))
         elif checks.race and op.form.meaning.effect is not Effect.ARRIVES:
             self._call(e, "cujit_check_synced")
 
@@ -315,20 +319,20 @@ class Checker:
         number, threads = self._barrier(e, op)
         # Lanes that are loose may come in parts: what counts is whether all of them go on from here (``_pass``).
         together = _is_aligned(op) and e.reconverges
-        if checks.sync and op.scope != "cluster":
+        if checks.sync:
             self._check_barrier(e, op, number, threads, aligned=together)
         if checks.race and not (op.scope == "cluster" and op.form.is_barrier):
             waits = op.form.meaning.effect is not Effect.ARRIVES and op.scope != "cluster"
-            self._when_some(e, op, "cujit_check_arrive", number, e.builder.integer(waits, 32))
+            self._when_some(e, op, "cujit_check_arrive", _clock(e, number), e.builder.integer(waits, 32))
 
     def _pass(self, e: WarpEmitter, op: Op) -> None:
         checks = self._checks
         number, _ = self._barrier(e, op)
         loose = not e.reconverges
-        if checks.sync and loose and _is_aligned(op) and op.scope != "cluster":
+        if checks.sync and loose and _is_aligned(op):
             self._check_barrier(e, op, number, None, aligned=True)
         if checks.race:
-            self._when_some(e, op, "cujit_check_pass", number)
+            self._when_some(e, op, "cujit_check_pass", _clock(e, number))
 
     def _barrier(self, e: WarpEmitter, op: Op) -> tuple[Value | None, Value | None]:
         """Number and count of threads; the cluster's barrier has neither."""
@@ -342,11 +346,11 @@ class Checker:
         barrier = (number or none, threads or none)
         self._call(e, "cujit_check_barrier", lanes, live, *barrier, b.integer(aligned, 32), b.integer(op.line, 32))
 
-    def _when_some(self, e: WarpEmitter, op: Op, name: str, number: Value | None, *more: Value) -> None:
-        """Call for a barrier if a lane comes to it."""
+    def _when_some(self, e: WarpEmitter, op: Op, name: str, number: Value, *more: Value) -> None:
+        """Call for a barrier, by the number of its clock, if a lane comes to it."""
         b = e.builder
         with b.when(b.any_lane(e.lanes_of(op)), "clocked"):
-            self._call(e, name, number or b.integer(CLUSTER_BARRIER, 32), *more)
+            self._call(e, name, number, *more)
 
     # -- the place ---------------------------------------------------------------------------------------
 
@@ -463,6 +467,19 @@ def _are_apart(e: WarpEmitter, touch: Touch, size: int) -> Value | None:
 
 def _lanes(e: WarpEmitter, op: Op) -> Value:
     return e.builder.word(e.lanes(op))
+
+
+def _clock(e: WarpEmitter, number: Value | None) -> Value:
+    """Give the number of a barrier's clock: that of a barrier of the block, or the cluster's without a number."""
+    b = e.builder
+    return b.integer(CLUSTER_BARRIER, 32) if number is None else b.binary("and", number, b.integer(BARRIERS - 1, 32))
+
+
+def _group(e: WarpEmitter) -> Value:
+    """Give the number of the clock that the meetings of this warp's warpgroup have."""
+    b = e.builder
+    number = b.binary("udiv", WARP_NUMBER, b.integer(GROUP_WARPS, 32))
+    return b.binary("add", number, b.integer(CLUSTER_BARRIER + 1, 32))
 
 
 def _is_aligned(op: Op) -> bool:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cujit.devices.cpu.ir.program import Op, items_of
-from cujit.devices.cpu.native.structures import Count
+from cujit.devices.cpu.native.counting import Count
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import ArgumentError, spell
-from cujit.formats.ptx.isa.semantics import Effect, Lanes, Order
+from cujit.formats.ptx.isa.semantics import Collective, Effect, Lanes, Order
 from cujit.values import attributes, dataclass, grouped, replace
 
 SECTOR_BYTES = 32
@@ -474,7 +474,7 @@ _PIPES: tuple[tuple[str, Callable[[Op], bool]], ...] = (
     ("tensor", _multiplies),
     ("texture", lambda op: op.opcode in _TEXTURE),
     ("control", lambda op: op.form.is_jump or op.opcode in ("call", "exit", "ret")),
-    ("barrier", lambda op: op.form.meaning.lanes is Lanes.BLOCK or op.form.meaning.effect in _WAITS),
+    ("barrier", lambda op: op.form.collective >= Collective.BLOCK or op.form.meaning.effect in _WAITS),
     ("memory", lambda op: op.form.meaning.effect in _ACCESSES or op.opcode in ("ldmatrix", "stmatrix", "cp")),
     ("warp", lambda op: op.form.meaning.lanes is not Lanes.EACH),
     ("special", lambda op: op.opcode in _SPECIAL),
@@ -583,5 +583,5 @@ def measures_of(op: Op, counts: Sequence[int], lanes: Sequence[int]) -> Measures
         most_contended=counts[Count.MOST],
         flops=flops_of(op) * threads + tensor,
         tensor_flops=tensor,
-        barriers=warps if op.form.meaning.lanes is Lanes.BLOCK else 0,
+        barriers=warps if op.form.collective >= Collective.BLOCK else 0,
     )

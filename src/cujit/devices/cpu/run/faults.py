@@ -161,6 +161,11 @@ _WORDS: dict[FaultKind, tuple[str, str | None]] = {
         "lanes of one warp wait for each other at different .sync operations",
         "see that all lanes that a mask names come to the same operation",
     ),
+    FaultKind.WARPS_APART: (
+        "not all warps of a warpgroup come to one instruction",
+        "have all four warps of a warpgroup execute each wgmma instruction: branch by threadIdx.x / 128 instead of "
+        "threadIdx.x / 32, and launch a block whose size is a multiple of 128",
+    ),
     FaultKind.NO_MEMORY: (
         "a thread has no memory for its blocks of a cooperative grid",
         "launch fewer blocks, or threads with less shared and local memory",
@@ -183,7 +188,7 @@ _WORDS: dict[FaultKind, tuple[str, str | None]] = {
 
 def _help(kind: FaultKind) -> str | None:
     """What to try after what a check found, or where lanes never meet; other findings say it themselves."""
-    return _WORDS[kind][1] if kind > FaultKind.CHECK or kind is FaultKind.LANES_APART else None
+    return _WORDS[kind][1] if kind > FaultKind.CHECK or kind in (FaultKind.LANES_APART, FaultKind.WARPS_APART) else None
 
 
 def _error(launch: Launch, site: Site) -> KernelFaultError:

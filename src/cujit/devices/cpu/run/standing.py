@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Iterator
 
-from cujit.devices.cpu.native.structures import Block, FaultKind, Meeting, Stand, Stands, State
+from cujit.devices.cpu.ir.program import WARP
+from cujit.devices.cpu.native.structures import BARRIERS, GROUP_WARPS, Block, FaultKind, Meeting, Stand, Stands, State
 from cujit.devices.cpu.run.launch import Launch, release
 from cujit.values import NamedTuple, grouped
 
@@ -25,6 +26,8 @@ def stuck(launch: Launch, words_of: Callable[[int], str]) -> str | None:
         apart = _apart([(launch.fault_thread // 32, place) for place in places], words_of)
         found = [f"    {text}" for text, _ in apart]
         return "\n".join(["lanes of one warp wait for each other at different .sync operations:", *found])
+    if launch.fault_kind == FaultKind.WARPS_APART:
+        return _warps_apart(launch, words_of)
     if launch.fault_kind != FaultKind.DEADLOCK or not launch.fault_more[0]:
         return None
     blocks = (Block * launch.fault_more[1]).from_address(launch.fault_more[0])
@@ -32,6 +35,27 @@ def stuck(launch: Launch, words_of: Callable[[int], str]) -> str | None:
     release(launch.fault_more[0])
     launch.fault_more[0] = 0
     return "\n".join(["every thread that is left waits, and none can go on:", *_first_of(found)])
+
+
+def _warps_apart(launch: Launch, words_of: Callable[[int], str]) -> str:
+    """Say which warps of a warpgroup wait, which have exited, and how many there are."""
+    (waiting, line, done, warps, *_), warp = launch.fault_more, launch.fault_thread // WARP
+    first = warp // GROUP_WARPS * GROUP_WARPS
+    last = first + GROUP_WARPS - 1
+    found = [f"warp {warp} came to {words_of(launch.fault_line)}"] if launch.fault_line else []
+    if waiting:
+        found.insert(0, f"{_warps(first, waiting)} waited at {words_of(line)}")
+    if done:
+        found.append(f"{_warps(first, done)} exited")
+    if last >= warps:
+        found.append(f"the block has {warps} warp{'s' * (warps > 1)}")
+    what = f"not all warps of a warpgroup, warps {first}-{last}, come to one instruction:"
+    return "\n".join([what, *(f"    {text}" for text in found)])
+
+
+def _warps(first: int, bits: int) -> str:
+    warps = [first + k for k in range(GROUP_WARPS) if bits >> k & 1]
+    return f"warp{'s' * (len(warps) > 1)} {ranges(warps)}"
 
 
 def _first_of(lines: list[str]) -> list[str]:
@@ -50,7 +74,10 @@ def _waiting(block: Block, words_of: Callable[[int], str], but: int | None = Non
     lines = []
     for (number, line), threads in places.items():
         at = f"barrier {number}" if number >= 0 else "barriers"
-        if number >= 0:
+        if number >= BARRIERS:
+            group = block.warpgroups[number - BARRIERS]
+            at = f"a meeting of their warpgroup, where {group.warps.bit_count()} of {GROUP_WARPS} warps have arrived"
+        elif number >= 0:
             barrier = block.barriers[number]
             wanted = barrier.expected or block.threads - block.exited
             at += f", where {barrier.arrived} of {wanted} threads have arrived"

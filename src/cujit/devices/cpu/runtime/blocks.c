@@ -139,9 +139,31 @@ static void leave(struct Block *block, u32 warp, u32 state) {
   cujit_switch(&own->stack, block->scheduler);
 }
 
+INLINE struct Warpgroup *warpgroup_of(struct Block *block, u32 warp) { return &block->warpgroups[warp / GROUP_WARPS]; }
+
+/* The warps of a warpgroup never meet: some wait, or the block has no such warp, and this one comes to something else. */
+static NORETURN NOINLINE void warps_apart(const struct Block *block, u32 warp, u32 line) {
+  struct Launch *launch = block->launch;
+  u32 first = warp & -GROUP_WARPS, done = 0;
+  for (u32 k = 0; k < GROUP_WARPS; k++) {
+    if (first + k < block->warps && block->warp[first + k].state == STATE_DONE) done |= 1u << k;
+  }
+  if (cujit_claim(launch, FAULT_WARPS_APART)) {
+    const struct Warpgroup *group = &block->warpgroups[warp / GROUP_WARPS];
+    u64 more[] = {group->warps, group->line, done, block->warps};
+    memcpy(launch->fault_more, more, sizeof more);
+    cujit_fault_here(launch, block->number, warp * WARP, line, 0);
+  }
+  cujit_stop();
+}
+
 /* Where a warp begins, on its own stack. */
 static NORETURN void warp_main(struct Block *block, u32 warp) {
   block->body(block, warp);
+  if (warpgroup_of(block, warp)->warps) {
+    block->warp[warp].state = STATE_DONE;
+    warps_apart(block, warp, 0);
+  }
   block->done++;
   leave(block, warp, STATE_DONE);
   __builtin_unreachable();
@@ -385,6 +407,31 @@ void cujit_pass(struct Block *block, u32 warp) {
   }
   block->passed = 1;
   cujit_switch(&own->stack, block->scheduler);
+}
+
+/* -- warpgroups ------------------------------------------------------------------------------------------------------- */
+
+/* A warp comes to an operation of a form that its warpgroup does together, and goes on when all four have come. */
+void cujit_warpgroup_meet(struct Block *block, u32 warp, u32 form, u32 line, u32 lanes) {
+  struct Warpgroup *group = warpgroup_of(block, warp);
+  u32 number = warp / GROUP_WARPS, generation = group->generation;
+  flag apart = (number + 1) * GROUP_WARPS > block->warps || (group->warps && group->form != form);
+  for (u32 k = 0; k < GROUP_WARPS && !apart; k++) {
+    apart = block->warp[number * GROUP_WARPS + k].state == STATE_DONE;
+  }
+  if (apart) warps_apart(block, warp, line);
+  group->warps |= 1u << warp % GROUP_WARPS;
+  group->form = form, group->line = line;
+  if (group->warps == (1u << GROUP_WARPS) - 1) {
+    group->warps = 0;
+    group->generation++;
+    block->changes++;
+    return;
+  }
+  note(block, warp, (i32)(BARRIERS + number), line, lanes);
+  do {
+    leave(block, warp, STATE_WAITING);
+  } while (group->generation == generation);
 }
 
 /* -- barriers of a cluster ------------------------------------------------------------------------------------------- */

@@ -1116,13 +1116,17 @@ void cujit_check_free(struct Place *place, u32 lanes) {
 
 /* -- synchronisation ------------------------------------------------------------------------------------------------ */
 
+/* How often a barrier of the block has opened, its cluster's, or the meeting of a warpgroup. */
+INLINE u32 generation_of(const struct Block *state, u32 number) {
+  if (number < BARRIERS) return state->barriers[number].generation;
+  return number == CLUSTER_BARRIER ? state->group->generation : state->warpgroups[number - CLUSTER_BARRIER - 1].generation;
+}
+
 /* Threads of this warp are about to arrive at a barrier, at which they wait unless they only arrive. */
-void cujit_check_arrive(struct Place *place, u32 id, flag waits) {
+void cujit_check_arrive(struct Place *place, u32 number, flag waits) {
   enter(place);
   note_reads(place);
-  const struct Block *state = place->state;
-  u32 number = id == CLUSTER_BARRIER ? id : id & (BARRIERS - 1);
-  u32 generation = id == CLUSTER_BARRIER ? state->group->generation : state->barriers[number].generation;
+  u32 generation = generation_of(place->state, number);
   place->piece->arrivals[place->warp][number] = generation;
   struct Slot *slot = slot_of(place, number, generation);
   if (slot->generation != generation) {
@@ -1136,11 +1140,10 @@ void cujit_check_arrive(struct Place *place, u32 id, flag waits) {
 }
 
 /* Threads of this warp go on behind a barrier. */
-void cujit_check_pass(struct Place *place, u32 id) {
+void cujit_check_pass(struct Place *place, u32 number) {
   enter(place);
   note_reads(place);
   struct Tracker *piece = place->piece;
-  u32 number = id == CLUSTER_BARRIER ? id : id & (BARRIERS - 1);
   u32 generation = piece->arrivals[place->warp][number];
   struct Slot *slot = slot_of(place, number, generation);
   flag all = 0;

@@ -58,6 +58,19 @@ class Effect(enum.Enum):
     SIGNALS = "does something that no other operation sees: a hint, a pause, a trap"
 
 
+class Collective(enum.IntEnum):
+    """Who has to come to an operation before anyone does it, the smallest first.
+
+    An operation of a scope holds each warp until all of the scope has arrived. No instruction has the grid's.
+    """
+
+    LANE = 0
+    WARP = 1
+    WARPGROUP = 2
+    BLOCK = 3
+    CLUSTER = 4
+
+
 class Lanes(enum.Enum):
     """How the lanes of a warp do an operation."""
 
@@ -65,7 +78,14 @@ class Lanes(enum.Enum):
     OWN = "each alone, and with a result of its own"
     MEMBERS = "the lanes of a mask, together"
     WARP = "the whole warp together"
-    BLOCK = "all of a block or a cluster, which meet at a barrier"
+    WARPGROUP = "four warps together, from one whose number is a multiple of four"
+    BLOCK = "all of a block, which meet at a barrier"
+    CLUSTER = "all of a cluster, which meet at its barrier"
+
+    @cached_property
+    def scope(self) -> Collective:
+        """Who has to come."""
+        return Collective[self.name] if self.name in Collective.__members__ else Collective(self is Lanes.MEMBERS)
 
 
 class Trait(enum.Flag):
@@ -185,7 +205,8 @@ _WIDE, _SCALED = "f16|bf16", "tf32|e4m3|e5m2"
 _BARRIER: Numbers = {0: range(16), 1: range(0, 1 << 32, 32)}
 _ARRIVAL: Numbers = {0: range(16), 1: range(32, 1 << 32, 32)}
 # What ``flatten`` makes of calls, labels, moves of parts and memory that is kept for libraries has a row too. So has
-# what ``control.plan`` adds: fences around an access, halves of an atomic operation. A name with a dot is of ours.
+# what ``control.plan`` adds: fences around an access, halves of an atomic operation, where warps meet. A name with a
+# dot is of ours.
 _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
     (Effect.PURE, Lanes.EACH): (
         ("add|sub .cc", "TC|SS"),
@@ -292,16 +313,21 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("prefetch|prefetchu", "|m"),
         ("applypriority|discard", "|mc", {1: (128,)}),
         ("access.begin|access.end", "*"),
-        ("setmaxnreg", "|c", {0: range(24, 257, 8)}),
         ("pmevent .mask", "|c", {0: range(1 << 16)}),
         ("pmevent", "|c", {0: range(16)}),
         ("griddepcontrol|trap|brkpt", "|"),
         ("nanosleep", "|W", "polls"),
     ),
+    (Effect.SIGNALS, Lanes.WARP): (("setmaxnreg", "|c", {0: range(24, 257, 8)}),),
     (Effect.SYNCHRONISES, Lanes.EACH): (
         ("cp .commit_group|wait_all", "|"),
         ("cp .wait_group", "|c"),
         ("cp .mbarrier", "|m"),
+    ),
+    (Effect.WRITES, Lanes.WARP): (
+        ("tensormap .cp_fenceproxy", "|mmc", {2: (128,)}),
+        ("wmma .store", "|maW?"),
+        ("stmatrix", "|mF"),
     ),
     (Effect.WRITES, Lanes.EACH): (
         ("st .mbarrier::complete_tx::bytes", "|mvm"),
@@ -316,7 +342,6 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("cp .bulk", "|mmWH"),
         ("cp .ca", "|mmc(W|P)?H", {2: (4, 8, 16), 3: range(17)}),
         ("cp .cg", "|mmc(W|P)?H", {2: (16,), 3: range(17)}),
-        ("tensormap .cp_fenceproxy", "|mmc", {2: (128,)}),
         ("tensormap .box_dim|global_dim|global_stride|element_stride", "|mcS", {1: range(5)}),
         ("tensormap .elemtype|interleave_layout|swizzle_mode|swizzle_atomicity|fill_mode", "|mc"),
         ("tensormap", "|mS"),
@@ -335,6 +360,8 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("wmma .load .c", "A|mW?"),
         ("wmma .load", "F|mW?"),
         ("ldmatrix", "F|m"),
+    ),
+    (Effect.READS, Lanes.WARPGROUP): (
         (f"wgmma .mma_async .sp .{_WIDE}", "A|=A(F|Q)QrcPc*", {6: (-1, 1), 7: (-1, 1), 8: (0, 1), 9: (0, 1)}),
         (f"wgmma .mma_async .sp .{_SCALED}", "A|=A(F|Q)QrcPc*", {6: (-1, 1), 7: (-1, 1)}),
         ("wgmma .mma_async .sp", "A|=A(F|Q)QrcPc*"),
@@ -342,11 +369,8 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         (f"wgmma .mma_async .{_SCALED}", "A|=A(F|Q)QPc*", {4: (-1, 1), 5: (-1, 1)}),
         ("wgmma .mma_async", "A|=A(F|Q)QPc*"),
     ),
-    (Effect.WRITES, Lanes.WARP): (
-        ("wmma .store", "|maW?"),
-        ("stmatrix", "|mF"),
-    ),
-    (Effect.SYNCHRONISES, Lanes.WARP): (
+    (Effect.SYNCHRONISES, Lanes.WARPGROUP): (
+        ("warpgroup.meet", "*"),
         ("wgmma .wait_group", "|c", {0: range(1 << 31)}),
         ("wgmma .fence|commit_group", "|"),
     ),
@@ -371,13 +395,11 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("fence|membar", "|"),
     ),
     (Effect.SYNCHRONISES, Lanes.MEMBERS): (("bar .warp", "|W"),),
-    (Effect.ARRIVES, Lanes.BLOCK): (
-        ("barrier .cluster .arrive", "|"),
-        ("bar|barrier .arrive", "|WW", _ARRIVAL),
-    ),
+    (Effect.ARRIVES, Lanes.CLUSTER): (("barrier .cluster .arrive", "|"),),
+    (Effect.SYNCHRONISES, Lanes.CLUSTER): (("barrier .cluster", "|"),),
+    (Effect.ARRIVES, Lanes.BLOCK): (("bar|barrier .arrive", "|WW", _ARRIVAL),),
     (Effect.SYNCHRONISES, Lanes.BLOCK): (
         ("bar|barrier .red", "T|W{1,2}P", _BARRIER),
-        ("barrier .cluster", "|"),
         ("bar|barrier", "|W{1,2}", _BARRIER),
     ),
     (Effect.SYNCHRONISES, Lanes.OWN): (
@@ -499,20 +521,30 @@ class Form:
         """Whether lanes do it with the others of its member mask."""
         return self.meaning.lanes is Lanes.MEMBERS
 
-    @property
+    @cached_property
+    def collective(self) -> Collective:
+        """Who has to come to it before anyone does it."""
+        return self.meaning.lanes.scope
+
+    @cached_property
     def is_whole_warp(self) -> bool:
-        """Whether all lanes of the warp do it together."""
-        return self.meaning.lanes is Lanes.WARP
+        """Whether all lanes of the warp do it together, maybe with other warps."""
+        return self.meaning.lanes in (Lanes.WARP, Lanes.WARPGROUP)
 
     @cached_property
     def is_site(self) -> bool:
         """Whether lanes may have to wait at it for other lanes or warps."""
-        return self.meaning.lanes in (Lanes.MEMBERS, Lanes.WARP, Lanes.BLOCK)
+        return self.collective > Collective.LANE
 
     @cached_property
     def is_barrier(self) -> bool:
         """Whether it waits for other warps: a barrier of the block or of the cluster."""
-        return self.meaning.lanes is Lanes.BLOCK and self.meaning.effect is Effect.SYNCHRONISES
+        return self.collective >= Collective.BLOCK and self.meaning.effect is Effect.SYNCHRONISES
+
+    @cached_property
+    def waits_for_warps(self) -> bool:
+        """Whether a warp may stop at it: a barrier, or what a warpgroup does together."""
+        return self.is_barrier or self.collective is Collective.WARPGROUP
 
     @property
     def is_aligned(self) -> bool:

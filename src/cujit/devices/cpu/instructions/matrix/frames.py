@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cujit.devices.cpu.analysis.uniformity import WARP
-from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.builder import Builder, Value, type_width
 from cujit.devices.cpu.codegen.rounding import rounding_of
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.ir.program import IntConstant, Op, items_of
@@ -178,8 +178,8 @@ def constant_of(b: Builder, structure: ctypes.Structure) -> Value:
 
 
 def frame_of(b: Builder, count: int, type_: str = "i32") -> Value:
-    """Find memory for so many registers in the function; operations that ask for the same share it."""
-    return b.reserve(f"%matrix.{count}.{type_}", f"[{count} x <{WARP} x {type_}>]")
+    """Find memory for so many registers in the function, which all operations share."""
+    return b.reserve_bytes("%matrix.frame", count * WARP * type_width(type_) // 8)
 
 
 def call_of(
