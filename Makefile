@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test coverage frameworks clients emulated lint format runtime native gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench bench-check leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house editor images docs clean
+.PHONY: demo test coverage frameworks clients emulated lint format runtime native gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench bench-check leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house editor images docs urls clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -219,6 +219,10 @@ docs: $(READY)  ## write the site to build/site; a warning, such as a link to no
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --site-dir $(SITE)
 	@! grep -rnoE --include=*.html '<(script|img|iframe|link rel="(stylesheet|preconnect)")[^>]*(src|href)="(https?:)?//[^"]*' $(SITE) || \
 	  { echo "a page asks another host for something"; exit 1; }
+
+urls:  ## put the repository that publishes a release into pyproject.toml
+	test -n "$(GITHUB_REPOSITORY)"
+	sed -i 's#OWNER/cujit#$(GITHUB_REPOSITORY)#' pyproject.toml
 
 clean:
 	rm -rf $(VENV) .aarch64 .gpu-site .fuzz .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* build

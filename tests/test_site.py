@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import cujit
 import cujit.errors as errors
-from site_hook import followed, named, piped
+from site_hook import followed, foot, named, piped
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = (ROOT / "mkdocs.yml").read_text()
@@ -21,22 +22,17 @@ def test_the_navigation_has_every_page() -> None:
 
 def test_a_link_of_the_repository_goes_to_the_page_of_that_file() -> None:
     assert followed("[a](../README.md#the-house) [b](cli.md)", "a.md") == "[a](index.md#the-house) [b](cli.md)"
-    assert followed("[names](docs/api.md)", "index.md") == "[names](api.md)"
+    assert followed("[names](docs/api.md)", "changelog.md") == "[names](api.md)"
     assert followed("[e](../examples/kernel-library)", "shipping.md") == "[e](examples/kernel-library/README.md)"
     assert followed("[s](../../docs/shipping.md)", "examples/kernel-library/README.md") == "[s](../../shipping.md)"
 
 
 def test_a_link_to_what_the_site_does_not_have_is_text_and_one_of_another_host_stays() -> None:
     assert followed("[pipeline.py](../src/cujit/devices/cpu/pipeline.py)", "cpu.md") == "pipeline.py"
-    assert followed("[v](https://semver.org)", "index.md") == "[v](https://semver.org)"
+    assert followed("[v](https://semver.org)", "changelog.md") == "[v](https://semver.org)"
 
 
 def test_a_picture_goes_with_the_shade_that_a_reader_chose() -> None:
-    shown = followed((ROOT / "README.md").read_text(), "index.md")
-    assert "<picture>" not in shown
-    for name in ("speed", "headers", "profile"):
-        for shade in ("light", "dark"):
-            assert f'<img src="images/{name}-{shade}.svg#only-{shade}" alt="' in shown
     shown = followed((ROOT / "docs/performance.md").read_text(), "performance.md")
     assert '<img src="../images/pairs-dark.svg#only-dark" alt="' in shown
     shown = followed((ROOT / "docs/notebook.md").read_text(), "notebook.md")
@@ -64,3 +60,22 @@ def test_every_page_that_shows_python_or_a_session_is_run_by_a_test() -> None:
         if page.parent.name == "tutorial" or not re.search("^```(?:python|console)$", path.read_text(), re.MULTILINE):
             continue  # test_tutorial.py takes every page of its folder
         assert f'"{page.stem}"' in tests or f'"{page.as_posix()}"' in tests or f"/{page.as_posix()}" in tests, page
+
+
+def test_every_page_names_version_and_repository() -> None:
+    assert foot().startswith(f"cujit {cujit.__version__} · ")
+    assert re.search(r'<a href="https://[\w./-]+">Repository</a>', foot())
+    assert "hooks: [tools/site_hook.py]" in SETTINGS
+
+
+def test_the_tabs_are_those_of_a_reader() -> None:
+    tabs = re.findall(r"^  - ([^:\n]+):$", SETTINGS.partition("\nnav:")[2], re.MULTILINE)
+    assert tabs == ["Get started", "Guides", "Reference", "Concepts", "Contributing"]
+
+
+def test_the_home_shows_the_ten_lines_of_the_readme_and_is_shorter() -> None:
+    readme, home = (ROOT / "README.md").read_text(), (ROOT / "docs/index.md").read_text()
+    (shown,) = re.findall(r"```python\n(.*?)```", home, re.DOTALL)
+    assert f"```python\n{shown}```" in readme  # which runs it
+    assert readme.partition("**")[2].partition("**")[0] in home
+    assert len(home.splitlines()) < len(readme.splitlines()) / 2

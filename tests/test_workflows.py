@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,16 @@ def test_what_coverage_leaves_out_is_there() -> None:
         path, _, test = name.partition("::")
         assert f"def {test}(" in (ROOT / path).read_text() if test else (ROOT / path).is_file(), name
     assert re.search(r"^fail_under = \d+$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+
+
+def test_a_release_names_the_repository_that_publishes_it(tmp_path: Path) -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    assert "https://github.com/OWNER/cujit" in project
+    (tmp_path / "pyproject.toml").write_text(project)
+    command = ["make", "-C", str(tmp_path), "-f", str(ROOT / "Makefile"), "urls", "GITHUB_REPOSITORY=some/body"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert (tmp_path / "pyproject.toml").read_text() == project.replace("OWNER/cujit", "some/body")
+    steps = [step.get("run", "") for step in _steps(ROOT / ".github/workflows/release.yml")]
+    assert steps.index("make urls") < next(at for at, step in enumerate(steps) if "-m build" in step)
+    others = subprocess.run(["git", "grep", "-l", "OWNER/cujit"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {*others.stdout.split()} <= {"pyproject.toml", "Makefile", "tests/test_workflows.py"}

@@ -61,7 +61,7 @@ SKIP:
 """
 BLOCK = Dim3(64)
 
-HEAD = """# The compiler of the CPU device
+HEAD = """# CPU-device compiler
 
 This page follows one kernel through every stage; it is written from the code by `python tools/compiler_page.py`. The
 stages stand in order in [pipeline.py](../src/cujit/devices/cpu/pipeline.py). To see them for a kernel of yours, name

@@ -11,12 +11,13 @@ from typing import Any
 __all__ = ["latest", "performance_page", "ratios"]
 
 HISTORY = Path(__file__).parents[1] / "benchmarks/history"
+PEERS = HISTORY.parent / "peers.json"
 
 _HEAD = """\
 # Performance
 
-What cujit's own parts cost against their first version (commit 1e8a532), and where the figures against others are.
-The records are in `benchmarks/history`.
+How fast cujit is, compared with its first version and with [other tools](#compared-with-other-tools). The records are
+in `benchmarks/history` and `benchmarks/peers.json`.
 
 Every figure is the ratio of a pair: two processes, one after the other, that do the same with one cujit and with the
 other, timed in CPU seconds. Below 1 is faster. A table tells the median of the pairs, and their quartiles.
@@ -25,20 +26,37 @@ other, timed in CPU seconds. Below 1 is faster. A table tells the median of the 
 src="images/pairs-light.svg" width="900" alt="The ratios of the first table below, drawn"></picture>
 """
 
-_TAIL = """
-## Against others
+_PEERS = """
+## Compared with other tools
 
-| what | peers | page |
+{tables}
+A dash means that it was not measured, or that the tool has no such feature.
+
+* Rows without a GPU: `benchmarks/peers.py` ran each tool in a new process, on Linux without a driver.
+  Versions: {without}. numba-cuda and Warp compile Python, not CUDA C++.
+* *Reuse a template*: a second process gets the image of `add<float>` from the tool's disk cache.
+* *Recompile after a header edit*: the tool's disk cache follows `#include` without help from the caller.
+* Rows on an H200: {machine}, {date}. Versions: {on}.
+* *Launch*: a launch with four arguments. For cujit they include its own arrays; [launch.md](launch.md) has all kinds.
+* *Load and launch a cached template*: a new process gets 100 templates from a warm disk cache, loads each template and
+  launches it once. The figure is the time for one template.
+* *Load a cubin* and *First launch*: the time for one of 300 kernels.
+
+More measurements against other tools:
+
+| what | compared with | page |
 |---|---|---|
-| a launch, by kinds of arguments | a loop in C, cuda.core, CuPy, torch, numba-cuda | [launch.md](launch.md) |
-| a hit of the cache, 580 headers looked after | the same without hints | [cache.md](cache.md) |
-| packs, 300 processes at once | a directory | [shipping.md](shipping.md) |
+| launches, by kinds of arguments | a loop in C, cuda.core, CuPy, PyTorch, numba-cuda | [launch.md](launch.md) |
+| cache hits with 580 headers | the same without hint files | [cache.md](cache.md) |
+| packs, with 300 processes at once | a directory | [shipping.md](shipping.md) |
 | kernels on the CPU | C with OpenMP, PoCL | [cpu.md](cpu.md) |
-| what checks cost | no checks | [checks.md](checks.md) |
+| checks | the same launch without checks | [checks.md](checks.md) |
 | programs under `cujit emulate` | an empty function, cuda.core, Numba's simulator | [emulate.md](emulate.md#how-fast) |
-| operators of torch and JAX | `load_inline`, Triton, `pure_callback` | [frameworks.md](frameworks.md) |
-| thousands of kernels on many processes | one process | [scale.md](scale.md) |
+| PyTorch and JAX operators | `load_inline`, Triton, `pure_callback` | [frameworks.md](frameworks.md) |
+| thousands of kernels in many processes | one process | [scale.md](scale.md) |
+"""
 
+_TAIL = """
 ## To repeat it
 
 `make bench` prints all of these in one run. `make bench-check` compares this tree with commit 1e8a532
@@ -69,7 +87,21 @@ def ratios(case: dict[str, Sequence[float]]) -> tuple[float, float, float]:
 
 def performance_page() -> str:
     """Write the page."""
-    return _HEAD + "".join(map(_table, latest())) + _TAIL
+    return _HEAD + "".join(map(_table, latest())) + _peers(json.loads(PEERS.read_text())) + _TAIL
+
+
+def _peers(record: dict[str, Any]) -> str:
+    """Write the section about other tools."""
+    tools = list(record["without a GPU"]["versions"])
+    rows = [row for part in record.values() for row in part["rows"].items()]
+    table = "".join(f"| {what} | {' | '.join(values.get(tool, '–') for tool in tools)} |\n" for what, values in rows)
+    head = f"| | {' | '.join(tools)} |\n|{'---|' * (len(tools) + 1)}\n"
+    without, on = (
+        ", ".join(f"{tool} {version}" for tool, version in record[part]["versions"].items())
+        for part in ("without a GPU", "on a GPU")
+    )
+    gpu = record["on a GPU"]
+    return _PEERS.format(tables=head + table, without=without, on=on, machine=gpu["machine"], date=gpu["date"])
 
 
 def _table(record: dict[str, Any]) -> str:

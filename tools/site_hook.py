@@ -1,5 +1,7 @@
 """What ``make docs`` needs beside mkdocs.yml: files outside of ``docs`` become pages, and links follow them.
 
+Every page names the version and the repository at its foot. ``pyproject.toml`` has the address of the repository.
+
 A link in a page is one of the repository, so that it works there as well. Here it is resolved as such, and written as
 that to the page that the file became. What has no page keeps its text alone.
 """
@@ -9,18 +11,18 @@ from __future__ import annotations
 import functools
 import os
 import re
+import runpy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
-__all__ = ["followed", "named", "on_files", "on_page_markdown", "piped"]
+__all__ = ["followed", "foot", "named", "on_config", "on_files", "on_page_markdown", "piped"]
 
 ROOT = Path(__file__).parents[1]
 
 _PAGES = {
-    "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
     "security.md": "SECURITY.md",
@@ -42,6 +44,19 @@ _PICTURE = re.compile(
     r'<picture><source media="[^"]*" srcset="(?:docs/)?images/(?P<name>\w+)-dark\.(?P<kind>svg|png)"><img\s+'
     r'src="(?:docs/)?images/(?P=name)-light\.(?P=kind)" width="\d+"\s+alt="(?P<alt>[^"]*)"></picture>'
 )
+
+
+def on_config(config: Any) -> Any:
+    """Put version and repository at the foot of every page."""
+    config.copyright = foot()
+    return config
+
+
+def foot() -> str:
+    """Return the foot of a page, as HTML."""
+    version = runpy.run_path(str(ROOT / "src/cujit/version.py"))["__version__"]
+    urls = re.findall(r'^Repository = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    return f'cujit {version} · <a href="{urls[0]}">Repository</a> · Apache-2.0'
 
 
 def on_files(files: Files, *, config: Any) -> Files:
@@ -86,7 +101,7 @@ def piped(markdown: str) -> str:
 def followed(markdown: str, uri: str) -> str:
     """Give the text of the page at ``uri`` with its links as the site has them."""
     home = _PAGES.get(uri, uri if uri.startswith("examples/") else f"docs/{uri}")
-    pages = {path: page for page, path in _PAGES.items()}
+    pages = {"README.md": "index.md", **{path: page for page, path in _PAGES.items()}}
     files = _examples()
 
     def link(match: re.Match[str]) -> str:

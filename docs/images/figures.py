@@ -76,7 +76,7 @@ def speed(colors: Colors) -> str:
         return _LEFT + (math.log2(times) + 2) / 7 * (_RIGHT - _LEFT)
 
     top, bottom = 62.0, 62.0 + _ROW * len(rows)
-    parts = _key(44, ("times C, 2 cores", "times C, 16 cores", "times PoCL, 16 cores"), fills, colors)
+    parts = _key(44, ("× C, 2 cores", "× C, 16 cores", "× PoCL, 16 cores"), fills, colors)
     for power in range(-2, 6):
         x, said = place(2.0**power), f"{2.0**power:g}"
         parts += [
@@ -90,7 +90,7 @@ def speed(colors: Colors) -> str:
             f'<circle cx="{place(float(said)):.1f}" cy="{y:.1f}" r="6" fill="{fill}"><title>{said}</title></circle>'
             for said, fill in zip(times, fills, strict=True)
         ]
-    return _picture(parts, "CUDA kernels on the cores at hand, without a GPU", bottom + 30, colors)
+    return _picture(parts, "Speed of CUDA kernels on the CPU device", bottom + 30, colors)
 
 
 def headers(colors: Colors) -> str:
@@ -98,7 +98,7 @@ def headers(colors: Colors) -> str:
     rows = table("cache.md", "CPU ms")
     most = max(float(cell) for _, *cells in rows for cell in cells)
     top = 62.0
-    parts = _key(44, ("the first kernel of a process", "the second"), (colors.first, colors.second), colors)
+    parts = _key(44, ("first kernel of a process", "second kernel"), (colors.first, colors.second), colors)
     for number, (name, *cells) in enumerate(rows):
         y = top + 2 * _ROW * number
         parts += [_text(_LEFT - 24, y + 27, name, colors.text, ' text-anchor="end"')]
@@ -107,7 +107,7 @@ def headers(colors: Colors) -> str:
             below = y + 4 + 20 * line
             parts += [f'<rect x="{_LEFT}" y="{below:.1f}" width="{width:.1f}" height="16" rx="2" fill="{fill}"/>']
             parts += [_text(_LEFT + width + 8, below + 13, f"{said} ms", colors.muted, ' font-size="13"')]
-    title = "CPU time of a kernel over CUB from the cache, with 580 headers looked after"
+    title = "CPU time of a cache hit for a kernel that includes CUB (580 headers)"
     return _picture(parts, title, top + 2 * _ROW * len(rows) + 6, colors)
 
 
@@ -177,7 +177,7 @@ def profile(colors: Colors) -> str:
                 y += 19
                 parts += [_text(8, y, line, colors.third, ' font-size="13"')]
         y += 34
-    return _picture(parts, "cujit profile: what each access of a warp costs, counted without a GPU", y - 18, colors)
+    return _picture(parts, "cujit profile: cost of each warp access, counted without a GPU", y - 18, colors)
 
 
 _BARS = 560
