@@ -342,6 +342,8 @@ OBJECTS = 256
 
 LOG = 256
 """Reads that a block logs."""
+SCATTERED = 64
+"""Reads by lanes at addresses of their own that a block logs."""
 
 PATTERN = bytes((0xA5, 0xC3, 0x71, 0xE9, 0x1D, 0x5B, 0xF7, 0x93, 0x2F, 0x6D, 0xB1, 0xD9, 0x47, 0x8B, 0xCF, 0xE5))
 """What memory of ``device.empty`` holds at multiples of 16 under ``check="init"``: whoever writes there without being
@@ -461,6 +463,12 @@ class Logged(Shared):
     _fields_ = Fields("const struct Site *site; u64 base; u32 lanes, warp")
 
 
+class Scattered(Shared):
+    """The same, of lanes that read ``size`` bytes each at an offset of their own."""
+
+    _fields_ = Fields(f"u64 size; u32 lanes, flags, line, warp, offsets[{WARP}]")
+
+
 class Tracker(Shared):
     """The order of a block's warps. ``owner`` tells which block of which launch it is made ready for.
 
@@ -471,7 +479,7 @@ class Tracker(Shared):
     with what w does. More than barriers of all warps changed clocks and ``met`` where they are ``stirred``. What is not
     settled is unordered as long as all is ``plain``: nothing orders but barriers at which all warps wait. Where warps
     have no stacks, ``turn`` counts these as long as all is plain, and is to be added to clocks and ``syncs``. There is
-    a record for each word unless there is one ``by_bytes``; ``has_objects`` where their clocks are used. The event
+    a record for each grain of 1 << ``grain`` bytes; ``has_objects`` where clocks of objects are used. The event
     ``written`` is the last write. ``log`` holds reads which are after all writes that may be unordered with them; where
     nothing needs their records before the next barrier of all warps, nothing does later. All of the block's memory was
     written if it is ``full``, which is looked for at the access ``look_at`` of so many ``looks``. Rows of words at
@@ -479,10 +487,11 @@ class Tracker(Shared):
     """
 
     _fields_ = Fields(
-        f"u64 owner, launch, common; u32 events, room, plain, by_bytes, has_objects, stirred, turn, written, logged, "
-        f"full, looks, look_at, clocks[{WARPS}][{WARPS}], syncs[{WARPS}], "
+        f"u64 owner, launch, common; u32 events, room, plain, grain, has_objects, stirred, turn, written, logged, "
+        f"scattered, full, looks, look_at, unused, clocks[{WARPS}][{WARPS}], syncs[{WARPS}], "
         f"met[{WARPS}], settled[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
-        f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]"
+        f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]; "
+        f"struct Scattered scatter[{SCATTERED}]"
     )
 
 

@@ -144,8 +144,8 @@ class _CheckedKernel(KernelWatch):
 _KINDS = 3
 """Records of a byte: who wrote it, and two who read it."""
 
-_STRIP_BYTES = 128
-"""Bytes of memory that may have one record of each kind."""
+_STRIP_BYTES = 32
+"""Bytes of memory that may have one record of each kind, at least."""
 
 _RECORDS_BYTES = 16
 """Bytes of the records of a strip."""

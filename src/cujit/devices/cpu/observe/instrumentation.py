@@ -305,14 +305,19 @@ class Checker:
     # -- synchronisation ---------------------------------------------------------------------------------
 
     def _members(self, e: WarpEmitter, op: Op) -> None:
-        """``.sync`` operations: who is named, and whose values are taken."""
-        lanes, live = _lanes(e, op), e.builder.word(e.live())
+        """``.sync`` operations: who is named, and whose values are taken. The full mask is for whoever is left."""
+        b, lanes, live = e.builder, _lanes(e, op), e.builder.word(e.live())
         members = e.read(op.sources[-1], "i32")
-        self._hand_over(e, "values", e.builder.resize(members, 64, signed=False))
-        self._call(e, "cujit_check_members", lanes, live, e.builder.integer(op.line, 32))
+        line, everybody = b.integer(op.line, 32), b.integer(-1, 32)
+        full = not members.lanes and b.compare("icmp eq", members, everybody)
+        with b.when(full, "named", holds=False) if full else contextlib.nullcontext():
+            self._hand_over(e, "values", b.resize(members, 64, signed=False))
+            self._call(e, "cujit_check_members", lanes, live, line)
         if op.opcode == "shfl":
-            self._hand_over(e, "addresses", e.builder.resize(warpwide.origins(e, op), 64, signed=True))
-            self._call(e, "cujit_check_origins", lanes, live, e.builder.integer(op.line, 32))
+            with b.when(b.compare("icmp eq", live, everybody), "origins", holds=False):
+                self._hand_over(e, "values", b.resize(members, 64, signed=False))
+                self._hand_over(e, "addresses", b.resize(warpwide.origins(e, op), 64, signed=True))
+                self._call(e, "cujit_check_origins", lanes, live, line)
 
     def _arrive(self, e: WarpEmitter, op: Op) -> None:
         checks = self._checks

@@ -285,7 +285,14 @@ def batches_in(block: Block, e: WarpEmitter) -> list[Batch]:
     for op in block.ops:
         if op.opcode == "ld" and _may_batch(op, e):
             base = op.memory.base
-            key = (base, op.space, element_bytes(op), len(op.results))
+            slot = base.slot if isinstance(base, SymbolAddress) else base
+            key = (
+                slot,
+                base.offset if isinstance(base, SymbolAddress) else 0,
+                op.space,
+                element_bytes(op),
+                len(op.results),
+            )
             ops = growing.setdefault(key, [])
             if ops and abs(op.memory.offset - ops[0].memory.offset) > _MOST_APART:
                 ops = growing[key] = []
@@ -339,6 +346,7 @@ def _is_seen(op: Op) -> bool:
 def _may_batch(op: Op, e: WarpEmitter) -> bool:
     memory, size = op.memory, element_bytes(op) * len(op.results)
     plain = op.guard is None and not op.form.is_strong and op.space in ("shared", "global")
-    return (
-        plain and isinstance(memory.base, Reg) and e.shape(memory.base).stride is not None and not memory.offset % size
-    )
+    if not plain or memory.offset % size:
+        return False
+    base = memory.base
+    return e.shape(base).stride is not None if isinstance(base, Reg) else isinstance(base, SymbolAddress)

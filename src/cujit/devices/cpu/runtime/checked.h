@@ -1,0 +1,230 @@
+/* What checks know of an access, how they fail, and which memory there is. */
+
+#pragma once
+
+#include "vectors.h"
+
+#include "launch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* -- what the words of an access say: see Access in structures.py ----------------------------------------------------- */
+
+INLINE u32 space_of(u32 flags) { return flags >> 8 & 15; }
+INLINE u32 element_of(u32 flags) { return flags >> 16 & 255; }
+
+/* What an address has to be a multiple of, less one: its bits that have to be 0. */
+INLINE u32 odd_bits_of(u32 flags) { return (1u << (flags >> 24 & 31)) - 1; }
+
+INLINE flag orders(u32 flags) { return (flags & (ACCESS_ACQUIRE | ACCESS_RELEASE)) != 0; }
+
+/* Whether an access is of no shared memory, whatever its address. */
+INLINE flag is_elsewhere(u32 flags) {
+  u32 space = space_of(flags);
+  return space == SPACE_GLOBAL || space == SPACE_LOCAL || space == SPACE_PARAM;
+}
+
+struct Access {
+  u32 lane, flags, line;
+  u64 address, size;
+};
+
+INLINE u32 last_lane(u32 lanes) { return 31 - (u32)__builtin_clz(lanes); }
+
+/* What the lanes of a warp do whose addresses lie `stride` apart: that of lane 0 would be `base`, and what lanes from the
+   first to the last access is in `bytes` from `low` on. It is `dense` where these are all that there is. */
+struct Row {
+  u32 lanes, flags, line, size, dense;
+  u64 base, stride, low, bytes;
+};
+
+/* The lines of a site, and for a batch of loads their offsets. */
+INLINE const struct Member *members_of(const struct Site *site) { return (const struct Member *)(site + 1); }
+
+/* What lanes of a row do, by one member; or what all members do, which lie in `spread` bytes. */
+INLINE void fill_row(struct Row *row, u32 lanes, u64 base, const struct Site *site, u32 spread, u32 line) {
+  u64 stride = (u64)site->stride;
+  u32 first = first_lane(lanes), last = last_lane(lanes);
+  u64 low = base + first * stride, far = (last - first) * stride;
+  if (site->stride < 0) low += far, far = -far;
+  flag whole = lanes >> (first & 31) == ~0u >> ((31 - last + first) & 31);
+  flag dense = whole && (stride == site->size || first == last || !stride) && !spread;
+  *row = (struct Row){lanes, site->flags, line, site->size, dense, base, stride, low, far + site->size + spread};
+}
+
+/* -- failing, and where things are ------------------------------------------------------------------------------ */
+
+static NORETURN NOINLINE void stop(const struct Place *place, u32 lane, u32 line, u64 address, u32 kind, u64 size,
+                                   u32 flags, u32 code, u32 other_thread, u32 other_line, u64 extra) {
+  struct Launch *launch = place->launch;
+  if (cujit_claim(launch, kind)) {
+    cujit_fault_here(launch, place->block, place->first + lane, line, address);
+    u64 more[] = {size, flags, code, other_thread, other_line, extra};
+    memcpy(launch->fault_more, more, sizeof more);
+  }
+  cujit_stop();
+}
+
+/* By value: what nobody has the address of stays in registers where all goes well. */
+INLINE NORETURN void fail(const struct Place *place, const struct Access *access, u32 kind, u32 code, u32 other_thread,
+                          u32 other_line, u64 extra) {
+  stop(place, access->lane, access->line, access->address, kind, access->size, access->flags, code, other_thread,
+       other_line, extra);
+}
+
+/* Whether `size` bytes at `offset` lie within `limit`. */
+INLINE flag within(u64 offset, u64 size, u64 limit) { return offset <= limit && size <= limit - offset; }
+
+/* The tracker of a block, by its place among those that run side by side. */
+static struct Tracker *piece_of(const struct Place *place, u64 side) {
+  return (struct Tracker *)(place->group + place->watch->shared_total + side * place->watch->piece_bytes);
+}
+
+/* The bytes in it that say which of the block's shared memory was written. */
+INLINE u8 *marks_in(const struct Place *place, struct Tracker *piece) { return (u8 *)piece + place->watch->marks; }
+
+INLINE flag in_shared(const struct Place *place, u64 address, u64 size) {
+  return within(address - place->shared, size, place->watch->shared_limit);
+}
+
+/* -- the device heap: its blocks by address, those that were freed too -------------------------------------------- */
+
+static u32 heap_lock;
+static struct Span *heap_spans;
+static u64 heap_count, heap_room;
+
+/* A fork is made with the lock: in the child there would be nobody to give it back. */
+void cujit_check_lock(void) {
+  while (__atomic_exchange_n(&heap_lock, 1, __ATOMIC_ACQUIRE)) {
+  }
+}
+
+void cujit_check_unlock(void) { __atomic_store_n(&heap_lock, 0, __ATOMIC_RELEASE); }
+
+/* How many of `count` sorted spans begin at or before an address. */
+static u64 rank_in(const struct Span *spans, u64 count, u64 address) {
+  u64 low = 0, high = count;
+  while (low < high) {
+    u64 middle = (low + high) / 2;
+    if (spans[middle].begin <= address) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+/* The span that has all of an access, or null. */
+static const struct Span *span_in(const struct Span *spans, u64 count, u64 address, u64 size) {
+  u64 rank = rank_in(spans, count, address);
+  if (!rank) return 0;
+  const struct Span *span = &spans[rank - 1];
+  return within(address - span->begin, size, span->end - span->begin) ? span : 0;
+}
+
+/* Put a block in its place; freed blocks that lay there are forgotten. */
+static void heap_add(u64 begin, u64 size) {
+  u64 end = begin + size, rank;
+  while ((rank = rank_in(heap_spans, heap_count, end - 1)) && heap_spans[rank - 1].end > begin) {
+    memmove(&heap_spans[rank - 1], &heap_spans[rank], (heap_count - rank) * sizeof *heap_spans);
+    heap_count--;
+  }
+  if (heap_count == heap_room) {
+    u64 wanted = heap_room * 2 + 1024;
+    struct Span *larger = realloc(heap_spans, wanted * sizeof *larger);
+    if (!larger) return;
+    heap_spans = larger;
+    heap_room = wanted;
+  }
+  memmove(&heap_spans[rank + 1], &heap_spans[rank], (heap_count - rank) * sizeof *heap_spans);
+  heap_spans[rank] = (struct Span){begin, end, 0, 0};
+  heap_count++;
+}
+
+/* -- which memory an access is in ---------------------------------------------------------------------------------- */
+
+enum Global { NOTHING, MEMORY, FREED };
+
+static const struct Span *span_of(const struct Place *place, u64 address, u64 size) {
+  return span_in(place->watch->spans, place->watch->count, address, size);
+}
+
+/* What there is of an access in global memory. */
+static enum Global global_state(const struct Place *place, u64 address, u64 size) {
+  const struct Span *span = span_of(place, address, size);
+  if (span) return span->freed ? FREED : MEMORY;
+  cujit_check_lock();
+  span = span_in(heap_spans, heap_count, address, size);
+  enum Global state = !span ? NOTHING : span->freed ? FREED : MEMORY;
+  cujit_check_unlock();
+  return state;
+}
+
+/* The shared memory of the cluster's blocks. */
+static flag in_cluster(const struct Place *place, u64 address, u64 size) {
+  const struct Watch *watch = place->watch;
+  u64 offset = address - place->cluster;
+  if (offset >= watch->cluster_blocks * watch->shared_stride) return in_shared(place, address, size);
+  return within(offset % watch->shared_stride, size, watch->shared_limit);
+}
+
+/* The thread's local memory: of this function, of the kernel, and, where a kernel calls functions or takes memory on
+   the stack, all of its stack. */
+static NOINLINE flag in_local(const struct Place *place, u32 lane, u64 address, u64 size) {
+  u64 own = place->local_bytes, kernel = place->watch->local_bytes;
+  if (within(address - (place->local + lane * own), size, own)) return 1;
+  if (within(address - (place->kernel_local + lane * kernel), size, kernel)) return 1;
+  return within(address - (u64)__builtin_frame_address(0), size, place->watch->stack_bytes);
+}
+
+static flag in_parameters(const struct Place *place, u64 address, u64 size) {
+  return within(address - (u64)place->launch->parameters, size, place->watch->parameter_bytes);
+}
+
+INLINE enum Global state_of(const struct Place *place, const struct Access *access) {
+  u64 address = access->address, size = access->size;
+  switch (space_of(access->flags)) {
+  case SPACE_SHARED:
+    return in_shared(place, address, size) ? MEMORY : NOTHING;
+  case SPACE_CLUSTER:
+    return in_cluster(place, address, size) ? MEMORY : NOTHING;
+  case SPACE_LOCAL:
+    return in_local(place, access->lane, address, size) ? MEMORY : NOTHING;
+  default:
+    if (in_cluster(place, address, size) || in_local(place, access->lane, address, size)) return MEMORY;
+    __attribute__((fallthrough));
+  case SPACE_GLOBAL:
+    return in_parameters(place, address, size) ? MEMORY : global_state(place, address, size);
+  }
+}
+
+/* Whether all of a range is global memory that was not freed: most often that of the access before. */
+INLINE flag in_one_span(struct Place *place, u64 address, u64 size) {
+  const struct Span *span = place->span;
+  if (span && within(address - span->begin, size, span->end - span->begin)) return 1;
+  span = span_of(place, address, size);
+  if (!span || span->freed) return 0;
+  place->span = span;
+  return 1;
+}
+
+/* Whether all that a row accesses is there, by one look. */
+INLINE flag row_is_memory(struct Place *place, const struct Row *row) {
+  u32 space = space_of(row->flags);
+  if ((row->base | row->stride) & odd_bits_of(row->flags)) return 0;
+  if (space == SPACE_LOCAL) {
+    return row->stride == place->local_bytes && within(row->base - place->local, row->size, place->local_bytes);
+  }
+  if (space != SPACE_GLOBAL && in_shared(place, row->low, row->bytes)) return 1;
+  return (space == SPACE_GLOBAL || space == SPACE_GENERIC) && in_one_span(place, row->low, row->bytes);
+}
+
+INLINE void check_memory(const struct Place *place, const struct Access *access) {
+  u32 odd = odd_bits_of(access->flags);
+  if (access->address & odd) fail(place, access, FAULT_MEMORY, CODE_MISALIGNED, 0, 0, odd + 1);
+  enum Global state = state_of(place, access);
+  if (state == FREED) fail(place, access, FAULT_MEMORY, CODE_FREED, 0, 0, 0);
+  if (state == NOTHING) fail(place, access, FAULT_MEMORY, CODE_OUTSIDE, 0, 0, place->shared);
+}

@@ -1,0 +1,131 @@
+/* The check for memory that was never written. */
+
+#pragma once
+
+#include "checked.h"
+
+/* -- memory that was never written ---------------------------------------------------------------------------------- */
+
+/* Where the marks of an access are, one byte a byte; null where nobody keeps any. `global` gets whether what is in
+   memory counts too: others than kernels write there. */
+static u8 *marks_of(const struct Place *place, u64 address, u64 size, flag *global) {
+  const struct Watch *watch = place->watch;
+  u64 in_group = address - place->group;
+  *global = 0;
+  if (within(in_group, size, watch->shared_total)) {
+    return marks_in(place, piece_of(place, in_group / watch->shared_stride)) + in_group % watch->shared_stride;
+  }
+  if (within(address - place->kernel_local, size, watch->local_bytes * WARP)) return (u8 *)(address + watch->local_total);
+  const struct Span *span = span_of(place, address, size);
+  if (!span || !span->marks) return 0;
+  *global = 1;
+  return span->marks + (address - span->begin);
+}
+
+/* Whether an element was never written: no byte of it is marked, and in global memory the sixteen bytes around hold
+   what was put there when the memory was made, but for those that are marked. */
+static flag is_raw(u64 address, const u8 *mark, u64 size, flag global) {
+  for (u64 k = 0; k < size; k++) {
+    if (mark[k]) return 0;
+  }
+  if (!global) return 1;
+  u64 low = address & 15;
+  const u8 *memory = (const u8 *)(address - low), *marks = mark - low;
+  for (u64 k = 0; k < sizeof PATTERN; k++) {
+    if (memory[k] != PATTERN[k] && !marks[k]) return 0;
+  }
+  return 1;
+}
+
+INLINE void check_init(const struct Place *place, const struct Access *access) {
+  flag global;
+  u8 *mark = marks_of(place, access->address, access->size, &global);
+  if (!mark) return;
+  if (access->flags & ACCESS_READ) {
+    u64 element = element_of(access->flags);
+    for (u64 k = 0; k < access->size; k += element) {
+      u64 at = access->address + k;
+      struct Access part = {access->lane, access->flags, access->line, at, element};
+      if (is_raw(at, mark + k, element, global)) fail(place, &part, FAULT_INIT, CODE_RAW, 0, 0, place->shared);
+    }
+  }
+  if (access->flags & ACCESS_WRITE) memset(mark, 1, access->size);
+}
+
+typedef u16 __attribute__((aligned(1), may_alias)) any_u16;
+typedef u32 __attribute__((aligned(1), may_alias)) any_u32;
+typedef u64 __attribute__((aligned(1), may_alias)) any_u64;
+
+static const u64 ALL_MARKED = 0x0101010101010101;
+
+/* Whether all of some bytes are marked. */
+INLINE flag all_marked(const u8 *mark, u64 size) {
+  u64 both = ALL_MARKED, k = 0;
+  for (; k + 32 <= size; k += 32) {
+    const any_u64 *four = (const any_u64 *)(mark + k);
+    both &= four[0] & four[1] & four[2] & four[3];
+  }
+  for (; k + 8 <= size; k += 8) both &= *(const any_u64 *)(mark + k);
+  for (; k < size; k++) both &= mark[k] * ALL_MARKED;
+  return both == ALL_MARKED;
+}
+
+/* The marks of `lanes`, of a number of a type each, all of them in one; or mark them. */
+#define OVER_LANES(type, each)                                                                                     \
+  EACH_LANE(lane, lanes) {                                                                                         \
+    type *at = (type *)(marks + (addresses[lane] - low));                                                          \
+    each;                                                                                                          \
+  }
+#define BY_SIZE(each_of)                                                                                           \
+  switch (size) {                                                                                                  \
+  case 1:                                                                                                          \
+    OVER_LANES(u8, each_of(u8, 0)) break;                                                                          \
+  case 2:                                                                                                          \
+    OVER_LANES(any_u16, each_of(u16, 0)) break;                                                                    \
+  case 4:                                                                                                          \
+    OVER_LANES(any_u32, each_of(u32, 0)) break;                                                                    \
+  case 8:                                                                                                          \
+    OVER_LANES(any_u64, each_of(u64, 0)) break;                                                                    \
+  case 16:                                                                                                         \
+    OVER_LANES(any_u64, (each_of(u64, 0), each_of(u64, 1))) break;                                                 \
+  default:                                                                                                         \
+    return 0;                                                                                                      \
+  }
+#define GATHER(type, k) all &= at[k] | ~(u64)(type)~(type)0
+#define MARK(type, k) at[k] = (type)ALL_MARKED
+
+/* Whether lanes that read find all marked, in marks that begin with the address `low`; what lanes write gets marked. 0
+   where that is not known. */
+INLINE flag lanes_are_written(u32 lanes, const u64 *addresses, u8 *marks, u64 low, u64 size, u32 flags) {
+  u64 all = ~0ull;
+  if (flags & ACCESS_READ) {
+    BY_SIZE(GATHER)
+    if ((all & ALL_MARKED) != ALL_MARKED) return 0;
+  }
+  if (flags & ACCESS_WRITE) BY_SIZE(MARK)
+  return 1;
+}
+
+/* How many offsets into shared memory begin a row of words of a whole warp. */
+INLINE u64 common_of(const struct Place *place) {
+  u64 limit = place->watch->shared_limit, row = WARP * sizeof(u32);
+  return limit < row ? 0 : limit - row + 1;
+}
+
+/* Look now and then whether all shared memory of the block was written: then nobody needs its marks any more. */
+INLINE void look_for_full(struct Place *place) {
+  struct Tracker *piece = place->piece;
+  if (piece->full || ++piece->looks < piece->look_at) return;
+  piece->look_at = 2 * piece->looks;
+  piece->full = all_marked(marks_in(place, piece), place->watch->shared_limit);
+  if (piece->full && piece->grain == WORD_GRAIN) piece->common = common_of(place);
+}
+
+/* Where the marks of a range are that lies in one piece; `known` gets whether that is so, and null is what has none. */
+INLINE u8 *marks_of_range(struct Place *place, u64 low, u64 bytes, flag *known) {
+  *known = 1;
+  if (in_shared(place, low, bytes)) return place->piece->full ? 0 : marks_in(place, place->piece) + (low - place->shared);
+  if (in_one_span(place, low, bytes)) return place->span->marks ? place->span->marks + (low - place->span->begin) : 0;
+  *known = 0;
+  return 0;
+}
