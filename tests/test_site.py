@@ -7,7 +7,7 @@ from pathlib import Path
 
 import cujit
 import cujit.errors as errors
-from site_hook import followed, foot, named, piped
+from site_hook import boxed, followed, foot, named, piped
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = (ROOT / "mkdocs.yml").read_text()
@@ -41,6 +41,15 @@ def test_a_picture_goes_with_the_shade_that_a_reader_chose() -> None:
 
 def test_a_bar_in_a_table_is_one_on_the_site_too() -> None:
     assert piped("| `a\\|b` | c \\| d |\nnot `a\\|b`") == "| `a|b` | c \\| d |\nnot `a\\|b`"
+
+
+def test_a_box_of_github_is_one_on_the_site_too() -> None:
+    shown = boxed("> [!WARNING]\n> **First.**\n>\n> * one\n>   more\n\nAfter\n\n> said\n")
+    assert shown == "!!! warning\n\n    **First.**\n\n    * one\n      more\n\nAfter\n\n> said\n"
+    for page in ("checks.md", "testing.md"):
+        text = (ROOT / "docs" / page).read_text()
+        if "> [!" in text:  # it goes when its last line goes
+            assert "!!! warning\n\n    **" in boxed(text), page
 
 
 def test_an_error_that_a_page_names_leads_to_what_is_said_of_it() -> None:

@@ -78,10 +78,21 @@ def test_the_version_has_one_home_and_the_newest_changes_are_of_it() -> None:
     assert 'dynamic = ["version"]' in project
     assert not re.search(r'^version = "', project, re.MULTILINE)
     assert '[tool.hatch.version]\npath = "src/cujit/version.py"\n' in project
-    newest = re.search(r"^## (\d.*?) \((.*)\)$", (_ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert newest
-    assert newest[1] == cujit.__version__
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", newest[2])
+    versions = re.findall(r"^## (\d\S*) \((.*)\)$", (_ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    unreleased = [version for version, when in versions if when == "unreleased"]
+    released = [version for version, when in versions if re.fullmatch(r"\d{4}-\d\d-\d\d", when)]
+    assert [version for version, _ in versions] == unreleased + released
+    assert len(unreleased) <= 1
+    assert cujit.__version__ == released[0]
+
+
+def test_a_change_that_is_not_released_yet_is_one_line() -> None:
+    """What was added, changed or removed; of what was fixed, the symptom and its condition."""
+    text = (_ROOT / "CHANGELOG.md").read_text().partition("\n## 0.2.0 ")[0]
+    for heading, lines in re.findall(r"^### (\w+)\n\n(.*?)\n(?=\n|\Z)", text, re.MULTILINE | re.DOTALL):
+        for line in lines.splitlines():
+            assert re.match(rf"\* {heading} \S", line), line
+            assert heading != "Fixed" or re.search(r"\b(?:when|if)\b", line), line
 
 
 def test_no_change_is_listed_twice() -> None:

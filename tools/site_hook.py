@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
-__all__ = ["followed", "foot", "named", "on_config", "on_files", "on_page_markdown", "piped"]
+__all__ = ["boxed", "followed", "foot", "named", "on_config", "on_files", "on_page_markdown", "piped"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,6 +37,9 @@ _NAMED = re.compile(
     r"^```.*?^```|^ *#.*?$|\[[^\]]*\]\([^)]*\)|`\w+` <a |`(?:cujit\.)?(?:errors\.)?(?P<name>\w+)`",
     re.DOTALL | re.MULTILINE,
 )
+
+_ALERT = re.compile(r"^> \[!(?P<kind>\w+)\]\n(?P<text>(?:^>.*\n?)+)", re.MULTILINE)
+"""A box of GitHub, as ``> [!WARNING]`` begins it."""
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 
@@ -73,7 +76,7 @@ def on_files(files: Files, *, config: Any) -> Files:
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Turn links of the repository into links of the site, and tables of GitHub into those of Python-Markdown."""
     uri = page.file.src_uri
-    return piped(named(followed(markdown, uri), uri))
+    return boxed(piped(named(followed(markdown, uri), uri)))
 
 
 def named(markdown: str, uri: str) -> str:
@@ -96,6 +99,16 @@ def piped(markdown: str) -> str:
         return _CODE.sub(lambda code: code[0].replace("\\|", "|"), match[0])
 
     return _CODE_IN_TABLE.sub(row, markdown)
+
+
+def boxed(markdown: str) -> str:
+    """Return the text with boxes of GitHub as those of Python-Markdown."""
+
+    def box(match: re.Match[str]) -> str:
+        lines = (line.removeprefix(">").removeprefix(" ") for line in match["text"].splitlines())
+        return f"!!! {match['kind'].lower()}\n\n" + "".join(f"    {line}".rstrip() + "\n" for line in lines)
+
+    return _ALERT.sub(box, markdown)
 
 
 def followed(markdown: str, uri: str) -> str:
