@@ -121,7 +121,7 @@ def shared() -> str:
         "SHARED_ALIGN": f"{SHARED_ALIGN}",
         "ROUNDED": f"{sum(1 << number for number in ROUNDED)}u",
         "TRACE_DONE": f"{structures.TRACE_DONE}u",
-        **{name: f"{getattr(structures, name)}" for name in _NUMBERS},
+        **{name: f"{getattr(structures, name)}" for name in (*_NUMBERS, *_COPYING)},
         **{name: f"{getattr(counting, name)}" for name in _COUNTING},
     }
     defines = [f"#define {name} {value}" for name, value in numbers.items()]
@@ -162,6 +162,8 @@ _HEADERS = {EMULATOR: of_emulator}
 
 _NUMBERS = ("WARPS", "BARRIERS", "GROUP_WARPS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS", "LOG", "SCATTERED")
 _COUNTING = ("COUNTS", "PICTURES", "ACCESSED_UPDATES", "ACCESSED_LOADS")
+_COPYING = ("ALL_COPIES", "BOX_ALIGN", "MBARRIER_NEXT_AT", "MBARRIER_BYTES_AT", "MBARRIER_PHASE_AT",
+            "MBARRIER_COUNT", "MBARRIER_BYTES")  # fmt: skip
 
 
 def _by_place(names: Iterable[str]) -> dict[str, int]:

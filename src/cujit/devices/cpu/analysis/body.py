@@ -88,6 +88,11 @@ class Body:
         return any(op.form.names_cluster for op in self.program.ops)
 
     @cached_property
+    def queues_copies(self) -> bool:
+        """Whether it has asynchronous copies that no ``mbarrier`` need tell of: blocks end with them done."""
+        return any(op.opcode == "cp" and "prefetch" not in op.modifiers for op in self.program.ops)
+
+    @cached_property
     def nontemporal(self) -> Nontemporal:
         """The stores that may go past the cache."""
         return Nontemporal(_find_nontemporal(self.program.ops))

@@ -13,7 +13,7 @@ have stacks it is a function that the scheduler in ``runtime/blocks.c`` calls. W
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from cujit.devices.cpu.analysis.fission import Fission
 from cujit.devices.cpu.analysis.uniformity import WARP
@@ -86,6 +86,8 @@ def _define_region(flow: Flow, name: str, arguments: Sequence[Value], attributes
     b.store(b.integer(GONE, 32), following)
     _warp_place(b)
     b.body += b.entry
+    if e.body.queues_copies:
+        b.call("cujit_pending_turn", "void", _SHARED)
     with _in_turn(e, "region.end") if e.watched else _over_warps(flow, "region.end"):
         wide = b.cast("zext", WARP_NUMBER, "i64")
         far = b.binary("mul", wide, b.integer(e.program.local_size * WARP, 64))
@@ -129,7 +131,12 @@ def _over_blocks(f: Builder, e: WarpEmitter, walks: Walks) -> Iterator[None]:
     f.start("chunk.start")
     limit = f.intrinsic("umin", f.binary("add", first, _CHUNK), _BLOCKS)
     groups = in_groups(f, e, walks, first, limit, "fetch")
-    with groups as (begin, end, behind), _counting(f, BLOCK, begin, end, behind):
+
+    def land() -> None:
+        if e.body.queues_copies:
+            f.call("cujit_pending_end", "void", _SHARED)
+
+    with groups as (begin, end, behind), _counting(f, BLOCK, begin, end, behind, land):
         f.store(BLOCK, "%number.at")
         row, column = Value("%row", "i64"), Value("%column", "i64")
         x, rest = f.binary("urem", BLOCK, row), f.binary("udiv", BLOCK, row)
@@ -178,13 +185,20 @@ def _in_turn(e: WarpEmitter, behind: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _counting(b: Builder, number: Value, first: Value, limit: Value, behind: str) -> Iterator[None]:
-    """Run what is emitted inside for ``first`` and each ``number`` behind it below ``limit``; then go on ``behind``."""
+def _counting(
+    b: Builder, number: Value, first: Value, limit: Value, behind: str, last: Callable[[], None] | None = None
+) -> Iterator[None]:
+    """Run what is emitted inside, and ``last``, for ``first`` and each ``number`` behind it below ``limit``.
+
+    Then go on ``behind``.
+    """
     name, before = number.text[1:], b.here
     b.start(f"{name}.start")
     b.phi(number, (first, before), (f"%{name}.next", f"{name}.end"), into=number.text)
     yield
     b.start(f"{name}.end")
+    if last is not None:
+        last()
     following = b.binary("add", number, Value("1", number.type, constant=True), into=f"%{name}.next")
     b.branch(b.compare("icmp ult", following, limit), f"{name}.start", behind)
 

@@ -13,7 +13,8 @@ bits       what
 
 Source: PTX ISA 9.1, 9.7.13.15.2 "Contents of the mbarrier object": both counts are at most 2**20 - 1, and the bytes
 are so in size. Shared memory belongs to one thread of this process, so that no operation needs to be atomic. Waiting
-is the loop that the program has around ``test_wait`` and ``try_wait``, which both answer at once.
+is the loop that the program has around ``test_wait`` and ``try_wait``, which both answer at once. If the phase is not
+over, the asynchronous copies that it waits for are done first.
 """
 
 from __future__ import annotations
@@ -25,11 +26,17 @@ from cujit.devices.cpu.codegen.memory import each_lane
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.memory import address_in
+from cujit.devices.cpu.instructions.pending import own_queue, passing
 from cujit.devices.cpu.ir.program import Op
+from cujit.devices.cpu.native.structures import (
+    MBARRIER_BYTES,
+    MBARRIER_BYTES_AT,
+    MBARRIER_COUNT,
+    MBARRIER_NEXT_AT,
+    MBARRIER_PHASE_AT,
+)
 
-_COUNT_BITS = 20
-_BYTES_AT, _BYTES_BITS = 40, 21
-_PHASE_AT = 61
+_COUNT_BITS, _BYTES_BITS = MBARRIER_COUNT.bit_length(), MBARRIER_BYTES.bit_length()
 
 
 def register(rules: Rules) -> None:
@@ -70,13 +77,15 @@ def _update(f: Builder, address: Value, arrivals: Value, drops: Value, bytes_: V
     pointer, word = _load(f, address)
     count = (1 << _COUNT_BITS) - 1
     pending = f.binary("and", f.binary("sub", word, arrivals), f.integer(count, 64))
-    next_ = f.binary("and", f.binary("sub", _field(f, word, _COUNT_BITS, _COUNT_BITS), drops), f.integer(count, 64))
-    left = f.binary("add", _field(f, word, _BYTES_AT, _BYTES_BITS), bytes_)
+    next_ = f.binary(
+        "and", f.binary("sub", _field(f, word, MBARRIER_NEXT_AT, _COUNT_BITS), drops), f.integer(count, 64)
+    )
+    left = f.binary("add", _field(f, word, MBARRIER_BYTES_AT, _BYTES_BITS), bytes_)
     left = f.binary("and", left, f.integer((1 << _BYTES_BITS) - 1, 64))
     complete = f.compare("icmp eq", f.binary("or", pending, left), f.integer(0, 64))
-    phase = f.binary("add", f.binary("lshr", word, f.integer(_PHASE_AT, 64)), f.cast("zext", complete, "i64"))
+    phase = f.binary("add", f.binary("lshr", word, f.integer(MBARRIER_PHASE_AT, 64)), f.cast("zext", complete, "i64"))
     new = f.select(complete, next_, pending)
-    for part, at in ((next_, _COUNT_BITS), (left, _BYTES_AT), (phase, _PHASE_AT)):
+    for part, at in ((next_, MBARRIER_NEXT_AT), (left, MBARRIER_BYTES_AT), (phase, MBARRIER_PHASE_AT)):
         new = f.binary("or", new, f.binary("shl", part, f.integer(at, 64)))
     f.store(new, pointer, align=8)
     return word
@@ -95,7 +104,7 @@ def _init(e: WarpEmitter, op: Op) -> None:
     def init(f: Builder, v: Sequence[Value]) -> None:
         pointer = f.cast("inttoptr", v[0], "ptr")
         count = f.binary("and", f.cast("zext", v[1], "i64"), f.integer((1 << _COUNT_BITS) - 1, 64))
-        word = f.binary("or", count, f.binary("shl", count, f.integer(_COUNT_BITS, 64)))
+        word = f.binary("or", count, f.binary("shl", count, f.integer(MBARRIER_NEXT_AT, 64)))
         f.store(word, pointer, align=8)
 
     each_lane(e, op, "mbarrier.init", [_address(e, op), e.source(op, 1, "i32")], init)
@@ -135,19 +144,35 @@ def _test(e: WarpEmitter, op: Op) -> None:
     """``test_wait`` and ``try_wait``: whether the phase of a state, or of a parity, is over."""
     by_parity = "parity" in op.modifiers
 
-    def test(f: Builder, v: Sequence[Value]) -> Value:
-        _, word = _load(f, v[0])
-        now = f.binary("lshr", word, f.integer(_PHASE_AT, 64))
-        then = f.cast("zext", v[1], "i64") if by_parity else f.binary("lshr", v[1], f.integer(_PHASE_AT, 64))
-        other = f.binary("xor", now, then)
-        if by_parity:
-            other = f.binary("and", other, f.integer(1, 64))
-        return f.cast("zext", f.compare("icmp ne", other, f.integer(0, 64)), "i8")
+    b, phase = e.builder, e.source(op, 1, "i32" if by_parity else "i64")
+    operands = [_address(e, op), phase, *own_queue(e)]
 
-    phase = e.source(op, 1, "i32" if by_parity else "i64")
-    done = each_lane(e, op, f"mbarrier.test{'.parity' * by_parity}", [_address(e, op), phase], test, "i8")
-    assert done is not None
-    e.put(op, e.builder.compare("icmp ne", done, e.builder.integer(0, 8)))
+    def test(f: Builder, v: Sequence[Value]) -> Value:
+        def is_over() -> Value:
+            _, word = _load(f, v[0])
+            now = f.binary("lshr", word, f.integer(MBARRIER_PHASE_AT, 64))
+            then = (
+                f.cast("zext", v[1], "i64") if by_parity else f.binary("lshr", v[1], f.integer(MBARRIER_PHASE_AT, 64))
+            )
+            other = f.binary("xor", now, then)
+            if by_parity:
+                other = f.binary("and", other, f.integer(1, 64))
+            return f.compare("icmp ne", other, f.integer(0, 64))
+
+        def after_copies() -> list[Value]:
+            f.call("cujit_pending_test", "i32", *v[2:], v[0], passing(e))
+            return [f.cast("zext", is_over(), "i8")]
+
+        return f.either(is_over(), lambda: [f.integer(1, 8)], after_copies, "over")[0]
+
+    if not any(v.lanes for v in operands[:2]):
+        some = b.compare("icmp ne", b.word(e.lanes(op)), b.integer(0, 32))
+        done = b.either(some, lambda: [test(b, operands)], lambda: [b.integer(0, 8)], "test")[0]
+        e.put(op, b.compare("icmp ne", done, b.integer(0, 8)))
+        return
+    found = each_lane(e, op, f"mbarrier.test{'.parity' * by_parity}", operands, test, "i8")
+    assert found is not None
+    e.put(op, b.compare("icmp ne", found, b.integer(0, 8)))
 
 
 def _pending_count(e: WarpEmitter, op: Op) -> None:

@@ -45,7 +45,6 @@ def register(rules: Rules) -> None:
     rules.on("createpolicy", _policy)
     rules.on("createpolicy .cvt", _policy_of_property)
     rules.on("applypriority|discard|prefetch|prefetchu|griddepcontrol|setmaxnreg|pmevent|nanosleep", _nothing)
-    rules.on("cp .commit_group|wait_group|wait_all|mbarrier", _nothing)
     rules.on("cp .bulk .prefetch", _nothing)
     rules.on("wgmma .fence|commit_group|wait_group", _nothing)
     rules.on("mbarrier .inval", _nothing)

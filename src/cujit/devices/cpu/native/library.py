@@ -85,6 +85,7 @@ PARTS = (
     RuntimePart("matrix", is_plain=True),
     RuntimePart("rows", is_plain=True),
     RuntimePart("copies", is_plain=True),
+    RuntimePart("pending"),
     RuntimePart("trace"),
     RuntimePart("profile"),
     RuntimePart("warps", is_plain=True),

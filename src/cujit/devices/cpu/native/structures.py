@@ -183,11 +183,12 @@ class Block(Shared):
     ``number`` is its linear place in the grid (blocks are taken cluster by cluster), ``ctaid_*`` the same by axes, and
     ``rank`` its place in the cluster, ``side`` that among the blocks that run side by side. ``running`` is the warp
     that ran last, ``passed`` tells that all have had a turn. ``group`` is its cluster: ``own_cluster`` of the first
-    block there.
+    block there. ``place`` is where the thread notes what runs.
     """
 
     _fields_ = Fields(
         "struct Launch *launch; struct Group *group; u8 *shared, *local; u64 number; u8 *scheduler; Body *body; "
+        "struct Running *place; "
         "u32 threads, warps, exited, done, changes, rank, ctaid_x, ctaid_y, ctaid_z, side, running, passed, unused; "
         f"struct Group own_cluster; struct Barrier barriers[{BARRIERS}]; struct Warpgroup warpgroups[{GROUPS}]; "
         f"struct Warp warp[{WARPS}]"
@@ -198,6 +199,30 @@ class Plan(Shared):
     """What a kernel's code needs, known when it is compiled: its body, sizes in bytes, and counts of a block."""
 
     _fields_ = Fields("Body *body; u32 threads, warps; u64 local_bytes, stack_bytes")
+
+
+# -- asynchronous copies ------------------------------------------------------------------------------------
+
+ALL_COPIES = (1 << 32) - 1
+"""Commits that a wait leaves out, where it waits for what was not committed, too."""
+
+BOX_ALIGN = 128
+"""Bytes that boxes of tensors are aligned to in shared memory. Source: CUDA C++ Programming Guide, "Using TMA", table
+of alignment requirements."""
+
+
+class Small(Shared):
+    """One ``cp.async`` of a warp, which some of its ``lanes`` wait to see done: ``size`` bytes each at a ``line``.
+
+    Of ``parts`` there is ``count`` to read, and the rest is zeros. For the lanes of ``due`` it is to be done.
+    """
+
+    _fields_ = Fields(f"u32 lanes, due, size, parts, line, unused; u64 to[{WARP}], source[{WARP}]; u32 count[{WARP}]")
+
+
+MBARRIER_NEXT_AT, MBARRIER_BYTES_AT, MBARRIER_PHASE_AT = 20, 40, 61
+MBARRIER_COUNT, MBARRIER_BYTES = (1 << 20) - 1, (1 << 21) - 1
+"""Where the fields of an ``mbarrier`` begin, and the masks of its counts: see ``instructions.mbarrier``."""
 
 
 # -- what a launch leaves for Python to read ----------------------------------------------------------------

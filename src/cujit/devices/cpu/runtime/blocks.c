@@ -4,6 +4,7 @@
    stack where none of the block can. */
 
 #include "arena.h"
+#include "pending.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -214,10 +215,11 @@ static void take_turns(struct Launch *launch, struct Group *group, u8 *shared) {
     struct Turn turn = {0, 0, 0};
     for (u64 k = 0; k < group->count; k++) turn_of_block(&group->blocks[k], &running_at(shared)->block, &turn);
     if (!turn.open) return;
-    if (!turn.moved && !turn.spun) deadlock(launch, group);
+    if (!turn.moved && !turn.spun && !land_copies(running_at(shared))) deadlock(launch, group);
     patience = turn.moved ? 0 : patience + 1;
     if (patience < PATIENCE) continue;
     patience = 0;
+    land_copies(running_at(shared));
     /* Another thread may have failed while this one waits for what it will not do now. */
     flag failed = __atomic_load_n(&launch->fault_kind, __ATOMIC_RELAXED) != 0;
     if (failed || __atomic_load_n(&launch->poked, __ATOMIC_RELAXED)) cujit_pause(launch, 0);
@@ -296,6 +298,7 @@ static void make_block(const struct Room *room, struct Block *block, u64 k, u64 
   block->shared = room->shared + k * room->launch->shared_stride;
   block->local = room->local + k * plan->warps * plan->local_bytes;
   block->body = plan->body;
+  block->place = running_at(room->shared);
   join_cluster(block, size, k, count);
   place_block(room->launch, block, number);
   u8 *stacks = (u8 *)room->arena + room->arena->stacks_at + k * plan->warps * plan->stack_bytes;
@@ -309,6 +312,7 @@ static void run_group(struct Room *room, u64 first, u64 count) {
   for (u64 k = 0; k < count; k++) make_block(room, &group->blocks[k], k, count, first + k);
   running_at(room->shared)->group = group;
   take_turns(room->launch, group, room->shared);
+  end_copies(running_at(room->shared));
 }
 
 void cujit_run_blocks(struct Launch *launch, u8 *shared, u8 *local, const struct Plan *plan) {

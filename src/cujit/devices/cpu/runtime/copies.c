@@ -164,6 +164,14 @@ u64 cujit_tensor_copy(const struct TensorMap *map, u64 shared, u64 origin, const
   return box.rows * box.row_bytes;
 }
 
+/* How many bytes of shared memory a box has. */
+u64 cujit_tensor_box_bytes(const struct TensorMap *map, const i32 *coords, u32 rank, flag im2col) {
+  struct Box box;
+  box.map = map, box.rank = rank, box.im2col = im2col;
+  measure(&box, coords);
+  return box.rows * box.pitch;
+}
+
 /* Whether a map is none of ours, or not for an instruction that takes `types`, by their bits. */
 u32 cujit_tensor_is_wrong(const struct TensorMap *map, u64 mark, u32 rank, u32 types) {
   return (map->mark & ~(1ull << 63)) != mark || map->last_dimension != rank - 1 || !(types >> (map->element & 31) & 1);

@@ -180,7 +180,7 @@ static void on_fault(int signal, siginfo_t *info, void *context) {
   u64 address = raised ? (u64)info->si_addr : 0, pc = pc_of(context);
   struct Launch *launch = guard->launch;
   if (cujit_claim(launch, kind_of(signal, info->si_code, address, sp_of(context)))) {
-    cujit_fault_here(launch, guard->place->block, ~0u, 0, address);
+    cujit_fault_here(launch, guard->place->block, ~0u, guard->place->line, address);
     launch->fault_more[0] = pc;
     launch->fault_more[1] = (u64)(i64)info->si_code;
   }

@@ -13,11 +13,15 @@ typedef void Body(struct Block *block, u32 warp);
 #include "shared.h"
 
 /* What runs, in the first words before shared memory: so that what comes as a signal can name it. `group` is null where
-   warps do not take turns, `warp` -1 where it is not known. */
+   warps do not take turns, `warp` -1 where it is not known. `line` is that of the asynchronous copy which lands now, or
+   0; `copies` are those that have not (null: none yet). */
 struct Running {
   u64 block;
   struct Group *group;
   i32 warp;
+  u32 line;
+  struct Launch *launch;
+  struct Copies *copies;
 };
 
 INLINE struct Running *running_at(u8 *shared) { return (struct Running *)(shared - PLACE); }

@@ -7,6 +7,7 @@
    Waking a thread takes as long as many a launch: whoever waits looks for some time before it sleeps. */
 
 #include "guard.h"
+#include "pending.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -98,7 +99,7 @@ static void run_blocks(const struct Job *job, u64 decides) {
   }
   u8 *shared = memory + PLACE;
   struct Running *running = running_at(shared);
-  *running = (struct Running){~0ull, 0, -1};
+  *running = (struct Running){~0ull, 0, -1, 0, job->launch, 0};
   guard.decides = decides;
   if (_setjmp(guard.jump)) {
     cujit_leave(&guard);
@@ -106,6 +107,7 @@ static void run_blocks(const struct Job *job, u64 decides) {
     job->kernel(job->launch, shared, shared + shared_bytes);
     cujit_leave(&guard);
   }
+  free_copies(running->copies);
   free(memory);
 }
 

@@ -1,4 +1,4 @@
-"""Asynchronous and bulk copies and reductions, and stores that signal an ``mbarrier``: all done at once, at issue.
+"""Asynchronous and bulk copies and reductions, and stores that signal an ``mbarrier``: see ``pending`` for when.
 
 PTX ISA 9.1, "Data Movement and Conversion Instructions: Bulk copy", "st.async", "st.bulk"; "red.async".
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.builder import Builder, Value, type_width
 from cujit.devices.cpu.codegen.memory import each_lane, for_each_bit
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
@@ -15,10 +15,9 @@ from cujit.devices.cpu.instructions import blocks
 from cujit.devices.cpu.instructions.atomics import Atomic, operation_of
 from cujit.devices.cpu.instructions.mbarrier import complete_bytes
 from cujit.devices.cpu.instructions.memory import address_in
+from cujit.devices.cpu.instructions.pending import NOTHING, commit, lane_queue, own_queue, wait
 from cujit.devices.cpu.ir.program import IntConstant, Memory, Negation, Op, Operand, Reg, items_of
-from cujit.devices.cpu.native.structures import FaultKind
-from cujit.formats.ptx.isa.semantics import form_of
-from cujit.values import replace
+from cujit.devices.cpu.native.structures import FaultKind, Small
 
 _PIECE = 16
 """Bytes that addresses and sizes of bulk copies are multiples of. Source: PTX ISA 9.1, 9.7.9.25.4 "Bulk copy"."""
@@ -27,7 +26,9 @@ _PIECE = 16
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
     rules.on("cp .ca|cg", _copy_small)
-    rules.on("cp .mbarrier .noinc", _arrive_after)
+    rules.on("cp .mbarrier", _arrive_after)
+    rules.on("cp .commit_group", commit)
+    rules.on("cp .wait_group|wait_all", wait)
     rules.on("cp .bulk .mbarrier::complete_tx::bytes", _copy)
     rules.on("cp .bulk .mbarrier::complete_tx::bytes .multicast::cluster", _copy_to_several)
     rules.on("cp .bulk .bulk_group", _copy)
@@ -106,18 +107,23 @@ def _copy(e: WarpEmitter, op: Op) -> None:
     target, source, *barrier = _addresses(e, op, (to, from_, to))
     size = e.source(op, 2, "i32")
     _check(e, op, target, source, size)
-    mask = [e.read(op.sources[-1], "i16")] if "cp_mask" in op.modifiers else []
+    b, mask = e.builder, e.builder.integer(0, 32)
+    if "cp_mask" in op.modifiers:
+        mask = b.binary("or", b.cast("zext", e.read(op.sources[-1], "i16"), "i32"), b.integer(_MASKED, 32))
+    _issue(e, op, [target, source, size, *(barrier or [b.integer(0, 64)]), mask])
 
-    def copy(f: Builder, v: Sequence[Value]) -> None:
-        if mask:
-            f.call("cujit_bulk_bytes", "void", *v[:3], f.cast("zext", v[3], "i32"))
-        else:
-            move(f, v[0], v[1], _size(f, v[2]))
-        if barrier:
-            complete_bytes(f, v[3], _size(f, v[2]))
 
-    name = f"bulk.copy{'.mask' * bool(mask)}{'.signal' * bool(barrier)}"
-    each_lane(e, op, name, [target, source, size, *barrier, *mask], copy)
+_MASKED = 1 << 16
+"""The bit of a mask of bytes that tells that there is one."""
+
+
+def _issue(e: WarpEmitter, op: Op, operands: Sequence[Value], step: int = 0, apply: Value = NOTHING) -> None:
+    """Queue a bulk operation: target, source, size, barrier (0 for one in a bulk group) and mask of bytes."""
+
+    def issue(f: Builder, v: Sequence[Value]) -> None:
+        f.call("cujit_pending_bulk", "void", *v)
+
+    each_lane(e, op, "bulk.issue", [*lane_queue(e, op), *operands, e.builder.integer(step, 32), apply], issue)
 
 
 def _copy_to_several(e: WarpEmitter, op: Op) -> None:
@@ -126,17 +132,21 @@ def _copy_to_several(e: WarpEmitter, op: Op) -> None:
     size = e.source(op, 2, "i32")
     _check(e, op, target, source, size)
     offsets = [blocks.offset_of(e, v) for v in (target, barrier)]
+    owner = lane_queue(e, op)
 
     def copy(f: Builder, v: Sequence[Value]) -> None:
-        def to_one(rank: Value) -> None:
-            start = f.binary("add", v[5], f.binary("mul", f.cast("zext", rank, "i64"), v[6]))
-            move(f, f.binary("add", start, v[0]), v[1], _size(f, v[2]))
-            complete_bytes(f, f.binary("add", start, v[3]), _size(f, v[2]))
+        own, (to, from_, bytes_, barrier, mask, cluster, stride) = v[: len(owner)], v[len(owner) :]
+        nothing = f.integer(0, 32)
 
-        for_each_bit(f, f.cast("zext", v[4], "i32"), to_one)
+        def to_one(rank: Value) -> None:
+            start = f.binary("add", cluster, f.binary("mul", f.cast("zext", rank, "i64"), stride))
+            there, told = (f.binary("add", start, offset) for offset in (to, barrier))
+            f.call("cujit_pending_bulk", "void", *own, there, from_, bytes_, told, nothing, nothing, NOTHING)
+
+        for_each_bit(f, f.cast("zext", mask, "i32"), to_one)
 
     values = [offsets[0], source, size, offsets[1], e.source(op, 4, "i16")]
-    each_lane(e, op, "bulk.multicast", [*values, blocks.CLUSTER, blocks.STRIDE], copy)
+    each_lane(e, op, "bulk.multicast", [*owner, *values, blocks.CLUSTER, blocks.STRIDE], copy)
 
 
 # -- reductions -------------------------------------------------------------------------------------------
@@ -149,15 +159,9 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
     target, source, *barrier = _addresses(e, op, (to, "shared", to))
     size = e.source(op, 2, "i32")
     _check(e, op, target, source, size)
-    apply = apply_function(e.builder, form)
-
-    def reduce(f: Builder, v: Sequence[Value]) -> None:
-        f.call("cujit_bulk_reduce", "void", *v[:3], f.integer(form.bits // 8, 32), apply)
-        if barrier:
-            complete_bytes(f, v[3], _size(f, v[2]))
-
-    name = f"bulk.reduce.{form.name}{'.signal' * bool(barrier)}"
-    each_lane(e, op, name, [target, source, size, *barrier], reduce)
+    b = e.builder
+    operands = [target, source, size, *(barrier or [b.integer(0, 64)]), b.integer(0, 32)]
+    _issue(e, op, operands, form.bits // 8, apply_function(b, form))
 
 
 def apply_function(b: Builder, form: Atomic) -> Value:
@@ -171,16 +175,33 @@ def apply_function(b: Builder, form: Atomic) -> Value:
 
 
 def _reduce_one(e: WarpEmitter, op: Op) -> None:
-    """``red.async [a], b, [mbar]``; with ``.release`` no barrier is told, and what came before was done at once."""
+    """``red.async [a], b, [mbar]``; with ``.release`` there is no barrier to wait at: it is done at once."""
     form = Atomic(operation_of(op), op.type, locked="release" in op.modifiers)
     target, *barrier = _addresses(e, op, (op.space, op.space))
+    if barrier:
+        _issue_value(e, op, target, [e.source(op, 1, form.word)], barrier[0], apply_function(e.builder, form))
+        return
 
     def reduce(f: Builder, v: Sequence[Value]) -> None:
         form.apply(f, f.cast("inttoptr", v[0], "ptr"), [v[1]])
-        if barrier:
-            complete_bytes(f, v[2], f.integer(form.bits // 8, 64))
 
-    each_lane(e, op, f"red.async.{form.name}", [target, e.source(op, 1, form.word), *barrier], reduce)
+    each_lane(e, op, f"red.async.{form.name}", [target, e.source(op, 1, form.word)], reduce)
+
+
+def _issue_value(
+    e: WarpEmitter, op: Op, target: Value, values: Sequence[Value], barrier: Value, apply: Value = NOTHING
+) -> None:
+    """Queue a store of values of one type, or with ``apply`` a reduction by one, that tells a barrier its bytes."""
+    owner, step = lane_queue(e, op), type_width(values[0].type) // 8
+
+    def issue(f: Builder, v: Sequence[Value]) -> None:
+        own, (to, told, reduces, *items) = v[: len(owner)], v[len(owner) :]
+        place = f.reserve("%value", f"[{step * len(values)} x i8]")
+        for k, item in enumerate(items):
+            f.store(item, f.offset(place, k * step), align=step)
+        f.call("cujit_pending_value", "void", *own, to, place, f.integer(step * len(values), 32), told, reduces)
+
+    each_lane(e, op, f"value.issue.{len(values)}x{step}", [*owner, target, barrier, apply, *values], issue)
 
 
 # -- stores -----------------------------------------------------------------------------------------------
@@ -194,15 +215,16 @@ def _store(e: WarpEmitter, op: Op) -> None:
         kind = {"f32": "float", "f64": "double"}.get(op.type, f"i{bits}")
         values.append(e.builder.bits_as(e.read(item, kind), f"i{bits}"))
 
-    def store(f: Builder, v: Sequence[Value]) -> None:
-        for k, value in enumerate(v[1 : 1 + len(values)]):
-            at = f.cast("inttoptr", f.binary("add", v[0], f.integer(k * bits // 8, 64)), "ptr")
-            f.store(value, at, order="" if barrier else "release", align=bits // 8)
-        if barrier:
-            complete_bytes(f, v[-1], f.integer(len(values) * bits // 8, 64))
+    if barrier:
+        _issue_value(e, op, target, values, barrier[0])
+        return
 
-    name = f"st.{'async' if barrier else 'released'}.{len(values)}x{bits}"
-    each_lane(e, op, name, [target, *values, *barrier], store)
+    def store(f: Builder, v: Sequence[Value]) -> None:
+        for k, value in enumerate(v[1:]):
+            at = f.cast("inttoptr", f.binary("add", v[0], f.integer(k * bits // 8, 64)), "ptr")
+            f.store(value, at, order="release", align=bits // 8)
+
+    each_lane(e, op, f"st.released.{len(values)}x{bits}", [target, *values], store)
 
 
 def _clear(e: WarpEmitter, op: Op) -> None:
@@ -217,15 +239,26 @@ def _clear(e: WarpEmitter, op: Op) -> None:
 
 # -- copies without a bulk ---------------------------------------------------------------------------------
 
-# PTX ISA 9.1, "Data Movement and Conversion Instructions: Non-bulk copy". What is done at issue may be done at any time
-# before it is waited for, so that groups and waits need no work.
+# PTX ISA 9.1, "Data Movement and Conversion Instructions: Non-bulk copy".
 
 
 def _arrive_after(e: WarpEmitter, op: Op) -> None:
-    """``cp.async.mbarrier.arrive.noinc``: the copies of this thread are done, so that it arrives now."""
-    form = form_of("mbarrier", *(m for m in op.modifiers if m not in ("async", "mbarrier", "noinc")))
-    arrival = replace(op, form=form, results=(None,))
-    e.handler_of(arrival)(e, arrival)
+    """``cp.async.mbarrier.arrive{.noinc}``: once the copies of this thread are done, it arrives.
+
+    Without ``.noinc`` one arrival more is awaited from now on. Source: PTX ISA 9.1, "cp.async.mbarrier.arrive".
+    """
+    b, address = e.builder, address_in(e, op.memory, op.space)
+    counts, name = b.integer("noinc" not in op.modifiers, 32), "cujit_pending_arrive"
+    lanes, line = b.word(e.lanes(op)), b.integer(op.line, 32)
+    if address.lanes:
+
+        def arrive(f: Builder, v: Sequence[Value]) -> None:
+            f.call(name, "void", *v)
+
+        each_lane(e, op, "arrive.after", [*lane_queue(e, op), address, counts], arrive)
+        return
+    with b.when(b.compare("icmp ne", lanes, b.integer(0, 32)), "arrive"):
+        b.call(name, "void", *own_queue(e), lanes, line, address, counts)
 
 
 def _copy_small(e: WarpEmitter, op: Op) -> None:
@@ -235,26 +268,16 @@ def _copy_small(e: WarpEmitter, op: Op) -> None:
     assert isinstance(source, Memory)
     assert isinstance(size, IntConstant)
     more = op.sources[3 : len(op.sources) - ("L2::cache_hint" in op.modifiers)]
-    b = e.builder
-    addresses = [address_in(e, target, "shared"), address_in(e, source, "global")]
-    kind = f"<{size.value // 4} x i32>"
-
-    def whole(f: Builder, v: Sequence[Value]) -> None:
-        to, from_ = (f.cast("inttoptr", x, "ptr") for x in v[:2])
-        f.store(f.load(kind, from_, align=size.value), to, align=size.value)
-
-    def part(f: Builder, v: Sequence[Value]) -> None:
-        to, from_ = (f.cast("inttoptr", x, "ptr") for x in v[:2])
-        f.store(Value("zeroinitializer", kind), to, align=size.value)
-        f.call("llvm.memcpy.p0.p0.i32", "void", to, from_, v[2], f.integer(0, 1))
-
-    if not more:
-        each_lane(e, op, f"copy{size.value}", addresses, whole)
-        return
-    count = _source_size(e, more[0], size.value)
-    each_lane(
-        e, op, f"copy{size.value}.part", [*addresses, b.intrinsic("umin", count, b.integer(size.value, 32))], part
-    )
+    b, lanes = e.builder, e.builder.word(e.lanes(op))
+    fields = [(Small.to, address_in(e, target, "shared")), (Small.source, address_in(e, source, "global"))]
+    if more:
+        count = b.intrinsic("umin", _source_size(e, more[0], size.value), b.integer(size.value, 32))
+        fields.append((Small.count, count))
+    with b.when(b.compare("icmp ne", lanes, b.integer(0, 32)), "copies"):
+        numbers = (b.integer(n, 32) for n in (size.value, bool(more), op.line))
+        copy = b.call("cujit_pending_small", "ptr", *own_queue(e), lanes, *numbers)
+        for field, value in fields:
+            b.store(b.vector(value), b.offset(copy, field.offset), align=type_width(value.type) // 8)
 
 
 def _source_size(e: WarpEmitter, operand: Operand, size: int) -> Value:

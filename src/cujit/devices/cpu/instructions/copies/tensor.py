@@ -1,4 +1,4 @@
-"""Copies between tensors in global memory and boxes in shared memory (TMA), by a tensor map; done at once, at issue.
+"""Copies between tensors in global memory and boxes in shared memory (TMA), by a tensor map: see ``pending`` for when.
 
 The map's layout is ``cujit.devices.cpu.run.tensormap``'s. PTX ISA 9.1, 5.5 "Tensors"; 9.7.9.25.5 "Tensor copy";
 9.7.9.28 "tensormap.replace"; 9.7.13.16 "tensormap.cp_fenceproxy".
@@ -16,8 +16,8 @@ from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions import blocks
 from cujit.devices.cpu.instructions.atomics import Atomic, operation_of
 from cujit.devices.cpu.instructions.copies.bulk import apply_function, fault_where, move
-from cujit.devices.cpu.instructions.mbarrier import complete_bytes
 from cujit.devices.cpu.instructions.memory import address_in
+from cujit.devices.cpu.instructions.pending import NOTHING, lane_queue
 from cujit.devices.cpu.ir.program import IntConstant, Memory, Op, items_of
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, IM2COL_MARK, MARK, TensorMap, field_offset
@@ -38,7 +38,6 @@ _REDUCTIONS = {
     "xor": {2: "b32", 3: "b32", 4: "b64"},
 }
 _SHARED_ALIGN = 128
-_NOTHING = Value("null", "ptr")
 
 
 def register(rules: Rules) -> None:
@@ -82,13 +81,23 @@ class _Copy(_Place):
         """What the lane function takes: map, shared address, where the cluster's shared memory begins, coordinates."""
         return [self.map, self.shared, blocks.CLUSTER, *self.coords]
 
-    def walk(self, f: Builder, values: Sequence[Value], *, inward: bool = False, reductions: Value = _NOTHING) -> Value:
-        """Copy the box of one lane, or reduce it, in native code; give its bytes."""
+    def issue(
+        self,
+        f: Builder,
+        queue: Sequence[Value],
+        barrier: Value,
+        values: Sequence[Value],
+        *,
+        inward: bool = False,
+        reductions: Value = NOTHING,
+    ) -> None:
+        """Queue the copy of one lane's box, or its reduction; ``values`` are those of ``operands``."""
         coords = f.reserve("%coords", f"[{len(self.coords)} x i32]")
         for k, coord in enumerate(values[3:]):
             f.store(coord, f.offset(coords, 4 * k))
         numbers = (f.integer(n, 32) for n in (self.rank, self.im2col, inward))
-        return f.call("cujit_tensor_copy", "i64", *values[:3], coords, *numbers, reductions)
+        map_ = f.cast("inttoptr", values[0], "ptr")
+        f.call("cujit_pending_tensor", "void", *queue, barrier, map_, *values[1:3], coords, *numbers, reductions)
 
 
 def _place_of(e: WarpEmitter, op: Op, tensor: Memory, types: Collection[int] = ()) -> _Place:
@@ -175,10 +184,13 @@ def _load(e: WarpEmitter, op: Op) -> None:
     space = op.space
     copy = _copy_of(e, op, tensor, shared, space)
 
-    def load(f: Builder, v: Sequence[Value]) -> None:
-        complete_bytes(f, v[0], copy.walk(f, v[1:], inward=True))
+    owner = lane_queue(e, op)
+    n = len(owner)
 
-    each_lane(e, op, f"tensor.load{copy.form}", [address_in(e, barrier, space), *copy.operands()], load)
+    def load(f: Builder, v: Sequence[Value]) -> None:
+        copy.issue(f, v[:n], v[n], v[n + 1 :], inward=True)
+
+    each_lane(e, op, f"tensor.load{copy.form}", [*owner, address_in(e, barrier, space), *copy.operands()], load)
 
 
 def _load_to_several(e: WarpEmitter, op: Op) -> None:
@@ -188,18 +200,20 @@ def _load_to_several(e: WarpEmitter, op: Op) -> None:
     offset = blocks.offset_of(e, address_in(e, barrier, "cluster"))
     mask = e.read(op.sources[4 if copy.im2col else 3], "i16")
 
+    owner = lane_queue(e, op)
+
     def load(f: Builder, v: Sequence[Value]) -> None:
-        mask, stride, barrier, map_, shared, origin, *coords = v
+        own, (mask, stride, barrier, map_, shared, origin, *coords) = v[: len(owner)], v[len(owner) :]
 
         def to_one(rank: Value) -> None:
             start = f.binary("add", origin, f.binary("mul", f.cast("zext", rank, "i64"), stride))
-            bytes_ = copy.walk(f, [map_, f.binary("add", start, shared), origin, *coords], inward=True)
-            complete_bytes(f, f.binary("add", start, barrier), bytes_)
+            values = [map_, f.binary("add", start, shared), origin, *coords]
+            copy.issue(f, own, f.binary("add", start, barrier), values, inward=True)
 
         for_each_bit(f, f.cast("zext", mask, "i32"), to_one)
 
     map_, shared_at, *rest = copy.operands()
-    operands = [mask, blocks.STRIDE, offset, map_, blocks.offset_of(e, shared_at), *rest]
+    operands = [*owner, mask, blocks.STRIDE, offset, map_, blocks.offset_of(e, shared_at), *rest]
     each_lane(e, op, f"tensor.multicast{copy.form}", operands, load)
 
 
@@ -209,10 +223,12 @@ def _store(e: WarpEmitter, op: Op) -> None:
     copy = _copy_of(e, op, tensor, shared, "shared")
     _check_outward(e, op, copy)
 
-    def store(f: Builder, v: Sequence[Value]) -> None:
-        copy.walk(f, v)
+    owner = lane_queue(e, op)
 
-    each_lane(e, op, f"tensor.store{copy.form}", copy.operands(), store)
+    def store(f: Builder, v: Sequence[Value]) -> None:
+        copy.issue(f, v[: len(owner)], f.integer(0, 64), v[len(owner) :])
+
+    each_lane(e, op, f"tensor.store{copy.form}", [*owner, *copy.operands()], store)
 
 
 def _reduce(e: WarpEmitter, op: Op) -> None:
@@ -224,13 +240,14 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
     # Of f32, subnormal numbers are added as they are. Source: measured on an H200.
     forms = {number: Atomic(operation, type_, locked=True) for number, type_ in _REDUCTIONS[operation].items()}
     b = e.builder
-    functions = [apply_function(b, forms[number]) if number in forms else _NOTHING for number in ELEMENT_BYTES]
+    functions = [apply_function(b, forms[number]) if number in forms else NOTHING for number in ELEMENT_BYTES]
     table = b.module.constant(f"cujit.reductions.{operation}", functions)
+    owner = lane_queue(e, op)
 
     def reduce(f: Builder, v: Sequence[Value]) -> None:
-        copy.walk(f, v, reductions=table)
+        copy.issue(f, v[: len(owner)], f.integer(0, 64), v[len(owner) :], reductions=table)
 
-    each_lane(e, op, f"tensor.reduce.{operation}{copy.form}", copy.operands(), reduce)
+    each_lane(e, op, f"tensor.reduce.{operation}{copy.form}", [*owner, *copy.operands()], reduce)
 
 
 def _prefetch(e: WarpEmitter, op: Op) -> None:

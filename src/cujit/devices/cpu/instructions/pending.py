@@ -1,0 +1,107 @@
+"""Queue asynchronous copies where they are issued, and have them done when they are awaited.
+
+    cp.async.cg.shared.global [s], [g], 16;   ->    a place in the warp's queue, which gets the lanes' addresses
+    cp.async.commit_group;                          a mark in the queue
+    cp.async.wait_group 1;                          other warps run; what stands before the last mark but one is done
+
+``runtime/pending.c`` keeps the queues. A warp that has no stack of its own cannot let others run where it waits. If it
+comes to a barrier or to its end next, and accesses nothing before, its copies are done there.
+"""
+
+from __future__ import annotations
+
+from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.codegen.builder import Value
+from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.ir.program import IntConstant, Op
+from cujit.devices.cpu.native.structures import ALL_COPIES
+from cujit.formats.ptx.isa.semantics import Effect
+
+NOTHING = Value("null", "ptr")
+
+
+def own_queue(e: WarpEmitter) -> list[Value]:
+    """List what native code finds a warp's queue by: the state of the block (or null), its shared memory, the warp."""
+    return [STATE if e.suspends else NOTHING, Value("%shared", "ptr"), WARP_NUMBER]
+
+
+def lane_queue(e: WarpEmitter, op: Op) -> list[Value]:
+    """List the same for the function of a lane, with its bit and the line of the operation."""
+    b = e.builder
+    return [*own_queue(e), b.lanes([1 << k for k in range(WARP)], 32), b.integer(op.line, 32)]
+
+
+def passing(e: WarpEmitter) -> Value:
+    """Point to the function by which a warp lets others run; null where it has no stack for that."""
+    if not e.suspends:
+        return NOTHING
+    e.builder.module.declared.setdefault("cujit_pass", "declare void @cujit_pass(ptr, i32)")
+    return Value("@cujit_pass", "ptr")
+
+
+def commit(e: WarpEmitter, op: Op) -> None:
+    """``cp.async.commit_group`` and ``cp.async.bulk.commit_group``."""
+    name = "cujit_pending_bulk_commit" if "bulk" in op.modifiers else "cujit_pending_commit"
+    e.builder.call(name, "void", *own_queue(e), _lanes(e, op))
+
+
+def wait(e: WarpEmitter, op: Op) -> None:
+    """``cp.async.wait_group N`` and ``wait_all``; ``cp.async.bulk.wait_group{.read} N``."""
+    b, count = e.builder, ALL_COPIES
+    if "wait_group" in op.modifiers:
+        number = op.sources[0]
+        assert isinstance(number, IntConstant)
+        count = number.value & ALL_COPIES
+    operands = [*own_queue(e), _lanes(e, op), b.integer(count, 32)]
+    late = b.integer(not e.suspends and _ends_unseen(e, op), 32)
+    if "bulk" in op.modifiers:
+        operands.append(b.integer("read" in op.modifiers, 32))
+        b.call("cujit_pending_bulk_wait", "void", *operands, passing(e), late)
+    else:
+        b.call("cujit_pending_wait", "void", *operands, passing(e), late)
+
+
+def _lanes(e: WarpEmitter, op: Op) -> Value:
+    return e.builder.word(e.lanes(op))
+
+
+def _ends_unseen(e: WarpEmitter, op: Op) -> bool:
+    """Whether a warp accesses nothing between a wait and the next barrier of all warps, or its end.
+
+    Copies that are not bulk ones write shared memory alone.
+    """
+    is_unseen = _is_still if "bulk" in op.modifiers else _is_unseen
+    blocks = e.graph.blocks
+    behind = blocks[e.position].ops
+    if not all(map(is_unseen, behind[behind.index(op) + 1 :])):
+        return False
+    passed, left = set[int](), list(blocks[e.position].successors)
+    while left:
+        position = left.pop()
+        if position in passed or position == e.graph.exit:
+            continue
+        passed.add(position)
+        block = blocks[position]
+        if block.site is not None and block.site.form.is_barrier:
+            continue
+        if not all(map(is_unseen, block.ops)):
+            return False
+        left += block.successors
+    return True
+
+
+def _is_unseen(op: Op) -> bool:
+    """Whether an operation accesses no shared memory now: small copies do when they are done."""
+    if op.opcode in ("ld", "st") and op.space == "global" and not op.form.is_strong:
+        return True
+    return _is_still(op) or (op.opcode == "cp" and "bulk" not in op.modifiers)
+
+
+def _is_still(op: Op) -> bool:
+    """Whether an operation accesses nothing that may change."""
+    if op.opcode == "ld":
+        return op.space in ("const", "param")
+    if op.opcode == "cp":
+        return "commit_group" in op.modifiers or "wait_group" in op.modifiers
+    return not op.form.is_site and op.form.meaning.effect in (Effect.PURE, Effect.CONTROLS, Effect.SIGNALS)

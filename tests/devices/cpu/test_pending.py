@@ -1,0 +1,147 @@
+"""Asynchronous copies are done as late as PTX allows: at the wait that is for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit.devices.device import Device
+from devices.cpu.async_kernels import KERNELS, run, source_of
+
+NUMBERS = np.arange(64)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_copy_that_is_waited_for_is_there(name: str, cpu: Device) -> None:
+    assert run(cpu, KERNELS[name], wait=1).tolist() == NUMBERS.tolist()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_without_its_wait_a_copy_is_late(name: str, cpu: Device) -> None:
+    assert run(cpu, KERNELS[name], wait=0).tolist() == [7] * 64
+
+
+def test_a_copy_lands_behind_what_other_warps_still_read(cpu: Device) -> None:
+    # Warp 0 overwrites by copies what the others have yet to read: no barrier stands between.
+    body = """
+  __shared__ __align__(16) int s[256]; int t = threadIdx.x;
+  s[t] = x[t]; __syncthreads();
+  o[t] = s[255 - t];
+  if (t < 64) { copy16(s + 4 * t, x + 512 + 4 * t); GROUP(); WAIT(0); }"""
+    assert run(cpu, body, wait=1, count=256, block=256).tolist() == list(range(256))[::-1]
+    shuffled = body.replace("__syncthreads();", "__syncthreads(); if (x[t] < 0) __nanosleep(1);", 1)
+    stacks = shuffled + "\n  while (*(volatile const int *)x) ;"  # it polls, so that its warps have stacks
+    assert run(cpu, stacks, wait=1, count=256, block=256).tolist() == list(range(256))[::-1]
+
+
+def test_lanes_wait_for_groups_of_their_own(cpu: Device) -> None:
+    # Odd lanes commit once more, an empty group, so that their first copy is no longer among the last two.
+    body = """
+  __shared__ __align__(128) int s[256]; int t = threadIdx.x;
+  for (int k = t; k < 256; k += 64) s[k] = 7;
+  __syncthreads();
+  copy16(s + 4 * t, x + 4 * t); GROUP(); GROUP();
+  if (t & 1) GROUP();
+  WAIT(2); o[t] = s[4 * t]; WAIT(0);"""
+    assert run(cpu, body, wait=1).tolist() == [4 * t if t & 1 else 7 for t in range(64)]
+
+
+def test_wait_all_is_for_what_was_not_committed_and_wait_group_is_not(cpu: Device) -> None:
+    body = """
+  __shared__ __align__(128) int s[256]; int t = threadIdx.x;
+  for (int k = t; k < 256; k += 64) s[k] = 7;
+  __syncthreads();
+  copy16(s + 4 * t, x + 4 * t);
+  if (wait) asm volatile("cp.async.wait_all;" ::: "memory"); else WAIT(0);
+  o[t] = s[4 * t];"""
+    assert run(cpu, body, wait=1).tolist() == [4 * t for t in range(64)]
+    assert run(cpu, body, wait=0).tolist() == [7] * 64
+
+
+def test_more_copies_than_are_kept_land_by_themselves(cpu: Device) -> None:
+    body = """
+  __shared__ __align__(128) int s[256]; int t = threadIdx.x;
+  for (int k = 0; k < 5000; k++) { copy16(s + 4 * t, x + 4 * ((t + k) % 128)); GROUP(); }
+  WAIT(0); o[t] = s[4 * t];"""
+    assert run(cpu, body, wait=1).tolist() == [4 * ((t + 4999) % 128) for t in range(64)]
+
+
+def test_a_barrier_counts_one_arrival_more_for_each_copy_without_noinc(cpu: Device) -> None:
+    body = """
+  __shared__ __align__(128) int s[256]; __shared__ uint64_t bar; int t = threadIdx.x;
+  for (int k = t; k < 256; k += 64) s[k] = 7;
+  if (t == 0) make(&bar, 64);
+  __syncthreads();
+  copy16(s + 4 * t, x + 4 * t);
+  asm volatile("cp.async.mbarrier.arrive.shared.b64 [%0];" :: "r"(sh(&bar)) : "memory");
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(sh(&bar)) : "memory");
+  until(&bar, 0);
+  o[t] = s[t];"""
+    assert run(cpu, body, wait=1).tolist() == NUMBERS.tolist()
+
+
+def test_what_nobody_waits_for_lands_before_a_thread_looks_for_ever(cpu: Device) -> None:
+    # Polling data is no wait, and still ends: copies make progress.
+    body = """
+  __shared__ __align__(128) int s[64]; __shared__ uint64_t bar; int t = threadIdx.x;
+  s[t] = -1;
+  if (t == 0) make(&bar, 1);
+  __syncthreads();
+  if (t == 0) { expect(&bar, 256); bulk_in(s, x, 256, &bar); }
+  while (((volatile int *)s)[t] == -1) ;
+  o[t] = s[t];"""
+    assert run(cpu, body, wait=1).tolist() == NUMBERS.tolist()
+
+
+def test_a_store_that_nobody_waits_for_is_done_when_the_kernel_ends(cpu: Device) -> None:
+    body = """
+  __shared__ __align__(128) int s[64]; int t = threadIdx.x;
+  s[t] = x[t];
+  asm volatile("fence.proxy.async;" ::: "memory");
+  __syncthreads();
+  if (t == 0) bulk_out(o, s, 256);"""
+    assert run(cpu, body, wait=1).tolist() == NUMBERS.tolist()
+
+
+def test_reads_are_over_before_writes(cpu: Device) -> None:
+    # Behind wait_group.read the target still has what it had; behind wait_group it has not.
+    body = """
+  __shared__ __align__(128) int s[64]; int t = threadIdx.x;
+  s[t] = x[t]; o[64 + t] = 5;
+  asm volatile("fence.proxy.async;" ::: "memory");
+  __syncthreads();
+  if (t == 0) {
+    bulk_out(o + 64, s, 256); WAIT_READ(0); o[0] = ((volatile int *)o)[65];
+    WAIT_OUT(0); o[1] = ((volatile int *)o)[65];
+  }"""
+    got = run(cpu, body, wait=1, count=128)
+    assert got[:2].tolist() == [5, 1]
+    assert got[64:].tolist() == NUMBERS.tolist()
+
+
+def test_a_copy_that_faults_where_it_lands_names_its_own_line(cpu: Device) -> None:
+    body = """
+  __shared__ __align__(128) int s[256];
+  copy16(s + 4 * threadIdx.x, (const char *)16); GROUP();
+  WAIT(0); o[threadIdx.x] = s[threadIdx.x];"""
+    with pytest.raises(cujit.errors.KernelFaultError) as caught:
+        run(cpu, body, wait=1)
+    assert "cp.async.cg.shared.global" in str(caught.value)
+    run(cpu, KERNELS["cp.async"], wait=1)  # and the next launch goes well
+
+
+def test_every_block_has_copies_of_its_own(cpu: Device) -> None:
+    body = """
+  __shared__ __align__(128) int s[256]; int t = threadIdx.x, b = blockIdx.x;
+  for (int k = t; k < 256; k += 64) s[k] = 7;
+  __syncthreads();
+  copy16(s + 4 * t, x + 4 * (b % 128)); GROUP();
+  if (b & 1) WAIT(0);
+  __syncthreads();
+  o[64 * b + t] = s[4 * t];"""
+    ptx = cujit.compile(source_of(body), arch="compute_90")
+    x, o = cpu.array(np.arange(1024, dtype=np.int32)), cpu.zeros(64 * 500, np.int32)
+    cujit.load(ptx, cpu)["k"][500, 64](x, o, 1)
+    expected = [4 * (b % 128) if b & 1 else 7 for b in range(500)]
+    assert (o.numpy().reshape(500, 64) == np.array(expected)[:, None]).all()
