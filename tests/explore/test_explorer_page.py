@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browsing import Visit, Visits, violations
+from cujit.explore.serving import _redirect
 from cujit.values import replace
 from explore.conftest import CODE, LAUNCHED, Asking, Serve
 
@@ -319,3 +320,22 @@ def test_only_the_last_of_what_is_typed_fast_is_looked_at(opened: Opened, serve:
 
     says_anew(page, COUNTED, fast)
     assert sum(url.endswith("/look") for url in asked) == 1
+
+
+def test_the_token_leaves_the_address_bar_and_the_page_can_be_reloaded(opened: Opened, serve: Serve) -> None:
+    asking = serve(CODE, LAUNCHED)
+    seen = opened(asking)
+    assert seen.page.url == f"http://127.0.0.1:{asking.port}/"
+    seen.page.reload()
+    says(seen, COUNTED)
+    assert seen.page.url == f"http://127.0.0.1:{asking.port}/"
+    assert seen.page.evaluate("history.length") <= 3
+
+
+def test_the_file_that_a_browser_is_given_leads_to_the_page(visit: Visits, serve: Serve) -> None:
+    asking = serve(CODE, LAUNCHED)
+    with _redirect(asking.explorer.url) as file:
+        assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        seen = visit(file, origin=f"http://127.0.0.1:{asking.port}/")
+        says(seen, COUNTED)
+    assert not file.exists()

@@ -79,6 +79,17 @@ def test_what_a_browser_says_comes_from_another_site_is_refused(asking: Asking, 
     assert asking.ask("GET", page(asking.token), headers={"Sec-Fetch-Site": site}).status == 403
 
 
+def test_a_tab_may_come_from_a_file_and_needs_the_token_all_the_same(asking: Asking) -> None:
+    visit = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    assert asking.ask("GET", page(asking.token), headers=visit).status == 200
+    assert asking.ask("GET", page(asking.token), headers={**visit, "Sec-Fetch-Dest": "iframe"}).status == 403
+    assert asking.ask("GET", page("x"), headers=visit).status == 403
+    assert asking.ask("POST", "/report", "{}", {**visit, "X-Cujit-Token": asking.token}).status == 403
+    returned = asking.ask("GET", "/", headers=visit)
+    assert (returned.status, asking.token in returned.text) == (403, False)
+    assert "sessionStorage" in returned.text
+
+
 def test_nobody_else_may_read_or_frame_an_answer(asking: Asking) -> None:
     for answer in (asking.ask("GET", page(asking.token)), asking.ask("GET", "/"), asking.own("/report", {})):
         headers = answer.headers

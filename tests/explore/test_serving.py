@@ -25,6 +25,7 @@ from cujit.explore.editing import EditedFile
 from cujit.explore.scene import fault_of
 from cujit.explore.workers import WorkerPool
 from explore.conftest import CODE, LAUNCHED, Asking, Serve
+from waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 VENDORED = ROOT / "src/cujit/explore/assets/vendored"
@@ -138,6 +139,26 @@ def test_the_verb_serves_until_it_is_interrupted(path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
         assert process.stderr.read() == "Ctrl-C ends it; whoever has this address can compile and run as you\n"
+
+
+def test_the_browser_gets_no_token_in_its_command_line(path: Path, tmp_path: Path) -> None:
+    browser, words = tmp_path / "browser", tmp_path / "words"
+    browser.write_text(f'#!/bin/sh\necho "$@" > {words}.part && mv {words}.part {words}\n')
+    browser.chmod(0o755)
+    command = [sys.executable, "-m", "cujit", "explore", str(path), "--open"]
+    environment = {**os.environ, "BROWSER": str(browser)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout
+        token = process.stdout.readline().strip().partition("token=")[2]
+        assert eventually(words.exists)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    given = words.read_text().strip()
+    assert given.startswith("file://")
+    assert token not in given
+    assert not Path(given.removeprefix("file://")).exists()
 
 
 def test_json_is_what_the_page_shows_first(path: Path) -> None:

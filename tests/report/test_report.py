@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import cujit
 import cujit.profile
 import cujit.report
+from cujit.artifact.reading import allow_quotes
 from cujit.cli.app import main
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.devices.watch import Text
@@ -279,15 +280,19 @@ def test_ptx_is_assembled_for_what_was_asked_for_or_for_the_gpu_or_for_its_own_t
     assert listing(report, "sass").name == f"SASS {made_for}"
 
 
-def test_files_that_an_image_names_are_quoted_if_they_are_code(tmp_path: Path) -> None:
+def test_sources_that_an_image_names_are_quoted_below_given_directories(tmp_path: Path) -> None:
     secret, code = tmp_path / "passwords", tmp_path / "code.cu"
     secret.write_text("hunter2\n" * 3)
     code.write_text("int a;\nint b;\n")
     body = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n.loc 1 2 1\nret;\n}\n"
+    note = "not quoted, since it is not a source below a directory of yours"
     for path, kinds, notes in (
-        (secret, ["ptx"], ("not quoted, as it is not there or ends like no code: passwords",)),
+        (secret, ["ptx"], (f"{note}: passwords",)),
+        (code, ["ptx"], (f"{note}: code.cu",)),
         (code, ["source", "ptx"], ()),
     ):
+        if not notes:
+            allow_quotes(str(tmp_path))
         report = cujit.report.of(f'{body}.file 1 "{path}"\n'.encode())
         assert [each.kind for each in report.listings] == kinds
         assert "hunter2" not in report.html()
@@ -297,6 +302,7 @@ def test_files_that_an_image_names_are_quoted_if_they_are_code(tmp_path: Path) -
 def test_a_source_that_was_given_comes_before_the_headers_that_more_lines_are_of(tmp_path: Path) -> None:
     header = tmp_path / "header.h"
     header.write_text("int a;\n")
+    allow_quotes(str(tmp_path))
     used = [SourceLine(str(header), 1), SourceLine(str(header), 2), SourceLine("k.cu", 1)]
     found = Quoted({"k.cu": Text("k.cu", "int b;\n")}).listings(used)
     assert [each.name for each in found] == ["k.cu", str(header)]

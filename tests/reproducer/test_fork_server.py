@@ -189,3 +189,21 @@ def test_a_python_that_does_not_know_its_interpreter_has_none(path: Path, monkey
     monkeypatch.setattr("sys.executable", "")
     with pytest.raises(MissingError, match="does not know its Python interpreter"):
         counted(path)
+
+
+def test_only_variables_of_whole_names_reach_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cujit.reproducer import fork_server
+
+    secrets = (
+        "LANGCHAIN_API_KEY",
+        "HOMEBREW_GITHUB_API_TOKEN",
+        "CUJIT_CACHE_TOKEN",
+        "CUDA_SECRET",
+        "PATHS",
+        "NVIDIA_API_KEY",
+    )
+    for name in (*secrets, "LANG", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.setenv(name, "0")
+    assert not {*secrets} & fork_server._environment(is_gpu=True).keys()
+    assert "CUDA_VISIBLE_DEVICES" not in fork_server._environment(is_gpu=False)
+    assert {"LANG", "CUDA_VISIBLE_DEVICES"} <= fork_server._environment(is_gpu=True).keys()

@@ -28,6 +28,13 @@ _OTHER = {
 }
 _READ_YOURSELF = "read it yourself, and give what you read"
 
+_QUOTED_SUFFIXES = (
+    ".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".inl", ".ipp", ".ll", ".py",
+)  # fmt: skip
+_MOST_QUOTED_BYTES = 1 << 20
+_given: set[str] = set()
+"""The directories of the files that the user named to this process, and the include directories."""
+
 
 def path_of(given: object) -> str:
     """Give a path as a str; bytes that are no UTF-8 are in it as Python's file system functions have them.
@@ -59,6 +66,44 @@ def read_file(given: object) -> bytes:
         FileError: there is no such file, it is a directory, a FIFO or a device, or it may not be read.
     """
     path = path_of(given)
+    allow_quotes(os.path.dirname(os.path.abspath(path)))
+    return _read(path)
+
+
+def allow_quotes(directory: str) -> None:
+    """Allow messages and pages to quote the sources below a directory that the user gave."""
+    _given.add(directory)
+
+
+def quoted_lines(file: str) -> list[str]:
+    """Return the lines of a source that an image names, or none if the user did not give its directory.
+
+    An image of somebody else names any file it likes, and pages are for others to see. So a file is quoted only if it
+    has the ending of a source, is no hidden file, and lies below a directory that the user gave. Notebook cells and the
+    sources of saved launches are texts, which are always quoted.
+    """
+    import linecache  # start-up: few calls quote a source
+
+    known = linecache.cache.get(file)
+    if known is not None and len(known) == 4 and known[1] is None:
+        return known[2]
+    try:
+        path = os.path.realpath(file)
+        if not path.endswith(_QUOTED_SUFFIXES) or not any(_is_below(path, given) for given in list(_given)):
+            return []
+        if os.stat(path).st_size > _MOST_QUOTED_BYTES:
+            return []
+        return _read(path).decode("utf-8", "replace").splitlines(keepends=True)
+    except (OSError, FileError, ValueError):
+        return []
+
+
+def _is_below(path: str, directory: str) -> bool:
+    below = os.path.relpath(path, os.path.realpath(directory))
+    return directory != os.sep and not any(part.startswith(".") for part in below.split(os.sep))
+
+
+def _read(path: str) -> bytes:
     shown = shown_path(path)
     try:
         # O_NONBLOCK: a FIFO without a writer would hold us up here.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from cujit.artifact.reading import quoted_lines
 from cujit.cli.compiler_options import WrittenOptions, compiler_options
 from cujit.cli.console import Rows, json_option, print_json, show
 from cujit.cli.files import file_argument
@@ -216,7 +216,8 @@ def _cells_of_line(line: ProfiledLine) -> dict[str, str]:
     source = line.source
     if source is None:
         return _cells("", "", line)
-    text = linecache.getline(source.file, source.line).strip()
+    lines = quoted_lines(source.file)
+    text = lines[source.line - 1].strip() if 0 < source.line <= len(lines) else ""
     return _cells(f"{Path(source.file).name}:{source.line}", text, line)
 
 

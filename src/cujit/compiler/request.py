@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
+from cujit.artifact.reading import allow_quotes
 from cujit.cache.key import Part, make_key
 from cujit.compiler.inputs.source import KEPT, SMALL_CHARS, Source
 from cujit.compiler.options.table import is_utf8
@@ -93,6 +94,7 @@ class Request:
             if not os.path.isdir(directory):
                 what = "no directory" if os.path.exists(directory) else "not there"
                 raise OptionError(f"include: {directory} is {what}", help="a header itself is given by pre_include=[…]")
+            allow_quotes(os.path.abspath(directory))
 
     @property
     def include(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import html
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
@@ -21,6 +22,14 @@ MOST_BODY_BYTES = 8 << 20
 
 _DROPPED_BYTES = 1 << 16
 _OWN_SITES = ("same-origin", "none")
+_VISIT = {"sec-fetch-mode": ["navigate"], "sec-fetch-dest": ["document"]}
+"""How a browser opens a page in a tab. Source: W3C, "Fetch Metadata Request Headers"."""
+
+_RETURN = """<!doctype html><meta charset=utf-8><title>cujit explore</title><p>{why}</p>
+<script>const token = sessionStorage.getItem("cujit-token"); if (token) location.replace("/?token=" + token);</script>
+"""
+"""The answer to a tab without the token: if the tab had shown the page before, it still has the token."""
+
 _HEADERS = {
     "content-security-policy": "frame-ancestors 'none'",
     "x-frame-options": "DENY",
@@ -41,6 +50,7 @@ class Denial(NamedTuple):
 
     status: int
     why: str
+    is_tab: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,25 +67,30 @@ class Door:
         and Sec-Fetch-Site. A page that is asked for has the token in its address, and its script in a header, which a
         form or a picture of another site cannot send.
         """
-        if why := self._elsewhere(headers):
-            return Denial(403, why)
         is_page = method in ("GET", "HEAD") and path == "/"
+        is_visit = is_page and all(headers.get(name) == values for name, values in _VISIT.items())
+        if why := self._elsewhere(headers, is_visit):
+            return Denial(403, why)
         brought = parse_qs(query).get("token", []) if is_page else headers.get(TOKEN_HEADER, [])
         if len(brought) != 1 or not hmac.compare_digest(brought[0].encode(), self.token.encode()):
-            return Denial(403, "the token is missing or wrong; the address that `cujit explore` printed has it")
+            why = "the token is missing or wrong; the address that `cujit explore` printed has it"
+            return Denial(403, why, is_tab=is_visit and not query)
         lengths = headers.get("content-length", [])
         if any(not (n.isascii() and n.isdigit()) or int(n[:20]) > MOST_BODY_BYTES for n in lengths):
             return Denial(413, f"a request has {MOST_BODY_BYTES:,} bytes at most")
         return None
 
-    def _elsewhere(self, headers: Mapping[str, list[str]]) -> str:
-        """Tell why a request is not of this explorer's own page, "" if it is."""
+    def _elsewhere(self, headers: Mapping[str, list[str]], is_visit: bool) -> str:
+        """Tell why a request is not of this explorer's own page, "" if it is.
+
+        A tab may come from anywhere: the file that ``--open`` hands to the browser is of another site.
+        """
         hosts = headers.get("host", [])
         if len(hosts) != 1 or hosts[0].lower() not in {f"{host}:{self.port}" for host in HOSTS}:
             return "this explorer is at 127.0.0.1 alone; the request names another host"
         if any(origin != f"http://{hosts[0].lower()}" for origin in headers.get("origin", [])):
             return "the request comes from a page of another origin"
-        if any(site not in _OWN_SITES for site in headers.get("sec-fetch-site", [])):
+        if not is_visit and any(site not in _OWN_SITES for site in headers.get("sec-fetch-site", [])):
             return "the request comes from a page of another site"
         return ""
 
@@ -115,13 +130,15 @@ class Guard:
 
 async def _answer(receive: Receive, send: Send, refused: Denial) -> None:
     """Refuse; a little of what was sent is read and dropped, or the answer would be lost with it."""
-    left, body = _DROPPED_BYTES, f"{refused.why}\n".encode()
+    text = _RETURN.format(why=html.escape(refused.why)) if refused.is_tab else f"{refused.why}\n"
+    left, body = _DROPPED_BYTES, text.encode()
     while left > 0 and refused.status != 413:
         message = await receive()
         left -= len(message.get("body", b""))
         if not message.get("more_body"):
             break
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    kind = b"text/html" if refused.is_tab else b"text/plain"
+    headers = [(b"content-type", kind + b"; charset=utf-8"), (b"content-length", str(len(body)).encode())]
     headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

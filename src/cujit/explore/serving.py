@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import os
 import secrets
 import socket
+import tempfile
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cujit.arch.arch import KNOWN_ARCHES, Arch, ArchKind
@@ -91,10 +94,20 @@ def serve(
     """
     server, listening, url = _made(path, scene, port, LaunchLimits(timeout_s, memory_mib, trusted))
     say(url)
-    if opens_browser:
-        webbrowser.open(url)
-    with contextlib.suppress(KeyboardInterrupt), listening:
+    with contextlib.suppress(KeyboardInterrupt), listening, _redirect(url) as redirect:
+        if opens_browser:
+            webbrowser.open(redirect.as_uri())
         server.run(sockets=[listening])
+
+
+@contextlib.contextmanager
+def _redirect(url: str) -> Iterator[Path]:
+    """Write a file that leads to a page, for a browser's command line: every user of the machine can read that line."""
+    with tempfile.TemporaryDirectory(prefix="cujit-explore-") as directory:
+        path = Path(directory) / "open.html"
+        path.touch(mode=0o600)
+        path.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={html.escape(url)}">\n')
+        yield path
 
 
 def start(

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from cujit.artifact import Artifact
+from cujit.artifact.reading import quoted_lines
 from cujit.budget.report import BudgetReport
 from cujit.cli.check import said_of_budgets
 from cujit.cli.console import Rows, printable
@@ -113,7 +114,7 @@ def _of_fault(error: KernelFaultError) -> Said:
     yield first
     yield more
     for file, line in dict.fromkeys(_PLACE.findall(said)):
-        yield from _excerpt(file, int(line), 0, "".join(linecache.getlines(file)))
+        yield from _excerpt(file, int(line), 0, "".join(quoted_lines(file)))
     if error.help:
         yield f"try: {error.help}"
     yield from getattr(error, "__notes__", ())

@@ -5,19 +5,15 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from cujit.artifact.reading import read_file
+from cujit.artifact.reading import quoted_lines
 from cujit.devices.cpu.run.lines import Lines, SourceLine, file_name
 from cujit.devices.watch import Sources, Text
 from cujit.errors import CujitError
 from cujit.formats.ptx.parser import parse
 from cujit.values import attributes, dataclass
 
-_SUFFIXES = (".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".inl", ".ipp", ".ll", ".py")
-"""Endings of files that a report may quote: an image names what it likes, and a report is for others to see."""
-_MOST_BYTES = 1 << 20
 _MOST_FILES = 32
 
 _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
@@ -89,11 +85,7 @@ class Quoted:
     def _read(self, file: str) -> str | None:
         if file in self._shown:
             return self._shown[file]
-        path = Path(file)
-        with contextlib.suppress(OSError, CujitError):
-            if path.suffix in _SUFFIXES and path.is_file() and path.stat().st_size <= _MOST_BYTES:
-                return read_file(str(path)).decode("utf-8", "replace")
-        return None
+        return "".join(quoted_lines(file)) or None
 
 
 def ptx_listing(text: str, quoted: Quoted) -> Listing:

@@ -224,7 +224,7 @@ class _Making:
         sources = self.quoted.listings(sources_of(own))
         if self.quoted.left_out:
             left_out = listed([os.path.basename(file) for file in self.quoted.left_out], _SHOWN_FILES)
-            self.notes.append(f"not quoted, as it is not there or ends like no code: {left_out}")
+            self.notes.append(f"not quoted, since it is not a source below a directory of yours: {left_out}")
         return [*sources, *own]
 
     def profiled(self, profiled: Sequence[ProfiledKernel]) -> list[KernelReport]:

@@ -23,8 +23,15 @@ LENGTH, STATUS = struct.Struct("<Q"), struct.Struct("<i")
 """What stands before an answer, and how a process that was forked has ended."""
 
 _BEGIN = "import sys; sys.path[:] = sys.argv[1:-2]; from cujit.reproducer.child import serve; serve()"
-_KEPT_ENVIRONMENT = ("HOME", "XDG_CACHE_HOME", "CUJIT_CACHE", "CUJIT_CACHE_DIR", "CUJIT_CPU_OPTIMIZE", "LANG")
-_KEPT_FOR_GPU = ("PATH", "CUDA_", "NVIDIA_", "LD_LIBRARY_PATH")
+_KEPT_ENVIRONMENT = (
+    "HOME", "XDG_CACHE_HOME", "CUJIT_CACHE", "CUJIT_CACHE_DIR", "CUJIT_CPU_OPTIMIZE", "LANG", "LC_ALL", "LC_CTYPE",
+)  # fmt: skip
+_KEPT_FOR_GPU = (
+    "PATH", "LD_LIBRARY_PATH", "CUDA_CACHE_DISABLE", "CUDA_CACHE_MAXSIZE", "CUDA_CACHE_PATH", "CUDA_DEVICE_ORDER",
+    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_PTX_JIT", "CUDA_HOME", "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES",
+)  # fmt: skip
+"""Whole names: ``LANG`` must not let ``LANGCHAIN_API_KEY`` through."""
 
 _guard = Lock()
 
@@ -112,7 +119,7 @@ def _environment(is_gpu: bool) -> dict[str, str]:
     NumPy's library of linear algebra, which nobody needs there, has no threads: to start them took 0.1 of 0.3 s.
     """
     kept = (*_KEPT_ENVIRONMENT, *(_KEPT_FOR_GPU if is_gpu else ()))
-    return {name: value for name, value in os.environ.items() if name.startswith(kept)} | {"OPENBLAS_NUM_THREADS": "1"}
+    return {name: os.environ[name] for name in kept if name in os.environ} | {"OPENBLAS_NUM_THREADS": "1"}
 
 
 def _end_all() -> None:

@@ -5,6 +5,9 @@
 (() => {
   const told = JSON.parse(document.getElementById("record").textContent).explorer;
   const token = new URLSearchParams(location.search).get("token");
+  // The token leaves the address bar and the history; this tab keeps it for when the page is loaded again.
+  sessionStorage.setItem("cujit-token", token);
+  history.replaceState(null, "", "/");
   const WAIT_MS = 400;
   const $ = (id) => document.getElementById(id);
   const scene = { ...told.scene };

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import linecache
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from cujit.artifact.reading import quoted_lines
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value, int_type, type_width
@@ -303,7 +303,7 @@ class _Table:
     def line_of(self, source: SourceLine) -> str:
         """Write a line of source with its place; what it says may not be known."""
         known = self._sources.find(source.file)
-        lines = linecache.getlines(source.file) if known is None else known.text.splitlines()
+        lines = quoted_lines(source.file) if known is None else known.text.splitlines()
         said = lines[source.line - 1].strip() if source.line <= len(lines) else ""
         return f"{source.file if known is None else known.shown}:{source.line}: {said}".rstrip()
 
