@@ -334,7 +334,8 @@ class Product(Shared):
     does. A factor in A whose bits are ``absent`` is a zero that makes no NaN with an infinity.
 
     ``sparse`` are the bits of metadata for a strip, or 0, and ``filler`` those of elements that are not stored.
-    ``chunks`` of strips are scaled by factors of the type ``scale``. ``signs`` are xored into A.
+    ``chunks`` of strips are scaled by factors of the type ``scale``, and summed by the rule of such. ``signs`` are
+    xored into A.
     """
 
     _fields_ = Fields(

@@ -206,23 +206,14 @@ static void factor_of(f32x32 *to, const struct Product *p, u32x32 word, u32 lane
 
 /* Of the quad of a row, lane 2 * thread_a has the factors of row g and the next lane those of row g + 8; of the quad of
    a column, lane thread_b. Byte byte + j is for chunk j of k. */
-static void scale_rows(const struct Product *p, f32x32 *a, u32x32 word) {
-  u32 each = p->strips / p->chunks;
-  for (u32 k = 0; k < 2 * p->strips; k++) {
+static void read_factors(const struct Product *p, struct Factors *to, const u32x32 *words) {
+  for (u32 chunk = 0; chunk < p->chunks; chunk++) {
     f32x32 factor;
-    factor_of(&factor, p, word, 2 * p->thread_a + k / p->strips, p->byte_a + k % p->strips / each);
-    a[k] *= factor;
-  }
-}
-
-static void scale_columns(const struct Product *p, f32x32 *b, u32x32 word) {
-  u32 each = p->strips / p->chunks;
-  for (u32 k = 0; k < p->strips; k++) {
-    f32x32 factor, turned;
-    factor_of(&factor, p, word, p->thread_b, p->byte_b + k / each);
-    TURN(f32x8, &turned, &factor);
-    f32x8 first = *(f32x8 *)&turned;
-    for (u32 j = 0; j < 4; j++) ((f32x8 *)&b[k])[j] *= first;
+    for (u32 half = 0; half < 2; half++) {
+      factor_of(&to->rows[half][chunk], p, words[0], 2 * p->thread_a + half, p->byte_a + chunk);
+    }
+    factor_of(&factor, p, words[1], p->thread_b, p->byte_b + chunk);
+    TURN(f32x8, &to->columns[chunk], &factor);
   }
 }
 
@@ -335,7 +326,7 @@ INLINE u32x32 f16_bits(f32x32 x) {
    of every two columns the one of parity p; of f16, one register has both. Integers are summed as floats, exactly, and C
    is added at the end. */
 static NOINLINE void tile(const struct Product *p, u32x32 *d, const u32x32 *c, const struct Side *a, u32 first,
-                          const struct Side *b) {
+                          const struct Side *b, const struct Factors *factors) {
   if (p->groups == 1 && c == d && p->c == TYPE_F32 && p->d == TYPE_F32) {
     align(p, (f32x32 *)d, a, first, b);
     return;
@@ -348,7 +339,9 @@ static NOINLINE void tile(const struct Product *p, u32x32 *d, const u32x32 *c, c
   if (p->groups) align(p, sums, a, first, b);
   for (u32 half = 0; half < p->halves && !p->groups; half++) {
     const f32x32 *own = a->numbers + first + half * p->strips;
-    if (p->operation) {
+    if (p->chunks) {
+      sum_all_scaled(&sums[2 * half], own, b->numbers, factors->rows[half], factors->columns, p);
+    } else if (p->operation) {
       count((u32x32 *)&sums[2 * half], (const u32x32 *)own, (const u32x32 *)b->numbers, p->strips, p->operation == OPERATION_XOR);
     } else {
       fuse(&sums[2 * half], own, b->numbers, p->strips);
@@ -465,6 +458,7 @@ static void read_rows(const struct Product *p, u32x32 *to, const struct Shared *
 
 static void multiply(const struct Product *p, u32x32 *frame, const struct Shared *shared) {
   struct Side a, b;
+  struct Factors factors;
   f32x32 stored[OWN_STRIPS];
   u32 steps_b = p->strips / strips_in(p->b), steps_a = p->sparse ? steps_b / 2 : steps_b;
   u32 words_c = p->c == TYPE_F16 ? p->halves : 2 * p->halves, words_d = p->d == TYPE_F16 ? p->halves : 2 * p->halves;
@@ -487,7 +481,7 @@ static void multiply(const struct Product *p, u32x32 *frame, const struct Shared
     }
   }
   more += p->sparse != 0;
-  if (p->chunks) scale_rows(p, a.numbers, more[0]);
+  if (p->chunks) read_factors(p, &factors, more);
   if (p->groups && (p->sparse || !widens)) {
     a.furthest = find_powers(a.powers, a.numbers, p->blocks * p->halves * p->strips, p->floors[0]);
   }
@@ -499,13 +493,12 @@ static void multiply(const struct Product *p, u32x32 *frame, const struct Shared
       widen_all(&b, 0, words, p->b, 1, steps_b, 1);
     } else {
       unpack_all((u32x32 *)b.numbers, words, p->b, 1, steps_b, p->layout, 1);
-      if (p->chunks) scale_columns(p, b.numbers, more[1]);
       if (p->groups) b.furthest = find_powers(b.powers, b.numbers, p->strips, p->floors[1]);
     }
     for (u32 block = 0; block < p->blocks; block++) {
       u32 number = block * p->columns + n;
       tile(p, &frame[p->at_d + number * words_d], &frame[p->at_c + number * words_c], &a,
-           block * p->halves * p->strips, &b);
+           block * p->halves * p->strips, &b, &factors);
     }
   }
 }

@@ -20,7 +20,10 @@ from cujit.devices.cpu.native.structures import ELEMENTS, LAYOUTS, PRODUCTS, ROU
 from cujit.errors import FormatError
 
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "b1": 32, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "fp4": 4}
-_LEAST = {"f16": -14, "e5m2": -14, "e4m3": -6, "bf16": -126, "tf32": -126, "f32": -126}
+_LEAST = {
+    "f16": -14, "e5m2": -14, "e4m3": -6, "e3m2": -2, "e2m3": 0, "e2m1": 0, "fp4": 0, "bf16": -126, "tf32": -126,
+    "f32": -126,
+}  # fmt: skip
 """Least exponent of a normal number of a format."""
 _NO_NUMBER = 0x7F800001
 """Bits that no element of A has when it is unpacked."""
@@ -97,7 +100,7 @@ def _selector(op: Op) -> int:
 
 
 def product_of(
-    op: Op, types: Sequence[str], lines: int, columns: int, steps: int, *, sparse: bool = False, aligned: bool = True
+    op: Op, types: Sequence[str], lines: int, columns: int, steps: int, *, sparse: bool = False, kind: str = ""
 ) -> Product:
     """Describe a product of A, B, C and D of these types, of so many lines of D, columns of D and steps of k."""
     halves = min(2, lines // 8)
@@ -109,7 +112,7 @@ def product_of(
         sparse={"tf32": 16, "fp4": 4, "s4": 4, "u4": 4}.get(types[0], 8) if sparse else 0,
         selector=_selector(op) if sparse else 0,
     )  # fmt: skip
-    for name, value in (_alignment(op.opcode, types, sparse) if aligned else {}).items():
+    for name, value in (_alignment_of_kind(kind, types, sparse) or _alignment(op.opcode, types, sparse)).items():
         setattr(product, name, value)
     return product
 
@@ -136,11 +139,27 @@ def _alignment(opcode: str, types: Sequence[str], sparse: bool) -> dict[str, Any
         more = {"groups": 2} if opcode == "wmma" and a == "tf32" else {}
     else:
         return {}
+    return _aligned(a, b, c, halves, sparse) | more
+
+
+def _alignment_of_kind(kind: str, types: Sequence[str], sparse: bool) -> dict[str, Any]:
+    """Tell how products of ``.kind`` are summed; nothing without such a word.
+
+    All of k is one alignment; what is scaled has a rule of its own (``runtime/sums.h``). Source:
+    microsoft/MMA-Sim at 735c9b7 (arXiv 2511.10909), of RTX Blackwell.
+    """
+    if not kind:
+        return {}
+    found = _aligned(types[0], types[1], types[2], types[3] == "f16", sparse)
+    scaled = {"groups": 0, "width": 35 if types[0] == "fp4" else 25}
+    return found if kind == "kind::f8f6f4" else found | scaled
+
+
+def _aligned(a: str, b: str, c: str, halves: bool, sparse: bool) -> dict[str, Any]:
     floors = [(127 + _LEAST[type_]) << 23 for type_ in (a, b, c)]
     return {
         "groups": 1, "floors": tuple(floors), "zero_c": floors[2], "width": 25, "mask": 0xFFFFFFFF,
         "halves_sum": halves, "absent": _MINUS_ZERO if sparse else _NO_NUMBER, "filler": _MINUS_ZERO if sparse else 0,
-        **more,
     }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def _mma(e: WarpEmitter, op: Op) -> None:
     kind = next((word for word in op.modifiers if word.startswith("kind::")), "")
     a, b_type = ("fp4", "fp4") if kind in ("kind::mxf4", "kind::mxf4nvf4") else ab
     sparse = any(word in ("sp", "sp::ordered_metadata") for word in op.modifiers)
-    product = frames.product_of(op, (a, b_type, c_type, d_type), m, n, k, sparse=sparse, aligned=not kind)
+    product = frames.product_of(op, (a, b_type, c_type, d_type), m, n, k, sparse=sparse, kind=kind)
     left = frames.words_of(e, op, 0, frames.words_in(product, a, of_a=True), frames.word_type(a))
     right = frames.words_of(e, op, 1, frames.words_in(product, b_type, of_a=False), frames.word_type(b_type))
     c = frames.words_of(e, op, 2, frames.sum_words(c_type, product.halves), frames.word_type(c_type))
