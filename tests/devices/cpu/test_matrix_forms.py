@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 
 from cujit.devices.device import Device
 from instructions.scene import Scene, entry, run_scene
-from instructions.scenes_matrix import Mma, codes_for, thinned, values_of
+from instructions.scenes_matrix import Mma, codes_for, mma_forms, thinned, values_of
 from instructions.scenes_wgmma import Wgmma
 from instructions.scenes_wmma import Wmma, moves
 
@@ -141,6 +142,17 @@ def test_every_type_of_mma_is_multiplied_and_summed(name: str, cpu: Device) -> N
         expected = form.exact()
         own, left = left[: expected.nbytes], left[expected.nbytes :]
         np.testing.assert_array_equal(np.frombuffer(own, expected.dtype).reshape(expected.shape), expected, form.name)
+
+
+def test_selectors_of_scales_in_registers_are_what_constants_are(cpu: Device) -> None:
+    forms = [form for form in mma_forms() if form.scale]
+    scene = _together(forms)
+    constants = re.compile(r"\{(\d), (\d)\}")
+    assert len(constants.findall(scene.ptx)) == 2 * len(forms)
+    numbers = "".join(f"mov.b16 chosen{k}, {k}; " for k in range(4))
+    text = constants.sub(r"{chosen\1, chosen\2}", scene.ptx)
+    moved = replace(scene, ptx=text.replace("mov.u32 t, %tid.x;", f"mov.u32 t, %tid.x; .reg .b16 chosen<4>; {numbers}"))
+    np.testing.assert_array_equal(run_scene(cpu, moved)[-1], run_scene(cpu, scene)[-1])
 
 
 # -- wgmma ------------------------------------------------------------------------------------------------

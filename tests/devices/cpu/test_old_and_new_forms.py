@@ -119,6 +119,24 @@ done:"""
     assert run_ptx(cpu, body, blank(32), version="8.6", target="sm_100a")[0][0] == 1
 
 
+@pytest.mark.parametrize("blocks", [1, 2, 4])
+def test_the_answer_that_no_block_is_taken_back_comes_to_all_blocks_of_a_cluster(blocks: int, cpu: Device) -> None:
+    body = """
+.shared .align 16 .b8 answer[16]; .shared .align 8 .b64 bar; .reg .b128 word; .reg .b32 rank;
+setp.ne.u32 q1, t, 0; mov.u32 rank, %cluster_ctarank; setp.ne.or.u32 q2, rank, 0, q1;
+@!q1 mbarrier.init.shared.b64 [bar], 1; @!q1 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 16;
+barrier.cluster.arrive; barrier.cluster.wait;
+@!q2 clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.multicast::cluster::all.b128
+    [answer], [bar];
+WAIT: mbarrier.try_wait.parity.shared.b64 q3, [bar], 0; @!q3 bra WAIT;
+ld.shared.b128 word, [answer];
+clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 q3, word;
+selp.u32 r1, 2, 1, q3; st.global.u32 [at], r1;"""
+    directives = f".reqnctapercluster {blocks}, 1, 1"
+    (got,) = run_ptx(cpu, body, blank(128), grid=4, version="8.6", target="sm_100a", directives=directives)
+    assert list(got) == [1] * 128
+
+
 def test_what_is_refused_says_why(cpu: Device) -> None:
     with pytest.raises(UnsupportedError, match="several GPUs' memory at once"):
         computed(cpu, "multimem.red.release.gpu.global.add.u32 [at], x;", RANDOM[0], version="8.1")

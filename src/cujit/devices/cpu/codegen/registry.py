@@ -97,7 +97,6 @@ _REASONS = (
     ("tcgen05", "tensor memory of sm_100, which the CPU device does not have"),
     ("multimem", "an address of several GPUs' memory at once, and there is one device"),
     ("istypep", "it asks what a .texref, .samplerref or .surfref is; textures are passed by their handles"),
-    ("clusterlaunchcontrol .multicast::cluster::all", "an answer to all blocks of a cluster"),
     ("tex .2dms|a2dms", "no texture here has several samples"),
     ("txq .force_unnormalized_coords", "a .samplerref has it, and textures are passed by their handles"),
     ("txq|suq .channel_data_type|channel_order", "its numbers are not documented for CUDA C++"),

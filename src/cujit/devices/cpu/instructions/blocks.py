@@ -199,12 +199,18 @@ def _address_of_rank(e: WarpEmitter, rank: Value, offset: Value) -> Value:
 def cluster_bytes(e: WarpEmitter) -> Value:
     """Count the bytes (i64) of the shared memory of all blocks of the cluster."""
     b = e.builder
-    sizes = []
+    blocks = b.cast("zext", cluster_blocks(e), "i64")
+    return b.intrinsic("umax", b.binary("mul", blocks, STRIDE), Value("%shared.size", "i64"))
+
+
+def cluster_blocks(e: WarpEmitter) -> Value:
+    """Count the blocks (i32) of the cluster: 1 of a launch without clusters."""
+    b = e.builder
+    count = b.integer(1, 32)
     for axis in "xyz":
         size = b.load("i32", b.offset(LAUNCH, field_offset(f"cluster_{axis}")))
-        sizes.append(b.cast("zext", b.intrinsic("umax", size, b.integer(1, 32)), "i64"))
-    blocks = b.binary("mul", b.binary("mul", sizes[0], sizes[1]), sizes[2])
-    return b.intrinsic("umax", b.binary("mul", blocks, STRIDE), Value("%shared.size", "i64"))
+        count = b.binary("mul", count, b.intrinsic("umax", size, b.integer(1, 32)))
+    return count
 
 
 def _map(e: WarpEmitter, op: Op) -> None:

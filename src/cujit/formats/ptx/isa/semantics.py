@@ -345,6 +345,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("tensormap .box_dim|global_dim|global_stride|element_stride", "|mcS", {1: range(5)}),
         ("tensormap .elemtype|interleave_layout|swizzle_mode|swizzle_atomicity|fill_mode", "|mc"),
         ("tensormap", "|mS"),
+        ("clusterlaunchcontrol .try_cancel .multicast::cluster::all", "|mm", "cluster"),
         ("clusterlaunchcontrol .try_cancel", "|mm"),
         ("shared.clear", "*"),
     ),

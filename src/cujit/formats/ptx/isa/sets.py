@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cujit.values import grouped
+
 
 class Forms:
     """Forms that the manual has in one section and that came at one time.
@@ -67,16 +69,12 @@ _LEADING = (
     ("shf", "l r"),
     ("div", "full"),
     ("bar barrier", "cta cluster arrive wait red warp"),
-    (
-        "cp",
-        "async reduce bulk tensor 1d 2d 3d 4d 5d prefetch commit_group wait_group wait_all mbarrier arrive noinc ca cg",
-    ),
-    ("cp", "L2 shared shared::cta shared::cluster global"),
-    ("fence membar", "proxy mbarrier_init"),
-    ("mbarrier", "init inval arrive arrive_drop expect_tx complete_tx test_wait try_wait pending_count"),
+    ("cp", "async reduce bulk tensor prefetch commit_group wait_group wait_all mbarrier arrive"),
+    ("fence membar", "proxy"),
+    ("mbarrier", "init inval arrive arrive_drop expect_tx complete_tx test_wait try_wait parity pending_count"),
     ("suld sust sured", "b p"),
     ("tensormap", "replace cp_fenceproxy"),
-    ("clusterlaunchcontrol", "try_cancel query_cancel"),
+    ("clusterlaunchcontrol", "try_cancel async query_cancel"),
     ("createpolicy", "fractional range cvt"),
     ("cvt", "pack"),
     ("cvta", "to"),
@@ -84,14 +82,26 @@ _LEADING = (
     ("wmma", "load store mma a b c d"),
     ("setmaxnreg", "inc dec"),
     ("tex txq", "base level grad"),
-    ("st red", "async bulk mmio"),
+    ("st red", "async bulk"),
 )
-LEADING: dict[str, frozenset[str]] = {
-    opcode: frozenset(word for names, words in _LEADING if opcode in names.split() for word in words.split())
-    for opcodes, _ in _LEADING
-    for opcode in opcodes.split()
-}
+_ORDERED = (
+    ("cp tensormap", "shared shared::cta shared::cluster global"),
+    ("mma wmma", "row col"),
+    ("mma", "f32 e2m1 ue4m3"),
+    ("mma wmma wgmma", "and xor popc"),
+    ("ldmatrix", "b8x16 b6x16_p32 b4x16_p64"),
+)
+
+
+def _by_opcode(rows: tuple[tuple[str, str], ...]) -> dict[str, list[frozenset[str]]]:
+    return grouped((opcode, frozenset(words.split())) for opcodes, words in rows for opcode in opcodes.split())
+
+
+LEADING = {opcode: frozenset().union(*groups) for opcode, groups in _by_opcode(_LEADING).items()}
 """Words that are part of the name of an instruction: they come first, in the order of its form.
 
-Source: the orders that ptxas 13.0 takes and refuses, tried with permutations of every form.
+Source: the orders that ptxas 13.0 and 13.5 take and refuse, tried with each word of every form in every place.
 """
+
+ORDERED = _by_opcode(_ORDERED)
+"""Groups of words that stand anywhere behind these, but among each other in the order of the form. Source: as above."""

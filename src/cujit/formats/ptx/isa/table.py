@@ -22,12 +22,13 @@ earlier than it later says). What a single modifier needs beyond its form is in 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from cujit.formats.ptx.isa.memory import MEMORY
 from cujit.formats.ptx.isa.never import never
 from cujit.formats.ptx.isa.parallel import PARALLEL
 from cujit.formats.ptx.isa.scalar import SCALAR
-from cujit.formats.ptx.isa.sets import LEADING, SETS, TYPES, Forms
+from cujit.formats.ptx.isa.sets import LEADING, ORDERED, SETS, TYPES, Forms
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 from cujit.formats.ptx.syntax import Instruction
 from cujit.values import dataclass, grouped
@@ -75,7 +76,7 @@ class InstructionRow:
         return tuple(modifier.choices for modifier in self.modifiers if modifier.is_type)
 
     def matches(self, modifiers: tuple[str, ...]) -> bool:
-        """Tell whether the form takes these modifiers; like ptxas, in any order, but types in theirs.
+        """Tell whether the form takes these modifiers; like ptxas, in any order, but types and a few others in theirs.
 
         Words that are part of the instruction's name come first.
         """
@@ -84,25 +85,30 @@ class InstructionRow:
         free = self._after(modifiers[:count], leading)
         if free is None:
             return False
+        taken = []
         for word in modifiers[count:]:
-            fitting = (place for place in free if word in place.choices or (word in TYPES and place.is_type))
-            place = next(fitting, None)
-            if place is not None and word in place.choices:
-                free.remove(place)
-            elif place is not None or not self.is_open:
+            fitting = (k for k, place in free.items() if word in place.choices or (word in TYPES and place.is_type))
+            index = next(fitting, None)
+            if index is not None and word in free[index].choices:
+                taken.append((index, word))
+                del free[index]
+            elif index is not None or not self.is_open:
                 return False
-        return all(place.optional for place in free)
+        return all(place.optional for place in free.values()) and self._in_order(taken)
 
-    def _after(self, words: tuple[str, ...], leading: frozenset[str]) -> list[Modifier] | None:
+    def _in_order(self, taken: Sequence[tuple[int, str]]) -> bool:
+        """Tell whether words are in the order of their places, by ``ORDERED``."""
+        groups = ([k for k, word in taken if word in group] for group in ORDERED.get(self.opcode, ()))
+        return all(places == sorted(places) for places in groups)
+
+    def _after(self, words: tuple[str, ...], leading: frozenset[str]) -> dict[int, Modifier] | None:
         """The places that are left behind the words of the name; None where one stands too late or has no place."""
-        free = list(self.modifiers)
+        places = iter(enumerate(self.modifiers))
         for word in words:
-            while free and free[0].optional and word not in free[0].choices:
-                free.pop(0)
-            if word not in leading or not free or word not in free[0].choices:
+            place = next((p for _, p in places if not (p.optional and word not in p.choices)), None)
+            if word not in leading or place is None or word not in place.choices:
                 return None
-            free.pop(0)
-        return free
+        return dict(places)
 
 
 def lookup(instruction: Instruction) -> InstructionRow | None:

@@ -43,16 +43,29 @@ def register(rules: Rules) -> None:
 def _decline(e: WarpEmitter, op: Op) -> None:
     """``clusterlaunchcontrol.try_cancel [a], [mbar]``: answer that no block is left to take over.
 
-    That answer may always come: blocks are handed out as soon as a core is free, and each does its own work.
+    That answer may always come: blocks are handed out as soon as a core is free, and each does its own work. With
+    ``.multicast::cluster::all`` it goes to the same places of every block of the cluster.
     """
-    space = op.space
+    b, space = e.builder, op.space
     target, barrier = _addresses(e, op, (space, space))
 
     def decline(f: Builder, v: Sequence[Value]) -> None:
         f.store(f.integer(0, 128), f.cast("inttoptr", v[0], "ptr"), align=16)
         complete_bytes(f, v[1], f.integer(16, 64))
 
-    each_lane(e, op, "try.cancel", [target, barrier], decline)
+    def decline_all(f: Builder, v: Sequence[Value]) -> None:
+        def decline_one(rank: Value) -> None:
+            start = f.binary("add", v[2], f.binary("mul", f.cast("zext", rank, "i64"), v[3]))
+            decline(f, [f.binary("add", start, offset) for offset in v[:2]])
+
+        for_each_bit(f, v[4], decline_one)
+
+    if "multicast::cluster::all" not in op.modifiers:
+        each_lane(e, op, "try.cancel", [target, barrier], decline)
+        return
+    offsets = [blocks.offset_of(e, v) for v in (target, barrier)]
+    everyone = b.binary("sub", b.binary("shl", b.integer(1, 32), blocks.cluster_blocks(e)), b.integer(1, 32))
+    each_lane(e, op, "try.cancel.all", [*offsets, blocks.CLUSTER, blocks.STRIDE, everyone], decline_all)
 
 
 def _nothing_canceled(e: WarpEmitter, op: Op) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cujit.devices.cpu.analysis.uniformity import WARP
@@ -170,11 +170,12 @@ def words_in(product: Product, type_: str, *, of_a: bool) -> int:
 
 
 def multiply(
-    b: Builder, product: Product, matrices: Sequence[list[Value]], more: Sequence[Value], *scalars: Value
-) -> list[Value]:
+    b: Builder, product: Product, matrices: Sequence[list[Value]], more: Sequence[Value], *scalars: Value,
+    chosen: Mapping[str, Value] | None = None,
+) -> list[Value]:  # fmt: skip
     """Multiply the registers of A, B and C, with metadata and factors in ``more``; give those of D.
 
-    ``scalars`` say where A or B lie in shared memory.
+    ``scalars`` say where A or B lie in shared memory, ``chosen`` what some fields of the product are.
     """
     given = [*matrices[0], *matrices[1], *matrices[2], *more]
     ends = [sum(map(len, matrices[:k])) for k in (1, 2, 3)]
@@ -184,7 +185,14 @@ def multiply(
     # D lies where C does if it is as large.
     product.at_d = product.at_c if made == len(matrices[2]) else len(given)
     name = f"multiply{'_shared' * bool(scalars)}"
-    return call_of(b, name, given, [word_type(type_)] * made, [constant_of(b, product)], scalars, at=product.at_d)
+    described = constant_of(b, product)
+    if chosen:
+        constant, described = described, b.reserve_bytes("%matrix.product", ctypes.sizeof(Product))
+        size = b.integer(ctypes.sizeof(Product), 64)
+        b.call("llvm.memcpy.p0.p0.i64", "void", described, constant, size, b.integer(0, 1))
+        for field, value in chosen.items():
+            b.store(value, b.offset(described, getattr(Product, field).offset))
+    return call_of(b, name, given, [word_type(type_)] * made, [described], scalars, at=product.at_d)
 
 
 # -- native code ------------------------------------------------------------------------------------------

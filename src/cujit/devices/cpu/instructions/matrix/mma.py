@@ -36,13 +36,13 @@ def _mma(e: WarpEmitter, op: Op) -> None:
     right = frames.words_of(e, op, 1, frames.words_in(product, b_type, of_a=False), frames.word_type(b_type))
     c = frames.words_of(e, op, 2, frames.sum_words(c_type, product.halves), frames.word_type(c_type))
     more = [b.vector(e.source(op, 3, "i32"))] if sparse else []
+    chosen: dict[str, Value] = {}
     if "block_scale" in op.modifiers:
         first = 5 if sparse else 3
         product.scale, product.chunks = ELEMENTS.index("ue4m3" if "ue4m3" in op.modifiers else "ue8m0"), _chunks(op)
-        product.byte_a, product.thread_a = _selector(op, first + 1)
-        product.byte_b, product.thread_b = _selector(op, first + 3)
+        chosen = _selectors(e, op, first)
         more += [b.vector(e.read(items_of(op.sources[at])[0], "i32")) for at in (first, first + 2)]
-    frames.put_all(e, op, frames.multiply(b, product, [left, right, c], more))
+    frames.put_all(e, op, frames.multiply(b, product, [left, right, c], more, chosen=chosen))
 
 
 def _chunks(op: Op) -> int:
@@ -51,14 +51,17 @@ def _chunks(op: Op) -> int:
     return said or (1 if "kind::mxf8f6f4" in op.modifiers else 2)
 
 
-def _selector(op: Op, index: int) -> tuple[int, int]:
-    byte, thread = items_of(op.sources[index])
-    if not isinstance(byte, IntConstant) or not isinstance(thread, IntConstant):
-        raise FormatError(
-            f"line {op.line}: operand {index + 2} of {op.name} is not two constants",
-            help="the CPU device takes the selectors of scale factors as constants",
-        )
-    return byte.value & 3, thread.value & 3
+def _selectors(e: WarpEmitter, op: Op, first: int) -> dict[str, Value]:
+    """Read which bytes of which lanes of a quad have the scale factors, by the fields of a product that say so.
+
+    In registers they are those of the first lane. Source: ptxas 13.5, which takes registers for them.
+    """
+    b, found = e.builder, {}
+    for side, index in (("a", first + 1), ("b", first + 3)):
+        for what, operand in zip(("byte", "thread"), items_of(op.sources[index]), strict=True):
+            chosen = one_of(e, op, b.resize(e.read(operand, "i16"), 32, signed=False))
+            found[f"{what}_{side}"] = b.binary("and", chosen, b.integer(3, 32))
+    return found
 
 
 def _volta(e: WarpEmitter, op: Op) -> None:
