@@ -84,17 +84,11 @@ def _verb(verb: click.Command, path: str = "cujit") -> str:
     title, text = f"\n##{'#' * (path.count(' ') - 1)} {path}\n\n", inspect.cleandoc(verb.help or "")
     if isinstance(verb, click.Group):
         return f"{title}{text}\n" + "".join(_verb(one, path) for one in verb.commands.values())
-    places = [_place(p) for p in verb.params if isinstance(p, click.Argument)]
     common = {option.name for option in common_options()}
     rows = [_option(p) for p in verb.params if isinstance(p, click.Option) and p.name not in common]
-    usage = " ".join([path, *places, "[OPTIONS]"])
+    usage = " ".join([path, *verb.collect_usage_pieces(click.Context(verb, info_name=verb.name))])
     table = f"\n| option | meaning |\n|---|---|\n{''.join(rows)}" if rows else ""
     return f"{title}```\n{usage}\n```\n\n{text}\n{table}"
-
-
-def _place(argument: click.Argument) -> str:
-    name = (argument.name or "").upper()
-    return name if argument.required else f"[{name}]"
 
 
 def _option(option: click.Option) -> str:

@@ -87,7 +87,7 @@ def test_doctor_finds_a_driver_with_its_gpus_and_says_what_is_emulated() -> None
 def test_doctor_tells_people_the_same(cujit: Cujit) -> None:
     result = cujit("doctor")
     assert result.exit_code == 0, result.stdout
-    for text in ("NVRTC", "found via", "Everything that is needed is here."):
+    for text in ("NVRTC", "found via", "All required parts are installed."):
         assert text in result.stdout
     assert str(doctor()) in result.stdout
 

@@ -33,7 +33,7 @@ _DEVICES = ("device", "product", "runs code of", "processors")
 
 
 @click.command("doctor", cls=Command)
-@click.option("--report", "as_report", is_flag=True, help="Print a report for a bug report, without personal names.")
+@click.option("--report", "as_report", is_flag=True, help="Print Markdown for a bug report, without personal names.")
 @output_option("With --report: file to write.")
 @json_option
 @click.pass_context
@@ -82,7 +82,7 @@ def _tell(report: Health) -> None:
     print_table(_DEVICES, _devices(report), right=("processors",))
     click.echo("")
     if report.is_good:
-        click.echo("Everything that is needed is here.")
+        click.echo("All required parts are installed.")
         return
     for fix in report.fixes:
         click.echo(f"fix with: {for_the_shell(fix)}")
@@ -119,7 +119,7 @@ def _markdown(report: Health) -> str:
         "### cujit doctor --report",
         _grid(("", ""), list(_system())),
         _grid((*_PARTS, "where"), [(*_part(part), part.path) for part in report.parts]),
-        "\n".join(map(anonymous, remarks or ["Everything that is needed is here."])),
+        "\n".join(map(anonymous, remarks or ["All required parts are installed."])),
         _grid(_DEVICES, _devices(report)),
         _grid(("cache", "writes", "entries", "size in bytes"), list(_cache())),
         _grid(("variable", "value"), variables) if variables else "No variable that cujit reads is set.",

@@ -51,8 +51,8 @@ def command() -> None:
 def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: bool, as_json: bool) -> None:
     """Merge caches and packs into one pack.
 
-    The same records always give the same bytes. cujit leaves out code for this machine's processor and modules by
-    version. It records SOURCE_DATE_EPOCH as the time, and the headers that each source found.
+    The same records always give the same bytes. cujit leaves out machine-specific entries (CPU-device code)
+    and modules with a version key. It records SOURCE_DATE_EPOCH as the time, and the headers that each source found.
     """
     check_name(output)
     stores = Cache(None, read_only=roots).stores

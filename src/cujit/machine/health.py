@@ -67,7 +67,7 @@ class Health:
 
     def __str__(self) -> str:
         if self.is_good:
-            return "Everything that is needed is here."
+            return "All required parts are installed."
         found = [f"{p.name}: {p.problem}" for p in self.parts if p.needed and p.problem]
         return "\n".join([*found, *(f"fix with: {fix}" for fix in self.fixes)])
 
@@ -88,8 +88,8 @@ def doctor() -> Health:
     compiler = _compiler(tools, bindings.version, fix)
     against = tools.nvrtc.version if compiler.is_there else None
     libraries = (
-        _library("nvJitLink", "nvJitLink", "the linker", lambda: tools.nvjitlink.version, against, fix),
-        _library("nvFatbin", "nvfatbin", "the packer of fatbins", lambda: tools.nvfatbin.version, against, fix),
+        _library("nvJitLink", "nvJitLink", "linking", lambda: tools.nvjitlink.version, against, fix),
+        _library("nvFatbin", "nvfatbin", "building fatbins", lambda: tools.nvfatbin.version, against, fix),
     )
     driver, gpus = _driver()
     cpu_part, cpu = _cpu()
@@ -98,7 +98,7 @@ def doctor() -> Health:
 
 
 def _bindings() -> Component:
-    part = Component("cuda-bindings", "the door to NVIDIA's libraries", needed=True)
+    part = Component("cuda-bindings", "calls of NVIDIA's libraries", needed=True)
     try:
         return _with(part, version=importlib.metadata.version("cuda-bindings"))
     except importlib.metadata.PackageNotFoundError:
@@ -106,7 +106,7 @@ def _bindings() -> Component:
 
 
 def _compiler(tools: Toolchain, bindings: str, fix: str) -> Component:
-    part = Component("NVRTC", "the compiler", needed=True)
+    part = Component("NVRTC", "compiling CUDA C++", needed=True)
     try:
         version = tools.nvrtc.version
     except CujitError as e:
@@ -142,7 +142,7 @@ def library_problem(version: Version, compiler: Version | None) -> str:
 
 
 def _nvvm(fix: str) -> Component:
-    part = Component("libNVVM", "the compiler of LLVM IR", needed=False)
+    part = Component("libNVVM", "compiling LLVM IR", needed=False)
     try:
         api = load_binding("nvvm", "libNVVM")
         version: Version = open_library("libNVVM", api.version)
@@ -152,7 +152,7 @@ def _nvvm(fix: str) -> Component:
 
 
 _HEADERS = {
-    "CUDA runtime headers": ("cuda_fp16.h and its kind", True),
+    "CUDA runtime headers": ("cuda_fp16.h and others", True),
     "CCCL": ("cuda/std, cub, thrust", True),
     "crt": ("mma.h", False),
 }

@@ -82,7 +82,7 @@ def push(
     """Sign cached images and publish them to a remote cache.
 
     URL is https://…, s3://…, gs://…, az://… or file:///…. ROOT is a cache or a pack. Default: the cache directory.
-    cujit leaves out code for this machine's processor, modules by version, and images that it pulled.
+    cujit leaves out machine-specific entries (CPU-device code), modules with a version key, and images that it pulled.
     """
     cache = Cache(None, read_only=roots) if roots else Cache.of(CacheSettings.from_environment(os.environ))
     signer = signer_of(key, scope, valid_days)

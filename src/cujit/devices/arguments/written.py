@@ -33,15 +33,15 @@ _SMALL: Mapping[str, SmallFloat] = {
 }
 
 FORMS = (
-    ("x.npy", "the array of a NumPy file"),
-    ("zeros:f32:1000", "1000 elements that are 0; 64x64 is a shape of two axes"),
-    ("ones:f32:1000", "elements that are 1"),
-    ("arange:i32:1000", "0, 1, 2, …"),
-    ("2.0, 7, 0x10, true", "a number for a parameter whose type is known"),
-    ("f32:2.0, u64:5", "a number of that type, for a cubin, which tells only sizes"),
-    ("1+2j, c64:1+2j", "a complex number"),
-    ("bf16:1.5, e4m3:2, zeros:e5m2:8", "numbers and arrays of bfloat16 and of FP8"),
-    ("null", "a null pointer"),
+    ("x.npy", "array from a NumPy file"),
+    ("zeros:f32:1000", "array of 1000 zeros; 64x64 is a shape with two axes"),
+    ("ones:f32:1000", "array of ones"),
+    ("arange:i32:1000", "array 0, 1, 2, …"),
+    ("2.0, 7, 0x10, true", "number, for a parameter of known type"),
+    ("f32:2.0, u64:5", "number of the stated type, for a cubin without parameter types"),
+    ("1+2j, c64:1+2j", "complex number"),
+    ("bf16:1.5, e4m3:2, zeros:e5m2:8", "bfloat16 and FP8 numbers and arrays"),
+    ("null", "null pointer"),
 )
 """What an argument may be."""
 
