@@ -116,7 +116,7 @@ limit_options = several(
         metavar="SECONDS",
         help="Stop the compile after this time.",
     ),
-    click.option("--isolate", is_flag=True, help="Compile in a separate process. If it crashes, cujit raises an error."),
+    click.option("--isolate", is_flag=True, help="Compile in a separate process. A crash there raises an error."),
     click.option(
         "--memory",
         "memory_mib",
