@@ -127,7 +127,7 @@ def page() -> str:
     seen: dict[str, Stage] = {}
     show_stages(lambda stage: seen.update({stage.name: stage}))
     module, refusals = parse(KERNEL), Refusals()
-    ir_of(prepare(module, module.entries[0], ModuleLayout(module, refusals).slots, refusals), BLOCK)
+    ir_of(prepare(module.entries[0], ModuleLayout(module, refusals), refusals), BLOCK)
     return f"{HEAD}```\n{KERNEL}```\n" + "".join(_section(name, seen[name].text()) for name in STAGES)
 
 

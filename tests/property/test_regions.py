@@ -153,7 +153,7 @@ class Writer:
 def prepared(text: str) -> Body:
     module = parse(text)
     refusals = Refusals()
-    body = prepare(module, module.entries[0], ModuleLayout(module, refusals).slots, refusals)
+    body = prepare(module.entries[0], ModuleLayout(module, refusals), refusals)
     assert not refusals.items
     return body
 

@@ -6,6 +6,7 @@ import pytest
 
 from cujit.devices.cpu.analysis.dataflow import bits_of, control_equivalent, dominators, immediate_postdominators
 from cujit.devices.cpu.analysis.uniformity import VARYING, analyse
+from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import prepare
 from cujit.devices.shapes import Dim3
@@ -32,7 +33,7 @@ BEGIN = "mov.u32 t, %tid.x; setp.lt.u32 p, t, 9; setp.lt.u32 q, t, 5;\n"
 )  # fmt: skip
 def test_blocks_that_the_same_lanes_pass_are_found(text: str, earlier: list[int | None], behind: list[int]) -> None:
     module = parse(f"{HEAD}{BEGIN}{text} }}")
-    graph = prepare(module, module.entries[0], {}, Refusals()).graph
+    graph = prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals()).graph
     assert control_equivalent(graph) == earlier
     assert immediate_postdominators(graph) == behind
 
@@ -48,7 +49,7 @@ def test_what_is_not_reached_has_no_dominator() -> None:
 @pytest.mark.parametrize("word", ["", "sat", "cc", "new"])
 def test_a_word_that_nobody_foresaw_takes_what_is_known_of_a_number(text: str, word: str) -> None:
     module = parse(f"{HEAD}.reg .b32 u; mov.u32 t, %tid.x; {text}; ret; }}")
-    prepared = prepare(module, module.entries[0], {}, Refusals())
+    prepared = prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals())
     block = prepared.graph.blocks[0]
     op = block.ops[1]
     block.ops[1] = replace(op, form=form_of(op.opcode, *([word] if word else []), *op.modifiers))
@@ -81,7 +82,7 @@ POLL = "@p bra MEET; AGAIN: ld.volatile.u32 u, [a]; setp.eq.u32 q, u, 0; @q bra 
 def test_lanes_are_together_again_behind_the_one_barrier_that_they_can_wait_at(text: str, apart: list[int]) -> None:
     head = f"{HEAD.replace('7.8', '8.0').replace('80', '90')}.reg .b32 u, k; .reg .b64 a; .reg .pred w;"
     module = parse(f"{head} {BEGIN}{text} ret; }}")
-    prepared = prepare(module, module.entries[0], {}, Refusals())
+    prepared = prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals())
     found = analyse(prepared.program, prepared.graph, Dim3(64))
     assert bits_of(found.non_reconverging) == apart
     behind = [p for p in range(prepared.graph.exit) if p > max(apart)]

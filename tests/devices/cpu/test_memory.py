@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact
+from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.device import Device
@@ -242,7 +243,7 @@ def emitted_ir(ptx: str) -> str:
     """The LLVM IR of the entry ``k``, for blocks of 32."""
     module = parse(ptx)
     refusals = Refusals()
-    body = prepare(module, module.entries[0], {}, refusals)
+    body = prepare(module.entries[0], ModuleLayout(module, refusals), refusals)
     assert not refusals.items
     return ir_of(body, Dim3(32))
 

@@ -7,6 +7,7 @@ import pytest
 
 from cujit.devices.cpu.analysis.narrowing import narrowed
 from cujit.devices.cpu.frontend.flatten import flatten
+from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.program import KernelProgram, Reg
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.device import Device
@@ -98,7 +99,7 @@ def test_registers_of_a_circle_that_nothing_begins_are_zero_at_first(cpu: Device
 
 def _program(body: str) -> KernelProgram:
     module, refusals = parse(ptx_of(body, 2)), Refusals()
-    program = flatten(module, module.entries[0], {}, refusals)
+    program = flatten(module.entries[0], ModuleLayout(module, refusals), refusals)
     assert not refusals.items
     return program
 

@@ -11,6 +11,7 @@ import cujit
 from cujit.artifact import Artifact
 from cujit.devices.cpu import module
 from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.cpu.run.grid import Workers
@@ -38,7 +39,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> None:
 def _body(text: str) -> Body:
     module = parse(text)
     refusals = Refusals()
-    body = prepare(module, module.entries[0], {}, refusals)
+    body = prepare(module.entries[0], ModuleLayout(module, refusals), refusals)
     assert not refusals.items
     return body
 

@@ -28,7 +28,7 @@ def prepared(statements: list[str]) -> tuple[Body, Refusals]:
     module = parse(module_of(statements, "9.5", "sm_100a"), name="x")
     refusals = Refusals()
     layout = ModuleLayout(module, refusals)
-    return prepare(module, module.entries[0], layout.slots, refusals), refusals
+    return prepare(module.entries[0], layout, refusals), refusals
 
 
 def refused(statements: list[str]) -> dict[str, str]:

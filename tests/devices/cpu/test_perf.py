@@ -154,7 +154,7 @@ def test_lines_are_those_of_the_source_where_it_is_known_unless_the_ptx_is_asked
 
 def test_lines_change_nothing_of_the_code() -> None:
     module, refusals = parse(PTX, name="sums"), Refusals()
-    body = prepare(module, module.entries[0], ModuleLayout(module, refusals).slots, refusals)
+    body = prepare(module.entries[0], ModuleLayout(module, refusals), refusals)
     lines = Lines(lambda: module, PTX)
     origin = origin_of("sums", lines, "/sums.ptx", of_source=True)
     plain = emit_object(ir_of(body, Dim3(64)), kernel=True)

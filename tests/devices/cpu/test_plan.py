@@ -36,7 +36,7 @@ LATE = f"""{HEAD}.visible .entry k()
 def body_of(text: str) -> Body:
     """Prepare the one kernel of a text."""
     module, refusals = parse(text), Refusals()
-    return prepare(module, module.entries[0], ModuleLayout(module, refusals).slots, refusals)
+    return prepare(module.entries[0], ModuleLayout(module, refusals), refusals)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.shapes import Dim3
@@ -19,7 +20,7 @@ END = "add.u32 r1, r1, 1; setp.lt.u32 q0, r1, 8; @q0 bra LOOP; st.global.u32 [at
 def _fetched(code: str) -> list[str]:
     """List the offsets, in bytes, of what is fetched."""
     module = parse(ptx_of(code, 2))
-    body = prepare(module, module.entries[0], {}, Refusals())
+    body = prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals())
     lines = [line.strip() for line in ir_of(body, Dim3(256, 1, 1)).splitlines()]
     places = {line.split(" = ")[0]: line.split()[-1] for line in lines if " = getelementptr i8, " in line}
     return [places[line.removeprefix(FETCH + "ptr ").split(",")[0]] for line in lines if line.startswith(FETCH)]

@@ -82,7 +82,7 @@ def test_statements_that_the_assembler_takes_read_and_write_what_the_table_says(
                 statements[key] = text
     module = parse(module_of(list(statements.values()), "9.5", "sm_100a"), name="x")
     refusals = Refusals()
-    body = prepare(module, module.entries[0], ModuleLayout(module, refusals).slots, refusals)
+    body = prepare(module.entries[0], ModuleLayout(module, refusals), refusals)
     assert [why for _, _, why, _ in refusals.mistakes if "operand" in why] == []
     assert len(statements) > 600
     told = [
@@ -165,7 +165,7 @@ def test_numbers_are_taken_where_an_assembler_takes_them() -> None:
         lines = [re.sub(r"\bN\b", str(n), f"{statement};") for statement, n in numbers]
         module = parse(module_of(lines, "9.5", "sm_100a"), name="x")
         refusals = Refusals()
-        prepare(module, module.entries[0], ModuleLayout(module, refusals).slots, refusals)
+        prepare(module.entries[0], ModuleLayout(module, refusals), refusals)
         return sorted(why for _, _, why, _ in refusals.mistakes)
 
     taken = [(statement, n) for statement, right, _ in _NUMBERS for n in right]

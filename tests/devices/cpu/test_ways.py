@@ -9,6 +9,7 @@ from cujit.devices.cpu.analysis.fission import fission
 from cujit.devices.cpu.analysis.patterns import Pattern, _laid_out, vector_access
 from cujit.devices.cpu.analysis.uniformity import analyse
 from cujit.devices.cpu.control.regions import boundaries
+from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.device import Device
@@ -42,7 +43,7 @@ def ways(code: str, *shape: int) -> set[str]:
     .shared .align 16 .b8 box[5000];
     {PREPARED} {code} ret; }}"""
     module, refusals = parse(text), Refusals()
-    body = prepare(module, module.entries[0], {}, refusals)
+    body = prepare(module.entries[0], ModuleLayout(module, refusals), refusals)
     assert not refusals.items
     ir = ir_of(body, Dim3(*shape or (32,)))
     main = "".join(re.findall(r"\nwarp\.start:\n.*?\nwarp\.end:\n", ir, re.DOTALL))
@@ -140,7 +141,7 @@ def test_pairs_of_a_loop_over_distances_lie_in_the_same_vectors() -> None:
     add.u32 low, b, r4; shl.b32 r5, d, 2; add.u32 high, low, r5; ld.shared.u32 x, [low]; ld.shared.u32 y, [high];
     st.shared.u32 [low], y; st.shared.u32 [high], x; shr.u32 d, d, 1; setp.ne.u32 q, d, 0; @q bra LOOP; ret; }}"""
     module = parse(text)
-    body, block = prepare(module, module.entries[0], {}, Refusals()), Dim3(64)
+    body, block = prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals()), Dim3(64)
     cut = fission(body, analyse(body.program, body.graph, block), block)
     assert cut is not None
     (versions,) = [region.versions for region in cut.regions if region.versions]
@@ -164,7 +165,7 @@ def test_a_load_across_two_rows_takes_both_where_one_may_come_of_a_store(offset:
     shl.b32 o, t, 2; add.u32 side, b, o; st.shared.u32 [side], t; bar.sync 0;
     ld.shared.u32 x, [side+{offset}]; add.u32 x, x, 1; st.shared.u32 [{stored}], x; ret; }}"""
     module, block = parse(text), Dim3(64)
-    body = prepare(module, module.entries[0], {}, Refusals())
+    body = prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals())
     cut = fission(body, analyse(body.program, body.graph, block), block)
     assert cut is not None
     vectors = boundaries(cut)["region.1"].vectors()

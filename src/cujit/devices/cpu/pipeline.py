@@ -21,20 +21,21 @@ from cujit.devices.cpu.control.plan import Plan, fenced, make_plan
 from cujit.devices.cpu.control.regions import RegionBoundary, boundaries
 from cujit.devices.cpu.control.rules import all_rules, check
 from cujit.devices.cpu.frontend.flatten import flatten
+from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.cfg import Block, Graph, build_graph
 from cujit.devices.cpu.ir.decoding import spelled
-from cujit.devices.cpu.ir.program import KernelProgram, Op, Reg, Slot
+from cujit.devices.cpu.ir.program import KernelProgram, Op, Reg
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.run.debuglines import DebugInfo, Origin
 from cujit.devices.cpu.stages import collecting_rarely, stage
 from cujit.devices.shapes import Dim3
-from cujit.formats.ptx.syntax import Function, Module
+from cujit.formats.ptx.syntax import Function
 
 
-def prepare(module: Module, entry: Function, globals_: dict[str, Slot], refusals: Refusals) -> Body:
+def prepare(entry: Function, layout: ModuleLayout, refusals: Refusals) -> Body:
     """Make a kernel ready; what cannot be taken over goes to ``refusals``."""
     name = entry.name
-    program = stage("flatten", name, lambda: flatten(module, entry, globals_, refusals), _of_program)
+    program = stage("flatten", name, lambda: flatten(entry, layout, refusals), _of_program)
     return stage("blocks", name, lambda: _with_blocks(program, refusals), _of_body)
 
 

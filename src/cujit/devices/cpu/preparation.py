@@ -80,7 +80,7 @@ class Preparation:
             if name not in parsed.bodies:
                 parsed.layout = parsed.layout or _layout_of(parsed.ptx, Refusals())
                 entry = next(entry for entry in parsed.ptx.entries if entry.name == name)
-                parsed.bodies[name] = _prepare(parsed.ptx, entry, parsed.layout, Refusals())
+                parsed.bodies[name] = _prepare(entry, parsed.layout, Refusals())
             return parsed.bodies[name]
 
     def known_facts(self) -> ModuleFacts:
@@ -125,7 +125,7 @@ class Preparation:
             refused: dict[str, list[Refusal]] = {}
             for entry in ptx.entries:
                 own = Refusals()
-                body = _prepare(ptx, entry, layout, own)
+                body = _prepare(entry, layout, own)
                 self._end_mistakes(own)
                 if own.items:
                     refused[entry.name] = own.items
@@ -176,10 +176,10 @@ def _check_module(ptx: Module, refusals: Refusals) -> None:
         raise unsupported(refusals.items)
 
 
-def _prepare(ptx: Module, entry: Function, layout: ModuleLayout, refusals: Refusals) -> Body:
+def _prepare(entry: Function, layout: ModuleLayout, refusals: Refusals) -> Body:
     from cujit.devices.cpu.pipeline import prepare  # start-up: what the cache knows of a module needs no parser
 
-    return prepare(ptx, entry, layout.slots, refusals)
+    return prepare(entry, layout, refusals)
 
 
 def _facts_of(entry: Function, body: Body) -> KernelFacts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from cujit.devices.cpu.ir.cfg import closure
+from cujit.devices.cpu.ir.cfg import components
 from cujit.forks import cached_property
 from cujit.formats.ptx import syntax as ptx
 
@@ -14,6 +14,15 @@ _LARGE = 300
 
 _MANY = 8
 """Calls of a large function from which on it is not inlined."""
+
+_DEEPEST = 40
+"""Calls inside of each other that are inlined. Each takes six frames of Python, of which a thread has 1,000."""
+
+_BUDGET = 16_384
+"""Statements that all copies of one function may have, with what they inline themselves."""
+
+_MOST = 100_000
+"""Statements that a module may have once its calls are inlined, or twice those of its text if that is more."""
 
 
 class CallGraph:
@@ -36,16 +45,36 @@ class CallGraph:
 
     @cached_property
     def out_of_line(self) -> frozenset[str]:
-        """Functions that are not inlined: those that call themselves, by whatever way, and large ones called often."""
-        targets = {
-            name: [self._own(target) for target in map(target_name, _called(f)) if target]
+        """Functions that are not inlined: recursive ones, large ones called often, and those past the budgets.
+
+        The code that inlining makes of a module is linear in its text: while it is more, the budget of a function gets
+        smaller, down to the functions that one place calls.
+        """
+        called = {
+            name: [target for target in map(self._own, map(target_name, _called(f))) if target in self.functions]
             for name, f in self.functions.items()
         }
-        counts = Counter(target for called in targets.values() for target in called)
-        often = [f for name, f in self.functions.items() if counts[name] > _MANY]
-        large = {f.name for f in often if len([*ptx.flat(f.body)]) > _LARGE}
-        own = {name for name, called in targets.items() if name in closure(called, lambda f: targets.get(f, ()))}
-        return frozenset(large | own)
+        counts = Counter(target for targets in called.values() for target in targets)
+        own = {name: sum(1 for _ in ptx.flat(f.body)) for name, f in self.functions.items()}
+        parts = components(called)
+        apart = {name for part in parts for name in part if len(part) > 1 or name in called[name]}
+        apart |= {name for name, count in counts.items() if count > _MANY and own[name] > _LARGE}
+        most, budget = max(_MOST, 2 * sum(own.values())), _BUDGET
+        while True:
+            found, total = set(apart), 0
+            size: dict[str, int] = {}
+            depth: dict[str, int] = {}
+            for name in (name for part in parts for name in part):
+                inlined = [target for target in called[name] if target not in found]
+                size[name] = own[name] + sum(size[target] for target in inlined)
+                depth[name] = 1 + max((depth[target] for target in inlined), default=0)
+                if depth[name] > _DEEPEST or (counts[name] > 1 and size[name] * counts[name] > budget):
+                    found.add(name)
+                if name in found or self.functions[name].is_entry:
+                    total += size[name]
+            if total <= most or not budget:
+                return frozenset(found)
+            budget //= 4
 
     @cached_property
     def by_address(self) -> tuple[str, ...]:

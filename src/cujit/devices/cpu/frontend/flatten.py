@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
+from cujit.devices.cpu.frontend.callgraph import target_name
 from cujit.devices.cpu.frontend.inlining import Calls, Frame, move_to_local, side_by_side
-from cujit.devices.cpu.frontend.layout import RESERVED, SharedMemory, inner_name, slot_of
+from cujit.devices.cpu.frontend.layout import RESERVED, ModuleLayout, SharedMemory, inner_name, slot_of
 from cujit.devices.cpu.frontend.operands import mismatch, number_out_of_range
 from cujit.devices.cpu.ir.program import (
     CLEAR,
@@ -42,20 +42,19 @@ _RESERVED = "%reserved_smem_offset_"
 _MAX_INLINED_OPS = 1_000_000
 
 
-def flatten(module: ptx.Module, entry: ptx.Function, globals_: dict[str, Slot], refusals: Refusals) -> KernelProgram:
+def flatten(entry: ptx.Function, layout: ModuleLayout, refusals: Refusals) -> KernelProgram:
     """Make the flat program of one kernel; what cannot be taken over goes to ``refusals``.
 
     Calls are inlined; functions that cannot be (because they call themselves, or are called by address) are
     ``functions`` of the program, each flattened in the same way.
     """
-    graph = CallGraph(module)
-    shared = SharedMemory(module)
-    program = Flattener(shared, graph, entry, globals_, refusals).run()
+    graph, shared = layout.graph, SharedMemory(layout.shared)
+    program = Flattener(shared, graph, entry, layout.slots, refusals).run()
     todo = list(program.called)
     while todo:
         name = todo.pop()
         if name not in program.functions:
-            function = Flattener(shared, graph, graph.functions[name], globals_, refusals).run()
+            function = Flattener(shared, graph, graph.functions[name], layout.slots, refusals).run()
             program.functions[name] = function
             todo += function.called
     shared.finish()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 
 from cujit.devices.cpu.frontend.callgraph import CallGraph, values_in
@@ -42,8 +42,8 @@ RESERVED_BYTES = 1024
 class SharedMemory:
     """The shared variables of a kernel and of the functions that it calls."""
 
-    def __init__(self, module: Module) -> None:
-        self.of_module = {v.name: v for v in module.variables if v.space == "shared"}
+    def __init__(self, of_module: Mapping[str, Variable]) -> None:
+        self.of_module = of_module
         self.slots: dict[str, Slot] = {}
         self.size = 0
         self._placed: dict[int, Slot] = {}
@@ -88,15 +88,17 @@ class ModuleLayout:
     """The ``.global`` and ``.const`` variables of a module in one block of memory.
 
     ``image`` is what the block holds at the start; ``relocations`` are ``(offset, slot, addend)``: places
-    that take the address of a variable once the block has one.
+    that take the address of a variable once the block has one. ``graph`` has the calls of the module.
     """
 
     def __init__(self, module: Module, refusals: Refusals) -> None:
         self._refusals = refusals
+        self.shared = {v.name: v for v in module.variables if v.space == "shared"}
         self.slots: dict[str, Slot] = {}
         self.relocations: list[tuple[int, Slot, int]] = []
         named = [(name, v) for name, v in _named_variables(module) if v.space in ("global", "const")]
-        size = self._place(named, CallGraph(module))
+        self.graph = CallGraph(module)
+        size = self._place(named, self.graph)
         try:
             self.image = bytearray(aligned(size, 16))
         except (MemoryError, OverflowError) as e:

@@ -13,7 +13,7 @@ common post-dominator at the latest, for every shape of control flow, irreducibl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from cujit.devices.cpu.ir.program import KernelProgram, Op
@@ -204,36 +204,50 @@ def _parts(roots: list[int], members: set[int], edges: list[list[int]]) -> list[
     The first of each part is the one where the search entered it. Source: R. Tarjan, "Depth-first search and
     linear graph algorithms", SIAM J. Comput. 1 (1972), made iterative.
     """
-    everything = -1  # a node of its own, from which the search goes to the roots
-    index = {everything: -1}
-    low = dict(index)
-    stack: list[int] = []
-    open_ = set(members)  # those that are in no part yet
-    parts: list[list[int]] = []
-    path = [(everything, iter(roots))]
-    while path:
-        node, successors = path[-1]
-        for s in successors:
-            if s not in open_:
+    return _strong(roots, members, edges.__getitem__)[::-1]
+
+
+def components(edges: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """List the strongly connected parts of a graph, each behind those that it leads to."""
+    return _strong([*edges], set(edges), edges.__getitem__)
+
+
+def _strong(roots: Iterable[_T], open_: set[_T], edges: Callable[[_T], Iterable[_T]]) -> list[list[_T]]:
+    """Find the strongly connected parts among the nodes that are ``open_``, which are taken out, successors first."""
+    index: dict[_T, int] = {}
+    low: dict[_T, int] = {}
+    stack: list[_T] = []
+    parts: list[list[_T]] = []
+    for root in roots:
+        if root not in open_:
+            continue
+        path: list[tuple[_T, Iterator[_T]]] = []
+        new: _T | None = root
+        while True:
+            if new is not None:
+                index[new] = low[new] = len(index)
+                stack.append(new)
+                path.append((new, iter(edges(new))))
+            node, successors = path[-1]
+            new = None
+            for s in successors:
+                if s in open_:
+                    if s not in index:
+                        new = s
+                        break
+                    low[node] = min(low[node], index[s])
+            if new is not None:
                 continue
-            if s not in index:
-                index[s] = low[s] = len(index)
-                stack.append(s)
-                path.append((s, iter(edges[s])))
-                break
-            low[node] = min(low[node], index[s])
-        else:
             path.pop()
-            if node == everything:
-                break
-            above = path[-1][0]
-            low[above] = min(low[above], low[node])
             if low[node] == index[node]:
-                at = stack.index(node)
-                parts.append(stack[at:])
-                open_ -= set(parts[-1])
-                del stack[at:]
-    parts.reverse()
+                part = [stack.pop()]
+                while part[-1] != node:
+                    part.append(stack.pop())
+                parts.append(part[::-1])
+                open_.difference_update(part)
+            if not path:
+                break
+            low[path[-1][0]] = min(low[path[-1][0]], low[node])
     return parts
 
 

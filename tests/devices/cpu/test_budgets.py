@@ -1,0 +1,71 @@
+"""Every stage of ``load`` and of a first launch is linear in the text, or refuses it: shapes that were not."""
+
+from __future__ import annotations
+
+import runpy
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit.devices.cpu.frontend.layout import ModuleLayout
+from cujit.devices.cpu.ir.refusals import Refusals
+from cujit.devices.cpu.pipeline import prepare
+from cujit.formats.ptx.parser import parse
+
+SHAPES: dict[str, tuple[Callable[[int], str], int]] = runpy.run_path(
+    str(Path(__file__).parents[3] / "benchmarks/shapes.py")
+)["SHAPES"]
+
+
+def operations(text: str) -> int:
+    """Count the operations of a kernel and of the functions that it calls."""
+    module = parse(text)
+    (entry,) = module.entries
+    body = prepare(entry, ModuleLayout(module, Refusals()), Refusals())
+    return sum(len(each.program.ops) for each in body.bodies)
+
+
+@pytest.mark.parametrize("shape", ["call tree", "call chain", "calls", "long calls", "functions"])
+@pytest.mark.parametrize("count", [100, 1000])
+def test_inlining_makes_at_most_so_many_operations(shape: str, count: int) -> None:
+    text = SHAPES[shape][0](count)
+    statements = text.count(";")
+    assert operations(text) <= 3 * max(100_000, 2 * statements)
+
+
+def test_a_chain_of_calls_deeper_than_the_stack_of_python_runs(device: cujit.Device) -> None:
+    functions = "".join(
+        f".func (.param .b32 z) f{i}(.param .b32 x) {{ .reg .b32 a; ld.param.b32 a, [x]; add.u32 a, a, 1; "
+        + (
+            f"{{ .param .b32 u; .param .b32 v; st.param.b32 [u], a; call (v), f{i - 1}, (u); ld.param.b32 a, [v]; }}"
+            if i
+            else ""
+        )
+        + " st.param.b32 [z], a; ret; }\n"
+        for i in range(500)
+    )
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+{functions}.visible .entry k(.param .u64 p) {{
+.reg .b64 d; .reg .b32 a;
+ld.param.u64 d, [p]; mov.u32 a, %tid.x;
+{{ .param .b32 u; .param .b32 v; st.param.b32 [u], a; call (v), f499, (u); ld.param.b32 a, [v]; }}
+mad.wide.u32 d, a, 4, d; st.global.u32 [d+-2000], a; ret; }}"""
+    out = device.zeros(32, np.uint32)
+    cujit.load(text, device)["k"][1, 32](out)
+    assert out.numpy().tolist() == [500 + k for k in range(32)]
+
+
+def test_cyclic_functions_load_in_linear_time() -> None:
+    seconds = []
+    for count in (500, 2000):
+        text = SHAPES["cyclic calls"][0](count)
+        begin = time.process_time()
+        cujit.load(text, cujit.cpu())
+        seconds.append(time.process_time() - begin)
+    assert seconds[1] < 8 * seconds[0]
