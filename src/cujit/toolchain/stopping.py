@@ -124,9 +124,7 @@ def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
                 if left_s <= 0:
                     break
                 stop.changed.wait(left_s)
-                nvrtc = imported("cujit.toolchain.process_state")  # which a process without NVRTC does without
-                if nvrtc is not None:
-                    nvrtc.process_state().put_back_signals()
+                _put_back_signals()
 
     try:
         _start(body)
@@ -144,6 +142,12 @@ def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
     if error is not None:
         raise error
     return result  # type: ignore[return-value]
+
+
+def _put_back_signals() -> None:
+    nvrtc = imported("cujit.toolchain.process_state")  # which a process without NVRTC does without
+    if nvrtc is not None:
+        nvrtc.process_state().put_back_signals()
 
 
 def is_work_left() -> bool:

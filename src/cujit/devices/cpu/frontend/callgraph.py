@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from cujit.devices.cpu.ir.cfg import components
 from cujit.forks import cached_property
@@ -50,31 +50,50 @@ class CallGraph:
         The code that inlining makes of a module is linear in its text: while it is more, the budget of a function gets
         smaller, down to the functions that one place calls.
         """
-        called = {
+        counts = Counter(target for targets in self._calls.values() for target in targets)
+        parts = components(self._calls)
+        apart = {name for part in parts for name in part if len(part) > 1 or name in self._calls[name]}
+        apart |= {name for name, count in counts.items() if count > _MANY and self._own_size[name] > _LARGE}
+        most, budget = max(_MOST, 2 * sum(self._own_size.values())), _BUDGET
+        order = [name for part in parts for name in part]
+        found, total = self._apart(order, apart, counts, budget)
+        while total > most and budget:
+            budget //= 4
+            found, total = self._apart(order, apart, counts, budget)
+        return frozenset(found)
+
+    def _apart(
+        self, order: Sequence[str], apart: Collection[str], counts: Mapping[str, int], budget: int
+    ) -> tuple[set[str], int]:
+        """Add to functions that are not inlined those past a budget; count the statements of all with what they inline.
+
+        ``order`` has each function behind those that it calls.
+        """
+        found, total = set(apart), 0
+        size: dict[str, int] = {}
+        depth: dict[str, int] = {}
+        for name in order:
+            inlined = [target for target in self._calls[name] if target not in found]
+            size[name] = self._own_size[name] + sum([size[target] for target in inlined])
+            depth[name] = 1 + max([depth[target] for target in inlined], default=0)
+            if depth[name] > _DEEPEST or (counts[name] > 1 and size[name] * counts[name] > budget):
+                found.add(name)
+            if name in found or self.functions[name].is_entry:
+                total += size[name]
+        return found, total
+
+    @cached_property
+    def _calls(self) -> dict[str, list[str]]:
+        """The functions that each function calls by name, once for each place."""
+        return {
             name: [target for target in map(self._own, map(target_name, _called(f))) if target in self.functions]
             for name, f in self.functions.items()
         }
-        counts = Counter(target for targets in called.values() for target in targets)
-        own = {name: sum(1 for _ in ptx.flat(f.body)) for name, f in self.functions.items()}
-        parts = components(called)
-        apart = {name for part in parts for name in part if len(part) > 1 or name in called[name]}
-        apart |= {name for name, count in counts.items() if count > _MANY and own[name] > _LARGE}
-        most, budget = max(_MOST, 2 * sum(own.values())), _BUDGET
-        while True:
-            found, total = set(apart), 0
-            size: dict[str, int] = {}
-            depth: dict[str, int] = {}
-            for name in (name for part in parts for name in part):
-                inlined = [target for target in called[name] if target not in found]
-                size[name] = own[name] + sum(size[target] for target in inlined)
-                depth[name] = 1 + max((depth[target] for target in inlined), default=0)
-                if depth[name] > _DEEPEST or (counts[name] > 1 and size[name] * counts[name] > budget):
-                    found.add(name)
-                if name in found or self.functions[name].is_entry:
-                    total += size[name]
-            if total <= most or not budget:
-                return frozenset(found)
-            budget //= 4
+
+    @cached_property
+    def _own_size(self) -> dict[str, int]:
+        """The statements of each function."""
+        return {name: len([*ptx.flat(f.body)]) for name, f in self.functions.items()}
 
     @cached_property
     def by_address(self) -> tuple[str, ...]:

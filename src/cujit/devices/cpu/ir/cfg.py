@@ -218,36 +218,37 @@ def _strong(roots: Iterable[_T], open_: set[_T], edges: Callable[[_T], Iterable[
     low: dict[_T, int] = {}
     stack: list[_T] = []
     parts: list[list[_T]] = []
-    for root in roots:
-        if root not in open_:
-            continue
-        path: list[tuple[_T, Iterator[_T]]] = []
-        new: _T | None = root
-        while True:
-            if new is not None:
-                index[new] = low[new] = len(index)
-                stack.append(new)
-                path.append((new, iter(edges(new))))
-            node, successors = path[-1]
-            new = None
-            for s in successors:
-                if s in open_:
-                    if s not in index:
-                        new = s
-                        break
-                    low[node] = min(low[node], index[s])
-            if new is not None:
-                continue
-            path.pop()
-            if low[node] == index[node]:
-                part = [stack.pop()]
-                while part[-1] != node:
-                    part.append(stack.pop())
-                parts.append(part[::-1])
-                open_.difference_update(part)
-            if not path:
-                break
+    path: list[tuple[_T, Iterator[_T]]] = []
+
+    def enter(node: _T) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        path.append((node, iter(edges(node))))
+
+    def leave(node: _T) -> None:
+        path.pop()
+        if path:
             low[path[-1][0]] = min(low[path[-1][0]], low[node])
+        if low[node] == index[node]:
+            part = [stack.pop()]
+            while part[-1] != node:
+                part.append(stack.pop())
+            parts.append(part[::-1])
+            open_.difference_update(part)
+
+    for root in roots:
+        if root in open_:
+            enter(root)
+        while path:
+            node, successors = path[-1]
+            for s in successors:
+                if s in open_ and s not in index:
+                    enter(s)
+                    break
+                if s in open_:
+                    low[node] = min(low[node], index[s])
+            else:
+                leave(node)
     return parts
 
 
