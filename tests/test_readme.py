@@ -71,6 +71,7 @@ def test_what_the_pictures_are_called_has_their_numbers() -> None:
     space = runpy.run_path(str(_ROOT / "docs/images/figures.py"))
     rows = [[float(cell) for cell in row[1:]] for row in space["table"]("cpu.md", "kernel") if all(row)]
     one, all_, pocl = (f"{min(column):g} to {max(column):g}" for column in zip(*rows, strict=True))
+    assert f"at {one} times the speed of C.**" in _README
     assert f"{one} times the speed of C on 2 cores, {all_} on 16, {pocl} times that of PoCL" in _README
     (first, second) = zip(*(row[1:] for row in space["table"]("cache.md", "CPU ms")), strict=True)
     assert "{} ms with a pack, {} ms with hint files, {} ms by following the includes".format(*first) in _README

@@ -24,7 +24,9 @@ def _front() -> dict[str, str]:
         "docs/how-to/index.md",
         "docs/environment.md",
         "docs/cli.md",
+        "docs/versions.md",
     ]
+    whole += [f"docs/tutorial/{path.name}" for path in sorted((_ROOT / "docs/tutorial").glob("*.md"))]
     templates = [path.relative_to(_ROOT).as_posix() for path in sorted((_ROOT / ".github").glob("*TEMPLATE*/*.yml"))]
     found = {path: read(path) for path in (*whole, *templates, ".github/PULL_REQUEST_TEMPLATE.md")}
     found["CONTRIBUTING.md"] = read("CONTRIBUTING.md").partition("## Rules for a change")[0]
