@@ -86,7 +86,7 @@ def c_loops(kernel: cujit.Kernel, values: bytes, offsets: tuple[int, ...]) -> Co
     code = compile_ir(_LOOP, "loop")
     run = ctypes.PYFUNCTYPE(None, *[ctypes.c_void_p] * 5, ctypes.c_uint64)(code.address)
     launch = driver_entries(open_driver()).launch_kernel
-    function = int(kernel._loaded._function)  # type: ignore[attr-defined]
+    function = int(kernel._loaded._kernel)  # type: ignore[attr-defined]
     buffer = ctypes.create_string_buffer(values, len(values))
     size = ctypes.c_size_t(len(values))
     extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(buffer), 2, ctypes.addressof(size), 0)
@@ -263,7 +263,7 @@ def ctypes_calls(kernel: cujit.Kernel) -> Contestants:
     call = ctypes.CFUNCTYPE(ctypes.c_int, word, *[number] * 7, word, word, word)(
         driver_entries(open_driver()).launch_kernel
     )
-    function = int(kernel._loaded._function)  # type: ignore[attr-defined]
+    function = int(kernel._loaded._kernel)  # type: ignore[attr-defined]
 
     def turn(_keep: object = (buffer, size)) -> None:
         for _ in range(CALLS):

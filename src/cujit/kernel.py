@@ -497,7 +497,8 @@ class Kernel(KeepsLaunches):
         kept = self._launches.get(key)
         if kept is not None and _is_same_stream(kept.stream_owner, stream):
             return kept
-        check_launch(self.name, shape, self.device.limits, self.resources)
+        self._image.require()
+        self._loaded.check(self.name, shape, self.device.limits)
         self._loaded.check_options(shape, options)
         entry = self._entry.of_ints if takes_ints else self._entry
         launch = make_launch(Launch, entry, self, shape, stream, options)

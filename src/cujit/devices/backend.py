@@ -17,7 +17,7 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.devices.jit_options import JitOptions
 from cujit.devices.options import PLAIN, LaunchOptions
-from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources
+from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources, check_launch
 from cujit.devices.streams import Allocation, DeviceLike, Graph, PinnedMemory, Stream
 from cujit.devices.tensormaps.tiling import Tiling
 from cujit.devices.textures.texture import TextureUnit
@@ -42,6 +42,14 @@ class Target:
     keep: object = field(repr=False, default=None)
 
 
+def title_of(lowered: str) -> str:
+    """Return the name of a kernel for messages: as the source spells it, if the lowered name tells that.
+
+    ABI tags are left out, which compilers add and nobody wrote: numba's are 120 characters.
+    """
+    return re.sub(r"\[abi:\w+\]", "", entity_name(lowered) or lowered)
+
+
 class BackendKernel(abc.ABC):
     """One kernel that a back end has loaded."""
 
@@ -56,11 +64,8 @@ class BackendKernel(abc.ABC):
 
     @property
     def title(self) -> str:
-        """Its name in messages: as the source spells it, where the lowered name tells that.
-
-        Without ABI tags, which compilers add and nobody wrote: numba's are 120 characters.
-        """
-        return re.sub(r"\[abi:\w+\]", "", entity_name(self.name) or self.name)
+        """Its name in messages (``title_of``)."""
+        return title_of(self.name)
 
     @property
     @abc.abstractmethod
@@ -71,6 +76,14 @@ class BackendKernel(abc.ABC):
     def own_cluster(self) -> Dim3 | None:
         """The cluster that the kernel was compiled for, in blocks; None leaves it to the launch."""
         return None
+
+    def check(self, name: str, shape: LaunchShape, limits: Limits) -> None:
+        """Check sizes against what the device and the kernel's resources allow; ``name`` is for messages.
+
+        Raises:
+            LaunchError: a limit is broken; the message names it with both numbers.
+        """
+        check_launch(name, shape, limits, self.resources)
 
     def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
         """Check options against what the back end can do.

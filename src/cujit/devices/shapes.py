@@ -155,14 +155,8 @@ def check_launch(kernel: str, shape: LaunchShape, limits: Limits, resources: Res
     Raises:
         LaunchError: a limit is broken; the message names it with both numbers.
     """
-    _check_axes(kernel, "block", shape.block, limits.max_block, "threads")
-    _check_axes(kernel, "grid", shape.grid, limits.max_grid, "blocks")
+    check_sizes(kernel, shape, limits)
     threads = shape.block.volume
-    if threads > limits.max_threads:
-        raise LaunchError(
-            f"{kernel}: a block of {_product(shape.block)} = {threads} threads; the device takes {limits.max_threads}",
-            help="use a smaller block and a larger grid, or kernel.over(n), which chooses both",
-        )
     if threads > resources.max_threads:
         because = f", which uses {resources.registers} registers a thread" if resources.registers else ""
         raise LaunchError(
@@ -172,6 +166,22 @@ def check_launch(kernel: str, shape: LaunchShape, limits: Limits, resources: Res
             f"__launch_bounds__({threads})",
         )
     _check_shared(kernel, shape.shared_bytes, limits, resources)
+
+
+def check_sizes(kernel: str, shape: LaunchShape, limits: Limits) -> None:
+    """Check the grid and the block of ``kernel`` against what the device allows any kernel.
+
+    Raises:
+        LaunchError: a limit is broken; the message names it with both numbers.
+    """
+    _check_axes(kernel, "block", shape.block, limits.max_block, "threads")
+    _check_axes(kernel, "grid", shape.grid, limits.max_grid, "blocks")
+    threads = shape.block.volume
+    if threads > limits.max_threads:
+        raise LaunchError(
+            f"{kernel}: a block of {_product(shape.block)} = {threads} threads; the device takes {limits.max_threads}",
+            help="use a smaller block and a larger grid, or kernel.over(n), which chooses both",
+        )
 
 
 def _check_axes(kernel: str, what: str, sizes: Dim3, largest: Dim3, unit: str) -> None:

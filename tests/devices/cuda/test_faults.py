@@ -15,7 +15,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.devices.cuda import library
 from cujit.devices.cuda.gpu import Gpu
 from cujit.devices.cuda.kernel import CudaKernel
-from cujit.devices.cuda.library import LoadedLibrary
+from cujit.devices.cuda.library import LoadedLibrary, load_library
 from cujit.devices.cuda.module import CudaModule
 from cujit.devices.cuda.ring import RING_SIZE, LaunchRing
 from cujit.devices.device import Device
@@ -110,8 +110,8 @@ def launch_of(
     context: Gpu, device: Device, name: str, stream: int = 0, options: LaunchOptions = PLAIN
 ) -> PreparedLaunch:
     """A launch of a kernel of the driver's, which takes an int; machine code makes it from the second call on."""
-    library = SimpleNamespace(context=context, handle_of=lambda member: member)
-    kernel = CudaKernel(cast(Any, library), device.limits, 3, name)
+    library = SimpleNamespace(context=context, require=lambda: None, kernel=lambda _name: 3)
+    kernel = CudaKernel(cast(Any, library), device.limits, name)
     signature = Signature((Parameter(ParameterClass.SIGNED, 4, 4),))
     image = LoadedImage(device, SimpleNamespace(close=lambda: None), Artifact(Kind.PTX, b""))  # type: ignore[arg-type]
     entry = LaunchEntry(image, kernel, name, signature)
@@ -230,13 +230,12 @@ def bare(kind: Any, **members: object) -> Any:
     return made
 
 
-OPEN = SimpleNamespace(alive=True)
 LATE: dict[str, Callable[[Any, Device], object]] = {
-    "load": lambda c, _: LoadedLibrary(c, b"", JitOptions()),
-    "kernels": lambda c, _: bare(LoadedLibrary, context=c, _handle=1, _finalizer=OPEN).kernels(),
+    "load": lambda c, _: load_library(c, b"", JitOptions()),
+    "kernels": lambda c, _: LoadedLibrary(c, 1).kernels(),
     "variable": lambda c, _: bare(CudaModule, _library=SimpleNamespace(context=c, handle=1)).variable("x"),
     "signature": lambda c, d: (
-        CudaKernel(cast(Any, SimpleNamespace(context=c, handle_of=int)), d.limits, 3, "k").signature
+        CudaKernel(cast(Any, SimpleNamespace(context=c, require=int, kernel=lambda _name: 3)), d.limits, "k").signature
     ),
     "order": lambda c, _: c.order(0, 1),
 }

@@ -11,7 +11,6 @@ from cujit.devices.cuda import memory
 from cujit.devices.cuda.assembler import installed_assembler
 from cujit.devices.cuda.gpu import Gpu
 from cujit.devices.cuda.graph import CudaGraph
-from cujit.devices.cuda.image import choose_image
 from cujit.devices.cuda.module import CudaModule
 from cujit.devices.cuda.routes import RoutePlace
 from cujit.devices.cuda.stream import CudaStream
@@ -71,6 +70,11 @@ class CudaBackend(Backend):
             threads_per_processor=get("MAX_THREADS_PER_MULTIPROCESSOR"),
         )
 
+    @cached_property
+    def _route_place(self) -> RoutePlace:
+        driver = self.context.driver
+        return RoutePlace(self.arch, self.name, driver.version, installed_assembler, driver.is_emulated)
+
     def load(self, artifact: Artifact, options: JitOptions | None = None) -> CudaModule:
         """Load a cubin, a fatbin, or PTX, which the driver compiles.
 
@@ -81,10 +85,7 @@ class CudaBackend(Backend):
             LoadError: the image does not run here; the message says what would.
             DriverError: the driver refused it; ``log`` is what its compiler wrote.
         """
-        options = options or JitOptions()
-        driver = self.context.driver
-        place = RoutePlace(self.arch, self.name, driver.version, installed_assembler, driver.is_emulated)
-        return CudaModule(self.context, self.limits, choose_image(artifact, place, options), options)
+        return CudaModule(self.context, self.limits, self._route_place, artifact, options or JitOptions())
 
     def link(self, artifacts: Sequence[Artifact]) -> Artifact:
         """Link images by the driver into a cubin for this GPU.

@@ -11,8 +11,10 @@ from cujit.devices.arguments.signatures import signature_of_layout
 from cujit.devices.backend import BackendKernel, Target
 from cujit.devices.cuda.launching import LaunchConfig, driver_entries, launch_config
 from cujit.devices.cuda.library import LoadedLibrary
+from cujit.devices.cuda.ring import LaunchNote
+from cujit.devices.launcher.cubin import CubinKernelFacts
 from cujit.devices.options import PLAIN, LaunchOptions, check_cluster, check_cooperative, check_own_cluster
-from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources, check_launch
+from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources, check_launch, check_sizes
 from cujit.errors import DriverError, LaunchError, UnsupportedError
 from cujit.forks import cached_property
 from cujit.signature import Signature
@@ -44,38 +46,50 @@ _BROKEN_LIMITS = (
 
 
 class CudaKernel(BackendKernel):
-    """One kernel of a library that the driver loaded, in the primary context of one GPU.
+    """One kernel of a library that the driver loaded, on one GPU.
 
-    It keeps the library loaded. The driver is asked about it only when somebody asks for its signature, its
-    resources or a launch, so a library of a thousand kernels loads as fast as one of one.
+    It keeps the library loaded. What a launch needs is in ``facts``, if the image could be read; the driver is asked
+    when somebody reads more, or a launch comes near a limit. The driver loads the code at the first launch.
     """
 
     submit = "gpu"
 
-    def __init__(self, library: LoadedLibrary, limits: Limits, handle: Any, name: str) -> None:
+    def __init__(
+        self, library: LoadedLibrary, limits: Limits, name: str, facts: CubinKernelFacts | None = None
+    ) -> None:
         self.name = name
         self._library = library
         self._context = library.context
         self._limits = limits
-        self._handle = handle
+        self._facts = facts
+        self._handle = library.kernel(name)
         self._lock = threading.Lock()
         self._shared_bytes_allowed = 0
 
     @cached_property
     def signature(self) -> Signature:  # type: ignore[override]
-        """Sizes and offsets, which is all that the driver tells."""
-        return signature_of_layout(self._layout())
+        """Sizes and offsets, which is all that the image or the driver tells."""
+        return signature_of_layout(self._layout()) if self._facts is None else self._facts.signature
 
-    @cached_property
-    def _function(self) -> Any:
-        return self._context.call("cuKernelGetFunction", self._library.handle_of(self._handle))
+    @property
+    def _kernel(self) -> int:
+        """The ``CUkernel``, which stands for the function of whichever context is current.
+
+        Source: CUDA Driver API manual, ``cuLaunchKernel`` and the occupancy calculator: a kernel may be passed.
+
+        Raises:
+            ClosedError: the module was closed.
+        """
+        self._library.require()
+        return int(self._handle)
 
     @cached_property
     def resources(self) -> Resources:
         """What the kernel uses, as the driver tells."""
 
         def get(name: str) -> int:
-            return int(self._context.call("cuFuncGetAttribute", self._attribute(name), self._function))
+            device = self._context.device
+            return int(self._context.call("cuKernelGetAttribute", self._attribute(name), self._kernel, device))
 
         return Resources(
             registers=get("NUM_REGS"),
@@ -97,7 +111,7 @@ class CudaKernel(BackendKernel):
             ClosedError: the module was closed.
             DriverError: the driver refused.
         """
-        function = self._library.handle_of(self._function)
+        function = self._kernel
         self._allow(shape, options)
         size = ctypes.c_size_t(len(parameters))
         buffer = (ctypes.c_char * len(parameters)).from_buffer_copy(parameters)
@@ -113,16 +127,28 @@ class CudaKernel(BackendKernel):
                 status = int(result)
             else:
                 config = launch_config(shape, stream, options)
-                status = driver_entries(driver).launch_ex(config, int(function), packed)
+                status = driver_entries(driver).launch_ex(config, function, packed)
         if status:
             self._failed(shape, options, status)
         self._context.ring.note(self._label(shape, stream))
 
     def _label(self, shape: LaunchShape, stream: int) -> int:
         """Give the label by which a launch is written down."""
-        where = f"stream {stream:#x}" if stream else "the default stream"
-        sizes = f"grid {tuple(shape.grid)}, block {tuple(shape.block)}"
-        return self._context.ring.label(f"{self.title}: {sizes}, {where}")
+        return self._context.ring.label(LaunchNote(self.name, shape, stream))
+
+    def check(self, name: str, shape: LaunchShape, limits: Limits) -> None:
+        """Check sizes by what the image says, and ask the driver if that does not decide it.
+
+        Raises:
+            ClosedError: the module was closed.
+            LaunchError: a limit is broken; the message names it with both numbers.
+            DriverError: the driver refused.
+        """
+        facts = self._facts
+        if facts is None or not _is_sure(facts, shape, limits):
+            super().check(name, shape, limits)
+        else:
+            check_sizes(name, shape, limits)
 
     def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
         """Check clusters, blocks that run together, overlap and priority against what the driver says.
@@ -132,6 +158,8 @@ class CudaKernel(BackendKernel):
             LaunchError: a limit is broken; the message names it with both numbers.
             DriverError: the driver refused.
         """
+        if options == PLAIN and self._is_plain:
+            return
         if options.timeout_s is not None:
             raise LaunchError(
                 f"{self.title}: timeout_s is for the CPU device; a GPU runs a launch until it is done",
@@ -161,7 +189,7 @@ class CudaKernel(BackendKernel):
             DriverError: the driver refused.
         """
         del size
-        function = int(self._library.handle_of(self._function))
+        function = self._kernel
         self._allow(shape, options)
         entries = driver_entries(self._context.driver)
         config = None if options == PLAIN else launch_config(shape, stream, options)
@@ -188,9 +216,7 @@ class CudaKernel(BackendKernel):
         """
         self._allow_shared(shared_bytes)
         return int(
-            self._context.call(
-                "cuOccupancyMaxActiveBlocksPerMultiprocessor", self._function, block_threads, shared_bytes
-            )
+            self._context.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", self._kernel, block_threads, shared_bytes)
         )
 
     def best_block(self, shared_bytes: int = 0) -> int:
@@ -200,7 +226,7 @@ class CudaKernel(BackendKernel):
             DriverError: the driver refused.
         """
         self._allow_shared(shared_bytes)
-        _grid, block = self._context.call("cuOccupancyMaxPotentialBlockSize", self._function, None, shared_bytes, 0)
+        _grid, block = self._context.call("cuOccupancyMaxPotentialBlockSize", self._kernel, None, shared_bytes, 0)
         return int(block)
 
     def _allow_shared(self, dynamic: int) -> None:
@@ -211,13 +237,14 @@ class CudaKernel(BackendKernel):
         """
         if dynamic <= self._shared_bytes_allowed:
             return
-        if self.resources.shared_bytes + dynamic <= self._limits.shared_bytes:
+        static = self.resources.shared_bytes if self._facts is None else self._facts.shared_bytes
+        if static + dynamic <= self._limits.shared_bytes:
             return
-        function, which = self._function, self._attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES")
+        which = self._attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES")
         with self._lock:
             if dynamic <= self._shared_bytes_allowed:  # another thread asked for more: less must not come after it
                 return
-            self._context.call("cuFuncSetAttribute", function, which, dynamic)
+            self._set_attribute(which, dynamic)
             self._shared_bytes_allowed = dynamic
 
     def _allow(self, shape: LaunchShape, options: LaunchOptions) -> None:
@@ -227,8 +254,11 @@ class CudaKernel(BackendKernel):
         """
         self._allow_shared(shape.shared_bytes)
         if options.cluster is not None and options.cluster.volume > _PORTABLE_CLUSTER:
-            large = self._attribute("NON_PORTABLE_CLUSTER_SIZE_ALLOWED")
-            self._context.call("cuFuncSetAttribute", self._function, large, 1)
+            self._set_attribute(self._attribute("NON_PORTABLE_CLUSTER_SIZE_ALLOWED"), 1)
+
+    def _set_attribute(self, which: Any, value: int) -> None:
+        """Set an attribute of the kernel on this GPU, for every context there."""
+        self._context.call("cuKernelSetAttribute", which, value, self._kernel, self._context.device)
 
     def cancel(self) -> None:
         """Refuse: nobody can end a launch on a GPU."""
@@ -283,23 +313,34 @@ class CudaKernel(BackendKernel):
     @cached_property
     def own_cluster(self) -> Dim3 | None:
         """The cluster that the kernel was compiled for (``__cluster_dims__``)."""
+        if self._is_plain:
+            return None
         sizes = [self._cluster_attribute(f"REQUIRED_CLUSTER_{axis}") for axis in ("WIDTH", "HEIGHT", "DEPTH")]
         return Dim3(*(max(n, 1) for n in sizes)) if any(sizes) else None
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the image says that the source asks nothing of clusters."""
+        return self._facts is not None and not self._facts.has_clusters
 
     @cached_property
     def _needs_cluster(self) -> bool:
         """Whether the kernel was compiled for clusters of a size that the launch must say."""
-        return self.own_cluster is None and bool(self._cluster_attribute("CLUSTER_SIZE_MUST_BE_SET"))
+        return (
+            not self._is_plain
+            and self.own_cluster is None
+            and bool(self._cluster_attribute("CLUSTER_SIZE_MUST_BE_SET"))
+        )
 
     def _cluster_attribute(self, name: str) -> int:
         """Ask for an attribute that came with sm_90; 0 where the driver has none."""
-        function = self._library.handle_of(self._function)
+        kernel, device = self._kernel, self._context.device
         with self._context as driver:
-            status, *value = driver.attempt("cuFuncGetAttribute", self._attribute(name), function)
+            status, *value = driver.attempt("cuKernelGetAttribute", self._attribute(name), kernel, device)
         return int(value[0]) if status == self._context.driver.bindings.CUresult.CUDA_SUCCESS else 0
 
     def _count(self, function: str, entry: str, config: LaunchConfig) -> int:
-        handle = int(self._library.handle_of(self._function))
+        handle = self._kernel
         with self._context as driver:
             entries = driver_entries(driver)
             status, number = entries.count(getattr(entries, entry), handle, config)
@@ -350,7 +391,7 @@ class CudaKernel(BackendKernel):
     def _layout(self) -> list[tuple[int, int]]:
         """Ask the driver for offset and size in bytes of each parameter."""
         layout: list[tuple[int, int]] = []
-        handle = self._library.handle_of(self._handle)
+        handle = self._kernel
         success = self._context.driver.bindings.CUresult.CUDA_SUCCESS
         with self._context as driver:
             while True:
@@ -361,3 +402,20 @@ class CudaKernel(BackendKernel):
                         return layout
                     raise self._context.explained(driver.error("cuKernelGetParamInfo", status))
                 layout.append((int(place[0]), int(place[1])))
+
+
+_REGISTERS = 65536
+"""Registers that a block has together, given to warps in pieces of 256, to four warps at a time.
+
+Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", sm_50 and up.
+"""
+
+
+def _is_sure(facts: CubinKernelFacts, shape: LaunchShape, limits: Limits) -> bool:
+    """Tell whether a block keeps the limits of a kernel by what its image says; False leaves it to the driver."""
+    threads = shape.block.volume
+    if not facts.registers or (facts.max_threads and threads > facts.max_threads):
+        return False
+    of_warp = -(-facts.registers * 32 // 256) * 256
+    fitting = _REGISTERS // of_warp // 4 * 4 * 32
+    return threads <= fitting and facts.shared_bytes + shape.shared_bytes <= limits.shared_bytes

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import Any, TypeVar
+import sys
+from typing import Any
 
 from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.driver_options import JitLogs, driver_options
 from cujit.devices.jit_options import JitOptions
 from cujit.errors import ClosedError, DriverError
 
-_T = TypeVar("_T")
+_INVALID_CONTEXT = 201  # Source: cuda.h, CUDA_ERROR_INVALID_CONTEXT
 
 
 class LoadedLibrary:
-    """One loaded image in the primary context of one GPU.
+    """One loaded image; the driver unloads it when it is closed, or when no module and no kernel refers to it."""
 
-    The driver unloads it when it is closed, or when no module and no kernel refers to it any more.
-
-    Raises:
-        DriverError: the driver refused the image; ``log`` is what its compiler wrote.
-    """
-
-    def __init__(self, context: Context, image: bytes, options: JitOptions | None = None) -> None:
+    def __init__(self, context: Context, handle: Any, logs: JitLogs | None = None) -> None:
         self.context = context
-        self._logs = JitLogs()
-        self._handle: Any = self._load(image, options or JitOptions())
-        self._finalizer = weakref.finalize(self, context.release, "cuLibraryUnload", self._handle)
-        self._finalizer.atexit = False
-        # The driver may load lazily; asking for the module makes it compile now, while its log is at hand.
-        status, _module = self._attempt("cuLibraryGetModule", self._handle)
-        if status != context.driver.bindings.CUresult.CUDA_SUCCESS:
-            self.close()
-            raise context.explained(context.driver.error("cuLibraryGetModule", status, self.log))
+        self._handle = handle
+        self._logs = logs
+        self._is_loaded = True
 
     @property
     def handle(self) -> Any:
@@ -41,25 +29,37 @@ class LoadedLibrary:
         Raises:
             ClosedError: it was unloaded.
         """
-        return self.handle_of(self._handle)
+        self.require()
+        return self._handle
 
-    def handle_of(self, member: _T) -> _T:
-        """Give a handle of something in this library, once it is known that it is still loaded.
+    def require(self) -> None:
+        """Make sure that the library is still loaded.
 
         Raises:
             ClosedError: it was unloaded.
         """
-        if not self._finalizer.alive:
+        if not self._is_loaded:
             raise ClosedError("this module was closed, and its kernels and variables with it")
-        return member
 
     @property
     def log(self) -> str:
         """What the driver's compiler and linker wrote, errors last."""
-        return self._logs.text
+        return self._logs.text if self._logs is not None else ""
 
-    def kernels(self) -> dict[str, Any]:
-        """Find the ``CUkernel`` handles by lowered name, in the driver's order.
+    def kernel(self, name: str) -> Any:
+        """Find the ``CUkernel`` of a lowered name.
+
+        Raises:
+            ClosedError: the library was unloaded.
+            DriverError: the driver refused.
+        """
+        status, handle = _attempt(self.context, "cuLibraryGetKernel", self.handle, name.encode())
+        if status:
+            raise self.context.explained(self.context.driver.error("cuLibraryGetKernel", status))
+        return handle
+
+    def kernels(self) -> list[str]:
+        """List the lowered names of the kernels, in the driver's order.
 
         Raises:
             DriverError: the driver refused.
@@ -68,24 +68,55 @@ class LoadedLibrary:
             with self.context as driver:
                 count = int(driver.call("cuLibraryGetKernelCount", self.handle))
                 handles = driver.call("cuLibraryEnumerateKernels", count, self.handle) if count else []
-                return {driver.call("cuKernelGetName", handle).decode(): handle for handle in handles}
+                return [driver.call("cuKernelGetName", handle).decode() for handle in handles]
         except DriverError as e:
             raise self.context.explained(e) from None
 
     def close(self) -> None:
         """Have the driver unload the image; again is harmless."""
-        self._finalizer()
+        if self._is_loaded:
+            self._is_loaded = False
+            self.context.release("cuLibraryUnload", self._handle)
 
-    def _load(self, image: bytes, said: JitOptions) -> Any:
-        driver = self.context.driver
-        options = driver_options(driver, said, self._logs)
-        status, handle = self._attempt(
-            "cuLibraryLoadData", image, list(options), list(options.values()), len(options), [], [], 0
-        )
-        if status != driver.bindings.CUresult.CUDA_SUCCESS:
-            raise self.context.explained(driver.error("cuLibraryLoadData", status, self.log))
-        return handle
+    def __del__(self) -> None:
+        # Not at the end of the process, which gives everything back as a whole; nor where making it failed.
+        if not sys.is_finalizing() and self.__dict__.get("_is_loaded"):
+            self.close()
 
-    def _attempt(self, function: str, *arguments: Any) -> tuple[Any, ...]:
-        with self.context as driver:
-            return driver.attempt(function, *arguments)
+
+def load_library(context: Context, image: bytes, options: JitOptions | None = None) -> LoadedLibrary:
+    """Have the driver load an image; with ``options``, have it compiled for the current GPU at once, with a log.
+
+    Without options it is a cubin, which the driver loads when the first of its kernels is launched.
+
+    Raises:
+        DriverError: the driver refused the image; ``log`` is what its compiler wrote.
+    """
+    driver = context.driver
+    logs = None if options is None else JitLogs()
+    said = {} if options is None or logs is None else driver_options(driver, options, logs)
+    arguments: tuple[Any, ...] = (image, list(said), list(said.values()), len(said), [], [], 0)
+    status, handle = _attempt(context, "cuLibraryLoadData", *arguments)
+    if status:
+        raise context.explained(driver.error("cuLibraryLoadData", status, logs.text if logs is not None else ""))
+    library = LoadedLibrary(context, handle, logs)
+    if logs is not None:
+        # The driver may load lazily; asking for the module makes it compile now, while its log is at hand.
+        with context:
+            status, _module = driver.attempt("cuLibraryGetModule", handle)
+        if status:
+            library.close()
+            raise context.explained(driver.error("cuLibraryGetModule", status, logs.text))
+    return library
+
+
+def _attempt(context: Context, function: str, *arguments: Any) -> tuple[Any, ...]:
+    """Call what needs no context, since libraries and kernels belong to none; with ours if the driver wants one.
+
+    Source: CUDA Driver API manual, "Library Management".
+    """
+    answer = context.driver.attempt(function, *arguments)
+    if answer[0] == _INVALID_CONTEXT:
+        with context as driver:
+            answer = driver.attempt(function, *arguments)
+    return answer

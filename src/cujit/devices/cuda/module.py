@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from cujit.devices.backend import BackendModule
+from cujit.artifact import Artifact, Kind
+from cujit.devices.backend import BackendKernel, BackendModule
 from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.image import choose_image
 from cujit.devices.cuda.kernel import CudaKernel
-from cujit.devices.cuda.library import LoadedLibrary
-from cujit.devices.cuda.routes import Chosen
+from cujit.devices.cuda.library import LoadedLibrary, load_library
+from cujit.devices.cuda.routes import RoutePlace
 from cujit.devices.jit_options import JitOptions
+from cujit.devices.launcher.cubin import CubinKernelFacts, cubin_facts
 from cujit.devices.shapes import Limits
-from cujit.errors import NameNotFoundError, spell
+from cujit.errors import DriverError, NameNotFoundError, spell
 
 
 class CudaModule(BackendModule):
     """One image in the primary context of one GPU; ``route`` says how it came to run, ``log`` who wrote what of it.
 
+    A cubin for this architecture goes to the driver as it is. It is read whole when the driver refuses it or somebody
+    asks for more than launches need; any other image is read first, so that a refusal says what would run.
+
     Raises:
+        LoadError: the image does not run here.
         DriverError: the driver refused the image; ``log`` is what its compiler wrote.
     """
 
-    def __init__(self, context: Context, limits: Limits, chosen: Chosen, options: JitOptions) -> None:
-        self.route = chosen.route
-        self._library = LoadedLibrary(context, chosen.image, options)
-        self.log = "\n".join(filter(None, (chosen.log.strip(), self._library.log)))
-        self.kernels = MappingProxyType(
-            {name: CudaKernel(self._library, limits, handle, name) for name, handle in self._library.kernels().items()}
-        )
+    def __init__(
+        self, context: Context, limits: Limits, place: RoutePlace, artifact: Artifact, options: JitOptions
+    ) -> None:
+        facts = cubin_facts(artifact.data) if artifact.kind is Kind.CUBIN and not place.is_emulated else None
+        known: Mapping[str, CubinKernelFacts | None]
+        if facts is not None and facts.number == place.arch.number:
+            known, self.route = facts.kernels, f"cubin {artifact.arch or place.arch}"
+            try:
+                self._library = load_library(context, artifact.data)
+            except DriverError:
+                choose_image(artifact, place, options)  # which says what is wrong with the image, if that is it
+                raise
+        else:
+            chosen = choose_image(artifact, place, options)
+            self.route = chosen.route
+            self._library = load_library(context, chosen.image, options)
+            self.log = "\n".join(filter(None, (chosen.log.strip(), self._library.log)))
+            known = dict.fromkeys(self._library.kernels())
+        self.kernels = _Kernels(self._library, limits, known)
 
     def variable(self, name: str) -> tuple[int, int]:
         """Find a ``__device__`` or ``__constant__`` variable: its address and its size in bytes.
@@ -52,3 +72,29 @@ class CudaModule(BackendModule):
     def close(self) -> None:
         """Have the driver unload the image; again is harmless."""
         self._library.close()
+
+
+class _Kernels(Mapping[str, BackendKernel]):
+    """The kernels of a library by lowered name, each made when it is asked for."""
+
+    def __init__(self, library: LoadedLibrary, limits: Limits, known: Mapping[str, CubinKernelFacts | None]) -> None:
+        self._library = library
+        self._limits = limits
+        self._known = known
+        self._made: dict[str, CudaKernel] = {}
+
+    def __getitem__(self, name: str) -> CudaKernel:
+        made = self._made.get(name)
+        if made is None:
+            made = CudaKernel(self._library, self._limits, name, self._known[name])
+            made = self._made.setdefault(name, made)
+        return made
+
+    def __contains__(self, name: Any) -> bool:
+        return name in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)

@@ -4,9 +4,27 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Hashable
+
+from cujit.devices.backend import title_of
+from cujit.devices.shapes import LaunchShape
+from cujit.values import NamedTuple
 
 RING_SIZE = 64
 """Launches that are remembered; a power of two."""
+
+
+class LaunchNote(NamedTuple):
+    """A launch as it is written down; its words are made when somebody asks for them."""
+
+    kernel: str
+    shape: LaunchShape
+    stream: int
+
+    def __str__(self) -> str:
+        where = f"stream {self.stream:#x}" if self.stream else "the default stream"
+        sizes = f"grid {tuple(self.shape.grid)}, block {tuple(self.shape.block)}"
+        return f"{title_of(self.kernel)}: {sizes}, {where}"
 
 
 class LaunchRing:
@@ -19,8 +37,8 @@ class LaunchRing:
     def __init__(self, most_labels: int = 4096) -> None:
         self._most_labels = most_labels
         self._words = (ctypes.c_uint64 * (1 + RING_SIZE))()
-        self._names: dict[int, str] = {}
-        self._labels: dict[str, int] = {}
+        self._names: dict[int, Hashable] = {}
+        self._labels: dict[Hashable, int] = {}
         self._next = 1
         self._finished = 0
         self._lock = threading.Lock()
@@ -30,8 +48,8 @@ class LaunchRing:
         """Where the count is; the ring keeps its memory as long as it lives."""
         return ctypes.addressof(self._words)
 
-    def label(self, launch: str) -> int:
-        """Give the label of a launch that has these words, when it is prepared; the oldest are forgotten."""
+    def label(self, launch: Hashable) -> int:
+        """Give the label of a launch, whose words are its ``str()``, when it is prepared; the oldest are forgotten."""
         with self._lock:
             known = self._labels.get(launch)
             if known is not None:
@@ -64,4 +82,4 @@ class LaunchRing:
         count = self.count
         first = max(self._finished, count - RING_SIZE)
         labels = [self._words[1 + n % RING_SIZE] for n in reversed(range(first, count))]
-        return [self._names.get(label, "a launch whose name is forgotten") for label in labels]
+        return [str(self._names.get(label, "a launch whose name is forgotten")) for label in labels]

@@ -49,6 +49,9 @@ _UNKNOWN = 1
 _NO_DTYPE = -1000
 """The code of no dtype of torch."""
 
+_BY_HAND = "by hand"
+"""What is kept of a launch that Python starts."""
+
 _ByHand = Callable[[Sequence[object]], None]
 
 _START = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p)
@@ -70,8 +73,8 @@ class Prepared:
 
     library: Library
     state: LaunchState
-    bind: Callable[[], None]
-    """Binds the launch to the device, which succeeded in one like it."""
+    bind: Callable[[], bool]
+    """Binds the launch to the device; False if Python has to start it."""
     keep: list[object] = field(default_factory=list)
     _bound: tuple[ctypes.c_int32, int, Callable[..., object]] | None = None
 
@@ -106,8 +109,7 @@ def tell_failure(kernel: str, device: DeviceLike, error: CujitError) -> None:
 class Binder:
     """Makes the prepared launches of one kernel on one device.
 
-    A launch is bound to the device at its first call, which goes the route written in Python; from the second on the
-    native code starts the kernel.
+    A launch is bound to the device at its first call. Native code starts it from then on, that first time too.
     """
 
     def __init__(
@@ -166,7 +168,7 @@ class Binder:
         except CujitError:
             target = None
         if target is None:
-            return "by hand"
+            return _BY_HAND
         for name, value in target.fields.items():
             setattr(state, name, value)
         failed = self._telling(target.failed)
@@ -273,7 +275,7 @@ class Binder:
 
 
 class _First:
-    """A call by hand, which also binds the launch the first time that one succeeds."""
+    """A call by hand, which also binds the launch if that is still to be done."""
 
     __slots__ = ("_binder", "_by_hand", "_kept", "_options", "_shape", "_state", "_stream")
 
@@ -298,10 +300,11 @@ class _First:
         self._by_hand(arguments)
         self.bind()
 
-    def bind(self) -> None:
-        """Bind the launch, once."""
+    def bind(self) -> bool:
+        """Bind the launch, once; tell whether native code starts it."""
         if self._kept is None:
             with self._binder.lock:
                 if self._kept is None:
-                    self._kept = "by hand"  # meanwhile: a handler of a signal may launch the same, and passes the lock
+                    self._kept = _BY_HAND  # meanwhile: a handler of a signal may launch the same, and passes the lock
                     self._kept = self._binder.bind(self._state, self._shape, self._stream, self._options)
+        return self._kept is not _BY_HAND

@@ -84,9 +84,10 @@ class PreparedLaunch:
         """
         if named:
             refuse_keywords(self._entry.name)
-        self._entry.run(self._shape, self._stream, self._options, arguments)
-        if self._waits:
-            bind(self)
+        if self._waits and bind(self):
+            self(*arguments)
+        else:
+            self._entry.run(self._shape, self._stream, self._options, arguments)
 
     def packed(self, parameters: object) -> None:
         """Run the kernel with its parameters as the bytes that the driver takes: each at its offset, none checked.
@@ -222,7 +223,6 @@ def attach(launch: PreparedLaunch) -> bool:
     return True
 
 
-def bind(launch: PreparedLaunch) -> None:
-    """Have the next call of a launch that just went well start the kernel by native code, if it can."""
-    if attach(launch) and launch._prepared is not None:
-        launch._prepared.bind()
+def bind(launch: PreparedLaunch) -> bool:
+    """Have a launch start the kernel by native code from now on; False if it cannot."""
+    return attach(launch) and launch._prepared is not None and launch._prepared.bind()

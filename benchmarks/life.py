@@ -1,0 +1,130 @@
+"""A library's life: 300 kernels loaded, launched once, twice, ten times, beside a floor in C, CuPy and cuda.core.
+
+``python benchmarks/life.py [--processes 5] [--kernels 300] [--json FILE] [--tree NAME=PATH …]``. All contenders take
+turns in one run, each measurement in a separate process; the table has medians over the processes. The floor is
+``life_floor.c``: the same calls of the driver, in C. ``--tree`` adds another checkout of cujit. A library that is not
+installed is reported and left out. Without a GPU, run it by ``python tests/null_driver.py``: then the driver costs
+nothing, and the times are what each library adds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parent
+
+
+def source(i: int) -> str:
+    """Return kernel ``i`` of the library."""
+    return (
+        f'extern "C" __global__ void k{i}(const float* a, const float* b, float* c, int n) {{ int t = blockIdx.x * '
+        f"blockDim.x + threadIdx.x; if (t < n) c[t] = a[t] * {i}.5f + b[t] * sinf(a[t]); }}"
+    )
+
+
+def write_images(directory: Path, count: int) -> None:
+    """Compile every kernel for the first GPU, each alone and all in one image."""
+    import cujit
+
+    arch = cujit.gpu(0).arch
+    sources = {f"{i}": source(i) for i in range(count)} | {"one": "\n".join(map(source, range(count)))}
+    for name, text in sources.items():
+        (directory / f"{name}.cubin").write_bytes(cujit.compile(text, to="cubin", arch=arch).data)
+
+
+def build_floor(directory: Path) -> list[str] | None:
+    """Compile the floor; None without a compiler of C."""
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    command = [compiler] if compiler else [sys.executable, "-m", "ziglang", "cc"]
+    path = directory / "life_floor"
+    made = subprocess.run(
+        [*command, "-O2", str(_HERE / "life_floor.c"), "-o", str(path), "-ldl"], capture_output=True, text=True
+    )
+    if made.returncode:
+        print(f"no floor: {made.stderr.strip()[-200:]}")
+        return None
+    return [str(path)]
+
+
+def measure(command: list[str], environment: dict[str, str]) -> dict[str, float] | str:
+    """Run one process; return its times, or the last line of what went wrong."""
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired:
+        return "did not end in 120 s"
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1][:160]
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    """Measure everything in turns and print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--kernels", type=int, default=300)
+    parser.add_argument("--templates", type=int, default=100)
+    parser.add_argument("--what", default="library,early,templates,memory")
+    parser.add_argument("--json")
+    parser.add_argument("--tree", action="append", default=[], metavar="NAME=PATH")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        write_images(directory, given.kernels)
+        floor = build_floor(directory)
+        child = str(_HERE / "life_child.py")
+        trees = {"cujit": str(_ROOT / "src"), **dict(each.split("=", 1) for each in given.tree)}
+        contenders = {name: [sys.executable, child, "cujit"] for name in trees}
+        contenders |= {name: [sys.executable, child, name] for name in ("cupy", "cuda.core")}
+        times: dict[str, dict[str, list[float]]] = {}
+        absent: dict[str, str] = {}
+        for turn in range(given.processes + 1):  # the first fills the disk caches and is not counted
+            for what in given.what.split(","):
+                for name, command in {**({"floor": floor} if floor else {}), **contenders}.items():
+                    if (name == "floor") != (what == "library" and name == "floor") or (
+                        name == "cuda.core" and what in ("templates", "memory")
+                    ):
+                        continue
+                    environment = dict(os.environ)
+                    environment["CUJIT_CACHE_DIR"] = str(directory / f"cache {name}")
+                    environment["CUPY_CACHE_DIR"] = str(directory / "cache cupy")
+                    if name in trees:
+                        environment["PYTHONPATH"] = os.pathsep.join(
+                            filter(None, (trees[name], os.environ.get("PYTHONPATH")))
+                        )
+                    count = given.templates if what == "templates" else given.kernels
+                    rest = (
+                        [str(directory), str(given.kernels), "10"]
+                        if name == "floor"
+                        else [what, str(directory), str(count)]
+                    )
+                    found = measure([*command, *rest], environment)
+                    if isinstance(found, str):
+                        absent[f"{name}, {what}"] = found
+                    elif turn:
+                        for metric, value in found.items():
+                            metric = f"{what}: {metric}" if metric == "start ms" else metric
+                            times.setdefault(metric, {}).setdefault(name, []).append(value)
+    medians = {metric: {name: statistics.median(row) for name, row in rows.items()} for metric, rows in times.items()}
+    names = [*(["floor"] if floor else []), *contenders]
+    print(f"medians of {given.processes} processes, microseconds unless the row says ms")
+    print(f"{'':<34}" + "".join(f"{name:>14}" for name in names))
+    for metric, row in medians.items():
+        print(f"{metric:<34}" + "".join(f"{row[name]:>14.2f}" if name in row else f"{'':>14}" for name in names))
+    for name, why in absent.items():
+        print(f"not measured: {name}: {why}")
+    if given.json:
+        Path(given.json).write_text(json.dumps({"medians": medians, "times": times, "absent": absent}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""A library's life on a GPU: the calls of the driver that kernels take, and what is read of their images."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+
+import null_driver
+from cujit.devices.launcher.cpython import is_supported
+from cujit.devices.launcher.cubin import CubinKernelFacts, cubin_facts
+from cujit.errors import FormatError
+from cujit.formats.cubin import Cubin, read_cubin
+from cujit.program import compile
+from processes import printed
+
+needs_native = pytest.mark.skipif(not is_supported(), reason="this interpreter takes no native launches")
+
+SOURCE = """
+struct Big { float rows[300]; };
+extern "C" __global__ void plain(const float* a, float* b, int n) { if (threadIdx.x < n) b[threadIdx.x] = a[0]; }
+extern "C" __global__ void none() {}
+extern "C" __global__ void __launch_bounds__(96) bounded(char c, double d, short s) { if (c > 99) __nanosleep(d + s); }
+extern "C" __global__ void shared(float* a) {
+    __shared__ float s[700];
+    s[threadIdx.x] = a[threadIdx.x]; __syncthreads(); a[0] = s[a[1] > 0];
+}
+extern "C" __global__ void big(Big big, float* a) { *a = big.rows[(int)*a]; }
+template <typename T> __global__ void filled(T* a, T value) { a[threadIdx.x] = value; }
+template __global__ void filled<int>(int*, int);
+template __global__ void filled<double>(double*, double);
+__device__ int variable; __constant__ float table[8];
+"""
+CLUSTERS = 'extern "C" __global__ void __cluster_dims__(2, 1, 1) pair(int* a) { *a = 1; }'
+
+
+# -- the driver, as rarely as possible ---------------------------------------------------------------------
+
+CHILD = """
+import ctypes, sys
+import numpy as np
+import cujit
+device = cujit.gpu(0)
+images = [open(path, "rb").read() for path in sys.argv[1:]]
+x = device.zeros(32, np.float32)
+mark = ctypes.CDLL("libcuda.so.1").null_driver_mark
+warm = cujit.load(images[0], device)["none"]
+warm[1, 32]()
+mark(b"start")
+module = cujit.load(images[1], device)
+mark(b"load")
+kernel = module["plain"]
+mark(b"find")
+kernel[1, 32](x, x, 3)
+mark(b"first")
+kernel[1, 32](x, x, 3)
+kernel[2, 64](x, x, 3)
+mark(b"second")
+kernel[1, 32, 1000](x, x, 3)
+mark(b"little shared")
+kernel[1, 32, 60000](x, x, 3)
+kernel[2, 32, 60000](x, x, 3)
+mark(b"much shared")
+cujit.load(images[2], device)["pair"][2, 32](x.view(np.int32))
+mark(b"cluster")
+other = module["none"]
+mark(b"find another")
+other.resources
+mark(b"resources")
+module.close()
+mark(b"close")
+"""
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Counter[str]]:
+    """What a process calls, without asking which context is current and setting it."""
+    if not null_driver.is_buildable() or not is_supported():
+        pytest.skip("needs ziglang, and an interpreter that takes native launches")
+    folder = tmp_path_factory.mktemp("driver")
+    paths = []
+    for name, text in {"warm": SOURCE, "image": SOURCE, "cluster": CLUSTERS}.items():
+        paths.append(folder / f"{name}.cubin")
+        paths[-1].write_bytes(compile(text, to="cubin", arch="sm_90").data)
+    printed(CHILD, *paths, environment=null_driver.build(folder))
+    return {
+        mark: Counter({name: n for name, n in found.items() if not name.startswith("cuCtx")})
+        for mark, found in null_driver.calls(folder).items()
+    }
+
+
+def test_load_and_first_launch_of_a_plain_kernel_take_three_calls(calls: Mapping[str, Counter[str]]) -> None:
+    assert calls["load"] == {"cuLibraryLoadData": 1}
+    assert calls["find"] == {"cuLibraryGetKernel": 1}
+    assert calls["first"] == {"cuLaunchKernel": 1}
+
+
+def test_each_later_launch_takes_one_call_in_any_shape(calls: Mapping[str, Counter[str]]) -> None:
+    assert calls["second"] == {"cuLaunchKernel": 2}
+    assert calls["little shared"] == {"cuLaunchKernel": 1}
+
+
+def test_much_shared_memory_is_allowed_once_for_the_kernel_on_its_gpu(calls: Mapping[str, Counter[str]]) -> None:
+    assert calls["much shared"]["cuKernelSetAttribute"] == 1
+    assert calls["much shared"]["cuLaunchKernel"] == 2
+    assert not calls["much shared"]["cuFuncSetAttribute"]
+
+
+def test_what_clusters_a_kernel_has_is_asked_where_its_image_speaks_of_them(calls: Mapping[str, Counter[str]]) -> None:
+    assert calls["cluster"]["cuKernelGetAttribute"] >= 3
+    assert calls["cluster"]["cuLaunchKernel"] == 1
+
+
+def test_attributes_are_asked_when_somebody_reads_them_and_the_image_goes_once(
+    calls: Mapping[str, Counter[str]],
+) -> None:
+    assert calls["resources"] == {"cuKernelGetAttribute": 5}
+    assert calls["close"] == {"cuLibraryUnload": 1}
+    assert set().union(*calls.values()) & {"cuLibraryGetModule", "cuKernelGetFunction", "cuKernelGetParamInfo"} == set()
+
+
+# -- what is read of a cubin -------------------------------------------------------------------------------
+
+
+def facts_as_read(cubin: Cubin) -> dict[str, tuple[object, ...]]:
+    return {
+        kernel.name: (kernel.registers or 0, kernel.max_threads or 0, kernel.shared_bytes, kernel.signature)
+        for kernel in cubin.kernels
+    }
+
+
+def facts_of(kernels: Mapping[str, CubinKernelFacts]) -> dict[str, tuple[object, ...]]:
+    return {name: (k.registers, k.max_threads, k.shared_bytes, k.signature) for name, k in kernels.items()}
+
+
+@needs_native
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "sm_100", "sm_103a", "sm_120"])
+def test_native_code_reads_of_a_cubin_what_the_whole_reader_does(arch: str) -> None:
+    data = compile(SOURCE, to="cubin", arch=arch).data
+    facts = cubin_facts(data)
+    assert facts is not None
+    assert facts.number == read_cubin(data).arch.number
+    assert facts_of(facts.kernels) == facts_as_read(read_cubin(data))
+    assert list(facts.kernels) == [kernel.name for kernel in read_cubin(data).kernels]
+    assert not any(kernel.has_clusters for kernel in facts.kernels.values())
+
+
+@needs_native
+def test_many_kernels_of_one_image_are_read() -> None:
+    text = "\n".join(f'extern "C" __global__ void k{i}(int* a, int b) {{ a[{i}] = b; }}' for i in range(700))
+    data = compile(text, to="cubin", arch="sm_90").data
+    facts = cubin_facts(data)
+    assert facts is not None
+    assert facts_of(facts.kernels) == facts_as_read(read_cubin(data))
+
+
+@needs_native
+def test_kernels_that_speak_of_clusters_are_known() -> None:
+    bounded = 'extern "C" __global__ void __launch_bounds__(128, 1, 4) most(int* a) { *a = 1; }'
+    for text, name in ((CLUSTERS, "pair"), (bounded, "most")):
+        facts = cubin_facts(compile(text, to="cubin", arch="sm_90").data)
+        assert facts is not None
+        assert facts.kernels[name].has_clusters
+
+
+@needs_native
+@pytest.mark.parametrize("what", [b"", b"\x7fELF", b"\x7fELF" + bytes(60), b"no image at all" * 20])
+def test_what_is_no_cubin_is_left_to_the_whole_reader(what: bytes) -> None:
+    assert cubin_facts(what) is None
+
+
+@needs_native
+def test_a_cubin_that_is_still_to_be_linked_is_left_to_the_whole_reader() -> None:
+    assert cubin_facts(compile(SOURCE, to="cubin", arch="sm_90", rdc=True).data) is None
+
+
+@needs_native
+def test_damaged_cubins_crash_nothing_and_have_the_kernels_that_the_whole_reader_finds() -> None:
+    """What a launch may ask of an image is decided by the driver; a damaged one only has to be read without harm."""
+    data, random_ = compile(SOURCE, to="cubin", arch="sm_90").data, random.Random(4)
+    for cut in range(0, len(data), 7):
+        assert cubin_facts(data[:cut]) is None or cut > len(data) - 64 * 40
+    taken = 0
+    for _ in range(6000):
+        hurt = bytearray(data)
+        for _ in range(random_.choice((1, 1, 2, 8))):
+            hurt[random_.randrange(len(hurt))] = random_.choice((0, 1, 0x7F, 0x80, 0xFF, random_.randrange(256)))
+        facts = cubin_facts(bytes(hurt))
+        try:
+            cubin = read_cubin(bytes(hurt))
+        except FormatError:
+            continue
+        if facts is not None:
+            taken += 1
+            assert list(facts.kernels) == [kernel.name for kernel in cubin.kernels]
+    assert taken > 1000
