@@ -1,4 +1,4 @@
-"""One template, several instances: a kernel is found by the name that C++ gives it."""
+"""Compile several instances of one template, and look up each kernel by its C++ name."""
 
 import numpy as np
 

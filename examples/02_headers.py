@@ -1,4 +1,4 @@
-"""Headers that are texts: a library keeps its own in memory, and CUDA's are found beside them."""
+"""Pass a library's headers as strings, next to CUDA's headers."""
 
 import numpy as np
 

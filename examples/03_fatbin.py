@@ -1,4 +1,4 @@
-"""One file for many GPUs: machine code for the ones that there are, PTX for the ones to come."""
+"""Build one fatbin for many GPUs: cubins for current GPUs, and PTX for future ones."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A function in LLVM IR and a kernel in CUDA C++: linked by nvJitLink, which inlines the one into the other."""
+"""Link a function in LLVM IR with a kernel in CUDA C++; nvJitLink inlines the function."""
 
 import numpy as np
 

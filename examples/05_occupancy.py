@@ -1,4 +1,4 @@
-"""How full a kernel makes a GPU, and what keeps it from more: asked of the image, for GPUs that one need not have."""
+"""Compute the occupancy of an image, and its limit, for GPUs that you don't have."""
 
 import numpy as np
 

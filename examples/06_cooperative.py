@@ -1,4 +1,4 @@
-"""A grid whose blocks wait for each other: one launch for a scan that otherwise takes two."""
+"""Compute a scan in one cooperative launch instead of two launches."""
 
 import numpy as np
 

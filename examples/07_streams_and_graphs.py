@@ -1,4 +1,4 @@
-"""Two streams that wait for each other, and a graph: work that is written down once and launched again and again."""
+"""Synchronize two streams, and record a graph that is launched many times."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A picture as a texture: read between its pixels, with a rule for what lies outside; and one written as a surface."""
+"""Read a picture through a texture with interpolation, and write one through a surface."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A library that writes its kernels: asked for by name, written and built once, whichever thread comes first."""
+"""Generate kernels in a library, and build each of them once per process."""
 
 from concurrent.futures import ThreadPoolExecutor
 

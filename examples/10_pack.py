@@ -1,4 +1,4 @@
-"""Kernels that ship: what a program compiled is recorded and packed, and where it runs no compiler is called."""
+"""Record what a program compiles, pack it, and run the program without a compiler."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A race that is found: the CPU device names both accesses, with their lines, whatever a GPU happened to compute."""
+"""Find a data race; the error names both accesses with their lines."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Which lines of a kernel its tests execute, and by how many threads: a report that genhtml and Codecov read."""
+"""Measure which lines of a kernel its tests execute, in a format for genhtml and Codecov."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An engine inside a program: PTX from a string, parameters packed by hand, memory of one's own, and a check of it."""
+"""Run PTX inside an application that packs parameters and allocates memory itself, and check it."""
 
 import ctypes
 import mmap

@@ -1,4 +1,4 @@
-"""What a kernel costs, without a GPU: a loop over rows or columns, by sectors of memory, with advice and a budget."""
+"""Profile a kernel without a GPU: memory sectors of a loop over rows or columns, advice and a budget."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A program of cuda.core with no GPU: `cujit emulate` runs it unchanged, and `--check` finds the bug in it."""
+"""Run a program of cuda.core without a GPU with `cujit emulate`, and find its bug with `--check`."""
 
 import subprocess
 import sys

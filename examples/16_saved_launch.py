@@ -1,4 +1,4 @@
-"""A launch in one file: kept before it fails, run again in a process without rights, and named by a check."""
+"""Save a launch before it fails, replay it in a sandboxed process, and find the bug with checks."""
 
 import tempfile
 from pathlib import Path

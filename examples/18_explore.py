@@ -1,4 +1,4 @@
-"""A page with an editor of one kernel: what it shows as a value, wrong and fixed, and served to this machine alone."""
+"""Compute what the explorer shows for a wrong kernel and for the fixed one, and serve the page locally."""
 
 import urllib.request
 from pathlib import Path

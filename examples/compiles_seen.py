@@ -1,4 +1,4 @@
-"""How long a program compiled, and what it compiled more than once: by events, without a change of the program."""
+"""Count with events how long a program compiled, and what it compiled more than once."""
 
 from collections import Counter
 

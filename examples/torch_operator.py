@@ -1,4 +1,4 @@
-"""An RMS norm of one's own in PyTorch, forth and back by kernels, with a GPU or without: ``python torch_operator.py``.
+"""Add an RMS norm to PyTorch, forward and backward, on a GPU or without: ``python torch_operator.py``.
 
 It needs torch. The same file runs on a laptop and in a training run; ``torch.compile`` takes the layer whole.
 """

@@ -1,4 +1,4 @@
-"""A matrix product that finds the best tile for this machine, once: ``python tuned_matmul.py [N] [CANDIDATES]``.
+"""Find the fastest tile of a matrix product for this machine, once: ``python tuned_matmul.py [N] [CANDIDATES]``.
 
 The second time, and in every other process of the user, it starts with the answer.
 """
