@@ -25,6 +25,7 @@ def _front() -> dict[str, str]:
         "docs/environment.md",
         "docs/cli.md",
         "docs/versions.md",
+        "docs/examples.md",
     ]
     whole += [f"docs/tutorial/{path.name}" for path in sorted((_ROOT / "docs/tutorial").glob("*.md"))]
     templates = [path.relative_to(_ROOT).as_posix() for path in sorted((_ROOT / ".github").glob("*TEMPLATE*/*.yml"))]

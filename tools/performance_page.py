@@ -16,14 +16,19 @@ PEERS = HISTORY.parent / "peers.json"
 _HEAD = """\
 # Performance
 
-How fast cujit is, compared with its first version and with [other tools](#compared-with-other-tools). The records are
-in `benchmarks/history` and `benchmarks/peers.json`.
+How fast cujit is, compared with other tools and with its first version. The records are in `benchmarks/peers.json` and
+`benchmarks/history`.
+"""
 
-Every figure is the ratio of a pair: two processes, one after the other, that do the same with one cujit and with the
-other, timed in CPU seconds. Below 1 is faster. A table tells the median of the pairs, and their quartiles.
+_PAIRS = """
+## Compared with the first version
+
+Each ratio compares two processes that do the same work one after the other: one with this version of cujit, and one
+with the first version (commit 1e8a532). We measure CPU time. A ratio below 1 means that this version is faster. The
+tables show the median and the quartiles of all pairs.
 
 <picture><source media="(prefers-color-scheme: dark)" srcset="images/pairs-dark.svg"><img
-src="images/pairs-light.svg" width="900" alt="The ratios of the first table below, drawn"></picture>
+src="images/pairs-light.svg" width="900" alt="The ratios of the first table below as a plot"></picture>
 """
 
 _PEERS = """
@@ -44,7 +49,7 @@ A dash means that it was not measured, or that the tool has no such feature.
 
 More measurements against other tools:
 
-| what | compared with | page |
+| measurement | compared with | page |
 |---|---|---|
 | launches, by kinds of arguments | a loop in C, cuda.core, CuPy, PyTorch, numba-cuda | [launch.md](launch.md) |
 | cache hits with 580 headers | the same without hint files | [cache.md](cache.md) |
@@ -57,11 +62,12 @@ More measurements against other tools:
 """
 
 _TAIL = """
-## To repeat it
+## Repeat the measurements
 
-`make bench` prints all of these in one run. `make bench-check` compares this tree with commit 1e8a532
-(`make bench-check AGAINST=HEAD~5` with another), case by case and in turn, and fails where a case became slower and the
-spreads of its pairs do not overlap; some ten minutes. `python benchmarks/pairs.py --write FILE` keeps a run.
+* `make bench` prints all measurements of one run.
+* `make bench-check` compares this tree with commit 1e8a532, or with another commit: `make bench-check AGAINST=HEAD~5`.
+  It takes ten minutes. It fails if a case is slower and the quartiles of its pairs don't overlap.
+* `python benchmarks/pairs.py --write FILE` saves a run.
 """
 
 
@@ -87,7 +93,7 @@ def ratios(case: dict[str, Sequence[float]]) -> tuple[float, float, float]:
 
 def performance_page() -> str:
     """Write the page."""
-    return _HEAD + "".join(map(_table, latest())) + _peers(json.loads(PEERS.read_text())) + _TAIL
+    return _HEAD + _peers(json.loads(PEERS.read_text())) + _PAIRS + "".join(map(_table, latest())) + _TAIL
 
 
 def _peers(record: dict[str, Any]) -> str:
@@ -106,7 +112,7 @@ def _peers(record: dict[str, Any]) -> str:
 
 def _table(record: dict[str, Any]) -> str:
     pairs = min(len(case["own"]) for case in record["cases"].values())
-    head = f"\n## On {record['machine']}\n\nCommit {record['commit']}, {record['date']}, {pairs} pairs.\n\n"
+    head = f"\n### {record['machine']}\n\nCommit {record['commit']}, {record['date']}, {pairs} pairs.\n\n"
     rows = "".join(map(_row, record["cases"].values()))
     return f"{head}| what | first version | now | ratio | quartiles |\n|---|---|---|---|---|\n{rows}"
 
