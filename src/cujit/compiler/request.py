@@ -23,6 +23,7 @@ from cujit.values import dataclass, field, replace
 _LANGUAGES = ("cuda", "nvvm")
 _ARCH_KIND = MappingProxyType({Kind.PTX: ArchKind.VIRTUAL, Kind.CUBIN: ArchKind.REAL, Kind.LTOIR: ArchKind.LTO})
 _KIND = MappingProxyType({arch_kind: kind for kind, arch_kind in _ARCH_KIND.items()})
+_UNSEEDED = ("result", "arch", "name expression")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ class Request:
     arch: Arch
     options: Options = field(default_factory=Options)
     names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # The order of names changes the image, and a set has none.
+        object.__setattr__(self, "names", tuple(sorted(self.names)))
 
     @classmethod
     def of(
@@ -188,14 +193,14 @@ class Request:
     def seed(self) -> str:
         """Return the seed of the symbols that a source keeps to itself, such as those of a namespace without a name.
 
-        It follows from the key's parts, except the kind of result and the architecture: two processes write the same
-        symbols, and all images of one build have the same names.
+        It follows from the key's parts, except names, architecture and kind of result: two processes write the same
+        symbols, and all images of one source have the same names.
 
         Raises:
             OptionError: as of ``arguments`` and ``assembler_arguments``.
         """
         ours = {"--dlink-time-opt", f"--gpu-architecture={self.arch.real}", f"--gpu-architecture={self.arch.virtual}"}
-        parts = [part for part in self.parts() if part.label not in ("result", "arch") and part.value not in ours]
+        parts = [part for part in self.parts() if part.label not in _UNSEEDED and part.value not in ours]
         return make_key("seed", parts).digest[:16]
 
     def __str__(self) -> str:
@@ -235,4 +240,4 @@ def _names(names: object) -> tuple[str, ...]:
     for name in texts:
         if not isinstance(name, str) or not name.strip() or any(c in name for c in "\0\n\r") or not is_utf8(name):
             raise OptionError(f"{spell(name)} is no name expression", help="names=['axpy<float>', 'ns::scale']")
-    return tuple(sorted(texts))  # the order of names changes the image, and a set has none
+    return texts
