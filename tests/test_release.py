@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import release_smoke
-from release_check import wrong_with_sdist, wrong_with_wheel
+from release_check import VERSIONS, wrong_with_sdist, wrong_with_wheel
 
 ROOT = Path(__file__).parents[1]
 
@@ -86,3 +86,16 @@ def test_the_page_of_versions_says_the_oldest_python_as_the_project_does() -> No
     oldest = re.search(r'requires-python = ">=([\d.]+)"', project)
     assert oldest
     assert f"| Python | {oldest[1]} to " in (ROOT / "docs" / "versions.md").read_text()
+
+
+def test_an_index_shows_the_versions_that_a_release_is_tried_with_and_where_to_read_on() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    shown = re.findall(r'^  "Programming Language :: Python :: (3\.\d+)",$', project, re.MULTILINE)
+    assert shown == [version for version in VERSIONS if not version.endswith("t")]
+    (urls,) = re.findall(r"^\[project\.urls\]\n((?:\w+ = .*\n)+)", project, re.MULTILINE)
+    assert re.findall(r"^(\w+)", urls, re.MULTILINE) == ["Repository", "Documentation", "Issues", "Changelog"]
+    description = re.search(r'^description = "(.*)"$', project, re.MULTILINE)
+    assert description
+    assert f"site_description: {description[1]}\n" in (ROOT / "mkdocs.yml").read_text()
+    readme = (ROOT / "README.md").read_text()
+    assert readme.partition("**cujit ")[2].partition(".**")[0].split()[:3] == ["compiles,", "links,", "caches"]
