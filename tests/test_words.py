@@ -26,6 +26,11 @@ def _front() -> dict[str, str]:
         "docs/cli.md",
         "docs/versions.md",
         "docs/examples.md",
+        "docs/how-to/see-source.md",
+        "docs/how-to/many-ranks.md",
+        "docs/how-to/old-drivers.md",
+        "docs/how-to/find-a-race.md",
+        "docs/how-to/ci.md",
     ]
     whole += [f"docs/tutorial/{path.name}" for path in sorted((_ROOT / "docs/tutorial").glob("*.md"))]
     templates = [path.relative_to(_ROOT).as_posix() for path in sorted((_ROOT / ".github").glob("*TEMPLATE*/*.yml"))]
