@@ -145,3 +145,121 @@ def test_every_block_has_copies_of_its_own(cpu: Device) -> None:
     cujit.load(ptx, cpu)["k"][500, 64](x, o, 1)
     expected = [4 * (b % 128) if b & 1 else 7 for b in range(500)]
     assert (o.numpy().reshape(500, 64) == np.array(expected)[:, None]).all()
+
+
+# -- what the check for races finds --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_race_check_names_a_copy_that_nobody_waited_for(name: str) -> None:
+    device = cujit.cpu(check="race")
+    assert run(device, KERNELS[name], wait=1).tolist() == NUMBERS.tolist()
+    with pytest.raises(cujit.errors.KernelFaultError) as caught:
+        run(device, KERNELS[name], wait=0)
+    error = str(caught.value)
+    assert caught.value.kind == "race"
+    assert "an asynchronous copy still" in error
+    instruction = name.split(",")[0].split(" ")[0].removesuffix(".mbarrier.arrive")
+    # The first access that meets the copy may be a write by generic code, for a copy out.
+    assert f"{instruction}." in error
+    assert wait_of(name) in error
+
+
+def wait_of(name: str) -> str:
+    if "out" in name or "reduce" in name:
+        return "cp.async.bulk.wait_group.read"
+    return "mbarrier.try_wait" if "bulk" in name or name in ("st.async", "red.async") else "cp.async.wait_group"
+
+
+def test_the_race_check_finds_a_store_whose_source_ends_with_its_block() -> None:
+    body = """
+  __shared__ __align__(128) int s[64]; int t = threadIdx.x;
+  s[t] = x[t];
+  asm volatile("fence.proxy.async;" ::: "memory");
+  __syncthreads();
+  if (t == 0) { bulk_out(o, s, 256); if (wait) WAIT_READ(0); }"""
+    device = cujit.cpu(check="race")
+    assert run(device, body, wait=1).tolist() == NUMBERS.tolist()
+    with pytest.raises(cujit.errors.KernelFaultError, match="the block ends while a copy still reads") as caught:
+        run(device, body, wait=0)
+    assert caught.value.thread == (0, 0, 0)
+    assert "cp.async.bulk.wait_group.read" in str(caught.value)
+
+
+def test_a_wait_orders_for_others_only_from_there_on() -> None:
+    # The barrier comes before the wait of the warp that copied: another warp reads at any time.
+    body = """
+  __shared__ __align__(128) int s[256]; int t = threadIdx.x;
+  for (int k = t; k < 256; k += 64) s[k] = 7;
+  __syncthreads();
+  if (t < 32) { copy16(s + 4 * t, x + 4 * t); GROUP(); }
+  __syncthreads();
+  if (t < 32) WAIT(0);
+  if (wait) __syncthreads();
+  o[t] = s[t];"""
+    device = cujit.cpu(check="race")
+    assert run(device, body, wait=1).tolist() == NUMBERS.tolist()
+    with pytest.raises(cujit.errors.KernelFaultError) as caught:
+        run(device, body, wait=0)
+    assert caught.value.kind == "race"
+
+
+def test_a_copy_over_a_copy_is_a_race() -> None:
+    body = """
+  __shared__ __align__(128) int s[256]; int t = threadIdx.x;
+  copy16(s + 4 * t, x + 4 * t); GROUP();
+  if (wait) WAIT(0);
+  copy16(s + 4 * t, x + 256 + 4 * t); GROUP();
+  WAIT(0); o[t] = s[4 * t];"""
+    device = cujit.cpu(check="race")
+    assert run(device, body, wait=1).tolist() == [256 + 4 * t for t in range(64)]
+    with pytest.raises(cujit.errors.KernelFaultError, match="a write of 16 bytes at byte 0 of shared memory"):
+        run(device, body, wait=0)
+
+
+PIPELINE = """
+  __shared__ __align__(128) int s[4][64]; __shared__ uint64_t full[4], empty[4]; int t = threadIdx.x, sum = 0;
+  if (t == 0) for (int k = 0; k < 4; k++) { make(&full[k], 1); make(&empty[k], 64); }
+  __syncthreads();
+  if (t >= 64) {
+    for (int i = 0; i < 12 && t == 64; i++) {
+      if (i >= 4 && wait) until(&empty[i % 4], (i / 4 - 1) & 1);
+      expect(&full[i % 4], 256); bulk_in(s[i % 4], x + 64 * i, 256, &full[i % 4]);
+    }
+  } else {
+    for (int i = 0; i < 12; i++) {
+      until(&full[i % 4], i / 4 & 1);
+      sum += s[i % 4][t];
+      asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(sh(&empty[i % 4])) : "memory");
+    }
+    o[t] = sum;
+  }"""
+
+
+@pytest.mark.parametrize("check", [None, "race", "all"])
+def test_a_pipeline_of_producer_and_consumers_is_right_and_silent(check: str | None) -> None:
+    expected = [sum(64 * i + t for i in range(12)) for t in range(64)]
+    assert run(cujit.cpu(check=check), PIPELINE, wait=1, block=96).tolist() == expected
+
+
+def test_a_producer_that_does_not_wait_for_consumers_is_found() -> None:
+    with pytest.raises(cujit.errors.KernelFaultError) as caught:
+        run(cujit.cpu(check="race"), PIPELINE, wait=0, block=96)
+    assert caught.value.kind == "race"
+    assert "cp.async.bulk" in str(caught.value)
+
+
+@pytest.mark.parametrize("check", ["race", "all"])
+def test_stages_by_groups_are_silent(check: str) -> None:
+    body = """
+  __shared__ __align__(128) int s[3][256]; int t = threadIdx.x, sum = 0;
+  for (int k = 0; k < 2; k++) { copy16(&s[k][4 * t], x + 256 * k + 4 * t); GROUP(); }
+  for (int k = 0; k < 4; k++) {
+    WAIT(1); __syncthreads();
+    if (k + 2 < 4) copy16(&s[(k + 2) % 3][4 * t], x + 256 * (k + 2) + 4 * t);
+    GROUP();
+    sum += s[k % 3][255 - t];
+  }
+  o[t] = sum;"""
+    got = run(cujit.cpu(check=check), body, wait=1)
+    assert got.tolist() == [sum(256 * k + 255 - t for k in range(4)) for t in range(64)]

@@ -89,8 +89,8 @@ class Body:
 
     @cached_property
     def queues_copies(self) -> bool:
-        """Whether it has asynchronous copies that no ``mbarrier`` need tell of: blocks end with them done."""
-        return any(op.opcode == "cp" and "prefetch" not in op.modifiers for op in self.program.ops)
+        """Whether it has asynchronous copies: blocks end with them done."""
+        return any(op.form.is_queued for op in self.program.ops)
 
     @cached_property
     def nontemporal(self) -> Nontemporal:

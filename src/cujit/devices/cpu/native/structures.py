@@ -214,10 +214,11 @@ of alignment requirements."""
 class Small(Shared):
     """One ``cp.async`` of a warp, which some of its ``lanes`` wait to see done: ``size`` bytes each at a ``line``.
 
-    Of ``parts`` there is ``count`` to read, and the rest is zeros. For the lanes of ``due`` it is to be done.
+    Of ``parts`` there is ``count`` to read, and the rest is zeros. For the lanes of ``due`` it is to be done. The check
+    for races has ``seen`` it.
     """
 
-    _fields_ = Fields(f"u32 lanes, due, size, parts, line, unused; u64 to[{WARP}], source[{WARP}]; u32 count[{WARP}]")
+    _fields_ = Fields(f"u32 lanes, due, size, parts, line, seen; u64 to[{WARP}], source[{WARP}]; u32 count[{WARP}]")
 
 
 MBARRIER_NEXT_AT, MBARRIER_BYTES_AT, MBARRIER_PHASE_AT = 20, 40, 61
@@ -424,6 +425,12 @@ class Code(enum.IntEnum):
     NUMBER = 10
     COUNT = 11
     PART = 12
+    UNWRITTEN = 13
+    """A copy is still to write what is accessed."""
+    UNREAD = 14
+    """A copy is still to read what is written."""
+    LEFT = 15
+    """A copy is still to read the shared memory of a block that ends."""
 
 
 class Span(Shared):

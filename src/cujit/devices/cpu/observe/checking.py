@@ -79,6 +79,7 @@ class _CheckedKernel(KernelWatch):
         self._uses_stack = bool(body.functions) or any(op.opcode == "alloca" for op in body.program.ops)
         ops = [op for each in body.bodies for op in each.program.ops]
         self._fenced = any(op.form.meaning.effect is Effect.ORDERS for op in ops)
+        self._copies = any(op.form.is_queued for op in ops)
         self._dynamic_at = max(
             [body.program.shared_size, *(_dynamic_at(source) for op in ops for source in op.sources)]
         )
@@ -88,7 +89,7 @@ class _CheckedKernel(KernelWatch):
         """Give what instruments the kernel."""
         from cujit.devices.cpu.observe.instrumentation import Checker  # for those who compile
 
-        return Checker(self._checks, fenced=self._fenced)
+        return Checker(self._checks, fenced=self._fenced, copies=self._copies)
 
     @contextlib.contextmanager
     def running(self, launch: Launch, shape: LaunchShape) -> Iterator[None]:
@@ -533,8 +534,33 @@ def _place(launch: Launch, run: _CheckedRun, shared: int) -> str:
 # -- races ------------------------------------------------------------------------------------------------
 
 
+def _awaited(launch: Launch, code: Code, lines: Lines) -> str:
+    """Say which asynchronous copy nobody has waited for, and what would."""
+    size, flags, _, _, line, offset = launch.fault_more
+    if code is Code.LEFT:
+        wait = _wait_for(lines.text_of(launch.fault_line))
+        return f"a race: the block ends while an asynchronous copy still reads its shared memory: {wait} has to come before"
+    what = f"a race: {_article(_doing(flags))} {_bytes(size)} at byte {offset:,} of shared memory"
+    does = "writes" if code is Code.UNWRITTEN else "reads"
+    text, source = lines.text_of(line), lines.source_of(line)
+    place = f"PTX line {line}: {text.strip()}" + (f" ({source})" if source else "")
+    why = f"an asynchronous copy still {does}: nobody has waited for it by {_wait_for(text)}"
+    return f"{what}, which {why}\n  {place}\n  against"
+
+
+def _wait_for(text: str) -> str:
+    """Name the instruction that waits for the copy of a line."""
+    if "mbarrier::complete_tx" in text:
+        return "mbarrier.try_wait on its barrier"
+    if ".bulk" in text:
+        return "cp.async.bulk.wait_group.read"
+    return "cp.async.wait_group"
+
+
 def _race(launch: Launch, run: _CheckedRun, code: Code, lines: Lines) -> str:
     size, flags, _, other, line, extra = launch.fault_more
+    if code in (Code.UNWRITTEN, Code.UNREAD, Code.LEFT):
+        return _awaited(launch, code, lines)
     offset = extra >> 32
     who = f"thread {run.shape.block.place(other)}"
     at = f"{_bytes(size)} at byte {offset:,} of shared memory"

@@ -40,16 +40,19 @@ if TYPE_CHECKING:
 _ORDERING = Access.ACQUIRE | Access.RELEASE
 _PLACE = "%check.place"
 _NOBODY = (1 << 64) - 1
+_CHECK_ACCESS = "declare void @cujit_check_access(ptr, i32, i64, i32, i32)"
 
 
 class Checker:
     """Instruments one kernel and the functions that it calls; for one compilation.
 
-    ``fenced`` tells that there are fences in it, so that relaxed operations may order others.
+    ``fenced`` tells that there are fences in it, so that relaxed operations may order others; ``copies`` that there are
+    asynchronous copies.
     """
 
-    def __init__(self, checks: Checks, *, fenced: bool = False) -> None:
+    def __init__(self, checks: Checks, *, fenced: bool = False, copies: bool = False) -> None:
         self._checks = checks
+        self._copies = copies and checks.race
         self._fenced = fenced
         self._region: int | None = None
         self._batches: dict[Graph, dict[Op, Batch]] = {}
@@ -59,6 +62,8 @@ class Checker:
     def before(self, e: WarpEmitter, op: Op) -> None:
         """Look at what an operation is about to do."""
         checks = self._checks
+        if self._copies:
+            self._look_at_copies(e, op)
         if checks.accesses:
             self._accesses(e, op)
         if op.form.is_site and not op.form.is_whole_warp:
@@ -91,6 +96,8 @@ class Checker:
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Note what an operation has done."""
         checks = self._checks
+        if self._copies and op.form.is_queued:
+            self._call(e, "cujit_pending_watch")
         if op.opcode == "call.extern" and "malloc" in op.modifiers and checks.memory and op.result is not None:
             self._hand_over(e, "addresses", e.read(op.result, "i64"))
             self._hand_over(e, "values", e.builder.load("i64", "%extern.0", lanes=WARP))
@@ -105,6 +112,25 @@ class Checker:
             self._when_some(e, op, "cujit_check_pass", _group(e))
         elif checks.race and op.form.meaning.effect is not Effect.ARRIVES:
             self._call(e, "cujit_check_synced")
+
+    # -- asynchronous copies -----------------------------------------------------------------------------
+
+    def _look_at_copies(self, e: WarpEmitter, op: Op) -> None:
+        """Have accesses looked at that may meet copies which nobody has waited for; say who waits."""
+        b, line = e.builder, e.builder.integer(op.line, 32)
+        for touch in touches_of(e, op):
+            if touch.space not in MAYBE_SHARED or touch.access & _ORDERING:
+                continue
+            self._hand_over(e, "addresses", touch.where.every_lane(b))
+            size = touch.size
+            if isinstance(size, Value):
+                self._hand_over(e, "values", size)
+                size = 0
+            numbers = [b.integer(size, 64), b.integer(touch.flags, 32), line]
+            self._call(e, "cujit_pending_touch", touch.lanes_in(e, op), *numbers)
+        if op.form.awaits_copies:
+            b.module.declared.setdefault("cujit_check_access", _CHECK_ACCESS)
+            self._call(e, "cujit_pending_observe", _lanes(e, op), line, Value("@cujit_check_access", "ptr"))
 
     # -- accesses ----------------------------------------------------------------------------------------
 

@@ -9,38 +9,13 @@
    PTX ISA 9.1, "Data Movement and Conversion Instructions: Asynchronous copy", "Completion Mechanisms for Asynchronous
    Copy Operations". */
 
-#include "pending.h"
-
-#include <string.h>
-
-/* Copies of one warp that are kept, the oldest of which lands when there are more; that may always be. */
-enum { MOST_SMALL = 512, MOST_ASYNC = 4096, MOST_MARKS = 8192 };
-
-typedef void Apply(u64 there, u64 here);
-typedef void Pass(struct Block *state, u32 warp);
+#include "groups.h"
 
 u64 cujit_tensor_copy(const struct TensorMap *map, u64 shared, u64 origin, const i32 *coords, u32 rank, flag im2col,
                       flag inward, Apply *const *reductions);
 u64 cujit_tensor_box_bytes(const struct TensorMap *map, const i32 *coords, u32 rank, flag im2col);
 void cujit_bulk_bytes(u8 *to, const u8 *from, u32 size, u32 mask);
 void cujit_bulk_reduce(u64 to, u64 from, u32 size, u32 step, Apply *apply);
-
-INLINE struct Running *running_of(const struct Block *state, u8 *shared) {
-  return state ? state->place : running_at(shared);
-}
-
-INLINE u32 slot_of(const struct Block *state, u32 warp) { return state ? state->side * state->warps + warp : warp; }
-
-static NORETURN NOINLINE void no_room(struct Running *running) {
-  struct Launch *launch = running->launch;
-  cujit_fault(launch, FAULT_NO_MEMORY, ~0ull, ~0u, 0, 0);
-}
-
-static void *grown(struct Running *running, void *old, u64 bytes) {
-  void *memory = realloc(old, bytes);
-  if (!memory) no_room(running);
-  return memory;
-}
 
 /* -- mbarriers: see instructions/mbarrier.py ------------------------------------------------------------------------- */
 
@@ -54,186 +29,6 @@ static void count_at(u64 address, u64 arrivals, u64 bytes) {
   *object = pending | next << MBARRIER_NEXT_AT | left << MBARRIER_BYTES_AT | phase << MBARRIER_PHASE_AT;
 }
 
-/* -- cp.async ---------------------------------------------------------------------------------------------------------- */
-
-typedef u32 __attribute__((vector_size(16), may_alias)) u32x4;
-
-static NOINLINE void land_parts(const struct Small *copy, u32 lanes) {
-  EACH_LANE(lane, lanes) {
-    u8 *to = (u8 *)copy->to[lane];
-    memset(to, 0, copy->size);
-    memcpy(to, (const u8 *)copy->source[lane], copy->count[lane]);
-  }
-}
-
-/* Have some lanes of a copy land; what faults is the copy. */
-static void land_small(struct Running *running, struct Small *copy, u32 lanes) {
-  lanes &= copy->lanes;
-  copy->lanes &= ~lanes;
-  running->line = copy->line;
-  if (copy->parts) {
-    land_parts(copy, lanes);
-  } else if (copy->size == 16) {
-    EACH_LANE(lane, lanes) *(u32x4 *)copy->to[lane] = *(const u32x4 *)copy->source[lane];
-  } else if (copy->size == 8) {
-    EACH_LANE(lane, lanes) *(u64 *)copy->to[lane] = *(const u64 *)copy->source[lane];
-  } else {
-    EACH_LANE(lane, lanes) *(u32 *)copy->to[lane] = *(const u32 *)copy->source[lane];
-  }
-  running->line = 0;
-}
-
-INLINE struct Small *small_at(const struct Queue *queue, u32 index) { return &queue->each[index & (queue->room - 1)]; }
-
-/* Forget the copies that have landed whole, the oldest first, and the commits that nothing is before. */
-static void forget_landed(struct Copies *copies, struct Queue *queue) {
-  while (queue->head != queue->tail && !small_at(queue, queue->head)->lanes) {
-    queue->head++;
-    copies->small--;
-  }
-  u32 kept = 0;
-  while (kept < queue->mark_count && queue->marks[kept].at - queue->head - 1 >= queue->tail - queue->head) kept++;
-  if (!kept) return;
-  queue->mark_count -= kept;
-  memmove(queue->marks, queue->marks + kept, queue->mark_count * sizeof *queue->marks);
-}
-
-/* Land what is before `end` of some lanes. */
-static void land_before(struct Running *running, struct Queue *queue, u32 end, u32 lanes) {
-  for (u32 k = queue->head; k != end; k++) land_small(running, small_at(queue, k), lanes);
-  forget_landed(running->copies, queue);
-}
-
-static void land_queue(struct Running *running, struct Queue *queue) { land_before(running, queue, queue->tail, ~0u); }
-
-static void land_all(struct Running *running);
-static void end_all(struct Running *running);
-
-static NOINLINE struct Queue *make_queue(struct Running *running, u32 slot) {
-  struct Copies *copies = running->copies;
-  if (!copies) {
-    copies = running->copies = calloc(1, sizeof *copies);
-    if (!copies) no_room(running);
-    copies->land = land_all, copies->end = end_all;
-  }
-  if (slot >= copies->slots) {
-    u32 slots = (slot | 7) + 1 + copies->slots;
-    copies->queues = grown(running, copies->queues, slots * sizeof *copies->queues);
-    memset(copies->queues + copies->slots, 0, (slots - copies->slots) * sizeof *copies->queues);
-    copies->slots = slots;
-  }
-  return &copies->queues[slot];
-}
-
-INLINE struct Queue *queue_at(struct Running *running, u32 slot) {
-  struct Copies *copies = running->copies;
-  return copies && slot < copies->slots ? &copies->queues[slot] : make_queue(running, slot);
-}
-
-static NOINLINE void make_room(struct Running *running, struct Queue *queue) {
-  u32 old = queue->room, room = old ? 2 * old : 16;
-  if (old == MOST_SMALL) {
-    land_before(running, queue, queue->head + 1, ~0u);
-    return;
-  }
-  struct Small *each = grown(running, 0, room * sizeof *each);
-  for (u32 k = queue->head; k != queue->tail; k++) each[k & (room - 1)] = *small_at(queue, k);
-  free(queue->each);
-  queue->each = each;
-  queue->room = room;
-}
-
-/* Give the place for a copy of `lanes`, some: the caller puts where to and from there, and how much if in `parts`. */
-struct Small *cujit_pending_small(const struct Block *state, u8 *shared, u32 warp, u32 lanes, u32 size, flag parts,
-                                  u32 line) {
-  struct Running *running = running_of(state, shared);
-  struct Queue *queue = queue_at(running, slot_of(state, warp));
-  if (queue->tail - queue->head == queue->room) make_room(running, queue);
-  struct Small *copy = small_at(queue, queue->tail++);
-  running->copies->small++;
-  copy->lanes = lanes, copy->due = 0, copy->size = size, copy->parts = parts, copy->line = line;
-  return copy;
-}
-
-/* Lanes of a warp commit what they have issued. */
-void cujit_pending_commit(const struct Block *state, u8 *shared, u32 warp, u32 lanes) {
-  struct Running *running = running_of(state, shared);
-  struct Copies *copies = running->copies;
-  if (!copies || !copies->small || !lanes) return;
-  struct Queue *queue = queue_at(running, slot_of(state, warp));
-  if (queue->head == queue->tail) return;
-  if (queue->mark_count == MOST_MARKS) {
-    land_queue(running, queue);
-    return;
-  }
-  if (queue->mark_count == queue->mark_room) {
-    queue->mark_room = 2 * queue->mark_room + 8;
-    queue->marks = grown(running, queue->marks, queue->mark_room * sizeof *queue->marks);
-  }
-  queue->marks[queue->mark_count++] = (struct Mark){lanes, queue->tail};
-}
-
-/* Of each copy, the lanes among `lanes` that wait for it when they wait for all but their last `groups` commits. */
-static flag find_due(struct Queue *queue, u32 lanes, u32 groups) {
-  u32 seen[WARP] = {0}, due = 0, end = queue->tail, uniform = 0, some = 0;
-  flag apart = 0;
-  for (u32 k = queue->mark_count; k--;) {
-    u32 mark = queue->marks[k].lanes & lanes;
-    apart |= mark && mark != lanes;
-  }
-  for (u32 k = queue->mark_count; k-- && due != lanes;) {
-    struct Mark mark = queue->marks[k];
-    for (; end != mark.at; end--) small_at(queue, end - 1)->due |= due & small_at(queue, end - 1)->lanes;
-    if (!apart) {
-      if (mark.lanes & lanes && uniform++ == groups) due = lanes;
-      continue;
-    }
-    EACH_LANE(lane, mark.lanes & lanes) {
-      if (seen[lane]++ == groups) due |= 1u << lane;
-    }
-  }
-  for (; end != queue->head; end--) small_at(queue, end - 1)->due |= due & small_at(queue, end - 1)->lanes;
-  for (u32 k = queue->head; k != queue->tail; k++) some |= small_at(queue, k)->due;
-  return some != 0;
-}
-
-static void land_due(struct Running *running, struct Queue *queue) {
-  for (u32 k = queue->head; k != queue->tail; k++) {
-    struct Small *copy = small_at(queue, k);
-    if (copy->due) land_small(running, copy, copy->due);
-    copy->due = 0;
-  }
-  queue->due = 0;
-  forget_landed(running->copies, queue);
-}
-
-/* Lanes wait for all of their copies but those of the last `groups` commits; for all that they issued if these are
-   ALL_COPIES. What they wait for is due: it lands when other warps have run, by `pass`; or, `late`, when all warps of the
-   block have come to a barrier, before which this one accesses nothing. */
-void cujit_pending_wait(struct Block *state, u8 *shared, u32 warp, u32 lanes, u32 groups, Pass *pass, flag late) {
-  struct Running *running = running_of(state, shared);
-  struct Copies *copies = running->copies;
-  if (!copies || !copies->small || !lanes) return;
-  struct Queue *queue = queue_at(running, slot_of(state, warp));
-  if (queue->head == queue->tail) return;
-  flag some = 0;
-  if (groups == ALL_COPIES) {
-    for (u32 k = queue->head; k != queue->tail; k++) {
-      struct Small *copy = small_at(queue, k);
-      copy->due |= copy->lanes & lanes;
-      some |= copy->due != 0;
-    }
-  } else {
-    some = find_due(queue, lanes, groups);
-  }
-  if (!some) return;
-  queue->due = copies->due = 1;
-  if (late) return;
-  if (pass) pass(state, warp);
-  queue = queue_at(running, slot_of(state, warp)); /* there may be more of them now */
-  if (queue->due) land_due(running, queue);
-}
-
 /* -- what tells an mbarrier, and bulk groups -------------------------------------------------------------------------- */
 
 enum Due { LATER, READ, DONE };
@@ -245,6 +40,7 @@ enum Kind { BULK, BYTES, REDUCE, TENSOR, VALUE, ARRIVE };
 struct Async {
   enum Kind kind;
   enum Due due;
+  flag seen;
   u32 slot, lanes, line, after, step, mask, rank, im2col, inward;
   u64 barrier, to, from, size, origin, value[4];
   Apply *apply;
@@ -254,8 +50,39 @@ struct Async {
   struct TensorMap map;
 };
 
+/* What a copy reads and writes: bytes from an address on. A box in shared memory is `from`; of a tensor nothing is said. */
+static u64 box_bytes(const struct Async *copy) {
+  return cujit_tensor_box_bytes(&copy->map, copy->coords, copy->rank, copy->im2col);
+}
+
+static u64 written_bytes(const struct Async *copy, u64 *address) {
+  *address = copy->kind == TENSOR ? copy->from : copy->to;
+  if (copy->kind == TENSOR) return copy->inward ? box_bytes(copy) : 0;
+  return copy->kind == ARRIVE || copy->kind == BYTES ? 0 : copy->size;
+}
+
+static u64 read_bytes(const struct Async *copy) {
+  if (copy->buffer || copy->due) return 0;
+  if (copy->kind == TENSOR) return copy->inward ? 0 : box_bytes(copy);
+  return copy->kind <= REDUCE ? copy->size : 0;
+}
+
+/* Somebody has waited for a copy: for all of it, or for what it reads. */
+static NOINLINE void end_async(struct Intervals *all, const struct Async *copy, flag whole) {
+  u64 address, bytes = written_bytes(copy, &address), first;
+  if (!copy->seen) return;
+  unmark_reads(all, copy->from, read_bytes(copy));
+  if (!whole) return;
+  mark_writes(all, address, bytes, 0);
+  if (!all->waiter.place || !words_in(all, address, bytes, &first)) return;
+  u32 lane = first_lane(all->waiter.lanes);
+  all->waiter.place->addresses[lane] = address;
+  tell_waiter(all, 1u << lane, bytes, copy->line);
+}
+
 static void land_async(struct Running *running, struct Async *copy) {
   u64 bytes = copy->size, from = copy->from;
+  if (running->copies->intervals && copy->due != DONE) end_async(running->copies->intervals, copy, 1);
   running->line = copy->line;
   switch (copy->kind) {
   case BULK: memmove((void *)copy->to, (const void *)from, copy->size); break;
@@ -334,7 +161,30 @@ static void land_all(struct Running *running) {
   land_those(running, every, 0, 0, 0);
 }
 
-static void end_all(struct Running *running) { land_all(running); }
+/* The block of a warp's copies, by its number. */
+static u64 block_of(const struct Running *running, u32 slot) {
+  const struct Group *group = running->group;
+  return group ? group->blocks[slot / group->blocks->warps].number : running->block;
+}
+
+/* A block ends: what it reads of its shared memory for others is read no more on a GPU, where something else lies there
+   then. */
+static void end_all(struct Running *running) {
+  struct Copies *copies = running->copies;
+  for (u32 k = 0; copies->intervals && k < copies->count; k++) {
+    const struct Async *copy = &copies->each[k];
+    if (copy->barrier || copy->due || copy->inward || !read_bytes(copy)) continue;
+    struct Launch *launch = running->launch;
+    u32 warps = running->group ? running->group->blocks->warps : 1u << 31;
+    if (cujit_claim(launch, FAULT_RACE)) {
+      u32 thread = copy->slot % warps * WARP + first_lane(copy->lanes);
+      cujit_fault_here(launch, block_of(running, copy->slot), thread, copy->line, copy->from);
+      launch->fault_more[2] = CODE_LEFT;
+    }
+    cujit_stop();
+  }
+  land_all(running);
+}
 
 /* Blocks that take no turns have ended. */
 void cujit_pending_end(u8 *shared) { end_copies(running_at(shared)); }
@@ -410,14 +260,32 @@ static flag awaits_copies(const struct Copies *copies, u64 barrier) {
   return found && (*(const u64 *)barrier & MBARRIER_COUNT) <= arrivals;
 }
 
+/* Who finds a phase over knows all that was done before, and so do those who find that later. */
+static void tell_barrier(struct Running *running, u64 barrier) {
+  struct Intervals *all = running->copies->intervals;
+  if (!all || !all->waiter.place) return;
+  struct Waiter *waiter = &all->waiter;
+  u32 order = ACCESS_STRONG | ACCESS_ACQUIRE | ACCESS_RELEASE;
+  u32 flags = ACCESS_READ | ACCESS_WRITE | order | SPACE_GENERIC << 8 | 8 << 16;
+  EACH_LANE(lane, waiter->lanes) waiter->place->addresses[lane] = barrier;
+  waiter->check(waiter->place, waiter->lanes, 8, flags, waiter->line);
+}
+
 /* A thread tests an mbarrier whose phase is not over: if nothing else is missing, other warps run, by `pass`, and then
    the copies land that it waits for. */
 void cujit_pending_test(struct Block *state, u8 *shared, u32 warp, u64 barrier, Pass *pass) {
   struct Running *running = running_of(state, shared);
   struct Copies *copies = running->copies;
-  if (!copies || !copies->count || !awaits_copies(copies, barrier)) return;
-  if (pass) pass(state, warp);
-  if (awaits_copies(running->copies, barrier)) land_those(running, tells, barrier, 0, 0);
+  if (!copies) return;
+  if (copies->count && awaits_copies(copies, barrier)) {
+    let_others(running, state, warp, pass);
+    tell_barrier(running, barrier); /* others may have issued copies since, or found the phase over */
+    if (awaits_copies(copies, barrier)) {
+      land_those(running, tells, barrier, 0, 0);
+      tell_barrier(running, barrier);
+    }
+  }
+  forget_waiter(running);
 }
 
 /* Lanes of a warp commit their bulk operations. */
@@ -453,26 +321,31 @@ static void finish_bulk(struct Running *running) {
   land_those(running, is_due, 0, 0, 0);
 }
 
+static void wait_bulk(struct Running *running, struct Block *state, u32 warp, u32 lanes, u32 groups, flag read,
+                      Pass *pass, flag late) {
+  struct Copies *copies = running->copies;
+  u32 slot = slot_of(state, warp), some = 0;
+  if (!late) let_others(running, state, warp, pass);
+  for (u32 k = 0; k < copies->count; k++) {
+    struct Async *copy = &copies->each[k];
+    if (!is_awaited(copy, slot, lanes, groups) || (read && copy->due)) continue;
+    if (copies->intervals) end_async(copies->intervals, copy, !read);
+    copy->due = read ? READ : DONE;
+    some = 1;
+  }
+  copies->due |= some;
+  if (!late) finish_bulk(running);
+}
+
 /* Lanes of a warp wait for their bulk operations but for the last `groups` commits; if they only `read`, until nothing
-   reads their sources any more. `pass` and `late` are as in cujit_pending_wait. */
+   reads their sources any more. `pass` and `late` are as in wait_small. */
 void cujit_pending_bulk_wait(struct Block *state, u8 *shared, u32 warp, u32 lanes, u32 groups, flag read, Pass *pass,
                              flag late) {
   struct Running *running = running_of(state, shared);
   struct Copies *copies = running->copies;
-  if (!copies || !copies->count) return;
-  u32 slot = slot_of(state, warp);
-  flag some = 0;
-  for (u32 k = 0; k < copies->count; k++) {
-    struct Async *copy = &copies->each[k];
-    if (!is_awaited(copy, slot, lanes, groups) || (read && copy->due)) continue;
-    copy->due = read ? READ : DONE;
-    some = 1;
-  }
-  if (!some) return;
-  copies->due = 1;
-  if (late) return;
-  if (pass) pass(state, warp);
-  finish_bulk(running);
+  if (!copies) return;
+  if (copies->count && lanes) wait_bulk(running, state, warp, lanes, groups, read, pass, late);
+  forget_waiter(running);
 }
 
 /* All warps of a block have come to a barrier: what is due of any lands. */
@@ -485,4 +358,59 @@ void cujit_pending_turn(u8 *shared) {
     if (copies->queues[k].due) land_due(running, &copies->queues[k]);
   }
   finish_bulk(running);
+}
+
+/* -- what the check for races asks ----------------------------------------------------------------------------------- */
+
+static NOINLINE struct Intervals *make_intervals(struct Running *running, const struct Place *place) {
+  const struct Watch *watch = place->launch->checks;
+  u64 words = watch->shared_total / 4;
+  queue_at(running, 0);
+  struct Intervals *all = calloc(1, sizeof *all + 2 * words * sizeof *all->writes);
+  if (!all) no_room(running);
+  all->words = words;
+  all->begin = place->shared - (place->state ? place->state->side * watch->shared_stride : 0);
+  all->writes = (u32 *)(all + 1);
+  all->reads = all->writes + words;
+  return running->copies->intervals = all;
+}
+
+/* `lanes` are about to access `size` bytes each (0: as many as `values` say) at `addresses`. */
+void cujit_pending_touch(struct Place *place, u32 lanes, u64 size, u32 flags, u32 line) {
+  const struct Copies *copies = running_of(place->state, (u8 *)place->shared)->copies;
+  if (!copies || !copies->intervals || !(copies->small | copies->count)) return;
+  EACH_LANE(lane, lanes) {
+    meet_copies(copies->intervals, place, lane, place->addresses[lane], size ? size : place->values[lane], flags, line);
+  }
+}
+
+/* A warp has issued copies: from now on nobody is to access what they write, or to write what they read. */
+void cujit_pending_watch(struct Place *place) {
+  struct Running *running = running_of(place->state, (u8 *)place->shared);
+  struct Copies *copies = running->copies;
+  if (!copies || !is_raced(place)) return;
+  struct Intervals *all = copies->intervals ? copies->intervals : make_intervals(running, place);
+  struct Queue *queue = queue_at(running, slot_of(place->state, place->warp));
+  for (u32 k = queue->tail; k != queue->head && !small_at(queue, k - 1)->seen; k--) {
+    struct Small *copy = small_at(queue, k - 1);
+    copy->seen = 1;
+    EACH_LANE(lane, copy->lanes) mark_writes(all, copy->to[lane], copy->size, copy->line);
+  }
+  for (u32 k = copies->count; k && !copies->each[k - 1].seen; k--) {
+    struct Async *copy = &copies->each[k - 1];
+    u64 address, bytes = written_bytes(copy, &address), reads = read_bytes(copy);
+    u32 lane = first_lane(copy->lanes);
+    copy->seen = 1;
+    if (copy->kind == TENSOR) {
+      meet_copies(all, place, lane, copy->from, bytes + reads, bytes ? ACCESS_WRITE : ACCESS_READ, copy->line);
+    }
+    mark_writes(all, address, bytes, copy->line);
+    mark_reads(all, copy->from, reads, copy->line);
+  }
+}
+
+/* `lanes` wait for copies at a line, or test an mbarrier: `check` is told what they find written. */
+void cujit_pending_observe(struct Place *place, u32 lanes, u32 line, Check *check) {
+  struct Copies *copies = running_of(place->state, (u8 *)place->shared)->copies;
+  if (lanes && copies && copies->intervals) copies->intervals->waiter = (struct Waiter){place, check, lanes, line};
 }

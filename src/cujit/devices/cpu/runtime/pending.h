@@ -23,14 +23,17 @@ struct Queue {
 };
 
 struct Async;
+struct Intervals;
 
-/* All of a thread. `land` lands what it keeps; who has no copies need not have its code. */
+/* All of a thread. `land` lands what it keeps, `end` what its blocks leave: who has no copies need not have their code.
+   `intervals` are there where races are looked for. */
 struct Copies {
   struct Queue *queues;
   struct Async *each;
   u32 slots, count, room, small, due, unused;
   void (*land)(struct Running *running);
   void (*end)(struct Running *running);
+  struct Intervals *intervals;
 };
 
 /* Give the memory back. */
@@ -42,6 +45,7 @@ INLINE void free_copies(struct Copies *copies) {
   }
   free(copies->queues);
   free(copies->each);
+  free(copies->intervals);
   free(copies);
 }
 

@@ -1,0 +1,86 @@
+/* What asynchronous copies still read or write of shared memory, for the check for races: word by word the line of the
+   copy, from where it is issued to where somebody has waited for it, whenever it is done. */
+
+#pragma once
+
+#include "pending.h"
+
+#include <string.h>
+
+/* A word that is read keeps in its high bits how many copies read it, in its low ones the line of the last. */
+enum { READER_LINE = (1 << 24) - 1, READER = 1 << 24 };
+
+/* Who looks at an access by `size` bytes of each lane at place->addresses; see cujit_check_access. */
+typedef void Check(struct Place *place, u32 lanes, u64 size, u32 flags, u32 line);
+
+/* Who waits: the lanes of a warp, at a line. Null where nobody is asked. */
+struct Waiter {
+  struct Place *place;
+  Check *check;
+  u32 lanes, line;
+};
+
+/* For each word of the shared memory of the blocks that run side by side, from `begin` on: the line of the copy that
+   writes it, and the copies that read it. */
+struct Intervals {
+  struct Waiter waiter;
+  u64 begin, words;
+  u32 *writes, *reads;
+};
+
+INLINE flag is_raced(const struct Place *place) { return place->launch->checks->checks & CHECK_RACE; }
+
+/* The part of a range that is shared memory: which words, and how many. */
+INLINE u64 words_in(const struct Intervals *all, u64 address, u64 size, u64 *first) {
+  u64 offset = address - all->begin, end = offset + size;
+  if (!size || offset >= all->words * 4) return 0;
+  if (end > all->words * 4) end = all->words * 4;
+  *first = offset / 4;
+  return (end + 3) / 4 - *first;
+}
+
+INLINE void mark_writes(struct Intervals *all, u64 address, u64 size, u32 line) {
+  u64 first, count = words_in(all, address, size, &first);
+  for (u64 k = 0; k < count; k++) all->writes[first + k] = line;
+}
+
+INLINE void mark_reads(struct Intervals *all, u64 address, u64 size, u32 line) {
+  u64 first, count = words_in(all, address, size, &first);
+  for (u64 k = 0; k < count; k++) {
+    u32 *word = &all->reads[first + k];
+    *word = ((*word & ~READER_LINE) + READER) | (line & READER_LINE);
+  }
+}
+
+INLINE void unmark_reads(struct Intervals *all, u64 address, u64 size) {
+  u64 first, count = words_in(all, address, size, &first);
+  for (u64 k = 0; k < count; k++) {
+    u32 *word = &all->reads[first + k];
+    *word -= READER;
+    if (*word < READER) *word = 0;
+  }
+}
+
+static NORETURN NOINLINE void fail_pending(const struct Place *place, u32 lane, u32 line, u64 address, u64 size,
+                                           u32 flags, u32 code, u32 other) {
+  struct Launch *launch = place->launch;
+  if (cujit_claim(launch, FAULT_RACE)) {
+    cujit_fault_here(launch, place->block, place->warp * WARP + lane, line, address);
+    u64 more[] = {size, flags, code, 0, other, address - place->shared};
+    memcpy(launch->fault_more, more, sizeof more);
+  }
+  cujit_stop();
+}
+
+/* Look whether an access of one lane meets a copy. */
+INLINE void meet_copies(const struct Intervals *all, const struct Place *place, u32 lane, u64 address, u64 size,
+                        u32 flags, u32 line) {
+  u64 first, count = words_in(all, address, size, &first);
+  for (u64 k = 0; k < count; k++) {
+    u32 write = all->writes[first + k], read = all->reads[first + k];
+    if (write) fail_pending(place, lane, line, address, size, flags, CODE_UNWRITTEN, write);
+    if (read && flags & ACCESS_WRITE) {
+      fail_pending(place, lane, line, address, size, flags, CODE_UNREAD, read & READER_LINE);
+    }
+  }
+}
