@@ -180,7 +180,7 @@ def test_the_race_check_finds_a_store_whose_source_ends_with_its_block() -> None
   if (t == 0) { bulk_out(o, s, 256); if (wait) WAIT_READ(0); }"""
     device = cujit.cpu(check="race")
     assert run(device, body, wait=1).tolist() == NUMBERS.tolist()
-    with pytest.raises(cujit.errors.KernelFaultError, match="the block ends while a copy still reads") as caught:
+    with pytest.raises(cujit.errors.KernelFaultError, match="the block ends while an asynchronous copy") as caught:
         run(device, body, wait=0)
     assert caught.value.thread == (0, 0, 0)
     assert "cp.async.bulk.wait_group.read" in str(caught.value)

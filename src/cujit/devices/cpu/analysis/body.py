@@ -31,6 +31,7 @@ from cujit.devices.cpu.ir.program import (
     Operand,
     Reg,
     SymbolAddress,
+    is_queued,
     items_of,
     registers_in,
 )  # fmt: skip
@@ -90,7 +91,7 @@ class Body:
     @cached_property
     def queues_copies(self) -> bool:
         """Whether it has asynchronous copies: blocks end with them done."""
-        return any(op.form.is_queued for op in self.program.ops)
+        return any(is_queued(op) for op in self.program.ops)
 
     @cached_property
     def nontemporal(self) -> Nontemporal:

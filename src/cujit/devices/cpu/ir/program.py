@@ -270,3 +270,20 @@ class KernelProgram:
         reg = Reg(len(self.registers), name, type_)
         self.registers.append(reg)
         return reg
+
+
+# -- asynchronous copies ------------------------------------------------------------------------------------
+
+_WAITS = frozenset({"wait_group", "wait_all", "test_wait", "try_wait"})
+_NO_COPIES = _WAITS | {"commit_group", "prefetch"}
+
+
+def is_queued(op: Op) -> bool:
+    """Whether an operation is asynchronous: what it does may be done at any time before it is waited for."""
+    signals = op.opcode in ("st", "red") and "mbarrier::complete_tx::bytes" in op.modifiers
+    return signals or (op.opcode == "cp" and _NO_COPIES.isdisjoint(op.modifiers))
+
+
+def awaits_copies(op: Op) -> bool:
+    """Whether an operation waits for asynchronous copies, or tells whether some are done."""
+    return op.opcode in ("cp", "mbarrier") and not _WAITS.isdisjoint(op.modifiers)

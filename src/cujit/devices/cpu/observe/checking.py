@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.cpu.ir.program import WARP, Memory, Operand, SymbolAddress
+from cujit.devices.cpu.ir.program import WARP, Memory, Operand, SymbolAddress, is_queued
 from cujit.devices.cpu.native.structures import (
     PATTERN,
     STACK_BYTES,
@@ -79,7 +79,7 @@ class _CheckedKernel(KernelWatch):
         self._uses_stack = bool(body.functions) or any(op.opcode == "alloca" for op in body.program.ops)
         ops = [op for each in body.bodies for op in each.program.ops]
         self._fenced = any(op.form.meaning.effect is Effect.ORDERS for op in ops)
-        self._copies = any(op.form.is_queued for op in ops)
+        self._copies = any(is_queued(op) for op in ops)
         self._dynamic_at = max(
             [body.program.shared_size, *(_dynamic_at(source) for op in ops for source in op.sources)]
         )
@@ -539,7 +539,7 @@ def _awaited(launch: Launch, code: Code, lines: Lines) -> str:
     size, flags, _, _, line, offset = launch.fault_more
     if code is Code.LEFT:
         wait = _wait_for(lines.text_of(launch.fault_line))
-        return f"a race: the block ends while an asynchronous copy still reads its shared memory: {wait} has to come before"
+        return f"a race: the block ends while an asynchronous copy still reads its shared memory; {wait} is missing"
     what = f"a race: {_article(_doing(flags))} {_bytes(size)} at byte {offset:,} of shared memory"
     does = "writes" if code is Code.UNWRITTEN else "reads"
     text, source = lines.text_of(line), lines.source_of(line)

@@ -15,7 +15,7 @@ from cujit.devices.cpu.codegen.memory import Place as Where
 from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.control.regions import PLACE_AT, WATCHED
 from cujit.devices.cpu.instructions import blocks, warpwide
-from cujit.devices.cpu.ir.program import CLEAR, Op, SymbolAddress
+from cujit.devices.cpu.ir.program import CLEAR, Op, SymbolAddress, awaits_copies, is_queued
 from cujit.devices.cpu.native.structures import BARRIERS, CLUSTER_BARRIER, GROUP_WARPS, Access, Place, Space
 from cujit.devices.cpu.observe.touches import (
     MAYBE_SHARED,
@@ -96,7 +96,7 @@ class Checker:
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Note what an operation has done."""
         checks = self._checks
-        if self._copies and op.form.is_queued:
+        if self._copies and is_queued(op):
             self._call(e, "cujit_pending_watch")
         if op.opcode == "call.extern" and "malloc" in op.modifiers and checks.memory and op.result is not None:
             self._hand_over(e, "addresses", e.read(op.result, "i64"))
@@ -128,7 +128,7 @@ class Checker:
                 size = 0
             numbers = [b.integer(size, 64), b.integer(touch.flags, 32), line]
             self._call(e, "cujit_pending_touch", touch.lanes_in(e, op), *numbers)
-        if op.form.awaits_copies:
+        if awaits_copies(op):
             b.module.declared.setdefault("cujit_check_access", _CHECK_ACCESS)
             self._call(e, "cujit_pending_observe", _lanes(e, op), line, Value("@cujit_check_access", "ptr"))
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 
 from cujit.devices.cpu.native.library import install_handlers
-from cujit.devices.cpu.native.structures import Assertion, FaultKind, Printed
+from cujit.devices.cpu.native.structures import Assertion, Code, FaultKind, Printed
 from cujit.devices.cpu.run.launch import Launch, live_blocks, release
 from cujit.devices.cpu.run.standing import ENDED, let_go, report, stuck
 from cujit.devices.shapes import Dim3
@@ -186,9 +186,19 @@ _WORDS: dict[FaultKind, tuple[str, str | None]] = {
 }
 
 
-def _help(kind: FaultKind) -> str | None:
+_AWAITED = (Code.UNWRITTEN, Code.UNREAD, Code.LEFT)
+_WAIT = (
+    'wait for the copy first, and then have the threads meet: asm volatile("cp.async.wait_all;" ::: "memory") and '
+    "__syncthreads() for cp.async, mbarrier.try_wait for copies that signal an mbarrier, "
+    "cp.async.bulk.wait_group.read 0 for bulk stores"
+)
+
+
+def _help(kind: FaultKind, launch: Launch) -> str | None:
     """What to try after what a check found, or where lanes never meet; other findings say it themselves."""
-    return _WORDS[kind][1] if kind > FaultKind.CHECK or kind in (FaultKind.LANES_APART, FaultKind.WARPS_APART) else None
+    if kind is FaultKind.RACE and launch.fault_more[2] in _AWAITED:
+        return _WAIT
+    return _WORDS[kind][1] if kind > FaultKind.CHECK or kind is FaultKind.LANES_APART else None
 
 
 def _error(launch: Launch, site: Site) -> KernelFaultError:
@@ -199,7 +209,7 @@ def _error(launch: Launch, site: Site) -> KernelFaultError:
     block = None if launch.fault_block == _UNKNOWN_BLOCK else launch.place(launch.fault_block)
     thread = None if launch.fault_thread == _UNKNOWN_THREAD else site.block.place(launch.fault_thread)
     said = site.explain(launch) or stuck(launch, site.words_of)
-    what, help_ = (said, _help(kind)) if said else _what(kind, launch, site.text_of(launch.fault_line))
+    what, help_ = (said, _help(kind, launch)) if said else _what(kind, launch, site.text_of(launch.fault_line))
     where = [f"kernel {site.kernel}" if site.kernel else "a kernel"]
     where += [f"block {block}"] if block is not None else []
     where += [f"thread {thread}"] if thread is not None else []

@@ -513,19 +513,6 @@ class Form:
         return Trait.POLLS in self.meaning.traits or (self.meaning.effect is Effect.READS and self.is_strong)
 
     @cached_property
-    def is_queued(self) -> bool:
-        """Whether it is asynchronous: what it does may be done at any time before it is waited for."""
-        if self.opcode == "cp":
-            return {"commit_group", "wait_group", "wait_all", "prefetch"}.isdisjoint(self.modifiers)
-        return self.opcode in ("st", "red") and "mbarrier::complete_tx::bytes" in self.modifiers
-
-    @cached_property
-    def awaits_copies(self) -> bool:
-        """Whether it waits for asynchronous copies, or tells whether some are done."""
-        waits = self.opcode == "cp" and not {"wait_group", "wait_all"}.isdisjoint(self.modifiers)
-        return waits or (self.opcode == "mbarrier" and not {"test_wait", "try_wait"}.isdisjoint(self.modifiers))
-
-    @cached_property
     def is_per_lane(self) -> bool:
         """Whether the results may differ from lane to lane though the sources do not."""
         return self.meaning.lanes is not Lanes.EACH
