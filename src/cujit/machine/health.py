@@ -11,6 +11,7 @@ from cujit.arch.support import Version, install
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.errors import CujitError
+from cujit.machine.trial import TRIALS, failures
 from cujit.program import toolchain
 from cujit.toolchain.driver import open_driver
 from cujit.toolchain.headers import HeaderSearch, find_headers
@@ -73,7 +74,9 @@ class Health:
 
 
 def doctor() -> Health:
-    """Look for every library, header and device, and whether they match. Opens the libraries; needs none of them.
+    """Look for every library, header and device, and whether they match and work.
+
+    A part that is there is tried in a separate process: cujit compiles, links, bundles and launches one line.
 
     Example::
 
@@ -94,6 +97,14 @@ def doctor() -> Health:
     driver, gpus = _driver()
     cpu_part, cpu = _cpu()
     parts = (bindings, compiler, *libraries, _nvvm(fix), *_headers(tools, against, int(major), fix), driver, cpu_part)
+    tried = [part.name for part in parts if part.name in TRIALS and part.is_there and not part.problem]
+    broken = failures([name for name in tried if name != "CUDA driver" or gpus])
+    parts = tuple(
+        _with(part, problem=f"does not work: {broken[part.name]}", fix=f"{part.fix or fix} --force-reinstall")
+        if part.name in broken
+        else part
+        for part in parts
+    )
     return Health(parts, (*gpus, *cpu))
 
 
@@ -145,7 +156,7 @@ def _nvvm(fix: str) -> Component:
     part = Component("libNVVM", "compiling LLVM IR", needed=False)
     try:
         api = load_binding("nvvm", "libNVVM")
-        version: Version = open_library("libNVVM", api.version)
+        version: Version = open_library("libNVVM", "nvvm", api.version)
     except CujitError as e:
         return _gone(part, e.message, fix)
     return _located(_with(part, version=f"API {_text(version)}"), "nvvm")

@@ -92,6 +92,7 @@ class ToolLibrary:
             ToolchainNotFoundError: cuda-bindings is not installed, or has no such module.
         """
         self.name = name
+        self.binding = binding
         self.api: Any = load_binding(binding, name)
         self.ledger = HandleLedger()
         self.tool = name
@@ -131,7 +132,7 @@ class ToolLibrary:
         me = threading.get_ident()
         _callers.threads.add(me)
         try:
-            return open_library(self.name, call)
+            return open_library(self.name, self.binding, call)
         except AttributeError:
             self.misuse(function, f"this cuda-bindings has no {function}", "pip install -U cuda-bindings")
         except ToolError:

@@ -40,8 +40,11 @@ def missing_library(library: str, reason: BaseException) -> ToolchainNotFoundErr
     )
 
 
-def open_library(library: str, first_call: Callable[[], Any]) -> Any:
+def open_library(library: str, binding: str, first_call: Callable[[], Any]) -> Any:
     """Make the first call into a library, which is where cuda.bindings opens it.
+
+    cuda.pathfinder looks for wheels in site-packages only. A library elsewhere on ``sys.path`` (``PYTHONPATH``, a
+    ``.pth`` file, ``pip install --target``, Bazel) is opened here first; cuda.bindings then takes the open one.
 
     Raises:
         ToolchainNotFoundError: the library is not there, does not open, or lacks the function.
@@ -50,7 +53,23 @@ def open_library(library: str, first_call: Callable[[], Any]) -> Any:
         return first_call()
     except (RuntimeError, OSError) as e:
         # cuda.bindings says DynamicLibNotFoundError or FunctionNotFoundError, both RuntimeErrors.
-        raise missing_library(library, e) from e
+        if type(e).__name__ != "DynamicLibNotFoundError" or not _open_elsewhere(binding):
+            raise missing_library(library, e) from e
+    return open_library(library, "", first_call)
+
+
+def _open_elsewhere(binding: str) -> bool:
+    """Open a library that lies where cuda.pathfinder does not look; tell whether there is one."""
+    path = find_library("nvJitLink" if binding == "nvjitlink" else binding, ()) if binding else None
+    if path is None:
+        return False
+    import ctypes  # start-up: only for wheels outside of site-packages
+
+    try:
+        ctypes.CDLL(path)
+    except OSError:
+        return False
+    return True
 
 
 def library_path(binding: str) -> str | None:

@@ -1,0 +1,138 @@
+"""A trial of each part: compile, link, bundle and launch one line, in a separate process that may die of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping
+
+from cujit.errors import CujitError
+
+_KERNEL = 'extern "C" __global__ void trial(int *out) { *out = 42; }'
+_NVVM = """
+define void @trial() { ret void }
+!nvvm.annotations = !{!0}
+!0 = !{void ()* @trial, !"kernel", i32 1}
+!nvvmir.version = !{!1}
+!1 = !{i32 2, i32 0}
+"""
+_CHILD = (
+    "import sys; sys.path[:] = sys.argv[2:]; from cujit.machine.trial import report; report(sys.argv[1].split(','))"
+)
+_TIMEOUT_S = 120.0
+
+
+def _compile() -> None:
+    import cujit  # start-up: the child alone needs it
+
+    lowest = cujit.compile(_KERNEL, to="ptx", cache=False)
+    cujit.compile(_KERNEL, arch=str(lowest.arch).replace("compute", "sm"), cache=False)
+
+
+def _link() -> None:
+    import cujit  # start-up: as above
+
+    cujit.link([cujit.compile(_KERNEL, to="ptx", rdc=True, cache=False)], cache=False)
+
+
+def _bundle() -> None:
+    import cujit  # start-up: as above
+
+    cujit.bundle([cujit.compile(_KERNEL, to="ptx", cache=False)], cache=False)
+
+
+def _compile_nvvm() -> None:
+    import cujit  # start-up: as above
+    from cujit.compiler.backends.nvvm import MODULE_HEAD  # start-up: as above
+
+    cujit.compile(cujit.Source.nvvm(MODULE_HEAD + _NVVM), to="ptx", cache=False)
+
+
+def _launch_on_cpu() -> None:
+    _launch("cpu")
+
+
+def _launch_on_gpu() -> None:
+    _launch("cuda:0")
+
+
+def _launch(device: str) -> None:
+    import cujit  # start-up: as above
+
+    target = cujit.gpu(0) if device == "cuda:0" else cujit.cpu()
+    out = target.zeros(1, "int32")
+    cujit.jit(_KERNEL, device=target, cache=False)["trial"][1, 1](out)
+    if out.numpy()[0] != 42:
+        raise CujitError(f"a kernel that stores 42 stored {out.numpy()[0]} on {device}")
+
+
+TRIALS: Mapping[str, Callable[[], None]] = {
+    "NVRTC": _compile,
+    "nvJitLink": _link,
+    "nvFatbin": _bundle,
+    "libNVVM": _compile_nvvm,
+    "llvmlite": _launch_on_cpu,
+    "CUDA driver": _launch_on_gpu,
+}
+"""What each part is tried by."""
+
+
+def report(names: Collection[str]) -> None:
+    """Try parts and print a line of JSON before and after each: its name, and what went wrong or null."""
+    for name in names:
+        print(json.dumps([name, "begins"]), flush=True)
+        try:
+            TRIALS[name]()
+        except CujitError as e:
+            print(json.dumps([name, "failed", _shown(e)]), flush=True)
+        else:
+            print(json.dumps([name, "works"]), flush=True)
+
+
+def _shown(error: CujitError) -> str:
+    """Return the line that says most: the first of the tool's log that names an error, otherwise the message."""
+    log = getattr(error, "log", "") or ""
+    return next((line.strip() for line in log.splitlines() if "error" in line.lower()), str(error).partition("\n")[0])
+
+
+def failures(names: Collection[str]) -> dict[str, str]:
+    """Try parts in a separate process and return what went wrong with each that does not work.
+
+    Args:
+        names: keys of ``TRIALS``.
+    """
+    found: dict[str, str] = {}
+    left = list(names)
+    while left:
+        tried, output, end = _run(left)
+        found.update({name: said[0] for name, how, *said in output if how == "failed"})
+        if not end or not tried:
+            break
+        found[tried[-1]] = end
+        left = left[len(tried) :]
+    return found
+
+
+def _run(names: list[str]) -> tuple[list[str], list[list[str]], str]:
+    """Run a process that tries parts; return those it began with, its lines, and how it ended if not well."""
+    interpreter = None if getattr(sys, "frozen", False) else sys.executable
+    if not interpreter:
+        return [], [], ""
+    command = [interpreter, "-c", _CHILD, ",".join(names), *map(os.path.abspath, sys.path)]
+    try:
+        environment = {**os.environ, "CUJIT_CACHE": "0"}
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False, env=environment)
+        status, printed = done.returncode, done.stdout
+    except subprocess.TimeoutExpired as e:
+        status, printed = None, e.stdout or b""
+    output = [json.loads(line) for line in printed.decode().splitlines() if line.startswith('["')]
+    end = "" if status == 0 else f"the trial did not end in {_TIMEOUT_S:g} s" if status is None else _end(status)
+    return [name for name, how, *_ in output if how == "begins"], output, end
+
+
+def _end(status: int) -> str:
+    name = signal.Signals(-status).name if status < 0 else f"status {status}"
+    return f"the process that tried it ended with {name}"
