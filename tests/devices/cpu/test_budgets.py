@@ -14,7 +14,9 @@ import cujit
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import prepare
+from cujit.errors import CujitError
 from cujit.formats.ptx.parser import parse
+from processes import printed
 
 SHAPES: dict[str, tuple[Callable[[int], str], int]] = runpy.run_path(
     str(Path(__file__).parents[3] / "benchmarks/shapes.py")
@@ -69,3 +71,42 @@ def test_cyclic_functions_load_in_linear_time() -> None:
         cujit.load(text, cujit.cpu())
         seconds.append(time.process_time() - begin)
     assert seconds[1] < 8 * seconds[0]
+
+
+HUGE = (
+    """
+import resource
+import numpy as np
+import cujit
+
+text = """
+    + repr(""".version 8.0
+.target sm_80
+.address_size 64
+.global .align 8 .b8 g[4000000000] = {1, 2};
+.visible .entry k(.param .u64 p) {
+.reg .b64 d, g1; .reg .b32 a, b;
+ld.param.u64 d, [p]; mov.u64 g1, g; ld.global.u8 a, [g1+1]; ld.global.u8 b, [g1+3999999999]; add.u32 a, a, b;
+st.global.u32 [d], a; st.global.u32 [g1+2000000000], a; ret; }""")
+    + """
+device = cujit.cpu(1)
+out = device.zeros(1, np.uint32)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+cujit.load(text, device)["k"][1, 1](out)
+print(out.numpy()[0], (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+)
+
+
+def test_a_huge_variable_takes_memory_only_where_it_is_written() -> None:
+    value, megabytes = map(int, printed(HUGE).split())
+    assert value == 2
+    assert megabytes < 300
+
+
+def test_more_variables_than_there_is_memory_are_an_error() -> None:
+    text = (
+        ".version 8.0\n.target sm_80\n.address_size 64\n.global .b8 g[1099511627776000];\n.visible .entry k() { ret; }"
+    )
+    with pytest.raises(CujitError, match="bytes of memory"):
+        cujit.load(text, cujit.cpu())

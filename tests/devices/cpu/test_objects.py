@@ -355,11 +355,9 @@ def test_facts_come_back_as_they_were() -> None:
         meets=True,
     )
     left = RefusedFacts("other", kernel.signature, ((7, "multimem.red", "one device"),))
-    facts = ModuleFacts((kernel,), (left,), {"x": (0, 16)}, bytes(range(16)), (Relocation(8, 4),))
+    facts = ModuleFacts((kernel,), (left,), {"x": (0, 16)}, 32, ((0, bytes(16)), (20, b"end")), (Relocation(8, 4),))
     assert ModuleFacts.of_artifact(facts.to_artifact()) == facts
-    image = facts.image_at(1 << 40)
-    assert image[:8] == bytes(range(8))
-    assert int.from_bytes(image[8:], "little") == (1 << 40) + 4
+    assert [*facts.pieces_at(1 << 40)] == [*facts.pieces, (8, ((1 << 40) + 4).to_bytes(8, "little"))]
     assert Dim3(*kernel.directives["maxntid"]).volume == 64
 
 

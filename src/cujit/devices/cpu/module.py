@@ -33,10 +33,10 @@ from cujit.devices.cpu.run.launch import (
     USUAL_CACHE_BYTES,
     WORKSPACE_BYTES,
     Control,
-    HostBlock,
     Launch,
     aligned,
     cache_bytes,
+    zeroed_block,
 )  # fmt: skip
 from cujit.devices.cpu.run.lines import Lines
 from cujit.devices.cpu.run.streams import Captures
@@ -414,8 +414,9 @@ class CpuModule(BackendModule):
         facts = self.preparation.known_facts()
         self.variables = facts.variables
         """Where each variable lies in the memory, and its size, in bytes."""
-        self.memory = HostBlock(max(len(facts.image), 1))
-        self.memory.write(facts.image_at(self.memory.address))
+        self.memory = zeroed_block(max(facts.size, 1))
+        for offset, piece in facts.pieces_at(self.memory.address):
+            self.memory.write(piece, offset)
         self.closed = False
         refused = (RefusedKernel(kernel.name, kernel.signature, kernel.items) for kernel in facts.refused)
         self.refused = {kernel.name: kernel for kernel in refused}

@@ -92,7 +92,7 @@ class Preparation:
 
         def make() -> Artifact:
             made.append(self.facts())
-            if len(made[0].image) > MOST_IMAGE_BYTES:
+            if sum(len(piece) for _, piece in made[0].pieces) > MOST_IMAGE_BYTES:
                 raise _TooLargeError
             return made[0].to_artifact()
 
@@ -218,4 +218,5 @@ def _module_facts(
 ) -> ModuleFacts:
     variables = {name: (slot.offset, slot.size) for name, slot in layout.slots.items() if "@" not in name}
     places = tuple(Relocation(offset, slot.offset + addend) for offset, slot, addend in layout.relocations)
-    return ModuleFacts(kernels, refused, variables, bytes(layout.image), places)
+    pieces = tuple((offset, bytes(piece)) for offset, piece in layout.pieces.items())
+    return ModuleFacts(kernels, refused, variables, layout.size, pieces, places)

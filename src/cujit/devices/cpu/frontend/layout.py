@@ -87,7 +87,8 @@ class SharedMemory:
 class ModuleLayout:
     """The ``.global`` and ``.const`` variables of a module in one block of memory.
 
-    ``image`` is what the block holds at the start; ``relocations`` are ``(offset, slot, addend)``: places
+    ``pieces`` are what variables of the block hold at the start, by offset, as far as they are initialised; the rest of
+    its ``size`` bytes is zero. ``relocations`` are ``(offset, slot, addend)``: places
     that take the address of a variable once the block has one. ``graph`` has the calls of the module.
     """
 
@@ -98,11 +99,8 @@ class ModuleLayout:
         self.relocations: list[tuple[int, Slot, int]] = []
         named = [(name, v) for name, v in _named_variables(module) if v.space in ("global", "const")]
         self.graph = CallGraph(module)
-        size = self._place(named, self.graph)
-        try:
-            self.image = bytearray(aligned(size, 16))
-        except (MemoryError, OverflowError) as e:
-            raise LoadError(f"the variables of this module take {size:,} bytes, more than there is") from e
+        self.size = aligned(self._place(named, self.graph), 16)
+        self.pieces: dict[int, bytearray] = {}
         for name, v in named:
             if v.initializer is not None:
                 self._store(v, self.slots[name].offset)
@@ -122,25 +120,26 @@ class ModuleLayout:
 
     def _store(self, v: Variable, offset: int) -> None:
         width = type_bits(v.type) // 8
-        end = offset + variable_size(v)
+        piece, at, size = self.pieces.setdefault(offset, bytearray()), 0, variable_size(v)
         for item in values_in(v.initializer):
-            self._store_item(v, item, offset, width)
-            offset += width
-            if offset > end:
+            piece += self._bytes_of(v, item, offset + at, width)
+            at += width
+            if at > size:
                 raise LoadError(f"the initialiser of {v.name} (line {v.line}) is longer than the variable")
 
-    def _store_item(self, v: Variable, item: object, offset: int, width: int) -> None:
+    def _bytes_of(self, v: Variable, item: object, offset: int, width: int) -> bytes:
         symbol = item.symbol if isinstance(item, Generic) and item.mask is None else item
         if isinstance(item, Immediate):
-            self.image[offset : offset + width] = (item.value & ((1 << 8 * width) - 1)).to_bytes(width, "little")
-        elif isinstance(item, FloatLiteral):
-            self.image[offset : offset + width] = _float_bytes(item, width)
-        elif not isinstance(symbol, SymbolRef):
+            return (item.value & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+        if isinstance(item, FloatLiteral):
+            return _float_bytes(item, width)
+        if not isinstance(symbol, SymbolRef):
             self._refusals.add(v.line, f".{v.space} {v.name}", "an initialiser that takes bytes of an address")
         elif symbol.name not in self.slots or width != 8:
             self._refusals.add(v.line, f".{v.space} {v.name}", f"the address of {symbol.name}, {UNLINKED}")
         else:
             self.relocations.append((offset, self.slots[symbol.name], symbol.offset))
+        return bytes(width)
 
 
 def _named_variables(module: Module) -> Iterator[tuple[str, Variable]]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from cujit.artifact import Artifact, Kind
 from cujit.signature import Signature
 from cujit.values import dataclass
 
 MOST_IMAGE_BYTES = 64 << 20
-"""Variables of a module that take more than that are not kept."""
+"""Initial values of a module that take more than that are not kept."""
 
 _HEADER = struct.Struct("<4s5B7xHHIQQQI6H")
 _HEADER_BYTES = 64
@@ -61,21 +62,22 @@ class Relocation:
 class ModuleFacts:
     """A module: its kernels and those ``refused``, its variables, and what its memory holds at first.
 
-    ``variables`` are by name, each with its offset and its size in bytes.
+    ``variables`` are by name, each with its offset and its size in bytes. The memory has ``size`` bytes, zero at first
+    but for ``pieces``, each with its offset.
     """
 
     kernels: tuple[KernelFacts, ...]
     refused: tuple[RefusedFacts, ...]
     variables: Mapping[str, tuple[int, int]]
-    image: bytes
+    size: int
+    pieces: tuple[tuple[int, bytes], ...]
     relocations: tuple[Relocation, ...]
 
-    def image_at(self, base: int) -> bytes:
-        """Give what the memory holds at first where it begins at the address ``base``."""
-        image = bytearray(self.image)
+    def pieces_at(self, base: int) -> Iterator[tuple[int, bytes]]:
+        """List what memory of zeros holds at first, by offset, if it begins at the address ``base``."""
+        yield from self.pieces
         for place in self.relocations:
-            image[place.offset : place.offset + 8] = (base + place.target).to_bytes(8, "little")
-        return bytes(image)
+            yield place.offset, (base + place.target).to_bytes(8, "little")
 
     def to_artifact(self) -> Artifact:
         """Write them as an object without sections, behind whose header they stand."""
@@ -83,7 +85,9 @@ class ModuleFacts:
             "kernels": [{k: v for k, v in vars(kernel).items() if k != "signature"} for kernel in self.kernels],
             "refused": [(kernel.name, kernel.items) for kernel in self.refused],
             "variables": self.variables,
-            "image": base64.b64encode(zlib.compress(self.image, 1)).decode("ascii"),
+            "size": self.size,
+            "pieces": [(offset, len(piece)) for offset, piece in self.pieces],
+            "image": base64.b64encode(zlib.compress(b"".join(piece for _, piece in self.pieces), 1)).decode("ascii"),
             "relocations": [(place.offset, place.target) for place in self.relocations],
         }
         data = _elf_header() + json.dumps(told, separators=(",", ":")).encode("ascii")
@@ -95,6 +99,7 @@ class ModuleFacts:
     def of_artifact(cls, artifact: Artifact) -> ModuleFacts:
         """Read what ``to_artifact`` wrote."""
         told = json.loads(artifact.data[_HEADER_BYTES:])
+        image = io.BytesIO(zlib.decompress(base64.b64decode(told["image"])))
         return cls(
             tuple(_kernel(kernel, artifact.signatures[kernel["name"]]) for kernel in told["kernels"]),
             tuple(
@@ -102,7 +107,8 @@ class ModuleFacts:
                 for name, items in told["refused"]
             ),
             {name: (offset, size) for name, (offset, size) in told["variables"].items()},
-            zlib.decompress(base64.b64decode(told["image"])),
+            told["size"],
+            tuple((offset, image.read(size)) for offset, size in told["pieces"]),
             tuple(Relocation(*place) for place in told["relocations"]),
         )
 

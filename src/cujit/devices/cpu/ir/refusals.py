@@ -21,18 +21,26 @@ class Refusals:
     """What could not be taken over: ``items`` are not executed here, ``mistakes`` are taken by no assembler."""
 
     def __init__(self) -> None:
-        self.items: list[Refusal] = []
-        self.mistakes: list[tuple[int, str, str, str]] = []
+        self._items: dict[Refusal, None] = {}  # in order, each once
+        self._mistakes: dict[tuple[int, str, str, str], None] = {}
+
+    @property
+    def items(self) -> list[Refusal]:
+        """List what is not executed here."""
+        return list(self._items)
+
+    @property
+    def mistakes(self) -> list[tuple[int, str, str, str]]:
+        """List what is wrong: line, construct, reason, and what to try."""
+        return list(self._mistakes)
 
     def add(self, line: int, text: str, why: str) -> None:
         """Note one construct that is right and not executed."""
-        if (line, text, why) not in self.items:
-            self.items.append((line, text, why))
+        self._items[line, text, why] = None
 
     def mistake(self, line: int, text: str, why: str, help: str = "") -> None:
         """Note one construct that is wrong, and what to try."""
-        if (line, text, why, help) not in self.mistakes:
-            self.mistakes.append((line, text, why, help))
+        self._mistakes[line, text, why, help] = None
 
 
 class RefusedKernel(BackendKernel):

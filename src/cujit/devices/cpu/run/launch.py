@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import mmap
 import weakref
 from pathlib import Path
 
@@ -141,6 +142,29 @@ class HostBlock:
     def write(self, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
         """Copy bytes in."""
         ctypes.memmove(self.address + offset, bytes(data), len(data))
+
+
+_MAPPED_BYTES = 1 << 20
+"""Bytes of a zeroed block from which on the system gives its pages when they are written first."""
+
+
+def zeroed_block(size: int) -> HostBlock:
+    """Return a block of zeros; a large one takes memory only where it is written.
+
+    Raises:
+        CujitError: there are no ``size`` bytes of memory.
+    """
+    if size < _MAPPED_BYTES:
+        block = HostBlock(size)
+        ctypes.memset(block.address, 0, size)
+        return block
+    try:
+        pages = np.frombuffer(mmap.mmap(-1, size + APART), np.uint8)
+    except (OSError, ValueError, OverflowError) as e:
+        raise CujitError(
+            f"the CPU device has no {spell(size)} bytes of memory left", help="declare smaller variables"
+        ) from e
+    return HostBlock(size, (int(pages.__array_interface__["data"][0]), pages))
 
 
 _LIVE: weakref.WeakValueDictionary[int, HostBlock] = weakref.WeakValueDictionary()
