@@ -63,7 +63,7 @@ def test_llvm_ir_is_compiled_too(cujit: Cujit, tmp_path: Path) -> None:
     [
         (("compile", "-o", "k.ptx", "--to", "cubin"), "k.ptx ends as ptx does, and cubin was asked for"),
         (("compile", "-o", "k.cubin", "-a", "compute_90"), "k.cubin ends as cubin does, and ptx was asked for"),
-        (("compile", "--to", "ptx", "-a", "lto_90"), "lto_90 is ltoir, and --to ptx was said"),
+        (("compile", "--to", "ptx", "-a", "lto_90"), "lto_90 gives ltoir, but --to is ptx"),
         (("compile", "-o", "k.fatbin"), "this makes ptx or cubin or ltoir; cujit build and cujit bundle make fatbins"),
         (("build", "-o", "k.ptx"), "this makes fatbin; cujit compile and cujit link make PTX"),
         (("build", "-o", "k.cubin", "-t", "sm_90"), "cujit compile and cujit link make cubins"),
@@ -108,7 +108,7 @@ def test_ptx_that_is_too_new_keeps_its_version_and_says_why(cujit: Cujit, tmp_pa
     done = cujit("retarget", "k.ptx", "-o", "old.ptx", "--ptx", "7.0", "--arch", "sm_80")
     assert (done.exit_code, "griddepcontrol.wait" in done.stderr) == (1, True)
     assert not Path("old.ptx").exists()
-    assert "say --ptx, --arch, or both" in cujit("retarget", "k.ptx", "-o", "old.ptx").stderr
+    assert "specify --ptx, --arch, or both" in cujit("retarget", "k.ptx", "-o", "old.ptx").stderr
 
 
 LAUNCH = ["--grid", "1", "--block", "1", "--arg", "ones:f32:1", "--print", "0", "--device", "cpu"]
@@ -135,4 +135,4 @@ def test_the_mathematical_functions_are_refused_for_what_is_no_llvm_ir(cujit: Cu
     for verb in (["compile"], ["run", "--over", "1"], ["link", "-o", "x.cubin"], ["cache", "why", "--source"]):
         done = cujit(*verb, scale, "--libdevice")
         assert done.exit_code == 2
-        assert "--libdevice is for LLVM IR" in done.stderr
+        assert "--libdevice requires LLVM IR" in done.stderr

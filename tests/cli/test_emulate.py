@@ -89,8 +89,8 @@ def test_what_cannot_be_emulated_or_started_is_said() -> None:
         (["--check", "nonsense", "true"], "no check is called 'nonsense'"),
         (["--log", "/no/such/folder/log", "true"], "cannot write to /no/such/folder/log"),
         (["--log", "/", "true"], "cannot write to /"),
-        ([""], "COMMAND is an empty word"),
-        (["--needs", ""], "COMMAND is an empty word"),
+        ([""], "COMMAND is empty"),
+        (["--needs", ""], "COMMAND is empty"),
     ):
         done = _cujit(*arguments)
         assert done.returncode != 0

@@ -444,4 +444,4 @@ def test_logs_are_for_each_file_or_for_none(run: Run, tmp_path: Path) -> None:
     path, log = built(tmp_path, "spills", SPILLING)
     result = run(path, "--against", path, "--log", log)
     assert result.exit_code == 2
-    assert "--log is given 1 times, for 2 files" in result.stderr
+    assert "--log appears 1 times for 2 files" in result.stderr

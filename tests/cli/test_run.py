@@ -113,13 +113,13 @@ def test_several_arrays_are_told_apart(cujit: Cujit, axpy: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "say --grid and --block, or --over"),
-        (("--grid", "1"), "say --grid and --block, or --over"),
+        ((), "specify --grid and --block, or --over"),
+        (("--grid", "1"), "specify --grid and --block, or --over"),
         (("--over", "8", "--grid", "1", "--block", "8"), "not both"),
         (("--over", "1x2x3x4"), "one to three sizes"),
         (("--over", "8", "--arg", "what"), "'what': neither a number"),
         (("--over", "8", "--print", "4"), "there is no argument 4"),
-        (("--over", "8", "--out", "0=x.npy"), "argument 0 is no array"),
+        (("--over", "8", "--out", "0=x.npy"), "argument 0 is not an array"),
         (("--over", "8", "--out", "x.npy"), "INDEX=FILE"),
         (("--over", "8", "--repeat", "0"), "--repeat"),
     ],
@@ -134,7 +134,7 @@ def test_compiler_options_for_an_image_are_usage(cujit: Cujit, axpy: Path) -> No
     build(Source.cuda(axpy), ["compute_80"], names="axpy<float>").save("axpy.fatbin")
     result = cujit("run", "axpy.fatbin", *_AXPY, "--over", "8", *_ARGS, "-D", "N")
     assert result.exit_code == 2
-    assert "axpy.fatbin is no source" in result.stderr
+    assert "axpy.fatbin is an image" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -246,10 +246,10 @@ def test_coverage_is_written_for_lcov(cujit: Cujit, axpy: Path, tmp_path: Path) 
         (("--trace", "5"), "'5' is not BLOCK,THREAD"),
         (("--trace", "0,a"), "'0,a' is not BLOCK,THREAD"),
         (("--trace", "0,1:2:3:4"), "is not BLOCK,THREAD"),
-        (("--trace", "0,0", "--device", "cuda:0"), "--trace is for the CPU device"),
-        (("--coverage", "c.info", "--device", "cuda:0"), "--coverage is for the CPU device"),
+        (("--trace", "0,0", "--device", "cuda:0"), "--trace requires the CPU device"),
+        (("--coverage", "c.info", "--device", "cuda:0"), "--coverage requires the CPU device"),
         (("--coverage", "."), "is a directory"),
-        (("--check", "memory", "--device", "cuda:0"), "--check is for the CPU device"),
+        (("--check", "memory", "--device", "cuda:0"), "--check requires the CPU device"),
         (("--check", "memroy"), "no check is called 'memroy'"),
     ],
     ids=[
@@ -286,7 +286,7 @@ def test_a_launch_that_takes_too_long_ends_and_says_where_it_stood(cujit: Cujit,
         assert cujit("run", str(file), *_SPIN, "--timeout", wrong).exit_code == 2
     result = cujit("run", str(file), *_SPIN, "--timeout", "1", "--device", "cuda:0")
     assert result.exit_code == 2
-    assert "--timeout is for the CPU device" in result.stderr
+    assert "--timeout requires the CPU device" in result.stderr
 
 
 def test_ctrl_c_ends_a_run(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_a_cluster_is_as_said(cujit: Cujit, tmp_path: Path) -> None:
         }""")
     said = ("run", "k.cu", "-a", "zeros:u32:4", "--print", "0", "--device", "cpu", "--block", "1", "--cluster", "2,1,1")
     assert cujit(*said, "--grid", "4").stdout == "[2 2 2 2]\n"
-    assert "--over has no clusters" in cujit(*said, "--over", "4").stderr
+    assert "--over doesn't support clusters" in cujit(*said, "--over", "4").stderr
     assert cujit(*said, "--grid", "3").exit_code == 1
 
 

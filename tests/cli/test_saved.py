@@ -84,7 +84,7 @@ def test_what_it_has_already_is_not_said_again(cujit: Cujit, bug: str, options: 
 
 
 def test_arguments_that_are_no_arrays_are_not_printed(cujit: Cujit, bug: str) -> None:
-    assert "argument 2 is no array" in cujit("run", bug, "--device", "cpu", "--print", "2").stderr
+    assert "argument 2 is not an array" in cujit("run", bug, "--device", "cpu", "--print", "2").stderr
     assert "there is no argument 3: copy has 3" in cujit("run", bug, "--device", "cpu", "--out", "3=y.npy").stderr
 
 
@@ -100,4 +100,4 @@ def test_a_launch_that_fails_says_how_to_keep_it(cujit: Cujit) -> None:
     arguments = ("--arg", "ones:f32:256", "--arg", "zeros:f32:256", "--arg", "256")
     done = cujit("run", "copy.cu", "--grid", "5", "--block", "64", *arguments, "--check", "memory")
     assert done.exit_code == 1
-    assert "--save bug.launch keeps this launch in one file" in done.stderr
+    assert "save it with --save bug.launch" in done.stderr

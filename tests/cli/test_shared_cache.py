@@ -46,13 +46,13 @@ def test_what_one_directory_has_is_pushed_and_pulled_into_another(verb: Verb, ur
     digests = [key_of(n).digest for n in (0, 2)]
     pulled = verb("pull", url, *digests, "--dir", "here", "--trust", "believed.json")
     assert pulled.exit_code == 0, pulled.output
-    assert "2 taken" in pulled.stderr
+    assert "2 fetched" in pulled.stderr
     assert {entry.digest for entry in Cache(tmp_path / "here").stores[0].entries()} == set(digests)
 
 
 def test_of_a_new_key_it_is_said_where_it_stays_unless_a_program_asks(verb: Verb) -> None:
     said, listed = verb("keygen", "one.key"), verb("keygen", "two.key", "--json")
-    assert said.stderr == "one.key: keep it where the shared cache is filled, and nowhere else\n"
+    assert said.stderr == "one.key: keep this private key only where you publish to the remote cache\n"
     assert listed.stderr == ""
     assert json.loads(said.stdout).keys() == json.loads(listed.stdout).keys()
 
@@ -64,7 +64,7 @@ def test_what_is_not_there_or_refused_is_said_and_the_status_is_1(verb: Verb, ur
     asked = ("pull", url, key_of(0).digest, key_of(1).digest, "--dir", tmp_path, "--trust", "others.json")
     said = verb(*asked)
     assert said.exit_code == 1
-    assert f"not there: {key_of(1).digest[:12]}" in said.stderr
+    assert f"missing: {key_of(1).digest[:12]}" in said.stderr
     assert f"refused: {key_of(0).digest[:12]}" in said.stderr
     assert "(other)" in said.stderr
     listed = json.loads(verb(*asked, "--json").stdout)
@@ -89,7 +89,7 @@ def test_the_keys_of_a_list_are_pulled_and_then_nothing_is_compiled(
     (tmp_path / "gone.h").write_text("// another\n")
     said = verb("pull", url, "--list", "recordings")
     assert said.exit_code == 1
-    assert "1 taken" in said.stderr
+    assert "1 fetched" in said.stderr
     assert "bad.cu" in said.stderr
     found = cujit.compile(Path("good.cu"), arch="sm_90").provenance
     assert found is not None

@@ -138,7 +138,9 @@ def test_the_verb_serves_until_it_is_interrupted(path: Path) -> None:
             assert "transpose" in answer.read().decode()
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
-        assert process.stderr.read() == "Ctrl-C ends it; whoever has this address can compile and run as you\n"
+        assert (
+            process.stderr.read() == "press Ctrl-C to stop; anyone with this address can compile and run code as you\n"
+        )
 
 
 def test_the_browser_gets_no_token_in_its_command_line(path: Path, tmp_path: Path) -> None:

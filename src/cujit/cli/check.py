@@ -127,7 +127,7 @@ def command(
     budgets = _budgets(budget_file, {name: value for name, value in limits.items() if value is not None})
     is_profile = file.suffix == ".json"
     if is_profile and log_file is not None:
-        raise click.UsageError("--log is of machine code, and this is a profile")
+        raise click.UsageError("--log is for cubins, but FILE is a profile")
     report = examine(
         file if is_profile else open_built(file, log_file),
         budgets,
@@ -146,7 +146,7 @@ def command(
 def _budgets(path: Path | None, limits: dict[str, float]) -> Budgets:
     """Take the budget from a file or from the limits of the command line."""
     if path is not None and limits:
-        raise click.UsageError("--budget and a limit beside it; put the limit into the file")
+        raise click.UsageError("--budget excludes limits: write the limit into the budget file")
     if path is not None:
         return read_budgets(path)
     try:

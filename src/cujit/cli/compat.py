@@ -31,7 +31,7 @@ def command(
     exit status is 1 if no entry loads.
     """
     if driver is not None and cuda is not None:
-        raise click.UsageError("--driver and --cuda say the same thing; give one of them")
+        raise click.UsageError("--driver and --cuda exclude each other")
     version = driver_version(driver or cuda)
     verdicts = compat(file, driver=version, device=device)
     if as_json:

@@ -70,5 +70,5 @@ def _asked(to: str | None, arch: Arch | None) -> Kind | None:
     by_arch = None if arch is None else _SAID_BY.get(arch.kind)
     said = Kind(to) if to is not None else None
     if arch is not None and said is not None and by_arch not in (None, said):
-        raise click.UsageError(f"{arch} is {by_arch.value}, and --to {to} was said; --arch {arch.real} is for any")
+        raise click.UsageError(f"{arch} gives {by_arch.value}, but --to is {to}; use --arch {arch.real}")
     return said or by_arch

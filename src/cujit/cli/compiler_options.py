@@ -68,7 +68,7 @@ class WrittenOptions(NamedTuple):
         if not self.libdevice:
             return Source.of(file)
         if not is_llvm_ir(file):
-            raise click.UsageError(f"--libdevice is for LLVM IR, and {file.name} is none (.ll, .bc)")
+            raise click.UsageError(f"--libdevice requires LLVM IR (.ll, .bc), and {file.name} is not")
         return Source.nvvm(file, libdevice=True)
 
 

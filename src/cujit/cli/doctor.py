@@ -45,9 +45,9 @@ def command(ctx: click.Context, as_report: bool, output: Path | None, as_json: b
     Markdown. It replaces your home directory by ~, and leaves out user names, host names and the addresses in URLs.
     """
     if as_report and as_json:
-        raise click.UsageError("--report is a text, and --json is none")
+        raise click.UsageError("--report excludes --json")
     if output is not None and not as_report:
-        raise click.UsageError("--output is for --report")
+        raise click.UsageError("--output requires --report")
     report = doctor()
     if as_json:
         print_json(_as_data(report))

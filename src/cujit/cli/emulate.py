@@ -69,7 +69,7 @@ def command(words: Sequence[str], needs: bool, errors: str, log: str, **said: An
     outer = EmulatorSettings.from_environment()
     settings = EmulatorSettings.of(**said, log=place, errors_now=errors == "now").inside(outer)
     if not words[0]:
-        raise click.UsageError("COMMAND is an empty word")
+        raise click.UsageError("COMMAND is empty")
     if place not in ("", "-"):
         os.close(open_notes(place) or 0)  # before a process fails that knows no better than to say so by a number
     try:

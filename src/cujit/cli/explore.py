@@ -107,4 +107,4 @@ def _sizes(sizes: Sequence[int] | None) -> str:
 
 def _tell(url: str) -> None:
     click.echo(url)
-    note("Ctrl-C ends it; whoever has this address can compile and run as you")
+    note("press Ctrl-C to stop; anyone with this address can compile and run code as you")

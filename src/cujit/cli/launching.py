@@ -66,7 +66,7 @@ def options_for(file: Path, compiler: WrittenOptions) -> Options | None:
     if file.suffix in _SOURCES:
         return compiler.read()
     if any(compiler):
-        raise click.UsageError(f"-O, -I, -D and --libdevice are for the compiler, and {file.name} is no source (.cu)")
+        raise click.UsageError(f"-O, -I, -D and --libdevice require a source file (.cu), and {file.name} is an image")
     return None
 
 

@@ -52,7 +52,7 @@ def command(
     """
     kind = kind_of_output(output, Kind(to) if to else None, (Kind.CUBIN, Kind.PTX)) or Kind.CUBIN
     if compiler.libdevice and not any(map(is_llvm_ir, files)):
-        raise click.UsageError("--libdevice is for LLVM IR, and no file is any (.ll, .bc)")
+        raise click.UsageError("--libdevice requires LLVM IR, but no file ends in .ll or .bc")
     parts = [_part(file, compiler) for file in files]
     linked = link(parts, to=kind, arch=arch, options=compiler.read(), **limits)
     write_image(linked, output, as_json)

@@ -84,7 +84,7 @@ def command(
     that architecture is present, cujit also asks its driver.
     """
     if file is None and (registers is None or on is None):
-        raise click.UsageError("without FILE, give --registers and --on")
+        raise click.UsageError("without FILE, specify --registers and --on")
     found = subject(
         file,
         kernel=kernel,

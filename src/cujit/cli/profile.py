@@ -86,7 +86,7 @@ def command(
     LLVM IR (.ll, .bc), an image that contains PTX, or a saved launch, which runs in a sandboxed process.
     """
     if plot is not None and on is None:
-        raise click.UsageError("--plot draws bounds, so say --on which GPU")
+        raise click.UsageError("--plot draws lower bounds: specify --on GPU")
     # start-up: brings the CPU device
     from cujit.profile import bounds, compare, peaks
     from cujit.profile import plot as draw
@@ -151,7 +151,7 @@ class _Asked:
         module, kernel = kernel_of(file, self.kernel_name, device, options, self.compiler)
         launch = shape.of(kernel)
         if launch.shape is None:
-            raise click.UsageError("there is nothing to cover, so nothing is launched")
+            raise click.UsageError("--over is 0, so there is no launch")
         launch(*placed_on(device, self.values))
         return _Launched(profile.kernels[0], module, {})
 

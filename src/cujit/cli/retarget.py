@@ -34,6 +34,6 @@ def command(file: Path, output: Path, version: str | None, arch: str | None, as_
     target, cujit lists it with its line and fails.
     """
     if version is None and arch is None:
-        raise click.UsageError("say --ptx, --arch, or both")
+        raise click.UsageError("specify --ptx, --arch, or both")
     kind_of_output(output, None, (Kind.PTX,))
     write_image(retarget(Artifact.open(file), version=version, arch=arch), output, as_json)

@@ -122,7 +122,7 @@ def command(
             seconds = [_timed(launch, placed, device) for _ in range(repeat)]
     except KernelFaultError:
         if save is None:
-            note("--save bug.launch keeps this launch in one file, which cujit run runs on any machine")
+            note("to replay this launch on any machine, save it with --save bug.launch")
         raise
 
     for index, path in out:
@@ -186,7 +186,7 @@ def _check_indices(indices: Sequence[int], arguments: Sequence[Value]) -> None:
                 f"there is no argument {index}: --arg was said {len(arguments)} times; 0 is the first"
             )
         if not isinstance(arguments[index], np.ndarray):
-            raise click.UsageError(f"argument {index} is no array, so nothing comes back in it")
+            raise click.UsageError(f"argument {index} is not an array, so it has no result")
 
 
 def _timed(launch: Launch, arguments: Sequence[object], device: Device) -> float:

@@ -127,7 +127,7 @@ def _tell_words(rerun: Rerun, *, as_json: bool) -> None:
     from cujit.reproducer.running import printable  # start-up: for who has a saved launch
 
     if rerun.without_filter:
-        note(f"the process of the launch could make any system call: {rerun.without_filter}")
+        note(f"system calls of the launch were not filtered: {rerun.without_filter}")
     if not as_json:
         click.echo(printable(rerun.printed), nl=False)
     if rerun.dropped_bytes:
@@ -159,7 +159,7 @@ def _array(rerun: Rerun, index: int) -> npt.NDArray[Any]:
     if index >= len(rerun.arguments):
         raise click.UsageError(f"there is no argument {index}: {rerun.saved.kernel} has {len(rerun.arguments)}")
     if rerun.saved.arguments[index].place is None:
-        raise click.UsageError(f"argument {index} is no array, so nothing comes back in it")
+        raise click.UsageError(f"argument {index} is not an array, so it has no result")
     value = rerun.arguments[index]
     return np.frombuffer(value, np.uint8) if isinstance(value, bytes) else value
 

@@ -61,13 +61,13 @@ class AskedShape:
 
     def __post_init__(self) -> None:
         if self.over is not None and self.grid is not None:
-            raise click.UsageError("--over chooses the grid: say --grid or --over, not both")
+            raise click.UsageError("--over chooses the grid: specify --grid or --over, not both")
         if self.grid is None and self.over is None and not self.cooperative:
-            raise click.UsageError("say --grid and --block, or --over")
+            raise click.UsageError("specify --grid and --block, or --over")
         if self.grid is not None and self.block is None:
-            raise click.UsageError("say --grid and --block, or --over")
+            raise click.UsageError("specify --grid and --block, or --over")
         if self.over is not None and self.cluster is not None and not self.cooperative:
-            raise click.UsageError("--over has no clusters: say --cluster with --grid and --block, or --cooperative")
+            raise click.UsageError("--over doesn't support clusters: use --cluster with --grid or --cooperative")
 
     def of(self, kernel: Kernel) -> Launch:
         """Fix the launch of a kernel.

@@ -125,7 +125,7 @@ class Watching:
         if not asked:
             return None
         if name not in (None, "cpu"):
-            raise click.UsageError(f"{asked[0]} is for the CPU device: leave --device {name} out")
+            raise click.UsageError(f"{asked[0]} requires the CPU device: remove --device {name}")
         try:
             return cpu(check=self._check, trace=self.trace, coverage=self.coverage, timeout_s=self._timeout_s)
         except OptionError as e:

@@ -222,7 +222,7 @@ def source_date_epoch() -> int:
 def _days(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,6})d?", text)
     if match is None:
-        raise click.BadParameter(f"{spell(text)} is no number of days, such as 90d")
+        raise click.BadParameter(f"{spell(text)} is not a number of days, such as 90d")
     return int(match[1])
 
 

@@ -60,7 +60,7 @@ def keygen(file: Path, scope: str, name: str | None, as_json: bool) -> None:
     """
     click.echo(make_key(file, name=name or file.stem, scope=scope), nl=False)
     if not as_json:
-        note(f"{file}: keep it where the shared cache is filled, and nowhere else")
+        note(f"{file}: keep this private key only where you publish to the remote cache")
 
 
 @click.command("push", cls=Command)
@@ -90,7 +90,7 @@ def push(
     if as_json:
         print_json(pushed._asdict())
     else:
-        note(f"{pushed.new} published ({shown_size(pushed.new_bytes)}), {pushed.kept} were there")
+        note(f"{pushed.new} published ({shown_size(pushed.new_bytes)}), {pushed.kept} already there")
 
 
 @click.command("pull", cls=Command)
@@ -134,9 +134,9 @@ def pull(
         without_key = [{**one._asdict(), "arch": str(one.arch)} for one in failed]
         print_json({**pulled._asdict(), "refused": dict(pulled.refused), "without_key": without_key})
     else:
-        note(f"{pulled.new} taken ({shown_size(pulled.new_bytes)}), {pulled.had} were here")
+        note(f"{pulled.new} fetched ({shown_size(pulled.new_bytes)}), {pulled.had} already here")
         for digest in pulled.missing:
-            note(f"  not there: {short(digest)} {listed.get(digest, '')}")
+            note(f"  missing: {short(digest)} {listed.get(digest, '')}")
         for digest, why in pulled.refused:
             note(f"  refused: {short(digest)} {listed.get(digest, '')}: {why}")
         for one in failed:

@@ -52,7 +52,7 @@ def why(
     hit, and otherwise what changed since the nearest entry.
     """
     if (key is None) == (source is None):
-        raise click.UsageError("give KEY, or --source FILE")
+        raise click.UsageError("specify KEY or --source FILE")
     if source is not None:
         options = compiler.read()
         keys = runner(cache).keys
@@ -65,7 +65,7 @@ def why(
             _tell_nearest(cache, made.key, as_json, is_there=cache.find(made.key) is not None)
         return
     if any((to, arch, names, *compiler)):
-        raise click.UsageError("options of the compiler go with --source")
+        raise click.UsageError("compiler options require --source")
     shown = admin.show(cache, str(key))
     if other is None:
         _tell_nearest(cache, shown.key, as_json)

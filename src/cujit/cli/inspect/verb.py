@@ -127,15 +127,15 @@ def _check_usage(given: Mapping[str, Any], files: int) -> None:
     if sum(bool(given[name]) for name in ("ptx", "sass", "directory", "needs", "against", "page")) > 1:
         raise click.UsageError("--ptx, --sass, --extract, --needs, --html and --against exclude each other")
     if given["needs"] and given["pattern"] is not None:
-        raise click.UsageError("--needs looks at whole images and not at --kernel")
+        raise click.UsageError("--needs reads whole images: remove --kernel")
     if given["as_json"] and (given["ptx"] or given["sass"]):
-        raise click.UsageError("--ptx and --sass print text and not JSON")
+        raise click.UsageError("--ptx and --sass exclude --json")
     if given["page"] and files > 1:
-        raise click.UsageError(f"--html is a page of one FILE, not {files}")
+        raise click.UsageError(f"--html requires one FILE, not {files}")
     if given["against"] and files > 2:
-        raise click.UsageError(f"--against compares one FILE with B, not {files - 1}")
+        raise click.UsageError(f"--against requires one FILE, not {files - 1}")
     if given["logs"] and len(given["logs"]) != files:
-        raise click.UsageError(f"--log is given {len(given['logs'])} times, for {files} files; give one for each")
+        raise click.UsageError(f"--log appears {len(given['logs'])} times for {files} files: specify one log per file")
 
 
 def _inspected(paths: Sequence[Path], logs: Sequence[Path], arch: str | None) -> list[Inspection]:
