@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from cujit import cli
 from cujit.cli.app import COMMANDS, TASKS, main, overview
 from cujit.cli.environment import VARIABLES
 from cujit.cli.exit_codes import ExitCode
@@ -126,3 +129,19 @@ def test_each_variable_has_a_meaning_that_stands_alone() -> None:
         assert not _AVOIDED.search(one.meaning), one.meaning
         assert len(one.described) <= 100, one.name
         assert "Default" not in one.meaning
+
+
+_VAGUE = re.compile(r"\b(?:says?|said|tells?|told|gives?|given|is no (?!argument)|are no|takes no|whoever|who|leave)\b")
+
+
+def test_usage_errors_use_the_exact_verb() -> None:
+    """Not "say --grid", "is no array", "leave it out": specify, is not, remove."""
+    found = []
+    for path in Path(cli.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+                kind = ast.unparse(node.exc.func)
+                texts = [part.value for part in ast.walk(node.exc) if isinstance(part, ast.Constant)]
+                if kind in ("click.UsageError", "click.BadParameter"):
+                    found += [f"{path.name}: {text}" for text in texts if isinstance(text, str) and _VAGUE.search(text)]
+    assert found == []

@@ -13,9 +13,7 @@ from cujit.machine import cpu, gpu
 def _device_name(ctx: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
     """Refuse what no device can be called: that is a slip of the command line, not something that is missing."""
     if name is not None and not is_device_name(name):
-        raise click.BadParameter(
-            f"no device is called {spell(name)}; they are called cpu, cuda:0, cuda:1 …", ctx, parameter
-        )
+        raise click.BadParameter(f"unknown device {spell(name)}: expected cpu, cuda:0, cuda:1, …", ctx, parameter)
     return name
 
 

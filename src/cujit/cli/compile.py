@@ -70,5 +70,5 @@ def _asked(to: str | None, arch: Arch | None) -> Kind | None:
     by_arch = None if arch is None else _SAID_BY.get(arch.kind)
     said = Kind(to) if to is not None else None
     if arch is not None and said is not None and by_arch not in (None, said):
-        raise click.UsageError(f"{arch} gives {by_arch.value}, but --to is {to}; use --arch {arch.real}")
+        raise click.UsageError(f"{arch} stands for {by_arch.value}, but --to is {to}: use --arch {arch.real}")
     return said or by_arch

@@ -99,6 +99,6 @@ def _only(module: Module, file: Path) -> str:
     names = list(module)
     if len(names) != 1:
         raise click.UsageError(
-            f"{file.name} has {counted(len(names), 'kernel')}; say --kernel: {listed(names, _SHOWN)}"
+            f"{file.name} has {counted(len(names), 'kernel')}: specify --kernel with one of {listed(names, _SHOWN)}"
         )
     return names[0]

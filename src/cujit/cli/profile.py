@@ -151,7 +151,7 @@ class _Asked:
         module, kernel = kernel_of(file, self.kernel_name, device, options, self.compiler)
         launch = shape.of(kernel)
         if launch.shape is None:
-            raise click.UsageError("--over is 0, so there is no launch")
+            raise click.UsageError("--over is 0: specify at least one element")
         launch(*placed_on(device, self.values))
         return _Launched(profile.kernels[0], module, {})
 

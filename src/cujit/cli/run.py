@@ -183,7 +183,7 @@ def _check_indices(indices: Sequence[int], arguments: Sequence[Value]) -> None:
     for index in indices:
         if index >= len(arguments):
             raise click.UsageError(
-                f"there is no argument {index}: --arg was said {len(arguments)} times; 0 is the first"
+                f"there is no argument {index}: --arg appears {len(arguments)} times, and 0 is the first"
             )
         if not isinstance(arguments[index], np.ndarray):
             raise click.UsageError(f"argument {index} is not an array, so it has no result")

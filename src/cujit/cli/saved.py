@@ -65,7 +65,7 @@ def refuse_said(names: str, *more: str) -> None:
         said = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
         if said and parameter.name in wrong:
             raise click.UsageError(
-                f"{parameter.opts[-1]} is not for a saved launch, which has its kernel and arguments"
+                f"{parameter.opts[-1]} doesn't apply to a saved launch, which contains its kernel and arguments"
             )
 
 
