@@ -144,6 +144,8 @@ def variables(cursor: Cursor, names: Names, linkage: str = "") -> list[ptx.Varia
             shape = _shape(cursor)
             _declare(names, head, name, shape)
             initializer = _initial_value(cursor, names) if cursor.skip("=") else None
+            if shape[:1] == (0,) and isinstance(initializer, ptx.Initializer):
+                shape = (len(initializer.items), *shape[1:])  # as many as there are
             found.append(_variable(space, head, name, shape, linkage, initializer, line))
         if not cursor.skip(","):
             cursor.expect(";", "',' or ';'")

@@ -13,7 +13,14 @@ from collections.abc import Sequence
 
 from cujit.devices.cpu.frontend.callgraph import target_name
 from cujit.devices.cpu.frontend.inlining import Calls, Frame, move_to_local, side_by_side
-from cujit.devices.cpu.frontend.layout import RESERVED, ModuleLayout, SharedMemory, inner_name, slot_of
+from cujit.devices.cpu.frontend.layout import (
+    RESERVED,
+    ModuleLayout,
+    SharedMemory,
+    inner_name,
+    most_static_bytes,
+    slot_of,
+)
 from cujit.devices.cpu.frontend.operands import mismatch, number_out_of_range
 from cujit.devices.cpu.ir.program import (
     CLEAR,
@@ -57,6 +64,11 @@ def flatten(entry: ptx.Function, layout: ModuleLayout, refusals: Refusals) -> Ke
             function = Flattener(shared, graph, graph.functions[name], layout.slots, refusals).run()
             program.functions[name] = function
             todo += function.called
+    most = most_static_bytes(layout.target)
+    if shared.static_bytes > most:
+        why = f"{shared.static_bytes:,} bytes of static shared memory; a kernel for {layout.target} has {most:,}"
+        help = "declare it as .extern .shared .align 16 .b8 memory[]; and give its bytes at the launch."
+        refusals.mistake(entry.line, entry.name, why, help)
     shared.finish()
     for each in (program, *program.functions.values()):
         each.shared_size = shared.size

@@ -73,6 +73,11 @@ class SharedMemory:
             return IntConstant(RESERVED_BYTES)
         return SymbolAddress(self.slots[RESERVED], RESERVED_BYTES if register.endswith("_end") else 0)
 
+    @property
+    def static_bytes(self) -> int:
+        """Bytes that assemblers count for a kernel: without what is kept for libraries, and before ``finish``."""
+        return self.size - (RESERVED_BYTES if RESERVED in self.slots else 0)
+
     def finish(self) -> None:
         """Place dynamic shared memory behind the rest, at a multiple of 16 bytes or of what it asks for.
 
@@ -82,6 +87,16 @@ class SharedMemory:
             self.size = aligned(self.size, max(_DYNAMIC_ALIGN, *(slot.align for slot in self._dynamic)))
         for slot in self._dynamic:
             slot.offset = self.size
+
+
+def most_static_bytes(target: str) -> int:
+    """Give the most bytes of static shared memory that a kernel for a target may have.
+
+    Source: ptxas 11.7 to 13.5, by bisection (``tests/toolkits``); of several releases the largest.
+    """
+    if not target.endswith("a"):
+        return 49_152
+    return 101_376 if target.startswith("sm_12") else 232_448
 
 
 class ModuleLayout:
@@ -95,6 +110,7 @@ class ModuleLayout:
     def __init__(self, module: Module, refusals: Refusals) -> None:
         self._refusals = refusals
         self.shared = {v.name: v for v in module.variables if v.space == "shared"}
+        self.target = module.target[0]
         self.slots: dict[str, Slot] = {}
         self.relocations: list[tuple[int, Slot, int]] = []
         named = [(name, v) for name, v in _named_variables(module) if v.space in ("global", "const")]
