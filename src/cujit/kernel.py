@@ -18,6 +18,7 @@ from cujit.devices.shapes import Dim3, LaunchShape, Resources, check_launch, cov
 from cujit.devices.streams import DeviceLike, Stream, stream_handle
 from cujit.errors import ArgumentError, LaunchError, spell
 from cujit.machine import chosen, cpu
+from cujit.signature import Signature
 from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
@@ -136,9 +137,7 @@ class Kernel(KeepsLaunches):
     """
 
     def __init__(self, entry: LaunchEntry) -> None:
-        self.name = entry.name
         self.lowered_name = entry.loaded.name
-        self.signature = entry.signature
         self._entry = entry
         self._image = entry.image
         self._loaded = entry.loaded
@@ -146,6 +145,16 @@ class Kernel(KeepsLaunches):
         self._cache: LaunchCache[Launch] = LaunchCache()
         self._launches = self._cache.launches
         self._image.caches.add(self._cache)
+
+    @property
+    def name(self) -> str:
+        """How it is found in the source: as the build was asked for it, else as the source spells it."""
+        return self._entry.name
+
+    @property
+    def signature(self) -> Signature:
+        """What it takes, as far as the build and the image tell."""
+        return self._entry.signature
 
     @property
     def device(self) -> Device:

@@ -20,13 +20,11 @@ from cujit.cache.cache import Cache
 from cujit.cache.settings import Compiling
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.runner import Runner
-from cujit.devices.arguments.signatures import signature_of
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.globals import Globals
 from cujit.devices.jit_options import JitOptions
 from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
-from cujit.devices.name_table import NameTable
 from cujit.devices.streams import Allocation, DeviceLike
 from cujit.devices.watch import Text, known_to, wanted_options
 from cujit.errors import ArchError, ArgumentError, LoadError, NotCompiledError, counted, spell
@@ -63,7 +61,6 @@ class Module(Mapping[str, Kernel]):
         self.log = loaded.log
         self.route = loaded.route
         self.load_s = load_s
-        self._names = NameTable(self.artifact.names, loaded.kernels)
         self._kernels: dict[str, Kernel] = {}
 
     def __getitem__(self, name: str) -> Kernel:
@@ -83,18 +80,18 @@ class Module(Mapping[str, Kernel]):
         loaded = self._image.require()
         if not isinstance(name, str):
             raise ArgumentError(f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}")
-        lowered = self._names.find(name)
-        if lowered not in self._kernels:
-            kernel = loaded.kernels[lowered]
-            signature = signature_of(self.artifact, lowered, kernel.signature)
-            self._kernels[lowered] = Kernel(LaunchEntry(self._image, kernel, self._names.display[lowered], signature))
-        return self._kernels[lowered]
+        lowered = self._image.find(name)
+        kernel = self._kernels.get(lowered)
+        if kernel is None:
+            kernel = self._kernels[lowered] = Kernel(LaunchEntry(self._image, loaded.kernels[lowered]))
+        return kernel
 
     def __iter__(self) -> Iterator[str]:
-        return iter([self._names.display[lowered] for lowered in self._names.lowered])
+        names = self._image.names
+        return iter([names.display[lowered] for lowered in names.lowered])
 
     def __len__(self) -> int:
-        return len(self._names.lowered)
+        return len(self._image.names.lowered)
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -198,16 +195,15 @@ def load(
         module = cujit.load(fatbin, device)
         print(module.route, list(module))
     """
-    return _load(image, device, JitOptions.of(jit).under(Compiling.from_environment(os.environ)))
+    return _load(open_image(image, "load"), device, JitOptions.of(jit))
 
 
 def _load(
-    image: Artifact | bytes | bytearray | memoryview | str | os.PathLike[str],
-    device: DeviceLike | str | None,
-    options: JitOptions,
+    artifact: Artifact, device: DeviceLike | str | None, options: JitOptions, compiling: Compiling | None = None
 ) -> Module:
-    artifact = open_image(image, "load")
     _require_loadable(artifact)
+    if artifact.kind is not Kind.CUBIN:  # nobody compiles that one
+        options = options.under(Compiling.from_environment(os.environ) if compiling is None else compiling)
     place = chosen(device)
     start = time.perf_counter()
     return Module(_loaded(artifact, place, options), load_s=time.perf_counter() - start)
@@ -297,7 +293,7 @@ def jit(
     build = functools.partial(build, timeout_s=timeout_s, isolate=isolate, memory_mib=memory_mib)
     with known_to(watchers, _texts_of(source)):
         made = found or _built(functools.partial(build, arch=target), place, arch is None)
-        module = _load(made, place, JitOptions().under(tools.compiling))
+        module = _load(made, place, JitOptions(), tools.compiling)
         require_content(source.name, module, module.globals, is_part=bool(said.get("rdc")))
     module._image.portable = functools.partial(build, arch=target.virtual)
     own = {source.path: Text(source.name, source.text)} if source.path else {}

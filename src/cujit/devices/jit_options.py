@@ -54,7 +54,7 @@ class JitOptions:
             OptionError: an option is unknown or has a wrong value.
         """
         if given is None:
-            return cls()
+            return _PLAIN
         if isinstance(given, JitOptions):
             return given
         if not isinstance(given, Mapping):
@@ -109,3 +109,6 @@ def _check_number(name: str, value: object, least: int, most: int) -> None:
 def _check_word(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value is not None and value not in choices:
         raise OptionError(f"{name} is {spell(value)}; it takes {', '.join(choices)}")
+
+
+_PLAIN = JitOptions()

@@ -35,6 +35,8 @@ class Dim3(NamedTuple):
         Raises:
             LaunchError: it is something else, or a size is below 1.
         """
+        if type(value) is int and 0 < value < 1 << 63:
+            return cls(value)
         sizes = value if isinstance(value, (tuple, list)) else (value,)
         if not 1 <= len(sizes) <= 3:
             raise LaunchError(f"{what} has {len(sizes)} dimensions; it takes one to three", help=_SIZES)
@@ -185,6 +187,8 @@ def check_sizes(kernel: str, shape: LaunchShape, limits: Limits) -> None:
 
 
 def _check_axes(kernel: str, what: str, sizes: Dim3, largest: Dim3, unit: str) -> None:
+    if sizes.x <= largest.x and sizes.y <= largest.y and sizes.z <= largest.z:
+        return
     for axis, size, limit in zip("xyz", sizes, largest, strict=True):
         if size > limit:
             raise LaunchError(

@@ -540,8 +540,8 @@ def stream_handle(stream: object, device: DeviceLike | None = None) -> int:
         LaunchError: it is no stream, or of another device.
         ClosedError: it was closed.
     """
-    if stream is None:
-        return 0
+    if stream is None or (type(stream) is int and 0 <= stream < 1 << 64):
+        return stream or 0
     if isinstance(stream, Stream):
         return _handle_of_ours(stream, device)
     protocol = getattr(stream, "__cuda_stream__", None)

@@ -40,7 +40,9 @@ __all__ = ["Image", "LoadedKernel", "Occupancy", "Subject", "of", "plot", "produ
 class LoadedKernel(Protocol):
     """A kernel that a device holds, as ``cujit.load`` gives it."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What it is shown as."""
 
     @property
     def device(self) -> Device:

@@ -113,7 +113,7 @@ def launch_of(
     library = SimpleNamespace(context=context, require=lambda: None, kernel=lambda _name: 3)
     kernel = CudaKernel(cast(Any, library), device.limits, name)
     signature = Signature((Parameter(ParameterClass.SIGNED, 4, 4),))
-    image = LoadedImage(device, SimpleNamespace(close=lambda: None), Artifact(Kind.PTX, b""))  # type: ignore[arg-type]
+    image = LoadedImage(device, SimpleNamespace(close=lambda: None, kernels={}), Artifact(Kind.PTX, b""))  # type: ignore[arg-type]
     entry = LaunchEntry(image, kernel, name, signature)
     shape = LaunchShape(Dim3(2, 3), Dim3(32))
     launch = make_launch(PreparedLaunch, entry, Owner(entry), shape, stream, options)

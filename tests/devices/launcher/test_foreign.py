@@ -22,9 +22,9 @@ WORD = Parameter(ParameterClass.BITS, 8, 8, ".u64")
 ADDRESS = 0x7F0000001000
 
 
-def no_more_python(launch: Any, count: int) -> None:
+def no_more_python(launch: Any) -> None:
     """From here on a reader that is called is a crash."""
-    ctypes.memset(launch.launch._prepared.state.readers, 0, 8 * count)
+    launch.launch._prepared.state.reader = 0
 
 
 # -- numba -------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def test_machine_code_reads_arrays_of_numba(gpu_memory: Device, machine: Any) ->
     launch, x = machine(gpu_memory, FLOATS, CONST, WORD), numba_array()
     assert numba_interface() is not None
     launch.send(x, x, x)
-    no_more_python(launch, 3)
+    no_more_python(launch)
     others = numba_array((3, 5), address=ADDRESS + 64), numba_array((1, 7), strides=(999, 4)), numba_array((4,))
     assert launch.send(*others) == struct.pack("<3Q", ADDRESS + 64, ADDRESS, ADDRESS)
 
@@ -219,7 +219,7 @@ def test_each_array_of_jax_is_waited_for(gpu_memory: Device, route: Any, kind: A
 def test_machine_code_asks_an_array_that_is_made_for_nothing_more(gpu_memory: Device, machine: Any) -> None:
     launch = machine(gpu_memory, CONST)
     launch.send(Array())
-    no_more_python(launch, 1)
+    no_more_python(launch)
     before, ready = Array.waited, Array()
     ready.made = True
     launch.send(ready)
@@ -246,7 +246,7 @@ def test_an_array_that_describes_itself_in_python_is_asked_by_python() -> None:
 def test_machine_code_reads_arrays_of_jax(gpu_memory: Device, machine: Any) -> None:
     launch = machine(gpu_memory, CONST, CONST)
     launch.send(Array(), Array())
-    no_more_python(launch, 2)
+    no_more_python(launch)
     others = Array(data=(ADDRESS + 8, True), shape=(3, 4), strides=None), Array(data=(64, False), shape=())
     assert launch.send(*others) == struct.pack("<2Q", ADDRESS + 8, 64)
 
@@ -254,7 +254,7 @@ def test_machine_code_reads_arrays_of_jax(gpu_memory: Device, machine: Any) -> N
 def test_of_rows_alike_machine_code_asks_the_address_alone(gpu_memory: Device, machine: Any) -> None:
     launch = machine(gpu_memory, CONST)
     launch.send(Row())
-    no_more_python(launch, 1)
+    no_more_python(launch)
     before = Row.asked
     assert launch.send(Row(ADDRESS + 8)) == struct.pack("<Q", ADDRESS + 8)
     assert Row.asked == before

@@ -92,7 +92,7 @@ def test_machine_code_and_not_python_reads_what_it_knows(host: Device, machine: 
     launch = machine(host, INTS[2], INTS[8], FLOAT, DOUBLE, BOOL, FLOATS, VOIDS, WORDS[3], FLOAT, FLOATS, VOIDS)
     arguments = (-7, 2**64 - 1, 1.5, 2, True, x, x, 2**63, 3, None, Pointer(64))
     expected = launch.send(*arguments)
-    ctypes.memset(launch.launch._prepared.state.readers, 0, 8 * 11)  # a reader that is called now is a crash
+    launch.launch._prepared.state.reader = 0  # a reader that is called now is a crash
     assert launch.send(*arguments) == expected == pack(launch.kernel.signature, arguments, host)
     assert launch.kernel.by_hand == 0
 
@@ -104,7 +104,7 @@ def test_machine_code_reads_scalars_of_numpy(host: Device, machine: Any) -> None
         *(np.uint32(2**32 - 1), np.float64(2.5), np.float32(0.5), np.False_),
     )
     expected = pack(launch.kernel.signature, arguments, host)
-    ctypes.memset(launch.launch._prepared.state.readers, 0, 8 * 11)  # a reader that is called now is a crash
+    launch.launch._prepared.state.reader = 0  # a reader that is called now is a crash
     assert launch.send(*arguments) == expected
     assert launch.kernel.by_hand == 0
 

@@ -34,6 +34,8 @@ def signature_of(artifact: Artifact, lowered: str, loaded: Signature) -> Signatu
 
 def _signature_of_ptx(artifact: Artifact, lowered: str) -> Signature | None:
     """Read the types in the PTX that was loaded, or that lies in the same fatbin; None where there is none."""
+    if artifact.kind not in (Kind.PTX, Kind.FATBIN):
+        return None
     # Start-up: images whose build says the types are not read.
     from cujit.formats.fatbin import EntryKind, read_fatbin
     from cujit.formats.ptx.heads import entry_signatures

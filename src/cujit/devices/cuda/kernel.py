@@ -9,6 +9,7 @@ from typing import Any
 
 from cujit.devices.arguments.signatures import signature_of_layout
 from cujit.devices.backend import BackendKernel, Target
+from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.launching import LaunchConfig, driver_entries, launch_config
 from cujit.devices.cuda.library import LoadedLibrary
 from cujit.devices.cuda.ring import LaunchNote
@@ -191,16 +192,13 @@ class CudaKernel(BackendKernel):
         del size
         function = self._kernel
         self._allow(shape, options)
-        entries = driver_entries(self._context.driver)
         config = None if options == PLAIN else launch_config(shape, stream, options)
         fields = {
+            **launch_fields(self._context),
             "function": function,
-            "context": int(self._context.handle),
             "stream": stream,
             "config": ctypes.addressof(config) if config is not None else 0,
-            **attributes(entries, "launch_kernel launch_kernel_ex get_context set_context push_context pop_context"),
             "dynamic_bytes": shape.shared_bytes,
-            "ring": self._context.ring.address,
             "label": self._label(shape, stream),
             **{f"grid_{axis}": n for axis, n in zip("xyz", shape.grid, strict=True)},
             **{f"block_{axis}": n for axis, n in zip("xyz", shape.block, strict=True)},
@@ -409,6 +407,18 @@ _REGISTERS = 65536
 
 Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", sm_50 and up.
 """
+
+
+@functools.lru_cache(64)
+def launch_fields(context: Context) -> dict[str, int]:
+    """Return what the states of all launches in a context have in common.
+
+    Raises:
+        DriverError: the driver lacks one of its functions.
+    """
+    names = "launch_kernel launch_kernel_ex get_context set_context push_context pop_context"
+    entries = attributes(driver_entries(context.driver), names)
+    return {**entries, "context": int(context.handle), "ring": context.ring.address}
 
 
 def _is_sure(facts: CubinKernelFacts, shape: LaunchShape, limits: Limits) -> bool:

@@ -36,6 +36,7 @@ from cujit.devices.shapes import LaunchShape
 from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, CujitError, KernelFaultError
 from cujit.forks import Lock
+from cujit.signature import Signature
 from cujit.values import dataclass, field
 
 _T = TypeVar("_T")
@@ -65,6 +66,32 @@ def refuse_keywords(kernel: str) -> None:
         ArgumentError: always.
     """
     raise ArgumentError(f"{kernel} takes its arguments in order, and none by keyword", help="pass the values alone")
+
+
+def _refuse_named(packer: Callable[[], Packer]) -> None:
+    refuse_keywords(packer().kernel)
+
+
+_NOTHING = _UNKNOWN.to_bytes(8, "little")
+_NO_DTYPES = _NO_DTYPE.to_bytes(4, "little", signed=True)
+
+
+@functools.cache
+def _words(count: int) -> type[ctypes.Array[ctypes.c_uint64]]:
+    return ctypes.c_uint64 * count
+
+
+@functools.cache
+def _numbers(count: int) -> type[ctypes.Array[ctypes.c_int32]]:
+    return ctypes.c_int32 * count
+
+
+@functools.lru_cache(64)
+def _template(library: Library, submit: str, device: Device) -> bytes:
+    """Return the bytes of a state with what all launches on a device have in common."""
+    state = LaunchState(device=id(device), submit=library.address(submit), scalars=ctypes.addressof(numpy_scalars()))
+    state.tensor_device_type, state.tensor_device_index = (1, device.ordinal) if device.is_gpu else (0, -1)
+    return bytes(state)
 
 
 @dataclass
@@ -113,50 +140,56 @@ class Binder:
     """
 
     def __init__(
-        self, kernel: BackendKernel, library: Library, device: Device, packer: Packer, alive: Alive, layout: Layout
+        self,
+        kernel: BackendKernel,
+        library: Library,
+        device: Device,
+        packer: Callable[[], Packer],
+        alive: Alive,
+        layout: Layout,
     ) -> None:
         self._kernel = kernel
         self._library = library
         self._device = device
         self._alive = alive
         self._layout = layout
-        self._name = packer.kernel
+        self._packer = packer
         count = max(len(layout.fields), 1)
-        self._known = (ctypes.c_uint64 * count)(*[_UNKNOWN] * count)
-        self._known_types = (ctypes.c_uint64 * count)(*[_UNKNOWN] * count)
+        self._known = _words(count).from_buffer_copy(_NOTHING * count)
+        self._known_types = _words(count).from_buffer_copy(_NOTHING * count)
+        self._known_tensors = _numbers(count).from_buffer_copy(_NO_DTYPES * count)
         self._kept: list[object] = [None] * count
         self._kinds: list[object] = [None] * count
-        self._known_tensors = (ctypes.c_int32 * count)(*[_NO_DTYPE] * count)
-        self._reads = [packer.reader(i) for i in range(len(layout.fields))]
-        self._table = ctypes.c_uint64 * count
-        self._named = functools.partial(refuse_keywords, packer.kernel)
+        for index, dtype in layout.learned.items():
+            self._known[index], self._kept[index] = id(dtype), dtype
+        self._reads: dict[int, Callable[[object, int], bytes]] = {}
+        self._named = functools.partial(_refuse_named, packer)
         self.lock = Lock()
 
     @classmethod
-    def of(cls, kernel: BackendKernel, device: Device, packer: Packer, alive: Alive) -> Binder | None:
-        """Make one where machine code can be had; None leaves every launch to Python."""
+    def of(cls, kernel: BackendKernel, device: Device, signature: Signature, packer: Callable[[], Packer],
+           alive: Alive, *, takes_ints: bool) -> Binder | None:  # fmt: skip
+        """Make one where native code can be had; None leaves every launch to Python.
+
+        ``packer`` makes the readers written in Python, when the first of them is needed.
+        """
         library = library_or_none() if kernel.submit is not None and is_supported() else None
-        layout = None if library is None else layout_of(packer.signature, takes_ints=packer.takes_ints)
+        layout = None if library is None else layout_of(signature, takes_ints=takes_ints)
         return None if library is None or layout is None else cls(kernel, library, device, packer, alive, layout)
 
     def prepare(self, by_hand: _ByHand, shape: LaunchShape, stream: int, options: LaunchOptions) -> Prepared:
         """Prepare one launch; ``by_hand`` is the same launch written in Python."""
-        state = LaunchState(
-            alive=ctypes.addressof(_ASLEEP), device=id(self._device), known=ctypes.addressof(self._known)
+        layout = self._layout
+        state = LaunchState.from_buffer_copy(_template(self._library, self._kernel.submit or "", self._device))
+        state.alive, state.known = ctypes.addressof(_ASLEEP), ctypes.addressof(self._known)
+        state.known_types, state.known_tensors = (
+            ctypes.addressof(self._known_types),
+            ctypes.addressof(self._known_tensors),
         )
-        state.submit = self._library.address(self._kernel.submit or "")
-        state.known_types = ctypes.addressof(self._known_types)
-        state.fields, state.count = ctypes.addressof(self._layout.fields), len(self._layout.fields)
-        state.size, state.known_tensors = self._layout.size, ctypes.addressof(self._known_tensors)
-        state.scalars = ctypes.addressof(numpy_scalars())
-        state.tensor_device_type, state.tensor_device_index = (
-            (1, self._device.ordinal) if self._device.is_gpu else (0, -1)
-        )
+        state.fields, state.count, state.size = layout.address, len(layout.fields), layout.size
         first = _First(self, state, by_hand, shape, stream, options)
-        readers = [self._reader(i, stream, state) for i in range(len(self._layout.fields))]
-        table = self._table(*map(id, readers))
-        state.by_hand, state.named, state.readers = id(first), id(self._named), ctypes.addressof(table)
-        return Prepared(self._library, state, first.bind, [self, first, readers, table])
+        state.by_hand, state.named, state.reader = id(first), id(self._named), id(first.reader)
+        return Prepared(self._library, state, first.bind, [self, first])
 
     def bind(self, state: LaunchState, shape: LaunchShape, stream: int, options: LaunchOptions) -> object:
         """Fill in what the device says, and give what has to live as long as the state.
@@ -183,35 +216,33 @@ class Binder:
             try:
                 return run(*arguments)
             except CujitError as e:
-                tell_failure(self._name, self._device, e)
+                tell_failure(self._packer().kernel, self._device, e)
                 raise
 
         return call
 
-    def _reader(self, index: int, stream: int, state: LaunchState) -> Callable[[Any], bytes]:
-        """Make the reader of one parameter that machine code calls; it remembers the type of a value that fits."""
-        read = self._telling(self._reads[index])
+    def read(self, index: int, value: Any, stream: int, state: LaunchState) -> bytes:
+        """Make the bytes of one parameter, which native code left to Python, and remember the type of what fits.
+
+        Raises:
+            ArgumentError: the value does not fit.
+        """
+        read = self._reads.get(index)
+        if read is None:
+            read = self._reads[index] = self._telling(self._packer().reader(index))
+        data = read(value, stream)
         field = self._layout.fields[index]
-
-        def read_structure(value: Any) -> bytes:
-            data = read(value, stream)
-            self._learn_structure(index, layout_by(value))
-            return data
-
-        if not field.is_pointer:
-            return read_structure if field.kind == FieldKind.BYTES else lambda value: read(value, stream)
-
-        def read_and_learn(value: Any) -> bytes:
-            data = read(value, stream)
+        if field.is_pointer:
             if type(value) is DeviceArray:
                 self._learn_dtype(index, value.dtype)
+                self._layout.learned[index] = value.dtype
             elif is_tensor(value):
                 self._learn_tensor(index, value, state)
             elif self._device.is_gpu:
                 self._learn_foreign(index, value, state)
-            return data
-
-        return read_and_learn
+        elif field.kind == FieldKind.BYTES:
+            self._learn_structure(index, layout_by(value))
+        return data
 
     def _learn_dtype(self, index: int, dtype: object) -> None:
         """Remember the dtype of an array that fits, and keep it, so that no other comes to its address."""
@@ -277,7 +308,7 @@ class Binder:
 class _First:
     """A call by hand, which also binds the launch if that is still to be done."""
 
-    __slots__ = ("_binder", "_by_hand", "_kept", "_options", "_shape", "_state", "_stream")
+    __slots__ = ("_binder", "_by_hand", "_kept", "_options", "_shape", "_state", "_stream", "reader")
 
     def __init__(
         self,
@@ -295,6 +326,8 @@ class _First:
         self._stream = stream
         self._options = options
         self._kept: object = None
+        self.reader = functools.partial(_read, binder, stream, state)
+        """What native code calls with the number of a parameter and its argument."""
 
     def __call__(self, *arguments: object) -> None:
         self._by_hand(arguments)
@@ -308,3 +341,7 @@ class _First:
                     self._kept = _BY_HAND  # meanwhile: a handler of a signal may launch the same, and passes the lock
                     self._kept = self._binder.bind(self._state, self._shape, self._stream, self._options)
         return self._kept is not _BY_HAND
+
+
+def _read(binder: Binder, stream: int, state: LaunchState, index: int, value: object) -> bytes:
+    return binder.read(index, value, stream, state)

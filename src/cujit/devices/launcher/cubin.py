@@ -32,8 +32,13 @@ class CubinKernelFacts(NamedTuple):
     @property
     def signature(self) -> Signature:
         """The sizes and places of the parameters, as ``CubinKernel`` has them."""
-        kinds = ParameterClass.UNKNOWN, ParameterClass.POINTER
-        return Signature(tuple(Parameter(kinds[w >> 31], w & 0xFFFF, offset=w >> 16 & 0x7FFF) for w in self.parameters))
+        return _signature(self.parameters)
+
+
+@functools.lru_cache(1024)
+def _signature(words: tuple[int, ...]) -> Signature:
+    kinds = ParameterClass.UNKNOWN, ParameterClass.POINTER
+    return Signature(tuple(Parameter(kinds[w >> 31], w & 0xFFFF, offset=w >> 16 & 0x7FFF) for w in words))
 
 
 class CubinFacts(NamedTuple):

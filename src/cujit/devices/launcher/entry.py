@@ -9,10 +9,12 @@ from typing import Protocol
 from cujit.artifact import Artifact
 from cujit.devices.arguments.buffers import Buffers
 from cujit.devices.arguments.packer import Packer
+from cujit.devices.arguments.signatures import signature_of
 from cujit.devices.backend import BackendKernel, BackendModule
 from cujit.devices.device import Device
 from cujit.devices.launcher.alive import Alive
 from cujit.devices.launcher.binder import Binder, tell_failure
+from cujit.devices.name_table import NameTable
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
 from cujit.devices.watch import Text
@@ -42,7 +44,33 @@ class LoadedImage:
         """The sources of the image, where they are known, by the names that its lines have for them."""
         self.loaded: BackendModule | None = loaded
         self.alive = Alive()
-        self.caches: weakref.WeakSet[_Cache] = weakref.WeakSet()
+        self._kernels = loaded.kernels
+
+    @cached_property
+    def caches(self) -> weakref.WeakSet[_Cache]:
+        """The launches that its kernels keep."""
+        return weakref.WeakSet()
+
+    @cached_property
+    def names(self) -> NameTable:
+        """Its kernels by what people call them."""
+        return NameTable(self.artifact.names, self._kernels)
+
+    def find(self, name: str) -> str:
+        """Return the lowered name of the kernel called ``name``.
+
+        Raises:
+            NameNotFoundError: there is none, or there are several; the message lists them.
+        """
+        if isinstance(name, str) and name in self._kernels:
+            return name
+        asked = self.artifact.names.get(name) if len(self._kernels) == 1 else None
+        return asked if asked is not None and asked in self._kernels else self.names.find(name)
+
+    def display(self, lowered: str) -> str:
+        """Return what a kernel is shown as: as the build was asked for it, else as the source spells it."""
+        is_plain = not self.artifact.names and not lowered.startswith("_Z")
+        return lowered if is_plain else self.names.display[lowered]
 
     def require(self) -> BackendModule:
         """Give the loaded module, unless it was closed."""
@@ -60,17 +88,55 @@ class LoadedImage:
             self.loaded = None
 
 
+class _PackerSource:
+    """Makes the packer of a kernel when it is first asked for; it refers to no entry, so that there is no circle."""
+
+    def __init__(
+        self, image: LoadedImage, lowered: str, signature: Signature, takes_ints: bool, name: str | None
+    ) -> None:
+        self._image = image
+        self._lowered = lowered
+        self._signature = signature
+        self._takes_ints = takes_ints
+        self._name = name
+        self._made: Packer | None = None
+
+    def __call__(self) -> Packer:
+        if self._made is None:
+            name = self._image.display(self._lowered) if self._name is None else self._name
+            self._made = Packer(self._signature, self._image.device, name, takes_ints=self._takes_ints)
+        return self._made
+
+
 class LaunchEntry:
     """What a kernel and its launches share. Launches refer to this and not to their kernel, which keeps them."""
 
     def __init__(
-        self, image: LoadedImage, loaded: BackendKernel, name: str, signature: Signature, *, takes_ints: bool = False
+        self,
+        image: LoadedImage,
+        loaded: BackendKernel,
+        name: str | None = None,
+        signature: Signature | None = None,
+        *,
+        takes_ints: bool = False,
     ) -> None:
         self.image = image
         self.loaded = loaded
-        self.name = name
-        self.signature = signature
+        if name is not None:
+            self.name = name
+        if signature is not None:
+            self.signature = signature
         self._takes_ints = takes_ints
+
+    @cached_property
+    def name(self) -> str:
+        """What it is shown as."""
+        return self.image.display(self.loaded.name)
+
+    @cached_property
+    def signature(self) -> Signature:
+        """What it takes, as far as the build and the image tell."""
+        return signature_of(self.image.artifact, self.loaded.name, self.loaded.signature)
 
     @property
     def device(self) -> Device:
@@ -78,9 +144,13 @@ class LaunchEntry:
         return self.image.device
 
     @cached_property
+    def _packers(self) -> _PackerSource:
+        return _PackerSource(self.image, self.loaded.name, self.signature, self._takes_ints, self.__dict__.get("name"))
+
+    @property
     def packer(self) -> Packer:
         """What reads its arguments."""
-        return Packer(self.signature, self.device, self.name, takes_ints=self._takes_ints)
+        return self._packers()
 
     @cached_property
     def buffers(self) -> Buffers:
@@ -97,7 +167,8 @@ class LaunchEntry:
         """What prepares its launches for machine code; None where there is none, or the signature does not tell."""
         if any(parameter.size <= 0 for parameter in self.signature):
             return None
-        return Binder.of(self.loaded, self.device, self.packer, self.image.alive)
+        return Binder.of(self.loaded, self.device, self.signature, self._packers, self.image.alive,
+                         takes_ints=self._takes_ints)  # fmt: skip
 
     def run(self, shape: LaunchShape | None, stream: int, options: LaunchOptions, arguments: Sequence[object]) -> None:
         """Launch by hand: what machine code does, written in Python."""

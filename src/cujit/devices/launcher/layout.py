@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import functools
 
 from cujit.signature import Parameter, ParameterClass, Signature
 from cujit.values import NamedTuple
@@ -63,12 +64,19 @@ class Field(ctypes.Structure):
 
 
 class Layout(NamedTuple):
-    """The parameters of a kernel in order; ``size`` is that of the parameter buffer in bytes."""
+    """The parameters of a kernel in order; ``size`` is that of the parameter buffer in bytes.
+
+    ``address`` is where the fields are. ``learned`` has the dtypes of arrays that were found to fit, by the number of
+    the parameter: what fits one kernel fits all of this signature.
+    """
 
     fields: ctypes.Array[Field]
     size: int
+    address: int
+    learned: dict[int, object]
 
 
+@functools.lru_cache(1024)
 def layout_of(signature: Signature, *, takes_ints: bool = False) -> Layout | None:
     """Give the layout of a signature, as its ``Packer`` reads it; None if machine code does not take so much."""
     if len(signature) > MOST_FIELDS or signature.size > MOST_BYTES:
@@ -77,7 +85,8 @@ def layout_of(signature: Signature, *, takes_ints: bool = False) -> Layout | Non
     for field in fields:
         if takes_ints and field.kind == FieldKind.POINTER:
             field.kind = FieldKind.ADDRESS
-    return Layout((Field * len(fields))(*fields), signature.size)
+    table = (Field * len(fields))(*fields)
+    return Layout(table, signature.size, ctypes.addressof(table), {})
 
 
 _LARGE = {ParameterClass.UNSIGNED: FieldKind.LARGE, ParameterClass.BITS: FieldKind.WORD}

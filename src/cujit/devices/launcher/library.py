@@ -101,6 +101,7 @@ class Library:
             interpreter = ctypes.PYFUNCTYPE(ctypes.c_uint64)(("PyInterpreterState_Get", ctypes.pythonapi))()
         except (OSError, AttributeError) as e:
             raise MissingError(f"the launcher does not load: {e}") from e
+        self._addresses: dict[str, int] = {}
         owner = ctypes.c_uint64.in_dll(self._library, "cujit_interpreter")
         if owner.value not in (0, interpreter):
             raise MissingError(
@@ -117,7 +118,11 @@ class Library:
 
     def address(self, name: str) -> int:
         """Return the address of the function, or the table, ``cujit_name``."""
-        return ctypes.cast(self._library[f"cujit_{name}"], ctypes.c_void_p).value or 0
+        found = self._addresses.get(name)
+        if found is None:
+            found = ctypes.cast(self._library[f"cujit_{name}"], ctypes.c_void_p).value or 0
+            self._addresses[name] = found
+        return found
 
 
 @once

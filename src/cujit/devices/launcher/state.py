@@ -17,15 +17,15 @@ def _fields(kind: type[Any], names: str) -> tuple[tuple[str, type[Any]], ...]:
 class LaunchState(ctypes.Structure):
     """The data of one prepared launch. Whoever has it keeps alive what it refers to; words of 64 bits are addresses.
 
-    ``by_hand`` takes a call that the machine code leaves alone, ``named`` one with keywords, ``failed`` what the
-    place that runs the kernel answered. ``submit`` is the function that starts the kernel. ``fields``, ``readers`` and
-    ``known`` have an entry per parameter, of which there are ``count``: how it is read, the reader written in Python,
-    and the dtype that an array has been found to have. ``size`` is that of the parameter buffer in bytes; with ``each``
-    the driver gets the address of each parameter instead of the buffer.
+    ``by_hand`` takes a call that the native code leaves alone, ``named`` one with keywords, ``failed`` what the place
+    that runs the kernel answered. ``submit`` is the function that starts the kernel. ``fields`` and ``known`` have an
+    entry per parameter, of which there are ``count``: how it is read, and the dtype that an array was found to have.
+    ``reader`` reads a parameter in Python: it takes its number and its argument. ``size`` is that of the parameter
+    buffer in bytes; with ``each`` the driver gets the address of each parameter instead of the buffer.
     """
 
     _fields_ = (
-        *_fields(ctypes.c_uint64, "alive by_hand named failed submit fields readers known device count size each"),
+        *_fields(ctypes.c_uint64, "alive by_hand named failed submit fields reader known device count size each"),
         # what types of values were found right; a bit for each parameter that takes arrays that are read-only
         *_fields(ctypes.c_uint64, "known_types read_only"),
         # torch's tensors: the interface, the code of the dtype found right of each parameter, and the device
@@ -53,30 +53,33 @@ _MOST_LAUNCHES = 256
 """Launches that a kernel keeps, in case that they are written again."""
 
 
+_KEEPING = Lock()
+"""Held for a moment by whoever changes a cache, whichever it is."""
+
+
 class LaunchCache(Generic[_L]):
     """The launches of one kernel that are kept, the newest ``_MOST_LAUNCHES``; a module that closes drops them.
 
     Machine code finds them here too, the one that was written last without a look into the others.
     """
 
-    __slots__ = ("__weakref__", "_lock", "last", "last_shape", "launches")
+    __slots__ = ("__weakref__", "last", "last_shape", "launches")
 
     def __init__(self) -> None:
         self.launches: dict[object, _L] = {}
         self.last_shape: object = None
         self.last: _L | None = None
-        self._lock = Lock()
 
     def keep(self, key: object, launch: _L) -> None:
         """Keep a launch; the oldest goes when there are many."""
-        with self._lock:
+        with _KEEPING:
             while len(self.launches) >= _MOST_LAUNCHES:
                 del self.launches[next(iter(self.launches))]
             self.launches[key] = launch
 
     def clear(self) -> None:
         """Drop all of them."""
-        with self._lock:
+        with _KEEPING:
             self.last_shape = self.last = None
             self.launches.clear()
 

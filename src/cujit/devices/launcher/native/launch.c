@@ -207,7 +207,10 @@ static bool read_bytes(object *value, struct Round *round, u64 size, void *out) 
 
 /* Let the reader of Python take an argument, or raise: its bytes go to the buffer. */
 static bool ask(struct LaunchState *state, i64 index, object *value, void *to, u64 size) {
-  object *bytes = CALL(PyObject_VectorcallDict)(((object **)state->readers)[index], &value, 1, 0);
+  object *given[] = {CALL(PyLong_FromLong)(index), value};
+  if (!given[0]) return false;
+  object *bytes = CALL(PyObject_VectorcallDict)((object *)state->reader, given, 2, 0);
+  CALL(Py_DecRef)(given[0]);
   if (!bytes) return false;
   char *data = CALL(PyBytes_AsString)(bytes);
   if (data) __builtin_memcpy(to, data, size);
