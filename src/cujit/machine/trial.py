@@ -46,7 +46,7 @@ def _bundle() -> None:
 
 def _compile_nvvm() -> None:
     import cujit  # start-up: as above
-    from cujit.compiler.backends.nvvm import MODULE_HEAD  # start-up: as above
+    from cujit.toolchain.nvvm import MODULE_HEAD  # start-up: as above
 
     cujit.compile(cujit.Source.nvvm(MODULE_HEAD + _NVVM), to="ptx", cache=False)
 
