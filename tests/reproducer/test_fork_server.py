@@ -13,7 +13,7 @@ import pytest
 
 import cujit
 from cujit import reproducer
-from cujit.errors import KernelFaultError, MissingError, ToolCrashError, ToolTimeoutError
+from cujit.errors import KernelFaultError, ToolCrashError, ToolTimeoutError, UnsupportedError
 from cujit.reproducer import fork_server, running
 from processes import children_of, lives, printed
 from reproducer.serving import serving_after
@@ -185,9 +185,9 @@ def test_a_forked_child_has_its_own(path: Path) -> None:
     assert printed(_FORKS, path, options=("-W", "error")).split() == ["1", "0", "1", "1"]
 
 
-def test_a_python_that_does_not_know_its_interpreter_has_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.executable", "")
-    with pytest.raises(MissingError, match="does not know its Python interpreter"):
+def test_a_frozen_program_without_an_interpreter_starts_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.frozen", True, raising=False)
+    with pytest.raises(UnsupportedError, match="no Python interpreter to start"):
         counted(path)
 
 

@@ -24,6 +24,7 @@ from cujit.forks import Lock, once
 from cujit.formats.elf import read_elf
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.libraries import STANDS_BEFORE, find_library
+from cujit.workers.interpreter import interpreter
 
 _LIBRARIES = ("nvrtc", "nvJitLink")
 _FUNCTION = re.compile(r"(?:__)?((?:nvrtc|nvJitLink)[A-Z]\w*?)(?:_\d+_\d+)?")
@@ -84,7 +85,7 @@ def _assembler() -> bytes:
     package = str(Path(__file__).parent.parent.parent)
     lines = (
         "#!/bin/sh",
-        f"'''exec' {shlex.quote(sys.executable)} \"$0\" \"$@\"",
+        f"'''exec' {shlex.quote(interpreter())} \"$0\" \"$@\"",
         "' '''",
         "import sys",
         f"sys.path += [p for p in {[package, *filter(None, sys.path)]!r} if p not in sys.path]",

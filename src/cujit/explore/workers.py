@@ -12,8 +12,8 @@ import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from cujit.errors import MissingError
 from cujit.explore.scene import LaunchLimits, Scene
+from cujit.workers.interpreter import interpreter
 
 _BEGIN = "import sys; sys.path[:] = sys.argv[1:-2]; from cujit.explore.worker import main; main()"
 _IDLE = 2
@@ -157,12 +157,10 @@ class WorkerPool:
         self._idle.append(worker)
 
     async def _started(self) -> _Worker:
-        if not sys.executable:
-            raise MissingError("this process does not know its Python interpreter (sys.executable)")
         memory_mib = max(self._limits.memory_mib or 0, _MEMORY_MIB)
         arguments = [*map(os.path.abspath, sys.path), str(os.getpid()), str(memory_mib)]
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
+            interpreter(),
             "-c",
             _BEGIN,
             *arguments,

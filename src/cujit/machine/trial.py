@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
-from cujit.errors import CujitError
+from cujit.errors import CujitError, UnsupportedError
+from cujit.toolchain.nvvm import MODULE_HEAD
+from cujit.workers.interpreter import interpreter
 
 _KERNEL = 'extern "C" __global__ void trial(int *out) { *out = 42; }'
 _NVVM = """
@@ -25,29 +29,29 @@ _CHILD = (
 _TIMEOUT_S = 120.0
 
 
-def _compile() -> None:
-    import cujit  # start-up: the child alone needs it
+def _cujit() -> Any:
+    """Import the package as its users do; the process that is tried has nothing else to do."""
+    return importlib.import_module("cujit")
 
+
+def _compile() -> None:
+    cujit = _cujit()
     lowest = cujit.compile(_KERNEL, to="ptx", cache=False)
     cujit.compile(_KERNEL, arch=str(lowest.arch).replace("compute", "sm"), cache=False)
 
 
 def _link() -> None:
-    import cujit  # start-up: as above
-
+    cujit = _cujit()
     cujit.link([cujit.compile(_KERNEL, to="ptx", rdc=True, cache=False)], cache=False)
 
 
 def _bundle() -> None:
-    import cujit  # start-up: as above
-
+    cujit = _cujit()
     cujit.bundle([cujit.compile(_KERNEL, to="ptx", cache=False)], cache=False)
 
 
 def _compile_nvvm() -> None:
-    import cujit  # start-up: as above
-    from cujit.toolchain.nvvm import MODULE_HEAD  # start-up: as above
-
+    cujit = _cujit()
     cujit.compile(cujit.Source.nvvm(MODULE_HEAD + _NVVM), to="ptx", cache=False)
 
 
@@ -60,8 +64,7 @@ def _launch_on_gpu() -> None:
 
 
 def _launch(device: str) -> None:
-    import cujit  # start-up: as above
-
+    cujit = _cujit()
     target = cujit.gpu(0) if device == "cuda:0" else cujit.cpu()
     out = target.zeros(1, "int32")
     cujit.jit(_KERNEL, device=target, cache=False)["trial"][1, 1](out)
@@ -106,6 +109,10 @@ def failures(names: Collection[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     left = list(names)
+    try:
+        interpreter()
+    except UnsupportedError:  # in a frozen program, what can be found without a trial
+        return {}
     while left:
         tried, output, end = _run(left)
         found.update({name: said[0] for name, how, *said in output if how == "failed"})
@@ -118,10 +125,7 @@ def failures(names: Collection[str]) -> dict[str, str]:
 
 def _run(names: list[str]) -> tuple[list[str], list[list[str]], str]:
     """Run a process that tries parts; return those it began with, its lines, and how it ended if not well."""
-    interpreter = None if getattr(sys, "frozen", False) else sys.executable
-    if not interpreter:
-        return [], [], ""
-    command = [interpreter, "-c", _CHILD, ",".join(names), *map(os.path.abspath, sys.path)]
+    command = [interpreter(), "-c", _CHILD, ",".join(names), *map(os.path.abspath, sys.path)]
     try:
         environment = {**os.environ, "CUJIT_CACHE": "0"}
         done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False, env=environment)

@@ -16,8 +16,8 @@ import tempfile
 from collections.abc import Sequence
 from typing import IO, Any
 
-from cujit.errors import MissingError
 from cujit.forks import Lock, in_child
+from cujit.workers.interpreter import interpreter
 
 LENGTH, STATUS = struct.Struct("<Q"), struct.Struct("<i")
 """What stands before an answer, and how a process that was forked has ended."""
@@ -40,14 +40,14 @@ class ForkServer:
     """One of them, started in a ``world``: interpreter, code, paths, environment, and whether it is for a GPU."""
 
     def __init__(self, world: tuple[Any, ...]) -> None:
-        _, begin, paths, environment, is_gpu = world
+        program, begin, paths, environment, is_gpu = world
         self._last = b""
         # A file, not a pipe: what nobody reads must not hold the process up.
         self._words: IO[bytes] = tempfile.TemporaryFile(prefix="cujit-ready-")  # noqa: SIM115  # ``end`` closes it
         self._orders, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with far:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", begin, *paths, "gpu" if is_gpu else "cpu", str(far.fileno())],
+                [program, "-c", begin, *paths, "gpu" if is_gpu else "cpu", str(far.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._words,
@@ -96,12 +96,10 @@ def fork(files: Sequence[int], *, is_gpu: bool) -> ForkServer:
     """Have the process that is ready fork one with these files; start it, if there is none.
 
     Raises:
-        MissingError: this Python does not know its own interpreter.
+        UnsupportedError: there is no Python interpreter to start, as in a frozen program.
     """
-    if not sys.executable:
-        raise MissingError("this process does not know its Python interpreter (sys.executable)")
     paths = tuple(map(os.path.abspath, sys.path))
-    world = (sys.executable, _BEGIN, paths, tuple(_environment(is_gpu).items()), is_gpu)
+    world = (interpreter(), _BEGIN, paths, tuple(_environment(is_gpu).items()), is_gpu)
     with _guard:
         for other, server in tuple(_living.items()):
             if server.has_ended or (other == world and not server.fork(files)):

@@ -1,4 +1,4 @@
-"""The process apart: takes jobs from standard input and answers on standard output, until the input ends."""
+"""The process apart: takes jobs from standard input and answers on a descriptor of its own, until the input ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import threading
 import traceback
 from typing import Any
 
-from cujit.compiler.apart.parent import WorkOrder, receive, send
+from cujit.compiler.apart.parent import GREETING, WorkOrder, receive, send
 from cujit.errors import CujitError, ToolCrashError
 from cujit.forks import once_each
 from cujit.toolchain.headers import Settings
@@ -24,8 +24,9 @@ from cujit.toolchain.toolset import Toolchain
 def main() -> None:
     """Serve."""
     jobs = sys.stdin.buffer
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    answers = os.fdopen(int(sys.argv[1]), "wb")
+    answers.write(GREETING)
+    answers.flush()
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))  # whoever asks for a process apart expects its death
     waiting: queue.SimpleQueue[WorkOrder] = queue.SimpleQueue()

@@ -12,6 +12,7 @@ import io
 import os
 import pickle
 import re
+import select
 import signal
 import struct
 import subprocess
@@ -22,18 +23,27 @@ from typing import IO, Any
 
 from cujit.artifact import Artifact
 from cujit.compiler.jobs import Job
-from cujit.errors import CujitError, MissingError, ToolCrashError
+from cujit.errors import CujitError, ToolCrashError, UnsupportedError
 from cujit.forks import Lock, in_child
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.stopping import current_stop
 from cujit.values import NamedTuple
+from cujit.version import __version__
+from cujit.workers.interpreter import interpreter
 
 _KEPT = 4
 """How many processes without work are kept; each has some 150 MB of NVIDIA's libraries mapped."""
 
 _LAST_WORDS_BYTES = 4096
-_BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from cujit.compiler.apart.child import main; main()"
+_BEGIN = "import sys; sys.path[:] = sys.argv[2:]; from cujit.compiler.apart.child import main; main()"
 _LENGTH = struct.Struct("<Q")
+_MOST_BYTES = 2 << 30
+"""A longer message is none; no tool makes such an image."""
+
+GREETING = f"cujit {__version__} works here\n".encode()
+"""The first bytes of the process apart: before them, anything that is printed at Python's start may come."""
+
+_GREETING_S = 120.0
 _GIVEN_UP = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGKILL")
 
 
@@ -51,7 +61,7 @@ def run_apart(job: Job, settings: Settings, memory_mib: int | None) -> Artifact:
 
     Raises:
         ToolCrashError: the process died.
-        MissingError: this Python does not know its own interpreter.
+        UnsupportedError: there is no Python interpreter to start, as in a frozen program.
         CujitError: whatever the job raises there.
     """
     child = _take(job)
@@ -88,13 +98,21 @@ class _Child:
         # A file, not a pipe: what nobody reads must not hold the process up.
         self._words: IO[bytes] = tempfile.TemporaryFile(prefix="cujit-apart-")  # noqa: SIM115  # ``end`` closes it
         self._from = 0
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _BEGIN, *map(os.path.abspath, sys.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._words,
-            start_new_session=True,  # Ctrl-C in a terminal is for us alone
-        )
+        # Answers have a descriptor of their own: sitecustomize and libraries print what they like to the standard one.
+        answers, far = os.pipe()
+        self._answers = os.fdopen(answers, "rb")
+        try:
+            self._process = subprocess.Popen(
+                [interpreter(), "-c", _BEGIN, str(far), *map(os.path.abspath, sys.path)],
+                stdin=subprocess.PIPE,
+                stdout=self._words,
+                stderr=self._words,
+                pass_fds=(far,),
+                start_new_session=True,  # Ctrl-C in a terminal is for us alone
+            )
+        finally:
+            os.close(far)
+        self._has_greeted = False
         _living.add(self)
 
     @property
@@ -104,15 +122,39 @@ class _Child:
     def ask(self, order: WorkOrder) -> Artifact | CujitError | None:
         """Give it an order and wait for the answer; None when it died."""
         assert self._process.stdin
-        assert self._process.stdout
         self._from = os.fstat(self._words.fileno()).st_size
         data = pickle.dumps(order)
         try:
             send(self._process.stdin, data)
-            answer: Artifact | CujitError | None = receive(self._process.stdout)
+            if not self._has_greeted:
+                self._require_greeting()
+            answer: Artifact | CujitError | None = receive(self._answers)
         except (OSError, ValueError):  # a pipe without its other end, or closed by ``kill``
             return None
         return answer
+
+    def _require_greeting(self) -> None:
+        """Wait for the greeting.
+
+        Raises:
+            UnsupportedError: the process is no Python with this version of cujit.
+            OSError: the process ended.
+        """
+        found = b""
+        until = time.monotonic() + _GREETING_S
+        while len(found) < len(GREETING) and GREETING.startswith(found):
+            ready, _, _ = select.select([self._answers], [], [], max(0.0, until - time.monotonic()))
+            piece = os.read(self._answers.fileno(), len(GREETING) - len(found)) if ready else b"?"
+            if not piece:
+                raise BrokenPipeError
+            found += piece
+        if found != GREETING:
+            self.kill()
+            raise UnsupportedError(
+                f"{self._process.args[0]} did not start as Python with cujit {__version__}",  # type: ignore[index]
+                help="set CUJIT_PYTHON to the path of a Python interpreter that has this version of cujit installed",
+            )
+        self._has_greeted = True
 
     def kill(self) -> None:
         """End it, whatever it does."""
@@ -157,13 +199,13 @@ class _Child:
 
         What is closed is below the buffers: a thread that is not here may hold the lock of each.
         """
-        for pipe in (self._process.stdin, self._process.stdout, self._words):
+        for pipe in (self._process.stdin, self._answers, self._words):
             assert isinstance(pipe, io.BufferedReader | io.BufferedWriter | io.BufferedRandom)
             pipe.raw.close()
         self._process.returncode = 0
 
     def _close(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout, self._words):
+        for pipe in (self._process.stdin, self._answers, self._words):
             assert pipe
             with contextlib.suppress(OSError):
                 pipe.close()
@@ -193,9 +235,7 @@ def spent_apart() -> Spent:
 
 
 def _take(job: Job) -> _Child:
-    if not sys.executable:
-        raise MissingError("this process does not know its Python interpreter (sys.executable)", help="isolate=False")
-    world = (sys.executable, tuple(sys.path), tuple(sorted(os.environ.items())), job.apart)
+    world = (interpreter(), tuple(sys.path), tuple(sorted(os.environ.items())), job.apart)
     while True:
         with _guard:
             child = _idle.pop() if _idle else None
@@ -291,5 +331,7 @@ def receive(stream: IO[bytes]) -> Any:
     if len(prefix) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(prefix)
+    if length > _MOST_BYTES:
+        raise OSError(f"a message of {length} bytes")
     data = stream.read(length)
     return pickle.loads(data) if len(data) == length else None

@@ -1,0 +1,1 @@
+"""Python in processes of its own: which interpreter starts, and how both sides know each other."""

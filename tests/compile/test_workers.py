@@ -1,0 +1,77 @@
+"""Worker processes: what is printed at Python's start is no answer, and no program is started instead of Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from processes import printed, python
+
+KERNEL = "__global__ void k(int *o) { *o = 43; }"
+COMPILE = f"""
+import cujit
+try:
+    print(len(cujit.compile({KERNEL!r}, arch="sm_90", cache=False, timeout_s=100, **OPTION).data) > 1000)
+except cujit.errors.CujitError as e:
+    print(type(e).__name__, e)
+"""
+
+
+@pytest.mark.parametrize("option", ["{'isolate': True}", "{'restrict': True}", "{'optimization_info': 'inline'}"])
+def test_what_sitecustomize_prints_is_no_answer(tmp_path: Path, option: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import os\nprint('site says hello')\nos.write(1, b'more')\n")
+    code = f"import os\nos.environ['PYTHONPATH'] = {str(tmp_path)!r}\nOPTION = {option}\n{COMPILE}"
+    assert printed(code) == "True\n"
+
+
+@pytest.mark.parametrize("mark", ["sys.frozen = True", "sys._MEIPASS = '/tmp'", "__compiled__ = True"])
+@pytest.mark.parametrize("option", ["{'isolate': True}", "{'restrict': True}"])
+def test_a_frozen_program_does_not_start_itself(tmp_path: Path, mark: str, option: str) -> None:
+    log, program = tmp_path / "log", tmp_path / "python3"
+    program.write_text(f"#!/bin/sh\necho started >> {log}\n")
+    program.chmod(0o755)
+    code = f"import sys\n{mark}\nsys.executable = {str(program)!r}\nOPTION = {option}\n{COMPILE}"
+    said = printed(code)
+    assert said.startswith("UnsupportedError this needs a separate Python process")
+    assert "set CUJIT_PYTHON" in said
+    assert not log.exists()
+
+
+def test_a_frozen_program_uses_the_interpreter_that_it_is_given() -> None:
+    given = "import os, sys\nos.environ['CUJIT_PYTHON'] = sys.executable\nsys.frozen = True\n"
+    code = f"{given}OPTION = {{'isolate': True}}\n{COMPILE}"
+    assert printed(code) == "True\n"
+
+
+def test_a_program_that_embeds_python_uses_the_interpreter_of_its_prefix(tmp_path: Path) -> None:
+    program = tmp_path / "blender"
+    program.write_text(f"#!/bin/sh\necho started >> {tmp_path / 'log'}\n")
+    program.chmod(0o755)
+    code = f"import sys\nsys.executable = {str(program)!r}\nOPTION = {{'isolate': True}}\n{COMPILE}"
+    assert printed(code) == "True\n"
+    assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize("text", ["echo hello", "sleep 600 & echo hello >&$3; wait", "exit 3"])
+def test_a_program_that_is_no_python_is_an_error(tmp_path: Path, text: str) -> None:
+    program = tmp_path / "python3"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    code = f"import os\nos.environ['CUJIT_PYTHON'] = {str(program)!r}\nOPTION = {{'isolate': True}}\n{COMPILE}"
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(("ToolCrashError NVRTC ended with status", "UnsupportedError")), done.stdout
+
+
+def test_saved_launches_and_the_doctor_need_no_interpreter_to_refuse_in_words() -> None:
+    code = """
+        import sys
+        sys.frozen = True
+        import cujit
+        from cujit.reproducer import fork_server
+        print(cujit.doctor().is_good)
+        try: fork_server.fork((), is_gpu=False)
+        except cujit.errors.UnsupportedError as e: print(e.help)
+    """
+    assert printed(code).startswith("True\nset CUJIT_PYTHON")
