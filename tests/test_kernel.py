@@ -6,7 +6,7 @@ import gc
 import struct
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +20,7 @@ from cujit.devices.backend import Backend, BackendKernel, BackendModule
 from cujit.devices.device import Device
 from cujit.devices.jit_options import JitOptions
 from cujit.devices.options import PLAIN, LaunchOptions
-from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources
+from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Limits, Resources
 from cujit.devices.streams import Allocation
 from cujit.errors import (
     ArchError,
@@ -395,9 +395,14 @@ class RecordingKernel(BackendKernel):
         return Resources(40, 128, 0, 0, 768)
 
     def launch(
-        self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
+        self,
+        shape: LaunchShape,
+        parameters: bytes | bytearray,
+        stream: int = 0,
+        options: LaunchOptions = PLAIN,
+        extents: Sequence[HostExtent] = (),
     ) -> None:
-        del options
+        del options, extents
         self.launches.append((shape, bytes(parameters), stream))
 
     def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native import counting, structures
-from cujit.devices.cpu.run.launch import PLACE, SHARED_ALIGN, Launch
+from cujit.devices.cpu.run.launch import BLENDED, PLACE, SYSTEM_BYTES, WINDOW_BITS, Launch
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, ROUNDED
 from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
 from cujit.devices.textures.texture import AddressMode
@@ -118,7 +118,9 @@ def shared() -> str:
         "TEXTURE_MARK": f"{TEXTURE_MARK:#x}ull",
         "SURFACE_MARK": f"{SURFACE_MARK:#x}ull",
         "PLACE": f"{PLACE}",
-        "SHARED_ALIGN": f"{SHARED_ALIGN}",
+        "BLENDED": f"{BLENDED}",
+        "SYSTEM_BYTES": f"{SYSTEM_BYTES}",
+        "WINDOW": f"{1 << WINDOW_BITS}ull",
         "ROUNDED": f"{sum(1 << number for number in ROUNDED)}u",
         "TRACE_DONE": f"{structures.TRACE_DONE}u",
         **{name: f"{getattr(structures, name)}" for name in (*_NUMBERS, *_COPYING)},

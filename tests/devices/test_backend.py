@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from cujit.devices.backend import Backend, BackendKernel, BackendModule
 from cujit.devices.device import Device
 from cujit.devices.jit_options import JitOptions
 from cujit.devices.options import PLAIN, LaunchOptions
-from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources
+from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Limits, Resources
 from cujit.devices.streams import Allocation
 from cujit.errors import ArgumentError, ClosedError, LaunchError, NameNotFoundError, UnsupportedError
 from cujit.signature import Parameter, ParameterClass, Signature
@@ -44,7 +44,12 @@ class ScaleKernel(BackendKernel):
     resources = Resources(None, 0, None, None, 256)
 
     def launch(
-        self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
+        self,
+        shape: LaunchShape,
+        parameters: bytes | bytearray,
+        stream: int = 0,
+        options: LaunchOptions = PLAIN,
+        extents: Sequence[HostExtent] = (),
     ) -> None:
         address, factor, count = struct.unpack("<Qfi", parameters)
         threads = min(count, shape.grid.volume * shape.block.volume)

@@ -155,7 +155,7 @@ def test_memory_of_the_cpu_device_may_be_registered_and_what_lies_about_it_is_kn
     sums = cujit.jit('extern "C" __global__ void sums(const char *p, int n, int *to)'
                      ' { for (int i = 0; i < n; ++i) *to += p[i]; }')["sums"]
     array, to = cujit.cpu().array(np.full(1000, 3, np.int8)), device.zeros(1, np.int32)
-    within, around = (array.address + 8, 8), (array.address - 16, 2000)
+    within, around = (array.address + 8, 8), (array.address - 16, 1024)  # an array has room for 1,024 bytes
     for begin, size in ((array.address, 1000), around, within, around):
         answer = driver.cuMemHostRegister(begin, size, 0)[0]
         sums[1, 1](cujit.Pointer(begin), size, to)

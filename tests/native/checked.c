@@ -506,14 +506,14 @@ static struct Found run(struct Crew *crew, Work *what, u32 helpers, u32 checks, 
   };
   struct Watch watch = {
       .spans = spans, .count = sizeof spans / sizeof *spans, .warps = 2, .shared_limit = LIMIT,
-      .checks = checks, .shared_stride = STRIDE, .shared_total = STRIDE,
+      .checks = checks, .shared_stride = STRIDE,
       .cluster_blocks = 1, .entries = entries, .marks = written, .events = entries + records,
       .most_events = events, .piece_bytes = (entries + records + events * numbered + 63) & ~63ull,
       .local_bytes = LOCAL, .local_total = total, .parameter_bytes = sizeof parameters, .serial = serial << 32,
   };
-  struct Launch launch = {.parameters = parameters, .blocks = BLOCKS, .chunk = 1, .checks = &watch};
+  struct Launch launch = {.parameters = parameters, .blocks = BLOCKS, .chunk = 1, .together = 1, .checks = &watch};
   work = what;
-  cujit_pool_run(crew->pool, kernel, &launch, helpers, STRIDE + watch.piece_bytes, 2 * total);
+  cujit_pool_run(crew->pool, kernel, &launch, helpers, STRIDE, 2 * total);
   u32 code = (u32)launch.fault_more[2];
   return (struct Found){launch.fault_kind, code, code == CODE_UNORDERED ? (u32)launch.fault_more[4] : 0};
 }

@@ -30,13 +30,14 @@ void cujit_use_python(void *ensure, void *release, void *check, void *fetch);
 /* Frames that a longjmp left behind are no error of those that come to lie there. */
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
+static NOINLINE void forget_own(void) { __asan_unpoison_memory_region((u8 *)__builtin_frame_address(0) - FRAMES, FRAMES); }
 static NOINLINE void forget_frames(void) {
-  u8 *here = __builtin_frame_address(0);
   struct Arena *arena = *cujit_arena();
-  __asan_unpoison_memory_region(here - FRAMES, FRAMES);
+  forget_own();
   if (arena) __asan_unpoison_memory_region((u8 *)arena + arena->stacks_at, arena->stacks * arena->stack_bytes);
 }
 #else
+static void forget_own(void) {}
 static void forget_frames(void) {}
 #endif
 
@@ -187,7 +188,7 @@ extern u8 __start_machine_code[], __stop_machine_code[];
 /* -- launches -------------------------------------------------------------------------------------------------------- */
 
 static struct Launch made(Body *what, u32 cluster) {
-  struct Launch launch = {.blocks = BLOCKS, .chunk = cluster, .together = cluster, .grid_x = BLOCKS, .shared_stride = 1024};
+  struct Launch launch = {.blocks = BLOCKS, .chunk = cluster, .together = cluster, .grid_x = BLOCKS};
   launch.cluster_x = cluster;
   launch.code = (u64)__start_machine_code;
   launch.code_bytes = (u64)(__stop_machine_code - __start_machine_code);
@@ -204,7 +205,8 @@ static void release(struct Launch *launch) {
 }
 
 static u32 run(struct Crew *crew, struct Launch launch, u32 helpers) {
-  cujit_pool_run(crew->pool, kernel, &launch, helpers, launch.shared_stride * launch.together, 0);
+  forget_own();
+  cujit_pool_run(crew->pool, kernel, &launch, helpers, 1024, 0);
   if (launch.timeout_ns) HOLDS(launch.stands && launch.stands->count);
   for (u64 k = 0; launch.timeout_ns && k < launch.stands->count; k++) {
     u64 pc = launch.stands->each[k].pc;

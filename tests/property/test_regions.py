@@ -168,7 +168,7 @@ def results(body: Body, block: Dim3, common: int, *, stacks: bool) -> npt.NDArra
     parameters = ctypes.create_string_buffer(int(out.ctypes.data).to_bytes(8, "little") + common.to_bytes(4, "little"))
     launch = Launch(
         parameters=ctypes.addressof(parameters), grid_x=BLOCKS, grid_y=1, grid_z=1,
-        shared_bytes=SHARED_BYTES, shared_stride=SHARED_BYTES, together=1, cluster_x=1, cluster_y=1, cluster_z=1,
+        shared_bytes=SHARED_BYTES, together=1, cluster_x=1, cluster_y=1, cluster_z=1,
     )  # fmt: skip
     workers = Workers(1)
     workers.run(code.address, launch, workers.share(LaunchShape(Dim3(BLOCKS), block)), SHARED_BYTES, 0)

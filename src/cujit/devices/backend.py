@@ -17,7 +17,7 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.devices.jit_options import JitOptions
 from cujit.devices.options import PLAIN, LaunchOptions
-from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources, check_launch
+from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Limits, Resources, check_launch
 from cujit.devices.streams import Allocation, DeviceLike, Graph, PinnedMemory, Stream
 from cujit.devices.tensormaps.tiling import Tiling
 from cujit.devices.textures.texture import TextureUnit
@@ -61,6 +61,8 @@ class BackendKernel(abc.ABC):
     """Seconds of wall time that machine code took after the module was loaded."""
     submit: str | None = None
     """Name of the native function that starts it (``launcher/native``); None leaves every launch to ``launch``."""
+    asks_extents: bool = False
+    """Whether ``launch`` is to know how much memory of the host the arguments lead to."""
 
     @property
     def title(self) -> str:
@@ -101,10 +103,17 @@ class BackendKernel(abc.ABC):
 
     @abc.abstractmethod
     def launch(
-        self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
+        self,
+        shape: LaunchShape,
+        parameters: bytes | bytearray,
+        stream: int = 0,
+        options: LaunchOptions = PLAIN,
+        extents: Sequence[HostExtent] = (),
     ) -> None:
         """Run the kernel over ``shape``; ``parameters`` is the parameter buffer, ``stream`` a ``CUstream``
         or 0.
+
+        ``extents`` is the memory of the host that the arguments lead to, where the kernel asks for that.
 
         Asynchronous on a GPU; on the CPU device done when it returns.
 

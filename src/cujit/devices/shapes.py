@@ -10,6 +10,14 @@ from cujit.values import NamedTuple, dataclass
 _SIZES = "a grid or block is an int, or a tuple of up to three: 256, or (16, 16)"
 
 
+class HostExtent(NamedTuple):
+    """Memory of the host that an argument leads to: address and size in bytes, and what to call it."""
+
+    begin: int
+    size: int
+    words: str
+
+
 class Dim3(NamedTuple):
     """Sizes along x, y and z.
 

@@ -353,6 +353,7 @@ def test_facts_come_back_as_they_were() -> None:
         suspends=True,
         prints=False,
         meets=True,
+        dynamic=True,
     )
     left = RefusedFacts("other", kernel.signature, ((7, "multimem.red", "one device"),))
     facts = ModuleFacts((kernel,), (left,), {"x": (0, 16)}, 32, ((0, bytes(16)), (20, b"end")), (Relocation(8, 4),))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from cujit.devices.launcher.cpython import is_supported
 from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
 from cujit.devices.launcher.launch import PreparedLaunch, attach, make_launch
 from cujit.devices.options import PLAIN, LaunchOptions
-from cujit.devices.shapes import Dim3, LaunchShape, Resources
+from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Resources
 from cujit.errors import NameNotFoundError
 from cujit.signature import Parameter, Signature
 
@@ -53,9 +53,14 @@ class Sink(BackendKernel):
         pass
 
     def launch(
-        self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
+        self,
+        shape: LaunchShape,
+        parameters: bytes | bytearray,
+        stream: int = 0,
+        options: LaunchOptions = PLAIN,
+        extents: Sequence[HostExtent] = (),
     ) -> None:
-        del shape, stream, options
+        del shape, stream, options, extents
         self.by_hand += 1
         ctypes.memmove(self.memory, bytes(parameters), len(parameters))
 

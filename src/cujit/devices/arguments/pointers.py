@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
 import functools
 import itertools
+import mmap
 import operator
 import re
 from collections.abc import Callable
@@ -58,6 +60,9 @@ class Pointer:
     def __repr__(self) -> str:
         return f"Pointer({self.address:#x})"
 
+
+BUFFERS = (memoryview, bytearray, array.array, ctypes.Array, mmap.mmap)
+"""Types of Python and of ctypes that have memory of the host, which the CPU device takes as arrays."""
 
 # The arithmetic types of C++ whose arrays NumPy has, by how compilers spell them; a pointer to anything else
 # (char, unsigned char and void among it) takes every array.
@@ -245,6 +250,8 @@ class _PointerReader:
             return _of_numpy(value)
         if (memory := _of_tensor(value)) is not None:
             return memory
+        if isinstance(value, BUFFERS):
+            return _of_numpy(np.asarray(memoryview(value)))
         if (interface := _attribute(value, "__array_interface__")) is not None:
             return _of_interface(interface, (dlpack.CPU, 0))
         if (where := _dlpack_device(value)) is not None and _is_reachable(where, self._device):

@@ -28,24 +28,23 @@ from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.cpu.run.faults import Site, settle
 from cujit.devices.cpu.run.grid import Bounds, Share, Workers, no_memory
 from cujit.devices.cpu.run.launch import (
-    SHARED_ALIGN,
     TEMPLATE,
     USUAL_CACHE_BYTES,
     WORKSPACE_BYTES,
     Control,
     Launch,
-    aligned,
     cache_bytes,
     zeroed_block,
 )  # fmt: skip
 from cujit.devices.cpu.run.lines import Lines
+from cujit.devices.cpu.run.mappings import aligned
 from cujit.devices.cpu.run.streams import Captures
 from cujit.devices.cpu.stages import dumped
 from cujit.devices.jit import NativeFunction
 from cujit.devices.objects import Work
 from cujit.devices.options import PLAIN, LaunchOptions, check_cooperative
 from cujit.devices.perf import lines_asked
-from cujit.devices.shapes import Dim3, LaunchShape, Resources
+from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Resources
 from cujit.errors import ClosedError, LaunchError, NameNotFoundError, OptionError, spell
 from cujit.forks import Lock
 from cujit.values import NamedTuple, replace
@@ -59,6 +58,8 @@ _RESIDENT_THREADS = 2048
 _MOST_SHAPES = 32
 """Block shapes whose machine code a kernel keeps, the ones used last; each takes about a megabyte."""
 
+
+_POINTER_BYTES = 8
 
 _OPTIMIZE = "CUJIT_CPU_OPTIMIZE"
 """Variable of the environment: 0 has kernels compiled without LLVM's optimiser, for who suspects it."""
@@ -79,6 +80,7 @@ class CpuKernel(BackendKernel):
         self._watches = tuple(
             watcher.watch(facts.name, module.preparation.body(facts.name), module.lines) for watcher in module.watchers
         )
+        self.asks_extents = bool(self._watches)
         self._control = Control()
         self._machine_lines: WeakKeyDictionary[NativeFunction, MachineLines] = WeakKeyDictionary()
         self._compiled: OrderedDict[Dim3, NativeFunction] = OrderedDict()
@@ -107,7 +109,12 @@ class CpuKernel(BackendKernel):
         self._function(self._bounds.shape(shape, options.cluster).block)
 
     def launch(
-        self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
+        self,
+        shape: LaunchShape,
+        parameters: bytes | bytearray,
+        stream: int = 0,
+        options: LaunchOptions = PLAIN,
+        extents: Sequence[HostExtent] = (),
     ) -> None:
         """Run the kernel over ``shape``; done when it returns, unless ``stream`` is captured into a graph.
 
@@ -118,7 +125,9 @@ class CpuKernel(BackendKernel):
         function = self._function(shape.block)
         captures = self._module.captures
         meets_in = stream if captures.of(stream) is None else None
-        captures.do(stream, functools.partial(self._run, shape, bytes(parameters), function, options, meets_in))
+        captures.do(
+            stream, functools.partial(self._run, shape, bytes(parameters), function, options, meets_in, extents)
+        )
 
     def _run(
         self,
@@ -127,6 +136,7 @@ class CpuKernel(BackendKernel):
         function: NativeFunction,
         options: LaunchOptions,
         meets_in: int | None,
+        extents: Sequence[HostExtent],
     ) -> None:
         self._require(len(parameters))
         buffer = ctypes.create_string_buffer(parameters, max(len(parameters), 1))
@@ -139,7 +149,7 @@ class CpuKernel(BackendKernel):
             launch.workspace = ctypes.addressof(workspace)
         with contextlib.ExitStack() as stack:
             for watch in self._watches:
-                stack.enter_context(watch.running(launch, shape))
+                stack.enter_context(watch.running(launch, shape, extents))
             self._workers.run(
                 function.address,
                 launch,
@@ -223,14 +233,12 @@ class CpuKernel(BackendKernel):
         """Count what one of the pool's threads needs for the blocks that it runs side by side."""
         warps = -(-shape.block.volume // WARP) if self._facts.suspends else 1
         local_bytes = self._facts.local_size * WARP * warps * launch.together
-        memory = _Memory(launch.shared_stride * launch.together, local_bytes)
-        return _Memory(*room_for(launch, *memory)) if launch.checks else memory
+        return _Memory(launch.shared_bytes, room_for(launch, local_bytes) if launch.checks else local_bytes)
 
     def _job(self, shape: LaunchShape, options: LaunchOptions, function: NativeFunction, share: Share) -> Launch:
         """Describe a launch but for its parameters."""
         timeout_s = self._workers.timeout_s if options.timeout_s is None else options.timeout_s
         code, code_bytes = function.code
-        shared_bytes = self._facts.shared_size + 16 + shape.shared_bytes
         cluster = options.cluster or self.own_cluster or Dim3(0, 0, 0)
         return Launch(
             module=self._module.memory.address,
@@ -239,8 +247,7 @@ class CpuKernel(BackendKernel):
             grid_y=shape.grid.y,
             grid_z=shape.grid.z,
             dynamic_bytes=shape.shared_bytes,
-            shared_bytes=shared_bytes,
-            shared_stride=aligned(shared_bytes, SHARED_ALIGN),
+            shared_bytes=self._facts.shared_size + shape.shared_bytes,
             cache_bytes=min(cache_bytes(), USUAL_CACHE_BYTES),
             together=share.chunk if options.cooperative else max(cluster.volume, 1),
             cluster_x=cluster.x,
@@ -281,6 +288,12 @@ class CpuKernel(BackendKernel):
             lambda line: str(lines.source_of(line) or ""),
             explain,
             functools.partial(self._line_of, shape.block, function),
+            tuple(
+                (k, offset)
+                for k, (each, offset) in enumerate(zip(self.signature, self.signature.offsets, strict=True))
+                if each.size == _POINTER_BYTES
+            ),
+            self._facts.dynamic,
         )
 
     def _line_of(self, block: Dim3, function: NativeFunction, address: int) -> int:
@@ -381,7 +394,7 @@ def _optimizes() -> bool:
 
 
 class _Memory(NamedTuple):
-    """Bytes of shared and of local memory that a thread of the pool needs."""
+    """Bytes of shared memory of a block, and of the local memory that a thread of the pool needs."""
 
     shared_bytes: int
     local_bytes: int

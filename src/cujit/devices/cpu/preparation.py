@@ -202,6 +202,7 @@ def _facts_of(entry: Function, body: Body) -> KernelFacts:
         local_size=program.local_size,
         suspends=body.suspends,
         prints=any(op.opcode == "call.extern" and "vprintf" in op.modifiers for op in ops),
+        dynamic=program.has_dynamic,
         meets=any(source == Special("envreg2") for op in ops for source in op.sources),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from cujit.devices.arguments.signatures import signature_of_layout
@@ -15,7 +16,7 @@ from cujit.devices.cuda.library import LoadedLibrary
 from cujit.devices.cuda.ring import LaunchNote
 from cujit.devices.launcher.cubin import CubinKernelFacts
 from cujit.devices.options import PLAIN, LaunchOptions, check_cluster, check_cooperative, check_own_cluster
-from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources, check_launch, check_sizes
+from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Limits, Resources, check_launch, check_sizes
 from cujit.errors import DriverError, LaunchError, UnsupportedError
 from cujit.forks import cached_property
 from cujit.signature import Signature
@@ -104,7 +105,12 @@ class CudaKernel(BackendKernel):
         return getattr(self._context.driver.bindings.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
 
     def launch(
-        self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
+        self,
+        shape: LaunchShape,
+        parameters: bytes | bytearray,
+        stream: int = 0,
+        options: LaunchOptions = PLAIN,
+        extents: Sequence[HostExtent] = (),
     ) -> None:
         """Start the kernel; it runs after the work that is already in ``stream``.
 
@@ -112,6 +118,7 @@ class CudaKernel(BackendKernel):
             ClosedError: the module was closed.
             DriverError: the driver refused.
         """
+        del extents
         function = self._kernel
         self._allow(shape, options)
         size = ctypes.c_size_t(len(parameters))

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from cujit.artifact import Artifact
 from cujit.devices.arguments.buffers import Buffers
+from cujit.devices.arguments.extents import extents_of
 from cujit.devices.arguments.packer import Packer
 from cujit.devices.arguments.signatures import signature_of
 from cujit.devices.backend import BackendKernel, BackendModule
@@ -16,7 +17,7 @@ from cujit.devices.launcher.alive import Alive
 from cujit.devices.launcher.binder import Binder, tell_failure
 from cujit.devices.name_table import NameTable
 from cujit.devices.options import LaunchOptions
-from cujit.devices.shapes import LaunchShape
+from cujit.devices.shapes import HostExtent, LaunchShape
 from cujit.devices.watch import Text
 from cujit.errors import ClosedError, CujitError
 from cujit.forks import cached_property
@@ -179,13 +180,21 @@ class LaunchEntry:
             self.tell(e)
             raise
         if shape is not None:
-            self.run_packed(shape, stream, options, parameters)
+            extents = extents_of(arguments) if self.loaded.asks_extents else ()
+            self.run_packed(shape, stream, options, parameters, extents)
 
-    def run_packed(self, shape: LaunchShape, stream: int, options: LaunchOptions, parameters: bytes) -> None:
-        """Launch by hand with a parameter buffer."""
+    def run_packed(
+        self,
+        shape: LaunchShape,
+        stream: int,
+        options: LaunchOptions,
+        parameters: bytes,
+        extents: Sequence[HostExtent] = (),
+    ) -> None:
+        """Launch by hand with a parameter buffer; ``extents`` is the memory of the host that it leads to."""
         try:
             self.image.require()  # who made the buffer may have run anybody's code
-            self.loaded.launch(shape, parameters, stream, options)
+            self.loaded.launch(shape, parameters, stream, options, extents)
         except CujitError as e:
             self.tell(e)
             raise

@@ -26,7 +26,7 @@ from cujit.devices.cpu.control.regions import GONE, WATCHED, kept_places, kept_p
 from cujit.devices.cpu.control.walks import NO_WALKS, Walks, in_groups, in_rounds
 from cujit.devices.cpu.instructions.calls import symbol_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block
-from cujit.devices.cpu.run.launch import PLACE, field_offset
+from cujit.devices.cpu.run.launch import PLACE, SYSTEM_BYTES, WINDOW_BITS, field_offset
 
 # A large frame is touched page by page, so that it meets the page below its stack that nobody may touch.
 # Source: LLVM Language Reference, "Function Attributes": "probe-stack".
@@ -276,7 +276,6 @@ _FIELDS = tuple(
         ("params.int", "i64", "parameters"), ("module.int", "i64", "module"), ("module.size", "i64", "module_size"),
         ("blocks", "i64", "blocks"), ("chunk", "i64", "chunk"), ("nctaid.x", "i32", "grid_x"),
         ("nctaid.y", "i32", "grid_y"), ("nctaid.z", "i32", "grid_z"), ("dynamic.size", "i32", "dynamic_bytes"),
-        ("shared.size", "i64", "shared_bytes"), ("shared.stride", "i64", "shared_stride"),
     )
 )  # fmt: skip
 """Values of the emitted code, with the fields of ``Launch`` that they come from."""
@@ -296,8 +295,9 @@ def _common(b: Builder) -> None:
     for value, field in _FIELDS:
         b.load(value.type, b.offset(LAUNCH, field_offset(field)), into=value.text)
     b.cast("inttoptr", Value("%params.int", "i64"), "ptr", into="%params")
-    b.cast("ptrtoint", _SHARED, "i64", into=_SHARED_INT.text)
-    before = b.binary("mul", b.cast("zext", _RANK, "i64"), Value("%shared.stride", "i64"))
+    own = b.cast("ptrtoint", _SHARED, "i64")
+    b.binary("sub", own, b.integer(SYSTEM_BYTES, 64), into=_SHARED_INT.text)
+    before = b.binary("shl", b.cast("zext", _RANK, "i64"), b.integer(WINDOW_BITS, 64))
     b.binary("sub", _SHARED_INT, before, into=_CLUSTER_INT.text)
 
 

@@ -71,7 +71,7 @@ def flatten(entry: ptx.Function, layout: ModuleLayout, refusals: Refusals) -> Ke
         refusals.mistake(entry.line, entry.name, why, help)
     shared.finish()
     for each in (program, *program.functions.values()):
-        each.shared_size = shared.size
+        each.shared_size, each.has_dynamic = shared.size, shared.has_dynamic
     if RESERVED in shared.slots:
         program.ops.insert(0, Op(form_of(CLEAR), sources=(SymbolAddress(shared.slots[RESERVED]),)))
     return program

@@ -33,7 +33,7 @@ from cujit.devices.cpu.ir.program import (
     type_bits,
 )
 from cujit.devices.cpu.ir.refusals import Refusals
-from cujit.devices.cpu.run.launch import aligned
+from cujit.devices.cpu.run.mappings import aligned
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.semantics import form_of
 from cujit.values import NamedTuple, dataclass, field, replace

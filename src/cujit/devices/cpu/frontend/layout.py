@@ -9,7 +9,8 @@ from math import prod
 from cujit.devices.cpu.frontend.callgraph import CallGraph, values_in
 from cujit.devices.cpu.ir.program import IntConstant, Operand, Slot, SymbolAddress, type_bits
 from cujit.devices.cpu.ir.refusals import UNLINKED, Refusals
-from cujit.devices.cpu.run.launch import aligned
+from cujit.devices.cpu.run.launch import SYSTEM_BYTES
+from cujit.devices.cpu.run.mappings import aligned
 from cujit.errors import LoadError
 from cujit.formats.ptx.syntax import FloatLiteral, Generic, Immediate, Module, SymbolRef, Variable, flat
 
@@ -45,7 +46,7 @@ class SharedMemory:
     def __init__(self, of_module: Mapping[str, Variable]) -> None:
         self.of_module = of_module
         self.slots: dict[str, Slot] = {}
-        self.size = 0
+        self._end = SYSTEM_BYTES
         self._placed: dict[int, Slot] = {}
         self._dynamic: list[Slot] = []
 
@@ -58,8 +59,18 @@ class SharedMemory:
             slot.dynamic = True
             self._dynamic.append(slot)
         else:
-            self.size = placed(slot, self.size)
+            self._end = placed(slot, self._end)
         return slot
+
+    @property
+    def size(self) -> int:
+        """The bytes of all, without dynamic ones; the first lies behind those of the system."""
+        return self._end - SYSTEM_BYTES
+
+    @property
+    def has_dynamic(self) -> bool:
+        """Whether there is a variable whose size the launch says."""
+        return bool(self._dynamic)
 
     def reserved(self, register: str) -> Operand:
         """Give what a register tells of the shared memory that is kept for libraries: it is a variable of its own here.
@@ -68,7 +79,7 @@ class SharedMemory:
         """
         if RESERVED not in self.slots:
             self.slots[RESERVED] = Slot(RESERVED, "shared", RESERVED_BYTES, 16)
-            self.size = placed(self.slots[RESERVED], self.size)
+            self._end = placed(self.slots[RESERVED], self._end)
         if register.endswith("_cap"):
             return IntConstant(RESERVED_BYTES)
         return SymbolAddress(self.slots[RESERVED], RESERVED_BYTES if register.endswith("_end") else 0)
@@ -84,9 +95,9 @@ class SharedMemory:
         Source: measured on an H200: so much less of it is taken (``tests/goldens/launches.json``).
         """
         if self._dynamic:
-            self.size = aligned(self.size, max(_DYNAMIC_ALIGN, *(slot.align for slot in self._dynamic)))
+            self._end = aligned(self._end, max(_DYNAMIC_ALIGN, *(slot.align for slot in self._dynamic)))
         for slot in self._dynamic:
-            slot.offset = self.size
+            slot.offset = self._end
 
 
 def most_static_bytes(target: str) -> int:

@@ -4,10 +4,10 @@ PTX ISA 9.1: "Parallel Synchronization and Communication Instructions: bar, barr
 "getctarank". The barriers themselves are native code (``runtime/blocks.c``); ``flow`` decides whether the warp waits as
 a whole or lane by lane.
 
-The blocks' shared memory lies side by side from ``%cluster.int`` on, ``%shared.stride`` bytes apart, in order of
-their ranks. In the space ``shared::cluster`` an address below 2**24 is one of the own block, as in ``shared::cta``;
-that of ``offset`` in the block of rank r is ``(r + 1) << 24 | offset``. (PTX ISA 9.1, 9.7.9.23 "mapa" leaves the form
-of such addresses open, but for those of the own block.)
+The windows of the blocks lie side by side from ``%cluster.int`` on, in order of the blocks' ranks. In the space
+``shared::cluster`` an address below 2**24 is one of the own block, as in ``shared::cta``; that of ``offset`` in the
+block of rank r is ``(r + 1) << 24 | offset``. (PTX ISA 9.1, 9.7.9.23 "mapa" leaves the form of such addresses open, but
+for those of the own block.)
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from cujit.devices.cpu.codegen.nodes import LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.ir.program import Op, Operand
-from cujit.devices.cpu.run.launch import field_offset
-
-_OFFSET_BITS = 24
-"""Low bits of a ``shared::cluster`` address that are the offset in a block's shared memory."""
+from cujit.devices.cpu.run.launch import WINDOW_BITS, field_offset
 
 CLUSTER = Value("%cluster.int", "i64")
-STRIDE = Value("%shared.stride", "i64")
+STRIDE = Value(str(1 << WINDOW_BITS), "i64", constant=True)
+"""Bytes from the window of a block to that of the next."""
 _OWN = Value("%shared.int", "i64")
 _OWN_RANK = Value("%cluster.rank", "i32")
 
@@ -143,15 +141,15 @@ def _scalar(e: WarpEmitter, operand: Operand, lanes: Value) -> Value:
 def _split(e: WarpEmitter, address: Value) -> tuple[Value, Value]:
     """Take a ``shared::cluster`` address (i64) apart: 0 for the own block or its rank + 1, and the offset."""
     b = e.builder
-    low = b.binary("and", address, b.integer((1 << _OFFSET_BITS) - 1, 64))
-    return b.binary("ashr", address, b.integer(_OFFSET_BITS, 64)), low
+    low = b.binary("and", address, b.integer((1 << WINDOW_BITS) - 1, 64))
+    return b.binary("ashr", address, b.integer(WINDOW_BITS, 64)), low
 
 
 def _joined(e: WarpEmitter, rank: Value, offset: Value) -> Value:
     """Make a ``shared::cluster`` address (i64) of a rank and an offset."""
     b = e.builder
     number = b.binary("add", rank, b.integer(1, 64))
-    return b.binary("or", b.binary("shl", number, b.integer(_OFFSET_BITS, 64)), offset)
+    return b.binary("or", b.binary("shl", number, b.integer(WINDOW_BITS, 64)), offset)
 
 
 def to_process(e: WarpEmitter, address: Value) -> Value:
@@ -170,37 +168,31 @@ def from_process(e: WarpEmitter, address: Value) -> Value:
     b = e.builder
     own = b.binary("sub", address, _OWN)
     there = _joined(e, _rank_of(e, address), offset_of(e, address))
-    return b.select(b.compare("icmp ult", own, _stride(e)), own, there)
-
-
-def _stride(e: WarpEmitter) -> Value:
-    """Bytes between the blocks' shared memory, and at least one: a block without any divides by it too."""
-    return e.builder.intrinsic("umax", STRIDE, e.builder.integer(1, 64))
+    return b.select(b.compare("icmp ult", own, b.integer(1 << WINDOW_BITS, 64)), own, there)
 
 
 def _rank_of(e: WarpEmitter, address: Value) -> Value:
     """Find the rank (i64) of the block whose shared memory an address of this process is in."""
     b = e.builder
-    return b.binary("udiv", b.binary("sub", address, CLUSTER), _stride(e))
+    return b.binary("lshr", b.binary("sub", address, CLUSTER), b.integer(WINDOW_BITS, 64))
 
 
 def offset_of(e: WarpEmitter, address: Value) -> Value:
     """Find the offset (i64) of an address of this process in the shared memory of its block."""
-    b = e.builder
-    return b.binary("urem", b.binary("sub", address, CLUSTER), _stride(e))
+    return e.builder.binary("and", address, e.builder.integer((1 << WINDOW_BITS) - 1, 64))
 
 
 def _address_of_rank(e: WarpEmitter, rank: Value, offset: Value) -> Value:
     """Give the address of this process of an offset (i64) in the shared memory of the block of a rank (i64)."""
     b = e.builder
-    return b.binary("add", b.binary("add", CLUSTER, b.binary("mul", rank, STRIDE)), offset)
+    return b.binary("add", b.binary("add", CLUSTER, b.binary("shl", rank, b.integer(WINDOW_BITS, 64))), offset)
 
 
 def cluster_bytes(e: WarpEmitter) -> Value:
-    """Count the bytes (i64) of the shared memory of all blocks of the cluster."""
+    """Count the bytes (i64) of the windows of all blocks of the cluster."""
     b = e.builder
     blocks = b.cast("zext", cluster_blocks(e), "i64")
-    return b.intrinsic("umax", b.binary("mul", blocks, STRIDE), Value("%shared.size", "i64"))
+    return b.binary("shl", blocks, b.integer(WINDOW_BITS, 64))
 
 
 def cluster_blocks(e: WarpEmitter) -> Value:

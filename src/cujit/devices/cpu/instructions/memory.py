@@ -19,6 +19,7 @@ from cujit.devices.cpu.codegen.warp import WarpEmitter, storage_type
 from cujit.devices.cpu.instructions import blocks
 from cujit.devices.cpu.ir.program import Memory, Op, Reg, SymbolAddress, items_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block, Warp
+from cujit.devices.cpu.run.launch import WINDOW_BITS
 from cujit.formats.ptx.isa.semantics import Order, Type
 
 _COMPILER = 'syncscope("singlethread") seq_cst'
@@ -286,7 +287,7 @@ def _is_space(e: WarpEmitter, op: Op) -> None:
     def inside(base: Value, size: Value) -> Value:
         return b.compare("icmp ult", b.binary("sub", address, base), size)
 
-    shared = inside(Value("%shared.int", "i64"), Value("%shared.size", "i64"))
+    shared = inside(Value("%shared.int", "i64"), b.integer(1 << WINDOW_BITS, 64))
     local = inside(Value("%local.int", "i64"), b.integer(max(e.program.local_size, 1) * WARP, 64))
     if e.suspends:
         # Memory of alloca, and the variables of functions that are called, lie on the warp's stack.

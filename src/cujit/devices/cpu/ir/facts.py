@@ -27,7 +27,8 @@ class KernelFacts:
 
     ``parameters_size`` counts bytes of the parameter buffer, ``shared_size`` those of static shared memory of a block,
     ``local_size`` those of local memory of a thread. ``suspends``: every warp needs a stack of its own, ``prints``: the
-    kernel calls ``vprintf``, ``meets``: it asks for the memory in which the blocks of a grid count their arrivals.
+    kernel calls ``vprintf``, ``dynamic``: it has shared memory whose size the launch says, ``meets``: it
+    asks for the memory in which the blocks of a grid count their arrivals.
     """
 
     name: str
@@ -39,6 +40,7 @@ class KernelFacts:
     suspends: bool
     prints: bool
     meets: bool
+    dynamic: bool
 
 
 @dataclass(frozen=True)

@@ -253,7 +253,8 @@ class KernelProgram:
     ``called`` names the functions that it calls, ``functions`` has all that a kernel may reach, by name.
 
     ``ops`` holds labels as ``Op(form_of("label"), targets=(name,))``. ``local_size`` is bytes a thread, ``shared_size``
-    bytes of static shared memory a block; ``parameters_size`` the bytes of the parameter buffer.
+    bytes of static shared memory a block, behind which what the launch gives lies if it ``has_dynamic`` memory;
+    ``parameters_size`` the bytes of the parameter buffer.
     """
 
     name: str
@@ -261,6 +262,7 @@ class KernelProgram:
     registers: list[Reg] = field(default_factory=list)
     local_size: int = 0
     shared_size: int = 0
+    has_dynamic: bool = False
     parameters_size: int = 0
     called: list[str] = field(default_factory=list)
     functions: dict[str, KernelProgram] = field(default_factory=dict)

@@ -65,7 +65,7 @@ class Tally(Shared):
     """
 
     _fields_ = Fields(
-        "u64 shared, shared_bytes, block_sectors; struct Tree *tree; struct Memo *memos; struct Picture *pictures; "
+        "u64 shared, block_sectors; struct Tree *tree; struct Memo *memos; struct Picture *pictures; "
         "struct Profiled *profiled; struct Tally *next; u64 *counts"
     )
 

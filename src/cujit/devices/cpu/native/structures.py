@@ -442,17 +442,17 @@ class Span(Shared):
 class Watch(Shared):
     """What the checks of one launch need: ``Launch.checks`` is its address. Sizes in bytes.
 
-    ``spans`` are sorted. ``warps`` are those of a block. ``shared_total`` is what the blocks that run side by side
-    have, after which their pieces lie, ``piece_bytes`` each. A piece begins with its tracker and the records of strips
-    of words; at ``marks`` each byte of shared memory has one that says whether it was written. The records begin at
-    ``entries``, for each byte those of its writer, then of one reader, then of another; at ``events`` is room for
+    ``spans`` are sorted. ``warps`` are those of a block. Each block has a piece of ``piece_bytes``. A piece begins with
+    its tracker and the records of strips of words; at ``marks`` each byte of shared memory has one that says whether it
+    was written. The records begin at ``entries``, for each byte those of its writer, then of one reader, then of
+    another; at ``events`` is room for
     ``most_events``, and behind that for a number of each. ``serial`` is a number of this launch alone.
     ``local_total`` is the local memory of all of them, behind which its marks lie. ``stack_bytes`` is 0 unless
     functions are called or memory is taken on the stack.
     """
 
     _fields_ = Fields(
-        "const struct Span *spans; u64 count; u32 checks, warps; u64 shared_limit, shared_stride, shared_total, "
+        "const struct Span *spans; u64 count; u32 checks, warps; u64 shared_limit, shared_stride, "
         "cluster_blocks, piece_bytes, entries, marks, events, most_events, local_bytes, local_total, stack_bytes, "
         "parameter_bytes, serial"
     )

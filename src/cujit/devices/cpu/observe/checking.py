@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.cpu.ir.program import WARP, Memory, Operand, SymbolAddress, is_queued
+from cujit.devices.cpu.ir.program import WARP, is_queued
 from cujit.devices.cpu.native.structures import (
     PATTERN,
     STACK_BYTES,
@@ -33,7 +33,8 @@ from cujit.devices.cpu.native.structures import (
 )  # fmt: skip
 from cujit.devices.cpu.observe.watching import Checks
 from cujit.devices.cpu.observe.watching import Watch as KernelWatch
-from cujit.devices.cpu.run.launch import APART, WORKSPACE_BYTES, HostBlock, aligned, live_blocks
+from cujit.devices.cpu.run.launch import WORKSPACE_BYTES, HostBlock, live_blocks
+from cujit.devices.cpu.run.mappings import APART, aligned, is_readable, readable_ranges
 from cujit.devices.cpu.run.standing import ranges
 from cujit.devices.watch import Sources
 from cujit.errors import ArgumentError
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import Observer
     from cujit.devices.cpu.run.launch import Launch
     from cujit.devices.cpu.run.lines import Lines
-    from cujit.devices.shapes import LaunchShape
+    from cujit.devices.shapes import HostExtent, LaunchShape
 
 
 class CheckingWatcher:
@@ -80,9 +81,6 @@ class _CheckedKernel(KernelWatch):
         ops = [op for each in body.bodies for op in each.program.ops]
         self._fenced = any(op.form.meaning.effect is Effect.ORDERS for op in ops)
         self._copies = any(is_queued(op) for op in ops)
-        self._dynamic_at = max(
-            [body.program.shared_size, *(_dynamic_at(source) for op in ops for source in op.sources)]
-        )
         self._runs: dict[int, _CheckedRun] = {}
 
     def observer(self) -> Observer:
@@ -92,11 +90,12 @@ class _CheckedKernel(KernelWatch):
         return Checker(self._checks, fenced=self._fenced, copies=self._copies)
 
     @contextlib.contextmanager
-    def running(self, launch: Launch, shape: LaunchShape) -> Iterator[None]:
+    def running(self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()) -> Iterator[None]:
         """Say what there is of memory, for the time of a launch."""
         parameters = ctypes.string_at(launch.parameters, self._program.parameters_size)
         workspace = _Known(launch.workspace, WORKSPACE_BYTES, "the memory in which a cooperative grid waits")
-        table = self._ledger.table(parameters, [workspace] if launch.workspace else [])
+        lent = self._ledger.lent(extents)
+        table = self._ledger.table(parameters, [workspace, *lent] if launch.workspace else lent)
         watch = self._watch(launch, shape, table)
         address = ctypes.addressof(launch)
         self._runs[address] = _CheckedRun(shape, table, watch)
@@ -109,7 +108,7 @@ class _CheckedKernel(KernelWatch):
 
     def _watch(self, launch: Launch, shape: LaunchShape, table: _Table) -> Watch:
         checks = self._checks
-        stride = launch.shared_stride
+        stride = aligned(launch.shared_bytes + 1, _SHARED_UNIT)
         marks = ctypes.sizeof(Tracker) + (stride // _STRIP_BYTES * _RECORDS_BYTES if checks.race else 0)
         entries = aligned(marks + (stride if checks.init else 0), 64)
         records = _KINDS * stride * ctypes.sizeof(ctypes.c_uint32) if checks.race else 0
@@ -122,7 +121,7 @@ class _CheckedKernel(KernelWatch):
             count=len(table.spans) - 1,
             checks=checks.bits,
             warps=-(-shape.block.volume // WARP),
-            shared_limit=self._dynamic_at + shape.shared_bytes,
+            shared_limit=launch.shared_bytes,
             shared_stride=stride,
             cluster_blocks=cluster,
             piece_bytes=aligned(piece, 64) if checks.race or checks.init else 0,
@@ -145,6 +144,9 @@ class _CheckedKernel(KernelWatch):
 _KINDS = 3
 """Records of a byte: who wrote it, and two who read it."""
 
+_SHARED_UNIT = 1024
+"""Bytes in which marks and records of shared memory are counted."""
+
 _STRIP_BYTES = 32
 """Bytes of memory that may have one record of each kind, at least."""
 
@@ -155,18 +157,11 @@ _LEAST_EVENTS = 1 << 13
 """Events that there is room for, beside those that records may name."""
 
 
-def _dynamic_at(operand: Operand) -> int:
-    """Where dynamic shared memory begins, as far as one operand tells; 0 if it does not."""
-    base = operand.base if isinstance(operand, Memory) else operand
-    return base.slot.offset if isinstance(base, SymbolAddress) and base.slot.dynamic else 0
-
-
-def room_for(launch: Launch, shared_bytes: int, local_bytes: int) -> tuple[int, int]:
-    """Add what the checks need to the bytes of shared and local memory of one of the pool's threads."""
+def room_for(launch: Launch, local_bytes: int) -> int:
+    """Add what the checks need to the bytes of local memory of one of the pool's threads."""
     watch = Watch.from_address(launch.checks)
-    watch.shared_total, watch.local_total = shared_bytes, local_bytes
-    marks = local_bytes if watch.checks & checks_bits()["init"] else 0
-    return shared_bytes + watch.piece_bytes * max(launch.together, 1), local_bytes + marks
+    watch.local_total = local_bytes
+    return local_bytes * 2 if watch.checks & checks_bits()["init"] else local_bytes
 
 
 # -- what memory there is: what kernels may access, and what was freed ---------------------------------------
@@ -220,7 +215,7 @@ class _Table:
 
     def place_of(self, address: int, size: int) -> str:
         """Say where an access lies to the range nearest to it."""
-        if self.knows_all and any(low <= address < high for low, high in _mappings()) and not self._is_near(address):
+        if self.knows_all and is_readable(address) and not self._is_near(address):
             return "memory of the host, which was neither allocated for the device nor registered with it"
         if not self.known:
             return "the device has no memory allocated"
@@ -363,6 +358,18 @@ class _Ledger:
         with self._lock:
             self._modules.append((weakref.ref(memory), variables))
 
+    def lent(self, extents: Sequence[HostExtent]) -> list[_Known]:
+        """List memory of the host that a launch is given, where it is not known already; what overlaps is one range."""
+        found: list[_Known] = []
+        for begin, size, words in sorted(extents):
+            if found and begin < found[-1].end:
+                found[-1] = replace(found[-1], size=max(found[-1].end, begin + size) - found[-1].begin)
+            else:
+                found.append(_Known(begin, size, words, apart=0))
+        ours = [(known.begin, known.end) for known in self._adopted.values()]
+        ours += [(begin, begin + size) for begin, size in live_blocks()] if found else []
+        return [k for k in found if not any(low < k.end and k.begin < high for low, high in ours)]
+
     # -- what a launch needs -----------------------------------------------------------------------------
 
     def table(self, parameters: bytes, more: Sequence[_Known] = ()) -> _Table:
@@ -441,31 +448,12 @@ def _of_others(parameters: bytes, known: list[_Known]) -> list[_Known]:
         at = bisect.bisect_right(begins, address) - 1
         if (at >= 0 and address <= known[at].end + known[at].apart) or (found and address < found[-1].end):
             continue
-        mappings = _mappings() if mappings is None else mappings
+        mappings = readable_ranges() if mappings is None else mappings
         end = next((high for low, high in mappings if low <= address < high), 0)
         if at + 1 < len(begins):
             end = min(end, begins[at + 1])
         if end > address:
             found.append(_Known(address, end - address, f"memory of others at {address:#x}"))
-    return found
-
-
-def _mappings() -> list[tuple[int, int]]:
-    """List what is mapped into this process; neighbours count as one. Source: Linux, proc_pid_maps(5)."""
-    try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        return []
-    found: list[tuple[int, int]] = []
-    for line in lines:
-        span, permissions = line.split()[:2]
-        low, high = (int(part, 16) for part in span.split("-"))
-        if permissions[0] != "r":
-            continue
-        if found and found[-1][1] == low:
-            found[-1] = found[-1][0], high
-        else:
-            found.append((low, high))
     return found
 
 

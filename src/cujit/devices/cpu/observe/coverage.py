@@ -8,7 +8,7 @@ import hashlib
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.cpu.run.launch import Launch, field_offset
 from cujit.devices.cpu.run.lines import Lines, SourceFunction, SourceLine
-from cujit.devices.shapes import LaunchShape
+from cujit.devices.shapes import HostExtent, LaunchShape
 from cujit.devices.watch import Sources, Text
 from cujit.forks import Lock
 from cujit.formats.mangling import demangle
@@ -291,9 +291,9 @@ class _CountedKernel(Watch):
         return _LineCounter(self._counters)
 
     @contextlib.contextmanager
-    def running(self, launch: Launch, shape: LaunchShape) -> Iterator[None]:
+    def running(self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()) -> Iterator[None]:
         """Count in a launch, to where it came."""
-        del shape
+        del shape, extents
         counts = np.zeros(len(self._total), np.uint64)
         launch.coverage = counts.ctypes.data
         try:

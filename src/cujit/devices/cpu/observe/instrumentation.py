@@ -29,6 +29,7 @@ from cujit.devices.cpu.observe.touches import (
     touches_of,
     where_in,
 )  # fmt: skip
+from cujit.devices.cpu.run.launch import SYSTEM_BYTES
 from cujit.formats.ptx.isa.semantics import Collective, Effect
 from cujit.values import dataclass, replace
 
@@ -422,8 +423,8 @@ class Checker:
         return {
             "launch": LAUNCH,
             "state": STATE if e.suspends else nothing,
-            "shared": Value("%shared.int", "i64"),
-            "cluster": Value("%cluster.int", "i64"),
+            "shared": b.binary("add", Value("%shared.int", "i64"), b.integer(SYSTEM_BYTES, 64)),
+            "cluster": b.binary("add", Value("%cluster.int", "i64"), b.integer(SYSTEM_BYTES, 64)),
             "local_first": Value("%local.first" if in_regions else "%local.int", "i64"),
             "local_step": b.integer(e.program.local_size * WARP if in_regions else 0, 64),
             "local_bytes": b.integer(e.program.local_size, 64),

@@ -43,9 +43,9 @@ from cujit.devices.cpu.observe.measures import (
 )
 from cujit.devices.cpu.observe.touches import Touch, may_touch_global, touches_of
 from cujit.devices.cpu.observe.watching import Watch
-from cujit.devices.cpu.run.launch import Launch
+from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
 from cujit.devices.cpu.run.lines import Lines, SourceLine
-from cujit.devices.shapes import LaunchShape
+from cujit.devices.shapes import HostExtent, LaunchShape
 from cujit.devices.watch import Sources
 from cujit.errors import ClosedError, CujitError
 from cujit.forks import Lock
@@ -156,9 +156,9 @@ class _ProfiledKernel(Watch):
         return _Profiler(self._table, ctypes.addressof(self._state), int(self._state.local_bytes))
 
     @contextlib.contextmanager
-    def running(self, launch: Launch, shape: LaunchShape) -> Iterator[None]:
+    def running(self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()) -> Iterator[None]:
         """Count in a launch, to where it came."""
-        del launch
+        del launch, extents
         blocks, threads = shape.grid.volume, shape.block.volume
         with self._lock:
             try:
@@ -481,7 +481,8 @@ class _Profiler:
             return
         with b.at_entry():
             state = b.cast("inttoptr", b.integer(self._state, 64), "ptr")
-            found = b.call("cujit_profile_begin", "ptr", LAUNCH, state, Value("%shared.int", "i64"))
+            shared = b.binary("add", Value("%shared.int", "i64"), b.integer(SYSTEM_BYTES, 64))
+            found = b.call("cujit_profile_begin", "ptr", LAUNCH, state, shared)
             b.offset(found, 0, into=self._tally)
             b.load("ptr", b.offset(found, Tally.counts.offset), into=self._counts)
             if e.is_function:

@@ -24,7 +24,7 @@ from cujit.devices.cpu.native.structures import TRACE_DONE, TraceState
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.cpu.run.launch import Launch, field_offset, release
 from cujit.devices.cpu.run.lines import Lines, SourceLine
-from cujit.devices.shapes import Dim3, LaunchShape
+from cujit.devices.shapes import Dim3, HostExtent, LaunchShape
 from cujit.devices.watch import Sources
 from cujit.errors import KernelFaultError, OptionError, spell
 from cujit.forks import Lock, cached_property
@@ -246,8 +246,9 @@ class _TracedKernel(Watch):
         return _Tracer(self._table.numbers)
 
     @contextlib.contextmanager
-    def running(self, launch: Launch, shape: LaunchShape) -> Iterator[None]:
+    def running(self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()) -> Iterator[None]:
         """Have the thread leave records, and keep them, whatever happens."""
+        del extents
         block, _ = _linear(self._trace.block, shape.grid, "block")
         thread, _ = _linear(self._trace.thread, shape.block, "thread")
         missing = self._trace.missing(shape)

@@ -5,11 +5,12 @@ They say which observers instrument a kernel, and read what these leave.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from cujit.devices.cpu.native.structures import checks_bits
-from cujit.devices.shapes import LaunchShape
+from cujit.devices.shapes import HostExtent, LaunchShape
 from cujit.devices.watch import Watcher
 from cujit.errors import OptionError, spell
 from cujit.values import dataclass
@@ -27,8 +28,10 @@ class Watch(Protocol):
     def observer(self) -> Observer:
         """Give what instruments the kernel, for one compilation."""
 
-    def running(self, launch: Launch, shape: LaunchShape) -> AbstractContextManager[None]:
-        """Prepare a launch, and read what it left, also when it failed."""
+    def running(
+        self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()
+    ) -> AbstractContextManager[None]:
+        """Prepare a launch, and read what it left, also when it failed; ``extents`` is what it has of the host."""
 
     def explain(self, launch: Launch) -> str | None:
         """Say what it knows of a fault, while the launch is running; None if that is nothing."""

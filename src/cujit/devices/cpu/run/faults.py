@@ -7,9 +7,11 @@ import re
 import sys
 from collections.abc import Callable
 
+from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native.library import install_handlers
 from cujit.devices.cpu.native.structures import Assertion, Code, FaultKind, Printed
-from cujit.devices.cpu.run.launch import Launch, live_blocks, release
+from cujit.devices.cpu.run.launch import SYSTEM_BYTES, WINDOW_BITS, Launch, live_blocks, release
+from cujit.devices.cpu.run.mappings import is_readable
 from cujit.devices.cpu.run.standing import ENDED, let_go, report, stuck
 from cujit.devices.shapes import Dim3
 from cujit.errors import KernelFaultError
@@ -42,7 +44,8 @@ class Site:
 
     ``text_of`` gives the text of a line of the PTX, ``source_of`` the line of CUDA source that it comes from; both
     give "" where they do not know. ``explain`` may say more of a fault than is said here. ``line_of`` finds the line
-    of an address in the kernel's machine code, 0 where it is not known.
+    of an address in the kernel's machine code, 0 where it is not known. ``pointers`` are the parameters of eight bytes:
+    number and offset in the parameter buffer. The kernel has an ``extern __shared__`` array if it is ``dynamic``.
     """
 
     kernel: str
@@ -51,6 +54,8 @@ class Site:
     source_of: Callable[[int], str] = _nothing
     explain: Callable[[Launch], str | None] = _nothing
     line_of: Callable[[int], int] = _no_line
+    pointers: tuple[tuple[int, int], ...] = ()
+    dynamic: bool = False
 
     def words_of(self, line: int) -> str:
         """Describe a line of the PTX: its number, its text, and the line of source that it comes from."""
@@ -198,7 +203,7 @@ def _help(kind: FaultKind, launch: Launch) -> str | None:
     """What to try after what a check found, or where lanes never meet; other findings say it themselves."""
     if kind is FaultKind.RACE and launch.fault_more[2] in _AWAITED:
         return _WAIT
-    return _WORDS[kind][1] if kind > FaultKind.CHECK or kind is FaultKind.LANES_APART else None
+    return _WORDS[kind][1] if kind > FaultKind.CHECK or kind in (FaultKind.LANES_APART, FaultKind.WARPS_APART) else None
 
 
 def _error(launch: Launch, site: Site) -> KernelFaultError:
@@ -209,17 +214,18 @@ def _error(launch: Launch, site: Site) -> KernelFaultError:
     block = None if launch.fault_block == _UNKNOWN_BLOCK else launch.place(launch.fault_block)
     thread = None if launch.fault_thread == _UNKNOWN_THREAD else site.block.place(launch.fault_thread)
     said = site.explain(launch) or stuck(launch, site.words_of)
-    what, help_ = (said, _help(kind, launch)) if said else _what(kind, launch, site.text_of(launch.fault_line))
+    line = launch.fault_line or _line_of_access(kind, launch, site)
+    what, help_ = (said, _help(kind, launch)) if said else _what(kind, launch, site, site.text_of(line))
     where = [f"kernel {site.kernel}" if site.kernel else "a kernel"]
     where += [f"block {block}"] if block is not None else []
-    where += [f"thread {thread}"] if thread is not None else []
+    where += [f"thread {thread}"] if thread is not None else _threads(kind, launch, site)
     return KernelFaultError(
-        f"{', '.join(where)}: {what}{_lines(launch.fault_line, site)}",
+        f"{', '.join(where)}: {what}{_lines(line, site)}",
         kind=kind.name.lower(),
         kernel=site.kernel,
         block=block,
         thread=thread,
-        line=launch.fault_line,
+        line=line,
         address=launch.fault_address or None,
         help=help_,
     )
@@ -256,14 +262,28 @@ def _lines(line: int, site: Site) -> str:
 _OF_TEXTURES = re.compile(r"\s*(?:@\S+\s+)?(?:tex|tld4|txq|suld|sust|sured|suq)\.")
 
 
-def _what(kind: FaultKind, launch: Launch, text: str) -> tuple[str, str | None]:
+def _line_of_access(kind: FaultKind, launch: Launch, site: Site) -> int:
+    """Find the line of a wrong access by its place in the machine code."""
+    return site.line_of(launch.fault_more[0]) if kind is FaultKind.ILLEGAL_ADDRESS and launch.fault_more[0] else 0
+
+
+def _threads(kind: FaultKind, launch: Launch, site: Site) -> list[str]:
+    """Name the threads of the warp that a wrong access is of; machine code does not tell which of them it was."""
+    warp, threads = launch.fault_more[5], site.block.volume
+    if kind is not FaultKind.ILLEGAL_ADDRESS or not launch.fault_more[2] or warp * WARP >= threads:
+        return []
+    first, last = (site.block.place(n) for n in (warp * WARP, min(warp * WARP + WARP, threads) - 1))
+    return [f"a thread from {first} to {last}" if first != last else f"thread {first}"]
+
+
+def _what(kind: FaultKind, launch: Launch, site: Site, text: str) -> tuple[str, str | None]:
     if kind is FaultKind.ASSERT:
         return _assertion(launch), None
     if kind is FaultKind.ILLEGAL_ADDRESS and _OF_TEXTURES.match(text):
         what = f"no texture or surface, and no element of one, is at address {launch.fault_address:#x}"
         return what, "keep textures, surfaces and their memory for as long as kernels use them"
     if kind is FaultKind.ILLEGAL_ADDRESS:
-        return _access(launch), _ONCE_MORE
+        return _access(launch, site), _without_dynamic(launch, site) or _ONCE_MORE
     if kind is FaultKind.BAD_FREE:
         what = f"free of {launch.fault_address:#x}, which malloc did not give or which was freed already"
         return what, "see that every block of malloc is freed once, and nothing else"
@@ -287,24 +307,66 @@ def _assertion(launch: Launch) -> str:
     return f"assertion `{message}` failed\n  in {file}:{line}: {function}"
 
 
-def _access(launch: Launch) -> str:
+def _without_dynamic(launch: Launch, site: Site) -> str | None:
+    """Say how to launch a kernel with the dynamic shared memory that a launch had none of."""
+    if launch.dynamic_bytes or not site.dynamic or not (_in_windows(launch) or "").startswith("byte"):
+        return None
+    grid = (launch.grid_x, launch.grid_y, launch.grid_z)
+    return (
+        f"the kernel has an extern __shared__ array, and the launch gave it no bytes: write "
+        f"kernel.prepare({grid}, {tuple(site.block)}, shared_bytes=N)(…) with the bytes of that array for N"
+    )
+
+
+_REACH = 1 << 31
+"""Bytes before and behind a window in which an access is one of shared memory: see ``runtime/windows.h``."""
+
+
+def _in_windows(launch: Launch) -> str | None:
+    """Say where in shared or local memory a wrong access is; None if it is in neither."""
+    address, (shared, local, local_bytes) = launch.fault_address, launch.fault_more[2:5]
+    if not shared:
+        return None
+    window = 1 << WINDOW_BITS
+    if local_bytes and local - window < address < local + local_bytes + window:
+        return "local memory of the block's threads, beyond the end of an array"
+    offset = address - shared + SYSTEM_BYTES
+    if not -_REACH <= offset < launch.together * window + _REACH:
+        return None
+    in_block = offset % window if 0 <= offset < launch.together * window else offset
+    return f"byte {in_block - SYSTEM_BYTES:,} of shared memory, of which the block has {launch.shared_bytes:,} bytes"
+
+
+def _access(launch: Launch, site: Site) -> str:
     address = launch.fault_address
     code = ctypes.c_int64(launch.fault_more[1]).value
     if code == _SI_TKILL:
         return "an access to an address where there is no memory; another handler of signals kept the address"
     if code == _SI_KERNEL:
         return "an access to an address that no memory can have, or that is not a multiple of its vector's size"
-    what = "memory that may only be read" if code == _SEGV_ACCERR else "no memory"
-    near = _neighbour(address)
+    windows = _in_windows(launch)
+    if windows:
+        return f"an access to {windows}"
+    near = _neighbour(launch, site)
+    what = "memory that may only be read" if code == _SEGV_ACCERR and is_readable(address) else "no memory"
     where = "; a null pointer, or an offset from one" if address < _PAGE else f"; it lies {near}" if near else ""
     return f"an access to address {address:#x}, where there is {what}{where}"
 
 
-def _neighbour(address: int) -> str:
-    """Say where an address lies to the nearest allocation."""
+def _neighbour(launch: Launch, site: Site) -> str:
+    """Say where an address lies to the nearest allocation, and which arguments lead there."""
+    address = launch.fault_address
     apart = [(max(start - address, address - start - size, 0), start, size) for start, size in live_blocks()]
     distance, start, size = min(apart, default=(_NEAR, 0, 0))
     if distance >= _NEAR:
         return ""
     where = f"{distance:,} bytes " + ("before" if address < start else "behind the end of")
-    return f"{'in' if start <= address < start + size else where} the {size:,} bytes allocated at {start:#x}"
+    buffer = f"{size:,} bytes allocated at {start:#x}{_arguments(launch, site, start, size)}"
+    return f"{'in' if start <= address < start + size else where} the {buffer}"
+
+
+def _arguments(launch: Launch, site: Site, start: int, size: int) -> str:
+    """Name the arguments that point into an allocation."""
+    words = ((k, ctypes.c_uint64.from_address(launch.parameters + offset).value) for k, offset in site.pointers)
+    leading = [f"argument {k}" for k, word in words if start <= word <= start + size]
+    return f", {' and '.join(leading)}" if leading else ""

@@ -8,22 +8,27 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import mmap
 import weakref
 from pathlib import Path
 
-import numpy as np
-
 from cujit.devices.cpu.native.structures import Fields, Shared
+from cujit.devices.cpu.run.mappings import MAPPINGS
 from cujit.errors import CujitError, spell
 
-SHARED_ALIGN = 1024
-"""Bytes that shared memory is aligned to: the largest pattern of swizzled copies. Source: PTX ISA 9.1, "Tensors"."""
+WINDOW_BITS = 24
+"""Low bits of a generic address that are the address in the shared memory of a block: the window in which that lies
+begins at a multiple of 16 MiB. Source: an H200, ``tests/goldens/windows.json``."""
 
-PLACE = SHARED_ALIGN
-"""Bytes before shared memory. The first words say what runs: the number of the block, the ``Group`` of blocks whose
-warps take turns (0: they do not), and the warp (-1: not known). Kernels and the scheduler store them there, so that
-what comes as a signal can name them."""
+SYSTEM_BYTES = 1024
+"""Bytes of a window before the block's own shared memory. Source: an H200, ``tests/goldens/windows.json``; CUDA C++
+Programming Guide, "Shared Memory" of compute capability 8.x and later: 1 KB a block is the system's."""
+
+BLENDED = 256
+"""Bytes before and behind shared memory that a store may read and write back: see ``codegen/memory.py``."""
+
+PLACE = SYSTEM_BYTES + (9 << 20) + (3 << 16)
+"""Bytes before shared memory, in a page of its own, at which it says what runs: see ``Running`` in
+``runtime/launch.h``. It is a multiple of all sizes of pages before the window, and no round distance from it."""
 
 
 WORKSPACE_BYTES = 256
@@ -45,8 +50,8 @@ class Launch(Shared):
     """One launch. ``next`` counts the blocks handed out; ``chunk`` how many a thread takes at a time.
 
     ``together`` is how many blocks have to make progress side by side (a cluster, a cooperative grid; else 1), and
-    ``cluster_*`` the shape of a cluster in blocks (0 without clusters); the shared memory of such blocks lies
-    ``shared_stride`` bytes apart. ``workspace`` is the address of the memory in which a grid counts its arrivals,
+    ``cluster_*`` the shape of a cluster in blocks (0 without clusters); the windows of such blocks lie side
+    by side. ``workspace`` is the address of the memory in which a grid counts its arrivals,
     where its kernel asks for that. A launch that writes more than ``cache_bytes`` stores past the cache. The
     ``fault_*`` fields are written by the first thread that cannot go on; ``fault_kind`` is 0 in a launch that went
     well. ``output`` is what kernels printed, ``checks``, ``trace`` and ``coverage`` the tables of those who watch (0:
@@ -61,7 +66,7 @@ class Launch(Shared):
 
     _fields_ = Fields(
         "u8 *parameters, *module; u64 module_size, blocks, next, chunk; u32 grid_x, grid_y, grid_z, dynamic_bytes; "
-        "u64 shared_bytes, shared_stride, together, workspace, cache_bytes; "
+        "u64 shared_bytes, together, workspace, cache_bytes; "
         "u32 cluster_x, cluster_y, cluster_z, fault_kind; u64 fault_block; u32 fault_thread, fault_line; "
         "u64 fault_address, fault_more[6]; struct Printed *output; struct Watch *checks; struct TraceState *trace; "
         "u64 coverage, code, code_bytes, timeout_ns, deadline_ns; struct Control *control; u64 cancels; "
@@ -106,33 +111,14 @@ def cache_bytes(unknown: int = USUAL_CACHE_BYTES) -> int:
 
 # -- memory -----------------------------------------------------------------------------------------------
 
-ALIGNMENT = 256
-"""Bytes. Source: CUDA C++ Programming Guide, "Device Memory Accesses": allocations align to at least 256 bytes."""
-
-APART = 512
-"""Bytes behind each block in which nothing else lies: an address there is one beyond the block, and of nobody else."""
-
-
-def aligned(offset: int, align: int) -> int:
-    """Round up to a multiple of ``align``."""
-    return (offset + align - 1) // align * align
-
 
 class HostBlock:
     """``size`` bytes at ``address``, a multiple of 256; or what lies at a ``place`` already: its address, its owner."""
 
     def __init__(self, size: int, place: tuple[int, object] | None = None) -> None:
         self.size = size
-        self.address, self._bytes = place or self._taken(size)
+        self.address, self._bytes = place or _taken(size)
         _LIVE[id(self)] = self
-
-    @staticmethod
-    def _taken(size: int) -> tuple[int, object]:
-        try:
-            taken = np.empty(size + ALIGNMENT + APART, np.uint8)
-        except (MemoryError, ValueError) as e:
-            raise CujitError(f"the CPU device has no {spell(size)} bytes of memory left") from e
-        return aligned(int(taken.__array_interface__["data"][0]), ALIGNMENT), taken
 
     @property
     def memory(self) -> object:
@@ -158,13 +144,16 @@ def zeroed_block(size: int) -> HostBlock:
         block = HostBlock(size)
         ctypes.memset(block.address, 0, size)
         return block
+    return HostBlock(size, _taken(size, "declare smaller variables"))
+
+
+def _taken(size: int, smaller: str = "") -> tuple[int, object]:
+    """Take memory for a block; where ``smaller`` says what to do if there is none, memory of zeros that is new."""
     try:
-        pages = np.frombuffer(mmap.mmap(-1, size + APART), np.uint8)
-    except (OSError, ValueError, OverflowError) as e:
-        raise CujitError(
-            f"the CPU device has no {spell(size)} bytes of memory left", help="declare smaller variables"
-        ) from e
-    return HostBlock(size, (int(pages.__array_interface__["data"][0]), pages))
+        taken = MAPPINGS.take(size, new=bool(smaller))
+    except (MemoryError, OverflowError, ctypes.ArgumentError) as e:
+        raise CujitError(f"the CPU device has no {spell(size)} bytes of memory left", help=smaller or None) from e
+    return taken.address, taken
 
 
 _LIVE: weakref.WeakValueDictionary[int, HostBlock] = weakref.WeakValueDictionary()

@@ -10,7 +10,8 @@ import numpy as np
 
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.cpu.ir.refusals import Refusals
-from cujit.devices.cpu.run.launch import ALIGNMENT, HostBlock
+from cujit.devices.cpu.run.launch import HostBlock
+from cujit.devices.cpu.run.mappings import ALIGNMENT
 from cujit.devices.textures.texture import Extent, Filter, Sampling, TexelFormat, Texels, TextureHandle, TextureUnit
 
 if TYPE_CHECKING:

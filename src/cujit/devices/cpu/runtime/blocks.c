@@ -295,7 +295,7 @@ static void make_block(const struct Room *room, struct Block *block, u64 k, u64 
   block->warps = plan->warps;
   block->rank = (u32)(k % size);
   block->side = (u32)k;
-  block->shared = room->shared + k * room->launch->shared_stride;
+  block->shared = room->shared + k * WINDOW;
   block->local = room->local + k * plan->warps * plan->local_bytes;
   block->body = plan->body;
   block->place = running_at(room->shared);

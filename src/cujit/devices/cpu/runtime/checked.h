@@ -78,7 +78,7 @@ INLINE flag within(u64 offset, u64 size, u64 limit) { return offset <= limit && 
 
 /* The tracker of a block, by its place among those that run side by side. */
 static struct Tracker *piece_of(const struct Place *place, u64 side) {
-  return (struct Tracker *)(place->group + place->watch->shared_total + side * place->watch->piece_bytes);
+  return (struct Tracker *)(running_at((u8 *)place->group)->pieces + side * place->watch->piece_bytes);
 }
 
 /* The bytes in it that say which of the block's shared memory was written. */
@@ -166,8 +166,8 @@ static enum Global global_state(const struct Place *place, u64 address, u64 size
 static flag in_cluster(const struct Place *place, u64 address, u64 size) {
   const struct Watch *watch = place->watch;
   u64 offset = address - place->cluster;
-  if (offset >= watch->cluster_blocks * watch->shared_stride) return in_shared(place, address, size);
-  return within(offset % watch->shared_stride, size, watch->shared_limit);
+  if (offset >= watch->cluster_blocks * WINDOW) return in_shared(place, address, size);
+  return within(offset % WINDOW, size, watch->shared_limit);
 }
 
 /* The thread's local memory: of this function, of the kernel, and, where a kernel calls functions or takes memory on

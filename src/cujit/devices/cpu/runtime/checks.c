@@ -1,7 +1,7 @@
 /* What emitted kernels call for each access and each synchronisation under checks.
 
    A warp has a Place on its stack, which says where it runs and takes the lanes' addresses. A block has a piece of
-   memory behind the shared memory of the blocks that run side by side: a Tracker (the clocks of its warps), one byte
+   memory for what is kept of it: a Tracker (the clocks of its warps), one byte
    for each byte of shared memory that says whether it was written, the last accesses of each word, and the events that
    these name.
 
@@ -58,7 +58,7 @@ static NOINLINE void begin_block(struct Place *place) {
   place->watch = watch;
   /* Blocks whose warps have no stacks run one after the other, in the same shared memory. */
   place->side = place->state ? place->state->side : 0;
-  place->group = place->shared - place->side * watch->shared_stride;
+  place->group = place->shared - place->side * WINDOW;
   place->piece = piece_of(place, place->side);
   make_piece_ready(place);
 }
@@ -354,8 +354,8 @@ void cujit_check_cleared(struct Place *place, u64 address, u64 size) {
 /* Something wrote shared memory that says not where: all of it counts as written. */
 void cujit_check_filled(struct Place *place) {
   enter(place);
-  u64 stride = place->watch->shared_stride, blocks = place->watch->shared_total / stride;
-  for (u64 k = 0; k < blocks; k++) memset(marks_in(place, piece_of(place, k)), 1, stride);
+  u64 bytes = place->watch->shared_stride;
+  for (u64 k = 0; k < place->launch->together; k++) memset(marks_in(place, piece_of(place, k)), 1, bytes);
 }
 
 /* -- the device heap ------------------------------------------------------------------------------------------------ */

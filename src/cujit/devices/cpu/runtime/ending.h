@@ -13,6 +13,7 @@
 
 #include "arena.h"
 #include "guard.h"
+#include "windows.h"
 
 #include <semaphore.h>
 #include <signal.h>
@@ -246,7 +247,7 @@ static flag judge(struct Launch *launch, struct Thread *thread, struct Guard *gu
 
 /* Note where this thread stands, and leave its launch. */
 static NORETURN void depart(struct Launch *launch, const struct Guard *guard, u64 pc) {
-  const struct Running *place = guard->place;
+  const struct Running *place = running_at(guard->memory.shared);
   cujit_stand(launch, pc ? place->block : ~0ull, pc, place->group, place->warp);
   cujit_stop();
 }

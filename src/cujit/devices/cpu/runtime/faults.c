@@ -1,6 +1,7 @@
 /* Faults, ends and signals of launches: what kernels, the pool and Python call. */
 
 #include "ending.h"
+#include "pending.h"
 
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -167,6 +168,16 @@ static u32 kind_of(int signal, i32 code, u64 address, u64 sp) {
   return near ? FAULT_STACK_OVERFLOW : FAULT_ILLEGAL_ADDRESS;
 }
 
+/* The warp that runs: the scheduler notes the one that it let run, code without it the one that it runs where that may
+   take long. */
+static u64 warp_at(const struct Running *place) {
+  const struct Group *group = place->group;
+  for (u64 k = 0; group && k < group->count; k++) {
+    if (group->blocks[k].number == place->block) return group->blocks[k].running;
+  }
+  return (u64)(i64)place->warp;
+}
+
 /* A signal is ours if this thread runs a kernel and did it itself: the processor raised it (si_code above 0), or a
    handler that came first did so again (SI_TKILL, as faulthandler does). */
 static void on_fault(int signal, siginfo_t *info, void *context) {
@@ -180,9 +191,11 @@ static void on_fault(int signal, siginfo_t *info, void *context) {
   u64 address = raised ? (u64)info->si_addr : 0, pc = pc_of(context);
   struct Launch *launch = guard->launch;
   if (cujit_claim(launch, kind_of(signal, info->si_code, address, sp_of(context)))) {
-    cujit_fault_here(launch, guard->place->block, ~0u, guard->place->line, address);
-    launch->fault_more[0] = pc;
-    launch->fault_more[1] = (u64)(i64)info->si_code;
+    const struct Memory *memory = &guard->memory;
+    const struct Running *place = running_at(memory->shared);
+    cujit_fault_here(launch, place->block, ~0u, place->line, address);
+    u64 more[] = {pc, (u64)(i64)info->si_code, (u64)memory->shared, (u64)memory->local, memory->local_bytes, warp_at(place)};
+    memcpy(launch->fault_more, more, sizeof more);
   }
   cujit_stop();
 }
@@ -238,6 +251,7 @@ static void thread_end(void *record) {
   signal_stack_end(thread);
   arena_end(thread->arena);
   thread->arena = 0;
+  for (u32 k = 0; k < ROOMS; k++) memory_end(&thread->memory[k]);
   set_guard(thread, 0);
   give_back(thread);
 }
@@ -303,20 +317,34 @@ void cujit_forked(void) {
 
 /* -- guards ---------------------------------------------------------------------------------------------------------- */
 
-flag cujit_enter(struct Guard *guard, struct Launch *launch, struct Running *place) {
+flag cujit_prepare(struct Guard *guard, struct Launch *launch, u64 shared_bytes, u64 local_bytes) {
   struct Thread *thread = thread_record();
-  if (!thread) return 0;
+  u64 together = launch->together ? launch->together : 1;
+  if (!thread || !memory_take(thread->memory, &guard->memory, together, shared_bytes, local_bytes)) return 0;
+  u64 kept = launch->checks ? together * launch->checks->piece_bytes : 0;
+  u8 *pieces = kept ? aligned_alloc(64, kept) : 0;
+  *running_at(guard->memory.shared) = (struct Running){~0ull, 0, -1, 0, launch, 0, pieces};
   guard->launch = launch;
-  guard->place = place;
   guard->thread = thread;
   guard->previous = thread->guard;
+  if (kept && !pieces) memory_keep(thread->memory, &guard->memory);
+  return !kept || pieces;
+}
+
+void cujit_enter(struct Guard *guard) {
+  struct Thread *thread = guard->thread;
   __atomic_store_n(&thread->count, thread->count + 1, __ATOMIC_RELAXED);
   set_guard(thread, guard);
   if (__atomic_load_n(&watcher_state, __ATOMIC_RELAXED) != AWAKE) wake();
-  return 1;
 }
 
-void cujit_leave(struct Guard *guard) { set_guard(guard->thread, guard->previous); }
+void cujit_leave(struct Guard *guard) {
+  set_guard(guard->thread, guard->previous);
+  const struct Running *running = running_at(guard->memory.shared);
+  free_copies(running->copies);
+  free(running->pieces);
+  memory_keep(guard->thread->memory, &guard->memory);
+}
 
 /* -- faults ---------------------------------------------------------------------------------------------------------- */
 

@@ -20,11 +20,12 @@ struct Waiter {
   u32 lanes, line;
 };
 
-/* For each word of the shared memory of the blocks that run side by side, from `begin` on: the line of the copy that
+/* For each word of the shared memory of the blocks that run side by side, `bytes` of each, whose first begins at `begin`,
+   in windows side by side: the line of the copy that
    writes it, and the copies that read it. */
 struct Intervals {
   struct Waiter waiter;
-  u64 begin, words;
+  u64 begin, blocks, bytes;
   u32 *writes, *reads;
 };
 
@@ -32,11 +33,11 @@ INLINE flag is_raced(const struct Place *place) { return place->launch->checks->
 
 /* The part of a range that is shared memory: which words, and how many. */
 INLINE u64 words_in(const struct Intervals *all, u64 address, u64 size, u64 *first) {
-  u64 offset = address - all->begin, end = offset + size;
-  if (!size || offset >= all->words * 4) return 0;
-  if (end > all->words * 4) end = all->words * 4;
-  *first = offset / 4;
-  return (end + 3) / 4 - *first;
+  u64 far = address - all->begin, block = far / WINDOW, offset = far % WINDOW, end = offset + size;
+  if (!size || block >= all->blocks || offset >= all->bytes) return 0;
+  if (end > all->bytes) end = all->bytes;
+  *first = (block * all->bytes + offset) / 4;
+  return (end + 3) / 4 - offset / 4;
 }
 
 INLINE void mark_writes(struct Intervals *all, u64 address, u64 size, u32 line) {

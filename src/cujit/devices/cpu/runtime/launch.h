@@ -12,9 +12,9 @@ typedef void Body(struct Block *block, u32 warp);
    cujit/devices/cpu/native/structures.py, run/launch.py and run/textures.py for what they mean. */
 #include "shared.h"
 
-/* What runs, in the first words before shared memory: so that what comes as a signal can name it. `group` is null where
-   warps do not take turns, `warp` -1 where it is not known. `line` is that of the asynchronous copy which lands now, or
-   0; `copies` are those that have not (null: none yet). */
+/* What runs, PLACE bytes before shared memory: so that what comes as a signal can name it. `group` is null where warps do
+   not take turns, `warp` -1 where it is not known. `line` is that of the asynchronous copy which lands now, or 0; `copies`
+   are those that have not (null: none yet). `pieces` is what checks keep of each block. */
 struct Running {
   u64 block;
   struct Group *group;
@@ -22,6 +22,7 @@ struct Running {
   u32 line;
   struct Launch *launch;
   struct Copies *copies;
+  u8 *pieces;
 };
 
 INLINE struct Running *running_at(u8 *shared) { return (struct Running *)(shared - PLACE); }

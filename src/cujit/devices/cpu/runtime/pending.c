@@ -364,12 +364,13 @@ void cujit_pending_turn(u8 *shared) {
 
 static NOINLINE struct Intervals *make_intervals(struct Running *running, const struct Place *place) {
   const struct Watch *watch = place->launch->checks;
-  u64 words = watch->shared_total / 4;
+  u64 blocks = place->launch->together, words = blocks * watch->shared_stride / 4;
   queue_at(running, 0);
   struct Intervals *all = calloc(1, sizeof *all + 2 * words * sizeof *all->writes);
   if (!all) no_room(running);
-  all->words = words;
-  all->begin = place->shared - (place->state ? place->state->side * watch->shared_stride : 0);
+  all->blocks = blocks;
+  all->bytes = watch->shared_stride;
+  all->begin = place->shared - (place->state ? place->state->side * WINDOW : 0);
   all->writes = (u32 *)(all + 1);
   all->reads = all->writes + words;
   return running->copies->intervals = all;

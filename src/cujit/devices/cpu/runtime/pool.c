@@ -7,7 +7,6 @@
    Waking a thread takes as long as many a launch: whoever waits looks for some time before it sleeps. */
 
 #include "guard.h"
-#include "pending.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -22,7 +21,7 @@
    as long to come. */
 enum { LOOK_NS = 20000000, HURRY_NS = 1000000, SECOND_NS = 1000000000, AWAKE_NS = 50000 };
 
-/* What every thread runs, with how many bytes of memory for its own. */
+/* What every thread runs, with how many bytes of shared memory of each block, and of local memory of its own. */
 struct Job {
   void (*kernel)(struct Launch *launch, u8 *shared, u8 *local);
   struct Launch *launch;
@@ -86,29 +85,19 @@ void cujit_pool_stop(struct Pool *pool) {
 /* Give a pool back that has no workers any more. */
 void cujit_pool_free(struct Pool *pool) { free(pool); }
 
-/* Run blocks with memory of this call's own: PLACE bytes whose first words say what runs, then shared memory, then local
-   memory. A fault of the kernel comes back out of _setjmp a second time. */
+/* Run blocks. A fault of the kernel comes back out of _setjmp a second time. */
 static void run_blocks(const struct Job *job, u64 decides) {
   struct Guard guard;
-  u64 shared_bytes = (job->shared_bytes + 511) & ~255ull;
-  u64 bytes = (PLACE + shared_bytes + job->local_bytes + 2 * SHARED_ALIGN - 1) & -(u64)SHARED_ALIGN;
-  u8 *memory = aligned_alloc(SHARED_ALIGN, bytes);
-  if (!memory) {
+  guard.decides = decides;
+  if (!cujit_prepare(&guard, job->launch, job->shared_bytes, job->local_bytes)) {
     lack_memory(job->launch);
     return;
   }
-  u8 *shared = memory + PLACE;
-  struct Running *running = running_at(shared);
-  *running = (struct Running){~0ull, 0, -1, 0, job->launch, 0};
-  guard.decides = decides;
-  if (_setjmp(guard.jump)) {
-    cujit_leave(&guard);
-  } else if (cujit_enter(&guard, job->launch, running)) {
-    job->kernel(job->launch, shared, shared + shared_bytes);
-    cujit_leave(&guard);
+  if (!_setjmp(guard.jump)) {
+    cujit_enter(&guard);
+    job->kernel(job->launch, guard.memory.shared, guard.memory.local);
   }
-  free_copies(running->copies);
-  free(memory);
+  cujit_leave(&guard);
 }
 
 /* -- workers --------------------------------------------------------------------------------------------------------- */
@@ -172,7 +161,7 @@ void cujit_pool_run(struct Pool *pool, void *kernel, struct Launch *launch, u32 
     /* The blocks of a cooperative grid wait for each other: where no worker comes, all of them run here at a time. */
     u64 shares = helpers + 1;
     launch->together *= shares, launch->chunk *= shares;
-    job.shared_bytes *= shares, job.local_bytes *= shares;
+    job.local_bytes *= shares;
   }
   run_blocks(&job, 1);
   if (posted) await_workers(pool, launch, helpers);

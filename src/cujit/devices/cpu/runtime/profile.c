@@ -42,7 +42,6 @@ struct Tally *cujit_profile_begin(struct Launch *launch, struct Profiled *profil
   struct Picture *pictures = calloc(profiled->count / COUNTS * PICTURES, sizeof *pictures);
   if (!tally || !tree || !memos || !pictures) cujit_fault(launch, FAULT_NO_MEMORY, ~0ull, ~0u, 0, 0);
   tally->shared = shared;
-  tally->shared_bytes = launch->shared_bytes;
   tally->tree = tree;
   tally->memos = memos;
   for (u64 k = 0; k < profiled->count / COUNTS; k++) memos[k].marks = (struct Marks){.leaf = NOWHERE, .row = profiled->rows[k]};
@@ -302,7 +301,7 @@ static void note_any(struct Tally *tally, const struct Accessed *site, struct Me
     if (here < site->local_bytes || there < kernel_bytes) {
       own.lanes |= 1u << lane;
       own.at[lane] = here < site->local_bytes ? here : there;
-    } else if (at - tally->shared < tally->shared_bytes) shared.lanes |= 1u << lane;
+    } else if (at - tally->shared < WINDOW) shared.lanes |= 1u << lane;
     else global.lanes |= 1u << lane;
   }
   if (global.lanes) draw(tally, site, SPACE_GLOBAL, &global, block), note_global(tally, site, memo, &global, block);

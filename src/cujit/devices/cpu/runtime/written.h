@@ -10,10 +10,10 @@
    memory counts too: others than kernels write there. */
 static u8 *marks_of(const struct Place *place, u64 address, u64 size, flag *global) {
   const struct Watch *watch = place->watch;
-  u64 in_group = address - place->group;
+  u64 in_group = address - place->group, side = in_group / WINDOW, offset = in_group % WINDOW;
   *global = 0;
-  if (within(in_group, size, watch->shared_total)) {
-    return marks_in(place, piece_of(place, in_group / watch->shared_stride)) + in_group % watch->shared_stride;
+  if (side < place->launch->together && within(offset, size, watch->shared_stride)) {
+    return marks_in(place, piece_of(place, side)) + offset;
   }
   if (within(address - place->kernel_local, size, watch->local_bytes * WARP)) return (u8 *)(address + watch->local_total);
   const struct Span *span = span_of(place, address, size);

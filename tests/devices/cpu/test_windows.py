@@ -1,0 +1,117 @@
+"""Shared and local memory lie in windows as a GPU has them, and nothing of the host lies near."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit.devices.device import Device
+from cujit.errors import KernelFaultError
+
+_WINDOW, _SYSTEM = 1 << 24, 1024
+
+# What each variable's address is, as a shared one and as a generic one.
+_ADDRESSES = r"""
+extern "C" __global__ void addresses(unsigned long long *out) {
+    __shared__ __align__(ALIGN) char fixed[SIZE];
+    extern __shared__ __align__(1024) char dynamic[];
+    fixed[threadIdx.x % SIZE] = 1, dynamic[threadIdx.x] = 2;
+    __syncthreads();
+    unsigned long long *own = out + 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+    own[0] = (unsigned long long)fixed, own[1] = __cvta_generic_to_shared(fixed);
+    own[2] = (unsigned long long)dynamic, own[3] = __cvta_generic_to_shared(dynamic);
+}"""
+
+
+@pytest.mark.parametrize(("size", "align"), [(1, 1), (100, 16), (1024, 128), (5000, 1024)])
+def test_the_low_bits_of_a_generic_address_are_the_shared_address(size: int, align: int, device: Device) -> None:
+    if device.is_gpu and device.arch.number < 90:
+        pytest.skip("addresses were recorded on sm_90")
+    code = _ADDRESSES.replace("SIZE", str(size)).replace("ALIGN", str(align))
+    out = device.zeros((2, 64, 4), np.uint64)
+    cujit.jit(code, device=device)["addresses"].prepare(2, 64, shared_bytes=2048)(out)
+    fixed, fixed_shared, dynamic, dynamic_shared = (np.unique(each) for each in np.moveaxis(out.numpy(), 2, 0))
+    assert (fixed % _WINDOW == fixed_shared).all()
+    assert (dynamic % _WINDOW == dynamic_shared).all()
+    assert fixed_shared.tolist() == [_SYSTEM]
+    assert dynamic_shared.tolist() == [-(-(_SYSTEM + size) // 1024) * 1024]
+
+
+# D = A Aᵀ of 64 rows by 8 columns, with descriptors made of the low bits of generic addresses.
+_PRODUCT = r"""
+__device__ unsigned long long descriptor(const void *at) {
+    return (((unsigned long long)at & 0x3FFFF) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+extern "C" __global__ void product(const unsigned short *a, float *d) {
+    extern __shared__ __align__(1024) unsigned short tile[];
+    for (int i = threadIdx.x; i < 4096; i += 128) {
+        int row = i / 64, column = i % 64;
+        tile[row * 64 + (column / 8 ^ row % 8) * 8 + column % 8] = a[i];
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    float sum[4] = {0, 0, 0, 0};
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    for (int k = 0; k < 4; k++)
+        asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, %4, %5, 1, 1, 1, 0, 0;"
+                     : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                     : "l"(descriptor(tile) + 2 * k), "l"(descriptor(tile) + 2 * k));
+    asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; i++) d[(warp * 16 + lane / 4 + 8 * (i / 2)) * 8 + lane % 4 * 2 + i % 2] = sum[i];
+}"""
+
+
+def test_a_descriptor_may_be_made_of_a_generic_address(device: Device) -> None:
+    if device.is_gpu and device.arch.number != 90:
+        pytest.skip("wgmma is of sm_90a")
+    a = np.random.default_rng(0).integers(-3, 4, (64, 64)).astype(np.float32)
+    halves = device.array((a.view(np.uint32) >> 16).astype(np.uint16))
+    out = device.zeros((64, 8), np.float32)
+    image = cujit.compile(_PRODUCT, arch="compute_90a")
+    cujit.load(image, device)["product"].prepare(1, 128, shared_bytes=8192)(halves, out)
+    np.testing.assert_array_equal(out.numpy(), a @ a[:8].T)
+
+
+_OVER = r"""
+extern "C" __global__ void over(float *out, int n) {
+    extern __shared__ float s[];
+    for (int i = threadIdx.x; i < n; i += blockDim.x) s[i] = i;
+    __syncthreads();
+    if (threadIdx.x < 32) out[threadIdx.x] = s[threadIdx.x];
+}"""
+
+
+def test_dynamic_shared_memory_that_a_launch_forgot_is_a_fault_with_what_to_type(cpu: Device) -> None:
+    kernel = cujit.jit(_OVER, device=cpu)["over"]
+    with pytest.raises(KernelFaultError) as caught:
+        kernel[3, 64](cpu.zeros(32, np.float32), 1)
+    assert "of shared memory, of which the block has 0 bytes" in str(caught.value)
+    assert "a thread from (0, 0, 0) to (31, 0, 0)" in str(caught.value)
+    assert "kernel.prepare((3, 1, 1), (64, 1, 1), shared_bytes=N)(…)" in str(caught.value.help)
+    assert caught.value.block in {(0, 0, 0), (1, 0, 0), (2, 0, 0)}
+    assert caught.value.line
+
+
+def test_a_window_is_guarded_when_a_launch_before_had_more(cpu: Device) -> None:
+    kernel, out = cujit.jit(_OVER, device=cpu)["over"], cpu.zeros(32, np.float32)
+    for _ in range(3):
+        kernel[1, 64, 48 << 10](out, 12 << 10)
+        with pytest.raises(KernelFaultError, match="of which the block has 4,096 bytes"):
+            kernel[1, 64, 4096](out, 12 << 10)
+
+
+def test_strays_end_the_launch_and_not_the_process() -> None:
+    program = Path(__file__).with_name("strays.py")
+    environment = {**os.environ, "MALLOC_CHECK_": "3"}
+    found = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300, env=environment)
+    *cases, last = found.stdout.splitlines()
+    assert (found.returncode, last) == (0, "alive"), found.stderr
+    assert len(cases) > 150
+    assert not [case for case in cases if "KernelFaultError: kernel k, block (" not in case]
