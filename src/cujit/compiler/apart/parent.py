@@ -151,7 +151,7 @@ class _Child:
         if found != GREETING:
             self.kill()
             raise UnsupportedError(
-                f"{self._process.args[0]} did not start as Python with cujit {__version__}",  # type: ignore[index]
+                f"{interpreter()} did not start as Python with cujit {__version__}",
                 help="set CUJIT_PYTHON to the path of a Python interpreter that has this version of cujit installed",
             )
         self._has_greeted = True
