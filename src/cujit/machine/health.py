@@ -97,15 +97,19 @@ def doctor() -> Health:
     driver, gpus = _driver()
     cpu_part, cpu = _cpu()
     parts = (bindings, compiler, *libraries, _nvvm(fix), *_headers(tools, against, int(major), fix), driver, cpu_part)
+    return Health(_tried(parts, fix, has_gpus=bool(gpus)), (*gpus, *cpu))
+
+
+def _tried(parts: tuple[Component, ...], fix: str, *, has_gpus: bool) -> tuple[Component, ...]:
+    """Return the parts after a trial of each, with the problem that a trial showed and its fix."""
     tried = [part.name for part in parts if part.name in TRIALS and part.is_there and not part.problem]
-    broken = failures([name for name in tried if name != "CUDA driver" or gpus])
-    parts = tuple(
+    broken = failures([name for name in tried if name != "CUDA driver" or has_gpus])
+    return tuple(
         _with(part, problem=f"does not work: {broken[part.name]}", fix=f"{part.fix or fix} --force-reinstall")
         if part.name in broken
         else part
         for part in parts
     )
-    return Health(parts, (*gpus, *cpu))
 
 
 def _bindings() -> Component:
