@@ -292,7 +292,11 @@ class Kernel(KeepsLaunches):
         if exact and shape in self._launches:
             return self._launches[shape]
         grid, block, shared_bytes, stream = (*shape, 0, 0)[:4]
-        launch = self._launch(launch_shape(grid, block, shared_bytes, self.name), stream)
+        try:
+            sizes = launch_shape(grid, block, shared_bytes)
+        except LaunchError:
+            sizes = launch_shape(grid, block, shared_bytes, self.name)  # which says of which kernel
+        launch = self._launch(sizes, stream)
         if exact:
             self._cache.keep(shape, launch)
         return launch
@@ -507,7 +511,8 @@ class Kernel(KeepsLaunches):
         if kept is not None and _is_same_stream(kept.stream_owner, stream):
             return kept
         self._image.require()
-        self._loaded.check(self.name, shape, self.device.limits)
+        if not self._loaded.fits(shape, self.device.limits):
+            self._loaded.check(self.name, shape, self.device.limits)
         self._loaded.check_options(shape, options)
         entry = self._entry.of_ints if takes_ints else self._entry
         launch = make_launch(Launch, entry, self, shape, stream, options)

@@ -294,7 +294,7 @@ def jit(
     with known_to(watchers, _texts_of(source)):
         made = found or _built(functools.partial(build, arch=target), place, arch is None)
         module = _load(made, place, JitOptions(), tools.compiling)
-        require_content(source.name, module, module.globals, is_part=bool(said.get("rdc")))
+        require_content(source.name, module._image.require().kernels, module.globals, is_part=bool(said.get("rdc")))
     module._image.portable = functools.partial(build, arch=target.virtual)
     own = {source.path: Text(source.name, source.text)} if source.path else {}
     module._image.texts = own | _texts_of(source)

@@ -79,6 +79,11 @@ class BackendKernel(abc.ABC):
         """The cluster that the kernel was compiled for, in blocks; None leaves it to the launch."""
         return None
 
+    def fits(self, shape: LaunchShape, limits: Limits) -> bool:
+        """Tell whether sizes keep all limits, as far as that is known without asking; else ``check`` tells."""
+        del shape, limits
+        return False
+
     def check(self, name: str, shape: LaunchShape, limits: Limits) -> None:
         """Check sizes against what the device and the kernel's resources allow; ``name`` is for messages.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from cujit.devices.cuda.library import LoadedLibrary
 from cujit.devices.cuda.ring import LaunchNote
 from cujit.devices.launcher.cubin import CubinKernelFacts
 from cujit.devices.options import PLAIN, LaunchOptions, check_cluster, check_cooperative, check_own_cluster
-from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Limits, Resources, check_launch, check_sizes
+from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Limits, Resources, check_launch
 from cujit.errors import DriverError, LaunchError, UnsupportedError
 from cujit.forks import cached_property
 from cujit.signature import Signature
@@ -144,19 +145,15 @@ class CudaKernel(BackendKernel):
         """Give the label by which a launch is written down."""
         return self._context.ring.label(LaunchNote(self.name, shape, stream))
 
-    def check(self, name: str, shape: LaunchShape, limits: Limits) -> None:
-        """Check sizes by what the image says, and ask the driver if that does not decide it.
-
-        Raises:
-            ClosedError: the module was closed.
-            LaunchError: a limit is broken; the message names it with both numbers.
-            DriverError: the driver refused.
-        """
-        facts = self._facts
-        if facts is None or not _is_sure(facts, shape, limits):
-            super().check(name, shape, limits)
-        else:
-            check_sizes(name, shape, limits)
+    def fits(self, shape: LaunchShape, limits: Limits) -> bool:
+        """Tell whether sizes keep all limits by what the image says; False leaves it to the driver."""
+        grid, block, facts = shape.grid, shape.block, self._facts
+        if facts is None or facts.shared_bytes + shape.shared_bytes > limits.shared_bytes:
+            return False
+        threads = block.x * block.y * block.z
+        if threads > min(limits.max_threads, facts.max_threads or threads, _most_threads(facts.registers)):
+            return False
+        return all(map(operator.le, (*grid, *block), (*limits.max_grid, *limits.max_block)))
 
     def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
         """Check clusters, blocks that run together, overlap and priority against what the driver says.
@@ -428,11 +425,8 @@ def launch_fields(context: Context) -> dict[str, int]:
     return {**entries, "context": int(context.handle), "ring": context.ring.address}
 
 
-def _is_sure(facts: CubinKernelFacts, shape: LaunchShape, limits: Limits) -> bool:
-    """Tell whether a block keeps the limits of a kernel by what its image says; False leaves it to the driver."""
-    threads = shape.block.volume
-    if not facts.registers or (facts.max_threads and threads > facts.max_threads):
-        return False
-    of_warp = -(-facts.registers * 32 // 256) * 256
-    fitting = _REGISTERS // of_warp // 4 * 4 * 32
-    return threads <= fitting and facts.shared_bytes + shape.shared_bytes <= limits.shared_bytes
+@functools.cache
+def _most_threads(registers: int) -> int:
+    """Count the threads that a block of a kernel surely has room for; 0 if the registers of a thread are not known."""
+    of_warp = -(-registers * 32 // 256) * 256
+    return _REGISTERS // of_warp // 4 * 4 * 32 if of_warp else 0
