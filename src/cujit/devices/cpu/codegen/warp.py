@@ -50,6 +50,9 @@ class Observer(Protocol):
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Emit what runs after it, in the lanes that still go on."""
 
+    def beside(self, e: WarpEmitter, reg: Reg) -> tuple[str, str, int] | None:
+        """Name the variable that is kept beside a register, its type and lanes; None where there is none."""
+
     @property
     def begin_region(self) -> Callable[[WarpEmitter, int], None] | None:
         """What emits what runs where a warp begins a region of a kernel that is cut at its barriers, by its number.

@@ -397,6 +397,8 @@ class Access(enum.IntFlag):
     RELEASE = 16
     AGAIN = 32
     """Of the same instruction as the access before."""
+    TAKES = 64
+    """What it reads unwritten is no mistake yet: the value is raw, and the emitted code has it on."""
 
 
 class Space(enum.IntEnum):
@@ -431,6 +433,11 @@ class Code(enum.IntEnum):
     """A copy is still to read what is written."""
     LEFT = 15
     """A copy is still to read the shared memory of a block that ends."""
+    BRANCH = 16
+    """From here on: what depends on a value that was never written."""
+    ADDRESS = 17
+    PREDICATE = 18
+    STORED = 19
 
 
 class Span(Shared):
@@ -502,6 +509,16 @@ class Scattered(Shared):
     _fields_ = Fields(f"u64 size; u32 lanes, flags, line, warp, offsets[{WARP}]")
 
 
+VALUES = 8
+"""Elements that a lane loads or stores at a time, at the most, and rows of a matrix of ``ldmatrix``."""
+
+
+class Origin(Shared):
+    """Where a raw value of a thread came from: a load of so many bytes, at a line (0: there is none)."""
+
+    _fields_ = Fields("u64 address; u32 line, flags, size, unused")
+
+
 class Tracker(Shared):
     """The order of a block's warps. ``owner`` tells which block of which launch it is made ready for.
 
@@ -517,14 +534,15 @@ class Tracker(Shared):
     nothing needs their records before the next barrier of all warps, nothing does later. All of the block's memory was
     written if it is ``full``, which is looked for at the access ``look_at`` of so many ``looks``. Rows of words at
     offsets below ``common`` may go the common ways.
+    Where ``raw`` values were loaded, ``origins`` has the last one of each thread.
     """
 
     _fields_ = Fields(
         f"u64 owner, launch, common; u32 events, room, plain, grain, has_objects, stirred, turn, written, logged, "
-        f"scattered, full, looks, look_at, unused, clocks[{WARPS}][{WARPS}], syncs[{WARPS}], "
+        f"scattered, full, looks, look_at, raw, clocks[{WARPS}][{WARPS}], syncs[{WARPS}], "
         f"met[{WARPS}], settled[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
         f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]; "
-        f"struct Scattered scatter[{SCATTERED}]"
+        f"struct Scattered scatter[{SCATTERED}]; struct Origin origins[{WARPS * WARP}]"
     )
 
 
@@ -537,7 +555,9 @@ class Place(Shared):
     which block and warp native code has made ready what it keeps. ``side`` is the block's place among those that run
     side by side, whose shared memory begins at ``group``; native code looks both up.
     ``addresses`` and ``values`` are what the lanes hand over, ``data`` (0: none) what they are about to store, in parts
-    of ``part_bytes``. ``span`` is the memory that was accessed last, or null.
+    of ``part_bytes``. ``span`` is the memory that was accessed last, or null, ``window`` where it is kept that all of
+    the shared memory was written. If ``raw`` is 1, some of what was loaded last was never written: all bits of an
+    element in the lanes ``raw_lanes``, ``raw_bits`` of one in a lane. Something was ``ever`` raw.
     """
 
     _fields_ = Fields(
@@ -546,5 +566,5 @@ class Place(Shared):
         "const struct Block *state; u64 shared, cluster, group, block, local, local_first, local_step, "
         "local_bytes, seen_block; "
         f"u32 first, warp, side, seen_warp, called, goes_on; const u8 *data; u64 part_bytes, addresses[{WARP}], "
-        f"values[{WARP}]"
+        f"values[{WARP}]; u64 *window; u32 raw, ever, raw_lanes[{VALUES}]; u64 raw_bits[{VALUES}][{WARP}]"
     )

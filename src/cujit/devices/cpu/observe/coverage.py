@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.codegen.nodes import LAUNCH
-from cujit.devices.cpu.ir.program import Op
+from cujit.devices.cpu.ir.program import Op, Reg
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.cpu.run.launch import Launch, field_offset
 from cujit.devices.cpu.run.lines import Lines, SourceFunction, SourceLine
@@ -323,6 +323,10 @@ class _LineCounter:
         word = b.word(e.mask if op.form.is_jump else e.lanes(op))
         wide = b.resize(b.call("llvm.ctpop.i32", "i32", word), 64, signed=False)
         b.update("add", b.point("i64", "%coverage", b.integer(number, 64)), wide, "monotonic")
+
+    def beside(self, e: WarpEmitter, reg: Reg) -> None:
+        """Keep nothing beside registers."""
+        del e, reg
 
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Nothing is left to count."""

@@ -7,6 +7,7 @@ it, so that a check costs a few instructions here and one call.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.analysis.uniformity import WARP
@@ -15,8 +16,9 @@ from cujit.devices.cpu.codegen.memory import Place as Where
 from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.control.regions import PLACE_AT, WATCHED
 from cujit.devices.cpu.instructions import blocks, warpwide
-from cujit.devices.cpu.ir.program import CLEAR, Op, SymbolAddress, awaits_copies, is_queued
+from cujit.devices.cpu.ir.program import CLEAR, Op, Reg, SymbolAddress, awaits_copies, is_queued
 from cujit.devices.cpu.native.structures import BARRIERS, CLUSTER_BARRIER, GROUP_WARPS, Access, Place, Space
+from cujit.devices.cpu.observe.raw import RawValues
 from cujit.devices.cpu.observe.touches import (
     MAYBE_SHARED,
     Batch,
@@ -59,14 +61,28 @@ class Checker:
         self._batches: dict[Graph, dict[Op, Batch]] = {}
         self._found: dict[Batch, Value] = {}
         self._windows: dict[Op, str] = {}
+        self._raw: dict[str, RawValues] = {}
 
     def before(self, e: WarpEmitter, op: Op) -> None:
         """Look at what an operation is about to do."""
-        checks = self._checks
+        checks, raw = self._checks, self._raw_of(e)
+        if raw is not None:
+            self._begin(e)
+            raw.decides(e, op)
         if self._copies:
             self._look_at_copies(e, op)
         if checks.accesses:
             self._accesses(e, op)
+        if raw is not None:
+            raw.before(e, op)
+        self._meet(e, op)
+        if op.opcode == "call.extern" and "free" in op.modifiers and checks.memory:
+            self._hand_over(e, "addresses", e.source(op, 0, "i64"))
+            self._call(e, "cujit_check_free", _lanes(e, op))
+
+    def _meet(self, e: WarpEmitter, op: Op) -> None:
+        """Note that lanes or warps are about to meet."""
+        checks = self._checks
         if op.form.is_site and not op.form.is_whole_warp:
             if op.form.collective >= Collective.BLOCK:
                 self._arrive(e, op)
@@ -74,9 +90,6 @@ class Checker:
                 self._members(e, op)
         if op.opcode == "warpgroup.meet" and checks.race:
             self._when_some(e, op, "cujit_check_arrive", _group(e), e.builder.integer(1, 32))
-        if op.opcode == "call.extern" and "free" in op.modifiers and checks.memory:
-            self._hand_over(e, "addresses", e.source(op, 0, "i64"))
-            self._call(e, "cujit_check_free", _lanes(e, op))
 
     def begin_region(self, e: WarpEmitter, number: int) -> None:
         """Note that a warp goes on behind a barrier to which all have come, or that it begins."""
@@ -96,7 +109,9 @@ class Checker:
 
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Note what an operation has done."""
-        checks = self._checks
+        checks, raw = self._checks, self._raw_of(e)
+        if raw is not None:
+            raw.after(e, op)
         if self._copies and is_queued(op):
             self._call(e, "cujit_pending_watch")
         if op.opcode == "call.extern" and "malloc" in op.modifiers and checks.memory and op.result is not None:
@@ -105,8 +120,12 @@ class Checker:
             self._call(e, "cujit_check_malloc", _lanes(e, op))
         if op.opcode == CLEAR and checks.init:
             self._cleared(e, op)
-        if not op.form.is_site:
-            return
+        if op.form.is_site:
+            self._have_met(e, op)
+
+    def _have_met(self, e: WarpEmitter, op: Op) -> None:
+        """Note that lanes or warps have met."""
+        checks = self._checks
         if op.form.is_barrier:
             self._pass(e, op)
         elif checks.race and op.opcode == "warpgroup.meet":
@@ -270,6 +289,20 @@ class Checker:
             flags |= Access.AGAIN
         return found
 
+    # -- raw values ----------------------------------------------------------------------------------------
+
+    def beside(self, e: WarpEmitter, reg: Reg) -> tuple[str, str, int] | None:
+        """Name what is kept beside a register, its type and lanes."""
+        raw = self._raw_of(e)
+        return None if raw is None else raw.variable(reg)
+
+    def _raw_of(self, e: WarpEmitter) -> RawValues | None:
+        if not self._checks.init:
+            return None
+        if e.program.name not in self._raw:
+            self._raw[e.program.name] = RawValues(e.program, self._call, self._hand_over)
+        return self._raw[e.program.name]
+
     # -- batches ------------------------------------------------------------------------------------------
 
     def _batch_of(self, e: WarpEmitter, op: Op) -> Batch | None:
@@ -406,11 +439,22 @@ class Checker:
             return
         b = e.builder
         if self._region is None:
-            b.reserve(_PLACE, f"[{Place.values.offset + Place.values.size} x i8]")
+            b.reserve(_PLACE, f"[{ctypes.sizeof(Place)} x i8]")
         with b.at_entry():
             if self._region is not None:
                 b.offset(f"%{WATCHED}", PLACE_AT, into=_PLACE)
-            for field in ("addresses", "values", "block", "warp", "data", "part_bytes"):
+            for field in (
+                "addresses",
+                "values",
+                "block",
+                "warp",
+                "data",
+                "part_bytes",
+                "raw",
+                "ever",
+                "raw_lanes",
+                "raw_bits",
+            ):
                 b.offset(_PLACE, getattr(Place, field).offset, into=f"%check.{field}")
             if self._region:
                 return
@@ -432,6 +476,9 @@ class Checker:
             "goes_on": b.integer(0, 32),
             "data": nothing,
             "span": nothing,
+            "window": nothing,
+            "raw": b.integer(0, 32),
+            "ever": b.integer(0, 32),
             "seen_block": b.integer(_NOBODY, 64),
             "seen_warp": b.integer(-1, 32),
         }

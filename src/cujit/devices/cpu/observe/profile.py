@@ -15,7 +15,7 @@ from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.instructions.textures import count_texels
 from cujit.devices.cpu.ir.decoding import spelled
-from cujit.devices.cpu.ir.program import CLEAR, IntConstant, Op, registers_in
+from cujit.devices.cpu.ir.program import CLEAR, IntConstant, Op, Reg, registers_in
 from cujit.devices.cpu.native.counting import (
     ACCESSED_LOADS,
     ACCESSED_UPDATES,
@@ -389,6 +389,10 @@ class _Profiler:
             self._begin(e)
             self._predicate(e, branch, self._table.numbers[branch] * COUNTS)
         self._count(e.within(mask=e.lanes(op)), original, number)
+
+    def beside(self, e: WarpEmitter, reg: Reg) -> None:
+        """Keep nothing beside registers."""
+        del e, reg
 
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Count what a lookup in a texture read, which only it knows."""

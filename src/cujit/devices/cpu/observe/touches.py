@@ -90,6 +90,16 @@ def orders_by_itself(op: Op) -> bool:
     return op.opcode not in ("ld", "st", "atom", "red") or "async" in op.modifiers or op.order in _ORDERED
 
 
+def takes_raw(op: Op) -> bool:
+    """Tell whether raw values of memory are values of its results, which is no mistake yet."""
+    if op.opcode in ("ld", "ldu"):
+        base = op.memory.base
+        return op.space not in ("const", "param") and not (
+            isinstance(base, SymbolAddress) and base.slot.space in ("param", "const")
+        )
+    return op.opcode == "ldmatrix" and "b16" in op.modifiers and "m8n8" in op.modifiers
+
+
 def may_touch_global(op: Op) -> bool:
     """Tell whether ``touches_of`` may list an access of global memory, also by addresses that may lead anywhere."""
     return op.opcode in ("cp", "wmma") or (op.opcode in _BY_OPCODE and op.space not in ("shared", "local"))
@@ -130,7 +140,9 @@ def _load(e: WarpEmitter, op: Op) -> list[Touch]:
         return []
     address, space = where_in(e, op.memory, op.space)
     size = element_bytes(op) * len(op.results)
-    return [Touch(address, size, Access.READ | _order(op, Access.ACQUIRE), space, element_bytes(op), size)]
+    return [
+        Touch(address, size, Access.READ | Access.TAKES | _order(op, Access.ACQUIRE), space, element_bytes(op), size)
+    ]
 
 
 def _store(e: WarpEmitter, op: Op) -> list[Touch]:
@@ -185,6 +197,7 @@ def _rows(e: WarpEmitter, op: Op) -> list[Touch]:
     if "m16n16" in op.modifiers:
         count *= 2
     access = Access.READ if op.opcode == "ldmatrix" else Access.WRITE
+    access |= Access.TAKES if takes_raw(op) else Access(0)
     return [Touch(address, 16, access, space, 2, 16, (1 << count) - 1)]
 
 

@@ -436,6 +436,10 @@ class _Tracer:
         if number is not None:
             self._record(e, number, _read_by(op))
 
+    def beside(self, e: WarpEmitter, reg: Reg) -> None:
+        """Keep nothing beside registers."""
+        del e, reg
+
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Have it say what the operation wrote."""
         number = self._numbers.get(op)

@@ -34,6 +34,8 @@ static void make_piece_ready(const struct Place *place) {
   if (!watch->piece_bytes || piece->owner == mine) return;
   piece->full = piece->looks = piece->look_at = piece->logged = piece->scattered = piece->written = 0;
   if (watch->checks & CHECK_INIT) memset(marks_in(place, piece), 0, watch->shared_stride);
+  if (piece->launch != watch->serial || piece->raw) memset(piece->origins, 0, sizeof piece->origins);
+  piece->raw = 0;
   if (watch->checks & CHECK_RACE) {
     /* Memory of a launch before may hold anything. */
     flag is_first = piece->launch != watch->serial;
@@ -92,7 +94,7 @@ void cujit_check_begin(struct Place *place) { enter(place); }
 
 /* -- accesses ------------------------------------------------------------------------------------------------------- */
 
-INLINE void check_one(const struct Place *place, const struct Access *access, u32 checks, u32 event) {
+INLINE void check_one(struct Place *place, const struct Access *access, u32 checks, u32 event) {
   u32 flags = access->flags, orders = flags & (ACCESS_ACQUIRE | ACCESS_RELEASE);
   if (checks & CHECK_MEMORY) check_memory(place, access);
   if (checks & CHECK_RACE && flags & ACCESS_ACQUIRE) {
@@ -220,6 +222,7 @@ INLINE void open_window(struct Place *place, const struct Row *row, u64 *window)
   if (!window || !(checks & (CHECK_MEMORY | CHECK_INIT))) return;
   if (in_shared(place, row->low, row->bytes)) {
     if (checks & CHECK_INIT && !(place->piece->full && place->goes_on)) return;
+    place->window = window;
     window[0] = place->shared, window[1] = place->watch->shared_limit;
   } else {
     if (!in_one_span(place, row->low, row->bytes) || (checks & CHECK_INIT && place->span->marks)) return;
@@ -356,6 +359,68 @@ void cujit_check_filled(struct Place *place) {
   enter(place);
   u64 bytes = place->watch->shared_stride;
   for (u64 k = 0; k < place->launch->together; k++) memset(marks_in(place, piece_of(place, k)), 1, bytes);
+}
+
+/* -- raw values -------------------------------------------------------------------------------------------------------- */
+
+/* A branch, an address, a predicate of an access … depends on the raw values of `lanes`. */
+void cujit_check_decides(struct Place *place, u32 lanes, u32 code, u32 line) {
+  enter(place);
+  if (lanes) fail_raw(place, first_lane(lanes), code, line);
+}
+
+/* What `lanes` have just stored at the place's addresses is raw in the bits that it has. */
+void cujit_check_stored(struct Place *place, u32 lanes, u64 size, u32 flags, u32 line) {
+  enter(place);
+  end_full(place);
+  EACH_LANE(lane, lanes) store_raw(place, lane, size, flags, line);
+}
+
+/* Which lanes of a shuffle get a raw value: each one's origin is in `addresses` (-1: itself). */
+u32 cujit_check_shuffled(struct Place *place, u32 raw) {
+  u32 found = 0;
+  for (u32 lane = 0; lane < WARP; lane++) {
+    u64 origin = place->addresses[lane] < WARP ? place->addresses[lane] : lane;
+    found |= (raw >> (origin & 31) & 1) << lane;
+  }
+  return found;
+}
+
+/* Rows of matrices of 8 x 8 halves, of which `raw_lanes` has the raw elements, become what each lane gets of them. */
+void cujit_check_turned(struct Place *place, u32 count, flag turned) {
+  u32 rows[VALUES];
+  memcpy(rows, place->raw_lanes, sizeof rows);
+  memset(place->raw_lanes, 0, sizeof rows);
+  for (u32 matrix = 0; matrix < count; matrix++) {
+    for (u32 half = 0; half < 2 * WARP; half++) {
+      u32 lane = half / 2, row = lane / 4, column = half % 8;
+      u32 raw = turned ? rows[row] >> (8 * matrix + column) : rows[column] >> (8 * matrix + row);
+      place->raw_lanes[matrix] |= (raw & 1) << lane;
+      if (raw & 1) place->raw_bits[matrix][lane] |= 0xffffull << 16 * (half % 2);
+    }
+  }
+}
+
+/* Which elements of a product of matrices are raw: those of a raw row of A or column of B, and what is raw of C. In
+   `values` are the words of a lane's registers: so many of A, of B, of C; those of D come to `raw_lanes`. Registers lie as
+   in PTX ISA 9.1, "Matrix Fragments for mma.m16n8k16": a row of A is that of four lanes, and eight rows behind it. */
+void cujit_check_product(struct Place *place, u32 a, u32 b, u32 c, u32 halves) {
+  u32 rows[2] = {0, 0}, columns = 0;
+  for (u32 k = 0; k < a; k++) rows[halves > 1 ? k & 1 : 0] |= (u32)place->values[k];
+  for (u32 k = 0; k < b; k++) columns |= (u32)place->values[a + k];
+  memset(place->raw_lanes, 0, sizeof place->raw_lanes);
+  place->raw = 1;
+  for (u32 k = 0; k < c && k < VALUES; k++) {
+    u32 own = rows[halves > 1 ? k / (c / 2) & 1 : 0], each = c / halves;
+    for (u32 lane = 0; lane < WARP; lane++) {
+      u32 column = 2 * (lane % 4), raw = (own >> (lane & 28) & 15) != 0;
+      for (u32 n = 0; n < 2; n++) {
+        if (each == 1 || k % each == n) raw |= (columns >> 4 * (column + n) & 15) != 0;
+      }
+      place->raw_lanes[k] |= (raw & 1) << lane;
+    }
+    place->raw_lanes[k] |= (u32)place->values[a + b + k];
+  }
 }
 
 /* -- the device heap ------------------------------------------------------------------------------------------------ */

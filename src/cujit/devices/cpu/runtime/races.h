@@ -507,36 +507,6 @@ static NOINLINE void check_races(const struct Place *place, const struct Lanes *
   }
 }
 
-/* -- one store ------------------------------------------------------------------------------------------------------ */
-
-/* Whether two lanes store the same: `parts` items of some bytes a lane, each part one vector of the warp. */
-static flag stores_same(const u8 *data, u64 bytes, u64 parts, u32 lane, u32 mate) {
-  for (u64 part = 0; part < parts; part++) {
-    const u8 *vector = data + part * bytes * WARP;
-    for (u64 k = 0; k < bytes; k++) {
-      if (vector[lane * bytes + k] != vector[mate * bytes + k]) return 0;
-    }
-  }
-  return 1;
-}
-
-/* Whether all lanes of a store access places of their own, or store the same, as far as a table of places tells. */
-INLINE flag stores_are_apart(const struct Place *place, u32 lanes, u64 bytes, u64 parts) {
-  u8 owner[256] = {0};
-  u64 size = parts * bytes, odd = 0;
-  u32 shift = (u32)__builtin_ctzll(size) & 63;
-  EACH_LANE(lane, lanes) {
-    u64 address = place->addresses[lane];
-    u8 *slot = &owner[address >> shift & 255];
-    u32 mate = *slot - 1u;
-    odd |= address;
-    *slot = (u8)(lane + 1);
-    if (mate == ~0u) continue;
-    if (place->addresses[mate] != address || !stores_same(place->data, bytes, parts, lane, mate)) return 0;
-  }
-  return !((odd | size) & ((1ull << shift) - 1)) && size >> shift == 1;
-}
-
 /* -- reads that are logged ------------------------------------------------------------------------------------------- */
 
 /* Log what a row reads, or all members of a site, where nothing that was written may be unordered with it. */

@@ -37,7 +37,36 @@ static flag is_raw(u64 address, const u8 *mark, u64 size, flag global) {
   return 1;
 }
 
-INLINE void check_init(const struct Place *place, const struct Access *access) {
+/* The bits of an element whose bytes nobody wrote: 64 of a larger one. */
+static u64 raw_bits_of(u64 address, const u8 *mark, u64 size, flag global) {
+  u64 bits = 0;
+  for (u64 k = 0; k < size && k < sizeof bits; k++) {
+    flag raw = !mark[k] && (!global || *(const u8 *)(address + k) == PATTERN[(address + k) & 15]);
+    if (raw) bits |= 0xffull << 8 * (k & 7);
+  }
+  return bits;
+}
+
+/* A lane loads element `number`, of which some bits were never written: its value is raw, and where it came from is
+   kept for who has to say it. */
+static NOINLINE void note_raw(struct Place *place, const struct Access *access, u64 number, u64 bits, flag whole) {
+  struct Tracker *piece = place->piece;
+  if (!place->raw) {
+    memset(place->raw_lanes, 0, sizeof place->raw_lanes);
+    memset(place->raw_bits, 0, sizeof place->raw_bits);
+  }
+  place->raw = place->ever = piece->raw = 1;
+  flag first = 1;
+  for (u64 k = 0; k < number && k < VALUES; k++) first &= !place->raw_bits[k][access->lane];
+  if (number < VALUES && whole) place->raw_lanes[number] |= 1u << access->lane;
+  if (number < VALUES) place->raw_bits[number][access->lane] = bits;
+  if (first) {
+    piece->origins[place->first + access->lane] =
+        (struct Origin){access->address, access->line, access->flags, (u32)access->size, 0};
+  }
+}
+
+INLINE void check_init(struct Place *place, const struct Access *access) {
   flag global;
   u8 *mark = marks_of(place, access->address, access->size, &global);
   if (!mark) return;
@@ -46,7 +75,10 @@ INLINE void check_init(const struct Place *place, const struct Access *access) {
     for (u64 k = 0; k < access->size; k += element) {
       u64 at = access->address + k;
       struct Access part = {access->lane, access->flags, access->line, at, element};
-      if (is_raw(at, mark + k, element, global)) fail(place, &part, FAULT_INIT, CODE_RAW, 0, 0, place->shared);
+      flag raw = is_raw(at, mark + k, element, global);
+      if (raw && !(access->flags & ACCESS_TAKES)) fail(place, &part, FAULT_INIT, CODE_RAW, 0, 0, place->shared);
+      u64 bits = raw_bits_of(at, mark + k, element, global);
+      if (raw | (bits != 0)) note_raw(place, &part, k / element, bits, raw);
     }
   }
   if (access->flags & ACCESS_WRITE) memset(mark, 1, access->size);
@@ -128,4 +160,46 @@ INLINE u8 *marks_of_range(struct Place *place, u64 low, u64 bytes, flag *known) 
   if (in_one_span(place, low, bytes)) return place->span->marks ? place->span->marks + (low - place->span->begin) : 0;
   *known = 0;
   return 0;
+}
+
+/* -- raw values: what they decide, and where they are stored --------------------------------------------------------- */
+
+/* Where the raw value of a lane came from: from what another lane of the warp loaded, if that handed it over. */
+static const struct Origin *origin_of(const struct Place *place, u32 lane) {
+  const struct Origin *all = &place->piece->origins[place->first];
+  for (u32 k = 0; k < WARP && !all[lane].line; k++) {
+    if (all[k].line) lane = k;
+  }
+  return &all[lane];
+}
+
+/* Something depends on the raw values of lanes. */
+static NORETURN NOINLINE void fail_raw(const struct Place *place, u32 lane, u32 code, u32 line) {
+  const struct Origin *origin = origin_of(place, lane);
+  struct Access access = {lane, origin->flags, origin->line, origin->address, origin->size};
+  fail(place, &access, FAULT_INIT, code, 0, line, place->shared);
+}
+
+/* A lane stores what the place says of raw bits. Shared and local memory take them over; else somebody may see them. */
+static void store_raw(struct Place *place, u32 lane, u64 size, u32 flags, u32 line) {
+  u64 address = place->addresses[lane], element = element_of(flags);
+  flag global;
+  u8 *mark = marks_of(place, address, size, &global);
+  if (!mark || global) {
+    for (u64 k = 0; k < size / element && k < VALUES; k++) {
+      if (place->raw_lanes[k] >> (lane & 31) & 1) fail_raw(place, lane, CODE_STORED, line);
+    }
+    return;
+  }
+  for (u64 k = 0; k < size; k++) {
+    u64 number = k / element, byte = k % element & 7;
+    if (number < VALUES && place->raw_bits[number][lane] >> 8 * byte & 0xff) mark[k] = 0;
+  }
+}
+
+/* Not all memory of the block is written any more. */
+static void end_full(struct Place *place) {
+  struct Tracker *piece = place->piece;
+  piece->full = 0, piece->common = 0;
+  if (place->window) place->window[0] = place->window[1] = 0;
 }

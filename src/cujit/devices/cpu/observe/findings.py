@@ -1,0 +1,170 @@
+"""What checks found, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cujit.devices.cpu.native.structures import Access, Code, FaultKind, Space, Watch
+from cujit.devices.cpu.run.standing import ranges
+from cujit.values import NamedTuple
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.run.launch import Launch
+    from cujit.devices.cpu.run.lines import Lines
+    from cujit.devices.shapes import LaunchShape
+
+
+class CheckedRun(NamedTuple):
+    """One launch under checks: its shape, what says where an address and a size lie, and what machine code reads."""
+
+    shape: LaunchShape
+    place_of: Callable[[int, int], str]
+    watch: Watch
+
+
+def finding_of(launch: Launch, run: CheckedRun, lines: Lines) -> str | None:
+    """Say what a check found; None where the launch failed otherwise."""
+    if launch.fault_kind <= FaultKind.CHECK:
+        return None
+    code = Code(launch.fault_more[2])
+    if launch.fault_kind == FaultKind.MEMORY:
+        return _memory(launch, run, code)
+    if launch.fault_kind == FaultKind.INIT:
+        return _init(launch, run, code, lines)
+    return _race(launch, run, code, lines) if launch.fault_kind == FaultKind.RACE else _sync(launch, code)
+
+
+def _bytes(count: int) -> str:
+    return "1 byte" if count == 1 else f"{count:,} bytes"
+
+
+def _doing(flags: int) -> str:
+    if flags & Access.STRONG and flags & Access.READ and flags & Access.WRITE:
+        return "atomic operation on"
+    return "write of" if flags & Access.WRITE else "read of"
+
+
+def _article(words: str) -> str:
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+# -- memory -----------------------------------------------------------------------------------------------
+
+
+def _memory(launch: Launch, run: CheckedRun, code: Code) -> str:
+    size, flags = launch.fault_more[0], launch.fault_more[1]
+    what = f"{_article(_doing(flags))} {_bytes(size)} at {launch.fault_address:#x}"
+    if code is Code.MISALIGNED:
+        align = launch.fault_more[5]
+        return (
+            f"{what}, which is no multiple of {align}: {launch.fault_address % align} bytes beyond one; "
+            f"{_place(launch, run, 0)}"
+        )
+    where = _place(launch, run, launch.fault_more[5])
+    return f"{what}, which was freed: {where}" if code is Code.FREED else f"{what}, where it has no business: {where}"
+
+
+def _place(launch: Launch, run: CheckedRun, shared: int) -> str:
+    """Say where an access lies in the space that it is in."""
+    size, flags = launch.fault_more[0], launch.fault_more[1]
+    space = flags >> 8 & 15
+    address = launch.fault_address
+    offset = (address - shared + (1 << 63)) % (1 << 64) - (1 << 63)
+    if space in (Space.SHARED, Space.CLUSTER) or (shared and 0 <= offset < run.watch.shared_stride):
+        have = run.watch.shared_limit
+        return f"byte {offset:,} of shared memory, of which the block has {have:,} bytes"
+    if space == Space.LOCAL:
+        return f"local memory, of which a thread has {run.watch.local_bytes:,} bytes"
+    if address < 1 << 12:
+        return "a null pointer, or an offset from one"
+    return run.place_of(address, size)
+
+
+# -- memory never written ---------------------------------------------------------------------------------
+
+_DECIDED = {
+    Code.BRANCH: "a branch depends on it",
+    Code.ADDRESS: "an address depends on it",
+    Code.PREDICATE: "whether memory is accessed depends on it",
+    Code.STORED: "it is stored where others may see it",
+}
+
+
+def _init(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
+    words = f"a read of {_bytes(launch.fault_more[0])} that were never written"
+    words += f": {_place(launch, run, launch.fault_more[5])}"
+    line = launch.fault_more[4]
+    if code not in _DECIDED:
+        return words
+    source = lines.source_of(line)
+    there = f"\n  PTX line {line}: {lines.text_of(line).strip()}" + (f"\n  from {source}" if source else "")
+    return f"{words}; {_DECIDED[code]}{there}\n  loaded"
+
+
+# -- races ------------------------------------------------------------------------------------------------
+
+
+def _awaited(launch: Launch, code: Code, lines: Lines) -> str:
+    """Say which asynchronous copy nobody has waited for, and what would."""
+    size, flags, _, _, line, offset = launch.fault_more
+    if code is Code.LEFT:
+        wait = _wait_for(lines.text_of(launch.fault_line))
+        return f"a race: the block ends while an asynchronous copy still reads its shared memory; {wait} is missing"
+    what = f"a race: {_article(_doing(flags))} {_bytes(size)} at byte {offset:,} of shared memory"
+    does = "writes" if code is Code.UNWRITTEN else "reads"
+    text, source = lines.text_of(line), lines.source_of(line)
+    place = f"PTX line {line}: {text.strip()}" + (f" ({source})" if source else "")
+    why = f"an asynchronous copy still {does}: nobody has waited for it by {_wait_for(text)}"
+    return f"{what}, which {why}\n  {place}\n  against"
+
+
+def _wait_for(text: str) -> str:
+    """Name the instruction that waits for the copy of a line."""
+    if "mbarrier::complete_tx" in text:
+        return "mbarrier.try_wait on its barrier"
+    if ".bulk" in text:
+        return "cp.async.bulk.wait_group.read"
+    return "cp.async.wait_group"
+
+
+def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
+    size, flags, _, other, line, extra = launch.fault_more
+    if code in (Code.UNWRITTEN, Code.UNREAD, Code.LEFT):
+        return _awaited(launch, code, lines)
+    offset = extra >> 32
+    who = f"thread {run.shape.block.place(other)}"
+    at = f"{_bytes(size)} at byte {offset:,} of shared memory"
+    if code is Code.DIFFERENT:
+        return f"a race: by one instruction it and {who} write different values to {at}"
+    warps = launch.fault_thread // 32, other // 32
+    missing = "no __syncwarp() or barrier" if warps[0] == warps[1] else "no barrier"
+    before = "wrote" if extra & Access.WRITE else "read"
+    source = lines.source_of(line)
+    there = f"\n  {who} at PTX line {line}: {lines.text_of(line)}" + (f"\n  from {source}" if source else "")
+    return f"a race: {_article(_doing(flags))} {at}, which {who} {before} with {missing} in between{there}\n  against"
+
+
+# -- synchronisation --------------------------------------------------------------------------------------
+
+
+def _lanes(mask: int) -> str:
+    lanes = [k for k in range(32) if mask >> k & 1]
+    return f"lane {lanes[0]}" if len(lanes) == 1 else f"lanes {ranges(lanes)}"
+
+
+def _sync(launch: Launch, code: Code) -> str:
+    mask, extra = launch.fault_more[3] & 0xFFFFFFFF, launch.fault_more[5] & 0xFFFFFFFF
+    lane = launch.fault_thread % 32
+    words = {
+        Code.NOT_NAMED: f"the member mask {mask:#010x} does not name the lane that has it, {lane}",
+        Code.MISSING: f"the member mask {mask:#010x} names {_lanes(extra)}: exited, or no thread of the block",
+        Code.NO_ORIGIN: f"a shuffle takes the value of {_lanes(extra)}: exited, or no thread of the block",
+        Code.NUMBER: f"barrier {extra}: there are 16, from 0 to 15",
+        Code.COUNT: f"a barrier for {extra} threads, which is no multiple of 32",
+        Code.PART: (
+            f"only {_lanes(mask)} of the warp come to a barrier that all lanes have to come to together; "
+            f"not here: {_lanes(extra)}"
+        ),
+    }
+    return words[code]

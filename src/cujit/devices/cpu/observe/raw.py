@@ -1,0 +1,471 @@
+"""Raw values: what was loaded from memory that nobody wrote, followed through registers until it decides something.
+
+    ld.shared.u32 a, [s+4];         a is raw in the lanes whose word was never written
+    add.u32 b, a, 1;          ->    so is b
+    selp.u32 c, b, 0, p;            c is raw where p holds and b is
+    @q bra L;                       a finding, if q is raw in a lane that comes here
+
+A register that may be raw has a variable beside it: a word with a bit for each lane, ``x5``, or, where single bits are
+moved about, as many bits as it has itself, ``y5``, of which those are set that nobody wrote. Registers that can hold
+nothing raw have none. Memory keeps the same, by bytes: see ``runtime/written.h``.
+
+Source for the rule: E. Stepanov, K. Serebryany, "MemorySanitizer: fast detector of uninitialized memory use in C++",
+2015.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.codegen.builder import Value
+from cujit.devices.cpu.instructions import warpwide
+from cujit.devices.cpu.ir.program import Group, IntConstant, Memory, Op, Operand, Reg, items_of, registers_in
+from cujit.devices.cpu.native.structures import Code
+from cujit.devices.cpu.observe.touches import takes_raw, touches_of
+from cujit.formats.ptx.isa.semantics import Effect
+from cujit.values import dataclass
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.codegen.warp import WarpEmitter
+    from cujit.devices.cpu.ir.program import KernelProgram
+
+_WIDEST = 64
+_TABLES = {"and": 0xC0, "or": 0xFC, "xor": 0x3C, "not": 0x0F}
+"""What operations on single bits give, as ``lop3`` has it: a bit for each choice of three bits.
+
+Source: PTX ISA 9.1, "lop3": 0xF0, 0xCC and 0xAA stand for the three operands.
+"""
+_ON_MEMORY = (Effect.READS, Effect.WRITES, Effect.UPDATES)
+_MOVES = frozenset({*_TABLES, "lop3", "shl", "shr", "shf", "prmt", "mov", "cvt", "bfe", "ld", "ldu"})
+
+Raw: TypeAlias = "Value | None"
+"""A word (i32), or a vector of bits; None where nothing is raw."""
+
+
+@dataclass(frozen=True)
+class RawRegisters:
+    """The registers of a program, by number, that may hold raw values; those that are ``wide`` have bits for that."""
+
+    all: frozenset[int]
+    wide: frozenset[int]
+
+    @classmethod
+    def of(cls, program: KernelProgram) -> RawRegisters:
+        """Find them: what may be loaded, and all that is computed of it."""
+        found: set[int] = set()
+        before = -1
+        while before != len(found):
+            before = len(found)
+            for op in program.ops:
+                if takes_raw(op) or (op.form.meaning.effect is Effect.PURE and _reads_any(op, found)):
+                    found.update(reg.index for reg in op.written)
+        registers = [reg for op in program.ops if _moves_bits(op) for reg in (*op.read_registers(), *op.written)]
+        moved = {reg.index for reg in registers if 8 <= reg.bits <= _WIDEST and not reg.is_float}
+        return cls(frozenset(found), frozenset(found & moved))
+
+
+def _reads_any(op: Op, registers: Collection[int]) -> bool:
+    return any(reg.index in registers for reg in op.read_registers())
+
+
+def _is_store(op: Op) -> bool:
+    return op.opcode == "st" and "async" not in op.modifiers and "bulk" not in op.modifiers
+
+
+def _moves_bits(op: Op) -> bool:
+    """Tell whether single bits of a result depend on single bits of a source."""
+    return op.opcode in _MOVES and (op.opcode != "cvt" or all(t.is_one_integer for t in op.types))
+
+
+class RawValues:
+    """Emits what becomes of raw values, for the operations of one program; ``place`` names fields of the ``Place``."""
+
+    def __init__(self, program: KernelProgram, call: Callable[..., Value], hand_over: Callable[..., None]) -> None:
+        self.registers = RawRegisters.of(program)
+        self._call, self._hand_over = call, hand_over
+        self._pending: list[tuple[Reg, Value]] = []
+
+    # -- what is raw ---------------------------------------------------------------------------------------
+
+    def variable(self, reg: Reg) -> tuple[str, str, int] | None:
+        """Name the variable beside a register, its type and lanes; None where nothing in it is raw."""
+        if reg.index in self.registers.wide:
+            return f"y{reg.index}", f"i{reg.bits}", WARP
+        return (f"x{reg.index}", "i32", 0) if reg.index in self.registers.all else None
+
+    def _read(self, e: WarpEmitter, reg: Reg) -> Raw:
+        named = self.variable(reg)
+        return None if named is None else e.builder.read(named[0], named[1], lanes=named[2])
+
+    def word(self, e: WarpEmitter, operands: Iterable[Operand]) -> Raw:
+        """Find the lanes in which anything of operands is raw, addresses in brackets apart."""
+        b = e.builder
+        found: Raw = None
+        for operand in operands:
+            for reg in [] if isinstance(operand, Memory) else registers_in(operand):
+                own = self._read(e, reg)
+                if own is not None:
+                    if own.lanes:
+                        own = b.word(b.compare("icmp ne", own, b.integer(0, reg.bits)))
+                    found = own if found is None else b.binary("or", found, own)
+        return found
+
+    def bits(self, e: WarpEmitter, operand: Operand, width: int) -> Value:
+        """Find the raw bits of an operand, as a vector; of a group the first element is the lowest."""
+        b = e.builder
+        nothing = Value("zeroinitializer", f"i{width}", WARP)
+        if isinstance(operand, Group):
+            part = width // len(operand.items)
+            for k, item in enumerate(operand.items):
+                each = b.resize(self.bits(e, item, part), width, signed=False)
+                nothing = b.binary("or", nothing, b.binary("shl", each, b.integer(k * part, width)))
+            return nothing
+        own = self._read(e, operand) if isinstance(operand, Reg) else None
+        if own is None:
+            return nothing
+        return b.resize(own, width, signed=False) if own.lanes else self._spread(e, own, width)
+
+    def _spread(self, e: WarpEmitter, word: Value, width: int) -> Value:
+        return e.builder.cast("sext", e.builder.mask_of(word), f"i{width}")
+
+    # -- what it decides -----------------------------------------------------------------------------------
+
+    def decides(self, e: WarpEmitter, op: Op) -> None:
+        """Report raw values by which an operation goes elsewhere, or accesses memory."""
+        if takes_raw(op):
+            e.builder.store(e.builder.integer(0, 32), "%check.raw")
+        guard = () if op.guard is None else (op.guard,)
+        if op.form.is_jump:
+            self._report(e, op, self.word(e, (*guard, *op.sources)), Code.BRANCH, e.mask)
+        elif op.form.meaning.effect in _ON_MEMORY:
+            bases = [s.base for s in op.sources if isinstance(s, Memory) and isinstance(s.base, Reg)]
+            self._report(e, op, self.word(e, guard), Code.PREDICATE, e.mask)
+            self._report(e, op, self.word(e, bases), Code.ADDRESS, e.lanes_of(op))
+            if not (_is_store(op) or op.opcode == "wgmma"):
+                self._report(e, op, self.word(e, op.sources), Code.STORED, e.lanes_of(op))
+
+    def _report(self, e: WarpEmitter, op: Op, word: Value | None, code: Code, lanes: Value) -> None:
+        if word is None:
+            return
+        b = e.builder
+        here = b.binary("and", word, b.word(lanes))
+        with b.when(b.compare("icmp ne", here, b.integer(0, 32)), "raw"):
+            self._call(e, "cujit_check_decides", here, b.integer(code, 32), b.integer(op.line, 32))
+
+    def _store(self, e: WarpEmitter, op: Op) -> None:
+        """Have memory take over what is raw of what is stored."""
+        items = items_of(op.sources[1])
+        word = self.word(e, items)
+        if word is None:
+            return
+        b, (touch,) = e.builder, touches_of(e, op)
+        here = b.binary("and", word, b.word(e.lanes_of(op)))
+        with b.when(b.compare("icmp ne", here, b.integer(0, 32)), "raw"):
+            self._hand_over(e, "addresses", touch.where.every_lane(b))
+            for k, item in enumerate(items):
+                own, bits = self.word(e, [item]), min(8 * touch.element, 64)
+                b.store(own or b.integer(0, 32), b.offset("%check.raw_lanes", 4 * k))
+                wide = b.resize(self.bits(e, item, bits), 64, signed=False)
+                b.store(wide, b.offset("%check.raw_bits", 8 * WARP * k), align=8)
+            size = b.integer(touch.element * len(items), 64)
+            self._call(e, "cujit_check_stored", here, size, b.integer(touch.flags, 32), b.integer(op.line, 32))
+
+    # -- what becomes of it --------------------------------------------------------------------------------
+
+    def before(self, e: WarpEmitter, op: Op) -> None:
+        """Find what the results of an operation will be; its sources are still there."""
+        if _is_store(op):
+            self._store(e, op)
+        elif not (op.form.is_site or takes_raw(op)):
+            self._pending = self._results(e, op)
+
+    def after(self, e: WarpEmitter, op: Op) -> None:
+        """Note what the results are."""
+        if takes_raw(op):
+            self._pending = self._loaded(e, op)
+        elif op.form.is_site:
+            self._pending = self._results(e, op)
+        pending, self._pending = self._pending, []
+        for reg, value in pending:
+            self._write(e, op, reg, value)
+
+    def _write(self, e: WarpEmitter, op: Op, reg: Reg, value: Value) -> None:
+        b, named = e.builder, self.variable(reg)
+        assert named is not None
+        if value.lanes and not named[2]:
+            value = b.word(b.compare("icmp ne", value, b.integer(0, _width(value))))
+        elif named[2] and not value.lanes:
+            value = self._spread(e, value, reg.bits)
+        decided = None if op.guard is None else self.word(e, [op.guard])
+        if decided is not None:
+            also = self._spread(e, decided, reg.bits) if named[2] else decided
+            value = b.binary("or", value, also)
+            b.write(
+                named[0], b.select(e.mask, value, b.read(named[0], named[1], lanes=named[2])) if named[2] else value
+            )
+        lanes, old = e.lanes_of(op), b.read(named[0], named[1], lanes=named[2])
+        if lanes.constant:
+            b.write(named[0], value)
+        elif named[2]:
+            b.write(named[0], b.select(lanes, value, old))
+        else:
+            mine = b.word(lanes)
+            kept = b.binary("and", old, b.binary("xor", mine, b.integer(-1, 32)))
+            b.write(named[0], b.binary("or", kept, b.binary("and", value, mine)))
+
+    def _results(self, e: WarpEmitter, op: Op) -> list[tuple[Reg, Value]]:
+        written = [reg for reg in op.written if reg.index in self.registers.all]
+        if not written:
+            return []
+        if op.form.meaning.effect is not Effect.PURE:
+            return [(reg, e.builder.integer(0, 32)) for reg in written]
+        is_wide = any(reg.index in self.registers.wide for reg in (*op.read_registers(), *op.written))
+        special = (_RULES if is_wide else _BY_WORDS).get(op.opcode)
+        values = None if special is None else self._when_ever(e, lambda: special(self, e, op))
+        if values is not None:
+            return [(reg, value) for reg, value in zip(op.results, values, strict=False) if reg in written]
+        word = self.word(e, op.sources)
+        return [(reg, e.builder.integer(0, 32) if word is None else word) for reg in written]
+
+    def _when_ever(self, e: WarpEmitter, emit: Callable[[], list[Value] | None]) -> list[Value] | None:
+        """Emit what is needed only if anything was ever raw; None where there is no rule."""
+        b = e.builder
+        ever = b.compare("icmp ne", b.load("i32", "%check.ever"), b.integer(0, 32))
+        found: list[Value] | None = None
+
+        def some() -> list[Value]:
+            nonlocal found
+            found = emit()
+            return found or []
+
+        def nothing() -> list[Value]:
+            return [Value("zeroinitializer", v.type, v.lanes) if v.lanes else b.integer(0, 32) for v in found or []]
+
+        values = b.either(ever, some, nothing, "raw")
+        return None if found is None else values
+
+    def _loaded(self, e: WarpEmitter, op: Op) -> list[tuple[Reg, Value]]:
+        """Take what the check of a load left of its elements."""
+        b = e.builder
+        raw = b.compare("icmp ne", b.load("i32", "%check.raw"), b.integer(0, 32))
+        wanted = [(k, reg) for k, reg in enumerate(op.results) if reg is not None and reg.index in self.registers.all]
+        bits = op.type.bits
+
+        def some() -> list[Value]:
+            if op.opcode == "ldmatrix":
+                matrices = b.integer(len(op.results), 32)
+                self._call(e, "cujit_check_turned", matrices, b.integer("trans" in op.modifiers, 32))
+            found = []
+            for k, reg in wanted:
+                if reg.index not in self.registers.wide:
+                    found.append(b.load("i32", b.offset("%check.raw_lanes", 4 * k)))
+                    continue
+                own = b.load("i64", b.offset("%check.raw_bits", 8 * WARP * k), lanes=WARP, align=8)
+                width = 32 if op.opcode == "ldmatrix" else bits
+                own = b.resize(own, min(width, _WIDEST), signed=False)
+                found.append(b.resize(own, reg.bits, signed=op.type.is_signed))
+            return found
+
+        def nothing() -> list[Value]:
+            return [
+                Value("zeroinitializer", f"i{reg.bits}", WARP) if reg.index in self.registers.wide else b.integer(0, 32)
+                for _, reg in wanted
+            ]
+
+        return list(zip([reg for _, reg in wanted], b.either(raw, some, nothing, "raw"), strict=True))
+
+
+def _width(value: Value) -> int:
+    return int(value.type[1:])
+
+
+# -- rules: what they give for each result, or None where any raw bit makes all of it raw ------------------------
+
+
+def _table(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    """Operations on single bits: raw is what could be 0 and could be 1."""
+    b, width = e.builder, max(op.type.bits, 8)
+    if op.type == "pred" or len(op.results) > 1:
+        return None
+    table = (
+        op.sources[3].value if op.opcode == "lop3" and isinstance(op.sources[3], IntConstant) else _TABLES[op.opcode]
+    )
+    could: list[tuple[Value, Value]] = []
+    for source in op.sources[:3]:
+        value, own = b.vector(e.read(source, f"i{width}")), raw.bits(e, source, width)
+        could.append((b.binary("or", b.binary("xor", value, b.integer(-1, width)), own), b.binary("or", value, own)))
+    every = Value(f"splat (i{width} -1)", f"i{width}", WARP, True)
+    could += [(every, every)] * (3 - len(could))
+    results = [Value("zeroinitializer", f"i{width}", WARP)] * 2
+    for k in range(8):
+        one = b.binary("and", could[0][k >> 2], b.binary("and", could[1][k >> 1 & 1], could[2][k & 1]))
+        results[table >> k & 1] = b.binary("or", results[table >> k & 1], one)
+    return [b.binary("and", *results)]
+
+
+def _shift(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    """Shifts move raw bits; by a raw distance all is raw."""
+    b, width = e.builder, op.type.bits
+    own, by = raw.bits(e, op.sources[0], width), b.vector(e.read(op.sources[1], "i32"))
+    fits = b.compare("icmp ult", by, b.integer(width, 32))
+    most = b.intrinsic("umin", by, b.integer(width - 1, 32))
+    signed = op.opcode == "shr" and op.type.is_signed
+    moved = b.binary(
+        "shl" if op.opcode == "shl" else "ashr" if signed else "lshr", own, b.resize(most, width, signed=False)
+    )
+    if not signed:
+        moved = b.select(fits, moved, b.integer(0, width))
+    word = raw.word(e, op.sources[1:])
+    return [moved if word is None else b.binary("or", moved, raw._spread(e, word, width))]
+
+
+def _funnel(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    """Two words as one of 64 bits, shifted: to the left the upper half is taken, to the right the lower."""
+    b, left = e.builder, "l" in op.modifiers
+    low, high = (b.resize(raw.bits(e, source, 32), 64, signed=False) for source in op.sources[:2])
+    both, by = b.binary("or", low, b.binary("shl", high, b.integer(32, 64))), b.vector(e.read(op.sources[2], "i32"))
+    by = (
+        b.intrinsic("umin", by, b.integer(32, 32))
+        if "clamp" in op.modifiers
+        else b.binary("and", by, b.integer(31, 32))
+    )
+    moved = b.binary("shl" if left else "lshr", both, b.resize(by, 64, signed=False))
+    result = b.resize(b.binary("lshr", moved, b.integer(32, 64)) if left else moved, 32, signed=False)
+    word = raw.word(e, op.sources[2:])
+    return [result if word is None else b.binary("or", result, raw._spread(e, word, 32))]
+
+
+def _permute(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    """Bytes of two words, chosen by a third; the highest bit of a nibble has the sign of a byte fill it."""
+    b = e.builder
+    if len(op.modifiers) > 1:
+        return None
+    low, high = (b.resize(raw.bits(e, source, 32), 64, signed=False) for source in op.sources[:2])
+    both = b.binary("or", low, b.binary("shl", high, b.integer(32, 64)))
+    chosen = b.resize(b.vector(e.read(op.sources[2], "i32")), 64, signed=False)
+    found = Value("zeroinitializer", "i64", WARP)
+    for k in range(4):
+        nibble = b.binary("lshr", chosen, b.integer(4 * k, 64))
+        at = b.binary("shl", b.binary("and", nibble, b.integer(7, 64)), b.integer(3, 64))
+        byte = b.binary("and", b.binary("lshr", both, at), b.integer(255, 64))
+        sign = b.binary("mul", b.binary("lshr", byte, b.integer(7, 64)), b.integer(255, 64))
+        fills = b.compare("icmp ne", b.binary("and", nibble, b.integer(8, 64)), b.integer(0, 64))
+        found = b.binary("or", found, b.binary("shl", b.select(fills, sign, byte), b.integer(8 * k, 64)))
+    word = raw.word(e, op.sources[2:])
+    result = b.resize(found, 32, signed=False)
+    return [result if word is None else b.binary("or", result, raw._spread(e, word, 32))]
+
+
+def _move(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    b, width = e.builder, op.type.bits
+    if op.type == "pred" or width > _WIDEST or isinstance(op.sources[0], Memory):
+        return None
+    own, part = raw.bits(e, op.sources[0], width), width // len(op.results)
+    return [
+        b.resize(b.binary("lshr", own, b.integer(k * part, width)) if k else own, part, signed=False)
+        for k in range(len(op.results))
+    ]
+
+
+def _convert(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    """Between integers: cut, or filled with the sign."""
+    b = e.builder
+    if len(op.types) != 2 or not all(t.is_one_integer for t in op.types) or "sat" in op.modifiers:
+        return None
+    to, source = op.types
+    own = b.resize(raw.bits(e, op.sources[0], max(source.bits, 8)), source.bits, signed=False)
+    made = b.resize(own, to.bits, signed=source.is_signed)
+    reg = op.results[0]
+    return [made if reg is None else b.resize(made, reg.bits, signed=to.is_signed)]
+
+
+def _select(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    """What is chosen; by a raw predicate, raw is also what differs."""
+    b, width = e.builder, op.type.bits
+    first, second = (raw.bits(e, source, width) for source in op.sources[:2])
+    found = b.select(b.vector(e.read(op.sources[2], "i1")), first, second)
+    word = raw.word(e, op.sources[2:])
+    if word is None:
+        return [found]
+    differs = b.binary("xor", *(b.vector(e.read(source, f"i{width}")) for source in op.sources[:2]))
+    either = b.binary("or", b.binary("or", first, second), differs)
+    return [b.binary("or", found, b.binary("and", either, raw._spread(e, word, width)))]
+
+
+def _select_words(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    b, nothing = e.builder, e.builder.integer(0, 32)
+    first, second, by = (raw.word(e, [source]) or nothing for source in op.sources)
+    chosen = b.word(b.vector(e.read(op.sources[2], "i1")))
+    other = b.binary("xor", chosen, b.integer(-1, 32))
+    found = b.binary("or", b.binary("and", chosen, first), b.binary("and", other, second))
+    return [b.binary("or", found, by)]
+
+
+def _extract(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    """A field of known place, filled with zeros."""
+    b, width = e.builder, op.type.bits
+    at, size = (warpwide.known(e, source) for source in op.sources[1:3])
+    if op.type.is_signed or at is None or size is None or not 0 < size < width or at + size > width:
+        return None
+    own = b.binary("lshr", raw.bits(e, op.sources[0], width), b.integer(at, width))
+    return [b.binary("and", own, b.integer((1 << size) - 1, width))]
+
+
+def _shuffle(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    word = raw.word(e, op.sources[:1])
+    if word is None or "sync" not in op.modifiers:
+        return None
+    raw._hand_over(e, "addresses", e.builder.resize(warpwide.origins(e, op), 64, signed=True))
+    return [raw._call(e, "cujit_check_shuffled", word, returned="i32"), e.builder.integer(0, 32)][: len(op.results)]
+
+
+def _together(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    """What lanes find together is raw in all if what one of them brings is."""
+    b, word = e.builder, raw.word(e, op.sources[:1])
+    if word is None:
+        return None
+    some = b.compare("icmp ne", b.binary("and", word, b.word(e.lanes_of(op))), b.integer(0, 32))
+    if "ballot" in op.modifiers:
+        return [b.vector(word)]
+    return [b.select(some, b.integer(-1, 32), b.integer(0, 32))] * len(op.results)
+
+
+def _has_fragments(op: Op) -> bool:
+    """Tell whether registers of a product lie as those of ``m16n8k16`` do."""
+    if "m8n8k4" in op.modifiers:
+        return op.types[0] == "f64"
+    return any(word.startswith(("m16n8k", "m8n8k")) for word in op.modifiers)
+
+
+def _product(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    """Products of matrices: raw rows of A and raw columns of B make raw rows and columns."""
+    b = e.builder
+    parts = [source.items if isinstance(source, Group) else (source,) for source in op.sources[:3]]
+    if not _has_fragments(op):
+        word = raw.word(e, op.sources)
+        return [b.integer(0, 32) if word is None else _any(e, word)] * len(op.results)
+    for k, item in enumerate(item for items in parts for item in items):
+        word = raw.word(e, [item]) or b.integer(0, 32)
+        b.store(b.resize(word, 64, signed=False), b.offset("%check.values", 8 * k))
+    counts = [b.integer(len(items), 32) for items in parts]
+    raw._call(e, "cujit_check_product", *counts, b.integer(2 if "m16" in op.name else 1, 32))
+    return [b.load("i32", b.offset("%check.raw_lanes", 4 * k)) for k in range(len(op.results))]
+
+
+def _any(e: WarpEmitter, word: Value) -> Value:
+    b = e.builder
+    return b.select(b.compare("icmp ne", word, b.integer(0, 32)), b.integer(-1, 32), b.integer(0, 32))
+
+
+_Rule: TypeAlias = Callable[[RawValues, "WarpEmitter", Op], "list[Value] | None"]
+_BY_WORDS: dict[str, _Rule] = {
+    "selp": _select_words, "shfl": _shuffle, **dict.fromkeys(("vote", "match", "redux"), _together), "mma": _product,
+}  # fmt: skip
+"""What holds of registers that have words beside them alone."""
+_RULES: dict[str, _Rule] = {
+    **dict.fromkeys((*_TABLES, "lop3"), _table),
+    "shl": _shift, "shr": _shift, "shf": _funnel, "prmt": _permute, "mov": _move, "cvt": _convert, "bfe": _extract,
+    **_BY_WORDS, "selp": _select,
+}  # fmt: skip
