@@ -170,6 +170,8 @@ assert y.numpy()[-1] == 62.0
 def test_a_launch_on_the_cpu_device_imports_nothing_of_gpus_nor_of_compilers(tmp_path: Path) -> None:
     found = _imported(tmp_path, _launch("cpu", 1))
     heavy = {"cujit.devices.cuda.backend", "cujit.devices.cuda.stream"}
+    if os.uname().machine == "x86_64":  # elsewhere LLVM's loader puts machine code into memory
+        heavy |= {"llvmlite", "llvmlite.binding"}
     assert found & {*COMPILERS, *SCANNERS, *heavy, "cuda.bindings.driver", "cujit.formats.cubin"} == set()
 
 

@@ -155,8 +155,17 @@ def _rights(address: int) -> str:
     return ""
 
 
-def test_data_that_is_written_is_left_to_llvm() -> None:
-    assert _placed(COUNTS) is None
+def test_data_that_is_written_lies_in_pages_that_no_code_is_in() -> None:
+    placed, other = _placed(COUNTS), _placed(COUNTS)
+    assert _called(placed, 1, 2, 3) == [6, 8, 11]
+    assert _called(other, 1) == [6]
+    assert placed is not None
+    assert _rights(placed.memory) == "r-xp"
+    assert _rights(placed.memory + placed._size - 1) == "rw-p"
+    zero = """@zero = internal global [5000 x i32] zeroinitializer
+define i32 @k(i32 %x) { %at = getelementptr i32, ptr @zero, i32 4999 %y = load i32, ptr %at
+  %z = add i32 %x, %y store i32 %z, ptr %at ret i32 %z }"""
+    assert _called(_placed(zero), 1, 2) == [1, 3]
 
 
 def test_relocations_of_other_kinds_are_left_to_llvm() -> None:

@@ -10,7 +10,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import hashlib
+import importlib.util
 import itertools
+import os
 import re
 import threading
 import weakref
@@ -18,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cujit.cache.process import default_cache
 from cujit.errors import CujitError, MissingError
 from cujit.forks import once, waits_for
 from cujit.values import NamedTuple, dataclass
@@ -382,10 +386,51 @@ class Processor(NamedTuple):
 def processor() -> Processor:
     """Tell what machine code of this process is made for.
 
+    LLVM is asked once a machine: a hint keeps the answer for as long as llvmlite and the processor stay the same.
+
     Raises:
         MissingError: llvmlite is not installed.
     """
-    return aside(_processor)
+    name = _hint_of_processor()
+    hints = default_cache().hints if name else None
+    known = hints.get(name) if hints is not None else None
+    if known is not None:
+        words = known.decode("ascii", "replace").split("\n")
+        if len(words) == len(Processor._fields):
+            return Processor(*words)
+    found = aside(_processor)
+    if hints is not None:
+        hints.put(name, "\n".join(found).encode())
+    return found
+
+
+_HARDWARE = (16, 26)  # Source: Linux, include/uapi/linux/auxvec.h, AT_HWCAP and AT_HWCAP2
+_FIRST_PROCESSOR = 4096
+"""Bytes of ``/proc/cpuinfo`` that describe the first processor; the others are alike, and take a while to list."""
+
+
+def _hint_of_processor() -> str:
+    """Name the hint about this processor and this llvmlite by all that tells them apart; "" if that is not known."""
+    spec = importlib.util.find_spec("llvmlite")
+    places = (spec.submodule_search_locations if spec is not None else None) or ()
+    try:
+        library = os.stat(os.path.join(next(iter(places)), "binding", "libllvmlite.so"))
+        with open("/proc/cpuinfo", "rb", buffering=0) as file:
+            lines = file.read(_FIRST_PROCESSOR).partition(b"\n\n")[0].split(b"\n")
+        hardware = [ctypes.CDLL(None).getauxval(kind) for kind in _HARDWARE]
+    except (OSError, AttributeError, StopIteration):
+        return ""
+    told = [line for line in lines if not line.startswith((b"cpu MHz", b"bogomips", b"BogoMIPS", b"processor"))]
+    identity = (
+        library.st_size,
+        library.st_ino,
+        library.st_mtime_ns,
+        library.st_ctime_ns,
+        told,
+        hardware,
+        list(os.uname())[4],
+    )
+    return "processor-" + hashlib.sha256(repr(identity).encode()).hexdigest()
 
 
 def _processor() -> Processor:

@@ -68,15 +68,15 @@ class PlacedObject:
         """Keep the code for as long as the process lives."""
         self._size = 0
 
-    def fill(self, image: bytes) -> None:
-        """Copy the code in; from now on it may run, and nobody may write it."""
+    def fill(self, image: bytes, written: int) -> None:
+        """Copy the code in; from now on it may run, and nobody may write it but for what begins at ``written``."""
         ctypes.memmove(self.memory, image, len(image))
-        if _system().mprotect(self.memory, self._size, mmap.PROT_READ | mmap.PROT_EXEC):
+        if _system().mprotect(self.memory, written, mmap.PROT_READ | mmap.PROT_EXEC):
             raise CujitError("this system lets no process run code that it made", help="allow execmem, or use a GPU")
 
 
 def place(elf: Elf, symbols: Sequence[ElfSymbol], address_of: Callable[[str], int | None]) -> PlacedObject | None:
-    """Put an object into memory; None where it asks for more than is done here: other processors, data that is written.
+    """Put an object into memory; None where it asks for more than is done here, as objects of other processors do.
 
     ``symbols`` are all of the object; ``address_of`` finds what it calls.
 
@@ -84,7 +84,7 @@ def place(elf: Elf, symbols: Sequence[ElfSymbol], address_of: Callable[[str], in
         FormatError: it is damaged.
         CujitError: there is no memory for it.
     """
-    begins, size = _begins(elf.sections)
+    begins, written, size = _begins(elf.sections)
     if elf.machine != _X86_64 or not size:
         return None
     placed = PlacedObject(size)
@@ -98,26 +98,29 @@ def place(elf: Elf, symbols: Sequence[ElfSymbol], address_of: Callable[[str], in
             rows = elf.content(table)
             if not _relocate(image, begins[table.info], placed.memory, rows, values):
                 return None
-    placed.fill(bytes(image))
+    placed.fill(bytes(image), written)
     known = zip(symbols, values, strict=True)
     placed.addresses = {symbol.name: value for symbol, value in known if value is not None}
     return placed
 
 
-def _begins(sections: Sequence[Section]) -> tuple[dict[int, int], int]:
-    """Lay out what is there while code runs: where each section begins, by its index, and the bytes of all.
+def _begins(sections: Sequence[Section]) -> tuple[dict[int, int], int, int]:
+    """Lay out what is there while code runs: where each section begins, by its index.
 
-    There are none where memory is written.
+    Then come where the sections begin that code writes, which is at a page, and the bytes of all.
     """
-    begins, size = {}, 0
-    for section in sections:
-        if section.flags & _ALLOCATED and section.size and section.name != _UNWINDING:
-            if section.flags & _WRITABLE:
-                return {}, 0
-            align = max(section.align, 1)
-            begins[section.index] = -(-size // align) * align
-            size = begins[section.index] + section.size
-    return begins, size
+    begins: dict[int, int] = {}
+    there = [s for s in sections if s.flags & _ALLOCATED and s.size and s.name != _UNWINDING]
+    size = written = 0
+    for is_written in (0, _WRITABLE):
+        for section in there:
+            if section.flags & _WRITABLE == is_written:
+                align = max(section.align, 1)
+                begins[section.index] = -(-size // align) * align
+                size = begins[section.index] + section.size
+        if not is_written:
+            size = written = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    return begins, written, size
 
 
 def _value(
