@@ -76,7 +76,8 @@ def _text(place: str, declaration: str, target: str = "sm_90") -> tuple[str, str
 
 def main() -> None:
     """Ask; where the assembler dies, or misses what another module has, it says nothing of the text."""
-    taken, refused = [], []
+    taken: list[str] = []
+    refused: list[str] = []
     for name, text in texts():
         arch = text.split("\n")[1].removeprefix(".target ")
         command = [sys.argv[1], f"-arch={arch}", "/dev/stdin", "-o", os.devnull]

@@ -14,7 +14,7 @@ from cujit.errors import CujitError, FormatError, PtxSyntaxError, UnsupportedErr
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.table import special_register
 from cujit.formats.ptx.parser import parse
-from cujit.formats.ptx.uses import construct_needs
+from cujit.formats.ptx.uses import construct_needs, together
 from cujit.inspection.read import inspect
 from cujit.inspection.values import ImageInfo, ImageKind
 from cujit.values import dataclass
@@ -125,10 +125,10 @@ def _uses(counts: Counter[str], reasons: dict[str, str]) -> tuple[Use, ...]:
 
 
 def _oldest(module: ptx.Module) -> tuple[Version, str]:
-    needs = construct_needs(module)
-    suffix = min((need.suffix for need in needs if need.suffix), default="")
-    least, number = max((n.ptx for n in needs), default=(1, 0)), max((n.sm for n in needs), default=10)
-    return least, f"compute_{number}{suffix}"
+    """Give the version and the target of what all constructs together need; of what no target has, what is declared."""
+    needed = together(construct_needs(module))
+    least = needed.least or module.target[0].removeprefix("sm_")
+    return needed.of(least) or module.version, f"compute_{least}"
 
 
 def _refusals(text: str, name: str) -> tuple[Refusal, ...]:

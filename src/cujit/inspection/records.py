@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cujit.arch.support import Version, dotted
+from cujit.formats.ptx.uses import together
 from cujit.inspection.compare import Comparison, Pair
 from cujit.inspection.values import ImageInfo, Inspection, KernelInfo
 from cujit.signature import Signature
@@ -73,11 +74,9 @@ def _image(image: ImageInfo, keep: Keep) -> dict[str, Any]:
 def _needs(image: ImageInfo) -> dict[str, Any] | None:
     if not image.needs:
         return None
-    suffix = min((need.suffix for need in image.needs if need.suffix), default="")
-    return {
-        "ptx": _version(max(need.ptx for need in image.needs)),
-        "arch": f"compute_{max(need.sm for need in image.needs)}{suffix}",
-    }
+    needed = together(image.needs)
+    least = needed.least or image.target[0].removeprefix("sm_")
+    return {"ptx": _version(needed.of(least) or image.ptx_version), "arch": f"compute_{least}"}
 
 
 def _kernel(kernel: KernelInfo) -> dict[str, Any]:

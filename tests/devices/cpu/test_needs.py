@@ -15,7 +15,7 @@ from instructions.scene import entry
     [
         ("8.5", "sm_100a", "cvt.rn.satfinite.tf32.f32 r, f;", "came with PTX 8.6, and this is a text of 8.5", "8.6"),
         ("8.6", "sm_90", "cvt.rn.satfinite.tf32.f32 r, f;", "came with sm_100, and this is a text for sm_90", "sm_100"),
-        ("8.6", "sm_90", "setmaxnreg.dec.sync.aligned.u32 40;", "came with sm_90f", "sm_90f"),
+        ("8.6", "sm_90", "setmaxnreg.dec.sync.aligned.u32 40;", "came with sm_90a", "sm_90a"),
         ("7.0", "sm_90", "mov.u32 r, %tid.x;", "came with PTX 7.8", "7.8"),
     ],
 )

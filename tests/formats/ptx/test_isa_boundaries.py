@@ -2,56 +2,43 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from pathlib import Path
 
 import pytest
 
-from cujit.formats.ptx.isa.table import rows
+from cujit.errors import PtxSyntaxError
+from cujit.formats.ptx.isa.later import removed_of
+from cujit.formats.ptx.isa.since import FIRST, LAST, Since, number_of, version_of
+from cujit.formats.ptx.isa.table import NEWEST_PTX, rows
 from cujit.formats.ptx.parser import parse
-from cujit.formats.ptx.uses import construct_needs, removed_constructs
-from toolkits.agreement import ONLY_THE_TABLE, is_known
+from cujit.formats.ptx.uses import construct_needs, removed_constructs, together
+from cujit.formats.ptx.validity import check_module
+from property.effort import times
+from toolkits.agreement import is_known
 from toolkits.minimal import module_of
-from toolkits.statements import STATEMENTS, statements_of_the_table
+from toolkits.record_boundaries import VERSIONS
+from toolkits.statements import module_text
 
 Assemble = Callable[[str, str], dict[str, bytes]]
 Version = tuple[int, int]
 Said = Mapping[str, Sequence[str]]
 
-LEAST, LEAST_SM = (3, 1), 20
+LEAST = (3, 1)
 """An assembler of today does not tell apart what is older."""
-TARGETS = "20 30 32 50 52 53 60 61 70 72 75 80 86 89 90 90a 100 100f 100a 103 103f 103a 120 120f 120a"
+GOLDEN = json.loads((Path(__file__).parents[2] / "goldens" / "boundaries.json").read_text())
+TARGETS: list[str] = GOLDEN["targets"]
+PROFILES = {statement: profile for profile, statements in GOLDEN["profiles"] for statement in statements}
+SHARDS = 4
+# What the table doesn't say as assemblers do.
 NEWEST = "9.5"
-
-
-class Since(NamedTuple):
-    ptx: Version
-    sm: int
-    suffix: str
-
-
-# What the table says otherwise than the assembler of today, and why.
 OTHERWISE = {
-    r"(addc|subc|madc)\..*[us]64 ": Since((4, 3), 20, ""),  # the manual; the assembler took it before
-    r"cvt\..*(e4m3x2|e5m2x2)(\.f32|\.f16x2)? ": Since((8, 1), 89, ""),  # for sm_90 since 7.8
-    r"cvt\.r[nzmp]\.(ftz\.)?(bf16\.f32|f32\.bf16) ": Since((7, 8), 90, ""),  # the manual, and older assemblers
-    r"cp\.async\.c[ag]\.shared::cta\.": Since((7, 8), 80, ""),  # as its state space
-    r"cp\.async\.ca\.shared\.global \[s\], \[%rd1\], 4, %r1;": Since((7, 5), 80, ""),  # a predicate would need it
-    r"(isspacep|cvta)\..*shared::cta": Since((7, 8), 30, ""),  # no target of 7.8 is older
-}
-# What no assembler takes with the operands and types that it has here.
-OF_MORE_THAN_WORDS = {
-    r"(ld|st)\.(?!.*\.v8).*L2::evict_(first|last|normal)": "a vector of 32 bytes",
-    r"ldu\.v8": "a vector of 16 bytes at most",
-    r"(atom|red)\.shared.*\.v2\.": "global memory",
-    r"atom\.L2::cache_hint\.cas": "another operation",
-}
-OF_MORE_OPERANDS = {
-    "min.f32 %f1, %f2, %f3, %f4;",
-    "mbarrier.arrive.shared.b64 %rd1, [mb], %r1;",
-    "cp.async.ca.shared.global [s], [%rd1], 4, %r1;",
+    r"cp\.async\.ca\.shared\.global \[s\], \[%rd1\], 4, %p1;": "the table doesn't tell a predicate from a size",
+    r"mad\.(ftz\.|sat\.)?f32 ": "gone since PTX 1.4 by the manual; ptxas takes it in texts of 3.1",
 }
 
 
@@ -73,56 +60,89 @@ def refused(assemble: Assemble, statements: Sequence[str], version: str, target:
     return found
 
 
-def of_the_table(statements: list[str]) -> dict[str, Since]:
-    """What the table says of each statement that is the first of its kind in a text."""
-    text = module_of(statements, NEWEST, "sm_120")
-    first = module_of(["MARK"], NEWEST, "sm_120").splitlines().index("MARK") + 1
-    found: dict[str, Since] = {}
-    for need in construct_needs(parse(text)):
-        if 0 <= need.line - first < len(statements) and need.is_known:
-            line = statements[need.line - first]
-            so_far = found.get(line, Since(LEAST, LEAST_SM, ""))
-            suffix = min(filter(None, (so_far.suffix, need.suffix)), default="")
-            found[line] = Since(max(so_far.ptx, need.ptx), max(so_far.sm, need.sm), suffix)
+def needed_by(statement: str) -> Since:
+    """What the table says that a statement needs."""
+    text = module_of([statement], NEWEST, "sm_120")
+    line = module_of(["MARK"], NEWEST, "sm_120").splitlines().index("MARK") + 1
+    return together(need for need in construct_needs(parse(text)) if need.line == line)
+
+
+def by_the_table(statement: str) -> dict[str, tuple[Version, Version]]:
+    """The first and the last version of each target of the golden under which the table has a statement."""
+    found = {}
+    opcode, *words = statement.partition(" ")[0].rstrip(";").split(".")
+    gone = removed_of(opcode, tuple(words))
+    for target, version in needed_by(statement).versions.items():
+        first, last = max(version, LEAST), LAST.get(number_of(target), NEWEST_PTX)
+        if gone is not None and number_of(target) >= gone.sm:
+            last = max((v for v in map(version_of, VERSIONS) if v < gone.ptx), default=(0, 0))
+        if target in TARGETS and first <= last:
+            found[target] = (first, last)
     return found
 
 
-def version_in(said: Sequence[str]) -> Version:
-    found = [re.search(r"requires PTX ISA \.version (\d+)\.(\d+)", why) for why in said]
-    return max([LEAST, *((int(match[1]), int(match[2])) for match in found if match)])
+def by_assemblers(statement: str) -> dict[str, tuple[Version, Version]]:
+    found = {}
+    for target, said in zip(TARGETS, PROFILES[statement], strict=True):
+        if said:
+            first, _, last = said.partition("-")
+            found[target] = version_of(first), version_of(last) if last else LAST.get(number_of(target), NEWEST_PTX)
+    return found
 
 
-def least_of(targets: Sequence[str]) -> tuple[int, str]:
-    """The number of the first of some targets, and what a target of its number needs."""
-    sm = int(re.sub(r"\D", "", targets[0]))
-    return sm, next(suffix for suffix in ("", "f", "a") if any(re.fullmatch(rf"\d+{suffix}", t) for t in targets))
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_each_form_and_word_is_there_for_the_targets_and_since_the_versions_of_assemblers(shard: int) -> None:
+    """No stricter and no laxer: of ptxas 11.8 to 13.5, the earliest that takes a statement counts."""
+    statements = [s for s in PROFILES if not is_known(s, OTHERWISE)]
+    assert len(statements) > 3800
+    some = statements[shard::SHARDS]
+    assert {s: by_the_table(s) for s in some if by_the_table(s) != by_assemblers(s)} == {}
 
 
-def test_each_form_and_word_assembles_from_the_version_and_target_of_the_table(assemble: Assemble) -> None:
-    statements = list(dict.fromkeys((*statements_of_the_table(), *STATEMENTS)))
-    table = of_the_table(statements)
-    takers: dict[str, list[str]] = {line: [] for line in statements}
-    for target in TARGETS.split():
-        out = refused(assemble, statements, NEWEST, f"sm_{target}")
-        for line in takers.keys() - out.keys():
-            takers[line].append(target)
-    said: dict[str, list[str]] = defaultdict(list)
-    for target in ("sm_20", "sm_90", "sm_90a", "sm_100a", "sm_120a"):
-        for line, why in refused(assemble, statements, "3.1", target).items():
-            said[line] += why
-    wide = [line for line in statements if "%q" in line and takers[line]]
-    for before, version in (("8.2", "8.3"), ("8.3", "8.4")):  # Of registers that it does not know it says less.
-        for line in refused(assemble, wide, before, "sm_100a"):
-            said[line].append(f"requires PTX ISA .version {version}")
-    found = {line: Since(version_in(said[line]), *least_of(takers[line])) for line in table if takers[line]}
-    differing = {line: since for line, since in found.items() if table[line] != since}
-    known = {line: said for line in differing for other, said in OTHERWISE.items() if re.match(other, line)}
-    assert {line: (table[line], found[line]) for line in differing if table[line] != known.get(line)} == {}
-    assert [other for other in OTHERWISE if not any(re.match(other, line) for line in known)] == []
-    assert found.keys() >= OF_MORE_OPERANDS
-    never = [line for line in table.keys() - found.keys() if not is_known(line, ONLY_THE_TABLE | OF_MORE_THAN_WORDS)]
-    assert never == []
-    assert len(found) > 3600
+def test_what_is_said_otherwise_is_needed() -> None:
+    for pattern in OTHERWISE:
+        several = [statement for statement in PROFILES if re.match(pattern, statement)]
+        assert several
+        assert all(by_the_table(s) != by_assemblers(s) for s in several)
+
+
+@pytest.mark.parametrize("target", ["75", "90a", "100f", "110a", "120a"])
+def test_the_golden_has_what_the_assembler_of_today_takes(assemble: Assemble, target: str) -> None:
+    out = refused(assemble, list(PROFILES), NEWEST, f"sm_{target}")
+    taken = {s for s in PROFILES if s not in out}
+    at = TARGETS.index(target)
+    golden = {s for s, profile in PROFILES.items() if profile[at] and "-" not in profile[at]}
+    # What an older release takes under a version of its own, it takes under no newer one.
+    assert taken <= golden
+    assert [
+        s for s in golden - taken if not re.match(r"fma\.rn\.oob|fence\.(acquire|release)|cvt\..*ftz\.f32\.bf16", s)
+    ] == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_text_is_taken_from_the_version_on_that_assemblers_take(target: str) -> None:
+    """The checks that loads make, just before the boundary and at it."""
+    rng, at = random.Random(target), TARGETS.index(target)
+    several = rng.sample([s for s in PROFILES if not is_known(s, OTHERWISE)], times(12))
+    for statement in several:
+        said = PROFILES[statement][at]
+        versions = [v for v in VERSIONS if FIRST[target] <= version_of(v) <= LAST.get(number_of(target), NEWEST_PTX)]
+        first = VERSIONS.index(said.partition("-")[0]) if said else len(VERSIONS)
+        for version in {versions[-1], *(v for v in VERSIONS[max(first - 1, 0) : first + 1] if v in versions)}:
+            takes = said and VERSIONS.index(version) >= first and VERSIONS.index(version) <= (
+                VERSIONS.index(said.partition("-")[2]) if "-" in said else len(VERSIONS))  # fmt: skip
+            assert is_taken(module_text(statement, version_of(version), f"sm_{target}")) == bool(takes), (
+                statement,
+                version,
+            )
+
+
+def is_taken(text: str) -> bool:
+    try:
+        check_module(parse(text), text, "x")
+    except PtxSyntaxError:
+        return False
+    return True
 
 
 WMMA = "{%r1, %r2, %r3, %r4}, " + 2 * f"{{{', '.join(f'%r{n}' for n in range(8))}}}, " + "{%r5, %r6, %r7, %r8};"

@@ -15,6 +15,7 @@ from cujit.errors import ArchError, FormatError, OptionError, PtxSyntaxError, Un
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import lowest_version, obstacles, retarget
 from cujit.formats.ptx.versions import target_version
+from cujit.inspection.needs import needs
 from cujit.program import link
 
 Compile = Callable[..., str]
@@ -100,8 +101,8 @@ def test_code_for_one_architecture_or_family_stays_there() -> None:
     family = TEXT.replace("sm_80", "sm_100f").replace("add.u32 %r2, %r1", "min.f32 %r2, %r1")
     assert retarget(family, arch="sm_103f")
     assert retarget(family, arch="sm_103a")
-    assert "is for sm_100f alone" in str(refused(family, arch="sm_120f"))
-    assert "is for sm_100f alone" in str(refused(family, arch="sm_103"))
+    assert "is for sm_100f and others like it" in str(refused(family, arch="sm_120f"))
+    assert "is for sm_103f and others like it" in str(refused(family, arch="sm_103"))
 
 
 def test_raising_an_architecture_refuses_what_is_gone_there() -> None:
@@ -190,3 +191,20 @@ def test_a_version_or_a_target_that_there_is_not_is_refused_wherever_ptx_is_read
     (verdict,) = compat(texts[0])
     assert not verdict.loads
     assert why.replace("'", "") in verdict.why
+
+
+ACCEPTED = {
+    "setmaxnreg.inc.sync.aligned.u32 64;": "sm_90a sm_100a sm_103a sm_110f sm_120a sm_120f",
+    "cvt.rn.satfinite.e2m1x2.f32 %b1, %f1, %f2;": "sm_100a sm_103f sm_110a sm_120a sm_120f",
+    "redux.sync.min.f32 %f1, %f2, %r3;": "sm_100a sm_100f sm_103a",
+}
+
+
+@pytest.mark.parametrize("statement", ACCEPTED)
+def test_a_specific_target_is_reached_from_every_other_that_assemblers_take(statement: str) -> None:
+    registers = ".reg .b8 %b<3>; .reg .f32 %f<4>; .reg .b32 %r<4>;"
+    names = ACCEPTED[statement].split()
+    for old in names:
+        text = f".version 9.4\n.target {old}\n.visible .entry k() {{ {registers} {statement} ret; }}\n"
+        assert all(f".target {new}\n" in retarget(text, arch=new) for new in names)
+        assert Arch.parse(needs(text.encode())[0].arch).suffix, "which exists, or parse would refuse it"

@@ -37,7 +37,7 @@ OF_FOUR_BITS = "{%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f
         ("ld.global.v8.b32 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%rd1];", (8, 8), 100),
         ("ld.global.v4.b64 {%rd1, %rd2, %rd3, %rd4}, [%rd5];", (8, 8), 100),
         ("ld.volatile.local.u32 %r1, [%r2];", (9, 1), 10),
-        ("atom.relaxed.gpu.global.add.u32 %r1, [%rd1], %r2;", (6, 0), 70),
+        ("atom.relaxed.gpu.global.add.u32 %r1, [%rd1], %r2;", (5, 1), 70),
         ("atom.sys.add.u32 %r1, [%rd1], %r2;", (5, 0), 60),
         ("add.rn.f32x2 %rd1, %rd2, %rd3;", (8, 6), 100),
         ("cvt.rn.satfinite.f16.f32 %h1, %f1;", (8, 1), 70),

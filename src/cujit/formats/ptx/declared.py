@@ -120,14 +120,7 @@ def _variable(variable: ptx.Variable, *, is_entry: bool = False, is_formal: bool
     if is_formal and (len(variable.shape) > 1 or (is_entry and 0 in variable.shape)):
         size = " and of a size" if is_entry else ""
         yield Mistake(line, name, f"a parameter is an array of one dimension{size}, if it is one")
-    if variable.initializer is None:
-        if 0 in variable.shape and variable.linkage != "extern" and not is_formal:
-            yield Mistake(line, name, "an array without a size is .extern, or has a value at first")
-    elif variable.space not in ("global", "const", "tex"):
-        yield Mistake(line, name, f"a variable of .{variable.space} has no value at first")
-    elif variable.linkage == "extern":
-        yield Mistake(line, name, "a variable of another module has no value at first")
-    elif variable.type not in _OPAQUE and (why := _wrong_value(variable)):
+    if why := _wrong_value(variable, is_formal):
         yield Mistake(line, name, why)
 
 
@@ -142,10 +135,17 @@ def _of_module(variable: ptx.Variable, version: tuple[int, int]) -> Iterator[Mis
         yield Mistake(line, ".common", "only variables of .global are .common")
 
 
-def _wrong_value(variable: ptx.Variable) -> str:
-    """Tell what is wrong with an initial value: its braces, how many elements it has, or their kind."""
+def _wrong_value(variable: ptx.Variable, is_formal: bool) -> str:
+    """Tell what is wrong with an initial value, or with there being none."""
+    if variable.initializer is None:
+        is_open = 0 in variable.shape and variable.linkage != "extern" and not is_formal
+        return "an array without a size is .extern, or has a value at first" if is_open else ""
+    if variable.space not in ("global", "const", "tex"):
+        return f"a variable of .{variable.space} has no value at first"
+    if variable.linkage == "extern":
+        return "a variable of another module has no value at first"
     sizes = [*variable.shape, *([variable.vector] if variable.vector > 1 else [])]
-    return _wrong_element(variable.initializer, sizes, variable.type)
+    return "" if variable.type in _OPAQUE else _wrong_element(variable.initializer, sizes, variable.type)
 
 
 def _wrong_element(value: object, sizes: Sequence[int], type_: str) -> str:
@@ -154,8 +154,9 @@ def _wrong_element(value: object, sizes: Sequence[int], type_: str) -> str:
     if not isinstance(value, ptx.Initializer):
         if type_ in ("f16", "f16x2"):
             return f"a variable of .{type_} has no value at first: declare it as .b{_bits(type_)}"
-        kinds = ptx.FloatLiteral if type_[0] == "f" else object if type_[0] == "b" else ptx.Immediate | _ADDRESSES
-        return "" if isinstance(value, kinds) else f"an initial value that is not of type .{type_}"  # type: ignore[arg-type]
+        wrong = ptx.FloatLiteral if type_[0] in "us" else ptx.Immediate | _ADDRESSES
+        fits = type_[0] == "b" or not isinstance(value, wrong)
+        return "" if fits else f"an initial value that is not of type .{type_}"
     if sizes[0] and len(value.items) > sizes[0]:
         return f"an array of {sizes[0]} has {len(value.items)} elements at first"
     if len(sizes) == 1 and type_[0] != "f" and set(map(type, value.items)) <= {ptx.Immediate}:  # tables are long

@@ -14,6 +14,7 @@ from cujit.arch import Arch
 from cujit.arch.support import NEWEST, Version, dotted, extra_for, install, knows, toolkit_of_ptx
 from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError, OptionError, UnsupportedError, spell
+from cujit.formats.ptx.isa.since import number_of
 from cujit.formats.ptx.isa.table import NEWEST_PTX
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.syntax import Directive, Module
@@ -129,7 +130,8 @@ def _removed(module: Module, version: Version, target: Arch | None, declared: Ar
 def lowest_version(module: Module) -> Version:
     """Give the lowest version that ``module`` could have: that of the newest thing in it, its target included."""
     target = declared_target(module)
-    needed = [need.ptx for need in construct_needs(module)]
+    own = module.target[0].removeprefix("sm_")
+    needed = [need.since.of(own) or need.ptx for need in construct_needs(module)]
     needed += [v for v in (target_version(target) if target else None,) if v is not None]
     return max(needed, default=module.version)
 
@@ -138,28 +140,23 @@ def _obstacle(
     need: Need, module: Module, version: Version, arch: Arch | None, declared: Arch | None
 ) -> Obstacle | None:
     """Say why a construct does not go into that version or that architecture, if it does not."""
-    if need.ptx > version:
+    target = arch or declared
+    name = f"{target.number}{target.suffix}" if target is not None else ""
+    first = need.since.of(name)
+    wanted = need.ptx if first is None or need.since.is_as_old_as_its_target(name) else first
+    if wanted > version:
         if not need.is_known:
             return Obstacle(need.line, need.construct, f"is in no table of PTX up to {dotted(module.version)}")
-        return Obstacle(need.line, need.construct, f"came with PTX {dotted(need.ptx)}")
-    if arch is None or arch == declared:
+        return Obstacle(need.line, need.construct, f"came with PTX {dotted(wanted)}")
+    if arch is None or arch == declared or first is not None:
         return None
-    if need.sm > arch.number:
-        if not need.is_known:
-            return Obstacle(need.line, need.construct, f"is in no table of sm_{arch.number}")
-        return Obstacle(need.line, need.construct, f"came with sm_{need.sm}{need.suffix}")
-    if need.suffix and not _has_specific(need.suffix, arch, declared):
-        return Obstacle(need.line, need.construct, f"is for sm_{need.sm}{need.suffix} alone")
-    return None
-
-
-def _has_specific(suffix: str, arch: Arch, declared: Arch | None) -> bool:
-    """Tell whether a target has what only specific targets have: where the text's own target is no stronger."""
-    if declared is None or not arch.suffix or arch.capability[0] != declared.capability[0]:
-        return False
-    if suffix == "a":
-        return arch.suffix == "a" and arch.number == declared.number
-    return arch.number >= declared.number
+    if not need.is_known:
+        return Obstacle(need.line, need.construct, f"is in no table of sm_{arch.number}")
+    near = need.since.nearest(f"{arch.number}{arch.suffix}", version)
+    if number_of(near) > arch.number:
+        return Obstacle(need.line, need.construct, f"came with sm_{near}")
+    others = "alone" if len(need.since.versions) == 1 else "and others like it"
+    return Obstacle(need.line, need.construct, f"is for sm_{near} {others}")
 
 
 def _rewritten(text: str, version: Version | None, arch: Arch | None) -> str:

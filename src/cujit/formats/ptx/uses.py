@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 
 from cujit.arch.arch import KNOWN_ARCHES
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.later import later_of, open_words, removed_of
+from cujit.formats.ptx.isa.since import ANYWHERE, Since, Version, both, number_of, since
 from cujit.formats.ptx.isa.table import earliest, special_register
 from cujit.formats.ptx.parameters import signature_of_entry
 from cujit.values import NamedTuple
-
-Version = tuple[int, int]
 
 
 class Need(NamedTuple):
     """One construct that a text uses.
 
-    ``line`` is where it stands first; ``ptx`` and ``sm`` are the ISA version and the architecture that introduced it
-    (10 is every architecture). ``suffix`` is ``f`` where only family-specific and architecture-specific targets have
-    it, ``a`` where only the latter do. Of a construct that is in no table ``is_known`` is False; it is taken to need
-    all that its text declares.
+    ``line`` is where it stands first; ``since`` has every target that has the construct, with the first ISA version.
+    Of a construct that is in no table ``is_known`` is False; it is taken to need all that its text declares.
     """
 
     line: int
     construct: str
-    ptx: Version
-    sm: int
-    suffix: str = ""
+    since: Since
     is_known: bool = True
+
+    @property
+    def ptx(self) -> Version:
+        """The ISA version that introduced it."""
+        return self.since.first
+
+    @property
+    def sm(self) -> int:
+        """The number of the first architecture that has it; 10 is every architecture."""
+        return number_of(self.since.least)
+
+    @property
+    def suffix(self) -> str:
+        """``f`` if of that architecture only targets with ``f`` and ``a`` have it, ``a`` if only that with ``a``."""
+        return self.since.least.lstrip("0123456789")
+
+
+def together(needs: Iterable[Need]) -> Since:
+    """Give the targets, and the version for each, that have all of some constructs."""
+    return functools.reduce(both, (need.since for need in needs), ANYWHERE)
 
 
 def construct_needs(module: ptx.Module) -> list[Need]:
@@ -107,10 +123,10 @@ class _Reader:
             else:
                 yield from self._statement(item)
 
-    def _known(self, line: int, construct: str, since: tuple[Version, int] | None) -> Need:
-        if since is None:
-            return Need(line, construct, self._module.version, self._sm, is_known=False)
-        return Need(line, construct, *since)
+    def _known(self, line: int, construct: str, first: tuple[Version, int] | None) -> Need:
+        if first is None:
+            return Need(line, construct, _since(self._module.version, self._sm), is_known=False)
+        return Need(line, construct, _since(*first))
 
     # -- declarations ---------------------------------------------------------------------------------------
 
@@ -127,7 +143,7 @@ class _Reader:
             else:
                 yield self._known(line, f".{name}", _FUNCTION_DIRECTIVES.get(name))
         if function.is_entry and signature_of_entry(function).size > _MOST_PARAMETER_BYTES:
-            yield Need(line, f"more than {_MOST_PARAMETER_BYTES} bytes of parameters", (8, 1), 70)
+            yield Need(line, f"more than {_MOST_PARAMETER_BYTES} bytes of parameters", since("8.1", "70"))
         for statement in body:
             yield from self._statement(statement)
 
@@ -152,12 +168,12 @@ class _Reader:
         elif isinstance(statement, ptx.Directive):
             yield from self._directive(statement)
         elif isinstance(statement, ptx.CallPrototype):
-            yield Need(statement.line, ".callprototype", (2, 1), 20)
+            yield Need(statement.line, ".callprototype", since("2.1", "20"))
             for flag in statement.flags:
                 name = flag.split()[0]
                 yield self._known(statement.line, f".{name}", _FUNCTION_DIRECTIVES.get(name))
         elif isinstance(statement, ptx.Location) and statement.rest:
-            yield Need(statement.line, ".loc with inlined_at", (7, 2), 10)
+            yield Need(statement.line, ".loc with inlined_at", since("7.2", "10"))
 
     def _directive(self, directive: ptx.Directive) -> Iterator[Need]:
         if directive.name == "pragma":
@@ -174,15 +190,15 @@ class _Reader:
         yield from self._words(variable.line, variable.linkage, variable.attributes)
         yield from _initial(variable.initializer, variable.line)
         if variable.is_ptr:
-            yield Need(variable.line, ".ptr", (2, 2), 10)
+            yield Need(variable.line, ".ptr", since("2.2", "10"))
 
     def _type(self, line: int, name: str) -> Iterator[Need]:
         if name in _TYPES:
-            yield Need(line, f".{name}", *_TYPES[name])
+            yield Need(line, f".{name}", _since(*_TYPES[name]))
 
     def _words(self, line: int, linkage: str, attributes: tuple[str, ...]) -> Iterator[Need]:
         if linkage in _LINKAGES:
-            yield Need(line, f".{linkage}", *_LINKAGES[linkage])
+            yield Need(line, f".{linkage}", _since(*_LINKAGES[linkage]))
         for attribute in attributes:
             name = attribute.partition("(")[0]
             yield self._known(line, f".attribute(.{name})", _ATTRIBUTES.get(name))
@@ -198,14 +214,13 @@ class _Reader:
             listed = {word for place in row.modifiers for word in place.choices} | open_words(instruction.opcode)
             if not listed.issuperset(instruction.modifiers):
                 return self._known(instruction.line, name, None)
-        version, sm, suffix = row.ptx, row.sm, ""
+        needed = row.since
         for later in later_of(instruction.opcode, instruction.modifiers, count):
-            version, sm = max(version, later.ptx), max(sm, later.sm)
-            suffix = min(filter(None, (suffix, later.suffix)), default="")
+            needed &= later.since
             name = f"{instruction.name} of {count} operands" if later.operands else name
         if any(isinstance(o, ptx.PairOperand) for o in instruction.operands) and instruction.opcode in ("tex", "tld4"):
-            version, sm, name = max(version, (7, 1)), max(sm, 60), f"{instruction.name} with a predicate"
-        return Need(instruction.line, name, version, sm, suffix)
+            needed, name = needed & since("7.1", "60"), f"{instruction.name} with a predicate"
+        return Need(instruction.line, name, needed)
 
     def _uses(self, instruction: ptx.Instruction) -> Iterator[Need]:
         """An instruction and its operands, unless one of its kind was listed before, as nearly all were."""
@@ -227,7 +242,7 @@ class _Reader:
         if isinstance(operand, ptx.Register):
             yield from self._register(operand.name, line)
         elif isinstance(operand, ptx.Address) and operand.unified:
-            yield Need(line, "[…].unified", (7, 8), 90)
+            yield Need(line, "[…].unified", since("7.8", "90"))
 
     def _register(self, name: str, line: int) -> Iterator[Need]:
         base = name.partition(".")[0]
@@ -253,9 +268,13 @@ def _initial(value: ptx.InitValue | None, line: int) -> Iterator[Need]:
                 yield from _initial(item, line)
     elif isinstance(value, ptx.Generic):
         if value.generic:
-            yield Need(line, "generic(…) in an initial value", (3, 1), 20)
+            yield Need(line, "generic(…) in an initial value", since("3.1", "20"))
         if value.mask is not None:
-            yield Need(line, "a byte mask in an initial value", (7, 1), 10)
+            yield Need(line, "a byte mask in an initial value", since("7.1", "10"))
+
+
+def _since(ptx: Version, sm: int) -> Since:
+    return since(f"{ptx[0]}.{ptx[1]}", str(sm))
 
 
 def target_number(module: ptx.Module) -> int:

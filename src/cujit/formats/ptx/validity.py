@@ -50,21 +50,23 @@ def check_module(module: Module, text: str, name: str) -> None:
 
 def _check_needs(module: Module, text: str, name: str) -> None:
     """Check that what is used came no later than the version and the architecture that the text declares."""
-    target, number, arch = module.target[0], target_number(module), declared_target(module)
+    target, arch = module.target[0], declared_target(module)
     since = target_version(arch) if arch is not None else None
     if since is not None and since > module.version:
         why = f"{target} came with PTX {dotted(since)}, and this is a text of {dotted(module.version)}"
         fail_at_construct(text, name, 1, ".target", why, help=f"write .version {dotted(since)}, or an older target")
-    has = {"a": "af", "f": "f"}.get(target[-1], "")
+    own = target.removeprefix("sm_")
     for need in construct_needs(module):
-        known = f"{need.construct} came with"
-        if need.is_known and need.ptx > module.version:
-            why = f"{known} PTX {dotted(need.ptx)}, and this is a text of {dotted(module.version)}"
-            help = f"write .version {dotted(need.ptx)}, or what came before it"
+        first, known = need.since.of(own), f"{need.construct} came with"
+        wanted = need.ptx if first is None else first
+        if need.is_known and wanted > module.version:
+            why = f"{known} PTX {dotted(wanted)}, and this is a text of {dotted(module.version)}"
+            help = f"write .version {dotted(wanted)}, or what came before it"
             fail_at_construct(text, name, need.line, need.construct, why, help=help)
-        if need.is_known and (need.sm > number or need.suffix not in has):
-            of = f"sm_{need.sm}{need.suffix}"
-            why, help = f"{known} {of}, and this is a text for {target}", f"write .target {of}, or a later one"
+        if need.is_known and first is None:
+            near = need.since.nearest(own, module.version)
+            why = f"{known} sm_{near}, and this is a text for {target}"
+            help = f"write .target sm_{near}{', or a later one' * near.isdigit()}"
             fail_at_construct(text, name, need.line, need.construct, why, help=help)
 
 

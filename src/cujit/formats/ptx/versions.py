@@ -6,14 +6,13 @@ import re
 
 from cujit.arch import Arch
 from cujit.arch.arch import KNOWN_ARCHES
-from cujit.arch.support import RELEASES, Version, dotted
+from cujit.arch.support import Version, dotted
+from cujit.formats.ptx.isa.since import FIRST
 from cujit.formats.ptx.isa.table import NEWEST_PTX
 from cujit.formats.ptx.syntax import Module
 from cujit.formats.ptx.tokens import fail_at_construct
 
 _TARGET = re.compile(r"sm_([1-9][0-9]{1,2})[af]?")
-# Source: PTX ISA manual 9.1, 11.1.2 "PTX Module Directives: .target".
-_OLD_TARGETS = frozenset({10, 11, 12, 13, 20, 21, 30, 32, 35, 37})
 _TARGET_MODES = frozenset({"texmode_unified", "texmode_independent", "debug", "map_f64_to_f32"})
 
 
@@ -24,8 +23,7 @@ def is_known_version(module: Module) -> bool:
 
 def is_target(name: str) -> bool:
     """Tell whether there is, or was, a target of that name: ``sm_90a``, ``sm_20``."""
-    match = _TARGET.fullmatch(name)
-    return match is not None and (int(match[1]) in KNOWN_ARCHES or int(match[1]) in _OLD_TARGETS)
+    return name.startswith("sm_") and name.removeprefix("sm_") in FIRST
 
 
 def check_head(module: Module, text: str, name: str) -> None:
@@ -52,16 +50,9 @@ def declared_target(module: Module) -> Arch | None:
 def target_version(arch: Arch) -> Version | None:
     """Give the first PTX ISA with a target; None when no toolkit known has it.
 
-    Source: PTX ISA manual, "PTX Release History", and ``support.RELEASES`` for variants that came later than their
-    architecture. nvJitLink 13.5 takes ``sm_100a`` in texts of 8.6, though the first toolkit with it writes 8.7.
+    Source: ``isa.since.FIRST``.
     """
-    row = KNOWN_ARCHES.get(arch.number)
-    if row is None:
-        return None
-    since = {"": None, "a": row.a_since, "f": row.f_since}[arch.suffix]
-    if not arch.suffix or since == row.first:
-        return row.ptx
-    return next((r.ptx for r in RELEASES if since is not None and r.toolkit >= since), None)
+    return FIRST.get(f"{arch.number}{arch.suffix}")
 
 
 def _check_target(module: Module, text: str, name: str) -> None:

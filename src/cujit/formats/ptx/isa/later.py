@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 
+from cujit.formats.ptx.isa.since import Since, since
 from cujit.values import NamedTuple, dataclass
 
 Version = tuple[int, int]
@@ -19,17 +20,14 @@ class Later:
     """Words of a mnemonic that need more than its form does.
 
     ``opcodes`` is empty for every one. Each of ``words`` must be there, as one of its choices, and none of
-    ``absent``; with ``operands``, at least that many operands too. ``suffix`` is ``f`` where only
-    family-specific and architecture-specific targets have it, ``a`` where only the latter do.
+    ``absent``; with ``operands``, at least that many operands too.
     """
 
     opcodes: frozenset[str]
     words: tuple[frozenset[str], ...]
     absent: frozenset[str]
     operands: int
-    ptx: Version
-    sm: int
-    suffix: str
+    since: Since
 
     def applies(self, opcode: str, modifiers: tuple[str, ...], operands: int) -> bool:
         """Tell whether an instruction has the words."""
@@ -47,127 +45,125 @@ class _Row(NamedTuple):
     opcodes: str
     words: str
     ptx: str
-    sm: int = 10
-    suffix: str = ""
+    targets: str = "10"
     operands: int = 0
 
 
 _MEMORY = (
-    _Row("*", "shared::cta", "7.8"),
-    _Row("*", "shared::cluster", "7.8", 90),
-    _Row("*", "cluster", "7.8", 90),
+    _Row("*", "shared::cta !async", "7.8"),
+    _Row("cp", "shared::cta async mbarrier", "7.8"),
+    _Row("st red mbarrier fence", "shared::cta async", "7.8"),
+    _Row("*", "shared::cluster", "7.8", "90"),
+    _Row("*", "cluster", "7.8", "90"),
     _Row("*", "param::entry|param::func", "8.3"),
-    _Row("*", "L2::cache_hint", "7.4", 80),
-    _Row("ld ldu st", "b128", "8.3", 70),
-    _Row("ld st", "mmio b128", "8.4", 70),
+    _Row("*", "L2::cache_hint", "7.4", "80"),
+    _Row("ld ldu st", "b128", "8.3", "70"),
+    _Row("ld st", "mmio b128", "8.4", "70"),
     _Row("ld st", "volatile local", "9.1"),
-    _Row("ld st", "v8 b32|u32|s32|f32", "8.8", 100),
-    _Row("ld st", "v4 b64|u64|s64|f64", "8.8", 100),
-    _Row("ld st", "L2::evict_first|L2::evict_last|L2::evict_normal", "8.8", 100),
-    _Row("ld", "L2::64B|L2::128B", "7.4", 75),
-    _Row("ld", "L2::256B", "7.4", 80),
-    _Row("cp", "L2::64B|L2::128B|L2::256B", "7.4", 80),
-    _Row("atom red", "relaxed|acquire|release|acq_rel", "6.0", 70),
-    _Row("atom red", "cta|gpu|sys", "5.0", 60),
-    _Row("atom", "sys b128", "8.4", 90),
-    _Row("red", "async release", "8.7", 100),
-    _Row("multimem", "acc::f32", "8.2", 90),
-    _Row("multimem", "acc::f16|e4m3|e5m2|e4m3x2|e5m2x2|e4m3x4|e5m2x4", "8.6", 100, "f"),
+    _Row("ld st", "v8 b32|u32|s32|f32", "8.8", "100"),
+    _Row("ld st", "v4 b64|u64|s64|f64", "8.8", "100"),
+    _Row("ld st", "L2::evict_first|L2::evict_last|L2::evict_normal", "8.8", "100"),
+    _Row("ld", "L2::64B|L2::128B", "7.4", "75"),
+    _Row("ld", "L2::256B", "7.4", "80"),
+    _Row("cp", "L2::64B|L2::128B|L2::256B", "7.4", "80"),
+    _Row("atom red", "relaxed|acquire|release|acq_rel", "5.1", "70"),
+    _Row("atom red", "cta|gpu|sys", "5.0", "60"),
+    _Row("atom", "sys b128", "8.4", "90"),
+    _Row("red", "async release", "8.7", "100"),
+    _Row("multimem", "acc::f32", "8.2", "90"),
+    _Row("multimem", "acc::f16|e4m3|e5m2|e4m3x2|e5m2x2|e4m3x4|e5m2x4", "8.6", "100f 110f 120a 121a"),
 )
 _TEXTURE = (
-    _Row("tex", "2dms|a2dms", "3.2", 30),
-    _Row("tex", "f16|f16x2", "4.2", 53),
+    _Row("tex", "2dms|a2dms", "3.2", "30"),
+    _Row("tex", "f16|f16x2", "4.2", "53"),
     _Row("tex", "grad cube|acube", "4.3"),
-    _Row("tld4", "a2d|cube|acube", "4.3", 30),
+    _Row("tld4", "a2d|cube|acube", "4.3", "30"),
     _Row("txq", "array_size|num_mipmap_levels", "4.1"),
-    _Row("txq", "num_samples", "4.1", 30),
-    _Row("txq", "level", "4.3", 30),
+    _Row("txq", "num_samples", "4.1", "30"),
+    _Row("txq", "level", "4.3", "30"),
     _Row("suq", "array_size", "4.1"),
     _Row("suq", "memory_layout", "4.2"),
-    _Row("sust", "p a1d|a2d", "4.1", 30),
-    _Row("sured", "min|max u64|s64", "8.1", 50),
+    _Row("sust", "p a1d|a2d", "4.1", "30"),
+    _Row("sured", "min|max u64|s64", "8.1", "50"),
 )
 _CONVERT = (
     _Row("cvt", "satfinite f16|f16x2|bf16|bf16x2|tf32 f32 !rs", "8.1"),
-    _Row("cvt", "satfinite rn|rz tf32", "8.6", 100),
-    _Row("cvt", "e2m3x2|e3m2x2|e2m1x2|ue8m0x2", "8.6", 100, "f"),
-    _Row("cvt", "rs", "8.7", 100, "a"),
-    _Row("cvt", "s2f6x2", "9.1", 100, "a"),
-    _Row("cvt", "pack u4|s4|u2|s2", "6.5", 75),
-    _Row("cvt", "e4m3x2|e5m2x2 bf16x2", "9.1", 100, "f"),
-    _Row("cvt", "e2m1x2 f16x2|bf16x2 satfinite", "9.1", 100, "f"),
+    _Row("cvt", "satfinite rn|rz tf32", "8.6", "100"),
+    _Row("cvt", "e2m3x2|e3m2x2|e2m1x2|ue8m0x2", "8.6", "100f 110f 120f"),
+    _Row("cvt", "rs", "8.7", "100a 103a 107a"),
+    _Row("cvt", "s2f6x2", "9.1", "100a 103a 107a 110a 120a 121a"),
+    _Row("cvt", "pack u4|s4|u2|s2", "6.5", "75"),
+    _Row("cvt", "e4m3x2|e5m2x2 bf16x2", "9.1", "100f 110f 120f"),
+    _Row("cvt", "e2m1x2 bf16x2 satfinite", "9.1", "100f 110f 120f"),
 )
 _ARITHMETIC = (
-    _Row("min max", "f32", "8.8", 100, "", 4),
-    _Row("add sub min max neg", "u8x4|s8x4", "9.2", 120, "f"),
-    _Row("add sub", "sat u16x2|s16x2|u32|u8x4|s8x4", "9.2", 120, "f"),
-    _Row("redux", "f32", "8.6", 100, "f"),
+    _Row("min max", "f32", "8.8", "100", operands=4),
+    _Row("add sub min max neg", "u8x4|s8x4", "9.2", "107f 120f"),
+    _Row("add sub", "sat u16x2|s16x2|u32|u8x4|s8x4", "9.2", "107f 120f"),
+    _Row("redux", "f32", "8.6", "100f"),
 )
 _SYNCHRONISE = (
-    _Row("barrier", "cluster release|relaxed|acquire", "8.0", 90),
-    _Row("mbarrier", "release|acquire", "8.0", 80),
-    _Row("mbarrier", "shared::cluster", "8.0", 90),
-    _Row("mbarrier", "arrive|arrive_drop|test_wait|try_wait relaxed", "8.6", 90),
-    _Row("mbarrier", "test_wait parity", "7.1", 80),
-    _Row("mbarrier", "arrive|arrive_drop !noComplete !expect_tx", "7.8", 90, "", 3),
-    _Row("fence", "proxy async", "8.0", 90),
-    _Row("fence", "proxy tensormap::generic", "8.3", 90),
-    _Row("fence", "proxy async::generic", "8.6", 90),
-    _Row("clusterlaunchcontrol", "multicast::cluster::all", "8.6", 100, "f"),
-    _Row("setmaxnreg", "", "8.0", 90, "f"),
+    _Row("barrier", "cluster release|relaxed|acquire", "8.0", "90"),
+    _Row("mbarrier", "release|acquire", "8.0", "80"),
+    _Row("mbarrier", "shared::cluster", "8.0", "90"),
+    _Row("mbarrier", "arrive|arrive_drop|test_wait|try_wait relaxed", "8.6", "90"),
+    _Row("mbarrier", "test_wait parity", "7.1", "80"),
+    _Row("mbarrier", "arrive|arrive_drop !noComplete !expect_tx", "7.8", "90", operands=3),
+    _Row("fence", "proxy async", "8.0", "90"),
+    _Row("fence", "proxy tensormap::generic", "8.3", "90"),
+    _Row("fence", "proxy async::generic", "8.6", "90"),
+    _Row("clusterlaunchcontrol", "multicast::cluster::all", "8.6", "100f 110f 120f"),
+    _Row("setmaxnreg", "", "8.0", "90a 100f 110f 120f"),
 )
 _COPY = (
-    _Row("cp", "async !bulk !L2::cache_hint", "7.5", 80, "", 4),
-    _Row("cp", "bulk shared::cta global mbarrier::complete_tx::bytes", "8.6", 90),
-    _Row("cp", "cp_mask", "8.6", 100),
-    _Row("cp", "tile::gather4|im2col::w", "8.6", 100),
-    _Row("cp", "tile::gather4|im2col::w prefetch|shared::cluster", "8.6", 100, "f"),
-    _Row("cp", "tile::scatter4|im2col::w::128|cta_group::1|cta_group::2", "8.6", 100, "f"),
-    _Row("tensormap", "replace", "8.3", 90, "f"),
-    _Row("tensormap", "swizzle_atomicity", "8.6", 100, "f"),
+    _Row("cp", "bulk shared::cta global mbarrier::complete_tx::bytes", "8.6", "90"),
+    _Row("cp", "cp_mask", "8.6", "100"),
+    _Row("cp", "tile::gather4|im2col::w", "8.6", "100"),
+    _Row("cp", "tile::gather4|im2col::w prefetch|shared::cluster", "8.6", "100f 110f"),
+    _Row("cp", "tile::scatter4|im2col::w::128|cta_group::1|cta_group::2", "8.6", "100f 110f"),
+    _Row("tensormap", "replace", "8.3", "90a 100f 110f 120f"),
+    _Row("tensormap", "swizzle_atomicity", "8.6", "100f 110f 120f"),
 )
 _MATRIX = (
-    _Row("ldmatrix", "m16n16|m8n16", "8.6", 100, "f"),
-    _Row("stmatrix", "m16n8", "8.6", 100, "f"),
-    _Row("wmma", "aligned", "6.3", 70),
-    _Row("wmma", "m32n8k16|m8n32k16", "6.1", 70),
-    _Row("wmma", "u8|s8", "6.3", 72),
-    _Row("wmma", "m8n8k32|m8n8k128", "6.3", 75),
-    _Row("wmma", "bf16|tf32|f64", "7.0", 80),
-    _Row("wmma", "and", "7.1", 80),
-    _Row("mma", "m16n8k8|m8n8k16|m8n8k32", "6.5", 75),
-    _Row("mma", "m8n8k128", "7.0", 75),
-    _Row("mma", "m16n8k4|m16n8k16|m16n8k32|m16n8k64|m16n8k128|m16n8k256", "7.0", 80),
-    _Row("mma", "bf16|tf32|f64", "7.0", 80),
-    _Row("mma", "and", "7.1", 80),
-    _Row("mma", "f64 m16n8k4|m16n8k8|m16n8k16", "7.8", 90),
-    _Row("mma", "sp", "7.1", 80),
-    _Row("mma", "sp::ordered_metadata", "8.5", 80),
-    _Row("mma", "e4m3|e5m2", "8.4", 89),
-    _Row("mma", "e4m3|e5m2 f16|m16n8k16", "8.7", 89),
-    _Row("mma", "sp::ordered_metadata e4m3|e5m2 f16", "8.7", 120, "f"),
-    _Row("mma", "kind::f8f6f4|kind::mxf8f6f4|kind::mxf4|kind::mxf4nvf4|block_scale|e2m1|e2m3|e3m2", "8.7", 120, "f"),
-    _Row("mma", "sp::ordered_metadata kind::mxf4|kind::mxf4nvf4", "8.7", 120, "a"),
-    _Row("mma", "scale_vec::4X ue8m0", "9.1", 120, "f"),
-    _Row("wgmma", "", "8.0", 90, "a"),
-    _Row("wgmma", "sp", "8.2", 90, "a"),
-    _Row("tcgen05", "", "8.6", 100, "f"),
-    _Row("tcgen05", "shift|kind::i8", "8.6", 100, "a"),
-    _Row("tcgen05", "ld red", "8.8", 103, "f"),
+    _Row("ldmatrix", "m16n16|m8n16", "8.6", "100f 110f 120f"),
+    _Row("stmatrix", "m16n8", "8.6", "100f 110f 120f"),
+    _Row("wmma", "aligned", "6.3", "70"),
+    _Row("wmma", "m32n8k16|m8n32k16", "6.1", "70"),
+    _Row("wmma", "u8|s8", "6.3", "72"),
+    _Row("wmma", "m8n8k32|m8n8k128", "6.3", "75"),
+    _Row("wmma", "bf16|tf32|f64", "7.0", "80"),
+    _Row("wmma", "and", "7.1", "80"),
+    _Row("mma", "m16n8k8|m8n8k16|m8n8k32", "6.5", "75"),
+    _Row("mma", "m8n8k128", "7.0", "75"),
+    _Row("mma", "m16n8k4|m16n8k16|m16n8k32|m16n8k64|m16n8k128|m16n8k256", "7.0", "80"),
+    _Row("mma", "bf16|tf32|f64", "7.0", "80"),
+    _Row("mma", "and", "7.1", "80"),
+    _Row("mma", "f64 m16n8k4|m16n8k8|m16n8k16", "7.8", "90"),
+    _Row("mma", "sp", "7.1", "80"),
+    _Row("mma", "sp::ordered_metadata", "8.5", "80"),
+    _Row("mma", "e4m3|e5m2", "8.4", "89"),
+    _Row("mma", "e4m3|e5m2 f16|m16n8k16", "8.7", "89"),
+    _Row("mma", "sp::ordered_metadata e4m3|e5m2 f16", "8.7", "120f"),
+    _Row("mma", "kind::f8f6f4|kind::mxf8f6f4|kind::mxf4|kind::mxf4nvf4|block_scale|e2m1|e2m3|e3m2", "8.7", "120f"),
+    _Row("mma", "sp::ordered_metadata kind::mxf4|kind::mxf4nvf4", "8.7", "120a 121a"),
+    _Row("mma", "scale_vec::4X ue8m0", "9.1", "120f"),
+    _Row("wgmma", "", "8.0", "90a"),
+    _Row("wgmma", "sp", "8.2", "90a"),
+    _Row("tcgen05", "", "8.6", "100f 110f"),
+    _Row("tcgen05", "shift", "8.6", "100a 101a 103a 107a 110a"),
+    _Row("tcgen05", "kind::i8", "8.6", "100a 101a 110a"),
+    _Row("tcgen05", "ld red", "8.8", "103f 110f"),
 )
 
 
 def _later(row: _Row) -> Later:
     words = row.words.split()
-    major, minor = row.ptx.split(".")
     return Later(
         frozenset() if row.opcodes == "*" else frozenset(row.opcodes.split()),
         tuple(frozenset(word.split("|")) for word in words if not word.startswith("!")),
         frozenset(word[1:] for word in words if word.startswith("!")),
         row.operands,
-        (int(major), int(minor)),
-        row.sm,
-        row.suffix,
+        since(row.ptx, row.targets),
     )
 
 

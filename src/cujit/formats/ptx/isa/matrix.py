@@ -52,7 +52,7 @@ def _fragments(aligned: str, shape: str, factor: str, result: str, layouts: str 
 _FRAGMENT = (
     Forms(
         "9.7.14",
-        "6.0",
+        "5.1",
         70,
         *_fragments("{.aligned}", _WIDE, "f16", "f16|f32"),
         f"{_WMMA} {{.aligned}} {_SQUARE} .{_WIDE} .f16|f32 .f16|f32 {{.satfinite}}",

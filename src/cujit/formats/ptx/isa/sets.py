@@ -8,11 +8,12 @@ from cujit.values import grouped
 class Forms:
     """Forms that the manual has in one section and that came at one time.
 
-    ``ptx`` is the first ISA version, ``sm`` the number of the first architecture (10 means every one).
+    ``ptx`` is the first ISA version, ``sm`` the number of the first architecture (10 means every one), or a list of
+    targets as ``isa.since`` has it, the first architecture first.
     """
 
-    def __init__(self, section: str, ptx: str, sm: int, *forms: str) -> None:
-        self.section, self.ptx, self.sm, self.forms = section, ptx, sm, forms
+    def __init__(self, section: str, ptx: str, sm: int | str, *forms: str) -> None:
+        self.section, self.ptx, self.targets, self.forms = section, ptx, str(sm), forms
 
 
 # Source: PTX ISA manual 9.1, the "Syntax" of the instructions in chapter 9.7 that use them.

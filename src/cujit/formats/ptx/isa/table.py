@@ -13,10 +13,10 @@ takes all of them but those of PTX 1.0 to 1.3 without a rounding (tried with ``.
 (the same), and ``wmma`` without ``.aligned`` beside words that came after it. What of a row's product is no instruction
 ``never`` lists. A section
 number may be off: not every page of the manual was read beside the rows. That every instruction of NVRTC's output has
-a row is tested for six architectures. Versions and architectures are what ptxas demands, tried with each
-modifier of each closed form alone and with some 380 statements of the rest; ptxas 11.7 to 13.4 agreed before the
-matrices, copies and textures were listed, and 13.0 with all of it (it takes ``fma.oob`` and ``shared::cta`` a version
-earlier than it later says). What a single modifier needs beyond its form is in ``later``.
+a row is tested for six architectures.  Versions and architectures are those of assemblers and not
+the manual's: of ptxas 11.8 to 13.5, the earliest version that any takes for a target (``since``; recorded by
+``tests/toolkits/record_boundaries.py`` with each modifier of each closed form alone, and some 380 statements more).
+What a single modifier needs beyond its form is in ``later``.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from cujit.formats.ptx.isa.never import never
 from cujit.formats.ptx.isa.parallel import PARALLEL
 from cujit.formats.ptx.isa.scalar import SCALAR
 from cujit.formats.ptx.isa.sets import LEADING, ORDERED, SETS, TYPES, Forms
+from cujit.formats.ptx.isa.since import Since, either, number_of, since, version_of
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 from cujit.formats.ptx.syntax import Instruction
-from cujit.values import dataclass, grouped
+from cujit.values import dataclass, grouped, replace
 
 NEWEST_PTX = (9, 5)
 """The newest PTX ISA whose assembler the table was held to: that of nvJitLink 13.5."""
@@ -56,7 +57,7 @@ class InstructionRow:
 
     ``form`` is the form as the table has it, ``modifiers`` its places after the opcode, types included;
     ``section`` is the manual's; ``ptx`` and ``sm`` are the first ISA version and the first architecture with
-    the form (its opcode with the plainest modifiers; single modifiers may have come later).
+    the form (its opcode with the plainest modifiers; single modifiers may have come later), ``since`` has all targets.
     ``is_open`` forms take any further modifiers: the table has their name but not yet their modifiers.
 
     Source: PTX ISA manual 9.1, chapter 9.7, as far as the module says.
@@ -68,6 +69,7 @@ class InstructionRow:
     section: str
     ptx: tuple[int, int]
     sm: int
+    since: Since
     is_open: bool = False
 
     @property
@@ -124,7 +126,7 @@ def _lookup(opcode: str, modifiers: tuple[str, ...]) -> InstructionRow | None:
 
 
 def earliest(instruction: Instruction) -> InstructionRow | None:
-    """Find the oldest form that ``instruction`` is of, or None if the ISA has no such form.
+    """Find the oldest form that ``instruction`` is of, or None if the ISA has no such form; ``since`` is that of all.
 
     What its single modifiers need beyond that, ``later`` has.
     """
@@ -134,7 +136,8 @@ def earliest(instruction: Instruction) -> InstructionRow | None:
 @functools.lru_cache(maxsize=4096)
 def _earliest(opcode: str, modifiers: tuple[str, ...]) -> InstructionRow | None:
     fitting = [row for row in _rows_by_opcode().get(opcode, ()) if row.matches(modifiers)]
-    return min(fitting, key=lambda row: (row.ptx, row.sm), default=None)
+    oldest = min(fitting, key=lambda row: (row.ptx, row.sm), default=None)
+    return None if oldest is None else replace(oldest, since=either(row.since for row in fitting))
 
 
 @functools.cache
@@ -158,8 +161,9 @@ def _row(forms: Forms, form: str) -> InstructionRow:
     opcode, *words = form.split()
     is_open = bool(words) and words[-1] == "..."
     modifiers = tuple(place_of(word) for word in (words[:-1] if is_open else words))
-    major, minor = forms.ptx.split(".")
-    return InstructionRow(form, opcode, modifiers, forms.section, (int(major), int(minor)), forms.sm, is_open)
+    sm = number_of(forms.targets.split()[0].partition("@")[0].rstrip("="))
+    has = since(forms.ptx, forms.targets)
+    return InstructionRow(form, opcode, modifiers, forms.section, version_of(forms.ptx), sm, has, is_open)
 
 
 def place_of(word: str) -> Modifier:
