@@ -326,6 +326,23 @@ def test_threads_of_the_marker_reach_the_device(tests: Tests) -> None:
     tests(DOUBLE + code).assert_outcomes(passed=1)
 
 
+def test_a_test_runs_once_under_each_schedule_of_its_marker(tests: Tests) -> None:
+    code = """
+LAST = 'extern "C" __global__ void last(int *o) { if (threadIdx.x % 32 == 0) o[0] = threadIdx.x; }'
+
+@pytest.mark.cujit(devices='cpu', schedules=8, check='none')
+def test_last(device):
+    o = device.zeros(1, 'i4')
+    cujit.jit(LAST, device=device)['last'][1, 128](o)
+    assert o.numpy()[0] == 96
+"""
+    result = tests(DOUBLE + code, "-v")
+    counts = result.parseoutcomes()
+    assert counts["passed"] + counts["failed"] == 8
+    assert min(counts["passed"], counts["failed"]) > 0
+    result.stdout.fnmatch_lines(["*test_last*cpu-schedule-7*"])
+
+
 def test_a_test_whose_kernel_does_not_end_fails_and_the_next_one_runs(tests: Tests) -> None:
     code = """
 SPIN = 'extern "C" __global__ void spin(volatile int *x) { while (*x == 0) {} }'
@@ -357,7 +374,7 @@ def test_it(device):
 @pytest.mark.parametrize(
     ("marker", "words"),
     [
-        ("device='cpu'", "takes devices, check, threads, timeout_s by name"),
+        ("device='cpu'", "takes devices, check, threads, timeout_s, schedules by name"),
         ("devices='tpu'", "is cpu, gpu or all, not 'tpu'"),
     ],
 )

@@ -166,7 +166,7 @@ _NUMBERS = ("WARPS", "BARRIERS", "GROUP_WARPS", "STANDS", "SLOTS", "CLUSTER_BARR
             "VALUES")  # fmt: skip
 _COUNTING = ("COUNTS", "PICTURES", "ACCESSED_UPDATES", "ACCESSED_LOADS")
 _COPYING = ("ALL_COPIES", "BOX_ALIGN", "MBARRIER_NEXT_AT", "MBARRIER_BYTES_AT", "MBARRIER_PHASE_AT",
-            "MBARRIER_COUNT", "MBARRIER_BYTES")  # fmt: skip
+            "MBARRIER_COUNT", "MBARRIER_BYTES", "WRITES")  # fmt: skip
 
 
 def _by_place(names: Iterable[str]) -> dict[str, int]:

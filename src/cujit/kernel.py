@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
+    from cujit.devices.schedules import ScheduleReport
+
 # -- launches ---------------------------------------------------------------------------------------------
 
 
@@ -85,6 +87,43 @@ class Launch(PreparedLaunch):
             )
         place = cpu(check=check) if device is None else chosen(device)
         return replay(self._entry, self._shape, arguments, place)
+
+    def under_schedules(
+        self,
+        *arguments: object,
+        schedules: int = 50,
+        first_seed: int = 0,
+        check: str | None = None,
+        start_order: str = "ascending",
+        tolerance: float = 1e-3,
+    ) -> ScheduleReport:
+        """Run the launch under many schedules of the CPU device, and report the first two whose results differ.
+
+        A schedule varies the order of warps and blocks, and when asynchronous copies land. Every schedule is one that
+        PTX allows. The arrays are copied for each run and stay as they are. See docs/schedules.md.
+
+        Args:
+            arguments: as for the launch.
+            schedules: how many schedules to run, at least 2. Default: 50.
+            first_seed: seed of the first schedule; the others follow it. Default: 0.
+            check: the checks that the kernel runs under, as in ``cujit.cpu(check=…)``. Default: none.
+            start_order: ``any`` has blocks start in any order. Default: ``ascending``.
+            tolerance: relative difference of floats that the order of atomic operations explains. Default: 1e-3.
+
+        Raises:
+            KernelFaultError: a check found something, or the kernel could not go on under a schedule.
+            OptionError: fewer than two schedules, or ``first_seed``, ``check`` or ``start_order`` is none.
+            LoadError, ArgumentError, LaunchError, ClosedError: as for ``replay_on_cpu``.
+
+        Example::
+
+            report = kernel[4, 256].under_schedules(2.0, x, y, 1000, schedules=20)
+            assert report.equal, report
+        """
+        from cujit.devices.schedules import Comparison, compare  # start-up: for who compares
+
+        how = Comparison(schedules, first_seed, check, start_order, tolerance)
+        return compare(self._entry, self._shape, arguments, how)
 
     def save(self, path: str | os.PathLike[str], *arguments: object) -> Path:
         """Keep the launch in one file, with image, source, sizes and arguments as they are now: ``cujit run`` runs it.

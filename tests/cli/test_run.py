@@ -380,3 +380,26 @@ def test_numbers_that_numpy_lacks_are_taken_and_shown(cujit: Cujit, tmp_path: Pa
     shown = ("--print", "0", "--print", "2", "--print", "3")
     result = cujit("run", "k.cu", "--grid", "1", "--block", "3", *said, *shown, "--device", "cpu")
     assert result.stdout == "0: [0.  1.5 3. ]\n2: [0.5 1.5 2.5]\n3: [1.+2.j 1.+2.j 1.+2.j]\n", result.stderr
+
+
+RACES = """extern "C" __global__ void races(int *o) { if (threadIdx.x % 32 == 0) o[0] = threadIdx.x; }
+extern "C" __global__ void fills(int *o) { o[threadIdx.x] = threadIdx.x; }"""
+_LAUNCH = ("--device", "cpu", "--grid", "1", "--block", "128", "--arg", "zeros:i32:128")
+
+
+def test_schedules_are_compared(cujit: Cujit, tmp_path: Path) -> None:
+    file = tmp_path / "races.cu"
+    file.write_text(RACES)
+    same = cujit("run", str(file), "--kernel", "fills", *_LAUNCH, "--schedules", "5")
+    assert (same.exit_code, same.stdout) == (0, "fills: 5 schedules give the same\n")
+    differ = cujit("run", str(file), "--kernel", "races", *_LAUNCH, "--schedules", "50")
+    assert differ.exit_code == 1
+    assert "element [0] of argument 0" in differ.stdout
+    assert "races.cu:1" in differ.stdout
+    told = json.loads(cujit("run", str(file), "--kernel", "races", *_LAUNCH, "--schedules", "50", "--json").stdout)
+    assert told["equal"] is False
+    first, second = told["difference"]["runs"]
+    assert first["value"] != second["value"]
+    seed = str(second["seed"])
+    again = cujit("run", str(file), "--kernel", "races", *_LAUNCH, "--schedule", seed, "--print", "0", "--json")
+    assert str(json.loads(again.stdout)["arrays"]["0"][0]) == second["value"]

@@ -62,6 +62,12 @@ def output_file(text: str) -> tuple[int, Path]:
 @click.option(
     "--repeat", type=click.IntRange(min=1), default=1, metavar="N", help="Launch N times in a row. Default: 1."
 )
+@click.option(
+    "--schedules",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Launch under N schedules, and exit with 1 if the results differ. Uses the CPU device.",
+)
 @click.option("--time", "timed", is_flag=True, help="Print the load time and the launch times.")
 @saving_options
 @watch_options
@@ -75,6 +81,8 @@ def command(
     out: Sequence[tuple[int, Path]],
     shown: Sequence[int],
     repeat: int,
+    schedules: int | None,
+    schedule: int | None,
     timed: bool,
     save: Path | None,
     memory_mib: int | None,
@@ -96,7 +104,9 @@ def command(
     sandboxed process.
     """
     if is_saved_file(file):
-        refuse_said("kernel_name arguments repeat save coverage said include define libdevice", *shape)
+        refuse_said(
+            "kernel_name arguments repeat save coverage schedule schedules said include define libdevice", *shape
+        )
         again = run_again(
             file, device_name, check, traced, trace_limit, timeout_s=timeout_s, memory_mib=memory_mib, trusted=trusted
         )
@@ -106,7 +116,7 @@ def command(
     values = [value for _, value in arguments]
     _check_indices([*shown, *(index for index, _ in out)], values)
     options = options_for(file, compiler)
-    watching = Watching(check, traced, trace_limit, coverage, timeout_s)
+    watching = Watching(check, traced, trace_limit, coverage, timeout_s, schedule)
     device = watching.device(device_name) or choose_device(device_name)[0]
 
     begin = time.perf_counter()
@@ -115,6 +125,9 @@ def command(
     launch = asked.of(kernel)
     watching.require_thread(launch.shape)
     placed = placed_on(device, values)
+    if schedules is not None:
+        _compare(launch, placed, schedules, schedule or 0, check, as_json=as_json)
+        return
     if save is not None:
         note(f"{launch.save(save, *placed)}: cujit run {save} runs this launch again")
     try:
@@ -133,6 +146,19 @@ def command(
         print_json({**done.report(), **watching.report()})
     else:
         done.tell(timed)
+
+
+def _compare(
+    launch: Launch, arguments: Sequence[object], schedules: int, first: int, check: str | None, *, as_json: bool
+) -> None:
+    """Launch under many schedules, say whether all give the same, and exit with 1 if they do not."""
+    report = launch.under_schedules(*arguments, schedules=schedules, first_seed=first, check=check)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        click.echo(str(report))
+    if not report.equal:
+        raise click.exceptions.Exit(1)
 
 
 @dataclass(frozen=True)

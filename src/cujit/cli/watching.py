@@ -1,4 +1,4 @@
-"""``--check``, ``--trace``, ``--coverage`` and ``--timeout`` of ``cujit run``."""
+"""``--check``, ``--trace``, ``--coverage``, ``--schedule`` and ``--timeout`` of ``cujit run``."""
 
 from __future__ import annotations
 
@@ -78,6 +78,12 @@ watch_options = several(
         help="Write the line coverage to FILE in lcov format. Uses the CPU device.",
     ),
     click.option(
+        "--schedule",
+        type=click.IntRange(0, (1 << 64) - 1),
+        metavar="SEED",
+        help="Run warps and blocks, and land asynchronous copies, in the order of this seed. Uses the CPU device.",
+    ),
+    click.option(
         "--timeout",
         "timeout_s",
         type=click.FloatRange(0, MAX_TIMEOUT_S, min_open=True),
@@ -97,8 +103,10 @@ class Watching:
         limit: int,
         file: Path | None,
         timeout_s: float | None = None,
+        schedule: int | None = None,
     ) -> None:
         self._check = check
+        self._schedule = schedule
         self._timeout_s = timeout_s
         self.trace: Trace | None = None
         self.coverage: Coverage | None = None
@@ -119,7 +127,8 @@ class Watching:
             click.UsageError: a GPU was asked for, or a check that there is none of.
         """
         wanted = {
-            "--check": self._check, "--trace": self.trace, "--coverage": self.coverage, "--timeout": self._timeout_s
+            "--check": self._check, "--trace": self.trace, "--coverage": self.coverage, "--timeout": self._timeout_s,
+            "--schedule": self._schedule,
         }  # fmt: skip
         asked = [option for option, value in wanted.items() if value is not None]
         if not asked:
@@ -127,7 +136,13 @@ class Watching:
         if name not in (None, "cpu"):
             raise click.UsageError(f"{asked[0]} requires the CPU device: remove --device {name}")
         try:
-            return cpu(check=self._check, trace=self.trace, coverage=self.coverage, timeout_s=self._timeout_s)
+            return cpu(
+                check=self._check,
+                trace=self.trace,
+                coverage=self.coverage,
+                timeout_s=self._timeout_s,
+                schedule=self._schedule,
+            )
         except OptionError as e:
             raise click.UsageError(f"--check: {e}") from None
         except LaunchError as e:

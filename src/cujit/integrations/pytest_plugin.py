@@ -43,8 +43,8 @@ _SWITCHES = (
     ("cujit_coverage_exact", "for the coverage, compile without optimisation"),
 )
 _MARKER = (
-    "cujit(devices, check, threads, timeout_s): where a test with the fixture `device` may run (cpu, gpu, all), "
-    "and the CPU device's checks, threads and longest launch in seconds"
+    "cujit(devices, check, threads, timeout_s, schedules): where a test with the fixture `device` may run (cpu, gpu, "
+    "all), and the CPU device's checks, threads, longest launch in seconds, and number of schedules to run it under"
 )
 
 
@@ -121,7 +121,7 @@ def _switched(config: pytest.Config, name: str) -> bool:
 # -- devices ----------------------------------------------------------------------------------------------
 
 _KINDS = ("cpu", "gpu")
-_KEYS = ("devices", "check", "threads", "timeout_s")
+_KEYS = ("devices", "check", "threads", "timeout_s", "schedules")
 _CHECK = "all"
 
 
@@ -132,6 +132,7 @@ class _Wish(NamedTuple):
     check: str = _CHECK
     threads: int | None = None
     timeout_s: float | None = None
+    schedule: int | None = None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -147,11 +148,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     check = said.get("check") or _setting(metafunc.config, "cujit_check") or _CHECK
     cases = [
         pytest.param(
-            _Wish(kind, check, said.get("threads"), said.get("timeout_s")),
-            id=kind,
+            _Wish(kind, check, said.get("threads"), said.get("timeout_s"), seed),
+            id=kind if seed is None else f"{kind}-schedule-{seed}",
             marks=[pytest.mark.skip(reason=reason)] if reason else [],
         )
         for kind, reason in _cases(allowed or _KINDS, asked)
+        for seed in (range(said["schedules"]) if kind == "cpu" and said.get("schedules") else (None,))
     ]
     metafunc.parametrize("cujit_device", cases, indirect=True)
 
@@ -213,7 +215,14 @@ def cujit_device(request: pytest.FixtureRequest) -> Device:
     devices = process_devices()
     wish: _Wish = getattr(request, "param", None) or _Wish("cpu", _setting(request.config, "cujit_check") or _CHECK)
     check = None if wish.check == "none" else wish.check
-    return devices.gpu() if wish.kind == "gpu" else devices.cpu(wish.threads, check=check, timeout_s=wish.timeout_s)
+    if wish.kind == "gpu":
+        return devices.gpu()
+    watchers = []
+    if wish.schedule is not None:
+        from cujit.devices.cpu.observe.scheduling import Schedule  # start-up: for tests that ask for one
+
+        watchers.append(Schedule(wish.schedule))
+    return devices.cpu(wish.threads, watchers, check=check, timeout_s=wish.timeout_s)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.observe.coverage import Coverage
     from cujit.devices.cpu.observe.profile import Profile
     from cujit.devices.cpu.observe.trace import Trace
+    from cujit.devices.cpu.observe.watching import KernelWatcher
     from cujit.devices.device import Device
     from cujit.devices.process import Devices
     from cujit.devices.streams import DeviceLike
@@ -81,6 +82,8 @@ def cpu(
     coverage: Coverage | None = None,
     profile: Profile | None = None,
     timeout_s: float | None = None,
+    schedule: int | None = None,
+    start_order: str = "ascending",
 ) -> Device:
     """Give the CPU device, which runs blocks on that many threads; None is one per processor.
 
@@ -93,20 +96,28 @@ def cpu(
         profile: counts what kernels cost, as a GPU's counters do (docs/profile.md).
         timeout_s: seconds after which a launch ends with a ``KernelFaultError`` that says where its blocks stood
             (docs/cpu.md).
+        schedule: seed of the order in which warps and blocks run and copies land, from 0 on; the same seed repeats it.
+            Default: None, the fastest order (docs/schedules.md).
+        start_order: ``any`` has blocks start in any order. Default: ``ascending``.
 
     Raises:
         MissingError: llvmlite is not installed.
         LoadError: it is no number of threads that a machine has.
-        OptionError: ``threads`` is no int, no check is called so, or a watcher is something else.
+        OptionError: ``threads`` or ``schedule`` is no int, no check or order is called so, or a watcher is something
+            else.
         LaunchError: ``timeout_s`` is no time.
 
     Example::
 
         checked = cujit.cpu(threads=2, check="memory,race", timeout_s=10)
     """
-    watchers = [watcher for watcher in (trace, coverage, profile) if watcher is not None]
+    watchers: list[KernelWatcher] = [watcher for watcher in (trace, coverage, profile) if watcher is not None]
     if watchers:
         _check_watchers(trace, coverage, profile)
+    if schedule is not None or start_order != "ascending":
+        from cujit.devices.cpu.observe.scheduling import Schedule  # start-up: for who wants one
+
+        watchers.insert(0, Schedule(schedule or 0, start_order))
     return _devices().cpu(threads, watchers, check=check, timeout_s=timeout_s)
 
 

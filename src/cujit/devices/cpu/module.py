@@ -81,6 +81,7 @@ class CpuKernel(BackendKernel):
             watcher.watch(facts.name, module.preparation.body(facts.name), module.lines) for watcher in module.watchers
         )
         self.asks_extents = bool(self._watches)
+        self._scheduled = any(watch.needs_stacks for watch in self._watches)
         self._control = Control()
         self._machine_lines: WeakKeyDictionary[NativeFunction, MachineLines] = WeakKeyDictionary()
         self._compiled: OrderedDict[Dim3, NativeFunction] = OrderedDict()
@@ -150,6 +151,8 @@ class CpuKernel(BackendKernel):
         with contextlib.ExitStack() as stack:
             for watch in self._watches:
                 stack.enter_context(watch.running(launch, shape, extents))
+            if self._scheduled:
+                share = Share(share.blocks, 0, aligned(share.chunk, launch.together))
             self._workers.run(
                 function.address,
                 launch,
@@ -231,7 +234,7 @@ class CpuKernel(BackendKernel):
 
     def _memory(self, shape: LaunchShape, launch: Launch) -> _Memory:
         """Count what one of the pool's threads needs for the blocks that it runs side by side."""
-        warps = -(-shape.block.volume // WARP) if self._facts.suspends else 1
+        warps = -(-shape.block.volume // WARP) if self._facts.suspends or self._scheduled else 1
         local_bytes = self._facts.local_size * WARP * warps * launch.together
         return _Memory(launch.shared_bytes, room_for(launch, local_bytes) if launch.checks else local_bytes)
 
@@ -304,7 +307,7 @@ class CpuKernel(BackendKernel):
         if function not in self._machine_lines:
             observers = [watch.observer() for watch in self._watches]
             body = self._module.preparation.body(self.name)
-            write = functools.partial(ir_of, body, block, observers, origin=PTX_ALONE)
+            write = functools.partial(ir_of, body, block, observers, stacks=self._scheduled, origin=PTX_ALONE)
             self._machine_lines[function] = MachineLines(write, function.code)
         return self._machine_lines[function].line_of(address)
 
@@ -356,7 +359,8 @@ class CpuKernel(BackendKernel):
 
             origin = origin_of(self.name, self._module.lines, ptx, of_source=of_source)
         observers = [watch.observer() for watch in self._watches]
-        return ir_of(self._module.preparation.body(self.name), block, observers, origin=origin)
+        body = self._module.preparation.body(self.name)
+        return ir_of(body, block, observers, stacks=self._scheduled, origin=origin)
 
     def _called(self, block: Dim3, symbol: str) -> str:
         # Start-up: machine code from the cache needs none of it.

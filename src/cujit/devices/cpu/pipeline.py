@@ -65,7 +65,9 @@ def ir_of(
     regions = stage("fission", name, lambda: None if whole else _cut(body, divergence, block, observers), _of_fission)
     has_loops = any(each.graph.loops for each in (body, *body.functions.values()))
     ir = IrModule(None if origin is None else DebugInfo(origin), has_loops)
-    flows = stage("plan", name, lambda: _planned(body, block, divergence, regions, observers, ir), _of_flows)
+    flows = stage(
+        "plan", name, lambda: _planned(body, block, divergence, regions, observers, ir, stacks=stacks), _of_flows
+    )
     return stage("emit", name, lambda: _emit(flows, regions), str)
 
 
@@ -84,7 +86,14 @@ def _cut(body: Body, divergence: Divergence, block: Dim3, observers: Sequence[Ob
 
 
 def _planned(
-    kernel: Body, block: Dim3, whole: Divergence, regions: Fission | None, observers: Sequence[Observer], ir: IrModule
+    kernel: Body,
+    block: Dim3,
+    whole: Divergence,
+    regions: Fission | None,
+    observers: Sequence[Observer],
+    ir: IrModule,
+    *,
+    stacks: bool = False,
 ) -> dict[str, Flow]:
     """Plan all that becomes a function: the regions of a kernel and their versions, or itself and what it calls."""
     parameters: dict[tuple[int, str], Value] = {}
@@ -93,7 +102,7 @@ def _planned(
         is_function, vectors = body is not kernel, {} if boundary is None else boundary.vectors()
         e = WarpEmitter(
             body, fenced(graph), divergence, block, all_rules().handler_of, Builder(ir, first="warp.start"), observers,
-            vectors, suspends=boundary is None and (is_function or body.suspends), is_function=is_function,
+            vectors, suspends=boundary is None and (is_function or body.suspends or stacks), is_function=is_function,
             parameters={} if is_function else parameters,
         )  # fmt: skip
         return Flow(e, make_plan(e, boundary))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,25 +39,56 @@ def replay(
             f"{entry.name} is replayed on the CPU device, not on {cpu.name}",
             help="leave device out, or cujit.cpu(threads)",
         )
+    with contextlib.closing(replays(entry, shape, arguments, cpu)) as runs:
+        return next(runs).results
+
+
+class Replayed(NamedTuple):
+    """One run: what each argument is behind it, and where arrays begin on the CPU device, by number of the argument."""
+
+    results: tuple[object, ...]
+    addresses: Mapping[int, int]
+
+
+def replays(
+    entry: LaunchEntry,
+    shape: LaunchShape | None,
+    arguments: Sequence[object],
+    cpu: Device,
+    before: Callable[[Mapping[int, int]], None] | None = None,
+) -> Generator[Replayed, None, None]:
+    """Load the kernel on ``cpu`` and yield what each run of the launch makes of new copies of the arrays.
+
+    ``before`` is called before each run, with the addresses of the arrays.
+
+    Raises:
+        Whatever ``replay`` raises.
+    """
     module = _load(entry, cpu)
-    kernel = module.kernels[entry.loaded.name]
-    stated = Signature(tuple(replace(p, offset=None) for p in entry.signature))
-    signature = merge_signatures(stated, kernel.signature)
-    buffer = bytearray(Packer(signature, entry.device, entry.name).pack(arguments))
-    spans = spans_of(entry.name, signature, buffer, arguments)
-    copies = _copies(entry.device, spans, cpu)
-    for span in spans:
-        offset = signature.offsets[span.number]
-        at = _host_address(copies, span.address)
-        buffer[offset : offset + POINTER_BYTES] = at.to_bytes(POINTER_BYTES, "little")
-    if shape is not None:
-        check_launch(entry.name, shape, cpu.limits, kernel.resources)
-        kernel.launch(shape, buffer)
-    results = list(arguments)
-    for span in spans:
-        results[span.number] = _result(arguments[span.number], copies, span)
-    module.close()
-    return tuple(results)
+    try:
+        kernel = module.kernels[entry.loaded.name]
+        stated = Signature(tuple(replace(p, offset=None) for p in entry.signature))
+        signature = merge_signatures(stated, kernel.signature)
+        packed = Packer(signature, entry.device, entry.name).pack(arguments)
+        spans = spans_of(entry.name, signature, bytearray(packed), arguments)
+        if shape is not None:
+            check_launch(entry.name, shape, cpu.limits, kernel.resources)
+        while True:
+            buffer, copies = bytearray(packed), _copies(entry.device, spans, cpu)
+            addresses = {span.number: _host_address(copies, span.address) for span in spans}
+            for number, address in addresses.items():
+                offset = signature.offsets[number]
+                buffer[offset : offset + POINTER_BYTES] = address.to_bytes(POINTER_BYTES, "little")
+            if before is not None:
+                before(addresses)
+            if shape is not None:
+                kernel.launch(shape, buffer)
+            results = list(arguments)
+            for span in spans:
+                results[span.number] = _result(arguments[span.number], copies, span)
+            yield Replayed(tuple(results), addresses)
+    finally:
+        module.close()
 
 
 def _load(entry: LaunchEntry, cpu: Device) -> BackendModule:

@@ -215,10 +215,28 @@ class Small(Shared):
     """One ``cp.async`` of a warp, which some of its ``lanes`` wait to see done: ``size`` bytes each at a ``line``.
 
     Of ``parts`` there is ``count`` to read, and the rest is zeros. For the lanes of ``due`` it is to be done. The check
-    for races has ``seen`` it.
+    for races has ``seen`` it; a schedule has ``moved`` it before that.
     """
 
-    _fields_ = Fields(f"u32 lanes, due, size, parts, line, seen; u64 to[{WARP}], source[{WARP}]; u32 count[{WARP}]")
+    _fields_ = Fields(
+        f"u32 lanes, due, size, parts, line, seen, moved, unused; u64 to[{WARP}], source[{WARP}]; u32 count[{WARP}]"
+    )
+
+
+WRITES = 16
+"""Writes that are kept of those that a schedule asks for, the last ones."""
+
+
+class Written(Shared):
+    """A write of a thread of a block at a line of the PTX; ``flags`` are those of an access."""
+
+    _fields_ = Fields("u64 block; u32 thread, line, flags, unused")
+
+
+class Writes(Shared):
+    """``Launch.writes``: how many writes met the bytes from ``begin`` to before ``end``, and the last of them."""
+
+    _fields_ = Fields(f"u64 begin, end, count; struct Written each[{WRITES}]")
 
 
 MBARRIER_NEXT_AT, MBARRIER_BYTES_AT, MBARRIER_PHASE_AT = 20, 40, 61

@@ -23,7 +23,12 @@ if TYPE_CHECKING:  # what compiles kernels is imported for the first that is in 
 
 
 class Watch(Protocol):
-    """One kernel that is watched."""
+    """One kernel that is watched.
+
+    With ``needs_stacks`` its warps have stacks of their own, and one thread runs all blocks.
+    """
+
+    needs_stacks: bool = False
 
     def observer(self) -> Observer:
         """Give what instruments the kernel, for one compilation."""

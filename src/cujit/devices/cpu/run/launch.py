@@ -70,7 +70,8 @@ class Launch(Shared):
         "u32 cluster_x, cluster_y, cluster_z, fault_kind; u64 fault_block; u32 fault_thread, fault_line; "
         "u64 fault_address, fault_more[6]; struct Printed *output; struct Watch *checks; struct TraceState *trace; "
         "u64 coverage, code, code_bytes, timeout_ns, deadline_ns; struct Control *control; u64 cancels; "
-        "struct Stands *stands; u64 poked, begun, raised[3]"
+        "struct Stands *stands; u64 poked, begun, raised[3], schedule, order_step, order_first; "
+        "u32 yields, lands, picks, unused; struct Writes *writes"
     )
 
     def place(self, block: int) -> tuple[int, int, int]:

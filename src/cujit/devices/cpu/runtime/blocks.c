@@ -4,7 +4,7 @@
    stack where none of the block can. */
 
 #include "arena.h"
-#include "pending.h"
+#include "schedule.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -127,7 +127,8 @@ static void leave(struct Block *block, u32 warp, u32 state) {
   u32 changes = block->changes, warps = block->warps;
   own->state = state;
   own->seen = changes;
-  for (u32 i = warp + 1; state != STATE_SPINNING; i++) {
+  flag direct = state != STATE_SPINNING && !block->launch->schedule;
+  for (u32 i = warp + 1; direct; i++) {
     if (i == warps) i = 0;
     if (i == warp) break;
     struct Warp *other = &block->warp[i];
@@ -208,9 +209,61 @@ static void turn_of_block(struct Block *block, u64 *number_at, struct Turn *turn
   block->passed = 0;
 }
 
+/* Look whether another thread has failed, or the launch is to end. */
+static void look_up(struct Launch *launch) {
+  flag failed = __atomic_load_n(&launch->fault_kind, __ATOMIC_RELAXED) != 0;
+  if (failed || __atomic_load_n(&launch->poked, __ATOMIC_RELAXED)) cujit_pause(launch, 0);
+}
+
+/* The same by a schedule: one warp after the other, as it picks them. */
+static NOINLINE void take_picked(struct Launch *launch, struct Group *group, u8 *shared) {
+  struct Running *running = running_at(shared);
+  u64 spun = 0;
+  for (u64 turn = 0;; turn++) {
+    struct Choice choice = pick(launch, group, turn);
+    if (!choice.block) {
+      u64 open = 0;
+      for (u64 k = 0; k < group->count; k++) open += group->blocks[k].done != group->blocks[k].warps;
+      if (!open) return;
+      if (land_copies(running)) continue;
+      deadlock(launch, group);
+    }
+    flag spins = choice.block->warp[choice.warp].state == STATE_SPINNING;
+    running->block = choice.block->number;
+    choice.block->running = choice.warp;
+    cujit_switch(&choice.block->scheduler, choice.block->warp[choice.warp].stack);
+    choice.block->passed = 0;
+    spun = spins ? spun + 1 : 0;
+    if (spun && !(spun % LOOKS)) land_copies(running);
+    if (!(turn % LOOKS)) look_up(launch);
+  }
+}
+
+/* A warp lets others run where its schedule wants it, and copies may land. */
+void cujit_yield(struct Block *block, u32 warp) {
+  struct Launch *launch = block->launch;
+  struct Copies *copies = block->place->copies;
+  u64 random = next_number(launch);
+  if (copies && !(random >> 40 & launch->lands)) copies->early(block->place, random >> 32);
+  if (random >> 16 & launch->yields) return;
+  leave(block, warp, STATE_READY);
+}
+
+/* Of a store of `size` bytes a lane, note who writes what is asked for. */
+void cujit_note_writes(struct Block *block, u32 warp, const u64 *addresses, u32 lanes, u64 size, u32 flags, u32 line) {
+  struct Writes *writes = block->launch->writes;
+  if (!writes) return;
+  EACH_LANE(lane, lanes) {
+    u64 begin = addresses[lane];
+    if (begin >= writes->end || begin + size <= writes->begin) continue;
+    struct Written *written = &writes->each[writes->count++ % WRITES];
+    *written = (struct Written){block->number, warp * WARP + lane, line, flags, 0};
+  }
+}
+
 /* A warp that waits is not taken before something of its block has changed. When no warp can be taken and none spins,
    no barrier can ever be met: that is a deadlock, and the launch ends with a fault. */
-static void take_turns(struct Launch *launch, struct Group *group, u8 *shared) {
+static NOINLINE void take_turns(struct Launch *launch, struct Group *group, u8 *shared) {
   for (u32 patience = 0;;) {
     struct Turn turn = {0, 0, 0};
     for (u64 k = 0; k < group->count; k++) turn_of_block(&group->blocks[k], &running_at(shared)->block, &turn);
@@ -221,8 +274,7 @@ static void take_turns(struct Launch *launch, struct Group *group, u8 *shared) {
     patience = 0;
     land_copies(running_at(shared));
     /* Another thread may have failed while this one waits for what it will not do now. */
-    flag failed = __atomic_load_n(&launch->fault_kind, __ATOMIC_RELAXED) != 0;
-    if (failed || __atomic_load_n(&launch->poked, __ATOMIC_RELAXED)) cujit_pause(launch, 0);
+    look_up(launch);
     sched_yield();
   }
 }
@@ -240,7 +292,8 @@ static u64 cluster_size(const struct Launch *launch) {
 static void place_block(const struct Launch *launch, struct Block *block, u64 number) {
   u64 gx = at_least_one(launch->grid_x), gy = at_least_one(launch->grid_y);
   u64 cx = at_least_one(launch->cluster_x), cy = at_least_one(launch->cluster_y);
-  u64 size = cluster_size(launch), cluster = number / size, rank = number % size;
+  u64 size = cluster_size(launch), rank = number % size;
+  u64 cluster = started(launch, number / size, (launch->blocks + size - 1) / size);
   u64 row = gx / cx, column = gy / cy;
   u64 cz = at_least_one(launch->cluster_z);
   u64 x = cluster % row * cx + rank % cx;
@@ -311,7 +364,7 @@ static void run_group(struct Room *room, u64 first, u64 count) {
   *group = (struct Group){(struct Block *)((u8 *)room->arena + BLOCKS_AT), count, 0, 0, 0, 0};
   for (u64 k = 0; k < count; k++) make_block(room, &group->blocks[k], k, count, first + k);
   running_at(room->shared)->group = group;
-  take_turns(room->launch, group, room->shared);
+  (room->launch->schedule ? take_picked : take_turns)(room->launch, group, room->shared);
   end_copies(running_at(room->shared));
 }
 

@@ -56,10 +56,8 @@ static NOINLINE void end_small(struct Intervals *all, const struct Small *copy, 
   tell_waiter(all, lanes, copy->size, copy->line);
 }
 
-/* Have some lanes of a copy land; what faults is the copy. */
-static void land_small(struct Running *running, struct Small *copy, u32 lanes) {
-  lanes &= copy->lanes;
-  copy->lanes &= ~lanes;
+/* Move what some lanes copy; what faults is the copy. */
+static void move_small(struct Running *running, struct Small *copy, u32 lanes) {
   running->line = copy->line;
   if (copy->parts) {
     land_parts(copy, lanes);
@@ -71,6 +69,13 @@ static void land_small(struct Running *running, struct Small *copy, u32 lanes) {
     EACH_LANE(lane, lanes) *(u32 *)copy->to[lane] = *(const u32 *)copy->source[lane];
   }
   running->line = 0;
+}
+
+/* Have some lanes of a copy land, if nobody moved it before. */
+INLINE void land_small(struct Running *running, struct Small *copy, u32 lanes) {
+  lanes &= copy->lanes;
+  copy->lanes &= ~lanes;
+  if (!copy->moved) move_small(running, copy, lanes);
 }
 
 INLINE struct Small *small_at(const struct Queue *queue, u32 index) { return &queue->each[index & (queue->room - 1)]; }
@@ -103,13 +108,14 @@ static void land_queue(struct Running *running, struct Queue *queue) { land_befo
 
 static void land_all(struct Running *running);
 static void end_all(struct Running *running);
+static void land_early(struct Running *running, u64 random);
 
 static NOINLINE struct Queue *make_queue(struct Running *running, u32 slot) {
   struct Copies *copies = running->copies;
   if (!copies) {
     copies = running->copies = calloc(1, sizeof *copies);
     if (!copies) no_room(running);
-    copies->land = land_all, copies->end = end_all;
+    copies->land = land_all, copies->end = end_all, copies->early = land_early;
   }
   if (slot >= copies->slots) {
     u32 slots = (slot | 7) + 1 + copies->slots;
@@ -146,7 +152,8 @@ struct Small *cujit_pending_small(const struct Block *state, u8 *shared, u32 war
   if (queue->tail - queue->head == queue->room) make_room(running, queue);
   struct Small *copy = small_at(queue, queue->tail++);
   running->copies->small++;
-  copy->lanes = lanes, copy->due = 0, copy->size = size, copy->parts = parts, copy->line = line, copy->seen = 0;
+  copy->lanes = lanes, copy->due = 0, copy->size = size, copy->parts = parts, copy->line = line;
+  copy->seen = copy->moved = 0;
   return copy;
 }
 

@@ -40,7 +40,7 @@ enum Kind { BULK, BYTES, REDUCE, TENSOR, VALUE, ARRIVE };
 struct Async {
   enum Kind kind;
   enum Due due;
-  flag seen;
+  flag seen, moved;
   u32 slot, lanes, line, after, step, mask, rank, im2col, inward;
   u64 barrier, to, from, size, origin, value[4];
   Apply *apply;
@@ -80,16 +80,18 @@ static NOINLINE void end_async(struct Intervals *all, const struct Async *copy, 
   tell_waiter(all, 1u << lane, bytes, copy->line);
 }
 
-static void land_async(struct Running *running, struct Async *copy) {
-  u64 bytes = copy->size, from = copy->from;
-  if (running->copies->intervals && copy->due != DONE) end_async(running->copies->intervals, copy, 1);
+/* Move what a copy copies, once; `size` is how much that was. */
+static void move_async(struct Running *running, struct Async *copy) {
+  u64 from = copy->from;
+  if (copy->moved || copy->kind == ARRIVE) return;
+  copy->moved = 1;
   running->line = copy->line;
   switch (copy->kind) {
   case BULK: memmove((void *)copy->to, (const void *)from, copy->size); break;
   case BYTES: cujit_bulk_bytes((u8 *)copy->to, (const u8 *)from, (u32)copy->size, copy->mask); break;
   case REDUCE: cujit_bulk_reduce(copy->to, from, (u32)copy->size, copy->step, copy->apply); break;
   case TENSOR:
-    bytes = cujit_tensor_copy(&copy->map, from, copy->origin, copy->coords, copy->rank, copy->im2col, copy->inward,
+    copy->size = cujit_tensor_copy(&copy->map, from, copy->origin, copy->coords, copy->rank, copy->im2col, copy->inward,
                               copy->reductions);
     break;
   case VALUE:
@@ -99,15 +101,27 @@ static void land_async(struct Running *running, struct Async *copy) {
       memcpy((void *)copy->to, copy->value, copy->size);
     }
     break;
-  case ARRIVE: {
-    struct Queue *queue = queue_at(running, copy->slot);
-    u32 end = copy->mask;
-    if (end - queue->head <= queue->tail - queue->head) land_before(running, queue, end, copy->lanes);
-    bytes = 0;
-  }
+  case ARRIVE: break;
   }
   running->line = 0;
-  if (copy->barrier) count_at(copy->barrier, copy->kind == ARRIVE ? (u64)__builtin_popcount(copy->lanes) : 0, bytes);
+}
+
+/* The copies before an arrival are done, and it is counted. */
+static void land_arrival(struct Running *running, struct Async *copy) {
+  struct Queue *queue = queue_at(running, copy->slot);
+  u32 end = copy->mask;
+  if (end - queue->head <= queue->tail - queue->head) land_before(running, queue, end, copy->lanes);
+  count_at(copy->barrier, (u64)__builtin_popcount(copy->lanes), 0);
+}
+
+static void land_async(struct Running *running, struct Async *copy) {
+  if (copy->kind == ARRIVE) {
+    land_arrival(running, copy);
+    return;
+  }
+  if (running->copies->intervals && copy->due != DONE) end_async(running->copies->intervals, copy, 1);
+  move_async(running, copy);
+  if (copy->barrier) count_at(copy->barrier, 0, copy->size);
   free(copy->buffer);
   copy->buffer = 0;
 }
@@ -159,6 +173,19 @@ static void land_all(struct Running *running) {
   }
   copies->due = 0;
   land_those(running, every, 0, 0, 0);
+}
+
+/* Some copy moves now, as it may at any time; who waits for it is told when it has waited. */
+static void land_early(struct Running *running, u64 random) {
+  struct Copies *copies = running->copies;
+  if (copies->count) move_async(running, &copies->each[random % copies->count]);
+  if (!copies->slots) return;
+  struct Queue *queue = &copies->queues[(random >> 8) % copies->slots];
+  if (queue->head == queue->tail) return;
+  struct Small *copy = small_at(queue, queue->head + (u32)(random >> 16) % (queue->tail - queue->head));
+  if (copy->moved || !copy->lanes) return;
+  copy->moved = 1;
+  move_small(running, copy, copy->lanes);
 }
 
 /* The block of a warp's copies, by its number. */
@@ -299,7 +326,7 @@ void cujit_pending_bulk_commit(const struct Block *state, u8 *shared, u32 warp, 
 
 /* Keep what an operation reads, for when it is to be done. A box has its bytes where it says, from a multiple of 128. */
 static void read_source(struct Running *running, struct Async *copy) {
-  if (copy->buffer || copy->inward || copy->kind == VALUE) return;
+  if (copy->buffer || copy->inward || copy->moved || copy->kind == VALUE) return;
   u64 bytes = copy->size;
   if (copy->kind == TENSOR) bytes = cujit_tensor_box_bytes(&copy->map, copy->coords, copy->rank, copy->im2col);
   u64 from = copy->from, begin = from & -(u64)BOX_ALIGN, room = bytes + (from - begin) + BOX_ALIGN;

@@ -25,7 +25,7 @@ struct Queue {
 struct Async;
 struct Intervals;
 
-/* All of a thread. `land` lands what it keeps, `end` what its blocks leave: who has no copies need not have their code.
+/* All of a thread. `land` lands what it keeps, `end` what its blocks leave, `early` some of it: who has no copies need not have their code.
    `intervals` are there where races are looked for. */
 struct Copies {
   struct Queue *queues;
@@ -33,6 +33,7 @@ struct Copies {
   u32 slots, count, room, small, due, unused;
   void (*land)(struct Running *running);
   void (*end)(struct Running *running);
+  void (*early)(struct Running *running, u64 random);
   struct Intervals *intervals;
 };
 

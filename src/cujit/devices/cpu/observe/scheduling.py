@@ -1,0 +1,198 @@
+"""Launches by a schedule: the order of warps and blocks, and when copies land, by the numbers of a seed.
+
+    ld.global.u32 x, [p];    ->    call void @cujit_yield(…)        the schedule may run other warps here
+                                   x is loaded
+
+Every warp has a stack of its own, and one thread runs all blocks: the same seed gives the same order again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from cujit.devices.cpu.codegen.builder import Value
+from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER
+from cujit.devices.cpu.native.structures import WRITES, Access, Space, Writes
+from cujit.devices.cpu.observe.touches import touches_of
+from cujit.devices.cpu.observe.watching import Watch
+from cujit.devices.watch import Sources
+from cujit.errors import OptionError, spell
+from cujit.formats.ptx.isa.semantics import Effect
+from cujit.values import NamedTuple
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.analysis.body import Body
+    from cujit.devices.cpu.codegen.warp import WarpEmitter
+    from cujit.devices.cpu.ir.program import Op
+    from cujit.devices.cpu.run.launch import Launch
+    from cujit.devices.cpu.run.lines import Lines
+    from cujit.devices.shapes import LaunchShape
+
+ORDERS = ("ascending", "any")
+"""The orders in which blocks may start."""
+
+_MASK = (1 << 64) - 1
+_NEVER = 0xFFFFFFFF
+"""A mask that no random number passes: copies land at their waits."""
+
+_MOST_BESIDE = 4
+"""Blocks (or clusters) that a schedule runs side by side."""
+
+_MOST_SHARED = 4 << 20
+"""Bytes of shared memory that they have together."""
+
+
+def numbers_of(seed: int) -> Iterator[int]:
+    """Yield 64-bit numbers without end. Source: G. Steele and others, "Fast splittable pseudorandom number
+    generators", 2014: SplitMix64."""
+    state = seed & _MASK
+    while True:
+        state = (state + 0x9E3779B97F4A7C15) & _MASK
+        mixed = ((state ^ state >> 30) * 0xBF58476D1CE4E5B9) & _MASK
+        mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _MASK
+        yield mixed ^ mixed >> 31
+
+
+class Written(NamedTuple):
+    """One write to the bytes that were asked about: the block and thread that did it, and the line of the PTX.
+
+    ``atomic`` tells an atomic operation or a reduction.
+    """
+
+    block: tuple[int, ...]
+    thread: tuple[int, ...]
+    line: int
+    text: str
+    atomic: bool
+
+
+class Schedule:
+    """The order in which launches on a device of its own run: that of ``seed``, which may change between launches.
+
+    Blocks start in ascending order unless ``start_order`` is ``any``. With ``notes_writes`` it keeps the last writes to
+    the bytes of ``watched`` (an address and a size) in ``writes``, and how many there were in ``write_count``.
+
+    Raises:
+        OptionError: the seed is no int of 0 to 2**64 - 1, or there is no such order.
+    """
+
+    options = ()
+
+    def __init__(self, seed: int = 0, start_order: str = "ascending", *, notes_writes: bool = False) -> None:
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _MASK:
+            raise OptionError(f"a schedule is the int of a seed, not {spell(seed)}", help="cujit.cpu(schedule=7)")
+        if start_order not in ORDERS:
+            raise OptionError(f"blocks cannot start in the order {spell(start_order)}", help='start_order="any"')
+        self.seed = seed
+        self.start_order = start_order
+        self.notes_writes = notes_writes
+        self.watched = (0, 0)
+        self.writes: list[Written] = []
+        self.write_count = 0
+        self.sources = Sources()
+
+    def watch(self, name: str, body: Body, lines: Lines) -> _ScheduledKernel:
+        """Begin with a kernel."""
+        del name, body
+        return _ScheduledKernel(self, lines)
+
+
+class _ScheduledKernel(Watch):
+    """One kernel that runs by schedules."""
+
+    needs_stacks = True
+
+    def __init__(self, schedule: Schedule, lines: Lines) -> None:
+        self._schedule = schedule
+        self._lines = lines
+
+    def observer(self) -> _Yields:
+        """Give what instruments the kernel."""
+        return _Yields(notes_writes=self._schedule.notes_writes)
+
+    @contextlib.contextmanager
+    def running(self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()) -> Iterator[None]:
+        """Say by which schedule a launch runs; read the writes that it noted."""
+        del extents
+        schedule = self._schedule
+        numbers = numbers_of(schedule.seed)
+        launch.schedule = next(numbers) | 1
+        launch.yields = (1 << next(numbers) % 7) - 1
+        launch.lands = (_NEVER, 0, 1, 15)[next(numbers) % 4]
+        launch.picks = next(numbers) % 3
+        cluster = max(launch.cluster_x * launch.cluster_y * launch.cluster_z, 1)
+        clusters = max(shape.grid.volume // cluster, 1)
+        if schedule.start_order == "any":
+            launch.order_step, launch.order_first = _shuffled(clusters, next(numbers), next(numbers))
+        if launch.together == cluster:  # not a cooperative grid, whose blocks all run side by side
+            most = max(_MOST_SHARED // max(launch.shared_bytes * cluster, 1), 1)
+            launch.together *= min(1 + next(numbers) % _MOST_BESIDE, most, clusters)
+        begin, size = schedule.watched
+        writes = Writes(begin=begin, end=begin + size)
+        if size:
+            launch.writes = ctypes.addressof(writes)
+        try:
+            yield
+        finally:
+            launch.writes = 0
+            schedule.write_count = writes.count
+            schedule.writes = list(self._told(launch, shape, writes))
+
+    def _told(self, launch: Launch, shape: LaunchShape, writes: Writes) -> Iterator[Written]:
+        """Tell the writes that were kept, the first first."""
+        for k in range(max(writes.count - WRITES, 0), writes.count):
+            found = writes.each[k % WRITES]
+            place, thread = launch.place(found.block), shape.block.place(found.thread)
+            atomic = bool(found.flags & Access.STRONG and found.flags & Access.READ)
+            text = self._lines.text_of(found.line).strip()
+            source = self._lines.source_of(found.line)
+            where = f"PTX line {found.line}: {text}" + (f" ({source})" if source else "")
+            yield Written(tuple(place), tuple(thread), found.line, where, atomic)
+
+
+def _shuffled(count: int, first: int, second: int) -> tuple[int, int]:
+    """Choose a step that visits each of ``count`` numbers once, and where to begin."""
+    step = first % count or 1
+    while math.gcd(step, count) != 1:
+        step += 1
+    return step, second % count
+
+
+_SEEN = (Effect.READS, Effect.WRITES, Effect.UPDATES, Effect.ORDERS, Effect.SYNCHRONISES, Effect.ARRIVES)
+
+
+class _Yields:
+    """Instruments one kernel: before what others may see or have done, they may run."""
+
+    begin_region = None
+
+    def __init__(self, *, notes_writes: bool) -> None:
+        self._notes_writes = notes_writes
+
+    def before(self, e: WarpEmitter, op: Op) -> None:
+        """Let others run, and then note what an operation writes."""
+        effect = op.form.meaning.effect
+        if effect not in _SEEN or op.space in ("param", "const", "local"):
+            return
+        e.builder.call("cujit_yield", "void", STATE, WARP_NUMBER)
+        if self._notes_writes and effect in (Effect.WRITES, Effect.UPDATES):
+            self._note(e, op)
+
+    def after(self, e: WarpEmitter, op: Op) -> None:
+        """Nothing comes behind an operation."""
+
+    def _note(self, e: WarpEmitter, op: Op) -> None:
+        b = e.builder
+        for touch in touches_of(e, op):
+            if not touch.access & Access.WRITE or touch.space not in (Space.GLOBAL, Space.GENERIC):
+                continue
+            size = touch.size if isinstance(touch.size, Value) else b.integer(touch.size, 64)
+            if size.lanes:
+                size = b.call("llvm.vector.reduce.umax.v32i64", "i64", size)
+            place = b.in_memory("%note.addresses", touch.where.every_lane(b))
+            numbers = [b.integer(touch.flags, 32), b.integer(op.line, 32)]
+            b.call("cujit_note_writes", "void", STATE, WARP_NUMBER, place, touch.lanes_in(e, op), size, *numbers)
