@@ -120,9 +120,9 @@ class Launch(PreparedLaunch):
             report = kernel[4, 256].under_schedules(2.0, x, y, 1000, schedules=20)
             assert report.equal, report
         """
-        from cujit.devices.schedules import Comparison, compare  # start-up: for who compares
+        from cujit.devices.schedules import ManySchedules, compare  # start-up: for who compares
 
-        how = Comparison(schedules, first_seed, check, start_order, tolerance)
+        how = ManySchedules(schedules, first_seed, check, start_order, tolerance)
         return compare(self._entry, self._shape, arguments, how)
 
     def save(self, path: str | os.PathLike[str], *arguments: object) -> Path:

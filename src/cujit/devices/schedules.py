@@ -22,7 +22,7 @@ TOLERANCE = 1e-3
 """How far floats may differ, relative to the larger one, where only the order of atomic operations decides."""
 
 
-class Run(NamedTuple):
+class ScheduledRun(NamedTuple):
     """One schedule of two that differ: its seed, the value that it gave, and the last writes behind that."""
 
     seed: int
@@ -41,8 +41,8 @@ class Difference:
     argument: int
     type: str
     index: tuple[int, ...]
-    first: Run
-    second: Run
+    first: ScheduledRun
+    second: ScheduledRun
     by_atomics: bool
 
     def __str__(self) -> str:
@@ -113,7 +113,7 @@ class ScheduleReport:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ManySchedules:
     """How to compare a launch: under how many ``schedules``, whose seeds begin at ``first_seed``, with which checks."""
 
     schedules: int = 50
@@ -133,12 +133,12 @@ class Comparison:
 
 
 def compare(
-    entry: LaunchEntry, shape: LaunchShape | None, arguments: Sequence[object], how: Comparison
+    entry: LaunchEntry, shape: LaunchShape | None, arguments: Sequence[object], how: ManySchedules
 ) -> ScheduleReport:
     """Run a launch with copies of its arrays under one schedule after the other, until one gives something else.
 
     Raises:
-        OptionError: fewer than two schedules, or what ``Comparison.device`` raises.
+        OptionError: fewer than two schedules, or what ``ManySchedules.device`` raises.
         KernelFaultError: the kernel could not go on under a schedule, or a check found something.
         Whatever ``replay`` raises.
     """
@@ -186,13 +186,13 @@ def _explained(
     entry: LaunchEntry,
     shape: LaunchShape | None,
     arguments: Sequence[object],
-    how: Comparison,
+    how: ManySchedules,
     place: _Place,
     seed: int,
 ) -> Difference:
     """Repeat two schedules and say which writes are behind what they gave."""
     device, noting = how.device(notes_writes=True)
-    found: list[Run] = []
+    found: list[ScheduledRun] = []
     array = place.array
 
     def watch(addresses: Mapping[int, int]) -> None:
@@ -201,7 +201,7 @@ def _explained(
     with contextlib.closing(replays(entry, shape, arguments, device, watch)) as runs:
         for each in (how.first_seed, seed):
             result: npt.NDArray[Any] = np.asarray(_run(runs, noting, each).results[place.argument])
-            found.append(Run(each, result.reshape(-1)[place.flat], tuple(noting.writes)))
+            found.append(ScheduledRun(each, result.reshape(-1)[place.flat], tuple(noting.writes)))
     first, second = found
     index = tuple(int(k) for k in np.unravel_index(place.flat, array.shape)) if array.ndim else ()
     atomic = all(run.writes and all(write.atomic for write in run.writes) for run in found)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.ir.program import Op
     from cujit.devices.cpu.run.launch import Launch
     from cujit.devices.cpu.run.lines import Lines
-    from cujit.devices.shapes import LaunchShape
+    from cujit.devices.shapes import HostExtent, LaunchShape
 
 ORDERS = ("ascending", "any")
 """The orders in which blocks may start."""
