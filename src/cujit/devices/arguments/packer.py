@@ -55,14 +55,14 @@ _TENSOR_MAPS = ("CUtensorMap", "CUtensorMap_st")
 
 
 class Packer:
-    """Packs the arguments of one kernel for one device; ``kernel`` is its name in messages.
+    """Packs the arguments of one kernel for one device; ``str(kernel)`` is its name in messages.
 
     Raises:
         ArgumentError: the size of a parameter is not known.
     """
 
     def __init__(
-        self, signature: Signature, device: DeviceLike, kernel: str = "the kernel", *, takes_ints: bool = False
+        self, signature: Signature, device: DeviceLike, kernel: object = "the kernel", *, takes_ints: bool = False
     ) -> None:
         self.signature = signature
         self.kernel = kernel
@@ -118,7 +118,7 @@ def _layout(signature: Signature, codes: Sequence[str]) -> str:
     return text
 
 
-def _refuser(kernel: str, index: int, parameter: Parameter) -> Refuse:
+def _refuser(kernel: object, index: int, parameter: Parameter) -> Refuse:
     def refuse(value: object, why: str, pass_: str) -> NoReturn:
         raise ArgumentError(
             f"{kernel}: argument {index + 1} ({parameter}) does not take {describe(value)}: {why}",

@@ -69,7 +69,7 @@ def refuse_keywords(kernel: str) -> None:
 
 
 def _refuse_named(packer: Callable[[], Packer]) -> None:
-    refuse_keywords(packer().kernel)
+    refuse_keywords(str(packer().kernel))
 
 
 _NOTHING = _UNKNOWN.to_bytes(8, "little")
@@ -216,7 +216,7 @@ class Binder:
             try:
                 return run(*arguments)
             except CujitError as e:
-                tell_failure(self._packer().kernel, self._device, e)
+                tell_failure(str(self._packer().kernel), self._device, e)
                 raise
 
         return call

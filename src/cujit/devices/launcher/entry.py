@@ -90,7 +90,10 @@ class LoadedImage:
 
 
 class _PackerSource:
-    """Makes the packer of a kernel when it is first asked for; it refers to no entry, so that there is no circle."""
+    """Makes the packer of a kernel when it is first asked for, and stands for the kernel's name in its messages.
+
+    It refers to no entry, so that there is no circle.
+    """
 
     def __init__(
         self, image: LoadedImage, lowered: str, signature: Signature, takes_ints: bool, name: str | None
@@ -104,9 +107,11 @@ class _PackerSource:
 
     def __call__(self) -> Packer:
         if self._made is None:
-            name = self._image.display(self._lowered) if self._name is None else self._name
-            self._made = Packer(self._signature, self._image.device, name, takes_ints=self._takes_ints)
+            self._made = Packer(self._signature, self._image.device, self, takes_ints=self._takes_ints)
         return self._made
+
+    def __str__(self) -> str:
+        return self._image.display(self._lowered) if self._name is None else self._name
 
 
 class LaunchEntry:
