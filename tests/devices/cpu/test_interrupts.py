@@ -11,14 +11,19 @@ import numpy as np
 import pytest
 
 import cujit
+from cujit.devices.cpu import module as cujit_module
+from cujit.devices.cpu.module import CpuKernel
+from cujit.devices.shapes import Dim3
+from cujit.errors import ToolTimeoutError
 from cujit.forks import Lock
 from processes import printed
 
 INTERRUPTED = """
-import os, random, signal, sys, threading, time
+import faulthandler, os, random, signal, sys, threading, time
 import numpy as np
 import cujit
 
+faulthandler.dump_traceback_later(100, exit=True)
 os.environ["CUJIT_CACHE"] = "0"
 os.environ["CUJIT_PERF"] = sys.argv[1]
 sys.unraisablehook = lambda unraisable: None
@@ -65,6 +70,37 @@ def test_interrupted_launches_leave_no_lock_held(perf: str) -> None:
 def test_a_handler_that_raises_cannot_leave_a_lock_held() -> None:
     # No frame of Python's runs in it, and handlers run between such frames' instructions alone.
     assert {type(Lock.__enter__), type(Lock.__exit__)} == {type(list.append)}
+
+
+def slow(monkeypatch: pytest.MonkeyPatch, seconds: float) -> cujit.Kernel:
+    """Give a kernel whose compile takes some seconds, in which LLVM is at work."""
+    monkeypatch.setattr(cujit_module, "_LEAST_COMPILE_S", 0.1)
+    text = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 p) { ret; }"
+    write, stops = CpuKernel._write, threading.Event()
+
+    def slowly(self: CpuKernel, block: Dim3, ptx: str, *, of_source: bool) -> str:
+        stops.wait(seconds)
+        return write(self, block, ptx, of_source=of_source)
+
+    monkeypatch.setattr(CpuKernel, "_write", slowly)
+    monkeypatch.setenv("CUJIT_CACHE", "0")
+    return cujit.load(text, cujit.cpu(1))["k"]
+
+
+def test_the_time_of_a_launch_covers_its_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = slow(monkeypatch, 3)
+    begin = time.monotonic()
+    with pytest.raises(
+        ToolTimeoutError, match=r"did not compile k for blocks of 32 x 1 x 1 threads in 0\.2 s"
+    ) as error:
+        kernel.prepare(1, 32, timeout_s=0.2)(None)
+    assert time.monotonic() - begin < 2
+    assert "kernel.compile((32, 1, 1))" in str(error.value.help)
+    kernel[1, 32](None)  # waits for the compile that goes on, and runs
+
+
+def test_a_compile_in_time_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow(monkeypatch, 0).prepare(1, 32, timeout_s=60)(None)
 
 
 @pytest.fixture

@@ -40,13 +40,14 @@ from cujit.devices.cpu.run.lines import Lines
 from cujit.devices.cpu.run.mappings import aligned
 from cujit.devices.cpu.run.streams import Captures
 from cujit.devices.cpu.stages import dumped
-from cujit.devices.jit import NativeFunction
+from cujit.devices.jit import NativeFunction, aside
 from cujit.devices.objects import Work
 from cujit.devices.options import PLAIN, LaunchOptions, check_cooperative
 from cujit.devices.perf import lines_asked
 from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Resources
-from cujit.errors import ClosedError, LaunchError, NameNotFoundError, OptionError, spell
+from cujit.errors import ClosedError, LaunchError, NameNotFoundError, OptionError, ToolTimeoutError, spell
 from cujit.forks import Lock
+from cujit.toolchain.stopping import Ended
 from cujit.values import NamedTuple, replace
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ _MOST_SHAPES = 32
 
 
 _POINTER_BYTES = 8
+
+_LEAST_COMPILE_S = 10.0
+"""Seconds that compiling for a launch may take at least, however soon the launch itself has to end."""
 
 _OPTIMIZE = "CUJIT_CPU_OPTIMIZE"
 """Variable of the environment: 0 has kernels compiled without LLVM's optimiser, for who suspects it."""
@@ -107,7 +111,7 @@ class CpuKernel(BackendKernel):
     def compile(self, shape: LaunchShape, options: LaunchOptions) -> None:
         """Make the machine code for the block of a launch, if it is not there."""
         self._require(self._facts.parameters_size)
-        self._function(self._bounds.shape(shape, options.cluster).block)
+        self._function(self._bounds.shape(shape, options.cluster).block, options)
 
     def launch(
         self,
@@ -123,7 +127,7 @@ class CpuKernel(BackendKernel):
         """
         self._require(len(parameters))
         shape = self._bounds.shape(shape, options.cluster)
-        function = self._function(shape.block)
+        function = self._function(shape.block, options)
         captures = self._module.captures
         meets_in = stream if captures.of(stream) is None else None
         captures.do(
@@ -208,7 +212,7 @@ class CpuKernel(BackendKernel):
             return None
         self._require(size)
         shape = self._bounds.shape(shape, options.cluster)
-        function, share = self._function(shape.block), self._share(shape, options)
+        function, share = self._function(shape.block, options), self._share(shape, options)
         job = self._job(shape, options, function, share)
         job.blocks, job.chunk = share.blocks, share.chunk
         pool, memory = self._workers.pool(), self._memory(shape, job)
@@ -240,7 +244,7 @@ class CpuKernel(BackendKernel):
 
     def _job(self, shape: LaunchShape, options: LaunchOptions, function: NativeFunction, share: Share) -> Launch:
         """Describe a launch but for its parameters."""
-        timeout_s = self._workers.timeout_s if options.timeout_s is None else options.timeout_s
+        timeout_s = self._timeout_s(options)
         code, code_bytes = function.code
         cluster = options.cluster or self.own_cluster or Dim3(0, 0, 0)
         return Launch(
@@ -311,10 +315,32 @@ class CpuKernel(BackendKernel):
             self._machine_lines[function] = MachineLines(write, function.code)
         return self._machine_lines[function].line_of(address)
 
-    def _function(self, block: Dim3) -> NativeFunction:
+    def _timeout_s(self, options: LaunchOptions) -> float | None:
+        return self._workers.timeout_s if options.timeout_s is None else options.timeout_s
+
+    def _function(self, block: Dim3, options: LaunchOptions) -> NativeFunction:
+        """Return the machine code for a block, made now if it is not there.
+
+        Raises:
+            ToolTimeoutError: it was not made in the time of a launch, or in ``_LEAST_COMPILE_S`` if that is more.
+        """
         last = self._last  # read once, as other threads write it
         if last is not None and last[0] == block:
             return last[1]
+        timeout_s = self._timeout_s(options)
+        if timeout_s is None:
+            return self._made(block)
+        limit_s = max(timeout_s, _LEAST_COMPILE_S)
+        try:
+            return aside(lambda: self._made(block), time.monotonic() + limit_s)
+        except Ended:
+            raise ToolTimeoutError(
+                f"the CPU device did not compile {self.title} for blocks of {_by(block)} threads in {limit_s:g} s",
+                tool="LLVM",
+                help=f"call kernel.compile({tuple(block)}) on a device without timeout_s, or pass a larger timeout_s",
+            ) from None
+
+    def _made(self, block: Dim3) -> NativeFunction:
         with self._lock:
             if block not in self._compiled:
                 start = time.perf_counter()
@@ -329,7 +355,7 @@ class CpuKernel(BackendKernel):
     def _compile(self, block: Dim3) -> NativeFunction:
         """Get the machine code for one block shape; that which is watched is in no cache."""
         optimizes, lines, ptx = _optimizes(), lines_asked(), ""
-        parts = [Part.text("block", f"{block.x} x {block.y} x {block.z}"), *self._module.preparation.parts]
+        parts = [Part.text("block", _by(block)), *self._module.preparation.parts]
         if not optimizes:
             parts.append(Part.text("optimized", "no"))
         if lines:
@@ -383,6 +409,10 @@ _NOT_COOPERATIVE = (
     "the kernel executed trap, as grid.sync() does in a launch that is not cooperative: "
     "kernel.prepare(grid, block, cooperative=True)"
 )
+
+
+def _by(block: Dim3) -> str:
+    return f"{block.x} x {block.y} x {block.z}"
 
 
 def _optimizes() -> bool:

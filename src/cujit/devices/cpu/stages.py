@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from cujit.errors import OptionError, spell
 from cujit.values import dataclass
+from cujit.values.imported import imported
 
 _T = TypeVar("_T")
 
@@ -61,7 +62,15 @@ def show_stages(look: Callable[[Stage], object]) -> None:
 
 
 def stage(name: str, kernel: str, make: Callable[[], _T], write: Callable[[_T], str]) -> _T:
-    """Run one stage, and show what it made."""
+    """Run one stage, and show what it made.
+
+    Raises:
+        Ended: nobody waits for it any longer.
+    """
+    stopping = imported("cujit.toolchain.stopping")
+    stop = None if stopping is None else stopping.current_stop()
+    if stop is not None and stop.is_asked:
+        raise stopping.Ended
     begin = time.perf_counter()
     made = make()
     done = Stage(name, kernel, time.perf_counter() - begin, functools.partial(write, made))
