@@ -92,7 +92,11 @@ def _mma(count: int) -> str:
             body.append(f"ld.shared.v4.u32 {{q0, q1, q2, q3}}, [r8+{16384 + 16 * (n // 4 % 64)}];")
         body += [f"shr.u32 t0, q{n % 4}, {n % 4 * 4}; and.b32 t1, t0, 983055; or.b32 b0, t1, 1677747200;"]
         body += ["and.b32 t2, t0, 15728880; or.b32 b1, t2, 1677747200;"]
-        body += ["sub.f16x2 b0, b0, s0; fma.rn.f16x2 b1, b1, s1, s2; mul.f16x2 b0, b0, s3; mul.f16x2 b1, b1, s3;"]
+        body += ["sub.f16x2 b0, b0, s0;", "fma.rn.f16x2 b1, b1, s1, s2;", "mul.f16x2 b0, b0, s3;"]
+        for k in range(4):  # zero points and scales of groups, as quantised products have them
+            body += [f"ld.shared.u32 t0, [r8+{24576 + 4 * (4 * n + k) % 4096}];", "shr.u32 t1, t0, 8;"]
+            body += ["lop3.b32 t2, t0, 983055, 1677747200, 234;", "lop3.b32 t1, t1, 15728880, 1677747200, 234;"]
+            body += ["sub.f16x2 t2, t2, s0;", "fma.rn.f16x2 t1, t1, s1, t2;", f"mul.f16x2 b{k % 2}, b{k % 2}, t1;"]
         c = ", ".join(sums[n % tiles])
         a = ", ".join(f"a{4 * (n // 4 % 4) + k}" for k in range(4))
         body.append(f"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{{c}}}, {{{a}}}, {{b0, b1}}, {{{c}}};")

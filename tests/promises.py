@@ -28,7 +28,7 @@ _WORDS = """
     xchg max min umax umin uinc_wrap udec_wrap fmax fmin
 
     noinline alwaysinline cold optsize returns_twice null_pointer_is_valid optnone uwtable dbg distinct
-    "cujit-long" "cujit-loops" "cujit-unrolls" "yes" "no"
+    "cujit-huge" "cujit-long" "cujit-loops" "cujit-unrolls" "yes" "no"
 """
 """Words that promise nothing: structure and types; instructions that are defined for every value; conditions and
 orders; what asks for something."""

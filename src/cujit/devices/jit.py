@@ -172,8 +172,8 @@ def optimise(
         function.add_function_attribute("null_pointer_is_valid")  # PTX may load from address 0, and faults
     for look in _LOOKERS:
         look(str(module))
-    if passes:
-        words = _words(defined)
+    words = _words(defined)
+    if passes and _HUGE not in words:
         if kernel and b"alwaysinline" not in words:
             _optimise_kernel(module, defined, level, words)
         else:
@@ -194,6 +194,9 @@ Level 1 of the code generator makes as much code of the long shapes of ``benchma
 level 2's time. Measured with LLVM 22.1.
 """
 
+
+_HUGE = b'"cujit-huge"="yes"'
+"""What a function says that is too long for any pass."""
 
 _FLAT = b'"cujit-loops"="no"'
 """What a function says that has no loops but those over warps and blocks."""
@@ -327,8 +330,9 @@ def emit_object(
 
     def emit() -> bytes:
         module = optimise(ir, level, passes=passes, kernel=kernel, unwinds=unwinds)
-        is_long = level > 1 and _LONG in _words(module.functions)
-        return bytes(_compiler(1 if is_long else level).emit_object(module))
+        words = _words(module.functions)
+        most = 0 if _HUGE in words else 1 if _LONG in words else level
+        return bytes(_compiler(min(level, most)).emit_object(module))
 
     return aside(emit)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import cujit
+from cujit.devices.cpu.codegen import nodes
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import prepare
@@ -110,3 +111,38 @@ def test_more_variables_than_there_is_memory_are_an_error() -> None:
     )
     with pytest.raises(CujitError, match="bytes of memory"):
         cujit.load(text, cujit.cpu())
+
+
+PRODUCT = """
+import resource, sys, time
+import cujit
+sys.path.insert(0, sys.argv[1])
+from shapes import SHAPES
+
+text = SHAPES["mma"][0](256)
+device = cujit.cpu()
+kernel = cujit.load("".join(SHAPES["mma"][0](4)), device)["k"]
+kernel.compile(64)
+before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+cujit.load(text, device)["k"].compile(64)
+print(time.process_time() - begin, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+def test_a_product_of_256_mma_compiles_in_seconds() -> None:
+    benchmarks = Path(__file__).parents[3] / "benchmarks"
+    seconds, megabytes = map(float, printed(PRODUCT, benchmarks, environment={"CUJIT_CACHE": "0"}).split())
+    assert seconds < 15  # 4 on a machine that does nothing else
+    assert megabytes < 300
+
+
+def test_what_is_compiled_without_passes_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_CACHE", "0")
+    found = []
+    for huge in (nodes._HUGE, 0):
+        monkeypatch.setattr(nodes, "_HUGE", huge)
+        data = (device := cujit.cpu(1)).array(np.arange(1 << 14, dtype=np.uint32))
+        for shape in ("diamonds", "straight", "calls", "barriers", "mma"):
+            cujit.load(SHAPES[shape][0](16), device)["k"][2, 64](data)
+        found.append(data.numpy())
+    assert (found[0] == found[1]).all()

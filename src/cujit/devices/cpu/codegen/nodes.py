@@ -155,6 +155,13 @@ _LONG = 2_000_000
 """Characters of IR, counted likewise, beyond which LLVM is to leave out passes that take the square of the blocks: of
 7 million, 11.6 CPU seconds went into level 2 and 0.8 into level 1. Measured with LLVM 22.1."""
 
+_HUGE = 6_000_000
+"""Characters of IR, counted likewise, beyond which LLVM compiles as quickly as it can, without passes.
+
+Of 9.7 million, for 256 ``mma`` in 9,276 lines of PTX, 9.0 CPU seconds became 4.3, and the kernel is as quick; products
+of doubles are three times slower. Measured with LLVM 22.1, ``benchmarks/shapes.py`` and ``compile_tail.py``.
+"""
+
 
 @dataclass
 class IrModule:
@@ -216,6 +223,8 @@ class IrModule:
         text = "\n".join([*self._constants.values(), *functions, *self.declared.values()])
         length = len(text) - self._debug_length
         facts = {"long": length > _LONG, "loops": self.has_loops, "unrolls": length <= _UNROLLED}  # see ``optimise``
+        if length > _HUGE:
+            facts["huge"] = True
         words = " ".join(f'"cujit-{fact}"="{"yes" if holds else "no"}"' for fact, holds in facts.items())
         said = f"attributes #{_SAID} = {{ {words} }}"
         return "\n".join([text, said, *(self.debug.lines if self.debug is not None else ())])
