@@ -26,6 +26,7 @@ from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import KernelFaultError, spell
 from cujit.kernel import Kernel, Launch
+from cujit.machine import cpu
 from cujit.values import dataclass
 
 
@@ -118,6 +119,11 @@ def command(
     options = options_for(file, compiler)
     watching = Watching(check, traced, trace_limit, coverage, timeout_s, schedule)
     device = watching.device(device_name) or choose_device(device_name)[0]
+    checked = not device.is_gpu and watching.default_check is not None
+    if checked and timeout_s is None:
+        device = cpu(check=watching.default_check)
+    if checked and timed:
+        note("these times include the memory check; specify --check none to leave it out")
 
     begin = time.perf_counter()
     module, kernel = kernel_of(file, kernel_name, device, options, compiler)

@@ -51,7 +51,7 @@ check_option = click.option(
     "--check",
     metavar="WHAT",
     help="Check for errors: memory, race, sync, init, several of these separated "
-    "by commas, or all. Uses the CPU device.",
+    "by commas, all, or none. Uses the CPU device. Default of cujit run: memory on the CPU device.",
 )
 
 watch_options = several(
@@ -120,6 +120,11 @@ class Watching:
 
             self.coverage = Coverage()
 
+    @property
+    def default_check(self) -> str | None:
+        """What a CPU device checks if nobody asked for anything that watches kernels."""
+        return None if self._check or self.trace or self.coverage else "memory"
+
     def device(self, name: str | None) -> Device | None:
         """Make a CPU device that watches, also how long launches take; None if nothing is to be watched.
 
@@ -137,7 +142,7 @@ class Watching:
             raise click.UsageError(f"{asked[0]} requires the CPU device: remove --device {name}")
         try:
             return cpu(
-                check=self._check,
+                check=self._check or self.default_check,
                 trace=self.trace,
                 coverage=self.coverage,
                 timeout_s=self._timeout_s,

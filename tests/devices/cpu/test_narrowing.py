@@ -91,7 +91,7 @@ def test_the_upper_half_counts_for_nothing(upper: int, device: Device) -> None:
 
 def test_registers_of_a_circle_that_nothing_begins_are_zero_at_first(cpu: Device) -> None:
     body = """.shared .align 8 .b32 tile[32]; mov.u32 r3, tile; mad.lo.u32 r3, t, 4, r3; st.shared.u32 [r3], t;
-        mov.u32 r4, 0; bar.sync 0; L: add.u32 r1, r2, 0; atom.shared.inc.u32 r2, [r1], 99; and.b32 r2, r2, 124;
+        mov.u32 r4, 0; bar.sync 0; L: add.u32 r1, r2, 1024; atom.shared.inc.u32 r2, [r1], 99; and.b32 r2, r2, 124;
         add.u32 r4, r4, 1; setp.lt.u32 q0, r4, 2; @q0 bra L; ld.shared.u32 r5, [r3]; st.global.u32 [at], r5;"""
     (got,) = run_ptx(cpu, body, np.zeros(32, np.uint32))
     assert got.sum() == sum(range(32)) + 64  # every lane adds 1 twice, wherever

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +43,71 @@ def test_the_low_bits_of_a_generic_address_are_the_shared_address(size: int, ali
     assert (dynamic % _WINDOW == dynamic_shared).all()
     assert fixed_shared.tolist() == [_SYSTEM]
     assert dynamic_shared.tolist() == [-(-(_SYSTEM + size) // 1024) * 1024]
+
+
+_GOLDENS = Path(__file__).parents[2] / "goldens" / "windows.json"
+_HEAD = ".version 8.5\n.target sm_90\n.address_size 64\n"
+_ENTRY = (
+    ".visible .entry k(.param .u64 out{more}) {{ .reg .b32 r<9>; .reg .b64 a, d<9>; .reg .pred p<9>;\n{body}\nret; }}\n"
+)
+_SIZES = ("dynamic_smem_size", "total_smem_size", "aggr_smem_size")
+
+
+def _of_sm_90(device: Device) -> None:
+    if device.is_gpu and device.arch.number != 90:
+        pytest.skip("recorded on an H200")
+
+
+def _recorded(name: str) -> Any:
+    return json.loads(_GOLDENS.read_text())[name]
+
+
+@pytest.mark.usefixtures("unoptimised")
+def test_sizes_and_places_of_shared_memory_are_those_of_an_h200(device: Device) -> None:
+    _of_sm_90(device)
+    rows = [row for row in _recorded("sizes") if row[2] in (0, 100, 8192)]
+    kernels: dict[tuple[int, ...], Any] = {}
+    for static, align, dynamic, dynamic_align, *wanted in rows:
+        key = static, align, dynamic_align
+        if key not in kernels:
+            declared = f".extern .shared .align {dynamic_align} .b8 dyn[];\n" if dynamic_align else ""
+            body = f".shared .align {align} .b8 fixed[{static}];\n" if static else ""
+            body += "ld.param.u64 a, [out];"
+            names = [f"%{name}" for name in _SIZES]
+            names += ["fixed" if static else "0", "dyn" if dynamic_align else "0"]
+            body += "".join(f"mov.u32 r0, {name}; st.global.u32 [a+{4 * k}], r0;\n" for k, name in enumerate(names))
+            if static:
+                body += "st.shared.u8 [fixed], r0;"
+            text = _HEAD + declared + _ENTRY.format(more="", body=body)
+            kernels[key] = cujit.load(cujit.Artifact.of(text), device)["k"]
+        out = device.zeros(5, np.uint32)
+        kernels[key].prepare(1, 1, shared_bytes=dynamic)(out)
+        assert out.numpy().tolist() == wanted, (static, align, dynamic, dynamic_align)
+
+
+_EDGES = """.shared .align 16 .b8 tile[64];
+ld.param.u64 a, [out]; ld.param.u64 d1, [far]; mov.u32 r1, %tid.x; mul.wide.u32 d2, r1, 8; add.u64 d1, d1, d2;
+ld.global.u64 d2, [d1]; mov.u32 r2, %ctaid.x; mov.u32 r3, %ntid.x; mad.lo.u32 r2, r2, r3, r1; mul.wide.u32 d3, r2, 16;
+add.u64 a, a, d3; st.shared.u32 [tile], r1; mov.u64 d3, tile; cvta.shared.u64 d3, d3; add.s64 d2, d2, d3;
+isspacep.shared p1, d2; selp.u32 r4, 1, 0, p1; isspacep.shared::cta p1, d2; selp.u32 r5, 2, 0, p1; or.b32 r4, r4, r5;
+isspacep.shared::cluster p1, d2; selp.u32 r5, 4, 0, p1; or.b32 r4, r4, r5; isspacep.local p1, d2;
+selp.u32 r5, 8, 0, p1; or.b32 r4, r4, r5; isspacep.global p1, d2; selp.u32 r5, 16, 0, p1; or.b32 r4, r4, r5;
+cvta.to.shared.u64 d4, d2; cvt.u32.u64 r5, d4; getctarank.u64 r6, d2; mapa.u64 d4, d2, 0; cvt.u32.u64 r7, d4;
+st.global.v4.u32 [a], {r4, r5, r6, r7};
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("edges", 1), ("edges in rank 1", 2)])
+def test_the_edges_of_windows_are_those_of_an_h200(name: str, blocks: int, device: Device) -> None:
+    _of_sm_90(device)
+    recorded = np.array(_recorded(name), np.int64)
+    window = recorded[:, 0] + _SYSTEM + (blocks - 1) * _WINDOW
+    # Behind the cluster an H200 has more of its kind of memory, to which nothing of this cluster leads.
+    recorded = recorded[(window < blocks * _WINDOW) & (window >= 0)]
+    text = _HEAD + _ENTRY.format(more=", .param .u64 far", body=_EDGES)
+    kernel, out = cujit.load(cujit.Artifact.of(text), device)["k"], device.zeros((blocks, len(recorded), 4), np.uint32)
+    kernel.prepare(blocks, len(recorded), cluster=blocks)(out, device.array(recorded[:, 0]))
+    np.testing.assert_array_equal(out.numpy()[-1], recorded[:, 1:])
 
 
 # D = A Aᵀ of 64 rows by 8 columns, with descriptors made of the low bits of generic addresses.

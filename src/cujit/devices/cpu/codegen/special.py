@@ -11,7 +11,7 @@ from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.nodes import LAUNCH
 from cujit.devices.cpu.ir.program import KernelProgram
-from cujit.devices.cpu.run.launch import field_offset
+from cujit.devices.cpu.run.launch import SYSTEM_BYTES, field_offset
 from cujit.devices.shapes import Dim3
 from cujit.values import NamedTuple
 
@@ -111,10 +111,16 @@ def _cluster_blocks(e: Reading) -> Value:
 
 
 def _shared_total(e: Reading) -> Value:
-    """Bytes of shared memory of a block, in whole units; nothing is reserved for the system."""
+    """Bytes of shared memory of a block, in whole units, without what the system has."""
     b = e.builder
     size = b.binary("add", Value("%dynamic.size", "i32"), b.integer(e.program.shared_size + _SMEM_UNIT - 1, 32))
     return b.binary("and", size, b.integer(-_SMEM_UNIT, 32))
+
+
+def _shared_whole(e: Reading) -> Value:
+    """Bytes of shared memory of a block and of the system: not in whole units, as an H200 has it."""
+    size = e.builder.integer(e.program.shared_size + SYSTEM_BYTES, 32)
+    return e.builder.binary("add", Value("%dynamic.size", "i32"), size)
 
 
 def _workspace(shift: int, e: Reading) -> Value:
@@ -200,7 +206,7 @@ _READERS: dict[str, Reader] = {
     **_zeros(" ".join(f"pm{k}_64" for k in range(8)), 64),
     "dynamic_smem_size": functools.partial(_of_frame, "dynamic", "size"),
     "total_smem_size": _shared_total,
-    "aggr_smem_size": _shared_total,
+    "aggr_smem_size": _shared_whole,
     **_zeros(" ".join(f"reserved_smem_offset_{k}" for k in ("begin", "end", "cap", "0", "1")), 32),
     **_zeros(" ".join(f"envreg{k}" for k in range(32)), 32),
     "envreg1": functools.partial(_workspace, 32),

@@ -16,6 +16,7 @@ from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH
 from cujit.devices.cpu.codegen.rounding import canonical
 from cujit.devices.cpu.codegen.special import Reading, special_value
 from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, Negation, Op, Operand, Reg, Special, SymbolAddress
+from cujit.devices.cpu.run.launch import WINDOW_BITS
 from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError
 from cujit.forks import cached_property
@@ -434,9 +435,15 @@ class WarpEmitter:
     # -- addresses ---------------------------------------------------------------------------------------
 
     def symbol(self, symbol: SymbolAddress) -> Value:
-        """Address of a variable in its own space, as i64: offsets for shared and local, real addresses else."""
+        """Address of a variable in its own space, as i64: offsets for shared and local, real addresses else.
+
+        A shared one has the rank of the block in its cluster above the offset, as on an H200.
+        """
         b, slot = self.builder, symbol.slot
         offset = b.integer(slot.offset + symbol.offset, 64)
+        if slot.space == "shared" and self.suspends:
+            rank = b.cast("zext", Value("%cluster.rank", "i32"), "i64")
+            return b.binary("add", b.binary("shl", rank, b.integer(WINDOW_BITS, 64)), offset)
         if slot.space in ("shared", "local"):
             return offset
         base = Value("%module.int" if slot.space in ("global", "const") else "%params.int", "i64")

@@ -17,6 +17,7 @@ from cujit.devices.cpu.codegen.memory import each_lane, for_each_bit, lane_item
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.rounding import canonical, flush, quiet_if_nan
 from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.instructions.blocks import CLUSTER
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.instructions.small_formats import half_bits, value_of
 from cujit.devices.cpu.ir.program import IntConstant, KernelProgram, Op, Operand, Reg, items_of
@@ -240,7 +241,7 @@ def _run(e: WarpEmitter, op: Op) -> None:
                 form.apply(f, f.cast("inttoptr", at, "ptr"), [item])
 
     b.define(name, [Value("%shared", "i64"), *own], write)
-    b.invoke(f"@{name}", "void", Value("%shared.int", "i64"), *values)
+    b.invoke(f"@{name}", "void", CLUSTER, *values)
 
 
 def _pair(f: Builder, value: Value, type_: str, lane: int) -> list[Value]:

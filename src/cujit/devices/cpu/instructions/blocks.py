@@ -4,10 +4,9 @@ PTX ISA 9.1: "Parallel Synchronization and Communication Instructions: bar, barr
 "getctarank". The barriers themselves are native code (``runtime/blocks.c``); ``flow`` decides whether the warp waits as
 a whole or lane by lane.
 
-The windows of the blocks lie side by side from ``%cluster.int`` on, in order of the blocks' ranks. In the space
-``shared::cluster`` an address below 2**24 is one of the own block, as in ``shared::cta``; that of ``offset`` in the
-block of rank r is ``(r + 1) << 24 | offset``. (PTX ISA 9.1, 9.7.9.23 "mapa" leaves the form of such addresses open, but
-for those of the own block.)
+The windows of the blocks lie side by side from ``%cluster.int`` on, in order of the blocks' ranks. A shared
+address has the rank of a block above the offset in its window, so that it is the low 32 bits of the generic one; that
+of an own variable has the own rank. Source: an H200, ``tests/goldens/windows.json``.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from cujit.devices.cpu.run.launch import WINDOW_BITS, field_offset
 CLUSTER = Value("%cluster.int", "i64")
 STRIDE = Value(str(1 << WINDOW_BITS), "i64", constant=True)
 """Bytes from the window of a block to that of the next."""
-_OWN = Value("%shared.int", "i64")
-_OWN_RANK = Value("%cluster.rank", "i32")
+_MOST_RANKS = 255
+"""Bits of a shared address, above the offset, that are the block's rank in its cluster."""
 
 
 def register(rules: Rules) -> None:
@@ -138,37 +137,20 @@ def _scalar(e: WarpEmitter, operand: Operand, lanes: Value) -> Value:
 # -- addresses --------------------------------------------------------------------------------------------
 
 
-def _split(e: WarpEmitter, address: Value) -> tuple[Value, Value]:
-    """Take a ``shared::cluster`` address (i64) apart: 0 for the own block or its rank + 1, and the offset."""
+def _joined(e: WarpEmitter, rank: Value, address: Value) -> Value:
+    """Make the ``shared::cluster`` address (i64) in the block of a rank that is at the same offset as another."""
     b = e.builder
-    low = b.binary("and", address, b.integer((1 << WINDOW_BITS) - 1, 64))
-    return b.binary("ashr", address, b.integer(WINDOW_BITS, 64)), low
-
-
-def _joined(e: WarpEmitter, rank: Value, offset: Value) -> Value:
-    """Make a ``shared::cluster`` address (i64) of a rank and an offset."""
-    b = e.builder
-    number = b.binary("add", rank, b.integer(1, 64))
-    return b.binary("or", b.binary("shl", number, b.integer(WINDOW_BITS, 64)), offset)
+    return b.binary("or", b.binary("shl", rank, b.integer(WINDOW_BITS, 64)), offset_of(e, address))
 
 
 def to_process(e: WarpEmitter, address: Value) -> Value:
-    """Turn a ``shared::cluster`` address (i64) into an address of this process."""
-    b = e.builder
-    number, offset = _split(e, address)
-    rank = b.binary("sub", number, b.integer(1, 64))
-    there = _address_of_rank(e, rank, offset)
-    # An address that is counted from before the window's start has a negative number and is the own block's.
-    own = b.compare("icmp slt", number, b.integer(1, 64))
-    return b.select(own, b.binary("add", _OWN, address), there)
+    """Turn an address (i64) of ``shared``, or of ``shared::cluster``, into an address of this process."""
+    return e.builder.binary("add", CLUSTER, address)
 
 
 def from_process(e: WarpEmitter, address: Value) -> Value:
     """Turn an address of this process, in the cluster's shared memory, into one of ``shared::cluster`` (i64)."""
-    b = e.builder
-    own = b.binary("sub", address, _OWN)
-    there = _joined(e, _rank_of(e, address), offset_of(e, address))
-    return b.select(b.compare("icmp ult", own, b.integer(1 << WINDOW_BITS, 64)), own, there)
+    return e.builder.binary("sub", address, CLUSTER)
 
 
 def _rank_of(e: WarpEmitter, address: Value) -> Value:
@@ -195,6 +177,11 @@ def cluster_bytes(e: WarpEmitter) -> Value:
     return b.binary("shl", blocks, b.integer(WINDOW_BITS, 64))
 
 
+def is_in_cluster(e: WarpEmitter, address: Value) -> Value:
+    """Tell whether a generic address lies in the shared memory of a block of the cluster."""
+    return e.builder.compare("icmp ult", e.builder.binary("sub", address, CLUSTER), cluster_bytes(e))
+
+
 def cluster_blocks(e: WarpEmitter) -> Value:
     """Count the blocks (i32) of the cluster: 1 of a launch without clusters."""
     b = e.builder
@@ -213,10 +200,7 @@ def _map(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     rank = b.resize(e.source(op, 1, "i32"), 64, signed=False)
     address = b.resize(e.source(op, 0, int_type(op.type.bits)), 64, signed=False)
-    if op.space == "cluster":
-        mapped = _joined(e, rank, _split(e, address)[1])
-    else:
-        mapped = _address_of_rank(e, rank, offset_of(e, address))
+    mapped = _joined(e, rank, address) if op.space == "cluster" else _address_of_rank(e, rank, offset_of(e, address))
     e.put(op, b.resize(mapped, op.type.bits, signed=False))
 
 
@@ -225,9 +209,7 @@ def _get_rank(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     address = b.resize(e.source(op, 0, int_type(op.type.bits)), 64, signed=False)
     if op.space == "cluster":
-        number, _ = _split(e, address)
-        own = b.compare("icmp eq", number, b.integer(0, 64))
-        rank = b.resize(b.binary("sub", number, b.integer(1, 64)), 32, signed=False)
-        e.put(op, b.select(own, _OWN_RANK, rank))
+        rank = b.binary("and", b.binary("lshr", address, b.integer(WINDOW_BITS, 64)), b.integer(_MOST_RANKS, 64))
+        e.put(op, b.resize(rank, 32, signed=False))
     else:
         e.put(op, b.resize(_rank_of(e, address), 32, signed=False))

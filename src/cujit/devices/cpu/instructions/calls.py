@@ -12,6 +12,7 @@ from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
+from cujit.devices.cpu.instructions.blocks import to_process
 from cujit.devices.cpu.instructions.memory import local_base
 from cujit.devices.cpu.ir.program import CLEAR, IntConstant, Op, SymbolAddress
 from cujit.devices.cpu.ir.refusals import UNLINKED
@@ -197,7 +198,7 @@ def _clear(e: WarpEmitter, op: Op) -> None:
     variable = op.sources[0]
     assert isinstance(variable, SymbolAddress)
     with b.when(b.compare("icmp eq", WARP_NUMBER, b.integer(0, 32)), "clear"):
-        at = b.binary("add", Value("%shared.int", "i64"), e.symbol(variable))
+        at = to_process(e, e.symbol(variable))
         pointer = b.cast("inttoptr", at, "ptr")
         size = b.integer(variable.slot.size, 64)
         b.call("llvm.memset.p0.i64", "void", pointer, b.integer(0, 8), size, b.integer(0, 1))

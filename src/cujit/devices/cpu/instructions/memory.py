@@ -98,7 +98,7 @@ def _first_vector(e: WarpEmitter, memory: Memory, vectors: VectorAccess) -> Valu
     else:
         first = e.each_row(shape)[0].read(memory.base, "i32")
     start = b.binary("add", b.resize(first, 64, signed=True), b.integer(vectors.start, 64))
-    return b.binary("add", start, Value("%shared.int", "i64"))
+    return blocks.to_process(e, start)
 
 
 def _register_address(e: WarpEmitter, space: str, memory: Memory) -> Value:
@@ -121,9 +121,7 @@ def _register_address(e: WarpEmitter, space: str, memory: Memory) -> Value:
 def _in_space(e: WarpEmitter, space: str, address: Value, *, first_lane: bool) -> Value:
     """Turn an address of a space into an address of this process."""
     b = e.builder
-    if space == "shared":
-        return b.binary("add", address, Value("%shared.int", "i64"))
-    if space == "cluster":
+    if space in ("shared", "cluster"):
         return blocks.to_process(e, address)
     if space == "local":
         return b.binary("add", address, local_base(e, first_lane=first_lane))
@@ -271,10 +269,10 @@ def _convert_address(e: WarpEmitter, op: Op) -> None:
     """``cvta``: between an address of a space and a generic one, which is an address of this process."""
     b, space, bits = e.builder, op.space, op.type.bits
     value = b.resize(e.source(op, 0, int_type(bits)), 64, signed=False)
-    if space in ("shared", "local"):
-        base = Value("%shared.int", "i64") if space == "shared" else local_base(e, first_lane=e.lane is not None)
+    if space == "local":
+        base = local_base(e, first_lane=e.lane is not None)
         value = b.binary("sub" if "to" in op.modifiers else "add", value, base)
-    elif space == "cluster":
+    elif space in ("shared", "cluster"):
         value = blocks.from_process(e, value) if "to" in op.modifiers else blocks.to_process(e, value)
     e.put(op, b.resize(value, bits, signed=False))
 
@@ -297,7 +295,7 @@ def _is_space(e: WarpEmitter, op: Op) -> None:
     if space == "global":
         # Constant variables lie beside global ones here, so that both answer yes for them; the window of parameters
         # is a part of the global one. Source: PTX ISA 9.1, "isspacep".
-        e.put(op, b.binary("xor", b.binary("or", shared, local), b.integer(1, 1)))
+        e.put(op, b.binary("xor", b.binary("or", blocks.is_in_cluster(e, address), local), b.integer(1, 1)))
     else:
         e.put(op, {"shared": shared, "local": local, "param": params, "const": consts}[space])
 
@@ -314,9 +312,7 @@ def stack_start(e: WarpEmitter) -> Value:
 
 def _is_cluster(e: WarpEmitter, op: Op) -> None:
     """``isspacep.shared::cluster``: whether a generic address lies in the shared memory of a block of the cluster."""
-    b = e.builder
-    far = b.binary("sub", e.source(op, 0, "i64"), blocks.CLUSTER)
-    e.put(op, b.compare("icmp ult", far, blocks.cluster_bytes(e)))
+    e.put(op, blocks.is_in_cluster(e, e.source(op, 0, "i64")))
 
 
 # -- what only advises, or waits for what is done ---------------------------------------------------------------

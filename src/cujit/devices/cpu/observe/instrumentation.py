@@ -170,7 +170,7 @@ class Checker:
         """A shared variable that the device sets to zeros counts as written."""
         variable = op.sources[0]
         assert isinstance(variable, SymbolAddress)
-        at = e.builder.binary("add", Value("%shared.int", "i64"), e.symbol(variable))
+        at = blocks.to_process(e, e.symbol(variable))
         self._call(e, "cujit_check_cleared", at, e.builder.integer(variable.slot.size, 64))
 
     def _touch(self, e: WarpEmitter, op: Op, touch: Touch) -> None:

@@ -62,18 +62,20 @@ class Checks:
 
     @classmethod
     def of(cls, value: object) -> Checks:
-        """Read what users write: a name, several with commas between, ``all``, or None for none.
+        """Read what users write: a name, several with commas between, ``all``, or ``none``, which None is, too.
 
         Raises:
             OptionError: it is something else.
         """
         known = cls.__match_args__
-        allowed = f"check takes {', '.join(map(repr, known))} or 'all', and several as 'memory,race'"
+        allowed = f"check takes {', '.join(map(repr, known))} 'all' or 'none', and several as 'memory,race'"
         if value is None:
             return cls()
         if not isinstance(value, str):
             raise OptionError(f"check is a text, not {type(value).__name__} {spell(value)}", help=allowed)
         names = [name.strip() for name in value.split(",")]
+        if names == ["none"]:
+            return cls()
         if names == ["all"]:
             return cls(**dict.fromkeys(known, True))
         unknown = [name for name in names if name not in known]

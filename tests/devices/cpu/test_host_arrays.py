@@ -1,0 +1,160 @@
+"""``check="memory"`` knows how much memory of the host a launch was given, and names the argument that it is of."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import mmap
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit.devices.arguments.extents import extents_of
+from cujit.devices.device import Device
+from cujit.errors import KernelFaultError
+from cujit.kernel import Kernel
+
+_ELEMENTS = 10
+_CODE = r"""
+extern "C" __global__ void reads(float *x, long long at) { float y = x[at]; if (y == 12345.0f) x[0] = y; }
+extern "C" __global__ void writes(float *x, long long at) { x[at] = 1; }
+extern "C" __global__ void adds(float *x, long long at) { atomicAdd(x + at, 1.0f); }
+extern "C" __global__ void pairs(float *x, long long at) { *(float2 *)(x + at) = make_float2(1, 2); }
+extern "C" __global__ void copies(float *x, long long at) {
+    __shared__ alignas(16) float s[4]; unsigned to = __cvta_generic_to_shared(s);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4; cp.async.wait_all;" :: "r"(to), "l"(x + at) : "memory");
+    __syncthreads(); if (s[0] == 12345.0f) x[0] = s[0];
+}"""
+_TOUCHES = ("reads", "writes", "adds", "pairs", "copies")
+
+
+class _Described:
+    """An array that says where its elements are in one way only."""
+
+    def __init__(self, name: str) -> None:
+        self._kept = np.zeros(_ELEMENTS, np.float32)
+        for each in (name, "__dlpack_device__") if name == "__dlpack__" else (name,):
+            setattr(type(self), each, property(lambda own, each=each: getattr(own._kept, each)))
+
+
+class _ByInterface(_Described):
+    pass
+
+
+class _ByDlpack(_Described):
+    pass
+
+
+def _torch_tensor() -> Any:
+    return pytest.importorskip("torch").zeros(_ELEMENTS)
+
+
+def _torch_view() -> Any:
+    return pytest.importorskip("torch").zeros(100)[20 : 20 + _ELEMENTS]
+
+
+_MAKERS: dict[str, Callable[[], Any]] = {
+    "an array": lambda: np.zeros(_ELEMENTS, np.float32),
+    "of two axes": lambda: np.zeros((2, _ELEMENTS // 2), np.float32),
+    "of a buffer": lambda: np.frombuffer(bytearray(4 * _ELEMENTS), np.float32),
+    "a memoryview": lambda: memoryview(np.zeros(_ELEMENTS, np.float32)),
+    "array.array": lambda: array.array("f", [0.0] * _ELEMENTS),
+    "ctypes": lambda: (ctypes.c_float * _ELEMENTS)(),
+    "an interface": lambda: _ByInterface("__array_interface__"),
+    "dlpack": lambda: _ByDlpack("__dlpack__"),
+    "a tensor": _torch_tensor,
+}
+
+
+@pytest.fixture(scope="module")
+def kernels() -> dict[str, Kernel]:
+    module = cujit.jit(_CODE, device=cujit.cpu(check="memory"))
+    return {name: module[name] for name in _TOUCHES}
+
+
+@pytest.mark.parametrize("kind", _MAKERS)
+def test_one_element_too_far_is_found_whatever_the_argument_is(kind: str, kernels: dict[str, Kernel]) -> None:
+    x = _MAKERS[kind]()
+    for touch in _TOUCHES:
+        kernels[touch][1, 1](x, 0)
+        kernels[touch][1, 1](x, _ELEMENTS - 2)
+        for at, words in (
+            (_ELEMENTS, "end of argument 1, "),
+            (-2, "8 bytes before argument 1, "),
+            (1 << 14, "argument 1"),
+        ):
+            with pytest.raises(KernelFaultError) as caught:
+                kernels[touch][1, 1](x, at)
+            assert (caught.value.kind, caught.value.thread) == ("memory", (0, 0, 0)), (touch, at)
+            assert words in str(caught.value), (touch, at)
+
+
+def _views() -> dict[str, tuple[Any, int, int]]:
+    """Arrays that are a part of another, with the first and the last element of that, counted from the part's."""
+    whole = np.zeros(100, np.float32)
+    mapped = mmap.mmap(-1, 400)
+    return {
+        "slice": (whole[20:30], -20, 79),
+        "slice of a slice": (whole[10:90][10:20], -20, 79),
+        "reshaped": (whole.reshape(10, 10)[3], -30, 69),
+        "of bytes": (np.frombuffer(bytearray(400), np.float32)[20:30], -20, 79),
+        "of a mapping": (np.frombuffer(mapped, np.float32)[20:30], -20, 79),
+        "by strides": (np.lib.stride_tricks.as_strided(whole[20:], (5,), (4,)), -20, 79),
+    }
+
+
+@pytest.mark.parametrize("kind", _views())
+def test_a_view_leads_as_far_as_what_it_is_a_view_of(kind: str, kernels: dict[str, Kernel]) -> None:
+    view, first, last = _views()[kind]
+    for touch in ("reads", "writes", "adds", "copies"):
+        for at in (0, first, last):
+            kernels[touch][1, 1](view, at)
+        for at in (first - 1, last + 1):
+            with pytest.raises(KernelFaultError, match=r"the 400 bytes that argument 1, .* is a view of"):
+                kernels[touch][1, 1](view, at)
+
+
+def test_a_view_of_a_tensor_leads_as_far_as_its_storage(kernels: dict[str, Kernel]) -> None:
+    view = _torch_view()
+    for at in (-20, 79):
+        kernels["writes"][1, 1](view, at)
+    for at in (-21, 80):
+        with pytest.raises(KernelFaultError, match=r"the 400 bytes that argument 1, a torch\.Tensor"):
+            kernels["writes"][1, 1](view, at)
+
+
+def test_arguments_of_one_array_are_one_range() -> None:
+    whole = np.zeros(100, np.float32)
+    both = extents_of([whole[:10], whole[50:], 3, None])
+    assert [(each.begin, each.size) for each in both] == [(whole.ctypes.data, 400)] * 2
+
+
+def test_what_a_device_array_lends_is_the_devices(kernels: dict[str, Kernel]) -> None:
+    device = cujit.cpu(check="memory")
+    x = device.zeros(_ELEMENTS, np.float32)
+    with pytest.raises(KernelFaultError, match=r"end of the 40-byte array allocated at .*test_host_arrays"):
+        kernels["writes"][1, 1](np.asarray(x), _ELEMENTS)
+
+
+def test_a_launch_in_a_graph_is_held_to_its_arrays(kernels: dict[str, Kernel]) -> None:
+    device = cujit.cpu(check="memory")
+    x, stream = np.zeros(_ELEMENTS, np.float32), device.stream()
+    with device.capture(stream) as graph:
+        kernels["writes"].prepare(1, 1, stream=stream)(x, _ELEMENTS)
+    with pytest.raises(KernelFaultError, match="end of argument 1"):
+        graph.launch()
+
+
+def test_buffers_are_arguments_of_the_cpu_device(cpu: Device) -> None:
+    kernel = cujit.jit(_CODE, device=cpu)["writes"]
+    for kind in ("a memoryview", "array.array", "ctypes"):
+        x = _MAKERS[kind]()
+        kernel[1, 1](x, 3)
+        assert np.asarray(memoryview(x)).tolist() == [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
+    with pytest.raises(cujit.errors.ArgumentError, match="read-only"):
+        kernel[1, 1](memoryview(bytes(40)).cast("f"), 3)
+    with pytest.raises(cujit.errors.ArgumentError, match="float64"):
+        kernel[1, 1](array.array("d", [0.0] * 10), 3)
