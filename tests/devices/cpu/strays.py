@@ -7,7 +7,6 @@ or ends it, is what ``test_windows.py`` looks for.
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -83,4 +82,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import ctypes
 import mmap
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +38,7 @@ class _Described:
     def __init__(self, name: str) -> None:
         self._kept = np.zeros(_ELEMENTS, np.float32)
         for each in (name, "__dlpack_device__") if name == "__dlpack__" else (name,):
-            setattr(type(self), each, property(lambda own, each=each: getattr(own._kept, each)))
+            setattr(type(self), each, property(operator.attrgetter(f"_kept.{each}")))
 
 
 class _ByInterface(_Described):
@@ -60,7 +61,7 @@ _MAKERS: dict[str, Callable[[], Any]] = {
     "an array": lambda: np.zeros(_ELEMENTS, np.float32),
     "of two axes": lambda: np.zeros((2, _ELEMENTS // 2), np.float32),
     "of a buffer": lambda: np.frombuffer(bytearray(4 * _ELEMENTS), np.float32),
-    "a memoryview": lambda: memoryview(np.zeros(_ELEMENTS, np.float32)),
+    "a memoryview": lambda: np.zeros(_ELEMENTS, np.float32).data,
     "array.array": lambda: array.array("f", [0.0] * _ELEMENTS),
     "ctypes": lambda: (ctypes.c_float * _ELEMENTS)(),
     "an interface": lambda: _ByInterface("__array_interface__"),
