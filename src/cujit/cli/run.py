@@ -118,11 +118,11 @@ def command(
     _check_indices([*shown, *(index for index, _ in out)], values)
     options = options_for(file, compiler)
     watching = Watching(check, traced, trace_limit, coverage, timeout_s, schedule)
-    device = watching.device(device_name) or choose_device(device_name)[0]
-    checked = not device.is_gpu and watching.default_check is not None
-    if checked and timeout_s is None:
+    watched = watching.device(device_name)
+    device = watched or choose_device(device_name)[0]
+    if watched is None and not device.is_gpu:
         device = cpu(check=watching.default_check)
-    if checked and timed:
+    if timed and not device.is_gpu and watching.default_check is not None:
         note("these times include the memory check; specify --check none to leave it out")
 
     begin = time.perf_counter()

@@ -85,6 +85,54 @@ def test_sizes_and_places_of_shared_memory_are_those_of_an_h200(device: Device) 
         assert out.numpy().tolist() == wanted, (static, align, dynamic, dynamic_align)
 
 
+def test_larger_alignments_count_from_the_first_byte_of_the_block(device: Device) -> None:
+    _of_sm_90(device)
+    for static, align, dynamic, dynamic_align, total, fixed, behind in _recorded("aligned"):
+        names = ("%total_smem_size", "fixed", "dyn")
+        body = f".shared .align {align} .b8 fixed[{static}]; st.shared.u8 [fixed], 0; ld.param.u64 a, [out];"
+        body += "".join(f"mov.u32 r0, {name}; st.global.u32 [a+{4 * k}], r0;\n" for k, name in enumerate(names))
+        declared = f".extern .shared .align {dynamic_align} .b8 dyn[];\n"
+        out = device.zeros(3, np.uint32)
+        text = _HEAD + declared + _ENTRY.format(more="", body=body)
+        cujit.load(cujit.Artifact.of(text), device)["k"].prepare(1, 1, shared_bytes=dynamic)(out)
+        assert out.numpy().tolist() == [total, fixed, behind], (static, align)
+
+
+_CLUSTER = """.shared .align 16 .b8 tile[64]; ld.param.u64 a, [out]; mov.u32 r0, %ctaid.x; mul.wide.u32 d0, r0, 96;
+add.u64 a, a, d0; add.u32 r1, r0, 100; st.shared.u32 [tile], r1; mov.u32 r1, tile; mov.u64 d3, tile;
+cvta.shared.u64 d3, d3; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+mov.u32 r8, %cluster_ctarank; mapa.shared::cluster.u32 r2, r1, 0; mapa.shared::cluster.u32 r3, r1, 1;
+mapa.u64 d4, d3, 0; mapa.u64 d5, d3, 1; cvt.u32.u64 r4, d3; cvt.u32.u64 r5, d4; cvt.u32.u64 r6, d5;
+st.global.v2.u32 [a], {r1, r4}; st.global.v2.u32 [a+8], {r2, r3}; st.global.v2.u32 [a+16], {r5, r6};
+getctarank.shared::cluster.u32 r4, r1; getctarank.shared::cluster.u32 r5, r3; getctarank.u64 r6, d5;
+st.global.v2.u32 [a+24], {r4, r5}; st.global.v2.u32 [a+32], {r6, r8}; and.b32 r7, r1, 0xffffff;
+ld.shared::cluster.u32 r4, [r2]; ld.shared::cluster.u32 r5, [r3]; st.global.v2.u32 [a+40], {r4, r5};
+ld.u32 r4, [d4]; ld.u32 r5, [d5]; st.global.v2.u32 [a+48], {r4, r5}; ld.shared::cluster.u32 r4, [r1];
+ld.shared::cta.u32 r5, [r1]; st.global.v2.u32 [a+56], {r4, r5}; ld.shared::cluster.u32 r4, [tile];
+ld.shared::cluster.u32 r5, [r7]; st.global.v2.u32 [a+64], {r4, r5};
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
+
+
+@pytest.mark.parametrize(("grid", "cluster"), [(2, 2), (4, 2), (4, 4)])
+def test_addresses_in_clusters_are_those_of_an_h200(grid: int, cluster: int, device: Device) -> None:
+    _of_sm_90(device)
+    kernel = cujit.load(cujit.Artifact.of(_HEAD + _ENTRY.format(more="", body=_CLUSTER)), device)["k"]
+    out = device.zeros((grid, 24), np.uint32)
+    kernel.prepare(grid, 1, cluster=cluster)(out)
+    addresses = {row[2]: row[3:] for row in _recorded("cluster addresses") if row[:2] == [grid, cluster]}
+    loads = {(row[0], row[3]): row[4:] for row in _recorded("cluster loads") if row[1:3] == [grid, cluster]}
+    for block, got in enumerate(out.numpy().tolist()):
+        own, base, first, second, generic_first, generic_second = got[:6]
+        ranks = got[6:10]
+        want = addresses[block]
+        assert [own, first, second] == [want[0], want[3], want[4]]
+        # The low 32 bits of a generic address are the shared address.
+        assert [base, generic_first, generic_second] == [want[0], want[5], want[6]]
+        assert ranks == [want[7], want[8], want[14], want[12]]
+        assert got[10:17] == loads["loads", block]
+        assert got[17] == loads["own by masked address, cluster", block][0]
+
+
 _EDGES = """.shared .align 16 .b8 tile[64];
 ld.param.u64 a, [out]; ld.param.u64 d1, [far]; mov.u32 r1, %tid.x; mul.wide.u32 d2, r1, 8; add.u64 d1, d1, d2;
 ld.global.u64 d2, [d1]; mov.u32 r2, %ctaid.x; mov.u32 r3, %ntid.x; mad.lo.u32 r2, r2, r3, r1; mul.wide.u32 d3, r2, 16;
