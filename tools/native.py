@@ -23,7 +23,7 @@ from cujit.devices.cuda.ring import RING_SIZE
 from cujit.devices.launcher.layout import Field, FieldKind
 from cujit.devices.launcher.library import FUNCTIONS, NATIVE, OBJECTS, PLACES
 from cujit.devices.launcher.scalars import NumpyScalar, ScalarKind
-from cujit.devices.launcher.state import LaunchState
+from cujit.devices.launcher.state import LaunchState, MemoryCalls
 from runtime import _DEFINED, _LANGUAGE, _PLAIN, PROCESSORS, _enum
 
 _OUTPUT = ("-O2", "-g0", "-fvisibility=hidden", "-c")
@@ -40,7 +40,16 @@ _LINK = (
 )
 """Linked against nothing, so that the same file loads with every C library; ``memcpy`` comes from the process."""
 
-_STRUCTURES = (LaunchState, Field, NumpyScalar, TensorInterface, CupyInterface, NumbaInterface, DescribedInterface)
+_STRUCTURES = (
+    LaunchState,
+    MemoryCalls,
+    Field,
+    NumpyScalar,
+    TensorInterface,
+    CupyInterface,
+    NumbaInterface,
+    DescribedInterface,
+)
 _WORDS: dict[type, str] = {
     ctypes.c_uint64: "u64", ctypes.c_int64: "i64", ctypes.c_uint32: "u32", ctypes.c_int32: "i32"
 }  # fmt: skip

@@ -67,6 +67,19 @@ class Context:
         except DriverError as e:
             raise self.explained(e) from None
 
+    def call_each(self, *calls: tuple[Any, ...]) -> None:
+        """Call functions of the driver one after the other, each a name and its arguments, with this context current.
+
+        Raises:
+            DriverError: the driver refused one.
+        """
+        try:
+            with self as driver:
+                for call in calls:
+                    driver.call(*call)
+        except DriverError as e:
+            raise self.explained(e) from None
+
     def synchronize(self) -> None:
         """Wait for all work; the launches before it are done.
 
@@ -111,6 +124,14 @@ class Context:
             "(launch.replay_on_cpu(…) in a new process; launch.save(…) before it keeps it in a file for cujit run), or "
             "the process under compute-sanitizer",
         )
+
+    def refused(self, function: str, status: int) -> DriverError:
+        """Make the error of a call of machine code that returned ``status``, with what was in flight."""
+        try:
+            result = self.driver.bindings.CUresult(status)
+        except ValueError:  # newer than the bindings
+            result = status
+        return self.explained(self.driver.error(function, result))
 
     def check_priority(self, priority: int, title: str = "", also: str = "") -> None:
         """Check a priority against what the GPU has, where the driver would take the next one without a word.

@@ -347,7 +347,7 @@ class CudaKernel(BackendKernel):
             entries = driver_entries(driver)
             status, number = entries.count(getattr(entries, entry), handle, config)
         if status:
-            raise self._error(function, status)
+            raise self._context.refused(function, status)
         return number
 
     def _failed(self, shape: LaunchShape, options: LaunchOptions, status: int) -> None:
@@ -357,7 +357,7 @@ class CudaKernel(BackendKernel):
             LaunchError: a limit.
             DriverError: anything else.
         """
-        error = self._error("cuLaunchKernel" if options == PLAIN else "cuLaunchKernelEx", status)
+        error = self._context.refused("cuLaunchKernel" if options == PLAIN else "cuLaunchKernelEx", status)
         if error.result in _BROKEN_LIMITS:
             try:
                 check_launch(self.title, shape, self._limits, self.resources)
@@ -381,14 +381,6 @@ class CudaKernel(BackendKernel):
             help=error.help
             or "use smaller blocks, less shared memory, or the block that it was compiled for (.reqntid)",
         )
-
-    def _error(self, function: str, status: int) -> DriverError:
-        driver = self._context.driver
-        try:
-            result = driver.bindings.CUresult(status)
-        except ValueError:  # newer than the bindings
-            result = status
-        return self._context.explained(driver.error(function, result))
 
     def _layout(self) -> list[tuple[int, int]]:
         """Ask the driver for offset and size in bytes of each parameter."""

@@ -75,6 +75,9 @@ class Entries:
     set_context: int
     push_context: int
     pop_context: int
+    exchange: int
+    allocate: int
+    release: int
     max_cluster_size: int
     max_active_clusters: int
 
@@ -121,6 +124,9 @@ def driver_entries(driver: Driver) -> Entries:
         find("cuCtxSetCurrent"),
         find("cuCtxPushCurrent"),
         find("cuCtxPopCurrent"),
+        find("cuThreadExchangeStreamCaptureMode"),
+        find("cuMemAlloc"),
+        find("cuMemFree"),
         find("cuOccupancyMaxPotentialClusterSize"),
         find("cuOccupancyMaxActiveClusters"),
     )

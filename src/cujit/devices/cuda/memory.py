@@ -6,22 +6,75 @@ allocated and freed in the relaxed mode of captures.
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import sys
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
 from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.launching import driver_entries
+from cujit.devices.launcher.cpython import is_supported
+from cujit.devices.launcher.library import library_or_none
+from cujit.devices.launcher.state import MemoryCalls
 from cujit.devices.streams import Allocation, PinnedMemory
 from cujit.toolchain.driver import Driver
+from cujit.values import attributes
 
 
 class _Block:
-    """What an Allocation owns; the memory is freed when it goes."""
+    """What an Allocation owns; the memory is freed when it goes.
 
-    __slots__ = ("__weakref__",)
+    Not at the end of the process, which gives its memory back as a whole; the driver may be gone by then.
+    """
+
+    __slots__ = ("__weakref__", "_address", "_context")
+
+    def __init__(self, context: Context, address: int) -> None:
+        self._context = context
+        self._address = address
+
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():
+            with suppress(Exception):  # a failure is nobody's business any more, as of a dead context
+                _memory(self._context, 0, self._address)
+
+
+_CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p)
+
+
+@functools.lru_cache(64)
+def _native(context: Context) -> tuple[Callable[[int, int, int], int], MemoryCalls] | None:
+    """Return what gets memory by native code, and the calls that it makes; None leaves it to Python."""
+    library = library_or_none() if is_supported() else None
+    if library is None:
+        return None
+    names = "get_context push_context pop_context exchange allocate release"
+    calls = MemoryCalls(context=int(context.handle), **attributes(driver_entries(context.driver), names))
+    call: Callable[[int, int, int], int] = _CALL(library.address("memory"))
+    return call, calls
+
+
+def _memory(context: Context, size: int, address: int = 0) -> int:
+    """Get ``size`` bytes, or give back those at ``address``; give the address.
+
+    Raises:
+        DriverError: the driver refused.
+    """
+    native, function = _native(context), "cuMemAlloc" if size else "cuMemFree"
+    if native is None:
+        with _relaxed(context):
+            return int(context.call(function, size or address) or 0)
+    place = ctypes.c_uint64(address)
+    call, calls = native
+    status = call(ctypes.addressof(calls), size, ctypes.addressof(place))
+    if status:
+        raise context.refused(function, status)
+    return place.value
 
 
 @contextmanager
@@ -61,15 +114,17 @@ def allocate(context: Context, size: int) -> Allocation:
     """
     if size == 0:
         return Allocation(0, 0)
-    with _relaxed(context):
-        address = int(context.call("cuMemAlloc", size))
-    block = _Block()
-    # Not at exit: the process gives its memory back as a whole, and the driver may be gone by then.
-    weakref.finalize(block, _release, context, "cuMemFree", address).atexit = False
-    return Allocation(address, size, block)
+    address = _memory(context, size)
+    return Allocation(address, size, _Block(context, address))
 
 
 # -- in the order of a stream -----------------------------------------------------------------------------
+
+
+class _PooledBlock:
+    """What an Allocation of a pool owns."""
+
+    __slots__ = ("__weakref__",)
 
 
 class MemoryPool:
@@ -113,7 +168,7 @@ class MemoryPool:
             DriverError: the GPU has no such memory left.
         """
         address = int(self.context.call("cuMemAllocFromPoolAsync", size, self.handle, stream))
-        block = _Block()
+        block = _PooledBlock()
         weakref.finalize(block, _free_in, self.context, address, stream, late, queue).atexit = False
         return address, block
 
@@ -176,7 +231,7 @@ def _unpin(context: Context, address: int, users: Mapping[int, Any]) -> None:
 
 def address_of(data: memoryview) -> int:
     """Tell where bytes are."""
-    return int(np.frombuffer(data, np.uint8).ctypes.data)
+    return int(np.frombuffer(data, np.uint8).__array_interface__["data"][0])
 
 
 # -- copies and fills -------------------------------------------------------------------------------------
@@ -191,8 +246,8 @@ _DEFAULT_STREAM = 0
 def upload(context: Context, address: int, data: memoryview) -> None:
     """Copy host bytes to the GPU."""
     if data.nbytes:
-        context.call("cuMemcpyHtoD", address, address_of(data), data.nbytes)
-        context.call("cuStreamSynchronize", _DEFAULT_STREAM)
+        copy = ("cuMemcpyHtoD", address, address_of(data), data.nbytes)
+        context.call_each(copy, ("cuStreamSynchronize", _DEFAULT_STREAM))
 
 
 def download(context: Context, data: memoryview, address: int) -> None:
@@ -204,8 +259,7 @@ def download(context: Context, data: memoryview, address: int) -> None:
 def fill(context: Context, address: int, size: int, byte: int) -> None:
     """Set bytes of the GPU to one value."""
     if size:
-        context.call("cuMemsetD8", address, byte, size)
-        context.call("cuStreamSynchronize", _DEFAULT_STREAM)
+        context.call_each(("cuMemsetD8", address, byte, size), ("cuStreamSynchronize", _DEFAULT_STREAM))
 
 
 def repeat(context: Context, address: int, pattern: bytes, count: int, stream: int) -> None:

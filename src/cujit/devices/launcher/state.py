@@ -47,6 +47,12 @@ class LaunchState(ctypes.Structure):
     )
 
 
+class MemoryCalls(ctypes.Structure):
+    """What native code calls to get memory of a GPU and to give it back: a context, and addresses of functions."""
+
+    _fields_ = _fields(ctypes.c_uint64, "context get_context push_context pop_context exchange allocate release")
+
+
 # -- the launches that a kernel keeps ---------------------------------------------------------------------
 
 _MOST_LAUNCHES = 256

@@ -77,6 +77,7 @@ extern u64 cujit_interpreter;
 
 object *cujit_launch(object *self, object *const *arguments, u64 given, object *names);
 object *cujit_index(object *kernel, object *shape);
+i32 cujit_memory(const struct MemoryCalls *calls, u64 bytes, u64 *address);
 i64 cujit_cubin(const u8 *data, u64 size, u32 *out, u64 room);
 start cujit_gpu, cujit_cpu, cujit_copy;
 foreign cujit_torch, cujit_cupy, cujit_numba, cujit_described;
