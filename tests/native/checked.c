@@ -14,7 +14,7 @@ void cujit_check_writes(struct Place *place, u32 lanes, u64 base, const struct S
 flag cujit_check_pair(struct Place *place, u32 lanes, u64 base, const struct Site *site);
 flag cujit_check_batch(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *window);
 void cujit_check_same(struct Place *place, u32 lanes, u64 parts, u32 flags, u32 line);
-void cujit_check_filled(struct Place *place);
+
 void cujit_check_cleared(struct Place *place, u64 address, u64 size);
 void cujit_check_arrive(struct Place *place, u32 id, flag waits);
 void cujit_check_pass(struct Place *place, u32 id);
@@ -131,7 +131,7 @@ static void is_right(struct Place *places, struct Block *state) {
     access(places, SPACE_GLOBAL, ACCESS_READ, (u64)parameters, 0);
     cujit_check_synced(places);
     meet(places, state, 0);
-    cujit_check_filled(places);
+    cujit_check_cleared(places, places->shared, STRIDE);
   }
   for (u32 lane = 0; lane < WARP; lane++) places->values[lane] = ALL, places->addresses[lane] = lane ^ 1;
   cujit_check_members(places, ALL, ALL, 6);
@@ -204,7 +204,7 @@ static void rows_are_right(struct Place *places, struct Block *state) {
 static void pairs_are_right(struct Place *places, struct Block *state) {
   u32 missed = 0;
   (void)state;
-  cujit_check_filled(places);
+  cujit_check_cleared(places, places->shared, STRIDE);
   words(places, 0, 0, &reads);
   cujit_check_turn(places);
   for (u32 round = 0; round < 2 * MANY; round++) {
@@ -234,7 +234,7 @@ static void pairs_are_right(struct Place *places, struct Block *state) {
 
 /* Go on until events are forgotten, while the numbers of the last turn and the last write are high. */
 static void forget(struct Place *places) {
-  cujit_check_filled(places);
+  cujit_check_cleared(places, places->shared, STRIDE);
   words(places, 1, 128, &reads);
   for (u32 k = 0; k < 4000; k++) words(places, 1, 128, &writes);
   cujit_check_turn(places);
@@ -308,7 +308,7 @@ static void ends_outside(struct Place *places, struct Block *state) {
 
 static void reads_outside(struct Place *places, struct Block *state) {
   (void)state;
-  cujit_check_filled(places);
+  cujit_check_cleared(places, places->shared, STRIDE);
   u64 base = places->shared + LIMIT - 128;
   HOLDS(!cujit_check_batch(places, ALL, base, &reads_both.site, 0));
   cujit_check_row(places, ALL, base, &reads.site, 0), cujit_check_row(places, ALL, base + 128, &reads.site, 0);
@@ -349,14 +349,14 @@ static void writes_twice(struct Place *places, struct Block *state) {
 
 static void writes_what_is_read(struct Place *places, struct Block *state) {
   (void)state;
-  cujit_check_filled(places);
+  cujit_check_cleared(places, places->shared, STRIDE);
   words(places, 0, 0, &reads), words(places, 1, 0, &writes);
 }
 
 /* The batch is only logged; the pair is left to who looks at all that is. */
 static void writes_behind_batch(struct Place *places, struct Block *state) {
   (void)state;
-  cujit_check_filled(places);
+  cujit_check_cleared(places, places->shared, STRIDE);
   HOLDS(batch(places, 0));
   HOLDS(!cujit_check_pair(&places[1], ALL, places->shared + 128, &writes.site));
   words(places, 1, 128, &writes);
@@ -377,7 +377,7 @@ static void writes_behind_turn(struct Place *places, struct Block *state) {
 /* The pairs' own look sees neither as right: what was written, and what was read by a row that no log has. */
 static void pair_writes_twice(struct Place *places, struct Block *state) {
   (void)state;
-  cujit_check_filled(places);
+  cujit_check_cleared(places, places->shared, STRIDE);
   words(places, 0, 0, &reads);
   cujit_check_turn(places);
   HOLDS(cujit_check_pair(&places[0], ALL, places->shared, &writes.site));
@@ -387,7 +387,7 @@ static void pair_writes_twice(struct Place *places, struct Block *state) {
 
 static void pair_writes_what_is_read(struct Place *places, struct Block *state) {
   (void)state;
-  cujit_check_filled(places);
+  cujit_check_cleared(places, places->shared, STRIDE);
   words(places, 0, 0, &reads);
   cujit_check_turn(places);
   words(places, 0, 512, &writes), words(places, 0, 0, &reads);
@@ -398,13 +398,13 @@ static void pair_writes_what_is_read(struct Place *places, struct Block *state) 
 /* One lane reads what another one of its warp wrote just before. */
 static void reads_without_meeting(struct Place *places, struct Block *state) {
   (void)state;
-  cujit_check_filled(places);
+  cujit_check_cleared(places, places->shared, STRIDE);
   words(places, 0, 0, &writes), row(places, 0, ALL, 4, &reads);
 }
 
 static void reads_before(struct Place *places, struct Block *state) {
   (void)state;
-  cujit_check_filled(places);
+  cujit_check_cleared(places, places->shared, STRIDE);
   row(places, 0, ALL, 60, &reads_back);
 }
 

@@ -79,7 +79,7 @@ NATIVE = ROOT / "tests" / "native"
 PROGRAMS = {
     "threads": ("faults", "heap", "output", "pool", "trace"),
     "turns": ("faults", "pool", "blocks"),
-    "checked": ("faults", "pool", "blocks", "checks"),
+    "checked": ("faults", "pool", "blocks", "checks", "copies"),
     "profiled": ("faults", "pool", "profile"),
     "samples": ("faults", "pool", "textures"),
     "landing": ("faults", "pool", "copies", "pending"),

@@ -148,10 +148,10 @@ class Meeting(Shared):
 class Warpgroup(Shared):
     """Where the warps of a warpgroup meet: which have come, as bits, to an operation of which form, at which line.
 
-    ``generation`` counts how often all of them have met.
+    ``generation`` counts how often all of them have met, ``last`` is the warp that came last, and goes on first.
     """
 
-    _fields_ = Fields("u32 warps, generation, form, line")
+    _fields_ = Fields("u32 warps, generation, form, line, last, unused")
 
 
 class Warp(Shared):
@@ -417,6 +417,8 @@ class Access(enum.IntFlag):
     """Of the same instruction as the access before."""
     TAKES = 64
     """What it reads unwritten is no mistake yet: the value is raw, and the emitted code has it on."""
+    ASYNC = 128
+    """By the asynchronous proxy, or not to be taken for an access by the generic one."""
 
 
 class Space(enum.IntEnum):
@@ -456,6 +458,8 @@ class Code(enum.IntEnum):
     ADDRESS = 17
     PREDICATE = 18
     STORED = 19
+    UNFENCED = 20
+    """What the asynchronous proxy reads was written by the generic one with no fence in between."""
 
 
 class Span(Shared):
@@ -548,16 +552,16 @@ class Tracker(Shared):
     settled is unordered as long as all is ``plain``: nothing orders but barriers at which all warps wait. Where warps
     have no stacks, ``turn`` counts these as long as all is plain, and is to be added to clocks and ``syncs``. There is
     a record for each grain of 1 << ``grain`` bytes; ``has_objects`` where clocks of objects are used. The event
-    ``written`` is the last write. ``log`` holds reads which are after all writes that may be unordered with them; where
-    nothing needs their records before the next barrier of all warps, nothing does later. All of the block's memory was
-    written if it is ``full``, which is looked for at the access ``look_at`` of so many ``looks``. Rows of words at
-    offsets below ``common`` may go the common ways.
-    Where ``raw`` values were loaded, ``origins`` has the last one of each thread.
+    ``written`` is the last write, ``unfenced`` the first one that no fence for the asynchronous proxy comes after.
+    ``log`` holds reads which are after all writes that may be unordered with them; where nothing needs their records
+    before the next barrier of all warps, nothing does later. All of the block's memory was written if it is ``full``,
+    which is looked for at the access ``look_at`` of so many ``looks``. Rows of words at offsets below ``common`` may go
+    the common ways. Where ``raw`` values were loaded, ``origins`` has the last one of each thread.
     """
 
     _fields_ = Fields(
         f"u64 owner, launch, common; u32 events, room, plain, grain, has_objects, stirred, turn, written, logged, "
-        f"scattered, full, looks, look_at, raw, clocks[{WARPS}][{WARPS}], syncs[{WARPS}], "
+        f"scattered, full, looks, look_at, raw, unfenced, unused, clocks[{WARPS}][{WARPS}], syncs[{WARPS}], "
         f"met[{WARPS}], settled[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
         f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]; "
         f"struct Scattered scatter[{SCATTERED}]; struct Origin origins[{WARPS * WARP}]"

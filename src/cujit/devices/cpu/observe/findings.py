@@ -137,8 +137,9 @@ def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     at = f"{_bytes(size)} at byte {offset:,} of shared memory"
     if code is Code.DIFFERENT:
         return f"a race: by one instruction it and {who} write different values to {at}"
-    warps = launch.fault_thread // 32, other // 32
-    missing = "no __syncwarp() or barrier" if warps[0] == warps[1] else "no barrier"
+    missing = "no __syncwarp() or barrier" if launch.fault_thread // 32 == other // 32 else "no barrier"
+    if code is Code.UNFENCED:
+        missing = "no fence.proxy.async"
     before = "wrote" if extra & Access.WRITE else "read"
     source = lines.source_of(line)
     there = f"\n  {who} at PTX line {line}: {lines.text_of(line)}" + (f"\n  from {source}" if source else "")

@@ -18,6 +18,7 @@ from cujit.devices.cpu.control.regions import PLACE_AT, WATCHED
 from cujit.devices.cpu.instructions import blocks, warpwide
 from cujit.devices.cpu.ir.program import CLEAR, Op, Reg, SymbolAddress, awaits_copies, is_queued
 from cujit.devices.cpu.native.structures import BARRIERS, CLUSTER_BARRIER, GROUP_WARPS, Access, Place, Space
+from cujit.devices.cpu.observe.described import look, orders_proxies
 from cujit.devices.cpu.observe.raw import RawValues
 from cujit.devices.cpu.observe.touches import (
     MAYBE_SHARED,
@@ -25,7 +26,6 @@ from cujit.devices.cpu.observe.touches import (
     Touch,
     batches_in,
     element_bytes,
-    fills_shared,
     orders_by_itself,
     pairs_in,
     touches_of,
@@ -55,7 +55,7 @@ class Checker:
 
     def __init__(self, checks: Checks, *, fenced: bool = False, copies: bool = False) -> None:
         self._checks = checks
-        self._copies = copies and checks.race
+        self.copies = copies and checks.race
         self._fenced = fenced
         self._region: int | None = None
         self._batches: dict[Graph, dict[Op, Batch]] = {}
@@ -69,7 +69,7 @@ class Checker:
         if raw is not None:
             self._begin(e)
             raw.decides(e, op)
-        if self._copies:
+        if self.copies:
             self._look_at_copies(e, op)
         if checks.accesses:
             self._accesses(e, op)
@@ -78,7 +78,7 @@ class Checker:
         self._meet(e, op)
         if op.opcode == "call.extern" and "free" in op.modifiers and checks.memory:
             self._hand_over(e, "addresses", e.source(op, 0, "i64"))
-            self._call(e, "cujit_check_free", _lanes(e, op))
+            self.call(e, "cujit_check_free", _lanes(e, op))
 
     def _meet(self, e: WarpEmitter, op: Op) -> None:
         """Note that lanes or warps are about to meet."""
@@ -105,21 +105,23 @@ class Checker:
                 e.builder.store(e.builder.integer(0, 32), "%check.warp")
                 e.builder.call("cujit_check_turn", "void", Value(_PLACE, "ptr"))
         elif checks.init and not number and e.program.local_size:
-            self._call(e, "cujit_check_begin")
+            self.call(e, "cujit_check_begin")
 
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Note what an operation has done."""
         checks, raw = self._checks, self._raw_of(e)
         if raw is not None:
             raw.after(e, op)
-        if self._copies and is_queued(op):
-            self._call(e, "cujit_pending_watch")
+        if self.copies and is_queued(op):
+            self.call(e, "cujit_pending_watch")
         if op.opcode == "call.extern" and "malloc" in op.modifiers and checks.memory and op.result is not None:
             self._hand_over(e, "addresses", e.read(op.result, "i64"))
             self._hand_over(e, "values", e.builder.load("i64", "%extern.0", lanes=WARP))
-            self._call(e, "cujit_check_malloc", _lanes(e, op))
+            self.call(e, "cujit_check_malloc", _lanes(e, op))
         if op.opcode == CLEAR and checks.init:
             self._cleared(e, op)
+        if checks.race and orders_proxies(op):
+            self.call(e, "cujit_check_fenced")
         if op.form.is_site:
             self._have_met(e, op)
 
@@ -131,7 +133,7 @@ class Checker:
         elif checks.race and op.opcode == "warpgroup.meet":
             self._when_some(e, op, "cujit_check_pass", _group(e))
         elif checks.race and op.form.meaning.effect is not Effect.ARRIVES:
-            self._call(e, "cujit_check_synced")
+            self.call(e, "cujit_check_synced")
 
     # -- asynchronous copies -----------------------------------------------------------------------------
 
@@ -147,10 +149,10 @@ class Checker:
                 self._hand_over(e, "values", size)
                 size = 0
             numbers = [b.integer(size, 64), b.integer(touch.flags, 32), line]
-            self._call(e, "cujit_pending_touch", touch.lanes_in(e, op), *numbers)
+            self.call(e, "cujit_pending_touch", touch.lanes_in(e, op), *numbers)
         if awaits_copies(op):
             b.module.declared.setdefault("cujit_check_access", _CHECK_ACCESS)
-            self._call(e, "cujit_pending_observe", _lanes(e, op), line, Value("@cujit_check_access", "ptr"))
+            self.call(e, "cujit_pending_observe", _lanes(e, op), line, Value("@cujit_check_access", "ptr"))
 
     # -- accesses ----------------------------------------------------------------------------------------
 
@@ -162,18 +164,18 @@ class Checker:
             self._found[batch] = self._look(e, batch)
         with contextlib.nullcontext() if batch is None else e.builder.when(self._found[batch], "alone", holds=False):
             for touch in touches_of(e, op):
-                self._touch(e, op, replace(touch, access=touch.access & kept))
-        if self._checks.init and fills_shared(op):
-            self._call(e, "cujit_check_filled")
+                self.touch(e, op, replace(touch, access=touch.access & kept))
+        look(self, e, op)
 
     def _cleared(self, e: WarpEmitter, op: Op) -> None:
         """A shared variable that the device sets to zeros counts as written."""
         variable = op.sources[0]
         assert isinstance(variable, SymbolAddress)
         at = blocks.to_process(e, e.symbol(variable))
-        self._call(e, "cujit_check_cleared", at, e.builder.integer(variable.slot.size, 64))
+        self.call(e, "cujit_check_cleared", at, e.builder.integer(variable.slot.size, 64))
 
-    def _touch(self, e: WarpEmitter, op: Op, touch: Touch) -> None:
+    def touch(self, e: WarpEmitter, op: Op, touch: Touch) -> None:
+        """Have an access looked at of which an operand tells."""
         checks, orders = self._checks, touch.access & _ORDERING
         if not (checks.memory or checks.init or orders or touch.space in MAYBE_SHARED):
             return
@@ -186,6 +188,15 @@ class Checker:
             lambda: self._rows(e, op, touch, lanes, told=told),
             lambda: self._each(e, op, touch, lanes, told=told),
         )
+        if checks.race and touch.access & ~_ORDERING == Access.READ | Access.ASYNC:
+            self._fence(e, op, touch, lanes)
+
+    def _fence(self, e: WarpEmitter, op: Op, touch: Touch, lanes: Value) -> None:
+        """See whether a fence is missing before the asynchronous proxy reads shared memory."""
+        b, size = e.builder, touch.size
+        self._hand_over(e, "addresses", touch.where.every_lane(b))
+        self._hand_over(e, "values", size if isinstance(size, Value) else b.integer(size, 64))
+        self.call(e, "cujit_check_fence", lanes, b.integer(touch.flags, 32), b.integer(op.line, 32))
 
     def _each(self, e: WarpEmitter, op: Op, touch: Touch, lanes: Value, *, told: bool) -> None:
         """Have an access looked at whose lanes have addresses of their own."""
@@ -195,9 +206,9 @@ class Checker:
             self._hand_over(e, "values", size)
             size = 0
         where = [b.integer(touch.flags, 32), b.integer(op.line, 32)]
-        self._call(e, "cujit_check_access", lanes, b.integer(size, 64), *where)
+        self.call(e, "cujit_check_access", lanes, b.integer(size, 64), *where)
         if told:
-            self._call(e, "cujit_check_same", lanes, b.integer(len(touch.values), 64), *where)
+            self.call(e, "cujit_check_same", lanes, b.integer(len(touch.values), 64), *where)
 
     def _rows(self, e: WarpEmitter, op: Op, touch: Touch, lanes: Value, *, told: bool) -> None:
         """Have an access looked at whose lanes lie in rows."""
@@ -212,7 +223,7 @@ class Checker:
         where = [b.integer(touch.flags, 32), b.integer(op.line, 32)]
         with b.when(apart, "same", holds=False) if apart is not None else contextlib.nullcontext():
             self._hand_over(e, "addresses", touch.where.every_lane(b))
-            self._call(e, "cujit_check_same", lanes, b.integer(len(touch.values), 64), *where)
+            self.call(e, "cujit_check_same", lanes, b.integer(len(touch.values), 64), *where)
         if apart is not None:
             b.store(Value("null", "ptr"), "%check.data")
 
@@ -277,7 +288,7 @@ class Checker:
         found: list[Value] = []
         if self._checks.race and row.is_plain and len(row.where.bases) == 1 and returned == "void":
             kind = "cujit_check_writes" if row.flags & Access.WRITE else "cujit_check_reads"
-            self._call(e, kind, lanes, row.where.bases[0], row.site(b, flags))
+            self.call(e, kind, lanes, row.where.bases[0], row.site(b, flags))
             return found
         place = Value(window or "null", "ptr")
         for k, base in enumerate(row.where.bases):
@@ -285,7 +296,7 @@ class Checker:
             mine = lanes if len(row.where.bases) == 1 else b.binary("and", lanes, own)
             far = k * row.lanes * row.where.stride
             first = b.binary("sub", base, b.integer(far, 64)) if far else base
-            found.append(self._call(e, name, mine, first, row.site(b, flags), place, returned=returned))
+            found.append(self.call(e, name, mine, first, row.site(b, flags), place, returned=returned))
             flags |= Access.AGAIN
         return found
 
@@ -300,7 +311,7 @@ class Checker:
         if not self._checks.init:
             return None
         if e.program.name not in self._raw:
-            self._raw[e.program.name] = RawValues(e.program, self._call, self._hand_over)
+            self._raw[e.program.name] = RawValues(e.program, self.call, self._hand_over)
         return self._raw[e.program.name]
 
     # -- batches ------------------------------------------------------------------------------------------
@@ -326,7 +337,7 @@ class Checker:
         touch = Touch(where, size, Access.WRITE if stores else Access.READ, space, element_bytes(op), size)
         row = Row(op, where, size, touch.flags, members)
         if stores:
-            done = self._call(
+            done = self.call(
                 e, "cujit_check_pair", _lanes(e, op), where.bases[0], row.site(b, row.flags), returned="i32"
             )
             return b.compare("icmp ne", done, b.integer(0, 32))
@@ -372,12 +383,12 @@ class Checker:
         full = not members.lanes and b.compare("icmp eq", members, everybody)
         with b.when(full, "named", holds=False) if full else contextlib.nullcontext():
             self._hand_over(e, "values", b.resize(members, 64, signed=False))
-            self._call(e, "cujit_check_members", lanes, live, line)
+            self.call(e, "cujit_check_members", lanes, live, line)
         if op.opcode == "shfl":
             with b.when(b.compare("icmp eq", live, everybody), "origins", holds=False):
                 self._hand_over(e, "values", b.resize(members, 64, signed=False))
                 self._hand_over(e, "addresses", b.resize(warpwide.origins(e, op), 64, signed=True))
-                self._call(e, "cujit_check_origins", lanes, live, line)
+                self.call(e, "cujit_check_origins", lanes, live, line)
 
     def _arrive(self, e: WarpEmitter, op: Op) -> None:
         checks = self._checks
@@ -409,13 +420,13 @@ class Checker:
         b = e.builder
         lanes, live, none = _lanes(e, op), b.word(e.live()), b.integer(0, 32)
         barrier = (number or none, threads or none)
-        self._call(e, "cujit_check_barrier", lanes, live, *barrier, b.integer(aligned, 32), b.integer(op.line, 32))
+        self.call(e, "cujit_check_barrier", lanes, live, *barrier, b.integer(aligned, 32), b.integer(op.line, 32))
 
     def _when_some(self, e: WarpEmitter, op: Op, name: str, number: Value, *more: Value) -> None:
         """Call for a barrier, by the number of its clock, if a lane comes to it."""
         b = e.builder
         with b.when(b.any_lane(e.lanes_of(op)), "clocked"):
-            self._call(e, name, number, *more)
+            self.call(e, name, number, *more)
 
     # -- the place ---------------------------------------------------------------------------------------
 
@@ -425,13 +436,16 @@ class Checker:
         vector = e.builder.vector(value)
         e.builder.store(vector, f"%check.{field}", align=8)
 
-    def _call(self, e: WarpEmitter, name: str, *arguments: Value, returned: str = "void") -> Value:
+    def call(self, e: WarpEmitter, name: str, *arguments: Value, returned: str = "void") -> Value:
         """Call native code, which learns which warp of which block it is."""
+        return e.builder.call(name, returned, self.place(e), *arguments)
+
+    def place(self, e: WarpEmitter) -> Value:
+        """Give what native code learns that by."""
         self._begin(e)
-        b = e.builder
-        b.store(BLOCK, "%check.block")
-        b.store(WARP_NUMBER, "%check.warp")
-        return b.call(name, returned, Value(_PLACE, "ptr"), *arguments)
+        e.builder.store(BLOCK, "%check.block")
+        e.builder.store(WARP_NUMBER, "%check.warp")
+        return Value(_PLACE, "ptr")
 
     def _begin(self, e: WarpEmitter) -> None:
         """Fill in, once in a function, what stays; for all regions the first one does."""

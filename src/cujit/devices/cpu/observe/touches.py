@@ -1,6 +1,7 @@
 """Which memory each operation reads and writes, and which operations checks look at together.
 
-Left out are textures and surfaces, whose instructions mind their bounds, and what descriptors and tensor maps lead to.
+Left out are textures and surfaces, whose instructions mind their bounds. What descriptors, tensor maps and masks lead
+to is in ``described``.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ _SPACES = {
 }  # fmt: skip
 MAYBE_SHARED = (Space.SHARED, Space.CLUSTER, Space.GENERIC)
 _ORDERED = (Order.ACQUIRE, Order.RELEASE, Order.ACQ_REL)
-_UPDATE = Access.READ | Access.WRITE | Access.STRONG | Access.ACQUIRE | Access.RELEASE
+UPDATE = Access.READ | Access.WRITE | Access.STRONG | Access.ACQUIRE | Access.RELEASE
 _ROWS = {"x1": 8, "x2": 16, "x4": 32}
 _MBARRIER_BYTES = 8
+_MAP_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,6 @@ class Touch:
             rows()
         else:
             b.either(self.where.holds, rows, each, "row")
-
-
-def fills_shared(op: Op) -> bool:
-    """Tell whether an operation writes shared memory at places that are not told."""
-    return op.opcode == "cp" and "tensor" in op.modifiers and "mbarrier::complete_tx::bytes" in op.modifiers
 
 
 def orders_by_itself(op: Op) -> bool:
@@ -147,7 +144,7 @@ def _load(e: WarpEmitter, op: Op) -> list[Touch]:
 
 def _store(e: WarpEmitter, op: Op) -> list[Touch]:
     if "async" in op.modifiers:
-        return _store_and_signal(e, op)
+        return _store_andsignal(e, op)
     address, space = where_in(e, op.sources[0], op.space)
     if "bulk" in op.modifiers:
         return [Touch(address, e.source(op, 1, "i64"), Access.WRITE, space, 1, 8)]
@@ -159,32 +156,33 @@ def _store(e: WarpEmitter, op: Op) -> list[Touch]:
 
 def _atomic(e: WarpEmitter, op: Op) -> list[Touch]:
     if "async" in op.modifiers:
-        return _store_and_signal(e, op)
+        return _store_andsignal(e, op)
     address, space = where_in(e, op.sources[0], op.space)
     size = element_bytes(op) * op.form.vector
-    return [Touch(address, size, _UPDATE, space, element_bytes(op), size)]
+    return [Touch(address, size, UPDATE, space, element_bytes(op), size)]
 
 
-def _store_and_signal(e: WarpEmitter, op: Op) -> list[Touch]:
+def _store_andsignal(e: WarpEmitter, op: Op) -> list[Touch]:
     """``st.async``, ``red.async``: to shared memory of the cluster, and an mbarrier there."""
     address, kind = where_in(e, op.sources[0], op.space)
     size = element_bytes(op) * len(items_of(op.sources[1]))
-    access = Access.WRITE if op.opcode == "st" else _UPDATE
-    target = Touch(address, size, access, kind, element_bytes(op), element_bytes(op))
-    return [target, _signal(e, op.sources[2], op.space)]
+    access = Access.WRITE if op.opcode == "st" else UPDATE
+    target = Touch(address, size, access | Access.ASYNC, kind, element_bytes(op), element_bytes(op))
+    told = "mbarrier::complete_tx::bytes" in op.modifiers
+    return [target, *([signal(e, op.sources[2], op.space)] if told else [])]
 
 
-def _signal(e: WarpEmitter, operand: Operand, space: str) -> Touch:
+def signal(e: WarpEmitter, operand: Operand, space: str) -> Touch:
     """An mbarrier that something is counted at."""
     address, kind = where_in(e, operand, space)
-    return Touch(address, _MBARRIER_BYTES, _UPDATE, kind, _MBARRIER_BYTES, _MBARRIER_BYTES)
+    return Touch(address, _MBARRIER_BYTES, UPDATE, kind, _MBARRIER_BYTES, _MBARRIER_BYTES)
 
 
 def _mbarrier(e: WarpEmitter, op: Op) -> list[Touch]:
     if "pending_count" in op.modifiers:
         return []
-    signal = _signal(e, op.sources[0], op.space)
-    return [replace(signal, access=Access.WRITE) if "init" in op.modifiers else signal]
+    found = signal(e, op.sources[0], op.space)
+    return [replace(found, access=Access.WRITE) if "init" in op.modifiers else found]
 
 
 # -- matrices ---------------------------------------------------------------------------------------------
@@ -217,10 +215,10 @@ def _wmma(e: WarpEmitter, op: Op) -> list[Touch]:
 
 def _copies(e: WarpEmitter, op: Op) -> list[Touch]:
     words = frozenset(op.modifiers)
-    if not words.isdisjoint({"commit_group", "wait_group", "wait_all", "prefetch", "tensor", "multicast::cluster"}):
+    if not words.isdisjoint({"commit_group", "wait_group", "wait_all", "prefetch", "tensor"}):
         return []
     if "mbarrier" in words:
-        return [_signal(e, op.sources[0], op.space)]
+        return [signal(e, op.sources[0], op.space)]
     return _bulk(e, op) if "bulk" in words else _small_copy(e, op)
 
 
@@ -239,7 +237,8 @@ def _small_copy(e: WarpEmitter, op: Op) -> list[Touch]:
         )
     return [
         Touch(source, taken, Access.READ, from_, 4, size.value if isinstance(taken, int) else 4),
-        Touch(target, size.value, Access.WRITE, to, 4, size.value),
+        # Kernels of NVIDIA's read by wgmma what this wrote with no fence in between.
+        Touch(target, size.value, Access.WRITE | Access.ASYNC, to, 4, size.value),
     ]
 
 
@@ -256,13 +255,37 @@ def _bulk(e: WarpEmitter, op: Op) -> list[Touch]:
     target, target_space = where_in(e, op.sources[0], to)
     source, source_space = where_in(e, op.sources[1], from_)
     size = e.builder.resize(e.source(op, 2, "i32"), 64, signed=False)
-    writes = _UPDATE if "reduce" in op.modifiers else Access.WRITE
-    found = [Touch(source, size, Access.READ, source_space, 1, 16)]
+    writes = UPDATE if "reduce" in op.modifiers else Access.WRITE
+    writes = (writes & ~(Access.ACQUIRE | Access.RELEASE)) | Access.ASYNC
+    found = [Touch(source, size, Access.READ | Access.ASYNC, source_space, 1, 16)]
+    if "multicast::cluster" in op.modifiers:
+        return found
     if "cp_mask" not in op.modifiers:
-        found.append(Touch(target, size, writes & ~(Access.ACQUIRE | Access.RELEASE), target_space, 1, 16))
+        found.append(Touch(target, size, writes, target_space, 1, 16))
     if len(op.sources) > 3 and isinstance(op.sources[3], Memory):
-        found.append(_signal(e, op.sources[3], to))
+        found.append(signal(e, op.sources[3], to))
     return found
+
+
+def _control(e: WarpEmitter, op: Op) -> list[Touch]:
+    """``clusterlaunchcontrol.try_cancel [a], [mbar]``: an answer of 16 bytes; to several blocks, see ``described``."""
+    if "try_cancel" not in op.modifiers or "multicast::cluster::all" in op.modifiers:
+        return []
+    target, space = where_in(e, op.sources[0], op.space)
+    return [Touch(target, 16, Access.WRITE | Access.ASYNC, space, 1, 16), signal(e, op.sources[1], op.space)]
+
+
+def _map(e: WarpEmitter, op: Op) -> list[Touch]:
+    """``tensormap.replace``: a part of a map; ``tensormap.cp_fenceproxy``: all of it, to another."""
+    spaces = op.form.spaces or ("generic",)
+    first, space = where_in(e, op.sources[0], spaces[0])
+    if "replace" in op.modifiers:
+        return [Touch(first, _MAP_BYTES, Access.READ | Access.WRITE, space, 1, 64)]
+    second, from_ = where_in(e, op.sources[1], spaces[1])
+    return [
+        Touch(second, _MAP_BYTES, Access.READ, from_, 1, 128),
+        Touch(first, _MAP_BYTES, Access.WRITE, space, 1, 128),
+    ]
 
 
 _BY_OPCODE: dict[str, Callable[[WarpEmitter, Op], list[Touch]]] = {
@@ -274,6 +297,8 @@ _BY_OPCODE: dict[str, Callable[[WarpEmitter, Op], list[Touch]]] = {
     "mbarrier": _mbarrier,
     "ldmatrix": _rows,
     "stmatrix": _rows,
+    "clusterlaunchcontrol": _control,
+    "tensormap": _map,
 }
 
 

@@ -199,11 +199,20 @@ _WAIT = (
 )
 
 
+_FENCE = (
+    'have the threads that wrote execute asm volatile("fence.proxy.async.shared::cta;" ::: "memory") after they wrote '
+    "and before the barrier that the reader waits for"
+)
+
+
 def _help(kind: FaultKind, launch: Launch) -> str | None:
     """What to try after what a check found, or where lanes never meet; other findings say it themselves."""
     if kind is FaultKind.RACE and launch.fault_more[2] in _AWAITED:
         return _WAIT
-    return _WORDS[kind][1] if kind > FaultKind.CHECK or kind in (FaultKind.LANES_APART, FaultKind.WARPS_APART) else None
+    if kind is FaultKind.RACE and launch.fault_more[2] == Code.UNFENCED:
+        return _FENCE
+    says_help = kind > FaultKind.CHECK or kind in (FaultKind.LANES_APART, FaultKind.WARPS_APART)
+    return _WORDS[kind][1] if says_help else None
 
 
 def _error(launch: Launch, site: Site) -> KernelFaultError:

@@ -481,6 +481,7 @@ void cujit_warpgroup_meet(struct Block *block, u32 warp, u32 form, u32 line, u32
   group->form = form, group->line = line;
   if (group->warps == (1u << GROUP_WARPS) - 1) {
     group->warps = 0;
+    group->last = warp;
     group->generation++;
     block->changes++;
     return;

@@ -47,6 +47,7 @@ static void make_piece_ready(const struct Place *place) {
     piece->room = LEAST_EVENTS;
     piece->common = watch->checks & CHECK_INIT || piece->grain != WORD_GRAIN ? 0 : common_of(place);
     for (u32 w = 0; w < WARPS; w++) piece->settled[w] = 1;
+    piece->unfenced = 1;
     memset(strip_at(place, 0).writer, 0, records_of(place) / STRIP * 4 * sizeof(u32));
   }
   piece->launch = watch->serial;
@@ -354,12 +355,7 @@ void cujit_check_cleared(struct Place *place, u64 address, u64 size) {
   if (mark) memset(mark, 1, size);
 }
 
-/* Something wrote shared memory that says not where: all of it counts as written. */
-void cujit_check_filled(struct Place *place) {
-  enter(place);
-  u64 bytes = place->watch->shared_stride;
-  for (u64 k = 0; k < place->launch->together; k++) memset(marks_in(place, piece_of(place, k)), 1, bytes);
-}
+#include "described.h"
 
 /* -- raw values -------------------------------------------------------------------------------------------------------- */
 

@@ -172,6 +172,35 @@ u64 cujit_tensor_box_bytes(const struct TensorMap *map, const i32 *coords, u32 r
   return box.rows * box.pitch;
 }
 
+/* Call `visit` for each range of a box: of bytes in the tensor and of bytes in shared memory, either of which may be none.
+   Outside of a tensor nothing is read or written there. */
+void cujit_tensor_walk(const struct TensorMap *map, u64 shared, u64 origin, const i32 *coords, u32 rank, flag im2col,
+                       flag inward, Visit *visit, void *context) {
+  struct Box box;
+  box.map = map, box.shared = shared, box.origin = origin, box.rank = rank, box.im2col = im2col;
+  measure(&box, coords);
+  i64 pixel[5], element = (i64)box.element;
+  for (u32 k = 0; k < rank; k++) pixel[k] = box.first[k];
+  for (u64 row = 0; row < box.rows; row++) {
+    u64 address;
+    flag inside = find_row(&box, row, pixel, &address);
+    i64 begin = box.first[0] * element, end = begin + (i64)box.row_bytes;
+    i64 last = (i64)(inward ? box.sizes[0] * box.element : end_of_pieces(&box));
+    begin = begin < 0 ? 0 : begin, end = end < last ? end : last;
+    if (!inward && address + (u64)end > box.limit) end = (i64)(box.limit - address);
+    u64 bytes = inside && begin < end ? (u64)(end - begin) : 0;
+    if (box.pitch == box.row_bytes) {
+      visit(context, address + (u64)begin, bytes, box.shared + row * box.pitch, box.row_bytes);
+    } else {
+      visit(context, address + (u64)begin, bytes, 0, 0);
+      for (u64 offset = 0; offset < box.row_bytes; offset += PIECE) {
+        visit(context, 0, 0, place(&box, row * box.pitch + offset), least(box.row_bytes - offset, PIECE));
+      }
+    }
+    if (im2col) next_pixel(&box, pixel);
+  }
+}
+
 /* Whether a map is none of ours, or not for an instruction that takes `types`, by their bits. */
 u32 cujit_tensor_is_wrong(const struct TensorMap *map, u64 mark, u32 rank, u32 types) {
   return (map->mark & ~(1ull << 63)) != mark || map->last_dimension != rank - 1 || !(types >> (map->element & 31) & 1);

@@ -41,6 +41,11 @@ INLINE void lack_memory(struct Launch *launch) {
 /* Where a thread that was poked elsewhere waits, or ends; `pc` is where it stands in the kernel. */
 void cujit_pause(struct Launch *launch, u64 pc);
 
+/* What is called for each range of a tensor's box: bytes in the tensor, and bytes in shared memory. */
+typedef void Visit(void *context, u64 there, u64 there_bytes, u64 here, u64 here_bytes);
+void cujit_tensor_walk(const struct TensorMap *map, u64 shared, u64 origin, const i32 *coords, u32 rank, flag im2col,
+                       flag inward, Visit *visit, void *context);
+
 /* Of a mask that is not empty. */
 INLINE u32 first_lane(u32 lanes) { return (u32)__builtin_ctz(lanes); }
 

@@ -422,27 +422,11 @@ struct Shared {
   u32 warp;
 };
 
-/* One register of a matrix in shared memory: eight rows (of B columns), and 16 bytes of k; `across` turned.
-
-   Straight is K-major: ((8,m),(T,2k)):((1T,SBO),(1,LBO)), or with a pattern ((8,m),(T,2k)):((nT,SBO),(1,T)). Across is
-   MN-major: ((T,1,m),(8,k)):((1,T,SBO),(1T,LBO)), or ((T,n,m),(8,k)):((1,T,LBO),(nT,SBO)). Eight lines of 16 bytes
-   are `line` bytes apart, in the places where the pattern puts them: Swizzle<n, 4, 3>, that is bits 7 on of an address
-   are xored into bits 4 on; of patterns that do not begin at a multiple of their size, the base offset tells bits 7 to 9
-   of where they do. Source: PTX ISA 9.1, "Strides", the table of canonical layouts; "Matrix Descriptor Format":
-   addresses and strides are in units of 16 bytes; modes 1, 2 and 3 are patterns of 128, 64 and 32 bytes. */
+/* One register of a matrix in shared memory: eight rows (of B columns), and 16 bytes of k; `across` turned. */
 static void read_shared(u32x32 *to, u64 descriptor, const u8 *memory, u64 group, u64 chunk, flag across) {
-  u64 mode = descriptor >> 62, width = mode ? 16 >> mode : 1;
-  u64 leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
-  u64 at = (descriptor & 0x3fff) << 4, offset = descriptor >> 49 & 7;
-  if (across) {
-    at += group % width * 16 + group / width * (mode ? leading : stride) + chunk * (mode ? stride : leading);
-  } else {
-    at += group * stride + chunk * (mode ? 16 : leading);
-  }
-  for (u32 row = 0; row < 8; row++, at += width * 16) {
-    u64 phase = ((at >> 7) - offset) & (width - 1);
-    __builtin_memcpy((u16x8 *)to + row, memory + (at ^ phase << 4), 16);
-  }
+  struct Lines lines;
+  find_lines(&lines, descriptor, group, chunk, across);
+  for (u32 row = 0; row < 8; row++) __builtin_memcpy((u16x8 *)to + row, memory + offset_of_line(&lines, row), 16);
   if (across) turn((u16x8 *)to);
 }
 

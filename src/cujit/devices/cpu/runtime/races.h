@@ -161,6 +161,7 @@ static NOINLINE void forget_events(const struct Place *place) {
   for (u32 k = 0; k < 2 * WARPS; k++) marks[k / WARPS][k % WARPS] = moved[marks[k / WARPS][k % WARPS]];
   for (u32 k = 0; k < 2 * SLOTS; k++) piece->slots[k / 2][k % 2].events = moved[piece->slots[k / 2][k % 2].events];
   piece->written = moved[piece->written];
+  piece->unfenced = moved[piece->unfenced];
   piece->events = named;
   u64 wanted = 2 * named + LEAST_EVENTS, most = place->watch->most_events - 2;
   piece->room = (u32)(wanted < most ? wanted : most);
@@ -398,10 +399,11 @@ static flag row_is_ordered(const struct Place *place, const struct Row *row, u32
   if (!row->dense || (!row->stride && row->lanes & (row->lanes - 1))) return 0;
   if (writes) piece->written = event;
   const words count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  u32 all = (u32)(row->bytes >> grain), log = (u32)__builtin_ctz(size >> grain);
+  u32 all = (u32)(row->bytes >> grain);
+  u32 log = row->lanes & (row->lanes - 1) ? (u32)__builtin_ctz(size >> grain) : 31; /* all is of one lane */
   for (u32 k = 0; k < all; k += PART) {
     struct Entry each = {entry.writer + k, entry.far};
-    words thread = ((count + k) >> (log & 7)) + (place->first + lane), lanes = (words)(count + k < all);
+    words thread = ((count + k) >> (log & 31)) + (place->first + lane), lanes = (words)(count + k < all);
     struct Entry strip = strip_at(place, offset + ((u64)k << grain));
     if (strips && *strip.writer != (u32)APART) {
       if (!strip_is_ordered(strip, place->first, &bounds, writes, plain)) return 0;

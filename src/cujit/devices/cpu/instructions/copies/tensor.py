@@ -38,6 +38,7 @@ _REDUCTIONS = {
     "xor": {2: "b32", 3: "b32", 4: "b64"},
 }
 _SHARED_ALIGN = 128
+_COMPLETES = "mbarrier::complete_tx::bytes"
 
 
 def register(rules: Rules) -> None:
@@ -123,6 +124,42 @@ def _copy_of(e: WarpEmitter, op: Op, tensor: Memory, shared: Memory, space: str,
     copy = _Copy(place.rank, place.map, place.coords, place.im2col, address_in(e, shared, space))
     _check_shared(e, op, copy)
     return copy
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box that an operation copies, for who looks at it: the lane function's operands, and which way it goes.
+
+    ``barrier`` is the mbarrier that is told, ``mask`` the blocks of the cluster that get a copy: ``origin`` and
+    ``shared``, an offset then, tell where.
+    """
+
+    place: _Copy
+    shared: Value
+    inward: bool
+    reduces: bool
+    barrier: Memory | None = None
+    mask: Value | None = None
+
+
+def box_of(e: WarpEmitter, op: Op) -> Box:
+    """Describe what a copy between a tensor and shared memory moves, and end the launch where it cannot be."""
+    memories, inward, several = _memories(op), _COMPLETES in op.modifiers, "multicast::cluster" in op.modifiers
+    tensor, shared = memories[1::-1] if inward else memories[:2]
+    reduces = "reduce" in op.modifiers
+    types = _REDUCTIONS[operation_of(op)] if reduces else ()
+    copy = _copy_of(e, op, tensor, shared, op.space if inward else "shared", types)
+    if not inward:
+        _check_outward(e, op, copy)
+    mask = e.builder.cast("zext", e.read(op.sources[4 if copy.im2col else 3], "i16"), "i32") if several else None
+    at = blocks.offset_of(e, copy.shared) if several else copy.shared
+    return Box(copy, at, inward, reduces, memories[2] if inward else None, mask)
+
+
+def map_of(op: Op) -> Memory:
+    """Find the operand that is a tensor map."""
+    tensor = next(m for m in _memories(op) if m.coords)
+    return Memory(tensor.base, tensor.offset)
 
 
 def _check_map(e: WarpEmitter, op: Op, copy: _Place, types: Collection[int]) -> None:

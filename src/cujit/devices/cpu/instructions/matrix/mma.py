@@ -11,7 +11,7 @@ from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.matrix import frames
 from cujit.devices.cpu.instructions.matrix.move import fragment_words, one_of, when_any_lane
 from cujit.devices.cpu.ir.program import WARP, Group, IntConstant, Op, items_of
-from cujit.devices.cpu.native.structures import ELEMENTS
+from cujit.devices.cpu.native.structures import ELEMENTS, Product
 from cujit.errors import FormatError
 
 # What an operand xored with this is negated.
@@ -92,13 +92,9 @@ def _from_shared(e: WarpEmitter, op: Op) -> None:
     The registers of A, C and D are those of ``mma``, eight columns after eight columns; what lies in shared memory is
     told by a descriptor. PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
     """
-    b, (_, n, k), (d, a_type, b_type) = e.builder, frames.shape_of(op), op.types
-    sparse = any(m.startswith("sp") for m in op.modifiers)
-    scale_d = 5 if sparse else 3
-    product = frames.product_of(op, (a_type, b_type, d, d), 16, n, k, sparse=sparse)
-    product.from_shared = not isinstance(op.sources[1], Group)
-    negative, product.turned_a, product.turned_b = _immediates(op, scale_d, bool(product.from_shared))
-    product.signs = _SIGNS[a_type] if negative else 0
+    b, d = e.builder, op.type
+    product, places = product_in_shared(e, op)
+    sparse, scale_d = bool(product.sparse), 5 if product.sparse else 3
     items, wanted = items_of(op.sources[0]), frames.sum_words(d, 2) * product.columns
     if len(items) != wanted:
         raise FormatError(f"line {op.line}: D of {op.name} has {len(items)} registers, and not {wanted}")
@@ -107,10 +103,21 @@ def _from_shared(e: WarpEmitter, op: Op) -> None:
         more = [b.vector(e.source(op, 3, "i32"))] if sparse else []
         keeps, zero = e.read(op.sources[scale_d], "i1"), Value("zeroinitializer", frames.word_type(d), WARP)
         sums = [b.select(keeps, b.vector(e.read(item, frames.word_type(d))), zero) for item in items]
-        places = [one_of(e, op, e.source(op, 1, "i64")) if product.from_shared else b.integer(0, 64)]
-        places += [one_of(e, op, e.source(op, 2, "i64")), Value("%shared.int", "i64"), Value("%warp", "i32")]
+        places = [*places, Value("%warp", "i32")]
         for k, value in enumerate(frames.multiply(b, product, [left, [], sums], more, *places)):
             e.put(op, value, k)
+
+
+def product_in_shared(e: WarpEmitter, op: Op) -> tuple[Product, list[Value]]:
+    """Describe the product of ``wgmma``; give the descriptors of A and B (i64), and where shared memory begins."""
+    b, (_, n, k), (d, a_type, b_type) = e.builder, frames.shape_of(op), op.types
+    sparse = any(m.startswith("sp") for m in op.modifiers)
+    product = frames.product_of(op, (a_type, b_type, d, d), 16, n, k, sparse=sparse)
+    product.from_shared = not isinstance(op.sources[1], Group)
+    negative, product.turned_a, product.turned_b = _immediates(op, 5 if sparse else 3, bool(product.from_shared))
+    product.signs = _SIGNS[a_type] if negative else 0
+    of_a = one_of(e, op, e.source(op, 1, "i64")) if product.from_shared else b.integer(0, 64)
+    return product, [of_a, one_of(e, op, e.source(op, 2, "i64")), Value("%shared.int", "i64")]
 
 
 def _immediates(op: Op, first: int, a_in_shared: bool) -> tuple[bool, bool, bool]:

@@ -1,0 +1,151 @@
+"""What descriptors, tensor maps and masks lead to: memory that no operand names byte by byte, as checks look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.memory import each_lane
+from cujit.devices.cpu.instructions import blocks
+from cujit.devices.cpu.instructions.copies.tensor import box_of, map_of
+from cujit.devices.cpu.instructions.matrix.frames import constant_of
+from cujit.devices.cpu.instructions.matrix.mma import product_in_shared
+from cujit.devices.cpu.instructions.memory import address_in, place_in
+from cujit.devices.cpu.ir.program import Memory, Op
+from cujit.devices.cpu.native.structures import Access, Space
+from cujit.devices.cpu.observe.touches import UPDATE, Touch, signal
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.codegen.warp import WarpEmitter
+
+_READ, _WRITE = Access.READ | Access.ASYNC, Access.WRITE | Access.ASYNC
+_LINE = 16
+_MAP_BYTES = 128
+_AWAITED = "declare void @cujit_pending_touch(ptr, i32, i64, i32, i32)"
+
+
+class Checking(Protocol):
+    """What looks at accesses; ``copies`` that there may be some which nobody has waited for."""
+
+    copies: bool
+
+    def call(self, e: WarpEmitter, name: str, *arguments: Value) -> object:
+        """Call native code, which learns which warp of which block it is."""
+
+    def place(self, e: WarpEmitter) -> Value:
+        """Give what native code learns that by."""
+
+    def touch(self, e: WarpEmitter, op: Op, touch: Touch) -> None:
+        """Have an access looked at of which an operand tells."""
+
+
+def look(check: Checking, e: WarpEmitter, op: Op) -> None:
+    """Look at what an operation accesses beside what ``touches_of`` lists."""
+    words = frozenset(op.modifiers)
+    if op.opcode == "wgmma" and "mma_async" in words:
+        _product(check, e, op)
+    elif op.opcode == "cp" and "tensor" in words and "prefetch" not in words:
+        _tensor(check, e, op)
+    elif op.opcode == "cp" and "bulk" in words and len(op.form.spaces) > 1:
+        _bulk(check, e, op)
+    elif "multicast::cluster::all" in words:
+        _answer(check, e, op)
+
+
+def orders_proxies(op: Op) -> bool:
+    """Tell whether an operation is a fence between the generic proxy and the asynchronous one."""
+    return op.opcode == "fence" and "proxy" in op.modifiers and any(m.startswith("async") for m in op.modifiers)
+
+
+def _flags(access: Access, space: Space, element: int, align: int) -> int:
+    return int(access) | int(space) << 8 | element << 16 | (align.bit_length() - 1) << 24
+
+
+def _for_lanes(check: Checking, e: WarpEmitter, op: Op, name: str, operands: Sequence[Value], *more: int) -> None:
+    """Call native code for each lane that runs, with its number, its operands and what all have in common."""
+    b = e.builder
+    common = [b.integer(number, 32) for number in more]
+    numbers = b.lanes(list(range(WARP)), 32)
+
+    def one(f: Builder, v: Sequence[Value]) -> None:
+        f.call(f"cujit_check_{name}", "void", *v)
+
+    each_lane(e, op, f"check.{name}", [check.place(e), numbers, *operands, *common, b.integer(op.line, 32)], one)
+
+
+# -- matrices ---------------------------------------------------------------------------------------------
+
+
+def _product(check: Checking, e: WarpEmitter, op: Op) -> None:
+    b = e.builder
+    product, places = product_in_shared(e, op)
+    with b.when(b.any_lane(e.lanes_of(op)), "descriptors"):
+        flags = b.integer(_flags(_READ, Space.SHARED, max(1, op.types[1].bits // 8), _LINE), 32)
+        awaited = Value("null", "ptr")
+        if check.copies:
+            b.module.declared.setdefault("cujit_pending_touch", _AWAITED)
+            awaited = Value("@cujit_pending_touch", "ptr")
+        numbers = (flags, b.integer(op.line, 32))
+        check.call(e, "cujit_check_descriptors", constant_of(b, product), *places, *numbers, awaited)
+
+
+# -- copies -----------------------------------------------------------------------------------------------
+
+
+def _tensor(check: Checking, e: WarpEmitter, op: Op) -> None:
+    check.touch(e, op, Touch(place_in(e, map_of(op), "generic"), _MAP_BYTES, Access.READ, Space.GENERIC, 1, 1))
+    box = box_of(e, op)
+    b, count = e.builder, len(box.place.coords)
+    into = _WRITE if box.inward else _READ
+    there = Access.READ if box.inward else UPDATE & ~(Access.ACQUIRE | Access.RELEASE) if box.reduces else Access.WRITE
+    numbers = [
+        box.place.rank, box.place.im2col, box.inward, _flags(there | Access.ASYNC, Space.GLOBAL, 1, 1),
+        _flags(into, Space.CLUSTER if box.inward else Space.SHARED, 1, 1), op.line,
+    ]  # fmt: skip
+
+    def one(f: Builder, v: Sequence[Value]) -> None:
+        coords = f.reserve("%coords", f"[{count} x i32]")
+        for k, coord in enumerate(v[6:]):
+            f.store(coord, f.offset(coords, 4 * k))
+        rank, im2col, inward, far, near, line = (f.integer(int(number), 32) for number in numbers)
+        map_ = f.cast("inttoptr", v[3], "ptr")
+        f.call("cujit_check_tensor", "void", v[0], v[1], map_, v[4], v[5], coords, rank, im2col, inward, far, near,
+               v[2], line)  # fmt: skip
+
+    mask = b.integer(0, 32) if box.mask is None else box.mask
+    map_, _, origin, *coords = box.place.operands()
+    operands = [check.place(e), b.lanes(list(range(WARP)), 32), mask, map_, box.shared, origin, *coords]
+    each_lane(e, op, ".".join(["check.tensor", *map(str, map(int, numbers))]), operands, one)
+    if box.barrier is not None:
+        check.touch(e, op, signal(e, box.barrier, op.space))
+
+
+def _bulk(check: Checking, e: WarpEmitter, op: Op) -> None:
+    """What of a bulk copy goes to several blocks, or is written by a mask of bytes."""
+    b, to = e.builder, op.space
+    size, words = b.resize(e.source(op, 2, "i32"), 64, signed=False), frozenset(op.modifiers)
+    memories = [s for s in op.sources if isinstance(s, Memory)]
+    if "multicast::cluster" in words:
+        offset = blocks.offset_of(e, address_in(e, memories[0], "cluster"))
+        mask = b.cast("zext", e.read(op.sources[4], "i16"), "i32")
+        _for_lanes(
+            check, e, op, "multicast", [blocks.CLUSTER, offset, size, mask], _flags(_WRITE, Space.CLUSTER, 1, _LINE)
+        )
+        check.touch(e, op, signal(e, memories[2], to))
+    elif "cp_mask" in words:
+        mask = b.cast("zext", e.read(op.sources[-1], "i16"), "i32")
+        flags = _flags(_WRITE, Space.GLOBAL, 1, 1)
+        _for_lanes(check, e, op, "masked", [address_in(e, memories[0], to), size, mask], flags)
+
+
+def _answer(check: Checking, e: WarpEmitter, op: Op) -> None:
+    """The answer of ``clusterlaunchcontrol.try_cancel`` in the other blocks of the cluster."""
+    b = e.builder
+    (target, barrier), space = (s for s in op.sources if isinstance(s, Memory)), op.space
+    offset = blocks.offset_of(e, address_in(e, target, space))
+    everyone = b.binary("sub", b.binary("shl", b.integer(1, 32), blocks.cluster_blocks(e)), b.integer(1, 32))
+    flags = _flags(_WRITE, Space.CLUSTER, 1, _LINE)
+    _for_lanes(check, e, op, "multicast", [blocks.CLUSTER, offset, b.integer(_LINE, 64), everyone], flags)
+    check.touch(e, op, signal(e, barrier, space))

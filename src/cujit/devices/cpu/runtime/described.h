@@ -1,0 +1,155 @@
+/* Checks of what descriptors, tensor maps and masks lead to: memory that no operand names byte by byte. Included by
+   checks.c. */
+
+#pragma once
+
+#include "products.h"
+
+/* -- a range, by one lane -------------------------------------------------------------------------------------------- */
+
+/* Shared memory that the asynchronous proxy is about to read must not hold what a thread wrote by the generic proxy
+   since the block's last fence between the two. Source: PTX ISA 9.1, "Memory Consistency Model: Proxy-preserved base
+   causality order". */
+static NOINLINE void look_for_fence(const struct Place *place, const struct Access *access) {
+  struct Tracker *piece = place->piece;
+  u64 offset = access->address - place->shared, step = 1u << (piece->grain & 3);
+  if (piece->written < piece->unfenced || !in_shared(place, access->address, access->size)) return;
+  spread(place, offset, access->size);
+  for (u64 k = 0; k < access->size; k += step) {
+    u32 record = *entry_at(place, offset + k).writer;
+    const struct Event *event = &events_of(place)[record >> THREAD_BITS];
+    if (record >> THREAD_BITS < piece->unfenced || event->flags & ACCESS_ASYNC) continue;
+    fail(place, access, FAULT_RACE, CODE_UNFENCED, record & (THREADS - 1), event->line, event->flags | (offset + k) << 32);
+  }
+}
+
+/* Whether none of what is read was never written, by one look. */
+INLINE flag is_written(struct Place *place, const struct Access *access) {
+  flag known;
+  u8 *marks = marks_of_range(place, access->address, access->size, &known);
+  return known && (!marks || all_marked(marks, access->size));
+}
+
+static NOINLINE void check_span(struct Place *place, const struct Access *access, u32 event) {
+  u32 checks = place->watch->checks, flags = access->flags;
+  if (!access->size) return;
+  if (checks & CHECK_MEMORY) check_memory(place, access);
+  if (checks & CHECK_INIT && (flags & ACCESS_WRITE || !is_written(place, access))) check_init(place, access);
+  if (!(checks & CHECK_RACE) || !in_shared(place, access->address, access->size)) return;
+  if (flags & ACCESS_READ) look_for_fence(place, access);
+  u64 at = access->address, size = access->size;
+  struct Row row = {1u << access->lane, flags, access->line, (u32)size, 1, at, 0, at, size};
+  if (!row_is_ordered(place, &row, event)) check_race(place, access, event);
+}
+
+/* What one lane does by one instruction, as an event of its own. */
+INLINE u32 begin_spans(struct Place *place, u32 flags, u32 line) {
+  enter(place);
+  if (!(place->watch->checks & CHECK_RACE)) return 0;
+  note_reads(place);
+  return new_event(place, flags, line);
+}
+
+/* -- tensor maps ----------------------------------------------------------------------------------------------------- */
+
+struct Boxed {
+  struct Place *place;
+  u32 lane, line, event, there, here;
+};
+
+static void visit(void *context, u64 there, u64 there_bytes, u64 here, u64 here_bytes) {
+  struct Boxed *x = context;
+  struct Access far = {x->lane, x->there, x->line, there, there_bytes}, near = {x->lane, x->here, x->line, here, here_bytes};
+  if (x->there) check_span(x->place, &far, x->event);
+  check_span(x->place, &near, x->event);
+}
+
+/* A lane copies a box, of flags `there` and `here`: inward to all blocks of a mask, or to the address itself if it has
+   none; `shared` is an offset then. */
+void cujit_check_tensor(struct Place *place, u32 lane, const struct TensorMap *map, u64 shared, u64 origin,
+                        const i32 *coords, u32 rank, flag im2col, flag inward, u32 there, u32 here, u32 mask, u32 line) {
+  struct Boxed boxed = {place, lane, line, begin_spans(place, here, line), there, here};
+  u64 stride = WINDOW;
+  if (!mask) cujit_tensor_walk(map, shared, origin, coords, rank, im2col, inward, visit, &boxed);
+  EACH_LANE(block, mask) {
+    cujit_tensor_walk(map, origin + block * stride + shared, origin, coords, rank, im2col, inward, visit, &boxed);
+    boxed.there = 0;
+  }
+}
+
+/* -- masks ------------------------------------------------------------------------------------------------------------- */
+
+/* A lane writes `size` bytes at an offset into the windows of all blocks of a mask; the cluster's begin at `origin`. */
+void cujit_check_multicast(struct Place *place, u32 lane, u64 origin, u64 offset, u64 size, u32 mask, u32 flags,
+                           u32 line) {
+  u32 event = begin_spans(place, flags, line);
+  EACH_LANE(block, mask) {
+    struct Access access = {lane, flags, line, origin + block * WINDOW + offset, size};
+    check_span(place, &access, event);
+  }
+}
+
+/* A lane writes of every 16 bytes those whose bit is set. */
+void cujit_check_masked(struct Place *place, u32 lane, u64 address, u64 size, u32 mask, u32 flags, u32 line) {
+  u32 event = begin_spans(place, flags, line);
+  for (u64 k = 0; k < size; k++) {
+    struct Access access = {lane, flags, line, address + k, 1};
+    if (mask >> (k & 15) & 1) check_span(place, &access, event);
+  }
+}
+
+/* A lane reads `size` bytes by the asynchronous proxy: whether a fence is missing. All else is looked at elsewhere. */
+void cujit_check_fence(struct Place *place, u32 lanes, u32 flags, u32 line) {
+  enter(place);
+  EACH_LANE(lane, lanes) {
+    struct Access access = {lane, flags, line, place->addresses[lane], place->values[lane]};
+    if (place->watch->checks & CHECK_RACE) look_for_fence(place, &access);
+  }
+}
+
+/* A fence between the generic proxy and the asynchronous one. */
+void cujit_check_fenced(struct Place *place) {
+  enter(place);
+  place->piece->unfenced = place->piece->events + 1;
+}
+
+/* -- matrices in shared memory ----------------------------------------------------------------------------------- */
+
+/* What minds copies that nobody has waited for; null where there are none. */
+typedef void Awaited(struct Place *place, u32 lanes, u64 size, u32 flags, u32 line);
+
+/* The warp's lanes together read 32 pieces of 16 bytes, or the first few. */
+static void check_pieces(struct Place *place, u32 count, u32 flags, u32 line, Awaited *awaited) {
+  u32 lanes = count < WARP ? (1u << count) - 1 : ~0u;
+  for (u32 lane = 0; lane < count && place->watch->checks & CHECK_RACE; lane++) {
+    struct Access access = {lane, flags, line, place->addresses[lane], 16};
+    look_for_fence(place, &access);
+  }
+  if (awaited) awaited(place, lanes, 16, flags, line);
+  check_lanes(place, lanes, 16, flags, line, 0);
+}
+
+/* `groups` of eight lines from `first` on and `chunks` of 16 bytes of k of an operand. */
+static void check_operand(struct Place *place, u64 descriptor, u64 memory, u32 first, u32 groups, u32 chunks, flag across,
+                          u32 flags, u32 line, Awaited *awaited) {
+  u32 count = 0;
+  for (u32 k = 0; k < groups * chunks; k++) {
+    struct Lines lines;
+    find_lines(&lines, descriptor, first + k / chunks, k % chunks, across);
+    for (u32 row = 0; row < 8; row++) place->addresses[count++] = memory + offset_of_line(&lines, row);
+    if (count < WARP && k + 1 < groups * chunks) continue;
+    check_pieces(place, count, flags, line, awaited);
+    count = 0;
+  }
+}
+
+/* A warp reads its rows of A, if they lie in shared memory; the first of four that goes on reads B, which all have in
+   common. */
+void cujit_check_descriptors(struct Place *place, const struct Product *p, u64 a, u64 b, u64 memory, u32 flags, u32 line,
+                         Awaited *awaited) {
+  enter(place);
+  u32 warp = place->warp % GROUP_WARPS;
+  flag first = place->state->warpgroups[place->warp / GROUP_WARPS].last == place->warp;
+  if (p->from_shared) check_operand(place, a, memory, 2 * warp, 2, 2, p->turned_a, flags, line, awaited);
+  if (first) check_operand(place, b, memory, 0, p->columns, p->sparse ? 4 : 2, p->turned_b, flags, line, awaited);
+}
