@@ -144,6 +144,7 @@ def drive(who: Contender, tag: str, loads: Sequence[Callable[[], Any]]) -> dict[
     each = 1e6 / len(kernels)
     return {
         f"{tag} load": sum(load) * each,
+        f"{tag} load median": statistics.median(load) * 1e6,
         f"{tag} first": sum(rounds[0]) * each,
         f"{tag} first median": statistics.median(rounds[0]) * 1e6,
         f"{tag} second": sum(rounds[1]) * each,

@@ -424,16 +424,9 @@ def _hint_of_processor() -> str:
         hardware = [ctypes.CDLL(None).getauxval(kind) for kind in _HARDWARE]
     except (OSError, AttributeError, StopIteration):
         return ""
-    told = [line for line in lines if not line.startswith((b"cpu MHz", b"bogomips", b"BogoMIPS", b"processor"))]
-    identity = (
-        library.st_size,
-        library.st_ino,
-        library.st_mtime_ns,
-        library.st_ctime_ns,
-        told,
-        hardware,
-        list(os.uname())[4],
-    )
+    facts = [line for line in lines if not line.startswith((b"cpu MHz", b"bogomips", b"BogoMIPS", b"processor"))]
+    stats = (library.st_size, library.st_ino, library.st_mtime_ns, library.st_ctime_ns)
+    identity = (stats, facts, hardware, os.uname().machine)
     return "processor-" + hashlib.sha256(repr(identity).encode()).hexdigest()
 
 
