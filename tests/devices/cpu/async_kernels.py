@@ -176,3 +176,65 @@ def run(device: Device, body: str, *, wait: int, count: int = 64, block: int = 6
     x, o = device.array(np.arange(1024, dtype=np.int32)), device.zeros(count, np.int32)
     cujit.load(ptx, device)["k"][1, block](x, o, wait)
     return o.numpy()
+
+
+TENSOR_HEAD = (
+    "struct alignas(64) CUtensorMap_st { unsigned long long opaque[16]; }; typedef CUtensorMap_st CUtensorMap;\n"
+    + _HEAD
+)
+# Each kernel `name(const __grid_constant__ CUtensorMap map, const int *x, int *o, int wait)`: the map is of a box of
+# 4 x 16 words at x (loads) or o (stores), swizzled or not.
+TENSOR_KERNELS = {
+    "cp.async.bulk.tensor": """
+  extern __shared__ __align__(1024) int s[]; __shared__ uint64_t bar; int t = threadIdx.x;
+  s[t] = 7;
+  if (t == 0) make(&bar, 1);
+  asm volatile("fence.proxy.async;" ::: "memory");
+  __syncthreads();
+  if (t == 0) {
+    expect(&bar, 256);
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {0, 0}], [%2];"
+                 :: "r"(sh(s)), "l"(&map), "r"(sh(&bar)) : "memory");
+  }
+  if (wait) until(&bar, 0);
+  else __syncthreads();
+  o[t] = s[t];""",
+    "cp.async.bulk.tensor, out": """
+  extern __shared__ __align__(1024) int s[]; int t = threadIdx.x;
+  s[t] = x[t];
+  asm volatile("fence.proxy.async;" ::: "memory");
+  __syncthreads();
+  if (t == 0) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {0, 0}], [%1]; cp.async.bulk.commit_group;"
+                 :: "l"(&map), "r"(sh(s)) : "memory");
+    if (wait) WAIT_READ(0);
+  }
+  __syncthreads();
+  s[t] = 7;
+  if (t == 0) WAIT_OUT(0);""",
+    "cp.reduce.async.bulk.tensor": """
+  extern __shared__ __align__(1024) int s[]; int t = threadIdx.x;
+  s[t] = x[t];
+  asm volatile("fence.proxy.async;" ::: "memory");
+  __syncthreads();
+  if (t == 0) {
+    asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%0, {0, 0}], [%1];"
+                 "cp.async.bulk.commit_group;" :: "l"(&map), "r"(sh(s)) : "memory");
+    if (wait) WAIT_READ(0);
+  }
+  __syncthreads();
+  s[t] = 7;
+  if (t == 0) WAIT_OUT(0);""",
+}
+
+
+def run_tensor(device: Device, name: str, *, wait: int) -> Array:
+    """Run a kernel of ``TENSOR_KERNELS``; return what it wrote."""
+    parameters = "const __grid_constant__ CUtensorMap map, const int *x, int *o, int wait"
+    source = TENSOR_HEAD + f'extern "C" __global__ void k({parameters}) {{{TENSOR_KERNELS[name]}\n}}\n'
+    x = device.array(np.arange(64, dtype=np.int32).reshape(4, 16))
+    o = device.array(np.zeros((4, 16), np.int32))
+    map_ = device.tensor_map(x if name == "cp.async.bulk.tensor" else o, (4, 16))
+    kernel = cujit.load(cujit.compile(source, arch="compute_90"), device)["k"]
+    kernel.prepare(1, 64, shared_bytes=1024)(map_, x, o, wait)
+    return o.numpy().reshape(-1)

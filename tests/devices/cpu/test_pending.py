@@ -7,7 +7,7 @@ import pytest
 
 import cujit
 from cujit.devices.device import Device
-from devices.cpu.async_kernels import KERNELS, run, source_of
+from devices.cpu.async_kernels import KERNELS, TENSOR_KERNELS, run, run_tensor, source_of
 
 NUMBERS = np.arange(64)
 
@@ -263,3 +263,44 @@ def test_stages_by_groups_are_silent(check: str) -> None:
   o[t] = sum;"""
     got = run(cujit.cpu(check=check), body, wait=1)
     assert got.tolist() == [sum(256 * k + 255 - t for k in range(4)) for t in range(64)]
+
+
+@pytest.mark.parametrize("name", TENSOR_KERNELS)
+def test_tensor_copies_are_late_and_forgotten_waits_are_found(name: str, cpu: Device) -> None:
+    assert run_tensor(cpu, name, wait=1).tolist() == NUMBERS.tolist()
+    assert run_tensor(cpu, name, wait=0).tolist() == [7] * 64
+    for check in ("race", "all"):
+        assert run_tensor(cujit.cpu(check=check), name, wait=1).tolist() == NUMBERS.tolist()
+    for seed in (None, 1, 2, 3):
+        device = cujit.cpu(check="race", schedule=seed)
+        assert run_tensor(device, name, wait=1).tolist() == NUMBERS.tolist()
+        with pytest.raises(cujit.errors.KernelFaultError) as caught:
+            run_tensor(device, name, wait=0)
+        assert caught.value.kind == "race"
+        assert name.split(",")[0] in str(caught.value)
+
+
+@pytest.mark.parametrize("check", [None, "race", "all"])
+def test_a_cluster_shares_what_one_block_copies_to_all(check: str | None) -> None:
+    body = """
+  __shared__ __align__(128) int s[64]; __shared__ uint64_t bar; int t = threadIdx.x;
+  s[t] = 7;
+  if (t == 0) { make(&bar, 1); expect(&bar, 256); }
+  asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+  if (t == 0 && blockIdx.x == 0)
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1], 256, [%2], %3;" :: "r"(sh(s)), "l"(x), "r"(sh(&bar)), "h"((short)3) : "memory");
+  if (wait) until(&bar, 0);
+  o[64 * blockIdx.x + t] = s[t];
+  asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");"""
+    device = cujit.cpu(check=check)
+    kernel = cujit.load(cujit.compile(source_of(body), arch="compute_90"), device)["k"]
+    x, o = device.array(np.arange(64, dtype=np.int32)), device.zeros(128, np.int32)
+    kernel.prepare(2, 64, cluster=2)(x, o, 1)
+    assert o.numpy().tolist() == [*range(64), *range(64)]
+    if check is None:
+        kernel.prepare(2, 64, cluster=2)(x, o, 0)
+        assert o.numpy().tolist() == [7] * 128
+        return
+    with pytest.raises(cujit.errors.KernelFaultError, match=r"mbarrier\.try_wait"):
+        kernel.prepare(2, 64, cluster=2)(x, o, 0)
