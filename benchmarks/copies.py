@@ -108,7 +108,7 @@ extern "C" __global__ void wgmma(const float4 *a, const float4 *b, float *c, int
 
 CASES = {"cp.async, 4 stages": ("groups", GROUPS, 256, 0), "cp.async.bulk, 4 stages": ("pipeline", BULK, 288, 0),
          "wgmma on bulk copies": ("wgmma", WGMMA, 128, 8192)}  # fmt: skip
-TURNS, BLOCKS = 64, 8
+TURNS, BLOCKS = 64, 2
 
 CHILD = """
 import sys, numpy as np, cujit
