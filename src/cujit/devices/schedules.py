@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.cpu.backend import CpuBackend
 from cujit.devices.cpu.observe.scheduling import Schedule, Written
 from cujit.devices.device import Device
 from cujit.devices.launcher.entry import LaunchEntry
 from cujit.devices.launcher.replay import Replayed, replays
+from cujit.devices.process import process_devices
 from cujit.devices.shapes import LaunchShape
 from cujit.errors import OptionError, spell
 from cujit.values import NamedTuple, dataclass
@@ -129,7 +129,7 @@ class ManySchedules:
             OptionError: the seed is no seed, or there is no such order or check.
         """
         schedule = Schedule(self.first_seed, self.start_order, notes_writes=notes_writes)
-        return Device(CpuBackend(watchers=[schedule], check=self.check)), schedule
+        return process_devices().cpu(None, [schedule], check=self.check), schedule
 
 
 def compare(
