@@ -531,6 +531,9 @@ class Scattered(Shared):
     _fields_ = Fields(f"u64 size; u32 lanes, flags, line, warp, offsets[{WARP}]")
 
 
+WRITTEN_ROWS = 64
+"""Rows of a block's shared memory that were seen to be written, and stay so."""
+
 VALUES = 8
 """Elements that a lane loads or stores at a time, at the most, and rows of a matrix of ``ldmatrix``."""
 
@@ -556,7 +559,8 @@ class Tracker(Shared):
     ``log`` holds reads which are after all writes that may be unordered with them; where nothing needs their records
     before the next barrier of all warps, nothing does later. All of the block's memory was written if it is ``full``,
     which is looked for at the access ``look_at`` of so many ``looks``. Rows of words at offsets below ``common`` may go
-    the common ways. Where ``raw`` values were loaded, ``origins`` has the last one of each thread.
+    the common ways. Rows that were read and found written are among ``seen``. Where ``raw`` values were loaded,
+    ``origins`` has the last one of each thread.
     """
 
     _fields_ = Fields(
@@ -564,7 +568,8 @@ class Tracker(Shared):
         f"scattered, full, looks, look_at, raw, unfenced, unused, clocks[{WARPS}][{WARPS}], syncs[{WARPS}], "
         f"met[{WARPS}], settled[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
         f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]; "
-        f"struct Scattered scatter[{SCATTERED}]; struct Origin origins[{WARPS * WARP}]"
+        f"struct Scattered scatter[{SCATTERED}]; struct Origin origins[{WARPS * WARP}]; "
+        f"struct Logged seen[{WRITTEN_ROWS}]"
     )
 
 

@@ -34,6 +34,7 @@ static void make_piece_ready(const struct Place *place) {
   if (!watch->piece_bytes || piece->owner == mine) return;
   piece->full = piece->looks = piece->look_at = piece->logged = piece->scattered = piece->written = 0;
   if (watch->checks & CHECK_INIT) memset(marks_in(place, piece), 0, watch->shared_stride);
+  if (watch->checks & CHECK_INIT) memset(piece->seen, 0, sizeof piece->seen);
   if (piece->launch != watch->serial || piece->raw) memset(piece->origins, 0, sizeof piece->origins);
   piece->raw = 0;
   if (watch->checks & CHECK_RACE) {
@@ -179,25 +180,40 @@ INLINE flag row_is_marked(const struct Row *row, u8 *marks, u64 low, u64 bytes) 
   return lanes_are_written(row->lanes, addresses, marks, low, row->size, ACCESS_READ);
 }
 
-/* Whether all of a row is memory that was written or is written now, by one look at it: of a batch, each member's. */
+/* Where it is kept that a row of shared memory was read and found written: it stays so as long as nothing raw is stored. */
+INLINE struct Logged *seen_at(const struct Place *place, const struct Row *row, const struct Site *site) {
+  u64 hash = ((u64)site >> 3) * 31 + (row->base >> 2) * 7 + row->lanes;
+  return &place->piece->seen[(hash ^ hash >> 6 ^ hash >> 12) % WRITTEN_ROWS];
+}
+
+/* Whether all that a row reads was written: of a batch, all that each member reads. */
+INLINE flag row_is_written(const struct Row *row, const struct Site *site, u8 *marks) {
+  if (site->count < 2) return row_is_marked(row, marks, row->low, row->bytes);
+  if (row->bytes <= 4 * WARP * row->size && all_marked(marks, row->bytes)) return 1;
+  for (u32 m = 0; m < site->count; m++) {
+    struct Row one;
+    fill_row(&one, row->lanes, row->base + members_of(site)[m].offset, site, 0, 0);
+    if (!row_is_marked(&one, marks, row->low, one.bytes)) return 0;
+  }
+  return 1;
+}
+
+/* Whether all of a row is memory that was written or is written now, by one look at it. */
 INLINE flag row_is_there(struct Place *place, const struct Row *row, const struct Site *site) {
   u32 checks = place->watch->checks, flags = row->flags;
   if (checks & CHECK_MEMORY && !row_is_memory(place, row)) return 0;
   if (!(checks & CHECK_INIT)) return 1;
-  flag known;
+  flag known, shared = in_shared(place, row->low, row->bytes);
   u8 *marks = marks_of_range(place, row->low, row->bytes, &known);
   if (!marks) return known;
   if (!(flags & ACCESS_READ)) return 1;
-  if (site->count < 2) {
-    if (!row_is_marked(row, marks, row->low, row->bytes)) return 0;
-  } else if (row->bytes > 4 * WARP * row->size || !all_marked(marks, row->bytes)) {
-    for (u32 m = 0; m < site->count; m++) {
-      struct Row one;
-      fill_row(&one, row->lanes, row->base + members_of(site)[m].offset, site, 0, 0);
-      if (!row_is_marked(&one, marks, row->low, one.bytes)) return 0;
-    }
+  struct Logged *seen = seen_at(place, row, site);
+  if (shared && seen->site == site && seen->base == row->base && seen->lanes == row->lanes) return 1;
+  if (!row_is_written(row, site, marks)) return 0;
+  if (shared) {
+    *seen = (struct Logged){site, row->base, row->lanes, 0};
+    look_for_full(place);
   }
-  if (in_shared(place, row->low, row->bytes)) look_for_full(place);
   return 1;
 }
 
