@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import cujit
+from cujit.devices.cpu.analysis import uniformity
 from cujit.devices.cpu.codegen import nodes
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
-from cujit.devices.cpu.pipeline import prepare
+from cujit.devices.cpu.pipeline import ir_of, prepare
+from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError
 from cujit.formats.ptx.parser import parse
 from processes import printed
@@ -144,5 +146,34 @@ def test_what_is_compiled_without_passes_computes_the_same(monkeypatch: pytest.M
         data = (device := cujit.cpu(1)).array(np.arange(1 << 14, dtype=np.uint32))
         for shape in ("diamonds", "straight", "calls", "barriers", "mma"):
             cujit.load(SHAPES[shape][0](16), device)["k"][2, 64](data)
+        found.append(data.numpy())
+    assert (found[0] == found[1]).all()
+
+
+GROWING = {"diamonds": 400, "loop heads": 300, "nested ifs": 400, "registers": 1000, "wide switch": 300}
+"""Shapes, and counts from which on the stages of a first launch take time in proportion."""
+
+
+@pytest.mark.parametrize("shape", GROWING)
+def test_ir_is_written_in_linear_time(shape: str) -> None:
+    seconds = []
+    for count in (GROWING[shape], 4 * GROWING[shape]):
+        module = parse(SHAPES[shape][0](count))
+        body = prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals())
+        begin = time.thread_time()
+        ir_of(body, Dim3(64))
+        seconds.append(time.thread_time() - begin)
+    assert seconds[1] < 9 * seconds[0]  # 16 where it is the square
+
+
+@pytest.mark.parametrize("budget", ["_MOST_SIDES", "_MOST_STEPS"])
+def test_past_the_budget_of_divergence_results_are_the_same(budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_CACHE", "0")
+    found = []
+    for most in (getattr(uniformity, budget), -1):
+        monkeypatch.setattr(uniformity, budget, most)
+        data = (device := cujit.cpu(1)).array(np.arange(1 << 14, dtype=np.uint32))
+        for shape in ("diamonds", "nested ifs", "exits", "wide switch", "irreducible", "barriers", "loop nest"):
+            cujit.load(SHAPES[shape][0](12), device)["k"][2, 64](data)
         found.append(data.numpy())
     assert (found[0] == found[1]).all()

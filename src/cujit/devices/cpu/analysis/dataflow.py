@@ -162,7 +162,7 @@ def control_equivalent(graph: Graph) -> list[int | None]:
     """
     found: list[int | None] = [None] * len(graph.blocks)
     for loop in (None, *graph.loops):
-        members = [b.position for b in graph.blocks if loop is None or b.position in loop]
+        members = range(len(graph.blocks)) if loop is None else range(loop.head, loop.last + 1)
         own = [p for p in members if graph.blocks[p].loop is loop]
         if len(own) > 1 and _has_one_entry(graph, loop):
             _compare(graph, loop, members, own, found)
@@ -173,11 +173,11 @@ def _has_one_entry(graph: Graph, loop: Loop | None) -> bool:
     """Whether lanes come into the loop only by its head; not so where control flow is irreducible."""
     if loop is None:
         return True
-    inside = (b for b in graph.blocks if b.position in loop and b.position != loop.head)
+    inside = graph.blocks[loop.head + 1 : loop.last + 1]
     return all(p in loop for b in inside for p in b.predecessors)
 
 
-def _compare(graph: Graph, loop: Loop | None, members: list[int], own: list[int], found: list[int | None]) -> None:
+def _compare(graph: Graph, loop: Loop | None, members: Sequence[int], own: list[int], found: list[int | None]) -> None:
     """Compare dominators and post-dominators in one round of ``loop``, inner loops taken as passed through."""
     at = {p: k for k, p in enumerate(members)}
     exit_ = len(members)

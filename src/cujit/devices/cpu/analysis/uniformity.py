@@ -152,7 +152,8 @@ def analyse(program: KernelProgram, graph: Graph, block: Dim3) -> Divergence:
         apart = [loop for loop in polls if _lanes_part(graph, loop, shapes, inactive)]
         barriers = [b.position for b in graph.blocks if _waits_in_part(b, shapes)]
         non_reconverging = find_non_reconverging(graph, inactive, apart, barriers)
-        masked = [joined(live[p] for p in bits_of(mask)) for mask in inactive]
+        needed = {mask: joined(live[p] for p in bits_of(mask)) for mask in set(inactive)}
+        masked = [needed[mask] for mask in inactive]
         more = masked_in(graph, masked)
         if not more & ~forced:
             return Divergence(shapes, constants, masked, inactive, non_reconverging, _lazy(graph, shapes))
@@ -191,8 +192,12 @@ def _lazy(graph: Graph, shapes: list[Shape]) -> frozenset[int]:
 
 
 def inactive_in(graph: Graph, shapes: list[Shape], ipdom: list[int] | None = None) -> list[int]:
-    """Find where lanes may wait while a block runs: on the other sides of every branch that parted them from it."""
-    inactive = [0] * len(graph.blocks)
+    """Find where lanes may wait while a block runs: on the other sides of every branch that parted them from it.
+
+    Past a budget of steps, and of branches with many sides, lanes count as waiting on all sides: that leaves results as
+    they are, and costs masks.
+    """
+    inactive, everywhere, steps = [0] * len(graph.blocks), 0, 0
     ipdom = ipdom or immediate_postdominators(graph)
     successors = graph.successors()
     for b in graph.blocks:
@@ -200,13 +205,29 @@ def inactive_in(graph: Graph, shapes: list[Shape], ipdom: list[int] | None = Non
             continue
         sides = sorted(set(b.successors))
         meet = ipdom[b.position]
-        passed = {s: reach(1 << s, meet, successors) for s in sides}
         at_meet = 0 if meet == graph.exit else 1 << meet
+        if steps > _MOST_STEPS:
+            everywhere = (1 << graph.exit) - 1
+            break
+        if len(sides) > _MOST_SIDES:
+            everywhere |= at_meet | reach(joined(1 << s for s in sides), meet, successors) & ~(1 << graph.exit)
+            continue
+        passed = {s: reach(1 << s, meet, successors) for s in sides}
         for s in sides:
+            steps += passed[s].bit_count()
             elsewhere = (at_meet | joined(passed[other] for other in sides if other != s)) & ~(1 << graph.exit)
             for p in bits_of(passed[s] & ~(1 << graph.exit)):
                 inactive[p] |= elsewhere
+    for p in bits_of(everywhere):
+        inactive[p] |= everywhere
     return inactive
+
+
+_MOST_SIDES = 64
+"""Sides of a branch, such as a ``brx``, that are told apart."""
+
+_MOST_STEPS = 200_000
+"""Blocks that are visited for all branches; of the kernels in ``tests/replayed`` none comes near."""
 
 
 def is_divergent_branch(block: Block, shapes: list[Shape]) -> bool:

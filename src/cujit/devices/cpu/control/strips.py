@@ -12,6 +12,7 @@ loop are kept as whole words, as the processor compares them, and not as bits.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from cujit.devices.cpu.analysis.uniformity import VARYING, WARP, is_divergent_branch
@@ -51,8 +52,15 @@ def find_strips(e: WarpEmitter, others: frozenset[int]) -> dict[int, Strip]:
     """Find the loops that are worth to be strip-mined, by position; at ``others`` lanes wait, or part for long."""
     blocks = [b for b in e.graph.blocks if b.position not in others and _is_loop(b)]
     loops = [b for b in blocks if all(_is_alone(e, op) for op in b.ops[:-1])]
-    strips = ((b.position, _strip(e, b)) for b in loops)
+    ops = set(e.program.ops) if loops else set()
+    readers = _readers(ops)
+    strips = ((b.position, _strip(e, b, readers, _readers(ops.intersection(b.ops)))) for b in loops)
     return {position: strip for position, strip in strips if strip is not None}
+
+
+def _readers(ops: Iterable[Op]) -> Counter[Reg]:
+    """Count the operations that read each register."""
+    return Counter(r for op in ops for r in {*op.read_registers()})
 
 
 def behind(block: Block) -> int:
@@ -87,16 +95,22 @@ def _is_uniform(e: WarpEmitter, operand: Operand) -> bool | None:
     return e.operand_shape(operand).is_uniform or (None if isinstance(operand, Special) else False)
 
 
-def _strip(e: WarpEmitter, block: Block) -> Strip | None:
-    """Find out how to run a loop in strips; None where it would gain nothing, or where that cannot be done."""
+def _strip(e: WarpEmitter, block: Block, readers: Counter[Reg], inside: Counter[Reg]) -> Strip | None:
+    """Find out how to run a loop in strips; None where it would gain nothing, or where that cannot be done.
+
+    ``readers`` are of the whole program, ``inside`` those of them that are in the loop.
+    """
+
+    def is_read(reg: Reg) -> bool:
+        return readers[reg] > inside[reg]
+
     begins, written = _used(block, e.divergence.masked[block.position])
-    read = {r for op in set(e.program.ops).difference(block.ops) for r in op.read_registers()}
     _, enters = _sorted(begins, lambda r: e.shape(r).is_uniform)
     counts, writes = _sorted(written, lambda r: e.shape(r).is_uniform)
-    leaves, _ = _sorted(writes, read.__contains__)
+    leaves, _ = _sorted(writes, is_read)
     diverges, width = is_divergent_branch(block, e.divergence.shapes), _width(enters)
     # Predicates have no places in memory; and of what all lanes share, each strip would leave another value.
-    lost = any(r.bits == 1 for r in (*enters, *leaves)) or (diverges and not read.isdisjoint(counts))
+    lost = any(r.bits == 1 for r in (*enters, *leaves)) or (diverges and any(map(is_read, counts)))
     return None if lost or (width == WARP and not diverges) else Strip(width, diverges, enters, leaves, writes, counts)
 
 
