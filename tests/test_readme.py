@@ -144,6 +144,9 @@ def test_the_comparison_has_the_figures_of_the_page_about_performance() -> None:
     measured = {what: row for part in record.values() for what, row in part["rows"].items()}
     for what, cells in compared.items():
         assert {tool: cell for tool, cell in zip(tools, cells, strict=True) if cell != "–"} == measured[what]
+    life = json.loads((_ROOT / "tests/goldens/life.json").read_text())["medians"]["templates, each"]
+    loaded = measured["Load and launch a cached template, ms"]
+    assert (loaded["cujit"], loaded["CuPy"]) == tuple(f"{life[tool] / 1e3:.2f}" for tool in ("cujit", "cupy"))
     launches = (_ROOT / "docs/launch.md").read_text()
     for words, tool in (("our arrays", "cujit"), ("cuda.core,.*?", "cuda.core"), ("CuPy `RawKernel`", "CuPy")):
         found = re.search(rf"\| {words} \| ([\d.]+ to [\d.]+) \|", launches)

@@ -12,6 +12,7 @@ __all__ = ["latest", "performance_page", "ratios"]
 
 HISTORY = Path(__file__).parents[1] / "benchmarks/history"
 PEERS = HISTORY.parent / "peers.json"
+LIFE = HISTORY.parents[1] / "tests/goldens/life.json"
 
 _HEAD = """\
 # Performance
@@ -43,9 +44,9 @@ A dash means that it was not measured, or that the tool has no such feature.
 * *Recompile after a header edit*: the tool's disk cache follows `#include` without help from the caller.
 * Rows on an H200: {machine}, {date}. Versions: {on}.
 * *Launch*: a launch with four arguments. For cujit they include its own arrays; [launch.md](launch.md) has all kinds.
-* *Load and launch a cached template*: a new process gets 100 templates from a warm disk cache, loads each template and
-  launches it once. The figure is the time for one template.
-* *Load a cubin* and *First launch*: the time for one of 300 kernels.
+* *Load and launch a cached template*: a new process gets templates from a warm disk cache, loads each template and
+  launches it once. The figure is the time for one template. For loads and first launches, see
+  [A library of kernels](#a-library-of-kernels).
 
 More measurements against other tools:
 
@@ -60,6 +61,37 @@ More measurements against other tools:
 | PyTorch and JAX operators | `load_inline`, Triton, `pure_callback` | [frameworks.md](frameworks.md) |
 | thousands of kernels in many processes | one process | [scale.md](scale.md) |
 """
+
+_LIFE = """
+## A library of kernels
+
+A library loads hundreds of kernels and launches each of them a few times. `benchmarks/life.py` measures that with 300
+kernels, 10 launches each, on an H200. Each figure is the median of three processes; the contenders took turns in one
+run on a shared host.
+
+{table}
+* *C* is `benchmarks/life_floor.c`: the fewest calls of the driver, `cuLibraryLoadData`, `cuLibraryGetKernel` and
+  `cuLaunchKernel`. The driver loads a kernel's code at its first launch, except in CuPy, which loads it earlier.
+* *cujit before* is the version that parsed each image in Python and compiled its launcher at run time.
+* Figures are means over the 300 kernels. The first load and the first launch of a process include imports of cujit,
+  some 10 to 30 ms together; cuda.core and CuPy import more at their start.
+* The record is `tests/goldens/life.json`: driver {driver}, {date}.
+"""
+
+_STEPS = {
+    "Load a cubin and find its kernel, µs": "modules load",
+    "First launch, µs": "modules first",
+    "Second launch, µs": "modules second",
+    "Launches 3 to 10, µs": "modules later",
+    "All of it, ms": "modules all ms",
+    "Find a kernel of one image with 300, µs": "one load",
+    "First launch of these, µs": "one first",
+    "All of it with one image, ms": "one all ms",
+    "Request, load and launch a cached template, µs": "templates, each",
+}
+"""Rows of the library's life by the metrics of its record."""
+
+_CONTENDERS = {"C": "floor", "cujit": "cujit", "cujit before": "before", "CuPy": "cupy", "cuda.core": "cuda.core"}
 
 _TAIL = """
 ## Repeat the measurements
@@ -93,7 +125,14 @@ def ratios(case: dict[str, Sequence[float]]) -> tuple[float, float, float]:
 
 def performance_page() -> str:
     """Write the page."""
-    return _HEAD + _peers(json.loads(PEERS.read_text())) + _PAIRS + "".join(map(_table, latest())) + _TAIL
+    return (
+        _HEAD
+        + _peers(json.loads(PEERS.read_text()))
+        + _life(json.loads(LIFE.read_text()))
+        + _PAIRS
+        + "".join(map(_table, latest()))
+        + _TAIL
+    )
 
 
 def _peers(record: dict[str, Any]) -> str:
@@ -108,6 +147,16 @@ def _peers(record: dict[str, Any]) -> str:
     )
     gpu = record["on a GPU"]
     return _PEERS.format(tables=head + table, without=without, on=on, machine=gpu["machine"], date=gpu["date"])
+
+
+def _life(record: dict[str, Any]) -> str:
+    """Write the section about a library that loads and launches hundreds of kernels."""
+    table = f"| Step | {' | '.join(_CONTENDERS)} |\n|{'---|' * (len(_CONTENDERS) + 1)}\n"
+    for step, metric in _STEPS.items():
+        values = [record["medians"][metric].get(name) for name in _CONTENDERS.values()]
+        cells = ["–" if value is None else f"{value:.1f}" if value < 100 else f"{value:,.0f}" for value in values]
+        table += f"| {step} | {' | '.join(cells)} |\n"
+    return _LIFE.format(table=table, driver=record["driver"], date=record["date"])
 
 
 def _table(record: dict[str, Any]) -> str:

@@ -118,12 +118,7 @@ def command(
     _check_indices([*shown, *(index for index, _ in out)], values)
     options = options_for(file, compiler)
     watching = Watching(check, traced, trace_limit, coverage, timeout_s, schedule)
-    watched = watching.device(device_name)
-    device = watched or choose_device(device_name)[0]
-    if watched is None and not device.is_gpu:
-        device = cpu(check=watching.default_check)
-    if timed and not device.is_gpu and watching.default_check is not None:
-        note("these times include the memory check; specify --check none to leave it out")
+    device = _device(watching, device_name, timed=timed)
 
     begin = time.perf_counter()
     module, kernel = kernel_of(file, kernel_name, device, options, compiler)
@@ -152,6 +147,17 @@ def command(
         print_json({**done.report(), **watching.report()})
     else:
         done.tell(timed)
+
+
+def _device(watching: Watching, name: str | None, *, timed: bool) -> Device:
+    """Return the device that watches, or the one that was asked for; a CPU device has the default check."""
+    watched = watching.device(name)
+    device = watched or choose_device(name)[0]
+    if watched is None and not device.is_gpu:
+        device = cpu(check=watching.default_check)
+    if timed and not device.is_gpu and watching.default_check is not None:
+        note("these times include the memory check; specify --check none to leave it out")
+    return device
 
 
 def _compare(
