@@ -43,4 +43,6 @@ def is_frozen() -> bool:
 
     Source: PyInstaller manual, "Run-time Information"; Nuitka user manual, "Detecting Nuitka at run time".
     """
-    return hasattr(sys, "frozen") or hasattr(sys, "_MEIPASS") or "__compiled__" in vars(sys.modules["__main__"])
+    import __main__  # when it is asked: a child of multiprocessing gets another
+
+    return hasattr(sys, "frozen") or hasattr(sys, "_MEIPASS") or "__compiled__" in vars(__main__)
