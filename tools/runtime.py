@@ -24,7 +24,7 @@ from pathlib import Path
 
 from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native import counting, structures
-from cujit.devices.cpu.run.launch import BLENDED, PLACE, SYSTEM_BYTES, WINDOW_BITS, Launch
+from cujit.devices.cpu.run.launch import BLENDED, PLACE, SHARED_UNIT, SYSTEM_BYTES, WINDOW_BITS, Launch
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, ROUNDED
 from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
 from cujit.devices.textures.texture import AddressMode
@@ -119,6 +119,7 @@ def shared() -> str:
         "SURFACE_MARK": f"{SURFACE_MARK:#x}ull",
         "PLACE": f"{PLACE}",
         "BLENDED": f"{BLENDED}",
+        "SHARED_UNIT": f"{SHARED_UNIT}",
         "SYSTEM_BYTES": f"{SYSTEM_BYTES}",
         "WINDOW": f"{1 << WINDOW_BITS}ull",
         "ROUNDED": f"{sum(1 << number for number in ROUNDED)}u",

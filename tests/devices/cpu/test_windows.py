@@ -222,6 +222,27 @@ def test_a_window_is_guarded_when_a_launch_before_had_more(cpu: Device) -> None:
             kernel[1, 64, 4096](out, 12 << 10)
 
 
+@pytest.mark.parametrize(("static", "far", "is_written"), _recorded("overruns"))
+def test_writes_past_shared_memory_end_launches_where_they_do_on_an_h200(
+    static: int, far: int, is_written: bool, cpu: Device
+) -> None:
+    body = (
+        f".shared .align 4 .b8 fixed[{static}]; mov.u32 r1, fixed; add.u32 r1, r1, {far}; st.shared.u8 [r1], 7; "
+        "ld.shared.u8 r2, [r1]; ld.param.u64 a, [out]; st.global.u32 [a], r2;"
+    )
+    kernel = cujit.load(cujit.Artifact.of(_HEAD + _ENTRY.format(more="", body=body)), cpu)["k"]
+    out = cpu.zeros(1, np.uint32)
+    for grid in (1, 3):
+        if is_written:
+            kernel[grid, 1](out)
+            assert out.numpy()[0] == 7
+        else:
+            with pytest.raises(
+                KernelFaultError, match=f"byte {far:,} of shared memory, of which the block has {static:,} "
+            ):
+                kernel[grid, 1](out)
+
+
 def test_strays_end_the_launch_and_not_the_process() -> None:
     program = Path(__file__).with_name("strays.py")
     environment = {**os.environ, "MALLOC_CHECK_": "3"}

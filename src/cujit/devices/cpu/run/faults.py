@@ -355,7 +355,7 @@ def _access(launch: Launch, site: Site) -> str:
         return "an access to an address that no memory can have, or that is not a multiple of its vector's size"
     windows = _in_windows(launch)
     if windows:
-        return f"an access to {windows}"
+        return f"an access to {windows}" if launch.fault_more[0] else f"a write to {windows}"
     near = _neighbour(launch, site)
     what = "memory that may only be read" if code == _SEGV_ACCERR and is_readable(address) else "no memory"
     where = "; a null pointer, or an offset from one" if address < _PAGE else f"; it lies {near}" if near else ""

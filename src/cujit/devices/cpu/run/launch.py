@@ -23,6 +23,9 @@ SYSTEM_BYTES = 1024
 """Bytes of a window before the block's own shared memory. Source: an H200, ``tests/goldens/windows.json``; CUDA C++
 Programming Guide, "Shared Memory" of compute capability 8.x and later: 1 KB a block is the system's."""
 
+SHARED_UNIT = 128
+"""Bytes in which shared memory is given out: a write beyond ends a launch. Source: an H200, ``windows.json``."""
+
 BLENDED = 256
 """Bytes before and behind shared memory that a store may read and write back: see ``codegen/memory.py``."""
 

@@ -165,16 +165,18 @@ class Mappings:
 
     def _untouched(self, kept: _Free, pages: int) -> int:
         """Give a small place that is new, or had its pages taken; 0 where there are enough between guards."""
-        try:
-            return kept.untouched.pop()
-        except IndexError:
-            return self._guard(pages, _MADE)
+        if kept.untouched:
+            with contextlib.suppress(IndexError):  # another thread came first
+                return kept.untouched.pop()
+        return self._guard(pages, _MADE)
 
     # -- between guards ----------------------------------------------------------------------------------
 
     def _guard(self, pages: int, count: int) -> int:
         """Make places between guards, and give one; 0 where there are enough of these."""
         size = pages * _PAGE
+        if self._guarded + count > _MOST_GUARDED:
+            return 0
         with self._lock:
             if self._guarded + count > _MOST_GUARDED:
                 return 0

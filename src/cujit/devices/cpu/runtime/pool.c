@@ -7,6 +7,7 @@
    Waking a thread takes as long as many a launch: whoever waits looks for some time before it sleeps. */
 
 #include "guard.h"
+#include "windows.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -85,6 +86,18 @@ void cujit_pool_stop(struct Pool *pool) {
 /* Give a pool back that has no workers any more. */
 void cujit_pool_free(struct Pool *pool) { free(pool); }
 
+/* A write past the shared memory of a block, which no guard has stopped, ends the launch behind its blocks: it names the
+   block if there is only one. */
+INLINE void look_for_strays(const struct Guard *guard) {
+  struct Launch *launch = guard->launch;
+  const struct Memory *memory = &guard->memory;
+  u64 together = launch->together ? launch->together : 1, at = memory->shared_bytes ? stray_in(memory, together) : 0;
+  if (!at || !cujit_claim(launch, FAULT_ILLEGAL_ADDRESS)) return;
+  cujit_fault_here(launch, launch->blocks == 1 ? 0 : ~0ull, ~0u, 0, at);
+  u64 more[] = {0, 0, (u64)memory->shared, (u64)memory->local, memory->local_bytes, ~0ull};
+  memcpy(launch->fault_more, more, sizeof more);
+}
+
 /* Run blocks. A fault of the kernel comes back out of _setjmp a second time. */
 static void run_blocks(const struct Job *job, u64 decides) {
   struct Guard guard;
@@ -96,6 +109,7 @@ static void run_blocks(const struct Job *job, u64 decides) {
   if (!_setjmp(guard.jump)) {
     cujit_enter(&guard);
     job->kernel(job->launch, guard.memory.shared, guard.memory.local);
+    look_for_strays(&guard);
   }
   cujit_leave(&guard);
 }
