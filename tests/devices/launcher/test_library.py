@@ -21,7 +21,7 @@ from cujit.devices.launcher import launch as launching
 from cujit.devices.launcher.binder import Binder
 from cujit.devices.launcher.cpython import basic_size_offset, is_supported, native_type
 from cujit.devices.launcher.launch import attach
-from cujit.errors import MissingError
+from cujit.errors import MissingError, ToolTimeoutError
 from cujit.events import Fallback, subscribe
 from cujit.forks import once
 from cujit.formats.elf import read_elf
@@ -230,3 +230,21 @@ def test_a_handler_of_a_signal_that_launches_the_same_meanwhile_does_not_bind_it
         launch(p, 32, value)
         assert (begun, p.numpy().tolist()) == (1, [value] * 32)
     assert q.numpy().tolist() == [1] * 32
+
+
+@needs_native
+def test_a_compile_that_takes_too_long_is_not_tried_twice(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch, p = jit(FILL, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
+    tries: list[object] = []
+
+    def late(*given: object) -> None:
+        tries.append(given)
+        raise ToolTimeoutError("not compiled in 10 s")
+
+    monkeypatch.setattr(type(launch._entry.loaded), "_function", late)
+    with pytest.raises(ToolTimeoutError):
+        launch(p, 32, 1)
+    assert len(tries) == 1
+    monkeypatch.undo()
+    launch(p, 32, 4)
+    assert p.numpy().tolist() == [4] * 32

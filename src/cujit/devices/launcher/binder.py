@@ -34,7 +34,7 @@ from cujit.devices.launcher.state import LaunchState
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
 from cujit.devices.streams import DeviceLike
-from cujit.errors import ArgumentError, CujitError, KernelFaultError
+from cujit.errors import ArgumentError, CujitError, KernelFaultError, ToolTimeoutError
 from cujit.forks import Lock
 from cujit.signature import Signature
 from cujit.values import dataclass, field
@@ -195,9 +195,15 @@ class Binder:
         """Fill in what the device says, and give what has to live as long as the state.
 
         Where the device says nothing, every launch goes the route written in Python, which tells why if it fails.
+
+        Raises:
+            ToolTimeoutError: compiling took too long; it is not tried again in Python.
         """
         try:
             target = self._kernel.target(shape, stream, options, self._layout.size)
+        except ToolTimeoutError as e:
+            tell_failure(str(self._packer().kernel), self._device, e)
+            raise
         except CujitError:
             target = None
         if target is None:
