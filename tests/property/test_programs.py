@@ -53,7 +53,7 @@ def test_the_oracle_finds_a_mistake_in_code_generation(number: int, folder: Path
     tests = str(Path(__file__).parents[1])
     environment = os.environ | {"CUJIT_CACHE": "0", "PYTHONPATH": os.pathsep.join([tests, *sys.path])}
     done = subprocess.run([sys.executable, program, folder, str(number)], env=environment, timeout=300, check=False)
-    assert done.returncode == 1, MISTAKES[number]
+    assert done.returncode not in (0, 3), MISTAKES[number]  # 3: the piece is no longer there
 
 
 @pytest.mark.parametrize("seed", range(times(20)))
