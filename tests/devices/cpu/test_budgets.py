@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 import cujit
+from cujit.devices.cpu import pipeline
 from cujit.devices.cpu.analysis import uniformity
 from cujit.devices.cpu.codegen import nodes
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.shapes import Dim3
-from cujit.errors import CujitError
+from cujit.errors import CujitError, UnsupportedError
 from cujit.formats.ptx.parser import parse
 from processes import printed
 
@@ -177,3 +178,12 @@ def test_past_the_budget_of_divergence_results_are_the_same(budget: str, monkeyp
             cujit.load(SHAPES[shape][0](12), device)["k"][2, 64](data)
         found.append(data.numpy())
     assert (found[0] == found[1]).all()
+
+
+def test_a_kernel_too_large_for_llvm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_CACHE", "0")
+    monkeypatch.setattr(pipeline, "_MOST_IR", 100_000)
+    device = cujit.cpu(1)
+    with pytest.raises(UnsupportedError, match=r"kernel k is too large .* 100,000 are the limit"):
+        cujit.load(SHAPES["irreducible"][0](60), device)["k"].compile(64)
+    cujit.load(SHAPES["irreducible"][0](2), device)["k"].compile(64)

@@ -29,6 +29,7 @@ from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.run.debuglines import DebugInfo, Origin
 from cujit.devices.cpu.stages import collecting_rarely, stage
 from cujit.devices.shapes import Dim3
+from cujit.errors import UnsupportedError
 from cujit.formats.ptx.syntax import Function
 
 
@@ -54,6 +55,9 @@ def ir_of(
     ``observers`` add code of their own to it. Warps that wait at barriers get ``stacks`` of their own where they are
     wanted, where somebody watches, and where the kernel cannot be cut at its barriers. With an ``origin`` it has debug
     information.
+
+    Raises:
+        UnsupportedError: there is more of it than LLVM compiles in a gigabyte of memory.
     """
     name = body.program.name
     if not observers:
@@ -68,7 +72,18 @@ def ir_of(
     flows = stage(
         "plan", name, lambda: _planned(body, block, divergence, regions, observers, ir, stacks=stacks), _of_flows
     )
-    return stage("emit", name, lambda: _emit(flows, regions), str)
+    text = stage("emit", name, lambda: _emit(flows, regions), str)
+    if len(text) > _MOST_IR:
+        raise UnsupportedError(
+            f"kernel {name} is too large for the CPU device: it becomes {len(text):,} characters of LLVM IR, "
+            f"and {_MOST_IR:,} are the limit",
+            help="split the kernel, or run it on a GPU: cujit.gpu(0)",
+        )
+    return text
+
+
+_MOST_IR = 32_000_000
+"""Characters: of 22 million LLVM takes 0.8 GB. Measured with LLVM 22.1, ``benchmarks/shapes.py``: loop nest."""
 
 
 def _narrowed(body: Body) -> Body:
