@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Launch(PreparedLaunch):
     """A kernel with its grid, block, dynamic shared memory, stream and options: call it with the arguments.
 
-    From the second call on, native code checks and reads the arguments and starts the kernel. It reads exact ints,
+    Native code checks and reads the arguments and starts the kernel, from the first call on. It reads exact ints,
     floats and bools, None, ``Pointer``, NumPy's scalars, structures, our arrays, torch's tensors, and the arrays of
     CuPy (where it works in the stream of the launch), numba and JAX. Anything else is read by Python: halves, vectors,
     subclasses (one to a few microseconds for each).
