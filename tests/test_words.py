@@ -46,7 +46,7 @@ _FRONT = _front()
 
 _PRIVATE = re.compile(
     r"\b(?:houses?|floors?|told|roads?|run by (?:the|our) tests|(?:do not|don't) edit|by hand|verbs?|anew|likewise|"
-    r"shall|in vain|whoever|whose else|nobody|somebody|unsaid|if nothing is said|foreign|"
+    r"shall|in vain|whoever|whose else|nobody|somebody|unsaid|if nothing is said|"
     r"(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{7,40})\b",
     re.IGNORECASE,
 )
