@@ -53,6 +53,20 @@ def reach(starts: int, stop: int, successors: Sequence[Sequence[int]]) -> int:
     return joined(1 << p for p in passed)
 
 
+def mark_sides(inactive: list[int], sides: Sequence[int], meet: int, successors: Sequence[Sequence[int]]) -> int:
+    """Add to each position behind a branch where lanes on its other sides may wait; count the positions passed.
+
+    ``inactive`` has an item for each position but the exit, the last one.
+    """
+    positions = (1 << len(inactive)) - 1
+    passed = {s: reach(1 << s, meet, successors) for s in sides}
+    for s in sides:
+        elsewhere = (1 << meet | joined(passed[other] for other in sides if other != s)) & positions
+        for p in bits_of(passed[s] & positions):
+            inactive[p] |= elsewhere
+    return sum(each.bit_count() for each in passed.values())
+
+
 def live_in(graph: Graph) -> list[int]:
     """Find for each position the registers whose values at its start are read later; the exit needs none."""
     uses, defs = [], []

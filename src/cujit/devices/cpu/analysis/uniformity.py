@@ -24,6 +24,7 @@ from cujit.devices.cpu.analysis.dataflow import (
     immediate_postdominators,
     joined,
     live_in,
+    mark_sides,
     polling_loops,
     reach,
     solve,
@@ -194,8 +195,7 @@ def _lazy(graph: Graph, shapes: list[Shape]) -> frozenset[int]:
 def inactive_in(graph: Graph, shapes: list[Shape], ipdom: list[int] | None = None) -> list[int]:
     """Find where lanes may wait while a block runs: on the other sides of every branch that parted them from it.
 
-    Past a budget of steps, and of branches with many sides, lanes count as waiting on all sides: that leaves results as
-    they are, and costs masks.
+    Past a budget, and of branches with many sides, lanes count as waiting on all sides: that costs masks alone.
     """
     inactive, everywhere, steps = [0] * len(graph.blocks), 0, 0
     ipdom = ipdom or immediate_postdominators(graph)
@@ -205,29 +205,21 @@ def inactive_in(graph: Graph, shapes: list[Shape], ipdom: list[int] | None = Non
             continue
         sides = sorted(set(b.successors))
         meet = ipdom[b.position]
-        at_meet = 0 if meet == graph.exit else 1 << meet
         if steps > _MOST_STEPS:
-            everywhere = (1 << graph.exit) - 1
+            everywhere = -1
             break
         if len(sides) > _MOST_SIDES:
-            everywhere |= at_meet | reach(joined(1 << s for s in sides), meet, successors) & ~(1 << graph.exit)
+            everywhere |= 1 << meet | reach(joined(1 << s for s in sides), meet, successors)
             continue
-        passed = {s: reach(1 << s, meet, successors) for s in sides}
-        for s in sides:
-            steps += passed[s].bit_count()
-            elsewhere = (at_meet | joined(passed[other] for other in sides if other != s)) & ~(1 << graph.exit)
-            for p in bits_of(passed[s] & ~(1 << graph.exit)):
-                inactive[p] |= elsewhere
+        steps += mark_sides(inactive, sides, meet, successors)
+    everywhere &= (1 << graph.exit) - 1
     for p in bits_of(everywhere):
         inactive[p] |= everywhere
     return inactive
 
 
-_MOST_SIDES = 64
-"""Sides of a branch, such as a ``brx``, that are told apart."""
-
-_MOST_STEPS = 200_000
-"""Blocks that are visited for all branches; of the kernels in ``tests/replayed`` none comes near."""
+_MOST_SIDES, _MOST_STEPS = 64, 200_000
+"""Sides of one branch that are looked at each, and positions that are passed for all branches."""
 
 
 def is_divergent_branch(block: Block, shapes: list[Shape]) -> bool:
