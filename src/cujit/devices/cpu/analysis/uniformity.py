@@ -212,8 +212,7 @@ def inactive_in(graph: Graph, shapes: list[Shape], ipdom: list[int] | None = Non
             everywhere |= 1 << meet | reach(joined(1 << s for s in sides), meet, successors)
             continue
         steps += mark_sides(inactive, sides, meet, successors)
-    everywhere &= (1 << graph.exit) - 1
-    for p in bits_of(everywhere):
+    for p in bits_of(everywhere := everywhere & ((1 << graph.exit) - 1)):
         inactive[p] |= everywhere
     return inactive
 
