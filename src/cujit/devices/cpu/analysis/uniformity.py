@@ -252,7 +252,6 @@ def _constants(graph: Graph) -> dict[int, int]:
     found: dict[int, int] = {}
     for index, op in written_once(graph).items():
         if op.opcode == "mov" and op.guard is None and isinstance(op.sources[0], IntConstant):
-            assert op.result is not None
             found[index] = op.sources[0].value
     return found
 
@@ -498,16 +497,8 @@ _PLAIN = frozenset(
 """What leaves the sum, or product, what it is. With another word, such as ``sat`` or ``cc``, it is not it alone."""
 
 
-def _moved(read: _Read) -> Shape:
-    return read.shapes[0]
-
-
 def _sum(read: _Read, sign: int = 1) -> Shape | None:
     return _linear([(read.shapes[0], 1), (read.shapes[1], sign)]) if read.op.type.is_one_integer else None
-
-
-def _negative(read: _Read) -> Shape | None:
-    return _linear([(read.shapes[0], -1)]) if read.op.type.is_one_integer else None
 
 
 def _shifted(read: _Read) -> Shape | None:
@@ -567,12 +558,11 @@ def _converted(read: _Read) -> Shape | None:
 
 
 _AFFINE: Mapping[str, _Rule] = {
-    "mov": _moved,
-    "cvta": _moved,
+    **dict.fromkeys(("mov", "cvta"), lambda read: read.shapes[0]),
     "cvt": _converted,
     "add": _sum,
     "sub": functools.partial(_sum, sign=-1),
-    "neg": _negative,
+    "neg": lambda read: _linear([(read.shapes[0], -1)]) if read.op.type.is_one_integer else None,
     "mul": _product,
     "mad": _product_and_sum,
     "shl": _shifted,

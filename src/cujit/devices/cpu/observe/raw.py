@@ -377,7 +377,7 @@ def _convert(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
     to, source = op.types
     own = b.resize(raw.bits(e, op.sources[0], max(source.bits, 8)), source.bits, signed=False)
     made = b.resize(own, to.bits, signed=source.is_signed)
-    reg = op.results[0]
+    reg = op.result
     return [made if reg is None else b.resize(made, reg.bits, signed=to.is_signed)]
 
 
