@@ -108,7 +108,8 @@ KERNELS = {
   __syncthreads();
   o[t] = wait ? s[t] : v;""",
     "cp.async.bulk between shared memories": """
-  __shared__ __align__(128) int s[64], from[64]; __shared__ uint64_t bar; int t = threadIdx.x;
+  __shared__ __align__(128) int s[64]; __shared__ __align__(128) int from[64];
+  __shared__ uint64_t bar; int t = threadIdx.x;
   s[t] = 7; from[t] = x[t];
   asm volatile("fence.proxy.async;" ::: "memory");
   if (t == 0) make(&bar, 1);
