@@ -38,7 +38,8 @@ _TABLES = {"and": 0xC0, "or": 0xFC, "xor": 0x3C, "not": 0x0F}
 Source: PTX ISA 9.1, "lop3": 0xF0, 0xCC and 0xAA stand for the three operands.
 """
 _ON_MEMORY = (Effect.READS, Effect.WRITES, Effect.UPDATES)
-_MOVES = frozenset({*_TABLES, "lop3", "shl", "shr", "shf", "prmt", "mov", "cvt", "bfe", "ld", "ldu"})
+_COPIES = ("mov", "mov.join", "mov.split")
+_MOVES = frozenset({*_TABLES, *_COPIES, "lop3", "shl", "shr", "shf", "prmt", "cvt", "bfe", "ld", "ldu"})
 
 Raw: TypeAlias = "Value | None"
 """A word (i32), or a vector of bits; None where nothing is raw."""
@@ -466,6 +467,7 @@ _BY_WORDS: dict[str, _Rule] = {
 """What holds of registers that have words beside them alone."""
 _RULES: dict[str, _Rule] = {
     **dict.fromkeys((*_TABLES, "lop3"), _table),
-    "shl": _shift, "shr": _shift, "shf": _funnel, "prmt": _permute, "mov": _move, "cvt": _convert, "bfe": _extract,
+    "shl": _shift, "shr": _shift, "shf": _funnel, "prmt": _permute, "cvt": _convert, "bfe": _extract,
+    **dict.fromkeys(_COPIES, _move),
     **_BY_WORDS, "selp": _select,
 }  # fmt: skip
