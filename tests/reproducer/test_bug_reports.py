@@ -64,9 +64,9 @@ def test_a_launch_that_the_maker_of_the_goldens_saves_is_named(saved_here: Path,
 def test_what_came_of_a_launch_is_noted_with_it(saved_here: Path) -> None:
     told = json.loads((saved_here / "made.json").read_text())
     assert {"device", "driver", "date", *BUGS} == told.keys()
-    assert told["softmax"]["wrong_launches"] == told["softmax"]["launches"]
-    assert re.fullmatch(r"\[0, 0\]: 0\.0011\d+ instead of 0\.00118653", told["softmax"]["first_wrong"][0])
-    assert "where there is no memory" in told["lookup"]["error"]
+    # A GPU reads other memory past the end of the array; here the array ends where a guard page begins.
+    assert "the end of the 8,192 bytes" in told["softmax"]["error"]
+    assert "no memory" in told["lookup"]["error"]
 
 
 @pytest.mark.parametrize("path", sorted(GOLDENS.glob("*.launch")), ids=lambda path: path.stem)

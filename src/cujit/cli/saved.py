@@ -124,7 +124,7 @@ def tell_again(
 
 def _tell_words(rerun: Rerun, *, as_json: bool) -> None:
     """Print what the kernel printed, and what was traced; in JSON ``_report`` has both, of a launch that went well."""
-    from cujit.reproducer.running import printable  # start-up: for who has a saved launch
+    from cujit.workers.answers import printable  # start-up: for saved launches
 
     if rerun.without_filter:
         note(f"system calls of the launch were not filtered: {rerun.without_filter}")

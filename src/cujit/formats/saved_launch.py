@@ -19,11 +19,10 @@ import math
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 from cujit.errors import CujitError, FormatError, spell
-from cujit.formats.unpack import Compression, unpack
+from cujit.formats.unpack import unpack_pieces
 from cujit.values import NamedTuple, attributes, dataclass, field
 
 VERSION = 1
@@ -209,8 +208,7 @@ def read_saved(data: bytes) -> SavedLaunch:
         sizes = _sizes(header)
         if sum(sizes) != size:
             raise ValueError(f"its pieces have {sum(sizes):,} bytes, its body {size:,}")
-        body = memoryview(unpack(data[body_at:], Compression.ZSTD, size, body_at))
-        return _read(header, [bytes(body[end - n : end]) for n, end in zip(sizes, accumulate(sizes), strict=True)])
+        return _read(header, list(unpack_pieces(data[body_at:], sizes, body_at)))
     except CujitError as e:
         raise FormatError(f"a saved launch whose body is none: {e.message}") from e
     except _NO_HEADER as e:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator, Sequence
 
 import lz4.block
 import zstandard
@@ -55,3 +56,28 @@ def _unpack_zstd(packed: bytes, size: int) -> bytes:
     if declared != size:
         raise ValueError(f"the frame declares {declared} bytes, the entry {size}")
     return zstandard.ZstdDecompressor().decompress(packed)
+
+
+def unpack_pieces(packed: bytes, sizes: Sequence[int], offset: int) -> Iterator[bytes]:
+    """Unpack a zstd frame piece by piece, so that no more memory is taken than the pieces have.
+
+    Raises:
+        FormatError: it does not unpack to pieces of these sizes; ``offset`` is where it was.
+    """
+    total = sum(sizes)
+    if total > min(_MAX_BYTES, (len(packed) + 1) * _ZSTD_RATIO):
+        raise FormatError(f"{len(packed)} zstd bytes cannot become {total}", offset=offset)
+    try:
+        declared = zstandard.frame_content_size(packed)
+        if declared != total:
+            raise ValueError(f"the frame declares {declared} bytes, the pieces {total}")
+        with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
+            for size in sizes:
+                piece = reader.read(size) if size else b""
+                if len(piece) != size:
+                    raise ValueError(f"{len(piece)} bytes were packed where {size} are declared")
+                yield piece
+            if reader.read(1):
+                raise ValueError("more bytes were packed than are declared")
+    except (zstandard.ZstdError, ValueError, OverflowError) as e:
+        raise FormatError(f"a damaged zstd payload: {e}", offset=offset) from e

@@ -28,7 +28,7 @@ from cujit.errors import ArgumentError, CujitError, KernelFaultError, LoadError,
 from cujit.formats.saved_launch import SavedLaunch, read_saved
 from cujit.loading import Module, load
 from cujit.reproducer.fork_server import LENGTH, STATUS
-from cujit.reproducer.sandbox import end_with_parent, give_up_rights, limit_resources
+from cujit.reproducer.sandbox import end_with_parent, give_up_rights, limit_memory, limit_resources
 from cujit.values import attributes
 
 if TYPE_CHECKING:
@@ -140,7 +140,12 @@ def main(answers: int, parent: int) -> None:
     try:
         run = Run(asked)
         if not run.device.is_gpu:
-            _ready(run.device)
+            # Before anything runs: the CPU device has wide guards where addresses are not limited.
+            limit_memory(asked["memory_mib"])
+            try:
+                _ready(run.device)
+            except CujitError as e:
+                raise MemoryError if isinstance(e.__cause__, MemoryError | OSError) else e
             answer["without_filter"] = _enter(asked)
         saved = read_saved(data.read())
         memory = run.launch(saved, answer)
@@ -173,7 +178,7 @@ def _facts(error: CujitError) -> dict[str, Any]:
 def _enter(asked: Mapping[str, Any]) -> str:
     """Give up all rights; where the system has no filters, and that was allowed, say so."""
     os.environ["CUJIT_CACHE"] = "0"
-    limit_resources(asked["memory_mib"], asked["cpu_s"])
+    limit_resources(asked["cpu_s"])
     why = ""
     try:
         give_up_rights()
@@ -209,9 +214,12 @@ def _import_all() -> None:
     for name in _LATE:
         importlib.import_module(name)
     from cujit.devices.cpu.native.library import PARTS, address_of  # after the rest: only where the CPU device runs
+    from cujit.devices.jit import compile_ir  # as above
 
     for part in PARTS:
         address_of(part.symbols[0])
+    # Kernels from the cache need no llvmlite, and a process without rights can open none.
+    compile_ir("define i32 @ready() {\n  ret i32 0\n}\n", "ready")
 
 
 def _ready(device: Device) -> None:

@@ -10,7 +10,6 @@ import contextlib
 import json
 import math
 import os
-import re
 import selectors
 import signal
 import socket
@@ -41,6 +40,7 @@ from cujit.formats.saved_launch import MAX_FILE_BYTES, SavedArgument, SavedLaunc
 from cujit.machine import default_device
 from cujit.reproducer.fork_server import LENGTH, STATUS, ForkServer, fork
 from cujit.values import dataclass
+from cujit.workers.answers import printable, read_answer
 
 TIMEOUT_S = 60.0
 OUTPUT_BYTES = 1 << 20
@@ -57,7 +57,6 @@ _COPIES = 6
 _ANSWER_BYTES = 256 << 20
 _WORDS_BYTES = 4096
 _CHUNK = 1 << 20
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -311,7 +310,7 @@ class _Child:
             raise self._death(status)
         try:
             size = LENGTH.unpack_from(self._answer)[0] + LENGTH.size
-            answer = json.loads(self._answer[LENGTH.size : size])
+            answer = read_answer(bytes(self._answer[LENGTH.size : size]))
             error = None if "error" not in answer else _error(answer["error"])
             if error is not None and not (isinstance(error, KernelFaultError) and "seconds" in answer):
                 # p[-i] = 0 went over the names of a module, and time.perf_counter() was a NameError: the kernel's
@@ -378,11 +377,6 @@ class _Child:
         )
 
 
-def printable(text: str) -> str:
-    """Leave out of foreign text what would steer a terminal."""
-    return _CONTROL.sub("\ufffd", text)
-
-
 def _argument(argument: SavedArgument, blocks: memoryview, starts: Sequence[int]) -> npt.NDArray[Any] | bytes:
     place = argument.place
     if place is None:
@@ -405,8 +399,8 @@ def _error_class(name: str) -> type[CujitError]:
 def _error(facts: Mapping[str, Any]) -> CujitError:
     """Make an error of what the process says of it."""
     cls = _error_class(str(facts["class"]))
-    message, help = printable(str(facts["message"])), facts.get("help")
-    help = None if help is None else printable(str(help))
+    message, help = str(facts["message"]), facts.get("help")
+    help = None if help is None else str(help)
     if cls is KernelFaultError:
         return KernelFaultError(
             message,
@@ -419,7 +413,7 @@ def _error(facts: Mapping[str, Any]) -> CujitError:
             help=help,
         )
     if issubclass(cls, ToolError):
-        said = {name: printable(str(facts.get(name, ""))) for name in ("tool", "call", "result", "log")}
+        said = {name: str(facts.get(name, "")) for name in ("tool", "call", "result", "log")}
         return cls(message, **said, help=help)
     return (FormatError if issubclass(cls, FormatError) else cls)(message, help=help)
 

@@ -145,10 +145,14 @@ def limit(kind: int, most: int) -> None:
     resource.setrlimit(kind, (most, most))
 
 
-def limit_resources(memory_mib: int, cpu_s: int) -> None:
-    """Allow no new files, none that grow, no core; so much address space in MiB, and so many seconds of processors."""
+def limit_memory(memory_mib: int) -> None:
+    """Allow so much address space, in MiB."""
+    limit(resource.RLIMIT_AS, memory_mib << 20)
+
+
+def limit_resources(cpu_s: int) -> None:
+    """Allow no new files, none that grow, no core, and so many seconds of processors."""
     limit(resource.RLIMIT_CORE, 0)
     limit(resource.RLIMIT_FSIZE, 0)
     limit(resource.RLIMIT_NOFILE, 0)
     limit(resource.RLIMIT_CPU, cpu_s)
-    limit(resource.RLIMIT_AS, memory_mib << 20)

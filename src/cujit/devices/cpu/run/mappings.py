@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import functools
 import mmap
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -62,8 +63,9 @@ class ArraySlot:
     def __init__(self, address: int, place: int, free: Callable[[int], None]) -> None:
         self.address, self._place, self._free = address, place, free
 
-    def __del__(self) -> None:
-        self._free(self._place)
+    def __del__(self, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_over():  # otherwise the names of this module may be gone, and the system takes all memory back
+            self._free(self._place)
 
 
 class _MemoryCalls(NamedTuple):

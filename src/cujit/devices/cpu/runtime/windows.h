@@ -12,6 +12,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* Bytes before and behind in which an access faults: all that 32 bits reach, or less where addresses are limited. */
@@ -98,6 +99,13 @@ INLINE flag memory_make(struct Memory *memory, u64 count, u64 shared_bytes, u64 
   return good;
 }
 
+/* Whether the process may have as many addresses as it likes. Where they are limited, those of a wide guard would be
+   missing elsewhere: a Python thread that starts without memory is waited for without end. */
+INLINE flag has_addresses(void) {
+  struct rlimit limit;
+  return !getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur == RLIM_INFINITY;
+}
+
 /* Take the memory that a launch needs out of what the thread keeps, or make it; 0 where there is none. */
 INLINE flag memory_take(struct Memory *kept, struct Memory *taken, u64 count, u64 shared_bytes, u64 local_bytes) {
   for (struct Memory *each = kept; each < kept + ROOMS; each++) {
@@ -107,7 +115,7 @@ INLINE flag memory_take(struct Memory *kept, struct Memory *taken, u64 count, u6
     each->size = 0;
     return 1;
   }
-  return memory_make(taken, count, shared_bytes, local_bytes, FAR_GUARD) ||
+  return (has_addresses() && memory_make(taken, count, shared_bytes, local_bytes, FAR_GUARD)) ||
          memory_make(taken, count, shared_bytes, local_bytes, WINDOW);
 }
 
