@@ -145,7 +145,9 @@ def main(answers: int, parent: int) -> None:
             try:
                 _ready(run.device)
             except CujitError as e:
-                raise MemoryError if isinstance(e.__cause__, MemoryError | OSError) else e
+                if isinstance(e.__cause__, MemoryError | OSError):
+                    raise MemoryError from e
+                raise
             answer["without_filter"] = _enter(asked)
         saved = read_saved(data.read())
         memory = run.launch(saved, answer)
