@@ -27,7 +27,7 @@ from cujit.values import NamedTuple
 if TYPE_CHECKING:
     from cujit.devices.cpu.analysis.body import Body
     from cujit.devices.cpu.codegen.warp import WarpEmitter
-    from cujit.devices.cpu.ir.program import Op
+    from cujit.devices.cpu.ir.program import Op, Reg
     from cujit.devices.cpu.run.launch import Launch
     from cujit.devices.cpu.run.lines import Lines
     from cujit.devices.shapes import HostExtent, LaunchShape
@@ -184,6 +184,10 @@ class _Yields:
 
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Nothing comes behind an operation."""
+
+    def beside(self, e: WarpEmitter, reg: Reg) -> None:
+        """Keep nothing beside registers."""
+        del e, reg
 
     def _note(self, e: WarpEmitter, op: Op) -> None:
         b = e.builder
