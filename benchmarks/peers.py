@@ -74,7 +74,7 @@ PROBES: dict[str, dict[str, str]] = {
         "CuPy": _CUPY + _RAW,
         "numba-cuda": _NUMBA
         + "code, _ = cuda.compile(add, (float32[:], int32), cc=(9, 0), output='ltoir')\n"
-        + "print('LTO-IR' if code else 'no')",
+        + "print('no (LTO-IR only)' if code else 'no')",
         "Warp": _WARP
         + "import sys\n"
         + "wp.compile_aot_module(sys.modules['__main__'], device=None, arch=90, module_dir='aot', use_ptx=False)\n"
@@ -84,7 +84,10 @@ PROBES: dict[str, dict[str, str]] = {
         "cujit": _CUJIT
         + "image = cujit.compile(CODE, arch='compute_90', names=['add<float>'], include=['.'])\n"
         + "print('yes' if '.target' in image.text else 'no')",
-        "cuda.core": _CORE + "print('yes' if b'.target' in compiled('ptx').code else 'no')",
+        "cuda.core": _CORE
+        + "from cuda.pathfinder import DynamicLibNotFoundError\n"
+        + "try:\n    print('yes' if b'.target' in compiled('ptx').code else 'no')\n"
+        + "except DynamicLibNotFoundError as e:\n    print('no (needs a driver)' if 'driver' in str(e) else 'no')",
         "CuPy": _CUPY + _RAW,
         "numba-cuda": _NUMBA
         + "text, _ = cuda.compile_ptx(add, (float32[:], int32), cc=(9, 0))\n"
@@ -104,13 +107,13 @@ PROBES: dict[str, dict[str, str]] = {
         "numba-cuda": "import os\nos.environ['NUMBA_ENABLE_CUDASIM'] = '1'\n"
         + _NUMBA
         + "import numpy as np\nx = np.zeros(8, np.float32)\ncuda.jit(add)[1, 32](x, 8)\n"
-        + "print('simulator' if x.tolist() == [1.0] * 8 else 'no')",
+        + "print('only in a Python simulator' if x.tolist() == [1.0] * 8 else 'no')",
         "Warp": _WARP
         + "import numpy as np\nx = wp.zeros(8, dtype=float, device='cpu')\n"
         + "wp.launch(add, dim=8, inputs=[x, 8], device='cpu')\n"
         + "print('yes' if x.numpy().tolist() == [1.0] * 8 else 'no')",
     },
-    "Reuse a template from the disk cache": {
+    "Load a compiled C++ template from the disk cache in a new process": {
         "cujit": _CUJIT
         + "import os, subprocess, sys\n"
         + "image = cujit.compile(CODE, arch='sm_90', names=['add<float>'], include=['.'])\n"
@@ -122,7 +125,7 @@ PROBES: dict[str, dict[str, str]] = {
         + "from cuda.core.utils import FileStreamProgramCache\n"
         + "with FileStreamProgramCache('cache') as cache:\n    compiled('cubin', cache=cache)\nprint('yes')",
     },
-    "Recompile after a header edit": {
+    "Notice edited headers automatically": {
         "cujit": _CUJIT
         + "def made():\n"
         + "    return cujit.compile(CODE, arch='sm_90', names=['add<float>'], include=['.'])\n"

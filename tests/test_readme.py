@@ -14,7 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from cujit.cli import main
+from cujit.cli.app import COMMANDS
 from cujit.devices.process import process_devices
+from cujit.errors import KernelFaultError
 
 _ROOT = Path(__file__).parents[1]
 _README = (_ROOT / "README.md").read_text()
@@ -42,10 +44,11 @@ def test_readme_is_short() -> None:
 def test_it_has_ten_lines_two_commands_and_three_pictures() -> None:
     assert _ON_CPU.count("\n") in (10, 11)
     makefile = (_ROOT / "Makefile").read_text()
-    for command in ("demo", "test"):
-        assert f"`make {command}`" in _README
-        assert f"\n{command}: " in makefile
-    pictures = re.findall(r'srcset="(docs/images/(\w+)-dark\.svg)"><img\nsrc="(docs/images/(\w+)-light\.svg)"', _README)
+    assert "`make test`" in _README
+    assert "\ntest: " in makefile
+    assert "`cujit demo`" in _README
+    assert "demo" in COMMANDS
+    pictures = re.findall(r'srcset="(docs/images/(\w+)-dark\.svg)"><img src="(docs/images/(\w+)-light\.svg)"', _README)
     assert [name for _, name, _, same in pictures if name == same] == ["speed", "headers", "profile"]
     assert all((_ROOT / path).is_file() for dark, _, light, _ in pictures for path in (dark, light))
 
@@ -71,7 +74,7 @@ def test_what_the_pictures_are_called_has_their_numbers() -> None:
     space = runpy.run_path(str(_ROOT / "docs/images/figures.py"))
     rows = [[float(cell) for cell in row[1:]] for row in space["table"]("cpu.md", "kernel") if all(row)]
     one, all_, pocl = (f"{min(column):g} to {max(column):g}" for column in zip(*rows, strict=True))
-    assert f"at {one} times the speed of C.**" in _README
+    assert f"reaches {one} times the speed of C with OpenMP on 2 cores" in " ".join(_README.split())
     assert f"{one} times the speed of C on 2 cores, {all_} on 16, {pocl} times that of PoCL" in _README
     (first, second) = zip(*(row[1:] for row in space["table"]("cache.md", "CPU ms")), strict=True)
     assert "{} ms with a pack, {} ms with hint files, {} ms by following the includes".format(*first) in _README
@@ -119,6 +122,24 @@ def test_session_prints_what_is_shown() -> None:
     assert str(np.array(_EXPECTED)) in _SESSION
 
 
+def test_checks_and_the_launch_of_ones_own_shape_work_as_the_page_says() -> None:
+    check = 'device=cujit.cpu(check="memory")'
+    assert f"`{check}`" in _README
+    assert "`axpy[grid, block](2.0, x, y, x.size)`" in _README
+    grid = _ON_CPU.replace("axpy.over(x.size)(", "axpy[2, 4](").replace('device="cpu"', check)
+    assert _run(grid)["y"].tolist() == _EXPECTED
+    with pytest.raises(KernelFaultError) as caught:
+        _run(grid.replace("axpy[2, 4]", "axpy[3, 4]").replace("y, x.size)", "y, 12)"))
+    assert "block (2, 0, 0), thread (0, 0, 0)" in str(caught.value)
+    assert "source.cu:4" in str(caught.value)
+
+
+def test_the_index_of_an_argument_is_explained_and_is_that_of_y() -> None:
+    assert "`--print 2` prints the third argument" in _README
+    (arguments,) = re.findall(r"(--arg .*) --print 2", _SESSION)
+    assert arguments.split("--arg ")[1:][2].strip() == "ones:f32:8"
+
+
 def _without_numbers(text: str) -> str:
     text = re.sub(r"(?<![\w.])\d[\d,]*(?![\w.])", "N", text)
     return re.sub(r"[ ─\n]+", " ", text).strip()
@@ -140,18 +161,20 @@ def test_the_comparison_has_the_figures_of_the_page_about_performance() -> None:
     assert len(compared) >= 6
     for what, cells in compared.items():
         assert cells == page[what], what
+    legend = "A dash means: not measured, or the tool has no such feature."
+    assert all(legend in text for text in (_README, (_ROOT / "docs/performance.md").read_text()))
     record = json.loads((_ROOT / "benchmarks/peers.json").read_text())
     measured = {what: row for part in record.values() for what, row in part["rows"].items()}
     for what, cells in compared.items():
         assert {tool: cell for tool, cell in zip(tools, cells, strict=True) if cell != "–"} == measured[what]
     life = json.loads((_ROOT / "tests/goldens/life.json").read_text())["medians"]["templates, each"]
-    loaded = measured["Load and launch a cached template, ms"]
+    loaded = measured["Load and first launch from the disk cache, ms per template (lower is better)"]
     assert (loaded["cujit"], loaded["CuPy"]) == tuple(f"{life[tool] / 1e3:.2f}" for tool in ("cujit", "cupy"))
     launches = (_ROOT / "docs/launch.md").read_text()
     for words, tool in (("our arrays", "cujit"), ("cuda.core,.*?", "cuda.core"), ("CuPy `RawKernel`", "CuPy")):
         found = re.search(rf"\| {words} \| ([\d.]+ to [\d.]+) \|", launches)
         assert found
-        assert found[1] == measured["Launch on an H200, × a C loop"][tool]
+        assert found[1] == measured["Time per launch on an H200, relative to a C loop (lower is better)"][tool]
 
 
 def test_what_was_tried_without_a_gpu_still_holds_for_cujit() -> None:

@@ -60,7 +60,7 @@ def test_the_demo_of_the_readme_runs_by_make() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[0].endswith("/cujit demo")
-    assert re.search(r"^numbers +all [\d,]+ equal NumPy's$", done.stdout, re.MULTILINE)
+    assert re.search(r"^result +all [\d,]+ elements equal NumPy's$", done.stdout, re.MULTILINE)
 
 
 def test_other_systems_are_refused_in_one_sentence() -> None:

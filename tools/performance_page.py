@@ -36,15 +36,16 @@ _PEERS = """
 ## Compared with other tools
 
 {tables}
-A dash means that it was not measured, or that the tool has no such feature.
+A dash means: not measured, or the tool has no such feature.
 
 * Rows without a GPU: `benchmarks/peers.py` ran each tool in a new process, on Linux without a driver.
   Versions: {without}. numba-cuda and Warp compile Python, not CUDA C++.
-* *Reuse a template*: a second process gets the image of `add<float>` from the tool's disk cache.
-* *Recompile after a header edit*: the tool's disk cache follows `#include` without help from the caller.
+* *Load a compiled C++ template*: a second process gets the image of `add<float>` from the tool's disk cache.
+* *Notice edited headers*: the tool's disk cache follows `#include` without help from the caller.
 * Rows on an H200: {machine}, {date}. Versions: {on}.
-* *Launch*: a launch with four arguments. For cujit they include its own arrays; [launch.md](launch.md) has all kinds.
-* *Load and launch a cached template*: a new process gets templates from a warm disk cache, loads each template and
+* *Time per launch*: a launch with four arguments, relative to a loop in C that launches the same kernel with
+  `cuLaunchKernel`. For cujit, the arguments include its own arrays; [launch.md](launch.md) has all kinds.
+* *Load and first launch*: a new process gets templates from a warm disk cache, loads each template and
   launches it once. The figure is the time for one template. For loads and first launches, see
   [A library of kernels](#a-library-of-kernels).
 

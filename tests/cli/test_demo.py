@@ -36,7 +36,14 @@ def test_demo_builds_for_every_architecture_and_gets_the_numbers_right(cujit: Cu
 def test_demo_tells_people_what_it_does(cujit: Cujit) -> None:
     result = cujit("demo", "--device", "cpu")
     assert result.exit_code == 0, result.stderr
-    for text in ("sm_90 ", "compressed", "(asked for)", "\nregisters  ", "\ntime  ", "all 1,048,576 equal NumPy's"):
+    for text in (
+        "sm_90 ",
+        "compressed",
+        "(asked for)",
+        "\nregisters  ",
+        "\ntime  ",
+        "all 1,048,576 elements equal",
+    ):
         assert text in result.stdout
 
 
@@ -56,7 +63,7 @@ def test_wrong_numbers_end_in_status_1(cujit: Cujit, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(demo, "TARGETS", ("portable",))
     result = cujit("demo", "--device", "cpu")
     assert result.exit_code == 1
-    assert "numbers differ from NumPy's; the first is y[1] = 2.0, not 4.0" in result.stderr
+    assert "elements differ from NumPy's; the first is y[1] = 2.0, not 4.0" in result.stderr
 
 
 def test_device_that_is_not_there_ends_in_status_3(cujit: Cujit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import platform
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from click.testing import Result
 
 from cujit.cli.doctor import _RELATED, anonymous
-from cujit.machine import health
+from cujit.errors import CujitError
+from cujit.machine import health, trial
 from cujit.machine.health import Component, doctor, library_problem
 from cujit.program import toolchain
 from cujit.toolchain.headers import HeaderSearch, IncludeDirectory
@@ -34,9 +36,13 @@ def test_doctor_finds_every_part_and_says_how(cujit: Cujit) -> None:
     parts = _parts(result)
     assert list(parts) == [
         *("cuda-bindings", "NVRTC", "nvJitLink", "nvFatbin", "libNVVM"),
-        *("CUDA runtime headers", "CCCL", "crt", "CUDA driver", "llvmlite"),
+        *("CUDA runtime headers", "CCCL", "CUDA crt headers", "CUDA driver", "llvmlite"),
     ]
-    assert [name for name, part in parts.items() if not part["needed"]] == ["libNVVM", "crt", "CUDA driver"]
+    assert [name for name, part in parts.items() if not part["needed"]] == [
+        "libNVVM",
+        "CUDA crt headers",
+        "CUDA driver",
+    ]
     assert all((part["state"] == "ok") == (not part["fix"]) for part in parts.values())
     for name in ("NVRTC", "nvJitLink", "nvFatbin", "CUDA runtime headers", "CCCL"):
         assert parts[name]["state"] == "ok"
@@ -132,7 +138,53 @@ def test_everything_may_be_missing_at_once(cujit: Cujit, without: Callable[..., 
     assert result.exit_code == 3
     parts = _parts(result)
     assert [parts[n]["state"] for n in ("NVRTC", "nvJitLink", "nvFatbin", "libNVVM")] == ["missing"] * 3 + ["absent"]
-    assert parts["CUDA runtime headers"]["found_via"] != "the directory of NVRTC"
+    assert parts["CUDA runtime headers"]["found_via"] != "NVRTC's directory"
+
+
+_NO_NVRTC = """
+from cuda.pathfinder import DynamicLibNotFoundError
+import cuda.pathfinder, json, cujit
+real = cuda.pathfinder.load_nvidia_dynamic_lib
+def gone(name):
+    if name == "nvrtc":
+        raise DynamicLibNotFoundError(f"{name} is not there")
+    return real(name)
+cuda.pathfinder.load_nvidia_dynamic_lib = gone
+found = cujit.doctor()
+print(json.dumps([{part.name: part.state for part in found.parts}, found.fixes]))
+"""
+
+
+def test_without_nvrtc_no_other_part_is_blamed_and_there_is_one_fix() -> None:
+    states, fixes = json.loads(subprocess.check_output([sys.executable, "-c", _NO_NVRTC]))
+    assert states["NVRTC"] == "missing"
+    assert [states[name] for name in ("nvJitLink", "nvFatbin", "llvmlite")] == ["ok"] * 3
+    assert len(fixes) == 1
+    assert "--force-reinstall" not in fixes[0]
+
+
+def test_after_nvrtc_has_failed_only_what_does_not_need_it_is_tried(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise CujitError("it does not work")
+
+    monkeypatch.setattr(trial, "TRIALS", {**dict.fromkeys(trial.TRIALS, lambda: None), "NVRTC": fail})
+    trial.report(list(trial.TRIALS))
+    said = [json.loads(line)[:2] for line in capsys.readouterr().out.splitlines()]
+    assert said == [["NVRTC", "begins"], ["NVRTC", "failed"], ["libNVVM", "begins"], ["libNVVM", "works"]]
+
+
+def test_a_compiler_that_kills_the_process_is_the_only_part_to_blame(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def run(names: list[str]) -> tuple[list[str], list[list[str]], str]:
+        asked.append(names)
+        return (names[:1], [], "the process ended with SIGSEGV") if len(asked) == 1 else (names, [], "")
+
+    monkeypatch.setattr(trial, "_run", run)
+    assert trial.failures(list(trial.TRIALS)) == {"NVRTC": "the process ended with SIGSEGV"}
+    assert asked[1:] == [["libNVVM"]]
 
 
 @pytest.mark.parametrize(

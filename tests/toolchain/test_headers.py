@@ -32,8 +32,8 @@ def test_with_nothing_set_the_toolkits_headers_compile(toolchain: Toolchain) -> 
 def test_every_hit_says_how_it_was_found(toolchain: Toolchain) -> None:
     assert not toolchain.headers.missing
     parts = {d.part: d.found_via for d in toolchain.headers.directories}
-    assert parts == dict.fromkeys(("CUDA runtime headers", "CCCL", "crt"), "the directory of NVRTC")
-    assert "found via the directory of NVRTC" in toolchain.headers.report()
+    assert parts == dict.fromkeys(("CUDA runtime headers", "CCCL", "crt"), "NVRTC's directory")
+    assert "found via NVRTC's directory" in toolchain.headers.report()
 
 
 def make_toolkit(home: Path, version: int) -> None:

@@ -133,7 +133,7 @@ Exit status:
   0  success
   1  wrong input
   2  wrong usage
-  3  a required part of the machine is missing"""
+  3  a required library or driver is missing"""
 
 
 @click.group(

@@ -74,9 +74,9 @@ def command(ctx: click.Context, device_name: str | None, as_json: bool) -> None:
     if as_json:
         print_json(_report(images, built_s, device, why, route, kernel, outcome))
     if outcome.wrong:
-        complain(f"{outcome.wrong:,} of {COUNT:,} numbers differ from NumPy's; the first is {outcome.first_wrong}")
+        complain(f"{outcome.wrong:,} of {COUNT:,} elements differ from NumPy's; the first is {outcome.first_wrong}")
         ctx.exit(ExitCode.WRONG_INPUT)
-    say(f"numbers    all {COUNT:,} equal NumPy's")
+    say(f"result     all {COUNT:,} elements equal NumPy's")
 
 
 def _load(fatbin: Artifact, device: Device) -> tuple[Kernel, str]:
@@ -110,7 +110,7 @@ def _rate(outcome: DemoResult) -> float:
 
 def _registers(kernel: Kernel) -> str:
     registers = kernel.resources.registers
-    return "the CPU device has none to count" if registers is None else f"{registers} per thread"
+    return "not applicable on the CPU device" if registers is None else f"{registers} per thread"
 
 
 def _report(

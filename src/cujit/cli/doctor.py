@@ -29,7 +29,7 @@ from cujit.values import attributes
 
 _STYLES = {"ok": "green", "absent": "", "missing": "red", "mismatch": "yellow"}
 _PARTS = ("part", "state", "version", "found via")
-_DEVICES = ("device", "product", "runs code of", "processors")
+_DEVICES = ("device", "product", "architecture", "processors")
 
 
 @click.command("doctor", cls=Command)

@@ -28,7 +28,7 @@ VARIABLES = (
     Variable(
         "CUJIT_COMPILE",
         "auto, warn, never, never-jit",
-        "Action on a cache miss: auto (compile), warn, never or never-jit (error).",
+        "On a cache miss: auto (compile), warn, never (error), never-jit (also no driver JIT).",
         "auto",
         "shipping",
     ),
@@ -47,7 +47,7 @@ VARIABLES = (
     Variable(
         "CUJIT_TUNE",
         "auto, never, again",
-        "Action on a missing tuning result: auto (measure), never (error) or again.",
+        "When to measure: auto (if there is no result), again (always), never (error).",
         "auto",
         "tuning",
     ),
@@ -55,7 +55,7 @@ VARIABLES = (
     Variable(
         "CUJIT_DUMP",
         "stages, times or all",
-        "Print stages of the CPU device's compiler: stages, times or all.",
+        "What the CPU device's compiler prints: stages, times or all.",
         "",
         "cpu-compiler",
     ),

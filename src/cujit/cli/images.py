@@ -78,4 +78,4 @@ def print_images(records: list[dict[str, Any]]) -> None:
 def _compressed(record: dict[str, Any]) -> str:
     if record["compression"] == "none":
         return "no"
-    return f"{record['compression']}, to {shown_bytes(record['stored_bytes'])}"
+    return f"{shown_bytes(record['stored_bytes'])} ({record['compression']})"

@@ -36,7 +36,7 @@ _GROUPS: dict[str, Callable[[Summary], str]] = {
 
 @click.group("pack", cls=Group)
 def command() -> None:
-    """Build and inspect packs: many images in one file.
+    """Build and inspect packs: read-only caches in one file.
 
     A pack is a read-only cache in one file, and its name ends in .pack. To use it, list it in CUJIT_CACHE_ROOTS.
     """

@@ -50,7 +50,7 @@ def output_file(text: str) -> tuple[int, Path]:
     type=output_file,
     metavar="INDEX=FILE",
     multiple=True,
-    help="Save an array argument to FILE (.npy) after the launch. INDEX counts from 0.",
+    help="Save the array argument INDEX to FILE (.npy) after the launch. INDEX counts from 0.",
 )
 @click.option(
     "--print",
@@ -58,7 +58,7 @@ def output_file(text: str) -> tuple[int, Path]:
     type=click.IntRange(min=0),
     multiple=True,
     metavar="INDEX",
-    help="Print an array argument after the launch.",
+    help="Print the array argument INDEX after the launch. INDEX counts from 0.",
 )
 @click.option(
     "--repeat", type=click.IntRange(min=1), default=1, metavar="N", help="Launch N times in a row. Default: 1."
@@ -98,7 +98,7 @@ def command(
     as_json: bool,
     **shape: Any,
 ) -> None:
-    """Run one kernel of a source, PTX, cubin or fatbin file.
+    """Run one kernel of a file; --check finds errors in it.
 
     FILE is CUDA C++ (.cu), LLVM IR (.ll, .bc), PTX, a cubin, a fatbin, or a launch that --save wrote. Specify --grid
     and --block, or --over, or --cooperative. A saved launch contains its kernel and arguments, and runs in a

@@ -11,7 +11,7 @@ from cujit.arch.support import Version, install
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.errors import CujitError
-from cujit.machine.trial import TRIALS, failures
+from cujit.machine.trial import COMPILER, TRIALS, failures, needs_compiler
 from cujit.program import toolchain
 from cujit.toolchain.driver import open_driver
 from cujit.toolchain.headers import HeaderSearch, find_headers
@@ -102,7 +102,8 @@ def doctor() -> Health:
 
 def _tried(parts: tuple[Component, ...], fix: str, *, has_gpus: bool) -> tuple[Component, ...]:
     """Return the parts after a trial of each, with the problem that a trial showed and its fix."""
-    tried = [part.name for part in parts if part.name in TRIALS and part.is_there and not part.problem]
+    sound = [part.name for part in parts if part.name in TRIALS and part.is_there and not part.problem]
+    tried = [name for name in sound if COMPILER in sound or not needs_compiler(name)]
     broken = failures([name for name in tried if name != "CUDA driver" or has_gpus])
     return tuple(
         _with(part, problem=f"does not work: {broken[part.name]}", fix=f"{part.fix or fix} --force-reinstall")
@@ -113,7 +114,7 @@ def _tried(parts: tuple[Component, ...], fix: str, *, has_gpus: bool) -> tuple[C
 
 
 def _bindings() -> Component:
-    part = Component("cuda-bindings", "calls of NVIDIA's libraries", needed=True)
+    part = Component("cuda-bindings", "calling NVIDIA's libraries", needed=True)
     try:
         return _with(part, version=importlib.metadata.version("cuda-bindings"))
     except importlib.metadata.PackageNotFoundError:
@@ -181,7 +182,7 @@ def _headers(tools: Toolchain, compiler: Version | None, major: int, fix: str) -
 def _header(
     search: HeaderSearch, name: str, purpose: str, needed: bool, compiler: Version | None, fix: str
 ) -> Component:
-    part = Component(name, purpose, needed)
+    part = Component("CUDA crt headers" if name == "crt" else name, purpose, needed)
     found = next((d for d in search.directories if d.part == name), None)
     if found is None:
         return _gone(part, f"looked in {len(search.tried)} places", fix)
@@ -211,6 +212,8 @@ def _driver() -> tuple[Component, tuple[Device, ...]]:
         driver = open_driver()
         gpus = process_devices().gpus()
     except CujitError as e:
+        if type(e.__cause__).__name__ == "DynamicLibNotFoundError":
+            return _gone(part, "not found (you need it only to use a GPU)", "install NVIDIA's display driver"), ()
         return _gone(part, e.message, e.help or ""), ()
     return _located(_with(part, version=_text(driver.version)), "cuda"), gpus
 

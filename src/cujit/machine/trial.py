@@ -82,14 +82,29 @@ TRIALS: Mapping[str, Callable[[], None]] = {
 }
 """What each part is tried by."""
 
+COMPILER = "NVRTC"
+"""The part that the trials of most others compile by."""
+
+
+def needs_compiler(name: str) -> bool:
+    """Return whether the trial of a part fails if NVRTC doesn't work, whatever the state of the part."""
+    return name not in (COMPILER, "libNVVM")
+
 
 def report(names: Collection[str]) -> None:
-    """Try parts and print a line of JSON before and after each: its name, and what went wrong or null."""
+    """Try parts and print a line of JSON before and after each: its name, and what went wrong or null.
+
+    If NVRTC fails, parts that need it are not tried.
+    """
+    has_compiler = True
     for name in names:
+        if needs_compiler(name) and not has_compiler:
+            continue
         print(json.dumps([name, "begins"]), flush=True)
         try:
             TRIALS[name]()
         except CujitError as e:
+            has_compiler = has_compiler and name != COMPILER
             print(json.dumps([name, "failed", _shown(e)]), flush=True)
         else:
             print(json.dumps([name, "works"]), flush=True)
@@ -103,6 +118,8 @@ def _shown(error: CujitError) -> str:
 
 def failures(names: Collection[str]) -> dict[str, str]:
     """Try parts in a separate process and return what went wrong with each that does not work.
+
+    If NVRTC is among them and does not work, the parts that need it are not tried: their failure has the same cause.
 
     Args:
         names: keys of ``TRIALS``.
@@ -119,7 +136,9 @@ def failures(names: Collection[str]) -> dict[str, str]:
         if not end or not tried:
             break
         found[tried[-1]] = end
-        left = left[len(tried) :]
+        left = left[left.index(tried[-1]) + 1 :]
+        if COMPILER in found:
+            left = [name for name in left if not needs_compiler(name)]
     return found
 
 

@@ -136,7 +136,7 @@ def _usual_place(_: _Place) -> Iterator[Path]:
 
 
 _STEPS: tuple[tuple[str, Callable[[_Place], Iterator[Path]]], ...] = (
-    ("the directory of NVRTC", _beside_nvrtc),
+    ("NVRTC's directory", _beside_nvrtc),
     ("the wheels of this Python", _wheels),
     ("CUDA_HOME or CUDA_PATH", _environment),
     ("/usr/local/cuda", _usual_place),
