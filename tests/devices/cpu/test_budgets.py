@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import runpy
 import time
 from collections.abc import Callable
@@ -157,14 +158,21 @@ GROWING = {"diamonds": 400, "loop heads": 300, "nested ifs": 400, "registers": 1
 
 @pytest.mark.parametrize("shape", GROWING)
 def test_ir_is_written_in_linear_time(shape: str) -> None:
-    seconds = []
-    for count in (GROWING[shape], 4 * GROWING[shape]):
-        module = parse(SHAPES[shape][0](count))
-        body = prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals())
+    seconds = [min(_seconds_of_ir(shape, count) for _ in range(3)) for count in (GROWING[shape], 4 * GROWING[shape])]
+    assert seconds[1] < 12 * seconds[0]  # 4 where it is linear, 16 where it is the square
+
+
+def _seconds_of_ir(shape: str, count: int) -> float:
+    module = parse(SHAPES[shape][0](count))
+    body = prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals())
+    gc.collect()
+    gc.disable()
+    try:
         begin = time.thread_time()
         ir_of(body, Dim3(64))
-        seconds.append(time.thread_time() - begin)
-    assert seconds[1] < 9 * seconds[0]  # 16 where it is the square
+        return time.thread_time() - begin
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("budget", ["_MOST_SIDES", "_MOST_STEPS"])

@@ -21,7 +21,7 @@ _DEEPEST = 40
 _BUDGET = 16_384
 """Statements that all copies of one function may have, with what they inline themselves."""
 
-_MOST = 100_000
+_MOST = 20_000
 """Statements that a module may have once its calls are inlined, or twice those of its text if that is more."""
 
 

@@ -107,7 +107,7 @@ class SharedMemory:
 def most_static_bytes(target: str) -> int:
     """Give the most bytes of static shared memory that a kernel for a target may have.
 
-    Source: ptxas 11.7 to 13.5, by bisection (``tests/toolkits``); of several releases the largest.
+    Source: ptxas 11.8, 12.9, 13.0 and 13.5, by bisection (``tests/toolkits``); of several releases the largest.
     """
     if not target.endswith("a"):
         return 49_152
