@@ -11,7 +11,7 @@ import cujit.reproducer
 SOURCE = """\
 extern "C" __global__ void blur(const float *x, float *y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = (x[i - 1] + x[i] + x[i + 1]) / 3;
+    if (i < n) y[i] = (x[i - 1] + x[i]) / 2;
 }
 """
 device = cujit.default_device()
@@ -27,8 +27,8 @@ with tempfile.TemporaryDirectory() as folder:
     for argument in saved.arguments:
         print(f"  {argument.type} {argument.shape or argument.data.hex()}")
     again = cujit.reproducer.run(path, device="cpu")
-    middle = again.arguments[1][1:-1]
-    np.testing.assert_allclose(middle, 1)
+    right = again.arguments[1][1:]
+    np.testing.assert_allclose(right, 1)
     try:
         cujit.reproducer.run(path, check="memory")
     except cujit.errors.KernelFaultError as error:

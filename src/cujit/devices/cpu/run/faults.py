@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import resource
 import sys
 from collections.abc import Callable
 
@@ -327,8 +328,9 @@ def _without_dynamic(launch: Launch, site: Site) -> str | None:
     )
 
 
-_REACH = 1 << 31
-"""Bytes before and behind a window in which an access is one of shared memory: see ``runtime/windows.h``."""
+def _reach() -> int:
+    """Count the bytes before and behind a window in which an access is one of shared memory, as in ``windows.h``."""
+    return 1 << (31 if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY else WINDOW_BITS)
 
 
 def _in_windows(launch: Launch) -> str | None:
@@ -340,7 +342,8 @@ def _in_windows(launch: Launch) -> str | None:
     if local_bytes and local - window < address < local + local_bytes + window:
         return "local memory of the block's threads, beyond the end of an array"
     offset = address - shared + SYSTEM_BYTES
-    if not -_REACH <= offset < launch.together * window + _REACH:
+    reach = _reach()
+    if not -reach <= offset < launch.together * window + reach:
         return None
     in_block = offset % window if 0 <= offset < launch.together * window else offset
     return f"byte {in_block - SYSTEM_BYTES:,} of shared memory, of which the block has {launch.shared_bytes:,} bytes"
