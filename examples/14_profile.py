@@ -41,7 +41,7 @@ assert together.metrics()["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 8
 
 for advice in cujit.profile.advice_for(apart):
     print(f"{advice.rule}: {advice}")
-    assert "neighbouring threads are 256 bytes apart" in advice.cause
+    assert "adjacent threads access addresses 256 bytes apart" in advice.cause
 assert cujit.profile.advice_for(together) == ()
 
 least = {kernel.name: cujit.profile.bounds(kernel, "H200") for kernel in profile.kernels}

@@ -83,7 +83,7 @@ def test_what_is_over_comes_with_its_line_and_advice(profile: Profile) -> None:
     assert "this profile: 1 over budget, of 4 limits of 2 kernels" in text
     assert caught.value.help is not None
     assert caught.value.help.startswith("each warp's load at transpose.cu:6 takes 32 wavefronts of shared memory")
-    assert caught.value.help.endswith("132 bytes go through all banks")
+    assert caught.value.help.endswith("a stride of 132 bytes uses all 32 banks")
 
 
 def test_each_limit_is_held_against_the_measure_of_that_name(profile: Profile) -> None:

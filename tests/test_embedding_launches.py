@@ -270,7 +270,7 @@ def test_an_access_beside_adopted_memory_names_it(checked: Kernel) -> None:
     launch = checked.prepare(1, 32, int_pointers=True)
     launch(at, at + 200, 40)
     launch(source.view(np.float32), target.view(np.float32), 40)
-    with pytest.raises(KernelFaultError, match=r"right behind the end of the 160 bytes adopted at .*_launches\.py:\d+"):
+    with pytest.raises(KernelFaultError, match=r"just past the end of the 160 bytes adopted at .*_launches\.py:\d+"):
         launch(at, at + 200, 41)
     source.close()
     launch(at, at + 200, 40)

@@ -207,7 +207,7 @@ def test_without_a_cache_nothing_is_kept(cpu: Device) -> None:
 @pytest.mark.skipif(os.getuid() == 0, reason="root writes everywhere")
 def test_a_cache_that_cannot_be_written_is_no_failure(cpu: Device, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.warns(CacheWarning, match="goes on without its files"):
+    with pytest.warns(CacheWarning, match="can't use its cache directory, and continues without it"):
         assert value(Registry().module("k", lambda: writes(1), device=cpu, version="1")["k"]) == 1
 
 

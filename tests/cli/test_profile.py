@@ -54,7 +54,8 @@ def test_a_line_whose_sectors_come_again_is_told_with_how_often(cujit: Cujit, co
 
 
 def test_it_ends_with_advice_where_there_is_any(cujit: Cujit, copy: Path) -> None:
-    said = "each warp's load at copy.cu:3 moves 32 sectors for 128 bytes: neighbouring threads are 32 bytes apart; "
+    said = "each warp's load at copy.cu:3 moves 32 sectors for 128 bytes: "
+    said += "adjacent threads access addresses 32 bytes apart; "
     slow = cujit("profile", str(copy), *LAUNCH, "--arg", "8")
     assert slow.stdout.splitlines()[-1].startswith(f"uncoalesced: {said}")
     good = cujit("profile", str(copy), *LAUNCH, "--arg", "1")

@@ -142,8 +142,8 @@ def test_checks_find_a_bug_with_its_line_and_the_array() -> None:
         print(e)
     """)
     said = python(code, EmulatorSettings(check="memory"))
-    assert "kernel scale, block (3, 0, 0), thread (232, 0, 0): a read of 4 bytes" in said
-    assert "right behind the end of the 4,000-byte array allocated at" in said
+    assert "kernel scale, block (3, 0, 0), thread (232, 0, 0): Invalid read of 4 bytes" in said
+    assert "just past the end of the 4,000-byte array allocated at" in said
     assert "scale.cu:4" in said
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in said
 

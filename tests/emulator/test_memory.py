@@ -239,7 +239,7 @@ print(name(d.cuCtxSynchronize()))
         lines, errors = run(f"MODE = {mode!r}\n{code}", check="memory,init")
         assert lines == ["LAUNCH_FAILED"] or lines == ["ILLEGAL_ADDRESS"], (lines, errors)
         found[mode] = errors
-    assert "right behind the end of the 128-byte array allocated at <string>:" in found["beyond"]
+    assert "just past the end of the 128-byte array allocated at <string>:" in found["beyond"]
     assert "the freed 4,194,304-byte array allocated at <string>:" in found["freed"]
     assert "never written" in found["unwritten"]
     assert "256-byte array" in found["unwritten"]

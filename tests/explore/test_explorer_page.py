@@ -112,7 +112,7 @@ def test_padding_a_tile_takes_its_conflicts_away(opened: Opened, serve: Serve) -
 def test_a_fault_is_at_its_line(opened: Opened, serve: Serve) -> None:
     page = opened(serve())
     page.page.fill("#field-arguments", "ones:f32:4090 zeros:f32:4096 64")
-    says(page, re.compile(r"Compiled\. shared\.cu:4: .* right behind the end of the 16,360 bytes of argument 1"))
+    says(page, re.compile(r"Compiled\. shared\.cu:4: .* just past the end of the 16,360 bytes of argument 1"))
     assert page.page.locator(".cm-lintRange-error").inner_text().startswith("s[threadIdx.y]")
     assert page.page.locator(".lines.sass").count() == 1
 

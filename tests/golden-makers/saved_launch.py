@@ -109,8 +109,8 @@ def _lookup(device: Device) -> tuple[cujit.Launch, list[Any], Any]:
 
 ROWS = {
     "rms_norm": ("a barrier is missing", "race", "a write of shared memory that another thread read, rms_norm.cu:9"),
-    "softmax": ("a row has one number too many", "memory", "right behind the end of argument 1, softmax.cu:7"),
-    "lookup": ("-1 becomes 4,294,967,295", "memory", "10^12 bytes beyond the end of an argument, lookup.cu:4"),
+    "softmax": ("a row has one number too many", "memory", "just past the end of argument 1, softmax.cu:7"),
+    "lookup": ("-1 becomes 4,294,967,295", "memory", "10^12 bytes past the end of an argument, lookup.cu:4"),
 }
 """What is wrong, the check that finds it, and what that says, in a few words."""
 

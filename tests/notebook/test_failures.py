@@ -33,13 +33,13 @@ def test_a_fault_shows_the_finding_its_lines_and_how_the_launch_is_saved(
     assert isinstance(cells.failure(LAUNCH), cujit.errors.KernelFaultError)
     (display,) = cells.displayed()
     html = display["text/html"]
-    assert "block (0, 0, 0), thread (4, 0, 0): a write of 4 bytes at " in html
+    assert "block (0, 0, 0), thread (4, 0, 0): Invalid write of 4 bytes at " in html
     assert "allocated at In[2]:1" in html
     assert "from In[1]:5" in html
     assert (
         "In[1]\n  3 |     int i = threadIdx.x;\n  4 |     if (i &lt;= n)\n&gt; 5 |         x[i] = 1;\n  6 | }" in html
     )
-    assert "try: see the index" in html
+    assert "try: compare the index" in html
     saving = "far[1, 32].save('bug.launch', x, 4) keeps this launch in one file"
     assert saving.replace("'", "&#x27;") in html
     assert "launch.save(" not in html
@@ -64,7 +64,7 @@ def test_what_it_says_to_save_by_is_right(cells: Cells, tmp_path: Path, monkeypa
     cells.failure(LAUNCH)
     (display,) = cells.displayed()
     path = cells.run(display["text/plain"].splitlines()[-1].partition(" keeps")[0])
-    with pytest.raises(cujit.errors.KernelFaultError, match="right behind the end"):
+    with pytest.raises(cujit.errors.KernelFaultError, match="just past the end"):
         cujit.reproducer.run(path, check="memory")
 
 

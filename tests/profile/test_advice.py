@@ -213,11 +213,12 @@ ZEROS = np.zeros(256, np.int32)
 
 SLOW: dict[str, tuple[object, object, tuple[object, ...], str, str, str]] = {
     "columns": (16, 128, (F, Y), "uncoalesced", "each warp's store at advice.cu:{} moves 32 sectors for 128 bytes: "
-                "neighbouring threads are 512 bytes apart", "swap the indices"),
+                "adjacent threads access addresses 512 bytes apart", "swap the indices"),
     "members": (16, 128, (F, Y), "uncoalesced", "each warp's load at advice.cu:{} moves 12 sectors for 128 bytes: "
-                "neighbouring threads are 12 bytes apart", "(an array for each member of a structure), or stage "
-                "through shared memory"),
-    "scattered": (16, 128, (F, AT, Y), "uncoalesced", "threads are at no regular distance", "sort what"),
+                "adjacent threads access addresses 12 bytes apart", "(an array for each member of a structure), or "
+                "stage the data through shared memory"),
+    "scattered": (16, 128, (F, AT, Y), "uncoalesced", "threads access addresses at no regular distance",
+                  "sort the accesses by address"),
     "shifted": (16, 128, (F, Y), "misaligned", "each warp's load at advice.cu:{} moves 5 sectors for 128 bytes: "
                 "threads are side by side", "multiples of 32 bytes"),
     "piecewise": (16, 128, (F, Y), "narrow", "4 loads of 4 bytes at advice.cu:{} move 64 sectors of a warp for 512 "
@@ -227,13 +228,14 @@ SLOW: dict[str, tuple[object, object, tuple[object, ...], str, str, str]] = {
     "product": ((4, 4), (16, 16), (F, F, Y), "redundant", "a block accesses each of its sectors 7.", "load a tile"),
     "indexed": (16, 128, (AT, Y), "local_memory", "an index that is computed", "unroll the loops"),
     "turned": (1, (32, 32), (F, Y), "bank_conflicts", "each warp's load at advice.cu:{} takes 32 wavefronts of shared "
-               "memory where 1 would do: neighbouring threads are 128 bytes apart", "pad rows by 4 bytes, an element "
-               "more: 132 bytes"),
-    "pairs": (1, 32, (F, Y), "bank_conflicts", "takes 2 wavefronts of shared memory where 1 would do: neighbouring "
-              "threads are 8 bytes apart", "let neighbouring threads access neighbouring words"),
+               "memory where 1 would do: adjacent threads access addresses 128 bytes apart",
+               "pad each row by one 4-byte element, so that a stride of 132 bytes uses all 32 banks"),
+    "pairs": (1, 32, (F, Y), "bank_conflicts", "takes 2 wavefronts of shared memory where 1 would do: adjacent "
+              "threads access addresses 8 bytes apart", "let adjacent threads access adjacent words"),
     "gapped": (1, 32, (F, Y), "bank_conflicts", "each warp's load at advice.cu:{} takes 2 wavefronts of shared memory "
-               "where 1 would do: threads are at no regular distance", "spread what the threads"),
-    "looked_up": (16, 128, (AT, Y), "bank_conflicts", "threads are at no regular distance", "spread what the threads"),
+               "where 1 would do: threads access addresses at no regular distance", "spread what the threads"),
+    "looked_up": (16, 128, (AT, Y), "bank_conflicts", "threads access addresses at no regular distance",
+                  "spread what the threads"),
     "sum_all": (16, 128, (AT, ZEROS), "contended_atomics", "of each atomic operation of a warp at advice.cu:{}, 32 "
                 "threads are at one word", "by __reduce_add_sync or shuffles, and have one thread update; or update a "
                 "copy of the block in shared memory"),
@@ -369,7 +371,7 @@ def test_loads_of_one_line_are_one_piece_of_advice_and_of_no_known_line_each_is_
         assert found == [f"each warp's load at {place} moves 32 sectors for 128 bytes" for place in places]
 
 
-@pytest.mark.parametrize(("stride", "cure"), [(128, "have neighbouring threads"), (132, "swap the indices")])
+@pytest.mark.parametrize(("stride", "cure"), [(128, "have adjacent threads"), (132, "swap the indices")])
 def test_structures_of_up_to_128_bytes_are_taken_for_such(stride: int, cure: str) -> None:
     kernel = counted("ld", requests=100, sectors=3200, asked_bytes=12800)
     (row,) = kernel.instructions

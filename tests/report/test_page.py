@@ -152,7 +152,7 @@ def test_a_finding_leads_to_its_line(visit: Visits, slow_page: Path) -> None:
     page = visit(slow_page)
     finding = page.page.locator("#finding-list li")
     assert finding.count() == 1
-    assert "neighbouring threads are 256 bytes apart" in finding.inner_text()
+    assert "adjacent threads access addresses 256 bytes apart" in finding.inner_text()
     page.page.select_option("#measure", "counter:warps")
     finding.get_by_role("link").click()
     assert marked(page, "source") == [3]

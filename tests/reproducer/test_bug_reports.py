@@ -31,9 +31,9 @@ class Named(NamedTuple):
 
 BUGS = {
     "rms_norm": Named("race", "race", 9, r"a write of 4 bytes at byte \d+ of shared memory, which thread .+ read with"),
-    "softmax": Named("memory", "memory", 7, r"right behind the end of the 8,192 bytes of argument 1 \(const float\*\)"),
+    "softmax": Named("memory", "memory", 7, r"just past the end of the 8,192 bytes of argument 1 \(const float\*\)"),
     "lookup": Named(
-        "memory", "memory", 4, r"1,\d{3},\d{3},\d{3},\d{3} bytes beyond the end of the [\d,]+ bytes of argument \d "
+        "memory", "memory", 4, r"1,\d{3},\d{3},\d{3},\d{3} bytes past the end of the [\d,]+ bytes of argument \d "
     ),
 }  # fmt: skip
 

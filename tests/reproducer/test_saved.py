@@ -88,7 +88,7 @@ def test_a_check_names_the_argument_and_the_line_of_source(bug: Path) -> None:
     with pytest.raises(KernelFaultError) as e:
         reproducer.run(bug, check="memory")
     assert (e.value.kind, e.value.block, e.value.thread) == ("memory", (3, 0, 0), (232, 0, 0))
-    assert "right behind the end of the 4,000 bytes of argument 2 (const float*)" in str(e.value)
+    assert "just past the end of the 4,000 bytes of argument 2 (const float*)" in str(e.value)
     assert "code.cu:4" in str(e.value)
 
 

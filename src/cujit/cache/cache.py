@@ -519,7 +519,7 @@ class Cache:
 
     def _failure(self, error: Exception) -> None:
         self._count(failures=1)
-        self._warn_once("files", f"cujit's cache goes on without its files: {error}")
+        self._warn_once("files", f"cujit can't use its cache directory, and continues without it: {error}")
 
     def _without_remote(self, fault: Exception | None) -> None:
         if fault is None or self.remote is None:

@@ -48,7 +48,7 @@ def _tell(verdicts: list[Verdict], where: str) -> None:
     print_table(("entry", "loads", "why" if not where else f"on {where}"), rows, styles=styles)
     for verdict in verdicts:
         if verdict.help:
-            click.echo(f"{verdict.entry}: try {for_the_shell(verdict.help)}")
+            click.echo(f"{verdict.entry}: {for_the_shell(verdict.help)}")
 
 
 def _state(verdict: Verdict) -> str:

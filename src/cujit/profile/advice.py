@@ -145,7 +145,7 @@ class _Access:
         if self.stride_bytes is None:
             return _IRREGULAR
         least, most = sorted(map(abs, self.stride_bytes))
-        return f"neighbouring threads are {f'{least:,} to ' if least < most else ''}{most:,} bytes apart"
+        return f"adjacent threads access addresses {f'{least:,} to ' if least < most else ''}{most:,} bytes apart"
 
     @property
     def farthest(self) -> int:
@@ -153,7 +153,7 @@ class _Access:
         return max(map(abs, self.stride_bytes or (0,)))
 
 
-_IRREGULAR = "threads are at no regular distance from each other"
+_IRREGULAR = "threads access addresses at no regular distance from each other"
 
 
 def _accesses(rows: Iterable[ProfiledInstruction], key: Callable[[Measures], int]) -> list[_Access]:
@@ -215,12 +215,13 @@ def _global_memory(kernel: ProfiledKernel) -> Iterator[Advice]:
 
 def _uncoalesced(access: _Access) -> Advice:
     if access.stride_bytes is None:
-        cure = "sort what they are after, or stage it through shared memory"
+        cure = "sort the accesses by address, or stage the data through shared memory"
     elif access.farthest <= _BANKS_BYTES:
-        cure = "have neighbouring threads access neighbours (an array for each member of a structure), or stage through"
-        cure += " shared memory"
+        cure = "have adjacent threads access adjacent elements (an array for each member of a structure), or stage the "
+        cure += "data through shared memory"
     else:
-        cure = "swap the indices, so that neighbouring threads are neighbours in memory, or stage through shared memory"
+        cure = "swap the indices so that adjacent threads access adjacent elements, or stage the data through shared "
+        cure += "memory"
     return Advice("uncoalesced", access.line, "sectors_per_request", _moves(access), access.apart, cure)
 
 
@@ -343,7 +344,7 @@ def _bank_conflicts(kernel: ProfiledKernel) -> Iterator[Advice]:
         finding = f"each warp's {access.verb} at {access.place} takes {_number(found)} wavefronts of shared memory"
         finding += f" where {_number(least)} would do"
         apart = access.apart if access.meets_in_banks else _IRREGULAR
-        cause = f"{apart}, so that they meet in few of the 32 banks of 4 bytes"
+        cause = f"{apart}, which fall into few of the 32 banks"
         yield Advice("bank_conflicts", access.line, "bank_conflicts", finding, cause, _parted(access))
 
 
@@ -354,8 +355,8 @@ def _parted(access: _Access) -> str:
         return "spread what the threads of a warp access over the banks"
     if least == most >= _BANKS_BYTES:
         more = max(access.width_bytes, _BANK_BYTES)
-        return f"pad rows by {more} bytes, an element more: {most + more:,} bytes go through all banks"
-    return "let neighbouring threads access neighbouring words"
+        return f"pad each row by one {more}-byte element, so that a stride of {most + more:,} bytes uses all 32 banks"
+    return "let adjacent threads access adjacent words"
 
 
 def _contended(kernel: ProfiledKernel) -> Iterator[Advice]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 from _thread import get_ident
 from collections.abc import Callable, Iterator, Sequence
 
@@ -33,10 +34,10 @@ def load_binding(name: str, library: str) -> Any:
 
 def missing_library(library: str, reason: BaseException) -> ToolchainNotFoundError:
     """Say that ``library`` is not installed, or is there and does not open, and which extra brings it."""
-    first_line = str(reason).strip().split("\n", 1)[0]
+    first_line = re.sub(r"(No such file: [^,]+)(?:, \1)+", r"\1", str(reason).strip().split("\n", 1)[0])
     return ToolchainNotFoundError(
-        f"{library} is not installed, or does not open: {first_line}",
-        help=f"{install('cu13')} brings compiler, linker and headers ({install('cu12')} those of CUDA 12.9)",
+        f"{library} is not installed, or cannot be loaded: {first_line}",
+        help=f"run {install('cu13')} to install the compiler, linker and headers (for CUDA 12.9: {install('cu12')})",
     )
 
 

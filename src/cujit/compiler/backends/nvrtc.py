@@ -46,7 +46,7 @@ _HOST_HEADER = (
 )
 _HEADER_HELP = (
     "give its directory (include=[…]) or its text (headers={name: text}); a source read from a file also "
-    f"finds headers beside it; {install('cu13')} brings the toolkit's headers"
+    f"finds headers beside it; {install('cu13')} installs the toolkit's headers"
 )
 
 _FOR_HOSTS_ALONE = HOST_HEADERS.keys() - STD_HEADERS.keys()

@@ -226,12 +226,12 @@ def _relation(known: _Known, address: int, size: int) -> str:
     inside = address - known.begin
     if address >= known.end:
         beyond = address - known.end
-        where = f"{beyond:,} bytes beyond the end of" if beyond else "right behind the end of"
+        where = f"{beyond:,} bytes past the end of" if beyond else "just past the end of"
     elif address < known.begin:
         before = known.begin - address
         where = f"{before:,} bytes before"
     elif address + size > known.end:
-        where = f"the last {address + size - known.end:,} bytes are beyond the end of"
+        where = f"the last {address + size - known.end:,} bytes are past the end of"
     else:
         where = f"at byte {inside:,} of"
     return f"{where} {known.words}"

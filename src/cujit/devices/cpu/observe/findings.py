@@ -54,15 +54,15 @@ def _article(words: str) -> str:
 
 def _memory(launch: Launch, run: CheckedRun, code: Code) -> str:
     size, flags = launch.fault_more[0], launch.fault_more[1]
-    what = f"{_article(_doing(flags))} {_bytes(size)} at {launch.fault_address:#x}"
+    what = f"{_doing(flags)} {_bytes(size)} at {launch.fault_address:#x}"
     if code is Code.MISALIGNED:
         align = launch.fault_more[5]
         return (
-            f"{what}, which is no multiple of {align}: {launch.fault_address % align} bytes beyond one; "
+            f"{_article(what)}, which is no multiple of {align}: {launch.fault_address % align} bytes beyond one; "
             f"{_place(launch, run, 0)}"
         )
     where = _place(launch, run, launch.fault_more[5])
-    return f"{what}, which was freed: {where}" if code is Code.FREED else f"{what}, where it has no business: {where}"
+    return f"Invalid {what}{', which was freed' * (code is Code.FREED)}: {where}"
 
 
 def _place(launch: Launch, run: CheckedRun, shared: int) -> str:

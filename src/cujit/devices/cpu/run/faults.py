@@ -178,7 +178,7 @@ _WORDS: dict[FaultKind, tuple[str, str | None]] = {
     ),
     FaultKind.MEMORY: (
         "an access to memory that is not there",
-        "see the index that the access has, and the size that was allocated",
+        "compare the index with the allocated size",
     ),
     FaultKind.RACE: ("a race", "put __syncthreads() (__syncwarp() within a warp) between the two, or make both atomic"),
     FaultKind.SYNC: (
