@@ -36,11 +36,10 @@ _PEERS = """
 ## Compared with other tools
 
 {tables}
-A dash means: not measured, or the tool has no such feature.
-
 * Rows without a GPU: `benchmarks/peers.py` ran each tool in a new process, on Linux without a driver.
   Versions: {without}. numba-cuda and Warp compile Python, not CUDA C++.
-* *Load a compiled C++ template*: a second process gets the image of `add<float>` from the tool's disk cache.
+* *Load a compiled C++ template*: a second process gets the image of `add<float>` from the tool's disk cache. For
+  CuPy, the run on an H200 showed it.
 * *Notice edited headers*: the tool's disk cache follows `#include` without help from the caller.
 * Rows on an H200: {machine}, {date}. Versions: {on}.
 * *Time per launch*: a launch with four arguments, relative to a loop in C that launches the same kernel with
@@ -155,7 +154,7 @@ def _life(record: dict[str, Any]) -> str:
     table = f"| Step | {' | '.join(_CONTENDERS)} |\n|{'---|' * (len(_CONTENDERS) + 1)}\n"
     for step, metric in _STEPS.items():
         values = [record["medians"][metric].get(name) for name in _CONTENDERS.values()]
-        cells = ["–" if value is None else f"{value:.1f}" if value < 100 else f"{value:,.0f}" for value in values]
+        cells = ["not measured" if value is None else f"{value:.1f}" if value < 100 else f"{value:,.0f}" for value in values]
         table += f"| {step} | {' | '.join(cells)} |\n"
     return _LIFE.format(table=table, driver=record["driver"], date=record["date"])
 
