@@ -172,7 +172,12 @@ def test_the_comparison_has_the_figures_of_the_page_about_performance() -> None:
     for words, tool in (("our arrays", "cujit"), ("cuda.core,.*?", "cuda.core"), ("CuPy `RawKernel`", "CuPy")):
         found = re.search(rf"\| {words} \| ([\d.]+ to [\d.]+) \|", launches)
         assert found
-        assert found[1] == measured["Time per launch on an H200, relative to calling `cuLaunchKernel` from C (lower is better)"][tool]
+        assert (
+            found[1]
+            == measured["Time per launch on an H200, relative to calling `cuLaunchKernel` from C (lower is better)"][
+                tool
+            ]
+        )
 
 
 def test_what_was_tried_without_a_gpu_still_holds_for_cujit() -> None:

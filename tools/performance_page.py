@@ -139,7 +139,9 @@ def _peers(record: dict[str, Any]) -> str:
     """Write the section about other tools."""
     tools = list(record["without a GPU"]["versions"])
     rows = [row for part in record.values() for row in part["rows"].items()]
-    table = "".join(f"| {what} | {' | '.join(values.get(tool, '–') for tool in tools)} |\n" for what, values in rows)
+    table = "".join(
+        f"| {what} | {' | '.join(values.get(tool, 'not measured') for tool in tools)} |\n" for what, values in rows
+    )
     head = f"| | {' | '.join(tools)} |\n|{'---|' * (len(tools) + 1)}\n"
     without, on = (
         ", ".join(f"{tool} {version}" for tool, version in record[part]["versions"].items())
@@ -154,7 +156,7 @@ def _life(record: dict[str, Any]) -> str:
     table = f"| Step | {' | '.join(_CONTENDERS)} |\n|{'---|' * (len(_CONTENDERS) + 1)}\n"
     for step, metric in _STEPS.items():
         values = [record["medians"][metric].get(name) for name in _CONTENDERS.values()]
-        cells = ["not measured" if value is None else f"{value:.1f}" if value < 100 else f"{value:,.0f}" for value in values]
+        cells = ["–" if value is None else f"{value:.1f}" if value < 100 else f"{value:,.0f}" for value in values]
         table += f"| {step} | {' | '.join(cells)} |\n"
     return _LIFE.format(table=table, driver=record["driver"], date=record["date"])
 

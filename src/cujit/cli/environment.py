@@ -28,7 +28,7 @@ VARIABLES = (
     Variable(
         "CUJIT_COMPILE",
         "auto, warn, never, never-jit",
-        "On a cache miss: auto (compile), warn, never (error), never-jit (also no driver JIT).",
+        "On a cache miss: auto, warn (compile), never (error) or never-jit (and no driver JIT).",
         "auto",
         "shipping",
     ),
@@ -47,7 +47,7 @@ VARIABLES = (
     Variable(
         "CUJIT_TUNE",
         "auto, never, again",
-        "When to measure: auto (if there is no result), again (always), never (error).",
+        "When cujit.tune measures: auto (without a stored result), again (always), never (error).",
         "auto",
         "tuning",
     ),
