@@ -277,7 +277,7 @@ def finding(seed: int) -> str:
         address = -1 if error.address is None else error.address - x.address
         near = f" x{address:+}" if abs(address) <= GLOBAL else ""
         words = re.sub(
-            r"0x[0-9a-f]{6,}(?:: (?!byte |local ).*)?|:\d+\b|[-+\w/.]+\.py|beyond one; .*", "_", error.message
+            r"0x[0-9a-f]{6,}(?:: (?!byte |local |PTX ).*)?|:\d+\b|[-+\w/.]+\.py|beyond one; .*", "_", error.message
         )
         place = f"{error.kind} {error.block} {error.thread} line {error.line}{near}"
         return error.kind if error.kind == "illegal_address" else f"{place}: {words}"
