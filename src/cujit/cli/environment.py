@@ -28,7 +28,7 @@ VARIABLES = (
     Variable(
         "CUJIT_COMPILE",
         "auto, warn, never, never-jit",
-        "On a cache miss: auto, warn (compile), never (error) or never-jit (and no driver JIT).",
+        "On a cache miss: auto, warn (compile), never (error) or never-jit (nor driver JIT).",
         "auto",
         "shipping",
     ),
