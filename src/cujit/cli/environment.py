@@ -28,7 +28,7 @@ VARIABLES = (
     Variable(
         "CUJIT_COMPILE",
         "auto, warn, never, never-jit",
-        "On a cache miss: auto, warn (compile), never (error) or never-jit (nor driver JIT).",
+        "On a miss, compile (auto), compile and warn (warn) or fail (never, never-jit).",
         "auto",
         "shipping",
     ),
@@ -47,7 +47,7 @@ VARIABLES = (
     Variable(
         "CUJIT_TUNE",
         "auto, never, again",
-        "When cujit.tune measures: auto (without a stored result), again (always), never (error).",
+        "Let cujit.tune measure: auto (without a result), again (always) or never (error).",
         "auto",
         "tuning",
     ),
