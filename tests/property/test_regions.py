@@ -26,7 +26,7 @@ from property.effort import times
 VALUES = 4
 """Registers that random operations work on; threads hand them to each other through shared memory."""
 BLOCKS = 2
-SHARED_BYTES = 4096
+SHARED_BYTES = 8192
 SHAPES = [Dim3(32), Dim3(64), Dim3(96), Dim3(40), Dim3(16, 16), Dim3(8, 10), Dim3(32, 3), Dim3(5, 7, 2)]
 
 HEAD = """

@@ -96,7 +96,7 @@ def test_values_are_read_by_their_types(op: str, reads: list[str], writes: list[
 
 
 def test_addresses_are_shown_whole() -> None:
-    load_, store = steps_of("ld.global.u32 %r2, [%rd3+16];\n st.global.u32 [%rd3+-4], %r2;")
+    _, load_, store = steps_of("add.s64 %rd3, %rd3, 4;\n ld.global.u32 %r2, [%rd3+16];\n st.global.u32 [%rd3+-4], %r2;")
     (at,), (to, _) = load_.reads, store.reads
     assert (at.name, to.name, at.type) == ("[%rd3+16]", "[%rd3-4]", "address")
     assert at.bits - to.bits == 20
