@@ -198,7 +198,7 @@ def test_warnings_are_printed_unless_quiet(cells: Cells, capsys: pytest.CaptureF
         ("--nope", "No such option '--nope'"),
         ("--name 'a", "No closing quotation"),
         ("file.cu", "unexpected extra argument"),
-        ("--device tpu", "no device is called 'tpu'"),
+        ("--device tpu", "unknown device 'tpu': expected cpu, cuda:0"),
         ("--check memory --device cuda:0", "--check and --profile are for the CPU device"),
         ("--check luck", "^no check is called 'luck'"),
         ("-O nope=1", "^unknown option 'nope'"),

@@ -198,6 +198,10 @@ class Request:
 
         Raises:
             OptionError: as of ``arguments`` and ``assembler_arguments``.
+
+        Example::
+
+            assert cujit.request(CODE, arch="sm_80").seed() == cujit.request(CODE, arch="compute_90").seed()
         """
         ours = {"--dlink-time-opt", f"--gpu-architecture={self.arch.real}", f"--gpu-architecture={self.arch.virtual}"}
         parts = [part for part in self.parts() if part.label not in _UNSEEDED and part.value not in ours]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cujit.artifact import Artifact
+from cujit.artifact.reading import allow_quotes
 from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.options.spelling import Spelling
 from cujit.compiler.options.table import OPTIONS
@@ -140,6 +142,8 @@ class _Look:
         scene = self.scene
         if scene.is_ir:
             return Source.nvvm(scene.source, name=scene.name)
+        if self.path:
+            allow_quotes(os.path.dirname(os.path.abspath(self.path)))  # the page shows headers beside the file
         return replace(Source.cuda(scene.source, name=scene.name), path=self.path)
 
     def _options(self) -> Options:

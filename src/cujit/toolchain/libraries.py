@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import re
 from _thread import get_ident
 from collections.abc import Callable, Iterator, Sequence
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind, kind_of
 from cujit.compiler.inputs.images import InputImage
-from cujit.errors import FormatError, OptionError, ToolError
+from cujit.errors import FormatError, OptionError, ToolError, spell
 
 
 def require_result(artifact: Artifact, extra: Sequence[str], wanted: Iterable[str] = ()) -> Artifact:
@@ -30,7 +30,7 @@ def require_result(artifact: Artifact, extra: Sequence[str], wanted: Iterable[st
     if not extra:
         raise ToolError(message, tool=artifact.tool, log=artifact.log)
     raise OptionError(
-        f"{message}: extra={tuple(extra)!r} changes what comes out",
+        f"{message}: extra={spell(tuple(extra))} changes what comes out",
         help="leave out the argument; set arch= and to= to choose the architecture and the kind of image",
     )
 

@@ -7,7 +7,6 @@ allocated and freed in the relaxed mode of captures.
 from __future__ import annotations
 
 import ctypes
-import functools
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +21,7 @@ from cujit.devices.launcher.cpython import is_supported
 from cujit.devices.launcher.library import library_or_none
 from cujit.devices.launcher.state import MemoryCalls
 from cujit.devices.streams import Allocation, PinnedMemory
+from cujit.forks import once_each
 from cujit.toolchain.driver import Driver
 from cujit.values import attributes
 
@@ -47,7 +47,7 @@ class _Block:
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p)
 
 
-@functools.lru_cache(64)
+@once_each(64)
 def _native(context: Context) -> tuple[Callable[[int, int, int], int], MemoryCalls] | None:
     """Return what gets memory by native code, and the calls that it makes; None leaves it to Python."""
     library = library_or_none() if is_supported() else None

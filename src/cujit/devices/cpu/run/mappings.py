@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+from cujit.errors import spell
 from cujit.forks import Lock
 from cujit.values import NamedTuple
 
@@ -99,7 +100,7 @@ def _mapped(size: int, protection: int) -> int:
     """
     found = _system().map(None, size, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, -1, 0)
     if found is None or found == ctypes.c_void_p(-1).value:
-        raise MemoryError(f"no mapping of {size} bytes")
+        raise MemoryError(f"no mapping of {spell(size)} bytes")
     return found
 
 
@@ -110,7 +111,7 @@ def _open(place: int, size: int) -> None:
         MemoryError: there is none.
     """
     if _system().protect(place, size, _OPEN):
-        raise MemoryError(f"no mapping of {size} bytes")
+        raise MemoryError(f"no mapping of {spell(size)} bytes")
 
 
 class _Free:
