@@ -89,6 +89,7 @@ def _system() -> _MemoryCalls:
     return _MemoryCalls(library.mmap, library.mprotect, library.munmap, library.madvise)
 
 
+_ADDRESS_BITS = 47
 _OPEN, _CLOSED = mmap.PROT_READ | mmap.PROT_WRITE, 0
 
 
@@ -98,6 +99,8 @@ def _mapped(size: int, protection: int) -> int:
     Raises:
         MemoryError: there are none.
     """
+    if size >> _ADDRESS_BITS:  # ctypes would cut it off
+        raise MemoryError(f"no mapping of {spell(size)} bytes")
     found = _system().map(None, size, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, -1, 0)
     if found is None or found == ctypes.c_void_p(-1).value:
         raise MemoryError(f"no mapping of {spell(size)} bytes")
