@@ -55,8 +55,8 @@ _TRUE = {
 """Words that promise something, each with the reason why it is true."""
 
 _ENDS = re.compile(
-    r"call void @(cujit_(fault|stop|assert|trap)|abort|llvm\.trap|(sig)?longjmp|fail|fail_sync|stop|race|asker_fault"
-    r"|deadlock|leave|depart)\("
+    r"call void @(cujit_(fault|stop|assert|trap)|abort|llvm\.trap|(sig)?longjmp|fail|fail_sync|fail_raw|fail_pending"
+    r"|stop|race|asker_fault|deadlock|leave|depart|no_room|warps_apart)\("
 )
 
 _NAMES = re.compile(
@@ -169,19 +169,29 @@ _LISTED = {
     re.compile(pattern): reason
     for pattern, reason in {
         r"^tile: .* = fptosi <32 x float>": "sums of products of bytes are whole, and below 2**24",
-        r"^(add_products|end_sum|sum_exactly): .* = fptosi ": "factors are scaled to be below 2**62; what is no "
-        "number goes another way",
+        r"^(add_products|end_sum|sum_exactly|sum_scaled): .* = fptosi ": "factors are scaled to be below 2**62; "
+        "what is no number goes another way",
+        r"^value_of: .* = fptosi ": "what is below 2**-126 is times 2**149 below 2**23; what is no number is returned",
+        r"^sum_scaled: .* = udiv i32 ": "scaled products have chunks, and four steps or more in each",
         r"^(place_block|make_block): .* = u(div|rem) ": "a cluster has a block in each direction",
+        r"^started: .* = urem i64 ": "a launch that begins a block has a cluster",
+        r"^pick: .* = urem i64 ": "by 1 where no warp can run, and then by their number where one can",
+        r"^rounded: .* = udiv i64 ": "pages, units of memory and what it is aligned to have bytes",
+        r"^(end_all|block_of): .* = u(div|rem) i32 ": "a block has a warp, and slots without blocks are below 2**31",
+        r"^land_early: .* = urem ": "by numbers of copies and queues that are found not to be 0 just before",
         r"^resolve: .* = srem i32 ": "textures have a texel or more",
         r"^(find_\w+|add_products|end_sum|finish|sum_\w+|align|tile|fuse\w*|count\w*|multiply\w*|unpack\w*|widen\w*|decode"
-        r"|float_of|power_of|placed|expand\w*|spread|metadata_at|scale_\w+|factor_of|f16_\w+|cujit_matrix_\w+): "
-        r".* align \d+$": "strips and registers are whole vectors, in reserved memory",
+        r"|float_of|power_of|placed|expand\w*|spread|metadata_at|scale_\w+|factor_of|read_factors|f16_\w+"
+        r"|cujit_matrix_\w+): .* align \d+$": "strips and registers are whole vectors, in reserved memory",
         r"^(multiply\w*|expand_all|scale_\w+|align): .* = u(div|rem) i32 ": "a product has strips, in halves, in "
         "chunks; groups, where it aligns",
         r"^(float_of|widen|expand|f16_at): .* = (shl|lshr) ": "widths of formats and of fields of metadata",
         r"^cujit_match_\d+: .* align \d+$": "values lie in reserved memory, and so do results",
         r"^cujit_ready: .*@llvm\.cttz\.": "the mask is not empty",
-        r"^read_shared: .* = (u(div|rem) i64|ashr i32 16,) ": "groups of rows in a swizzle are 1, 2, 4, 8 or 16",
+        r"^find_lines: .* = (u(div|rem) i64|ashr i32 16,) ": "rows have 1, 2, 4 or 8 chunks, by a mode of two bits",
+        r"^check_operand: .* = u(div|rem) i32 ": "a line has two chunks or four",
+        r"^(check_init|store_raw): .* = u(div|rem) i64 ": "elements that are accessed have a byte or more",
+        r"^store_raw: .* = lshr i64 ": "by eight times the number of a byte of eight",
         r"^(measure|find_row): .* = u(div|rem) ": "boxes of maps that were made by the driver, or here, have elements",
         rf"{_OURS}.* = fptosi (<\d+ x )?float": "ex2 bounds its operand; of NaN, small formats choose another code",
         rf"{_OURS}.* = fpto[us]i (<\d+ x )?double>? \S+ to (<\d+ x )?i32>?$": "quotients of 32 bits, never of 33",
@@ -199,6 +209,16 @@ _LISTED = {
         r"^cujit_texels: .* = lshr i32 ": "by the number of a lane, which is below 32",
         r"^mark_all: .* = (shl|lshr) i64 ": "of a word of 64 bits one to 64 are marked, from a bit of it on",
         r"^(cujit_launch|address): .* = (shl|lshr) ": "a layout has MOST_FIELDS, 64, at most",
+        r"^stray_in: .*@llvm\.cttz\.": "of a word that differs",
+        r"^row_is_ordered: .*(= (shl|lshr) |@llvm\.cttz\.)": "grains have 1 to 8 bytes, accesses one grain or more",
+        r"^(check_races|check_each|refine): .* = (shl|lshr) ": "grains have up to 8 bytes",
+        r"^stores_are_apart: .*(= (shl|lshr) |@llvm\.cttz\.)": "who stores has a part of a byte or more; by 63 at most",
+        r"^(check_span|find_due|end_async|cujit_check_shuffled): .* = shl i32 ": "by the number of a lane",
+        r"^warps_apart: .* = shl i32 1,": "by the number of a warp in its warpgroup",
+        r"^check_pieces: .* = shl i32 1,": "by a count of lanes where it is below 32",
+        r"^cujit_check_turned: .* = (shl|lshr) i32 ": "by numbers of lanes, and of bits of four matrices, eight each",
+        r"^cujit_check_product: .* = u(div|rem) i32 ": "C has a half or two, each of a register or more",
+        r"^cujit_check_product: .* = (shl|lshr) i32 ": "by numbers of lanes, and four times those of 8 columns",
         r"^(first_lane: .*@llvm\.cttz|last_lane: .*@llvm\.ctlz)\.": "the mask is not empty",
         r"^(any|put|may_race|note_readers|part_is_ordered|row_is_ordered): .* align 64$": "they lie in reserved memory",
     }.items()
