@@ -23,13 +23,11 @@ JSON = st.recursive(
 
 
 def _texts(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
     if isinstance(value, dict):
         return [text for pair in value.items() for each in pair for text in _texts(each)]
-    return (
-        [text for each in value for text in _texts(each)]
-        if isinstance(value, list)
-        else [value] * isinstance(value, str)
-    )  # type: ignore[list-item]
+    return [text for each in value for text in _texts(each)] if isinstance(value, list) else []
 
 
 def test_no_text_steers_a_terminal_wherever_it_is() -> None:
