@@ -45,7 +45,16 @@ from cujit.devices.objects import Work
 from cujit.devices.options import PLAIN, LaunchOptions, check_cooperative
 from cujit.devices.perf import lines_asked
 from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Resources
-from cujit.errors import ClosedError, LaunchError, NameNotFoundError, OptionError, ToolTimeoutError, spell
+from cujit.errors import (
+    ClosedError,
+    CujitError,
+    LaunchError,
+    LoadError,
+    NameNotFoundError,
+    OptionError,
+    ToolTimeoutError,
+    spell,
+)
 from cujit.forks import Lock
 from cujit.toolchain.stopping import Ended
 from cujit.values import NamedTuple, replace
@@ -461,7 +470,11 @@ class CpuModule(BackendModule):
         facts = self.preparation.known_facts()
         self.variables = facts.variables
         """Where each variable lies in the memory, and its size, in bytes."""
-        self.memory = zeroed_block(max(facts.size, 1))
+        try:
+            self.memory = zeroed_block(max(facts.size, 1))
+        except CujitError as e:
+            took = f"{facts.size:,} bytes, more than there is"
+            raise LoadError(f"the variables of this module take {took}", help=e.help) from e
         for offset, piece in facts.pieces_at(self.memory.address):
             self.memory.write(piece, offset)
         self.closed = False
