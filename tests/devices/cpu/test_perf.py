@@ -35,7 +35,7 @@ import ctypes, os, sys
 from cujit import cpu, load
 device = cpu()
 sums = load({ptx!r}, device)["sums"]
-data, out = device.zeros(64 * 512, "f4"), device.zeros(512, "f4")
+data, out = device.zeros(128 * 512, "f4"), device.zeros(512, "f4")
 for _ in range({times}):
     sums[512, 64](data, out)
 """
@@ -195,7 +195,8 @@ if not os.fork():
     sys.stdout.flush(); os._exit(0)
 assert not os.wait()[1]
 """
-    names = [line.split(" ", 2)[2] for line in run(script(end)).splitlines() if line]
+    code = script(end, ptx=PTX.replace("tile[64]", "tile[128]"))
+    names = [line.split(" ", 2)[2] for line in run(code).splitlines() if line]
     assert names.count("sums 64x1x1") == names.count("sums 128x1x1") == 1
     dumps = [read_dump(path) for path in folder(tmp_path).glob("jit-*.dump")]
     assert sorted("sums 128x1x1" in dump for dump in dumps) == [False, True]
