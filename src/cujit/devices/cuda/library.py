@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from cujit.devices.cuda.context import Context
@@ -78,9 +79,9 @@ class LoadedLibrary:
             self._is_loaded = False
             self.context.release("cuLibraryUnload", self._handle)
 
-    def __del__(self) -> None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         # Not at the end of the process, which gives everything back as a whole; nor where making it failed.
-        if not sys.is_finalizing() and self.__dict__.get("_is_loaded"):
+        if not is_ending() and self.__dict__.get("_is_loaded"):
             self.close()
 
 
