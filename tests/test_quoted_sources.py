@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import cujit
+from cujit.artifact import reading
 from cujit.artifact.reading import quoted_lines
 from cujit.cli import main
 from cujit.errors import KernelFaultError
@@ -28,6 +29,12 @@ PTX = """.version 8.6
     ret;
 }}"""
 SECRET = "first\nthe secret line\nlast\n"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests gave directories above those of these tests."""
+    monkeypatch.setattr(reading, "_given", set())
 
 
 def _in_trace(ptx: str) -> str:

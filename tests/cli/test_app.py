@@ -51,7 +51,14 @@ def test_python_m_cujit_is_the_command() -> None:
 def test_help_names_every_verb_and_status() -> None:
     result = CliRunner().invoke(main, ["--help"])
     assert result.exit_code == 0
-    for word in (*COMMANDS, "Exit status:", "0  success", "1  wrong input", "2  wrong usage", "3  a required part"):
+    for word in (
+        *COMMANDS,
+        "Exit status:",
+        "0  success",
+        "1  wrong input",
+        "2  wrong usage",
+        "3  a required library or driver",
+    ):
         assert word in result.output
 
 

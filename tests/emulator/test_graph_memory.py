@@ -280,7 +280,7 @@ def test_checks_know_what_a_launch_took_and_what_was_freed() -> None:
         assert store(address) == "ILLEGAL_ADDRESS"
     print(ok(d.cuGetErrorString(d.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS)).decode())
     """
-    for case, words in (("behind", "behind the end of the 64-byte array"), ("freed", "the freed 64-byte array")):
+    for case, words in (("behind", "past the end of the 64-byte array"), ("freed", "the freed 64-byte array")):
         whole = f"import sys; sys.argv[1:] = [{case!r}]\n" + PRELUDE + BASE + textwrap.dedent(code)
         assert words in " ".join(python(whole, checks).split()), case
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import cujit
 import cujit.profile
 import cujit.report
+from cujit.artifact import reading
 from cujit.artifact.reading import allow_quotes
 from cujit.cli.app import main
 from cujit.devices.cpu.run.lines import SourceLine
@@ -280,7 +281,10 @@ def test_ptx_is_assembled_for_what_was_asked_for_or_for_the_gpu_or_for_its_own_t
     assert listing(report, "sass").name == f"SASS {made_for}"
 
 
-def test_sources_that_an_image_names_are_quoted_below_given_directories(tmp_path: Path) -> None:
+def test_sources_that_an_image_names_are_quoted_below_given_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_given", set())  # other tests gave directories above this one
     secret, code = tmp_path / "passwords", tmp_path / "code.cu"
     secret.write_text("hunter2\n" * 3)
     code.write_text("int a;\nint b;\n")
