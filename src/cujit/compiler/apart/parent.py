@@ -142,8 +142,10 @@ class _Child:
         """
         found = b""
         until = time.monotonic() + _GREETING_S
+        poll = select.poll()  # select() takes no descriptor above 1,023
+        poll.register(self._answers, select.POLLIN)
         while len(found) < len(GREETING) and GREETING.startswith(found):
-            ready, _, _ = select.select([self._answers], [], [], max(0.0, until - time.monotonic()))
+            ready = poll.poll(max(0.0, until - time.monotonic()) * 1e3)
             piece = os.read(self._answers.fileno(), len(GREETING) - len(found)) if ready else b"?"
             if not piece:
                 raise BrokenPipeError
