@@ -473,7 +473,7 @@ class CpuModule(BackendModule):
         try:
             self.memory = zeroed_block(max(facts.size, 1))
         except CujitError as e:
-            took = f"{facts.size:,} bytes, more than there is"
+            took = f"{facts.size:,} bytes of memory, more than there is"
             raise LoadError(f"the variables of this module take {took}", help=e.help) from e
         for offset, piece in facts.pieces_at(self.memory.address):
             self.memory.write(piece, offset)
