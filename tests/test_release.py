@@ -70,8 +70,8 @@ def test_other_systems_are_refused_in_one_sentence() -> None:
     assert done.stderr.endswith("cujit runs on Linux, and this is win32; on Windows, install it in WSL 2\n")
 
 
-def test_the_page_of_licences_names_every_dependency() -> None:
-    page = (ROOT / "docs" / "licences.md").read_text()
+def test_the_page_of_licenses_names_every_dependency() -> None:
+    page = (ROOT / "docs" / "licenses.md").read_text()
     project = (ROOT / "pyproject.toml").read_text()
     needed = re.search(r"^dependencies = \[(.*?)^\]", project, re.MULTILINE | re.DOTALL)
     assert needed

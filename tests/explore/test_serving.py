@@ -260,17 +260,17 @@ def test_a_page_to_hand_on_has_no_part_of_the_explorer(asking: Asking) -> None:
 # -- what is vendored ---------------------------------------------------------------------------------------------
 
 
-def test_the_editor_is_of_the_versions_that_are_pinned_and_has_their_licences() -> None:
+def test_the_editor_is_of_the_versions_that_are_pinned_and_has_their_licenses() -> None:
     head = (VENDORED / "editor.js").read_text().partition("*/")[0]
     lock = json.loads((ROOT / "tools/editor/package-lock.json").read_text())
     pinned = {name.removeprefix("node_modules/"): one["version"] for name, one in lock["packages"].items() if name}
     bundled = [said.rsplit(" ", 1) for said in head.removeprefix("/* ").partition(";")[0].split(", ")]
     assert len(bundled) > 12
-    licences = (VENDORED / "LICENCES.txt").read_text()
+    licenses = (VENDORED / "LICENSES.txt").read_text()
     for name, version in bundled:
         assert pinned[name] == version
-        assert f"{name} {version}\n===" in licences
-    assert licences.count("Permission is hereby granted, free of charge") == len(bundled)
+        assert f"{name} {version}\n===" in licenses
+    assert licenses.count("Permission is hereby granted, free of charge") == len(bundled)
     assert "resolved" not in json.dumps(lock)
 
 

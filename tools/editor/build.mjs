@@ -20,9 +20,9 @@ const packages = [...names].sort().map((name) => {
   return { said: `${name} ${version}`, text: readFileSync(text, "utf8").trim() };
 });
 
-const head = `/* ${packages.map(({ said }) => said).join(", ")}; all MIT, see LICENCES.txt. */\n`;
+const head = `/* ${packages.map(({ said }) => said).join(", ")}; all MIT, see LICENSES.txt. */\n`;
 // A script block ends at its first "</script", whatever it stands in.
 const code = made.outputFiles[0].text.replaceAll("</script", "<\\/script").replaceAll("<!--", "<\\!--");
 writeFileSync(`${out}editor.js`, head + code);
-const licences = packages.map(({ said, text }) => `${said}\n${"=".repeat(said.length)}\n\n${text}\n`);
-writeFileSync(`${out}LICENCES.txt`, `editor.js is bundled of these packages.\n\n${licences.join("\n\n")}`);
+const licenses = packages.map(({ said, text }) => `${said}\n${"=".repeat(said.length)}\n\n${text}\n`);
+writeFileSync(`${out}LICENSES.txt`, `editor.js is bundled of these packages.\n\n${licenses.join("\n\n")}`);
