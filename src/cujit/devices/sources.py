@@ -12,8 +12,9 @@ from pathlib import Path
 
 from cujit.cache.process import default_cache
 from cujit.version import __version__
+from cujit.workers.package_files import data_path
 
-_PACKAGE = Path(__file__).parent.parent
+_PACKAGE = Path(data_path())
 _FOLDERS = ("devices", "formats/ptx")
 _NOT_THESE = ("__pycache__", "cuda")
 """All that machine code depends on: the folders with those in them, but a few; a test holds that it is."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from cujit.emulator.entries import need, started, store_u32, store_u64, text_at
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Refused, Result
+from cujit.workers.package_files import data_path
 
 MAX_PITCH = (1 << 31) - 1
 
@@ -131,7 +132,7 @@ def attributes() -> dict[int, int]:
 @functools.cache
 def _names() -> list[str]:
     """List the names of attributes by number. Source: ``cuda.h`` of CUDA 13.5, ``CUdevice_attribute``."""
-    return Path(__file__).with_name("attributes.txt").read_text().splitlines()
+    return Path(data_path("emulator", "attributes.txt")).read_text().splitlines()
 
 
 TEXTURE_LIMITS = {

@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 
 from cujit.values import NamedTuple
+from cujit.workers.package_files import data_path
 
 FLAGS = 1 << 0 | 1 << 1
 PER_THREAD = 1 << 1
@@ -42,7 +43,7 @@ def forms() -> dict[str, tuple[FunctionForm, ...]]:
     The second version is called ``_v2`` and so on; a flavour has the number of the version that it is a flavour of.
     """
     found = {}
-    for line in Path(__file__).with_name("functions.txt").read_text().splitlines():
+    for line in Path(data_path("emulator", "functions.txt")).read_text().splitlines():
         base, *words = line.split()
         spelled = [re.fullmatch(r"(\d+)(\w*)", word) for word in words]
         rows = [(int(word[1]), word[2]) for word in spelled if word]

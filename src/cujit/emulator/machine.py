@@ -20,8 +20,9 @@ from cujit.emulator.structures import Emulator
 from cujit.errors import CujitError, UnsupportedError
 from cujit.forks import once
 from cujit.formats.elf import read_elf
+from cujit.workers.package_files import data_path
 
-_NATIVE = Path(__file__).with_name("native")
+_NATIVE = Path(data_path("emulator", "native"))
 
 _ENTRY = "cujit_cu"
 """How entry points begin in C; what else is there is for Python, or for other parts."""

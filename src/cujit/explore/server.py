@@ -22,8 +22,9 @@ from cujit.explore.scene import LaunchLimits, Scene, fault_of
 from cujit.explore.workers import WorkerPool
 from cujit.report.page import page
 from cujit.values import replace
+from cujit.workers.package_files import data_path
 
-_ASSETS = Path(__file__).parent / "assets"
+_ASSETS = Path(data_path("explore", "assets"))
 
 
 class ExplorerServer:

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_ASSETS = Path(__file__).parent / "assets"
+from cujit.workers.package_files import data_path
+
+_ASSETS = Path(data_path("report", "assets"))
 
 LIMIT_BYTES = 2_000_000
 """No page is longer."""

@@ -7,11 +7,11 @@ all that was tried.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 
 from cujit.values import NamedTuple, later
 from cujit.values.typed import TYPE_CHECKING
+from cujit.workers.package_files import data_path
 
 if TYPE_CHECKING:
     import pathlib
@@ -21,10 +21,10 @@ else:
     pathlib = later("pathlib")  # start-up: a hit works with text
     re = later("re")  # start-up: few calls need it
 
-HOST_DIRECTORY = os.path.join(os.path.dirname(__file__), "host")
+HOST_DIRECTORY = data_path("toolchain", "host")
 """Where headers for hosts are found, with nothing in them, by who asks for that."""
 
-STD_DIRECTORY = os.path.join(os.path.dirname(__file__), "std")
+STD_DIRECTORY = data_path("toolchain", "std")
 """Where the standard headers over libcu++ lie (``std_headers``); the last include directory of a compile."""
 
 

@@ -1,1 +1,1 @@
-"""Python in processes of its own: which interpreter starts, and how both sides know each other."""
+"""Where a program lives: which interpreter its processes start, what they say, and where the package's files are."""

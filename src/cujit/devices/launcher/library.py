@@ -19,8 +19,9 @@ from cujit.devices.launcher.scalars import scalar_offset
 from cujit.devices.launcher.state import KeepsLaunches, LaunchCache
 from cujit.errors import MissingError
 from cujit.forks import once
+from cujit.workers.package_files import data_path
 
-NATIVE = Path(__file__).parent / "native"
+NATIVE = Path(data_path("devices", "launcher", "native"))
 
 FUNCTIONS = (
     "PyLong_AsLongLongAndOverflow",

@@ -20,6 +20,7 @@ from cujit.devices.sources import read_file
 from cujit.errors import CujitError, UnsupportedError
 from cujit.forks import Lock, in_child, once, waits_for
 from cujit.values import NamedTuple
+from cujit.workers.package_files import data_path
 
 
 class RuntimePart(NamedTuple):
@@ -64,7 +65,7 @@ class RuntimePart(NamedTuple):
             ) from None
 
 
-_RUNTIME = Path(__file__).parent.parent / "runtime"
+_RUNTIME = Path(data_path("devices", "cpu", "runtime"))
 
 
 @functools.cache

@@ -1,0 +1,102 @@
+"""Files of the package that are no modules: headers, bitcode, native code, pages.
+
+They lie beside the modules. In a package that is imported from a zip they cannot be opened there, so they are extracted
+once into a directory of this user alone. Every process compares that directory with the zip before it uses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from cujit.errors import MissingError
+from cujit.forks import once
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
+_ARCHIVE: str | None = getattr(globals().get("__loader__"), "archive", None)
+"""The zip that this package is imported from; None if it lies in a directory."""
+
+
+def data_path(*parts: str) -> str:
+    """Return the path of a file or directory of the package.
+
+    Args:
+        parts: its place below the package's directory.
+
+    Raises:
+        MissingError: the package is in a zip, and its files cannot be extracted.
+    """
+    return os.path.join(_extracted() if _ARCHIVE else _PACKAGE, *parts)
+
+
+@once
+def _extracted() -> str:
+    """Extract the package, or find what an earlier process extracted, and return the directory."""
+    import hashlib  # start-up: for packages in a zip
+    import tempfile  # start-up: as above
+
+    assert _ARCHIVE
+    try:
+        files = dict(_files(_ARCHIVE))
+        digest = hashlib.sha256(repr(files).encode()).hexdigest()[:16]
+        directory = os.path.join(tempfile.gettempdir(), f"cujit-package-{os.getuid()}-{digest}")
+        if not _is_private(directory):
+            directory = _directory_of_this_process()
+        for name, data in files.items():
+            _write(os.path.join(directory, name), data)
+    except OSError as e:
+        raise MissingError(
+            f"the files of cujit are in {_ARCHIVE}, and cannot be extracted: {e}",
+            help="set TMPDIR to a directory that this process can write, or install cujit as files",
+        ) from e
+    return directory
+
+
+def _files(archive: str) -> Iterator[tuple[str, bytes]]:
+    """List the files of the package in a zip, its modules too: they are part of what identifies machine code."""
+    import zipfile  # start-up: as above
+
+    below = _PACKAGE[len(archive) :].strip(os.sep) + "/"
+    with zipfile.ZipFile(archive) as opened:
+        for name in opened.namelist():
+            if name.startswith(below) and not name.endswith(("/", ".pyc")) and ".." not in name.split("/"):
+                yield name[len(below) :], opened.read(name)
+
+
+def _is_private(directory: str) -> bool:
+    """Make a directory if it is not there; tell whether only this user can write to it."""
+    import stat  # start-up: as above
+
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    found = os.lstat(directory)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
+def _directory_of_this_process() -> str:
+    """Make a directory that is removed when this process ends; forked children use it, and leave it."""
+    import atexit  # start-up: as above
+    import shutil  # start-up: as above
+    import tempfile  # start-up: as above
+
+    made, owner = tempfile.mkdtemp(prefix="cujit-package-"), os.getpid()
+    atexit.register(lambda: shutil.rmtree(made, ignore_errors=True) if os.getpid() == owner else None)
+    return made
+
+
+def _write(path: str, data: bytes) -> None:
+    """Have a file hold some bytes; one that does is left alone."""
+    try:
+        with open(path, "rb") as file:
+            if file.read() == data:
+                return
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+    beside = f"{path}.{os.getpid()}"
+    with open(beside, "wb") as file:
+        file.write(data)
+    os.replace(beside, path)
