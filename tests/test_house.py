@@ -109,6 +109,28 @@ def test_branches_class_names_and_reasons_of_imports_are_counted(package: Path) 
     assert "Text: made.d, made.e" in whole
 
 
+WRITERS = """
+open(path, "w"); open(path, mode="ab"); path.open("x"); io.open(path, "r+"); gzip.open(path, "wb")
+path.write_text(""); path.write_bytes(b""); path.touch(); path.replace(other); path.rename(other)
+os.open(path, os.O_WRONLY); os.open(path, FLAGS | os.O_CREAT); os.replace(path, other); os.link(path, other)
+np.save(path, x); figure.savefig(path); zipfile.ZipFile(path, "w"); shutil.copyfile(path, b); shutil.move(path, b)
+tempfile.mkdtemp(); tempfile.mkstemp(); tempfile.NamedTemporaryFile(); tempfile.TemporaryDirectory()
+"""
+READERS = """
+open(path); open(path, "rb"); path.open(); path.open("r"); Artifact.open(path); os.open(path, os.O_RDONLY)
+text.replace("a", "b"); text.replace(*pair); replace(value, x=1); x.touch(e, op); path.write_text("")  # in place: why
+"""
+
+
+def test_what_writes_files_past_the_one_function_is_found(tmp_path: Path) -> None:
+    for name, text in (("writers", WRITERS.replace("; ", "\n")), ("readers", READERS)):
+        (tmp_path / "made").mkdir(exist_ok=True)
+        (tmp_path / f"made/{name}.py").write_text(text)
+    files = python_files(tmp_path / "made")
+    assert [*files["made.writers"].written] == [*range(2, WRITERS.replace("; ", "\n").count("\n") + 1)]
+    assert files["made.readers"].written == ()
+
+
 def test_the_page_has_the_whole_and_the_cpu_device_alone(package: Path) -> None:
     whole, cpu = figures(package).split("\n\n")
     rows = dict(re.findall(r"^  (\S.*?)  +(\S.*)$", whole, re.MULTILINE))

@@ -5,7 +5,8 @@ and we ship as it is (in a folder ``vendored``) does not. A circle is some files
 types alone counted. LLVM IR as text are lines of it in Python's strings. The complexity of a function is 1 and one more
 for each branch, loop, handler, condition of a comprehension and further part of an ``and`` or ``or``. A class name is
 used twice where public classes of two modules have it, and none of them is made of the other. An import in a function
-has a comment that says why it is there: on its line, or above the imports that it stands among.
+has a comment that says why it is there: on its line, or above the imports that it stands among. Files are written by
+``cujit.artifact.writing``; what writes otherwise says why on its line: ``# in place: why``.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ LIMITS = {
     f"functions of complexity > {_COMPLEX}": 0,
     "class names used twice": 6,
     "imports in functions without a reason": 0,
+    "files written without a reason": 0,
     "LLVM IR as text, lines": 35,
 }
 """What no change may pass; whoever makes a figure smaller makes its limit smaller."""
@@ -64,7 +66,7 @@ class PythonFile:
     """One module: lines, those of code, its own modules that it imports, and lines of LLVM IR in its texts.
 
     ``classes`` are its public classes with the names of their bases, ``unexplained`` the lines of imports in functions
-    without a reason.
+    without a reason, ``written`` those of files written without one.
     """
 
     name: str
@@ -75,6 +77,7 @@ class PythonFile:
     functions: tuple[Function, ...]
     classes: Mapping[str, frozenset[str]]
     unexplained: tuple[int, ...]
+    written: tuple[int, ...]
 
 
 @functools.cache
@@ -101,6 +104,7 @@ def _read(name: str, text: str, names: Mapping[str, Path]) -> PythonFile:
         tuple(_functions(nodes, name)),
         dict(_classes(nodes)),
         tuple(sorted(_unexplained(nodes, text.splitlines()))),
+        () if name.endswith(_WRITER) else tuple(sorted(_written(nodes, text.splitlines()))),
     )
 
 
@@ -199,6 +203,51 @@ def _unexplained(nodes: Sequence[ast.AST], lines: Sequence[str]) -> set[int]:
     return found
 
 
+_WRITER = ".artifact.writing"
+_WRITES = frozenset({"write_text", "write_bytes", "savefig", "rename", "renames", "mkstemp", "mkdtemp"})
+_WRITING_MODULES = {
+    "os": {"replace", "link", "symlink", "truncate", "mkfifo"},
+    "shutil": {"copy", "copy2", "copyfile", "copytree", "move"},
+    "tempfile": {"TemporaryDirectory", "NamedTemporaryFile"},
+    "np": {"save", "savez", "savez_compressed", "savetxt"},
+}
+_WRITING_FLAGS = ("O_CREAT", "O_TRUNC", "O_APPEND", "O_WRONLY", "O_RDWR")
+_IN_PLACE = re.compile(r"# in place: \w+")
+
+
+def _written(nodes: Sequence[ast.AST], lines: Sequence[str]) -> set[int]:
+    """Find the lines that open a file for writing, or move one, past the function that writes them whole."""
+    found = {node.lineno for node in nodes if isinstance(node, ast.Call) and _writes(node)}
+    found |= {n.lineno for n in nodes if isinstance(n, ast.Attribute) and n.attr in _WRITING_FLAGS}
+    return {line for line in found if not _IN_PLACE.search(lines[line - 1])}
+
+
+def _writes(call: ast.Call) -> bool:
+    called = call.func
+    if isinstance(called, ast.Name):
+        return called.id == "open" and _has_mode(call.args[1:2], call)
+    if not isinstance(called, ast.Attribute):
+        return False
+    owner = called.value.id if isinstance(called.value, ast.Name) else ""
+    if called.attr in _WRITING_MODULES.get(owner, ()) or called.attr in _WRITES:
+        return True
+    if called.attr == "touch" and not call.args:
+        return True
+    if (
+        called.attr == "replace" and len(call.args) == 1 and not isinstance(call.args[0], ast.Starred)
+    ):  # not that of text
+        return True
+    is_function = owner in ("io", "gzip", "bz2", "lzma", "zipfile", "tarfile", "codecs")
+    return called.attr in ("open", "ZipFile") and _has_mode(call.args[is_function : is_function + 1], call)
+
+
+def _has_mode(places: Sequence[ast.expr], call: ast.Call) -> bool:
+    """Tell whether the mode of a call that opens a file, at its place or by its name, is one of writing."""
+    modes = [*places, *(each.value for each in call.keywords if each.arg == "mode")]
+    texts = [mode.value for mode in modes if isinstance(mode, ast.Constant) and isinstance(mode.value, str)]
+    return any(re.fullmatch(r"[rwxabt+:gz2]{1,4}", text) and set(text) & set("wxa+") for text in texts)
+
+
 def c_lines(package: Path, suffixes: Sequence[str] = _C_SUFFIXES) -> int:
     """Count lines of C, or of a language with the same comments, that are neither comment nor blank."""
     paths = (path for path in package.rglob("*") if path.suffix in suffixes)
@@ -261,6 +310,7 @@ def _part(title: str, package: Path, files: Sequence[PythonFile]) -> str:
         ("most complex functions", [f"{f.complexity} {f.name}" for f in worst]),
         ("class names used twice", _twice(files)),
         ("imports without a reason", [f"{file.name}:{line}" for file in files for line in file.unexplained]),
+        ("written without a reason", [f"{file.name}:{line}" for file in files for line in file.written]),
     ):
         rows += [(what if k == 0 else "", text) for k, text in enumerate(shown)]
     return "\n".join([title, *(f"  {name:37} {value}" for name, value in rows)])
@@ -280,6 +330,7 @@ def _counts(package: Path, files: Sequence[PythonFile]) -> dict[str, int]:
         f"functions of complexity > {_COMPLEX}": sum(f.complexity > _COMPLEX for file in files for f in file.functions),
         "class names used twice": len(_twice(files)),
         "imports in functions without a reason": sum(len(file.unexplained) for file in files),
+        "files written without a reason": sum(len(file.written) for file in files),
         "LLVM IR as text, lines": sum(file.ir for file in files),
     }
 

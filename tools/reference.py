@@ -38,6 +38,10 @@ Every command, option and exit status of `cujit`. `cujit COMMAND --help` prints 
 
 An error is one message on standard error, with a hint. With `--json`, standard output is a single line of JSON.
 
+cujit replaces an output file only when the new content is complete. After an error, on a full disk or if the process is
+killed, the old file is unchanged. The directory must be writable. The new file keeps the permissions of the old file;
+cujit follows symbolic links, and writes devices such as `/dev/stdout` directly.
+
 | exit status | meaning |
 |---|---|
 """

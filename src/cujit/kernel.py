@@ -149,7 +149,7 @@ class Launch(PreparedLaunch):
             kernel[4, 256].save("bug.launch", 2.0, x, y, 1000)
         """
         # start-up: for who saves
-        from cujit.artifact.reading import write_file
+        from cujit.artifact.writing import write_file
         from cujit.devices.launcher.saving import saved_launch
         from cujit.formats.saved_launch import write_saved
 

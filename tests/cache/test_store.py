@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cache.samples import artifact_of, key_of
-from cujit.cache.filesystem import temporary_name
+from cujit.artifact.writing import temporary_name
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.record import encode
 from cujit.cache.store import Published, Store
@@ -273,7 +273,7 @@ def test_a_file_lost_on_another_machine_is_opened_again(store: Store, monkeypatc
 
 def test_temporary_files_of_the_dead_are_deleted_and_those_of_the_living_kept(store: Store) -> None:
     child = subprocess.run(
-        [sys.executable, "-c", "from cujit.cache.filesystem import temporary_name; print(temporary_name())"],
+        [sys.executable, "-c", "from cujit.artifact.writing import temporary_name; print(temporary_name())"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,

@@ -68,7 +68,7 @@ def test_lists_are_joined_and_sorted(tmp_path: Path) -> None:
     assert written[0].read_bytes() == written[1].read_bytes(), "in any order, each file once"
     assert cujit.worklist.read(written[0]) == merged.worklist
     (tmp_path / "c.jsonl").mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(FileError, match="Is a directory"):
         merged.worklist.save(tmp_path / "c.jsonl")
     assert sorted(os.listdir(tmp_path)) == ["1.jsonl", "2.jsonl", "a.jsonl", "b.jsonl", "c.jsonl"]
 

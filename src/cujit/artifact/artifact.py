@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from cujit.arch import Arch
-from cujit.artifact.reading import BOM, path_of, read_file, shown_path, write_file
+from cujit.artifact.reading import BOM, path_of, read_file, shown_path
+from cujit.artifact.writing import write_file
 from cujit.errors import FormatError, OptionError, spell
 from cujit.signature import Signature
 from cujit.values import dataclass, field

@@ -7,14 +7,6 @@ import os
 import stat
 
 from cujit.errors import FileError, OptionError, spell
-from cujit.values import later
-from cujit.values.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pathlib
-    from pathlib import Path
-else:
-    pathlib = later("pathlib")  # start-up: a hit works with text
 
 BOM = b"\xef\xbb\xbf"
 """What some editors write before a text in UTF-8."""
@@ -128,22 +120,6 @@ def _read(path: str) -> bytes:
             return file.read()
         except OSError as e:
             raise FileError(f"{shown} cannot be read: {e.strerror or e}", filename=path, errno=e.errno) from None
-
-
-def write_file(given: object, data: bytes) -> Path:
-    """Write a file whole, and return its path.
-
-    Raises:
-        OptionError: it is no path.
-        FileError: the file cannot be written; ``filename`` says which.
-    """
-    path = path_of(given)
-    try:
-        pathlib.Path(path).write_bytes(data)
-    except OSError as e:
-        message = f"{shown_path(path)} cannot be written: {e.strerror or e}"
-        raise FileError(message, filename=path, errno=e.errno) from None
-    return pathlib.Path(path)
 
 
 def without_bom(text: str) -> str:

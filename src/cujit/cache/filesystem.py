@@ -37,13 +37,11 @@ _REMOTE = frozenset(
         *("fuse.ceph", "fuse.cvmfs2", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs"),
     }
 )
-_DAY_S = 86400.0
 _SINGLY = 6
 """As many pieces as it takes to open a pack and to read a few records: who wants no more does not wait for the rest."""
 _WHOLE_BYTES = 64 << 20
 _HUGE_BYTES = 2 << 20
 """A large page of x86-64 and AArch64. To get memory in pages of 4 KiB takes several times as long as to read a file."""
-_TEMPORARY = r"([0-9a-f]{8}|unknown)-([0-9]+)-([0-9]+)-[0-9a-f]{16}"  # compiled when it is first used: start-up
 
 
 class UntrustedFileError(Exception):
@@ -160,7 +158,7 @@ def open_permanent(path: Path, trust: Trust) -> int:
     Raises:
         OSError: it cannot be opened.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # in place: locks are taken in it
     fd = os.open(path, flags, trust.file_mode)
     if trust.gid is not None:
         with contextlib.suppress(OSError):  # another member made it, with the right mode
@@ -231,46 +229,3 @@ def _is_remote(_path: str, device: int) -> bool:
         if len(fields) > 2 and fields[2] == wanted:
             return fields[fields.index("-") + 1] in _REMOTE if "-" in fields else False
     return False
-
-
-def temporary_name() -> str:
-    """Make a new name for a temporary file, which says which process on which machine makes it."""
-    return f"{_boot()}-{_namespace()}-{os.getpid()}-{os.urandom(8).hex()}"
-
-
-def is_temporary(name: str) -> bool:
-    """Tell whether ``temporary_name`` made this name, here or elsewhere."""
-    return re.fullmatch(_TEMPORARY, name) is not None
-
-
-def is_stale(name: str, age_s: float) -> bool:
-    """Tell whether a temporary file is left over: its process is dead, or cannot be asked and it is a day old."""
-    match = re.fullmatch(_TEMPORARY, name)
-    if match is None:
-        return False
-    boot, namespace, pid = match.groups()
-    if boot == "unknown" or boot != _boot() or namespace != _namespace():
-        return age_s > _DAY_S
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        pass
-    return age_s > _DAY_S
-
-
-@functools.cache
-def _boot() -> str:
-    try:
-        return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
-    except OSError:
-        return "unknown"
-
-
-@functools.cache
-def _namespace() -> str:
-    try:
-        return str(os.stat("/proc/self/ns/pid").st_ino)
-    except OSError:
-        return "0"

@@ -7,7 +7,8 @@ import hashlib
 import os
 import stat
 
-from cujit.cache.filesystem import UntrustedFileError, is_stale, is_temporary, read_trusted, temporary_name
+from cujit.artifact.writing import is_stale, is_temporary, temporary_name
+from cujit.cache.filesystem import UntrustedFileError, read_trusted
 from cujit.cache.store import Store
 from cujit.errors import CacheRefusedError
 
@@ -92,12 +93,13 @@ class Hints:
 
     def _write(self, directory: str, name: str, data: bytes) -> None:
         temporary = f"{directory}/{temporary_name()}"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC  # in place: without fsync
+        fd = os.open(temporary, flags, 0o600)
         try:
-            with open(fd, "wb") as file:
+            with open(fd, "wb") as file:  # in place: as above
                 file.write(data)
             os.chmod(temporary, self._store.trust.file_mode)
-            os.replace(temporary, f"{directory}/{name}")
+            os.replace(temporary, f"{directory}/{name}")  # in place: as above
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)

@@ -28,7 +28,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from cujit.artifact import Kind, kind_of
-from cujit.cache.filesystem import OpenFile, UntrustedFileError, open_trusted, temporary_name
+from cujit.artifact.writing import replacing
+from cujit.cache.filesystem import OpenFile, UntrustedFileError, open_trusted
 from cujit.cache.key import Key, Part
 from cujit.cache.record import (
     MAX_RECORD_BYTES,
@@ -500,17 +501,8 @@ def write_pack(
             found |= theirs if wanted is None else {}
             answers |= {pair for pair in others if pair[1] in found or pair[1] in digests}
     normalised = functools.partial(_normalised, roots, made_s=made_s, with_recipes=with_recipes)
-    temporary = path.with_name(temporary_name())
-    try:
-        with open(temporary, "xb") as file:
-            stats = _write(file, sorted(digests), normalised, sorted(answers), sorted(found.items()), compress=compress)
-        os.chmod(temporary, 0o644)  # whatever the umask is: a pack is read by others, and written by nobody
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    return stats
+    with replacing(path, mode=0o644) as file:  # whatever the umask is: others read a pack, and nobody writes to it
+        return _write(file, sorted(digests), normalised, sorted(answers), sorted(found.items()), compress=compress)
 
 
 def _write(

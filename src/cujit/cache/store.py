@@ -21,7 +21,8 @@ import time
 from collections.abc import Iterable, Iterator
 
 from cujit.artifact import Artifact
-from cujit.cache.filesystem import UntrustedFileError, is_remote, is_stale, read_trusted, temporary_name
+from cujit.artifact.writing import is_stale, publish, temporary_name
+from cujit.cache.filesystem import UntrustedFileError, is_remote, read_trusted
 from cujit.cache.key import Key, KeyDifference, Part, differences
 from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, EntryRecord, Summary, decode, head_bytes, peek
 from cujit.cache.trust import Trust
@@ -48,7 +49,6 @@ _ENTRY_DIRECTORY, _ENTRY_NAME = "[0-9a-f]{2}", "[0-9a-f]{62}"  # compiled when t
 _TRIES = 3
 _BUMP_AFTER_S = 3600.0
 _KEPT_BAD_BYTES = 4 << 20
-_NO_LINKS = frozenset((errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS))
 
 
 class StoreEntry(NamedTuple):
@@ -259,7 +259,8 @@ class Store:
 
     def _write(self, name: str, content: bytes) -> Path:
         temporary = self.root / "tmp" / name
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC  # in place: tmp/ is the store's own
+        fd = os.open(temporary, flags, 0o600)
         try:
             try:
                 rest = memoryview(content)
@@ -281,13 +282,9 @@ class Store:
             with contextlib.suppress(FileExistsError):
                 self._make_directory(directory)
         try:
-            os.link(temporary, path)
+            publish(temporary, path)
         except FileExistsError:
             return Published.KEPT_THEIRS
-        except OSError as e:
-            if e.errno not in _NO_LINKS:
-                raise
-            os.replace(temporary, path)
         return Published.NEW
 
     def delete(self, digest: str) -> bool:
@@ -426,7 +423,7 @@ class Store:
 
     def _write_small(self, name: str, content: bytes) -> None:
         if not os.path.lexists(self.root / name) or os.stat(self.root / name).st_size == 0:
-            os.replace(self._write(temporary_name(), content), self.root / name)
+            os.replace(self._write(temporary_name(), content), self.root / name)  # in place: by tmp/
 
     def _set_aside(self, path: str, digest: str) -> None:
         """Move a file that is no good entry out of the way, so that a good one can be published."""
@@ -439,7 +436,7 @@ class Store:
             elif status.st_size > _KEPT_BAD_BYTES:
                 os.unlink(path)
             else:
-                os.replace(path, self.root / "bad" / digest[0])
+                os.replace(path, self.root / "bad" / digest[0])  # in place: set aside
             return
         with contextlib.suppress(OSError):  # no room to keep it in: then without
             os.unlink(path)

@@ -110,7 +110,7 @@ def _forget_output() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:  # in place: a device
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 

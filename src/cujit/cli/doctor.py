@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 import cujit.version
+from cujit.artifact.writing import write_file
 from cujit.cache import admin
 from cujit.cache.process import default_cache
 from cujit.cli.console import json_option, print_json, print_table
@@ -107,7 +108,7 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         click.echo(text)
         return
-    output.write_text(f"{text}\n")
+    write_file(output, f"{text}\n")
     click.echo(f"{output}: {len(text.splitlines())} lines; read them before you send them")
 
 

@@ -8,6 +8,7 @@ import click
 
 from cujit.artifact import Artifact
 from cujit.artifact.embedding import c_identifier
+from cujit.artifact.writing import write_file
 from cujit.cli.console import note
 from cujit.cli.files import file_argument, output_option
 from cujit.cli.help import Command
@@ -44,8 +45,8 @@ def command(file: Path, output: Path, language: str, name: str | None) -> None:
         text = artifact.to_python()
     else:
         text = _with_names(artifact).to_c(name or c_identifier(output.stem))
-    output.write_text(text)
-    note(f"{output}: {output.stat().st_size:,} bytes, {artifact.kind.value} of {len(artifact.data):,}")
+    write_file(output, text)
+    note(f"{output}: {len(text.encode()):,} bytes, {artifact.kind.value} of {len(artifact.data):,}")
 
 
 def _with_names(artifact: Artifact) -> Artifact:

@@ -9,13 +9,12 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
 
+from cujit.artifact.writing import temporary_directory, write_file
 from cujit.cli.console import complain, note
 from cujit.cli.help import Command
 from cujit.devices.options import MAX_TIMEOUT_S
@@ -100,13 +99,12 @@ def _run_noted(words: Sequence[str], settings: EmulatorSettings, outer: Emulator
     Raises:
         OSError: there is none, or it cannot be run.
     """
-    with tempfile.TemporaryDirectory(prefix="cujit-needs-") as folder:
-        file = Path(folder, "needs")
-        file.touch()
+    with temporary_directory() as folder:
+        file = write_file(folder / "needs", b"")
         status = _run(words, {**os.environ, **environment_of(replace(settings, needs=str(file)))})
         _tell(read_needs(file))
         if outer.needs:
-            with open(outer.needs, "ab", buffering=0) as around:
+            with open(outer.needs, "ab", buffering=0) as around:  # in place: others add lines, too
                 around.write(file.read_bytes())
     return status
 

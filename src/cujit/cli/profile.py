@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cujit.artifact.reading import quoted_lines
+from cujit.artifact.writing import write_file
 from cujit.cli.compiler_options import WrittenOptions, compiler_options
 from cujit.cli.console import Rows, json_option, print_json, show
 from cujit.cli.files import file_argument
@@ -101,7 +102,7 @@ def command(
     if page is not None:
         from cujit.report import of as report_of  # start-up: for who asks
 
-        page.write_text(report_of(launched.image, profile=profiled, on=gpu, texts=launched.texts).html())
+        write_file(page, report_of(launched.image, profile=profiled, on=gpu, texts=launched.texts).html())
     if plot is not None and gpu is not None:
         draw(plot, profiled, gpu, dark=dark)
     if against is not None:

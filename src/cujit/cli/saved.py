@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import linecache
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from click.core import ParameterSource
 
+from cujit.artifact.writing import write_file
 from cujit.cli.console import note, print_json, several, shown_time
 from cujit.cli.watching import TracedPlace
 from cujit.formats.saved_launch import SavedLaunch, is_saved
@@ -166,8 +168,9 @@ def _array(rerun: Rerun, index: int) -> npt.NDArray[Any]:
 
 def save_array(path: Path, array: npt.NDArray[Any]) -> None:
     """Write an array as NumPy reads it."""
-    with path.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
+    content = io.BytesIO()  # NumPy writes to a file past Python, and does not hear of a full disk
+    np.save(content, array, allow_pickle=False)  # in place: memory
+    write_file(path, content.getvalue())
 
 
 def profiled_again(file: Path) -> tuple[ProfiledKernel, SavedLaunch]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import posixpath
-import threading
 from pathlib import Path
 
+from cujit.artifact.writing import write_file
 from cujit.compiler.request import Request
 from cujit.errors import FileError
 from cujit.forks import once_each
@@ -42,13 +42,11 @@ class SourceFiles:
 
 
 def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        write_file(path, text)
     except OSError as e:
-        message = f"CUJIT_SOURCES: {path} cannot be written: {e.strerror or e}"
+        message = f"CUJIT_SOURCES: {path} cannot be written: {os.strerror(e.errno or 0)}"
         raise FileError(message, help="CUJIT_SOURCES=<a directory of yours>") from e
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from cujit.artifact.writing import write_file
 from cujit.devices.jit import NativeFunction
 from cujit.devices.line_table import CodeLine, code_lines
 from cujit.devices.perf import VARIABLE
@@ -29,7 +30,7 @@ from cujit.formats.elf import Elf, ElfSymbol, read_elf
 from cujit.values import NamedTuple
 
 _MAPS = Path("/tmp")  # where perf looks for maps, whatever TMPDIR says
-_OURS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_OURS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC  # in place: perf reads what grows
 
 _LOAD, _LINES = 0, 2
 _FILE_HEADER = struct.Struct("<IIIIIIQQ")
@@ -50,9 +51,7 @@ def ptx_path(text: str) -> Path:
     path = _folder() / f"{hashlib.sha256(data).hexdigest()[:16]}.ptx"
     with _writing(path):
         if not path.exists():
-            part = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
-            part.write_bytes(data)
-            part.replace(path)
+            write_file(path, data)
     return path
 
 
@@ -126,7 +125,8 @@ def _told() -> _Told:
 def _append_to_map(rows: Iterable[str]) -> None:
     """Add to the map of this process, which CPython and others write too; what a process before us left goes."""
     path = _MAPS / f"perf-{os.getpid()}.map"
-    with _writing(path), open(os.open(path, _OURS | os.O_APPEND, 0o600), "w") as file:
+    flags = _OURS | os.O_APPEND  # in place: CPython adds lines, too
+    with _writing(path), os.fdopen(os.open(path, flags, 0o600), "w") as file:
         status = os.fstat(file.fileno())
         _require_ours(status, path)
         if status.st_mtime < _began_s():
@@ -146,7 +146,7 @@ class _Dump:
     def __init__(self, machine: int) -> None:
         path = _folder() / f"jit-{os.getpid()}.dump"
         with _writing(path):
-            self._file = open(os.open(path, _OURS | os.O_TRUNC, 0o600), "wb")  # noqa: SIM115
+            self._file = os.fdopen(os.open(path, _OURS | os.O_TRUNC, 0o600), "wb")  # in place: perf maps it
             head = (_MAGIC, _FORMAT, _FILE_HEADER.size, machine, 0, os.getpid(), time.monotonic_ns(), 0)
             self._file.write(_FILE_HEADER.pack(*head))
             self._file.flush()
@@ -209,10 +209,10 @@ def _writing(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except FileError:
-        raise
     except OSError as e:
+        if isinstance(e, FileError) and e.help:
+            raise
         raise FileError(
-            f"cannot write {path}, as {VARIABLE} asks: {e.strerror}", filename=str(path), errno=e.errno,
+            f"cannot write {path}, as {VARIABLE} asks: {os.strerror(e.errno or 0)}", filename=str(path), errno=e.errno,
             help=f"unset {VARIABLE}, or TMPDIR=<a folder of yours>",
         ) from e  # fmt: skip

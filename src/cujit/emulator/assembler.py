@@ -7,6 +7,7 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 
 from cujit.arch import Arch
+from cujit.artifact.writing import write_file
 from cujit.errors import CujitError
 from cujit.formats.container import Container, write_container
 from cujit.formats.ptx.parser import parse
@@ -52,7 +53,7 @@ def _assemble(source: Path, output: Path, arch: str, said: Set[str]) -> int:
         module = parse(written, name=str(source))
         check_module(module, written, str(source))
         is_relocatable = not said.isdisjoint(_RELOCATABLE)
-        output.write_bytes(write_container(Container(text, Arch.parse(arch), is_relocatable)))
+        write_file(output, write_container(Container(text, Arch.parse(arch), is_relocatable)))
     except OSError as e:
         return _fail(f"{e.filename}: {e.strerror}")
     except CujitError as e:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
+from cujit.artifact.writing import write_file
 from cujit.emulator.entries import got, load_u64, need, started, store_u32, store_u64, text_at, without_data
 from cujit.emulator.node_params import AllocParams, NodeParams
 from cujit.emulator.node_work import store_params, work_of
@@ -22,6 +22,7 @@ from cujit.emulator.nodes import (
     node_of,
 )
 from cujit.emulator.results import Result
+from cujit.errors import CujitError
 
 _VALUE_BYTES = 64
 """Bytes of a ``CUkernelNodeAttrValue``."""
@@ -507,8 +508,8 @@ def graph_debug_dot_print(graph: int, path: int, flags: int) -> None:
     need(path)
     lines = ["digraph dot {", *_drawn(graph_of(graph), flags, "graph_1"), "}"]
     try:
-        Path(text_at(path)).write_text("\n".join(lines) + "\n")
-    except OSError as e:
+        write_file(text_at(path), "\n".join(lines) + "\n")
+    except CujitError as e:
         need(False, Result.OPERATING_SYSTEM, str(e))
 
 

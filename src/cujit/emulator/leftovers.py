@@ -51,11 +51,11 @@ def _used_at(path: Path) -> float:
 def _remove(path: Path, unused_s: float) -> None:
     """Take a folder away whole, so that nobody finds a part of it; one that was used at that moment comes back."""
     gone = path.with_name(f"{_GONE}{os.getpid()}-{path.name}")
-    path.rename(gone)
+    path.rename(gone)  # in place: a folder
     if _used_at(gone) < time.time() - unused_s:
         shutil.rmtree(gone, ignore_errors=True)
     else:
-        gone.rename(path)
+        gone.rename(path)  # in place: a folder
 
 
 def _used_by_processes(root: Path) -> set[str]:

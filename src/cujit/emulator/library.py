@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cujit.artifact.writing import write_file
 from cujit.cache.filesystem import UntrustedFileError, is_remote, read_trusted
 from cujit.cache.process import default_cache
 from cujit.cache.trust import Trust
@@ -186,10 +187,7 @@ def _publish(path: Path, data: bytes, trust: Trust) -> None:
             return
     except (UntrustedFileError, OSError):
         pass
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(data)
-    temporary.chmod(0o755)
-    temporary.replace(path)
+    write_file(path, data, mode=0o755, links="replace")
 
 
 _PARTS_LISTS = re.compile(r"[\s:;$]")

@@ -71,7 +71,8 @@ def open_notes(path: str) -> int | None:
     if not path:
         return None
     try:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC  # in place: many processes add lines
+        return os.open(path, flags, 0o644)
     except OSError as e:
         raise OptionError(
             f"the emulator cannot write to {path}: {e.strerror}", help="name a file in a folder of yours"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 
-from cujit.artifact.reading import BOM, no_file, path_of, read_file, shown_path, without_bom
-from cujit.errors import CujitError, FileError, FormatError
+from cujit.artifact.reading import BOM, path_of, read_file, shown_path, without_bom
+from cujit.artifact.writing import write_file
+from cujit.errors import FileError, FormatError
 from cujit.explore.scene import ENDINGS, Scene, fault_of
 from cujit.values import replace
 
@@ -68,17 +68,7 @@ class EditedFile:
                 help="save again to replace it",
             )
         data = (BOM if self._has_bom else b"") + text.replace("\n", self._newline).encode()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
-        try:
-            with os.fdopen(os.open(self.path, flags, 0o666), "wb") as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise no_file(self.path, os.fstat(file.fileno()).st_mode)
-                file.write(data)
-        except OSError as e:
-            if isinstance(e, CujitError):
-                raise
-            message = f"{shown_path(self.path)} cannot be written: {e.strerror or e}"
-            raise FileError(message, filename=self.path, errno=e.errno) from None
+        write_file(self.path, data, links="refuse")
         self.text, self.digest = text, hashlib.sha256(data).hexdigest()
         return self.digest
 

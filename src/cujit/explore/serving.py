@@ -7,7 +7,6 @@ import html
 import os
 import secrets
 import socket
-import tempfile
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cujit.arch.arch import KNOWN_ARCHES, Arch, ArchKind
 from cujit.arch.support import install
+from cujit.artifact.writing import temporary_directory, write_file
 from cujit.devices.options import check_timeout
 from cujit.errors import CujitError, MissingError, OptionError, read_int
 from cujit.explore.editing import EditedFile
@@ -103,11 +103,9 @@ def serve(
 @contextlib.contextmanager
 def _redirect(url: str) -> Iterator[Path]:
     """Write a file that leads to a page, for a browser's command line: every user of the machine can read that line."""
-    with tempfile.TemporaryDirectory(prefix="cujit-explore-") as directory:
-        path = Path(directory) / "open.html"
-        path.touch(mode=0o600)
-        path.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={html.escape(url)}">\n')
-        yield path
+    page = f'<!doctype html><meta http-equiv="refresh" content="0;url={html.escape(url)}">\n'
+    with temporary_directory() as directory:
+        yield write_file(directory / "open.html", page, mode=0o600)
 
 
 def start(

@@ -7,7 +7,6 @@ holds paths in its result goes as it is, and only a machine with the same files 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import posixpath
 from collections.abc import Sequence
@@ -45,10 +44,10 @@ class Tree(NamedTuple):
             (directory / place).parent.mkdir(parents=True, exist_ok=True)
         for name, text in self.files.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            (directory / name).write_bytes(text)
+            (directory / name).write_bytes(text)  # in place: a directory of its own
         for name, first in self.links.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            os.link(directory / first, directory / name)
+            os.link(directory / first, directory / name)  # in place: a directory of its own
 
 
 class Piece(NamedTuple):
@@ -169,11 +168,3 @@ def job_of(piece: Piece, directory: Path) -> CompileJob:
     if include := said["options"].get("include"):
         said["options"] = {**said["options"], "include": [places[path] for path in include]}
     return MovedJob(request_of(said), original)
-
-
-def wipe(directory: Path) -> None:
-    """Remove what was laid out."""
-    import shutil  # what has no files needs none of it
-
-    with contextlib.suppress(OSError):
-        shutil.rmtree(directory)

@@ -6,13 +6,13 @@ An image that comes of it goes under the key of each request that it answers.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact
+from cujit.artifact.writing import temporary_directory
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.keys.maker import Keyed
@@ -22,7 +22,7 @@ from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.errors import CujitError
 from cujit.farm.sharing import alike, assembled, common
-from cujit.farm.tasks import Chunk, Piece, PieceResult, job_of, wipe
+from cujit.farm.tasks import Chunk, Piece, PieceResult, job_of
 from cujit.values import NamedTuple, replace
 
 _ONLY_ONE = "no other architecture of its family is asked for"
@@ -140,11 +140,8 @@ def laid_out(piece: Piece) -> Iterator[CompileJob]:
     if piece.tree is None:
         yield job_of(piece, Path())
         return
-    directory = Path(tempfile.mkdtemp(prefix="cujit-farm-"))
-    try:
+    with temporary_directory() as directory:
         yield job_of(piece, directory)
-    finally:
-        wipe(directory)
 
 
 def make_ms(artifact: Artifact) -> float:

@@ -7,13 +7,13 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cuda import pathfinder
 
 from cujit.arch.support import install
+from cujit.artifact.writing import temporary_directory, write_file
 from cujit.errors import FormatError, MissingError, NameNotFoundError, ToolError, spell
 from cujit.formats.container import read_container
 from cujit.formats.elf import ElfSymbol, read_elf
@@ -84,9 +84,8 @@ def _machine_code(cubin: bytes) -> bytes:
 def _text(command: tuple[str, ...], cubin: bytes) -> str:
     """Disassemble; once what is asked for again, as an explorer does whose launch alone was changed."""
     # nvdisasm reads files alone.
-    with tempfile.TemporaryDirectory(prefix="cujit-") as directory:
-        path = Path(directory) / "image.cubin"
-        path.write_bytes(cubin)
+    with temporary_directory() as directory:
+        path = write_file(directory / "image.cubin", cubin)
         return _run([*command, os.fspath(path)])
 
 

@@ -6,13 +6,13 @@ import atexit
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cujit.artifact import Artifact, Kind
 from cujit.artifact.opening import open_image
+from cujit.artifact.writing import make_temporary_directory, write_file
 from cujit.cache.cache import Cache
 from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, FormatError, MissingError, UnsupportedError, spell
@@ -107,16 +107,14 @@ def raw_module(image: Artifact | bytes | str | os.PathLike[str]) -> Any:
         raise FormatError(f"CuPy loads no {artifact.kind.value}", help="cujit.link([…], arch=…) makes a cubin")
     path = _folder() / f"{hashlib.sha256(artifact.data).hexdigest()}.{artifact.kind.value}"
     if not path.exists():
-        written = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-        written.write_bytes(artifact.data)
-        written.replace(path)
+        write_file(path, artifact.data)
     return cupy.RawModule(path=str(path))
 
 
 @once
 def _folder() -> Path:
     """Make the directory of what CuPy gets; the process that made it takes it away, and none that was forked."""
-    made, owner = Path(tempfile.mkdtemp(prefix="cujit-cupy-")), os.getpid()
+    made, owner = make_temporary_directory(), os.getpid()
 
     def take_away() -> None:
         if os.getpid() == owner:

@@ -14,13 +14,14 @@
 
 from __future__ import annotations
 
-import tempfile
+import shutil
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.plugin import hookimpl
 
+from cujit.artifact.writing import make_temporary_directory
 from cujit.integrations.wheels import WantedPack
 
 _OF_HATCH = ("dependencies", "enable-by-default", "require-runtime-dependencies", "require-runtime-features")
@@ -30,7 +31,7 @@ class PackHook(BuildHookInterface):  # type: ignore[misc]
     """Builds the pack for a wheel, and none for an editable one, whose kernels are compiled when they are used."""
 
     PLUGIN_NAME = "cujit"
-    _folder: tempfile.TemporaryDirectory[str] | None = None
+    _folder: Path | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the pack, and have it put into the wheel."""
@@ -38,15 +39,15 @@ class PackHook(BuildHookInterface):  # type: ignore[misc]
             return
         said = {key: value for key, value in self.config.items() if key not in _OF_HATCH}
         wanted = WantedPack.of(said, self.root, where="the build hook cujit")
-        self._folder = tempfile.TemporaryDirectory(prefix="cujit-pack-")
-        path = Path(self._folder.name) / "kernels.pack"
+        self._folder = make_temporary_directory()
+        path = self._folder / "kernels.pack"
         self.app.display_info(f"cujit: {wanted.build(path)}")
         build_data["force_include"][str(path)] = wanted.pack
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Delete what was built beside the wheel."""
         if self._folder is not None:
-            self._folder.cleanup()
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 @hookimpl  # type: ignore[untyped-decorator]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from cujit.artifact.writing import temporary_directory
 from cujit.cache.cache import Cache
 from cujit.cache.pack import PackStats
 from cujit.cache.process import default_cache
@@ -62,8 +62,8 @@ class WantedPack:
         """
         lists = read([self.project / path for path in self.worklist])
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="cujit-build-") as folder:
-            cache = _written_cache() or Cache(Path(folder))
+        with temporary_directory() as folder:
+            cache = _written_cache() or Cache(folder)
             built = build(lists, arch=self.arch, ptx=self.ptx, pack=target, cache=cache, project=self.project)
         if not built.is_good:
             lines = [str(one) for one in (*built.failed, *built.quarantined)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cujit.arch.support import install
+from cujit.artifact.writing import write_file
 from cujit.errors import MissingError, OptionError, spell
 from cujit.values import dataclass
 
@@ -67,7 +69,7 @@ def write(path: Path, inches: tuple[float, float], paint: Callable[[Figure, Them
 
     Raises:
         MissingError: matplotlib is not installed.
-        OSError: the file cannot be written.
+        FileError: the file cannot be written.
     """
     try:
         # Optional: the extra cujit[plot].
@@ -82,7 +84,10 @@ def write(path: Path, inches: tuple[float, float], paint: Callable[[Figure, Them
         is_svg = path.suffix.lower() == ".svg"
         metadata = {"Date": None, "Creator": None} if is_svg else {"Software": None}
         page = "none" if is_svg else theme.page
-        figure.savefig(path, dpi=_DPI, metadata=metadata, facecolor=page, format=path.suffix[1:].lower())
+        content = io.BytesIO()
+        said: dict[str, Any] = {"dpi": _DPI, "metadata": metadata, "facecolor": page, "format": path.suffix[1:].lower()}
+        figure.savefig(content, **said)  # in place: memory
+    write_file(path, content.getvalue())
 
 
 def plain(ax: Axes, theme: Theme, label: str) -> None:

@@ -124,7 +124,7 @@ def _become(files: Sequence[int]) -> None:
     for to, file in enumerate(kept):
         os.dup2(file, to)
     os.closerange(_ANSWERS + 1, os.sysconf("SC_OPEN_MAX"))
-    Path("/proc/self/comm").write_text(NAME)
+    Path("/proc/self/comm").write_text(NAME)  # in place: a name of the kernel's
 
 
 # -- one launch -------------------------------------------------------------------------------------------------

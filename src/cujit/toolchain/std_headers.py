@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from cujit.artifact.writing import write_file
 from cujit.toolchain.headers import HOST_DIRECTORY, STD_DIRECTORY
 
 # fmt: off
@@ -170,7 +171,7 @@ def write_directory(directory: Path = Path(STD_DIRECTORY), bodies: Mapping[str, 
     """Write every header into ``directory``; for developers, after a change of a table."""
     for name in bodies:
         (directory / name).parent.mkdir(exist_ok=True, parents=True)
-        (directory / name).write_text(render(name, bodies))
+        write_file(directory / name, render(name, bodies))
 
 
 def write_host_directory(directory: Path = Path(HOST_DIRECTORY)) -> None:

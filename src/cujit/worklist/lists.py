@@ -26,7 +26,7 @@ from typing import Any
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
 from cujit.artifact.reading import read_file, shown_path
-from cujit.cache.filesystem import temporary_name
+from cujit.artifact.writing import write_file
 from cujit.cache.key import is_digest
 from cujit.compiler.inputs.source import MEMORY
 from cujit.compiler.keys.recipe import request_of, said_of
@@ -116,17 +116,11 @@ class Worklist:
         """Write the list, whole or not at all: its recipes first, each line as another machine would write it.
 
         Raises:
-            OSError: the file cannot be written.
+            FileError: the file cannot be written.
         """
-        target = Path(path)
         used = dict.fromkeys(use.recipe for use in self.uses)
         recipes = (_recipe_line(digest, json.dumps(dict(self.recipes[digest]))) for digest in used)
-        temporary = target.with_name(temporary_name())
-        try:
-            temporary.write_text("".join([HEADER, *recipes, *map(use_line, self.uses)]), encoding="ascii")
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_file(path, "".join([HEADER, *recipes, *map(use_line, self.uses)]))
 
 
 class Merged(NamedTuple):

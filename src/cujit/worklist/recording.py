@@ -16,7 +16,7 @@ from pathlib import Path
 from cujit.artifact import Artifact
 from cujit.artifact.artifact import Origin
 from cujit.artifact.reading import path_of
-from cujit.cache.filesystem import temporary_name
+from cujit.artifact.writing import temporary_name
 from cujit.compiler.inputs.source import MEMORY
 from cujit.compiler.keys.maker import Keyed, Uncacheable
 from cujit.compiler.keys.recipe import said_of
@@ -154,7 +154,7 @@ class Recording:
     def _open(self) -> None:
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
         self.path = self.directory / (temporary_name() + SUFFIX)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC  # in place: by lines
         self._fd = os.open(self.path, flags, 0o600)  # sources are in it
 
     def _write(self, text: str) -> None:

@@ -38,7 +38,7 @@ class Ledger:
         """
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._directory, self._store.trust.directory_mode)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC  # in place: by whole lines
         fd = os.open(self._directory / signer, flags, self._store.trust.file_mode)
         try:
             line = f"\n{digest}\n".encode()  # on a line of its own also where another process was cut off

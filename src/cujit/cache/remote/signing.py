@@ -18,6 +18,7 @@ Numbers are little-endian. The key is not in the head: whoever asks for it knows
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from cujit.arch.support import install
+from cujit.artifact.writing import replacing
 from cujit.cache.filesystem import UntrustedFileError, read_trusted
 from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES
 from cujit.cache.trust import Trust
@@ -256,11 +258,12 @@ def keygen(path: Path, *, name: str, scope: str) -> str:
     signer = Signer(os.urandom(_KEY_BYTES), scope)
     row = {"name": name, "ed25519": base64.b64encode(signer.public).decode(), "scopes": [scope]}
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(fd, "w") as file:
-            file.write(base64.b64encode(_PKCS8 + signer.seed).decode().join(_PEM))
-    except OSError as e:
-        raise FileError(f"{path}: {e.strerror}", filename=str(path), errno=e.errno, help="a name that is free") from e
+        with replacing(path, mode=0o600, links="replace", is_new=True) as file:
+            file.write(base64.b64encode(_PKCS8 + signer.seed).decode().join(_PEM).encode())
+    except FileError as e:
+        if e.errno == errno.EEXIST:
+            e.help = "choose a name that no file has"
+        raise
     return json.dumps({"keys": [row]}, indent=2) + "\n"
 
 

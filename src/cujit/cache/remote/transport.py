@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import threading
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from cujit.arch.support import install
-from cujit.cache.filesystem import temporary_name
+from cujit.artifact.writing import replacing
 from cujit.errors import MissingError, OptionError, RemoteError, spell
 
 if TYPE_CHECKING:
@@ -112,23 +113,15 @@ class _Directory:
 
     def put(self, name: str, data: bytes, *, replace: bool = False) -> bool:
         path = self._root / name
-        temporary = path.with_name(temporary_name())
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                temporary.write_bytes(data)
-                os.chmod(temporary, 0o644)  # whatever the umask is: it is there for others
-                if replace:
-                    os.replace(temporary, path)
-                else:
-                    os.link(temporary, path)
-            finally:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
-        except FileExistsError:
-            return False
+            # Whatever the umask is: it is there for others.
+            with replacing(path, mode=0o644, links="replace", is_new=not replace) as file:
+                file.write(data)
         except OSError as e:
-            raise RemoteError(f"{path}: {e.strerror}") from e
+            if e.errno == errno.EEXIST and not replace:
+                return False
+            raise RemoteError(f"{path}: {os.strerror(e.errno or 0)}") from e
         return True
 
     def after_fork(self) -> None:

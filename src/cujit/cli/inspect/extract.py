@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
+from cujit.artifact.writing import write_file
 from cujit.cli.console import note, print_json
 from cujit.errors import FileError, FormatError
 from cujit.inspection.values import ImageInfo, ImageKind
@@ -37,8 +36,11 @@ def extract(images: Iterable[tuple[ImageInfo, str]], directory: Path, *, as_json
     """
     taken: set[str] = set()
     written = []
-    with _writing(directory):
+    try:
         directory.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        message = f"{directory} cannot be written: {e.strerror or e}"
+        raise FileError(message, filename=str(directory), errno=e.errno) from e
     for image, source in images:
         try:
             data = image.payload()
@@ -46,21 +48,12 @@ def extract(images: Iterable[tuple[ImageInfo, str]], directory: Path, *, as_json
             note(f"not written: image {image.index} of {source}, {image}: {image.error or e.message}")
             continue
         path = directory / _unique(_name(image, source), taken)
-        with _writing(path):
-            _write(path, data)
+        write_file(path, data, links="replace")
         written.append(path)
         if not as_json:
             click.echo(str(path))
     if as_json:
         print_json({"schema": 1, "written": [str(path) for path in written]})
-
-
-@contextlib.contextmanager
-def _writing(place: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as e:
-        raise FileError(f"{place} cannot be written: {e.strerror or e}") from e
 
 
 def _name(image: ImageInfo, source: str) -> str:
@@ -79,16 +72,3 @@ def _unique(name: str, taken: set[str]) -> str:
         candidate = f"{stem}-{number}.{rest}"
     taken.add(candidate)
     return candidate
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file under another name and rename it: what is there is replaced, and no link is followed."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    file = unfinished.open("xb")  # what is there already is not ours to remove
-    try:
-        with file:
-            file.write(data)
-        unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink()
-        raise

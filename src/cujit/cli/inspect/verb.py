@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from cujit.arch import Arch
+from cujit.artifact.writing import write_file
 from cujit.cli.console import json_option, print_json, show
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, complete_kernel, open_built
@@ -99,7 +100,8 @@ def command(
     elif page is not None:
         from cujit.report import of as report_of  # brings the CPU device, which nothing else here needs
 
-        page.write_text(report_of(open_built(files[0], next(iter(logs), None)), arch=arch, kernels=keep.names).html())
+        image = open_built(files[0], next(iter(logs), None))
+        write_file(page, report_of(image, arch=arch, kernels=keep.names).html())
     elif ptx or sass:
         (_print_ptx if ptx else _print_sass)(found, keep)
     elif directory is not None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from cujit.artifact.writing import write_file
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.codegen.nodes import LAUNCH
 from cujit.devices.cpu.ir.program import Op, Reg
@@ -94,7 +95,7 @@ class Coverage:
             path: of the tracefile.
 
         Raises:
-            OSError: a file cannot be written.
+            FileError: a file cannot be written.
 
         Example::
 
@@ -104,7 +105,7 @@ class Coverage:
         lines, functions = self._counts()
         files = sorted({source.file for source in lines})
         records = [self._record(file, self._file(file, target), lines, functions) for file in files]
-        target.write_text("".join(records), encoding="utf-8")
+        write_file(target, "".join(records))
 
     def merge(self, other: Mapping[str, Any]) -> None:
         """Add what another process counted: what its ``dump`` gave.
@@ -223,7 +224,7 @@ class Coverage:
         inside = posixpath.normpath("/" + self._shown(file)).lstrip("/") or "source.cu"
         path = target.with_name(target.name + ".sources") / inside
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self._texts[file].text, encoding="utf-8")
+        write_file(path, self._texts[file].text)
         return os.path.abspath(path)
 
 
