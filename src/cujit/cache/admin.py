@@ -130,7 +130,7 @@ def export(cache: Cache, prefix: str, path: str | os.PathLike[str]) -> Path:
 
     Raises:
         CujitError: as of ``show``.
-        OSError: the file cannot be written.
+        FileError: the file cannot be written.
     """
     return show(cache, prefix).record.artifact.save(path)
 

@@ -255,7 +255,7 @@ def plot(
         MissingError: matplotlib is not installed.
         OptionError: ``path`` has another ending.
         CujitError: see ``of``.
-        OSError: the file cannot be written.
+        FileError: the file cannot be written.
 
     Example::
 

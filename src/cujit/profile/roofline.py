@@ -64,7 +64,7 @@ def plot(path: str | os.PathLike[str], kernel: ProfiledKernel, on: str | Device,
         MissingError: matplotlib is not installed.
         OptionError: ``path`` has another ending.
         ArgumentError, ArchError: see ``bounds``.
-        OSError: the file cannot be written.
+        FileError: the file cannot be written.
 
     Example::
 
