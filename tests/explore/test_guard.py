@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import socket
+import time
+from collections.abc import Callable
 
 import pytest
 
+from cujit.explore import guard
 from cujit.explore.guard import MOST_BODY_BYTES, Door
 from explore.conftest import CODE, Asking
 
@@ -116,6 +120,31 @@ def test_a_request_is_bounded(asking: Asking) -> None:
         except ConnectionError:  # it was told before all was sent
             said = b" 413 "
     assert b" 413 " in said
+
+
+def test_connections_without_the_token_keep_nobody_out_and_end(
+    serve: Callable[[], Asking], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = serve()
+    begun = f"POST /look HTTP/1.1\r\nHost: 127.0.0.1:{asking.port}\r\nContent-Length: 9\r\n"
+    with contextlib.ExitStack() as held:
+        for sent in ["", begun, f"{begun}\r\n{{"] * 30:  # silent, without the end of the head, without that of the body
+            made = held.enter_context(socket.create_connection(("127.0.0.1", asking.port), timeout=60))
+            made.sendall(sent.encode())
+        assert asking.ask("GET", page(asking.token)).status == 200
+        assert asking.own("/look", []).status == 400
+    monkeypatch.setattr(guard, "LONGEST_STRANGE_S", 0.2)
+    with contextlib.ExitStack() as held:
+        made, mine = (
+            held.enter_context(socket.create_connection(("127.0.0.1", asking.port), timeout=60)) for _ in range(2)
+        )
+        made.sendall(f"{begun}\r\n{{".encode())
+        mine.sendall(f"{begun}X-Cujit-Token: {asking.token}\r\n\r\n".encode())
+        with contextlib.suppress(ConnectionError):
+            assert made.recv(100) == b""
+        time.sleep(0.3)
+        mine.sendall(b" " * 9)  # the user may take all the time
+        assert b" 400 " in mine.recv(100)
 
 
 @pytest.mark.parametrize(

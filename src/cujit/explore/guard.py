@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import html
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -20,6 +21,8 @@ TOKEN_HEADER = "x-cujit-token"
 MOST_BODY_BYTES = 8 << 20
 """More than a source of the longest kind takes, written as JSON."""
 
+MOST_STRANGERS = 32
+LONGEST_STRANGE_S = 10.0
 _DROPPED_BYTES = 1 << 16
 _OWN_SITES = ("same-origin", "none")
 _VISIT = {"sec-fetch-mode": ["navigate"], "sec-fetch-dest": ["document"]}
@@ -95,12 +98,39 @@ class Door:
         return ""
 
 
+class Strangers:
+    """The connections that have not brought the token yet: few at once, and each for some seconds.
+
+    All are of this machine, and no address tells the user's from those of others. So the oldest makes room.
+    """
+
+    def __init__(self) -> None:
+        self._ends: dict[object, tuple[Callable[[], None], asyncio.TimerHandle]] = {}
+
+    def came(self, address: object, end: Callable[[], None]) -> None:
+        """Note a connection, and how to end it."""
+        self._ends[address] = end, asyncio.get_running_loop().call_later(LONGEST_STRANGE_S, self._end, address)
+        if len(self._ends) > MOST_STRANGERS:
+            self._end(next(iter(self._ends)))
+
+    def left(self, address: object) -> None:
+        """Forget a connection that has brought the token, or has ended."""
+        if known := self._ends.pop(address, None):
+            known[1].cancel()
+
+    def _end(self, address: object) -> None:
+        end, _ = self._ends[address]
+        self.left(address)
+        end()
+
+
 class Guard:
     """Asks the door before an application sees a request, and bounds what it reads."""
 
-    def __init__(self, app: App, door: Door) -> None:
+    def __init__(self, app: App, door: Door, strangers: Strangers) -> None:
         self._app = app
         self._door = door
+        self._strangers = strangers
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -125,6 +155,7 @@ class Guard:
         if refused is not None:
             await _answer(receive, sent, refused)
             return
+        self._strangers.left(scope["client"])
         await self._app(scope, _bounded(receive), sent)
 
 

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from cujit.errors import CujitError, FileError, FormatError, spell
 from cujit.explore.editing import EditedFile
-from cujit.explore.guard import App, Door, Guard, TooLong
+from cujit.explore.guard import App, Door, Guard, Strangers, TooLong
 from cujit.explore.looking import before
 from cujit.explore.scene import LaunchLimits, Scene, fault_of
 from cujit.explore.workers import WorkerPool
@@ -39,8 +39,8 @@ class ExplorerServer:
         self._record = before(scene).record()
         self._last: bytes = b""
 
-    def application(self, door: Door) -> App:
-        """Make the application, behind the door."""
+    def application(self, door: Door, strangers: Strangers) -> App:
+        """Make the application, behind the door; who has passed it is no stranger any more."""
         routes = [
             Route("/", self._page, methods=["GET"]),
             Route("/look", self._look, methods=["POST"]),
@@ -48,7 +48,7 @@ class ExplorerServer:
             Route("/report", self._report, methods=["POST"]),
         ]
         handlers: dict[Any, Any] = {CujitError: _refused, TooLong: _too_long}
-        return Guard(Starlette(routes=routes, lifespan=self._running, exception_handlers=handlers), door)
+        return Guard(Starlette(routes=routes, lifespan=self._running, exception_handlers=handlers), door, strangers)
 
     @contextlib.asynccontextmanager
     async def _running(self, _app: Starlette) -> AsyncIterator[None]:

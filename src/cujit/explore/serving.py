@@ -19,7 +19,7 @@ from cujit.artifact.writing import temporary_directory, write_file
 from cujit.devices.options import check_timeout
 from cujit.errors import CujitError, MissingError, OptionError, read_int
 from cujit.explore.editing import EditedFile
-from cujit.explore.guard import Door
+from cujit.explore.guard import Door, Strangers
 from cujit.explore.scene import TIMEOUT_S, LaunchLimits, Scene
 from cujit.occupancy.products import PRODUCTS
 from cujit.program import toolchain
@@ -176,6 +176,8 @@ def _made(
     number = listening.getsockname()[1]
     door = Door(number, secrets.token_urlsafe(32))
 
+    strangers = Strangers()
+
     class Connection(H11Protocol):
         """Logs no address, which has the token: another server of this process may have uvicorn log those of all."""
 
@@ -183,8 +185,16 @@ def _made(
             super().__init__(*arguments, **named)
             self.access_log = False
 
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            strangers.came(self.client, transport.abort)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            strangers.left(self.client)
+            super().connection_lost(exc)
+
     config = uvicorn.Config(
-        made.application(door),
+        made.application(door, strangers),
         http=Connection,
         lifespan="on",
         log_level="warning",
