@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cujit
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
+from cujit.cache.cache import Cache
 from cujit.devices.backend import Backend, BackendKernel, BackendModule
 from cujit.devices.device import Device
 from cujit.devices.jit_options import JitOptions
@@ -32,6 +34,7 @@ from cujit.errors import (
     DriverNotFoundError,
     FileError,
     FormatError,
+    KernelFaultError,
     LaunchError,
     LoadError,
     NameNotFoundError,
@@ -40,6 +43,7 @@ from cujit.loading import Module, _target, jit, load
 from cujit.machine import all_devices, cpu, default_device, gpu
 from cujit.program import Source, build, compile, toolchain
 from cujit.signature import Parameter, ParameterClass, Signature
+from cujit.toolchain.toolset import Compiler
 
 AXPY = """
 template <typename T> __global__ void axpy(T a, const T* x, T* y, size_t n) {
@@ -531,15 +535,15 @@ def test_a_gpu_that_the_compiler_knows_gets_machine_code_and_a_newer_one_ptx() -
     device.is_gpu = True
     code = 'extern "C" __global__ void k(int) {}'
     jit(code, device=device)
-    assert (recorder.loaded.kind, str(recorder.loaded.arch)) == (Kind.CUBIN, "sm_90")
-    jit(code, device=device, arch="sm_90a")
-    assert str(recorder.loaded.arch) == "sm_90a"
+    assert (recorder.loaded.kind, str(recorder.loaded.arch)) == (Kind.CUBIN, "sm_90a")
+    jit(code, device=device, arch="sm_90")
+    assert str(recorder.loaded.arch) == "sm_90"
     device.arch = Arch.of_capability(19, 9)
     jit(code, device=device)
     assert recorder.loaded.kind is Kind.PTX
     device.is_gpu = False
     device.arch = Arch.parse("sm_90")
-    for arch, target in ((None, "compute_90"), ("sm_90", "compute_90"), ("sm_100a", "compute_100a")):
+    for arch, target in ((None, "compute_90a"), ("sm_90", "compute_90"), ("sm_100a", "compute_100a")):
         jit(code, device=device, arch=arch)
         assert (recorder.loaded.kind, str(recorder.loaded.arch)) == (Kind.PTX, target)
 
@@ -547,7 +551,10 @@ def test_a_gpu_that_the_compiler_knows_gets_machine_code_and_a_newer_one_ptx() -
 @pytest.mark.parametrize(
     ("capability", "known", "target"),
     [
-        ((9, 0), (75, 80, 90, 100), "sm_90"),
+        ((9, 0), (75, 80, 90, 100), "sm_90a"),
+        ((8, 0), (75, 80, 90, 100), "sm_80"),
+        ((10, 3), (90, 100, 103), "sm_103a"),
+        ((12, 0), (90, 100, 120), "sm_120a"),
         ((19, 9), (75, 80, 90, 100), "compute_100"),
         ((9, 9), (75, 80, 90, 100), "compute_90"),
         ((8, 8), (75, 80, 90, 100), "compute_80"),
@@ -561,7 +568,41 @@ def test_a_gpu_gets_its_own_code_or_ptx_of_the_highest_architecture_below(
     device = Device(recorder)
     device.is_gpu = True
     device.arch = Arch.of_capability(*capability)
-    assert str(_target(device, known)) == target
+    assert str(_target(device, Compiler("NVRTC", known, (13, 0)))) == target
+
+
+def test_a_compiler_older_than_the_variant_builds_for_the_architecture() -> None:
+    device = Device(Recorder())
+    device.is_gpu = True
+    device.arch = Arch.parse("sm_90")
+    assert str(_target(device, Compiler("NVRTC", (80, 90), (11, 8)))) == "sm_90"
+
+
+SPECIFIC = """
+__global__ void k(int *p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    *p = 1;
+#else
+    __trap();
+#endif
+}"""
+
+
+def test_jit_builds_for_the_variant_that_sources_test_for_and_build_does_not() -> None:
+    device = cujit.cpu()
+    module, out = jit(SPECIFIC, device=device), device.zeros(1, np.int32)
+    module["k"].over(1)(out)
+    assert (str(module.artifact.arch), out.numpy().tolist()) == ("compute_90a", [1])
+    with pytest.raises(KernelFaultError):
+        jit(SPECIFIC, device=device, arch="compute_90")["k"].over(1)(out)
+    assert [str(image.arch) for image in cujit.inspect(cujit.build(SPECIFIC, ["sm_90"])).images] == ["sm_90"]
+
+
+def test_jit_takes_plain_code_that_a_read_only_cache_supplies(tmp_path: Path) -> None:
+    made = cujit.compile(SPECIFIC, arch="compute_90", cache=Cache(tmp_path))
+    taken = jit(SPECIFIC, device="cpu", cache=Cache(None, read_only=[tmp_path])).artifact
+    assert (taken.arch, taken.data) == (made.arch, made.data)
+    assert str(jit(SPECIFIC, device="cpu", cache=Cache(tmp_path)).artifact.arch) == "compute_90a", "it may write there"
 
 
 def test_a_gpu_that_the_compiler_dropped_names_the_last_toolkit_that_had_it() -> None:

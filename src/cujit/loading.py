@@ -32,6 +32,7 @@ from cujit.forks import cached_property
 from cujit.kernel import Kernel
 from cujit.machine import chosen
 from cujit.program import Options, Request, Source, compile, runner
+from cujit.toolchain.toolset import Compiler
 from cujit.values import replace
 
 
@@ -250,14 +251,17 @@ def jit(
     """Compile CUDA C++ for a device and load it there.
 
     A GPU that NVRTC knows gets machine code, a newer one PTX of the newest architecture below it; the CPU device gets
-    PTX. Where compiling is forbidden, and from a cache of packs that a distribution brings, it gets the best that there
-    is: machine code of its family or of an older architecture, or PTX.
+    PTX. The code is for the device's architecture only (``sm_90a``, ``compute_90a``) if that has such a variant, so
+    sources may use its instructions; ``Module.artifact.arch`` shows it. Where compiling is forbidden, and from a cache
+    of packs that a distribution brings, it gets the best that there is: machine code of its family or of an older
+    architecture, or PTX.
 
     Args:
         source: text of CUDA C++, the path of a file, or a ``Source``.
         names: the instances of templates to build (``"axpy<float>"``).
         device: a Device or its name; None is the first GPU, or else the CPU device.
-        arch: compile for another architecture than the device's (``sm_90a``).
+        arch: the architecture to compile for (``"sm_90"``). Default: the device's, with the suffix ``a`` if there is
+            such a variant.
         options: of the compiler, as a mapping; ``more`` are such as keywords.
         name: what messages call a source that is text.
         headers: texts of headers by name, for a source that is text.
@@ -311,13 +315,18 @@ def _shipped(
     source: Source, names: Sequence[str] | str, options: Options, device: Device, tools: Runner
 ) -> Artifact | None:
     """Find the best of what runs on a device, where what was shipped goes before what could be compiled."""
-    if tools.cache is None or not (tools.cache.distribution or tools.compiling.is_forbidden):
+    if tools.cache is None:
         return None
     wanted = _servants(device)
+    if not (tools.cache.distribution or tools.compiling.is_forbidden):
+        if not tools.cache.is_supplied:
+            return None
+        wanted = [arch for arch in wanted if arch.number == device.arch.number and arch.is_real == device.is_gpu]
     for arch in wanted:
         found = tools.find(CompileJob(Request.of(source, None, arch, names, options, tools)))
         if found is not None:
-            why = "" if arch == wanted[0] else f"there is none for {wanted[0]}, and {arch} runs on {device.name}"
+            is_other = arch.number != wanted[0].number or arch.kind is not wanted[0].kind
+            why = f"there is none for {wanted[0]}, and {arch} runs on {device.name}" if is_other else ""
             if why:
                 from cujit.events.hub import tell  # start-up: for what is not the first choice
                 from cujit.events.values import Fallback  # start-up: as above
@@ -358,19 +367,21 @@ def target_for(device: Device, arch: Arch | str | None, tools: Runner) -> Arch:
         ArchError: code for ``arch`` does not run there.
         ToolchainNotFoundError: there is no compiler.
     """
-    asked = Arch.parse(arch) if arch is not None else _target(device, tools.compiler("cuda").arches)
-    return _runnable(asked, device)
+    return _runnable(Arch.parse(arch) if arch is not None else _target(device, tools.compiler("cuda")), device)
 
 
-def _target(device: Device, known: Sequence[int]) -> Arch:
-    """Choose what a compiler of the architectures ``known`` builds for a device.
+def _target(device: Device, compiler: Compiler) -> Arch:
+    """Choose what a compiler builds for a device: code for that architecture only (``sm_90a``), if there is such.
 
-    A GPU newer than the compiler gets PTX of the highest architecture below it. One that is older than all of them is
-    named as it is: the compiler then says which toolkit was the last to build for it.
+    Sources test for that variant, and many compile into traps without it. A GPU newer than the compiler gets PTX of the
+    highest architecture below it. One that is older than all of them is named as it is: the compiler then says which
+    toolkit was the last to build for it.
     """
-    if device.is_gpu and device.arch.number in known:
-        return device.arch
-    below = [n for n in known if n <= device.arch.number]
+    number = device.arch.number
+    if number in compiler.arches:
+        specific = device.arch.specific(compiler.version)
+        return specific if device.is_gpu else specific.virtual
+    below = [n for n in compiler.arches if n <= number]
     return Arch(ArchKind.VIRTUAL, max(below)) if below else device.arch
 
 

@@ -194,18 +194,18 @@ def test_the_cpu_device_takes_the_ptx_that_there_is(
     module["k"][1, 4](x)
     assert x.numpy().tolist() == [3] * 4
     reason = module.artifact.provenance.reason  # type: ignore[union-attr]
-    assert reason == ("" if taken == "compute_90" else f"there is none for compute_90, and {taken} runs on cpu")
+    assert reason == ("" if taken == "compute_90" else f"there is none for compute_90a, and {taken} runs on cpu")
     ways = [(event.way, event.why) for event in seen if isinstance(event, Fallback)]
     assert ways == [(f"code for {taken}", reason)] * (taken != "compute_90")
 
 
 def test_where_nothing_runs_it_is_compiled_or_an_error_that_names_all(site: Path, pack_of: Packs) -> None:
     install(site, "mylib", {"mylib/k.pack": pack_of("sm_90")})
-    assert str(cujit.jit(CODE, device="cpu", cache=Cache.packaged("mylib")).artifact.arch) == "compute_90"
+    assert str(cujit.jit(CODE, device="cpu", cache=Cache.packaged("mylib")).artifact.arch) == "compute_90a"
     with pytest.raises(NotCompiledError) as missed:
         cujit.jit(CODE + " ", device="cpu", cache=Cache.packaged("mylib", compile="never"))
     assert str(site / "mylib/k.pack") in missed.value.searched
-    assert "nor is there anything else that runs here (cpu, sm_90): compute_90, compute_90a, compute_89" in str(
+    assert "nor is there anything else that runs here (cpu, sm_90): compute_90a, compute_90, compute_89" in str(
         missed.value
     )
     with pytest.raises(NotCompiledError, match=r"source\.cu for compute_89"):
@@ -224,13 +224,13 @@ def test_where_nothing_runs_on_a_gpu_the_error_names_its_driver_too(tmp_path: Pa
         print(e)
     """)
     place = f"cuda:0, sm_90, driver of CUDA {VERSION // 1000}.{VERSION % 1000 // 10}"
-    assert f"nor is there anything else that runs here ({place}): sm_90, sm_90a, " in said
+    assert f"nor is there anything else that runs here ({place}): sm_90a, sm_90, " in said
 
 
 def test_what_serves_an_architecture_comes_in_the_order_of_its_worth() -> None:
     names = [str(arch) for arch in Arch.parse("sm_121").served_by()]
-    assert names[:5] == ["sm_121", "sm_121a", "sm_121f", "sm_120f", "sm_120"]
-    assert names[5:10] == ["compute_121", "compute_121a", "compute_121f", "compute_120f", "compute_120"]
+    assert names[:5] == ["sm_121a", "sm_121f", "sm_121", "sm_120f", "sm_120"]
+    assert names[5:10] == ["compute_121a", "compute_121f", "compute_121", "compute_120f", "compute_120"]
     assert names[-1] == "compute_50"
     assert "compute_120a" not in names
     assert [str(arch) for arch in Arch.parse("sm_89").served_by()][:5] == [

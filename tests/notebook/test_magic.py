@@ -236,7 +236,7 @@ def test_what_does_not_compile_shows_the_lines_of_the_cell_and_no_traceback(
         in display["text/html"]
     )
     assert display["text/plain"] == str(error)
-    assert "".join(capsys.readouterr()).strip() == "CompileError: In[1] does not compile for compute_90: 1 error"
+    assert "".join(capsys.readouterr()).strip() == "CompileError: In[1] does not compile for compute_90a: 1 error"
 
 
 def test_a_cell_that_fails_again_is_called_what_it_is_called_now(cells: Cells) -> None:

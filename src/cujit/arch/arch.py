@@ -200,6 +200,21 @@ class Arch:
         """The same architecture as ``lto_…``."""
         return Arch(ArchKind.LTO, self.number, self.suffix)
 
+    def specific(self, release: tuple[int, int]) -> Arch:
+        """Return the variant for this architecture only (``sm_90a``), or the architecture itself if there is none.
+
+        Args:
+            release: (major, minor) of the CUDA toolkit that compiles.
+
+        Example::
+
+            assert str(cujit.Arch.parse("sm_90").specific((13, 0))) == "sm_90a"
+        """
+        row = KNOWN_ARCHES.get(self.number)
+        if row is None or row.a_since is None or release < row.a_since:
+            return self
+        return Arch(self.kind, self.number, "a")
+
     def runs_on(self, device: Arch) -> bool:
         """Tell whether code built for this architecture runs on ``device`` (a real one).
 
@@ -237,18 +252,18 @@ class Arch:
     def served_by(self) -> tuple[Arch, ...]:
         """List what code may be built for to run on this real architecture, the best first.
 
-        That is machine code for just this one, for its family, and for older ones of its major capability; then PTX.
+        That is machine code for this one only, for its family, and for older ones of its major capability; then PTX.
 
         Example::
 
-            assert [str(arch) for arch in cujit.Arch.parse("sm_86").served_by()][:2] == ["sm_86", "sm_80"]
+            assert [str(arch) for arch in cujit.Arch.parse("sm_90").served_by()][:2] == ["sm_90a", "sm_90"]
         """
         known = (Arch.parse(name) for kind in (ArchKind.REAL, ArchKind.VIRTUAL) for name in known_names(kind))
         fitting = {arch for arch in (self, self.virtual, *known) if arch.runs_on(self)}
 
-        def rank(arch: Arch) -> tuple[bool, bool, bool, int, str]:
+        def rank(arch: Arch) -> tuple[bool, bool, bool, int, int]:
             is_other = arch.number != self.number
-            return arch.is_virtual, is_other, is_other and arch.suffix != "f", -arch.number, arch.suffix
+            return arch.is_virtual, is_other, is_other and arch.suffix != "f", -arch.number, -len(arch.suffix)
 
         return tuple(sorted(fitting, key=rank))
 

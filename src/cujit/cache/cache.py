@@ -174,6 +174,11 @@ class Cache:
         self._new = True
         begins_anew(self)
 
+    @property
+    def is_supplied(self) -> bool:
+        """Whether others compile for it: it has read-only roots or a remote cache."""
+        return self.remote is not None or any(store is not self.store for store in self.stores)
+
     @classmethod
     def of(cls, settings: CacheSettings, *, compile: str = "auto") -> Cache:
         """Make the cache that the environment asks for; where it is off, one that keeps nothing."""
