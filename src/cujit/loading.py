@@ -297,6 +297,7 @@ def jit(
     build = functools.partial(build, timeout_s=timeout_s, isolate=isolate, memory_mib=memory_mib)
     with known_to(watchers, _texts_of(source)):
         made = found or _built(functools.partial(build, arch=target), place, arch is None)
+        made = _with_device_runtime(made, place, tools)
         module = _load(made, place, JitOptions(), tools.compiling)
         require_content(source.name, module._image.require().kernels, module.globals, is_part=bool(said.get("rdc")))
     module._image.portable = functools.partial(build, arch=target.virtual)
@@ -334,6 +335,15 @@ def _shipped(
                 tell(Fallback, "devices", source.name, f"code for {arch}", why)
             return replace(found, provenance=replace(found.provenance, reason=why))  # type: ignore[type-var]
     return None
+
+
+def _with_device_runtime(made: Artifact, device: Device, tools: Runner) -> Artifact:
+    """Link what launches kernels from kernels with NVIDIA's library for that; a GPU does not load it otherwise."""
+    if not device.is_gpu or made.kind is not Kind.CUBIN or b"__cudaCDP2" not in made.data:
+        return made
+    from cujit.compiler.linking import link_parts  # start-up: few kernels launch kernels
+
+    return link_parts([made], Kind.CUBIN, made.arch, Options(), tools)
 
 
 def _servants(device: Device) -> Sequence[Arch]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from cujit.arch import Arch
+from cujit.arch.support import install
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.ptx_link import link_to_ptx, needs_our_linker
 from cujit.compiler.image_jobs import LinkJob
@@ -17,6 +19,8 @@ from cujit.compiler.options.values import OPTIONS, Options, Tool
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner, uncached
 from cujit.errors import LinkError, OptionError
+from cujit.toolchain.libraries import DEVICE_RUNTIME, find_device_runtime
+from cujit.values import replace
 
 Part: TypeAlias = Source | Artifact
 """What a build or a link is made of: sources to compile, and images to link with them."""
@@ -85,15 +89,58 @@ def link_parts(
 
 def _link(images: Sequence[Artifact], to: Kind, arch: Arch | None, options: Options, runner: Runner) -> Artifact:
     """Link images; PTX to PTX by our own linker, without nvJitLink and cache."""
+    if to is Kind.CUBIN and any(map(needs_device_runtime, images)):
+        images = with_device_runtime(images, runner)
     job = LinkJob(tuple(images), to, arch, options)
     job.check()
     if to is not Kind.PTX or not needs_our_linker(images):
-        return runner.get(job)
+        return _linked(job, runner)
 
     def link_lto(lto: Sequence[Artifact], target: Arch | None) -> Artifact:
         return runner.get(LinkJob(tuple(lto), Kind.PTX, target, options))
 
     return uncached(lambda: link_to_ptx(images, arch, options, link_lto), "PTX is linked as fast as it is read")
+
+
+def _linked(job: LinkJob, runner: Runner) -> Artifact:
+    """Link; LTO-IR tells only then whether its kernels launch kernels."""
+    try:
+        return runner.get(job)
+    except LinkError as e:
+        if job.to is not Kind.CUBIN or not _RUNTIME_SYMBOL.search(e.message.encode()) or _has_runtime(job.artifacts):
+            raise
+    return runner.get(replace(job, artifacts=with_device_runtime(job.artifacts, runner)))
+
+
+_RUNTIME_SYMBOL = re.compile(rb"__cudaCDP2[A-Z]|\bcudaCG(?:Synchronize|GetIntrinsicHandle|GetRank|GetSize)")
+"""Names of libcudadevrt's functions, by which other code calls them."""
+_RUNTIME_MARK = b"cuda_device_runtime"
+
+
+def needs_device_runtime(image: Artifact) -> bool:
+    """Tell whether machine code or PTX calls NVIDIA's library for kernels that launch kernels."""
+    return image.kind in (Kind.CUBIN, Kind.PTX) and _RUNTIME_SYMBOL.search(image.data) is not None
+
+
+def _has_runtime(images: Iterable[Artifact]) -> bool:
+    return any(_RUNTIME_MARK in image.data for image in images)
+
+
+def with_device_runtime(images: Sequence[Artifact], runner: Runner) -> tuple[Artifact, ...]:
+    """Add libcudadevrt to images that call it, if it is not among them.
+
+    Raises:
+        LinkError: it is not installed.
+    """
+    if _has_runtime(images):
+        return tuple(images)
+    path = find_device_runtime([home for _, home in runner.toolchain.settings.cuda_homes])
+    if path is None:
+        raise LinkError(
+            f"{images[0].name} has kernels that launch kernels, and {DEVICE_RUNTIME} is not found",
+            help=f"run {install('cu13')}, or add the path of {DEVICE_RUNTIME} to the inputs of the link",
+        )
+    return (*images, replace(Artifact.open(path), name=DEVICE_RUNTIME))
 
 
 def _compile_job(source: Source, route: Arch, options: Options, runner: Runner, names: Sequence[str]) -> CompileJob:

@@ -156,6 +156,16 @@ def find_library(binding: str, homes: Sequence[str]) -> str | None:
     return None
 
 
+DEVICE_RUNTIME = "libcudadevrt.a"
+"""NVIDIA's library for kernels that launch kernels."""
+
+
+def find_device_runtime(homes: Sequence[str]) -> str | None:
+    """Find ``libcudadevrt.a`` in wheels and in toolkits; None if it is nowhere."""
+    places = (f"{place}/{DEVICE_RUNTIME}" for directories in _directories(homes) for place in directories)
+    return next(filter(os.path.isfile, places), None)
+
+
 def _directories(homes: Sequence[str]) -> Iterator[list[str]]:
     """Give the directories that may hold libraries; the first of which one has it decides."""
     from importlib.util import find_spec  # start-up: a process whose notes say where all is looks for nothing

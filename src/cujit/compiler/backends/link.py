@@ -65,10 +65,15 @@ def link_images(
             help="compile the inputs with rdc=True, or as PTX or LTO-IR; a kernel of LLVM IR is marked as one",
         )
     names, signatures = merged(artifacts)
-    names = named(names, kernels_of(cubin) if cubin else entry_signatures(data))
+    kernels = kernels_of(cubin) if cubin else entry_signatures(data)
+    names = named(names, [kernel for kernel in kernels if _OF_RUNTIME not in kernel])
     made = target if to is Kind.CUBIN else target.virtual
     linked = Artifact(to, data, made, names, signatures, log, _all_names(images), linker.tool)
     return require_result(linked, options.extra)
+
+
+_OF_RUNTIME = "_cuda_device_runtime_cu_"
+"""What names of kernels have that libcudadevrt keeps to itself."""
 
 
 def _all_names(images: Sequence[InputImage]) -> str:

@@ -12,6 +12,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_log, without_warnings_in
 from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.kernels import launch_lines, plain_kernels
+from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.request import Request
 from cujit.errors import (
@@ -56,6 +57,8 @@ _HOST_FUNCTION = " not allowed in JIT mode"
 """What CCCL's headers give of releases before 13.1, which do not look for NVRTC."""
 
 _LAUNCH = "kernel launch"
+_DEVICE_LAUNCH = "device-side kernel launch"
+_NESTED = "say rdc=True to compile kernels that launch kernels; cujit.jit and cujit.link add libcudadevrt for a GPU"
 _GUARD = (
     "NVRTC compiles code for the GPU alone{}; put what runs on the host (main, launches, containers) between "
     "#ifndef __CUDACC_RTC__ and #endif, and launch from Python"
@@ -133,10 +136,8 @@ def _shown(log: str, source: Source, toolchain: Toolchain) -> str:
 def _once(request: Request, toolchain: Toolchain, arguments: Sequence[str], asked: _Expressions) -> Artifact:
     source = request.source
     headers = source.compiler_headers()
-    options = list(arguments)
-    if asked.probes:
-        headers.append((_PROBE_HEADER, SIGNATURE_PROBE))
-        options.append(f"--pre-include={_PROBE_HEADER}")
+    headers.append((_PROBE_HEADER, DEPENDENT_LAUNCH + (SIGNATURE_PROBE if asked.probes else "")))
+    options = [*arguments, f"--pre-include={_PROBE_HEADER}"]
     with toolchain.nvrtc.program(
         source.text.encode(),
         os.fsencode(source.program_name),
@@ -226,9 +227,8 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
 def _host_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
     """Say what to do about code for the host, in words of cujit's options."""
     is_unmarked = _says(errors, "-default-device")
-    if _says(errors, _LAUNCH) or ("host_headers" in request.options and not is_unmarked):
-        place = next(iter(launch_lines(request.source.text)), 0)
-        return _GUARD.format(f": {request.source.name}:{place} launches a kernel" if place else "")
+    if said := _launch_help(errors, request, is_unmarked):
+        return said
     refused = [d.file for d in errors if _HOST_FUNCTION in d.message]
     of_cub, of_thrust = (sum(folder in file for file in refused) for folder in ("/cub/", "/thrust/"))
     if _says(errors, _FOR_HOSTS) or of_cub > of_thrust:
@@ -236,6 +236,15 @@ def _host_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
     if any("/thrust/" in d.file for d in errors):
         return "Thrust's containers and algorithms are host code, which NVRTC does not compile; <cub/…> is for kernels"
     return _UNMARKED if is_unmarked else None
+
+
+def _launch_help(errors: Sequence[Diagnostic], request: Request, is_unmarked: bool) -> str | None:
+    if _says(errors, _DEVICE_LAUNCH) and not (is_unmarked or request.options.get("default_device")):
+        return _NESTED
+    if _says(errors, _LAUNCH) or ("host_headers" in request.options and not is_unmarked):
+        place = next(iter(launch_lines(request.source.text)), 0)
+        return _GUARD.format(f": {request.source.name}:{place} launches a kernel" if place else "")
+    return None
 
 
 def _says(errors: Sequence[Diagnostic], words: str) -> bool:

@@ -19,6 +19,7 @@ from cujit.cache.settings import values_of
 from cujit.compiler.includes.files import NotModelledError
 from cujit.compiler.includes.memo import HintStore, Manifest, Memo
 from cujit.compiler.includes.where import says_where
+from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
 from cujit.compiler.inputs.source import KEPT, SMALL_CHARS, Source
 from cujit.compiler.keys.arguments import macros, unmodelled, wants_paths
 from cujit.compiler.keys.builds import NAMES, Build, build_of, unopened_build_of
@@ -366,7 +367,12 @@ class KeyMaker:
             return Uncacheable(why)
         work = _Scan.of(request, arguments)
         manifest = self._manifest(work)
-        parts = [*self._frame(build), *request.parts(), Part.content("signatures", SIGNATURE_PROBE), *manifest.parts]
+        parts = [
+            *self._frame(build),
+            *request.parts(),
+            Part.content("before", DEPENDENT_LAUNCH + SIGNATURE_PROBE),
+            *manifest.parts,
+        ]
         keyed = Keyed(make_key("nvrtc", [*parts, *_as_emulated(emulated)]), (build,), manifest, emulated)
         if not work.has_includes and len(request.source.text) <= SMALL_CHARS:
             if len(self._plain) >= KEPT:

@@ -30,6 +30,7 @@ class CallGraph:
 
     def __init__(self, module: ptx.Module) -> None:
         self.functions = {f.name: f for f in module.functions if f.body is not None}
+        self.entries = frozenset(f.name for f in module.functions if f.is_entry)
         self.declared = {f.name for f in module.functions} | {v.name for v in module.variables if v.linkage == "extern"}
         self.variables = module.variables
         aliases = [d.arguments for d in module.items if isinstance(d, ptx.Directive) and d.name == "alias"]

@@ -368,7 +368,8 @@ class Flattener(Calls):
             slot = self.shared.slots[o.name] = self._variable(self.shared.of_module[o.name])
         if slot is None:
             if o.name in self.graph.declared:
-                self.refusals.add(i.line, i.name, f"{o.name}, {UNLINKED}")
+                why = "the address of a kernel" if o.name in self.graph.entries else f"{o.name}, {UNLINKED}"
+                self.refusals.add(i.line, i.name, why)
                 return SymbolAddress(Slot(o.name, "global", 8, 8, 0))
             self.mistake(i, f"{o.name} is declared nowhere")
             return UNKNOWN_OPERAND
