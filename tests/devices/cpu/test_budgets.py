@@ -113,7 +113,7 @@ def test_more_variables_than_there_is_memory_are_an_error() -> None:
     text = (
         ".version 8.0\n.target sm_80\n.address_size 64\n.global .b8 g[1099511627776000];\n.visible .entry k() { ret; }"
     )
-    with pytest.raises(CujitError, match="bytes of memory"):
+    with pytest.raises(CujitError, match="more than there is"):
         cujit.load(text, cujit.cpu())
 
 
@@ -158,8 +158,9 @@ GROWING = {"diamonds": 400, "loop heads": 300, "nested ifs": 400, "registers": 1
 
 @pytest.mark.parametrize("shape", GROWING)
 def test_ir_is_written_in_linear_time(shape: str) -> None:
-    seconds = [min(_seconds_of_ir(shape, count) for _ in range(3)) for count in (GROWING[shape], 4 * GROWING[shape])]
-    assert seconds[1] < 12 * seconds[0]  # 4 where it is linear, 16 where it is the square
+    least = min(_seconds_of_ir(shape, GROWING[shape]) for _ in range(3))
+    found = (_seconds_of_ir(shape, 4 * GROWING[shape]) for _ in range(3))  # of several for what slows one by chance
+    assert any(seconds < 12 * least for seconds in found)  # 4 where it is linear, 16 where it is the square
 
 
 def _seconds_of_ir(shape: str, count: int) -> float:

@@ -6,7 +6,7 @@ paddings or at random, in blocks that are, or are not, a multiple of a warp.
 
 from __future__ import annotations
 
-import itertools
+import functools
 
 import numpy as np
 import pytest
@@ -31,28 +31,31 @@ _PLACES = {
     "random": "at[t]",
 }
 _CODE = """
-extern "C" __global__ void shape(const T *x, T *y, const int *at, int wrong)
-{{
+extern "C" __global__ void NAME(const T *x, T *y, const int *at)
+{
     __shared__ T s[1100];
     int t = threadIdx.x, n = blockDim.x, other = (t + 37) % n;
-    if (t != wrong) s[PLACE(t)] = x[t];
-    {barrier}
-    y[t] = s[PLACE(other)];
-}}
+    s[place(t, n, at)] = x[t];
+    BARRIER
+    y[t] = s[place(other, n, at)];
+}
 """
 
-
-@pytest.fixture(scope="module")
-def kernels() -> dict[tuple[str, str, bool], cujit.Artifact]:
-    made = {}
-    for (type_, place), barrier in itertools.product(itertools.product(_TYPES, _PLACES), (False, True)):
-        head = f"typedef {type_} T;\n__device__ int place(int t, int n, const int *at) {{ return {_PLACES[place]}; }}\n"
-        text = head + "#define PLACE(t) place(t, n, at)" + _CODE.format(barrier="__syncthreads();" if barrier else "")
-        made[type_, place, barrier] = cujit.compile(cujit.Source.cuda(text, name="shape.cu"), arch="compute_80")
-    return made
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 
-def _launch(image: cujit.Artifact, type_: str, check: str, block: int, *, wrong: int = -1) -> None:
+@functools.cache
+def _image(type_: str, place: str) -> cujit.Artifact:
+    """Compile both kernels of a shape: one that is right, and one that lacks its barrier."""
+    head = f"typedef {type_} T;\n__device__ int place(int t, int n, const int *at) {{ return {_PLACES[place]}; }}\n"
+    text = head + "".join(
+        _CODE.replace("NAME", name).replace("BARRIER", barrier)
+        for name, barrier in (("right", "__syncthreads();"), ("wrong", ""))
+    )
+    return cujit.compile(cujit.Source.cuda(text, name="shape.cu"), arch="compute_80")
+
+
+def _launch(type_: str, place: str, name: str, check: str, block: int) -> None:
     device = cujit.cpu(1, check=check)
     count = block * (4 if type_ == "int4" else 1)
     x = device.array(np.arange(count).astype(_TYPES[type_]))
@@ -60,8 +63,8 @@ def _launch(image: cujit.Artifact, type_: str, check: str, block: int, *, wrong:
         device.zeros(count, _TYPES[type_]),
         device.array(np.random.default_rng(5).permutation(block).astype(np.int32)),
     )
-    cujit.load(image, device)["shape"][1, block](x, y, at, wrong)
-    if wrong < 0:
+    cujit.load(_image(type_, place), device)[name][1, block](x, y, at)
+    if name == "right":
         size = count // block
         expected = x.numpy().reshape(block, size)[(np.arange(block) + 37) % block]
         np.testing.assert_array_equal(y.numpy().reshape(block, size), expected)
@@ -69,12 +72,9 @@ def _launch(image: cujit.Artifact, type_: str, check: str, block: int, *, wrong:
 
 @pytest.mark.parametrize("place", _PLACES)
 @pytest.mark.parametrize("type_", _TYPES)
-def test_each_check_finds_the_planted_bug_alone(
-    type_: str, place: str, kernels: dict[tuple[str, str, bool], cujit.Artifact]
-) -> None:
-    for block in (256, 100):
-        _launch(kernels[type_, place, True], type_, "all", block)
-        for check in ("race", "all"):
-            with pytest.raises(KernelFaultError) as found:
-                _launch(kernels[type_, place, False], type_, check, block)
-            assert found.value.kind == "race" or (check == "all" and found.value.kind == "init")
+def test_each_check_finds_the_planted_bug_alone(type_: str, place: str) -> None:
+    for block, check in ((256, "race"), (100, "all")):
+        _launch(type_, place, "right", "all", block)
+        with pytest.raises(KernelFaultError) as found:
+            _launch(type_, place, "wrong", check, block)
+        assert found.value.kind == "race" or (check == "all" and found.value.kind == "init")

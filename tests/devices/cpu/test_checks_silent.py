@@ -15,6 +15,8 @@ from cujit.devices.process import process_devices
 from kernels.cases import CASES, Case
 from kernels.test_kernels import assert_equals_reference, run
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 KERNELS = r"""
 #include <cooperative_groups.h>
 #include <cuda/barrier>
