@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import cujit
+from cujit.cache.provenance import Provenance
 from cujit.errors import NameNotFoundError, OptionError
 from processes import printed
 
@@ -64,11 +66,29 @@ def test_images_of_an_unnamed_namespace_made_by_several_processes_are_bundled(tm
     assert fatbin.names["hs<S>"] == named.pop().strip()
 
 
-def test_lto_ir_of_two_directories_links_to_the_same_cubin(tmp_path: Path) -> None:
-    # NVRTC writes the working directory into the body of LTO-IR, so the bytes of the IR differ.
-    program = f"import cujit, hashlib\npart = cujit.compile({_SOURCE!r}, arch='lto_90', names=['hid'])\n"
-    program += "print(part.provenance.key, hashlib.sha256(cujit.link([part], arch='sm_90').data).hexdigest())"
-    assert len({_run(program, tmp_path / name) for name in ("a", "b")}) == 1
+def test_lto_ir_and_line_tables_are_the_same_in_every_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = cujit.Source.cuda(f"#include <cuda_fp16.h>\n#include <h.h>\n{_SOURCE}", headers={"h.h": "struct H {};"})
+    made: dict[str, set[tuple[str, bytes]]] = {}
+    for directory in ("one", "another"):
+        (tmp_path / directory).mkdir()
+        monkeypatch.chdir(tmp_path / directory)
+        cache = cujit.Cache(tmp_path / directory / "cache")
+        for arch in ("lto_90", "compute_90", "sm_90"):
+            for lines in (False, True):
+                image = cujit.compile(source, arch=arch, names=["hid"], lineinfo=lines, cache=cache)
+                assert isinstance(image.provenance, Provenance)
+                made.setdefault(f"{arch} {lines}", set()).add((image.provenance.key, image.data))
+        assert os.getcwd() == str(tmp_path / directory), "other threads stay where they are"
+    assert {name: len(results) for name, results in made.items()} == dict.fromkeys(made, 1)
+
+
+def test_lto_ir_finds_headers_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "near.h").write_text("__device__ int near() { return 1; }\n")
+    part = cujit.compile("__global__ void k(int* o) { *o = near(); }", arch="lto_90", pre_include=["near.h"])
+    assert list(part.names) == ["k"]
 
 
 def test_sources_that_differ_have_symbols_of_their_own() -> None:

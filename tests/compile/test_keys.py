@@ -321,7 +321,7 @@ def test_a_working_directory_that_is_gone_leaves_no_key(
 def test_the_key_of_a_request_that_comes_again_is_that_of_its_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    maker, plain, debug = KeyMaker(Toolchain()), of_text("#define VALUE 1\n" + KERNEL), of_text(lineinfo=True)
+    maker, plain, debug = KeyMaker(Toolchain()), of_text("#define VALUE 1\n" + KERNEL), of_text(debug=True)
     before = digest(maker, plain), digest(maker, debug)
     assert (digest(maker, plain), digest(maker, debug)) == before
     monkeypatch.setenv("CAN_FINALIZE_DEBUG", "1")  # read by NVRTC, as keys.maker says

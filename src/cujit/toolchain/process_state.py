@@ -13,6 +13,7 @@ before and after a compile, measured with 13.0.88; 13.5 leaves them alone.
 from __future__ import annotations
 
 import functools
+import os
 import resource
 import signal
 import sys
@@ -25,6 +26,7 @@ from cujit.forks import begins_anew, once
 _NO_HANDLERS = (0, 1)
 """``SIG_DFL`` and ``SIG_IGN``."""
 
+_CLONE_FS = 0x200
 _SIGACTION_BYTES = 512
 """More than any C library's ``struct sigaction``, which begins with the handler and is otherwise opaque here."""
 
@@ -81,6 +83,15 @@ class ProcessStateKeeper:
 def process_state() -> ProcessStateKeeper:
     """Give the keeper of this process."""
     return ProcessStateKeeper()
+
+
+def leave_working_directory() -> None:
+    """Give this thread ``/`` as a working directory of its own; one that the system refuses stays as it is.
+
+    Other threads keep theirs. Containers may refuse it. Source: unshare(2), CLONE_FS.
+    """
+    if _c().unshare(_CLONE_FS) == 0:
+        os.chdir("/")
 
 
 @functools.cache

@@ -83,7 +83,7 @@ def _directory_of_this_process() -> str:
     import shutil  # start-up: as above
     import tempfile  # start-up: as above
 
-    made, owner = tempfile.mkdtemp(prefix="cujit-package-"), os.getpid()
+    made, owner = tempfile.mkdtemp(prefix="cujit-package-"), os.getpid()  # in place: before the import
     atexit.register(lambda: shutil.rmtree(made, ignore_errors=True) if os.getpid() == owner else None)
     return made
 
@@ -97,6 +97,6 @@ def _write(path: str, data: bytes) -> None:
     except FileNotFoundError:
         os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
     beside = f"{path}.{os.getpid()}"
-    with open(beside, "wb") as file:
+    with open(beside, "wb") as file:  # in place: the package is not imported yet
         file.write(data)
-    os.replace(beside, path)
+    os.replace(beside, path)  # in place: as above

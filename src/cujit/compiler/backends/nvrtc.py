@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,9 @@ from cujit.errors import (
 from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_of
 from cujit.signature import Signature
 from cujit.toolchain.nvrtc import Program
+from cujit.toolchain.process_state import leave_working_directory
 from cujit.toolchain.std_headers import HOST_HEADERS, STD_HEADERS
+from cujit.toolchain.stopping import Stop, current_stop, finish
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import dataclass, replace
 
@@ -145,7 +148,7 @@ def _once(request: Request, toolchain: Toolchain, arguments: Sequence[str], aske
     ) as program:
         for expression in (*asked.names, *map(probe_expression, asked.probes)):
             program.add_name(expression.encode())
-        program.compile([os.fsencode(option) for option in options])
+        _compile(program, request, [os.fsencode(option) for option in options])
         names = {name: program.lowered_name(name.encode()) for name in asked.names}
         made = Artifact(
             request.kind,
@@ -158,6 +161,29 @@ def _once(request: Request, toolchain: Toolchain, arguments: Sequence[str], aske
             toolchain.nvrtc.tool,
         )
         return require_result(made, request.options.extra, map(names.__getitem__, request.names))
+
+
+def _compile(program: Program, request: Request, options: Sequence[bytes]) -> None:
+    """Compile; NVRTC writes the working directory into LTO-IR, so what has no use for it gets ``/``."""
+    if request.kind is not Kind.LTOIR or not _is_without_files(request):
+        program.compile(options)
+        return
+
+    def compile_there() -> None:
+        leave_working_directory()
+        program.compile(options)
+
+    finish(compile_there, current_stop() or Stop())
+
+
+def _is_without_files(request: Request) -> bool:
+    """Tell whether a compile reads no file but headers of the toolkit, wherever it works."""
+    source = request.source
+    texts = (source.text, *(text for _, text in source.compiler_headers()))
+    names = sum(text.count("include") for text in texts)
+    angled = sum(len(re.findall(r"#[ \t]*include[ \t]*<", text)) for text in texts)
+    places = source.path, request.include, request.options.extra, *map(request.options.get, ("include", "pre_include"))
+    return names == angled and not any(places)
 
 
 def _image(program: Program, kind: Kind) -> bytes:

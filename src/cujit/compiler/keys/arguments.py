@@ -41,7 +41,8 @@ _ALWAYS_DEFINED = ("__CUDACC_RTC__", "__CUDACC__")
 # What an assembler's argument may be: a number, a word; no path, no other file. Compiled when first used: start-up.
 _PLAIN = r"--?[A-Za-z][\w-]*(?:=[\w,+-]*)?"
 _NAMES_A_FILE = r"file|optf|output|input|dump|trace|-o(?![\w-])"
-_PATHS = frozenset(("G", "device-debug", "g", "lineinfo", "generate-line-info"))
+_DEBUG = frozenset(("G", "device-debug", "g"))
+_PATHS = _DEBUG | {"lineinfo", "generate-line-info"}
 
 
 def unmodelled(arguments: Iterable[str], tool: Tool, extra: Iterable[str] = ()) -> str | None:
@@ -107,5 +108,10 @@ def macros(arguments: Iterable[str]) -> Iterator[str]:
 
 
 def wants_paths(arguments: Iterable[str]) -> bool:
-    """Tell whether the result names files and the working directory: with debug information or line numbers."""
+    """Tell whether the result names files: with debug information or line numbers."""
     return any(a.partition("=")[0].lstrip("-") in _PATHS for a in arguments)
+
+
+def wants_working_directory(arguments: Iterable[str]) -> bool:
+    """Tell whether the result names the working directory; with line numbers alone it does not (measured, 13.5)."""
+    return any(a.partition("=")[0].lstrip("-") in _DEBUG for a in arguments)

@@ -21,7 +21,7 @@ from cujit.compiler.includes.memo import HintStore, Manifest, Memo
 from cujit.compiler.includes.where import says_where
 from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
 from cujit.compiler.inputs.source import KEPT, SMALL_CHARS, Source
-from cujit.compiler.keys.arguments import macros, unmodelled, wants_paths
+from cujit.compiler.keys.arguments import macros, unmodelled, wants_paths, wants_working_directory
 from cujit.compiler.keys.builds import NAMES, Build, build_of, unopened_build_of
 from cujit.compiler.options.values import Tool
 from cujit.compiler.request import Request
@@ -585,5 +585,5 @@ def _path_parts(work: _Scan, roots: Mapping[str, str | None], *, says: bool) -> 
     for root, directory in roots.items():
         if directory is not None:
             yield Part.text(f"path of {root}", directory)
-    if wants_paths(work.arguments) or any(not root.startswith("toolkit") for root in roots):
+    if wants_working_directory(work.arguments) or any(not root.startswith("toolkit") for root in roots):
         yield Part.text("path of working directory", work.working)
