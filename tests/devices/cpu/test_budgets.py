@@ -152,7 +152,7 @@ def test_what_is_compiled_without_passes_computes_the_same(monkeypatch: pytest.M
     assert (found[0] == found[1]).all()
 
 
-GROWING = {"diamonds": 400, "loop heads": 300, "nested ifs": 400, "registers": 1000, "wide switch": 300}
+GROWING = {"diamonds": 400, "loop heads": 300, "nested ifs": 200, "registers": 1000, "wide switch": 300}
 """Shapes, and counts from which on the stages of a first launch take time in proportion."""
 
 

@@ -70,6 +70,13 @@ def place(request: pytest.FixtureRequest) -> Device:
     return cpu(2, check=request.param)
 
 
+@pytest.fixture(autouse=True)
+def _checked_code_is_plain(request: pytest.FixtureRequest) -> None:
+    """Have kernels under checks compiled without LLVM's optimiser; those of the same tests without checks have it."""
+    if {"all", "checked"} & {*re.split(r"[\[\]-]", request.node.name)}:
+        request.getfixturevalue("unoptimised")
+
+
 @pytest.fixture(scope="module")
 def endless(place: Device) -> Module:
     return jit(ENDLESS, device=place)
@@ -311,6 +318,7 @@ def interrupt():
     at[0] = time.perf_counter()
     os.kill(os.getpid(), signal.SIGINT)
 for check in (None, "all"):
+    os.environ["CUJIT_CPU_OPTIMIZE"] = "0" if check else "1"
     device = cujit.cpu(2, check=check)
     module = cujit.jit(ENDLESS, device=device)
     good = cujit.jit(GOOD, device=device)["good"]
