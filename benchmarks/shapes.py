@@ -236,7 +236,7 @@ def _apart(name: str, count: int) -> tuple[int, float] | None:
         return None
     print(done.stdout, end="", flush=True)
     words = done.stdout.removeprefix(name).split()
-    return int(words[1]), float(words[3]) + float(words[5])
+    return int(words[1]), float(words[3]) + float(words[6])
 
 
 def main() -> None:

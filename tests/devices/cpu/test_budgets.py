@@ -5,16 +5,18 @@ from __future__ import annotations
 import gc
 import runpy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import cujit
 from cujit.devices.cpu import pipeline
 from cujit.devices.cpu.analysis import uniformity
-from cujit.devices.cpu.codegen import nodes
+from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.codegen import nodes, ssa
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
@@ -142,14 +144,10 @@ def test_a_product_of_256_mma_compiles_in_seconds() -> None:
 
 def test_what_is_compiled_without_passes_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
-    found = []
-    for huge in (nodes._HUGE, 0):
-        monkeypatch.setattr(nodes, "_HUGE", huge)
-        data = (device := cujit.cpu(1)).array(np.arange(1 << 14, dtype=np.uint32))
-        for shape in ("diamonds", "straight", "calls", "barriers", "mma"):
-            cujit.load(SHAPES[shape][0](16), device)["k"][2, 64](data)
-        found.append(data.numpy())
-    assert (found[0] == found[1]).all()
+    shapes = ("diamonds", "straight", "calls", "barriers", "mma")
+    found = _results(shapes)
+    monkeypatch.setattr(nodes, "_HUGE", 0)
+    assert (_results(shapes) == found).all()
 
 
 GROWING = {"diamonds": 400, "loop heads": 300, "nested ifs": 200, "registers": 1000, "wide switch": 300}
@@ -163,9 +161,17 @@ def test_ir_is_written_in_linear_time(shape: str) -> None:
     assert any(seconds < 12 * least for seconds in found)  # 4 where it is linear, 16 where it is the square
 
 
-def _seconds_of_ir(shape: str, count: int) -> float:
+def _body(shape: str, count: int) -> Body:
     module = parse(SHAPES[shape][0](count))
-    body = prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals())
+    return prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals())
+
+
+def _ir(shape: str, count: int) -> str:
+    return ir_of(_body(shape, count), Dim3(64))
+
+
+def _seconds_of_ir(shape: str, count: int) -> float:
+    body = _body(shape, count)
     gc.collect()
     gc.disable()
     try:
@@ -176,17 +182,31 @@ def _seconds_of_ir(shape: str, count: int) -> float:
         gc.enable()
 
 
+def _results(shapes: Sequence[str]) -> npt.NDArray[np.uint32]:
+    data = (device := cujit.cpu(1)).array(np.arange(1 << 14, dtype=np.uint32))
+    for shape in shapes:
+        cujit.load(SHAPES[shape][0](12), device)["k"][2, 64](data)
+    return data.numpy()
+
+
 @pytest.mark.parametrize("budget", ["_MOST_SIDES", "_MOST_STEPS"])
 def test_past_the_budget_of_divergence_results_are_the_same(budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
-    found = []
-    for most in (getattr(uniformity, budget), -1):
-        monkeypatch.setattr(uniformity, budget, most)
-        data = (device := cujit.cpu(1)).array(np.arange(1 << 14, dtype=np.uint32))
-        for shape in ("diamonds", "nested ifs", "exits", "wide switch", "irreducible", "barriers", "loop nest"):
-            cujit.load(SHAPES[shape][0](12), device)["k"][2, 64](data)
-        found.append(data.numpy())
-    assert (found[0] == found[1]).all()
+    shapes = ("diamonds", "nested ifs", "exits", "wide switch", "irreducible", "barriers", "loop nest")
+    found = _results(shapes)
+    monkeypatch.setattr(uniformity, budget, -1)
+    assert (_results(shapes) == found).all()
+
+
+@pytest.mark.parametrize("budget", ["_MOST_WAYS", "_MOST_FRONTIERS", "_MOST_BITS", "_MOST_PASSES"])
+def test_variables_in_memory_have_the_same_values(budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_CACHE", "0")
+    shapes = ("exits", "irreducible", "loop nest")
+    found = _results(shapes)
+    monkeypatch.setattr(ssa, budget, 0)
+    monkeypatch.setattr(ssa, "_MOST_WAYS_EACH", 0)
+    assert "%kept.at = call ptr asm" in _ir("loop nest", 2)
+    assert (_results(shapes) == found).all()
 
 
 def test_a_kernel_too_large_for_llvm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

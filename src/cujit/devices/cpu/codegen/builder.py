@@ -146,7 +146,7 @@ class Builder:
         self._end_cuts()
         nodes, self.body, self._line = self.body, [], 0
         if self._variables:
-            nodes = in_ssa(nodes, self._first, self._blocks, self._variables, self.name)
+            nodes = in_ssa(nodes, self._first, self._blocks, self._variables, self.name, self._frame)
         self._block, self._blocks, self._variables = Block("entry"), {}, {}
         return nodes
 
@@ -200,6 +200,16 @@ class Builder:
     def write(self, variable: str, value: Value) -> None:
         """Have a variable be a value from here on."""
         self._block.left[variable] = value
+
+    def _frame(self, size: int) -> Value:
+        """Have memory for variables, and point to it in a way that LLVM does not see through.
+
+        It would make phis of the variables again.
+        """
+        self.module.is_huge = True
+        frame = self.reserve("%kept", f"[{size} x i8]")
+        self.entry.append(Node("call", (frame,), "%kept.at", "ptr", name='asm "", "=r,0"'))
+        return Value("%kept.at", "ptr")
 
     # -- values ------------------------------------------------------------------------------------------
 

@@ -170,11 +170,13 @@ class IrModule:
     ``functions`` are the texts of those that it defines, ``declared`` of those that stand elsewhere, by name.
 
     With ``debug``, functions are printed with the lines that they come from. ``has_loops`` says whether the kernel has
-    loops of its own.
+    loops of its own, ``is_huge`` whether LLVM is to leave out its passes, as it does of modules that are long: their
+    control flow takes some of them the square of their length.
     """
 
     debug: DebugInfo | None = None
     has_loops: bool = True
+    is_huge: bool = False
     functions: dict[str, str] = field(default_factory=dict)
     declared: dict[str, str] = field(default_factory=dict)
     _constants: dict[str, str] = field(default_factory=dict)
@@ -223,7 +225,7 @@ class IrModule:
         text = "\n".join([*self._constants.values(), *functions, *self.declared.values()])
         length = len(text) - self._debug_length
         facts = {"long": length > _LONG, "loops": self.has_loops, "unrolls": length <= _UNROLLED}  # see ``optimise``
-        if length > _HUGE:
+        if self.is_huge or length > _HUGE:
             facts["huge"] = True
         words = " ".join(f'"cujit-{fact}"="{"yes" if holds else "no"}"' for fact, holds in facts.items())
         said = f"attributes #{_SAID} = {{ {words} }}"

@@ -6,17 +6,34 @@ For example, after ``write("x", 1)`` in block ``a`` and ``write("x", %v)`` in ``
     b:  br label %m
     m:  %x$1 = phi i32 [ 1, %a ], [ %v, %b ]
 
+Where that takes more phis than the code is long, as of masks in nests of loops, the variables with most of them lie in
+memory instead, so that what is emitted is linear in the code.
+
 Source: Cytron et al., "Efficiently Computing Static Single Assignment Form and the Control Dependence Graph", 1991, for
 where phis stand. Sets of variables are the bits of ints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
-from cujit.devices.cpu.analysis.dataflow import bits_of, dominators, joined, solve
-from cujit.devices.cpu.codegen.nodes import Node, Value
+import numpy as np
+
+from cujit.devices.cpu.analysis.dataflow import bits_of, dominators, joined
+from cujit.devices.cpu.codegen.nodes import Node, Value, type_of
 from cujit.values import NamedTuple, dataclass, field
+
+_MOST_WAYS, _MOST_WAYS_EACH = 4000, 1
+"""Ways into phis that a body may have: so many, and so many for each of its nodes."""
+
+_MOST_FRONTIERS = 1_000_000
+"""Pairs of a block and one where ways from there meet others."""
+
+_MOST_BITS = 1 << 28
+"""Blocks times variables, beyond which no variable becomes values: the sets of those that are live take a bit each."""
+
+_MOST_PASSES = 40
+"""Passes over all blocks that find what is live."""
 
 
 class Variable(NamedTuple):
@@ -59,16 +76,19 @@ def in_ssa(
     blocks: Mapping[str, Block],
     variables: Mapping[str, Variable],
     name: Callable[[str], str],
+    reserve: Callable[[int], Value],
 ) -> list[Node]:
     """Give the nodes of a body with values in place of variables, without the blocks that nothing leads to.
 
     The body begins in ``first``, where variables are zero; ``blocks`` are the others. ``variables`` are those that are
-    read; ``name`` makes a name for a phi of one.
+    read; ``name`` makes a name for a value of one, ``reserve`` has memory of some bytes and points to it.
     """
     pieces = _pieces(body, first, blocks)
     order = _ordered(pieces)
-    _place_phis(order, list(variables))
-    known = _rename(order, variables, name)
+    kept = _place_phis(order, list(variables), len(body))
+    if kept:
+        _keep(order, kept, variables, name, reserve)
+    known = _rename(order, {v: about for v, about in variables.items() if v not in kept}, name)
     reached = {piece.block.label for piece in order}
     nodes = []
     for piece in pieces:
@@ -113,7 +133,7 @@ def _pieces(body: Sequence[Node], first: Block, blocks: Mapping[str, Block]) -> 
 
 
 def _ordered(pieces: Sequence[_Piece]) -> list[_Piece]:
-    """Number the blocks that are reached, the first one first; find the parent and the frontier of each."""
+    """Number the blocks that are reached, the first one first; find the parent of each, and where ways come from."""
     at = {id(piece): k for k, piece in enumerate(pieces)}
     numbers, parents = dominators([[at[id(each)] for each in piece.after] for piece in pieces], 0)
     order = [pieces[k] for k in numbers]
@@ -121,19 +141,20 @@ def _ordered(pieces: Sequence[_Piece]) -> list[_Piece]:
         piece.number, piece.parent = number, pieces[parents[at[id(piece)]]]
         for each in piece.after:
             each.before.append(piece)
-    for piece in order:
-        for each in piece.before if len(piece.before) > 1 else ():
-            while each is not piece.parent and each.frontier[-1:] != [piece]:
-                each.frontier.append(piece)
-                each = each.parent or each
     return order
 
 
 # -- variables --------------------------------------------------------------------------------------------
 
 
-def _place_phis(order: Sequence[_Piece], variables: Sequence[str]) -> None:
-    """Find where phis stand: where blocks that write a variable begin to meet others, if it is read from there on."""
+def _place_phis(order: Sequence[_Piece], variables: Sequence[str], length: int) -> Collection[str]:
+    """Find where phis stand: where blocks that write a variable begin to meet others, if it is read from there on.
+
+    Give the variables that are to lie in memory, as a body of that ``length`` would get too many phis for them.
+    """
+    most = _MOST_WAYS + _MOST_WAYS_EACH * length
+    if len(order) * len(variables) > _MOST_BITS or not _find_frontiers(order):
+        return frozenset(variables)
     bit = {variable: 1 << k for k, variable in enumerate(variables)}
     given = []
     for piece in order:
@@ -141,7 +162,8 @@ def _place_phis(order: Sequence[_Piece], variables: Sequence[str]) -> None:
         piece.live = sum([bit[variable] for variable in block.found])
         written = [bit.get(v, 0) for v, value in block.left.items() if value is not block.found.get(v)]
         given.append(sum(written))
-    _find_live(order, given)
+    if not _find_live(order, given):
+        return frozenset(variables)
     placed = [0] * len(order)
     todo = list(order)
     while todo:
@@ -153,18 +175,131 @@ def _place_phis(order: Sequence[_Piece], variables: Sequence[str]) -> None:
                 placed[k] |= new
                 given[k] |= new
                 todo.append(meeting)
+    kept = _with_most_ways(order, placed, most)
     for piece, phis in zip(order, placed, strict=True):
-        piece.phis = {variables[k]: Node("phi") for k in bits_of(phis)}
+        piece.phis = {variables[k]: Node("phi") for k in bits_of(phis & ~kept)}
+    return {variables[k] for k in bits_of(kept)}
 
 
-def _find_live(order: Sequence[_Piece], written: Sequence[int]) -> None:
-    """Find the variables whose values at the begin of each block are read there or later."""
+def _find_frontiers(order: Sequence[_Piece]) -> bool:
+    """Find where ways from the blocks that each one dominates meet others, and tell whether those are few enough."""
+    most = _MOST_FRONTIERS
+    for piece in order:
+        for each in piece.before if len(piece.before) > 1 else ():
+            while each is not piece.parent and each.frontier[-1:] != [piece]:
+                each.frontier.append(piece)
+                each, most = each.parent or each, most - 1
+        if most < 0:
+            return False
+    return True
+
+
+def _with_most_ways(order: Sequence[_Piece], placed: Sequence[int], most: int) -> int:
+    """Find the variables, as bits, without which the phis of the others have at most so many ways."""
+    total, kept = sum(phis.bit_count() * len(piece.before) for piece, phis in zip(order, placed, strict=True)), 0
+    if total <= most:
+        return kept
+    ways = np.zeros(-(-joined(placed).bit_length() // 8) * 8, np.int64)
+    for piece, phis in zip(order, placed, strict=True):
+        if phis:
+            bits = np.unpackbits(np.frombuffer(phis.to_bytes(len(ways) // 8, "little"), np.uint8), bitorder="little")
+            ways += bits * np.int64(len(piece.before))
+    for k in np.argsort(-ways, kind="stable").tolist():
+        if total <= most:
+            break
+        kept, total = kept | 1 << k, total - int(ways[k])
+    return kept
+
+
+# -- variables in memory -----------------------------------------------------------------------------------
+
+
+def _keep(
+    order: Sequence[_Piece],
+    kept: Collection[str],
+    variables: Mapping[str, Variable],
+    name: Callable[[str], str],
+    reserve: Callable[[int], Value],
+) -> None:
+    """Have variables lie in memory: blocks load those that they find, and store those that they leave."""
+    places, size = {}, 0
+    for variable in sorted(kept, key=lambda v: (-_bytes_of(variables[v].first), v)):
+        places[variable], size = size, size + _bytes_of(variables[variable].first)
+    frame = reserve(size)
+    fresh = {v: variables[v].first for v in places}
+    for piece in order:
+        found, piece.block.found = _divided(piece.block.found, places)
+        left, piece.block.left = _divided(piece.block.left, places)
+        changed = {v: value for v, value in left.items() if value is not found.get(v)}
+        points = {v: Value(name(v), "ptr") for v in (*fresh, *found, *changed)}
+        begin = [Node("getelementptr", (frame, _number(places[v])), at.text, "i8") for v, at in points.items()]
+        begin += _stores(points, fresh, name)
+        for v, value in found.items():
+            begin += _load(points[v], value, name)
+        at = sum(node.opcode in ("label", "phi") for node in piece.nodes)
+        piece.nodes = [*piece.nodes[:at], *begin, *piece.nodes[at:-1], *_stores(points, changed, name), piece.nodes[-1]]
+        fresh = {}
+
+
+def _stores(points: Mapping[str, Value], values: Mapping[str, Value], name: Callable[[str], str]) -> list[Node]:
+    return [node for v, value in values.items() for node in _store(points[v], value, name)]
+
+
+def _divided(values: Mapping[str, Value], places: Container[str]) -> tuple[dict[str, Value], dict[str, Value]]:
+    """Give the values of variables that lie in memory, and those of the others."""
+    return {v: x for v, x in values.items() if v in places}, {v: x for v, x in values.items() if v not in places}
+
+
+def _number(value: int) -> Value:
+    return Value(str(value), "i64", constant=True)
+
+
+def _bytes_of(value: Value) -> int:
+    """Bytes that a value takes in memory, in which a vector of i1 is a number with a bit for each lane."""
+    bits = {"half": 16, "float": 32, "double": 64, "ptr": 64}.get(value.type) or int(value.type[1:])
+    return max(bits * (value.lanes or 1) // 8, 1)
+
+
+def _load(place: Value, value: Value, name: Callable[[str], str]) -> list[Node]:
+    """Load what a block finds a variable to be."""
+    if not _is_mask(value):
+        return [Node("load", (place,), value.text, type_of(value), align=_align_of(value))]
+    word = Value(name(""), f"i{value.lanes}")
+    return [
+        Node("load", (place,), word.text, word.type, align=1),
+        Node("bitcast", (word,), value.text, type_of(value)),
+    ]
+
+
+def _store(place: Value, value: Value, name: Callable[[str], str]) -> list[Node]:
+    """Store what a block leaves a variable to be."""
+    if not _is_mask(value):
+        return [Node("store", (value, place), align=_align_of(value))]
+    word = Value(name(""), f"i{value.lanes}")
+    return [Node("bitcast", (value,), word.text, word.type), Node("store", (word, place), align=1)]
+
+
+def _is_mask(value: Value) -> bool:
+    return bool(value.lanes) and value.type == "i1"
+
+
+def _align_of(value: Value) -> int:
+    """Alignment of a value that lies behind larger ones, from a multiple of 64 on."""
+    size = _bytes_of(value)
+    return min(size & -size, 64)
+
+
+def _find_live(order: Sequence[_Piece], written: Sequence[int]) -> bool:
+    """Find the variables whose values at the begin of each block are read there or later.
+
+    Tell whether that took so few passes as it does unless many loops are inside each other.
+    """
 
     def before(piece: _Piece) -> bool:
         was, piece.live = piece.live, piece.live | (joined(each.live for each in piece.after) & ~written[piece.number])
         return was != piece.live
 
-    solve(order[::-1], before)
+    return any(not sum(map(before, reversed(order))) for _ in range(_MOST_PASSES))
 
 
 def _rename(order: Sequence[_Piece], variables: Mapping[str, Variable], name: Callable[[str], str]) -> dict[str, str]:
