@@ -111,6 +111,7 @@ def shared() -> str:
         _enum("ACCESS", structures.Access.__members__),
         _enum("SPACE", structures.Space.__members__),
         _enum("CODE", structures.Code.__members__),
+        _enum("REACH", structures.Reach.__members__),
         _enum("COUNT", counting.Count.__members__),
     )
     numbers = {
@@ -165,7 +166,7 @@ _HEADERS = {EMULATOR: of_emulator}
 
 _NUMBERS = (
     "WARPS", "BARRIERS", "GROUP_WARPS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS", "LOG", "SCATTERED",
-    "WRITTEN_ROWS", "VALUES",
+    "WRITTEN_ROWS", "VALUES", "STORES",
 )  # fmt: skip
 _COUNTING = ("COUNTS", "PICTURES", "ACCESSED_UPDATES", "ACCESSED_LOADS")
 _COPYING = ("ALL_COPIES", "BOX_ALIGN", "MBARRIER_NEXT_AT", "MBARRIER_BYTES_AT", "MBARRIER_PHASE_AT",

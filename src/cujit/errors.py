@@ -426,5 +426,9 @@ class CompileWarning(UserWarning):
     """Something was compiled where ``CUJIT_COMPILE=warn``, or the cache, wants it found."""
 
 
+class CheckWarning(UserWarning):
+    """A check of the CPU device saw what may be meant: an access outside of a view, in the array that this is of."""
+
+
 class ClosedError(CujitError):
     """A handle, a module or an array that was already released."""

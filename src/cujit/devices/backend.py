@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact
@@ -26,6 +26,9 @@ from cujit.errors import LaunchError, UnsupportedError
 from cujit.formats.mangling import entity_name
 from cujit.signature import Signature
 from cujit.values import dataclass, field
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # -- kernels ----------------------------------------------------------------------------------------------
 
@@ -240,6 +243,18 @@ class Backend(Protocol):
     def called(self, address: int, words: str) -> None:
         """Have messages call the allocation at an address so, ``the 400 bytes of argument 2``; here there are none."""
         del address, words
+
+    def read(self, address: int, size: int, elements: np.dtype[Any], *, shared: bool = False) -> None:
+        """Have checks see what the host is about to copy, or to ``share``; here there are none.
+
+        Raises:
+            KernelFaultError: an element was never written.
+        """
+        del address, size, elements, shared
+
+    def copied(self, to: int, source: int, size: int) -> None:
+        """Have checks know that bytes were copied within the device's memory; here there are none."""
+        del to, source, size
 
     @abc.abstractmethod
     def upload(self, address: int, data: memoryview) -> None:

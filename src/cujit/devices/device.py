@@ -79,6 +79,18 @@ class Device:
         """Copy host bytes to the device; done when it returns."""
         self.backend.upload(address, data)
 
+    def read(self, address: int, size: int, elements: np.dtype[Any], *, shared: bool = False) -> None:
+        """Have checks see what the host is about to copy, or others to see if its memory is ``shared``.
+
+        Raises:
+            KernelFaultError: an element was never written.
+        """
+        self.backend.read(address, size, elements, shared=shared)
+
+    def copied(self, to: int, source: int, size: int) -> None:
+        """Have checks know that bytes were copied within the device's memory."""
+        self.backend.copied(to, source, size)
+
     def download(self, data: memoryview, address: int) -> None:
         """Copy device bytes to the host; done when it returns, after earlier work on the default stream."""
         self.backend.download(data, address)

@@ -11,11 +11,27 @@ _SIZES = "a grid or block is an int, or a tuple of up to three: 256, or (16, 16)
 
 
 class HostExtent(NamedTuple):
-    """Memory of the host that an argument leads to: address and size in bytes, and what to call it."""
+    """Memory of the host that an argument leads to: address and size in bytes, and what to call it.
+
+    The argument is ``called`` so. It is a view of the range ``view`` in that memory, address and size in bytes, of
+    elements of ``item`` bytes by ``shape``, the innermost axis last.
+    """
 
     begin: int
     size: int
     words: str
+    called: str
+    view: tuple[int, int]
+    item: int
+    shape: tuple[int, ...]
+
+    def element_at(self, address: int) -> str:
+        """Say in which element of the argument an address is."""
+        number, index = (address - self.view[0]) // self.item, []
+        for n in reversed(self.shape):
+            number, at = divmod(number, n)
+            index.append(at)
+        return f"element {index[0] if len(index) == 1 else tuple(reversed(index))} of"
 
 
 class Dim3(NamedTuple):

@@ -52,6 +52,12 @@ class DeviceLike(Protocol):
     def upload(self, address: int, data: memoryview) -> None:
         """Copy host bytes to the device."""
 
+    def read(self, address: int, size: int, elements: np.dtype[Any], *, shared: bool = False) -> None:
+        """Have checks see what the host is about to copy or to share."""
+
+    def copied(self, to: int, source: int, size: int) -> None:
+        """Have checks know that bytes were copied within the device's memory."""
+
     def download(self, data: memoryview, address: int) -> None:
         """Copy device bytes to the host."""
 

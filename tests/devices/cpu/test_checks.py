@@ -110,6 +110,13 @@ extern "C" __global__ void raw_shared(int *x) {
     __syncthreads();
     x[t] = s[63 - t];
 }
+extern "C" __global__ void raw_branch(int *x) {
+    __shared__ int s[64];
+    int t = threadIdx.x;
+    if (t != 5) s[t] = t;
+    __syncthreads();
+    if (s[63 - t] == 3) __trap();
+}
 extern "C" __global__ void raw_local(int *x, int at) {
     volatile int t[8];
     t[at & 3] = 1;
@@ -134,6 +141,14 @@ def fault(check: str, kernel: str, *arguments: object, threads: int = 64, shared
     with pytest.raises(KernelFaultError) as caught:
         kernels(check)[kernel].prepare(2, threads, shared_bytes=shared_bytes)(*arguments)
     return caught.value
+
+
+def seen_by_the_host(array: Any) -> str:
+    """Give what a check says when the host copies an array."""
+    with pytest.raises(KernelFaultError) as caught:
+        array.numpy()
+    assert caught.value.kind == "init"
+    return caught.value.message
 
 
 def ints(check: str, n: int = 64) -> Any:
@@ -321,23 +336,29 @@ def test_wrong_synchronisation_is_found(kernel: str, words: str) -> None:
 
 
 def test_shared_memory_that_nobody_wrote_is_not_read() -> None:
-    error = fault("init", "raw_shared", ints("init"))
-    assert error.kind == "init"
-    assert error.thread == (58, 0, 0)
-    assert "byte 20 of shared memory" in error.message
+    x = ints("init")
+    kernels("init")["raw_shared"][1, 64](x)
+    assert "element 58" in seen_by_the_host(x)
+    assert "byte 20 of shared memory" in fault("init", "raw_branch", x).message
 
 
 def test_local_memory_that_nobody_wrote_is_not_read() -> None:
-    kernels("init")["raw_local"][1, 64](ints("init"), 2)
-    assert "local memory" in fault("init", "raw_local", ints("init"), 6).message
+    x = ints("init")
+    kernels("init")["raw_local"][1, 64](x, 2)
+    assert x.numpy()[0] == 1
+    kernels("init")["raw_local"][1, 64](x, 6)
+    assert "loaded from local memory" in seen_by_the_host(x)
 
 
 def test_an_empty_array_is_not_read_before_it_is_written() -> None:
     device = device_with("init")
     empty = device.empty(64, "int32")
-    assert "of the 256-byte array" in fault("init", "copy", ints("init"), empty).message
-    kernels("init")["copy"][1, 32](empty, ints("init"))
-    assert "byte 128 of the 256-byte array" in fault("init", "copy", ints("init"), empty).message
+    out = ints("init")
+    for written in (0, 32):
+        if written:
+            kernels("init")["copy"][1, written](empty, ints("init"))
+        kernels("init")["copy"][1, 64](out, empty)
+        assert f"element {written}, at byte {4 * written} of the 256-byte array" in seen_by_the_host(out)
 
 
 def test_whoever_writes_an_array_is_seen() -> None:

@@ -72,7 +72,7 @@ extern "C" __global__ void raw(int *out) {
     int t = threadIdx.x;
     if (blockIdx.x != 2) s[t] = t;
     cg::this_grid().sync();
-    out[blockIdx.x * 64 + t] = s[63 - t];
+    if (s[63 - t] == 999) out[blockIdx.x * 64 + t] = 1;
 }
 """
 TILES = (64, 128, 256)

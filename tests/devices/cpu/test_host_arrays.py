@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import mmap
 import operator
@@ -15,7 +16,7 @@ import pytest
 import cujit
 from cujit.devices.arguments.extents import extents_of
 from cujit.devices.device import Device
-from cujit.errors import KernelFaultError
+from cujit.errors import CheckWarning, KernelFaultError
 from cujit.kernel import Kernel
 
 _ELEMENTS = 10
@@ -29,6 +30,8 @@ extern "C" __global__ void copies(float *x, long long at) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4; cp.async.wait_all;" :: "r"(to), "l"(x + at) : "memory");
     __syncthreads(); if (s[0] == 12345.0f) x[0] = s[0];
 }"""
+_TWO = r"""
+extern "C" __global__ void two(float *x, float *y, int at) { x[at] = 1; if (y[at - 10] != 1) __trap(); }"""
 _TOUCHES = ("reads", "writes", "adds", "pairs", "copies")
 
 
@@ -107,12 +110,19 @@ def _views() -> dict[str, tuple[Any, int, int]]:
     }
 
 
+def warned(at: int) -> contextlib.AbstractContextManager[object]:
+    """Expect a warning about an access outside of a view, unless it is at the first element."""
+    words = "thread \\(0, 0, 0\\): an? .* outside of the view that it was given: .* the 400 bytes that argument 1"
+    return pytest.warns(CheckWarning, match=words) if at else contextlib.nullcontext()
+
+
 @pytest.mark.parametrize("kind", _views())
 def test_a_view_leads_as_far_as_what_it_is_a_view_of(kind: str, kernels: dict[str, Kernel]) -> None:
     view, first, last = _views()[kind]
     for touch in ("reads", "writes", "adds", "copies"):
         for at in (0, first, last):
-            kernels[touch][1, 1](view, at)
+            with warned(at):
+                kernels[touch][1, 1](view, at)
         for at in (first - 1, last + 1):
             with pytest.raises(KernelFaultError, match=r"the 400 bytes that argument 1, .* is a view of"):
                 kernels[touch][1, 1](view, at)
@@ -120,11 +130,25 @@ def test_a_view_leads_as_far_as_what_it_is_a_view_of(kind: str, kernels: dict[st
 
 def test_a_view_of_a_tensor_leads_as_far_as_its_storage(kernels: dict[str, Kernel]) -> None:
     view = _torch_view()
-    for at in (-20, 79):
-        kernels["writes"][1, 1](view, at)
+    for at in (0, -20, 79):
+        with warned(at):
+            kernels["writes"][1, 1](view, at)
     for at in (-21, 80):
         with pytest.raises(KernelFaultError, match=r"the 400 bytes that argument 1, a torch\.Tensor"):
             kernels["writes"][1, 1](view, at)
+
+
+def test_views_of_one_array_are_each_others_inside(kernels: dict[str, Kernel]) -> None:
+    whole = np.zeros(100, np.float32)
+    module = cujit.jit(_TWO, device=cujit.cpu(check="memory"))["two"]
+    for at in (0, 9, 10, 19):
+        module[1, 1](whole[:10], whole[10:20], at)
+    with pytest.warns(CheckWarning, match=r"a write of 4 bytes outside.*: at byte 80 of the 400 bytes"):
+        module[1, 1](whole[:10], whole[10:20], 20)
+    with pytest.warns(CheckWarning, match="a write of 8 bytes"):
+        kernels["pairs"][1, 1](whole[:9], 8)  # across the end of the view
+    with pytest.raises(KernelFaultError, match="the last 4 bytes are past the end"):
+        kernels["pairs"][1, 1](np.zeros(99, np.float32)[:9], 98)
 
 
 def test_arguments_of_one_array_are_one_range() -> None:

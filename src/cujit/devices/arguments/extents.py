@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,21 +24,29 @@ def _extent(number: int, value: object) -> HostExtent | None:
     """Find the memory of one argument: of a view, of all that it is a view of."""
     if value is None or isinstance(value, (DeviceArray, int, float, complex, str, bytes, np.generic)):
         return None
-    whole = own = None
+    found = None
     with contextlib.suppress(Exception):  # what anybody's object says of itself may be anything
-        if is_tensor(value):
-            tensor: Any = value
-            storage = tensor.untyped_storage()
-            own = tensor.data_ptr(), tensor.numel() * tensor.element_size()
-            whole = int(storage.data_ptr()), int(storage.nbytes())
-        elif (seen := host_array(value)) is not None:
-            own = _range(seen)
-            whole = _owned(seen)
-    if own is None or not own[1]:
+        found = _of_tensor(value) if is_tensor(value) else _of_array(host_array(value))
+    if found is None or not found[1][1]:
         return None
-    begin, size = whole or own
-    called = f"argument {number}, {describe(value)} of {own[1]:,} bytes"
-    return HostExtent(begin, size, called if size == own[1] else f"the {size:,} bytes that {called} is a view of")
+    (begin, size), view, item, shape = found
+    called = f"argument {number}, {describe(value)} of {view[1]:,} bytes"
+    words = called if size == view[1] else f"the {size:,} bytes that {called} is a view of"
+    return HostExtent(begin, size, words, called, view, item, shape)
+
+
+_Found: TypeAlias = "tuple[tuple[int, int], tuple[int, int], int, tuple[int, ...]]"
+"""The whole memory and that of a view, each by address and size in bytes; the bytes of an element, and the shape."""
+
+
+def _of_tensor(tensor: Any) -> _Found:
+    item, storage = tensor.element_size(), tensor.untyped_storage()
+    own = tensor.data_ptr(), tensor.numel() * item
+    return (int(storage.data_ptr()), int(storage.nbytes())), own, item, tuple(tensor.shape)
+
+
+def _of_array(seen: np.ndarray[Any, Any] | None) -> _Found | None:
+    return None if seen is None else (_owned(seen), _range(seen), seen.itemsize, seen.shape)
 
 
 def host_array(value: Any) -> np.ndarray[Any, Any] | None:

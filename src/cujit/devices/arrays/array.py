@@ -269,10 +269,9 @@ class DeviceArray:
         queue = self._queue(stream)
         if not self.nbytes:
             return host
-        if queue is None:
-            self.device.download(_bytes_of(host), address)
-        else:
-            queue.download(_bytes_of(host), address)
+        if queue is None or self.device.is_gpu or not queue.is_capturing:
+            self.device.read(address, self.nbytes, self.dtype)
+        (self.device if queue is None else queue).download(_bytes_of(host), address)
         return host
 
     def copy_from(self, data: npt.ArrayLike | DeviceArray, *, stream: object = None) -> None:
@@ -485,7 +484,12 @@ class DeviceArray:
         """How NumPy sees memory of the CPU device (version 3)."""
         if self.device.is_gpu:
             raise AttributeError("__array_interface__: the memory is a GPU's")
+        self._share()
         return self._interface()
+
+    def _share(self) -> None:
+        """Have checks see that others get to see the elements."""
+        self.device.read(self.address, self.nbytes, self.dtype, shared=True)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -536,6 +540,7 @@ class DeviceArray:
             theirs = 0 if stream in (None, _LEGACY) else stream
             if mine != theirs:
                 self.device.order(mine, theirs or 0)
+        self._share()
         return dlpack.export(self, self._interface(), here, max_version)
 
 

@@ -6,6 +6,7 @@ import ctypes
 import platform
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -122,6 +123,20 @@ class CpuBackend(Backend):
         """Copy bytes to an address."""
         ctypes.memmove(address, np.frombuffer(data, np.uint8).ctypes.data, data.nbytes)
         self.written(address, data.nbytes)
+
+    def read(self, address: int, size: int, elements: np.dtype[Any], *, shared: bool = False) -> None:
+        """See whether the host may copy elements, or, if their memory is ``shared``, see them.
+
+        Raises:
+            KernelFaultError: the checks know that an element was never written.
+        """
+        if self._checking is not None:
+            self._checking.ledger.read(address, size, elements, shared=shared)
+
+    def copied(self, to: int, source: int, size: int) -> None:
+        """Have the checks know that bytes were copied within the device's memory."""
+        if self._checking is not None:
+            self._checking.ledger.copied(to, source, size)
 
     def download(self, data: memoryview, address: int) -> None:
         """Copy bytes from an address."""

@@ -462,10 +462,50 @@ class Code(enum.IntEnum):
     """What the asynchronous proxy reads was written by the generic one with no fence in between."""
 
 
-class Span(Shared):
-    """Memory from ``begin`` to before ``end``; ``marks`` is where its bytes of the ``init`` check are (0: none)."""
+STORES = 127
+"""Stores of raw values that a device tells apart: marks are bytes, of which those that are odd say "written"."""
 
-    _fields_ = Fields("u64 begin, end, freed; u8 *marks")
+
+class MarkHead(Shared):
+    """What the ``init`` check keeps of memory: behind it follows a byte for each byte of that.
+
+    A byte is 0 where nobody wrote, 1 where somebody did, and twice the number of a ``Stored``, counted from 1, where a
+    raw value was stored. If all is ``plain``, everything was written, and the bytes say nothing.
+    """
+
+    _fields_ = Fields("u32 plain, unused[15]")
+
+
+class Stored(Shared):
+    """A store of raw values: the ``line`` of kernel number ``kernel``, in the launch of a serial number.
+
+    The value was loaded at line ``load`` from the ``place`` that a span begins at (1: from shared memory, 2: from local
+    memory, 0: from elsewhere). The ``Stored`` number ``parent`` left it there (0: nobody stored there). The value is
+    ``partial`` if some of its bytes were written.
+    """
+
+    _fields_ = Fields("u64 launch, place; u32 kernel, line, load, parent, partial, unused")
+
+
+class Stores(Shared):
+    """How many stores of raw values a device has seen, and the first of them; the last one stands for all others."""
+
+    _fields_ = Fields(f"u32 count, unused; struct Stored each[{STORES}]")
+
+
+class Reach(enum.IntEnum):
+    """What a ``Span`` is."""
+
+    LIVE = 0
+    FREED = 1
+    OUTSIDE = 2
+    """Not of the view that a launch was given, but of the array that this is a view of."""
+
+
+class Span(Shared):
+    """Memory from ``begin`` to before ``end``, of which ``reach``; ``marks`` is what the ``init`` check keeps of it."""
+
+    _fields_ = Fields("u64 begin, end, reach; struct MarkHead *marks")
 
 
 class Watch(Shared):
@@ -477,13 +517,16 @@ class Watch(Shared):
     another; at ``events`` is room for
     ``most_events``, and behind that for a number of each. ``serial`` is a number of this launch alone.
     ``local_total`` is the local memory of all of them, behind which its marks lie. ``stack_bytes`` is 0 unless
-    functions are called or memory is taken on the stack.
+    functions are called or memory is taken on the stack. ``kernel`` is the number of the kernel, ``stores`` are those
+    of its device, ``poisoned`` tells that a raw value came into memory that was plain. ``outside`` counts accesses
+    outside of views, of which the other fields of that name tell the first.
     """
 
     _fields_ = Fields(
         "const struct Span *spans; u64 count; u32 checks, warps; u64 shared_limit, shared_stride, "
         "cluster_blocks, piece_bytes, entries, marks, events, most_events, local_bytes, local_total, stack_bytes, "
-        "parameter_bytes, serial"
+        "parameter_bytes, serial; struct Stores *stores; u32 kernel, poisoned, outside, outside_thread, outside_line, "
+        "outside_flags; u64 outside_block, outside_address, outside_size"
     )
 
 
@@ -539,9 +582,12 @@ VALUES = 8
 
 
 class Origin(Shared):
-    """Where a raw value of a thread came from: a load of so many bytes, at a line (0: there is none)."""
+    """Where a raw value of a thread came from: a load of so many bytes, at a line (0: there is none).
 
-    _fields_ = Fields("u64 address; u32 line, flags, size, unused")
+    ``parent`` is the number of the ``Stored`` that left it in memory, or 0.
+    """
+
+    _fields_ = Fields("u64 address; u32 line, flags, size, parent")
 
 
 class Tracker(Shared):

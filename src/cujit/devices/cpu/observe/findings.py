@@ -21,6 +21,8 @@ class CheckedRun(NamedTuple):
     shape: LaunchShape
     place_of: Callable[[int, int], str]
     watch: Watch
+    stored: Callable[[int], str]
+    """Says how a raw value came into memory, by the number of the store."""
 
 
 def finding_of(launch: Launch, run: CheckedRun, lines: Lines) -> str | None:
@@ -81,6 +83,20 @@ def _place(launch: Launch, run: CheckedRun, shared: int) -> str:
     return run.place_of(address, size)
 
 
+def words_outside(launch: Launch, run: CheckedRun, kernel: str, lines: Lines) -> str:
+    """Say which access of a launch was outside of a view first, and how many there were."""
+    watch = run.watch
+    what = f"{_doing(watch.outside_flags)} {_bytes(watch.outside_size)}"
+    line, source = watch.outside_line, lines.source_of(watch.outside_line)
+    others = f" (and {watch.outside - 1:,} more such accesses)" if watch.outside > 1 else ""
+    return (
+        f"kernel {kernel}, block {launch.place(watch.outside_block)}, thread "
+        f"{run.shape.block.place(watch.outside_thread)}: {_article(what)} outside of the view that it was given"
+        f"{others}: {run.place_of(watch.outside_address, watch.outside_size)}\n"
+        f"  at PTX line {line}: {lines.text_of(line)}" + (f"\n  from {source}" if source else "")
+    )
+
+
 # -- memory never written ---------------------------------------------------------------------------------
 
 _DECIDED = {
@@ -99,7 +115,7 @@ def _init(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
         return words
     source = lines.source_of(line)
     there = f"\n  PTX line {line}: {lines.text_of(line).strip()}" + (f"\n  from {source}" if source else "")
-    return f"{words}; {_DECIDED[code]}{there}\n  loaded"
+    return f"{words}; {_DECIDED[code]}{there}{run.stored(launch.fault_more[3])}\n  loaded"
 
 
 # -- races ------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.control.regions import PLACE_AT, WATCHED
 from cujit.devices.cpu.instructions import blocks, warpwide
 from cujit.devices.cpu.ir.program import CLEAR, Op, Reg, SymbolAddress, awaits_copies, is_queued
-from cujit.devices.cpu.native.structures import BARRIERS, CLUSTER_BARRIER, GROUP_WARPS, Access, Place, Space
+from cujit.devices.cpu.native.structures import BARRIERS, CLUSTER_BARRIER, GROUP_WARPS, Access, Place, Space, Watch
 from cujit.devices.cpu.observe.described import look, orders_proxies
 from cujit.devices.cpu.observe.raw import RawValues
 from cujit.devices.cpu.observe.touches import (
@@ -31,7 +31,7 @@ from cujit.devices.cpu.observe.touches import (
     touches_of,
     where_in,
 )  # fmt: skip
-from cujit.devices.cpu.run.launch import SYSTEM_BYTES
+from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
 from cujit.formats.ptx.isa.semantics import Collective, Effect
 from cujit.values import dataclass, replace
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _ORDERING = Access.ACQUIRE | Access.RELEASE
 _PLACE = "%check.place"
+_POISONED = "%check.poisoned"
 _NOBODY = (1 << 64) - 1
 _CHECK_ACCESS = "declare void @cujit_check_access(ptr, i32, i64, i32, i32)"
 
@@ -76,7 +77,7 @@ class Checker:
         if raw is not None:
             raw.before(e, op)
         self._meet(e, op)
-        if op.opcode == "call.extern" and "free" in op.modifiers and checks.memory:
+        if op.opcode == "call.extern" and "free" in op.modifiers and (checks.memory or checks.init):
             self._hand_over(e, "addresses", e.source(op, 0, "i64"))
             self.call(e, "cujit_check_free", _lanes(e, op))
 
@@ -114,7 +115,12 @@ class Checker:
             raw.after(e, op)
         if self.copies and is_queued(op):
             self.call(e, "cujit_pending_watch")
-        if op.opcode == "call.extern" and "malloc" in op.modifiers and checks.memory and op.result is not None:
+        if (
+            op.opcode == "call.extern"
+            and "malloc" in op.modifiers
+            and (checks.memory or checks.init)
+            and op.result is not None
+        ):
             self._hand_over(e, "addresses", e.read(op.result, "i64"))
             self._hand_over(e, "values", e.builder.load("i64", "%extern.0", lanes=WARP))
             self.call(e, "cujit_check_malloc", _lanes(e, op))
@@ -245,6 +251,10 @@ class Checker:
                     b.allocate("[2 x i64]", align=16, into=name)
                     b.store(Value("zeroinitializer", "[2 x i64]"), name)
                 b.offset(name, 8, into=f"{name}.size")
+        if self._checks.init and space is not Space.SHARED and not b.has_entry(_POISONED):
+            with b.at_entry():
+                watch = b.load("ptr", b.offset(LAUNCH, Launch.checks.offset, into="%check.watch"))
+                b.offset(watch, Watch.poisoned.offset, into=_POISONED)
         return name
 
     def _is_inside(self, e: WarpEmitter, row: Row, window: str) -> Value:
@@ -252,6 +262,8 @@ class Checker:
         b, inside, stride = e.builder, e.builder.integer(1, 1), row.where.stride
         if stride % row.align:
             return b.integer(0, 1)
+        if self._checks.init and row.space is not Space.SHARED:
+            inside = b.compare("icmp eq", b.load("i32", _POISONED), b.integer(0, 32))
         begin, size = b.load("i64", window), b.load("i64", f"{window}.size")
         for base in row.where.bases:
             low = b.binary("add", base, b.integer(stride * (row.lanes - 1), 64)) if stride < 0 else base
@@ -533,7 +545,12 @@ class Row:
         """Whether lanes read or write a word each, side by side in shared memory, and nothing else."""
         side_by_side = self.where.stride == self.size == 4 and self.flags >> 24 == 2 and not self.spread
         kind = self.flags & (Access.READ | Access.WRITE | Access.STRONG | _ORDERING)
-        return side_by_side and self.flags >> 8 & 15 == Space.SHARED and kind in (Access.READ, Access.WRITE)
+        return side_by_side and self.space is Space.SHARED and kind in (Access.READ, Access.WRITE)
+
+    @property
+    def space(self) -> Space:
+        """The space that the operation names."""
+        return Space(self.flags >> 8 & 15)
 
     def site(self, b: Builder, flags: int) -> Value:
         """Have what native code needs to know in memory."""

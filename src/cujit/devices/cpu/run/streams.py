@@ -182,7 +182,7 @@ class InOrderStream(Stream):
     def copy(self, to: int, source: int, size: int, origin: DeviceLike) -> None:
         """Copy ``size`` bytes within the memory of the host."""
         del origin
-        self._captures.do(self.handle, lambda: _move(to, source, size))
+        self._captures.do(self.handle, lambda: _move(self.device, to, source, size))
 
     def fill(self, address: int, pattern: bytes, count: int) -> None:
         """Write ``pattern`` ``count`` times."""
@@ -192,7 +192,8 @@ class InOrderStream(Stream):
         return f"<Stream of {self.device.name}{' closed' if self._number is None else ''}>"
 
 
-def _move(to: int, source: int, size: int) -> None:
+def _move(device: DeviceLike, to: int, source: int, size: int) -> None:
+    device.copied(to, source, size)
     ctypes.memmove(to, source, size)
 
 

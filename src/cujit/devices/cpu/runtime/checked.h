@@ -124,10 +124,11 @@ static const struct Span *span_in(const struct Span *spans, u64 count, u64 addre
   return within(address - span->begin, size, span->end - span->begin) ? span : 0;
 }
 
-/* Put a block in its place; freed blocks that lay there are forgotten. */
-static void heap_add(u64 begin, u64 size) {
+/* Put a block in its place; freed blocks that lay there are forgotten. If it has `marks`, nobody has written it. */
+static void heap_add(u64 begin, u64 size, flag marks) {
   u64 end = begin + size, rank;
   while ((rank = rank_in(heap_spans, heap_count, end - 1)) && heap_spans[rank - 1].end > begin) {
+    free(heap_spans[rank - 1].marks);
     memmove(&heap_spans[rank - 1], &heap_spans[rank], (heap_count - rank) * sizeof *heap_spans);
     heap_count--;
   }
@@ -139,27 +140,41 @@ static void heap_add(u64 begin, u64 size) {
     heap_room = wanted;
   }
   memmove(&heap_spans[rank + 1], &heap_spans[rank], (heap_count - rank) * sizeof *heap_spans);
-  heap_spans[rank] = (struct Span){begin, end, 0, 0};
+  heap_spans[rank] = (struct Span){begin, end, REACH_LIVE, marks ? calloc(1, sizeof(struct MarkHead) + size) : 0};
   heap_count++;
 }
 
 /* -- which memory an access is in ---------------------------------------------------------------------------------- */
 
-enum Global { NOTHING, MEMORY, FREED };
+enum Global { NOTHING, MEMORY, FREED, OUTSIDE };
 
 static const struct Span *span_of(const struct Place *place, u64 address, u64 size) {
   return span_in(place->watch->spans, place->watch->count, address, size);
 }
 
+INLINE enum Global state_in(const struct Span *span) {
+  return !span ? NOTHING : span->reach == REACH_FREED ? FREED : span->reach == REACH_OUTSIDE ? OUTSIDE : MEMORY;
+}
+
+/* Whether an access lies across the end of a view, in the memory that this is a view of. */
+static flag leaves_view(const struct Place *place, u64 address, u64 size) {
+  const struct Span *first = span_of(place, address, 1), *last = span_of(place, address + size - 1, 1);
+  if (!first || !last || first->reach == REACH_FREED || last->reach == REACH_FREED) return 0;
+  for (; first < last; first++) {
+    if (first->end != first[1].begin) return 0;
+    if ((first->reach | first[1].reach) != REACH_OUTSIDE) return 0;
+  }
+  return 1;
+}
+
 /* What there is of an access in global memory. */
 static enum Global global_state(const struct Place *place, u64 address, u64 size) {
   const struct Span *span = span_of(place, address, size);
-  if (span) return span->freed ? FREED : MEMORY;
+  if (span) return state_in(span);
   cujit_check_lock();
-  span = span_in(heap_spans, heap_count, address, size);
-  enum Global state = !span ? NOTHING : span->freed ? FREED : MEMORY;
+  enum Global state = state_in(span_in(heap_spans, heap_count, address, size));
   cujit_check_unlock();
-  return state;
+  return state == NOTHING && size && leaves_view(place, address, size) ? OUTSIDE : state;
 }
 
 /* The shared memory of the cluster's blocks. */
@@ -205,7 +220,7 @@ INLINE flag in_one_span(struct Place *place, u64 address, u64 size) {
   const struct Span *span = place->span;
   if (span && within(address - span->begin, size, span->end - span->begin)) return 1;
   span = span_of(place, address, size);
-  if (!span || span->freed) return 0;
+  if (!span || span->reach != REACH_LIVE) return 0;
   place->span = span;
   return 1;
 }
@@ -221,12 +236,25 @@ INLINE flag row_is_memory(struct Place *place, const struct Row *row) {
   return (space == SPACE_GLOBAL || space == SPACE_GENERIC) && in_one_span(place, row->low, row->bytes);
 }
 
+/* An access outside of a view may be meant: the first one is noted, and the launch goes on. */
+static NOINLINE void note_outside(const struct Place *place, const struct Access *access) {
+  struct Watch *watch = (struct Watch *)place->watch;
+  if (__atomic_fetch_add(&watch->outside, 1, __ATOMIC_RELAXED)) return;
+  watch->outside_block = place->block;
+  watch->outside_thread = place->first + access->lane;
+  watch->outside_line = access->line;
+  watch->outside_flags = access->flags;
+  watch->outside_address = access->address;
+  watch->outside_size = access->size;
+}
+
 INLINE void check_memory(const struct Place *place, const struct Access *access) {
   u32 odd = odd_bits_of(access->flags);
   if (access->address & odd) fail(place, access, FAULT_MEMORY, CODE_MISALIGNED, 0, 0, odd + 1);
   enum Global state = state_of(place, access);
   if (state == FREED) fail(place, access, FAULT_MEMORY, CODE_FREED, 0, 0, 0);
   if (state == NOTHING) fail(place, access, FAULT_MEMORY, CODE_OUTSIDE, 0, 0, place->shared);
+  if (state == OUTSIDE) note_outside(place, access);
 }
 
 /* -- one store ------------------------------------------------------------------------------------------------------ */

@@ -242,7 +242,7 @@ INLINE void open_window(struct Place *place, const struct Row *row, u64 *window)
     place->window = window;
     window[0] = place->shared, window[1] = place->watch->shared_limit;
   } else {
-    if (!in_one_span(place, row->low, row->bytes) || (checks & CHECK_INIT && place->span->marks)) return;
+    if (!in_one_span(place, row->low, row->bytes) || (checks & CHECK_INIT && marks_of_span(place->span))) return;
     window[0] = place->span->begin, window[1] = place->span->end - place->span->begin;
   }
 }
@@ -443,7 +443,7 @@ void cujit_check_malloc(struct Place *place, u32 lanes) {
   EACH_LANE(lane, lanes) {
     if (!place->addresses[lane]) continue;
     cujit_check_lock();
-    heap_add(place->addresses[lane], place->values[lane]);
+    heap_add(place->addresses[lane], place->values[lane], (place->watch->checks & CHECK_INIT) != 0);
     cujit_check_unlock();
   }
 }
@@ -454,7 +454,7 @@ void cujit_check_free(struct Place *place, u32 lanes) {
   EACH_LANE(lane, lanes) {
     cujit_check_lock();
     struct Span *span = (struct Span *)span_in(heap_spans, heap_count, place->addresses[lane], 1);
-    if (span) span->freed = 1;
+    if (span) span->reach = REACH_FREED;
     cujit_check_unlock();
   }
 }

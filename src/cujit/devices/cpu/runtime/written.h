@@ -6,6 +6,21 @@
 
 /* -- memory that was never written ---------------------------------------------------------------------------------- */
 
+/* The marks of a span's bytes; null where nobody keeps any, or all was written. */
+INLINE u8 *marks_of_span(const struct Span *span) {
+  struct MarkHead *marks = span->marks;
+  return !marks || __atomic_load_n(&marks->plain, __ATOMIC_ACQUIRE) ? 0 : (u8 *)(marks + 1);
+}
+
+/* The marks of a block of the kernel's malloc. */
+static NOINLINE u8 *marks_in_heap(u64 address, u64 size) {
+  cujit_check_lock();
+  const struct Span *span = span_in(heap_spans, heap_count, address, size);
+  u8 *marks = span && span->marks ? (u8 *)(span->marks + 1) + (address - span->begin) : 0;
+  cujit_check_unlock();
+  return marks;
+}
+
 /* Where the marks of an access are, one byte a byte; null where nobody keeps any. `global` gets whether what is in
    memory counts too: others than kernels write there. */
 static u8 *marks_of(const struct Place *place, u64 address, u64 size, flag *global) {
@@ -17,18 +32,21 @@ static u8 *marks_of(const struct Place *place, u64 address, u64 size, flag *glob
   }
   if (within(address - place->kernel_local, size, watch->local_bytes * WARP)) return (u8 *)(address + watch->local_total);
   const struct Span *span = span_of(place, address, size);
-  if (!span || !span->marks) return 0;
-  *global = 1;
-  return span->marks + (address - span->begin);
+  if (!span) return marks_in_heap(address, size);
+  u8 *marks = marks_of_span(span);
+  *global = marks != 0;
+  return marks ? marks + (address - span->begin) : 0;
 }
 
-/* Whether an element was never written: no byte of it is marked, and in global memory the sixteen bytes around hold
-   what was put there when the memory was made, but for those that are marked. */
+/* Whether an element was never written: no byte of it is marked as written, and in global memory a raw value was stored
+   there, or the sixteen bytes around hold what was put there when the memory was made, but for those that are marked. */
 static flag is_raw(u64 address, const u8 *mark, u64 size, flag global) {
+  u8 stored = 0;
   for (u64 k = 0; k < size; k++) {
-    if (mark[k]) return 0;
+    if (mark[k] & 1) return 0;
+    stored |= mark[k];
   }
-  if (!global) return 1;
+  if (!global || stored) return 1;
   u64 low = address & 15;
   const u8 *memory = (const u8 *)(address - low), *marks = mark - low;
   for (u64 k = 0; k < sizeof PATTERN; k++) {
@@ -41,7 +59,7 @@ static flag is_raw(u64 address, const u8 *mark, u64 size, flag global) {
 static u64 raw_bits_of(u64 address, const u8 *mark, u64 size, flag global) {
   u64 bits = 0;
   for (u64 k = 0; k < size && k < sizeof bits; k++) {
-    flag raw = !mark[k] && (!global || *(const u8 *)(address + k) == PATTERN[(address + k) & 15]);
+    flag raw = !(mark[k] & 1) && (!global || mark[k] || *(const u8 *)(address + k) == PATTERN[(address + k) & 15]);
     if (raw) bits |= 0xffull << 8 * (k & 7);
   }
   return bits;
@@ -49,7 +67,8 @@ static u64 raw_bits_of(u64 address, const u8 *mark, u64 size, flag global) {
 
 /* A lane loads element `number`, of which some bits were never written: its value is raw, and where it came from is
    kept for who has to say it. */
-static NOINLINE void note_raw(struct Place *place, const struct Access *access, u64 number, u64 bits, flag whole) {
+static NOINLINE void note_raw(struct Place *place, const struct Access *access, u64 number, u64 bits, flag whole,
+                              const u8 *mark) {
   struct Tracker *piece = place->piece;
   if (!place->raw) {
     memset(place->raw_lanes, 0, sizeof place->raw_lanes);
@@ -61,8 +80,10 @@ static NOINLINE void note_raw(struct Place *place, const struct Access *access, 
   if (number < VALUES && whole) place->raw_lanes[number] |= 1u << access->lane;
   if (number < VALUES) place->raw_bits[number][access->lane] = bits;
   if (first) {
+    u32 parent = 0;
+    for (u64 k = 0; k < access->size && !parent; k++) parent = mark[k] & 1 ? 0 : mark[k] / 2u;
     piece->origins[place->first + access->lane] =
-        (struct Origin){access->address, access->line, access->flags, (u32)access->size, 0};
+        (struct Origin){access->address, access->line, access->flags, (u32)access->size, parent};
   }
 }
 
@@ -78,7 +99,7 @@ INLINE void check_init(struct Place *place, const struct Access *access) {
       flag raw = is_raw(at, mark + k, element, global);
       if (raw && !(access->flags & ACCESS_TAKES)) fail(place, &part, FAULT_INIT, CODE_RAW, 0, 0, place->shared);
       u64 bits = raw_bits_of(at, mark + k, element, global);
-      if (raw | (bits != 0)) note_raw(place, &part, k / element, bits, raw);
+      if (raw | (bits != 0)) note_raw(place, &part, k / element, bits, raw, mark + k);
     }
   }
   if (access->flags & ACCESS_WRITE) memset(mark, 1, access->size);
@@ -157,7 +178,10 @@ INLINE void look_for_full(struct Place *place) {
 INLINE u8 *marks_of_range(struct Place *place, u64 low, u64 bytes, flag *known) {
   *known = 1;
   if (in_shared(place, low, bytes)) return place->piece->full ? 0 : marks_in(place, place->piece) + (low - place->shared);
-  if (in_one_span(place, low, bytes)) return place->span->marks ? place->span->marks + (low - place->span->begin) : 0;
+  if (in_one_span(place, low, bytes)) {
+    u8 *marks = marks_of_span(place->span);
+    return marks ? marks + (low - place->span->begin) : 0;
+  }
   *known = 0;
   return 0;
 }
@@ -177,23 +201,67 @@ static const struct Origin *origin_of(const struct Place *place, u32 lane) {
 static NORETURN NOINLINE void fail_raw(const struct Place *place, u32 lane, u32 code, u32 line) {
   const struct Origin *origin = origin_of(place, lane);
   struct Access access = {lane, origin->flags, origin->line, origin->address, origin->size};
-  fail(place, &access, FAULT_INIT, code, 0, line, place->shared);
+  fail(place, &access, FAULT_INIT, code, origin->parent, line, place->shared);
 }
 
-/* A lane stores what the place says of raw bits. Shared and local memory take them over; else somebody may see them. */
+/* Where the marks of global memory are in which raw values are stored: from now on they are looked at. */
+static u8 *marks_to_poison(const struct Place *place, u64 address, u64 size) {
+  const struct Span *span = span_of(place, address, size);
+  if (!span || !span->marks) return 0;
+  struct MarkHead *marks = span->marks;
+  cujit_check_lock();
+  if (marks->plain) {
+    memset(marks + 1, 1, span->end - span->begin);
+    __atomic_store_n(&((struct Watch *)place->watch)->poisoned, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&marks->plain, 0, __ATOMIC_RELEASE);
+  }
+  cujit_check_unlock();
+  return (u8 *)(marks + 1) + (address - span->begin);
+}
+
+/* The mark of what a lane stores at a line that is raw, in part or as a whole. */
+static u32 mark_of_store(const struct Place *place, u32 lane, u32 line, flag partial) {
+  const struct Watch *watch = place->watch;
+  const struct Origin *origin = origin_of(place, lane);
+  const struct Span *span = span_of(place, origin->address, 1);
+  u64 from = in_cluster(place, origin->address, 1) ? 1 : in_local(place, lane, origin->address, 1) ? 2 : 0;
+  struct Stored one = {watch->serial, span ? span->begin : from, watch->kernel, line, origin->line,
+                       origin->parent, (u32)partial, 0};
+  struct Stores *all = watch->stores;
+  u32 k = 0;
+  cujit_check_lock();
+  for (; k < all->count; k++) {
+    const struct Stored *other = &all->each[k];
+    if (other->kernel == one.kernel && other->line == line && other->load == one.load && other->place == one.place &&
+        other->parent == one.parent && other->partial == one.partial) {
+      break;
+    }
+  }
+  if (k >= STORES - 1) {
+    k = STORES - 1;
+  } else if (k == all->count) {
+    all->each[all->count++] = one;
+  }
+  cujit_check_unlock();
+  return 2 * (k + 1);
+}
+
+/* A lane stores what the place says of raw bits. Memory takes them over, if it has marks; else others may see them. */
 static void store_raw(struct Place *place, u32 lane, u64 size, u32 flags, u32 line) {
-  u64 address = place->addresses[lane], element = element_of(flags);
+  u64 address = place->addresses[lane], element = element_of(flags), every = element < 8 ? (1ull << 8 * element) - 1 : ~0ull;
   flag global;
   u8 *mark = marks_of(place, address, size, &global);
-  if (!mark || global) {
-    for (u64 k = 0; k < size / element && k < VALUES; k++) {
-      if (place->raw_lanes[k] >> (lane & 31) & 1) fail_raw(place, lane, CODE_STORED, line);
+  if (!mark && in_local(place, lane, address, size)) return;
+  if (!mark) mark = marks_to_poison(place, address, size), global = 1;
+  for (u64 k = 0; k < size / element && k < VALUES; k++) {
+    u64 bits = place->raw_bits[k][lane], raw = 0;
+    for (u64 byte = 0; byte < 8; byte++) raw |= bits >> 8 * byte & 0xff ? 0xffull << 8 * byte : 0;
+    if (!(raw & every)) continue;
+    if (!mark) fail_raw(place, lane, CODE_STORED, line);
+    u32 value = global ? mark_of_store(place, lane, line, (raw & every) != every) : 0;
+    for (u64 byte = 0; byte < element; byte++) {
+      if (raw >> 8 * (byte & 7) & 1) mark[k * element + byte] = (u8)value;
     }
-    return;
-  }
-  for (u64 k = 0; k < size; k++) {
-    u64 number = k / element, byte = k % element & 7;
-    if (number < VALUES && place->raw_bits[number][lane] >> 8 * byte & 0xff) mark[k] = 0;
   }
 }
 

@@ -1,0 +1,449 @@
+"""What memory a device under checks has: what kernels may access, what was freed, and who may see what is in it."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import ctypes
+import itertools
+import os
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cujit.devices.cpu.native.structures import PATTERN, STORES, Reach, Span
+from cujit.devices.cpu.observe.unwritten import ByteMarks, RawStores, first_raw
+from cujit.devices.cpu.run.launch import HostBlock, live_blocks
+from cujit.devices.cpu.run.mappings import APART, is_readable, readable_ranges
+from cujit.errors import ArgumentError, KernelFaultError
+from cujit.forks import Lock
+from cujit.values import dataclass, replace
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from cujit.devices.shapes import HostExtent
+
+
+_PACKAGE = str(Path(__file__).parents[3])
+_COMMAND_LINE = str(Path(_PACKAGE, "cli"))
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Folders of packages that users install, and seldom wrote."""
+_STANDARD = str(Path(os.__file__).parent) + os.sep
+
+_QUARANTINE_BYTES = 256 << 20
+_QUARANTINE_BLOCKS = 4096
+"""Freed memory is kept, so that who uses it is told; beyond so much the oldest goes."""
+
+_LEAST_ADDRESS, _MOST_ADDRESS = 1 << 16, 1 << 47
+"""What a parameter has to be to count as an address. Source: Linux, Documentation/arch/x86/x86_64/mm.rst."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A range of memory: address, size in bytes, what to call it, its reach, and its marks."""
+
+    begin: int
+    size: int
+    words: str
+    reach: Reach = Reach.LIVE
+    marks: ByteMarks | None = None
+    of_host: bool = False
+    """The host sees it without a copy: raw values are reported at the end of a launch."""
+    apart: int = APART
+    """Bytes behind it in which nothing else lies; -1 where something may begin at its end."""
+    before: int = 0
+    """Bytes of what its words name that lie before it."""
+
+    @property
+    def end(self) -> int:
+        """The address behind it."""
+        return self.begin + self.size
+
+
+@dataclass(frozen=True)
+class Table:
+    """The ranges of one launch, sorted, and the same for machine code (with one more at the end).
+
+    ``holds`` is what has to stay for so long; it ``has_others`` where memory of others was looked for, and
+    ``knows_all`` where there is none.
+    """
+
+    known: tuple[Known, ...]
+    spans: ctypes.Array[Span]
+    holds: tuple[object, ...]
+    has_others: bool = False
+    knows_all: bool = False
+
+    def place_of(self, address: int, size: int) -> str:
+        """Say where an access lies to the range nearest to it."""
+        if self.knows_all and is_readable(address) and not self._is_near(address):
+            return "memory of the host, which was neither allocated for the device nor registered with it"
+        if not self.known:
+            return "the device has no memory allocated"
+        nearest = min(self.known, key=lambda k: max(k.begin - address, address + size - k.end, 0))
+        return _relation(nearest, address, size)
+
+    def name_of(self, address: int) -> str:
+        """Name the memory that an address is in; "" if it is not known."""
+        return next((k.words for k in self.known if k.begin <= address < k.end), "")
+
+    def _is_near(self, address: int) -> bool:
+        return any(known.begin - known.apart <= address < known.end + known.apart for known in self.known)
+
+
+def _relation(known: Known, address: int, size: int) -> str:
+    inside = address - known.begin + known.before
+    if address >= known.end:
+        beyond = address - known.end
+        where = f"{beyond:,} bytes past the end of" if beyond else "just past the end of"
+    elif address < known.begin:
+        before = known.begin - address
+        where = f"{before:,} bytes before"
+    elif address + size > known.end:
+        where = f"the last {address + size - known.end:,} bytes are past the end of"
+    else:
+        where = f"at byte {inside:,} of"
+    return f"{where} {known.words}"
+
+
+class MemoryLedger:
+    """The memory of one device. ``keeps_marks``: also which of its bytes were written; ``knows_all``: all there is.
+
+    If it ``cuts_views``, it tells memory of a view from the rest of the array.
+
+    Any thread may call it: each entry holds the lock. ``_freed`` alone is written without, as the garbage collector may
+    run in a thread that holds some lock.
+    """
+
+    def __init__(self, *, keeps_marks: bool, cuts_views: bool, knows_all: bool) -> None:
+        self._keeps_marks, self._cuts_views, self._knows_all = keeps_marks, cuts_views, knows_all
+        self.stores = RawStores()
+        self._spare: dict[tuple[int, int], ByteMarks] = {}
+        self._blocks: dict[int, Known] = {}
+        self._quarantine: deque[tuple[Known, object]] = deque()
+        self._modules: list[tuple[weakref.ref[HostBlock], list[Known]]] = []
+        self._adopted: weakref.WeakValueDictionary[int, Known] = weakref.WeakValueDictionary()
+        self._changes = 0
+        self._last: tuple[object, Table] | None = None
+        self._lock = Lock()
+        self._freed: deque[tuple[int, object]] = deque()
+
+    @contextlib.contextmanager
+    def _settled(self) -> Iterator[None]:
+        """Hold the lock, with all that was freed in quarantine."""
+        with self._lock:
+            while self._freed:
+                self._put_away(*self._freed.popleft())
+            yield
+
+    # -- what the device tells ---------------------------------------------------------------------------
+
+    def add(self, block: HostBlock) -> None:
+        """Note memory that was allocated, and where in the user's program that was."""
+        known = Known(block.address, block.size, f"the {block.size:,}-byte array allocated {_caller()}")
+        if self._keeps_marks and block.size:
+            rows = -(-block.size // len(PATTERN))
+            known = replace(known, marks=ByteMarks(block.address, block.size, written=False))
+            np.ctypeslib.as_array((ctypes.c_uint8 * len(PATTERN) * rows).from_address(block.address))[:] = list(PATTERN)
+        with self._settled():
+            self._blocks[block.address] = known
+            self._quarantine = deque(each for each in self._quarantine if each[0].begin != block.address)  # of a graph
+            self._changes += 1
+        weakref.finalize(block, self._free, block.address, block.memory).atexit = False
+
+    def call(self, address: int, words: str) -> None:
+        """Have messages call the memory that was allocated at an address so."""
+        with self._settled():
+            self._blocks[address] = replace(self._blocks[address], words=words)
+            self._changes += 1
+
+    def _free(self, address: int, memory: object) -> None:
+        """Note that memory was freed: now if the lock is open, else when it is taken next."""
+        self._freed.append((address, memory))
+        if not self._lock._is_owned() and self._lock.acquire(blocking=False):
+            try:
+                with self._settled():
+                    pass
+            finally:
+                self._lock.release()
+
+    def _put_away(self, address: int, memory: object) -> None:
+        known = self._blocks.pop(address)
+        self._changes += 1
+        if not known.size:
+            return
+        words = known.words.replace("the ", "the freed ", 1)
+        self._quarantine.append((replace(known, reach=Reach.FREED, marks=None, words=words), memory))
+        total = sum(k.size for k, _ in self._quarantine)
+        while self._quarantine and (total > _QUARANTINE_BYTES or len(self._quarantine) > _QUARANTINE_BLOCKS):
+            total -= self._quarantine.popleft()[0].size
+
+    def adopt(self, address: int, size: int) -> Known:
+        """Note memory of others, for as long as somebody holds the answer. All of it counts as written.
+
+        Raises:
+            ArgumentError: some of it is noted already.
+        """
+        marks = self._written_marks(address, size)
+        known = Known(address, size, f"the {size:,} bytes adopted {_caller()}", marks=marks, of_host=True, apart=-1)
+        with self._settled():
+            self._adopt(known)
+        return known
+
+    def _adopt(self, known: Known) -> None:
+        others = [(other.begin, other.end) for other in self._adopted.values()]
+        others += [(begin, begin + length) for begin, length in live_blocks()]
+        if any(begin < known.end and known.begin < end for begin, end in others):
+            raise ArgumentError(
+                f"of the {known.size:,} bytes at {known.begin:#x} some are known as another allocation",
+                help="close the array that adopted them; memory of cujit's own arrays is known without being adopted",
+            )
+        self._adopted[known.begin] = known
+
+    def written(self, address: int, size: int) -> None:
+        """Note that the host has written bytes."""
+        found = self._marked(address, size)
+        if found is not None:
+            found[1].write(address, size)
+
+    def copied(self, to: int, source: int, size: int) -> None:
+        """Note that bytes of this device were copied, with what is raw among them."""
+        known = self._marked(source, size)
+        marks = None if known is None else known[1].of(source, size)
+        target = self._marked(to, size)
+        if known is None or marks is None or target is None:
+            self.written(to, size)
+            return
+        bare = known[1].unwritten(source, size)
+        elsewhere = np.uint8(0 if (to - source) % len(PATTERN) == 0 else 2 * STORES)
+        target[1].take(to, np.where(bare, elsewhere, np.where(marks == 0, np.uint8(1), marks)))
+
+    def read(self, address: int, size: int, dtype: np.dtype[Any], *, shared: bool = False) -> None:
+        """See whether the host may copy elements; or, if memory is ``shared``, see them: others may write it then.
+
+        Raises:
+            KernelFaultError: an element was never written.
+        """
+        found = self._marked(address, size)
+        if found is None:
+            return
+        known, marks = found
+        raw = first_raw(marks, address, size, dtype, self.stores, holes=not shared)
+        if raw is None:
+            return
+        inside = address + raw.offset - known.begin
+        how = "holds a value that was never written" if raw.mark else "was never written"
+        what = f"element {raw.number}, at byte {inside:,} of {known.words}, {how}"
+        does = "others get to see it here" if shared else "the host copies it here"
+        raise _unwritten("", f"{what}, and {does}", address + raw.offset, self.stores.words_of(raw.mark // 2))
+
+    def _marked(self, address: int, size: int) -> tuple[Known, ByteMarks] | None:
+        """Find the memory that a range lies in, and its marks; None if it has none."""
+        if not self._keeps_marks or not size:
+            return None
+        with self._settled():
+            first = self._blocks.get(address)
+            variables = (known for block, all_ in self._modules if block() is not None for known in all_)
+            for known in itertools.chain(() if first is None else (first,), self._blocks.values(), variables):
+                if known.marks is not None and known.begin <= address and address + size <= known.end:
+                    return known, known.marks
+        return None
+
+    def _written_marks(self, address: int, size: int) -> ByteMarks | None:
+        return ByteMarks(address, size, written=True) if self._keeps_marks and size else None
+
+    def module(self, memory: HostBlock, variables: Mapping[str, tuple[int, int]]) -> None:
+        """Note a module: offset and size of its variables in its memory."""
+        found = [
+            Known(
+                memory.address + at,
+                size,
+                f"the variable {name} ({size:,} bytes)",
+                marks=self._written_marks(memory.address + at, size),
+            )
+            for name, (at, size) in variables.items()
+            if size
+        ]
+        with self._lock:
+            self._modules.append((weakref.ref(memory), found))
+
+    def settle(self, kernel: str, table: Table, extents: Sequence[HostExtent], stored: Callable[[int], str]) -> None:
+        """End a launch that went well: see whether it left raw values in memory of the host.
+
+        Raises:
+            KernelFaultError: it did.
+        """
+        for known in table.known:
+            marks = known.marks
+            if marks is None or not known.of_host:
+                continue
+            if marks.plain:
+                self._spare[known.begin, known.size] = marks
+            else:
+                self._look(kernel, known, marks, [e for e in extents if _holds(known, e.view)], stored)
+
+    def _look(
+        self,
+        kernel: str,
+        known: Known,
+        marks: ByteMarks,
+        views: Iterable[HostExtent],
+        stored: Callable[[int], str],
+    ) -> None:
+        """Report the first raw element in memory of the host: of a view of it, or else a byte."""
+        ranges = [(view, *view.view, np.dtype((np.void, view.item))) for view in views]
+        for view, begin, size, dtype in [*ranges, (None, known.begin, known.size, np.dtype(np.uint8))]:
+            raw = first_raw(marks, begin, size, dtype, self.stores, holes=False)
+            if raw is None:
+                continue
+            address = begin + raw.offset
+            marks.write(known.begin, known.size)
+            what = f"byte {address - known.begin:,} of {known.words}"
+            if view is not None:
+                what = f"{view.element_at(address)} {view.called}"
+            words = f"{what} holds a value that was never written, and the host sees it when the kernel ends"
+            raise _unwritten(kernel, words, address, stored(raw.mark // 2))
+
+    def lent(self, extents: Sequence[HostExtent]) -> list[Known]:
+        """List memory of the host that a launch is given, where it is not known already; what overlaps is one range."""
+        found = _merged(extents)
+        ours = [(known.begin, known.end) for known in self._adopted.values()]
+        ours += [(begin, begin + size) for begin, size in live_blocks()] if found else []
+        found = [k for k in found if not any(low < k.end and k.begin < high for low, high in ours)]
+        if self._cuts_views:
+            found = [part for known in found for part in _cut(known, extents)]
+        if self._keeps_marks:
+            spare, self._spare = self._spare, {}
+            found = [
+                replace(k, marks=spare.get((k.begin, k.size)) or self._written_marks(k.begin, k.size), of_host=True)
+                for k in found
+            ]
+        return found
+
+    # -- what a launch needs -----------------------------------------------------------------------------
+
+    def table(self, parameters: bytes, more: Sequence[Known] = ()) -> Table:
+        """Make the table for a launch with these parameters, which may access ``more`` as well.
+
+        What they point to, and is not ours, is memory of others, if not all is known: all that is mapped there counts
+        as theirs. Where all
+        is as it was for the launch before, and nothing is of others, the table is, too.
+        """
+        with self._settled():
+            return self._table(parameters, more)
+
+    def _table(self, parameters: bytes, more: Sequence[Known]) -> Table:
+        modules = [(block, found) for ref, found in self._modules if (block := ref()) is not None]
+        adopted = [replace(known) for known in self._adopted.values()]  # which end with their owners, not with a launch
+        live, images = live_blocks(), {block.address for block, _ in modules}
+        key, last = (self._changes, parameters, tuple(more), live, images), self._last
+        if last is not None and last[0] == key and not adopted:
+            table = last[1]
+        else:
+            variables = [known for _, all_ in modules for known in all_]
+            found = [*more, *adopted, *variables, *self._known(live, images)]
+            table = self._sorted(found, parameters)
+            self._last = None if adopted or table.has_others else (key, table)
+        return replace(table, holds=(*table.holds, [block for block, _ in modules]))
+
+    def _known(self, live: Iterable[tuple[int, int]], images: Collection[int]) -> Iterator[Known]:
+        """List the arrays of this device, and those of others that are ``live``, but for the images of modules."""
+        for begin, size in live:
+            ours = self._blocks.get(begin)
+            if ours is not None:
+                yield ours
+            elif begin not in images and size:
+                yield Known(begin, size, f"the {size:,} bytes allocated at {begin:#x}")
+
+    def _sorted(self, found: list[Known], parameters: bytes) -> Table:
+        """Make a table of what was found, what was freed, and what of others the parameters lead to."""
+        ours, freed = dict(self._blocks), list(self._quarantine)
+        found = sorted([*found, *(k for k, _ in freed)], key=lambda k: k.begin)
+        others = [] if self._knows_all else _of_others(parameters, found)
+        found = sorted([*found, *others], key=lambda k: k.begin)
+        spans = (Span * (len(found) + 1))(
+            *(Span(k.begin, k.end, k.reach, 0 if k.marks is None else k.marks.address) for k in found)
+        )
+        return Table(tuple(found), spans, (ours, freed), bool(others), self._knows_all)
+
+
+def _merged(extents: Iterable[HostExtent]) -> list[Known]:
+    found: list[Known] = []
+    for begin, size, words, *_ in sorted(extents):
+        if found and begin < found[-1].end:
+            found[-1] = replace(found[-1], size=max(found[-1].end, begin + size) - found[-1].begin)
+        else:
+            found.append(Known(begin, size, words, apart=0))
+    return found
+
+
+def _unwritten(kernel: str, words: str, address: int, how: str) -> KernelFaultError:
+    return KernelFaultError(
+        f"kernel {kernel}: {words}{how}" if kernel else f"{words}{how}",
+        kind="init",
+        kernel=kernel,
+        address=address,
+        help="write the element first, in a kernel or by device.zeros(…); or copy only what was written: x[:n].numpy()",
+    )
+
+
+def _holds(known: Known, view: tuple[int, int]) -> bool:
+    begin, size = view
+    return known.begin <= begin and begin + size <= known.end
+
+
+def _cut(known: Known, extents: Sequence[HostExtent]) -> Iterator[Known]:
+    """Cut the memory of an array into what launches were given views of, and the rest."""
+
+    def part(begin: int, end: int, reach: Reach) -> Iterator[Known]:
+        if begin < end:
+            yield replace(known, begin=begin, size=end - begin, before=begin - known.begin, reach=reach)
+
+    at = known.begin
+    for begin, size in sorted(e.view for e in extents if _holds(known, e.view)):
+        yield from part(at, begin, Reach.OUTSIDE)
+        yield from part(max(at, begin), begin + size, Reach.LIVE)
+        at = max(at, begin + size)
+    yield from part(at, known.end, Reach.OUTSIDE if at > known.begin else Reach.LIVE)
+
+
+def _caller() -> str:
+    """Say from where this was called: outside of cujit, and of what is installed where anything else called that."""
+    frame: FrameType | None = sys._getframe(1)
+    nearest = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_COMMAND_LINE) and not nearest:
+            return "by the command line"
+        if not file.startswith((_PACKAGE, "<frozen ")):
+            where = f"at {file}:{frame.f_lineno}"
+            if not _INSTALLED.intersection(Path(file).parts) and not file.startswith(_STANDARD):
+                return where
+            nearest = nearest or where
+        frame = frame.f_back
+    return nearest or "by a program that is not of Python"
+
+
+def _of_others(parameters: bytes, known: list[Known]) -> list[Known]:
+    # What lies less than APART bytes behind memory of ours is nobody's: a parameter there is one beyond the end.
+    words = np.frombuffer(parameters[: len(parameters) // 8 * 8], np.uint64).tolist()
+    begins = [k.begin for k in known]
+    found: list[Known] = []
+    mappings: list[tuple[int, int]] | None = None
+    for address in sorted({w for w in words if _LEAST_ADDRESS <= w < _MOST_ADDRESS}):
+        at = bisect.bisect_right(begins, address) - 1
+        if (at >= 0 and address <= known[at].end + known[at].apart) or (found and address < found[-1].end):
+            continue
+        mappings = readable_ranges() if mappings is None else mappings
+        end = next((high for low, high in mappings if low <= address < high), 0)
+        if at + 1 < len(begins):
+            end = min(end, begins[at + 1])
+        if end > address:
+            found.append(Known(address, end - address, f"memory of others at {address:#x}"))
+    return found

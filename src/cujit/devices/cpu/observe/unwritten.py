@@ -1,0 +1,178 @@
+"""What the ``init`` check keeps of memory that outlives a launch: which bytes nobody wrote, and who stored raw values.
+
+Machine code sets the marks: see ``runtime/written.h``. Here they are read for the host: when it copies an array, when
+others see its memory, and at the end of a launch that was given memory of the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cujit.devices.cpu.native.structures import PATTERN, STORES, MarkHead, Stores
+from cujit.values import NamedTuple
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.native.structures import Stored
+    from cujit.devices.cpu.run.lines import Lines
+
+_ROW = len(PATTERN)
+_PADDING = 8
+"""Fewer bytes in a row that nobody wrote, between bytes that somebody did, are padding of a structure."""
+
+_PLACES = ("", "shared memory", "local memory")
+
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+
+
+class RawElement(NamedTuple):
+    """An element that the host must not see: its number, its offset in bytes, and its mark (0: nobody wrote it)."""
+
+    number: int
+    offset: int
+    mark: int
+
+
+class ByteMarks:
+    """The marks of ``size`` bytes at ``begin``, all of them ``written`` or none; see ``MarkHead``."""
+
+    def __init__(self, begin: int, size: int, *, written: bool) -> None:
+        self.begin, self.size = begin, size
+        self._held = np.zeros(ctypes.sizeof(MarkHead) + -(-size // _ROW) * _ROW, np.uint8)
+        self.address = self._held.ctypes.data
+        self._head = MarkHead.from_address(self.address)
+        self._head.plain = written
+        self._bytes = self._held[ctypes.sizeof(MarkHead) :]
+
+    @property
+    def plain(self) -> bool:
+        """Whether all of the memory was written."""
+        return bool(self._head.plain)
+
+    def write(self, address: int, size: int) -> None:
+        """Note that bytes were written."""
+        if size == self.size:
+            self._head.plain = 1
+        elif not self.plain:
+            self._bytes[address - self.begin :][:size] = 1
+
+    def take(self, address: int, marks: Bytes) -> None:
+        """Note that bytes with marks of their own were copied to an address."""
+        if self.plain:
+            self._bytes[:] = 1
+            self._head.plain = 0
+        self._bytes[address - self.begin :][: marks.size] = marks
+
+    def of(self, address: int, size: int) -> Bytes | None:
+        """Give the marks of some bytes; None if all were written."""
+        if self.plain:
+            return None
+        found = self._bytes[address - self.begin :][:size]
+        return None if (found & 1).all() else found
+
+    def unwritten(self, address: int, size: int) -> Flags:
+        """Find the bytes that nobody wrote, others than kernels included: these left something else in memory."""
+        first = (address - self.begin) // _ROW * _ROW
+        last = -(-(address - self.begin + size) // _ROW) * _ROW
+        marks = self._bytes[first:last].reshape(-1, _ROW)
+        there = np.zeros(last - first, np.uint8)
+        length = min(last, self.size) - first
+        there[:length] = np.ctypeslib.as_array((ctypes.c_uint8 * length).from_address(self.begin + first))
+        there[length:] = np.resize(np.frombuffer(PATTERN, np.uint8), last - first)[length:]
+        kept = (there.reshape(-1, _ROW) == np.frombuffer(PATTERN, np.uint8)) | (marks != 0)
+        found = (marks == 0) & kept.all(axis=1, keepdims=True)
+        bare: Flags = found.reshape(-1)[address - self.begin - first :][:size]
+        return bare
+
+
+def first_raw(
+    marks: ByteMarks, address: int, size: int, dtype: np.dtype[Any], stores: RawStores, *, holes: bool
+) -> RawElement | None:
+    """Find the first element of a range that holds raw values; with ``holes`` also one that nobody wrote."""
+    found = marks.of(address, size)
+    if found is None:
+        return None
+    item = dtype.itemsize
+    used = _used(dtype)
+    stored = (found & 1 == 0) & (found != 0)
+    if item == 1:
+        stored &= ~stores.partial[found]
+    count = size // item
+    bad = (stored[: count * item].reshape(count, item) & used).any(axis=1)
+    if holes:
+        bare = marks.unwritten(address, size)
+        if item == 1:
+            bare &= ~_short_runs(bare)
+        bad |= (bare[: count * item].reshape(count, item) | ~used).all(axis=1)
+    if not bad.any():
+        return None
+    number = int(bad.argmax())
+    own = found[number * item :][:item][stored[number * item :][:item] & used]
+    return RawElement(number, number * item, int(own[0]) if own.size else 0)
+
+
+def _used(dtype: np.dtype[Any]) -> Flags:
+    """Tell which bytes of an element are of a field, and no padding."""
+    used = np.zeros(dtype.itemsize, np.bool_)
+    if dtype.fields is None:
+        base, _ = dtype.subdtype or (dtype, ())
+        used[:] = True if base is dtype else np.resize(_used(base), dtype.itemsize)
+        return used
+    for field in dtype.fields.values():
+        kind, offset = field[0], field[1]
+        used[offset : offset + kind.itemsize] |= _used(kind)
+    return used
+
+
+def _short_runs(bare: Flags) -> Flags:
+    """Find runs of a few bytes that have others before and behind them."""
+    found = np.zeros_like(bare)
+    edges = np.flatnonzero(np.diff(bare, prepend=False, append=False))
+    for first, last in edges.reshape(-1, 2).tolist():
+        if last - first < _PADDING and first and last < bare.size:
+            found[first:last] = True
+    return found
+
+
+class RawStores:
+    """The stores of raw values that a device has seen, in words."""
+
+    def __init__(self) -> None:
+        self._stores = Stores()
+        self.address = ctypes.addressof(self._stores)
+        self._words: dict[int, str] = {}
+
+    def learn(self, launch: int, kernel: str, lines: Lines, name_of: Callable[[int], str]) -> None:
+        """Put into words what a launch has stored, by its serial number; ``name_of`` names memory by an address."""
+        for k in range(self._stores.count):
+            stored = self._stores.each[k]
+            if stored.launch == launch and k + 1 not in self._words:
+                self._words[k + 1] = self._said(stored, kernel, lines, name_of)
+
+    def _said(self, stored: Stored, kernel: str, lines: Lines, name_of: Callable[[int], str]) -> str:
+        name = _PLACES[stored.place] if stored.place < len(_PLACES) else name_of(stored.place)
+        words = f"\n  stored by kernel {kernel}{_at(lines, stored.line)}"
+        words += f"\n  loaded{f' from {name}' if name else ''}{_at(lines, stored.load)}"
+        return words + self._words.get(stored.parent, "")
+
+    def words_of(self, number: int) -> str:
+        """Say by which kernel, and at which lines, a raw value was stored and loaded: lines to add to a message."""
+        return self._words.get(number, "")
+
+    @property
+    def partial(self) -> Flags:
+        """Tell by mark whether only a part of what was stored was raw."""
+        found = np.zeros(256, np.bool_)
+        for k in range(min(self._stores.count, STORES)):
+            found[2 * (k + 1)] = bool(self._stores.each[k].partial)
+        return found
+
+
+def _at(lines: Lines, line: int) -> str:
+    source = lines.source_of(line)
+    return f"\n  at PTX line {line}: {lines.text_of(line)}" + (f"\n  from {source}" if source else "")

@@ -1,0 +1,191 @@
+"""Raw values that come into memory are reported when the host or a later kernel sees them, and no sooner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit.devices.device import Device
+from cujit.errors import KernelFaultError
+
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
+_CODE = r"""
+struct Pair { char c; int i; };
+__device__ int kept[64];
+extern "C" __global__ void raw(int *x, int n) {
+    __shared__ int s[64]; int t = threadIdx.x;
+    if (t < n) s[t] = t;
+    __syncthreads();
+    x[t] = s[t];
+}
+extern "C" __global__ void keep(int n) {
+    __shared__ int s[64]; int t = threadIdx.x;
+    if (t < n) s[t] = t;
+    __syncthreads();
+    kept[t] = s[t];
+}
+extern "C" __global__ void copy(int *x, const int *y) { x[threadIdx.x] = y[threadIdx.x]; }
+extern "C" __global__ void where(int *x, const int *y) { if (y[threadIdx.x] == 99) __trap(); }
+extern "C" __global__ void set(int *x) { x[threadIdx.x] = 3; }
+extern "C" __global__ void later(int *x) {
+    __shared__ int s[64]; int t = threadIdx.x;
+    x[t] = s[t];
+    __syncthreads();
+    x[63 - t] = 5;
+}
+extern "C" __global__ void reads_later(int *x) {
+    __shared__ int s[64]; int t = threadIdx.x;
+    x[t] = 1;
+    for (int k = 0; k < 3; k++) { if (x[t] == 7) __trap(); if (k == 1) x[t] = s[t]; __syncthreads(); }
+}
+extern "C" __global__ void pairs(Pair *x, const Pair *y) { int t = threadIdx.x; x[t].c = 1; x[t].i = y[t].i; }
+extern "C" __global__ void whole(Pair *x, const Pair *y) {
+    ((int2 *)x)[threadIdx.x] = ((const int2 *)y)[threadIdx.x];
+}
+extern "C" __global__ void bytes(char *x, const char *y) { x[threadIdx.x] = y[threadIdx.x]; }
+__device__ __noinline__ int second(const int *x) { int own[4]; own[threadIdx.x & 3] = x[threadIdx.x]; return own[1]; }
+extern "C" __global__ void calls(int *x) {
+    __shared__ int s[64];
+    x[threadIdx.x] = second(s) == 0 || threadIdx.x < 99;
+}
+extern "C" __global__ void heap(int *x, int n) {
+    int *p = (int *)malloc(64);
+    for (int k = 0; k < n; k++) p[k] = k;
+    x[threadIdx.x] = p[15];
+    free(p);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    return cujit.cpu(1, check="init")
+
+
+@pytest.fixture(scope="module")
+def kernels(device: Device) -> cujit.Module:
+    return cujit.jit(_CODE, device=device, name="raw.cu")
+
+
+def _found(see: Callable[[], object]) -> KernelFaultError:
+    with pytest.raises(KernelFaultError) as caught:
+        see()
+    assert caught.value.kind == "init"
+    return caught.value
+
+
+_SEEING: dict[str, Callable[[cujit.DeviceArray], object]] = {
+    "copied": lambda x: x.numpy(),
+    "copied to an array": lambda x: x.copy_to(np.empty(64, np.int32)),
+    "copied in a stream": lambda x: x.numpy(stream=x.device.stream()),
+    "seen by NumPy": lambda x: np.asarray(x),
+    "seen by DLPack": lambda x: np.from_dlpack(x),
+    "copied to another device": lambda x: cujit.cpu(1).empty(64, np.int32).copy_from(x),
+}
+
+
+@pytest.mark.parametrize("how", _SEEING)
+@pytest.mark.parametrize("kind", ["zeros", "empty"])
+def test_a_raw_element_is_found_when_the_host_sees_it(
+    kind: str, how: str, device: Device, kernels: cujit.Module
+) -> None:
+    x = getattr(device, kind)(64, np.int32)
+    kernels["raw"][1, 64](x, 20)
+    assert x[:20].numpy().tolist() == list(range(20))
+    message = _found(lambda: _SEEING[how](x)).message
+    assert message.startswith("element 20, at byte 80 of the 256-byte array allocated at")
+    assert "stored by kernel raw\n  at PTX line" in message
+    assert message.count("raw.cu:8") == 2
+    assert "loaded from shared memory" in message
+    kernels["set"][1, 64](x)
+    _SEEING[how](x)
+
+
+def test_copies_take_raw_values_along_and_later_kernels_decide_by_them(device: Device, kernels: cujit.Module) -> None:
+    x, y, z = (device.zeros(64, np.int32) for _ in range(3))
+    kernels["raw"][1, 64](x, 20)
+    kernels["copy"][1, 64](y, x)
+    z.copy_from(y)
+    for array in (x, y, z):
+        error = _found(lambda array=array: kernels["where"][1, 64](x, array))
+        assert error.thread == (20, 0, 0)
+        assert "a branch depends on it" in error.message
+        assert error.message.count("stored by kernel raw") == 1
+        assert error.message.count("stored by kernel copy") == (array is not x)
+    z[20:].fill(1)
+    kernels["where"][1, 64](x, z)
+    assert z.numpy()[20:].tolist() == [1] * 44
+
+
+def test_an_element_that_nobody_wrote_is_found_when_the_host_copies_it(device: Device, kernels: cujit.Module) -> None:
+    x = device.empty(64, np.int32)
+    kernels["set"][1, 63](x)
+    assert "element 63, at byte 252 of the 256-byte array" in _found(x.numpy).message
+    np.asarray(x)[63] = 5  # who sees memory may write it
+    assert x.numpy()[63] == 5
+
+
+def test_memory_of_the_host_is_looked_at_when_the_kernel_ends(device: Device, kernels: cujit.Module) -> None:
+    x = np.zeros((8, 8), np.int32)
+    error = _found(lambda: kernels["raw"][1, 64](x, 20))
+    assert error.kernel == "raw"
+    assert "element (2, 4) of argument 1, a numpy array of int32 (8, 8)" in error.message
+    assert "the host sees it when the kernel ends\n  stored by kernel raw" in error.message
+    kernels["raw"][1, 64](x, 64)
+    kernels["later"][1, 64](x)
+    held = np.zeros(64, np.int32)
+    adopted = device.adopt(held.ctypes.data, held.nbytes)
+    assert (
+        "of the 256 bytes adopted" in _found(lambda: kernels["raw"][1, 64](cujit.Pointer(held.ctypes.data), 9)).message
+    )
+    del adopted
+
+
+def test_what_is_overwritten_within_the_launch_is_silent_and_what_is_read_there_is_found(
+    device: Device, kernels: cujit.Module
+) -> None:
+    x = device.zeros(64, np.int32)
+    kernels["later"][1, 64](x)
+    assert x.numpy().tolist() == [5] * 64
+    assert "a branch depends on it" in _found(lambda: kernels["reads_later"][1, 64](x)).message
+
+
+def test_variables_of_a_module_are_looked_at(kernels: cujit.Module) -> None:
+    kernels["keep"][1, 64](7)
+    assert "byte 28 of the variable kept (256 bytes)" in _found(lambda: kernels.globals["kept"].read(np.int32)).message
+    kernels["keep"][1, 64](64)
+    assert kernels.globals["kept"].read(np.int32).tolist() == list(range(64))
+
+
+def test_padding_is_no_element(device: Device, kernels: cujit.Module) -> None:
+    pair = np.dtype([("c", "i1"), ("i", "i4")], align=True)
+    source = device.array(np.zeros(32, pair))
+    for dtype, shape in ((pair, 32), (np.uint8, 32 * 8)):
+        x, y = (device.empty(shape, dtype) for _ in range(2))
+        kernels["pairs"][1, 32](x, source)
+        x.numpy()
+        kernels["whole"][1, 32](y, x)
+        y.numpy()
+    bytes_ = device.empty(32, np.uint8)
+    kernels["bytes"][1, 31](bytes_, device.zeros(32, np.uint8))
+    assert "element 31" in _found(bytes_.numpy).message
+    kernels["bytes"][1, 32](bytes_, device.empty(32, np.uint8))
+    assert "element 0" in _found(bytes_.numpy).message
+
+
+def test_local_memory_of_functions_takes_raw_values_over(device: Device, kernels: cujit.Module) -> None:
+    out: Any = device.zeros(64, np.int32)
+    kernels["calls"][1, 64](out)
+
+
+def test_memory_of_the_kernels_malloc_is_raw_at_first(device: Device, kernels: cujit.Module) -> None:
+    x = device.zeros(32, np.int32)
+    kernels["heap"][1, 32](x, 16)
+    assert x.numpy().tolist() == [15] * 32
+    kernels["heap"][1, 32](x, 15)
+    assert "element 0" in _found(x.numpy).message
