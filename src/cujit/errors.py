@@ -51,6 +51,7 @@ __all__ = [
     "BundleError",
     "CacheRefusedError",
     "CacheWarning",
+    "CheckWarning",
     "ClosedError",
     "CompileError",
     "CompileWarning",
