@@ -13,7 +13,8 @@ from importlib.machinery import all_suffixes
 from pathlib import Path
 
 _WHEELS = (
-    "cuda-cccl", "cuda-crt", "cuda-nvcc", "cuda-nvdisasm", "cuda-nvrtc", "cuda-runtime", "nvfatbin", "nvjitlink", "nvvm",
+    "cuda-cccl", "cuda-crt", "cuda-nvcc", "cuda-nvdisasm", "cuda-nvrtc", "cuda-runtime", "nvfatbin", "nvjitlink",
+    "nvvm",
 )  # fmt: skip
 """NVIDIA's wheels that compile, link, bundle and disassemble, without ``nvidia-`` and ``-cu12``."""
 
@@ -64,9 +65,12 @@ def data_files() -> list[tuple[str, str]]:
     for distribution in importlib.metadata.distributions():
         name = distribution.metadata["Name"].lower().replace("_", "-")
         is_toolkit = name.startswith("nvidia-") and name[7:].removesuffix("-cu12") in _WHEELS
-        for file in distribution.files or () if is_toolkit or name in _DISTRIBUTIONS else ():
-            if file.parts[0].endswith(".dist-info") or (is_toolkit and file.parts[0] == "nvidia"):
-                found.append((Path(str(distribution.locate_file(file))), Path(str(file))))
+        if is_toolkit or name in _DISTRIBUTIONS:
+            found += (
+                (Path(str(distribution.locate_file(file))), Path(str(file)))
+                for file in distribution.files or ()
+                if file.parts[0].endswith(".dist-info") or (is_toolkit and file.parts[0] == "nvidia")
+            )
     return [(str(file), os.fspath(place.parent)) for file, place in found if file.is_file() and _is_data(file)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import pickle
 import queue
 import re
 import resource
@@ -14,50 +13,49 @@ import threading
 import traceback
 from typing import Any
 
-from cujit.compiler.apart.parent import GREETING, WorkOrder, receive, send
+from cujit.artifact import Artifact
+from cujit.compiler.apart.parent import WorkOrder
 from cujit.errors import CujitError, ToolCrashError
 from cujit.forks import once_each
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
+from cujit.workers.messages import read_message, write_message
 
 
-def main() -> None:
-    """Serve."""
+def main(answers: int) -> None:
+    """Serve; ``answers`` is the descriptor to write to."""
     jobs = sys.stdin.buffer
-    answers = os.fdopen(int(sys.argv[1]), "wb")
-    answers.write(GREETING)
-    answers.flush()
+    file = os.fdopen(answers, "wb")
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))  # whoever asks for a process apart expects its death
     waiting: queue.SimpleQueue[WorkOrder] = queue.SimpleQueue()
 
     def read() -> None:
-        while (order := receive(jobs)) is not None:
+        while (order := read_message(jobs, is_order=True)) is not None:
             waiting.put(order)
         os._exit(0)  # whoever asked is gone, and whatever is done here is for nobody
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        send(answers, _answer(waiting.get()))
+        write_message(file, _answer(waiting.get()))
 
 
-def _answer(order: WorkOrder) -> bytes:
-    """Do the job, and give the pickle of an image or of an error."""
+def _answer(order: WorkOrder) -> Artifact | CujitError:
+    """Do the job, and return an image or an error."""
     try:
         if order.directory is not None:
             os.chdir(order.directory)
         with _limited(order.memory_mib):
-            return pickle.dumps(order.job.run(_toolchain(order.settings)))
+            return order.job.run(_toolchain(order.settings))
     except CujitError as e:
-        error = e
+        return e
     except Exception as e:
         if _is_of_memory(e, is_limited=order.memory_mib is not None):
             said, result, log = "MemoryError: there is not enough memory", "MemoryError", ""
         else:
             said, result, log = f"a fault of cujit in the process apart: {e!r}", "", traceback.format_exc()
         help = "a larger memory_mib, or none" if result else ""
-        error = ToolCrashError(said, result=result, log=log, help=help)
-    return pickle.dumps(error)
+        return ToolCrashError(said, result=result, log=log, help=help)
 
 
 def _is_of_memory(error: Exception, *, is_limited: bool) -> bool:

@@ -1,49 +1,35 @@
 """Work in a process apart: it may die, be killed when its time is over, or be short of memory; this process goes on.
 
 The process is a fresh Python, never a fork. It gets a job, gives an image or an error back, and is kept for the next
-job. It ends when this process does. Both sides believe each other, as threads do: what they say goes by pickle.
+job. It ends when this process does.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import io
 import os
-import pickle
 import re
-import select
-import signal
-import struct
-import subprocess
-import sys
-import tempfile
-import time
-from typing import IO, Any
+from typing import Any
 
 from cujit.artifact import Artifact
 from cujit.compiler.jobs import Job
-from cujit.errors import CujitError, ToolCrashError, UnsupportedError
+from cujit.errors import CujitError, ToolCrashError
 from cujit.forks import Lock, in_child
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.stopping import current_stop
 from cujit.values import NamedTuple
-from cujit.version import __version__
+from cujit.workers.answers import printable
+from cujit.workers.environment import COMPILE, kept
 from cujit.workers.interpreter import interpreter
+from cujit.workers.messages import read_message, write_message
+from cujit.workers.process import Worker, how_ended, module_directories
 
 _KEPT = 4
 """How many processes without work are kept; each has some 150 MB of NVIDIA's libraries mapped."""
 
-_LAST_WORDS_BYTES = 4096
-_BEGIN = "import sys; sys.path[:] = sys.argv[2:]; from cujit.compiler.apart.child import main; main()"
-_LENGTH = struct.Struct("<Q")
-_MOST_BYTES = 2 << 30
-"""A longer message is none; no tool makes such an image."""
-
-GREETING = f"cujit {__version__} works here\n".encode()
-"""The first bytes of the process apart: before them, anything that is printed at Python's start may come."""
-
-_GREETING_S = 120.0
+_LAST_CHARS = 200
+_ENTRY = "cujit.compiler.apart.child:main"
 _GIVEN_UP = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGKILL")
 
 
@@ -54,6 +40,15 @@ class WorkOrder(NamedTuple):
     settings: Settings
     memory_mib: int | None
     directory: str | None
+
+
+class _World(NamedTuple):
+    """What a process apart is started in: work for another world has another process."""
+
+    interpreter: str
+    directories: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    apart: object
 
 
 def run_apart(job: Job, settings: Settings, memory_mib: int | None) -> Artifact:
@@ -76,8 +71,17 @@ def run_apart(job: Job, settings: Settings, memory_mib: int | None) -> Artifact:
         raise _death(job, child, memory_mib)
     _give_back(child)
     if isinstance(answer, CujitError):
+        _make_printable(answer)
         raise answer if memory_mib is None else _starved(job, answer, memory_mib)
     return answer
+
+
+def _make_printable(error: CujitError) -> None:
+    """Take out of the texts of an error what would steer a terminal; the source may have been written for that."""
+    error.args = tuple(printable(each) if isinstance(each, str) else each for each in error.args)
+    for name, value in vars(error).items():
+        if isinstance(value, str):
+            setattr(error, name, printable(value))
 
 
 def _directory() -> str | None:
@@ -90,127 +94,45 @@ def _directory() -> str | None:
 # Processes
 
 
-class _Child:
+class _Child(Worker):
     """One process apart; ``world`` is what it was started in."""
 
-    def __init__(self, world: object) -> None:
+    def __init__(self, world: _World) -> None:
+        super().__init__(_ENTRY, environment=dict(world.environment))
         self.world = world
-        # A file, not a pipe: what nobody reads must not hold the process up.
-        self._words: IO[bytes] = tempfile.TemporaryFile(prefix="cujit-apart-")  # noqa: SIM115  # ``end`` closes it
-        self._from = 0
-        # Answers have a descriptor of their own: sitecustomize and libraries print what they like to the standard one.
-        answers, far = os.pipe()
-        self._answers = os.fdopen(answers, "rb")
-        try:
-            self._process = subprocess.Popen(
-                [interpreter(), "-c", _BEGIN, str(far), *map(os.path.abspath, sys.path)],
-                stdin=subprocess.PIPE,
-                stdout=self._words,
-                stderr=self._words,
-                pass_fds=(far,),
-                start_new_session=True,  # Ctrl-C in a terminal is for us alone
-            )
-        finally:
-            os.close(far)
+        self._answers = os.fdopen(self.answers, "rb", closefd=False)
         self._has_greeted = False
         _living.add(self)
 
-    @property
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
-
     def ask(self, order: WorkOrder) -> Artifact | CujitError | None:
-        """Give it an order and wait for the answer; None when it died."""
-        assert self._process.stdin
-        self._from = os.fstat(self._words.fileno()).st_size
-        data = pickle.dumps(order)
-        try:
-            send(self._process.stdin, data)
-            if not self._has_greeted:
-                self._require_greeting()
-            answer: Artifact | CujitError | None = receive(self._answers)
-        except (OSError, ValueError):  # a pipe without its other end, or closed by ``kill``
-            return None
-        return answer
-
-    def _require_greeting(self) -> None:
-        """Wait for the greeting.
+        """Give it an order and wait for the answer; None when it died.
 
         Raises:
-            UnsupportedError: the process is no Python with this version of cujit.
-            OSError: the process ended.
+            ToolCrashError: the answer makes no sense.
         """
-        found = b""
-        until = time.monotonic() + _GREETING_S
-        poll = select.poll()  # select() takes no descriptor above 1,023
-        poll.register(self._answers, select.POLLIN)
-        while len(found) < len(GREETING) and GREETING.startswith(found):
-            ready = poll.poll(max(0.0, until - time.monotonic()) * 1e3)
-            piece = os.read(self._answers.fileno(), len(GREETING) - len(found)) if ready else b"?"
-            if not piece:
-                raise BrokenPipeError
-            found += piece
-        if found != GREETING:
-            self.kill()
-            raise UnsupportedError(
-                f"{interpreter()} did not start as Python with cujit {__version__}",
-                help="set CUJIT_PYTHON to the path of a Python interpreter that has this version of cujit installed",
-            )
-        self._has_greeted = True
+        assert self.process.stdin
+        self.forget_words()
+        try:
+            write_message(self.process.stdin, order)
+            if not self._has_greeted:
+                self.require_greeting()
+                self._has_greeted = True
+            answer = read_message(self._answers)
+        except OSError:  # a pipe without its other end
+            return None
+        except ValueError as e:
+            answer = e
+        if not isinstance(answer, Artifact | CujitError | None):
+            raise _senseless(order.job, self, answer)
+        return answer
 
-    def kill(self) -> None:
-        """End it, whatever it does."""
-        self._process.kill()
-
-    def last_words(self) -> str:
-        """What it wrote to standard error since it got its job; at most the last 4 KiB."""
-        fd = self._words.fileno()
-        end = os.fstat(fd).st_size
-        begin = max(self._from, end - _LAST_WORDS_BYTES)
-        return os.pread(fd, end - begin, begin).decode("utf-8", "replace")
-
-    def cpu_s(self) -> float:
-        """The CPU seconds that it has taken; 0 when it is gone."""
-        with contextlib.suppress(OSError):  # it is gone
-            return time.clock_gettime((~self._process.pid << 3) | 2)  # as clock_getcpuclockid(3) makes the number
-        return 0.0
-
-    def await_death(self, timeout_s: float) -> None:
-        """Wait until it is gone, and leave what it was for ``end`` to say."""
-        until = time.monotonic() + timeout_s
-        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
-        with contextlib.suppress(ChildProcessError):
-            while os.waitid(os.P_PID, self._process.pid, flags) is None and time.monotonic() < until:
-                time.sleep(0.005)
-
-    def end(self) -> int:
-        """End it if it lives, release what we have of it, and give its exit status."""
-        self._close()
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # somebody else waited for it
-                os.kill(self._process.pid, signal.SIGKILL)  # by ``kill`` it would be waited for, and its usage lost
-                _, status, usage = os.wait4(self._process.pid, 0)
-                self._process.returncode = os.waitstatus_to_exitcode(status)
-                _ended.note(usage)
-        self._process.kill()
+    def end(self) -> tuple[int, Any]:
+        """End it if it lives, and note what it has taken."""
+        status, usage = super().end()
+        if usage is not None:
+            _ended.note(usage)
         _living.discard(self)
-        return self._process.wait()
-
-    def forget(self) -> None:
-        """Let go of it in a forked child, whose process it is not.
-
-        What is closed is below the buffers: a thread that is not here may hold the lock of each.
-        """
-        for pipe in (self._process.stdin, self._answers, self._words):
-            assert isinstance(pipe, io.BufferedReader | io.BufferedWriter | io.BufferedRandom)
-            pipe.raw.close()
-        self._process.returncode = 0
-
-    def _close(self) -> None:
-        for pipe in (self._process.stdin, self._answers, self._words):
-            assert pipe
-            with contextlib.suppress(OSError):
-                pipe.close()
+        return status, usage
 
 
 class Spent:
@@ -237,7 +159,7 @@ def spent_apart() -> Spent:
 
 
 def _take(job: Job) -> _Child:
-    world = (interpreter(), tuple(sys.path), tuple(sorted(os.environ.items())), job.apart)
+    world = _World(interpreter(), tuple(module_directories()), tuple(kept(COMPILE).items()), job.apart)
     while True:
         with _guard:
             child = _idle.pop() if _idle else None
@@ -291,16 +213,22 @@ def _starved(job: Job, error: CujitError, memory_mib: int) -> CujitError:
     )
 
 
+def _senseless(job: Job, child: _Child, answer: object) -> ToolCrashError:
+    return ToolCrashError(
+        f"the process apart answered what makes no sense when asked to {job.step} {job.subject}",
+        tool=job.tool,
+        call=f"{job.step} in a process apart",
+        result=str(answer)[:_LAST_CHARS],
+        log=child.last_words(),
+        help="the input is at fault, or the tool: make it smaller until it passes",
+    )
+
+
 def _death(job: Job, child: _Child, memory_mib: int | None) -> ToolCrashError:
     child.await_death(5)  # the pipe is closed a little before the process is gone
     words = child.last_words()
-    status = child.end()
-    how, help = f"ended with status {status}", "the input is at fault, or the tool: make it smaller until it passes"
-    result = str(status)
-    if status < 0:
-        with contextlib.suppress(ValueError):
-            result = signal.Signals(-status).name
-        how = f"died of {result}"
+    result, how = how_ended(child.end()[0])
+    help = "the input is at fault, or the tool: make it smaller until it passes"
     if memory_mib is not None and (result in _GIVEN_UP or "bad_alloc" in words or "memory" in words):
         how += f", with {memory_mib} MiB of address space at most"
         help = _MEMORY_HELP
@@ -312,28 +240,3 @@ def _death(job: Job, child: _Child, memory_mib: int | None) -> ToolCrashError:
         log=words,
         help=help,
     )
-
-
-# Messages: a length, and a pickle
-
-
-def send(stream: IO[bytes], data: bytes) -> None:
-    """Write one message.
-
-    Raises:
-        OSError: nobody reads it any more.
-    """
-    stream.write(_LENGTH.pack(len(data)) + data)
-    stream.flush()
-
-
-def receive(stream: IO[bytes]) -> Any:
-    """Read one message; None at the end of the stream, in the middle of a message too."""
-    prefix = stream.read(_LENGTH.size)
-    if len(prefix) < _LENGTH.size:
-        return None
-    (length,) = _LENGTH.unpack(prefix)
-    if length > _MOST_BYTES:
-        raise OSError(f"a message of {length} bytes")
-    data = stream.read(length)
-    return pickle.loads(data) if len(data) == length else None

@@ -1,0 +1,30 @@
+"""The variables of the environment that workers get, by whole names: the others may be secret."""
+
+from __future__ import annotations
+
+import os
+
+_ALL = ("HOME", "XDG_CACHE_HOME", "CUJIT_CACHE", "CUJIT_CACHE_DIR", "CUJIT_CPU_OPTIMIZE", "LANG", "LC_ALL", "LC_CTYPE")
+_PROGRAMS = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
+
+LAUNCH = _ALL
+"""For a saved launch on the CPU device."""
+
+GPU_LAUNCH = (
+    *_ALL, *_PROGRAMS, "CUDA_CACHE_DISABLE", "CUDA_CACHE_MAXSIZE", "CUDA_CACHE_PATH", "CUDA_DEVICE_ORDER",
+    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_PTX_JIT", "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES",
+)  # fmt: skip
+"""For a saved launch on a GPU."""
+
+COMPILE = (
+    *GPU_LAUNCH, "CONDA_PREFIX", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH", "TEMP", "TMP", "TMPDIR", "TZ",
+    "VIRTUAL_ENV", "XDG_RUNTIME_DIR", "CUJIT_CACHE_BYTES", "CUJIT_CACHE_ROOTS", "CUJIT_COMPILE", "CUJIT_DUMP",
+    "CUJIT_EMULATE", "CUJIT_PERF", "CUJIT_PYTHON", "CUJIT_SOURCES", "CUJIT_TUNE", "NVRTC_DISABLE_CONCURRENT_NVVM",
+)  # fmt: skip
+"""For whoever compiles, and finds libraries and headers where this process does."""
+
+
+def kept(names: tuple[str, ...]) -> dict[str, str]:
+    """Return the variables of these names that are set."""
+    return {name: os.environ[name] for name in names if name in os.environ}

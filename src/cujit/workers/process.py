@@ -1,0 +1,186 @@
+"""A worker: a Python process that this one starts, hears and ends, whatever it does.
+
+It is a fresh Python, never a fork. It finds modules where this process does, and gets the variables that it is allowed.
+It answers on a descriptor of its own, begins with a greeting, and what it prints is kept for an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import IO, Any
+
+from cujit.errors import UnsupportedError
+from cujit.version import __version__
+from cujit.workers.answers import printable
+from cujit.workers.child import BEGIN, GREETING
+from cujit.workers.interpreter import interpreter, is_frozen
+
+_GREETING_S = 120.0
+_WORDS_BYTES = 4096
+
+
+class Worker:
+    """One process; its standard input is ``orders``, and ``answers`` is the descriptor that it answers on."""
+
+    def __init__(
+        self,
+        entry: str,
+        *arguments: object,
+        environment: Mapping[str, str],
+        descriptors: tuple[int, int] | None = None,
+        takes_orders: bool = True,
+        cwd: str | None = None,
+        begin: str = BEGIN,
+    ) -> None:
+        """Start it.
+
+        Args:
+            entry: the function that it calls, ``module:function``.
+            arguments: what the function is called with, after the descriptor for answers.
+            environment: all of its environment.
+            descriptors: this side's and the worker's end for answers; a new pipe if it is None.
+            takes_orders: whether its standard input is a pipe.
+            cwd: its working directory.
+            begin: what its interpreter runs.
+
+        Raises:
+            UnsupportedError: there is no Python interpreter to start.
+        """
+        self.program = interpreter()
+        self._words: IO[bytes] = tempfile.TemporaryFile(prefix="cujit-worker-")  # noqa: SIM115  # ``close`` closes it
+        self._from = 0
+        self.answers, far = descriptors or os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                [self.program, "-c", begin, str(far), entry, json.dumps(arguments), *module_directories()],
+                stdin=subprocess.PIPE if takes_orders else subprocess.DEVNULL,
+                stdout=self._words,  # a file, not a pipe: what nobody reads must not hold the process up
+                stderr=self._words,
+                pass_fds=(far,),
+                env=dict(environment),
+                cwd=cwd,
+                start_new_session=True,  # Ctrl-C in a terminal is for us alone
+            )
+        except BaseException:
+            self._words.close()
+            os.close(self.answers)
+            raise
+        finally:
+            os.close(far)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.process.poll() is None
+
+    def require_greeting(self) -> None:
+        """Wait for the greeting.
+
+        Raises:
+            UnsupportedError: the process is no Python with this version of cujit; it is ended.
+            BrokenPipeError: the process ended.
+        """
+        found = b""
+        until = time.monotonic() + _GREETING_S
+        poll = select.poll()  # select() takes no descriptor above 1,023
+        poll.register(self.answers, select.POLLIN)
+        while len(found) < len(GREETING) and GREETING.startswith(found):
+            ready = poll.poll(max(0.0, until - time.monotonic()) * 1e3)
+            piece = os.read(self.answers, len(GREETING) - len(found)) if ready else b"?"
+            if not piece:
+                raise BrokenPipeError
+            found += piece
+        if found != GREETING:
+            self.kill()
+            raise UnsupportedError(
+                f"{self.program} did not start as Python with cujit {__version__}",
+                help="set CUJIT_PYTHON to the path of a Python interpreter that has this version of cujit installed",
+            )
+
+    def kill(self) -> None:
+        """End it, and what it started."""
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+    def forget_words(self) -> None:
+        """Begin a new piece of work: what it printed before is not of it."""
+        self._from = os.fstat(self._words.fileno()).st_size
+
+    def last_words(self) -> str:
+        """Return the last 4 KiB that it printed for its work, without what would steer a terminal."""
+        fd = self._words.fileno()
+        end = os.fstat(fd).st_size
+        begin = max(self._from, end - _WORDS_BYTES)
+        return printable(os.pread(fd, end - begin, begin).decode("utf-8", "replace"))
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds that it has taken; 0 when it is gone."""
+        with contextlib.suppress(OSError):  # it is gone
+            return time.clock_gettime((~self.process.pid << 3) | 2)  # as clock_getcpuclockid(3) makes the number
+        return 0.0
+
+    def await_death(self, timeout_s: float) -> None:
+        """Wait until it is gone, and leave its status for ``end``."""
+        until = time.monotonic() + timeout_s
+        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        with contextlib.suppress(ChildProcessError):
+            while os.waitid(os.P_PID, self.process.pid, flags) is None and time.monotonic() < until:
+                time.sleep(0.005)
+
+    def end(self) -> tuple[int, Any]:
+        """End it if it lives; return its exit status, and its usage as of ``wait4`` if nobody else waited for it."""
+        self.close()
+        usage = None
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # somebody else waited for it
+                os.killpg(self.process.pid, signal.SIGKILL)  # by ``kill`` it would be waited for, and its usage lost
+                _, status, usage = os.wait4(self.process.pid, 0)
+                self.process.returncode = os.waitstatus_to_exitcode(status)
+        return self.process.wait(), usage
+
+    def close(self) -> None:
+        """Close this side of its descriptors."""
+        for pipe in (self.process.stdin, self._words):
+            with contextlib.suppress(OSError):
+                if pipe:
+                    pipe.close()
+        if self.answers >= 0:
+            os.close(self.answers)
+            self.answers = -1
+
+    def forget(self) -> None:
+        """Let go of it in a forked child, whose process it is not.
+
+        What is closed is below the buffers: a thread that is not here may hold the lock of each.
+        """
+        for pipe in (self.process.stdin, self._words):
+            if isinstance(pipe, io.BufferedReader | io.BufferedWriter | io.BufferedRandom):
+                pipe.raw.close()
+        if self.answers >= 0:
+            os.close(self.answers)
+        self.process.returncode = 0
+
+
+def module_directories() -> list[str]:
+    """List where a worker finds modules: as this process does, or as its interpreter does for a frozen program."""
+    return [] if is_frozen() else [*map(os.path.abspath, sys.path)]
+
+
+def how_ended(status: int) -> tuple[str, str]:
+    """Return the name of an exit status, and how to say it: ``("SIGKILL", "died of SIGKILL")``."""
+    if status < 0:
+        with contextlib.suppress(ValueError):
+            name = signal.Signals(-status).name
+            return name, f"died of {name}"
+    return str(status), f"ended with status {status}"
