@@ -40,7 +40,7 @@ def spent_by(process: int) -> float:
 
 def _now() -> float:
     times = os.times()
-    servers = sum(spent_by(server._process.pid) for server in tuple(fork_server._living.values()))
+    servers = sum(spent_by(server.process.pid) for server in tuple(fork_server._living.values()))
     return times.user + times.system + times.children_user + times.children_system + servers + _of_others
 
 

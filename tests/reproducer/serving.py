@@ -11,7 +11,8 @@ _BEGIN = fork_server._BEGIN
 
 def serving_after(code: str) -> str:
     """Write what a server begins with that runs some code first."""
-    return _BEGIN.replace("serve()", f"exec({code!r}); serve()")
+    after = f"child.serve = lambda *given: (exec({code!r}, {{}}), serve(*given))"
+    return _BEGIN.replace("begin()", f"from cujit.reproducer import child; serve = child.serve; {after}; begin()")
 
 
 WITHOUT_FILTERS = serving_after("import platform; platform.machine = lambda: 'riscv64'")

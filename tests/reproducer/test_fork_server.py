@@ -48,7 +48,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def servers() -> list[int]:
-    return [server._process.pid for server in fork_server._living.values()]
+    return [server.process.pid for server in fork_server._living.values()]
 
 
 def counted(path: Path) -> int:
@@ -89,7 +89,7 @@ def test_it_ends_when_nobody_asks_and_another_one_begins(path: Path, monkeypatch
     assert counted(path) == 1
     (first,) = servers()
     (server,) = fork_server._living.values()
-    assert server._process.wait(60) == 0
+    assert server.process.wait(60) == 0
     assert counted(path) == 1
     assert servers() != [first]
 
@@ -121,20 +121,20 @@ def test_its_death_is_an_error_with_its_words_and_the_next_one_lives(
             counted(path)
         assert "no such day" in str(e.value)
     assert counted(path) == 1
-    (server,) = (each for each in fork_server._living.values() if not each.has_ended)
-    server._process.kill()
-    server._process.wait()
+    (server,) = (each for each in fork_server._living.values() if each.is_alive)
+    server.process.kill()
+    server.process.wait()
     assert counted(path) == 1
 
 
 def test_one_that_does_not_answer_is_ended(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(fork_server, "_BEGIN", "import time; time.sleep(600)")
+        patch.setattr(fork_server, "_BEGIN", serving_after("import time; time.sleep(600)"))
         patch.setattr(running, "_READY_S", -0.5)
         patch.setattr(running, "_KILL_S", 0.2)
         with pytest.raises(ToolTimeoutError):
             reproducer.run(path, device="cpu", timeout_s=0.6)
-    assert all(server.has_ended for server in fork_server._living.values())
+    assert all(not server.is_alive for server in fork_server._living.values())
     assert counted(path) == 1
 
 
@@ -144,7 +144,7 @@ def test_a_process_that_does_not_end_is_killed_and_no_other(path: Path, monkeypa
     monkeypatch.setattr(running, "_READY_S", -0.5)
     with pytest.raises(ToolTimeoutError):
         reproducer.run(path, device="cpu", timeout_s=0.6)
-    assert [server.has_ended for server in fork_server._living.values()] == [False]
+    assert [server.is_alive for server in fork_server._living.values()] == [True]
     assert not children_of(servers()[0])
 
 

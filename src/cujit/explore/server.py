@@ -22,6 +22,7 @@ from cujit.explore.scene import LaunchLimits, Scene, fault_of
 from cujit.explore.workers import WorkerPool
 from cujit.report.page import page
 from cujit.values import replace
+from cujit.workers.answers import read_answer
 from cujit.workers.package_files import data_path
 
 _ASSETS = Path(data_path("explore", "assets"))
@@ -87,7 +88,7 @@ class ExplorerServer:
     def _latest(self) -> dict[str, Any]:
         """Give the last record, which a worker wrote."""
         if self._last:
-            self._record = json.loads(self._last)["record"]
+            self._record = read_answer(self._last)["record"]
             self._last = b""
         return self._record
 

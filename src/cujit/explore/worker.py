@@ -21,16 +21,14 @@ from cujit.reproducer.sandbox import end_with_parent, limit
 MOST_RECORD_BYTES = 2_000_000
 
 
-def main() -> None:
-    """Answer every line of standard input by lines of standard output; the last is ``done`` or ``failed``."""
-    parent, memory_mib = map(int, sys.argv[-2:])
+def main(answers: int, parent: int, memory_mib: int) -> None:
+    """Answer every line of standard input by lines on a descriptor; the last is ``done`` or ``failed``."""
     end_with_parent(parent)
     limit(resource.RLIMIT_CORE, 0)
     limit(resource.RLIMIT_AS, memory_mib << 20)
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    file = os.fdopen(answers, "wb")
     for line in sys.stdin.buffer:
-        _answer(answers, json.loads(line))
+        _answer(file, json.loads(line))
 
 
 def _answer(answers: BinaryIO, asked: dict[str, Any]) -> None:
@@ -50,7 +48,3 @@ def _answer(answers: BinaryIO, asked: dict[str, Any]) -> None:
     else:
         answers.write(b'{"stage":"done","record":' + record.encode() + b"}\n")
         answers.flush()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""WorkerPool of a server: one is at work, the newest scene wins, and whoever is behind is killed."""
+"""The workers of a server: one is at work, the newest scene wins, and a worker that is behind is killed."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 
+from cujit.errors import UnsupportedError
 from cujit.explore.scene import LaunchLimits, Scene
-from cujit.workers.interpreter import interpreter
+from cujit.workers.child import BEGIN, GREETING
+from cujit.workers.environment import COMPILE, kept
+from cujit.workers.process import Worker, how_ended
 
-_BEGIN = "import sys; sys.path[:] = sys.argv[1:-2]; from cujit.explore.worker import main; main()"
+_ENTRY = "cujit.explore.worker:main"
+_BEGIN = BEGIN
 _IDLE = 2
-"""WorkerPool that wait: the next scene need not wait for an interpreter to start, nor the one after a kill."""
+"""Workers that wait: the next scene need not wait for an interpreter to start, nor the one after a kill."""
 _MEMORY_MIB = 8192
 """Address space of a worker, or as much as a launch may have: libraries of compilers map much of it."""
 _LINE_BYTES = 64 << 20
@@ -26,18 +27,59 @@ _COMPILE_S = 120.0
 """Seconds that a scene has beyond the time of its launch."""
 
 
-class _Worker:
+class _Worker(Worker):
     """One process, and whether somebody wanted its end."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
+    def __init__(self, memory_mib: int) -> None:
+        super().__init__(_ENTRY, os.getpid(), memory_mib, environment=kept(COMPILE), begin=_BEGIN)
         self.is_superseded = False
         self.is_late = False
+        self._lines: asyncio.StreamReader | None = None
+        self._orders: asyncio.StreamWriter | None = None
 
-    def kill(self) -> None:
-        """End it, and what it started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+    async def ask(self, request: bytes) -> None:
+        """Send a line, and await the greeting of a process that is new.
+
+        Raises:
+            ConnectionError, asyncio.IncompleteReadError: it ended.
+            UnsupportedError: it is no Python with this version of cujit.
+        """
+        is_new = self._orders is None
+        if self._orders is None:
+            await self._connect()
+        assert self._orders
+        assert self._lines
+        self._orders.write(request)
+        await self._orders.drain()
+        if is_new:
+            self.check_greeting(await self._lines.readexactly(len(GREETING)))
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._lines = asyncio.StreamReader(limit=_LINE_BYTES)
+        answers, self.answers = self.answers, -1
+        protocol = asyncio.StreamReaderProtocol(self._lines)
+        await loop.connect_read_pipe(lambda: protocol, os.fdopen(answers, "rb", buffering=0))
+        transport, flow = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, self.process.stdin)
+        self._orders = asyncio.StreamWriter(transport, flow, None, loop)
+
+    async def line(self, timeout_s: float) -> bytes:
+        """Return the next line; b"" at the end.
+
+        Raises:
+            asyncio.TimeoutError: it did not come in time.
+            ValueError: it is longer than any answer.
+        """
+        assert self._lines
+        return await asyncio.wait_for(self._lines.readline(), timeout_s)
+
+    async def ended(self) -> int:
+        """Wait until it has ended, close what leads to it, and return its status."""
+        status = await asyncio.to_thread(self.process.wait)
+        if self._orders is not None:
+            self._orders.close()
+        self.close()
+        return status
 
 
 class WorkerPool:
@@ -68,7 +110,7 @@ class WorkerPool:
                 await task
         for worker in filter(None, (self._busy, *self._idle)):
             worker.kill()
-            await worker.process.wait()
+            await worker.ended()
 
     async def look(self, scene: Scene) -> AsyncGenerator[bytes]:
         """Give the lines of an answer as they come; an earlier scene that is still at work is given up.
@@ -101,14 +143,15 @@ class WorkerPool:
         """Ask a worker, and give what it says until it is done, dead or late."""
         limits = self._limits
         request = {"scene": scene.to_json(), "path": self._path, **vars(limits)}
-        assert worker.process.stdin
-        assert worker.process.stdout
         until, line = time.monotonic() + limits.timeout_s + _COMPILE_S, b""
-        with contextlib.suppress(ConnectionError, asyncio.TimeoutError):
-            worker.process.stdin.write(json.dumps(request).encode() + b"\n")
-            await worker.process.stdin.drain()
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.TimeoutError, ValueError):
+            try:
+                await worker.ask(json.dumps(request).encode() + b"\n")
+            except UnsupportedError as e:
+                yield _line("failed", message=e.message, help=e.help)
+                return
             while not line.startswith(_LAST):
-                line = await asyncio.wait_for(worker.process.stdout.readline(), until - time.monotonic())
+                line = await worker.line(until - time.monotonic())
                 if not line:
                     return
                 yield line
@@ -118,7 +161,7 @@ class WorkerPool:
     async def _death(self, worker: _Worker) -> bytes:
         """Say why there is no answer."""
         worker.kill()
-        status = await worker.process.wait()
+        status = await worker.ended()
         if worker.is_superseded:
             return _line("superseded")
         if self._is_closed:
@@ -126,7 +169,7 @@ class WorkerPool:
         if worker.is_late:
             late = f"it took longer than {self._limits.timeout_s + _COMPILE_S:g} s, and was given up"
             return _line("failed", message=late, help="a smaller source")
-        name = signal.Signals(-status).name if status < 0 else f"status {status}"
+        name = how_ended(status)[0] if status < 0 else f"status {status}"
         help = "cujit compile FILE --isolate says more"
         return _line("failed", message=f"the process that compiles and reports died: {name}", help=help)
 
@@ -134,21 +177,21 @@ class WorkerPool:
         """Take a worker that waits, or start one."""
         while self._idle:
             worker = self._idle.pop()
-            if worker.process.returncode is None:
+            if worker.is_alive:
                 return worker
+            await worker.ended()
         return await self._started()
 
     async def _put_back(self, worker: _Worker, *, is_done: bool) -> None:
         """Have a worker wait for the next scene, if it can."""
-        if is_done and worker.process.returncode is None and not worker.is_superseded and not self._is_closed:
+        if is_done and worker.is_alive and not worker.is_superseded and not self._is_closed:
             self._idle.append(worker)
         else:
             worker.kill()
         if not self._is_closed:
             self.begin(_IDLE)
-        if is_done:
-            return
-        await worker.process.wait()
+        if worker not in self._idle:
+            await worker.ended()
 
     async def _add(self) -> None:
         worker = await self._started()
@@ -158,18 +201,7 @@ class WorkerPool:
 
     async def _started(self) -> _Worker:
         memory_mib = max(self._limits.memory_mib or 0, _MEMORY_MIB)
-        arguments = [*map(os.path.abspath, sys.path), str(os.getpid()), str(memory_mib)]
-        process = await asyncio.create_subprocess_exec(
-            interpreter(),
-            "-c",
-            _BEGIN,
-            *arguments,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C in a terminal is for the server alone
-            limit=_LINE_BYTES,
-        )
-        return _Worker(process)
+        return _Worker(memory_mib)
 
 
 def _line(stage: str, **more: object) -> bytes:

@@ -49,12 +49,11 @@ _IDLE_S = 60.0
 # -- the process that is ready ----------------------------------------------------------------------------------
 
 
-def serve() -> None:
-    """Be ready, for what argv says, and fork a process for whoever asks on the socket that it names."""
-    orders, kind = socket.socket(fileno=int(sys.argv.pop())), sys.argv.pop()
+def serve(orders: int, kind: str) -> None:
+    """Be ready for launches on a ``cpu`` or ``gpu``, and fork a process for whoever asks on the socket ``orders``."""
     if kind == "cpu":
         _import_all()
-    _Server(orders).run()
+    _Server(socket.socket(fileno=orders)).run()
 
 
 class _Server:
@@ -124,7 +123,8 @@ def _become(files: Sequence[int]) -> None:
     for to, file in enumerate(kept):
         os.dup2(file, to)
     os.closerange(_ANSWERS + 1, os.sysconf("SC_OPEN_MAX"))
-    Path("/proc/self/comm").write_text(NAME)  # in place: a name of the kernel's
+    with contextlib.suppress(OSError):  # a container may have no /proc
+        Path("/proc/self/comm").write_text(NAME)  # in place: a name of the kernel's
 
 
 # -- one launch -------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import json
 import math
 import os
 import selectors
-import signal
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +40,7 @@ from cujit.machine import default_device
 from cujit.reproducer.fork_server import LENGTH, STATUS, ForkServer, fork
 from cujit.values import dataclass
 from cujit.workers.answers import printable, read_answer
+from cujit.workers.process import how_ended
 
 TIMEOUT_S = 60.0
 OUTPUT_BYTES = 1 << 20
@@ -240,8 +240,8 @@ class _Child:
             said = b""
             with contextlib.suppress(OSError):  # the server is gone, or does not answer
                 said = line.recv(STATUS.size)
-        status, words = (STATUS.unpack(said)[0], b"") if said else server.end()
-        self._take_words(words)
+        status, words = (STATUS.unpack(said)[0], "") if said else server.ended()
+        self._take_words(words.encode())
         return self._read(status, is_late)
 
     def _begin(self, ours: contextlib.ExitStack) -> tuple[ForkServer, socket.socket, dict[int, _Take]]:
@@ -358,12 +358,8 @@ class _Child:
         return printable(self._words.decode("utf-8", "replace"))
 
     def _death(self, status: int) -> ToolCrashError:
-        name, help = str(status), 'check="memory" (--check memory) names an access that is at fault'
-        how = f"ended with status {status}"
-        if status < 0:
-            with contextlib.suppress(ValueError):
-                name = signal.Signals(-status).name
-            how = f"died of {name}"
+        name, how = how_ended(status)
+        help = 'check="memory" (--check memory) names an access that is at fault'
         if name == "SIGSYS":
             how, help = "asked the system for what no kernel may have (SIGSYS)", "do not run it without this process"
         elif name in ("SIGXCPU", "SIGKILL"):

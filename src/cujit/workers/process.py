@@ -88,7 +88,7 @@ class Worker:
 
         Raises:
             UnsupportedError: the process is no Python with this version of cujit; it is ended.
-            BrokenPipeError: the process ended.
+            ConnectionError: the process ended.
         """
         found = b""
         until = time.monotonic() + _GREETING_S
@@ -100,6 +100,14 @@ class Worker:
             if not piece:
                 raise BrokenPipeError
             found += piece
+        self.check_greeting(found)
+
+    def check_greeting(self, found: bytes) -> None:
+        """End the process if what it wrote first is no greeting.
+
+        Raises:
+            UnsupportedError: it is none.
+        """
         if found != GREETING:
             self.kill()
             raise UnsupportedError(
