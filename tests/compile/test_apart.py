@@ -52,7 +52,7 @@ def test_only_work_with_the_same_options_shares_a_process(monkeypatch: pytest.Mo
     made: list[object] = []
 
     class Counted(parent._Child):
-        def __init__(self, world: object) -> None:
+        def __init__(self, world: parent._World) -> None:
             made.append(world)
             super().__init__(world)
 

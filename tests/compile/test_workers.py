@@ -75,3 +75,21 @@ def test_saved_launches_and_the_doctor_need_no_interpreter_to_refuse_in_words() 
         except cujit.errors.UnsupportedError as e: print(e.help)
     """
     assert printed(code).startswith("True\nset CUJIT_PYTHON")
+
+
+def test_only_variables_of_whole_names_reach_a_compile() -> None:
+    code = f"""
+        import os
+        for name in ("LANGCHAIN_API_KEY", "HOMEBREW_TOKEN", "CUJIT_CACHE_TOKEN", "CUDA_HOME_KEY", "AWS_SECRET_KEY"):
+            os.environ[name] = "secret"
+        import cujit
+        from cujit.compiler.apart import parent
+        for number in range(2):
+            os.environ["OTHER"] = str(number)
+            assert cujit.compile({KERNEL!r}, arch="sm_90", cache=False, isolate=True).data
+        (child,) = parent._living
+        with open(f"/proc/{{child.process.pid}}/environ") as file:
+            found = file.read()
+        print("secret" in found, "PYTHONPATH=" in found)
+    """
+    assert printed(code).split() == ["False", "True"], "and an unknown variable needs no other process"

@@ -92,6 +92,7 @@ class WorkerPool:
         self._idle: list[_Worker] = []
         self._busy: _Worker | None = None
         self._starting: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[int]] = set()
         self._newest = 0
         self._is_closed = False
 
@@ -111,6 +112,7 @@ class WorkerPool:
         for worker in filter(None, (self._busy, *self._idle)):
             worker.kill()
             await worker.ended()
+        await asyncio.gather(*self._ending)
 
     async def look(self, scene: Scene) -> AsyncGenerator[bytes]:
         """Give the lines of an answer as they come; an earlier scene that is still at work is given up.
@@ -137,7 +139,7 @@ class WorkerPool:
         finally:
             if self._busy is worker:
                 self._busy = None
-            await self._put_back(worker, is_done=is_done)
+            self._put_back(worker, is_done=is_done)
 
     async def _answer(self, worker: _Worker, scene: Scene) -> AsyncIterator[bytes]:
         """Ask a worker, and give what it says until it is done, dead or late."""
@@ -179,19 +181,24 @@ class WorkerPool:
             worker = self._idle.pop()
             if worker.is_alive:
                 return worker
-            await worker.ended()
+            self._end(worker)
         return await self._started()
 
-    async def _put_back(self, worker: _Worker, *, is_done: bool) -> None:
+    def _put_back(self, worker: _Worker, *, is_done: bool) -> None:
         """Have a worker wait for the next scene, if it can."""
         if is_done and worker.is_alive and not worker.is_superseded and not self._is_closed:
             self._idle.append(worker)
         else:
-            worker.kill()
+            self._end(worker)
         if not self._is_closed:
             self.begin(_IDLE)
-        if worker not in self._idle:
-            await worker.ended()
+
+    def _end(self, worker: _Worker) -> None:
+        """End a worker without waiting for it: who asked may be gone, and nothing can be awaited then."""
+        worker.kill()
+        task = asyncio.get_running_loop().create_task(worker.ended())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     async def _add(self) -> None:
         worker = await self._started()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from cujit.errors import CujitError, UnsupportedError
+from cujit.errors import CujitError
 from cujit.toolchain.nvvm import MODULE_HEAD
-from cujit.workers.interpreter import interpreter
+from cujit.workers.answers import read_answer
+from cujit.workers.environment import COMPILE, kept
+from cujit.workers.interpreter import is_frozen
+from cujit.workers.process import Worker, how_ended
 
 _KERNEL = 'extern "C" __global__ void trial(int *out) { *out = 42; }'
 _NVVM = """
@@ -23,10 +24,10 @@ define void @trial() { ret void }
 !nvvmir.version = !{!1}
 !1 = !{i32 2, i32 0}
 """
-_CHILD = (
-    "import sys; sys.path[:] = sys.argv[2:]; from cujit.machine.trial import report; report(sys.argv[1].split(','))"
-)
+_ENTRY = "cujit.machine.trial:report"
 _TIMEOUT_S = 120.0
+_END_S = 5.0
+_MOST_BYTES = 1 << 20
 
 
 def _cujit() -> Any:
@@ -91,23 +92,27 @@ def needs_compiler(name: str) -> bool:
     return name not in (COMPILER, "libNVVM")
 
 
-def report(names: Collection[str]) -> None:
-    """Try parts and print a line of JSON before and after each: its name, and what went wrong or null.
+def report(answers: int, names: Collection[str]) -> None:
+    """Try parts and write a line of JSON before and after each: its name, and what went wrong if it failed.
 
     If NVRTC fails, parts that need it are not tried.
     """
+
+    def write(*words: str) -> None:
+        os.write(answers, json.dumps(words).encode() + b"\n")
+
     has_compiler = True
     for name in names:
         if needs_compiler(name) and not has_compiler:
             continue
-        print(json.dumps([name, "begins"]), flush=True)
+        write(name, "begins")
         try:
             TRIALS[name]()
         except CujitError as e:
             has_compiler = has_compiler and name != COMPILER
-            print(json.dumps([name, "failed", _shown(e)]), flush=True)
+            write(name, "failed", _shown(e))
         else:
-            print(json.dumps([name, "works"]), flush=True)
+            write(name, "works")
 
 
 def _shown(error: CujitError) -> str:
@@ -126,9 +131,7 @@ def failures(names: Collection[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     left = list(names)
-    try:
-        interpreter()
-    except UnsupportedError:  # in a frozen program, what can be found without a trial
+    if is_frozen():  # another interpreter would try its own libraries
         return {}
     while left:
         tried, output, end = _run(left)
@@ -144,18 +147,18 @@ def failures(names: Collection[str]) -> dict[str, str]:
 
 def _run(names: list[str]) -> tuple[list[str], list[list[str]], str]:
     """Run a process that tries parts; return those it began with, its lines, and how it ended if not well."""
-    command = [interpreter(), "-c", _CHILD, ",".join(names), *map(os.path.abspath, sys.path)]
+    environment = {**kept(COMPILE), "CUJIT_CACHE": "0"}
+    worker = Worker(_ENTRY, names, environment=environment, takes_orders=False)
     try:
-        environment = {**os.environ, "CUJIT_CACHE": "0"}
-        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False, env=environment)
-        status, printed = done.returncode, done.stdout
-    except subprocess.TimeoutExpired as e:
-        status, printed = None, e.stdout or b""
-    output = [json.loads(line) for line in printed.decode().splitlines() if line.startswith('["')]
-    end = "" if status == 0 else f"the trial did not end in {_TIMEOUT_S:g} s" if status is None else _end(status)
+        with contextlib.suppress(ConnectionError):
+            worker.require_greeting()
+        written = worker.read_to_end(_TIMEOUT_S, _MOST_BYTES)
+    finally:
+        worker.await_death(_END_S)
+        is_late = worker.is_alive
+        status, _ = worker.end()
+    output = [read_answer(line) for line in written.splitlines() if line.startswith(b'["')]
+    end = "" if status == 0 else f"the process that tried it {how_ended(status)[1]}"
+    if is_late:
+        end = f"the trial did not end in {_TIMEOUT_S:g} s"
     return [name for name, how, *_ in output if how == "begins"], output, end
-
-
-def _end(status: int) -> str:
-    name = signal.Signals(-status).name if status < 0 else f"status {status}"
-    return f"the process that tried it ended with {name}"

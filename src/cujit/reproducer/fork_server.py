@@ -34,7 +34,7 @@ class ForkServer(Worker):
 
     def __init__(self, world: tuple[Any, ...]) -> None:
         _, begin, _, environment, is_gpu = world
-        self._last = 0, b""
+        self._last = 0, ""
         self._orders, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         super().__init__(
             _ENTRY,

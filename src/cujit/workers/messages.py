@@ -39,7 +39,7 @@ def write_message(stream: IO[bytes], value: object) -> None:
     values = io.BytesIO()
     writer = _Writer(values)
     writer.dump(value)
-    pieces = [values.getbuffer(), *writer.images]
+    pieces = [values.getvalue(), *writer.images]
     stream.write(_LENGTHS.pack(len(pieces[0]), writer.images_bytes))
     for piece in pieces:
         stream.write(piece)

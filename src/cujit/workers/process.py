@@ -115,6 +115,19 @@ class Worker:
                 help="set CUJIT_PYTHON to the path of a Python interpreter that has this version of cujit installed",
             )
 
+    def read_to_end(self, timeout_s: float, most_bytes: int) -> bytes:
+        """Read its answers until it ends, for so many seconds and bytes at most."""
+        found = bytearray()
+        until = time.monotonic() + timeout_s
+        poll = select.poll()
+        poll.register(self.answers, select.POLLIN)
+        while len(found) < most_bytes and poll.poll(max(0.0, until - time.monotonic()) * 1e3):
+            piece = os.read(self.answers, most_bytes - len(found))
+            if not piece:
+                break
+            found += piece
+        return bytes(found)
+
     def kill(self) -> None:
         """End it, and what it started."""
         if self.process.poll() is None:
