@@ -1,13 +1,10 @@
 // A product of halves in the manner of libraries for Hopper: c = a b^T, a is m by k, b is n by k, in tiles of 128 by 64.
 // A warpgroup of producers has tensor maps fill a ring of four stages, two warpgroups of consumers multiply by wgmma
-// and put the tile out by a tensor map. FAULT plants a mistake.
+// and put the tile out by a tensor map. `fault` plants a mistake.
 #include <cstdint>
 struct alignas(64) CUtensorMap { char bytes[128]; };
 #include <cuda_fp16.h>
 
-#ifndef FAULT
-#define FAULT 0
-#endif
 constexpr int STAGES = 4, ROWS = 128, COLUMNS = 64, STEP = 64;
 constexpr unsigned A_BYTES = ROWS * STEP * 2, B_BYTES = COLUMNS * STEP * 2;
 
@@ -43,7 +40,7 @@ static __device__ void multiply(float *d, uint64_t a, uint64_t b) {
 
 extern "C" __global__ void __launch_bounds__(384, 1)
 product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
-        const __grid_constant__ CUtensorMap c, int k) {
+        const __grid_constant__ CUtensorMap c, int k, int fault) {
     extern __shared__ __align__(1024) unsigned char bytes[];
     Memory &s = *(Memory *)bytes;
     int group = threadIdx.x / 128, steps = k / STEP;
@@ -60,9 +57,10 @@ product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorM
         if (threadIdx.x == 0) {
             for (int i = 0; i < steps; i++) {
                 int at = i % STAGES;
-                if (FAULT != 2) until(&s.empty[at], (i / STAGES + 1) & 1);
+                if (fault != 2) until(&s.empty[at], (i / STAGES + 1) & 1);
                 asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
-                             ::"r"(place(&s.full[at])), "r"(A_BYTES + B_BYTES) : "memory");
+                             ::"r"(place(&s.full[at])), "r"(A_BYTES + B_BYTES - (fault == 6 ? B_BYTES : 0) + (fault == 7 ? 16 : 0))
+                             : "memory");
                 load(s.a[at], &a, i * STEP, blockIdx.y * ROWS, &s.full[at]);
                 load(s.b[at], &b, i * STEP, blockIdx.x * COLUMNS, &s.full[at]);
             }
@@ -73,9 +71,9 @@ product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorM
     float d[32] = {};
     for (int i = 0; i < steps; i++) {
         int at = i % STAGES;
-        if (FAULT != 1) until(&s.full[at], i / STAGES & 1);
+        if (fault != 1) until(&s.full[at], (i / STAGES & 1) ^ (fault == 5));
         uint64_t of_a = descriptor(s.a[at] + (group - 1) * 64 * STEP), of_b = descriptor(s.b[at]);
-        if (FAULT == 3) of_a += (STAGES * (A_BYTES + B_BYTES) + sizeof(s.c)) >> 4;
+        if (fault == 3) of_a += (STAGES * (A_BYTES + B_BYTES) + sizeof(s.c)) >> 4;
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
         for (int q = 0; q < STEP / 16; q++) multiply(d, of_a + 2 * q, of_b + 2 * q);
         asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -85,7 +83,7 @@ product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorM
     int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4 + (group - 1) * 64;
     for (int i = 0; i < 32; i++)
         s.c[(row + 8 * (i / 2 % 2)) * COLUMNS + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2] = d[i];
-    if (FAULT != 4) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    if (fault != 4) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     asm volatile("bar.sync 1, 256;" ::: "memory");
     if (threadIdx.x == 128) {
         asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];"

@@ -19,9 +19,9 @@ BOTH = pytest.mark.parametrize("name", ["stream_k", "split_k"])
 
 
 @functools.cache
-def program() -> cujit.Artifact:
-    """Compile both kernels."""
-    return cujit.compile(cujit.Source.cuda(HERE / "products.cu"), arch="compute_80", lineinfo=True)
+def module(device: Device) -> cujit.Module:
+    """Load the program of this test on a device, once."""
+    return cujit.load(cujit.compile(cujit.Source.cuda(HERE / "products.cu"), arch="compute_80", lineinfo=True), device)
 
 
 @functools.cache
@@ -38,7 +38,7 @@ def prepared(device: Device, name: str, fault: int = 0) -> tuple[Launch, tuple[o
     if fault:
         parts.copy_from(np.full(parts.shape, np.nan, np.float32))
     flags = device.zeros(8, np.int32 if name == "stream_k" else np.uint32)
-    launch = cujit.load(program(), device)[name][grid, 128]
+    launch = module(device)[name][grid, 128]
     return launch, (*halves, device.array(np.full((M, N), np.nan, np.float32)), M, N, K, parts, flags, fault)
 
 

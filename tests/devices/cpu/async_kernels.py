@@ -229,13 +229,20 @@ TENSOR_KERNELS = {
 }
 
 
-def run_tensor(device: Device, name: str, *, wait: int) -> Array:
-    """Run a kernel of ``TENSOR_KERNELS``; return what it wrote."""
+def tensor_launch(device: Device, name: str, *, wait: int) -> tuple[cujit.Launch, tuple[Any, ...]]:
+    """Prepare a kernel of ``TENSOR_KERNELS``: the launch and its arguments, the map first, then x and o."""
     parameters = "const __grid_constant__ CUtensorMap map, const int *x, int *o, int wait"
     source = TENSOR_HEAD + f'extern "C" __global__ void k({parameters}) {{{TENSOR_KERNELS[name]}\n}}\n'
     x = device.array(np.arange(64, dtype=np.int32).reshape(4, 16))
     o = device.array(np.zeros((4, 16), np.int32))
     map_ = device.tensor_map(x if name == "cp.async.bulk.tensor" else o, (4, 16))
     kernel = cujit.load(cujit.compile(source, arch="compute_90"), device)["k"]
-    kernel.prepare(1, 64, shared_bytes=1024)(map_, x, o, wait)
-    return o.numpy().reshape(-1)
+    return kernel.prepare(1, 64, shared_bytes=1024), (map_, x, o, wait)
+
+
+def run_tensor(device: Device, name: str, *, wait: int) -> Array:
+    """Run a kernel of ``TENSOR_KERNELS``; return what it wrote."""
+    launch, arguments = tensor_launch(device, name, wait=wait)
+    launch(*arguments)
+    out: Array = arguments[2].numpy().reshape(-1)
+    return out

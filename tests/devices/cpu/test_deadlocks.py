@@ -47,6 +47,7 @@ def outcomes(
     return found
 
 
+WAIT = "AGAIN: mbarrier.try_wait.parity.shared.b64 q3, [r1], 0; @!q3 bra AGAIN; st.global.u32 [at], 1;"
 DEADLOCKS = {
     "a_warp_does_not_come": ("setp.eq.u32 q1, w, 1; @q1 bar.sync 1, 64;", "threads 32-63 at barrier 1, where 32 of 64"),
     "different_barriers": ("bar.sync w;", "threads 0-31 at barrier 0, where 32 of 64"),
@@ -68,6 +69,21 @@ DEADLOCKS = {
         """setp.lt.u32 q1, lane, 16; @!q1 bra A; barrier.sync 1, 32;
         A: bar.warp.sync -1; barrier.sync 2, 96; st.global.u32 [at], 1;""",
         "threads 0-63 at barrier 2, where 64 of 96",
+    ),
+    "nobody_arrives": (
+        f"mov.u32 r1, cells; mbarrier.init.shared.b64 [r1], 2; bar.sync 0; {WAIT}",
+        "warps 0-1 at the mbarrier at byte 0 of shared memory, whose phase 0 lacks 2 arrivals: PTX line",
+    ),
+    "too_few_bytes": (
+        f"""mov.u32 r1, cells; mbarrier.init.shared.b64 [r1], 1; bar.sync 0; setp.ne.u32 q1, t, 0; @q1 bra W;
+        mbarrier.arrive.expect_tx.shared.b64 _, [r1], 48; mbarrier.complete_tx.shared::cta.b64 [r1], 32;
+        W: {WAIT}""",
+        "whose phase 0 lacks 16 bytes: PTX line",
+    ),
+    "one_warp_at_a_barrier": (
+        f"""mov.u32 r1, cells; mbarrier.init.shared.b64 [r1], 1; setp.eq.u32 q1, w, 0; @q1 bra B;
+        {WAIT} B: bar.sync 0;""",
+        "warp 1 at the mbarrier at byte 0",
     ),
     "nobody_consumes": (
         "setp.eq.u32 q1, w, 0; @q1 bar.arrive 1, 64; @!q1 bar.sync 2, 64;",

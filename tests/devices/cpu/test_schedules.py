@@ -7,7 +7,7 @@ import pytest
 
 import cujit
 from cujit.devices.cpu.observe.scheduling import Schedule, numbers_of
-from devices.cpu.async_kernels import KERNELS, run, source_of
+from devices.cpu.async_kernels import KERNELS, run, source_of, tensor_launch
 
 NUMBERS = np.arange(64)
 CODE = """
@@ -162,3 +162,16 @@ def test_the_numbers_of_a_seed_are_those_of_its_source() -> None:
     # Source: the reference implementation of SplitMix64, seed 1234567.
     numbers = numbers_of(1234567)
     assert [next(numbers) for _ in range(2)] == [6457827717110365317, 3203168211198807973]
+
+
+@pytest.mark.parametrize("wait", [0, 1])
+def test_arrays_behind_tensor_maps_are_copied_and_compared(wait: int) -> None:
+    launch, arguments = tensor_launch(cujit.cpu(), "cp.async.bulk.tensor, out", wait=wait)
+    report = launch.under_schedules(*arguments, schedules=20)
+    assert report.equal == bool(wait)
+    if report.difference is not None:
+        assert report.difference.argument == 0
+    assert not arguments[2].numpy().any()
+    replayed = launch.replay_on_cpu(*arguments)
+    assert replayed[0].shape == (4, 16)
+    assert wait == 0 or np.array_equal(replayed[0].reshape(-1), np.arange(64))

@@ -17,6 +17,7 @@ from cujit.devices.launcher.entry import LaunchEntry
 from cujit.devices.launcher.snapshot import POINTER_BYTES, Span, dtype_of, held_by, place_in, spans_of
 from cujit.devices.shapes import LaunchShape, check_launch
 from cujit.devices.streams import Allocation
+from cujit.devices.tensormaps.tiling import TensorMap
 from cujit.errors import ArgumentError, LoadError
 from cujit.signature import Signature, merge_signatures
 from cujit.values import NamedTuple, replace
@@ -77,8 +78,8 @@ def replays(
             buffer, copies = bytearray(packed), _copies(entry.device, spans, cpu)
             addresses = {span.number: _host_address(copies, span.address) for span in spans}
             for number, address in addresses.items():
-                offset = signature.offsets[number]
-                buffer[offset : offset + POINTER_BYTES] = address.to_bytes(POINTER_BYTES, "little")
+                new, offset = _pointing_to(arguments[number], address, cpu), signature.offsets[number]
+                buffer[offset : offset + len(new)] = new
             if before is not None:
                 before(addresses)
             if shape is not None:
@@ -132,9 +133,25 @@ def _host_address(copies: Sequence[_Copy], address: int) -> int:
     return int(copies[copy].data.ctypes.data) + offset
 
 
+def _pointing_to(value: object, address: int, cpu: Device) -> bytes:
+    """Write the bytes of an argument whose memory is at another address now."""
+    if isinstance(value, TensorMap):
+        return cpu.encode_tensor_map(replace(value.tiling, address=address))
+    return address.to_bytes(POINTER_BYTES, "little")
+
+
 def _result(value: Any, copies: Sequence[_Copy], span: Span) -> np.ndarray[Any, Any]:
-    """Give what is left of an argument, in its shape and dtype; in bytes where NumPy has no such dtype."""
+    """Give what is left of an argument, in its shape and dtype; in bytes where NumPy has no such dtype.
+
+    Of a tensor map it is the array.
+    """
+    if isinstance(value, TensorMap):
+        value = value.source
     copy, offset = place_in(copies, span.address)
     data = copies[copy].data[offset : offset + span.size]
     dtype = dtype_of(value)
-    return data.copy() if dtype is None else data.view(dtype).reshape(tuple(value.shape)).copy()
+    return (
+        data.copy()
+        if dtype is None or span.size != value.nbytes
+        else data.view(dtype).reshape(tuple(value.shape)).copy()
+    )

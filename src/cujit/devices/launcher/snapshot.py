@@ -12,6 +12,7 @@ from cujit.devices.arguments.pointers import Pointer
 from cujit.devices.arguments.tensors import is_tensor, read_tensor
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
+from cujit.devices.tensormaps.tiling import TensorMap
 from cujit.errors import ArgumentError, spell
 from cujit.signature import ParameterClass, Signature
 from cujit.values import NamedTuple
@@ -29,13 +30,16 @@ class Span(NamedTuple):
 
 
 def spans_of(kernel: str, signature: Signature, buffer: bytes | bytearray, arguments: Sequence[object]) -> list[Span]:
-    """Find the memory that arguments point to, which were packed into ``buffer``.
+    """Find the memory that arguments point to, which were packed into ``buffer``, and that of tensor maps.
 
     Raises:
         ArgumentError: one is an address of memory of unknown size.
     """
     spans = []
     for i, (parameter, offset, value) in enumerate(zip(signature, signature.offsets, arguments, strict=True)):
+        if isinstance(value, TensorMap):
+            spans.append(Span(i, value.tiling.address, max(value.tiling.end, value.tiling.room_bytes)))
+            continue
         if parameter.kind not in _POINTERS or parameter.size != POINTER_BYTES:
             continue
         address = int.from_bytes(buffer[offset : offset + POINTER_BYTES], "little")

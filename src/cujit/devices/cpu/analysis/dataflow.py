@@ -299,6 +299,17 @@ def _polls(inside: Sequence[Block], loop: Loop) -> bool:
     return bool(polled) and not polled.isdisjoint(_origins(_deciding(inside, loop), ops))
 
 
+def awaits_phase(graph: Graph, loop: Loop) -> bool:
+    """Tell whether a loop ends only when the phase of an mbarrier does."""
+    inside = graph.blocks[loop.head : loop.last + 1]
+    ops = [op for block in inside for op in block.ops]
+    polls = [op for op in ops if op.form.is_poll or op.opcode == "call.function"]
+    tested = {r for op in polls for r in op.written}
+    ways_out = [b.branch for b in inside if not all(s in loop for s in b.successors)]
+    decided = [b is not None and not tested.isdisjoint(_origins(b.read_registers(), ops)) for b in ways_out]
+    return all(op.opcode == "mbarrier" for op in polls) and bool(decided) and all(decided)
+
+
 def _polled(ops: Sequence[Op]) -> set[Reg]:
     """Collect the registers that get what another thread may write while a loop runs."""
     polled = [op for op in ops if op.form.is_poll and not _is_retry(op, ops)]

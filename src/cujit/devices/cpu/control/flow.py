@@ -18,6 +18,7 @@ the scan goes on; at the end it begins anew while that helps. When it does not, 
 
 from __future__ import annotations
 
+from cujit.devices.cpu.analysis.dataflow import awaits_phase
 from cujit.devices.cpu.analysis.uniformity import Shape
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER
@@ -156,12 +157,17 @@ class Flow(Masks):
         # The loop is known by the operation which reads anew, if there is one.
         ops = [op for block in self.graph.blocks[loop.head : loop.last + 1] for op in block.ops]
         line = next((op.line for op in ops if op.form.is_poll), ops[-1].line)
-        b.call("cujit_spin", "void", STATE, WARP_NUMBER, b.integer(line, 32), b.word(waiting))
         e = self.e.within(position=loop.head)
+        others = b.integer(0, 1) if e.reconverges else b.any_lane(b.binary("and", e.live(), b.invert(waiting)))
+        place = (STATE, WARP_NUMBER, b.integer(line, 32), b.word(waiting))
+        if awaits_phase(self.graph, loop):
+            b.call("cujit_await_phase", "void", *place, b.cast("zext", b.invert(others), "i32"))
+        else:
+            b.call("cujit_spin", "void", *place)
         if e.reconverges:
             b.jump(again)
             return
-        b.only_if(b.any_lane(b.binary("and", e.live(), b.invert(waiting))), again, "skip")
+        b.only_if(others, again, "skip")
         b.write("progress", b.integer(1, 1))
         b.jump(outside)
 

@@ -107,6 +107,9 @@ BARRIERS = 16
 WARPS = 32
 """Warps of the largest block."""
 
+AT_PHASE = -2
+"""``Warp.barrier`` of a warp in a loop that only the phase of an mbarrier ends."""
+
 GROUP_WARPS = 4
 """Warps of a warpgroup. Source: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Instructions: Warpgroup"."""
 
@@ -159,7 +162,9 @@ class Warp(Shared):
 
     ``seen`` is the block's ``changes`` when it began to wait; ``line`` and ``lanes`` tell where in the PTX and who, and
     ``barrier`` at which barrier, while it waits or spins (-1: in several places, or at one of the cluster; from
-    ``BARRIERS`` on: for its warpgroup).
+    ``BARRIERS`` on: for its warpgroup; ``AT_PHASE``: for the phase of an mbarrier). ``tested`` is the address of the
+    mbarrier that it tested last in vain; after a deadlock it is what stands there, and ``seen`` its place in the
+    block's shared memory.
     ``cluster_lanes`` arrived last at the cluster's barrier, in ``cluster_generation``. ``stack_end`` is the address
     behind its stack. ``apart`` are the first places where lanes wait for others of the warp while these wait at
     barriers.
@@ -167,7 +172,7 @@ class Warp(Shared):
 
     _fields_ = Fields(
         "u8 *stack; u32 state, seen, line, lanes; i32 barrier; u32 cluster_generation, cluster_lanes, unused; "
-        "u64 stack_end; struct Meeting apart[2]"
+        "u64 stack_end, tested; struct Meeting apart[2]"
     )
 
 

@@ -178,6 +178,8 @@ class _Yields:
         effect = op.form.meaning.effect
         if effect not in _SEEN or op.space in ("param", "const", "local"):
             return
+        if op.opcode == "mbarrier" and op.form.is_poll:
+            return  # the loop around it lets others run; a warp that yields here would not count as one that waits
         e.builder.call("cujit_yield", "void", STATE, WARP_NUMBER)
         if self._notes_writes and effect in (Effect.WRITES, Effect.UPDATES):
             self._note(e, op)

@@ -6,8 +6,23 @@ import ctypes
 from collections.abc import Callable, Iterable, Iterator
 
 from cujit.devices.cpu.ir.program import WARP
-from cujit.devices.cpu.native.structures import BARRIERS, GROUP_WARPS, Block, FaultKind, Meeting, Stand, Stands, State
+from cujit.devices.cpu.native.structures import (
+    BARRIERS,
+    GROUP_WARPS,
+    MBARRIER_BYTES,
+    MBARRIER_BYTES_AT,
+    MBARRIER_COUNT,
+    MBARRIER_NEXT_AT,
+    MBARRIER_PHASE_AT,
+    Block,
+    FaultKind,
+    Meeting,
+    Stand,
+    Stands,
+    State,
+)
 from cujit.devices.cpu.run.launch import Launch, release
+from cujit.errors import counted
 from cujit.values import NamedTuple, grouped
 
 _MOST = 8
@@ -31,7 +46,8 @@ def stuck(launch: Launch, words_of: Callable[[int], str]) -> str | None:
     if launch.fault_kind != FaultKind.DEADLOCK or not launch.fault_more[0]:
         return None
     blocks = (Block * launch.fault_more[1]).from_address(launch.fault_more[0])
-    found = [f"    {text}" for block in blocks for text, _ in _waiting(block, words_of)]
+    found = [f"    {text}" for block in blocks for text in _at_phases(block, words_of)]
+    found += [f"    {text}" for block in blocks for text, _ in _waiting(block, words_of)]
     release(launch.fault_more[0])
     launch.fault_more[0] = 0
     return "\n".join(["every thread that is left waits, and none can go on:", *_first_of(found)])
@@ -83,6 +99,28 @@ def _waiting(block: Block, words_of: Callable[[int], str], but: int | None = Non
             at += f", where {barrier.arrived} of {wanted} threads have arrived"
         lines.append((f"threads {ranges(threads)} at {at}{exited}: {words_of(line)}", line))
     return lines + _apart([(w, place) for w in warps for place in block.warp[w].apart], words_of)
+
+
+def _at_phases(block: Block, words_of: Callable[[int], str]) -> Iterator[str]:
+    """Describe the warps of a deadlock that wait for the phase of an mbarrier, and what this phase lacks."""
+    waiting = [(n, block.warp[n]) for n in range(block.warps) if block.warp[n].state == State.SPINNING]
+    for (line, place, word), warps in grouped(((w.line, w.seen, w.tested), n) for n, w in waiting).items():
+        at = (
+            f"the mbarrier at byte {place:,} of shared memory, whose phase {word >> MBARRIER_PHASE_AT} {_lacking(word)}"
+        )
+        yield f"warp{'s' * (len(warps) > 1)} {ranges(warps)} at {at}: {words_of(line)}"
+
+
+def _lacking(word: int) -> str:
+    """Describe what the phase of an mbarrier still needs, or what came too much."""
+    arrivals, bytes_ = word & MBARRIER_COUNT, word >> MBARRIER_BYTES_AT & MBARRIER_BYTES
+    arrivals -= (MBARRIER_COUNT + 1) * (arrivals > word >> MBARRIER_NEXT_AT & MBARRIER_COUNT)
+    bytes_ -= (MBARRIER_BYTES + 1) * (bytes_ > MBARRIER_BYTES >> 1)
+    found = [(arrivals, "arrival"), (bytes_, "byte")]
+    lacks = [counted(number, noun) for number, noun in found if number > 0]
+    more = [counted(-number, noun) for number, noun in found if number < 0]
+    parts = [f"lacks {' and '.join(lacks)}"] * bool(lacks) + [f"got {' and '.join(more)} too many"] * bool(more)
+    return " but ".join(parts)
 
 
 def _apart(places: Iterable[tuple[int, Meeting]], words_of: Callable[[int], str]) -> list[tuple[str, int]]:

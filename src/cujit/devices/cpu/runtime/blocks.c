@@ -176,6 +176,14 @@ static NORETURN NOINLINE void deadlock(struct Launch *launch, const struct Group
   u64 size = group->count * sizeof *group->blocks;
   struct Block *copy = malloc(size);
   if (copy) memcpy(copy, group->blocks, size);
+  for (u64 k = 0; copy && k < group->count; k++) {
+    for (u32 w = 0; w < copy[k].warps; w++) {
+      struct Warp *warp = &copy[k].warp[w];
+      if (warp->state != STATE_SPINNING || !warp->tested) continue;
+      warp->seen = (u32)(warp->tested - (u64)copy[k].shared);
+      warp->tested = *(u64 *)warp->tested;
+    }
+  }
   if (cujit_claim(launch, FAULT_DEADLOCK)) {
     launch->fault_more[0] = (u64)copy;
     launch->fault_more[1] = group->count;
@@ -184,6 +192,22 @@ static NORETURN NOINLINE void deadlock(struct Launch *launch, const struct Group
     free(copy);
   }
   cujit_stop();
+}
+
+/* Turns in which nothing happens before warps that await a phase are known to do so for ever. */
+enum { FRUITLESS = 2 * PATIENCE };
+
+/* Whether every warp that is left waits for another, at a barrier or for the phase of an mbarrier. */
+static flag all_wait(const struct Group *group) {
+  for (u64 k = 0; k < group->count; k++) {
+    const struct Block *block = &group->blocks[k];
+    for (u32 w = 0; w < block->warps; w++) {
+      const struct Warp *warp = &block->warp[w];
+      flag waits = warp->state == STATE_SPINNING ? warp->barrier == AT_PHASE : warp->state != STATE_READY;
+      if (!waits || is_freed(warp, block->changes)) return 0;
+    }
+  }
+  return 1;
 }
 
 /* What one turn of all warps came to. */
@@ -234,7 +258,9 @@ static NOINLINE void take_picked(struct Launch *launch, struct Group *group, u8 
     cujit_switch(&choice.block->scheduler, choice.block->warp[choice.warp].stack);
     choice.block->passed = 0;
     spun = spins ? spun + 1 : 0;
-    if (spun && !(spun % LOOKS)) land_copies(running);
+    if (spun && !(spun % LOOKS) && !land_copies(running) && spun > FRUITLESS * LOOKS && all_wait(group)) {
+      deadlock(launch, group);
+    }
     if (!(turn % LOOKS)) look_up(launch);
   }
 }
@@ -264,15 +290,17 @@ void cujit_note_writes(struct Block *block, u32 warp, const u64 *addresses, u32 
 /* A warp that waits is not taken before something of its block has changed. When no warp can be taken and none spins,
    no barrier can ever be met: that is a deadlock, and the launch ends with a fault. */
 static NOINLINE void take_turns(struct Launch *launch, struct Group *group, u8 *shared) {
-  for (u32 patience = 0;;) {
+  for (u32 patience = 0, fruitless = 0;;) {
     struct Turn turn = {0, 0, 0};
     for (u64 k = 0; k < group->count; k++) turn_of_block(&group->blocks[k], &running_at(shared)->block, &turn);
     if (!turn.open) return;
     if (!turn.moved && !turn.spun && !land_copies(running_at(shared))) deadlock(launch, group);
     patience = turn.moved ? 0 : patience + 1;
+    fruitless = turn.moved ? 0 : fruitless + 1;
     if (patience < PATIENCE) continue;
     patience = 0;
-    land_copies(running_at(shared));
+    if (land_copies(running_at(shared))) fruitless = 0;
+    if (fruitless >= FRUITLESS && all_wait(group)) deadlock(launch, group);
     /* Another thread may have failed while this one waits for what it will not do now. */
     look_up(launch);
     sched_yield();
@@ -447,6 +475,12 @@ void cujit_wait(struct Block *block, u32 warp, u32 line, u32 lanes) {
 /* Let others run; come back in any case. */
 void cujit_spin(struct Block *block, u32 warp, u32 line, u32 lanes) {
   note(block, warp, -1, line, lanes);
+  leave(block, warp, STATE_SPINNING);
+}
+
+/* The same in a loop that only the phase of an mbarrier ends. `alone`: no other lanes of the warp can run meanwhile. */
+void cujit_await_phase(struct Block *block, u32 warp, u32 line, u32 lanes, flag alone) {
+  note(block, warp, alone ? AT_PHASE : -1, line, lanes);
   leave(block, warp, STATE_SPINNING);
 }
 

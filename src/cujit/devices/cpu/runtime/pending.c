@@ -303,6 +303,7 @@ static void tell_barrier(struct Running *running, u64 barrier) {
 void cujit_pending_test(struct Block *state, u8 *shared, u32 warp, u64 barrier, Pass *pass) {
   struct Running *running = running_of(state, shared);
   struct Copies *copies = running->copies;
+  if (state) state->warp[warp].tested = barrier;
   if (!copies) return;
   if (copies->count && awaits_copies(copies, barrier)) {
     let_others(running, state, warp, pass);
