@@ -1,5 +1,5 @@
 // An ordinary file of nvcc's: headers, a checker and a main of the host. cujit runs its kernel as it is:
-//   cujit run ordinary.cu -O default_device -O host_headers=stub --over 8 -a 2.0 -a arange:f32:8 -a 8 --print 1
+//   cujit run ordinary.cu -O host_code=skip --over 8 -a 2.0 -a arange:f32:8 -a 8 --print 1
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -13,7 +13,6 @@ __global__ void scale(float a, float* x, int n) {
     if (i < n) x[i] *= a;
 }
 
-#ifndef __CUDACC_RTC__
 void check(cudaError_t error, int line) {
     if (error != cudaSuccess) {
         fprintf(stderr, "line %d: %s\n", line, cudaGetErrorString(error));
@@ -30,4 +29,3 @@ int main() {
     CHECK(cudaMemcpy(host.data(), x, host.size() * sizeof(float), cudaMemcpyDeviceToHost));
     printf("%g\n", host[0]);
 }
-#endif

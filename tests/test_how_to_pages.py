@@ -10,7 +10,8 @@ from pages import Page
 from steps import is_shown, steps, typed
 
 PAGES = [
-    Page(f"how-to/{name}.md") for name in ("ci", "find-a-race", "old-drivers", "many-ranks", "embed", "see-source")
+    Page(f"how-to/{name}.md")
+    for name in ("ci", "find-a-race", "old-drivers", "many-ranks", "embed", "see-source", "ordinary-files")
 ]
 AXPY = next(text for _, path, text in steps(PAGES[0]) if path == "src/kernels.cu")
 

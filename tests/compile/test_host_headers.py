@@ -76,10 +76,13 @@ def test_a_launch_is_an_error_that_names_its_line() -> None:
     assert "#ifndef __CUDACC_RTC__" in (caught.value.help or "")
 
 
-def test_a_function_without_a_mark_is_told_of_default_device_first() -> None:
+def test_a_function_of_the_host_is_told_of_the_option_that_leaves_it_out() -> None:
     with pytest.raises(CompileError) as caught:
         compile(LAUNCHING.replace("std::vector<int>& v", "int* v").replace("v.data()", "v"), host_headers="stub")
-    assert "default_device=True" in (caught.value.help or "")
+    assert "source.cu:6 is for the host: say host_code='skip'" in (caught.value.help or "")
+    with pytest.raises(CompileError) as unmarked:
+        compile("int twice(int x) { return 2 * x; }\n__global__ void k(int* x) { *x = twice(*x); }")
+    assert "default_device=True" in (unmarked.value.help or "")
 
 
 def test_the_headers_of_a_user_go_before_the_stand_ins(tmp_path: Path) -> None:

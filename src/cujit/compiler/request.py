@@ -66,6 +66,10 @@ class Request:
             ArchError: the architecture is malformed or unknown.
         """
         unit = Source.of(source)
+        if unit.language == "cuda" and ("host_code" in options or "dialect" in options):
+            from cujit.compiler.inputs.host_code import as_for_devices  # start-up: for ordinary files
+
+            unit, options = as_for_devices(unit, options)
         parsed = None if arch is None else Arch.parse(arch)
         kind = _kind(to, parsed)
         if parsed is None:

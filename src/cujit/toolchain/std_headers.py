@@ -14,6 +14,7 @@ std`` a plain ``sqrt(x)`` is ambiguous between CUDA's and libcu++'s: write ``std
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +23,7 @@ from cujit.artifact.writing import write_file
 from cujit.toolchain.headers import HOST_DIRECTORY, STD_DIRECTORY
 
 # fmt: off
-_FORWARDED = (
+FORWARDED = (
     "algorithm", "array", "atomic", "barrier", "bit", "bitset", "cassert", "ccomplex", "cfloat",
     "charconv", "chrono", "climits", "cmath", "complex", "concepts", "cstddef", "cstdint", "cstdlib",
     "cstring", "ctime", "execution", "expected", "functional", "initializer_list", "inplace_vector",
@@ -97,7 +98,7 @@ def _names(*names: str) -> str:
     return "".join(f"using cuda::std::{name};\n" for name in names)
 
 
-_BODIES: dict[str, str] = {name: _forward(name) + _INTO_STD for name in _FORWARDED}
+_BODIES: dict[str, str] = {name: _forward(name) + _INTO_STD for name in FORWARDED}
 _BODIES |= {
     "cinttypes": _forward("cstdint") + _INTO_STD + _macros(_FORMATS),
     "cmath": _forward("cmath") + _INTO_STD + _macros(_MATH),
@@ -121,6 +122,115 @@ _BODIES |= {
     "string.h": _if_there("__cstring/memcpy.h", _forward("cstring") + _names(*_STRING)),
     "time.h": _forward("ctime"),
 }
+
+_INTS = (8, 16, 32, 64)
+NVCC_HEADER = "cujit/nvcc.h"
+"""What ``dialect="nvcc"`` includes before the first line: words that nvcc accepts and NVRTC does not."""
+
+_BUILTINS = {
+    "ctz(x)": "cujit_ctz((unsigned)(x))",
+    "ctzl(x)": "cujit_ctz((unsigned long long)(x))",
+    "ctzll(x)": "cujit_ctz((unsigned long long)(x))",
+    "clz(x)": "cujit_clz((unsigned)(x))",
+    "clzl(x)": "cujit_clz((unsigned long long)(x))",
+    "clzll(x)": "cujit_clz((unsigned long long)(x))",
+    "popcount(x)": "cujit_popcount((unsigned)(x))",
+    "popcountl(x)": "cujit_popcount((unsigned long long)(x))",
+    "popcountll(x)": "cujit_popcount((unsigned long long)(x))",
+    "parity(x)": "(cujit_popcount((unsigned)(x)) & 1)",
+    "ffs(x)": "__ffs(x)",
+    "ffsl(x)": "__ffsll(x)",
+    "ffsll(x)": "__ffsll(x)",
+    "bswap16(x)": "((unsigned short)__byte_perm(x, 0, 0x4401))",
+    "bswap32(x)": "__byte_perm(x, 0, 0x0123)",
+    "trap()": "__trap()",
+    "prefetch(...)": "((void)0)",
+    "inf()": "HUGE_VAL",
+    "inff()": "HUGE_VALF",
+    "huge_val()": "HUGE_VAL",
+    "huge_valf()": "HUGE_VALF",
+    "nan(x)": "::nan(x)",
+    "nanf(x)": "::nanf(x)",
+    "memcpy(...)": "::memcpy(__VA_ARGS__)",
+    "memset(...)": "::memset(__VA_ARGS__)",
+    "abs(...)": "::abs(__VA_ARGS__)",
+    "labs(...)": "::labs(__VA_ARGS__)",
+    "llabs(...)": "::llabs(__VA_ARGS__)",
+    **{
+        f"{name}{end}(...)": f"::{name}{end}(__VA_ARGS__)"
+        for name in "fabs sqrt fma fmax fmin floor ceil exp exp2 log log2 pow sin cos tanh rint trunc round".split()  # noqa: SIM905
+        for end in ("", "f")
+    },
+}
+# A function for constants and for kernels: the builtins of a host compiler are both.
+_BIT_FUNCTION = """\
+template <class T> constexpr __device__ __forceinline__ int cujit_{name}(T x) {{
+    if (!__builtin_is_constant_evaluated()) return sizeof(T) > 4 ? {long} : {short};
+    int n = 0;
+    {loop}
+    return n;
+}}
+"""
+_NVCC = """\
+#include <stddef.h>
+#include <stdint.h>
+#include <limits.h>
+#include <float.h>
+#include <math.h>
+#define __asm__ asm
+#define __asm asm
+#define __volatile__ volatile
+#define __volatile volatile
+#define __extension__
+#define __inline inline
+#define __const const
+#define __signed__ signed
+#define __typeof__(x) cujit_typeof<decltype(x)>::type
+#define typeof(x) cujit_typeof<decltype(x)>::type
+template <class T> struct cujit_typeof { using type = T; };
+template <class T> struct cujit_typeof<T &> { using type = T; };
+template <class T> struct cujit_typeof<T &&> { using type = T; };
+typedef unsigned char u_char;
+typedef unsigned short ushort, u_short;
+typedef unsigned int uint, u_int;
+typedef unsigned long ulong, u_long;
+typedef unsigned char u_int8_t;
+typedef unsigned short u_int16_t;
+typedef unsigned int u_int32_t;
+typedef long ssize_t;
+#ifndef offsetof
+#define offsetof(type, member) __builtin_offsetof(type, member)
+#endif
+#ifndef RAND_MAX
+#define RAND_MAX 2147483647
+#endif
+"""
+_NVCC += _BIT_FUNCTION.format(
+    name="ctz", short="__ffs((int)x) - 1", long="__ffsll((long long)x) - 1", loop="for (; x && !(x & 1); x >>= 1) ++n;"
+)
+_NVCC += _BIT_FUNCTION.format(
+    name="clz",
+    short="__clz((int)x)",
+    long="__clzll((long long)x)",
+    loop="for (n = (int)sizeof(T) * 8; x; x >>= 1) --n;",
+)
+_NVCC += _BIT_FUNCTION.format(
+    name="popcount", short="__popc((unsigned)x)", long="__popcll(x)", loop="for (; x; x &= x - 1) ++n;"
+)
+_NVCC += "".join(f"#define __builtin_{name} {value}\n" for name, value in _BUILTINS.items())
+_BODIES[NVCC_HEADER] = _NVCC
+NVCC_WORDS = frozenset(
+    (
+        *re.findall(r"#define (\w+)", _NVCC),
+        *re.findall(r"\b(u_?\w+|ssize_t)[,;]", _NVCC),
+        *(f"{sign}int{kind}{width}_t" for sign in ("", "u") for kind in ("", "_least", "_fast") for width in _INTS),
+        *(f"{sign}INT{width}_{end}" for sign in ("", "U") for width in _INTS for end in ("MAX", "MIN")),
+        *_MATH,
+        *(f"{kind}_{end}" for kind in ("FLT", "DBL", "INT", "LONG", "LLONG", "CHAR", "SHRT") for end in ("MAX", "MIN")),
+        *("UINT_MAX", "ULONG_MAX", "ULLONG_MAX", "SIZE_MAX", "CHAR_BIT", "FLT_EPSILON", "DBL_EPSILON", "offsetof"),
+    )
+)
+"""The words of that header."""
 
 STD_HEADERS: Mapping[str, str] = MappingProxyType(dict(sorted(_BODIES.items())))
 """Header name -> what it does, without the frame that ``render`` adds."""
@@ -147,9 +257,63 @@ __device__ inline void exit(int) { __trap(); }
 __device__ inline void abort() { __trap(); }
 """
 
+TORCH_HEADER = "cujit/torch.h"
+"""What stands for every header of PyTorch (``torch/``, ``ATen/``, ``c10/``): its types and macros for kernels."""
+
+_TORCH = f"""\
+#include <{NVCC_HEADER}>
+#include <cuda.h>
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+namespace c10 {{ using Half = ::__half; using BFloat16 = ::__nv_bfloat16; }}
+namespace at {{
+using c10::Half;
+using c10::BFloat16;
+template <class T> struct OpMathType {{ using type = T; }};
+template <> struct OpMathType<Half> {{ using type = float; }};
+template <> struct OpMathType<BFloat16> {{ using type = float; }};
+template <class T> using opmath_type = typename OpMathType<T>::type;
+template <class T, bool is_cuda> using acc_type = typename OpMathType<T>::type;
+}}
+namespace torch {{ using c10::Half; using c10::BFloat16; }}
+#define C10_HOST_DEVICE __host__ __device__
+#define C10_DEVICE __device__
+#define C10_HOST __host__
+#define C10_ALWAYS_INLINE __forceinline__
+#define C10_RESTRICT __restrict__
+#define C10_LIKELY(x) (x)
+#define C10_UNLIKELY(x) (x)
+#define C10_WARP_SIZE 32
+#define C10_LAUNCH_BOUNDS_0 __launch_bounds__(256, 4)
+#define C10_LAUNCH_BOUNDS_1(threads) __launch_bounds__(threads)
+#define C10_LAUNCH_BOUNDS_2(threads, blocks) __launch_bounds__(threads, blocks)
+#define CUDA_KERNEL_ASSERT(condition) assert(condition)
+#define CUDA_KERNEL_LOOP_TYPE(i, n, type) \\
+    for (type i = blockIdx.x * (type)blockDim.x + threadIdx.x; i < (n); i += (type)blockDim.x * gridDim.x)
+#define CUDA_KERNEL_LOOP(i, n) CUDA_KERNEL_LOOP_TYPE(i, n, int)
+"""
+# Those of PyTorch's that headers of projects include.
+_TORCH_HEADERS = """
+torch/all.h torch/extension.h torch/library.h torch/python.h torch/torch.h torch/types.h torch/cuda.h
+ATen/ATen.h ATen/AccumulateType.h ATen/Dispatch.h ATen/OpMathType.h ATen/cuda/Atomic.cuh ATen/cuda/CUDAContext.h
+ATen/cuda/Exceptions.h ATen/cuda/CUDAGeneratorImpl.h c10/core/ScalarType.h c10/cuda/CUDAException.h c10/cuda/CUDAGuard.h
+c10/cuda/CUDAMathCompat.h c10/cuda/CUDAStream.h c10/macros/Macros.h c10/util/BFloat16.h c10/util/Exception.h
+c10/util/Half.h c10/util/Optional.h
+"""
+# Source: CUDA driver API manual 13, ``CUtensorMap``.
+_DRIVER = """\
+typedef struct alignas(64) CUtensorMap_st { unsigned long long opaque[16]; } CUtensorMap;
+#ifndef CUDA_VERSION
+#define CUDA_VERSION CUDART_VERSION
+#endif
+"""
+
 HOST_HEADERS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(_HOST.split(), ""),
+        TORCH_HEADER: _TORCH,
+        **dict.fromkeys(_TORCH_HEADERS.split(), f"#include <{TORCH_HEADER}>\n"),
+        "cuda.h": _DRIVER,
         # Beside std, so that functions that check an error and end, and that no kernel calls, compile for the GPU.
         "stdio.h": _SILENT,
         "cstdio": "#include <stdio.h>\n" + _BODIES["cstdio"],

@@ -12,6 +12,7 @@ from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_log, without_warnings_in
 from cujit.compiler.backends.results import require_result
+from cujit.compiler.inputs.host_code import STD_HEADER_OF, is_for_hosts, lines_for_hosts
 from cujit.compiler.inputs.kernels import launch_lines, plain_kernels
 from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
 from cujit.compiler.inputs.source import Source
@@ -30,7 +31,7 @@ from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_
 from cujit.signature import Signature
 from cujit.toolchain.nvrtc import Program
 from cujit.toolchain.process_state import leave_working_directory
-from cujit.toolchain.std_headers import HOST_HEADERS, STD_HEADERS
+from cujit.toolchain.std_headers import HOST_HEADERS, NVCC_WORDS, STD_HEADERS
 from cujit.toolchain.stopping import Stop, current_stop, finish
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import dataclass, replace
@@ -45,8 +46,12 @@ _SEED = "frandom-seed"
 _SEED_SINCE = (12, 9)
 """The first NVRTC that takes a seed. Source: measured, NVRTC 12.0, 12.4, 12.6, 12.9, 13.2 and 13.5."""
 _HOST_HEADER = (
-    "NVRTC compiles code for the GPU alone, and <{0}> is for the host: leave it out, or say "
-    "host_headers='stub' for an empty one; <cuda/std/…> is for kernels"
+    "NVRTC compiles code for the GPU alone, and <{0}> is for the host: say host_code='skip' to leave out all code for "
+    "the host, or host_headers='stub' for an empty header; <cuda/std/…> is for kernels"
+)
+_DIALECT = "say dialect='nvcc' to define {}, which nvcc has and NVRTC does not"
+_UNDEFINED = re.compile(
+    r'identifier "(\w+)" is undefined|namespace "std" has no (?:actual )?member "(\w+)"|on (lambda) is'
 )
 _HEADER_HELP = (
     "give its directory (include=[…]) or its text (headers={name: text}); a source read from a file also "
@@ -63,13 +68,18 @@ _LAUNCH = "kernel launch"
 _DEVICE_LAUNCH = "device-side kernel launch"
 _NESTED = "say rdc=True to compile kernels that launch kernels; cujit.jit and cujit.link add libcudadevrt for a GPU"
 _GUARD = (
-    "NVRTC compiles code for the GPU alone{}; put what runs on the host (main, launches, containers) between "
-    "#ifndef __CUDACC_RTC__ and #endif, and launch from Python"
+    "NVRTC compiles code for the GPU alone{}; say host_code='skip' to leave out what runs on the host (main, launches, "
+    "containers), or put it between #ifndef __CUDACC_RTC__ and #endif, and launch from Python"
+)
+
+_SKIP = (
+    "NVRTC compiles code for the GPU alone, and {} is for the host: say host_code='skip' to leave that out, "
+    "or put it between #ifndef __CUDACC_RTC__ and #endif"
 )
 
 _UNMARKED = (
-    "mark the function __device__, or say default_device=True for all without a mark; put main and what "
-    "launches kernels between #ifndef __CUDACC_RTC__ and #endif: NVRTC compiles code for the GPU alone"
+    "mark the function __device__, or say default_device=True for all without a mark; say host_code='skip' to leave "
+    "out main and what launches kernels: NVRTC compiles code for the GPU alone"
 )
 
 _DEVICE_HEADERS = (
@@ -237,7 +247,7 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
     if header := missing_header(diagnostics):
         return HeaderNotFoundError(
             _no_header(request, toolchain, header, errors[0]),
-            help=_HOST_HEADER.format(header) if header in _FOR_HOSTS_ALONE else _HEADER_HELP,
+            help=_header_help(header, request),
             **facts,
         )
     if unnamed := [name for name in request.names if any(_names(d, name) for d in errors)]:
@@ -250,10 +260,38 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
     )
 
 
+def _header_help(header: str, request: Request) -> str:
+    if "host_code" not in request.options and (header in _FOR_HOSTS_ALONE or is_for_hosts(header)):
+        return _HOST_HEADER.format(header) if header in _FOR_HOSTS_ALONE else _SKIP.format(f"<{header}>")
+    return _HEADER_HELP
+
+
+def _skip_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
+    """Name the option for errors in code that is for the host."""
+    if "host_code" in request.options or not errors:
+        return None
+    if errors[0].file.endswith("/include/cuda.h"):
+        return _SKIP.format("<cuda.h>")
+    lines = {d.line for d in errors if d.file == request.source.name}
+    place = min(lines & lines_for_hosts(request.source.text), default=0)
+    return _SKIP.format(f"{request.source.name}:{place}") if place else None
+
+
+def _dialect_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
+    """Name the option for words that nvcc has."""
+    if "dialect" in request.options:
+        return None
+    found = [word for d in errors for word in _UNDEFINED.findall(d.message)]
+    words = [a for a, _, _ in found if a in NVCC_WORDS] + [f"std::{b}" for _, b, _ in found if b in STD_HEADER_OF]
+    words += ["marks of lambdas" for _, _, c in found if c]
+    return _DIALECT.format(", ".join(dict.fromkeys(words[:3]))) if words else None
+
+
 def _host_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
     """Say what to do about code for the host, in words of cujit's options."""
     is_unmarked = _says(errors, "-default-device")
-    if said := _launch_help(errors, request, is_unmarked):
+    said = _launch_help(errors, request, is_unmarked) or _skip_help(errors, request)
+    if said := said or _dialect_help(errors, request):
         return said
     refused = [d.file for d in errors if _HOST_FUNCTION in d.message]
     of_cub, of_thrust = (sum(folder in file for file in refused) for folder in ("/cub/", "/thrust/"))
@@ -267,6 +305,8 @@ def _host_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
 def _launch_help(errors: Sequence[Diagnostic], request: Request, is_unmarked: bool) -> str | None:
     if _says(errors, _DEVICE_LAUNCH) and not (is_unmarked or request.options.get("default_device")):
         return _NESTED
+    if "host_code" in request.options:
+        return None
     if _says(errors, _LAUNCH) or ("host_headers" in request.options and not is_unmarked):
         place = next(iter(launch_lines(request.source.text)), 0)
         return _GUARD.format(f": {request.source.name}:{place} launches a kernel" if place else "")

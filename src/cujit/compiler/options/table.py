@@ -214,6 +214,13 @@ _ROWS: tuple[Option, ...] = (
            "`stub` finds `<vector>`, `<iostream>` and other headers for hosts, empty; any other stays an error.",
            Spelling("a directory, searched after the others", lambda _: [f"--include-path={HOST_DIRECTORY}"]),
            choices=("stub",)),
+    Option("host_code", _T,
+           "`skip` compiles an ordinary `.cu` file: cujit leaves out functions, launches and includes for the host "
+           "(docs/how-to/ordinary-files.md). It implies `dialect`, `host_headers` and `default_device`.",
+           Spelling("the text without code for the host", lambda _: []), choices=("skip",)),
+    Option("dialect", _T,
+           "`nvcc` defines words that nvcc accepts and NVRTC does not: `__asm__`, `__builtin_ctz`, `uint`, `M_PI`.",
+           Spelling("headers before the first line", lambda _: []), choices=("nvcc",)),
     # NVRTC 12.9 and 13.5 take all later compiles of a process so, once one was: measured by PTX before and after.
     Option("restrict", _B, "Take every pointer parameter of a kernel as `__restrict__`.", flag("--restrict"),
            apart=("--restrict", "-restrict")),

@@ -1,0 +1,3 @@
+// <ATen/Dispatch.h> for NVRTC. Written by cujit.toolchain.std_headers.
+#pragma once
+#include <cujit/torch.h>

@@ -1,0 +1,3 @@
+// <ATen/cuda/CUDAGeneratorImpl.h> for NVRTC. Written by cujit.toolchain.std_headers.
+#pragma once
+#include <cujit/torch.h>

@@ -1,0 +1,3 @@
+// <c10/cuda/CUDAGuard.h> for NVRTC. Written by cujit.toolchain.std_headers.
+#pragma once
+#include <cujit/torch.h>
