@@ -13,6 +13,8 @@ from instructions.atomic_reference import array_of, bits_of, step, words
 from instructions.scene import Scene, difference, entry, run_scene
 from instructions.scenes_async import SCENES
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 Array = npt.NDArray[Any]
 BY_NAME = {scene.name: scene for scene in SCENES}
 

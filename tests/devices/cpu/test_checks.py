@@ -21,6 +21,8 @@ from cujit.devices.process import process_devices
 from cujit.devices.shapes import Dim3
 from cujit.errors import ArgumentError, KernelFaultError, OptionError
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 BUGS = r"""
 extern "C" __global__ void beyond(float *x, int n) { x[threadIdx.x + n] = 1.0f; }
 extern "C" __global__ void before(float *x) { x[(int)threadIdx.x - 1] += 1.0f; }

@@ -16,6 +16,8 @@ from cujit.loading import Module, jit, load
 from cujit.machine import cpu
 from cujit.program import Source, compile
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 SOURCE = """\
 __device__ __noinline__ int steps(int n) {
     int count = 0;

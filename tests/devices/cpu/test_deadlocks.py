@@ -11,6 +11,8 @@ from cujit.formats.ptx.parser import parse
 from devices.cpu.launching import ptx_of
 from processes import printed
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 RUN = """
 from cujit import cpu, load
 from cujit.errors import KernelFaultError

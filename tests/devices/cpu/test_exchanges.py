@@ -12,6 +12,8 @@ from cujit.devices.device import Device
 from cujit.loading import jit
 from devices.cpu.launching import Array, blank, run_ptx
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 LANES = np.arange(32)
 FULL = 0xFFFFFFFF
 DATA = np.random.default_rng(12).integers(0, 2**32, 32).astype(np.uint32)

@@ -20,6 +20,8 @@ from cujit.formats.ptx.isa.table import rows
 from cujit.formats.ptx.parser import parse
 from toolkits.minimal import minimal, module_of
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 OTHERS = ("%r1", "%p1", "[%rd1]", "{%r1, %r2}", "7", "0f3F800000", "_")
 MOST_SHAPES = 6
 
