@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 
-from cujit.errors import FileError, OptionError, spell
+from cujit.errors import CujitError, FileError, OptionError, spell
 
 BOM = b"\xef\xbb\xbf"
 """What some editors write before a text in UTF-8."""
@@ -99,27 +101,44 @@ def _read(path: str) -> bytes:
     shown = shown_path(path)
     try:
         # O_NONBLOCK: a FIFO without a writer would hold us up here.
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            mode = os.fstat(fd).st_mode
+            if stat.S_IFMT(mode) in _OTHER:
+                raise no_file(path, mode)
+            with os.fdopen(fd, "rb", closefd=False) as file:
+                return file.read()
+        finally:
+            os.close(fd)
     except OSError as e:
+        if isinstance(e, FileError):
+            raise
         if e.errno == errno.ENXIO:  # what opening a socket says
             raise _no_file(path, "a socket") from None
-        if os.path.isdir(path):  # Windows says that it may not be read
-            raise _no_file(path, "a directory") from None
         raise FileError(
             f"{shown or repr(path)} cannot be read: {e.strerror or e}",
             filename=path,
             errno=e.errno,
             help=_where(path) if e.errno == errno.ENOENT else None,
         ) from None
-    mode = os.fstat(fd).st_mode
-    if stat.S_IFMT(mode) in _OTHER:
-        os.close(fd)
-        raise no_file(path, mode)
-    with os.fdopen(fd, "rb") as file:
-        try:
-            return file.read()
-        except OSError as e:
-            raise FileError(f"{shown} cannot be read: {e.strerror or e}", filename=path, errno=e.errno) from None
+
+
+@contextlib.contextmanager
+def file_errors() -> Iterator[None]:
+    """Raise as errors of ours what the system says of files during the body.
+
+    Raises:
+        FileError: an OSError was raised inside.
+    """
+    try:
+        yield
+    except OSError as e:
+        if isinstance(e, CujitError | ConnectionError | TimeoutError):
+            raise
+        path = os.fsdecode(e.filename) if isinstance(e.filename, str | bytes | os.PathLike) else ""
+        what = shown_path(path) or "a file"
+        message = f"{what} cannot be read or written: {e.strerror or e}"
+        raise FileError(message, filename=path, errno=e.errno) from e
 
 
 def without_bom(text: str) -> str:

@@ -60,6 +60,9 @@ def read_trusted(path: str | Path, trust: Trust, max_bytes: int, head: bool = Fa
         if status.st_size > max_bytes and not head:
             raise UntrustedFileError(f"has {status.st_size} bytes; the most is {max_bytes}")
         return _read(fd, min(status.st_size, max_bytes)), status
+    except OSError as e:
+        e.filename = path
+        raise
     finally:
         os.close(fd)
 

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from cujit.artifact import Kind, kind_of
+from cujit.artifact.reading import file_errors
 from cujit.artifact.writing import replacing
 from cujit.cache.filesystem import OpenFile, UntrustedFileError, open_trusted
 from cujit.cache.key import Key, Part
@@ -456,6 +457,7 @@ def _help(error: Exception) -> str:
 # -- writing -----------------------------------------------------------------------------------------------
 
 
+@file_errors()
 def write_pack(
     path: Path,
     roots: Sequence[Root],
@@ -486,7 +488,7 @@ def write_pack(
     Raises:
         FormatError: a record that is wanted is not there or damaged; or two roots have different images for one key.
         CacheRefusedError: others could have written to a root.
-        OSError: a root cannot be read, or the file not be written.
+        FileError: a root cannot be read, or the file not be written.
     """
     digests = portable(roots) if wanted is None else set(wanted)
     answers = set((requests or {}).items())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from cujit.values import NamedTuple
@@ -45,7 +45,7 @@ class Sources:
         if file in self._texts:
             return self._texts[file]
         found = (text for name, text in self._texts.items() if file.endswith(f"/{name.removeprefix('./')}"))
-        return None if Path(file).is_file() else next(found, None)
+        return None if os.path.isfile(file) else next(found, None)
 
 
 class Watcher(Protocol):

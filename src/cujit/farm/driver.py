@@ -104,7 +104,7 @@ def build(
         MissingError: there is no compiler, or Dask or MPI were asked for and are not installed.
         ToolCrashError: the executor broke; what was made stays made.
         CujitError: the first request for a compiler cannot be begun; what is wrong with later ones is in the report.
-        OSError: the pack cannot be written.
+        FileError: the pack cannot be written, or the cache not be read.
 
     Example::
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from cujit.artifact.reading import file_errors
 from cujit.cache.cache import Cache
 from cujit.cache.key import is_digest
 from cujit.cache.pack import portable
@@ -41,6 +42,7 @@ class Pulled(NamedTuple):
     refused: tuple[tuple[str, str], ...]
 
 
+@file_errors()
 def push(
     url: str,
     roots: Sequence[Root],
@@ -64,7 +66,7 @@ def push(
     Raises:
         CacheRefusedError: others could have written to a root.
         FormatError: a record is damaged.
-        OSError: a root cannot be read.
+        FileError: a root cannot be read.
         RemoteError: the store does not answer.
     """
     store = RemoteStore(url, signer, with_recipes=with_recipes)
@@ -79,6 +81,7 @@ def push(
     return Pushed(len(new), len(written) - len(new), len(wanted & theirs), sum(new))
 
 
+@file_errors()
 def pull(url: str, keys: Iterable[str], cache: Cache, trust: Path) -> Pulled:
     """Take the records of keys out of a shared cache into the root of a cache, ahead of time.
 
@@ -92,7 +95,7 @@ def pull(url: str, keys: Iterable[str], cache: Cache, trust: Path) -> Pulled:
         CacheRefusedError: others could have written to a root, or to the file of keys.
         FormatError: it is no file of keys, or there is no shared cache.
         MissingError: there is no root to write to.
-        OSError: the root cannot be written.
+        FileError: the root cannot be written.
         RemoteError: the store does not answer.
     """
     store, believed, transport = cache.store, TrustedKeys.read(trust), transport_of(url, SOCKET_S)

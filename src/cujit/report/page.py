@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cujit.artifact.reading import file_errors
 from cujit.workers.package_files import data_path
 
 _ASSETS = Path(data_path("report", "assets"))
@@ -58,6 +59,7 @@ def page(
     return _filled({**parts, "record": fitted(record, room)})
 
 
+@file_errors()
 def _asset(name: str) -> str:
     return (_ASSETS / name).read_text()
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cujit.artifact.reading import path_of, read_file, shown_path
+from cujit.artifact.reading import file_errors, path_of, read_file, shown_path
 from cujit.devices.cpu.observe.measures import ProfiledKernel
 from cujit.devices.options import check_timeout
 from cujit.devices.process import is_device_name
@@ -197,7 +197,8 @@ def attempt(
         "trusted": trusted,
         "kernel": launch.kernel,
     }
-    return _Child(launch, asked).rerun()
+    with file_errors():
+        return _Child(launch, asked).rerun()
 
 
 def _device(name: str | None, watched: Sequence[object]) -> str:

@@ -100,7 +100,7 @@ def build(
         FormatError: the list is empty.
         OptionError: the cache is off.
         ToolchainNotFoundError: there is no compiler.
-        OSError: the pack cannot be written.
+        FileError: the pack cannot be written, or the cache not be read.
     """
     work = _Work.of(worklist, default_cache() if cache is None else cache, project)
     units = work.units(arch, ptx=ptx)

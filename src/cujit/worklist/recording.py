@@ -7,6 +7,7 @@ process that is killed loses less than half of its counts. The rest is counted i
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import os
 import time
@@ -90,10 +91,13 @@ class Recording:
         """Write the counts, and end the file."""
         with self._lock:
             self.flush()
-            self._is_over = True
             if self._fd >= 0:
-                os.close(self._fd)
-                self._fd = -1
+                fd, self._fd = self._fd, -1
+                try:
+                    os.close(fd)
+                except OSError as e:  # what a server could not keep
+                    self._give_up(e)
+            self._is_over = True
 
     def flush(self) -> None:
         """Write the counts that the file does not have yet."""
@@ -105,7 +109,8 @@ class Recording:
     def after_fork(self) -> None:
         """Begin another file, in a forked child: that of the parent is the parent's."""
         if self._fd >= 0:
-            os.close(self._fd)
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
         self._fd, self.path = -1, None
         self._known, self._recipes = {}, set()
 
