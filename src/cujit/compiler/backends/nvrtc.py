@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from cujit.arch.support import install, require_arch
@@ -28,6 +28,7 @@ from cujit.errors import (
     counted,
 )
 from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_of
+from cujit.formats.ptx.unused import without_unused
 from cujit.signature import Signature
 from cujit.toolchain.nvrtc import Program
 from cujit.toolchain.process_state import leave_working_directory
@@ -162,7 +163,7 @@ def _once(request: Request, toolchain: Toolchain, arguments: Sequence[str], aske
         names = {name: program.lowered_name(name.encode()) for name in asked.names}
         made = Artifact(
             request.kind,
-            _image(program, request.kind),
+            _image(program, request.kind, names.values()),
             request.arch,
             names,
             _signatures(program, names, asked.probes),
@@ -196,9 +197,9 @@ def _is_without_files(request: Request) -> bool:
     return names == angled and not any(places)
 
 
-def _image(program: Program, kind: Kind) -> bytes:
+def _image(program: Program, kind: Kind, named: Collection[str]) -> bytes:
     if kind is Kind.PTX:
-        return program.ptx()
+        return without_unused(program.ptx().decode(), named).encode()
     return program.cubin() if kind is Kind.CUBIN else program.ltoir()
 
 
@@ -281,7 +282,9 @@ def _dialect_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
     """Name the option for words that nvcc has."""
     if "dialect" in request.options:
         return None
-    found = [word for d in errors for word in _UNDEFINED.findall(d.message)]
+    own = (request.source.name, *(name for name, _ in request.source.headers))
+    mine = [d for d in errors if d.file in own or d.file.startswith(request.include or own)]
+    found = [word for d in mine for word in _UNDEFINED.findall(d.message)]
     words = [a for a, _, _ in found if a in NVCC_WORDS] + [f"std::{b}" for _, b, _ in found if b in STD_HEADER_OF]
     words += ["marks of lambdas" for _, _, c in found if c]
     return _DIALECT.format(", ".join(dict.fromkeys(words[:3]))) if words else None
