@@ -70,6 +70,7 @@ def test_random_graphs_lose_exactly_what_cannot_be_reached() -> None:
         points = [[to for to in range(count) if chance.random() < 0.15] for _ in range(count)]
         roots = [n for n in range(count) if chance.random() < 0.2]
         values = [", ".join(f"generic(_INTERNAL_{to})" for to in to_all) or "0" for to_all in points]
+        sizes = [len(to_all) or 1 for to_all in points]
         lines = [f".global .align 8 .u64 _INTERNAL_{n}[{sizes[n]}] = {{{values[n]}}};\n" for n in range(count)]
         reached, waiting = set(roots), list(roots)
         while waiting:

@@ -284,10 +284,15 @@ def _dialect_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
         return None
     own = (request.source.name, *(name for name, _ in request.source.headers))
     mine = [d for d in errors if d.file in own or d.file.startswith(request.include or own)]
-    found = [word for d in mine for word in _UNDEFINED.findall(d.message)]
-    words = [a for a, _, _ in found if a in NVCC_WORDS] + [f"std::{b}" for _, b, _ in found if b in STD_HEADER_OF]
-    words += ["marks of lambdas" for _, _, c in found if c]
-    return _DIALECT.format(", ".join(dict.fromkeys(words[:3]))) if words else None
+    words = [_nvcc_word(match) for d in mine for match in _UNDEFINED.finditer(d.message)]
+    named = [word for word in dict.fromkeys(words) if word]
+    return _DIALECT.format(", ".join(named[:3])) if named else None
+
+
+def _nvcc_word(match: re.Match[str]) -> str:
+    if match[1] in NVCC_WORDS:
+        return match[1]
+    return "marks of lambdas" if match[3] else f"std::{match[2]}" if match[2] in STD_HEADER_OF else ""
 
 
 def _host_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
