@@ -9,6 +9,7 @@ an assembler refuses may be refused as well: then the seconds are those until th
 from __future__ import annotations
 
 import os
+import random
 import resource
 import subprocess
 import sys
@@ -65,6 +66,31 @@ def _cycle(count: int) -> str:
         f".func f{i}() {{ call f{(i + 1) % count}; call f{i * 7 % count}; ret; }}\n" for i in range(count)
     )
     return _kernel(["setp.eq.u32 p, r2, 9; @p call f0;"], declared + defined)
+
+
+def _written(count: int) -> str:
+    """Write garbage: tokens of PTX, and others, in an order that a seed decides."""
+    words = [
+        *'{}[]()<>;:,@!|+-.%$"',
+        "add",
+        ".u32",
+        "%r1",
+        "0x7",
+        "1.5",
+        "L1:",
+        "@p",
+        ".reg",
+        "/*",
+        "*/",
+        "//",
+        "\n",
+        "é",
+    ]
+    return _HEAD + " ".join(random.Random(count).choices(words, k=count))
+
+
+def _values(count: int) -> str:
+    return f".global .u32 g[{count}] = {{{', '.join(str(i) for i in range(count))}}};\n"
 
 
 def _live(count: int) -> str:
@@ -137,6 +163,13 @@ SHAPES: dict[str, tuple[Shape, int]] = {
         ),
         100,
     ),
+    "nested loops": (
+        lambda n: _kernel(
+            [f"L{i}: add.u32 r1, r1, 1;" for i in range(n)]
+            + [f"setp.gt.u32 p, r1, {i + 999999}; @p bra L{i};" for i in reversed(range(n))]
+        ),
+        50,
+    ),
     "nested ifs": (
         lambda n: _kernel(
             [f"setp.lt.u32 p, r1, {i}; @p bra E{i};" for i in range(n)]
@@ -198,6 +231,64 @@ SHAPES: dict[str, tuple[Shape, int]] = {
     ),
     "scopes": (lambda n: _kernel(["{ .reg .b32 a; mov.u32 a, 1; }"] * n), 500),
     "nested scopes": (lambda n: _kernel(["{ .reg .b32 a; mov.u32 a, 1;" * n, "}" * n]), 50),
+    "braces": (lambda n: _HEAD + "{" * n, 5000),
+    "initializer": (lambda n: _kernel([], _values(n)), 1000),
+    "nested initializer": (lambda n: _kernel([], ".global .u32 g[1] = " + "{" * n + "1" + "}" * n + ";\n"), 1000),
+    "addresses": (
+        lambda n: _kernel([], f".global .u32 g;\n.global .u64 t[{n}] = {{{', '.join(['g+4'] * n)}}};\n"),
+        1000,
+    ),
+    "long label": (lambda n: _kernel([f"{'L' * n}: add.u32 r1, r1, 1; bra {'L' * n};"]), 1000),
+    "long names": (lambda n: _kernel([f".reg .b32 {'q' * n}; mov.u32 {'q' * n}, 1;"]), 1000),
+    "labels": (lambda n: _kernel(f"L{i}:" for i in range(n)), 1000),
+    "parameters": (
+        lambda n: _HEAD + f".visible .entry k({', '.join(f'.param .u32 p{i}' for i in range(n))}) {{ ret; }}\n",
+        500,
+    ),
+    "arguments": (
+        lambda n: _kernel(
+            [f"call f, ({', '.join(['r1'] * n)});"],
+            f".func f({', '.join(f'.reg .b32 a{i}' for i in range(n))}) {{ ret; }}\n",
+        ),
+        500,
+    ),
+    "many registers": (lambda n: _kernel(f".reg .b32 q{i};" for i in range(n)), 1000),
+    "register ranges": (lambda n: _kernel(f".reg .b32 q{i}_<1000000000>;" for i in range(n)), 1000),
+    "shared variables": (lambda n: _kernel(f".shared .u32 s{i};" for i in range(n)), 500),
+    "locals": (lambda n: _kernel(f".local .u32 s{i}; mov.u32 r1, s{i};" for i in range(n)), 500),
+    "duplicates": (lambda n: _kernel([], ".global .u32 g;\n" * n), 1000),
+    "comments": (lambda n: _kernel(["// nothing\n/* nothing */"] * n), 1000),
+    "open comment": (lambda n: _kernel(["/*" * n]), 1000),
+    "spaces": (lambda n: _kernel([" \t" * n]), 5000),
+    "one line": (lambda n: _kernel([" add.u32 r1, r1, 1;" * n]), 1000),
+    "empty statements": (lambda n: _kernel([";" * n]), 1000),
+    "expression": (lambda n: _kernel([f"mov.u32 r1, {'(' * n}1{')' * n};"]), 1000),
+    "sum": (lambda n: _kernel([f"mov.u32 r1, {'1+' * n}1;"]), 1000),
+    "number": (lambda n: _kernel([f"mov.u32 r1, {'7' * n};"]), 1000),
+    "operands": (lambda n: _kernel([f"add.u32 {', '.join(['r1'] * n)};"]), 1000),
+    "group": (lambda n: _kernel([f"mov.b64 d1, {{{', '.join(['r1'] * n)}}};"]), 1000),
+    "modifiers": (lambda n: _kernel(["add" + ".u32" * n + " r1, r1, r1;"]), 1000),
+    "guards": (lambda n: _kernel(["@p " * n + "ret;"]), 1000),
+    "garbage": (_written, 1000),
+    "string": (lambda n: _kernel([f'.pragma "{"x" * n}";']), 1000),
+    "pragmas": (lambda n: _kernel(['.pragma "nounroll";'] * n), 1000),
+    "files": (lambda n: _kernel([], "".join(f'.file {i} "f{i}.cu"\n' for i in range(1, n))), 1000),
+    "sections": (lambda n: _kernel([], ".section .debug_info {\n" + ".b8 1\n" * n + "}\n"), 1000),
+    "directives": (lambda n: _HEAD + ".visible .entry k() " + ".maxntid 64, 1, 1 " * n + "{ ret; }\n", 500),
+    "tables": (
+        lambda n: _kernel(
+            [*(f"T{i}: .branchtargets L;" for i in range(n)), *(f"brx.idx r3, T{i};" for i in range(n)), "L:"]
+        ),
+        300,
+    ),
+    "prototypes": (lambda n: _kernel(f"P{i}: .callprototype _ ();" for i in range(n)), 500),
+    "aliases": (
+        lambda n: (
+            _HEAD + ".func f0() { ret; }\n" + "".join(f".func f{i}();\n.alias f{i}, f{i - 1};\n" for i in range(1, n))
+        ),
+        300,
+    ),
+    "declarations": (lambda n: _kernel([], "".join(f".extern .func f{i}();\n" for i in range(n))), 1000),
 }
 """What writes each shape for a count, and the least count; larger ones are twice and four times that."""
 

@@ -18,6 +18,7 @@ from cujit.devices.cpu.analysis import uniformity
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.codegen import nodes, ssa
 from cujit.devices.cpu.frontend.layout import ModuleLayout
+from cujit.devices.cpu.ir import cfg
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.shapes import Dim3
@@ -150,7 +151,17 @@ def test_what_is_compiled_without_passes_computes_the_same(monkeypatch: pytest.M
     assert (_results(shapes) == found).all()
 
 
-GROWING = {"diamonds": 400, "loop heads": 300, "nested ifs": 200, "registers": 1000, "wide switch": 300}
+BRANCHING = {"loop nest": 60, "nested ifs": 60, "irreducible": 60, "exits": 60, "loop heads": 60, "nested loops": 40}
+"""Shapes of control flow, and counts from which on their code grows in proportion to them."""
+
+
+@pytest.mark.parametrize("shape", BRANCHING)
+def test_ir_is_linear_in_the_text_for_every_shape_of_control_flow(shape: str) -> None:
+    lengths = [len(_ir(shape, count)) for count in (BRANCHING[shape], 4 * BRANCHING[shape])]
+    assert lengths[1] < 6 * lengths[0]
+
+
+GROWING = {"diamonds": 150, "registers": 300, "wide switch": 150}
 """Shapes, and counts from which on the stages of a first launch take time in proportion."""
 
 
@@ -216,3 +227,11 @@ def test_a_kernel_too_large_for_llvm_is_refused(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(UnsupportedError, match=r"kernel k is too large .* 100,000 are the limit"):
         cujit.load(SHAPES["irreducible"][0](60), device)["k"].compile(64)
     cujit.load(SHAPES["irreducible"][0](2), device)["k"].compile(64)
+
+
+def test_a_kernel_with_too_many_loops_inside_each_other_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cfg, "_MOST_STEPS", 100)
+    monkeypatch.setattr(cfg, "_MOST_STEPS_EACH", 2)
+    with pytest.raises(UnsupportedError, match=r"k: so many loops inside each other"):
+        cujit.load(SHAPES["nested loops"][0](60), cujit.cpu(1))
+    cujit.load(SHAPES["nested loops"][0](6), cujit.cpu(1))

@@ -105,7 +105,11 @@ def build_graph(program: KernelProgram, refusals: Refusals) -> Graph:
     """Cut the program into blocks, drop what cannot be reached, and order the rest."""
     pieces, labels = _cut(program.ops)
     edges = [_successors(ops, k, labels, len(pieces), refusals) for k, ops in enumerate(pieces)]
-    return _assemble(pieces, edges)[0]
+    try:
+        return _assemble(pieces, edges)[0]
+    except _TooDeepError:
+        refusals.add(program.ops[0].line, program.name, "so many loops inside each other")
+        return Graph([], [])
 
 
 def part_of(graph: Graph, start: int, stops: Container[int]) -> tuple[Graph, list[int]]:
@@ -169,6 +173,16 @@ def _successors(ops: list[Op], k: int, labels: dict[str, int], end: int, refusal
 
 # -- order ------------------------------------------------------------------------------------------------
 
+_MOST_STEPS, _MOST_STEPS_EACH = 200_000, 100
+"""Blocks that may be looked at to find loops, again for each loop around them: so many, and so many for each block.
+
+Some 400 loops may be inside each other. Compilers write no more than ten or so.
+"""
+
+
+class _TooDeepError(Exception):
+    """There are more loops inside each other than are looked for."""
+
 
 def _order(edges: list[list[int]], end: int) -> tuple[list[int], list[tuple[int, int]]]:
     """Order the reachable blocks; loops are returned as (first, last) positions, outermost first.
@@ -176,10 +190,13 @@ def _order(edges: list[list[int]], end: int) -> tuple[list[int], list[tuple[int,
     Strongly connected parts are laid out in topological order; inside a part its head comes first, and the rest
     is ordered in the same way with the edges to the head cut. So every retreating edge goes to the head of a loop
     around it, whatever the shape of the graph.
+
+    Raises:
+        _TooDeepError: the loops inside each other are too many.
     """
     order: list[int] = []
     spans: list[tuple[int, int]] = []
-    everything = set(range(end))
+    everything, steps = set(range(end)), _MOST_STEPS + _MOST_STEPS_EACH * end
     # A stack of work: a part to lay out, or the first position of a loop that ends here.
     work: list[list[int] | int] = list(reversed(_parts([0], everything, edges)))
     while work:
@@ -193,6 +210,9 @@ def _order(edges: list[list[int]], end: int) -> tuple[list[int], list[tuple[int,
         if len(item) > 1 or head in edges[head]:
             work.append(first)
             inside = set(item[1:])
+            steps -= len(item)
+            if steps < 0:
+                raise _TooDeepError
             work += reversed(_parts([s for s in edges[head] if s in inside], inside, edges))
     spans.sort(key=lambda s: (s[0], -s[1]))
     return order, spans
