@@ -136,6 +136,45 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lock.acquire(timeout=1
     assert printed(code) == "0 True\n"
 
 
+@pytest.mark.parametrize("stage", ["find_spec", "exec_module"])
+def test_a_fork_waits_for_imports_of_other_threads(stage: str) -> None:
+    printed(
+        f"""
+        import importlib.machinery, importlib.util, os, sys, threading, time
+        import cujit.forks
+        begun = threading.Event()
+        class Slow:
+            def find_spec(self, name, path=None, target=None):
+                if name != "cujit.slow":
+                    return None
+                self.wait("find_spec")
+                return importlib.machinery.ModuleSpec(name, self)
+            def create_module(self, spec):
+                return None
+            def exec_module(self, module):
+                self.wait("exec_module")
+                module.value = 1
+            def wait(self, stage):
+                if stage == {stage!r}:
+                    begun.set()
+                    time.sleep(0.5)
+        sys.meta_path.insert(0, Slow())
+        importing = threading.Thread(target=importlib.import_module, args=("cujit.slow",))
+        importing.start()
+        begun.wait()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(importlib.import_module("cujit.slow").value)
+        end = time.monotonic() + 20
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > end:
+                os.kill(pid, 9)
+                sys.exit("the child does not end")
+            time.sleep(0.01)
+        """
+    )
+
+
 def test_locks_are_open_in_a_child_before_others_that_take_them_begin_anew() -> None:
     code = """
 import os, signal, threading

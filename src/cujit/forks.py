@@ -6,9 +6,11 @@ A child has a copy of everything, and of the threads the one alone that forked. 
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 
@@ -107,6 +109,32 @@ def waits_for(acquire: Callable[[], object], release: Callable[[], object]) -> N
         os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)
 
 
+_WAITED_FOR = sys.stdlib_module_names | {"cuda", "cujit", "elftools", "llvmlite", "lz4", "numpy", "zstandard"}
+"""What children need. A program's own module may wait, in its import, for the thread that forks."""
+
+_LONGEST_IMPORT_S = 5.0
+
+
+def _wait_for_imports() -> None:
+    """Have a fork wait while other threads import what cujit imports when it is first used.
+
+    Python keeps the lock of a module that is being imported closed in the child, which then waits for it for ever.
+    Source: ``importlib._bootstrap``, ``_module_locks``: the locks that a thread has or waits for.
+    """
+    end = time.monotonic() + _LONGEST_IMPORT_S
+    while _is_importing() and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+def _is_importing() -> bool:
+    me = threading.get_ident()
+    locks = getattr(importlib, "_bootstrap")._module_locks  # noqa: B009  # no stub has it
+    return any(
+        name.partition(".")[0] in _WAITED_FOR and getattr(reference(), "owner", None) not in (None, me)
+        for name, reference in list(locks.items())
+    )
+
+
 def _in_child() -> None:
     items = list(_LIVING)
     for item in sorted(items, key=lambda item: not isinstance(item, Lock)):  # which others may take
@@ -116,4 +144,4 @@ def _in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(before=_wait_for_imports, after_in_child=_in_child)
