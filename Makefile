@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test coverage frameworks clients emulated lint format runtime native gpu-test gpu-wheels farm toolkits aarch64 cache-faults faults store bench bench-check leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house editor images docs urls clean
+.PHONY: demo test coverage frameworks clients emulated lint format runtime native gpu-test gpu-wheels farm toolkits aarch64 cache-faults faults soak store bench bench-check leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house editor images docs urls clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -141,6 +141,10 @@ cache-faults: $(READY)  ## every errno at every system call of the cache; needs 
 
 faults: $(READY)  ## every errno at every call of packs, lists, farms, shared caches, reports and saved launches; an hour
 	CUJIT_FAULTS=all $(BIN)/python -m pytest tests/faults
+
+SOAK_S ?= 600
+soak: $(READY)  ## 32 threads that do everything at once, with signals and forks, for ten minutes
+	CUJIT_SOAK_S=$(SOAK_S) $(BIN)/python -m pytest -p no:cacheprovider tests/soak
 
 store: $(READY)  ## a million forgeries, and the shared cache over nginx (Debian's package of that name)
 	CUJIT_FORGERIES=1000000 $(BIN)/python -m pytest tests/remote
