@@ -126,7 +126,7 @@ import cujit
 sys.path.insert(0, sys.argv[1])
 from shapes import SHAPES
 
-text = SHAPES["mma"][0](128)
+text = SHAPES["mma"][0](256)
 device = cujit.cpu()
 kernel = cujit.load("".join(SHAPES["mma"][0](4)), device)["k"]
 kernel.compile(64)
@@ -136,11 +136,11 @@ print(time.process_time() - begin, (resource.getrusage(resource.RUSAGE_SELF).ru_
 """
 
 
-def test_a_product_of_128_mma_compiles_in_seconds() -> None:
+def test_a_product_of_256_mma_compiles_in_seconds() -> None:
     benchmarks = Path(__file__).parents[3] / "benchmarks"
     seconds, megabytes = map(float, printed(PRODUCT, benchmarks, environment={"CUJIT_CACHE": "0"}).split())
-    assert seconds < 8  # 2 on a machine that does nothing else
-    assert megabytes < 200
+    assert seconds < 15  # 4 on a machine that does nothing else
+    assert megabytes < 300
 
 
 def test_what_is_compiled_without_passes_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
