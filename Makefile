@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test coverage frameworks clients emulated lint format runtime native gpu-test gpu-wheels farm toolkits aarch64 cache-faults faults soak store bench bench-check leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house editor images docs urls clean
+.PHONY: demo test coverage frameworks clients emulated lint format runtime native gpu-test gpu-wheels farm toolkits aarch64 cache-faults faults soak store bench bench-check leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check packaging house editor images docs urls clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -208,6 +208,10 @@ mutants: $(READY)  ## N random mistakes in AREA (a folder or file of src/cujit; 
 release-check: $(READY)  ## build sdist and wheel, and use them as a user would, in an environment of each interpreter
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'build>=1.2' 'twine>=6'
 	$(BIN)/python tools/release_check.py $(PYTHONS)
+
+# ARGS="--only conda" does one place. Some ten minutes and 5 GB in TMPDIR.
+packaging: $(READY)  ## freeze cujit with PyInstaller, zip it, and lay it out as Bazel, conda and containers do; run each
+	$(BIN)/python tools/packaging.py $(ARGS)
 
 house: $(READY)  ## figures of the code: lines, circles of imports, public names, complexity, names used twice
 	$(BIN)/python tools/house.py

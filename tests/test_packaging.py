@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import distributions
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from cujit.integrations import pyinstaller_build
 from processes import printed
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 _PACKAGE = Path(__file__).parents[1] / "src" / "cujit"
 _LAUNCH = """
@@ -76,9 +86,78 @@ def _in_namespace(mounts: str, *command: str | Path, **environment: str) -> subp
     return subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_where_nothing_may_be_executed_launches_run_in_python(zipped: Path, tmp_path: Path) -> None:
-    paths = os.pathsep.join([f"{zipped}/libs", *sys.path])
-    kept = {name: os.environ[name] for name in ("CUJIT_CACHE_DIR", "HOME") if name in os.environ}
-    mounts = f"mount -t tmpfs -o noexec,mode=700 none {tmp_path}"
-    done = _in_namespace(mounts, sys.executable, "-c", _LAUNCH, PYTHONPATH=paths, TMPDIR=str(tmp_path), **kept)
-    assert done.stdout.split()[:3] == ["42", "42", "False"], done.stderr
+def _runfiles(root: Path) -> str:
+    """Lay out what is installed as Bazel does, links in a directory for each distribution, and return PYTHONPATH."""
+    paths = [root / "others"]
+    paths[0].mkdir()
+    site = Path(np.__file__).parents[1]
+    for entry in site.iterdir():
+        if not entry.name.startswith(("nvidia", "__")):
+            (paths[0] / entry.name).symlink_to(entry)
+    for each in distributions(path=[str(site)]):
+        name = each.metadata["Name"]
+        if name.startswith("nvidia-") and not name.startswith("nvidia-cuda-cccl"):
+            paths.append(root / name)
+            for file in each.files or ():
+                link = root / name / file
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(str(each.locate_file(file)))
+    return os.pathsep.join(map(str, paths))
+
+
+def test_a_container_without_proc_home_and_executable_files_compiles_and_launches(zipped: Path, tmp_path: Path) -> None:
+    """The wheels lie in a directory each; where nothing may be executed, launches run in Python."""
+    (files := tmp_path / "noexec").mkdir()
+    (runfiles := tmp_path / "runfiles").mkdir()
+    environment = {
+        "PYTHONPATH": f"{zipped}/libs{os.pathsep}{_runfiles(runfiles)}",
+        "TMPDIR": str(files),
+        "CUJIT_CACHE_DIR": os.environ["CUJIT_CACHE_DIR"],
+    }
+    mounts = f"mount -t tmpfs -o noexec,mode=700 none {files} && mount -t tmpfs none /proc"
+    compiles = "print(len(cujit.compile(KERNEL, arch='sm_80', host_headers='stub', cache=False)) > 1000)"
+    done = _in_namespace(mounts, sys.executable, "-S", "-c", _LAUNCH + compiles, **environment)
+    *out, is_native, _, is_compiled = done.stdout.split() or [done.stderr] * 3
+    assert (out, is_native, is_compiled) == (["42", "42"], "False", "True")
+
+
+_OTHER_INTERPRETER = """
+import sys
+sys.path[:] = PATHS
+import cujit
+from cujit.errors import UnsupportedError
+for name in ("compile", "cpu", "registry"):
+    try: getattr(cujit, name)
+    except UnsupportedError as e: print(e.message)
+print("numpy" in sys.modules, flush=True)
+"""
+_INTERPRETERS = f"""
+import importlib, sys
+import cujit
+name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+interpreters = importlib.import_module(name)
+interpreters.run_string(interpreters.create(), {_OTHER_INTERPRETER!r}.replace("PATHS", repr(sys.path)))
+device = cujit.cpu()
+print(device.zeros(1, "int32").numpy()[0])
+"""
+
+
+def test_a_subinterpreter_gets_one_sentence_and_the_main_interpreter_goes_on() -> None:
+    sentence = "cujit works only in the main interpreter of a process, and this is a subinterpreter"
+    assert printed(_INTERPRETERS).splitlines() == [sentence] * 3 + ["False", "0"]
+
+
+def test_the_hook_of_pyinstaller_collects_modules_data_and_toolkit() -> None:
+    (place,) = pyinstaller_build.hook_directories()
+    project = tomllib.loads((_PACKAGE.parents[1] / "pyproject.toml").read_text())["project"]
+    (point,) = project["entry-points"]["pyinstaller40"].values()
+    assert point == f"{pyinstaller_build.__name__}:hook_directories"
+    hook = runpy.run_path(f"{place}/hook-cujit.py")
+    assert {"cujit.loading", "cujit.compiler.apart.child", "cuda.bindings.nvrtc"} <= set(hook["hiddenimports"])
+    assert not [name for name in hook["hiddenimports"] if name.startswith(("cujit.torch", "cujit.integrations"))]
+    found = {os.path.join(place, os.path.basename(file)) for file, place in hook["datas"]}
+    machine = os.uname().machine
+    for ours in (f"devices/launcher/native/{machine}/launcher.so", "toolchain/host/vector", "emulator/functions.txt"):
+        assert f"cujit/{ours}" in found
+    assert [name for name in found if os.path.basename(name).startswith("libnvrtc.so")]
+    assert [name for name in found if re.fullmatch(r"llvmlite-.*\.dist-info/METADATA", name)]

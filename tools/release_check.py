@@ -26,7 +26,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-__all__ = ["main", "wrong_with_sdist", "wrong_with_wheel"]
+__all__ = ["ROOT", "StepFailedError", "main", "run", "wrong_with_sdist", "wrong_with_wheel"]
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")
@@ -60,7 +60,7 @@ _OF_OURS = ("PYTHON", "CUJIT_", "VIRTUAL_", "MAKE", "MFLAGS")
 """Beginnings of variables that are of whoever runs this, and nothing that a user has."""
 
 
-class _FailedError(Exception):
+class StepFailedError(Exception):
     """A step that failed, with what it wrote."""
 
 
@@ -88,20 +88,20 @@ def main() -> int:
 def _done(name: str, step: Callable[[], str]) -> bool:
     try:
         print(f"{name:12} {step()}", flush=True)
-    except _FailedError as failed:
+    except StepFailedError as failed:
         print(f"{name:12} FAILED\n{failed}", flush=True)
         return False
     return True
 
 
-def _run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> str:
+def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> str:
     """Run a command to its end, and give what it printed."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(_OF_OURS)}
     done = subprocess.run(
         command, cwd=cwd, env={**plain, **variables}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if done.returncode:
-        raise _FailedError(f"$ {' '.join(map(str, command))}\n{done.stdout}")
+        raise StepFailedError(f"$ {' '.join(map(str, command))}\n{done.stdout}")
     return done.stdout
 
 
@@ -112,13 +112,13 @@ def _build(work: Path) -> str:
     """Build the sdist, the wheel out of it, and the wheel out of the tree, which has to be the same."""
     dist, direct = work / "dist", work / "direct"
     # A time of its own, or the two wheels would differ in the times of their files.
-    when = _run("git", "log", "-1", "--format=%ct").strip()
-    _run(sys.executable, "-m", "build", "--outdir", dist, SOURCE_DATE_EPOCH=when)
-    _run(sys.executable, "-m", "build", "--wheel", "--outdir", direct, SOURCE_DATE_EPOCH=when)
+    when = run("git", "log", "-1", "--format=%ct").strip()
+    run(sys.executable, "-m", "build", "--outdir", dist, SOURCE_DATE_EPOCH=when)
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", direct, SOURCE_DATE_EPOCH=when)
     wheels = [next(folder.glob("*.whl")) for folder in (dist, direct)]
     digests = {hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels}
     if len(digests) > 1:
-        raise _FailedError("the wheel out of the sdist is another than the wheel out of the tree")
+        raise StepFailedError("the wheel out of the sdist is another than the wheel out of the tree")
     return f"{wheels[0].name}, {wheels[0].stat().st_size / 1e6:.2f} MB, sha256 {digests.pop()[:16]}…"
 
 
@@ -126,13 +126,13 @@ def _metadata(work: Path) -> str:
     """Look at what the distributions say of themselves, and at what is in them."""
     dist = work / "dist"
     wheel, sdist = next(dist.glob("*.whl")), next(dist.glob("*.tar.gz"))
-    _run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist)
+    run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist)
     with zipfile.ZipFile(wheel) as opened:
         wrong = wrong_with_wheel(opened.namelist())
     with tarfile.open(sdist) as unpacked:
         wrong += wrong_with_sdist(unpacked.getnames())
     if wrong:
-        raise _FailedError("\n".join(wrong))
+        raise StepFailedError("\n".join(wrong))
     return "twine finds nothing, and all that is needed is in"
 
 
@@ -173,15 +173,15 @@ def _installed(work: Path, python: str | None) -> str:
         return "is not on this machine"
     home = work / "env"
     shutil.rmtree(home, ignore_errors=True)
-    _run(python, "-m", "venv", home)
+    run(python, "-m", "venv", home)
     own = home / "bin" / "python"
     wheel = next((work / "dist").glob("*.whl"))
-    _run(own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{wheel}[cu13]")
+    run(own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{wheel}[cu13]")
     smoke = Path(shutil.copy(ROOT / "tools" / "release_smoke.py", work))
-    use = functools.partial(_run, own, "-X", "dev", "-W", "error", cwd=work, CUJIT_CACHE_DIR=str(work / "cache"))
+    use = functools.partial(run, own, "-X", "dev", "-W", "error", cwd=work, CUJIT_CACHE_DIR=str(work / "cache"))
     use("-m", "cujit", "demo")
     said = use(smoke).strip()
-    return f"{_run(own, '-c', 'import platform; print(platform.python_version())').strip()}: demo, and {said}"
+    return f"{run(own, '-c', 'import platform; print(platform.python_version())').strip()}: demo, and {said}"
 
 
 def _tutorial(work: Path) -> str:
@@ -190,7 +190,7 @@ def _tutorial(work: Path) -> str:
     from pages import Page  # beside the tests, which follow the same pages in one process
     from steps import is_shown, steps
 
-    _run(sys.executable, "-m", "venv", work / "own")
+    run(sys.executable, "-m", "venv", work / "own")
     place, count, status = work / "newcomer", 0, "0"
     place.mkdir()
     path, wheels = (
@@ -207,22 +207,22 @@ def _tutorial(work: Path) -> str:
         if name.startswith("CUJIT_COMPILE=never"):  # "in an empty directory"
             place = Path(tempfile.mkdtemp(dir=work))
         typed = f'{name.replace("$?", status)}\necho "status=$?"'
-        said, _, status = _run("bash", "-c", typed, cwd=place, **own).strip().rpartition("status=")
+        said, _, status = run("bash", "-c", typed, cwd=place, **own).strip().rpartition("status=")
         right = name.startswith("pip ") or is_shown(said, text)
         if not right or (status != "0" and "failed" not in text):
-            raise _FailedError(f"{page.name}: $ {name}\n{said}\nand the page shows\n{text}")
+            raise StepFailedError(f"{page.name}: $ {name}\n{said}\nand the page shows\n{text}")
         count += 1
     readme = (ROOT / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
-    shown = _run(work / "own" / "bin" / "python", "-c", readme, cwd=place, **own).strip()
+    shown = run(work / "own" / "bin" / "python", "-c", readme, cwd=place, **own).strip()
     if f"# {shown}\n" not in readme:
-        raise _FailedError(f"the README's ten lines print {shown}")
+        raise StepFailedError(f"the README's ten lines print {shown}")
     return f"the README's ten lines, and {count} commands on {len(pages)} pages, each with what it shows"
 
 
 def _clone(work: Path) -> str:
     """Run the demo as the README says it, in a new clone of what is committed."""
-    _run("git", "clone", "--quiet", "--no-hardlinks", ROOT, work / "clone")
-    return _run("make", "demo", f"PYTHON={sys.executable}", cwd=work / "clone").strip().splitlines()[-1]
+    run("git", "clone", "--quiet", "--no-hardlinks", ROOT, work / "clone")
+    return run("make", "demo", f"PYTHON={sys.executable}", cwd=work / "clone").strip().splitlines()[-1]
 
 
 _COMPILES = """
@@ -238,18 +238,18 @@ def _old_cache(work: Path) -> str:
     """Let the old commit fill a cache, this tree use it, and the old commit use what this one left."""
     try:
         archive = work / "old.tar"
-        _run("git", "archive", "-o", archive, OLD, "src")
-    except _FailedError:
+        run("git", "archive", "-o", archive, OLD, "src")
+    except StepFailedError:
         return f"commit {OLD} is not in this clone, so that nothing was compared"
     with tarfile.open(archive) as packed:
         packed.extractall(work / "old", filter="data")
     for tree in (work / "old", ROOT, work / "old", ROOT):
-        _run(
+        run(
             sys.executable, "-W", "error", "-c", _COMPILES,
             cwd=work, PYTHONPATH=str(tree / "src"), CUJIT_CACHE_DIR=str(work / "shared"),
         )  # fmt: skip
     own = {"PYTHONPATH": str(ROOT / "src"), "CUJIT_CACHE_DIR": str(work / "shared")}
-    said = _run(sys.executable, "-m", "cujit", "cache", "verify", cwd=work, **own)
+    said = run(sys.executable, "-m", "cujit", "cache", "verify", cwd=work, **own)
     return f"used by commit {OLD}, this one, and both again; {said.strip().splitlines()[-1]}"
 
 

@@ -63,13 +63,33 @@ __all__ = sorted([*_HOME, *_ROOMS, "__version__"])
 
 def __getattr__(name: str) -> object:
     """Look a public name up where it lives, once."""
+    if name not in __all__:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    if _is_subinterpreter():
+        raise importlib.import_module(f"{__name__}.errors").UnsupportedError(
+            "cujit works only in the main interpreter of a process, and this is a subinterpreter",
+            help="use cujit in the main interpreter, or in a process of its own: multiprocessing.Process(target=…)",
+        )
     if name in _ROOMS:
         return importlib.import_module(f"{__name__}.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     found: object = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = found
     return found
+
+
+def _is_subinterpreter() -> bool:
+    """Tell whether NumPy, LLVM and NVIDIA's libraries would be loaded a second time into this process.
+
+    Before Python 3.12 only a module can tell that takes half a millisecond to import. The main interpreter of most
+    programs has a file, and the ``__main__`` of a subinterpreter has none.
+    """
+    thread = sys.modules["_thread"]
+    if hasattr(thread, "_is_main_interpreter"):
+        return not thread._is_main_interpreter()
+    if hasattr(sys.modules["__main__"], "__file__"):
+        return False
+    known = importlib.import_module("_xxsubinterpreters")
+    return bool(known.get_current() != known.get_main())
 
 
 def __dir__() -> list[str]:

@@ -20,6 +20,7 @@ from cujit.emulator import library
 from cujit.emulator.shared_library import TABLE_SYMBOL
 from cujit.emulator.structures import BootTable, BootText
 from cujit.emulator.toolkit import compiler_functions, linker_functions
+from cujit.errors import UnsupportedError
 from cujit.forks import Lock, once
 from cujit.formats.elf import read_elf
 from cujit.toolchain.headers import Settings
@@ -77,7 +78,9 @@ def folder() -> Path:
         for real in _real_libraries()
     }
     before = {f"{STANDS_BEFORE}{real.soname}": str(real.path).encode() for real in _real_libraries()}
-    return library.keep({**files, **before, _ASSEMBLER: _assembler()})
+    with contextlib.suppress(UnsupportedError):  # a frozen program has no interpreter for it, and seldom calls one
+        files[_ASSEMBLER] = _assembler()
+    return library.keep({**files, **before})
 
 
 def _assembler() -> bytes:
@@ -102,12 +105,12 @@ def environment() -> dict[str, str]:
     """
     where = folder()
     libraries = sorted(str(path) for path in where.iterdir() if path.name.startswith("lib"))
-    assembler = str(where / _ASSEMBLER)
+    assembler = where / _ASSEMBLER
+    paths = {"TRITON_PTXAS_PATH": str(assembler), "TRITON_PTXAS_BLACKWELL_PATH": str(assembler)}
     caches = library.root_folder() / "caches"
     return {
         "LD_PRELOAD": " ".join([*libraries, *filter(None, [os.environ.get("LD_PRELOAD", "")])]),
-        "TRITON_PTXAS_PATH": assembler,
-        "TRITON_PTXAS_BLACKWELL_PATH": assembler,
+        **(paths if assembler.exists() else {}),
         "TRITON_CACHE_DIR": str(caches / "triton"),
         "NUMBA_CACHE_DIR": str(caches / "numba"),
         "CUPY_CACHE_DIR": str(caches / "cupy"),
