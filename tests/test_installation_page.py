@@ -18,6 +18,7 @@ from cujit.errors import ArchError, CujitError
 from cujit.program import toolchain
 from cujit.toolchain.driver import OLDEST_DRIVER, open_driver
 from pages import Page, shell
+from processes import printed
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -154,3 +155,11 @@ def test_the_last_step_prints_what_is_shown() -> None:
         printed = re.sub(r"[─ ]+", " ", shell(command))
         assert printed.startswith(first)
         assert printed.endswith(last)
+
+
+def test_the_page_decides_for_a_frozen_program() -> None:
+    (code,) = (code for at, code in _PAGE.snippets("python") if at == "Package an application")
+    shown = printed(f"import sys\nsys.frozen = True\n{code}print(len(made) > 0)")
+    assert shown.splitlines() == [
+        "set CUJIT_PYTHON to the path of a Python interpreter that has cujit installed", "True",
+    ]  # fmt: skip

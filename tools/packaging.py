@@ -135,7 +135,7 @@ def _in_prefix(places: _Places) -> str:
     for file in (base / "lib").glob("libpython*"):
         shutil.copy(file, prefix / "lib")
     site = prefix / "lib" / version / "site-packages"
-    links(places.site, site, ignore=shutil.ignore_patterns("nvidia*", "cuda_toolkit*", "pip*", "PyInstaller*"))
+    links(places.site, site, ignore=shutil.ignore_patterns("nvidia*", "cuda_toolkit*", "pip", "PyInstaller"))
     toolkit = places.site / "nvidia" / "cu13"
     links(toolkit / "lib", prefix / "lib")
     links(toolkit / "nvvm", prefix / "nvvm")
@@ -160,8 +160,8 @@ cd {root}
 for each in bin lib lib32 lib64 usr; do
   if [ -L /$each ]; then cp -P /$each .; elif [ -d /$each ]; then mkdir $each; mount --rbind /$each $each; fi
 done
-for each in {prefix} {target}; do mkdir -p .$each; mount --rbind $each .$each; done
 mkdir -p tmp etc; mount -t tmpfs none tmp
+for each in {prefix} {target}; do mkdir -p .$each; mount --rbind $each .$each; done
 mount -o remount,ro,bind . 2>/dev/null || true
 exec chroot . /usr/bin/env -i PYTHONPATH={target} CUJIT_CACHE_DIR=/tmp/cache {python} "$@"
 """
@@ -210,12 +210,12 @@ _STEPS: Sequence[tuple[str, Callable[[_Places], str]]] = (
 def main() -> int:
     """Do every step, print a line each, and tell whether all is right."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    asked.add_argument("--only", choices=[name for name, _ in _STEPS], help="do one of them")
+    asked.add_argument("--only", action="append", choices=[name for name, _ in _STEPS], help="do this one; repeatable")
     only, failed = asked.parse_args().only, 0
     with tempfile.TemporaryDirectory(prefix="cujit-packaging-") as folder:
         places = _Places(Path(folder))
         for name, step in (("build", _Places.build), *_STEPS):
-            if only in (None, name) or name == "build":
+            if not only or name in only or name == "build":
                 try:
                     print(f"{name:12} {step(places)}", flush=True)
                 except StepFailedError as e:

@@ -32,7 +32,9 @@ VARIABLES = (
         "auto",
         "shipping",
     ),
-    Variable("CUJIT_PYTHON", "file", "Python interpreter for worker processes, in a frozen program.", "", "limits"),
+    Variable(
+        "CUJIT_PYTHON", "file", "Python interpreter for worker processes, in a frozen program.", "", "installation"
+    ),
     Variable("CUJIT_RECORD", "directory", "Record compile requests in this directory.", "", "worklists"),
     Variable("CUJIT_REMOTE", "URL", "URL of a shared remote cache.", "", "remote"),
     Variable("CUJIT_REMOTE_WAIT_S", "seconds", "Seconds to wait for an unresponsive remote cache.", "0.15", "remote"),

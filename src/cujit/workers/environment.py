@@ -17,9 +17,18 @@ GPU_LAUNCH = (
 )  # fmt: skip
 """For a saved launch on a GPU."""
 
+COMPILERS_READ = (
+    "CAN_FINALIZE_DEBUG", "EDG_BASE", "FINALIZER_CUBIE", "FINALIZER_USE_LEGACY_ELF_BUILDER", "LLVM_OVERRIDE_PRODUCER",
+    "NVVM_IR_VER_CHK", "NV_NVVM_VERSION",
+)  # fmt: skip
+"""What NVIDIA's compilers could write other code for, so that it is part of keys, too.
+
+Source: measured, the getenv calls of NVRTC 13.5; what only chooses threads, caches and logs is left out.
+"""
+
 COMPILE = (
-    *GPU_LAUNCH, "CONDA_PREFIX", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH", "TEMP", "TMP", "TMPDIR", "TZ",
-    "VIRTUAL_ENV", "XDG_RUNTIME_DIR", "CUJIT_CACHE_BYTES", "CUJIT_CACHE_ROOTS", "CUJIT_COMPILE", "CUJIT_DUMP",
+    *GPU_LAUNCH, *COMPILERS_READ, "CONDA_PREFIX", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH", "TEMP", "TMP", "TMPDIR",
+    "TZ", "VIRTUAL_ENV", "XDG_RUNTIME_DIR", "CUJIT_CACHE_BYTES", "CUJIT_CACHE_ROOTS", "CUJIT_COMPILE", "CUJIT_DUMP",
     "CUJIT_EMULATE", "CUJIT_PERF", "CUJIT_PYTHON", "CUJIT_SOURCES", "CUJIT_TUNE", "NVRTC_DISABLE_CONCURRENT_NVVM",
 )  # fmt: skip
 """For whoever compiles, and finds libraries and headers where this process does."""

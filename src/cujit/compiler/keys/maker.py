@@ -32,6 +32,7 @@ from cujit.toolchain.libraries import is_emulated, may_be_emulated
 from cujit.toolchain.toolset import Compiler, Toolchain
 from cujit.values import NamedTuple, later
 from cujit.values.typed import TYPE_CHECKING
+from cujit.workers.environment import COMPILERS_READ
 
 if TYPE_CHECKING:
     import pathlib
@@ -45,17 +46,6 @@ else:
 _SCHEMA = "2"
 """Another number where the back ends make something else of the same input."""
 
-# What NVIDIA's compilers read of the environment and could write other code for. Source: measured, the getenv calls of
-# NVRTC 13.5; what only chooses threads, caches and logs is left out.
-_ENVIRONMENT = (
-    "CAN_FINALIZE_DEBUG",
-    "EDG_BASE",
-    "FINALIZER_CUBIE",
-    "FINALIZER_USE_LEGACY_ELF_BUILDER",
-    "LLVM_OVERRIDE_PRODUCER",
-    "NVVM_IR_VER_CHK",
-    "NV_NVVM_VERSION",
-)
 _OLD_DIALECTS = tuple(f"std=c++{year}" for year in ("98", "03", "11", "14"))
 
 _SEARCH = "1"
@@ -234,7 +224,7 @@ class KeyMaker:
             or unmodelled(arguments, Tool.NVRTC, request.options.extra)
             or wants_paths(arguments)
             or any(map(says_where, texts))
-            or any(map(self._environment.get, _ENVIRONMENT))
+            or any(map(self._environment.get, COMPILERS_READ))
             or (request.kind is Kind.CUBIN and self._makes_containers())
         ):
             return None
@@ -358,7 +348,7 @@ class KeyMaker:
     def _of_cuda(self, request: Request) -> Keyed | Uncacheable:
         build = self._build("nvrtc")
         emulated = _emulated(request.kind, build)
-        around = os.getcwd(), values_of(_ENVIRONMENT, self._environment), emulated
+        around = os.getcwd(), values_of(COMPILERS_READ, self._environment), emulated
         kept = self._plain.get(request)
         if kept is not None and kept[0] == around and kept[1].builds[0] is build:
             return kept[1]
@@ -384,7 +374,7 @@ class KeyMaker:
         yield Part.text("schema", _SCHEMA)
         for build in builds:
             yield Part.text(build.library, build.identity)
-        for name in _ENVIRONMENT:
+        for name in COMPILERS_READ:
             if value := self._environment.get(name):
                 yield Part.text("environment", f"{name}={value}")
 
