@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import array
+import ctypes
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cujit
@@ -128,7 +131,7 @@ def test_a_wrong_data_layout_is_told_with_the_right_one(layout: str, arch: str) 
 
 MESSAGES: dict[str, tuple[Callable[[], object], type[CujitError], str]] = {
     "a host function": (lambda: cujit.compile("int f() { return 1; }"), CompileError, "default_device=True"),
-    "main": (lambda: cujit.compile("int main() { return 0; }"), CompileError, "put main"),
+    "main": (lambda: cujit.compile("int main() { return 0; }"), CompileError, "leave out main"),
     "vector": (lambda: cujit.compile("#include <vector>"), HeaderNotFoundError, "<vector> is for the host"),
     "iostream": (lambda: cujit.compile("#include <iostream>"), HeaderNotFoundError, "<iostream> is for the host"),
     "thrust": (lambda: cujit.compile("#include <thrust/device_vector.h>"), CompileError, "host code"),
@@ -222,3 +225,19 @@ def test_the_cpu_device_takes_what_watches_each_in_its_place() -> None:
             assert refused.value.help == {"profile": "profile=cujit.profile.Profile()"}.get(
                 name, f"{name}=cujit.{name.title()}()"
             )
+
+
+def test_an_image_may_be_anything_that_shares_its_bytes() -> None:
+    ptx = cujit.compile(SAXPY, rdc=True).data
+    shared = (ctypes.c_char * len(ptx)).from_buffer_copy(ptx)
+    images: tuple[Any, ...] = (
+        memoryview(ptx),
+        bytearray(ptx),
+        array.array("B", ptx),
+        np.frombuffer(ptx, np.uint8),
+        shared,
+    )
+    for image in images:
+        assert list(cujit.load(image, "cpu")) == ["saxpy"]
+        assert [kernel.name for kernel in cujit.inspect(image).kernels] == ["saxpy"]
+        assert cujit.link([image], to="ptx").kind is cujit.Kind.PTX

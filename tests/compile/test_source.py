@@ -15,6 +15,7 @@ from cujit.compiler.inputs.source import MEMORY, Source
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.errors import FileError, FormatError, OptionError
+from cujit.program import compile
 
 TEXT = "__global__ void k() {}"
 
@@ -62,10 +63,41 @@ def test_a_nul_byte_is_refused_because_the_compiler_would_stop_there() -> None:
 
 def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "k.cu"
-    file.write_bytes(b"// caf\xe9\n")
+    file.write_bytes(b"int caf\xe9;\n")
     with pytest.raises(FormatError, match="is not UTF-8") as caught:
         Source.cuda(file)
-    assert caught.value.offset == 6
+    assert caught.value.offset == 7
+
+
+@pytest.mark.parametrize(
+    "text", [b"// caf\xe9\nint x;", b"int x; /* \xe9\xff */", b"char q = '\"'; // \xe9", b"#define A 1 // \xe9"]
+)
+def test_bytes_of_another_encoding_may_stand_in_comments(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "k.cu").write_bytes(text)
+    assert Source.cuda(tmp_path / "k.cu").text == text.replace(b"\xe9", b"?").replace(b"\xff", b"?").decode()
+
+
+@pytest.mark.parametrize("text", [b'const char *s = "// \xe9";', b'R"(/* \xe9 */)"', b"/* a */ \xe9", b"'\"' \xe9"])
+def test_bytes_of_another_encoding_in_code_are_refused(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "k.cu").write_bytes(text)
+    with pytest.raises(FormatError, match="is not UTF-8"):
+        Source.cuda(tmp_path / "k.cu")
+
+
+HEADERS = {
+    "w.h": "#pragma once\nstruct W { int n = 3; };",
+    "sub/v.h": '#include "../w.h"\n#include "./u.h"',
+    "sub/u.h": "",
+}
+
+
+@pytest.mark.parametrize(
+    "include",
+    ['"./w.h"', "<./w.h>", '"sub/../w.h"', '"sub//v.h"', '"./sub/./v.h"', '"w.h"\n#include "./w.h"', '".//w.h"'],
+)
+def test_a_header_in_memory_is_found_by_every_spelling_of_its_path(include: str) -> None:
+    source = Source.cuda(f"#include {include}\n__global__ void k(int *p) {{ *p = W().n; }}", headers=HEADERS)
+    assert "k" in compile(source).names
 
 
 @pytest.mark.parametrize(

@@ -202,3 +202,20 @@ def test_attributes_have_the_names_and_numbers_of_the_bindings() -> None:
     said = re.findall(r'"([A-Z][A-Z0-9_]+)": ', Path(device.__file__).read_text())
     assert len(said) > 80
     assert set(said) <= set(names)
+
+
+SHOWN = {"0": 0, "0,1": 0, " 00 ": 0, "GPU-4a1c": 0, "": 100, "-1": 100, "1": 100, "1,0": 100, "none": 100, "0x": 100}
+
+
+def test_the_device_is_hidden_as_a_gpu_is() -> None:
+    code = """
+import os
+from cuda.bindings import driver as d
+for said, answer in {SHOWN!r}.items():
+    pid = os.fork()
+    if not pid:
+        os.environ["CUDA_VISIBLE_DEVICES"] = said
+        os._exit(int(d.cuInit(0)[0]))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == answer, said
+"""
+    python(code.replace("{SHOWN!r}", repr(SHOWN)))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import cujit
 from cujit.errors import ArgumentError, FormatError
 from cujit.inspection.usage import usage
 from cujit.program import compile, link
@@ -67,3 +68,15 @@ def test_a_cubin_may_be_bytes_or_a_path(tmp_path: Path) -> None:
     assert usage(path) == usage(str(path)) == usage(cubin.data) == usage(cubin)
     with pytest.raises(ArgumentError, match="usage takes an Artifact, a Module, bytes, text or a path, not int"):
         usage(7)  # type: ignore[arg-type]
+
+
+def test_kernels_of_one_name_that_files_keep_for_themselves_are_told_apart() -> None:
+    parts = [
+        cujit.compile(f"static __global__ void k(float *p) {{ {body} }}", arch="sm_90", rdc=True, names=["k"])
+        for body in ("*p = 1;", "for (int i = 0; i < 9; ++i) p[i] = sinf(p[i + 9]);")
+    ]
+    linked = cujit.link(parts, arch="sm_90")
+    used = cujit.usage(linked)
+    assert list(used) == ["_Z1kPf", "_Z1kPf$2"]
+    assert used["_Z1kPf"].registers < used["_Z1kPf$2"].registers
+    assert [kernel.name for kernel in cujit.inspect(linked).kernels] == list(used)

@@ -110,6 +110,15 @@ def _whole(text: str, kind: Kind) -> Kind:
     return kind
 
 
+def is_buffer(data: object) -> bool:
+    """Tell whether an object is bytes or shares its bytes, as arrays do."""
+    try:
+        memoryview(data)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
+
+
 def image_bytes(data: object) -> bytes:
     """Give the bytes of an image: of bytes, of a buffer, or of text (PTX, LLVM IR).
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from cujit.artifact.artifact import Artifact
+from cujit.artifact.artifact import Artifact, is_buffer
 from cujit.errors import ArgumentError, CompileError, FormatError
 
 
@@ -23,8 +23,8 @@ def open_image(image: object, verb: str) -> Artifact:
     """
     if isinstance(image, Artifact):
         return image
-    if isinstance(image, (bytes, bytearray, memoryview)) or (isinstance(image, str) and ("\n" in image or not image)):
-        return Artifact.of(image)
+    if is_buffer(image) or (isinstance(image, str) and ("\n" in image or not image)):
+        return Artifact.of(image)  # type: ignore[arg-type]
     if isinstance(image, (str, os.PathLike)):
         return Artifact.open(image)
     held = getattr(image, "artifact", None)

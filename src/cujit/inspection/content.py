@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import toolkit_of_ptx
@@ -101,14 +101,23 @@ def _cubin(cubin: Cubin, facts: BuildFacts, said: Arch | None, of_ptx: Signature
         return replace(held, arch=arch, kernels=kernels, is_relocatable=cubin.is_relocatable, note=note)
     # Before that, 0 also stood for a stack of unknown size: that of recursion, which takes a function.
     zero_is_none = not cubin.functions or (cubin.toolkit or (0, 0)) >= _UNKNOWN_STACK_SINCE
-    shown = facts.displays(k.name for k in cubin.kernels)
+    numbered = tuple(_told_apart(cubin.kernels))
+    shown = facts.displays(k.name for k in numbered)
     return Content(
         arch=arch,
-        kernels=tuple(_kernel_of_cubin(k, arch, shown[k.name], facts, of_ptx, zero_is_none) for k in cubin.kernels),
+        kernels=tuple(_kernel_of_cubin(k, arch, shown[k.name], facts, of_ptx, zero_is_none) for k in numbered),
         variables=tuple(VariableInfo(v.name, v.size, v.space.value) for v in cubin.variables),
         note=note,
         **attributes(cubin, "toolkit abi is_relocatable functions undefined commands"),
     )
+
+
+def _told_apart(kernels: Iterable[CubinKernel]) -> Iterator[CubinKernel]:
+    """Number the kernels of one name, as a link to PTX does: those of several files that keep them for themselves."""
+    seen: dict[str, int] = {}
+    for kernel in kernels:
+        count = seen[kernel.name] = seen.get(kernel.name, 0) + 1
+        yield kernel if count == 1 else replace(kernel, name=f"{kernel.name}${count}")
 
 
 def _kernel_of_cubin(

@@ -298,7 +298,7 @@ def _nvcc_word(match: re.Match[str]) -> str:
 def _host_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
     """Say what to do about code for the host, in words of cujit's options."""
     is_unmarked = _says(errors, "-default-device")
-    said = _launch_help(errors, request, is_unmarked) or _skip_help(errors, request)
+    said = _launch_help(errors, request, is_unmarked) or (None if is_unmarked else _skip_help(errors, request))
     if said := said or _dialect_help(errors, request):
         return said
     refused = [d.file for d in errors if _HOST_FUNCTION in d.message]

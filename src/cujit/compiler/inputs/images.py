@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
+from cujit.artifact.artifact import is_buffer
 from cujit.errors import FormatError, LinkError, OptionError
 from cujit.forks import cached_property
 from cujit.formats.container import read_container
@@ -42,8 +43,8 @@ def as_artifact(given: object) -> Artifact:
     """
     if isinstance(given, Artifact):
         return given
-    if isinstance(given, bytes | bytearray | memoryview):
-        return Artifact.of(given)
+    if is_buffer(given):
+        return Artifact.of(given)  # type: ignore[arg-type]
     if isinstance(given, os.PathLike) or (isinstance(given, str) and given and "\n" not in given):
         return Artifact.open(given)
     if isinstance(given, str):

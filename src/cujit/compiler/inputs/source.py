@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cujit.artifact import Artifact, Kind, kind_of
 from cujit.artifact.reading import BOM, path_of, read_file, shown_path, without_bom
@@ -35,6 +35,7 @@ _CUDA_ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inl")
 _MODULE_ENDINGS = (".ll", ".bc")
 """How the name of a file of LLVM IR ends, where a string could be text as well."""
 
+_INCLUDED = r'(?m)^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]'  # as above
 _QUOTED = r'(?m)^([ \t]*#[ \t]*include[ \t]*)"([^"\n]+)"'  # compiled when it is first used: start-up
 
 
@@ -205,10 +206,20 @@ class Source:
             neighbour = posixpath.normpath(posixpath.join(directory, match[2]))
             return f"{match[1]}<{neighbour if neighbour in known else match[2]}>"
 
-        return [
+        headers = [
             (name, re.sub(_QUOTED, functools.partial(angled, posixpath.dirname(name)), text))
             for name, text in self.headers
         ]
+        return [*headers, *self._respelled(known)]
+
+    def _respelled(self, known: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Give headers for other spellings of known names, such as ``./w.h``: NVRTC compares names letter by letter."""
+        texts = (self.text, *known.values()) if known else ()
+        spelled = dict.fromkeys(name for text in texts for name in re.findall(_INCLUDED, text))
+        for name in spelled:
+            plain = posixpath.normpath(name)
+            if name not in known and plain in known:
+                yield name, f"#include <{plain}>\n"
 
     def line(self, number: int) -> str:
         """Give one line of the text, counted from 1; "" past the end."""
@@ -243,9 +254,24 @@ def _read_text(path: str | os.PathLike[str]) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
+        text = data.decode("utf-8-sig", "surrogateescape")
+        if not re.search(_ESCAPED, re.sub(_COMMENT, _without_comment, text, flags=re.DOTALL)):
+            return re.sub(_ESCAPED, "?", text)  # nvcc takes them, too
         raise FormatError(
             f"{shown_path(path_of(path))} is not UTF-8", offset=e.start, help="save the file as UTF-8"
         ) from None
+
+
+_ESCAPED = "[\udc80-\udcff]"
+"""Bytes that are not UTF-8, as Python decodes them."""
+_COMMENT = (
+    r"//(?:[^\n\\]|\\.)*|/\*.*?(?:\*/|\Z)"
+    r"|R\"(?P<mark>[^()\s\\]{0,16})\(.*?\)(?P=mark)\"|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)+'"
+)
+
+
+def _without_comment(match: re.Match[str]) -> str:
+    return " " if match[0].startswith("/") else match[0]
 
 
 def _check_text(name: str, text: object) -> None:

@@ -3,6 +3,7 @@
 #include "state.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* What Python asks before a call that needs a context: the answer so far, and the context. */
 Answer cujit_emulator_context(u64 *context) {
@@ -23,9 +24,22 @@ void cujit_emulator_fail(u64 context, u32 error) {
   if (cell) __atomic_compare_exchange_n(&cell->error, &none, error, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
+/* Whether CUDA_VISIBLE_DEVICES hides device 0, the only one. A name is that of a GPU of this machine, which the device
+   stands for. Source: CUDA Programming Guide, "CUDA Environment Variables". */
+static u32 is_hidden(void) {
+  const char *said = getenv("CUDA_VISIBLE_DEVICES");
+  if (!said) return 0;
+  while (*said == ' ') said++;
+  if (!strncmp(said, "GPU-", 4) || !strncmp(said, "MIG-", 4)) return 0;
+  if (*said != '0') return 1;
+  while (*said == '0') said++;
+  return *said && *said != ',' && *said != ' ';
+}
+
 Answer cujit_cuInit(u32 flags) {
   if (state.ended) return RESULT_DEINITIALIZED;
   NEEDS(!flags, INVALID_VALUE);
+  NEEDS(!is_hidden(), NO_DEVICE);
   /* A child of a fork finds the word empty, but cells that were made. */
   NEEDS(*state.alive || !state.ids, NOT_INITIALIZED);
   if (!state.ids) state.ids = 1;
