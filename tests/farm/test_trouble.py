@@ -17,7 +17,7 @@ import pytest
 
 import cujit
 from cujit.cache.cache import Cache
-from cujit.errors import MissingError, ToolCrashError
+from cujit.errors import MissingError, ToolCrashError, UnsupportedError
 from cujit.farm import driver, engines
 from farming import DRIVER, Elsewhere, goes_on, pool, variants
 from processes import printed
@@ -73,6 +73,26 @@ def test_a_hanging_worker_of_an_executor_of_yours_is_said(tmp_path: Path, monkey
             cujit.farm.build(variants(1), executor=mine, sink=tmp_path, deadline_s=0.1)
         release.set()
     assert "goes on where this one ended" in str(caught.value)
+
+
+@pytest.mark.parametrize("python", ["", sys.executable])
+def test_a_frozen_program_does_not_start_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setenv("CUJIT_PYTHON", python)
+    with pytest.raises(UnsupportedError):
+        cujit.farm.build(variants(1), executor="processes:1", sink=tmp_path)
+
+
+def test_a_program_that_embeds_python_starts_an_interpreter(tmp_path: Path) -> None:
+    code = """
+        import os, sys
+        sys.executable = os.path.join(os.path.dirname(sys.executable), "blender")
+        import multiprocessing.spawn
+        from cujit.farm import engines
+        engines._pool(1)
+        print(os.path.basename(os.fsdecode(multiprocessing.spawn.get_executable())).startswith("python"))
+    """
+    assert printed(code, cwd=tmp_path) == "True\n"
 
 
 @pytest.mark.parametrize(("executor", "module"), [("dask://127.0.0.1:9", "distributed"), ("mpi", "mpi4py.futures")])

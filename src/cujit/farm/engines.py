@@ -11,6 +11,7 @@ import multiprocessing.connection
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -18,9 +19,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from cujit.arch.support import install
-from cujit.errors import MissingError, OptionError, ToolCrashError, read_int, spell
+from cujit.errors import MissingError, OptionError, ToolCrashError, UnsupportedError, read_int, spell
 from cujit.farm.tasks import Chunk, ChunkResult
 from cujit.farm.worker import work
+from cujit.workers.interpreter import interpreter, is_frozen
 
 _HELP = "executor='processes:8', 'dask://host:8786', 'mpi', or any concurrent.futures.Executor"
 _CONNECT_S = 10
@@ -145,8 +147,21 @@ _NAMED: dict[re.Pattern[str], Callable[[str], AbstractContextManager[Engine]]] =
 
 
 def _pool(slots: int) -> Executor:
-    # Fresh processes: a fork of one with threads may have locks that nobody opens.
-    return ProcessPoolExecutor(slots, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    """Make processes of this machine.
+
+    Raises:
+        UnsupportedError: there is no Python interpreter to start, as in a frozen program.
+    """
+    program = interpreter()
+    if is_frozen():  # multiprocessing would start the program itself
+        raise UnsupportedError(
+            "executor='processes' starts Python processes, and a frozen program can't",
+            help="pass an executor of yours: cujit.farm.build(…, executor=ThreadPoolExecutor(8))",
+        )
+    context = multiprocessing.get_context("spawn")  # fresh: a fork of a process with threads may have locked locks
+    if program != sys.executable:  # a program that embeds Python, which multiprocessing would start again
+        context.set_executable(program)
+    return ProcessPoolExecutor(slots, context, initializer=_end_with_parent)
 
 
 def _end_with_parent() -> None:
