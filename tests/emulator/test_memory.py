@@ -231,7 +231,10 @@ elif MODE == "freed":
 else:
     z = ok(d.cuMemAlloc(256))
     ok(d.cuMemcpyHtoD(z, np.zeros(4, np.float32), 16))
+    ok(d.cuMemcpyDtoH(np.zeros(16, np.uint8), z, 16))
     ok(launch(function(module, "reads"), (1,), (32,), ((int(z), P), (int(y), P))))
+    ok(d.cuMemcpyDtoD(x, y, 128))
+    ok(d.cuMemcpyDtoH(np.zeros(128, np.uint8), x, 128))
 print(name(d.cuCtxSynchronize()))
 """
     found = {}
@@ -242,7 +245,8 @@ print(name(d.cuCtxSynchronize()))
     assert "just past the end of the 128-byte array allocated at <string>:" in found["beyond"]
     assert "the freed 4,194,304-byte array allocated at <string>:" in found["freed"]
     assert "never written" in found["unwritten"]
-    assert "256-byte array" in found["unwritten"]
+    assert "element 16, at byte 16 of the 128-byte array" in found["unwritten"]
+    assert "loaded from the 256-byte array" in found["unwritten"]
 
 
 def test_addresses_are_used_again_when_all_of_them_were_used() -> None:

@@ -281,6 +281,7 @@ def finding(seed: int) -> str:
         y.fill(0)
     try:
         cujit.load(cujit.Artifact.of(text), device)["k"][2, block](x, y)
+        seen = [np.asarray(array).tobytes() for array in (x, y)]
     except KernelFaultError as error:
         address = -1 if error.address is None else error.address - x.address
         apart = y.address - x.address  # which is as it happens
@@ -290,7 +291,7 @@ def finding(seed: int) -> str:
         )
         place = f"{error.kind} {error.block} {error.thread} line {error.line}{near}"
         return error.kind if error.kind == "illegal_address" else f"{place}: {words}"
-    return f"nothing {zlib.crc32(x.numpy().tobytes()):08x} {zlib.crc32(y.numpy().tobytes()):08x}"
+    return "nothing " + " ".join(f"{zlib.crc32(each):08x}" for each in seen)
 
 
 def main(target: str, *seeds: str) -> None:

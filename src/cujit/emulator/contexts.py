@@ -32,6 +32,7 @@ _SCHEDULES = (0, 1, 2, 4)
 _FLAGS = 0xFF
 """Source: CUDA Driver API manual, ``CUctx_flags``."""
 
+_fail = in_c("emulator_fail", None, ctypes.c_uint64, ctypes.c_uint32)
 _current = in_c("emulator_current", ctypes.c_uint64)
 _push = in_c("cuCtxPushCurrent_v2", ctypes.c_int32, ctypes.c_uint64)
 _pop = in_c("cuCtxPopCurrent_v2", ctypes.c_int32, ctypes.c_uint64)
@@ -51,6 +52,12 @@ def of_context(handle: int) -> Context:
     """
     need(cell_is(handle, CellKind.CONTEXT), Result.INVALID_CONTEXT)
     return Context.from_address(handle)
+
+
+def fail(result: Result, words: str, context: int | None = None) -> None:
+    """Have what ended a kernel stick to a context, the current one if none is given: all later calls answer it."""
+    emulation().fault = (result, words)
+    _fail(_current() if context is None else context, result)
 
 
 def _check_flags(flags: int) -> None:

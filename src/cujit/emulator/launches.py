@@ -15,7 +15,7 @@ from cujit.devices.backend import Target
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape, check_launch
-from cujit.emulator import device
+from cujit.emulator import contexts, device
 from cujit.emulator.capture import record_event
 from cujit.emulator.entries import EntryPoint, in_any_context, load_u64, need
 from cujit.emulator.machine import cell_is, in_c
@@ -41,7 +41,6 @@ _INTERRUPTED = 1 << 22
 """What C adds to an answer where it is to interrupt Python."""
 
 _begin = in_c("launches_begin", None, *[ctypes.c_void_p] * 4)
-_fail = in_c("emulator_fail", None, ctypes.c_uint64, ctypes.c_uint32)
 
 # -- faults -------------------------------------------------------------------------------------------------------
 
@@ -88,8 +87,7 @@ def _watched(context: int, ends: list[int]) -> Iterator[None]:
         if sys.stdout is not None:
             with contextlib.suppress(ValueError):
                 sys.stdout.flush()
-    emulation().fault = (result, words)
-    _fail(context, result)
+    contexts.fail(result, words, context)
     ends.append(result)
 
 

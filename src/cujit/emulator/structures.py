@@ -126,14 +126,14 @@ class Memory(Shared):
     """The memory of the device: its addresses, the chunks that these are cut into, and how much is taken.
 
     ``total`` is what the device has and ``used`` what it gave, in bytes; ``pool`` is used where none is named (0: the
-    device's own). ``on_new``, ``on_free`` and ``on_write`` are functions of Python for who checks accesses (0: nobody
-    does), ``on_capture`` the one that gets what a captured stream would copy or set, ``on_pooled`` what it would
-    allocate or free.
+    device's own). ``on_new``, ``on_free``, ``on_write`` and ``on_copy`` are functions of Python for who checks
+    accesses (0: nobody does), ``on_capture`` the one that gets what a captured stream would copy or set, ``on_pooled``
+    what it would allocate or free.
     """
 
     _fields_ = Fields(
-        "u64 begin, end; struct Chunk *chunks; u64 total, used, ids, pool, on_new, on_free, on_write, on_capture, "
-        "on_pooled"
+        "u64 begin, end; struct Chunk *chunks; u64 total, used, ids, pool, on_new, on_free, on_write, on_copy, "
+        "on_capture, on_pooled"
     )
 
 

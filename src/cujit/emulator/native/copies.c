@@ -9,6 +9,7 @@ enum { HOST = 1, DEVICE = 2, ARRAY = 3, UNIFIED = 4 };
 typedef struct CopyPlan Copy;
 typedef struct SetPlan Set;
 typedef void (*OnWrite)(u64, u64);
+typedef void (*OnCopy)(u64, u64, u64);
 typedef Answer (*OnCapture)(u64, const Copy *, const Set *);
 
 /* -- the doing ------------------------------------------------------------------------------------------------------ */
@@ -52,8 +53,9 @@ void cujit_copy_run(const Copy *plan) {
   for (u64 z = 0; z < plan->depth; z++)
     for (u64 y = 0; y < plan->height; y++) {
       u64 dst = plan->dst + z * plan->dst_slice + y * plan->dst_pitch;
-      memmove((void *)dst, (void *)(plan->src + z * plan->src_slice + y * plan->src_pitch), plan->width);
-      if (plan->dst_type != ARRAY) written(dst, plan->width);
+      u64 src = plan->src + z * plan->src_slice + y * plan->src_pitch;
+      if (state.memory.on_copy) ((OnCopy)state.memory.on_copy)(dst, src, plan->width);
+      memmove((void *)dst, (void *)src, plan->width);
     }
 }
 
