@@ -119,7 +119,6 @@ def test_a_block_sorts_pairs_by_some_bits_and_keeps_the_order_of_equals(device: 
     np.testing.assert_array_equal(got_keys, keys[order])
 
 
-@pytest.mark.finds("init")  # it reads, behind the end of a run, what it then does not use
 def test_a_block_merges_by_a_comparison_of_the_user(device: Device) -> None:
     data = rng().integers(0, 1000, 192, np.int32)
     _, out = run(device, "cub_sort.cu", "merge_sort", 1, 64, data, np.zeros_like(data))

@@ -48,6 +48,19 @@ extern "C" __global__ void freed(int *x) {
     free(p);
     x[0] = p[2];
 }
+extern "C" __global__ void freed_twice(int *x) {
+    void *p = malloc(64);
+    free(p);
+    void *q = malloc(64); // which must not be what was freed
+    free(p);
+    free(q);
+}
+extern "C" __global__ void left(long long *x) { x[0] = (long long)malloc(64); }
+extern "C" __global__ void taken(long long *x) {
+    int *p = (int *)x[0];
+    p[15] = 1;
+    free(p);
+}
 extern "C" __global__ void heap_end(int *x, int at) {
     int *p = (int *)malloc(64);
     p[at] = 1;
@@ -263,8 +276,17 @@ def test_an_array_that_was_freed_is_known_by_its_name() -> None:
 
 def test_memory_of_the_kernels_malloc_is_known() -> None:
     kernels("memory")["heap_end"][1, 1](ints("memory"), 15)
-    assert "Invalid write of 4 bytes at " in fault("memory", "heap_end", ints("memory"), 16, threads=1).message
-    assert "which was freed" in fault("memory", "freed", ints("memory"), threads=1).message
+    for at in (16, 19, -1):
+        message = fault("memory", "heap_end", ints("memory"), at, threads=1).message
+        assert "Invalid write of 4 bytes at " in message
+        assert at < 0 or "past the end of the 64 bytes of a block of the kernel's malloc" in message
+    freed = fault("memory", "freed", ints("memory"), threads=1).message
+    assert "which was freed: in or just past the end of the 64 bytes of a block of the kernel's malloc" in freed
+    assert fault("memory", "freed_twice", ints("memory"), threads=1).kind == "bad_free"
+    kernels("memory")["left"][1, 1](x := device_with("memory").zeros(1, "int64"))
+    kernels("memory")["heap_end"][1, 1](ints("memory"), 15)
+    kernels("memory")["taken"][1, 1](x)
+    assert "which was freed" in fault("memory", "taken", x, threads=1).message
 
 
 def test_memory_of_others_that_a_parameter_points_to_is_theirs() -> None:

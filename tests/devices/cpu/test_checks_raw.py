@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -111,6 +113,41 @@ def test_single_bits_are_followed(use: str, *, is_right: bool) -> None:
     with pytest.raises(KernelFaultError) as found:
         out.numpy()
     assert found.value.kind == "init"
+
+
+_PREDICATES = {
+    # What is joined with a raw predicate, pr, or compared with a raw number, r; and whether p is raw.
+    "and false": ("and.pred p, pr, pf;", False), "and true": ("and.pred p, pr, pt;", True),
+    "or true": ("or.pred p, pt, pr;", False), "or false": ("or.pred p, pf, pr;", True),
+    "xor": ("xor.pred p, pr, pt;", True), "not": ("not.pred p, pr;", True),
+    "raw and false": ("setp.lt.and.u32 p, r, 5, pf;", False), "raw and true": ("setp.lt.and.u32 p, r, 5, pt;", True),
+    "raw or true": ("setp.lt.or.u32 p, r, 5, pt;", False), "raw or false": ("setp.lt.or.u32 p, r, 5, pf;", True),
+    "false and raw": ("setp.eq.and.u32 p, k, 8, pr;", False), "true and raw": ("setp.eq.and.u32 p, k, 7, pr;", True),
+    "true or raw": ("setp.eq.or.u32 p, k, 7, pr;", False), "false or raw": ("setp.eq.or.u32 p, k, 8, pr;", True),
+    "xor raw": ("setp.eq.xor.u32 p, k, 7, pr;", True),
+    "second of two": ("setp.eq.and.u32 q|p, k, 7, pr;", False),
+    "second, true": ("setp.eq.and.u32 q|p, k, 8, pr;", True),
+    "bits differ": ("setp.eq.u32 p, part, 2;", False), "bits may differ": ("setp.eq.u32 p, part, 1;", True),
+    "bits differ, joined": ("setp.ne.and.u32 p, part, 2, pt;", False),
+    "bits are less": ("setp.lt.u32 p, part, 2;", True),
+}  # fmt: skip
+_DECIDES = """.visible .entry k{number}() {{ .shared .b32 s[32];
+.reg .b32 r, k, part, t; .reg .pred p, q, pr, pt, pf;
+mov.u32 t, %tid.x; mad.lo.u32 t, t, 4, 0; mov.u32 r, s; add.u32 t, t, r; ld.shared.u32 r, [t]; mov.u32 k, 7;
+and.b32 part, r, 0xffffff00; or.b32 part, part, 1;
+setp.eq.u32 pr, r, 99; setp.eq.u32 pt, k, 7; setp.eq.u32 pf, k, 8;
+{text} @p bra END; bar.sync 0; END: ret; }}
+"""
+
+
+def test_a_predicate_is_raw_only_where_nothing_else_decides_it() -> None:
+    device = cujit.cpu(1, check="init")
+    bodies = [_DECIDES.format(number=n, text=text) for n, (text, _) in enumerate(_PREDICATES.values())]
+    module = cujit.load(".version 8.0 .target sm_80 .address_size 64\n" + "".join(bodies), device)
+    for n, (_, is_raw) in enumerate(_PREDICATES.values()):
+        how = pytest.raises(KernelFaultError, match="a branch depends on it") if is_raw else contextlib.nullcontext()
+        with how:
+            module[f"k{n}"][1, 32]()
 
 
 _CUB = """

@@ -13,7 +13,8 @@ from cujit.devices.cpu.instructions.halves import members, put_members, values_o
 from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.isa.semantics import Type
 
-_JOINS = ("and", "or", "xor")
+JOINS = ("and", "or", "xor")
+"""What a comparison may be joined with another predicate by."""
 _TRUE = {"f16": 0x3C00, "f16x2": 0x3C00, "bf16": 0x3F80, "bf16x2": 0x3F80, "f32": 0x3F800000}
 """Bits of 1 in each half, or in the whole, of what ``set`` gives as a float."""
 
@@ -34,10 +35,10 @@ def _type_of(type_: Type) -> str:
 # -- comparison -------------------------------------------------------------------------------------------
 
 
-def _compared(e: WarpEmitter, op: Op) -> list[Value]:
+def compared_in(e: WarpEmitter, op: Op) -> list[Value]:
     """Compare the first two sources; for a pair there are two results, that of the lower members first."""
     b, name = e.builder, op.types[-1]
-    compare = next(m for m in op.form.words if m not in (*_JOINS, "ftz"))
+    compare = next(m for m in op.form.words if m not in (*JOINS, "ftz"))
     if name.startswith(("f16", "bf16")):
         found = [values_of(b, op, name.removesuffix("x2"), bits) for bits in members(e, op, name, 2)]
     else:
@@ -62,13 +63,13 @@ def _integer_comparison(name: str, is_signed: bool) -> str:
 
 def _combine(e: WarpEmitter, op: Op, result: Value) -> Value:
     """Join a comparison with the third source by the ``and``, ``or`` or ``xor`` of the mnemonic, if there is one."""
-    joins = [m for m in op.form.words if m in _JOINS]
+    joins = [m for m in op.form.words if m in JOINS]
     return e.builder.binary(joins[0], result, e.source(op, 2, "i1")) if joins else result
 
 
 def _set_predicates(e: WarpEmitter, op: Op) -> None:
     """Write ``p`` and, if asked for, ``q``: the negated comparison, or for a pair that of the upper members."""
-    compared = _compared(e, op)
+    compared = compared_in(e, op)
     for k in range(len(op.results)):
         own = compared[k] if k < len(compared) else e.builder.invert(compared[0])
         e.put(op, _combine(e, op, own), k)
@@ -79,7 +80,7 @@ def _set(e: WarpEmitter, op: Op) -> None:
     b, (to, name) = e.builder, op.types
     width = 16 if name.endswith("x2") or to in ("f16", "bf16") else to.bits
     one, zero = b.integer(_TRUE.get(to, -1), width), b.integer(0, width)
-    put_members(e, op, [b.select(_combine(e, op, h), one, zero) for h in _compared(e, op)])
+    put_members(e, op, [b.select(_combine(e, op, h), one, zero) for h in compared_in(e, op)])
 
 
 # -- selection --------------------------------------------------------------------------------------------

@@ -80,6 +80,10 @@ def _place(launch: Launch, run: CheckedRun, shared: int) -> str:
         return f"local memory, of which a thread has {run.watch.local_bytes:,} bytes"
     if address < 1 << 12:
         return "a null pointer, or an offset from one"
+    gap, block = launch.fault_more[3], launch.fault_more[4]
+    if launch.fault_kind == FaultKind.MEMORY and block:
+        where = f"{gap:,} bytes past the end of" if gap else "in or just past the end of"
+        return f"{where} the {_bytes(block)} of a block of the kernel's malloc"
     return run.place_of(address, size)
 
 

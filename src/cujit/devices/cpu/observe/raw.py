@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.instructions import warpwide
+from cujit.devices.cpu.instructions.compare import JOINS, compared_in
 from cujit.devices.cpu.ir.program import Group, IntConstant, Memory, Op, Operand, Reg, items_of, registers_in
 from cujit.devices.cpu.native.structures import Code
 from cujit.devices.cpu.observe.touches import takes_raw, touches_of
@@ -288,7 +289,9 @@ def _width(value: Value) -> int:
 def _table(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
     """Operations on single bits: raw is what could be 0 and could be 1."""
     b, width = e.builder, max(op.type.bits, 8)
-    if op.type == "pred" or len(op.results) > 1:
+    if op.type == "pred":
+        return _predicates(raw, e, op)
+    if len(op.results) > 1:
         return None
     table = (
         op.sources[3].value if op.opcode == "lop3" and isinstance(op.sources[3], IntConstant) else _TABLES[op.opcode]
@@ -304,6 +307,47 @@ def _table(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
         one = b.binary("and", could[0][k >> 2], b.binary("and", could[1][k >> 1 & 1], could[2][k & 1]))
         results[table >> k & 1] = b.binary("or", results[table >> k & 1], one)
     return [b.binary("and", *results)]
+
+
+def _predicates(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    """Operations on predicates, by words."""
+    if op.type != "pred" or op.opcode not in JOINS:
+        return None
+    b, nothing = e.builder, e.builder.integer(0, 32)
+    sides = [(b.word(b.vector(e.read(s, "i1"))), raw.word(e, [s]) or nothing) for s in op.sources[:2]]
+    return [_joined(e, op.opcode, *sides)]
+
+
+def _joined(e: WarpEmitter, join: str, *sides: tuple[Value, Value]) -> Value:
+    """Join two predicates, each a word and its raw lanes: raw is what the other one does not decide."""
+    b = e.builder
+    found = b.binary("or", sides[0][1], sides[1][1])
+    for value, own in sides if join != "xor" else ():
+        could = value if join == "and" else b.binary("xor", value, b.integer(-1, 32))
+        found = b.binary("and", found, b.binary("or", could, own))
+    return found
+
+
+def _compare(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    """Comparisons: bits that were written may tell that two numbers differ, and the joined predicate may decide."""
+    b, join = e.builder, [word for word in op.form.words if word in JOINS]
+    type_ = op.types[-1]
+    equals = not {"eq", "ne"}.isdisjoint(op.form.words) and type_.is_one_integer
+    equals &= any(reg.index in raw.registers.wide for reg in op.read_registers())
+    if type_.endswith("x2") or not (join or equals):
+        return None
+    own = raw.word(e, op.sources[:2]) or b.integer(0, 32)
+    if equals:
+        bits = [raw.bits(e, source, type_.bits) for source in op.sources[:2]]
+        differ = b.binary("xor", *(b.vector(e.read(source, f"i{type_.bits}")) for source in op.sources[:2]))
+        known = b.binary("and", differ, b.binary("xor", b.binary("or", *bits), b.integer(-1, type_.bits)))
+        own = b.binary("and", own, b.word(b.compare("icmp eq", known, b.integer(0, type_.bits))))
+    if not join:
+        return [own] * len(op.results)
+    value, other = b.word(b.vector(compared_in(e, op)[0])), op.sources[2]
+    by = b.word(b.vector(e.read(other, "i1"))), raw.word(e, [other]) or b.integer(0, 32)
+    values = (value, b.binary("xor", value, b.integer(-1, 32)))
+    return [_joined(e, join[0], (each, own), by) for each in values[: len(op.results)]]
 
 
 def _shift(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
@@ -463,11 +507,12 @@ def _any(e: WarpEmitter, word: Value) -> Value:
 _Rule: TypeAlias = Callable[[RawValues, "WarpEmitter", Op], "list[Value] | None"]
 _BY_WORDS: dict[str, _Rule] = {
     "selp": _select_words, "shfl": _shuffle, **dict.fromkeys(("vote", "match", "redux"), _together), "mma": _product,
+    "setp": _compare, "and": _predicates, "or": _predicates,
 }  # fmt: skip
 """What holds of registers that have words beside them alone."""
 _RULES: dict[str, _Rule] = {
     **dict.fromkeys((*_TABLES, "lop3"), _table),
     "shl": _shift, "shr": _shift, "shf": _funnel, "prmt": _permute, "cvt": _convert, "bfe": _extract,
     **dict.fromkeys(_COPIES, _move),
-    **_BY_WORDS, "selp": _select,
+    **{opcode: rule for opcode, rule in _BY_WORDS.items() if opcode not in _TABLES}, "selp": _select,
 }  # fmt: skip

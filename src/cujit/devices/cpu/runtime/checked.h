@@ -236,6 +236,23 @@ INLINE flag row_is_memory(struct Place *place, const struct Row *row) {
   return (space == SPACE_GLOBAL || space == SPACE_GENERIC) && in_one_span(place, row->low, row->bytes);
 }
 
+/* Bytes behind a block of the kernel's malloc that belong to it more than to anything else. */
+#define NEAR_HEAP 4096
+
+/* Bytes of the block of the kernel's malloc that an access is in or behind, so far as `gap` says; 0 where there is none. */
+static NOINLINE u32 heap_block_of(u64 address, u32 *gap) {
+  u32 size = 0;
+  cujit_check_lock();
+  u64 rank = rank_in(heap_spans, heap_count, address);
+  if (rank) {
+    const struct Span *span = &heap_spans[rank - 1];
+    u64 beyond = address < span->end ? 0 : address - span->end;
+    if (beyond < NEAR_HEAP) size = (u32)(span->end - span->begin), *gap = (u32)beyond;
+  }
+  cujit_check_unlock();
+  return size;
+}
+
 /* An access outside of a view may be meant: the first one is noted, and the launch goes on. */
 static NOINLINE void note_outside(const struct Place *place, const struct Access *access) {
   struct Watch *watch = (struct Watch *)place->watch;
@@ -252,8 +269,11 @@ INLINE void check_memory(const struct Place *place, const struct Access *access)
   u32 odd = odd_bits_of(access->flags);
   if (access->address & odd) fail(place, access, FAULT_MEMORY, CODE_MISALIGNED, 0, 0, odd + 1);
   enum Global state = state_of(place, access);
-  if (state == FREED) fail(place, access, FAULT_MEMORY, CODE_FREED, 0, 0, 0);
-  if (state == NOTHING) fail(place, access, FAULT_MEMORY, CODE_OUTSIDE, 0, 0, place->shared);
+  if (state == FREED || state == NOTHING) {
+    u32 gap = 0, block = span_of(place, access->address, 1) ? 0 : heap_block_of(access->address, &gap);
+    fail(place, access, FAULT_MEMORY, state == FREED ? CODE_FREED : CODE_OUTSIDE, gap, block,
+         state == FREED ? 0 : place->shared);
+  }
   if (state == OUTSIDE) note_outside(place, access);
 }
 

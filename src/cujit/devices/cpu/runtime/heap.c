@@ -34,13 +34,27 @@ void cujit_malloc(u32 lanes, const u64 *sizes, u64 *results) {
   EACH_LANE(lane, lanes) results[lane] = take(sizes[lane]);
 }
 
+/* Blocks that kernels under checks have freed: kept for a while, so that nothing else lies there. */
+#define KEPT 4096
+#define KEPT_BYTES (64 << 10)
+static struct Head *kept[KEPT];
+static u32 kept_next;
+
+static void release(struct Head *head, flag checked) {
+  if (checked && head->size <= KEPT_BYTES) {
+    u32 k = __atomic_fetch_add(&kept_next, 1, __ATOMIC_RELAXED) % KEPT;
+    head = __atomic_exchange_n(&kept[k], head, __ATOMIC_ACQ_REL);
+  }
+  free(head);
+}
+
 /* Free what `take` gave; 0 where it is none. Of two threads that free one block, one is the first. */
-static flag give_back(u64 block) {
+static flag give_back(u64 block, flag checked) {
   if (block & 15) return 0;
   struct Head *head = (struct Head *)block - 1;
   u64 mark = block ^ MARK;
   if (!__atomic_compare_exchange_n(&head->mark, &mark, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return 0;
-  free(head);
+  release(head, checked);
   return 1;
 }
 
@@ -48,6 +62,6 @@ static flag give_back(u64 block) {
 void cujit_free(struct Launch *launch, u32 lanes, const u64 *blocks, u64 number, u32 first, u32 line) {
   EACH_LANE(lane, lanes) {
     u64 block = blocks[lane];
-    if (block && !give_back(block)) cujit_fault(launch, FAULT_BAD_FREE, number, first + lane, line, block);
+    if (block && !give_back(block, launch->checks != 0)) cujit_fault(launch, FAULT_BAD_FREE, number, first + lane, line, block);
   }
 }
