@@ -10,6 +10,7 @@ from cujit.errors import ArchError, FormatError, LinkError, OptionError
 from cujit.formats.cubin import read_cubin
 from cujit.program import Source
 from cujit.toolchain.toolset import Toolchain
+from cujit.values import replace
 
 CALLS = "extern __device__ float f(float);\n__global__ void k(float* p) { *p = f(p[1]); }\n"
 HAS = "__device__ float f(float x) { return x / 3; }\n"
@@ -164,3 +165,12 @@ def test_an_unknown_target_is_refused(toolchain: Toolchain) -> None:
     if toolchain.nvrtc.version >= (13, 0):
         with pytest.raises(ArchError, match="no longer builds for sm_70"):
             program.link([ptx], arch="sm_70")
+
+
+def test_ltoir_that_is_newer_than_the_linker_is_named() -> None:
+    caller, has = (program.compile(text, arch="lto_90") for text in (CALLS, HAS))
+    data = bytearray(has.data)
+    data[7] = 0xF0  # the minor version of its IR, which no release has yet
+    with pytest.raises(LinkError, match=r"^2:later\.cu: LTO-IR that is newer than nvJitLink 1") as caught:
+        program.link([caller, replace(has, data=bytes(data), name="later.cu")], arch="sm_90")
+    assert "update nvJitLink" in (caught.value.help or "")

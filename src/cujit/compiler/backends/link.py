@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from cujit.arch import Arch
-from cujit.arch.support import install, require_arch
+from cujit.arch.support import dotted, install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.backends.ptx_link import check_ptx
@@ -15,6 +15,7 @@ from cujit.compiler.inputs.images import InputImage, check_one_definition, kerne
 from cujit.compiler.options.values import Options, Tool
 from cujit.errors import LinkError, OptionError, ToolError
 from cujit.formats.cubin import read_cubin
+from cujit.formats.ltoir import read_ltoir
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx.heads import entry_signatures
 from cujit.toolchain.libraries import asking_for_machine_code
@@ -118,6 +119,15 @@ _DUPLICATE = re.compile(r"Multiple definition of '([^']+)'|globals named '([^']+
 _TOO_NEW = re.compile(r"Unsupported \.version ([\d.]+); current version is '([\d.]+)'")
 
 
+def _newer(images: Sequence[InputImage], tool: str) -> Iterator[str]:
+    """Name the LTO-IR that a release after that of the linker wrote, with the release if it is known."""
+    own = [int(number) for number in re.findall(r"\d+", tool)]
+    for image in (image for image in images if image.artifact.kind is Kind.LTOIR):
+        wrote = read_ltoir(image.artifact.data).toolkit
+        if wrote is None or [*wrote] > own:
+            yield image.name if wrote is None else f"{image.name} of CUDA {dotted(wrote)}"
+
+
 def _explain(error: ToolError, images: Sequence[InputImage], arguments: Sequence[str]) -> Exception:
     inputs = _all_names(images)
     if error.call == "nvJitLinkCreate":
@@ -137,6 +147,12 @@ def _explain(error: ToolError, images: Sequence[InputImage], arguments: Sequence
         return LinkError(
             f"PTX {match[1]} among {inputs} is newer than {error.tool}, which reads up to {match[2]}",
             help=f"update nvJitLink: {install('cu13')}",
+            **error.facts,
+        )
+    if error.result == "NVJITLINK_ERROR_OUTDATED_LIBRARY":
+        return LinkError(
+            f"{', '.join(_newer(images, error.tool)) or inputs}: LTO-IR that is newer than {error.tool}",
+            help=f"run {install('cu13')} to update nvJitLink, or compile with the NVRTC of its release",
             **error.facts,
         )
     first = next((str(d) for d in parse_log(error.log) if d.severity == "error"), error.result)
