@@ -1,5 +1,7 @@
 """How load and first launch on the CPU device grow with the text, shape by shape: ``shapes.py [NAME [COUNT]]``.
 
+``shapes.py --load BYTES`` loads a text of that size of every shape under limits, and fails if one misses them.
+
 Each shape repeats one construct. It is loaded and compiled in several counts, each in a process of its own, without the
 cache: CPU seconds of ``load`` and of the first launch, the most memory, and how the seconds grow. If they are
 ``bytes ** exponent``, fitted to the logarithms, an exponent of 1 tells that they are linear in the text. A shape that
@@ -24,6 +26,9 @@ __all__ = ["SHAPES", "Shape", "measured"]
 
 LIMIT_S = 120
 """CPU seconds after which a shape is given up."""
+
+LOAD_S, LOAD_BYTES = 10, 1 << 30
+"""CPU seconds and bytes of memory in which a megabyte of any text is loaded or refused."""
 
 _HEAD = ".version 8.6\n.target sm_90\n.address_size 64\n"
 _REGISTERS = ".reg .b32 r<9>; .reg .b64 d<9>; .reg .pred p; .reg .f32 f<9>;"
@@ -330,9 +335,54 @@ def _apart(name: str, count: int) -> tuple[int, float] | None:
     return int(words[1]), float(words[3]) + float(words[6])
 
 
+def sized(name: str, size: int) -> str:
+    """Write a shape of about so many characters."""
+    shape, count = SHAPES[name][0], 8
+    while len(shape(2 * count)) < size and count < size:
+        count *= 2
+    return shape(max(count * size // len(shape(count)), 1))
+
+
+def sweep(size: int) -> list[str]:
+    """Load every shape at that size in a process of its own, and name those that miss ``LOAD_S`` or ``LOAD_BYTES``."""
+    missed = []
+    for name in SHAPES:
+        if "memory" in name:  # which are one line, whatever their size
+            continue
+        done = subprocess.run(
+            [sys.executable, __file__, "--load", name, str(size)], stdout=subprocess.PIPE, text=True, check=False,
+            preexec_fn=lambda: (
+                resource.setrlimit(resource.RLIMIT_CPU, (LOAD_S, LOAD_S)),
+                resource.setrlimit(resource.RLIMIT_DATA, (LOAD_BYTES, LOAD_BYTES)),
+            ),
+        )  # fmt: skip
+        print(done.stdout.strip() or f"{name:20} ended by {done.returncode}", flush=True)
+        if done.returncode:
+            missed.append(name)
+    return missed
+
+
+def load_one(name: str, size: int) -> None:
+    """Load one shape, or have it refused by an error of cujit's, and print what that took."""
+    text, device, outcome = sized(name, size), cujit.cpu(1), "ok"
+    begin = time.process_time()
+    try:
+        cujit.load(text, device)
+    except cujit.errors.CujitError as e:
+        outcome = type(e).__name__
+    seconds, peak = time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    print(f"{name:20} {len(text):8} bytes {seconds:7.2f} s load {peak:6} MB  {outcome}")
+
+
 def main() -> None:
     """Measure every shape in processes of their own, one of them, or one count in this one."""
     os.environ["CUJIT_CACHE"] = "0"
+    if sys.argv[1:2] == ["--load"]:
+        if len(sys.argv) > 3:
+            load_one(sys.argv[2], int(sys.argv[3]))
+        else:
+            sys.exit(f"missed: {', '.join(missed)}" if (missed := sweep(int(sys.argv[2]))) else 0)
+        return
     if len(sys.argv) > 2:
         name, count = sys.argv[1], int(sys.argv[2])
         size, load, launch, peak, outcome = measured(name, count)

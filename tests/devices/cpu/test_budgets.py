@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import runpy
 import time
@@ -13,7 +14,6 @@ import numpy.typing as npt
 import pytest
 
 import cujit
-from cujit.devices.cpu import pipeline
 from cujit.devices.cpu.analysis import uniformity
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.codegen import nodes, ssa
@@ -26,9 +26,8 @@ from cujit.errors import CujitError, UnsupportedError
 from cujit.formats.ptx.parser import parse
 from processes import printed
 
-SHAPES: dict[str, tuple[Callable[[int], str], int]] = runpy.run_path(
-    str(Path(__file__).parents[3] / "benchmarks/shapes.py")
-)["SHAPES"]
+_BENCHMARK = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks/shapes.py"))
+SHAPES: dict[str, tuple[Callable[[int], str], int]] = _BENCHMARK["SHAPES"]
 
 
 def operations(text: str) -> int:
@@ -222,9 +221,9 @@ def test_variables_in_memory_have_the_same_values(budget: str, monkeypatch: pyte
 
 def test_a_kernel_too_large_for_llvm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
-    monkeypatch.setattr(pipeline, "_MOST_IR", 100_000)
+    monkeypatch.setattr(nodes, "_MOST_NODES", 5000)
     device = cujit.cpu(1)
-    with pytest.raises(UnsupportedError, match=r"kernel k is too large .* 100,000 are the limit"):
+    with pytest.raises(UnsupportedError, match="kernel k is too large for the CPU device"):
         cujit.load(SHAPES["irreducible"][0](60), device)["k"].compile(64)
     cujit.load(SHAPES["irreducible"][0](2), device)["k"].compile(64)
 
@@ -235,3 +234,20 @@ def test_a_kernel_with_too_many_loops_inside_each_other_is_refused(monkeypatch: 
     with pytest.raises(UnsupportedError, match=r"k: so many loops inside each other"):
         cujit.load(SHAPES["nested loops"][0](60), cujit.cpu(1))
     cujit.load(SHAPES["nested loops"][0](6), cujit.cpu(1))
+
+
+def test_every_shape_of_text_loads_or_is_refused() -> None:
+    """``make fuzz-ptx`` does this with a megabyte of each, under limits of time and memory."""
+    for name in SHAPES:
+        if "memory" not in name:
+            with contextlib.suppress(CujitError):
+                cujit.load(_BENCHMARK["sized"](name, 2000), cujit.cpu(1))
+
+
+def test_directives_are_read_in_linear_time() -> None:
+    seconds = []
+    for count in (2000, 16000):
+        begin = time.thread_time()
+        parse(SHAPES["directives"][0](count))
+        seconds.append(time.thread_time() - begin)
+    assert seconds[1] < 24 * seconds[0]  # 8 where it is linear

@@ -13,7 +13,7 @@ from cujit.devices.cpu.analysis.fission import Fission, fission
 from cujit.devices.cpu.analysis.narrowing import narrowed
 from cujit.devices.cpu.analysis.uniformity import Divergence, Shape, analyse
 from cujit.devices.cpu.codegen.builder import Builder, Value
-from cujit.devices.cpu.codegen.nodes import IrModule
+from cujit.devices.cpu.codegen.nodes import NODES_EACH, IrModule, TooLargeError
 from cujit.devices.cpu.codegen.warp import Observer, WarpEmitter
 from cujit.devices.cpu.control.flow import Flow
 from cujit.devices.cpu.control.frame import emit_function, emit_regions
@@ -59,7 +59,19 @@ def ir_of(
     Raises:
         UnsupportedError: there is more of it than LLVM compiles in a gigabyte of memory.
     """
+    try:
+        return _ir_of(body, block, observers, stacks=stacks, origin=origin)
+    except TooLargeError:
+        raise UnsupportedError(
+            f"kernel {body.program.name} is too large for the CPU device: LLVM would need more than 1 GB of memory",
+            help="split the kernel, or run it on a GPU: cujit.gpu(0)",
+        ) from None
+
+
+def _ir_of(body: Body, block: Dim3, observers: Sequence[Observer], *, stacks: bool, origin: Origin | None) -> str:
     name = body.program.name
+    for each in body.bodies:
+        IrModule().grow(len(each.program.ops) + NODES_EACH * len(each.graph.blocks))  # so many at least
     if not observers:
         body = _narrowed(body)
     whole = stacks or any(observer.begin_region is None for observer in observers)
@@ -72,18 +84,7 @@ def ir_of(
     flows = stage(
         "plan", name, lambda: _planned(body, block, divergence, regions, observers, ir, stacks=stacks), _of_flows
     )
-    text = stage("emit", name, lambda: _emit(flows, regions), str)
-    if len(text) > _MOST_IR:
-        raise UnsupportedError(
-            f"kernel {name} is too large for the CPU device: it becomes {len(text):,} characters of LLVM IR, "
-            f"and {_MOST_IR:,} are the limit",
-            help="split the kernel, or run it on a GPU: cujit.gpu(0)",
-        )
-    return text
-
-
-_MOST_IR = 32_000_000
-"""Characters: of 22 million LLVM takes 0.8 GB. Measured with LLVM 22.1, ``benchmarks/shapes.py``: loop nest."""
+    return stage("emit", name, lambda: _emit(flows, regions), str)
 
 
 def _narrowed(body: Body) -> Body:

@@ -120,6 +120,7 @@ class Builder:
         if not self._has_ended:
             self.jump(label)
         self._give(f"%{label}")
+        self.module.grow()
         self._block = self._blocks[label] = Block(label)
         self.body.append(Node("label", name=label))
 
@@ -158,7 +159,9 @@ class Builder:
 
         Other ends of blocks are not counted on, since LLVM joins blocks where it finds that a branch is never taken.
         """
-        self._touches += sum([node.opcode in _TOUCHES for node in self.body[self._seen :]])
+        fresh = self.body[self._seen :]
+        self.module.grow(len(fresh))
+        self._touches += sum([node.opcode in _TOUCHES for node in fresh])
         self._seen = len(self.body)
         if self._touches > _LONG:
             self._cuts, self._touches = self._cuts + 1, 0
