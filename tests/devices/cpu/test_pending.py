@@ -9,6 +9,8 @@ import cujit
 from cujit.devices.device import Device
 from devices.cpu.async_kernels import KERNELS, TENSOR_KERNELS, run, run_tensor, source_of
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 NUMBERS = np.arange(64)
 
 

@@ -9,6 +9,8 @@ import cujit
 from cujit.devices.cpu.observe.scheduling import Schedule, numbers_of
 from devices.cpu.async_kernels import KERNELS, run, source_of, tensor_launch
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 NUMBERS = np.arange(64)
 CODE = """
 extern "C" __global__ void races(int *o) { if (threadIdx.x % 32 == 0) o[0] = threadIdx.x + 1000 * blockIdx.x; }
