@@ -23,13 +23,14 @@ from cujit.errors import DeviceNotFoundError, DriverNotFoundError
 from cujit.toolchain.driver import open_driver
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
+from property.effort import times
 
 if TYPE_CHECKING:
     from cujit.devices.device import Device
 
 # A first example compiles, on machines that are busy. CI tries the same examples for every change, so that only a
-# change fails there; everybody else tries new ones.
-hypothesis.settings.register_profile("cujit", deadline=None, derandomize="CI" in os.environ)
+# change fails there; everybody else tries new ones, and CUJIT_EFFORT more of them.
+hypothesis.settings.register_profile("cujit", deadline=None, derandomize="CI" in os.environ, max_examples=times(50))
 hypothesis.settings.load_profile("cujit")
 
 CHECKS = ("memory", "race", "sync", "init")

@@ -294,7 +294,7 @@ extern "C" __global__ void k(const int *x, int *y, int *sums, int n, int rounds)
 def test_warps_go_over_memory_side_by_side() -> None:
     # Lanes leave the loops at different turns, some threads are gone, and the last warp of a block is not whole.
     grid, block, rounds = 6, 100, 3
-    n = 37 * grid * block + 45
+    n = 13 * grid * block + 45
     first = np.random.default_rng(3).integers(0, 1 << 20, n, np.int32)
     threads = np.arange(grid * block)
     gone = (threads % block >= 70) & (threads // block % 2 == 1)
