@@ -250,7 +250,7 @@ def link(
     said = Options.of(options, more)
     target = None if arch is None else Arch.parse(arch)
     if target is None and place is not None and place.is_gpu:
-        target = _as_specific_as(parts, place.arch)
+        target = place.arch
     runner = _within(cache, timeout_s, isolate, memory_mib)
     try:
         return link_parts(parts, kind, target, said, runner)
@@ -259,12 +259,6 @@ def link(
         if kind is Kind.PTX or len(images) < len(parts):
             raise
         return _link_by_the_driver(images, target, absent)
-
-
-def _as_specific_as(parts: Iterable[object], arch: Arch) -> Arch:
-    """Give the variant of a GPU's architecture that an image was compiled for, which plain code links with."""
-    made = (part.arch.real for part in parts if isinstance(part, Artifact) and part.arch is not None)
-    return next((one for one in made if one.suffix and one.number == arch.number), arch)
 
 
 def _kind_of_link(to: Kind | str | None, device: Device | None) -> Kind:

@@ -63,3 +63,13 @@ def test_dependent_launches_run_on_the_cpu_device() -> None:
     out = device.zeros(1, "int32")
     cujit.jit(DEPENDENT.format(""), device=device)["k"].over(1)(out)
     assert out.numpy().tolist() == [0]
+
+
+@pytest.mark.parametrize("kind", ["ptx", "cubin"])
+def test_what_jit_compiled_links_for_the_architecture_of_its_device(kind: str) -> None:
+    plain = "__device__ int twice(int x) { return 2 * x; }"
+    caller = "__device__ int twice(int x); __global__ void k(int *p) { *p = twice(*p); }"
+    images = [
+        cujit.compile(text, to=kind, arch=arch, rdc=True) for text, arch in ((plain, "sm_90"), (caller, "sm_90a"))
+    ]
+    assert str(cujit.link(images, arch="sm_90").arch) == "sm_90a", "the Artifact says for what the code is"

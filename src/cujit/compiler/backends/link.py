@@ -83,11 +83,17 @@ def _all_names(images: Sequence[InputImage]) -> str:
 
 def _target(images: Sequence[InputImage], arch: Arch | None) -> Arch:
     if arch is not None:
-        return arch.real
+        return _as_specific_as(images, arch.real)
     known = [image.arch for image in images if image.arch is not None]
     if not known:
         raise LinkError("none of the inputs tells for which architecture to link", help="arch='sm_…'")
     return max(known).real
+
+
+def _as_specific_as(images: Sequence[InputImage], arch: Arch) -> Arch:
+    """Give the variant that PTX or machine code is for, as a link to PTX does; plain code runs there too."""
+    linked = (image.arch for image in images if image.artifact.kind in (Kind.PTX, Kind.CUBIN) and image.arch)
+    return next((one.real for one in linked if one.suffix and not arch.suffix and one.number == arch.number), arch)
 
 
 def _require_arch(target: Arch, toolchain: Toolchain) -> None:
