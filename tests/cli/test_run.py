@@ -230,6 +230,16 @@ def test_check_names_the_thread_of_a_wrong_access(cujit: Cujit, tmp_path: Path) 
     assert "st.global" in result.stdout.splitlines()[-2] + result.stdout
 
 
+def test_memory_is_checked_unless_the_command_line_says_none(cujit: Cujit, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("__global__ void k(int* x) { x[threadIdx.x] = 1; }")
+    launch = ("run", "k.cu", "-k", "k", "--grid", "1", "--block", "8", "--arg", "zeros:i32:4", "--device", "cpu")
+    result = cujit(*launch)
+    assert result.exit_code == 1
+    assert "thread (4, 0, 0): Invalid write of 4 bytes" in result.stderr
+    unchecked = cujit(*launch, "--check", "none", "--print", "0")
+    assert (unchecked.exit_code, unchecked.stdout) == (0, "[1 1 1 1]\n"), unchecked.stderr
+
+
 def test_coverage_is_written_for_lcov(cujit: Cujit, axpy: Path, tmp_path: Path) -> None:
     result = cujit("run", str(axpy), *_AXPY, *_SHAPE, *_ARGS, "--coverage", "c.info")
     assert result.exit_code == 0, result.stderr

@@ -273,3 +273,43 @@ def test_padded_rows_of_a_product_are_raw_and_no_others() -> None:
         with pytest.raises(KernelFaultError, match=rf"element {8 * rows}, at byte (.|\n)* from shared memory") as found:
             out.numpy()
         assert found.value.kind == "init"
+
+
+_WGMMA = r"""
+extern "C" __global__ void product(const unsigned short *A, float *D, int m, int stored, int adds) {
+    __shared__ __align__(128) unsigned short s[64 * 16], right[8 * 16];
+    for (int i = threadIdx.x; i < m * 16; i += 128) s[i] = A[i];
+    right[threadIdx.x] = 0x3f80;
+    asm volatile("fence.proxy.async;" ::: "memory");
+    __syncthreads();
+    int r = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, c = threadIdx.x % 4 * 2;
+    unsigned a[4];
+    for (int k = 0; k < 4; k++) a[k] = *(unsigned *)(s + (r + k % 2 * 8) * 16 + c + k / 2 * 8);
+    unsigned long long at = __cvta_generic_to_shared(right) >> 4 | 8ull << 16 | 16ull << 32;
+    float d[4];
+    for (int k = 0; k < 4; k++) d[k] = __uint_as_float(a[1 - k / 2]); // of the other row: it counts if it is added to
+    asm volatile("{.reg .pred p; setp.ne.u32 p, %9, 0; wgmma.fence.sync.aligned;"
+                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, {%4,%5,%6,%7}, %8, p, 1, 1, 0;"
+                 "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;}"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(at), "r"(adds) : "memory");
+    for (int k = 0; k < 4; k++) if (r + k / 2 * 8 < stored) D[(r + k / 2 * 8) * 8 + c + k % 2] = d[k];
+}
+"""
+
+
+def test_registers_of_a_take_raw_rows_through_wgmma() -> None:
+    device = cujit.cpu(1, check="init")
+    kernel = cujit.load(cujit.compile(_WGMMA, arch="compute_90a"), device)["product"]
+    for rows in (5, 8, 29):
+        a = np.full((rows, 16), 0x4000, np.uint16)  # 2, as bf16
+        out = device.zeros((64, 8), np.float32)
+        kernel[1, 128](device.array(a), out, np.int32(rows), np.int32(rows), np.int32(0))
+        assert (out[:rows].numpy() == 32).all()
+        kernel[1, 128](device.array(a), out, np.int32(rows), np.int32(64), np.int32(0))
+        out[:rows].numpy()
+        with pytest.raises(KernelFaultError, match=rf"element {8 * rows}, at byte"):
+            out.numpy()
+        kernel[1, 128](device.array(a), out, np.int32(rows), np.int32(rows), np.int32(1))
+        with pytest.raises(KernelFaultError, match="element"):
+            out[:rows].numpy()

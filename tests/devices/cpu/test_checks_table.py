@@ -210,14 +210,15 @@ CASES: dict[str, tuple[Case, ...]] = {
     "mbarrier .test_wait": (Case("mbarrier.test_wait.shared.b64 q2, [{s}], d0;", "s", object=True),),
 }  # fmt: skip
 
-_TEXTURES = "its mode says what becomes of an element that is not there, and a texture is written when it is made"
+_TEXTURES = "its mode says what becomes of an element that is not there, and texels are written when they are made"
+_SURFACES = f"{_TEXTURES}; .trap ends the launch with and without checks: test_textures.py"
 _HINT = "a hint: it neither reads nor writes"
 APART = {
     "stacksave": "it reads the pointer of the stack, and no memory",
     "stackrestore": "it moves the pointer of the stack",
     "alloca": "it takes memory of the stack, which accesses of the thread are held to",
-    "tex .level": _TEXTURES, "tex .grad": _TEXTURES, "tex|tld4": _TEXTURES, "suld": _TEXTURES, "txq .level": _TEXTURES,
-    "txq|suq": _TEXTURES, "sust": _TEXTURES, "sured": _TEXTURES,
+    "tex .level": _TEXTURES, "tex .grad": _TEXTURES, "tex|tld4": _TEXTURES, "suld": _SURFACES, "txq .level": _TEXTURES,
+    "txq|suq": _TEXTURES, "sust": _SURFACES, "sured": _SURFACES,
     "call.arguments": "the callee's own instructions read them",
     "call.function|call.exit": "the callee's own instructions access memory",
     "multimem": "it is not executed", "tcgen05": "it is not executed",

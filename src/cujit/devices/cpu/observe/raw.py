@@ -22,6 +22,7 @@ from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.instructions import warpwide
 from cujit.devices.cpu.instructions.compare import JOINS, compared_in
+from cujit.devices.cpu.instructions.matrix import frames
 from cujit.devices.cpu.ir.program import Group, IntConstant, Memory, Op, Operand, Reg, items_of, registers_in
 from cujit.devices.cpu.native.structures import Code
 from cujit.devices.cpu.observe.touches import takes_raw, touches_of
@@ -61,7 +62,7 @@ class RawRegisters:
         while before != len(found):
             before = len(found)
             for op in program.ops:
-                if takes_raw(op) or (op.form.meaning.effect is Effect.PURE and _reads_any(op, found)):
+                if takes_raw(op) or (_carries(op) and _reads_any(op, found)):
                     found.update(reg.index for reg in op.written)
         registers = [reg for op in program.ops if _moves_bits(op) for reg in (*op.read_registers(), *op.written)]
         moved = {reg.index for reg in registers if 8 <= reg.bits <= _WIDEST and not reg.is_float}
@@ -70,6 +71,11 @@ class RawRegisters:
 
 def _reads_any(op: Op, registers: Collection[int]) -> bool:
     return any(reg.index in registers for reg in op.read_registers())
+
+
+def _carries(op: Op) -> bool:
+    """Tell whether raw values of registers go on in its results."""
+    return op.form.meaning.effect is Effect.PURE or (op.opcode == "wgmma" and bool(op.results))
 
 
 def _is_store(op: Op) -> bool:
@@ -221,7 +227,7 @@ class RawValues:
         written = [reg for reg in op.written if reg.index in self.registers.all]
         if not written:
             return []
-        if op.form.meaning.effect is not Effect.PURE:
+        if not _carries(op):
             return [(reg, e.builder.integer(0, 32)) for reg in written]
         is_wide = any(reg.index in self.registers.wide for reg in (*op.read_registers(), *op.written))
         special = (_RULES if is_wide else _BY_WORDS).get(op.opcode)
@@ -499,6 +505,35 @@ def _product(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
     return [b.load("i32", b.offset("%check.raw_lanes", 4 * k)) for k in range(len(op.results))]
 
 
+def _warpgroup_product(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    """``wgmma``: a raw row of A, if that is in registers, makes a raw row of D; what D was counts if it is added to.
+
+    Registers lie as those of ``m16n8k16``, eight columns after eight columns.
+    """
+    b, at = e.builder, 5 if any(word.startswith("sp") for word in op.modifiers) else 3
+    d, a = items_of(op.sources[0]), op.sources[1]
+    each = 8 * len(d) // frames.shape_of(op)[1]
+    rows = [_in_rows(e, raw.word(e, a.items[half::2] if isinstance(a, Group) else ())) for half in range(2)]
+    keeps, by = b.word(b.vector(e.read(op.sources[at], "i1"))), raw.word(e, op.sources[at : at + 1])
+    found = []
+    for k, item in enumerate(d):
+        word, own = rows[k % each * 2 // each], raw.word(e, [item])
+        for more in (None if own is None else b.binary("and", own, keeps), by):
+            word = word if more is None else b.binary("or", word, more)
+        found.append(word)
+    return found
+
+
+def _in_rows(e: WarpEmitter, word: Raw) -> Value:
+    """Give all four lanes of a row of a matrix that of which one has something raw."""
+    b = e.builder
+    if word is None:
+        return b.integer(0, 32)
+    for shift in (1, 2):
+        word = b.binary("or", word, b.binary("lshr", word, b.integer(shift, 32)))
+    return b.binary("mul", b.binary("and", word, b.integer(0x11111111, 32)), b.integer(15, 32))
+
+
 def _any(e: WarpEmitter, word: Value) -> Value:
     b = e.builder
     return b.select(b.compare("icmp ne", word, b.integer(0, 32)), b.integer(-1, 32), b.integer(0, 32))
@@ -507,6 +542,7 @@ def _any(e: WarpEmitter, word: Value) -> Value:
 _Rule: TypeAlias = Callable[[RawValues, "WarpEmitter", Op], "list[Value] | None"]
 _BY_WORDS: dict[str, _Rule] = {
     "selp": _select_words, "shfl": _shuffle, **dict.fromkeys(("vote", "match", "redux"), _together), "mma": _product,
+    "wgmma": _warpgroup_product,
     "setp": _compare, "and": _predicates, "or": _predicates,
 }  # fmt: skip
 """What holds of registers that have words beside them alone."""
