@@ -225,8 +225,11 @@ def is_remote(path: Path | str) -> bool:
 def _is_remote(_path: str, device: int) -> bool:
     """Look a directory up in the list of mounts, once in a process for each file system that it was on."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
-    with open("/proc/self/mountinfo", errors="replace") as file:
-        lines = file.read().splitlines()
+    try:
+        with open("/proc/self/mountinfo", errors="replace") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:  # a container may have no /proc
+        return False
     for line in lines:
         fields = line.split(" ")  # Source: proc_pid_mountinfo(5): the third is the device, the type is after " - "
         if len(fields) > 2 and fields[2] == wanted:

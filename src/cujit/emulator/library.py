@@ -290,11 +290,22 @@ def loaded_already(path: str) -> CujitError:
 
 def driver_path() -> str | None:
     """Tell which driver this process has loaded: the path of its file, None where there is none, or it is ours."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:  # a container may have no /proc
+        return SONAME if _is_loaded(SONAME) and not _is_ours(SONAME) else None
+    for line in lines:
         path = line[line.find("/") :].removesuffix(" (deleted)")
         if "/libcuda.so" in path and not _is_ours(path):
             return path
     return None
+
+
+def _is_loaded(name: str) -> bool:
+    try:
+        return bool(ctypes.CDLL(name, mode=os.RTLD_NOLOAD))
+    except OSError:
+        return False
 
 
 def _is_ours(path: str) -> bool:

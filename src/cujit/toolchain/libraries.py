@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 from _thread import get_ident
 from collections.abc import Callable, Iterator, Sequence
 
@@ -142,7 +143,7 @@ def is_machine_code_asked_for() -> bool:
 
 
 def find_library(binding: str, homes: Sequence[str]) -> str | None:
-    """Find the file of a library unopened: in the wheels of this Python, the toolkits ``homes``, /usr/local/cuda.
+    """Find the file of a library unopened: in the wheels of this Python, conda's prefix, ``homes``, /usr/local/cuda.
 
     Of several, the one of the highest number. None where none of them has it.
 
@@ -177,7 +178,7 @@ def _directories(homes: Sequence[str]) -> Iterator[list[str]]:
     for root in spec.submodule_search_locations or () if spec else ():
         for place in _PLACES:
             yield [f"{root}/{component}/{place}" for component in _listed(root)]
-    for home in (*homes, "/usr/local/cuda"):
+    for home in (*filter(None, (os.environ.get("CONDA_PREFIX"), sys.prefix)), *homes, "/usr/local/cuda"):
         yield from ([f"{home}/{place}"] for place in _PLACES)
 
 
