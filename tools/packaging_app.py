@@ -39,7 +39,7 @@ def _launched(device: cujit.Device) -> str:
 
 
 def _isolated() -> str:
-    """Compile in a separate process, or be told why not."""
+    """Compile in a separate process, or return why there is none."""
     try:
         cujit.compile(KERNEL, arch="sm_90", host_headers="stub", isolate=True, cache=False)
     except UnsupportedError as e:

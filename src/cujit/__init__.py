@@ -83,10 +83,10 @@ def _is_subinterpreter() -> bool:
     Before Python 3.12 only a module can tell that takes half a millisecond to import. The main interpreter of most
     programs has a file, and the ``__main__`` of a subinterpreter has none.
     """
-    thread = sys.modules["_thread"]
+    thread = importlib.import_module("_thread")
     if hasattr(thread, "_is_main_interpreter"):
         return not thread._is_main_interpreter()
-    if hasattr(sys.modules["__main__"], "__file__"):
+    if hasattr(importlib.import_module("__main__"), "__file__"):
         return False
     known = importlib.import_module("_xxsubinterpreters")
     return bool(known.get_current() != known.get_main())
