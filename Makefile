@@ -170,7 +170,9 @@ fuzz: $(READY)  ## every reader of foreign bytes, coverage-guided, SECONDS_EACH 
 	done
 
 EFFORT ?= 50
-fuzz-kernels: $(READY)  ## random kernels and programs on the CPU device, EFFORT times as many as `make test` does
+SEED ?= 1000
+fuzz-kernels: $(READY)  ## random kernels and programs on the CPU device: for SECONDS_EACH from SEED on, then EFFORT times those of `make test`
+	CUJIT_CACHE=0 PYTHONPATH=tests $(BIN)/python tests/property/oracles.py $(SECONDS_EACH) $(SEED)
 	CUJIT_EFFORT=$(EFFORT) $(BIN)/python -m pytest -n auto tests/property tests/linking -m "not gpu"
 
 checked: $(READY)  ## what is known to be right is silent under every check of the CPU device

@@ -1,7 +1,7 @@
-"""Mistakes in code generation that the oracle has to find: a file of the CPU device, a piece of it, and a wrong one.
+"""Mistakes in code generation that the oracles have to find: a file of the CPU device, a piece of it, a wrong one.
 
-``python mistakes.py FOLDER NUMBER`` runs the programs of a folder (``*.ptx`` beside ``*.npy``) with one mistake, and
-ends with 1 if a result is another one, or nothing comes out.
+``python mistakes.py FOLDER NUMBER`` runs the programs of a folder (``cpp-SEED.ptx`` and ``ptx-SEED.ptx`` beside
+``*.npy``) with one mistake, and ends with 1 if a result is another one, or nothing comes out.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ _BY_FILE: dict[str, tuple[tuple[str, str], ...]] = {
         ('near = b.binary("ashr" if signed else "lshr", x', 'near = b.binary("lshr", x'),
         ('"fshl" if left else "fshr"', '"fshr" if left else "fshl"'),
         ("b.resize(y, bits, signed))\n", "b.resize(y, bits, not signed))\n"),
+        ('y = b.binary("xor", y, b.integer(-1, bits))', 'y = b.binary("sub", b.integer(0, bits), y)'),
+        ('carried = b.compare("icmp ult", total, x)', 'carried = b.compare("icmp ule", total, x)'),
+        ('b.binary("or", carried, b.compare("icmp ult", again, total))', "carried"),
     ),
     "instructions.compare": (
         ("{'s' if is_signed else 'u'}{name}", "{'u' if is_signed else 's'}{name}"),
@@ -58,6 +61,19 @@ _BY_FILE: dict[str, tuple[tuple[str, str], ...]] = {
         ("return UNIFORM if first.spans(1 << by)", "return UNIFORM if True"),
         ("UNIFORM if _is_same_for_all(read) else VARYING", "UNIFORM"),
         ("found[index] = op.sources[0].value", "found[index] = op.sources[0].value ^ 1"),
+    ),
+    "instructions.halves": (
+        ('if "ftz" in op.modifiers and name == "f16"', "if False"),
+        ('key = b.intrinsic(f"s{op.opcode}", *keys)', 'key = b.intrinsic(f"u{op.opcode}", *keys)'),
+        ('b.binary(f"f{op.opcode}", *values)', 'b.binary(f"f{op.opcode}", *values[::-1])'),
+    ),
+    "instructions.small_formats": (
+        ("b.integer(low >> 1, 32)", "b.integer(low, 32)"),
+        ("bits = b.select(b.is_nan(x), exact if nan is None else b.integer(nan, 32), bits)", "bits = bits"),
+    ),
+    "instructions.calls": (
+        ('mine = b.binary("and", lanes, b.compare("icmp eq"', 'mine = b.binary("and", lanes, b.compare("icmp ne"'),
+        ("local_base(e, first_lane=True), e.symbol(record))", "local_base(e, first_lane=True), b.integer(0, 64))"),
     ),
     "codegen.warp": (
         ("if not self.mask.constant and self.divergence.masked", "if False and self.divergence.masked"),
@@ -97,17 +113,17 @@ def main() -> None:
     import numpy as np  # behind the planter, as what follows
 
     import cujit
-    from property.programs import BLOCK, GRID, inputs
+    from property.oracles import cpp_results, launcher, ptx_results
 
     device = cujit.cpu(1)
-    for path in sorted(folder.glob("*.ptx")):
-        expected = np.load(path.with_suffix(".npy"))
-        out = np.zeros_like(expected)
+    for path in sorted(folder.glob("*.ptx"), reverse=True):  # those of PTX first, which take less time
+        kind, _, seed = path.stem.partition("-")
         try:
-            cujit.load(path.read_bytes(), device)["k"][GRID, BLOCK](inputs(), out)
+            launch = launcher(cujit.load(path.read_bytes(), device))
+            out = (ptx_results if kind == "ptx" else cpp_results)(int(seed), launch)
         except Exception:
             sys.exit(1)
-        if not np.array_equal(out, expected):
+        if not np.array_equal(out, np.load(path.with_suffix(".npy"))):
             sys.exit(1)
 
 

@@ -2,7 +2,8 @@
 
 A program is a tree: ``Program(seed).source`` writes it as C++, ``run`` interprets it. It has nested branches with warp
 functions under partial masks, loops, switches, calls, local arrays, shared memory between barriers, integers of 32 and
-64 bits, floats, and atomics whose order does not matter.
+64 bits, floats, and atomics whose order does not matter. ``Program(seed, more=True)`` has half, bf16, double and
+recursion, too.
 
 A change of what a seed gives needs the programs recorded again (``tests/goldens/programs.json``).
 """
@@ -15,6 +16,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+
+from property.exact import FORMATS, Number, add, divide, fma, multiply, read, smaller, square_root
 
 __all__ = ["BLOCK", "GRID", "WORDS", "Program", "inputs"]
 
@@ -52,19 +55,14 @@ def _bits(value: Any) -> int:
     return NAN if np.isnan(x) else int(x.view(np.uint32))
 
 
-def _fma(a: int, b: int, c: int) -> int:
-    x, y, z = (float(_float(v)) for v in (a, b, c))
-    if not all(np.isfinite(v) for v in (x, y, z)):
-        return _bits(np.float64(x) * np.float64(y) + np.float64(z))
-    exact = Fraction(x) * Fraction(y) + Fraction(z)
-    if not exact:
-        return _bits(np.float64(x) * np.float64(y) + np.float64(z))
-    near = abs(exact.numerator) / exact.denominator  # correctly rounded to f64; made odd where it is not exact
-    if Fraction(near) != abs(exact):
-        word = np.float64(near).view(np.uint64)
-        word -= np.uint64(Fraction(near) > abs(exact))
-        near = float((word | np.uint64(1)).view(np.float64))
-    return _bits(np.float64(-near if exact < 0 else near))
+def _exactly(kind: str, do: Callable[..., Number]) -> Callable[..., int]:
+    """Compute exactly with values of a format, and round once."""
+    return lambda *bits: FORMATS[kind].write(do(*(read(each, FORMATS[kind]) for each in bits)))
+
+
+def _between(source: str, to: str) -> Callable[[int], int]:
+    """Round from one format to another."""
+    return lambda bits: FORMATS[to].write(read(bits, FORMATS[source]))
 
 
 def _smaller(a: int, b: int, sign: int) -> int:
@@ -134,7 +132,7 @@ OPS: dict[str, tuple[str, str, Callable[..., int]]] = {
     "fsub": ("f:ff", "({0} - {1})", lambda a, b: _bits(_float(a) - _float(b))),
     "fmul": ("f:ff", "({0} * {1})", lambda a, b: _bits(_float(a) * _float(b))),
     "fdiv": ("f:ff", "({0} / {1})", lambda a, b: _bits(_float(a) / _float(b))),
-    "fma": ("f:fff", "fmaf({0}, {1}, {2})", _fma),
+    "fma": ("f:fff", "fmaf({0}, {1}, {2})", _exactly("f32", fma)),
     "fsqrt": ("f:f", "sqrtf({0})", lambda a: _bits(np.sqrt(_float(a)))),
     "fmin": ("f:ff", "fminf({0}, {1})", lambda a, b: _smaller(a, b, 1)),
     "fmax": ("f:ff", "fmaxf({0}, {1})", lambda a, b: _smaller(a, b, -1)),
@@ -143,6 +141,31 @@ OPS: dict[str, tuple[str, str, Callable[..., int]]] = {
     "touint": ("u:f", "__float2uint_rz({0})", _to_unsigned),
     "asuint": ("u:f", "__float_as_uint({0})", lambda a: a),
 }  # fmt: skip
+_HALVES = {"h": ("f16", "half"), "b": ("bf16", "bfloat16")}
+MORE_OPS: dict[str, tuple[str, str, Callable[..., int]]] = {
+    "dadd": ("d:dd", "({0} + {1})", _exactly("f64", add)),
+    "dmul": ("d:dd", "({0} * {1})", _exactly("f64", multiply)),
+    "ddiv": ("d:dd", "({0} / {1})", _exactly("f64", divide)),
+    "dfma": ("d:ddd", "fma({0}, {1}, {2})", _exactly("f64", fma)),
+    "dsqrt": ("d:d", "sqrt({0})", _exactly("f64", square_root)),
+    "dmin": ("d:dd", "fmin({0}, {1})", _exactly("f64", lambda x, y: smaller(x, y, min))),
+    "todouble": ("d:f", "(double){0}", _between("f32", "f64")),
+    "udouble": ("d:u", "(double){0}", lambda a: FORMATS["f64"].write(Fraction(a) or 0.0)),
+    "narrow": ("f:d", "narrow({0})", _between("f64", "f32")),
+    "dbits": ("l:d", "bits_of({0})", lambda a: FORMATS["f64"].write(read(a, FORMATS["f64"]))),
+}
+for _kind, (_format, _name) in _HALVES.items():
+    MORE_OPS |= {
+        f"{_kind}add": (f"{_kind}:{_kind * 2}", "__hadd({0}, {1})", _exactly(_format, add)),
+        f"{_kind}mul": (f"{_kind}:{_kind * 2}", "__hmul({0}, {1})", _exactly(_format, multiply)),
+        f"{_kind}fma": (f"{_kind}:{_kind * 3}", "__hfma({0}, {1}, {2})", _exactly(_format, fma)),
+        f"{_kind}max": (f"{_kind}:{_kind * 2}", "__hmax({0}, {1})", _exactly(_format, lambda x, y: smaller(x, y, max))),
+        f"{_kind}of": (f"{_kind}:f", f"__float2{_name}_rn({{0}})", _between("f32", _format)),
+        f"{_kind}bits": (f"u:{_kind}", f"(unsigned)__{_name}_as_ushort({{0}})", lambda a: a),
+        f"as{_kind}": (f"{_kind}:u", f"__ushort_as_{_name}((unsigned short){{0}})", lambda a: a & 0xFFFF),
+    }
+MORE_OPS["fromh"] = ("f:h", "__half2float({0})", _between("f16", "f32"))
+MORE_OPS["fromb"] = ("f:b", "__bfloat162float({0})", lambda a: a << 16)
 CONDITIONS: dict[str, tuple[str, str, Callable[..., bool]]] = {
     "lt": ("uu", "({0} < {1})", lambda a, b: a < b),
     "slt": ("uu", "((int){0} < (int){1})", lambda a, b: _signed(a) < _signed(b)),
@@ -152,16 +175,48 @@ CONDITIONS: dict[str, tuple[str, str, Callable[..., bool]]] = {
     "flt": ("ff", "({0} < {1})", lambda a, b: bool(_float(a) < _float(b))),
     "fge": ("ff", "!({0} < {1})", lambda a, b: not _float(a) < _float(b)),
 }
+MORE_CONDITIONS: dict[str, tuple[str, str, Callable[..., bool]]] = {
+    f"{kind}lt": (kind * 2, text, lambda a, b, f=form: read(a, FORMATS[f]) < read(b, FORMATS[f]))
+    for kind, form, text in (
+        ("h", "f16", "__hlt({0}, {1})"), ("b", "bf16", "__hlt({0}, {1})"), ("d", "f64", "({0} < {1})"),
+    )
+}  # fmt: skip
+_ALL: dict[str, tuple[str, str, Callable[..., Any]]] = {**OPS, **MORE_OPS, **CONDITIONS, **MORE_CONDITIONS}
 VARIABLES = {"u": 4, "l": 2, "f": 3}
-_TYPES = {"u": "unsigned", "l": "unsigned long long", "f": "float"}
+MORE_VARIABLES = VARIABLES | {"h": 3, "b": 2, "d": 3}
+# What each kind is in C++, and how it comes of a word of the input, or of bits.
+_TYPES = {
+    "u": ("unsigned", "{0}", "{0}u"),
+    "l": ("unsigned long long", "(unsigned long long){0} * 0x100000001ull", "{0}ull"),
+    "f": ("float", "__uint_as_float({0})", "__uint_as_float({0}u)"),
+    "h": ("__half", "__ushort_as_half((unsigned short){0})", "__ushort_as_half({0})"),
+    "b": ("__nv_bfloat16", "__ushort_as_bfloat16((unsigned short)({0} >> 16))", "__ushort_as_bfloat16({0})"),
+    "d": ("double", "__longlong_as_double((long long)((unsigned long long){0} << 32))", "__longlong_as_double({0}ll)"),
+}
+HEADERS = """#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+static __device__ unsigned long long bits_of(double x) { return x == x ? __double_as_longlong(x) : 0x7ff8ull << 48; }
+static __device__ float narrow(double x) { return x == x ? (float)x : __uint_as_float(0x7fffffff); }
+"""
+"""What programs with ``more=True`` begin with: a NaN of f64 has bits of its own, which are made the same."""
+
+
+def _bits_of(kind: str, eighths: int) -> int:
+    """Give the bits of so many eighths as a float, a half, a bfloat16 or a double."""
+    return FORMATS[{"f": "f32", "h": "f16", "b": "bf16", "d": "f64"}[kind]].write(Fraction(eighths, 8) or 0.0)
 
 
 class Program:
     """The program of a seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, more: bool = False) -> None:
         self.rng = random.Random(seed)
+        self.more = more
+        self.ops = OPS | MORE_OPS if more else OPS
+        self.conditions = CONDITIONS | MORE_CONDITIONS if more else CONDITIONS
+        self.variables = MORE_VARIABLES if more else VARIABLES
         self.masks = 0
+        self.recursions = [self._recursion() for _ in range(2 if more else 0)]
         self.functions = [self._expression("u", 3, ("a", "b")) for _ in range(2)]
         self.body = self._statements(0, self.rng.randint(5, 9), "m0")
 
@@ -172,10 +227,13 @@ class Program:
         if depth == 0 or rng.random() < 0.15:
             if rng.random() < 0.25 or (names and kind != "u"):
                 small = rng.choice((0, 1, 2, 7, 31, 255, rng.getrandbits(32)))
-                return ("number", kind, small if kind != "f" else _bits(small % 1000 / 8))
+                return ("number", kind, small if kind in "ul" else _bits_of(kind, small % 1000))
             if names:
                 return ("name", rng.choice(names))
-            return ("name", f"{kind}{rng.randrange(VARIABLES[kind])}")
+            return ("name", f"{kind}{rng.randrange(self.variables[kind])}")
+        if self.more and not names and kind == "u" and rng.random() < 0.1:
+            a, b, times = (self._expression("u", depth - 1) for _ in range(3))
+            return ("recurse", rng.randrange(2), a, b, times)
         if not names and kind == "u" and rng.random() < 0.1:
             return ("call", rng.randrange(2), self._expression("u", depth - 1), self._expression("u", depth - 1))
         if not names and kind == "u" and rng.random() < 0.1:
@@ -183,12 +241,17 @@ class Program:
         if rng.random() < 0.12:
             either = (self._expression(kind, depth - 1, names) for _ in range(2))
             return ("choose", self._condition(depth - 1, names), *either)
-        name = rng.choice([n for n, (types, _, _) in OPS.items() if types[0] == kind])
-        return ("op", name, *(self._expression(each, depth - 1, names) for each in OPS[name][0][2:]))
+        name = rng.choice([n for n, (types, _, _) in self.ops.items() if types[0] == kind])
+        return ("op", name, *(self._expression(each, depth - 1, names) for each in self.ops[name][0][2:]))
 
     def _condition(self, depth: int, names: Sequence[str] = ()) -> Tree:
-        name = self.rng.choice(list(CONDITIONS))
-        return ("op", name, *(self._expression(kind, max(depth, 0), names) for kind in CONDITIONS[name][0]))
+        name = self.rng.choice(list(self.conditions))
+        return ("op", name, *(self._expression(kind, max(depth, 0), names) for kind in self.conditions[name][0]))
+
+    def _recursion(self) -> tuple[Tree, Tree, bool, Tree]:
+        """What a function returns at the end, what it calls itself with, whether it does so twice, what of both."""
+        end, down, up = (self._expression("u", 2, ("a", "b")) for _ in range(3))
+        return end, down, self.rng.random() < 0.5, up
 
     def _statements(self, level: int, count: int, mask: str) -> list[Tree]:
         return [self._statement(level, mask) for _ in range(count)]
@@ -231,8 +294,8 @@ class Program:
         return self._assignment()
 
     def _assignment(self) -> Tree:
-        kind = self.rng.choice("uuulff")
-        return ("set", f"{kind}{self.rng.randrange(VARIABLES[kind])}", self._expression(kind, 3))
+        kind = self.rng.choice("uulfhhbbdd" if self.more else "uuulff")
+        return ("set", f"{kind}{self.rng.randrange(self.variables[kind])}", self._expression(kind, 3))
 
     # -- as C++ --------------------------------------------------------------------------------------------
 
@@ -243,6 +306,13 @@ class Program:
             f"__device__ __noinline__ unsigned call{n}(unsigned a, unsigned b) {{ return {_written(tree)}; }}"
             for n, tree in enumerate(self.functions)
         ]
+        for n, (end, down, twice, up) in enumerate(self.recursions):
+            again = f"a ^= recurse{n}(b, a, times - 1);" if twice else ""
+            lines.append(
+                f"__device__ __noinline__ unsigned recurse{n}(unsigned a, unsigned b, unsigned times) {{"
+                f"if (times == 0) return {_written(end)}; a = recurse{n}({_written(down)}, b, times - 1); {again}"
+                f"return {_written(up)}; }}"
+            )
         lines += [
             'extern "C" __global__ void k(const unsigned* in, unsigned* out) {',
             f"__shared__ unsigned s[{BLOCK}]; unsigned a[8];",
@@ -250,17 +320,15 @@ class Program:
             f"unsigned* counters = out + {GRID * BLOCK * WORDS};",
             "unsigned m0 = 0xffffffffu; for (int n = 0; n < 8; n++) a[n] = in[(g + n) & 63];",
         ]
-        for kind, count in VARIABLES.items():
+        for kind, count in self.variables.items():
+            type_, of_word, _ = _TYPES[kind]
             for n in range(count):
-                word = f"in[(g * {2 * n + 1} + {n}) & 63]"
-                value = {
-                    "u": word,
-                    "l": f"(unsigned long long){word} * 0x100000001ull",
-                    "f": f"__uint_as_float({word})",
-                }
-                lines.append(f"{_TYPES[kind]} {kind}{n} = {value[kind]};")
+                lines.append(f"{type_} {kind}{n} = {of_word.format(f'in[(g * {2 * n + 1} + {n}) & 63]')};")
+        if self.more:
+            lines.append("#define MORE + __half_as_ushort(h0) * 7 + __bfloat16_as_ushort(b0) * 11 "
+                         "+ (unsigned)(bits_of(d0) >> 32) * 13 + (unsigned)bits_of(d1)")  # fmt: skip
         lines += [text for statement in self.body for text in _lines(statement)]
-        lines += [f"out[g * {WORDS}] = u0 ^ u1 * 3;", f"out[g * {WORDS} + 1] = u2 + u3 * 5;"]
+        lines += [f"out[g * {WORDS}] = u0 ^ u1 * 3;", f"out[g * {WORDS} + 1] = u2 + u3 * 5{' MORE' * self.more};"]
         lines.append(f"out[g * {WORDS} + 2] = (unsigned)(l0 ^ l1 >> 32) + a[g & 7];")
         lines.append(
             f"out[g * {WORDS} + 3] = __float_as_uint(f0) ^ __float_as_uint(f1) * 3 ^ __float_as_uint(f2) * 5; }}"
@@ -275,7 +343,7 @@ class Program:
         out: list[int] = []
         with np.errstate(all="ignore"):
             for block in range(GRID):
-                lanes = [_begin(words, block * BLOCK + t, t) for t in range(BLOCK)]
+                lanes = [self._begin(words, block * BLOCK + t, t) for t in range(BLOCK)]
                 for statement in self.body:
                     for first in range(0, BLOCK, 32) if statement[0] != "exchange" else ():
                         self._do(statement, lanes[first : first + 32], counters)
@@ -284,8 +352,30 @@ class Program:
                         stored = [lane[f"u{variable}"] for lane in lanes]
                         for t, lane in enumerate(lanes):
                             lane[f"u{variable}"] = stored[(t + distance) % BLOCK]
-                out += [word for lane in lanes for word in _results(lane)]
+                out += [word for lane in lanes for word in self._results(lane)]
         return np.array(out + counters, np.uint64).astype(np.uint32)
+
+    def _begin(self, words: list[int], g: int, t: int) -> Lane:
+        lane: Lane = {"t": t, "g": g, "array": [words[(g + n) & 63] for n in range(8)]}
+        made = {"l": lambda w: w * 0x100000001 & M64, "h": lambda w: w & 0xFFFF, "b": lambda w: w >> 16,
+                "d": lambda w: w << 32}  # fmt: skip
+        for kind, count in self.variables.items():
+            for n in range(count):
+                lane[f"{kind}{n}"] = made.get(kind, int)(words[(g * (2 * n + 1) + n) & 63])
+        return lane
+
+    def _results(self, lane: Lane) -> list[int]:
+        u, f = [lane[f"u{n}"] for n in range(4)], [lane[f"f{n}"] for n in range(3)]
+        more = 0
+        if self.more:
+            d = [FORMATS["f64"].write(read(lane[f"d{n}"], FORMATS["f64"])) for n in range(2)]
+            more = lane["h0"] * 7 + lane["b0"] * 11 + (d[0] >> 32) * 13 + d[1]
+        return [
+            u[0] ^ u[1] * 3 & M32,
+            u[2] + u[3] * 5 + more & M32,
+            ((lane["l0"] ^ lane["l1"] >> 32) + lane["array"][lane["g"] & 7]) & M32,
+            f[0] ^ (f[1] * 3 & M32) ^ (f[2] * 5 & M32),
+        ]
 
     def _value(self, tree: Tree, lane: Lane) -> Any:
         if tree[0] == "number":
@@ -295,12 +385,22 @@ class Program:
         if tree[0] == "call":
             a, b = (self._value(each, lane) for each in tree[2:])
             return self._value(self.functions[tree[1]], {"a": a, "b": b})
+        if tree[0] == "recurse":
+            a, b, times = (self._value(each, lane) for each in tree[2:])
+            return self._recursed(self.recursions[tree[1]], a, b, times & 3)
         if tree[0] == "element":
             return lane["array"][self._value(tree[1], lane) & 7]
         if tree[0] == "choose":
             return self._value(tree[2] if self._value(tree[1], lane) else tree[3], lane)
-        do = (OPS.get(tree[1]) or CONDITIONS[tree[1]])[2]
-        return do(*(self._value(each, lane) for each in tree[2:]))
+        return _ALL[tree[1]][2](*(self._value(each, lane) for each in tree[2:]))
+
+    def _recursed(self, function: tuple[Tree, Tree, bool, Tree], a: int, b: int, times: int) -> int:
+        end, down, twice, up = function
+        if times == 0:
+            return int(self._value(end, {"a": a, "b": b}))
+        a = self._recursed(function, self._value(down, {"a": a, "b": b}), b, times - 1)
+        a ^= self._recursed(function, b, a, times - 1) if twice else 0
+        return int(self._value(up, {"a": a, "b": b}))
 
     def _do(self, statement: Tree, lanes: list[Lane], counters: list[int]) -> None:
         """Do a statement in the lanes that come there together, in the order of lanes."""
@@ -373,38 +473,20 @@ class Program:
 _OPERATIONS = ("Add", "Xor", "Max", "Or") * (COUNTERS // 4)
 
 
-def _begin(words: list[int], g: int, t: int) -> Lane:
-    lane: Lane = {"t": t, "g": g, "array": [words[(g + n) & 63] for n in range(8)]}
-    for kind, count in VARIABLES.items():
-        for n in range(count):
-            word = words[(g * (2 * n + 1) + n) & 63]
-            lane[f"{kind}{n}"] = word * 0x100000001 & M64 if kind == "l" else word
-    return lane
-
-
-def _results(lane: Lane) -> list[int]:
-    u, f = [lane[f"u{n}"] for n in range(4)], [lane[f"f{n}"] for n in range(3)]
-    return [
-        u[0] ^ u[1] * 3 & M32,
-        u[2] + u[3] * 5 & M32,
-        ((lane["l0"] ^ lane["l1"] >> 32) + lane["array"][lane["g"] & 7]) & M32,
-        f[0] ^ (f[1] * 3 & M32) ^ (f[2] * 5 & M32),
-    ]
-
-
 def _written(tree: Tree) -> str:
     if tree[0] == "number":
-        return {"u": f"{tree[2]}u", "l": f"{tree[2]}ull", "f": f"__uint_as_float({tree[2]}u)"}[tree[1]]
+        return _TYPES[tree[1]][2].format(tree[2])
     if tree[0] == "name":
         return str(tree[1])
     if tree[0] == "call":
         return f"call{tree[1]}({_written(tree[2])}, {_written(tree[3])})"
+    if tree[0] == "recurse":
+        return f"recurse{tree[1]}({_written(tree[2])}, {_written(tree[3])}, {_written(tree[4])} & 3)"
     if tree[0] == "element":
         return f"a[{_written(tree[1])} & 7]"
     if tree[0] == "choose":
         return f"({_written(tree[1])} ? {_written(tree[2])} : {_written(tree[3])})"
-    text = OPS[tree[1]][1] if tree[1] in OPS else CONDITIONS[tree[1]][1]
-    return text.format(*map(_written, tree[2:]))
+    return _ALL[tree[1]][1].format(*map(_written, tree[2:]))
 
 
 def _lines(statement: Tree) -> list[str]:

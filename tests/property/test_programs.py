@@ -1,4 +1,4 @@
-"""Random CUDA C++ programs do on the CPU device what a slow interpreter says, which shares no code with it."""
+"""Random programs of CUDA C++ and PTX do on the CPU device what slow interpreters say, which share no code with it."""
 
 from __future__ import annotations
 
@@ -13,37 +13,52 @@ import numpy as np
 import pytest
 
 from cujit.devices.device import Device
-from cujit.loading import load
 from cujit.program import compile
 from property.effort import times
 from property.mistakes import MISTAKES
-from property.programs import BLOCK, COUNTERS, GRID, WORDS, Program, inputs
+from property.oracles import Outcomes, cpp_outcomes, cpp_text, ptx_outcomes, ptx_results, ptx_text
+from property.programs import Program
+from property.ptx_interpreter import Module as Interpreted
 
 GOLDEN = Path(__file__).parents[1] / "goldens" / "programs.json"
 _ENOUGH = 24
 """Programs that find every mistake."""
 
 
-def _ptx(program: Program) -> str:
-    return compile(program.source, arch="compute_90", to="ptx", fmad=False).text
+def _hold(outcomes: Outcomes) -> None:
+    for seed, (expected, found) in outcomes.items():
+        np.testing.assert_array_equal(found, expected, f"seed {seed}")
 
 
-@pytest.mark.parametrize("seed", range(times(4)))
-def test_a_random_program_does_what_the_oracle_says(seed: int, cpu: Device) -> None:
-    program = Program(seed)
-    out = np.zeros(GRID * BLOCK * WORDS + COUNTERS, np.uint32)
-    load(_ptx(program).encode(), cpu)["k"][GRID, BLOCK](inputs(), out)
-    np.testing.assert_array_equal(out, program.run())
+@pytest.mark.parametrize("first", range(0, times(4), 4))
+def test_a_random_program_does_what_the_oracle_says(first: int, cpu: Device) -> None:
+    _hold(cpp_outcomes(range(first, first + 4), cpu, more=False))
+
+
+@pytest.mark.usefixtures("unoptimised")
+@pytest.mark.parametrize("first", range(0, times(12), 4))
+def test_random_ptx_does_what_the_interpreter_says(first: int, cpu: Device) -> None:
+    _hold(ptx_outcomes(range(first, first + 4), cpu))
+
+
+@pytest.mark.usefixtures("unoptimised")
+@pytest.mark.parametrize("first", range(0, times(2), 2))
+def test_halves_doubles_and_recursion_in_cpp_do_what_the_oracle_says(first: int, cpu: Device) -> None:
+    _hold(cpp_outcomes(range(first, first + 2), cpu))
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Programs as PTX, with what the oracle says of each."""
+    """Programs of C++ and of PTX as PTX, with what the oracles say of each."""
     made = tmp_path_factory.mktemp("programs")
     for seed in range(_ENOUGH if times(1) > 1 else 3):
         program = Program(seed)
-        (made / f"{seed:02}.ptx").write_text(_ptx(program))
-        np.save(made / f"{seed:02}.npy", program.run())
+        ptx = compile(cpp_text({seed: program}), arch="compute_90", to="ptx", fmad=False).text
+        text = ptx_text([seed])
+        results = program.run(), ptx_results(seed, Interpreted(text).launch)
+        for kind, written, result in zip(("cpp", "ptx"), (ptx, text), results, strict=True):
+            (made / f"{kind}-{seed:02}.ptx").write_text(written)
+            np.save(made / f"{kind}-{seed:02}.npy", result)
     return made
 
 
@@ -51,8 +66,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_oracle_finds_a_mistake_in_code_generation(number: int, folder: Path) -> None:
     program = Path(__file__).with_name("mistakes.py")
     tests = str(Path(__file__).parents[1])
-    environment = os.environ | {"CUJIT_CACHE": "0", "PYTHONPATH": os.pathsep.join([tests, *sys.path])}
-    done = subprocess.run([sys.executable, program, folder, str(number)], env=environment, timeout=300, check=False)
+    own = {"CUJIT_CACHE": "0", "CUJIT_CPU_OPTIMIZE": "0", "PYTHONPATH": os.pathsep.join([tests, *sys.path])}
+    done = subprocess.run(
+        [sys.executable, program, folder, str(number)], env=os.environ | own, timeout=300, check=False
+    )
     assert done.returncode not in (0, 3), MISTAKES[number]  # 3: the piece is no longer there
 
 
@@ -63,5 +80,5 @@ def test_the_oracle_says_what_a_gpu_computed(seed: int) -> None:
     assert zlib.crc32(Program(int(key)).run().tobytes()) == recorded[key]
 
 
-def test_there_are_thirty_mistakes() -> None:
-    assert len(MISTAKES) == 30
+def test_there_are_forty_mistakes() -> None:
+    assert len(MISTAKES) == 40

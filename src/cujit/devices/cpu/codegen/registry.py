@@ -96,6 +96,7 @@ NOT_YET = "an instruction that the CPU device does not execute yet"
 _REASONS = (
     ("tcgen05", "tensor memory of sm_100, which the CPU device does not have"),
     ("multimem", "an address of several GPUs' memory at once, and there is one device"),
+    ("fabric", "memory of other GPUs over NVLink, and there is one device"),
     ("istypep", "it asks what a .texref, .samplerref or .surfref is; textures are passed by their handles"),
     ("tex .2dms|a2dms", "no texture here has several samples"),
     ("txq .force_unnormalized_coords", "a .samplerref has it, and textures are passed by their handles"),

@@ -115,7 +115,7 @@ GROUP_WARPS = 4
 
 GROUPS = WARPS // GROUP_WARPS
 
-STACK_BYTES = 256 << 10
+STACK_BYTES = 1 << 20
 """Bytes of a warp's stack. Memory is taken as it is touched, so that a large one costs no more than a small one."""
 
 

@@ -217,6 +217,7 @@ def removed_of(opcode: str, modifiers: tuple[str, ...]) -> Removed | None:
 _INTEGERS = "u8 s8 u4 s4 b1 s32 u32 b32 u64 s64 b64 b16 u16 s16"
 _FLOATS = "f16 bf16 f32 f64 tf32 f16x2 bf16x2"
 _OPEN_WORDS = {
+    "fabric": "submit",
     "tcgen05": "alloc dealloc relinquish_alloc_permit ld st wait::ld wait::st cp shift commit mma red "
     "fence::before_thread_sync fence::after_thread_sync cta_group::1 cta_group::2 sync aligned shared::cta "
     "shared::cluster b32 b64 f32 16x64b 16x128b 16x256b 32x32b 16x32bx2 x1 x2 x4 x8 x16 x32 x64 x128 pack::16b "

@@ -58,6 +58,7 @@ _LOAD_STORE = (
     ),
     Forms("9.7.9.13", "8.6", 100, "st .bulk {.weak} {.shared::cta}"),
     Forms("9.7.9.14", "8.1", 90, "multimem ..."),
+    Forms("9.7.9", "9.3", 100, "fabric ..."),  # no manual has it yet; ptxas 13.3 to 13.5 do
     Forms("9.7.9.15", "2.0", 20, "prefetch {.global|local} .L1|L2", "prefetchu .L1"),
     Forms("9.7.9.15", "7.4", 80, "prefetch {.global} .L2::evict_last|L2::evict_normal"),
     Forms("9.7.9.15", "8.0", 90, "prefetch {.const|param} .tensormap"),

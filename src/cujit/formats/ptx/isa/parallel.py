@@ -67,6 +67,7 @@ _SYNCHRONISE = (
         "fence .proxy .async::generic .acquire .sync_restrict::shared::cluster .cluster",
         "fence .proxy .async::generic .release .sync_restrict::shared::cta .cluster",
     ),
+    Forms("9.7.13.4", "9.4", 90, "fence .proxy .alias .acquire|release .sys"),
     Forms(
         "9.7.13.5", "1.1", 11, f"{_ATOM} .and|or|xor .b32", f"{_ATOM} .add|min|max .u32|s32", f"{_ATOM} .inc|dec .u32"
     ),

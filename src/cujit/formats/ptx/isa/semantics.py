@@ -297,7 +297,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("cp .reduce .tensor", "|tmH"),
         ("cp .reduce .mbarrier::complete_tx::bytes", "|mmWm"),
         ("cp .reduce", "|mmWH"),
-        ("multimem", "*"),
+        ("multimem|fabric", "*"),
         ("stackrestore", "|R", "stack"),
         ("atom.put|atom.run", "*"),
     ),
