@@ -282,7 +282,7 @@ def _converted(words: Words, _: str, values: Sequence[int]) -> int:
     mode = next((word for word in words if word[:-1] in _ROUNDINGS), "")
     if mode and isinstance(value, Fraction):
         value = _whole(value, mode)
-    if is_nan(value) and (source, to) in (("bf16", "f32"), ("f64", "f32")):
+    if is_nan(value) and (source, to) in (("bf16", "f32"), ("f64", "f32")) and "sat" not in words:
         return values[0] << 16 if source == "bf16" else _narrowed_nan(values[0])
     if to in FORMATS:
         return _written(words, to, value)
