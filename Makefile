@@ -119,7 +119,7 @@ WHEELS_13_0 := 'cuda-bindings>=13.2,<14' 'cuda-toolkit[nvrtc,nvjitlink,nvvm,nvfa
 ROUTES := tests/toolchain tests/compile tests/test_program.py tests/test_limits.py tests/test_nvvm_routes.py tests/test_routes.py tests/test_link_files.py \
          tests/linking tests/test_cuda12_images.py
 EACH_HEADER := tests/toolkits/test_standard_headers.py
-toolkits: $(READY)  ## test against CUDA 12.9 and 13.0, and the ptxas of 11.7 to 13.4
+toolkits: $(READY)  ## test against CUDA 12.9 and 13.0, and the ptxas of 11.7 to 13.5
 	test -x .venv-12.9/bin/pytest || ($(PYTHON) -m venv .venv-12.9 && .venv-12.9/bin/pip install -q -e '.[cu12,dev]')
 	test -x .venv-13.0/bin/pytest || ($(PYTHON) -m venv .venv-13.0 && .venv-13.0/bin/pip install -q -e '.[dev]' $(WHEELS_13_0))
 	$(BIN)/python tests/toolkits/fetch.py $(TOOLKITS)

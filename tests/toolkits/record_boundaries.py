@@ -1,5 +1,6 @@
 """Record since when assemblers take every statement of the table: ``record_boundaries.py TOOLKITS`` writes the golden.
 
+The newest assembler is asked for statements that the golden lacks; remove the golden to ask it for all of them.
 ``TOOLKITS`` is the directory that ``fetch.py`` fills. The newest assembler knows every version and every target, so it
 is asked by bisection; then each older one is asked whether it takes a statement a version earlier, or for a target
 for which the newest takes it under no version.
@@ -36,6 +37,12 @@ _VERSIONS = (
 VERSIONS = re.split(" ", _VERSIONS)
 """An assembler of today does not tell apart what is older."""
 Boundaries = dict[str, dict[str, str]]
+_UNDEFINED = {
+    "11.7": r"shared::cluster",
+    "13.2": r"^(sub\.u16x2|neg\.s16x2)",
+    "13.3": r"^(sub\.u16x2|neg\.s16x2)",
+}
+"""What a release takes that no manual defines and later ones refuse; 11.7 reads ``shared::cluster`` as ``shared``."""
 
 
 def release_of_toolkit(toolkit: str) -> tuple[int, int]:
@@ -124,7 +131,7 @@ def _earlier(ptxas: Ptxas, target: str, known: dict[str, str], statements: Seque
         earlier = [v for v in mine if VERSIONS.index(v) < (VERSIONS.index(since) if since in VERSIONS else 999)]
         return "" if "-" in since or not earlier else earlier[-1]
 
-    todo = grouped((before(s), s) for s in statements)
+    todo = grouped((before(s), s) for s in statements if not re.search(_UNDEFINED.get(ptxas.release, "^$"), s))
     todo.pop("", None)
     while todo:
         version, some = todo.popitem()
@@ -143,20 +150,27 @@ def main() -> None:
     every = [Ptxas(path, path.parent.name) for path in releases]
     lines = [s for s in (*statements_of_the_table(), *STATEMENTS) if not s.startswith(("bra", "brx", "call"))]
     statements = list(dict.fromkeys(lines))
-    known: Boundaries = {}
+    known = _recorded(statements)
+    new = [s for s in statements if not any(s in found for found in known.values())]
     with ThreadPoolExecutor(2) as pool:
-        answers = pool.map(lambda t: (t, _of_newest(every[-1], t, statements)), TARGETS)
-        for target, found in answers:
-            known[target] = found
+        for target, found in pool.map(lambda t: (t, _of_newest(every[-1], t, new)), TARGETS):
+            known[target].update(found)
             print(target, len(found), flush=True)
 
         for ptxas in reversed(every[:-1]):
-            mine = [t for t in TARGETS if ptxas.takes(t) and (t in ptxas._arches or t == "70")]
+            mine = [t for t in TARGETS if ptxas.takes(t) and (t in ptxas._arches or t in ("20", "30", "70"))]
             for target, found in pool.map(lambda t: (t, _earlier(ptxas, t, known[t], statements)), mine):  # noqa: B023
                 known[target].update(found)
                 if found:
                     print(ptxas.release, target, len(found), flush=True)
     _write(known, [p.release for p in every])
+
+
+def _recorded(statements: Sequence[str]) -> Boundaries:
+    """Read what the golden has of statements."""
+    golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {"targets": TARGETS, "profiles": []}
+    said = [(s, profile) for profile, several in golden["profiles"] for s in several if s in set(statements)]
+    return {t: {s: profile[k] for s, profile in said if profile[k]} for k, t in enumerate(golden["targets"])}
 
 
 def _write(known: Boundaries, releases: list[str]) -> None:

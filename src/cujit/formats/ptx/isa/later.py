@@ -49,9 +49,12 @@ class _Row(NamedTuple):
     operands: int = 0
 
 
+_AS_SHARED = "10= 11= 12= 13= 20= 21= 30= 32= 35= 37= 50= 52= 53= 60= 61= 62= 70= 72= 75= 80= 86= 87= 88@7.8"
+"""Since when ``shared::cta`` is there: ptxas 11.7 reads it as ``shared`` in every version, for the targets it knows."""
+
 _MEMORY = (
-    _Row("*", "shared::cta !async", "7.8"),
-    _Row("cp", "shared::cta async mbarrier", "7.8"),
+    _Row("*", "shared::cta !async", "1.0", _AS_SHARED),
+    _Row("cp", "shared::cta async mbarrier", "1.0", _AS_SHARED),
     _Row("st red mbarrier fence", "shared::cta async", "7.8"),
     _Row("*", "shared::cluster", "7.8", "90"),
     _Row("*", "cluster", "7.8", "90"),

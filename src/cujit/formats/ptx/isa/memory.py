@@ -75,12 +75,12 @@ _LOAD_STORE = (
     Forms("9.7.9.19", "2.0", 20, "isspacep .global|local|shared"),
     Forms("9.7.9.19", "3.1", 20, "isspacep .const"),
     Forms("9.7.9.19", "7.7", 70, "isspacep .param|param::entry"),
-    Forms("9.7.9.19", "7.8", 20, "isspacep .shared::cta"),
+    Forms("9.7.9.19", "2.0", 20, "isspacep .shared::cta"),
     Forms("9.7.9.19", "7.8", 90, "isspacep .shared::cluster"),
     Forms("9.7.9.20", "2.0", 20, "cvta {.to} .global|local|shared .u32|u64"),
     Forms("9.7.9.20", "3.1", 20, "cvta {.to} .const .u32|u64"),
     Forms("9.7.9.20", "7.7", 70, "cvta {.to} .param|param::entry .u32|u64"),
-    Forms("9.7.9.20", "7.8", 20, "cvta {.to} .shared::cta .u32|u64"),
+    Forms("9.7.9.20", "2.0", 20, "cvta {.to} .shared::cta .u32|u64"),
     Forms("9.7.9.20", "7.8", 90, "cvta {.to} .shared::cluster .u32|u64"),
 )
 _EIGHT = "e4m3x2|e5m2x2"

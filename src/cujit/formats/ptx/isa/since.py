@@ -33,7 +33,7 @@ FIRST: Mapping[str, Version] = {
 }
 """Every target without its ``sm_``, older before newer, with the first ISA version that has it.
 
-Source: ptxas 11.8, 12.9, 13.0 and 13.5, asked with every version (``tests/toolkits/record_boundaries.py``).
+Source: ptxas of every release from 11.7 to 13.5, asked with every version (``tests/toolkits/record_boundaries.py``).
 """
 
 

@@ -14,7 +14,7 @@ takes all of them but those of PTX 1.0 to 1.3 without a rounding (tried with ``.
 ``never`` lists. A section
 number may be off: not every page of the manual was read beside the rows. That every instruction of NVRTC's output has
 a row is tested for six architectures.  Versions and architectures are those of assemblers and not
-the manual's: of ptxas 11.8, 12.9, 13.0 and 13.5, the earliest version that any takes for a target (``since``;
+the manual's: of ptxas 11.7 to 13.5, the earliest version that any release takes for a target (``since``;
 recorded by ``tests/toolkits/record_boundaries.py`` with each modifier of each closed form alone, and some 380
 statements more).
 What a single modifier needs beyond its form is in ``later``.
