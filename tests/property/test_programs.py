@@ -41,7 +41,6 @@ def test_random_ptx_does_what_the_interpreter_says(first: int, cpu: Device) -> N
     _hold(ptx_outcomes(range(first, first + 4), cpu))
 
 
-@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("first", range(0, times(2), 2))
 def test_halves_doubles_and_recursion_in_cpp_do_what_the_oracle_says(first: int, cpu: Device) -> None:
     _hold(cpp_outcomes(range(first, first + 2), cpu))
