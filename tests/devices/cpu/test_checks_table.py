@@ -221,7 +221,7 @@ APART = {
     "txq|suq": _TEXTURES, "sust": _SURFACES, "sured": _SURFACES,
     "call.arguments": "the callee's own instructions read them",
     "call.function|call.exit": "the callee's own instructions access memory",
-    "multimem": "it is not executed", "tcgen05": "it is not executed",
+    "multimem|fabric": "it is not executed", "tcgen05": "it is not executed",
     "atom.put|atom.run": "halves of an atomic operation, which no kernel under checks has",
     "shared.clear": "the device does it",
     "cp .prefetch": _HINT, "cp .prefetch .tensor": _HINT, "prefetch|prefetchu": _HINT, "applypriority|discard": _HINT,

@@ -33,7 +33,7 @@ OF_FOUR_BITS = "{%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f
         ("add.s32 %r1, %r2, %r3;", (1, 0), 10),
         ("ld.global.f32 %f1, [%rd1];", (1, 0), 10),
         ("ld.global.L2::cache_hint.f32 %f1, [%rd1], %rd2;", (7, 4), 80),
-        ("ld.shared::cta.f32 %f1, [%r1];", (7, 8), 10),
+        ("ld.shared::cta.f32 %f1, [%r1];", (1, 0), 10),
         ("ld.global.v8.b32 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%rd1];", (8, 8), 100),
         ("ld.global.v4.b64 {%rd1, %rd2, %rd3, %rd4}, [%rd5];", (8, 8), 100),
         ("ld.volatile.local.u32 %r1, [%r2];", (9, 1), 10),
