@@ -136,8 +136,9 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lock.acquire(timeout=1
     assert printed(code) == "0 True\n"
 
 
+@pytest.mark.parametrize("name", ["cujit.slow", "somebody"], ids=["which it waits for", "which it does not wait for"])
 @pytest.mark.parametrize("stage", ["find_spec", "exec_module"])
-def test_a_fork_waits_for_imports_of_other_threads(stage: str) -> None:
+def test_a_child_imports_what_other_threads_were_importing(stage: str, name: str) -> None:
     printed(
         f"""
         import importlib.machinery, importlib.util, os, sys, threading, time
@@ -145,7 +146,7 @@ def test_a_fork_waits_for_imports_of_other_threads(stage: str) -> None:
         begun = threading.Event()
         class Slow:
             def find_spec(self, name, path=None, target=None):
-                if name != "cujit.slow":
+                if name != {name!r}:
                     return None
                 self.wait("find_spec")
                 return importlib.machinery.ModuleSpec(name, self)
@@ -155,22 +156,23 @@ def test_a_fork_waits_for_imports_of_other_threads(stage: str) -> None:
                 self.wait("exec_module")
                 module.value = 1
             def wait(self, stage):
-                if stage == {stage!r}:
+                if stage == {stage!r} and not begun.is_set():
                     begun.set()
                     time.sleep(0.5)
         sys.meta_path.insert(0, Slow())
-        importing = threading.Thread(target=importlib.import_module, args=("cujit.slow",))
+        importing = threading.Thread(target=importlib.import_module, args=({name!r},))
         importing.start()
         begun.wait()
         pid = os.fork()
         if pid == 0:
-            os._exit(importlib.import_module("cujit.slow").value)
+            os._exit(importlib.import_module({name!r}).value - 1)
         end = time.monotonic() + 20
-        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
             if time.monotonic() > end:
                 os.kill(pid, 9)
                 sys.exit("the child does not end")
             time.sleep(0.01)
+        assert ended[1] == 0
         """
     )
 

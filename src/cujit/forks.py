@@ -6,7 +6,6 @@ A child has a copy of everything, and of the threads the one alone that forked. 
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import sys
 import threading
@@ -14,6 +13,7 @@ import time
 import weakref
 from collections.abc import Callable
 
+from cujit.values.imported import forget_imports_of_others, imports_of_others
 from cujit.values.typed import TYPE_CHECKING, Any, Protocol, TypeVar
 
 __all__ = ["Lock", "begins_anew", "cached_property", "in_child", "once", "once_each", "waits_for"]
@@ -118,24 +118,15 @@ _LONGEST_IMPORT_S = 5.0
 def _wait_for_imports() -> None:
     """Have a fork wait while other threads import what cujit imports when it is first used.
 
-    Python keeps the lock of a module that is being imported closed in the child, which then waits for it for ever.
-    Source: ``importlib._bootstrap``, ``_module_locks``: the locks that a thread has or waits for.
+    A child has no use for half a module: it would have to import it again.
     """
     end = time.monotonic() + _LONGEST_IMPORT_S
-    while _is_importing() and time.monotonic() < end:
+    while any(name.partition(".")[0] in _WAITED_FOR for name in imports_of_others()) and time.monotonic() < end:
         time.sleep(0.001)
 
 
-def _is_importing() -> bool:
-    me = threading.get_ident()
-    locks = getattr(importlib, "_bootstrap")._module_locks  # noqa: B009  # no stub has it
-    return any(
-        name.partition(".")[0] in _WAITED_FOR and getattr(reference(), "owner", None) not in (None, me)
-        for name, reference in list(locks.items())
-    )
-
-
 def _in_child() -> None:
+    forget_imports_of_others()
     items = list(_LIVING)
     for item in sorted(items, key=lambda item: not isinstance(item, Lock)):  # which others may take
         item.after_fork()

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 
 from cujit.errors import OptionError, spell, warn
 from cujit.events.values import Fallback, Happening
+from cujit.forks import once
 from cujit.values.imported import imported
+from cujit.values.typed import Any
 
 _SUBSCRIPTIONS: list[Subscription] = []
 
@@ -89,10 +91,16 @@ def warn_of(floor: str, what: str, message: str, category: type[Warning]) -> Non
 @contextlib.contextmanager
 def ranged(text: str) -> Iterator[None]:
     """Show what the block does to NVIDIA's profilers as a range of NVTX, where the package ``nvtx`` is installed."""
+    nvtx = _nvtx()
+    with contextlib.nullcontext() if nvtx is None else nvtx.annotate(text, domain="cujit"):
+        yield
+
+
+@once
+def _nvtx() -> Any:
+    """Import the package ``nvtx``; None if it is not installed, which takes Python a while to find out."""
     try:
         import nvtx  # optional: nobody needs it
     except ImportError:
-        yield
-        return
-    with nvtx.annotate(text, domain="cujit"):
-        yield
+        return None
+    return nvtx

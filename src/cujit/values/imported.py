@@ -1,8 +1,10 @@
-"""Modules of other people's that the process has imported, and that cujit does not import itself."""
+"""What the process has imported, and is importing just now."""
 
 from __future__ import annotations
 
+import importlib
 import sys
+from _thread import get_ident
 
 from cujit.values.typed import Any
 
@@ -19,3 +21,27 @@ def imported(name: str) -> Any:
     """
     module = sys.modules.get(name)
     return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
+
+
+def imports_of_others() -> list[str]:
+    """List the modules that other threads are importing.
+
+    Source: ``importlib._bootstrap``, ``_module_locks``: the locks that threads hold or wait for.
+    """
+    locks, me = _locks(), get_ident()
+    return [name for name, lock in list(locks.items()) if getattr(lock(), "owner", None) not in (None, me)]
+
+
+def forget_imports_of_others() -> None:
+    """Forget, in a forked child, what other threads of the parent were importing; the child imports it again.
+
+    Python leaves the lock of such a module closed in the child, which would wait for it forever.
+    """
+    for name in imports_of_others():
+        _locks().pop(name, None)
+        if imported(name) is None:
+            sys.modules.pop(name, None)
+
+
+def _locks() -> dict[str, Any]:
+    return getattr(getattr(importlib, "_bootstrap", None), "_module_locks", {})
