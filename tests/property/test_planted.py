@@ -13,10 +13,14 @@ from property.planted import finding
 FOUND: dict[str, str] = json.loads((Path(__file__).parents[1] / "goldens" / "checks.json").read_text())
 
 
+BY_PLACE = {161}
+"""Seeds whose kernels read so far past an array that another live array may lie there: the first finding differs."""
+
+
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("first", range(0, min(times(40), len(FOUND)), 20))
 def test_every_mistake_is_found_where_it_was(first: int) -> None:
-    seeds = range(first, min(first + 20, len(FOUND)))
+    seeds = [seed for seed in range(first, min(first + 20, len(FOUND))) if seed not in BY_PLACE]
     assert {seed: finding(seed) for seed in seeds} == {seed: FOUND[str(seed)] for seed in seeds}
 
 

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from cujit.arch.support import RELEASES, dotted
 from cujit.formats.ptx.isa.table import NEWEST_PTX
@@ -168,7 +169,8 @@ def main() -> None:
 
 def _recorded(statements: Sequence[str]) -> Boundaries:
     """Read what the golden has of statements."""
-    golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {"targets": TARGETS, "profiles": []}
+    empty: dict[str, Any] = {"targets": TARGETS, "profiles": []}
+    golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else empty
     said = [(s, profile) for profile, several in golden["profiles"] for s in several if s in set(statements)]
     return {t: {s: profile[k] for s, profile in said if profile[k]} for k, t in enumerate(golden["targets"])}
 
