@@ -96,11 +96,13 @@ class Launch(PreparedLaunch):
         check: str | None = None,
         start_order: str = "ascending",
         tolerance: float = 1e-3,
+        contract: str | None = None,
     ) -> ScheduleReport:
         """Run the launch under many schedules of the CPU device, and report the first two whose results differ.
 
-        A schedule varies the order of warps and blocks, and when asynchronous copies land. Every schedule is one that
-        PTX allows. The arrays are copied for each run and stay as they are. See docs/schedules.md.
+        A schedule varies the order of warps and blocks, when asynchronous copies land, and whether products and sums
+        are contracted. Every schedule is one that PTX allows. The arrays are copied for each run and stay as they are.
+        See docs/schedules.md.
 
         Args:
             arguments: as for the launch.
@@ -109,10 +111,12 @@ class Launch(PreparedLaunch):
             check: the checks that the kernel runs under, as in ``cujit.cpu(check=…)``. Default: none.
             start_order: ``any`` has blocks start in any order. Default: ``ascending``.
             tolerance: relative difference of floats that the order of atomic operations explains. Default: 1e-3.
+            contract: ``ptxas`` or ``off`` for all schedules, as in ``cujit.cpu(contract=…)``. Default: both.
 
         Raises:
             KernelFaultError: a check found something, or the kernel could not go on under a schedule.
-            OptionError: fewer than two schedules, or ``first_seed``, ``check`` or ``start_order`` is none.
+            OptionError: fewer than two schedules, or ``first_seed``, ``check``, ``start_order`` or ``contract`` is
+                none.
             LoadError, ArgumentError, LaunchError, ClosedError: as for ``replay_on_cpu``.
 
         Example::
@@ -122,7 +126,7 @@ class Launch(PreparedLaunch):
         """
         from cujit.devices.schedules import ManySchedules, compare  # start-up: for who compares
 
-        how = ManySchedules(schedules, first_seed, check, start_order, tolerance)
+        how = ManySchedules(schedules, first_seed, check, start_order, tolerance, contract)
         return compare(self._entry, self._shape, arguments, how)
 
     def save(self, path: str | os.PathLike[str], *arguments: object) -> Path:

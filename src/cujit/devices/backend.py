@@ -78,6 +78,11 @@ class BackendKernel(abc.ABC):
         """What the kernel uses."""
 
     @property
+    def contracts(self) -> bool:
+        """Whether the device contracts sums that the image keeps apart."""
+        return False
+
+    @property
     def own_cluster(self) -> Dim3 | None:
         """The cluster that the kernel was compiled for, in blocks; None leaves it to the launch."""
         return None

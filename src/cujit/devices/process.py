@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.backend import CpuBackend
     from cujit.devices.cpu.observe.watching import KernelWatcher
 
-_Asked: TypeAlias = tuple[int | None, str | None, float | None]
-"""What a CPU device was asked for by: threads, checks, and how long its launches may run, in seconds."""
+_Asked: TypeAlias = tuple[int | None, str | None, float | None, str | None]
+"""What a CPU device was asked for by: threads, checks, seconds that launches may run, and how sums are contracted."""
 
 MAX_CPU_THREADS = 1024
 """The most threads that the CPU device starts; more is a mistake rather than a machine."""
@@ -77,16 +77,17 @@ class Devices:
         *,
         check: str | None = None,
         timeout_s: float | None = None,
+        contract: str | None = None,
     ) -> Device:
         """Give the CPU device that runs blocks on that many threads; None is one per processor.
 
         With ``watchers`` it is one of its own; ``check`` names the checks that it makes, ``timeout_s`` is how long its
-        launches may run, in seconds.
+        launches may run, in seconds, and ``contract`` says how it contracts sums.
 
         Raises:
             MissingError: llvmlite is not installed.
             LoadError: it is no number of threads that a machine has.
-            OptionError: it is no int, or no check is called so.
+            OptionError: it is no int, or no check or contraction is called so.
             LaunchError: ``timeout_s`` is no time.
         """
         if threads is not None:
@@ -97,7 +98,7 @@ class Devices:
                     help="cujit.cpu() takes one a processor",
                 )
         with self._lock:
-            key = (threads, check, None if timeout_s is None else check_timeout(timeout_s))
+            key = (threads, check, None if timeout_s is None else check_timeout(timeout_s), contract)
             if watchers:
                 return _cpu_device(key, (*self._watchers, *watchers))[0]
             if key not in self._cpus:
@@ -163,7 +164,7 @@ def _cpu_device(asked: _Asked, watchers: Sequence[KernelWatcher]) -> tuple[Devic
 
     Raises:
         MissingError: llvmlite is not installed.
-        OptionError: no check is called so.
+        OptionError: no check or contraction is called so.
         LaunchError: ``timeout_s`` is no time.
     """
     try:
@@ -174,8 +175,8 @@ def _cpu_device(asked: _Asked, watchers: Sequence[KernelWatcher]) -> tuple[Devic
         raise MissingError("the CPU device compiles with llvmlite, which is not installed", help="pip install cujit")
     from cujit.devices.cpu.backend import CpuBackend  # optional: the CPU device needs llvmlite
 
-    threads, check, timeout_s = asked
-    backend = CpuBackend(threads, watchers, check=check, timeout_s=timeout_s)
+    threads, check, timeout_s, contract = asked
+    backend = CpuBackend(threads, watchers, check=check, timeout_s=timeout_s, contract=contract)
     return _made(backend, _cpu_that_arrives, *asked), backend
 
 
@@ -206,9 +207,9 @@ def _named_that_arrives(name: str) -> Device:
 copyreg.pickle(Device, _parts)
 
 
-def _cpu_that_arrives(threads: int | None, check: str | None, timeout_s: float | None) -> Device:
+def _cpu_that_arrives(threads: int | None, check: str | None, timeout_s: float | None, contract: str | None) -> Device:
     """Find the same device here; who watched the other one stays with it."""
-    return process_devices().cpu(threads, check=check, timeout_s=timeout_s)
+    return process_devices().cpu(threads, check=check, timeout_s=timeout_s, contract=contract)
 
 
 def _gpu_that_arrives(ordinal: int) -> Device:

@@ -1,18 +1,19 @@
-"""Compare one launch under many schedules of the CPU device: do its results depend on the order of warps or copies?"""
+"""Compare one launch under many schedules of the CPU device: does it depend on orders or contraction?"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cujit.devices.cpu.observe.scheduling import Schedule, Written
+from cujit.devices.cpu.observe.watching import PTXAS
 from cujit.devices.device import Device
 from cujit.devices.launcher.entry import LaunchEntry
-from cujit.devices.launcher.replay import Replayed, replays
+from cujit.devices.launcher.replay import Replayed, load_copy, replays
 from cujit.devices.process import process_devices
 from cujit.devices.shapes import LaunchShape
 from cujit.errors import OptionError, spell
@@ -23,11 +24,15 @@ TOLERANCE = 1e-3
 
 
 class ScheduledRun(NamedTuple):
-    """One schedule of two that differ: its seed, the value that it gave, and the last writes behind that."""
+    """One schedule of two that differ: its seed, the value that it gave, and the last writes behind that.
+
+    ``contract`` is ``ptxas`` if sums were contracted, otherwise ``off``: ``cujit.cpu(schedule=…, contract=…)``.
+    """
 
     seed: int
     value: object
     writes: tuple[Written, ...]
+    contract: str = "off"
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,8 @@ class Difference:
     """Two schedules give an array other values: at ``index`` of an ``argument`` of a ``type``, the first that differs.
 
     ``by_atomics`` tells that every write there is an atomic operation, and that the values are as close as the
-    tolerance: the order of atomic operations decides, which PTX leaves open.
+    tolerance: the order of atomic operations decides, which PTX leaves open. ``by_contraction`` tells that both runs
+    have the same seed: the rounding of products decides, which PTX leaves to the assembler.
     """
 
     argument: int
@@ -44,21 +50,26 @@ class Difference:
     first: ScheduledRun
     second: ScheduledRun
     by_atomics: bool
+    by_contraction: bool = False
 
     def __str__(self) -> str:
         place = f"element {list(self.index)} of argument {self.argument}" + (f" ({self.type})" if self.type else "")
-        lines = [
-            f"{place} depends on the schedule" + ("; only the order of atomic operations decides" * self.by_atomics)
-        ]
+        cause = "contraction of products and sums" if self.by_contraction else "schedule"
+        cause += "; only the order of atomic operations decides" * self.by_atomics
+        lines = [f"{place} depends on the {cause}"]
         for run in (self.first, self.second):
-            lines.append(f"  schedule {run.seed}: {run.value}")
+            how = f', contract="{run.contract}"' * self.by_contraction
+            lines.append(f"  schedule {run.seed}{how}: {run.value}")
             lines += [f"    block {w.block}, thread {w.thread} wrote it at {w.text}" for w in run.writes[-_SHOWN:]]
             lines += [] if run.writes else ["    the kernel did not write it, or by a texture or tensor instruction"]
+        lines += [_KEEP_APART] * self.by_contraction
         return "\n".join(lines)
 
 
 _SHOWN = 3
 """Writes of each schedule that are printed."""
+
+_KEEP_APART = "  hint: compile with fmad=False, or write __fmul_rn(a, b) for a product that must be rounded by itself."
 
 
 @dataclass(frozen=True)
@@ -92,9 +103,11 @@ class ScheduleReport:
                 "argument": found.argument,
                 "index": list(found.index),
                 "by_atomics": found.by_atomics,
+                "by_contraction": found.by_contraction,
                 "runs": [
                     {
                         "seed": run.seed,
+                        "contract": run.contract,
                         "value": str(run.value),
                         "writes": [
                             {"block": list(w.block), "thread": list(w.thread), "line": w.line, "text": w.text}
@@ -114,28 +127,34 @@ class ScheduleReport:
 
 @dataclass(frozen=True)
 class ManySchedules:
-    """How to compare a launch: under how many ``schedules``, whose seeds begin at ``first_seed``, with which checks."""
+    """How to compare a launch: under how many ``schedules``, whose seeds begin at ``first_seed``, with which checks.
+
+    ``contract`` is as in ``cujit.cpu(contract=…)``; None compares both, if they differ for the kernel.
+    """
 
     schedules: int = 50
     first_seed: int = 0
     check: str | None = None
     start_order: str = "ascending"
     tolerance: float = TOLERANCE
+    contract: str | None = None
 
-    def device(self, *, notes_writes: bool = False) -> tuple[Device, Schedule]:
+    def device(self, contract: str | None, *, notes_writes: bool = False) -> tuple[Device, Schedule]:
         """Make a CPU device that runs by a schedule.
 
         Raises:
-            OptionError: the seed is no seed, or there is no such order or check.
+            OptionError: the seed is no seed, or there is no such order, check or contraction.
         """
         schedule = Schedule(self.first_seed, self.start_order, notes_writes=notes_writes)
-        return process_devices().cpu(None, [schedule], check=self.check), schedule
+        return process_devices().cpu(None, [schedule], check=self.check, contract=contract), schedule
 
 
 def compare(
     entry: LaunchEntry, shape: LaunchShape | None, arguments: Sequence[object], how: ManySchedules
 ) -> ScheduleReport:
     """Run a launch with copies of its arrays under one schedule after the other, until one gives something else.
+
+    Each seed is compared with the first one under the same contraction, and the first one under both.
 
     Raises:
         OptionError: fewer than two schedules, or what ``ManySchedules.device`` raises.
@@ -144,23 +163,23 @@ def compare(
     """
     if isinstance(how.schedules, bool) or not isinstance(how.schedules, int) or how.schedules < 2:
         raise OptionError(f"{spell(how.schedules)} schedules cannot be compared", help="schedules=50")
-    device, schedule = how.device()
-    by_atomics: Difference | None = None
-    with contextlib.closing(replays(entry, shape, arguments, device)) as runs:
-        first = _run(runs, schedule, how.first_seed)
+    open_to: Difference | None = None
+    with contextlib.ExitStack() as stack:
+        launch = _Launch(entry, shape, arguments, how)
+        runs = {contract: launch.runs(stack, contract) for contract in launch.contractions()}
+        firsts = {contract: run(how.first_seed) for contract, run in runs.items()}
+        kept, *others = runs
+        for contract in others:
+            for place in _differences(firsts[kept], firsts[contract]):
+                open_to = open_to or launch.explained(place, (how.first_seed, kept), (how.first_seed, contract))
         for seed in range(how.first_seed + 1, how.first_seed + how.schedules):
-            other = _run(runs, schedule, seed)
-            for place in _differences(first, other):
-                found = _explained(entry, shape, arguments, how, place, seed)
+            contract = PTXAS if others and Schedule(seed).contracts else kept
+            for place in _differences(firsts[contract], runs[contract](seed)):
+                found = launch.explained(place, (how.first_seed, contract), (seed, contract))
                 if not found.by_atomics:
                     return ScheduleReport(entry.name, how.schedules, how.first_seed, found)
-                by_atomics = by_atomics or found
-    return ScheduleReport(entry.name, how.schedules, how.first_seed, by_atomics)
-
-
-def _run(runs: Iterator[Replayed], schedule: Schedule, seed: int) -> Replayed:
-    schedule.seed = seed
-    return next(runs)
+                open_to = open_to or found
+    return ScheduleReport(entry.name, how.schedules, how.first_seed, open_to)
 
 
 class _Place(NamedTuple):
@@ -182,32 +201,57 @@ def _differences(first: Replayed, other: Replayed) -> Iterator[_Place]:
             yield _Place(number, int(differ[0]), one)
 
 
-def _explained(
-    entry: LaunchEntry,
-    shape: LaunchShape | None,
-    arguments: Sequence[object],
-    how: ManySchedules,
-    place: _Place,
-    seed: int,
-) -> Difference:
-    """Repeat two schedules and say which writes are behind what they gave."""
-    device, noting = how.device(notes_writes=True)
-    found: list[ScheduledRun] = []
-    array = place.array
+@dataclass(frozen=True)
+class _Launch:
+    """A launch that is run under schedules."""
 
-    def watch(addresses: Mapping[int, int]) -> None:
-        noting.watched = addresses[place.argument] + place.flat * array.itemsize, array.itemsize
+    entry: LaunchEntry
+    shape: LaunchShape | None
+    arguments: Sequence[object]
+    how: ManySchedules
 
-    with contextlib.closing(replays(entry, shape, arguments, device, watch)) as runs:
-        for each in (how.first_seed, seed):
-            result: npt.NDArray[Any] = np.asarray(_run(runs, noting, each).results[place.argument])
-            found.append(ScheduledRun(each, result.reshape(-1)[place.flat], tuple(noting.writes)))
-    first, second = found
-    index = tuple(int(k) for k in np.unravel_index(place.flat, array.shape)) if array.ndim else ()
-    atomic = all(run.writes and all(write.atomic for write in run.writes) for run in found)
-    close = atomic and _are_close(first.value, second.value, how.tolerance)
-    type_ = str(entry.signature.parameters[place.argument].type)
-    return Difference(place.argument, type_, index, first, second, close)
+    def contractions(self) -> tuple[str, ...]:
+        """List how sums are contracted: as the caller says, or in both ways if these differ."""
+        if self.how.contract is not None:
+            return (self.how.contract,)
+        module = load_copy(self.entry, self.how.device(PTXAS)[0])
+        try:
+            return ("off", PTXAS) if module.kernels[self.entry.loaded.name].contracts else ("off",)
+        finally:
+            module.close()
+
+    def runs(self, stack: contextlib.ExitStack, contract: str) -> Callable[[int], Replayed]:
+        """Give what runs the launch under a seed, until ``stack`` ends."""
+        device, schedule = self.how.device(contract)
+        runs = stack.enter_context(contextlib.closing(replays(self.entry, self.shape, self.arguments, device)))
+        return lambda seed: _run(runs, schedule, seed)
+
+    def explained(self, place: _Place, *which: tuple[int, str]) -> Difference:
+        """Repeat two schedules, by seed and contraction, and say which writes are behind what they gave."""
+        first, second = (self._noted(place, seed, contract) for seed, contract in which)
+        array = place.array
+        index = tuple(int(k) for k in np.unravel_index(place.flat, array.shape)) if array.ndim else ()
+        by_contraction = first.contract != second.contract
+        atomic = all(run.writes and all(write.atomic for write in run.writes) for run in (first, second))
+        close = atomic and not by_contraction and _are_close(first.value, second.value, self.how.tolerance)
+        type_ = str(self.entry.signature.parameters[place.argument].type)
+        return Difference(place.argument, type_, index, first, second, close, by_contraction)
+
+    def _noted(self, place: _Place, seed: int, contract: str) -> ScheduledRun:
+        device, noting = self.how.device(contract, notes_writes=True)
+        size = place.array.itemsize
+
+        def watch(addresses: Mapping[int, int]) -> None:
+            noting.watched = addresses[place.argument] + place.flat * size, size
+
+        with contextlib.closing(replays(self.entry, self.shape, self.arguments, device, watch)) as runs:
+            result: npt.NDArray[Any] = np.asarray(_run(runs, noting, seed).results[place.argument])
+            return ScheduledRun(seed, result.reshape(-1)[place.flat], tuple(noting.writes), contract)
+
+
+def _run(runs: Iterator[Replayed], schedule: Schedule, seed: int) -> Replayed:
+    schedule.seed = seed
+    return next(runs)
 
 
 def _are_close(one: Any, two: Any, tolerance: float) -> bool:

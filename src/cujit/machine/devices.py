@@ -84,6 +84,7 @@ def cpu(
     timeout_s: float | None = None,
     schedule: int | None = None,
     start_order: str = "ascending",
+    contract: str | None = None,
 ) -> Device:
     """Give the CPU device, which runs blocks on that many threads; None is one per processor.
 
@@ -99,12 +100,14 @@ def cpu(
         schedule: seed of the order in which warps and blocks run and copies land, from 0 on; the same seed repeats it.
             Default: None, the fastest order (docs/schedules.md).
         start_order: ``any`` has blocks start in any order. Default: ``ascending``.
+        contract: ``ptxas`` rounds products and sums once where ptxas 13.5 does so, ``off`` keeps operations apart
+            (docs/cpu.md). Default: None, which is ``off`` without a ``schedule``; with one the seed decides.
 
     Raises:
         MissingError: llvmlite is not installed.
         LoadError: it is no number of threads that a machine has.
-        OptionError: ``threads`` or ``schedule`` is no int, no check or order is called so, or a watcher is something
-            else.
+        OptionError: ``threads`` or ``schedule`` is no int, no check, order or contraction is called so, or a watcher
+            is something else.
         LaunchError: ``timeout_s`` is no time.
 
     Example::
@@ -118,7 +121,7 @@ def cpu(
         from cujit.devices.cpu.observe.scheduling import Schedule  # start-up: for who wants one
 
         watchers.insert(0, Schedule(schedule or 0, start_order))
-    return _devices().cpu(threads, watchers, check=check, timeout_s=timeout_s)
+    return _devices().cpu(threads, watchers, check=check, timeout_s=timeout_s, contract=contract)
 
 
 def _check_watchers(trace: object, coverage: object, profile: object) -> None:

@@ -14,7 +14,7 @@ from cujit.artifact import Artifact
 from cujit.devices.backend import Backend
 from cujit.devices.cpu.module import CpuModule
 from cujit.devices.cpu.observe.checking import CheckingWatcher
-from cujit.devices.cpu.observe.watching import Checks, KernelWatcher
+from cujit.devices.cpu.observe.watching import PTXAS, Checks, KernelWatcher, check_contract
 from cujit.devices.cpu.run.grid import MAX_THREADS, Workers, available_threads
 from cujit.devices.cpu.run.launch import HostBlock, cache_bytes
 from cujit.devices.cpu.run.streams import Captures, InOrderGraph, InOrderStream
@@ -43,12 +43,13 @@ class CpuBackend(Backend):
     ``watchers`` see every kernel that is loaded. ``check`` names checks that its kernels run under, one or several
     with commas between: ``memory``, ``race``, ``sync``, ``init``; or ``all``. With ``knows_all`` they take no memory of
     others that arguments lead to, for all that there is was allocated or adopted. A launch that runs longer than
-    ``timeout_s`` seconds is ended by a ``KernelFaultError``.
+    ``timeout_s`` seconds is ended by a ``KernelFaultError``. ``contract`` is ``ptxas`` to contract sums, ``off`` to
+    keep operations apart; with None a schedule among the watchers decides.
 
     Raises:
         LoadError: it would have no thread.
         LaunchError: ``timeout_s`` is no time.
-        OptionError: no check is called so.
+        OptionError: no check is called so, or ``contract`` is something else.
     """
 
     name = "cpu"
@@ -62,6 +63,7 @@ class CpuBackend(Backend):
         check: str | None = None,
         knows_all: bool = False,
         timeout_s: float | None = None,
+        contract: str | None = None,
     ) -> None:
         count = threads if threads is not None else available_threads()
         if count < 1:
@@ -72,6 +74,7 @@ class CpuBackend(Backend):
         self.checks = Checks.of(check)
         self._checking = CheckingWatcher(self.checks, knows_all=knows_all) if self.checks else None
         self._watchers = tuple(watchers)
+        self._contract = check_contract(contract)
         self.captures = Captures()
         """Which of its streams are captured into graphs."""
 
@@ -88,7 +91,10 @@ class CpuBackend(Backend):
         """Load PTX, or the PTX of a fatbin; ``options`` are for GPUs."""
         del options
         text, route = ptx_of(artifact)
-        module = CpuModule(text, self._workers, route, self.captures, artifact.name or "<ptx>", self.watchers)
+        watchers, name = self.watchers, artifact.name or "<ptx>"
+        drawn = any(getattr(watcher, "contracts", False) for watcher in watchers)
+        contract = drawn if self._contract is None else self._contract == PTXAS
+        module = CpuModule(text, self._workers, route, self.captures, name, watchers, contract=contract)
         if self._checking is not None:
             self._checking.ledger.module(module.memory, module.variables)
         return module

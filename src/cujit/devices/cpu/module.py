@@ -113,6 +113,11 @@ class CpuKernel(BackendKernel):
         )
 
     @property
+    def contracts(self) -> bool:
+        """Whether sums of the kernel are contracted."""
+        return self._module.preparation.body(self.name).contracts
+
+    @property
     def own_cluster(self) -> Dim3 | None:
         """The cluster that the kernel was compiled for, in blocks."""
         return self._bounds.cluster
@@ -460,9 +465,11 @@ class CpuModule(BackendModule):
         captures: Captures | None = None,
         name: str = "<ptx>",
         watchers: Sequence[KernelWatcher] = (),
+        *,
+        contract: bool = False,
     ) -> None:
         self.watchers = watchers
-        self.preparation = Preparation(text, name, stays=bool(watchers))
+        self.preparation = Preparation(text, name, stays=bool(watchers), contract=contract)
         self.lines = Lines(self.preparation.ptx, text)
         self.route = route
         self.captures = captures or Captures()

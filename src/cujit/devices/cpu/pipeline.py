@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.analysis.contraction import contracted
 from cujit.devices.cpu.analysis.dataflow import bits_of
 from cujit.devices.cpu.analysis.fission import Fission, fission
 from cujit.devices.cpu.analysis.narrowing import narrowed
@@ -31,19 +32,30 @@ from cujit.devices.cpu.stages import collecting_rarely, stage
 from cujit.devices.shapes import Dim3
 from cujit.errors import UnsupportedError
 from cujit.formats.ptx.syntax import Function
+from cujit.values import replace
 
 
-def prepare(entry: Function, layout: ModuleLayout, refusals: Refusals) -> Body:
-    """Make a kernel ready; what cannot be taken over goes to ``refusals``."""
+def prepare(entry: Function, layout: ModuleLayout, refusals: Refusals, *, contract: bool = False) -> Body:
+    """Make a kernel ready; what cannot be taken over goes to ``refusals``. ``contract`` rounds sums once, as ptxas."""
     name = entry.name
     program = stage("flatten", name, lambda: flatten(entry, layout, refusals), _of_program)
-    return stage("blocks", name, lambda: _with_blocks(program, refusals), _of_body)
+    body = stage("blocks", name, lambda: _with_blocks(program, refusals), _of_body)
+    return body if not contract or refusals.items or refusals.mistakes else _contracted(body)
 
 
 def _with_blocks(program: KernelProgram, refusals: Refusals) -> Body:
     functions = {name: _with_blocks(each, refusals) for name, each in program.functions.items()}
     check(program, refusals)
     return Body(program, build_graph(program, refusals), functions)
+
+
+def _contracted(body: Body) -> Body:
+    functions = {name: _contracted(each) for name, each in body.functions.items()}
+    program = contracted(body.program, body.graph)
+    if program is body.program and not any(each.contracts for each in functions.values()):
+        return body
+    program = replace(program, functions={name: each.program for name, each in functions.items()})
+    return Body(program, build_graph(program, Refusals()), functions, contracts=True)
 
 
 @collecting_rarely()

@@ -40,17 +40,19 @@ _RECENT: collections.deque[_Parsed] = collections.deque(maxlen=8)
 class Preparation:
     """The text of a module, and what was made of it lately; for any number of threads.
 
-    Where it ``stays``, kernels are made ready once: who watches them knows them by identity.
+    Where it ``stays``, kernels are made ready once: who watches them knows them by identity. ``contract`` has sums
+    rounded once where ptxas does so.
     """
 
-    def __init__(self, text: str, name: str, *, stays: bool = False) -> None:
+    def __init__(self, text: str, name: str, *, stays: bool = False, contract: bool = False) -> None:
         self.text = text
         self._name = name
         self._stays = stays
+        self._contract = contract
         self._lock = Lock()
         self._parsed: weakref.ref[_Parsed] | None = None
         self._staying: _Parsed | None = None
-        self.parts = (Part.content("PTX", text),)
+        self.parts = (Part.content("PTX", text), *([Part.text("contract", "ptxas")] if contract else ()))
         """What stands for the text in the key of a piece of work."""
 
     def ptx(self) -> Module:
@@ -80,7 +82,7 @@ class Preparation:
             if name not in parsed.bodies:
                 parsed.layout = parsed.layout or _layout_of(parsed.ptx, Refusals())
                 entry = next(entry for entry in parsed.ptx.entries if entry.name == name)
-                parsed.bodies[name] = _prepare(entry, parsed.layout, Refusals())
+                parsed.bodies[name] = self._prepared(entry, parsed.layout, Refusals())
             return parsed.bodies[name]
 
     def known_facts(self) -> ModuleFacts:
@@ -125,7 +127,7 @@ class Preparation:
             refused: dict[str, list[Refusal]] = {}
             for entry in ptx.entries:
                 own = Refusals()
-                body = _prepare(entry, layout, own)
+                body = self._prepared(entry, layout, own)
                 self._end_mistakes(own)
                 if own.items:
                     refused[entry.name] = own.items
@@ -137,6 +139,11 @@ class Preparation:
             kernels = tuple(_facts_of(entry, bodies[entry.name]) for entry in ptx.entries if entry.name in bodies)
             left = tuple(_refused_facts(entry, refused[entry.name]) for entry in ptx.entries if entry.name in refused)
             return _module_facts(kernels, left, layout)
+
+    def _prepared(self, entry: Function, layout: ModuleLayout, refusals: Refusals) -> Body:
+        from cujit.devices.cpu.pipeline import prepare  # start-up: what the cache knows of a module needs no parser
+
+        return prepare(entry, layout, refusals, contract=self._contract)
 
     def _end_mistakes(self, refusals: Refusals) -> None:
         """Raise a ``PtxSyntaxError`` for the first mistake, if there is one."""
@@ -174,12 +181,6 @@ def _check_module(ptx: Module, refusals: Refusals) -> None:
         refusals.add(0, f".address_size {ptx.address_size}", "addresses of other than 64 bits")
     if note_references(ptx, refusals):
         raise unsupported(refusals.items)
-
-
-def _prepare(entry: Function, layout: ModuleLayout, refusals: Refusals) -> Body:
-    from cujit.devices.cpu.pipeline import prepare  # start-up: what the cache knows of a module needs no parser
-
-    return prepare(entry, layout, refusals)
 
 
 def _facts_of(entry: Function, body: Body) -> KernelFacts:

@@ -65,7 +65,7 @@ def replays(
     Raises:
         Whatever ``replay`` raises.
     """
-    module = _load(entry, cpu)
+    module = load_copy(entry, cpu)
     try:
         kernel = module.kernels[entry.loaded.name]
         stated = Signature(tuple(replace(p, offset=None) for p in entry.signature))
@@ -92,7 +92,12 @@ def replays(
         module.close()
 
 
-def _load(entry: LaunchEntry, cpu: Device) -> BackendModule:
+def load_copy(entry: LaunchEntry, cpu: Device) -> BackendModule:
+    """Load the image of a kernel on the CPU device.
+
+    Raises:
+        LoadError: it has no PTX, or PTX that the CPU device does not execute.
+    """
     entry.image.require()
     artifact, portable = entry.image.artifact, entry.image.portable
     if artifact.kind is Kind.CUBIN and portable is not None:

@@ -61,6 +61,8 @@ class Body:
     program: KernelProgram
     graph: Graph
     functions: Mapping[str, Body] = field(default_factory=dict)
+    contracts: bool = False
+    """Whether sums of it, or of its functions, were contracted."""
 
     @property
     def bodies(self) -> tuple[Body, ...]:

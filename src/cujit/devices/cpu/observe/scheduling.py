@@ -1,4 +1,4 @@
-"""Launches by a schedule: the order of warps and blocks, and when copies land, by the numbers of a seed.
+"""Launches by a schedule: the order of warps and blocks, when copies land, and whether sums are contracted, by a seed.
 
     ld.global.u32 x, [p];    ->    call void @cujit_yield(…)        the schedule may run other warps here
                                    x is loaded
@@ -94,6 +94,11 @@ class Schedule:
         self.writes: list[Written] = []
         self.write_count = 0
         self.sources = Sources()
+
+    @property
+    def contracts(self) -> bool:
+        """Whether sums are contracted in what is loaded under this seed; the order has other numbers."""
+        return bool(next(numbers_of(~self.seed)) & 1)
 
     def watch(self, name: str, body: Body, lines: Lines) -> _ScheduledKernel:
         """Begin with a kernel."""

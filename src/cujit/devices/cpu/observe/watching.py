@@ -44,8 +44,29 @@ class Watch(Protocol):
         return None
 
 
+PTXAS = "ptxas"
+"""What contracts sums as ptxas does."""
+
+
+def check_contract(value: object) -> str | None:
+    """Read how sums are contracted: ``ptxas``, ``off`` or None.
+
+    Raises:
+        OptionError: it is something else.
+    """
+    if value in (None, PTXAS, "off"):
+        return value  # type: ignore[return-value]
+    raise OptionError(
+        f"contract is 'ptxas' or 'off', not {spell(value)}",
+        help='write contract="ptxas" to contract sums as ptxas does, or contract="off" to keep operations apart',
+    )
+
+
 class KernelWatcher(Watcher, Protocol):
-    """Somebody who watches every kernel that is loaded on a CPU device."""
+    """Somebody who watches every kernel that is loaded on a CPU device.
+
+    One that ``contracts`` has sums contracted in what is loaded, if nothing else decides it.
+    """
 
     def watch(self, name: str, body: Body, lines: Lines) -> Watch:
         """Begin with a kernel, by its lowered name."""

@@ -1,0 +1,303 @@
+"""Sums that are rounded once, as ptxas contracts them: ``mul`` and ``add`` or ``sub`` become one ``fma``.
+
+    mul.f32 y, a, b;
+    st.global.f32 [p], a;             ->    st.global.f32 [p], a;
+    sub.f32 x, c, y;                        fma.rn.f32 x, -a, b, c;
+
+PTX lets assemblers contract operations without a rounding modifier. ptxas contracts a sum if nothing but sums of the
+same basic block uses the product; ``mov`` and ``neg`` between them do not matter. Fences, calls and the instructions
+of ``_CUTS`` end a block. Of two products a sum takes one that has no other use, the first operand first; then, from
+the first sum of the block on, the product with fewer uses. A product that a sum keeps as its addend is contracted no
+more.
+
+Source: the machine code that ptxas 11.7 to 13.5 make (``tests/golden-makers/contractions.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+
+from cujit.devices.cpu.analysis.dataflow import joined, live_in
+from cujit.devices.cpu.ir.cfg import Block, Graph
+from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, KernelProgram, Op, Operand, Reg
+from cujit.formats.ptx.isa.semantics import Effect, form_of
+from cujit.values import NamedTuple, dataclass, field, replace
+
+_CUTS = re.compile(
+    r"(membar|fence)(?!\.(proxy|mbarrier_init|\w+\.sync_restrict))|trap|brkpt|pmevent|setmaxnreg|griddepcontrol\.launch|"
+    r"call\.|(div|rem)\.([su](16|64)|s32)|bfind\..*64|(div|rcp|sqrt)\.(r[nzmp]|f64)|rsqrt\.approx\.f64"
+)
+"""What ends a block for ptxas though no lane jumps there. Source: each form of the instruction table was tried."""
+
+_TYPES = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64"})
+_SIGNS = 0x8000000080000000
+"""The signs of two f32."""
+
+
+@dataclass(eq=False)
+class _Product:
+    """A product that may be contracted, and how many sums use it; it ``stays`` if anything else needs it.
+
+    ``versions`` count the writes of its factors before it; ``stale`` are those that are written again before a sum.
+    """
+
+    op: Op
+    versions: tuple[int, ...]
+    sums: int = 0
+    stays: bool = False
+    stale: set[int] = field(default_factory=set)
+
+
+class _Value(NamedTuple):
+    """What a register holds: a product, or its negative; a known number if there is none."""
+
+    product: _Product | None
+    negated: bool = False
+
+
+_Terms = dict[int, _Value]
+"""The products that a sum may take, by the number of the operand, each with its sign in the sum."""
+
+
+def contracted(program: KernelProgram, graph: Graph) -> KernelProgram:
+    """Make the program that ptxas makes of one; the same one if there is nothing to contract."""
+    chosen: dict[Op, tuple[int, _Value]] = {}
+    unneeded: set[Op] = set()
+    for ops, live, dead in _blocks(program, graph):
+        chosen.update(_chosen(_Block(live, dead).sums(ops)))
+        unneeded |= dead
+    if not chosen:
+        return program
+    new = replace(program, registers=list(program.registers))
+    new.ops = [op for op in _rewritten(new, chosen) if op not in unneeded]
+    return new
+
+
+# -- blocks as ptxas has them -------------------------------------------------------------------------------------
+
+
+def _blocks(program: KernelProgram, graph: Graph) -> Iterator[tuple[list[Op], int, set[Op]]]:
+    """List the operations of each block, the registers that are needed behind it (as bits), and what nobody needs."""
+    live, behind = live_in(graph), _behind_calls(program.ops)
+    for chain in _chains(graph, behind):
+        after = joined(live[s] for s in chain[-1].successors)
+        ops, dead, end = list[Op](), set[Op](), after
+        for op in reversed([op for block in chain for op in block.ops]):
+            cuts = _CUTS.match(op.name) is not None
+            if op.form.meaning.effect is Effect.PURE and not cuts and not op.writes & after:
+                dead.add(op)
+            else:
+                after = after & ~op.writes | op.reads
+            if cuts:
+                yield ops[::-1], end, dead
+                ops, dead, end = [], set(), after
+            else:
+                ops.append(op)
+        yield ops[::-1], end, dead
+
+
+def _behind_calls(ops: Sequence[Op]) -> set[Op]:
+    """Collect the operations that come first behind calls that were inlined, as ptxas does not inline them."""
+    found, behind = set[Op](), False
+    for op in ops:
+        if op.opcode == "label":
+            behind = behind or "#" in op.targets[0]
+        elif behind:
+            found.add(op)
+            behind = False
+    return found
+
+
+def _chains(graph: Graph, behind: set[Op]) -> Iterator[list[Block]]:
+    """Join each block to the only one that leads to it, if that leads nowhere else."""
+    following = {}
+    for block in graph.blocks:
+        if len(block.successors) == 1 and block.successors[0] != graph.exit:
+            then = graph.blocks[block.successors[0]]
+            if then.predecessors == [block.position] and behind.isdisjoint(then.ops[:1]):
+                following[block.position] = then.position
+    joins = {*following.values()}
+    for block in graph.blocks:
+        if block.position not in joins:
+            chain = [block.position]
+            while chain[-1] in following:
+                chain.append(following[chain[-1]])
+            yield [graph.blocks[p] for p in chain]
+
+
+# -- products and sums --------------------------------------------------------------------------------------------
+
+
+class _Block:
+    """What the registers hold on the way through a block."""
+
+    def __init__(self, live: int, dead: set[Op]) -> None:
+        self._live = live
+        self._dead = dead
+        self._held: dict[int, _Value] = {}
+        self._versions: dict[int, int] = {}
+
+    def sums(self, ops: Iterable[Op]) -> dict[Op, _Terms]:
+        """Find the sums that have products, and count how many of them each product has."""
+        found: dict[Op, _Terms] = {}
+        for op in ops:
+            made = self._copied(op)
+            if made is None:
+                terms = self._terms(op)
+                if op not in self._dead:
+                    self._use(op, terms)
+                    if terms:
+                        found[op] = terms
+                made = self._computed(op)
+            for reg in op.written:
+                self._versions[reg.index] = self._versions.get(reg.index, 0) + 1
+                self._held.pop(reg.index, None)
+                if made is not None:
+                    self._held[reg.index] = made
+        self._keep(index for index in self._held if self._live >> index & 1)
+        return found
+
+    def _value(self, operand: Operand) -> _Value | None:
+        if isinstance(operand, (IntConstant, FloatConstant)):
+            return _Value(None)
+        return self._held.get(operand.index) if isinstance(operand, Reg) else None
+
+    def _copied(self, op: Op) -> _Value | None:
+        """Tell what a copy holds, which changes the sign or does not; an operation without text copies for a call."""
+        if op.opcode not in ("mov", "neg") or op.guard is not None or not op.text or op.result is None:
+            return None
+        value = self._value(op.sources[0])
+        if value is None or (op.opcode == "neg" and op.types == ("bf16x2",)):
+            return None
+        return value._replace(negated=value.negated != (op.opcode == "neg"))
+
+    def _computed(self, op: Op) -> _Value | None:
+        """Tell whether the result is a product or a known number."""
+        if op.guard is not None or op.result is None or not op.sources or op.form.meaning.effect is not Effect.PURE:
+            return None
+        if all((value := self._value(s)) is not None and value.product is None for s in op.sources):
+            return _Value(None)
+        return _Value(_Product(op, self._now(op))) if op.opcode == "mul" and _may_contract(op, {"ftz"}) else None
+
+    def _now(self, op: Op) -> tuple[int, ...]:
+        return tuple(self._versions.get(s.index, 0) if isinstance(s, Reg) else 0 for s in op.sources)
+
+    def _terms(self, op: Op) -> _Terms:
+        """Find the products that a sum may take."""
+        if op.opcode not in ("add", "sub") or not _may_contract(op, {"ftz", "sat"}):
+            return {}
+        terms: _Terms = {}
+        for place, source in enumerate(op.sources):
+            value = self._value(source)
+            if value is not None and value.product is not None and _goes_with(value.product.op, op):
+                terms[place] = value._replace(negated=value.negated != (op.opcode == "sub" and place == 1))
+        return {} if len(terms) == 2 and terms[0].product is terms[1].product else terms
+
+    def _use(self, op: Op, terms: _Terms) -> None:
+        """Note which products a sum may take, and which ones anything needs."""
+        for value in terms.values():
+            assert value.product is not None
+            value.product.sums += 1
+            now = self._now(value.product.op)
+            value.product.stale.update(k for k, was in enumerate(value.product.versions) if now[k] != was)
+        others = replace(op, sources=tuple(s for k, s in enumerate(op.sources) if k not in terms))
+        self._keep(reg.index for reg in others.read_registers())
+
+    def _keep(self, registers: Iterable[int]) -> None:
+        for index in registers:
+            value = self._held.get(index)
+            if value is not None and value.product is not None:
+                value.product.stays = True
+
+
+def _may_contract(op: Op, words: set[str]) -> bool:
+    return len(op.types) == 1 and op.types[0] in _TYPES and words.issuperset(op.form.words)
+
+
+def _goes_with(product: Op, add: Op) -> bool:
+    return product.types == add.types and ("ftz" in product.modifiers) == ("ftz" in add.modifiers)
+
+
+def _are_equal(a: _Value, b: _Value) -> bool:
+    """Whether the terms of a sum are products of the same factors, with the same sign."""
+    if a.product is None or b.product is None or a.negated != b.negated or "x2" in a.product.op.type:
+        return False
+    factors = [{*zip(p.op.sources, p.versions, strict=True)} for p in (a.product, b.product)]
+    return factors[0] == factors[1] and a.product.op.form is b.product.op.form
+
+
+# -- choosing and rewriting ---------------------------------------------------------------------------------------
+
+
+def _chosen(sums: Mapping[Op, _Terms]) -> dict[Op, tuple[int, _Value]]:
+    """Choose the product that each sum takes; the others that it has stay. ptxas doubles one of two equal products."""
+    chosen: dict[Op, tuple[int, _Value]] = {}
+    for once in (True, False):
+        for op, terms in sums.items():
+            fit = [
+                (value.product.sums, place)
+                for place, value in terms.items()
+                if value.product is not None and not value.product.stays and (value.product.sums == 1 or not once)
+            ]
+            if not fit or op in chosen:
+                continue
+            taken = min(fit)[1]
+            doubles = once and len(terms) == 2 and _are_equal(terms[0], terms[1])
+            if not doubles:
+                chosen[op] = taken, terms[taken]
+            for place, value in terms.items():
+                if value.product is not None and (doubles or place != taken):
+                    value.product.stays = True
+    return chosen
+
+
+def _rewritten(program: KernelProgram, chosen: Mapping[Op, tuple[int, _Value]]) -> Iterator[Op]:
+    """Write the operations with the sums contracted, and without products that nothing needs any more."""
+    products = {value.product.op: value.product for _, value in chosen.values() if value.product is not None}
+    factors: dict[Op, list[Operand]] = {op: [*op.sources] for op in products}
+    for op in program.ops:
+        if op in products:
+            if products[op].stays:
+                yield op
+            for k in products[op].stale:
+                factors[op][k] = yield from _moved(program, op, op.sources[k])
+        elif op in chosen:
+            place, value = chosen[op]
+            assert value.product is not None
+            first, second = factors[value.product.op]
+            addend = op.sources[1 - place]
+            if value.negated:
+                first = yield from _negative(program, op, first)
+            if op.opcode == "sub" and place == 0:
+                addend = yield from _negative(program, op, addend)
+            yield _made(op, "fma", "rn", *op.modifiers, results=op.results, sources=(first, second, addend))
+        else:
+            yield op
+
+
+def _moved(program: KernelProgram, at: Op, source: Operand) -> Generator[Op, None, Reg]:
+    """Keep an operand in a register of its own."""
+    reg = _register(program, f"{source}.kept", at)
+    yield _made(at, "mov", f"b{at.type.bits}", results=(reg,), sources=(source,))
+    return reg
+
+
+def _negative(program: KernelProgram, at: Op, source: Operand) -> Generator[Op, None, Reg]:
+    """Change the sign of an operand; there is no ``neg.f32x2``."""
+    reg = _register(program, f"{source}.negative", at)
+    if at.type == "f32x2":
+        yield _made(at, "xor", "b64", results=(reg,), sources=(source, IntConstant(_SIGNS)))
+    else:
+        yield _made(at, "neg", at.type, results=(reg,), sources=(source,))
+    return reg
+
+
+def _register(program: KernelProgram, name: str, at: Op) -> Reg:
+    return program.register(name, at.type if at.type in ("f32", "f64") else f"b{at.type.bits}")
+
+
+def _made(at: Op, *words: str, results: tuple[Reg | None, ...], sources: tuple[Operand, ...]) -> Op:
+    """Make an operation in the place of another, under the guard of a sum."""
+    guard = {"guard": at.guard, "guard_negated": at.guard_negated} if words[0] == "fma" else {}
+    return Op(form_of(*words), results, sources, line=at.line, text=".".join(words), **guard)

@@ -1,0 +1,163 @@
+"""Products and sums are rounded once where ptxas does so, which the golden has from its machine code."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cujit.devices.cpu.observe.scheduling import Schedule
+from cujit.devices.cpu.observe.trace import Trace
+from cujit.devices.device import Device
+from cujit.errors import OptionError
+from cujit.loading import load
+from cujit.machine.devices import cpu
+from cujit.program import compile
+from devices.cpu.contractions import TYPES, body_of, forms_of, module_of, programs_of, random_body, results_of
+from property.programs import BLOCK, COUNTERS, GRID, WORDS, Program, inputs
+
+_GOLDENS = Path(__file__).parents[2] / "goldens"
+GOLDEN = json.loads((_GOLDENS / "contractions.json").read_text())
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_ptxas_contracts_the_same_forms(type_: str) -> None:
+    forms = forms_of(type_)
+    programs = programs_of(module_of({f"f{k}": body for k, body in enumerate(forms.values())}))
+    found = {name: sum(op.opcode == "fma" for op in programs[f"f{k}"].ops) for k, name in enumerate(forms)}
+    assert found == GOLDEN[type_]
+
+
+def test_ptxas_ends_blocks_at_the_same_statements() -> None:
+    golden = GOLDEN["between"]
+    bodies = {f"b{k}": body_of(f"mul.T y, a, b; {s}; add.T x, y, c;") for k, s in enumerate(golden)}
+    programs = programs_of(module_of(bodies))
+    found = {s: any(op.opcode == "fma" for op in programs[f"b{k}"].ops) for k, s in enumerate(golden)}
+    assert found == golden
+
+
+def test_ptxas_rounds_the_same_in_random_kernels() -> None:
+    golden = GOLDEN["random"]
+    programs = programs_of(module_of({f"r{seed}": random_body(seed) for seed in range(len(golden))}))
+    assert [results_of(programs[f"r{seed}"].ops) for seed in range(len(golden))] == golden
+
+
+# -- on the device ------------------------------------------------------------------------------------------------
+
+CALLS = """
+.version 8.0
+.target sm_90
+.address_size 64
+.func (.reg .f32 r) product(.reg .f32 a, .reg .f32 b) { mul.f32 r, a, b; ret; }
+.func (.reg .f32 r) both(.reg .f32 a, .reg .f32 b, .reg .f32 c) { .reg .f32 y; mul.f32 y, a, b; add.f32 r, y, c; ret; }
+.func (.reg .f32 r) half(.reg .f32 a) { mul.rn.f32 r, a, 0f3F000000; ret; }
+.visible .entry k(.param .u64 from, .param .u64 to)
+{
+    .reg .b64 p, q; .reg .f32 a, b, c, x, y;
+    ld.param.u64 p, [from]; ld.param.u64 q, [to];
+    ld.global.f32 a, [p]; ld.global.f32 b, [p+4]; ld.global.f32 c, [p+8];
+    call (y), product, (a, b); add.f32 x, y, c; st.global.f32 [q], x;
+    call (x), both, (a, b, c); st.global.f32 [q+4], x;
+    mul.f32 y, a, b; call (x), half, (c); st.global.f32 [q+8], x; add.f32 x, y, c; st.global.f32 [q+12], x;
+    mul.f32 y, a, b; mov.f32 a, c; sub.f32 x, a, y; st.global.f32 [q+16], x;
+    mul.f32 y, a, b; neg.f32 y, y; add.sat.f32 x, y, b; st.global.f32 [q+20], x;
+    ret;
+}
+"""
+"""ptxas 13.5 calls all functions: of the six sums it contracts the second and the last two."""
+NUMBERS = np.array([1.1, 1.3, -1.43], np.float32)
+
+
+def _results(device: Device) -> list[float]:
+    out = np.zeros(6, np.float32)
+    load(CALLS.encode(), device)["k"][1, 1](NUMBERS, out)
+    return out.tolist()
+
+
+def test_the_device_contracts_if_it_is_asked_and_not_across_calls() -> None:
+    a, b, c = map(float, NUMBERS)
+    once, twice = np.float32(a * b + c), np.float32(np.float32(a * b) + np.float32(c))
+    assert once != twice
+    minuend, clamped = np.float32(c - a * b), np.float32(b - c * b)
+    contracted = [twice, once, np.float32(c / 2), twice, minuend, min(clamped, 1)]
+    assert _results(cpu(contract="ptxas")) == contracted
+    apart = _results(cpu())
+    assert apart == _results(cpu(contract="off"))
+    assert apart[:4] == [twice, twice, np.float32(c / 2), twice]
+
+
+def test_half_precision_contracts_in_cuda_cpp() -> None:
+    """__hmul and __hadd are ``mul.f16`` and ``add.f16``, which NVRTC leaves to the assembler; __hmul_rn is not."""
+    code = """#include <cuda_fp16.h>
+    extern "C" __global__ void k(const __half *x, __half *y) {
+        y[0] = __hadd(__hmul(x[0], x[1]), x[2]);
+        y[1] = __hadd(__hmul_rn(x[0], x[1]), x[2]);
+    }"""
+    image = compile(code, arch="compute_90", to="ptx")
+    x, found = np.array([1.1, 1.3, -1.43], np.float16), {}
+    for contract in ("off", "ptxas"):
+        out = np.zeros(2, np.float16)
+        load(image, cpu(contract=contract))["k"][1, 1](x, out)
+        found[contract] = out.tolist()
+    a, b, c = map(float, x)
+    once, twice = np.float16(a * b + c), np.float16(np.float16(a * b) + x[2])
+    assert once != twice
+    assert found == {"off": [twice, twice], "ptxas": [once, twice]}
+
+
+@pytest.mark.parametrize("seed", [95])
+def test_a_gpu_computed_the_same(seed: int) -> None:
+    """One of the recorded programs whose results depend on contraction by ptxas."""
+    recorded = json.loads((_GOLDENS / "programs.json").read_text())["1"][str(seed)]
+    image = compile(Program(seed).source, arch="compute_90", to="ptx", fmad=True)
+    same = {}
+    for contract in ("off", "ptxas"):
+        out = np.zeros(GRID * BLOCK * WORDS + COUNTERS, np.uint32)
+        load(image, cpu(contract=contract))["k"][GRID, BLOCK](inputs(), out)
+        same[contract] = zlib.crc32(out.tobytes()) == recorded
+    assert same == {"off": False, "ptxas": True}
+
+
+def test_a_trace_shows_what_is_executed() -> None:
+    trace = Trace()
+    _results(cpu(trace=trace, contract="ptxas"))
+    assert [str(trace).count(name) for name in ("fma.rn.f32 ", "fma.rn.sat.f32 ", "add.f32 ")] == [2, 1, 2]
+
+
+def test_other_words_are_refused() -> None:
+    with pytest.raises(OptionError, match="contract is 'ptxas' or 'off', not 'on'"):
+        cpu(contract="on")
+
+
+# -- under schedules ----------------------------------------------------------------------------------------------
+
+
+def test_a_schedule_draws_contraction_from_its_seed_unless_it_is_said() -> None:
+    apart, contracted = _results(cpu(contract="off")), _results(cpu(contract="ptxas"))
+    by_seed = {seed: _results(cpu(schedule=seed)) for seed in (0, 1)}
+    assert [Schedule(seed).contracts for seed in (0, 1)] == [False, True]
+    assert by_seed == {0: apart, 1: contracted}
+    assert _results(cpu(schedule=1, contract="off")) == apart
+
+
+def test_a_comparison_reports_what_depends_on_contraction() -> None:
+    device = cpu()
+    launch = load(CALLS.encode(), device)["k"][1, 1]
+    report = launch.under_schedules(NUMBERS, np.zeros(6, np.float32), schedules=4)
+    found = report.difference
+    assert not report.equal
+    assert found is not None
+    assert found.by_contraction
+    assert not found.by_atomics
+    assert (found.index, found.first.seed, found.second.seed) == ((1,), 0, 0)
+    assert (found.first.contract, found.second.contract) == ("off", "ptxas")
+    assert 'schedule 0, contract="ptxas": ' in str(report)
+    assert "hint: compile with fmad=False" in str(report)
+    assert report.as_json()["difference"]["by_contraction"] is True
+    for contract in ("off", "ptxas"):
+        assert (
+            launch.under_schedules(NUMBERS, np.zeros(6, np.float32), schedules=2, contract=contract).difference is None
+        )
