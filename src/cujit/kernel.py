@@ -100,9 +100,8 @@ class Launch(PreparedLaunch):
     ) -> ScheduleReport:
         """Run the launch under many schedules of the CPU device, and report the first two whose results differ.
 
-        A schedule varies the order of warps and blocks, when asynchronous copies land, and whether products and sums
-        are contracted. Every schedule is one that PTX allows. The arrays are copied for each run and stay as they are.
-        See docs/schedules.md.
+        A schedule varies the order of warps and blocks, when asynchronous copies land, and contraction, as PTX allows.
+        The arrays are copied for each run and stay as they are. See docs/schedules.md.
 
         Args:
             arguments: as for the launch.
@@ -111,18 +110,16 @@ class Launch(PreparedLaunch):
             check: the checks that the kernel runs under, as in ``cujit.cpu(check=…)``. Default: none.
             start_order: ``any`` has blocks start in any order. Default: ``ascending``.
             tolerance: relative difference of floats that the order of atomic operations explains. Default: 1e-3.
-            contract: ``ptxas`` or ``off`` for all schedules, as in ``cujit.cpu(contract=…)``. Default: both.
+            contract: ``ptxas`` or ``off``, as in ``cujit.cpu(contract=…)``. Default: both.
 
         Raises:
             KernelFaultError: a check found something, or the kernel could not go on under a schedule.
-            OptionError: fewer than two schedules, or ``first_seed``, ``check``, ``start_order`` or ``contract`` is
-                none.
+            OptionError: fewer than two schedules, or one of the other arguments is not as above.
             LoadError, ArgumentError, LaunchError, ClosedError: as for ``replay_on_cpu``.
 
         Example::
 
-            report = kernel[4, 256].under_schedules(2.0, x, y, 1000, schedules=20)
-            assert report.equal, report
+            assert kernel[4, 256].under_schedules(2.0, x, y, 1000, schedules=20).equal
         """
         from cujit.devices.schedules import ManySchedules, compare  # start-up: for who compares
 

@@ -35,8 +35,8 @@ from devices.cpu.contractions import (
 GOLDEN = Path(__file__).parents[1] / "goldens" / "contractions.json"
 COUNT = 400
 _LINE = re.compile(r"\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\d+ )?\s*([A-Z][\w.]*)\s*([^;]*);")
-_NEW = re.compile("elect|fence.acquire|wgmma|setmaxnreg|bulk|proxy|mbarrier_init")
-"""What CUDA 12 brought."""
+_NEW = {(12, 0): "elect|wgmma|setmaxnreg|bulk|proxy|mbarrier_init|fence.acquire", (12, 7): "fence.acquire|tensormap"}
+"""Statements that releases before these do not know."""
 _Code = dict[str, list[tuple[str, list[str]]]]
 
 
@@ -111,7 +111,7 @@ def recorded(ptxas: Path, release: tuple[int, ...]) -> dict[str, Any]:
     """Ask an assembler for everything that it knows."""
     version = {(11, 7): "7.7", (11, 8): "7.8"}.get(release[:2], "8.0" if release < (12, 7) else "8.6")
     target = "sm_80" if release == (11, 7) else "sm_90a"
-    betweens = [s for s in BETWEEN if not (release < (12, 0) and _NEW.search(s))]
+    betweens = [s for s in BETWEEN if not any(release < since and re.search(new, s) for since, new in _NEW.items())]
     bodies = {f"b{k}": body_of(f"mul.T y, a, b; {s}; add.T x, y, c;") for k, s in enumerate(betweens)}
     code = machine_code(ptxas, bodies, version, target)
     found: dict[str, Any] = {"between": {s: is_fused(code[f"b{k}"]) for k, s in enumerate(betweens)}}

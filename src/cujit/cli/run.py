@@ -84,6 +84,7 @@ def command(
     repeat: int,
     schedules: int | None,
     schedule: int | None,
+    contract: str | None,
     timed: bool,
     save: Path | None,
     memory_mib: int | None,
@@ -106,7 +107,8 @@ def command(
     """
     if is_saved_file(file):
         refuse_said(
-            "kernel_name arguments repeat save coverage schedule schedules said include define libdevice", *shape
+            "kernel_name arguments repeat save coverage schedule schedules contract said include define libdevice",
+            *shape,
         )
         again = run_again(
             file, device_name, check, traced, trace_limit, timeout_s=timeout_s, memory_mib=memory_mib, trusted=trusted
@@ -117,7 +119,7 @@ def command(
     values = [value for _, value in arguments]
     _check_indices([*shown, *(index for index, _ in out)], values)
     options = options_for(file, compiler)
-    watching = Watching(check, traced, trace_limit, coverage, timeout_s, schedule)
+    watching = Watching(check, traced, trace_limit, coverage, timeout_s, schedule, contract)
     device = _device(watching, device_name, timed=timed)
 
     begin = time.perf_counter()
@@ -127,7 +129,7 @@ def command(
     watching.require_thread(launch.shape)
     placed = placed_on(device, values)
     if schedules is not None:
-        _compare(launch, placed, schedules, schedule or 0, check, as_json=as_json)
+        _compare(launch, placed, schedules, schedule or 0, check, contract, as_json=as_json)
         return
     if save is not None:
         note(f"{launch.save(save, *placed)}: cujit run {save} runs this launch again")
@@ -161,10 +163,17 @@ def _device(watching: Watching, name: str | None, *, timed: bool) -> Device:
 
 
 def _compare(
-    launch: Launch, arguments: Sequence[object], schedules: int, first: int, check: str | None, *, as_json: bool
+    launch: Launch,
+    arguments: Sequence[object],
+    schedules: int,
+    first: int,
+    check: str | None,
+    contract: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Launch under many schedules, say whether all give the same, and exit with 1 if they do not."""
-    report = launch.under_schedules(*arguments, schedules=schedules, first_seed=first, check=check)
+    report = launch.under_schedules(*arguments, schedules=schedules, first_seed=first, check=check, contract=contract)
     if as_json:
         print_json(report.as_json())
     else:

@@ -1,4 +1,4 @@
-"""``--check``, ``--trace``, ``--coverage``, ``--schedule`` and ``--timeout`` of ``cujit run``."""
+"""``--check``, ``--trace``, ``--coverage``, ``--schedule``, ``--contract`` and ``--timeout`` of ``cujit run``."""
 
 from __future__ import annotations
 
@@ -84,6 +84,12 @@ watch_options = several(
         help="Run warps and blocks, and land asynchronous copies, in the order of this seed. Uses the CPU device.",
     ),
     click.option(
+        "--contract",
+        type=click.Choice(["ptxas", "off"]),
+        help="Round products and sums once where ptxas does so, or keep operations apart. Default: off, or by the seed "
+        "of --schedule. Uses the CPU device.",
+    ),
+    click.option(
         "--timeout",
         "timeout_s",
         type=click.FloatRange(0, MAX_TIMEOUT_S, min_open=True),
@@ -104,8 +110,10 @@ class Watching:
         file: Path | None,
         timeout_s: float | None = None,
         schedule: int | None = None,
+        contract: str | None = None,
     ) -> None:
         self._check = check
+        self._contract = contract
         self._schedule = schedule
         self._timeout_s = timeout_s
         self.trace: Trace | None = None
@@ -133,7 +141,7 @@ class Watching:
         """
         wanted = {
             "--check": self._check, "--trace": self.trace, "--coverage": self.coverage, "--timeout": self._timeout_s,
-            "--schedule": self._schedule,
+            "--schedule": self._schedule, "--contract": self._contract,
         }  # fmt: skip
         asked = [option for option, value in wanted.items() if value is not None]
         if not asked:
@@ -147,6 +155,7 @@ class Watching:
                 coverage=self.coverage,
                 timeout_s=self._timeout_s,
                 schedule=self._schedule,
+                contract=self._contract,
             )
         except OptionError as e:
             raise click.UsageError(f"--check: {e}") from None

@@ -56,13 +56,20 @@ class _Value(NamedTuple):
     negated: bool = False
 
 
-_Terms = dict[int, _Value]
-"""The products that a sum may take, by the number of the operand, each with its sign in the sum."""
+class _Term(NamedTuple):
+    """A product that a sum may take, with its sign in the sum."""
+
+    product: _Product
+    negated: bool
+
+
+_Terms = dict[int, _Term]
+"""By the number of the operand."""
 
 
 def contracted(program: KernelProgram, graph: Graph) -> KernelProgram:
     """Make the program that ptxas makes of one; the same one if there is nothing to contract."""
-    chosen: dict[Op, tuple[int, _Value]] = {}
+    chosen: dict[Op, tuple[int, _Term]] = {}
     unneeded: set[Op] = set()
     for ops, live, dead in _blocks(program, graph):
         chosen.update(_chosen(_Block(live, dead).sums(ops)))
@@ -191,16 +198,15 @@ class _Block:
         for place, source in enumerate(op.sources):
             value = self._value(source)
             if value is not None and value.product is not None and _goes_with(value.product.op, op):
-                terms[place] = value._replace(negated=value.negated != (op.opcode == "sub" and place == 1))
+                terms[place] = _Term(value.product, value.negated != (op.opcode == "sub" and place == 1))
         return {} if len(terms) == 2 and terms[0].product is terms[1].product else terms
 
     def _use(self, op: Op, terms: _Terms) -> None:
         """Note which products a sum may take, and which ones anything needs."""
-        for value in terms.values():
-            assert value.product is not None
-            value.product.sums += 1
-            now = self._now(value.product.op)
-            value.product.stale.update(k for k, was in enumerate(value.product.versions) if now[k] != was)
+        for product, _ in terms.values():
+            product.sums += 1
+            now = self._now(product.op)
+            product.stale.update(k for k, was in enumerate(product.versions) if now[k] != was)
         others = replace(op, sources=tuple(s for k, s in enumerate(op.sources) if k not in terms))
         self._keep(reg.index for reg in others.read_registers())
 
@@ -219,42 +225,37 @@ def _goes_with(product: Op, add: Op) -> bool:
     return product.types == add.types and ("ftz" in product.modifiers) == ("ftz" in add.modifiers)
 
 
-def _are_equal(a: _Value, b: _Value) -> bool:
-    """Whether the terms of a sum are products of the same factors, with the same sign."""
-    if a.product is None or b.product is None or a.negated != b.negated or "x2" in a.product.op.type:
-        return False
-    factors = [{*zip(p.op.sources, p.versions, strict=True)} for p in (a.product, b.product)]
-    return factors[0] == factors[1] and a.product.op.form is b.product.op.form
+def _are_equal(a: _Term, b: _Term) -> bool:
+    """Whether two terms have the same factors and the same sign: ptxas then doubles one, but not of pairs."""
+    factors = [{*zip(term.product.op.sources, term.product.versions, strict=True)} for term in (a, b)]
+    same = factors[0] == factors[1] and a.negated == b.negated and a.product.op.form is b.product.op.form
+    return same and "x2" not in a.product.op.type
 
 
 # -- choosing and rewriting ---------------------------------------------------------------------------------------
 
 
-def _chosen(sums: Mapping[Op, _Terms]) -> dict[Op, tuple[int, _Value]]:
-    """Choose the product that each sum takes; the others that it has stay. ptxas doubles one of two equal products."""
-    chosen: dict[Op, tuple[int, _Value]] = {}
-    for once in (True, False):
+def _chosen(sums: Mapping[Op, _Terms]) -> dict[Op, tuple[int, _Term]]:
+    """Choose the product that each sum takes; the others that it has stay."""
+    chosen: dict[Op, tuple[int, _Term]] = {}
+    for most in (1, len(sums)):
         for op, terms in sums.items():
-            fit = [
-                (value.product.sums, place)
-                for place, value in terms.items()
-                if value.product is not None and not value.product.stays and (value.product.sums == 1 or not once)
-            ]
+            fit = [(p.sums, place) for place, (p, _) in terms.items() if not p.stays and p.sums <= most]
             if not fit or op in chosen:
                 continue
             taken = min(fit)[1]
-            doubles = once and len(terms) == 2 and _are_equal(terms[0], terms[1])
-            if not doubles:
+            if most == 1 and len(terms) == 2 and _are_equal(*terms.values()):
+                taken = -1
+            else:
                 chosen[op] = taken, terms[taken]
-            for place, value in terms.items():
-                if value.product is not None and (doubles or place != taken):
-                    value.product.stays = True
+            for place, (product, _) in terms.items():
+                product.stays |= place != taken
     return chosen
 
 
-def _rewritten(program: KernelProgram, chosen: Mapping[Op, tuple[int, _Value]]) -> Iterator[Op]:
+def _rewritten(program: KernelProgram, chosen: Mapping[Op, tuple[int, _Term]]) -> Iterator[Op]:
     """Write the operations with the sums contracted, and without products that nothing needs any more."""
-    products = {value.product.op: value.product for _, value in chosen.values() if value.product is not None}
+    products = {term.product.op: term.product for _, term in chosen.values()}
     factors: dict[Op, list[Operand]] = {op: [*op.sources] for op in products}
     for op in program.ops:
         if op in products:
@@ -263,11 +264,10 @@ def _rewritten(program: KernelProgram, chosen: Mapping[Op, tuple[int, _Value]]) 
             for k in products[op].stale:
                 factors[op][k] = yield from _moved(program, op, op.sources[k])
         elif op in chosen:
-            place, value = chosen[op]
-            assert value.product is not None
-            first, second = factors[value.product.op]
+            place, (product, negated) = chosen[op]
+            first, second = factors[product.op]
             addend = op.sources[1 - place]
-            if value.negated:
+            if negated:
                 first = yield from _negative(program, op, first)
             if op.opcode == "sub" and place == 0:
                 addend = yield from _negative(program, op, addend)

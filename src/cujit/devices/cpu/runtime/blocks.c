@@ -377,6 +377,8 @@ static void make_block(const struct Room *room, struct Block *block, u64 k, u64 
   block->rank = (u32)(k % size);
   block->side = (u32)k;
   block->shared = room->shared + k * WINDOW;
+  /* No launch finds what the last one left: the same values would hide that nobody waited for them. */
+  if (room->launch->schedule) memset(block->shared, (int)room->launch->schedule, room->launch->shared_bytes);
   block->local = room->local + k * plan->warps * plan->local_bytes;
   block->body = plan->body;
   block->place = running_at(room->shared);
