@@ -100,8 +100,7 @@ class Launch(PreparedLaunch):
     ) -> ScheduleReport:
         """Run the launch under many schedules of the CPU device, and report the first two whose results differ.
 
-        A schedule varies the order of warps and blocks, when asynchronous copies land, and contraction, as PTX allows.
-        The arrays are copied for each run and stay as they are. See docs/schedules.md.
+        A schedule varies orders and contraction, as PTX allows (docs/schedules.md). The arrays are copied for each run.
 
         Args:
             arguments: as for the launch.

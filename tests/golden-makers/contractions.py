@@ -37,6 +37,8 @@ COUNT = 400
 _LINE = re.compile(r"\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\d+ )?\s*([A-Z][\w.]*)\s*([^;]*);")
 _NEW = {(12, 0): "elect|wgmma|setmaxnreg|bulk|proxy|mbarrier_init|fence.acquire", (12, 7): "fence.acquire|tensormap"}
 """Statements that releases before these do not know."""
+_OLDEST = (11, 8)
+"""The first release for sm_90."""
 _Code = dict[str, list[tuple[str, list[str]]]]
 
 
@@ -44,7 +46,7 @@ def machine_code(ptxas: Path, bodies: Mapping[str, str], version: str, target: s
     """Assemble kernels, and list the instructions of each with their operands."""
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder) / "k.cubin"
-        command = [ptxas, f"-arch={target}", "-", "-o", cubin]
+        command = [str(ptxas), f"-arch={target}", "-", "-o", str(cubin)]
         text = module_of(bodies, version, target)
         subprocess.run(command, input=text, text=True, check=True, stderr=subprocess.DEVNULL)
         listing = subprocess.run([find_nvdisasm(), "-c", cubin], capture_output=True, text=True, check=True).stdout
@@ -90,8 +92,11 @@ def results_of(code: list[tuple[str, list[str]]]) -> list[str]:
             if operands[2:] == ["-RZ"]:
                 opcode = "FMUL"
                 operands.pop()
-            made = {"FADD": sum_of, "FMUL": product_of, "FFMA": fused}[opcode]
-            held[to] = made(*map(value, operands), suffix)
+            values = [value(operand) for operand in operands]
+            if opcode == "FFMA":
+                held[to] = fused(*values, words=suffix)
+            else:
+                held[to] = (sum_of if opcode == "FADD" else product_of)(*values, words=suffix)
         elif name in ("MOV", "IMAD.MOV.U32"):
             held[to] = value(operands[-1])
     return [stored[at] for at in sorted(stored)]
@@ -109,17 +114,17 @@ def is_fused(code: list[tuple[str, list[str]]]) -> bool:
 
 def recorded(ptxas: Path, release: tuple[int, ...]) -> dict[str, Any]:
     """Ask an assembler for everything that it knows."""
-    version = {(11, 7): "7.7", (11, 8): "7.8"}.get(release[:2], "8.0" if release < (12, 7) else "8.6")
-    target = "sm_80" if release == (11, 7) else "sm_90a"
+    version, target = ("8.0" if release < (12, 7) else "8.6"), "sm_90a"
+    if release == _OLDEST:
+        version, target = "7.8", "sm_90"
     betweens = [s for s in BETWEEN if not any(release < since and re.search(new, s) for since, new in _NEW.items())]
     bodies = {f"b{k}": body_of(f"mul.T y, a, b; {s}; add.T x, y, c;") for k, s in enumerate(betweens)}
     code = machine_code(ptxas, bodies, version, target)
     found: dict[str, Any] = {"between": {s: is_fused(code[f"b{k}"]) for k, s in enumerate(betweens)}}
     for type_ in TYPES:
-        if target == "sm_90a" or not type_.startswith("bf16"):
-            forms = forms_of(type_)
-            code = machine_code(ptxas, {f"f{k}": body for k, body in enumerate(forms.values())}, version, target)
-            found[type_] = {name: count_fused(code[f"f{k}"]) for k, name in enumerate(forms)}
+        forms = forms_of(type_)
+        code = machine_code(ptxas, {f"f{k}": body for k, body in enumerate(forms.values())}, version, target)
+        found[type_] = {name: count_fused(code[f"f{k}"]) for k, name in enumerate(forms)}
     code = machine_code(ptxas, {f"r{seed}": random_body(seed) for seed in range(COUNT)}, version, target)
     found["random"] = [results_of(code[f"r{seed}"]) for seed in range(COUNT)]
     return found
@@ -128,7 +133,7 @@ def recorded(ptxas: Path, release: tuple[int, ...]) -> dict[str, Any]:
 def main() -> None:
     """Ask all assemblers, the newest first; say where another one differs."""
     paths = {tuple(map(int, p.parent.name.split("."))): p for p in Path(sys.argv[1]).glob("*/ptxas")}
-    newest, *others = sorted(paths, reverse=True)
+    newest, *others = sorted((release for release in paths if release >= _OLDEST), reverse=True)
     golden = recorded(paths[newest], newest)
     for release in others:
         for kind, answers in recorded(paths[release], release).items():

@@ -249,4 +249,6 @@ def _computed(opcode: str, values: list[str], words: str) -> str:
         return values[0] if opcode == "mov" else negative(values[0])
     if opcode == "sub":
         values[1] = negative(values[1])
-    return {"mul": product_of, "add": sum_of, "sub": sum_of, "fma": fused}[opcode](*values, words)
+    if opcode == "fma":
+        return fused(*values, words=words)
+    return (product_of if opcode == "mul" else sum_of)(*values, words=words)

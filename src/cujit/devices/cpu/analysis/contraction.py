@@ -10,7 +10,7 @@ of ``_CUTS`` end a block. Of two products a sum takes one that has no other use,
 the first sum of the block on, the product with fewer uses. A product that a sum keeps as its addend is contracted no
 more.
 
-Source: the machine code that ptxas 11.7 to 13.5 make (``tests/golden-makers/contractions.py``).
+Source: the machine code of ptxas 11.8, 12.0, 12.9, 13.0, 13.4 and 13.5 (``tests/golden-makers/contractions.py``).
 """
 
 from __future__ import annotations
@@ -298,6 +298,6 @@ def _register(program: KernelProgram, name: str, at: Op) -> Reg:
 
 
 def _made(at: Op, *words: str, results: tuple[Reg | None, ...], sources: tuple[Operand, ...]) -> Op:
-    """Make an operation in the place of another, under the guard of a sum."""
-    guard = {"guard": at.guard, "guard_negated": at.guard_negated} if words[0] == "fma" else {}
-    return Op(form_of(*words), results, sources, line=at.line, text=".".join(words), **guard)
+    """Make an operation in the place of another; only the sum itself has a guard."""
+    guard = at.guard if words[0] == "fma" else None
+    return Op(form_of(*words), results, sources, guard, at.guard_negated, line=at.line, text=".".join(words))

@@ -55,7 +55,7 @@ def check_contract(value: object) -> str | None:
         OptionError: it is something else.
     """
     if value in (None, PTXAS, "off"):
-        return value  # type: ignore[return-value]
+        return value
     raise OptionError(
         f"contract is 'ptxas' or 'off', not {spell(value)}",
         help='write contract="ptxas" to contract sums as ptxas does, or contract="off" to keep operations apart',
