@@ -166,7 +166,6 @@ def test_the_numbers_of_a_seed_are_those_of_its_source() -> None:
     assert [next(numbers) for _ in range(2)] == [6457827717110365317, 3203168211198807973]
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("wait", [0, 1])
 def test_arrays_behind_tensor_maps_are_copied_and_compared(wait: int) -> None:
     launch, arguments = tensor_launch(cujit.cpu(), "cp.async.bulk.tensor, out", wait=wait)
@@ -178,10 +177,10 @@ def test_arrays_behind_tensor_maps_are_copied_and_compared(wait: int) -> None:
     replayed = launch.replay_on_cpu(*arguments)
     assert replayed[0].shape == (4, 16)
     assert wait == 0 or np.array_equal(replayed[0].reshape(-1), np.arange(64))
-=======
+
+
 def test_a_later_comparison_finds_it_too() -> None:
     """Shared memory that an earlier launch left would hold what the kernel has to wait for."""
     launch = kernel("unsynced", cujit.cpu())[1, 128]
     x, out = np.arange(128, dtype=np.int32), np.zeros(128, np.int32)
     assert [launch.under_schedules(x, out, schedules=5).equal for _ in range(2)] == [False, False]
->>>>>>> bbae61ed (Find results that depend on contraction under schedules)
