@@ -173,10 +173,10 @@ def _successors(ops: list[Op], k: int, labels: dict[str, int], end: int, refusal
 
 # -- order ------------------------------------------------------------------------------------------------
 
-_MOST_STEPS, _MOST_STEPS_EACH = 500_000, 100
+_MOST_STEPS, _MOST_STEPS_EACH = 300_000, 20
 """Blocks that may be looked at to find loops, again for each loop around them: so many, and so many for each block.
 
-Some 600 loops may be inside each other. Compilers write no more than ten or so.
+Some 400 loops may be inside each other. Compilers write no more than ten or so.
 """
 
 
