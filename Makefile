@@ -214,7 +214,7 @@ release-check: $(READY)  ## build sdist and wheel, and use them as a user would,
 
 # ARGS="--only conda" does one place. Some ten minutes and 5 GB in TMPDIR.
 packaging: $(READY)  ## freeze cujit with PyInstaller, zip it, and lay it out as Bazel, conda and containers do; run each
-	$(BIN)/python tools/packaging.py $(ARGS)
+	$(BIN)/python tools/package_places.py $(ARGS)
 
 house: $(READY)  ## figures of the code: lines, circles of imports, public names, complexity, names used twice
 	$(BIN)/python tools/house.py

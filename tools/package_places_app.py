@@ -1,4 +1,4 @@
-"""An application that compiles, links, launches and emulates: ``packaging.py`` packages it and runs it.
+"""An application that compiles, links, launches and emulates: ``package_places.py`` packages it and runs it.
 
 ``app`` does the first three, and compiles in a separate process if the program can have one. ``app emulate`` launches
 on an emulated GPU. It prints one line, or ends with a traceback.

@@ -32,7 +32,7 @@ from release_check import ROOT, StepFailedError, run
 
 __all__ = ["main"]
 
-_APP = ROOT / "tools" / "packaging_app.py"
+_APP = ROOT / "tools" / "package_places_app.py"
 _FROZEN = ("pyinstaller>=6.10", "pyinstaller-hooks-contrib")
 
 
