@@ -313,3 +313,32 @@ def test_registers_of_a_take_raw_rows_through_wgmma() -> None:
         kernel[1, 128](device.array(a), out, np.int32(rows), np.int32(rows), np.int32(1))
         with pytest.raises(KernelFaultError, match="element"):
             out[:rows].numpy()
+
+
+_TILE = r"""
+#include <cuda_pipeline.h>
+extern "C" __global__ void tile(const float4 *x, float *out, int n) {
+    __shared__ float4 s[32];
+    __pipeline_memcpy_async(&s[threadIdx.x], &x[threadIdx.x], 16, threadIdx.x == 31 ? 16 : 0);
+    __pipeline_commit(); __pipeline_wait_prior(0); __syncthreads();
+    s[31] = make_float4(0, 0, 0, 0);
+    __pipeline_memcpy_async(&s[threadIdx.x], &x[threadIdx.x], 16);
+    __pipeline_commit(); __pipeline_wait_prior(0); __syncthreads();
+    float sum = 0;
+    for (int k = 0; k < 32; k++) { float4 v = s[k]; sum += k < n ? v.x + v.y + v.z + v.w : 0; }
+    out[threadIdx.x] = sum;
+}
+"""
+
+
+@pytest.mark.parametrize("check", ["init", "all"])
+def test_asynchronous_copies_take_raw_values_along(check: str) -> None:
+    device = cujit.cpu(1, check=check)
+    kernel = cujit.jit(_TILE, device=device)["tile"]
+    x, out = device.empty((32, 4), np.float32), device.zeros(32, np.float32)
+    x[:20].fill(1)
+    kernel[1, 32](x, out, 20)
+    assert out.numpy().tolist() == [80] * 32
+    kernel[1, 32](x, out, 21)
+    with pytest.raises(KernelFaultError, match=r"element 0, at byte (.|\n)* from shared memory"):
+        out.numpy()

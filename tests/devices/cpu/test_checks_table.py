@@ -46,6 +46,7 @@ _DESC = "shr.u32 r1, {s}, 4; and.b32 r1, r1, 0x3fff; cvt.u64.u32 d1, r1; or.b64 
 _DESC += "shr.u32 r2, {z}, 4; and.b32 r2, r2, 0x3fff; cvt.u64.u32 d2, r2; or.b64 d2, d2, 0x0000001000080000;"
 _TAIL = "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
 _DECIDES = "setp.eq.u32 q2, r1, 1; @q2 bra SKIP;"
+_WAITS = "cp.async.wait_all; ld.shared.u32 r1, [{s}];" + _DECIDES
 _OUT = "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
 
 
@@ -137,8 +138,8 @@ CASES: dict[str, tuple[Case, ...]] = {
         _b100("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [{g}], [{s}], 64, h1;" + _OUT, "s"),
     ),
     "cp .bulk": (Case("cp.async.bulk.global.shared::cta.bulk_group [{g}], [{s}], 64;" + _OUT, "s"),),
-    "cp .ca": (Case("cp.async.ca.shared.global [{s}], [{g}], 8; cp.async.wait_all;", "g"),),
-    "cp .cg": (Case("cp.async.cg.shared.global [{s}], [{g}], 16; cp.async.wait_all;", "g"),),
+    "cp .ca": (Case("cp.async.ca.shared.global [{s}], [{g}], 8;" + _WAITS, "g"),),
+    "cp .cg": (Case("cp.async.cg.shared.global [{s}], [{g}], 16;" + _WAITS, "g"),),
     "tensormap .box_dim|global_dim|global_stride|element_stride": (
         Case("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [{s}], 0, r1;", "s", version="8.3"),
     ),

@@ -421,7 +421,8 @@ class Access(enum.IntFlag):
     AGAIN = 32
     """Of the same instruction as the access before."""
     TAKES = 64
-    """What it reads unwritten is no mistake yet: the value is raw, and the emitted code has it on."""
+    """What it reads unwritten is no mistake yet: the value is raw, and the emitted code has it on. What it writes was
+    looked at when its copy was issued."""
     ASYNC = 128
     """By the asynchronous proxy, or not to be taken for an access by the generic one."""
 

@@ -25,7 +25,7 @@ from cujit.devices.cpu.instructions.compare import JOINS, compared_in
 from cujit.devices.cpu.instructions.matrix import frames
 from cujit.devices.cpu.ir.program import Group, IntConstant, Memory, Op, Operand, Reg, items_of, registers_in
 from cujit.devices.cpu.native.structures import Code
-from cujit.devices.cpu.observe.touches import takes_raw, touches_of
+from cujit.devices.cpu.observe.touches import copies_raw, takes_raw, touches_of
 from cujit.formats.ptx.isa.semantics import Effect
 from cujit.values import dataclass
 
@@ -142,7 +142,7 @@ class RawValues:
 
     def decides(self, e: WarpEmitter, op: Op) -> None:
         """Report raw values by which an operation goes elsewhere, or accesses memory."""
-        if takes_raw(op):
+        if takes_raw(op) or copies_raw(op):
             e.builder.store(e.builder.integer(0, 32), "%check.raw")
         guard = () if op.guard is None else (op.guard,)
         if op.form.is_jump:
@@ -180,12 +180,22 @@ class RawValues:
             size = b.integer(touch.element * len(items), 64)
             self._call(e, "cujit_check_stored", here, size, b.integer(touch.flags, 32), b.integer(op.line, 32))
 
+    def _copy(self, e: WarpEmitter, op: Op) -> None:
+        """Have shared memory take over what the check of a copy's source left."""
+        b, touch, size = e.builder, touches_of(e, op)[1], op.sources[2]
+        with b.when(b.compare("icmp ne", b.load("i32", "%check.raw"), b.integer(0, 32)), "raw"):
+            self._hand_over(e, "addresses", touch.where.every_lane(b))
+            lanes, numbers = b.word(e.lanes_of(op)), (b.integer(touch.flags, 32), b.integer(op.line, 32))
+            self._call(e, "cujit_check_stored", lanes, e.read(size, "i64"), *numbers)
+
     # -- what becomes of it --------------------------------------------------------------------------------
 
     def before(self, e: WarpEmitter, op: Op) -> None:
         """Find what the results of an operation will be; its sources are still there."""
         if _is_store(op):
             self._store(e, op)
+        elif copies_raw(op):
+            self._copy(e, op)
         elif not (op.form.is_site or takes_raw(op)):
             self._pending = self._results(e, op)
 

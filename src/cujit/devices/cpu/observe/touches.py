@@ -97,6 +97,11 @@ def takes_raw(op: Op) -> bool:
     return op.opcode == "ldmatrix" and "b16" in op.modifiers and "m8n8" in op.modifiers
 
 
+def copies_raw(op: Op) -> bool:
+    """Tell whether shared memory takes over what is raw of what an operation copies there: ``cp.async``."""
+    return op.opcode == "cp" and not {"ca", "cg"}.isdisjoint(op.modifiers)
+
+
 def may_touch_global(op: Op) -> bool:
     """Tell whether ``touches_of`` may list an access of global memory, also by addresses that may lead anywhere."""
     return op.opcode in ("cp", "wmma") or (op.opcode in _BY_OPCODE and op.space not in ("shared", "local"))
@@ -236,7 +241,7 @@ def _small_copy(e: WarpEmitter, op: Op) -> list[Touch]:
             b.intrinsic("umin", _said(e, more[0], size.value), b.integer(size.value, 32)), 64, signed=False
         )
     return [
-        Touch(source, taken, Access.READ, from_, 4, size.value if isinstance(taken, int) else 4),
+        Touch(source, taken, Access.READ | Access.TAKES, from_, 4, size.value if isinstance(taken, int) else 4),
         # Kernels of NVIDIA's read by wgmma what this wrote with no fence in between.
         Touch(target, size.value, Access.WRITE | Access.ASYNC, to, 4, size.value),
     ]

@@ -120,6 +120,7 @@ INLINE u32 event_of(const struct Place *place, u32 checks, u32 flags, u32 line) 
 INLINE u32 checks_left(struct Place *place, u32 lanes, u64 size, u32 flags, flag *plain) {
   u32 checks = place->watch->checks & (CHECK_MEMORY | CHECK_RACE | CHECK_INIT), space = space_of(flags);
   *plain = 0;
+  if (flags & ACCESS_WRITE && flags & ACCESS_TAKES) checks &= ~CHECK_INIT;
   if (!size || !lanes || orders(flags)) return checks;
   u64x32 every = *(const u64x32 *)place->addresses;
   if (lanes != ~0u) {

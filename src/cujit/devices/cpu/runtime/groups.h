@@ -43,7 +43,7 @@ static NOINLINE void land_parts(const struct Small *copy, u32 lanes) {
 /* Who waits has written now what copies wrote, for all who come to what it did. */
 static NOINLINE void tell_waiter(const struct Intervals *all, u32 lanes, u64 size, u32 line) {
   const struct Waiter *waiter = &all->waiter;
-  u32 flags = ACCESS_WRITE | ACCESS_ASYNC | SPACE_GENERIC << 8 | 4 << 16;
+  u32 flags = ACCESS_WRITE | ACCESS_TAKES | ACCESS_ASYNC | SPACE_GENERIC << 8 | 4 << 16;
   if (waiter->place && lanes) waiter->check(waiter->place, lanes, size, flags, line);
 }
 
