@@ -94,9 +94,9 @@ def results_of(code: list[tuple[str, list[str]]]) -> list[str]:
                 operands.pop()
             values = [value(operand) for operand in operands]
             if opcode == "FFMA":
-                held[to] = fused(*values, words=suffix)
+                held[to] = fused(values[0], values[1], values[2], suffix)
             else:
-                held[to] = (sum_of if opcode == "FADD" else product_of)(*values, words=suffix)
+                held[to] = (sum_of if opcode == "FADD" else product_of)(values[0], values[1], suffix)
         elif name in ("MOV", "IMAD.MOV.U32"):
             held[to] = value(operands[-1])
     return [stored[at] for at in sorted(stored)]

@@ -250,5 +250,5 @@ def _computed(opcode: str, values: list[str], words: str) -> str:
     if opcode == "sub":
         values[1] = negative(values[1])
     if opcode == "fma":
-        return fused(*values, words=words)
-    return (product_of if opcode == "mul" else sum_of)(*values, words=words)
+        return fused(values[0], values[1], values[2], words)
+    return (product_of if opcode == "mul" else sum_of)(values[0], values[1], words)

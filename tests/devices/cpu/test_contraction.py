@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from cujit.cli.app import main
 from cujit.devices.cpu.observe.scheduling import Schedule
 from cujit.devices.cpu.observe.trace import Trace
 from cujit.devices.device import Device
@@ -125,6 +127,19 @@ def test_a_trace_shows_what_is_executed() -> None:
     trace = Trace()
     _results(cpu(trace=trace, contract="ptxas"))
     assert [str(trace).count(name) for name in ("fma.rn.f32 ", "fma.rn.sat.f32 ", "add.f32 ")] == [2, 1, 2]
+
+
+def test_the_command_line_contracts_if_it_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(CALLS)
+    np.save(tmp_path / "x.npy", NUMBERS)
+    command = ["run", str(tmp_path / "k.ptx"), "--grid", "1", "--block", "1", "--arg", str(tmp_path / "x.npy")]
+    printed = [
+        CliRunner()
+        .invoke(main, [*command, "--arg", "zeros:f32:6", "--print", "1", *more], catch_exceptions=False)
+        .stdout
+        for more in ((), ("--contract", "off"), ("--contract", "ptxas"))
+    ]
+    assert printed[0] == printed[1] != printed[2]
 
 
 def test_other_words_are_refused() -> None:
