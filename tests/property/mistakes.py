@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.util
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import Any
 __all__ = ["MISTAKES"]
 
 _CPU = "cujit.devices.cpu"
+_SECONDS = 40
+"""A program that takes longer never ends by itself, for the mistake: the process ends by SIGALRM then."""
 _BY_FILE: dict[str, tuple[tuple[str, str], ...]] = {
     "instructions.integer": (
         ("lambda b, op, x, y: b.binary(op.opcode,", "lambda b, op, x, y: b.binary(op.opcode.replace('x', ''),"),
@@ -118,6 +121,7 @@ def main() -> None:
     device = cujit.cpu(1)
     for path in sorted(folder.glob("*.ptx"), reverse=True):  # those of PTX first, which take less time
         kind, _, seed = path.stem.partition("-")
+        signal.alarm(_SECONDS)
         try:
             launch = launcher(cujit.load(path.read_bytes(), device))
             out = (ptx_results if kind == "ptx" else cpp_results)(int(seed), launch)
