@@ -27,6 +27,7 @@ from cujit.devices.cpu.control.walks import NO_WALKS, Walks, in_groups, in_round
 from cujit.devices.cpu.instructions.calls import symbol_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block
 from cujit.devices.cpu.run.launch import PLACE, SYSTEM_BYTES, WINDOW_BITS, field_offset
+from cujit.devices.cpu.run.mappings import aligned
 
 # A large frame is touched page by page, so that it meets the page below its stack that nobody may touch.
 # Source: LLVM Language Reference, "Function Attributes": "probe-stack".
@@ -206,6 +207,15 @@ def _counting(
 # -- warps on stacks of their own -------------------------------------------------------------------------
 
 
+_FRAME_BYTES, _SMALL = 512, 1500
+"""Bytes of its stack that a node of the IR takes at most where LLVM does not optimize, and nodes of a small kernel."""
+
+
+def _stack_bytes(body: Sequence[Node]) -> int:
+    """Size the stack of a warp: each value may lie in a place of its own, as where LLVM does not optimize."""
+    return STACK_BYTES + (aligned(_FRAME_BYTES * len(body), 1 << 16) if len(body) > _SMALL else 0)
+
+
 def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, Flow]) -> str:
     """With synchronisation: one function for a warp, which the scheduler in ``runtime/blocks.c`` runs."""
     b = e.builder
@@ -214,7 +224,7 @@ def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, Flow]) -> st
     body = b.take()
     local_bytes = e.program.local_size * WARP
     plan = [Value("@body", "ptr"), b.integer(e.block.volume, 32), b.integer(e.warps, 32),
-            b.integer(local_bytes, 64), b.integer(STACK_BYTES, 64)]  # fmt: skip
+            b.integer(local_bytes, 64), b.integer(_stack_bytes(body), 64)]  # fmt: skip
     b.call("cujit_run_blocks", "void", LAUNCH, _SHARED, _LOCAL, b.module.constant("plan", plan))
     b.leave()
     b.module.define(symbol, [LAUNCH, _SHARED, _LOCAL], b.take(), linkage="", attributes="")

@@ -18,7 +18,7 @@ from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter, storage_type
 from cujit.devices.cpu.instructions import blocks
 from cujit.devices.cpu.ir.program import Memory, Op, Reg, SymbolAddress, items_of
-from cujit.devices.cpu.native.structures import STACK_BYTES, Block, Warp
+from cujit.devices.cpu.native.structures import Block, Warp
 from cujit.devices.cpu.run.launch import WINDOW_BITS
 from cujit.formats.ptx.isa.semantics import Order, Type
 
@@ -289,7 +289,9 @@ def _is_space(e: WarpEmitter, op: Op) -> None:
     local = inside(Value("%local.int", "i64"), b.integer(max(e.program.local_size, 1) * WARP, 64))
     if e.suspends:
         # Memory of alloca, and the variables of functions that are called, lie on the warp's stack.
-        local = b.binary("or", local, inside(stack_start(e), b.integer(STACK_BYTES, 64)))
+        start = stack_bound(e, Warp.stack_begin.offset)
+        size = b.binary("sub", stack_bound(e, Warp.stack_end.offset), start)
+        local = b.binary("or", local, inside(start, size))
     params = inside(Value("%params.int", "i64"), b.integer(e.program.parameters_size, 64))
     consts = inside(Value("%module.int", "i64"), Value("%module.size", "i64"))
     if space == "global":
@@ -300,14 +302,12 @@ def _is_space(e: WarpEmitter, op: Op) -> None:
         e.put(op, {"shared": shared, "local": local, "param": params, "const": consts}[space])
 
 
-def stack_start(e: WarpEmitter) -> Value:
-    """Find the lowest address (i64) of the warp's stack."""
+def stack_bound(e: WarpEmitter, field: int) -> Value:
+    """Load where the warp's stack begins or ends (i64), by the offset of the field of ``Warp``."""
     b = e.builder
     index = b.cast("zext", Value("%warp", "i32"), "i64")
     offset = b.binary("mul", index, b.integer(ctypes.sizeof(Warp), 64))
-    at = b.binary("add", offset, b.integer(Block.warp.offset + Warp.stack_end.offset, 64))
-    place = b.point("i8", STATE, at)
-    return b.binary("sub", b.load("i64", place), b.integer(STACK_BYTES, 64))
+    return b.load("i64", b.point("i8", STATE, b.binary("add", offset, b.integer(Block.warp.offset + field, 64))))
 
 
 def _is_cluster(e: WarpEmitter, op: Op) -> None:

@@ -116,7 +116,8 @@ GROUP_WARPS = 4
 GROUPS = WARPS // GROUP_WARPS
 
 STACK_BYTES = 1 << 20
-"""Bytes of a warp's stack. Memory is taken as it is touched, so that a large one costs no more than a small one."""
+"""Bytes of a warp's stack beside the frame of a large kernel. Memory is taken as it is touched, so that a large stack
+costs no more than a small one."""
 
 
 class State(enum.IntEnum):
@@ -165,14 +166,14 @@ class Warp(Shared):
     ``BARRIERS`` on: for its warpgroup; ``AT_PHASE``: for the phase of an mbarrier). ``tested`` is the address of the
     mbarrier that it tested last in vain; after a deadlock it is what stands there, and ``seen`` its place in the
     block's shared memory.
-    ``cluster_lanes`` arrived last at the cluster's barrier, in ``cluster_generation``. ``stack_end`` is the address
-    behind its stack. ``apart`` are the first places where lanes wait for others of the warp while these wait at
-    barriers.
+    ``cluster_lanes`` arrived last at the cluster's barrier, in ``cluster_generation``. Its stack lies from
+    ``stack_begin`` to ``stack_end``. ``apart`` are the first places where lanes wait for others
+    of the warp while these wait at barriers.
     """
 
     _fields_ = Fields(
         "u8 *stack; u32 state, seen, line, lanes; i32 barrier; u32 cluster_generation, cluster_lanes, unused; "
-        "u64 stack_end, tested; struct Meeting apart[2]"
+        "u64 stack_begin, stack_end, tested; struct Meeting apart[2]"
     )
 
 

@@ -346,7 +346,7 @@ static void join_cluster(struct Block *block, u64 size, u64 k, u64 count) {
 enum { COLOURS = 16, COLOUR_BYTES = 2240 };
 
 /* Have a warp begin on a stack that ends at `end`. */
-static void make_stack(struct Block *block, u32 warp, u8 *end) {
+static void make_stack(struct Block *block, u32 warp, u8 *end, u64 bytes) {
   u8 *top = end - warp % COLOURS * COLOUR_BYTES;
   struct Frame *frame = (struct Frame *)top - 1;
   frame->number = warp;
@@ -354,6 +354,7 @@ static void make_stack(struct Block *block, u32 warp, u8 *end) {
   frame->function = (void *)warp_main;
   frame->begin = cujit_begin;
   block->warp[warp].stack = (u8 *)frame;
+  block->warp[warp].stack_begin = (u64)end - bytes;
   block->warp[warp].stack_end = (u64)end;
 }
 
@@ -385,7 +386,7 @@ static void make_block(const struct Room *room, struct Block *block, u64 k, u64 
   join_cluster(block, size, k, count);
   place_block(room->launch, block, number);
   u8 *stacks = (u8 *)room->arena + room->arena->stacks_at + k * plan->warps * plan->stack_bytes;
-  for (u32 warp = 0; warp < plan->warps; warp++) make_stack(block, warp, stacks + (warp + 1) * plan->stack_bytes);
+  for (u32 warp = 0; warp < plan->warps; warp++) make_stack(block, warp, stacks + (warp + 1) * plan->stack_bytes, plan->stack_bytes);
 }
 
 /* Run `count` blocks from `first` on, which take turns. */

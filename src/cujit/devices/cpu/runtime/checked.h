@@ -191,7 +191,9 @@ static NOINLINE flag in_local(const struct Place *place, u32 lane, u64 address, 
   u64 own = place->local_bytes, kernel = place->watch->local_bytes;
   if (within(address - (place->local + lane * own), size, own)) return 1;
   if (within(address - (place->kernel_local + lane * kernel), size, kernel)) return 1;
-  return within(address - (u64)__builtin_frame_address(0), size, place->watch->stack_bytes);
+  u64 frame = (u64)__builtin_frame_address(0), stack = place->watch->stack_bytes;
+  if (stack && place->state) stack = place->state->warp[place->warp].stack_end - frame;
+  return within(address - frame, size, stack);
 }
 
 static flag in_parameters(const struct Place *place, u64 address, u64 size) {
