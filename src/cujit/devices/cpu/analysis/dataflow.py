@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import TypeVar
 
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop, closure
@@ -305,9 +305,13 @@ def awaits_phase(graph: Graph, loop: Loop) -> bool:
     ops = [op for block in inside for op in block.ops]
     polls = [op for op in ops if op.form.is_poll or op.opcode == "call.function"]
     tested = {r for op in polls for r in op.written}
-    ways_out = [b.branch for b in inside if not all(s in loop for s in b.successors)]
-    decided = [b is not None and not tested.isdisjoint(_origins(b.read_registers(), ops)) for b in ways_out]
-    return all(op.opcode == "mbarrier" for op in polls) and bool(decided) and all(decided)
+    ways_out = [b.branch for b in inside if any(s not in loop for s in b.successors)]
+    return {op.opcode for op in polls} == {"mbarrier"} and all(_decides(branch, tested, ops) for branch in ways_out)
+
+
+def _decides(branch: Op | None, registers: Set[Reg], ops: Sequence[Op]) -> bool:
+    """Tell whether a branch in a loop depends on some of the registers."""
+    return branch is not None and not registers.isdisjoint(_origins(branch.read_registers(), ops))
 
 
 def _polled(ops: Sequence[Op]) -> set[Reg]:

@@ -23,7 +23,7 @@ from cujit.devices.cpu.analysis.dataflow import bits_of, dominators, joined
 from cujit.devices.cpu.codegen.nodes import Node, Value, type_of
 from cujit.values import NamedTuple, dataclass, field
 
-_MOST_WAYS, _MOST_WAYS_EACH = 40_000, 16
+_MOST_WAYS, _MOST_WAYS_EACH = 10_000, 2
 """Ways into phis that a body may have: so many, and so many for each of its nodes."""
 
 _MOST_FRONTIERS = 1_000_000
