@@ -343,6 +343,11 @@ def sized(name: str, size: int) -> str:
     return shape(max(count * size // len(shape(count)), 1))
 
 
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (LOAD_S, LOAD_S))
+    resource.setrlimit(resource.RLIMIT_DATA, (LOAD_BYTES, LOAD_BYTES))
+
+
 def sweep(size: int) -> list[str]:
     """Load every shape at that size in a process of its own, and name those that miss ``LOAD_S`` or ``LOAD_BYTES``."""
     missed = []
@@ -351,10 +356,7 @@ def sweep(size: int) -> list[str]:
             continue
         done = subprocess.run(
             [sys.executable, __file__, "--load", name, str(size)], stdout=subprocess.PIPE, text=True, check=False,
-            preexec_fn=lambda: (
-                resource.setrlimit(resource.RLIMIT_CPU, (LOAD_S, LOAD_S)),
-                resource.setrlimit(resource.RLIMIT_DATA, (LOAD_BYTES, LOAD_BYTES)),
-            ),
+            preexec_fn=_limit,
         )  # fmt: skip
         print(done.stdout.strip() or f"{name:20} ended by {done.returncode}", flush=True)
         if done.returncode:
