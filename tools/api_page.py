@@ -43,7 +43,7 @@ INNER = {
     "Built": "difference with_options",
     "Cache": "adopt after_fork closures discard find get_or_make keep of pinned why",
     "Coverage": "watch",
-    "Device": "allocate download encode_tensor_map fill load order ordinal_of queue textures upload",
+    "Device": "allocate copied download encode_tensor_map fill load order ordinal_of queue read textures upload",
     "Dim3": "of place",
     "Entry": "all_of",
     "Options": "only render",

@@ -44,7 +44,7 @@ _PEERS = """
 * Rows on an H200: {machine}, {date}. Versions: {on}.
 * *Time per launch*: a launch with four arguments, relative to a loop in C that launches the same kernel with
   `cuLaunchKernel`. For cujit, the arguments include its own arrays; [launch.md](launch.md) has all kinds.
-* *Load and first launch*: a new process gets templates from a warm disk cache, loads each template and
+* *Time to load a cached template*: a new process gets templates from a warm disk cache, loads each template and
   launches it once. The figure is the time for one template. For loads and first launches, see
   [A library of kernels](#a-library-of-kernels).
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cujit.devices.cpu.ir.program import WARP
-from cujit.devices.cpu.native import counting, structures
+from cujit.devices.cpu.native import checking, counting, structures
 from cujit.devices.cpu.run.launch import BLENDED, PLACE, SHARED_UNIT, SYSTEM_BYTES, WINDOW_BITS, Launch
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, ROUNDED
 from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
@@ -107,11 +107,11 @@ def shared() -> str:
         _enum("ROUND", _by_place(structures.ROUNDINGS)),
         _enum("DIRECTED", _by_place(structures.DIRECTED)),
         _enum("STATE", structures.State.__members__),
-        _enum("CHECK", structures.checks_bits()),
-        _enum("ACCESS", structures.Access.__members__),
-        _enum("SPACE", structures.Space.__members__),
-        _enum("CODE", structures.Code.__members__),
-        _enum("REACH", structures.Reach.__members__),
+        _enum("CHECK", checking.checks_bits()),
+        _enum("ACCESS", checking.Access.__members__),
+        _enum("SPACE", checking.Space.__members__),
+        _enum("CODE", checking.Code.__members__),
+        _enum("REACH", checking.Reach.__members__),
         _enum("COUNT", counting.Count.__members__),
     )
     numbers = {
@@ -126,11 +126,12 @@ def shared() -> str:
         "ROUNDED": f"{sum(1 << number for number in ROUNDED)}u",
         "TRACE_DONE": f"{structures.TRACE_DONE}u",
         **{name: f"{getattr(structures, name)}" for name in (*_NUMBERS, *_COPYING)},
+        **{name: f"{getattr(checking, name)}" for name in _CHECKING},
         **{name: f"{getattr(counting, name)}" for name in _COUNTING},
     }
     defines = [f"#define {name} {value}" for name, value in numbers.items()]
     tables = (
-        _table("unsigned char PATTERN", [f"{byte:#04x}" for byte in structures.PATTERN], 8),
+        _table("unsigned char PATTERN", [f"{byte:#04x}" for byte in checking.PATTERN], 8),
         "/* Bytes of an element of a tensor, by its type. */",
         _table("unsigned char ELEMENT_BYTES", [f"{ELEMENT_BYTES[number]}" for number in sorted(ELEMENT_BYTES)], 16),
         "/* The linear value of each sRGB code. */",
@@ -164,10 +165,8 @@ def of_emulator() -> str:
 
 _HEADERS = {EMULATOR: of_emulator}
 
-_NUMBERS = (
-    "WARPS", "BARRIERS", "AT_PHASE", "GROUP_WARPS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS", "LOG",
-    "SCATTERED", "WRITTEN_ROWS", "VALUES", "STORES",
-)  # fmt: skip
+_NUMBERS = ("WARPS", "BARRIERS", "AT_PHASE", "GROUP_WARPS", "STANDS")
+_CHECKING = ("SLOTS", "CLUSTER_BARRIER", "OBJECTS", "LOG", "SCATTERED", "WRITTEN_ROWS", "VALUES", "STORES")
 _COUNTING = ("COUNTS", "PICTURES", "ACCESSED_UPDATES", "ACCESSED_LOADS")
 _COPYING = ("ALL_COPIES", "BOX_ALIGN", "MBARRIER_NEXT_AT", "MBARRIER_BYTES_AT", "MBARRIER_PHASE_AT",
             "MBARRIER_COUNT", "MBARRIER_BYTES", "WRITES")  # fmt: skip

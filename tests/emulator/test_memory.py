@@ -209,7 +209,7 @@ for step in range({700 * EFFORT}):
 
 def test_checks_name_the_allocation_that_a_kernel_leaves_and_bytes_that_nobody_wrote() -> None:
     code = """
-from cujit.devices.cpu.native.structures import PATTERN
+from cujit.devices.cpu.native.checking import PATTERN
 code = '''
 extern "C" __global__ void beyond(float *x, int n) { x[threadIdx.x + 1] = n; }
 extern "C" __global__ void reads(float *x, float *y) { y[threadIdx.x] = x[threadIdx.x]; }

@@ -74,7 +74,7 @@ def attention(device: Device, fault: int) -> tuple[cujit.Launch, tuple[Any, ...]
             weights = np.exp(k @ q[s, h].astype(np.float32) / 8)
             right[s, h] = weights @ v / weights.sum()
     out = device.zeros(q.shape, np.float32)
-    arrays = (q, keys, values, pages, LENGTHS)
+    arrays: tuple[Array, ...] = (q, keys, values, pages, LENGTHS)
     launch = module(device)["attention"][(HEADS, SEQUENCES), 128]
     return launch, (*map(device.array, arrays), out, MOST, fault), out, right
 

@@ -134,7 +134,7 @@ def _without_number(arch: Arch, supported: tuple[int, ...], name: str, version: 
     if row is not None and row.last is not None and not knows(version, arch):
         return ArchError(
             f"{name} no longer builds for {arch}: CUDA {dotted(row.last)} was the last toolkit that did",
-            help=f"it builds for {have}; {install(extra_for(arch))} installs the toolkit that builds for {arch}",
+            help=f"run {install(extra_for(arch))} to build for {arch}; {name} builds for {have}",
         )
     first = f"CUDA {dotted(row.first)} was the first that does" if row else "no toolkit known to cujit does"
     below = max((n for n in supported if n < arch.number), default=None)

@@ -28,7 +28,7 @@ VARIABLES = (
     Variable(
         "CUJIT_COMPILE",
         "auto, warn, never, never-jit",
-        "On a miss, compile (auto), compile and warn (warn) or fail (never, never-jit).",
+        "On a miss: compile (auto), also warn (warn) or fail (never; never-jit also for PTX).",
         "auto",
         "shipping",
     ),
@@ -49,7 +49,7 @@ VARIABLES = (
     Variable(
         "CUJIT_TUNE",
         "auto, never, again",
-        "Let cujit.tune measure: auto (without a result), again (always) or never (error).",
+        "Measure in cujit.tune: auto (if no result is stored), again (always), never (fail).",
         "auto",
         "tuning",
     ),

@@ -86,7 +86,7 @@ watch_options = several(
     click.option(
         "--contract",
         type=click.Choice(["ptxas", "off"]),
-        help="Round products and sums once where ptxas does so, or keep operations apart. Default: off, or by the seed "
+        help="Round products and sums once where ptxas does so, or each on its own. Default: off, or by the seed "
         "of --schedule. Uses the CPU device.",
     ),
     click.option(

@@ -11,12 +11,12 @@ from cujit.artifact import Artifact
 from cujit.devices.arrays import array as arrays
 from cujit.devices.backend import Backend, BackendModule
 from cujit.devices.jit_options import JitOptions
+from cujit.devices.options import check_priority
 from cujit.devices.streams import (
     Allocation,
     Graph,
     Stream,
     check_mode,
-    check_priority,
     pinned_array,
     stream_handle,
 )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from cujit.devices.shapes import Dim3, LaunchShape
-from cujit.devices.streams import check_priority
-from cujit.errors import LaunchError, spell
+from cujit.errors import LaunchError, read_int, spell
 from cujit.values import dataclass
 
 
@@ -144,3 +143,17 @@ def check_cooperative(kernel: str, shape: LaunchShape, most: int) -> None:
             f"runs {most} of them at a time",
             help="kernel.cooperative_shape() gives block and blocks that fill the device; loop over the elements",
         )
+
+
+def check_priority(priority: object, of: object = None) -> int:
+    """Read a priority, of a new stream; ``of`` is the stream that it is to be seen as, if any.
+
+    Raises:
+        LaunchError: it is no int, or the stream is there already.
+    """
+    number = read_int(priority, "priority", LaunchError)
+    if not -(1 << 31) <= number < 1 << 31:
+        raise LaunchError(f"priority is {spell(number)}; it takes an int of 32 bits")
+    if of is not None:
+        raise LaunchError(f"priority {priority} is for a new stream; this one has its own", help="leave priority out")
+    return number

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cujit.errors import ArgumentError, ClosedError, LaunchError, read_int, spell
+from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
 from cujit.values import dataclass, field
 
 CAPTURE_MODES = ("relaxed", "thread_local", "global")
@@ -589,17 +589,3 @@ def check_mode(mode: object) -> None:
     """
     if not isinstance(mode, str) or mode not in CAPTURE_MODES:
         raise LaunchError(f"no mode of a capture is called {spell(mode)}", help=f"one of {', '.join(CAPTURE_MODES)}")
-
-
-def check_priority(priority: object, of: object = None) -> int:
-    """Read a priority, of a new stream; ``of`` is the stream that it is to be seen as, if any.
-
-    Raises:
-        LaunchError: it is no int, or the stream is there already.
-    """
-    number = read_int(priority, "priority", LaunchError)
-    if not -(1 << 31) <= number < 1 << 31:
-        raise LaunchError(f"priority is {spell(number)}; it takes an int of 32 bits")
-    if of is not None:
-        raise LaunchError(f"priority {priority} is for a new stream; this one has its own", help="leave priority out")
-    return number

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def _found(see: Callable[[], object]) -> KernelFaultError:
 _SEEING: dict[str, Callable[[cujit.DeviceArray], object]] = {
     "copied": lambda x: x.numpy(),
     "copied to an array": lambda x: x.copy_to(np.empty(64, np.int32)),
-    "copied in a stream": lambda x: x.numpy(stream=x.device.stream()),
+    "copied in a stream": lambda x: x.numpy(stream=cast("Device", x.device).stream()),
     "seen by NumPy": lambda x: np.asarray(x),
     "seen by DLPack": lambda x: np.from_dlpack(x),
     "copied to another device": lambda x: cujit.cpu(1).empty(64, np.int32).copy_from(x),
@@ -112,7 +113,7 @@ def test_copies_take_raw_values_along_and_later_kernels_decide_by_them(device: D
     kernels["copy"][1, 64](y, x)
     z.copy_from(y)
     for array in (x, y, z):
-        error = _found(lambda array=array: kernels["where"][1, 64](x, array))
+        error = _found(functools.partial(kernels["where"][1, 64], x, array))
         assert error.thread == (20, 0, 0)
         assert "a branch depends on it" in error.message
         assert error.message.count("stored by kernel raw") == 1

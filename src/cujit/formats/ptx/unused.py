@@ -30,7 +30,7 @@ def without_unused(text: str, keep: Collection[str] = ()) -> str:
 
     Args:
         text: PTX.
-        keep: names that stay, such as those that the host asked for.
+        keep: names that stay, such as those of variables that the host reads.
 
     Example:
         >>> without_unused(".global .u32 _INTERNAL_a;\\n.global .u32 _INTERNAL_b;\\n.const .u64 p = _INTERNAL_b;\\n")

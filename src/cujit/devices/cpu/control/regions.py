@@ -23,7 +23,7 @@ from cujit.devices.cpu.codegen.nodes import WARP_NUMBER, type_of
 from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter, element_of, forms_of, storage_type
 from cujit.devices.cpu.ir.cfg import Block
 from cujit.devices.cpu.ir.program import Op, Reg
-from cujit.devices.cpu.native.structures import Place
+from cujit.devices.cpu.native.checking import Place
 from cujit.values import replace
 
 _SITES = ("sites.0", "sites.1")

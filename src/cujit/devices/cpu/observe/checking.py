@@ -13,13 +13,8 @@ from typing import TYPE_CHECKING
 
 from cujit.devices.backend import title_of
 from cujit.devices.cpu.ir.program import WARP, is_queued
-from cujit.devices.cpu.native.structures import (
-    STACK_BYTES,
-    Event,
-    Tracker,
-    Watch,
-    checks_bits,
-)  # fmt: skip
+from cujit.devices.cpu.native.checking import Event, Tracker, Watch, checks_bits
+from cujit.devices.cpu.native.structures import STACK_BYTES
 from cujit.devices.cpu.observe.findings import CheckedRun, finding_of, words_outside
 from cujit.devices.cpu.observe.ledger import Known, MemoryLedger, Table
 from cujit.devices.cpu.observe.watching import Checks

@@ -14,7 +14,7 @@ from cujit.devices.cpu.instructions.matrix.frames import constant_of
 from cujit.devices.cpu.instructions.matrix.mma import product_in_shared
 from cujit.devices.cpu.instructions.memory import address_in, place_in
 from cujit.devices.cpu.ir.program import Memory, Op
-from cujit.devices.cpu.native.structures import Access, Space
+from cujit.devices.cpu.native.checking import Access, Space
 from cujit.devices.cpu.observe.touches import UPDATE, Touch, signal
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cujit.devices.cpu.native.structures import Access, Code, FaultKind, Space, Watch
+from cujit.devices.cpu.native.checking import Access, Code, Space, Watch
+from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.run.standing import ranges
 from cujit.values import NamedTuple
 

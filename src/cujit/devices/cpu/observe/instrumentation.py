@@ -17,7 +17,8 @@ from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.control.regions import PLACE_AT, WATCHED
 from cujit.devices.cpu.instructions import blocks, warpwide
 from cujit.devices.cpu.ir.program import CLEAR, Op, Reg, SymbolAddress, awaits_copies, is_queued
-from cujit.devices.cpu.native.structures import BARRIERS, CLUSTER_BARRIER, GROUP_WARPS, Access, Place, Space, Watch
+from cujit.devices.cpu.native.checking import CLUSTER_BARRIER, Access, Place, Space, Watch
+from cujit.devices.cpu.native.structures import BARRIERS, GROUP_WARPS
 from cujit.devices.cpu.observe.described import look, orders_proxies
 from cujit.devices.cpu.observe.raw import RawValues
 from cujit.devices.cpu.observe.touches import (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cujit.devices.cpu.native.structures import PATTERN, STORES, Reach, Span
+from cujit.devices.cpu.native.checking import PATTERN, STORES, Reach, Span
 from cujit.devices.cpu.observe.unwritten import ByteMarks, RawStores, first_raw
 from cujit.devices.cpu.run.launch import HostBlock, live_blocks
 from cujit.devices.cpu.run.mappings import APART, is_readable, readable_ranges

@@ -16,6 +16,7 @@ from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.instructions.textures import count_texels
 from cujit.devices.cpu.ir.decoding import spelled
 from cujit.devices.cpu.ir.program import CLEAR, IntConstant, Op, Reg, registers_in
+from cujit.devices.cpu.native.checking import Space
 from cujit.devices.cpu.native.counting import (
     ACCESSED_LOADS,
     ACCESSED_UPDATES,
@@ -27,7 +28,7 @@ from cujit.devices.cpu.native.counting import (
     Tally,
 )
 from cujit.devices.cpu.native.library import address_of
-from cujit.devices.cpu.native.structures import Block, Space
+from cujit.devices.cpu.native.structures import Block
 from cujit.devices.cpu.observe.measures import (
     LINE_BYTES,
     ProfiledInstruction,

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER
-from cujit.devices.cpu.native.structures import WRITES, Access, Space, Writes
+from cujit.devices.cpu.native.checking import Access, Space
+from cujit.devices.cpu.native.structures import WRITES, Writes
 from cujit.devices.cpu.observe.touches import touches_of
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.watch import Sources

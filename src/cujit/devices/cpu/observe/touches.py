@@ -15,7 +15,7 @@ from cujit.devices.cpu.codegen.memory import Place as Where
 from cujit.devices.cpu.instructions.matrix.move import memory_lines
 from cujit.devices.cpu.instructions.memory import place_in
 from cujit.devices.cpu.ir.program import IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress, items_of
-from cujit.devices.cpu.native.structures import Access, Space
+from cujit.devices.cpu.native.checking import Access, Space
 from cujit.formats.ptx.isa.semantics import Effect, Order
 from cujit.values import dataclass, replace
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.cpu.native.structures import PATTERN, STORES, MarkHead, Stores
+from cujit.devices.cpu.native.checking import PATTERN, STORES, MarkHead, Stores
 from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu.native.structures import Stored
+    from cujit.devices.cpu.native.checking import Stored
     from cujit.devices.cpu.run.lines import Lines
 
 _ROW = len(PATTERN)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
-from cujit.devices.cpu.native.structures import checks_bits
+from cujit.devices.cpu.native.checking import checks_bits
 from cujit.devices.shapes import HostExtent, LaunchShape
 from cujit.devices.watch import Watcher
 from cujit.errors import OptionError, spell

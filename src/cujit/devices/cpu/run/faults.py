@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable
 
 from cujit.devices.cpu.ir.program import WARP
+from cujit.devices.cpu.native.checking import Code
 from cujit.devices.cpu.native.library import install_handlers
-from cujit.devices.cpu.native.structures import Assertion, Code, FaultKind, Printed
+from cujit.devices.cpu.native.structures import Assertion, FaultKind, Printed
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, WINDOW_BITS, Launch, live_blocks, release
 from cujit.devices.cpu.run.mappings import is_readable
 from cujit.devices.cpu.run.standing import ENDED, let_go, report, stuck

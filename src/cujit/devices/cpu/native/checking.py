@@ -1,0 +1,273 @@
+"""What machine code and Python share of checks: numbers, and structures in memory, as in ``structures``."""
+
+from __future__ import annotations
+
+import enum
+
+from cujit.devices.cpu.ir.program import WARP
+from cujit.devices.cpu.native.structures import BARRIERS, GROUPS, WARPS, Fields, Shared
+
+CLUSTER_BARRIER = BARRIERS
+"""The number that the barrier of a cluster has among the block's; behind it come the meetings of warpgroups."""
+
+SLOTS = BARRIERS + 1 + GROUPS
+OBJECTS = 256
+"""Clocks of objects in memory that order accesses: mbarriers, and words with atomic operations."""
+
+LOG = 256
+"""Reads that a block logs."""
+SCATTERED = 64
+"""Reads by lanes at addresses of their own that a block logs."""
+
+PATTERN = bytes((0xA5, 0xC3, 0x71, 0xE9, 0x1D, 0x5B, 0xF7, 0x93, 0x2F, 0x6D, 0xB1, 0xD9, 0x47, 0x8B, 0xCF, 0xE5))
+"""What memory of ``device.empty`` holds at multiples of 16 under ``check="init"``: whoever writes there without being
+seen (NumPy, through a view) leaves something else."""
+
+
+def checks_bits() -> dict[str, int]:
+    """Give the bit of ``Watch.checks`` of each check, by name."""
+    return {"memory": 1, "race": 2, "sync": 4, "init": 8}
+
+
+class Access(enum.IntFlag):
+    """What an access does, in the low byte of its flags.
+
+    Above follow its ``Space`` (bits 8 to 11), the bytes of an element (16 to 23), and the binary logarithm of what its
+    address is a multiple of (24 on).
+    """
+
+    READ = 1
+    WRITE = 2
+    STRONG = 4
+    """Atomic, volatile, relaxed …: no race with another one that is."""
+    ACQUIRE = 8
+    RELEASE = 16
+    AGAIN = 32
+    """Of the same instruction as the access before."""
+    TAKES = 64
+    """What it reads unwritten is no mistake yet: the value is raw, and the emitted code has it on. What it writes was
+    looked at when its copy was issued."""
+    ASYNC = 128
+    """By the asynchronous proxy, or not to be taken for an access by the generic one."""
+
+
+class Space(enum.IntEnum):
+    """State space that an instruction names."""
+
+    GENERIC = 0
+    SHARED = 1
+    LOCAL = 2
+    GLOBAL = 3
+    CLUSTER = 4
+    PARAM = 5
+
+
+class Code(enum.IntEnum):
+    """What exactly is wrong: ``Launch.fault_more[2]``."""
+
+    MISALIGNED = 1
+    OUTSIDE = 2
+    FREED = 3
+    RAW = 4
+    UNORDERED = 5
+    DIFFERENT = 6
+    NOT_NAMED = 7
+    MISSING = 8
+    NO_ORIGIN = 9
+    NUMBER = 10
+    COUNT = 11
+    PART = 12
+    UNWRITTEN = 13
+    """A copy is still to write what is accessed."""
+    UNREAD = 14
+    """A copy is still to read what is written."""
+    LEFT = 15
+    """A copy is still to read the shared memory of a block that ends."""
+    BRANCH = 16
+    """From here on: what depends on a value that was never written."""
+    ADDRESS = 17
+    PREDICATE = 18
+    STORED = 19
+    UNFENCED = 20
+    """What the asynchronous proxy reads was written by the generic one with no fence in between."""
+
+
+STORES = 127
+"""Stores of raw values that a device tells apart: marks are bytes, of which those that are odd say "written"."""
+
+
+class MarkHead(Shared):
+    """What the ``init`` check keeps of memory: behind it follows a byte for each byte of that.
+
+    A byte is 0 where nobody wrote, 1 where somebody did, and twice the number of a ``Stored``, counted from 1, where a
+    raw value was stored. If all is ``plain``, everything was written, and the bytes say nothing.
+    """
+
+    _fields_ = Fields("u32 plain, unused[15]")
+
+
+class Stored(Shared):
+    """A store of raw values: the ``line`` of kernel number ``kernel``, in the launch of a serial number.
+
+    The value was loaded at line ``load`` from the ``place`` that a span begins at (1: from shared memory, 2: from local
+    memory, 0: from elsewhere). The ``Stored`` number ``parent`` left it there (0: nobody stored there). The value is
+    ``partial`` if some of its bytes were written.
+    """
+
+    _fields_ = Fields("u64 launch, place; u32 kernel, line, load, parent, partial, unused")
+
+
+class Stores(Shared):
+    """How many stores of raw values a device has seen, and the first of them; the last one stands for all others."""
+
+    _fields_ = Fields(f"u32 count, unused; struct Stored each[{STORES}]")
+
+
+class Reach(enum.IntEnum):
+    """What a ``Span`` is."""
+
+    LIVE = 0
+    FREED = 1
+    OUTSIDE = 2
+    """Not of the view that a launch was given, but of the array that this is a view of."""
+
+
+class Span(Shared):
+    """Memory from ``begin`` to before ``end``, of which ``reach``; ``marks`` is what the ``init`` check keeps of it."""
+
+    _fields_ = Fields("u64 begin, end, reach; struct MarkHead *marks")
+
+
+class Watch(Shared):
+    """What the checks of one launch need: ``Launch.checks`` is its address. Sizes in bytes.
+
+    ``spans`` are sorted. ``warps`` are those of a block. Each block has a piece of ``piece_bytes``. A piece begins with
+    its tracker and the records of strips of words; at ``marks`` each byte of shared memory has one that says whether it
+    was written. The records begin at ``entries``, for each byte those of its writer, then of one reader, then of
+    another; at ``events`` is room for
+    ``most_events``, and behind that for a number of each. ``serial`` is a number of this launch alone.
+    ``local_total`` is the local memory of all of them, behind which its marks lie. ``stack_bytes`` is 0 unless
+    functions are called or memory is taken on the stack. ``kernel`` is the number of the kernel, ``stores`` are those
+    of its device, ``poisoned`` tells that a raw value came into memory that was plain. ``outside`` counts accesses
+    outside of views, of which the other fields of that name tell the first.
+    """
+
+    _fields_ = Fields(
+        "const struct Span *spans; u64 count; u32 checks, warps; u64 shared_limit, shared_stride, "
+        "cluster_blocks, piece_bytes, entries, marks, events, most_events, local_bytes, local_total, stack_bytes, "
+        "parameter_bytes, serial; struct Stores *stores; u32 kernel, poisoned, outside, outside_thread, outside_line, "
+        "outside_flags; u64 outside_block, outside_address, outside_size"
+    )
+
+
+class Event(Shared):
+    """An instruction of a warp that accesses shared memory: at which clock, after how many meetings of its lanes."""
+
+    _fields_ = Fields("u32 clock, sync, line, flags")
+
+
+class Slot(Shared):
+    """A barrier's clock in one generation.
+
+    ``events`` is the event after those that were when the last one of ``warps`` arrived; some of them did not wait
+    where there are ``parts``.
+    """
+
+    _fields_ = Fields(f"u64 warps; u32 generation, events, parts, clock[{WARPS}], unused")
+
+
+class Site(Shared):
+    """An access of the emitted code whose lanes lie in rows; behind it are ``count`` members.
+
+    Lanes access ``size`` bytes each, ``stride`` apart, and the members of a batch each at an offset of its own, up to
+    ``spread``.
+    """
+
+    _fields_ = Fields("i64 stride; u32 size, flags, spread, count")
+
+
+class Member(Shared):
+    """One load of a batch, or the access of a site itself, at which line."""
+
+    _fields_ = Fields("u32 offset, line")
+
+
+class Logged(Shared):
+    """Reads of shared memory that no record tells of yet."""
+
+    _fields_ = Fields("const struct Site *site; u64 base; u32 lanes, warp")
+
+
+class Scattered(Shared):
+    """The same, of lanes that read ``size`` bytes each at an offset of their own."""
+
+    _fields_ = Fields(f"u64 size; u32 lanes, flags, line, warp, offsets[{WARP}]")
+
+
+WRITTEN_ROWS = 64
+"""Rows of a block's shared memory that were seen to be written, and stay so."""
+
+VALUES = 8
+"""Elements that a lane loads or stores at a time, at the most, and rows of a matrix of ``ldmatrix``."""
+
+
+class Origin(Shared):
+    """Where a raw value of a thread came from: a load of so many bytes, at a line (0: there is none).
+
+    ``parent`` is the number of the ``Stored`` that left it in memory, or 0.
+    """
+
+    _fields_ = Fields("u64 address; u32 line, flags, size, parent")
+
+
+class Tracker(Shared):
+    """The order of a block's warps. ``owner`` tells which block of which launch it is made ready for.
+
+    ``clocks[w][v]`` is what warp w knows of v; ``syncs`` counts how often a warp's lanes have met; ``arrivals`` has
+    the generation in which a warp came to a barrier last. ``events`` counts what the warps do, up to ``room``.
+
+    ``met[w]`` is the first event after the lanes of w have met last, ``settled[w]`` the first one that may be unordered
+    with what w does. More than barriers of all warps changed clocks and ``met`` where they are ``stirred``. What is not
+    settled is unordered as long as all is ``plain``: nothing orders but barriers at which all warps wait. Where warps
+    have no stacks, ``turn`` counts these as long as all is plain, and is to be added to clocks and ``syncs``. There is
+    a record for each grain of 1 << ``grain`` bytes; ``has_objects`` where clocks of objects are used. The event
+    ``written`` is the last write, ``unfenced`` the first one that no fence for the asynchronous proxy comes after.
+    ``log`` holds reads which are after all writes that may be unordered with them; where nothing needs their records
+    before the next barrier of all warps, nothing does later. All of the block's memory was written if it is ``full``,
+    which is looked for at the access ``look_at`` of so many ``looks``. Rows of words at offsets below ``common`` may go
+    the common ways. Rows that were read and found written are among ``seen``. Where ``raw`` values were loaded,
+    ``origins`` has the last one of each thread.
+    """
+
+    _fields_ = Fields(
+        f"u64 owner, launch, common; u32 events, room, plain, grain, has_objects, stirred, turn, written, logged, "
+        f"scattered, full, looks, look_at, raw, unfenced, unused, clocks[{WARPS}][{WARPS}], syncs[{WARPS}], "
+        f"met[{WARPS}], settled[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
+        f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]; "
+        f"struct Scattered scatter[{SCATTERED}]; struct Origin origins[{WARPS * WARP}]; "
+        f"struct Logged seen[{WRITTEN_ROWS}]"
+    )
+
+
+class Place(Shared):
+    """Where a warp runs. The emitted code says so when a kernel or a function begins, and block and warp each time.
+
+    ``local_bytes`` is a thread's local memory in this function, ``kernel_local`` where that of the kernel is;
+    it is that of the first warp at ``local_first``, and of each warp ``local_step`` further. ``called`` is 0 in a
+    kernel and 1 in a function that it calls; ``goes_on`` is 1 where a part of the kernel ran before. ``seen_*`` are for
+    which block and warp native code has made ready what it keeps. ``side`` is the block's place among those that run
+    side by side, whose shared memory begins at ``group``; native code looks both up.
+    ``addresses`` and ``values`` are what the lanes hand over, ``data`` (0: none) what they are about to store, in parts
+    of ``part_bytes``. ``span`` is the memory that was accessed last, or null, ``window`` where it is kept that all of
+    the shared memory was written. If ``raw`` is 1, some of what was loaded last was never written: all bits of an
+    element in the lanes ``raw_lanes``, ``raw_bits`` of one in a lane. Something was ``ever`` raw.
+    """
+
+    _fields_ = Fields(
+        "const struct Watch *watch; struct Tracker *piece; const struct Span *span; u64 kernel_local; "
+        "struct Launch *launch; "
+        "const struct Block *state; u64 shared, cluster, group, block, local, local_first, local_step, "
+        "local_bytes, seen_block; "
+        f"u32 first, warp, side, seen_warp, called, goes_on; const u8 *data; u64 part_bytes, addresses[{WARP}], "
+        f"values[{WARP}]; u64 *window; u32 raw, ever, raw_lanes[{VALUES}]; u64 raw_bits[{VALUES}][{WARP}]"
+    )
