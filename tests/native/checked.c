@@ -31,7 +31,11 @@ void cujit_check_free(struct Place *place, u32 lanes);
 static struct {
   _Alignas(256) u8 written[BLOCKS * PART], freed[PART], open[PART], raw[PART];
 } memory;
-static _Alignas(16) u8 marks[sizeof memory], parameters[16];
+static _Alignas(16) u8 parameters[16];
+static struct {
+  struct MarkHead head;
+  u8 bytes[sizeof memory];
+} written_marks, raw_marks;
 
 /* What a block does under checks; `state` counts its barriers. */
 typedef void Work(struct Place *place, struct Block *state);
@@ -55,7 +59,7 @@ static void kernel(struct Launch *launch, u8 *shared, u8 *local) {
 
 /* What the emitted code says of rows. */
 #define FLAGS(kind, space, log) ((kind) | (u32)(space) << 8 | 1u << (log) << 16 | (log) << 24)
-enum { READS = 20, STORES, READS_FIRST, READS_SECOND };
+enum { READS = 20, WRITES_ROW, READS_FIRST, READS_SECOND };
 struct Said {
   struct Site site;
   struct Member members[2];
@@ -63,17 +67,17 @@ struct Said {
 #define SAID(name, stride, size, kind, space, log, line) \
   static const struct Said name = {{stride, size, FLAGS(kind, space, log), 0, 1}, {{0, line}}}
 SAID(reads, 4, 4, ACCESS_READ, SPACE_SHARED, 2, READS);
-SAID(writes, 4, 4, ACCESS_WRITE, SPACE_SHARED, 2, STORES);
+SAID(writes, 4, 4, ACCESS_WRITE, SPACE_SHARED, 2, WRITES_ROW);
 SAID(reads_one, 0, 4, ACCESS_READ, SPACE_SHARED, 2, READS);
 SAID(reads_wide, 8, 8, ACCESS_READ, SPACE_GENERIC, 3, READS);
-SAID(writes_wide, 8, 8, ACCESS_WRITE, SPACE_GENERIC, 3, STORES);
-SAID(writes_back, -4, 4, ACCESS_WRITE, SPACE_SHARED, 2, STORES);
+SAID(writes_wide, 8, 8, ACCESS_WRITE, SPACE_GENERIC, 3, WRITES_ROW);
+SAID(writes_back, -4, 4, ACCESS_WRITE, SPACE_SHARED, 2, WRITES_ROW);
 SAID(reads_back, -4, 4, ACCESS_READ, SPACE_SHARED, 2, READS);
-SAID(writes_bytes, 1, 1, ACCESS_WRITE, SPACE_SHARED, 0, STORES);
+SAID(writes_bytes, 1, 1, ACCESS_WRITE, SPACE_SHARED, 0, WRITES_ROW);
 SAID(reads_bytes, 1, 1, ACCESS_READ, SPACE_SHARED, 0, READS);
 SAID(reads_global, 4, 4, ACCESS_READ, SPACE_GLOBAL, 2, READS);
-SAID(writes_global, 4, 4, ACCESS_WRITE, SPACE_GLOBAL, 2, STORES);
-SAID(writes_local, LOCAL, 4, ACCESS_WRITE, SPACE_LOCAL, 2, STORES);
+SAID(writes_global, 4, 4, ACCESS_WRITE, SPACE_GLOBAL, 2, WRITES_ROW);
+SAID(writes_local, LOCAL, 4, ACCESS_WRITE, SPACE_LOCAL, 2, WRITES_ROW);
 SAID(reads_local, LOCAL, 4, ACCESS_READ, SPACE_LOCAL, 2, READS);
 SAID(reads_across, 4, 4, ACCESS_READ, SPACE_LOCAL, 2, READS);
 static const struct Said reads_both = {
@@ -510,10 +514,10 @@ static struct Found run(struct Crew *crew, Work *what, u32 helpers, u32 checks, 
   u64 entries = (written + STRIDE + 63) & ~63ull, records = KINDS * STRIDE * sizeof(u32), events = (KINDS + 1) * STRIDE + 8192;
   u64 numbered = sizeof(struct Event) + sizeof(u32);
   const struct Span spans[] = {
-      {(u64)memory.written, (u64)memory.freed, 0, marks},
+      {(u64)memory.written, (u64)memory.freed, 0, &written_marks.head},
       {(u64)memory.freed, (u64)memory.open, 1, 0},
       {(u64)memory.open, (u64)memory.raw, 0, 0},
-      {(u64)memory.raw, (u64)(&memory + 1), 0, &marks[sizeof memory - PART]},
+      {(u64)memory.raw, (u64)(&memory + 1), 0, &raw_marks.head},
   };
   struct Watch watch = {
       .spans = spans, .count = sizeof spans / sizeof *spans, .warps = 2, .shared_limit = LIMIT,
@@ -541,18 +545,18 @@ int main(void) {
       {ends_outside, {FAULT_MEMORY, CODE_OUTSIDE, 0}}, {reads_outside, {FAULT_MEMORY, CODE_OUTSIDE, 0}},
       {row_is_freed, {FAULT_MEMORY, CODE_FREED, 0}}, {row_is_crooked, {FAULT_MEMORY, CODE_MISALIGNED, 0}},
       {row_is_raw, {FAULT_INIT, CODE_RAW, 0}}, {global_row_is_raw, {FAULT_INIT, CODE_RAW, 0}},
-      {local_row_is_raw, {FAULT_INIT, CODE_RAW, 0}}, {writes_twice, {FAULT_RACE, CODE_UNORDERED, STORES}},
+      {local_row_is_raw, {FAULT_INIT, CODE_RAW, 0}}, {writes_twice, {FAULT_RACE, CODE_UNORDERED, WRITES_ROW}},
       {writes_what_is_read, {FAULT_RACE, CODE_UNORDERED, READS}},
       {writes_behind_batch, {FAULT_RACE, CODE_UNORDERED, READS_SECOND}},
       {writes_behind_batch_by_bytes, {FAULT_RACE, CODE_UNORDERED, READS_SECOND}},
-      {writes_bytes_of_words, {FAULT_RACE, CODE_UNORDERED, STORES}},
-      {writes_behind_turn, {FAULT_RACE, CODE_UNORDERED, STORES}}, {meets_nobody, {FAULT_RACE, CODE_UNORDERED, STORES}},
-      {writes_long_ago, {FAULT_RACE, CODE_UNORDERED, STORES}}, {pair_writes_twice, {FAULT_RACE, CODE_UNORDERED, STORES}},
+      {writes_bytes_of_words, {FAULT_RACE, CODE_UNORDERED, WRITES_ROW}},
+      {writes_behind_turn, {FAULT_RACE, CODE_UNORDERED, WRITES_ROW}}, {meets_nobody, {FAULT_RACE, CODE_UNORDERED, WRITES_ROW}},
+      {writes_long_ago, {FAULT_RACE, CODE_UNORDERED, WRITES_ROW}}, {pair_writes_twice, {FAULT_RACE, CODE_UNORDERED, WRITES_ROW}},
       {pair_writes_what_is_read, {FAULT_RACE, CODE_UNORDERED, READS}},
-      {reads_without_meeting, {FAULT_RACE, CODE_UNORDERED, STORES}}, {reads_before, {FAULT_MEMORY, CODE_OUTSIDE, 0}},
+      {reads_without_meeting, {FAULT_RACE, CODE_UNORDERED, WRITES_ROW}}, {reads_before, {FAULT_MEMORY, CODE_OUTSIDE, 0}},
       {reads_local_of_others, {FAULT_MEMORY, CODE_OUTSIDE, 0}},
-      {writes_behind_arrival, {FAULT_RACE, CODE_UNORDERED, STORES}},
-      {writes_behind_forgotten, {FAULT_RACE, CODE_UNORDERED, STORES}}, {names_others, {FAULT_SYNC, CODE_NOT_NAMED, 0}},
+      {writes_behind_arrival, {FAULT_RACE, CODE_UNORDERED, WRITES_ROW}},
+      {writes_behind_forgotten, {FAULT_RACE, CODE_UNORDERED, WRITES_ROW}}, {names_others, {FAULT_SYNC, CODE_NOT_NAMED, 0}},
       {names_who_left, {FAULT_SYNC, CODE_MISSING, 0}}, {reads_who_left, {FAULT_SYNC, CODE_NO_ORIGIN, 0}},
       {meets_at_none, {FAULT_SYNC, CODE_NUMBER, 0}}, {meets_in_pieces, {FAULT_SYNC, CODE_COUNT, 0}},
       {meets_in_part, {FAULT_SYNC, CODE_PART, 0}},
@@ -560,7 +564,7 @@ int main(void) {
   struct Crew crew;
   u64 serial = 0;
   crew_begin(&crew);
-  memset(marks, 1, sizeof memory - PART);
+  memset(written_marks.bytes, 1, sizeof memory - PART);
   for (u32 k = 0; k < PART; k++) memory.raw[k] = PATTERN[k % sizeof PATTERN];
   for (u32 k = 0; k < sizeof right / sizeof *right; k++) {
     for (u32 helpers = 0; helpers <= WORKERS; helpers++) HOLDS(!run(&crew, right[k], helpers, EVERY, ++serial).fault);

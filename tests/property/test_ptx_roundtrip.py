@@ -122,7 +122,7 @@ variables = st.builds(
     st.just(""),
     st.none(),
     attributes,
-)
+).filter(lambda variable: variable.initializer is None or variable.shape[:1] != (0,))  # [] = {…} takes its extent
 parameters = st.builds(
     lambda kind, name, shape, align: Variable("param", kind, name, shape, align), scalar_types, symbols, shapes, aligns
 ) | st.builds(

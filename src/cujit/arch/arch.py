@@ -261,9 +261,10 @@ class Arch:
         known = (Arch.parse(name) for kind in (ArchKind.REAL, ArchKind.VIRTUAL) for name in known_names(kind))
         fitting = {arch for arch in (self, self.virtual, *known) if arch.runs_on(self)}
 
-        def rank(arch: Arch) -> tuple[bool, bool, bool, int, int]:
+        def rank(arch: Arch) -> tuple[bool, bool, bool, int, int, str]:
             is_other = arch.number != self.number
-            return arch.is_virtual, is_other, is_other and arch.suffix != "f", -arch.number, -len(arch.suffix)
+            is_old = is_other and arch.suffix != "f"
+            return arch.is_virtual, is_other, is_old, -arch.number, -len(arch.suffix), arch.suffix
 
         return tuple(sorted(fitting, key=rank))
 

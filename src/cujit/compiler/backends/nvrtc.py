@@ -227,6 +227,10 @@ def _without_failed(
     return asked.without(failed)
 
 
+_CUDA_H = "/include/cuda.h"
+"""What the file of the driver's interface ends with, which is for the host."""
+
+
 def _errors(diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
     return [d for d in diagnostics if d.severity == "error"]
 
@@ -271,7 +275,7 @@ def _skip_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
     """Name the option for errors in code that is for the host."""
     if "host_code" in request.options or not errors:
         return None
-    if errors[0].file.endswith("/include/cuda.h"):
+    if errors[0].file.endswith(_CUDA_H):
         return _SKIP.format("<cuda.h>")
     lines = {d.line for d in errors if d.file == request.source.name}
     place = min(lines & lines_for_hosts(request.source.text), default=0)
@@ -297,7 +301,7 @@ def _nvcc_word(match: re.Match[str]) -> str:
 
 def _host_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
     """Say what to do about code for the host, in words of cujit's options."""
-    is_unmarked = _says(errors, "-default-device")
+    is_unmarked = _says([d for d in errors if not d.file.endswith(_CUDA_H)], "-default-device")
     said = _launch_help(errors, request, is_unmarked) or (None if is_unmarked else _skip_help(errors, request))
     if said := said or _dialect_help(errors, request):
         return said

@@ -313,8 +313,11 @@ class MemoryLedger:
     def lent(self, extents: Sequence[HostExtent]) -> list[Known]:
         """List memory of the host that a launch is given, where it is not known already; what overlaps is one range."""
         found = _merged(extents)
-        ours = [(known.begin, known.end) for known in self._adopted.values()]
-        ours += [(begin, begin + size) for begin, size in live_blocks()] if found else []
+        if not found:
+            return []
+        with self._settled():
+            ours = [(known.begin, known.end) for known in self._adopted.values()]
+        ours += [(begin, begin + size) for begin, size in live_blocks()]
         found = [k for k in found if not any(low < k.end and k.begin < high for low, high in ours)]
         if self._cuts_views:
             found = [part for known in found for part in _cut(known, extents)]
