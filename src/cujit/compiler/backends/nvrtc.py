@@ -231,6 +231,10 @@ _CUDA_H = "/include/cuda.h"
 """What the file of the driver's interface ends with, which is for the host."""
 
 
+def _outside_cuda_h(diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
+    return [d for d in diagnostics if not d.file.endswith(_CUDA_H)]
+
+
 def _errors(diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
     return [d for d in diagnostics if d.severity == "error"]
 
@@ -301,7 +305,7 @@ def _nvcc_word(match: re.Match[str]) -> str:
 
 def _host_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
     """Say what to do about code for the host, in words of cujit's options."""
-    is_unmarked = _says([d for d in errors if not d.file.endswith(_CUDA_H)], "-default-device")
+    is_unmarked = _says(_outside_cuda_h(errors), "-default-device")
     said = _launch_help(errors, request, is_unmarked) or (None if is_unmarked else _skip_help(errors, request))
     if said := said or _dialect_help(errors, request):
         return said
