@@ -17,6 +17,9 @@ demo: $(READY)  ## build a fatbin for many architectures, run it on what is here
 # Where this is set, each of the hundreds of processes of the tests would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
+# One process more than there are processors: tests wait for processes and servers.
+export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr `nproc` + 1)
+
 test: $(READY)  ## everything that needs no GPU (and, where there is one, everything else too)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 

@@ -95,6 +95,17 @@ def current_stop() -> Stop | None:
     return getattr(_heeded, "stop", None)
 
 
+@contextmanager
+def _as_raised() -> Iterator[None]:
+    """Raise what a signal's handler raised where ``Condition.wait`` had given up its lock, and not taken it again."""
+    try:
+        yield
+    except RuntimeError as e:
+        if e.__context__ is not None and "un-acquired lock" in str(e):
+            raise e.__context__ from None
+        raise
+
+
 def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
     """Do the work in a thread, and wait for it until it is done, ``stop`` is asked, or ``time.monotonic()`` is there.
 
@@ -118,7 +129,7 @@ def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
             stop.changed.notify_all()
 
     def wait(until: float | None, or_asked: bool) -> None:
-        with stop.changed:
+        with _as_raised(), stop.changed:
             while not (outcome or (or_asked and stop.is_asked)):
                 left_s = _SLICE_S if until is None else min(_SLICE_S, until - time.monotonic())
                 if left_s <= 0:

@@ -85,7 +85,12 @@ class _Writer(pickle.Pickler):
         self.images_bytes = 0
 
     def reducer_override(self, value: object) -> Any:
-        """Write a member of an enumeration by its value: by default it is a call of ``getattr``."""
+        """Write a member of an enumeration by its value: by default it is a call of ``getattr``.
+
+        Errors are written as Python does it, though a library such as ``tblib`` wants all exceptions written its way.
+        """
+        if isinstance(value, BaseException):
+            return value.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
         return (type(value), (value.value,)) if isinstance(value, enum.Enum) else NotImplemented
 
     def persistent_id(self, value: object) -> tuple[int, int] | None:
