@@ -13,6 +13,7 @@ from cujit.emulator.entries import got, new_cell
 from cujit.emulator.machine import cell_free
 from cujit.emulator.structures import CellKind
 from cujit.forks import Lock
+from cujit.values import closure
 
 LOCK = Lock()
 """Held while graphs and captures change, never while a node runs."""
@@ -171,14 +172,7 @@ NODES: dict[int, GraphNode] = {}
 
 def behind(nodes: Iterable[GraphNode]) -> set[GraphNode]:
     """Give these nodes and all that they wait for, through others too."""
-    found: set[GraphNode] = set()
-    left = list(nodes)
-    while left:
-        node = left.pop()
-        if node not in found:
-            found.add(node)
-            left.extend(node.before)
-    return found
+    return closure(nodes, lambda node: node.before)
 
 
 def graph_of(handle: int) -> Graph:

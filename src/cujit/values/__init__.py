@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     _K = TypeVar("_K")
     _V = TypeVar("_V")
 
-__all__ = ["NamedTuple", "attributes", "dataclass", "field", "grouped", "later", "replace"]
+__all__ = ["NamedTuple", "attributes", "closure", "dataclass", "field", "grouped", "later", "replace"]
 
 
 class _Later:
@@ -51,6 +51,18 @@ def later(name: str) -> Any:
 def attributes(value: object, names: str) -> dict[str, Any]:
     """Give attributes of a value as JSON has them: under their own names."""
     return {name: getattr(value, name) for name in names.split()}
+
+
+def closure(start: Iterable[_K], step: Callable[[_K], Iterable[_K]]) -> set[_K]:
+    """Collect what some lead to step by step, themselves included."""
+    found = set(start)
+    todo = list(found)
+    while todo:
+        for each in step(todo.pop()):
+            if each not in found:
+                found.add(each)
+                todo.append(each)
+    return found
 
 
 def grouped(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:

@@ -17,7 +17,7 @@ from cujit.compiler.inputs.source import Source
 from cujit.compiler.options.values import Options
 from cujit.errors import FileError
 from cujit.toolchain.std_headers import FORWARDED, NVCC_HEADER, TORCH_HEADER
-from cujit.values import replace
+from cujit.values import closure, replace
 
 _MARKS = frozenset(("__global__", "__device__", "__constant__", "__managed__", "__shared__"))
 _MARKING = re.compile(
@@ -281,14 +281,7 @@ class _Rules:
 
     def _expanded(self, words: Iterable[str]) -> set[str]:
         """Add to words those of the macros among them."""
-        found: set[str] = set()
-        waiting = list(words)
-        while waiting:
-            word = waiting.pop()
-            if word not in found:
-                found.add(word)
-                waiting += self._macros.get(word, ())
-        return found
+        return closure(words, lambda word: self._macros.get(word, ()))
 
     def left_out(self, items: Sequence[Item]) -> Iterator[Item]:
         """List the items that are left out, of namespaces and classes too."""

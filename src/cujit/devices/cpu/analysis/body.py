@@ -19,7 +19,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from cujit.devices.cpu.analysis.dataflow import joined, polling_loops, solve, writers_of
-from cujit.devices.cpu.ir.cfg import Graph, closure
+from cujit.devices.cpu.ir.cfg import Graph
 from cujit.devices.cpu.ir.program import (
     CLEAR,
     FloatConstant,
@@ -37,7 +37,7 @@ from cujit.devices.cpu.ir.program import (
 )  # fmt: skip
 from cujit.forks import cached_property
 from cujit.formats.ptx.isa.semantics import Trait
-from cujit.values import dataclass, field
+from cujit.values import closure, dataclass, field
 
 _ADDRESS_BITS = 64
 

@@ -15,10 +15,10 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import TypeVar
 
-from cujit.devices.cpu.ir.cfg import Block, Graph, Loop, closure
+from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import Op, Reg
 from cujit.formats.ptx.isa.semantics import Collective
-from cujit.values import grouped
+from cujit.values import closure, grouped
 
 _T = TypeVar("_T")
 

@@ -18,10 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from cujit.devices.cpu.analysis.dataflow import writers_of
-from cujit.devices.cpu.ir.cfg import closure
 from cujit.devices.cpu.ir.program import IntConstant, KernelProgram, Op, Operand, Reg, SymbolAddress
 from cujit.formats.ptx.isa.semantics import Form, form_of
-from cujit.values import replace
+from cujit.values import closure, replace
 
 _WIDE = 64
 _ACCESSES = ("ld", "st", "atom", "red", "ldmatrix", "stmatrix")

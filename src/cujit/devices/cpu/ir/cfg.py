@@ -89,18 +89,6 @@ class Graph:
         return [list(b.successors) for b in self.blocks] + [[]]
 
 
-def closure(start: Iterable[_T], step: Callable[[_T], Iterable[_T]]) -> set[_T]:
-    """Collect what some lead to step by step, themselves included."""
-    found = set(start)
-    todo = list(found)
-    while todo:
-        for each in step(todo.pop()):
-            if each not in found:
-                found.add(each)
-                todo.append(each)
-    return found
-
-
 def build_graph(program: KernelProgram, refusals: Refusals) -> Graph:
     """Cut the program into blocks, drop what cannot be reached, and order the rest."""
     pieces, labels = _cut(program.ops)
