@@ -94,7 +94,11 @@ def _part(part: Component) -> tuple[str, ...]:
 
 
 def _devices(report: Health) -> list[tuple[str, ...]]:
-    return [(d.name, d.product, str(d.arch), str(d.limits.processors)) for d in report.devices]
+    """Return a row for each device; the CPU device behaves like a GPU of its architecture, which it is not."""
+    return [
+        (d.name, d.product, f"like {d.arch}" if d.name == "cpu" else str(d.arch), str(d.limits.processors))
+        for d in report.devices
+    ]
 
 
 def _remark(part: Component) -> str:
