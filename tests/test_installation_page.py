@@ -99,12 +99,21 @@ def _error(call: Callable[[], object], kind: type[CujitError] = CujitError) -> s
     return str(caught.value)
 
 
+def _name_of_nvcc(tmp_path: Path, _: pytest.MonkeyPatch) -> str:
+    path = tmp_path / "kernel.cu"
+    path.write_text("__global__ void lowest(float *x) {\n\n    *x = -INFINITY;\n}\n")
+    message = _error(lambda: cujit.compile(path, arch="sm_90"))
+    lines = [line for line in message.splitlines() if "INFINITY" in line and ("error:" in line or "try:" in line)]
+    return "\n".join(line.replace(f"{path}", path.name) for line in lines)
+
+
 _PROVOKED: dict[str, Callable[[Path, pytest.MonkeyPatch], str]] = {
     "NVRTC is not installed": _without_wheels,
     "No CUDA driver": _without_driver,
     "The driver shows no GPU": _without_gpu,
     "The GPU is too old for CUDA 13": _old_gpu,
     "The cache can't be written": _unwritable_cache,
+    "A name that nvcc defines is undefined": _name_of_nvcc,
 }
 
 

@@ -23,8 +23,8 @@ TASKS = {
     "Compile and link": ("compile", "build", "bundle", "link", "retarget"),
     "Run": ("run", "emulate"),
     "Profile and inspect": ("profile", "explore", "inspect", "occupancy"),
-    "Before you ship": ("check", "compat"),
-    "Cache and ship": ("cache", "pack", "worklist", "farm", "embed"),
+    "Verify": ("check", "compat"),
+    "Cache and distribute": ("cache", "pack", "worklist", "farm", "embed"),
 }
 """The commands by task, in the order of the help; each is the ``command`` of the file of its name."""
 

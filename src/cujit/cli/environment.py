@@ -28,7 +28,7 @@ VARIABLES = (
     Variable(
         "CUJIT_COMPILE",
         "auto, warn, never, never-jit",
-        "On a miss: compile (auto), also warn (warn) or fail (never; never-jit also for PTX).",
+        "Whether to compile on a cache miss: auto (yes), warn (yes, with a warning) or never (error).",
         "auto",
         "shipping",
     ),
@@ -49,7 +49,7 @@ VARIABLES = (
     Variable(
         "CUJIT_TUNE",
         "auto, never, again",
-        "Measure in cujit.tune: auto (if no result is stored), again (always), never (fail).",
+        "When cujit.tune measures: auto (if it has no stored result), again (always), never.",
         "auto",
         "tuning",
     ),
@@ -61,7 +61,13 @@ VARIABLES = (
         "",
         "cpu-compiler",
     ),
-    Variable("CUJIT_PERF", "0, 1 or ptx", "Show CPU-device kernels to perf and gdb: 0, 1 or ptx.", "0", "cpu"),
+    Variable(
+        "CUJIT_PERF",
+        "0, 1 or ptx",
+        "Show CPU-device kernels to perf and gdb: 0, 1 (by source line) or ptx (by PTX line).",
+        "0",
+        "cpu",
+    ),
     Variable("CUJIT_EMULATE", "settings", "Set by cujit emulate for its child processes.", "", "emulate"),
     Variable("CUDA_HOME", "directory", "CUDA toolkit to use if no wheel provides it."),
     Variable("CUDA_PATH", "directory", "Same as CUDA_HOME, read if CUDA_HOME isn't set."),

@@ -50,7 +50,7 @@ _HOST_HEADER = (
     "NVRTC compiles code for the GPU alone, and <{0}> is for the host: say host_code='skip' to leave out all code for "
     "the host, or host_headers='stub' for an empty header; <cuda/std/…> is for kernels"
 )
-_DIALECT = "say dialect='nvcc' to define {}, which nvcc has and NVRTC does not"
+_DIALECT = "pass dialect='nvcc' to define {}: NVRTC defines fewer names than nvcc"
 _UNDEFINED = re.compile(
     r'identifier "(\w+)" is undefined|namespace "std" has no (?:actual )?member "(\w+)"|on (lambda) is'
 )
