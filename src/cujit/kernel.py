@@ -86,7 +86,7 @@ class Launch(PreparedLaunch):
                 "a device has its own checks", help=f"device=cujit.cpu(check={spell(check)}), or leave device out"
             )
         place = cpu(check=check) if device is None else chosen(device)
-        return replay(self._entry, self._shape, arguments, place)
+        return replay(self._entry, self._shape, self.options, arguments, place)
 
     def under_schedules(
         self,
@@ -123,7 +123,7 @@ class Launch(PreparedLaunch):
         from cujit.devices.schedules import ManySchedules, compare  # start-up: for who compares
 
         how = ManySchedules(schedules, first_seed, check, start_order, tolerance, contract)
-        return compare(self._entry, self._shape, arguments, how)
+        return compare(self._entry, self._shape, self.options, arguments, how)
 
     def save(self, path: str | os.PathLike[str], *arguments: object) -> Path:
         """Keep the launch in one file, with image, source, sizes and arguments as they are now: ``cujit run`` runs it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from cujit.devices.cpu.observe.watching import PTXAS
 from cujit.devices.device import Device
 from cujit.devices.launcher.entry import LaunchEntry
 from cujit.devices.launcher.replay import Replayed, load_copy, replays
+from cujit.devices.options import LaunchOptions
 from cujit.devices.process import process_devices
 from cujit.devices.shapes import LaunchShape
 from cujit.errors import OptionError, spell
@@ -150,7 +151,11 @@ class ManySchedules:
 
 
 def compare(
-    entry: LaunchEntry, shape: LaunchShape | None, arguments: Sequence[object], how: ManySchedules
+    entry: LaunchEntry,
+    shape: LaunchShape | None,
+    options: LaunchOptions,
+    arguments: Sequence[object],
+    how: ManySchedules,
 ) -> ScheduleReport:
     """Run a launch with copies of its arrays under one schedule after the other, until one gives something else.
 
@@ -165,7 +170,7 @@ def compare(
         raise OptionError(f"{spell(how.schedules)} schedules cannot be compared", help="schedules=50")
     open_to: Difference | None = None
     with contextlib.ExitStack() as stack:
-        launch = _Launch(entry, shape, arguments, how)
+        launch = _Launch(entry, shape, options, arguments, how)
         runs = {contract: launch.runs(stack, contract) for contract in launch.contractions()}
         firsts = {contract: run(how.first_seed) for contract, run in runs.items()}
         kept, *others = runs
@@ -207,6 +212,7 @@ class _Launch:
 
     entry: LaunchEntry
     shape: LaunchShape | None
+    options: LaunchOptions
     arguments: Sequence[object]
     how: ManySchedules
 
@@ -223,8 +229,13 @@ class _Launch:
     def runs(self, stack: contextlib.ExitStack, contract: str) -> Callable[[int], Replayed]:
         """Give what runs the launch under a seed, until ``stack`` ends."""
         device, schedule = self.how.device(contract)
-        runs = stack.enter_context(contextlib.closing(replays(self.entry, self.shape, self.arguments, device)))
+        runs = stack.enter_context(contextlib.closing(self._replays(device)))
         return lambda seed: _run(runs, schedule, seed)
+
+    def _replays(
+        self, device: Device, before: Callable[[Mapping[int, int]], None] | None = None
+    ) -> Generator[Replayed, None, None]:
+        return replays(self.entry, self.shape, self.options, self.arguments, device, before)
 
     def explained(self, place: _Place, *which: tuple[int, str]) -> Difference:
         """Repeat two schedules, by seed and contraction, and say which writes are behind what they gave."""
@@ -244,7 +255,7 @@ class _Launch:
         def watch(addresses: Mapping[int, int]) -> None:
             noting.watched = addresses[place.argument] + place.flat * size, size
 
-        with contextlib.closing(replays(self.entry, self.shape, self.arguments, device, watch)) as runs:
+        with contextlib.closing(self._replays(device, watch)) as runs:
             result: npt.NDArray[Any] = np.asarray(_run(runs, noting, seed).results[place.argument])
             return ScheduledRun(seed, result.reshape(-1)[place.flat], tuple(noting.writes), contract)
 

@@ -1,4 +1,7 @@
-"""Kernels of one asynchronous copy each, right and with one wait left out: they read 7 if the copy is late."""
+"""Kernels of one asynchronous copy each, right and with one wait left out: they read 7 if the copy is late.
+
+Some of them need a launch with a cluster.
+"""
 
 from __future__ import annotations
 
@@ -175,7 +178,7 @@ def run(device: Device, body: str, *, wait: int, count: int = 64, block: int = 6
     """Run a kernel over numbers that count up; return what it wrote."""
     ptx = cujit.compile(source_of(body), arch="compute_90")
     x, o = device.array(np.arange(1024, dtype=np.int32)), device.zeros(count, np.int32)
-    cujit.load(ptx, device)["k"][1, block](x, o, wait)
+    cujit.load(ptx, device)["k"].prepare(1, block, cluster=1)(x, o, wait)
     return o.numpy()
 
 

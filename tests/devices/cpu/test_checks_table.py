@@ -125,9 +125,11 @@ CASES: dict[str, tuple[Case, ...]] = {
     "cp .tensor": (
         Case("cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [{m}, {r0}], [{s}];" + _OUT, "s"),
     ),
+    "cp .bulk .shared::cluster .shared::cta": (
+        Case("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [{s}], [{z}], 64, [bar];", "z"),
+    ),
     "cp .bulk .mbarrier::complete_tx::bytes": (
         Case("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [{s}], [{g}], 64, [bar];", "g"),
-        Case("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [{s}], [{z}], 64, [bar];", "z"),
         Case(
             "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
             "[{s}], [{g}], 64, [bar], h1;",
@@ -285,7 +287,7 @@ def _run(case: Case, device: Device, *, fills: str = "sz", away: str = "", races
     fields = TensorMap.from_buffer_copy(bytes(device.tensor_map(array, 32)))
     if "m" in away:
         fields.global_address = 1 << 16
-    cujit.load(text, device)["k"][1, 256](array, np.frombuffer(bytes(fields), "V128")[0])
+    cujit.load(text, device)["k"].prepare(1, 256, cluster=1)(array, np.frombuffer(bytes(fields), "V128")[0])
 
 
 def _all() -> Iterator[tuple[str, Case]]:

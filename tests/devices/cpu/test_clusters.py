@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import cujit
 from cujit.devices.cpu.backend import CpuBackend
 from cujit.devices.device import Device
+from cujit.errors import KernelFaultError
+from cujit.formats.ptx.isa.semantics import TABLE, Trait
 from cujit.loading import jit
 from devices.cpu.launching import Array, blank, run_ptx
 
@@ -171,3 +174,53 @@ def test_many_clusters_run_on_few_threads(threads: int) -> None:
     jit(text, names=["k"], device=device, arch="compute_90")["k"][400, 40](out)
     of_cluster = np.arange(400).reshape(100, 4).sum(1) * 10
     np.testing.assert_array_equal(out.numpy(), np.repeat(of_cluster, 4))
+
+
+_NEEDS_CLUSTER = {
+    "st .mbarrier::complete_tx::bytes": "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [cells], t, [bar];",
+    "red .mbarrier::complete_tx::bytes":
+        "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [cells], t, [bar];",
+    "cp .bulk .shared::cluster .shared::cta":
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [cells], [cells+64], 16, [bar];",
+    "cp .reduce .mbarrier::complete_tx::bytes":
+        "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 "
+        "[cells], [cells+64], 16, [bar];",
+}  # fmt: skip
+
+
+def test_each_instruction_that_needs_a_cluster_has_a_case() -> None:
+    assert {row.form for row in TABLE if Trait.EXPLICIT in row.traits} == _NEEDS_CLUSTER.keys()
+
+
+@pytest.mark.parametrize("form", _NEEDS_CLUSTER)
+@pytest.mark.parametrize("check", ["", "all"])
+def test_a_launch_without_a_cluster_ends_at_what_needs_one(form: str, check: str) -> None:
+    """Only if a thread comes to it: thread 5 does, and a launch in which none does goes well."""
+    text = _NEEDS_CLUSTER[form]
+    body = """.shared .align 8 .b64 bar; setp.eq.u32 q1, t, 0; @q1 mbarrier.init.shared.b64 [bar], 99; bar.sync 0;
+    mad.lo.u32 r4, t, 4, 0; mov.u32 r5, cells; add.u32 r5, r5, r4; st.shared.u32 [r5], t;
+    st.shared.u32 [r5+128], t; fence.proxy.async; bar.sync 0; ld.global.u32 r1, [p0]; setp.eq.u32 q2, t, r1;
+    """
+    device = cujit.cpu(check=check) if check else cujit.cpu()
+    for directives, lane in ((".reqnctapercluster 1, 1, 1", 5), ("", 99)):
+        run_ptx(device, f"{body}@q2 {text}", np.full(64, lane, np.uint32), outside=SHARED, directives=directives)
+    with pytest.raises(KernelFaultError) as caught:
+        run_ptx(device, f"{body}@q2 {text}", np.full(64, 5, np.uint32), outside=SHARED)
+    error = caught.value
+    assert (error.kind, error.thread) == ("no_cluster", (5, 0, 0))
+    assert text in error.message
+    assert "cluster=1" in str(error)
+
+
+@pytest.mark.parametrize("arrive", ["barrier.cluster.arrive;", "bar.arrive 1, 64;"])
+def test_a_kernel_may_arrive_at_a_barrier_and_never_wait(arrive: str) -> None:
+    (got,) = run_ptx(cujit.cpu(), f"{arrive} st.global.u32 [at], t;", blank(32))
+    assert got.tolist() == list(range(32))
+
+
+def test_a_replay_and_schedules_have_the_cluster_of_the_launch() -> None:
+    device = cujit.cpu()
+    out = device.zeros(2 * 12, np.uint32)
+    launch = jit(WHO, names=["k"], device=device, arch="compute_90")["k"].prepare(2, 64, cluster=2)
+    assert np.asarray(launch.replay_on_cpu(out)[0]).reshape(2, 12)[:, 8:11].tolist() == [[0, 2, 1], [1, 2, 1]]
+    assert launch.under_schedules(out, schedules=2).equal

@@ -45,7 +45,7 @@ def test_right_kernels_with_copies_give_the_same_under_schedules(name: str) -> N
     device = cujit.cpu()
     ptx = cujit.compile(source_of(KERNELS[name]), arch="compute_90")
     x, o = device.array(np.arange(1024, dtype=np.int32)), device.zeros(64, np.int32)
-    report = cujit.load(ptx, device)["k"][1, 64].under_schedules(x, o, 1, schedules=20)
+    report = cujit.load(ptx, device)["k"].prepare(1, 64, cluster=1).under_schedules(x, o, 1, schedules=20)
     assert report.difference is None
     for seed in (3, 8):
         assert run(cujit.cpu(schedule=seed), KERNELS[name], wait=1).tolist() == NUMBERS.tolist()
@@ -66,7 +66,7 @@ def test_schedules_differ_where_a_wait_was_forgotten(name: str) -> None:
     device = cujit.cpu()
     ptx = cujit.compile(source_of(KERNELS[name]), arch="compute_90")
     x, o = device.array(np.arange(1024, dtype=np.int32)), device.zeros(64, np.int32)
-    report = cujit.load(ptx, device)["k"][1, 64].under_schedules(x, o, 0, schedules=50)
+    report = cujit.load(ptx, device)["k"].prepare(1, 64, cluster=1).under_schedules(x, o, 0, schedules=50)
     assert not report.equal
     assert report.difference is not None
     assert report.difference.argument == 1

@@ -93,7 +93,7 @@ def test_a_reduction_that_signals_does_its_operation_and_tells_its_bytes(cpu: De
     expected = old.copy()
     for (operation, _), a, b in zip(_SIGNALLING, _parts(expected, types), _parts(by, types), strict=True):
         a[:] = _OPERATIONS[operation](_OPERATIONS[operation](a, b), b)
-    got = run_ptx(cpu, "\n".join(lines), old, by)[0]
+    got = run_ptx(cpu, "\n".join(lines), old, by, directives=".reqnctapercluster 1, 1, 1")[0]
     for (operation, type_), a, b in zip(_SIGNALLING, _parts(got, types), _parts(expected, types), strict=True):
         np.testing.assert_array_equal(a, b, f"{operation} {type_}")
 

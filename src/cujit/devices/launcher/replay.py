@@ -15,6 +15,7 @@ from cujit.devices.backend import BackendModule
 from cujit.devices.device import Device
 from cujit.devices.launcher.entry import LaunchEntry
 from cujit.devices.launcher.snapshot import POINTER_BYTES, Span, dtype_of, held_by, place_in, spans_of
+from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape, check_launch
 from cujit.devices.streams import Allocation
 from cujit.devices.tensormaps.tiling import TensorMap
@@ -24,7 +25,7 @@ from cujit.values import NamedTuple, replace
 
 
 def replay(
-    entry: LaunchEntry, shape: LaunchShape | None, arguments: Sequence[object], cpu: Device
+    entry: LaunchEntry, shape: LaunchShape | None, options: LaunchOptions, arguments: Sequence[object], cpu: Device
 ) -> tuple[object, ...]:
     """Run a launch on ``cpu``: for each argument that is an array a NumPy array as the kernel left it, else itself.
 
@@ -40,7 +41,7 @@ def replay(
             f"{entry.name} is replayed on the CPU device, not on {cpu.name}",
             help="leave device out, or cujit.cpu(threads)",
         )
-    with contextlib.closing(replays(entry, shape, arguments, cpu)) as runs:
+    with contextlib.closing(replays(entry, shape, options, arguments, cpu)) as runs:
         return next(runs).results
 
 
@@ -54,6 +55,7 @@ class Replayed(NamedTuple):
 def replays(
     entry: LaunchEntry,
     shape: LaunchShape | None,
+    options: LaunchOptions,
     arguments: Sequence[object],
     cpu: Device,
     before: Callable[[Mapping[int, int]], None] | None = None,
@@ -74,6 +76,7 @@ def replays(
         spans = spans_of(entry.name, signature, bytearray(packed), arguments)
         if shape is not None:
             check_launch(entry.name, shape, cpu.limits, kernel.resources)
+            kernel.check_options(shape, options)
         while True:
             buffer, copies = bytearray(packed), _copies(entry.device, spans, cpu)
             addresses = {span.number: _host_address(copies, span.address) for span in spans}
@@ -83,7 +86,7 @@ def replays(
             if before is not None:
                 before(addresses)
             if shape is not None:
-                kernel.launch(shape, buffer)
+                kernel.launch(shape, buffer, options=options)
             results = list(arguments)
             for span in spans:
                 results[span.number] = _result(arguments[span.number], copies, span)

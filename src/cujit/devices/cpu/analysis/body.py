@@ -36,7 +36,7 @@ from cujit.devices.cpu.ir.program import (
     registers_in,
 )  # fmt: skip
 from cujit.forks import cached_property
-from cujit.formats.ptx.isa.semantics import Trait
+from cujit.formats.ptx.isa.semantics import Collective, Trait
 from cujit.values import closure, dataclass, field
 
 _ADDRESS_BITS = 64
@@ -72,7 +72,7 @@ class Body:
     @property
     def suspends(self) -> bool:
         """Whether every warp needs a stack of its own: it may stop half-way, take memory of it, or call what may."""
-        stops = any(op.form.waits_for_warps or op.opcode == "alloca" for op in self.graph.ops)
+        stops = any(op.form.collective > Collective.WARP or op.opcode == "alloca" for op in self.graph.ops)
         return stops or self.calls or self.uses_cluster or self.clears or bool(polling_loops(self.graph))
 
     @property

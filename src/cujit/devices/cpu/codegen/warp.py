@@ -16,7 +16,8 @@ from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH
 from cujit.devices.cpu.codegen.rounding import canonical
 from cujit.devices.cpu.codegen.special import Reading, special_value
 from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, Negation, Op, Operand, Reg, Special, SymbolAddress
-from cujit.devices.cpu.run.launch import WINDOW_BITS
+from cujit.devices.cpu.native.structures import FaultKind
+from cujit.devices.cpu.run.launch import WINDOW_BITS, field_offset
 from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError
 from cujit.forks import cached_property
@@ -136,6 +137,14 @@ class WarpEmitter:
         thread = first if lane is None else b.binary("add", first, lane)
         b.call("cujit_fault", "void", LAUNCH, b.integer(int(kind), 32), BLOCK, thread, line, address)
         b.unreachable()
+
+    def _need_cluster(self, op: Op) -> None:
+        """End a launch that names no cluster, if a lane comes to an operation that needs one."""
+        b = self.builder
+        size = b.load("i32", b.offset(LAUNCH, field_offset("cluster_x")))
+        lanes = b.binary("and", self.lanes_of(op), b.vector(b.compare("icmp eq", size, b.integer(0, 32))))
+        with b.when(b.any_lane(lanes), "unclustered"):
+            self.fault(FaultKind.NO_CLUSTER, b.integer(op.line, 32), b.integer(0, 64), b.first_lane(lanes))
 
     # -- lanes -------------------------------------------------------------------------------------------
 
@@ -419,6 +428,8 @@ class WarpEmitter:
 
         Some arithmetic does not see the bits of NaNs, nor does what copies them into a register of any NaN.
         """
+        if op.form.needs_cluster:
+            self._need_cluster(op)
         handler = self.handler_of(op)
         copies = op.result is not None and op.result.index in self.any_nan and not gives_one_nan(op)
         e = self.within(sees_bits=False) if self.any_nan and (copies or not sees_bits(op)) else self

@@ -84,18 +84,20 @@ class FaultKind(enum.IntEnum):
     """A store or reduction that begins before its tensor along the innermost axis."""
     WARPS_APART = 16
     """Not all warps of a warpgroup come to an operation that they do together."""
-    CANCELLED = 17
+    NO_CLUSTER = 17
+    """An instruction that a GPU does only in a launch that names a cluster."""
+    CANCELLED = 18
     """From here to ``INTERRUPTED``: the host ended it."""
-    TIMEOUT = 18
-    INTERRUPTED = 19
+    TIMEOUT = 19
+    INTERRUPTED = 20
     """A handler of signals, Python's, raised."""
-    CHECK = 20
+    CHECK = 21
     """From here on: what a check found, by its name."""
-    MEMORY = 21
-    RACE = 22
-    SYNC = 23
-    INIT = 24
-    NO_MEMORY = 25
+    MEMORY = 22
+    RACE = 23
+    SYNC = 24
+    INIT = 25
+    NO_MEMORY = 26
     """A thread has no memory for blocks that others wait for."""
 
 

@@ -160,6 +160,11 @@ _WORDS: dict[FaultKind, tuple[str, str | None]] = {
         "a store or reduction into a tensor that begins before it along the innermost axis",
         "begin at 0 or behind it; a GPU ends others with an illegal instruction, loads excepted",
     ),
+    FaultKind.NO_CLUSTER: (
+        "an instruction that needs a launch with a cluster, and the launch named none",
+        "launch with a cluster, one block is enough: write kernel.prepare(grid, block, cluster=1)(…), or declare the "
+        "kernel __cluster_dims__(1, 1, 1); a GPU ends such a launch with an illegal instruction",
+    ),
     FaultKind.DEADLOCK: (
         "every thread waits, and none can go on: a barrier that not all threads reach",
         "see that no barrier stands where only some threads come by",

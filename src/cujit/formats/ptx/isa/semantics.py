@@ -106,6 +106,8 @@ class Trait(enum.Flag):
     """It has to do with the stack of a thread."""
     CLUSTER = enum.auto()
     """It tells of other blocks of the cluster, whatever space it names."""
+    EXPLICIT = enum.auto()
+    """A launch that names no cluster ends at it with an illegal instruction. Source: an H200."""
     POLLS = enum.auto()
     """It looks for what another thread does, or gives it time for that."""
 
@@ -291,11 +293,11 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("call.arguments", "*", "stack"),
     ),
     (Effect.UPDATES, Lanes.EACH): (
-        ("red .mbarrier::complete_tx::bytes", "|mvm"),
+        ("red .mbarrier::complete_tx::bytes", "|mvm", "explicit"),
         ("red", "|mvH"),
         ("sured", "|tU"),
         ("cp .reduce .tensor", "|tmH"),
-        ("cp .reduce .mbarrier::complete_tx::bytes", "|mmWm"),
+        ("cp .reduce .mbarrier::complete_tx::bytes", "|mmWm", "explicit"),
         ("cp .reduce", "|mmWH"),
         ("multimem|fabric", "*"),
         ("stackrestore", "|R", "stack"),
@@ -330,13 +332,14 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("stmatrix", "|mF"),
     ),
     (Effect.WRITES, Lanes.EACH): (
-        ("st .mbarrier::complete_tx::bytes", "|mvm"),
+        ("st .mbarrier::complete_tx::bytes", "|mvm", "explicit"),
         ("st .async", "|mvH"),
         ("st .bulk", "|mZc", {1: range(0, 1 << 64, 8), 2: (0,)}),
         ("st", "|mVH"),
         ("sust", "|tV"),
         ("cp .tensor .mbarrier::complete_tx::bytes", "|mtmIMH"),
         ("cp .tensor", "|tmH"),
+        ("cp .bulk .shared::cluster .shared::cta", "|mmWm", "explicit"),
         ("cp .bulk .mbarrier::complete_tx::bytes", "|mmWmMH"),
         ("cp .bulk .cp_mask", "|mmWHM"),
         ("cp .bulk", "|mmWH"),
@@ -505,6 +508,11 @@ class Form:
         """Whether it may have to do with the shared memory of another block of the cluster."""
         return "cluster" in self.spaces or Trait.CLUSTER in self.meaning.traits
 
+    @property
+    def needs_cluster(self) -> bool:
+        """Whether only launches that name a cluster can do it; one of a single block will do."""
+        return Trait.EXPLICIT in self.meaning.traits
+
     # -- other threads -----------------------------------------------------------------------------------
 
     @cached_property
@@ -541,11 +549,6 @@ class Form:
     def is_barrier(self) -> bool:
         """Whether it waits for other warps: a barrier of the block or of the cluster."""
         return self.collective >= Collective.BLOCK and self.meaning.effect is Effect.SYNCHRONISES
-
-    @cached_property
-    def waits_for_warps(self) -> bool:
-        """Whether a warp may stop at it: a barrier, or what a warpgroup does together."""
-        return self.is_barrier or self.collective is Collective.WARPGROUP
 
     @property
     def is_aligned(self) -> bool:
