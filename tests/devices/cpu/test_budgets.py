@@ -142,12 +142,25 @@ def test_a_product_of_256_mma_compiles_in_seconds() -> None:
     assert megabytes < 300
 
 
-def test_what_is_compiled_without_passes_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("budget", ["_HUGE", "_MANY_BLOCKS"])
+def test_what_is_compiled_without_passes_computes_the_same(budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
     shapes = ("diamonds", "straight", "calls", "barriers", "mma")
     found = _results(shapes)
-    monkeypatch.setattr(nodes, "_HUGE", 0)
+    monkeypatch.setattr(nodes, budget, 0)
     assert (_results(shapes) == found).all()
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_pairs_of_halves_take_about_as_many_instructions_as_one_half(name: str) -> None:
+    def lines(type_: str, bits: int, move: str) -> int:
+        body = [f"{move} mov.b{bits} h3, h2;", f"fma.rn.{type_} h1, h2, h3, h1;" * 50, f"st.global.b{bits} [d1], h1;"]
+        module = parse(_BENCHMARK["_kernel"](body, "", f".reg .b{bits} h<4>;"))
+        prepared = prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals())
+        return ir_of(prepared, Dim3(64)).count("\n")
+
+    pair = lines(f"{name}x2", 32, "mov.b32 h1, r1; mov.b32 h2, r1;")
+    assert pair < 1.3 * lines(name, 16, "mov.b32 {h1, h2}, r1;")
 
 
 BRANCHING = {"loop nest": 60, "nested ifs": 60, "irreducible": 60, "exits": 60, "loop heads": 60, "nested loops": 40}

@@ -74,7 +74,12 @@ def test_a_kernel_that_is_long_or_has_no_loops_gets_the_passes_that_take_time_in
 
 @pytest.mark.parametrize(
     ("said", "simplified", "generator"),
-    [('"cujit-loops"="no"', 0, 2), ('"cujit-loops"="yes"', 3, 2), ('"cujit-long"="yes"', 3, 1)],
+    [
+        ('"cujit-loops"="no"', 0, 2),
+        ('"cujit-loops"="yes"', 3, 2),
+        ('"cujit-long"="yes"', 3, 1),
+        ('"cujit-long"="yes" "cujit-loops"="no"', 0, 1),
+    ],
 )
 def test_a_kernel_without_loops_gets_few_passes_and_one_that_is_not_long_the_code_generator_of_all(
     said: str, simplified: int, generator: int, monkeypatch: pytest.MonkeyPatch
@@ -101,6 +106,14 @@ def test_a_module_says_whether_it_is_long(constants: int, said: str) -> None:
     module.constant("c", [one] * constants)
     module.define("run", [], [Node("ret")], linkage="")
     assert f'"cujit-long"="{said}"' in module.text("run")
+
+
+@pytest.mark.parametrize(("blocks", "is_huge"), [(4000, False), (4001, True)])
+def test_a_function_of_very_many_blocks_is_compiled_without_passes(blocks: int, is_huge: bool) -> None:
+    module = IrModule()
+    body = [node for k in range(blocks) for node in (Node("br", labels=(f"b{k}",)), Node("label", name=f"b{k}"))]
+    module.define("run", [], [*body, Node("ret")], linkage="")
+    assert ('"cujit-huge"="yes"' in module.text("run")) is is_huge
 
 
 @pytest.mark.parametrize(("steps", "said"), [("x[0] = n;", "no"), ("for (int k = 0; k < n; k++) x[k] += n;", "yes")])

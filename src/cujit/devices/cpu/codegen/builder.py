@@ -366,6 +366,17 @@ class Builder:
         """Unpack the bits of an i32 into a mask."""
         return self._make(Node("bitcast", (word,), into, f"<{WARP} x i1>"), "i1", WARP)
 
+    # -- parts of numbers --------------------------------------------------------------------------------
+
+    def divided(self, a: Value, type_: str) -> Value:
+        """Read each integer as several of a narrower type, the lowest one first, in so many times the lanes."""
+        lanes = (a.lanes or 1) * type_width(a.type) // type_width(type_)
+        return self._make(Node("bitcast", (a,), type=f"<{lanes} x {type_}>"), type_, lanes)
+
+    def united(self, a: Value, type_: str, lanes: int) -> Value:
+        """Undo ``divided``: join neighbours to integers of a wider type, of a scalar if ``lanes`` is 0."""
+        return self._make(Node("bitcast", (a,), type=f"<{lanes} x {type_}>" if lanes else type_), type_, lanes)
+
     # -- floats ------------------------------------------------------------------------------------------
 
     def as_bits(self, x: Value) -> Value:

@@ -162,6 +162,12 @@ Of 9.7 million, for 256 ``mma`` in 9,276 lines of PTX, 9.0 CPU seconds became 4.
 of doubles are three times slower. Measured with LLVM 22.1, ``benchmarks/shapes.py`` and ``compile_tail.py``.
 """
 
+_MANY_BLOCKS = 4_000
+"""Basic blocks of one function from which on it is compiled so, too: LLVM's greedy register allocation takes the square
+of the blocks through which values live. Of 12,600, for 3,150 ifs in a row, 8.9 CPU seconds and 0.55 GB became 0.9 and
+0.25. Measured with LLVM 22.1, ``benchmarks/shapes.py``.
+"""
+
 
 _MOST_NODES, NODES_EACH = 500_000, 20
 """Nodes of a module, and as how many a basic block counts, as it has masks.
@@ -216,7 +222,9 @@ class IrModule:
         """Print a function that others may call."""
         if not isinstance(parameters, str):
             parameters = _list(parameters)
-        about, lines = self._printed(name, list(nodes), is_internal=bool(linkage))
+        nodes = list(nodes)
+        self.is_huge |= sum([node.opcode == "label" for node in nodes]) > _MANY_BLOCKS
+        about, lines = self._printed(name, nodes, is_internal=bool(linkage))
         if not linkage:
             attributes = f"#{_SAID} {attributes}"
         words = ("define", linkage, returned, f"@{name}({parameters})", attributes.strip(), about, "{")

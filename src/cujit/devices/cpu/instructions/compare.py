@@ -9,7 +9,7 @@ from cujit.devices.cpu.codegen.builder import Value, float_type, int_type
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.rounding import flush
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.instructions.halves import members, put_members, values_of
+from cujit.devices.cpu.instructions.halves import join_halves, split_halves, values_of
 from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.isa.semantics import Type
 
@@ -40,13 +40,21 @@ def compared_in(e: WarpEmitter, op: Op) -> list[Value]:
     b, name = e.builder, op.types[-1]
     compare = next(m for m in op.form.words if m not in (*JOINS, "ftz"))
     if name.startswith(("f16", "bf16")):
-        found = [values_of(b, op, name.removesuffix("x2"), bits) for bits in members(e, op, name, 2)]
+        found = [values_of(b, op, name.removesuffix("x2"), bits) for bits in _members(e, op, name)]
     else:
         found = [[e.source(op, k, _type_of(name)) for k in range(2)]]
         if name == "f32" and "ftz" in op.modifiers:
             found = [[flush(b, x) for x in found[0]]]
     kind = _float_comparison(compare) if "f" in name else _integer_comparison(compare, name.is_signed)
     return [b.compare(kind, *values) for values in found]
+
+
+def _members(e: WarpEmitter, op: Op, name: str) -> list[list[Value]]:
+    """Read the first two sources as i16; one list of sources, or for a pair two, that of the lower members first."""
+    if not name.endswith("x2"):
+        return [[e.source(op, k, "i16") for k in range(2)]]
+    split = [split_halves(e.builder, e.source(op, k, "i32")) for k in range(2)]
+    return [list(parts) for parts in zip(*split, strict=True)]
 
 
 def _float_comparison(name: str) -> str:
@@ -80,7 +88,8 @@ def _set(e: WarpEmitter, op: Op) -> None:
     b, (to, name) = e.builder, op.types
     width = 16 if name.endswith("x2") or to in ("f16", "bf16") else to.bits
     one, zero = b.integer(_TRUE.get(to, -1), width), b.integer(0, width)
-    put_members(e, op, [b.select(_combine(e, op, h), one, zero) for h in compared_in(e, op)])
+    chosen = [b.select(_combine(e, op, each), one, zero) for each in compared_in(e, op)]
+    e.put(op, chosen[0] if len(chosen) == 1 else join_halves(b, *chosen))
 
 
 # -- selection --------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ PTX ISA 9.1: "Half Precision Floating-Point Instructions", "Mixed Precision
 Floating-Point Instructions". Both formats are computed in f32 and rounded once more: f32 has at least twice their
 precision and two bits, so that sums, differences and products come out as if rounded once (Figueroa, "When is Double
 Rounding Innocuous?", SIGNUM Newsletter 30 (1995)); fused multiply-adds need more. Every NaN
-result is 0x7fff. The members of a pair are done one after the other.
+result is 0x7fff. Pairs of 32 lanes are computed as 64 numbers.
 """
 
 from __future__ import annotations
@@ -56,26 +56,17 @@ def join_halves(b: Builder, low: Value, high: Value) -> Value:
     return b.binary("or", low, b.binary("shl", high, b.integer(16, 32)))
 
 
-def members(e: WarpEmitter, op: Op, name: str, count: int) -> list[list[Value]]:
-    """Read the first sources as i16; one list of sources, or for a pair two, that of the lower members first."""
-    if not name.endswith("x2"):
-        return [[e.source(op, k, "i16") for k in range(count)]]
-    split = [split_halves(e.builder, e.source(op, k, "i32")) for k in range(count)]
-    return [list(parts) for parts in zip(*split, strict=True)]
-
-
-def put_members(e: WarpEmitter, op: Op, parts: Sequence[Value]) -> None:
-    """Write members, one or those of a pair."""
-    e.put(op, parts[0] if len(parts) == 1 else join_halves(e.builder, *parts))
-
-
 def _each_half(part: _Part) -> Callable[[WarpEmitter, Op], None]:
-    """Make a handler that does ``part`` on i16 for every member; it gets the name of the member's format."""
+    """Make a handler that does ``part`` on the i16 of every member; it gets the name of the member's format."""
 
     def handler(e: WarpEmitter, op: Op) -> None:
-        (name,) = op.types
-        member = name.removesuffix("x2")
-        put_members(e, op, [part(e.builder, op, member, s) for s in members(e, op, name, len(op.sources))])
+        (name,), b, count = op.types, e.builder, len(op.sources)
+        if not name.endswith("x2"):
+            e.put(op, part(b, op, name, [e.source(op, k, "i16") for k in range(count)]))
+            return
+        pairs = b.same_form(*[e.source(op, k, "i32") for k in range(count)])
+        halves = [b.divided(pair, "i16") for pair in pairs]
+        e.put(op, b.united(part(b, op, name.removesuffix("x2"), halves), "i32", pairs[0].lanes))
 
     return handler
 
