@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from cujit.artifact import Artifact
 from cujit.devices.device import Device
 from cujit.devices.launcher.entry import LaunchEntry
-from cujit.devices.launcher.launch import PreparedLaunch, make_launch
+from cujit.devices.launcher.launch import PreparedLaunch, make_launch, pattern_of
 from cujit.devices.launcher.replay import replay
 from cujit.devices.launcher.state import KeepsLaunches, LaunchCache
 from cujit.devices.options import PLAIN, LaunchOptions, check_flag
@@ -86,7 +86,7 @@ class Launch(PreparedLaunch):
                 "a device has its own checks", help=f"device=cujit.cpu(check={spell(check)}), or leave device out"
             )
         place = cpu(check=check) if device is None else chosen(device)
-        return replay(self._entry, self._shape, self.options, arguments, place)
+        return replay(self._entry, self.shape, self.options, arguments, place)
 
     def under_schedules(
         self,
@@ -123,7 +123,7 @@ class Launch(PreparedLaunch):
         from cujit.devices.schedules import ManySchedules, compare  # start-up: for who compares
 
         how = ManySchedules(schedules, first_seed, check, start_order, tolerance, contract)
-        return compare(self._entry, self._shape, self.options, arguments, how)
+        return compare(self._entry, self.shape, self.options, arguments, how)
 
     def save(self, path: str | os.PathLike[str], *arguments: object) -> Path:
         """Keep the launch in one file, with image, source, sizes and arguments as they are now: ``cujit run`` runs it.
@@ -153,7 +153,7 @@ class Launch(PreparedLaunch):
         from cujit.devices.launcher.saving import saved_launch
         from cujit.formats.saved_launch import write_saved
 
-        saved = saved_launch(self._entry, self._shape, self.stream, self.options, arguments)
+        saved = saved_launch(self._entry, self.shape, self.stream, self.options, arguments)
         return write_file(path, write_saved(saved))
 
 
@@ -183,7 +183,7 @@ class Kernel(KeepsLaunches):
         self._best_blocks: dict[int, int] = {}
         self._cache: LaunchCache[Launch] = LaunchCache()
         self._launches = self._cache.launches
-        self._image.caches.add(self._cache)
+        self._image.clears(self._cache)
 
     @property
     def name(self) -> str:
@@ -330,6 +330,10 @@ class Kernel(KeepsLaunches):
         exact = all(type(n) is int or (type(n) is tuple and all(type(m) is int for m in n)) for n in shape)
         if exact and shape in self._launches:
             return self._launches[shape]
+        if exact and self._cache.pattern is None:
+            self._image.require()
+            self._cache.pattern = pattern_of(Launch, self._entry)
+            return self[shape]
         grid, block, shared_bytes, stream = (*shape, 0, 0)[:4]
         try:
             sizes = launch_shape(grid, block, shared_bytes)
@@ -545,7 +549,9 @@ class Kernel(KeepsLaunches):
         self, shape: LaunchShape, stream: object, options: LaunchOptions = PLAIN, takes_ints: bool = False
     ) -> Launch:
         """Check a launch, or find the same among what is kept."""
-        key = (shape, stream_handle(stream, self.device), options, takes_ints)
+        key: object = (shape, stream_handle(stream, self.device), options, takes_ints)
+        if type(stream) is int and key == (shape, 0, PLAIN, False) and not shape.shared_bytes:
+            key = shape.grid.shortest, shape.block.shortest  # as native code keeps it
         kept = self._launches.get(key)
         if kept is not None and _is_same_stream(kept.stream_owner, stream):
             return kept

@@ -25,7 +25,7 @@ from cujit.devices.watch import Watcher
 from cujit.errors import LaunchError, UnsupportedError
 from cujit.formats.mangling import entity_name
 from cujit.signature import Signature
-from cujit.values import dataclass, field
+from cujit.values import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,6 +43,18 @@ class Target:
     fields: Mapping[str, int]
     failed: Callable[[int], None]
     keep: object = field(repr=False, default=None)
+
+
+class PlainTarget(NamedTuple):
+    """Where native code launches a kernel in any shape of at most ``max_threads``, without options and streams.
+
+    ``fields`` are those of the ``LaunchState`` that all kernels of the place have in common.
+    """
+
+    fields: Mapping[str, int]
+    function: int
+    label: int
+    max_threads: int
 
 
 def title_of(lowered: str) -> str:
@@ -145,6 +157,15 @@ class BackendKernel(abc.ABC):
         """
         del shape, stream, options, size
         return None
+
+    def plain(self, limits: Limits) -> PlainTarget | None:
+        """Say where native code launches the kernel without asking for each shape; None if it has to ask.
+
+        Raises:
+            ClosedError: the module was closed.
+            DriverError: the driver refused.
+        """
+        del limits
 
     def cancel(self) -> None:
         """End the launches that run now.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, SupportsIndex, final
 
 import numpy as np
@@ -55,6 +56,8 @@ class Device:
         self.limits = backend.limits
         self.is_gpu = backend.is_gpu
         self.ordinal = backend.ordinal
+        self.learned: dict[Hashable, Any] = {}
+        """What the launcher knows of the signatures that kernels have here (``devices.launcher.learned``)."""
 
     def load(self, artifact: Artifact, options: JitOptions | None = None) -> BackendModule:
         """Load a cubin, PTX or fatbin; ``options`` are for whoever makes machine code of PTX for a GPU.

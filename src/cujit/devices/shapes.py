@@ -78,6 +78,11 @@ class Dim3(NamedTuple):
         return cls(*ints)
 
     @property
+    def shortest(self) -> int | tuple[int, ...]:
+        """The sizes as an int, or as a tuple that does not end with 1."""
+        return self.x if self.y == self.z == 1 else tuple(self[: 2 + (self.z > 1)])
+
+    @property
     def volume(self) -> int:
         """The product of the three sizes."""
         return self.x * self.y * self.z

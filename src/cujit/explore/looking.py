@@ -165,7 +165,7 @@ class _Look:
             launch = scene.launch_of(kernel)
             values = scene.values()
             placed = [device.array(value) if isinstance(value, np.ndarray) else value for value in values]
-            saved = saved_launch(launch._entry, launch._shape, launch.stream, launch.options, placed)
+            saved = saved_launch(launch._entry, launch.shape, launch.stream, launch.options, placed)
             self.say("launching")
             rerun = attempt(saved, device="cpu", check=scene.check or None, profile=True, **vars(self.limits))
         except CujitError as e:

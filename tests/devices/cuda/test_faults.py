@@ -69,8 +69,8 @@ def test_launches_that_are_done_are_not_told() -> None:
     first, second = context.ring.label("first"), context.ring.label("second")
     context.ring.note(first)
     context.synchronize()
-    context.ring.note(second)
-    assert context.ring.in_flight() == ["second"]
+    context.ring.note(second, LaunchShape(Dim3(2, 3, 4), Dim3(5, 6, 7)), 0x70)
+    assert context.ring.in_flight() == ["second: grid (2, 3, 4), block (5, 6, 7), stream 0x70"]
 
 
 def test_the_ring_keeps_the_last_launches() -> None:

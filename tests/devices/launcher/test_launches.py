@@ -179,12 +179,13 @@ def test_what_is_no_shape_is_refused_after_a_shape_was_kept(module: Module, shap
 
 
 def test_only_so_many_launches_are_kept(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "_MOST_LAUNCHES", 4)
+    most = state.MOST_LAUNCHES if module.device.is_gpu else 4  # which native code knows
+    monkeypatch.setattr(state, "MOST_LAUNCHES", most)
     kernel, p = module["fill"], module.device.zeros(64, np.int32)
-    for i in range(1, 20):
+    for i in range(1, most + 16):
         kernel[i, 32](p, 64, i)
-        assert len(kernel._launches) <= 4
-    assert set(p.numpy().tolist()) == {19}
+        assert len(kernel._launches) <= most
+    assert set(p.numpy().tolist()) == {most + 15}
 
 
 def test_machine_code_finds_the_launch_that_is_written_in_a_loop(module: Module) -> None:

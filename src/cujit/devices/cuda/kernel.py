@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from cujit.devices.arguments.signatures import signature_of_layout
-from cujit.devices.backend import BackendKernel, Target
+from cujit.devices.backend import BackendKernel, PlainTarget, Target
 from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.launching import LaunchConfig, driver_entries, launch_config
 from cujit.devices.cuda.library import LoadedLibrary
-from cujit.devices.cuda.ring import LaunchNote
 from cujit.devices.launcher.cubin import CubinKernelFacts
 from cujit.devices.options import PLAIN, LaunchOptions, check_cluster, check_cooperative, check_own_cluster
 from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Limits, Resources, check_launch
@@ -139,21 +138,35 @@ class CudaKernel(BackendKernel):
                 status = driver_entries(driver).launch_ex(config, function, packed)
         if status:
             self._failed(shape, options, status)
-        self._context.ring.note(self._label(shape, stream))
+        self._context.ring.note(self._label, shape, stream)
 
-    def _label(self, shape: LaunchShape, stream: int) -> int:
-        """Give the label by which a launch is written down."""
-        return self._context.ring.label(LaunchNote(self.name, shape, stream))
+    @cached_property
+    def _label(self) -> int:
+        """The label by which its launches are written down."""
+        return self._context.ring.label(self.name)
 
     def fits(self, shape: LaunchShape, limits: Limits) -> bool:
         """Tell whether sizes keep all limits by what the image says; False leaves it to the driver."""
         grid, block, facts = shape.grid, shape.block, self._facts
         if facts is None or facts.shared_bytes + shape.shared_bytes > limits.shared_bytes:
             return False
-        threads = block.x * block.y * block.z
-        if threads > min(limits.max_threads, facts.max_threads or threads, _most_threads(facts.registers)):
+        if block.x * block.y * block.z > self._most_threads(facts, limits):
             return False
         return all(map(operator.le, (*grid, *block), (*limits.max_grid, *limits.max_block)))
+
+    @staticmethod
+    def _most_threads(facts: CubinKernelFacts, limits: Limits) -> int:
+        """Count the threads that a block surely can have."""
+        return min(limits.max_threads, facts.max_threads or limits.max_threads, _most_threads(facts.registers))
+
+    def plain(self, limits: Limits) -> PlainTarget | None:
+        """Say where any launch goes whose sizes keep the limits by what the image says."""
+        facts = self._facts
+        if facts is None or facts.has_clusters or facts.shared_bytes > limits.shared_bytes:
+            return None
+        return PlainTarget(
+            launch_fields(self._context), self._kernel, self._label, self._most_threads(facts, limits)
+        )
 
     def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
         """Check clusters, blocks that run together, overlap and priority against what the driver says.
@@ -203,7 +216,7 @@ class CudaKernel(BackendKernel):
             "stream": stream,
             "config": ctypes.addressof(config) if config is not None else 0,
             "dynamic_bytes": shape.shared_bytes,
-            "label": self._label(shape, stream),
+            "label": self._label,
             **{f"grid_{axis}": n for axis, n in zip("xyz", shape.grid, strict=True)},
             **{f"block_{axis}": n for axis, n in zip("xyz", shape.block, strict=True)},
         }

@@ -7,15 +7,18 @@ import threading
 from collections.abc import Hashable
 
 from cujit.devices.backend import title_of
-from cujit.devices.shapes import LaunchShape
+from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.values import NamedTuple
 
 RING_SIZE = 64
 """Launches that are remembered; a power of two."""
 
+RING_ROW = 5
+"""Words of 64 bits for each launch: its label, its stream, and its six sizes in 32 bits each."""
+
 
 class LaunchNote(NamedTuple):
-    """A launch as it is written down; its words are made when somebody asks for them."""
+    """A launch as it was written down."""
 
     kernel: str
     shape: LaunchShape
@@ -30,13 +33,13 @@ class LaunchNote(NamedTuple):
 class LaunchRing:
     """The labels of the last ``RING_SIZE`` launches, in memory that machine code writes to.
 
-    At ``address`` is a ``uint64`` that counts launches, and after it ``RING_SIZE`` words: the launch of count ``n``
-    writes its label to word ``n % RING_SIZE`` and then counts. Threads that do so at once lose a label at worst.
+    At ``address`` is a ``uint64`` that counts launches, and after it ``RING_SIZE`` rows: the launch of count ``n``
+    writes row ``n % RING_SIZE`` and then counts. Threads that do so at once lose a row at worst.
     """
 
     def __init__(self, most_labels: int = 4096) -> None:
         self._most_labels = most_labels
-        self._words = (ctypes.c_uint64 * (1 + RING_SIZE))()
+        self._words = (ctypes.c_uint64 * (1 + RING_SIZE * RING_ROW))()
         self._names: dict[int, Hashable] = {}
         self._labels: dict[Hashable, int] = {}
         self._next = 1
@@ -48,10 +51,10 @@ class LaunchRing:
         """Where the count is; the ring keeps its memory as long as it lives."""
         return ctypes.addressof(self._words)
 
-    def label(self, launch: Hashable) -> int:
-        """Give the label of a launch, whose words are its ``str()``, when it is prepared; the oldest are forgotten."""
+    def label(self, kernel: Hashable) -> int:
+        """Return the label of a kernel, or of a graph, for its launches; the oldest labels are forgotten."""
         with self._lock:
-            known = self._labels.get(launch)
+            known = self._labels.get(kernel)
             if known is not None:
                 return known
             if len(self._labels) >= self._most_labels:
@@ -59,13 +62,15 @@ class LaunchRing:
                 del self._names[self._labels.pop(oldest)]
             label = self._next
             self._next += 1
-            self._labels[launch], self._names[label] = label, launch
+            self._labels[kernel], self._names[label] = label, kernel
             return label
 
-    def note(self, label: int) -> None:
-        """Write down a launch."""
-        count = self._words[0]
-        self._words[1 + count % RING_SIZE] = label
+    def note(self, label: int, shape: LaunchShape | None = None, stream: int = 0) -> None:
+        """Write down a launch of a kernel; without a shape, what the label alone describes."""
+        count, sizes = self._words[0], (0,) * 6 if shape is None else (*shape.grid, *shape.block)
+        at = 1 + count % RING_SIZE * RING_ROW
+        pairs = (low | high << 32 for low, high in zip(sizes[::2], sizes[1::2], strict=True))
+        self._words[at : at + RING_ROW] = [label, stream, *pairs]
         self._words[0] = count + 1
 
     @property
@@ -81,5 +86,10 @@ class LaunchRing:
         """Tell the launches that may not be done, the newest first."""
         count = self.count
         first = max(self._finished, count - RING_SIZE)
-        labels = [self._words[1 + n % RING_SIZE] for n in reversed(range(first, count))]
-        return [str(self._names.get(label, "a launch whose name is forgotten")) for label in labels]
+        return [str(self._row(n % RING_SIZE)) for n in reversed(range(first, count))]
+
+    def _row(self, number: int) -> LaunchNote | str:
+        label, stream, *pairs = self._words[1 + number * RING_ROW : 1 + (number + 1) * RING_ROW]
+        x, y, z, *block = (half for pair in pairs for half in (pair & 0xFFFFFFFF, pair >> 32))
+        kernel = str(self._names.get(label, "a launch whose name is forgotten"))
+        return kernel if not x else LaunchNote(kernel, LaunchShape(Dim3(x, y, z), Dim3(*block)), stream)

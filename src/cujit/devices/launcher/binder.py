@@ -26,11 +26,11 @@ from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.backend import BackendKernel
 from cujit.devices.device import Device
 from cujit.devices.launcher.alive import ALIVE, Alive
-from cujit.devices.launcher.cpython import Callables, is_supported
-from cujit.devices.launcher.layout import FieldKind, Layout, layout_of
+from cujit.devices.launcher.cpython import BYTES, Callables, is_supported
+from cujit.devices.launcher.layout import FieldKind
+from cujit.devices.launcher.learned import ASLEEP, NO_DTYPE, Learned, learned_of
 from cujit.devices.launcher.library import Library, library_or_none
-from cujit.devices.launcher.scalars import numpy_scalars
-from cujit.devices.launcher.state import LaunchState
+from cujit.devices.launcher.state import LaunchPattern, LaunchState
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
 from cujit.devices.streams import DeviceLike
@@ -40,15 +40,6 @@ from cujit.signature import Signature
 from cujit.values import dataclass, field
 
 _T = TypeVar("_T")
-
-_ASLEEP = ctypes.c_int32(0)
-"""The word of a launch that is not bound yet; nobody writes it."""
-
-_UNKNOWN = 1
-"""The address of no object."""
-
-_NO_DTYPE = -1000
-"""The code of no dtype of torch."""
 
 _BY_HAND = "by hand"
 """What is kept of a launch that Python starts."""
@@ -72,38 +63,24 @@ def _refuse_named(packer: Callable[[], Packer]) -> None:
     refuse_keywords(str(packer().kernel))
 
 
-_NOTHING = _UNKNOWN.to_bytes(8, "little")
-_NO_DTYPES = _NO_DTYPE.to_bytes(4, "little", signed=True)
-
-
-@functools.cache
-def _words(count: int) -> type[ctypes.Array[ctypes.c_uint64]]:
-    return ctypes.c_uint64 * count
-
-
-@functools.cache
-def _numbers(count: int) -> type[ctypes.Array[ctypes.c_int32]]:
-    return ctypes.c_int32 * count
-
-
-@functools.lru_cache(64)
-def _template(library: Library, submit: str, device: Device) -> bytes:
-    """Return the bytes of a state with what all launches on a device have in common."""
-    state = LaunchState(device=id(device), submit=library.address(submit), scalars=ctypes.addressof(numpy_scalars()))
-    state.tensor_device_type, state.tensor_device_index = (1, device.ordinal) if device.is_gpu else (0, -1)
-    return bytes(state)
-
-
 @dataclass
 class Prepared:
     """The state of one prepared launch, and all that it refers to."""
 
     library: Library
     state: LaunchState
-    bind: Callable[[], bool]
-    """Binds the launch to the device; False if Python has to start it."""
+    first: _First
     keep: list[object] = field(default_factory=list)
     _bound: tuple[ctypes.c_int32, int, Callable[..., object]] | None = None
+
+    def bind(self) -> bool:
+        """Bind the launch to the device; False if Python has to start it."""
+        return self.first.bind()
+
+    def enable(self) -> None:
+        """Have native code call what is written in Python; the launch keeps this from now on."""
+        state, first = self.state, self.first
+        state.named, state.reader, state.by_hand = id(first.named), id(first.reader), id(first)
 
     def attach(self, callables: Callables, launch: object) -> None:
         """Have a call of ``launch``, which keeps this, run the machine code."""
@@ -111,7 +88,7 @@ class Prepared:
 
     def start(self, parameters: bytes) -> bool:
         """Start the kernel with a parameter buffer; False if that is to be done by hand."""
-        if self._bound is None and self.state.alive != ctypes.addressof(_ASLEEP):
+        if self._bound is None and self.state.alive != ctypes.addressof(ASLEEP):
             word = ctypes.c_int32.from_address(self.state.alive)
             self._bound = word, ctypes.addressof(self.state), _START(self.state.submit)
         if self._bound is None:
@@ -146,24 +123,16 @@ class Binder:
         device: Device,
         packer: Callable[[], Packer],
         alive: Alive,
-        layout: Layout,
+        learned: Learned,
     ) -> None:
         self._kernel = kernel
-        self._library = library
+        self.library = library
         self._device = device
         self._alive = alive
-        self._layout = layout
-        self._packer = packer
-        count = max(len(layout.fields), 1)
-        self._known = _words(count).from_buffer_copy(_NOTHING * count)
-        self._known_types = _words(count).from_buffer_copy(_NOTHING * count)
-        self._known_tensors = _numbers(count).from_buffer_copy(_NO_DTYPES * count)
-        self._kept: list[object] = [None] * count
-        self._kinds: list[object] = [None] * count
-        for index, dtype in layout.learned.items():
-            self._known[index], self._kept[index] = id(dtype), dtype
+        self.learned = learned
+        self._layout = learned.layout
+        self.packer = packer
         self._reads: dict[int, Callable[[object, int], bytes]] = {}
-        self._named = functools.partial(_refuse_named, packer)
         self.lock = Lock()
 
     @classmethod
@@ -174,22 +143,53 @@ class Binder:
         ``packer`` makes the readers written in Python, when the first of them is needed.
         """
         library = library_or_none() if kernel.submit is not None and is_supported() else None
-        layout = None if library is None else layout_of(signature, takes_ints=takes_ints)
-        return None if library is None or layout is None else cls(kernel, library, device, packer, alive, layout)
+        learned = None if library is None else learned_of(device, signature, takes_ints=takes_ints)
+        return None if library is None or learned is None else cls(kernel, library, device, packer, alive, learned)
 
     def prepare(self, by_hand: _ByHand, shape: LaunchShape, stream: int, options: LaunchOptions) -> Prepared:
         """Prepare one launch; ``by_hand`` is the same launch written in Python."""
-        layout = self._layout
-        state = LaunchState.from_buffer_copy(_template(self._library, self._kernel.submit or "", self._device))
-        state.alive, state.known = ctypes.addressof(_ASLEEP), ctypes.addressof(self._known)
-        state.known_types, state.known_tensors = (
-            ctypes.addressof(self._known_types),
-            ctypes.addressof(self._known_tensors),
-        )
-        state.fields, state.count, state.size = layout.address, len(layout.fields), layout.size
+        state = LaunchState()
+        self.learned.fill(state, self.library, self._kernel.submit or "")
+        prepared = self._prepared(state, by_hand, shape, stream, options)
+        prepared.enable()
+        return prepared
+
+    def complete(self, memory: bytes, by_hand: _ByHand, shape: LaunchShape, options: LaunchOptions) -> Prepared:
+        """Give a launch in the default stream that native code made, with its state in ``memory``, what Python does."""
+        state = LaunchState.from_address(id(memory) + BYTES)
+        prepared = self._prepared(state, by_hand, shape, 0, options)
+        prepared.bind()
+        return prepared
+
+    def _prepared(
+        self, state: LaunchState, by_hand: _ByHand, shape: LaunchShape, stream: int, options: LaunchOptions
+    ) -> Prepared:
         first = _First(self, state, by_hand, shape, stream, options)
-        state.by_hand, state.named, state.reader = id(first), id(self._named), id(first.reader)
-        return Prepared(self._library, state, first.bind, [self, first])
+        return Prepared(self.library, state, first, [self])
+
+    def pattern(self, cls: Any, entry: object, options: LaunchOptions, complete: Any) -> bytes | None:
+        """Write what native code makes plain launches of: of type ``cls``, of an entry, completed by a function."""
+        plain = self._kernel.plain(self._device.limits)
+        if plain is None:
+            return None
+        limits, library = self._device.limits, self.library
+        where = zip(("max_grid", "max_block"), (limits.max_grid, limits.max_block), strict=True)
+        most = {f"{what}_{axis}": n for what, sizes in where for axis, n in zip("xyz", sizes, strict=True)}
+        template = self.learned.template(library, self._kernel.submit or "", plain.fields, complete)
+        return bytes(
+            LaunchPattern(
+                template=template,
+                alive=self._alive.address,
+                function=plain.function,
+                label=plain.label,
+                type=id(cls),
+                entry=id(entry),
+                options=id(options),
+                code=library.address("launch"),
+                max_threads=plain.max_threads,
+                **most,
+            )
+        )
 
     def bind(self, state: LaunchState, shape: LaunchShape, stream: int, options: LaunchOptions) -> object:
         """Fill in what the device says, and give what has to live as long as the state.
@@ -202,7 +202,7 @@ class Binder:
         try:
             target = self._kernel.target(shape, stream, options, self._layout.size)
         except ToolTimeoutError as e:
-            tell_failure(str(self._packer().kernel), self._device, e)
+            tell_failure(str(self.packer().kernel), self._device, e)
             raise
         except CujitError:
             target = None
@@ -222,7 +222,7 @@ class Binder:
             try:
                 return run(*arguments)
             except CujitError as e:
-                tell_failure(str(self._packer().kernel), self._device, e)
+                tell_failure(str(self.packer().kernel), self._device, e)
                 raise
 
         return call
@@ -235,42 +235,19 @@ class Binder:
         """
         read = self._reads.get(index)
         if read is None:
-            read = self._reads[index] = self._telling(self._packer().reader(index))
+            read = self._reads[index] = self._telling(self.packer().reader(index))
         data = read(value, stream)
         field = self._layout.fields[index]
         if field.is_pointer:
             if type(value) is DeviceArray:
-                self._learn_dtype(index, value.dtype)
-                self._layout.learned[index] = value.dtype
+                self.learned.dtype(index, value.dtype)
             elif is_tensor(value):
                 self._learn_tensor(index, value, state)
             elif self._device.is_gpu:
                 self._learn_foreign(index, value, state)
         elif field.kind == FieldKind.BYTES:
-            self._learn_structure(index, layout_by(value))
+            self.learned.structure(index, layout_by(value))
         return data
-
-    def _learn_dtype(self, index: int, dtype: object) -> None:
-        """Remember the dtype of an array that fits, and keep it, so that no other comes to its address."""
-        with self.lock:
-            self._known[index] = _UNKNOWN
-            self._kept[index] = dtype
-            self._known[index] = id(dtype)
-
-    def _learn_structure(self, index: int, layout: tuple[type, object] | None) -> None:
-        """Remember the type of a structure that fits, and its dtype where it is not the type's, and keep both."""
-        if layout is None:
-            return
-        self._learn_kind(index, None)
-        self._learn_dtype(index, layout[1])
-        self._learn_kind(index, layout[0])
-
-    def _learn_kind(self, index: int, kind: object) -> None:
-        """Remember what values that fit have in common, and keep it; None is nothing."""
-        with self.lock:
-            self._known_types[index] = _UNKNOWN
-            self._kinds[index] = kind
-            self._known_types[index] = _UNKNOWN if kind is None else id(kind)
 
     def _learn_tensor(self, index: int, tensor: Any, state: LaunchState) -> None:
         """Remember the dtype of a tensor that fits; complex ones may be conjugates that are yet to be computed."""
@@ -278,8 +255,8 @@ class Binder:
         if interface is None or tensor.is_complex():
             return
         code = interface.ask("get_dtype", tensor, ctypes.c_int32)
-        self._known_tensors[index] = _NO_DTYPE if code is None else code
-        interface.read = self._library.address("torch")
+        self.learned.tensors[index] = NO_DTYPE if code is None else code
+        interface.read = self.library.address("torch")
         state.tensors = ctypes.addressof(interface)
 
     def _learn_foreign(self, index: int, array: Any, state: LaunchState) -> None:
@@ -296,11 +273,11 @@ class Binder:
             known = array.__cuda_array_interface__["typestr"]
             state.read_only |= array.__cuda_array_interface__["data"][1] << index
             with contextlib.suppress(Exception):  # of another JAX
-                self._learn_kind(index, kind_of_row(array, interface))
+                self.learned.kind(index, kind_of_row(array, interface))
         if interface is None:
             return
-        self._learn_dtype(index, known)
-        interface.read = self._library.address(name)
+        self.learned.dtype(index, known)
+        interface.read = self.library.address(name)
         setattr(state, name, ctypes.addressof(interface))
 
     def _is_only_gpu(self, array: Any) -> bool:
@@ -314,7 +291,7 @@ class Binder:
 class _First:
     """A call by hand, which also binds the launch if that is still to be done."""
 
-    __slots__ = ("_binder", "_by_hand", "_kept", "_options", "_shape", "_state", "_stream", "reader")
+    __slots__ = ("_binder", "_by_hand", "_kept", "_options", "_shape", "_state", "_stream", "named", "reader")
 
     def __init__(
         self,
@@ -332,6 +309,7 @@ class _First:
         self._stream = stream
         self._options = options
         self._kept: object = None
+        self.named = functools.partial(_refuse_named, binder.packer)
         self.reader = functools.partial(_read, binder, stream, state)
         """What native code calls with the number of a parameter and its argument."""
 

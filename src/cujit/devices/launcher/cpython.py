@@ -55,6 +55,13 @@ def object_type_offset() -> int:
     return _words(object(), object.__basicsize__).index(id(object)) * _WORD
 
 
+BYTES = bytes.__basicsize__ - 1
+"""Where an object of bytes has them, from its address; after them is a zero, which its size counts.
+
+Source: CPython, Include/cpython/bytesobject.h; ``PyBytes_AsString`` gives the same place.
+"""
+
+
 @functools.cache
 def basic_size_offset() -> int:
     """Find where a type has the size of its objects (``__basicsize__``), in bytes from its address."""

@@ -44,13 +44,17 @@ class LoadedImage:
         self.texts: Mapping[str, Text] = {}
         """The sources of the image, where they are known, by the names that its lines have for them."""
         self.loaded: BackendModule | None = loaded
-        self.alive = Alive()
         self._kernels = loaded.kernels
+        self._caches: set[weakref.ref[_Cache]] = set()
 
     @cached_property
-    def caches(self) -> weakref.WeakSet[_Cache]:
-        """The launches that its kernels keep."""
-        return weakref.WeakSet()
+    def alive(self) -> Alive:
+        """The word that native code reads before a launch."""
+        return Alive()
+
+    def clears(self, cache: _Cache) -> None:
+        """Clear the launches that a kernel keeps when the image is closed."""
+        self._caches.add(weakref.ref(cache, self._caches.discard))
 
     @cached_property
     def names(self) -> NameTable:
@@ -82,8 +86,9 @@ class LoadedImage:
     def close(self) -> None:
         """Unload it."""
         self.alive.close()
-        for cache in list(self.caches):
-            cache.clear()
+        for cache in [reference() for reference in list(self._caches)]:
+            if cache is not None:
+                cache.clear()
         if self.loaded is not None:
             self.loaded.close()
             self.loaded = None

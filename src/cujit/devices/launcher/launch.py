@@ -10,42 +10,34 @@ from typing import Any, ClassVar, TypeVar
 from cujit.devices.launcher.binder import Prepared, refuse_keywords
 from cujit.devices.launcher.cpython import index_by, native_type
 from cujit.devices.launcher.entry import LaunchEntry
-from cujit.devices.options import LaunchOptions
-from cujit.devices.shapes import LaunchShape
+from cujit.devices.launcher.state import LaunchSlots
+from cujit.devices.options import PLAIN, LaunchOptions
+from cujit.devices.shapes import LaunchShape, launch_shape
 from cujit.devices.streams import stream_handle
 from cujit.errors import ClosedError, CujitError
 
 _L = TypeVar("_L", bound="PreparedLaunch")
 
 
-class PreparedLaunch:
+class PreparedLaunch(LaunchSlots):
     """A launch that only needs the arguments: written in Python, or with machine code attached (``make_launch``).
 
     It refers to its kernel weakly, because the kernel keeps its launches.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_entry",
-        "_kernel",
-        "_options",
-        "_prepared",
-        "_shape",
-        "_stream",
-        "_waits",
-        "stream_owner",
-    )
+    __slots__ = ()
 
     def __init__(
         self, entry: LaunchEntry, kernel: object, shape: LaunchShape | None, stream: object, options: LaunchOptions
     ) -> None:
         self._entry = entry
         self._kernel = weakref.ref(kernel)
-        self._shape = shape
+        self._shape: LaunchShape | tuple[Any, Any] | None = shape
         self._stream = stream_handle(stream, entry.device)
         self.stream_owner = None if type(stream) is int else stream
         self._options = options
         self._prepared: Prepared | None = None
+        self._state: bytes | None = None
         self._waits = False
 
     indexed: ClassVar[Any] = None
@@ -54,7 +46,9 @@ class PreparedLaunch:
     @property
     def shape(self) -> LaunchShape | None:
         """Grid, block and dynamic shared memory; None where there is nothing to cover, and nothing runs."""
-        return self._shape
+        if type(self._shape) is tuple:  # as it was written
+            self._shape = launch_shape(*self._shape)
+        return self._shape  # type: ignore[return-value]
 
     @property
     def stream(self) -> int:
@@ -87,7 +81,7 @@ class PreparedLaunch:
         if self._waits and bind(self):
             self(*arguments)
         else:
-            self._entry.run(self._shape, self._stream, self._options, arguments)
+            self._entry.run(self.shape, self._stream, self._options, arguments)
 
     def packed(self, parameters: object) -> None:
         """Run the kernel with its parameters as the bytes that the driver takes: each at its offset, none checked.
@@ -137,6 +131,8 @@ class PreparedLaunch:
         self._start(self._entry.buffers.pointed, pointers)
 
     def _start(self, pack: Callable[[object], bytes], given: object) -> None:
+        if self._state is not None:
+            complete(self)
         entry, prepared = self._entry, self._prepared
         try:
             entry.image.require()
@@ -144,9 +140,9 @@ class PreparedLaunch:
         except CujitError as e:
             entry.tell(e)
             raise
-        if self._shape is None or (prepared is not None and prepared.start(parameters)):
+        if self.shape is None or (prepared is not None and prepared.start(parameters)):
             return
-        entry.run_packed(self._shape, self._stream, self._options, parameters)
+        entry.run_packed(self.shape, self._stream, self._options, parameters)
         bind(self)
 
     def compile(self) -> None:
@@ -162,9 +158,9 @@ class PreparedLaunch:
             launch = kernel.prepare(4, 256)
             launch.compile()
         """
-        if self._shape is not None:
+        if self.shape is not None:
             self._entry.image.require()
-            self._entry.loaded.compile(self._shape, self._options)
+            self._entry.loaded.compile(self.shape, self._options)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PreparedLaunch) and self._values() == other._values()
@@ -173,13 +169,13 @@ class PreparedLaunch:
         return hash(self._values())
 
     def _values(self) -> tuple[object, ...]:
-        return (id(self._entry), self._shape, self._stream, self._options)
+        return (id(self._entry), self.shape, self._stream, self._options)
 
     def __reduce__(self) -> str:
         raise ClosedError("a launch belongs to its process", help="send the kernel, which is loaded where it arrives")
 
     def __repr__(self) -> str:
-        return f"<Launch of {self._entry.name} on {self._entry.device.name}: {_sizes(self._shape, self._options)}>"
+        return f"<Launch of {self._entry.name} on {self._entry.device.name}: {_sizes(self.shape, self._options)}>"
 
 
 def _sizes(shape: LaunchShape | None, options: LaunchOptions) -> str:
@@ -206,7 +202,7 @@ def make_launch(
 
 def attach(launch: PreparedLaunch) -> bool:
     """Have a launch run native code from here on; False if it cannot."""
-    entry, shape = launch._entry, launch._shape
+    entry, shape = launch._entry, launch.shape
     if not launch._waits or shape is None or entry.binder is None:
         return launch._prepared is not None
     base: Any = type(launch).__base__  # mypy holds that such a type may not be hashable
@@ -221,6 +217,34 @@ def attach(launch: PreparedLaunch) -> bool:
     if base.indexed is not None:
         index_by(base.indexed, prepared.library.address("index"))
     return True
+
+
+def pattern_of(cls: type[PreparedLaunch], entry: LaunchEntry) -> bytes | bool:
+    """Return what native code makes the plain launches of a kernel of; False if it cannot."""
+    binder, base = entry.binder, cls  # type: tuple[Any, Any]
+    if binder is None:
+        return False
+    try:
+        pattern = binder.pattern(native_type(base).type, entry, PLAIN, complete)
+    except CujitError:  # which a launch that is made in Python raises again, with more words
+        return False
+    if pattern is None:
+        return False
+    index_by(cls.indexed, binder.library.address("index"))
+    return pattern
+
+
+def complete(launch: PreparedLaunch) -> None:
+    """Make what Python does for a launch that native code made: native code calls this when it first needs that."""
+    entry, shape, memory = launch._entry, launch.shape, launch._state
+    binder = entry.binder
+    if binder is None or shape is None or memory is None:
+        return
+    with binder.lock:
+        if launch._prepared is None:
+            by_hand = functools.partial(entry.run, shape, launch.stream, launch.options)
+            launch._prepared = binder.complete(memory, by_hand, shape, launch.options)
+            launch._prepared.enable()
 
 
 def bind(launch: PreparedLaunch) -> bool:

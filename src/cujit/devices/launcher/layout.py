@@ -66,14 +66,12 @@ class Field(ctypes.Structure):
 class Layout(NamedTuple):
     """The parameters of a kernel in order; ``size`` is that of the parameter buffer in bytes.
 
-    ``address`` is where the fields are. ``learned`` has the dtypes of arrays that were found to fit, by the number of
-    the parameter: what fits one kernel fits all of this signature.
+    ``address`` is where the fields are.
     """
 
     fields: ctypes.Array[Field]
     size: int
     address: int
-    learned: dict[int, object]
 
 
 @functools.lru_cache(1024)
@@ -86,7 +84,7 @@ def layout_of(signature: Signature, *, takes_ints: bool = False) -> Layout | Non
         if takes_ints and field.kind == FieldKind.POINTER:
             field.kind = FieldKind.ADDRESS
     table = (Field * len(fields))(*fields)
-    return Layout(table, signature.size, ctypes.addressof(table), {})
+    return Layout(table, signature.size, ctypes.addressof(table))
 
 
 _LARGE = {ParameterClass.UNSIGNED: FieldKind.LARGE, ParameterClass.BITS: FieldKind.WORD}

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from cujit.devices.arguments.pointers import Pointer
 from cujit.devices.arrays.array import DeviceArray
-from cujit.devices.launcher.cpython import address_of, basic_size_offset, object_type_offset, slot_offset
+from cujit.devices.launcher.cpython import BYTES, address_of, basic_size_offset, object_type_offset, slot_offset
 from cujit.devices.launcher.scalars import scalar_offset
-from cujit.devices.launcher.state import KeepsLaunches, LaunchCache
+from cujit.devices.launcher.state import KeepsLaunches, LaunchCache, LaunchSlots
 from cujit.errors import MissingError
 from cujit.forks import once
 from cujit.workers.package_files import data_path
@@ -41,6 +41,11 @@ FUNCTIONS = (
     "PyTuple_Size",
     "PyTuple_GetItem",
     "PyUnicode_Compare",
+    "PyType_GenericAlloc",
+    "PyBytes_FromStringAndSize",
+    "PyWeakref_NewRef",
+    "PyDict_SetItem",
+    "PyDict_Size",
     "PyEval_SaveThread",
     "PyEval_RestoreThread",
     "Py_IncRef",
@@ -58,6 +63,7 @@ OBJECTS: Mapping[str, object] = {
     "str": str,
     "tuple": tuple,
     "dict": dict,
+    "bytes": bytes,
     "fix": "_fix",
     "dtype": "dtype",
     "DeviceArray": DeviceArray,
@@ -76,6 +82,17 @@ PLACES: Mapping[str, Callable[[], int]] = {
     "cache_launches": lambda: slot_offset(LaunchCache, "launches"),
     "cache_last": lambda: slot_offset(LaunchCache, "last"),
     "cache_last_shape": lambda: slot_offset(LaunchCache, "last_shape"),
+    "cache_pattern": lambda: slot_offset(LaunchCache, "pattern"),
+    "launch_entry": lambda: slot_offset(LaunchSlots, "_entry"),
+    "launch_kernel": lambda: slot_offset(LaunchSlots, "_kernel"),
+    "launch_options": lambda: slot_offset(LaunchSlots, "_options"),
+    "launch_prepared": lambda: slot_offset(LaunchSlots, "_prepared"),
+    "launch_shape": lambda: slot_offset(LaunchSlots, "_shape"),
+    "launch_state": lambda: slot_offset(LaunchSlots, "_state"),
+    "launch_stream": lambda: slot_offset(LaunchSlots, "_stream"),
+    "launch_stream_owner": lambda: slot_offset(LaunchSlots, "stream_owner"),
+    "launch_waits": lambda: slot_offset(LaunchSlots, "_waits"),
+    "bytes": lambda: BYTES,
     "pointer_address": lambda: slot_offset(Pointer, "address"),
     "array_address": lambda: slot_offset(DeviceArray, "_address"),
     "array_allocation": lambda: slot_offset(DeviceArray, "_allocation"),

@@ -44,6 +44,44 @@ class LaunchState(ctypes.Structure):
         *_fields(ctypes.c_uint64, "template pool run job shared_bytes local_bytes"),
         # nothing but a copy of the parameter buffer
         *_fields(ctypes.c_uint64, "sink"),
+        # of a launch that native code made: the launch, and what makes ``by_hand``, ``named``, ``failed``, ``reader``
+        *_fields(ctypes.c_uint64, "launch complete"),
+    )
+
+
+class LaunchPattern(ctypes.Structure):
+    """What native code makes the launches of one kernel of: those without dynamic shared memory, stream and options.
+
+    ``template`` is the address of a ``LaunchState`` that lacks the fields ``alive``, ``function`` and ``label``, which
+    are here, and the sizes of the launch. ``type`` is the type of launches, ``entry`` and ``options`` are objects that
+    a launch refers to, ``code`` is the function that a call runs. A shape beyond the limits is left to Python.
+    """
+
+    _fields_ = (
+        *_fields(ctypes.c_uint64, "template alive function label type entry options code"),
+        *_fields(ctypes.c_uint32, "max_grid_x max_grid_y max_grid_z max_block_x max_block_y max_block_z max_threads"),
+        *_fields(ctypes.c_uint32, "unused"),
+    )
+
+
+class LaunchSlots:
+    """A launch as native code makes it.
+
+    ``_shape`` is a ``LaunchShape``, or grid and block as they were written. ``_state`` has the bytes of the state of a
+    launch that native code made.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_entry",
+        "_kernel",
+        "_options",
+        "_prepared",
+        "_shape",
+        "_state",
+        "_stream",
+        "_waits",
+        "stream_owner",
     )
 
 
@@ -55,7 +93,7 @@ class MemoryCalls(ctypes.Structure):
 
 # -- the launches that a kernel keeps ---------------------------------------------------------------------
 
-_MOST_LAUNCHES = 256
+MOST_LAUNCHES = 256
 """Launches that a kernel keeps, in case that they are written again."""
 
 
@@ -64,22 +102,24 @@ _KEEPING = Lock()
 
 
 class LaunchCache(Generic[_L]):
-    """The launches of one kernel that are kept, the newest ``_MOST_LAUNCHES``; a module that closes drops them.
+    """The launches of one kernel that are kept, the newest ``MOST_LAUNCHES``; a module that closes drops them.
 
-    Machine code finds them here too, the one that was written last without a look into the others.
+    Native code finds them here too, the one that was written last without a look into the others. It makes those that
+    are not kept by ``pattern``, the bytes of a ``LaunchPattern``; None before the first is made, False without one.
     """
 
-    __slots__ = ("__weakref__", "last", "last_shape", "launches")
+    __slots__ = ("__weakref__", "last", "last_shape", "launches", "pattern")
 
     def __init__(self) -> None:
         self.launches: dict[object, _L] = {}
         self.last_shape: object = None
         self.last: _L | None = None
+        self.pattern: bytes | bool | None = None
 
     def keep(self, key: object, launch: _L) -> None:
         """Keep a launch; the oldest goes when there are many."""
         with _KEEPING:
-            while len(self.launches) >= _MOST_LAUNCHES:
+            while len(self.launches) >= MOST_LAUNCHES:
                 del self.launches[next(iter(self.launches))]
             self.launches[key] = launch
 
@@ -87,6 +127,7 @@ class LaunchCache(Generic[_L]):
         """Drop all of them."""
         with _KEEPING:
             self.last_shape = self.last = None
+            self.pattern = False
             self.launches.clear()
 
 

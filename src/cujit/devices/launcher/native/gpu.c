@@ -9,9 +9,13 @@ typedef i32 (*launch)(void *function, u32 grid_x, u32 grid_y, u32 grid_z, u32 bl
 typedef i32 (*launch_ex)(void *config, void *function, void **each, void **extra);
 
 /* Write the launch down in the ring of its context, as ring.py describes it. */
-static void note(u64 *ring, u64 label) {
+static void note(const struct LaunchState *s) {
+  u64 *ring = (u64 *)s->ring;
   if (!ring) return;
-  ring[1 + ring[0] % RING_SIZE] = label;
+  u64 *row = ring + 1 + ring[0] % RING_SIZE * RING_ROW;
+  row[0] = s->label;
+  row[1] = s->stream;
+  __builtin_memcpy(row + 2, &s->grid_x, 6 * sizeof(u32));
   ring[0]++;
 }
 
@@ -33,7 +37,7 @@ object *cujit_gpu(struct LaunchState *state, void *buffer, u64 size, void **each
   }
   /* cuda.h: CU_LAUNCH_PARAM_BUFFER_POINTER (1), CU_LAUNCH_PARAM_BUFFER_SIZE (2), CU_LAUNCH_PARAM_END (0). */
   void *extra[5] = {(void *)1, buffer, (void *)2, &size, 0};
-  note((u64 *)state->ring, state->label);
+  note(state);
   i32 status = enqueue(state, each, size && !each ? extra : 0);
   if (is_pushed) ((give_context)state->pop_context)(&current);
   return status ? report(state, status) : none();

@@ -44,6 +44,74 @@ static object *find(object *cache, object *shape) {
   return launch;
 }
 
+/* Read a grid or a block in its shortest form, exact ints from 1 to the limit of their axis: an int, or a tuple that does
+   not end with 1. So a launch is kept once, in whichever form it is written. */
+static bool sizes(object *given, const u32 *most, u32 *out) {
+  bool is_one = TYPE(given) == OBJECT(int);
+  if (!is_one && TYPE(given) != OBJECT(tuple)) return false;
+  i64 count = is_one ? 1 : CALL(PyTuple_Size)(given);
+  if (count < 1 + !is_one || count > 3) return false;
+  for (i64 axis = 0; axis < 3; axis++) {
+    object *size = axis >= count ? 0 : is_one ? given : CALL(PyTuple_GetItem)(given, axis);
+    int over = 0;
+    if (size && TYPE(size) != OBJECT(int)) return false;
+    i64 number = size ? CALL(PyLong_AsLongLongAndOverflow)(size, &over) : 1;
+    if (over || number < 1 || number > (i64)most[axis]) return false;
+    out[axis] = (u32)number;
+  }
+  return is_one || out[count - 1] > 1;
+}
+
+/* Fill in what a launch of a kernel refers to; the slots of a new object are null. */
+static void fill(object *launch, const struct LaunchPattern *pattern, object *weak, object *shape) {
+  object *shared[] = {(object *)pattern->entry, (object *)pattern->options, shape, OBJECT(zero), OBJECT(False),
+                      OBJECT(None), OBJECT(None)};
+  i64 places[] = {cujit_places.launch_entry, cujit_places.launch_options, cujit_places.launch_shape,
+                  cujit_places.launch_stream, cujit_places.launch_waits, cujit_places.launch_prepared,
+                  cujit_places.launch_stream_owner};
+  AT(launch, cujit_places.launch_kernel) = weak;
+  for (u64 i = 0; i < sizeof places / sizeof *places; i++) {
+    CALL(Py_IncRef)(shared[i]);
+    AT(launch, places[i]) = shared[i];
+  }
+}
+
+/* A new launch of grid and block, as ``Kernel._fix`` makes it; null, with or without an error, where that is to do it. */
+static object *make(object *kernel, object *cache, object *shape) {
+  object *bytes = AT(cache, cujit_places.cache_pattern), *launches = AT(cache, cujit_places.cache_launches);
+  if (TYPE(bytes) != OBJECT(bytes) || TYPE(shape) != OBJECT(tuple) || CALL(PyTuple_Size)(shape) != 2) return 0;
+  const struct LaunchPattern *pattern = (void *)((char *)bytes + cujit_places.bytes);
+  u32 grid[3], block[3];
+  if (!sizes(CALL(PyTuple_GetItem)(shape, 0), &pattern->max_grid_x, grid)) return 0;
+  if (!sizes(CALL(PyTuple_GetItem)(shape, 1), &pattern->max_block_x, block)) return 0;
+  if ((u64)block[0] * block[1] * block[2] > pattern->max_threads || CALL(PyDict_Size)(launches) >= MOST_LAUNCHES) return 0;
+  if (*(volatile i32 *)pattern->alive != 1) return 0;
+  object *type = (object *)pattern->type, *launch = CALL(PyType_GenericAlloc)(type, 0);
+  object *weak = launch ? CALL(PyWeakref_NewRef)(kernel, 0) : 0;
+  object *memory = weak ? CALL(PyBytes_FromStringAndSize)(0, sizeof(struct LaunchState)) : 0;
+  if (weak) fill(launch, pattern, weak, shape);
+  if (memory) {
+    struct LaunchState *state = (void *)((char *)memory + cujit_places.bytes);
+    *state = *(struct LaunchState *)pattern->template;
+    state->alive = pattern->alive;
+    state->function = pattern->function;
+    state->label = pattern->label;
+    state->launch = (u64)launch;
+    __builtin_memcpy(&state->grid_x, grid, sizeof grid);
+    __builtin_memcpy(&state->block_x, block, sizeof block);
+    AT(launch, cujit_places.launch_state) = memory;
+    char *end = (char *)launch + (u64)AT(type, cujit_places.basic_size);
+    ((u64 *)end)[-2] = pattern->code;
+    ((u64 *)end)[-1] = (u64)state;
+    if (!CALL(PyDict_SetItem)(launches, shape, launch)) {
+      remember(cache, shape, launch);
+      return launch;
+    }
+  }
+  if (launch) CALL(Py_DecRef)(launch);
+  return 0;
+}
+
 object *cujit_index(object *kernel, object *shape) {
   object *cache = AT(kernel, cujit_places.kernel_cache), *last = AT(cache, cujit_places.cache_last_shape);
   if (TYPE(last) == OBJECT(tuple) && is_same(last, shape)) {
@@ -51,5 +119,7 @@ object *cujit_index(object *kernel, object *shape) {
     return AT(cache, cujit_places.cache_last);
   }
   object *launch = find(cache, shape);
-  return launch ? launch : CALL(PyObject_CallMethodObjArgs)(kernel, OBJECT(fix), shape, (object *)0);
+  if (!launch && !CALL(PyErr_Occurred)()) launch = make(kernel, cache, shape);
+  if (launch || CALL(PyErr_Occurred)()) return launch;
+  return CALL(PyObject_CallMethodObjArgs)(kernel, OBJECT(fix), shape, (object *)0);
 }

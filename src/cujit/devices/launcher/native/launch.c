@@ -207,6 +207,7 @@ static bool read_bytes(object *value, struct Round *round, u64 size, void *out) 
 
 /* Let the reader of Python take an argument, or raise: its bytes go to the buffer. */
 static bool ask(struct LaunchState *state, i64 index, object *value, void *to, u64 size) {
+  if (!complete(state)) return false;
   object *given[] = {CALL(PyLong_FromLong)(index), value};
   if (!given[0]) return false;
   object *bytes = CALL(PyObject_VectorcallDict)((object *)state->reader, given, 2, 0);
@@ -238,6 +239,7 @@ static bool read(struct Round *round, const struct Field *field, object *value, 
 static bool is_alive(struct LaunchState *state) { return *(volatile i32 *)state->alive == 1; }
 
 static object *by_hand(struct LaunchState *state, object *const *arguments, u64 count) {
+  if (!complete(state)) return 0;
   return CALL(PyObject_VectorcallDict)((object *)state->by_hand, arguments, count, 0);
 }
 
@@ -248,6 +250,7 @@ object *cujit_launch(object *self, object *const *arguments, u64 given, object *
   /* The last word of a launch, which is of a type without items: as far as the type says that its objects reach. */
   u64 size = (u64)AT(TYPE(self), cujit_places.basic_size);
   struct LaunchState *state = (void *)AT(self, size - sizeof(void *));
+  if (names && !complete(state)) return 0;
   if (names) return CALL(PyObject_VectorcallDict)((object *)state->named, 0, 0, 0);
   u64 count = given & INT64_MAX; /* some callers set the highest bit: PY_VECTORCALL_ARGUMENTS_OFFSET */
   if (count != state->count || !is_alive(state)) return by_hand(state, arguments, count);

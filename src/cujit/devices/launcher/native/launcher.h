@@ -55,6 +55,11 @@ object *PyTuple_GetItem(object *tuple, i64 index);
 int PyUnicode_Compare(object *left, object *right);
 void Py_IncRef(object *value);
 void Py_DecRef(object *value);
+object *PyType_GenericAlloc(object *type, i64 items);
+object *PyBytes_FromStringAndSize(const char *data, i64 bytes);
+object *PyWeakref_NewRef(object *value, object *callback);
+int PyDict_SetItem(object *dict, object *key, object *value);
+i64 PyDict_Size(object *dict);
 void *PyEval_SaveThread(void);
 void PyEval_RestoreThread(void *thread);
 
@@ -93,8 +98,19 @@ __attribute__((unused)) static object *none(void) {
   return OBJECT(None);
 }
 
+/* Have Python make what it takes part in a launch by, if native code made the launch. */
+__attribute__((unused)) static bool complete(struct LaunchState *state) {
+  if (state->by_hand || !state->complete) return true;
+  object *launch = (object *)state->launch;
+  object *done = CALL(PyObject_VectorcallDict)((object *)state->complete, &launch, 1, 0);
+  if (!done) return false;
+  CALL(Py_DecRef)(done);
+  return true;
+}
+
 /* Have Python say what a number means, a status or an address: it raises, or gives what the call returns. */
 __attribute__((unused)) static object *report(struct LaunchState *state, i64 number) {
+  if (!complete(state)) return 0;
   object *given = CALL(PyLong_FromLong)(number);
   if (!given) return 0;
   object *answer = CALL(PyObject_VectorcallDict)((object *)state->failed, &given, 1, 0);

@@ -1,0 +1,113 @@
+"""What kernels of one signature have in common on a device: their layout, and what arrays and structures fit it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from cujit.devices.device import Device
+from cujit.devices.launcher.cpython import BYTES
+from cujit.devices.launcher.layout import Layout, layout_of
+from cujit.devices.launcher.library import Library
+from cujit.devices.launcher.scalars import numpy_scalars
+from cujit.devices.launcher.state import LaunchState
+from cujit.forks import Lock
+from cujit.signature import Signature
+
+ASLEEP = ctypes.c_int32(0)
+"""The word of a launch that is not bound yet; nobody writes it."""
+
+_UNKNOWN = 1
+"""The address of no object."""
+
+NO_DTYPE = -1000
+"""The code of no dtype of torch."""
+
+_MOST_KEPT = 1024
+
+
+@functools.cache
+def _words(count: int) -> type[ctypes.Array[ctypes.c_uint64]]:
+    return ctypes.c_uint64 * count
+
+
+class Learned:
+    """The parameters of a signature on one device, and the dtypes and types that were found to fit each of them.
+
+    What fits one kernel fits all of the signature, so its kernels share this.
+    """
+
+    def __init__(self, layout: Layout, device: Device) -> None:
+        count = max(len(layout.fields), 1)
+        self.layout = layout
+        self.tensors = (ctypes.c_int32 * count)(*[NO_DTYPE] * count)
+        self._dtypes = _words(count)(*[_UNKNOWN] * count)
+        self._types = _words(count)(*[_UNKNOWN] * count)
+        self._kept: list[object] = [None] * count
+        self._kinds: list[object] = [None] * count
+        self._ordinal = device.ordinal if device.is_gpu else None
+        self._device = id(device)
+        self._templates: dict[tuple[str, int], bytes] = {}
+        self._lock = Lock()
+
+    def dtype(self, index: int, dtype: object) -> None:
+        """Remember the dtype of an array that fits, and keep it, so that no other comes to its address."""
+        with self._lock:
+            self._dtypes[index] = _UNKNOWN
+            self._kept[index] = dtype
+            self._dtypes[index] = id(dtype)
+
+    def structure(self, index: int, layout: tuple[type, object] | None) -> None:
+        """Remember the type of a structure that fits, and its dtype where it is not the type's, and keep both."""
+        if layout is None:
+            return
+        self.kind(index, None)
+        self.dtype(index, layout[1])
+        self.kind(index, layout[0])
+
+    def kind(self, index: int, kind: object) -> None:
+        """Remember what values that fit have in common, and keep it; None is nothing."""
+        with self._lock:
+            self._types[index] = _UNKNOWN
+            self._kinds[index] = kind
+            self._types[index] = _UNKNOWN if kind is None else id(kind)
+
+    def fill(self, state: LaunchState, library: Library, submit: str) -> None:
+        """Write into a state what all launches of such kernels have in common; ``submit`` is what starts them."""
+        layout = self.layout
+        state.device, state.submit = self._device, library.address(submit)
+        state.scalars = ctypes.addressof(numpy_scalars())
+        is_gpu = self._ordinal is not None
+        state.tensor_device_type, state.tensor_device_index = (1, self._ordinal) if is_gpu else (0, -1)
+        state.alive, state.known = ctypes.addressof(ASLEEP), ctypes.addressof(self._dtypes)
+        state.known_types, state.known_tensors = ctypes.addressof(self._types), ctypes.addressof(self.tensors)
+        state.fields, state.count, state.size = layout.address, len(layout.fields), layout.size
+
+    def template(self, library: Library, submit: str, fields: Mapping[str, int], complete: Any) -> int:
+        """Return the address of the state that launches are copied from, with ``fields``, which say where they run."""
+        key = submit, fields["context"]
+        made = self._templates.get(key)
+        if made is None:
+            state = LaunchState(complete=id(complete), **fields)
+            self.fill(state, library, submit)
+            made = self._templates.setdefault(key, bytes(state))
+        return id(made) + BYTES
+
+
+def learned_of(device: Device, signature: Signature, *, takes_ints: bool = False) -> Learned | None:
+    """Return what the kernels of a signature share on a device; None if native code does not take so much.
+
+    The device keeps it, the last of ``_MOST_KEPT``.
+    """
+    kept, key = device.learned, (signature, takes_ints)
+    found = kept.get(key)
+    if found is None:
+        layout = layout_of(signature, takes_ints=takes_ints)
+        if layout is None:
+            return None
+        if len(kept) >= _MOST_KEPT:
+            kept.clear()
+        found = kept.setdefault(key, Learned(layout, device))
+    return found
