@@ -19,11 +19,11 @@ from cujit.devices.arguments.cupy_arrays import CupyInterface
 from cujit.devices.arguments.foreign_arrays import DescribedInterface, NumbaInterface
 from cujit.devices.arguments.packer import OVERFLOW
 from cujit.devices.arguments.tensors import TensorInterface
-from cujit.devices.cuda.ring import RING_ROW, RING_SIZE
+from cujit.devices.cuda.ring import MOST_LABELS, RING_ROW, RING_SIZE
 from cujit.devices.launcher.layout import Field, FieldKind
 from cujit.devices.launcher.library import FUNCTIONS, NATIVE, OBJECTS, PLACES
 from cujit.devices.launcher.scalars import NumpyScalar, ScalarKind
-from cujit.devices.launcher.state import MOST_LAUNCHES, LaunchPattern, LaunchState, MemoryCalls
+from cujit.devices.launcher.state import MOST_LAUNCHES, CubinCalls, LaunchPattern, LaunchState, MemoryCalls
 from runtime import _DEFINED, _LANGUAGE, _PLAIN, PROCESSORS, _enum
 
 _OUTPUT = ("-O2", "-g0", "-fvisibility=hidden", "-c")
@@ -43,6 +43,7 @@ _LINK = (
 _STRUCTURES = (
     LaunchState,
     LaunchPattern,
+    CubinCalls,
     MemoryCalls,
     Field,
     NumpyScalar,
@@ -60,7 +61,7 @@ def shared() -> str:
     """Return the text of ``shared.h``: the structures, numbers and tables that the launcher's C and Python know."""
     head = f"/* Made by tools/native.py. */\n\n#pragma once\n\n#define FLOAT_OVERFLOW {OVERFLOW[4].hex()}\n"
     head += f"#define RING_SIZE {RING_SIZE}\n#define RING_ROW {RING_ROW}\n"
-    head += f"#define MOST_LAUNCHES {MOST_LAUNCHES}\n"
+    head += f"#define MOST_LAUNCHES {MOST_LAUNCHES}\n#define MOST_LABELS {MOST_LABELS}\n"
     head += _table("FUNCTIONS", FUNCTIONS) + _table("OBJECTS", (f"object_{name}" for name in OBJECTS))
     head += _table("PLACES", PLACES) + "\n"
     head += _enum("FIELD", {kind.name: kind.value for kind in FieldKind})

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cujit.artifact import Artifact
+from cujit.devices.backend import BackendKernel
 from cujit.devices.device import Device
 from cujit.devices.launcher.entry import LaunchEntry
 from cujit.devices.launcher.launch import PreparedLaunch, make_launch, pattern_of
@@ -17,6 +18,7 @@ from cujit.devices.options import PLAIN, LaunchOptions, check_flag
 from cujit.devices.shapes import Dim3, LaunchShape, Resources, check_launch, cover, launch_shape, problem_size, spread
 from cujit.devices.streams import DeviceLike, Stream, stream_handle
 from cujit.errors import ArgumentError, LaunchError, spell
+from cujit.forks import cached_property
 from cujit.machine import chosen, cpu
 from cujit.signature import Signature
 from cujit.values import NamedTuple
@@ -175,15 +177,24 @@ class Kernel(KeepsLaunches):
         print(kernel, kernel.resources)         # void axpy<float>(float, const float*, float*, int)
     """
 
-    def __init__(self, entry: LaunchEntry) -> None:
-        self.lowered_name = entry.loaded.name
+    def __init__(self, entry: LaunchEntry, pattern: bytes | None = None) -> None:
+        self.lowered_name = entry.lowered
         self._entry = entry
         self._image = entry.image
-        self._loaded = entry.loaded
-        self._best_blocks: dict[int, int] = {}
-        self._cache: LaunchCache[Launch] = LaunchCache()
-        self._launches = self._cache.launches
+        self._cache: LaunchCache[Launch] = LaunchCache(pattern)
         self._image.clears(self._cache)
+
+    @property
+    def _loaded(self) -> BackendKernel:
+        return self._entry.loaded
+
+    @property
+    def _launches(self) -> dict[object, Launch]:
+        return self._cache.launches
+
+    @cached_property
+    def _best_blocks(self) -> dict[int, int]:
+        return {}
 
     @property
     def name(self) -> str:

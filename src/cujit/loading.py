@@ -56,13 +56,20 @@ class Module(Mapping[str, Kernel]):
     """
 
     def __init__(self, image: LoadedImage, *, load_s: float = 0.0) -> None:
-        loaded = image.require()
         self.artifact = image.artifact
         self._image = image
-        self.log = loaded.log
-        self.route = loaded.route
         self.load_s = load_s
         self._kernels: dict[str, Kernel] = {}
+
+    @cached_property
+    def log(self) -> str:
+        """What the compilers on the way wrote."""
+        return self._image.about.log
+
+    @cached_property
+    def route(self) -> str:
+        """How the image came to run."""
+        return self._image.about.route
 
     def __getitem__(self, name: str) -> Kernel:
         """Find a kernel.
@@ -78,13 +85,24 @@ class Module(Mapping[str, Kernel]):
 
             same = module[module["axpy<float>"].lowered_name]
         """
-        loaded = self._image.require()
+        image = self._image
+        image.require()
         if not isinstance(name, str):
             raise ArgumentError(f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}")
-        lowered = self._image.find(name)
-        kernel = self._kernels.get(lowered)
-        if kernel is None:
-            kernel = self._kernels[lowered] = Kernel(LaunchEntry(self._image, loaded.kernels[lowered]))
+        kernel = self._kernels.get(name)
+        if kernel is not None:
+            return kernel
+        entry = LaunchEntry.of(image, name)
+        pattern = image.plain(entry)
+        if pattern is None:
+            lowered = image.find(name)
+            kernel = self._kernels.get(lowered)
+            if kernel is not None:
+                return kernel
+            if lowered != name:
+                entry = LaunchEntry.of(image, lowered)
+            entry.loaded  # noqa: B018 - the driver tells now if it has no such kernel
+        kernel = self._kernels[entry.lowered] = Kernel(entry, pattern)
         return kernel
 
     def __iter__(self) -> Iterator[str]:
@@ -202,10 +220,10 @@ def load(
 def _load(
     artifact: Artifact, device: DeviceLike | str | None, options: JitOptions, compiling: Compiling | None = None
 ) -> Module:
-    _require_loadable(artifact)
     if artifact.kind is not Kind.CUBIN:  # nobody compiles that one
+        _require_loadable(artifact)
         options = options.under(Compiling.from_environment(os.environ) if compiling is None else compiling)
-    place = chosen(device)
+    place = device if type(device) is Device else chosen(device)
     start = time.perf_counter()
     return Module(_loaded(artifact, place, options), load_s=time.perf_counter() - start)
 

@@ -13,7 +13,7 @@ from cujit.artifact.writing import write_file
 from cujit.errors import FormatError, OptionError, spell
 from cujit.signature import Signature
 from cujit.values import dataclass, field
-from cujit.values.typed import TYPE_CHECKING, Protocol
+from cujit.values.typed import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,17 +66,23 @@ def kind_of(data: bytes) -> Kind:
     """
     if not data:
         raise FormatError("the image is empty", offset=0)
+    if data[:4] == b"\x7fELF":
+        return _kind_of_elf(data)
     for magic, kind in _MAGIC:
         if data.startswith(magic):
             return kind
-    if data.startswith(b"\x7fELF"):
-        if len(data) < 64:
-            raise FormatError("an ELF file cut off inside its header", offset=len(data))
-        machine = int.from_bytes(data[18:20], "big" if data[5] == 2 else "little")
-        if machine not in (_EM_CUDA, *_HOSTS):
-            raise FormatError(f"an ELF file for machine {machine}, which is neither a GPU nor a host of one", offset=18)
-        return Kind.CUBIN if machine == _EM_CUDA else Kind.OBJECT
     return _kind_of_text(data)
+
+
+def _kind_of_elf(data: bytes) -> Kind:
+    if len(data) < 64:
+        raise FormatError("an ELF file cut off inside its header", offset=len(data))
+    machine = int.from_bytes(data[18:20], "big" if data[5] == 2 else "little")
+    if machine == _EM_CUDA:
+        return Kind.CUBIN
+    if machine not in _HOSTS:
+        raise FormatError(f"an ELF file for machine {machine}, which is neither a GPU nor a host of one", offset=18)
+    return Kind.OBJECT
 
 
 def _kind_of_text(data: bytes) -> Kind:
@@ -229,7 +235,7 @@ class Artifact:
         """
         image = image_bytes(data)
         kind = kind_of(image)
-        return cls(kind, image.removeprefix(BOM) if kind in _TEXT else image, name=name)
+        return unchecked(_BARE, kind=kind, data=image.removeprefix(BOM) if kind in _TEXT else image, name=name)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Artifact:
@@ -330,6 +336,11 @@ class Artifact:
         arch = f" {self.arch}" if self.arch else ""
         names = f" names={list(self.names)}" if self.names else ""
         return f"<Artifact {self.kind.value}{arch} {len(self.data)} bytes{names}>"
+
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+_BARE = {"arch": None, "names": _NONE, "signatures": _NONE, "log": "", "tool": "", "provenance": None}
+"""The fields of an image of which nothing but its bytes is known."""
 
 
 def unchecked(fields: Mapping[str, object], **more: object) -> Artifact:

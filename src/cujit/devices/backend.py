@@ -166,6 +166,7 @@ class BackendKernel(abc.ABC):
             DriverError: the driver refused.
         """
         del limits
+        return None
 
     def cancel(self) -> None:
         """End the launches that run now.
@@ -202,6 +203,11 @@ class BackendModule(abc.ABC):
     """What the loader wrote (the driver's JIT logs)."""
     route: str = ""
     """How the image came to run: ``cubin sm_90 of the fatbin``, ``PTX … through the driver's JIT``."""
+
+    def plain(self, name: str, patterns: Mapping[object, object], alive: int, entry: object) -> bytes | None:
+        """Find a kernel and what native code makes its plain launches of; None where ``kernels`` has to tell."""
+        del name, patterns, alive, entry
+        return None
 
     @abc.abstractmethod
     def variable(self, name: str) -> tuple[int, int]:

@@ -56,6 +56,10 @@ class Device:
         self.limits = backend.limits
         self.is_gpu = backend.is_gpu
         self.ordinal = backend.ordinal
+        self.patterns: dict[Hashable, Any] = {}
+        """What plain launches are made of, by the sizes and places of parameters (``devices.launcher.state``)."""
+        self.kept: list[object] = []
+        """What patterns refer to."""
         self.learned: dict[Hashable, Any] = {}
         """What the launcher knows of the signatures that kernels have here (``devices.launcher.learned``)."""
 

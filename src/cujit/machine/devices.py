@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 TYPE_CHECKING = False  # as type checkers know it: a driver begins before anything else is imported
 
 if TYPE_CHECKING:
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
     from cujit.devices.device import Device
     from cujit.devices.process import Devices
     from cujit.devices.streams import DeviceLike
+
+
+_PREFETCHED = ("cujit.devices.globals", "cujit.loading")
+"""Modules that processes with a GPU use, by name: nothing here depends on them."""
 
 
 def _devices() -> Devices:
@@ -65,12 +71,11 @@ def gpu(ordinal: int = 0) -> Device:
 
     with beginning(ordinal):
         devices = _devices()
-        # start-up: who has a GPU compiles, loads and launches, and the driver is not done
-        import cujit.devices.globals
-        import cujit.devices.launcher.entry
-        import cujit.formats.cubin
-        import cujit.program  # noqa: F401
+        for name in _PREFETCHED:  # start-up: who has a GPU compiles, loads and launches, and the driver is not done
+            importlib.import_module(name)
+        from cujit.devices.launcher.learned import warm  # start-up: as above
 
+        warm()
         return devices.gpu(ordinal)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 import null_driver
 from cujit.devices.launcher.cpython import is_supported
-from cujit.devices.launcher.cubin import CubinKernelFacts, cubin_facts
+from cujit.devices.launcher.cubin import CubinKernelFacts, cubin_facts, number_of
 from cujit.errors import FormatError
 from cujit.formats.cubin import Cubin, read_cubin
 from cujit.program import compile
@@ -116,7 +117,7 @@ def test_what_clusters_a_kernel_has_is_asked_where_its_image_speaks_of_them(call
 def test_attributes_are_asked_when_somebody_reads_them_and_the_image_goes_once(
     calls: Mapping[str, Counter[str]],
 ) -> None:
-    assert calls["resources"] == {"cuKernelGetAttribute": 5}
+    assert calls["resources"] == {"cuKernelGetAttribute": 5, "cuLibraryGetKernel": 1}
     assert calls["close"] == {"cuLibraryUnload": 1}
     assert set().union(*calls.values()) & {"cuLibraryGetModule", "cuKernelGetFunction", "cuKernelGetParamInfo"} == set()
 
@@ -141,10 +142,10 @@ def test_native_code_reads_of_a_cubin_what_the_whole_reader_does(arch: str) -> N
     data = compile(SOURCE, to="cubin", arch=arch).data
     facts = cubin_facts(data)
     assert facts is not None
-    assert facts.number == read_cubin(data).arch.number
-    assert facts_of(facts.kernels) == facts_as_read(read_cubin(data))
-    assert list(facts.kernels) == [kernel.name for kernel in read_cubin(data).kernels]
-    assert not any(kernel.has_clusters for kernel in facts.kernels.values())
+    assert number_of(data) == read_cubin(data).arch.number
+    assert facts_of(facts) == facts_as_read(read_cubin(data))
+    assert list(facts) == [kernel.name for kernel in read_cubin(data).kernels]
+    assert not any(kernel.has_clusters for kernel in facts.values())
 
 
 @needs_native
@@ -153,7 +154,7 @@ def test_many_kernels_of_one_image_are_read() -> None:
     data = compile(text, to="cubin", arch="sm_90").data
     facts = cubin_facts(data)
     assert facts is not None
-    assert facts_of(facts.kernels) == facts_as_read(read_cubin(data))
+    assert facts_of(facts) == facts_as_read(read_cubin(data))
 
 
 @needs_native
@@ -162,7 +163,7 @@ def test_kernels_that_speak_of_clusters_are_known() -> None:
     for text, name in ((CLUSTERS, "pair"), (bounded, "most")):
         facts = cubin_facts(compile(text, to="cubin", arch="sm_90").data)
         assert facts is not None
-        assert facts.kernels[name].has_clusters
+        assert facts[name].has_clusters
 
 
 @needs_native
@@ -194,5 +195,85 @@ def test_damaged_cubins_crash_nothing_and_have_the_kernels_that_the_whole_reader
             continue
         if facts is not None:
             taken += 1
-            assert list(facts.kernels) == [kernel.name for kernel in cubin.kernels]
+            assert list(facts) == [kernel.name for kernel in cubin.kernels]
     assert taken > 1000
+
+
+# -- launches that native code makes -----------------------------------------------------------------------
+
+LAUNCHES = """
+import ctypes, gc, sys
+import numpy as np
+import pytest
+import cujit
+from cujit.devices.launcher.state import LaunchState
+from cujit.errors import ArgumentError, ClosedError, LaunchError
+
+device = cujit.gpu(0)
+data = open(sys.argv[1], "rb").read()
+x = device.zeros(32, np.float32)
+first = cujit.load(data, device)["plain"]
+first.prepare(1, 32, shared_bytes=16)(x, x, 3)
+written = first.prepare(1, 32)
+written(x, x, 3)
+first[2, 32](x, x, 3)
+module = cujit.load(data, device)
+kernel = module["plain"]
+made = kernel[1, 32]
+assert type(made) is type(written) and made._state is not None and made._prepared is None
+made(x, x, 3)
+assert made._prepared is None  # nothing of it is written in Python yet
+shapes = [((1, 2), 32), (3, (4, 2)), ((1, 1, 2), (1, 1, 2)), ((1,), (32,)), (1, 1)]
+assert [kernel[shape] is kernel[shape] for shape in shapes] == [True] * 5
+assert kernel[(1,), (32,)] is made and kernel.prepare(1, 32) is made and kernel[(1, 1), (32, 1, 1), 0] is made
+assert kernel[(1, 2), 32] is kernel.prepare((1, 2, 1), 32)
+assert made.shape == written.shape and made.stream == 0 and made.options == written.options
+assert made.kernel is kernel and made == made and "plain" in repr(made)
+
+# What native code wrote is what Python writes.
+def words(launch):
+    state = LaunchState.from_address(ctypes.c_uint64.from_address(id(launch) + type(launch).__basicsize__ - 8).value)
+    skipped = {"by_hand", "named", "failed", "reader", "launch", "complete", "alive", "function", "label"}
+    return {name: getattr(state, name) for name, _ in LaunchState._fields_ if name not in skipped}
+
+assert words(made) == words(written)
+with pytest.raises(ArgumentError):
+    made(x, x, "three")
+assert made._prepared is not None and words(made) == words(written)
+made(x, x, 3)
+with pytest.raises(ArgumentError, match="in order"):
+    kernel[4, 32](x, x, n=3)
+kernel[5, 32].packed(bytes(20))
+
+# Beyond a limit Python tells.
+for shape in ((1, 2048), (1, (1, 1, 65)), ((1, 1 << 40), 1), (0, 32), (1, -1), (1, (32, 32, 2)), (1.0, 32)):
+    with pytest.raises(LaunchError):
+        kernel[shape]
+bounded = module["bounded"]
+bounded[2, 32]
+assert bounded[1, 96]._state is not None and bounded[1, 97]._state is None  # of 97 the driver is asked
+assert [launch.partition(":")[0] for launch in device.backend.context.ring.in_flight()][:2] == ["plain", "plain"]
+
+kept = kernel[7, 32]
+module.close()
+with pytest.raises(ClosedError):
+    kept(x, x, 3)
+with pytest.raises(ClosedError):
+    kernel[8, 32]
+for damage in (data[: len(data) // 2], data[:100]):
+    with pytest.raises(cujit.errors.CujitError):
+        cujit.load(damage, device)
+many = [cujit.load(data, device)["plain"][n % 300 + 1, 32] for n in range(700)]
+gc.collect()
+for launch in many:
+    launch(x, x, 3)
+print("done")
+"""
+
+
+@needs_native
+def test_native_code_makes_the_launches_that_python_makes(tmp_path: Path) -> None:
+    if not null_driver.is_buildable():
+        pytest.skip("needs ziglang")
+    (tmp_path / "image.cubin").write_bytes(compile(SOURCE, to="cubin", arch="sm_90").data)
+    assert printed(LAUNCHES, tmp_path / "image.cubin", environment=null_driver.build(tmp_path)) == "done\n"

@@ -31,7 +31,21 @@ from processes import printed
 
 ROOT = Path(__file__).parents[3]
 TOOL = ROOT / "tools" / "native.py"
-FUNCTIONS = {"launch", "index", "cubin", "memory", "gpu", "cpu", "copy", "torch", "cupy", "numba", "described"}
+FUNCTIONS = {
+    "launch",
+    "index",
+    "rows",
+    "load",
+    "kernel",
+    "memory",
+    "gpu",
+    "cpu",
+    "copy",
+    "torch",
+    "cupy",
+    "numba",
+    "described",
+}
 
 needs_zig = pytest.mark.skipif(
     importlib.util.find_spec("ziglang") is None or not TOOL.exists(), reason="needs the clang of `ziglang`"

@@ -12,6 +12,7 @@ from cujit.devices.cuda.assembler import installed_assembler
 from cujit.devices.cuda.gpu import Gpu
 from cujit.devices.cuda.graph import CudaGraph
 from cujit.devices.cuda.module import CudaModule
+from cujit.devices.cuda.plain import PlainCubins, plain_cubins
 from cujit.devices.cuda.routes import RoutePlace
 from cujit.devices.cuda.stream import CudaStream
 from cujit.devices.cuda.tensor_map import encode
@@ -85,7 +86,11 @@ class CudaBackend(Backend):
             LoadError: the image does not run here; the message says what would.
             DriverError: the driver refused it; ``log`` is what its compiler wrote.
         """
-        return CudaModule(self.context, self.limits, self._route_place, artifact, options or JitOptions())
+        return CudaModule(self.context, self.limits, self._route_place, artifact, options or JitOptions(), self._cubins)
+
+    @cached_property
+    def _cubins(self) -> PlainCubins | None:
+        return plain_cubins(self.context, self.arch.number, self.limits)
 
     def link(self, artifacts: Sequence[Artifact]) -> Artifact:
         """Link images by the driver into a cubin for this GPU.

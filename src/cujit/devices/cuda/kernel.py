@@ -74,6 +74,11 @@ class CudaKernel(BackendKernel):
         return signature_of_layout(self._layout()) if self._facts is None else self._facts.signature
 
     @property
+    def parameters(self) -> bytes | None:
+        """Sizes and places of the parameters, as native code read them."""
+        return None if self._facts is None else self._facts.parameters
+
+    @property
     def _kernel(self) -> int:
         """The ``CUkernel``, which stands for the function of whichever context is current.
 
@@ -164,9 +169,7 @@ class CudaKernel(BackendKernel):
         facts = self._facts
         if facts is None or facts.has_clusters or facts.shared_bytes > limits.shared_bytes:
             return None
-        return PlainTarget(
-            launch_fields(self._context), self._kernel, self._label, self._most_threads(facts, limits)
-        )
+        return PlainTarget(launch_fields(self._context), self._kernel, self._label, self._most_threads(facts, limits))
 
     def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
         """Check clusters, blocks that run together, overlap and priority against what the driver says.

@@ -78,6 +78,8 @@ class Entries:
     exchange: int
     allocate: int
     release: int
+    load_library: int
+    get_kernel: int
     max_cluster_size: int
     max_active_clusters: int
 
@@ -127,6 +129,8 @@ def driver_entries(driver: Driver) -> Entries:
         find("cuThreadExchangeStreamCaptureMode"),
         find("cuMemAlloc"),
         find("cuMemFree"),
+        find("cuLibraryLoadData"),
+        find("cuLibraryGetKernel"),
         find("cuOccupancyMaxPotentialClusterSize"),
         find("cuOccupancyMaxActiveClusters"),
     )

@@ -21,7 +21,7 @@ class LoadedLibrary:
         self.context = context
         self._handle = handle
         self._logs = logs
-        self._is_loaded = True
+        self.is_loaded = True
 
     @property
     def handle(self) -> Any:
@@ -39,7 +39,7 @@ class LoadedLibrary:
         Raises:
             ClosedError: it was unloaded.
         """
-        if not self._is_loaded:
+        if not self.is_loaded:
             raise ClosedError("this module was closed, and its kernels and variables with it")
 
     @property
@@ -75,13 +75,13 @@ class LoadedLibrary:
 
     def close(self) -> None:
         """Have the driver unload the image; again is harmless."""
-        if self._is_loaded:
-            self._is_loaded = False
+        if self.is_loaded:
+            self.is_loaded = False
             self.context.release("cuLibraryUnload", self._handle)
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         # Not at the end of the process, which gives everything back as a whole; nor where making it failed.
-        if not is_ending() and self.__dict__.get("_is_loaded"):
+        if not is_ending() and self.__dict__.get("is_loaded"):
             self.close()
 
 

@@ -11,11 +11,13 @@ from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.image import choose_image
 from cujit.devices.cuda.kernel import CudaKernel
 from cujit.devices.cuda.library import LoadedLibrary, load_library
+from cujit.devices.cuda.plain import PlainCubins
 from cujit.devices.cuda.routes import RoutePlace
 from cujit.devices.jit_options import JitOptions
-from cujit.devices.launcher.cubin import CubinKernelFacts, cubin_facts
+from cujit.devices.launcher.cubin import CubinKernelFacts, cubin_facts, number_of
 from cujit.devices.shapes import Limits
 from cujit.errors import DriverError, NameNotFoundError, spell
+from cujit.forks import cached_property
 
 
 class CudaModule(BackendModule):
@@ -30,12 +32,23 @@ class CudaModule(BackendModule):
     """
 
     def __init__(
-        self, context: Context, limits: Limits, place: RoutePlace, artifact: Artifact, options: JitOptions
+        self,
+        context: Context,
+        limits: Limits,
+        place: RoutePlace,
+        artifact: Artifact,
+        options: JitOptions,
+        cubins: PlainCubins | None = None,
     ) -> None:
+        self._limits, self._cubins = limits, cubins
         facts = cubin_facts(artifact.data) if artifact.kind is Kind.CUBIN and not place.is_emulated else None
-        known: Mapping[str, CubinKernelFacts | None]
-        if facts is not None and facts.number == place.arch.number:
-            known, self.route = facts.kernels, f"cubin {artifact.arch or place.arch}"
+        self._facts = facts
+        if facts is not None and number_of(artifact.data) == place.arch.number:
+            self._arch = artifact.arch or place.arch
+            handle = None if cubins is None else cubins.load(artifact.data)
+            if handle is not None:
+                self._library = LoadedLibrary(context, handle)
+                return
             try:
                 self._library = load_library(context, artifact.data)
             except DriverError:
@@ -43,11 +56,32 @@ class CudaModule(BackendModule):
                 raise
         else:
             chosen = choose_image(artifact, place, options)
-            self.route = chosen.route
+            self._facts, self.route = None, chosen.route
             self._library = load_library(context, chosen.image, options)
             self.log = "\n".join(filter(None, (chosen.log.strip(), self._library.log)))
-            known = dict.fromkeys(self._library.kernels())
-        self.kernels = _Kernels(self._library, limits, known)
+
+    @cached_property
+    def route(self) -> str:  # type: ignore[override]
+        """How the image came to run."""
+        return f"cubin {self._arch}"
+
+    @cached_property
+    def kernels(self) -> Mapping[str, BackendKernel]:  # type: ignore[override]
+        """The kernels by lowered name, each made when it is asked for."""
+        known = dict.fromkeys(self._library.kernels()) if self._facts is None else self._facts
+        return _Kernels(self._library, self._limits, known)
+
+    def plain(self, name: str, patterns: Mapping[object, object], alive: int, entry: object) -> bytes | None:
+        """Find a kernel by its lowered name and give the pattern of its plain launches; None where more is to be done.
+
+        ``patterns`` are those of the device by parameters, ``alive`` is the address of the word of the module, and
+        ``entry`` what launches refer to.
+        """
+        row = None if self._facts is None or self._cubins is None else self._facts.rows.get(name)
+        if row is None or not self._library.is_loaded:
+            return None
+        names = self._library.context.ring.names
+        return self._cubins.find(self._library.handle, name, row, patterns, alive, entry, names)  # type: ignore[no-any-return, union-attr]
 
     def variable(self, name: str) -> tuple[int, int]:
         """Find a ``__device__`` or ``__constant__`` variable: its address and its size in bytes.

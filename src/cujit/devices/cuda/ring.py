@@ -17,6 +17,10 @@ RING_ROW = 5
 """Words of 64 bits for each launch: its label, its stream, and its six sizes in 32 bits each."""
 
 
+MOST_LABELS = 4096
+"""Kernels whose names are remembered."""
+
+
 class LaunchNote(NamedTuple):
     """A launch as it was written down."""
 
@@ -37,10 +41,11 @@ class LaunchRing:
     writes row ``n % RING_SIZE`` and then counts. Threads that do so at once lose a row at worst.
     """
 
-    def __init__(self, most_labels: int = 4096) -> None:
+    def __init__(self, most_labels: int = MOST_LABELS) -> None:
         self._most_labels = most_labels
         self._words = (ctypes.c_uint64 * (1 + RING_SIZE * RING_ROW))()
-        self._names: dict[int, Hashable] = {}
+        self.names: dict[int, Hashable] = {}
+        """What labels stand for. Native code adds kernels, whose handles are their labels."""
         self._labels: dict[Hashable, int] = {}
         self._next = 1
         self._finished = 0
@@ -57,12 +62,11 @@ class LaunchRing:
             known = self._labels.get(kernel)
             if known is not None:
                 return known
-            if len(self._labels) >= self._most_labels:
-                oldest = next(iter(self._labels))
-                del self._names[self._labels.pop(oldest)]
+            while len(self.names) >= self._most_labels:
+                self._labels.pop(self.names.pop(next(iter(self.names))), None)
             label = self._next
             self._next += 1
-            self._labels[kernel], self._names[label] = label, kernel
+            self._labels[kernel], self.names[label] = label, kernel
             return label
 
     def note(self, label: int, shape: LaunchShape | None = None, stream: int = 0) -> None:
@@ -91,5 +95,5 @@ class LaunchRing:
     def _row(self, number: int) -> LaunchNote | str:
         label, stream, *pairs = self._words[1 + number * RING_ROW : 1 + (number + 1) * RING_ROW]
         x, y, z, *block = (half for pair in pairs for half in (pair & 0xFFFFFFFF, pair >> 32))
-        kernel = str(self._names.get(label, "a launch whose name is forgotten"))
+        kernel = str(self.names.get(label, "a launch whose name is forgotten"))
         return kernel if not x else LaunchNote(kernel, LaunchShape(Dim3(x, y, z), Dim3(*block)), stream)

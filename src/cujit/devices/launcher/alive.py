@@ -21,21 +21,21 @@ class Alive:
     In a forked process it says no: a GPU's context does not survive a fork, and the CPU device has no threads there.
     """
 
-    __slots__ = ("_free", "_index", "_slab", "address")
+    __slots__ = ("_free", "_place", "_slab", "address")
 
     def __init__(self) -> None:
         slabs = _slabs()
-        self._free, (self._slab, self._index) = slabs.free, slabs.take()
-        self.address = ctypes.addressof(self._slab) + 4 * self._index
-        """Where the word is."""
+        self._free, self._place = slabs.free, slabs.take()
+        self._slab, index, self.address = self._place
+        self._slab[index] = ALIVE
 
     def close(self) -> None:
         """The module is unloaded."""
-        self._slab[self._index] = _CLOSED
+        self._slab[self._place[1]] = _CLOSED
 
     def __del__(self) -> None:
         self.close()
-        self._free.append((self._slab, self._index))
+        self._free.append(self._place)
 
 
 class _Slabs:
@@ -43,20 +43,22 @@ class _Slabs:
 
     def __init__(self) -> None:
         self.all: list[ctypes.Array[ctypes.c_int32]] = []
-        self.free: list[tuple[ctypes.Array[ctypes.c_int32], int]] = []
+        self.free: list[tuple[ctypes.Array[ctypes.c_int32], int, int]] = []
+        """The words that nobody has: the slab, the number in it, the address."""
         self._lock = Lock()
         in_child(self._after_fork)
 
-    def take(self) -> tuple[ctypes.Array[ctypes.c_int32], int]:
-        """Take a word that nobody has, and say in it that its module may be run."""
-        with self._lock:
-            if not self.free:
-                slab = (ctypes.c_int32 * _WORDS)()
+    def take(self) -> tuple[ctypes.Array[ctypes.c_int32], int, int]:
+        """Take a word that nobody has."""
+        try:
+            return self.free.pop()
+        except IndexError:  # none is left
+            slab = (ctypes.c_int32 * _WORDS)()
+            begin = ctypes.addressof(slab)
+            with self._lock:
                 self.all.append(slab)
-                self.free.extend((slab, index) for index in range(_WORDS))
-            slab, index = self.free.pop()
-        slab[index] = ALIVE
-        return slab, index
+            self.free.extend((slab, index, begin + 4 * index) for index in range(_WORDS))
+        return self.take()
 
     def _after_fork(self) -> None:
         """Say in every word of a module that this process is a copy of the one that loaded it."""

@@ -167,7 +167,7 @@ class Binder:
         first = _First(self, state, by_hand, shape, stream, options)
         return Prepared(self.library, state, first, [self])
 
-    def pattern(self, cls: Any, entry: object, options: LaunchOptions, complete: Any) -> bytes | None:
+    def pattern(self, cls: Any, entry: object, options: LaunchOptions, complete: Any) -> LaunchPattern | None:
         """Write what native code makes plain launches of: of type ``cls``, of an entry, completed by a function."""
         plain = self._kernel.plain(self._device.limits)
         if plain is None:
@@ -176,19 +176,17 @@ class Binder:
         where = zip(("max_grid", "max_block"), (limits.max_grid, limits.max_block), strict=True)
         most = {f"{what}_{axis}": n for what, sizes in where for axis, n in zip("xyz", sizes, strict=True)}
         template = self.learned.template(library, self._kernel.submit or "", plain.fields, complete)
-        return bytes(
-            LaunchPattern(
-                template=template,
-                alive=self._alive.address,
-                function=plain.function,
-                label=plain.label,
-                type=id(cls),
-                entry=id(entry),
-                options=id(options),
-                code=library.address("launch"),
-                max_threads=plain.max_threads,
-                **most,
-            )
+        return LaunchPattern(
+            template=template,
+            alive=self._alive.address,
+            function=plain.function,
+            label=plain.label,
+            type=id(cls),
+            entry=id(entry),
+            options=id(options),
+            code=library.address("launch"),
+            max_threads=plain.max_threads,
+            **most,
         )
 
     def bind(self, state: LaunchState, shape: LaunchShape, stream: int, options: LaunchOptions) -> object:

@@ -128,7 +128,7 @@ class _Method(ctypes.Structure):
     )
 
 
-_METH_O = 8  # Source: CPython, Include/methodobject.h (stable ABI)
+_METH_O, _METH_FASTCALL = 8, 128  # Source: CPython, Include/methodobject.h (stable ABI)
 
 
 @once_each()
@@ -141,6 +141,22 @@ def index_by(cls: Any, function: int) -> _Method:
     )
     cls.__getitem__ = make(cls, ctypes.byref(method))
     return method  # the descriptor refers to it
+
+
+class NativeCall:
+    """A function that runs native code; ``keep`` has to live as long as ``call``."""
+
+    def __init__(self, call: Any, keep: object) -> None:
+        self.call, self.keep = call, keep
+
+
+def native_function(name: str, address: int, owner: object, *, is_fast: bool = False) -> NativeCall:
+    """Make a function of native code, which gets ``owner`` first: of one argument, or ``is_fast``, of several."""
+    method = _Method(name.encode(), address, _METH_FASTCALL if is_fast else _METH_O, None)
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p)(
+        ("PyCFunction_NewEx", ctypes.pythonapi)
+    )
+    return NativeCall(make(ctypes.byref(method), owner, None), method)
 
 
 @dataclass(frozen=True)

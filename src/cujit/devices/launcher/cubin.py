@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
-from collections.abc import Callable
+import struct
+from collections.abc import Iterator, Mapping
 
-from cujit.devices.launcher.cpython import is_supported
+from cujit.devices.launcher.cpython import NativeCall, is_supported, native_function
 from cujit.devices.launcher.library import library_or_none
+from cujit.forks import once
 from cujit.signature import Parameter, ParameterClass, Signature
 from cujit.values import NamedTuple
 
-_WORDS = 4096
-_ROW = 7  # name, its length, registers, threads, shared bytes, clusters, count of parameters
+_LIMITS_BYTES = 16
 
 
 class CubinKernelFacts(NamedTuple):
@@ -25,9 +25,15 @@ class CubinKernelFacts(NamedTuple):
     registers: int
     max_threads: int
     shared_bytes: int
-    has_clusters: bool
-    parameters: tuple[int, ...]
-    """One word each: whether it is a pointer in the highest bit, then the offset in 15 bits, the size in 16."""
+    has_clusters: int
+    parameters: bytes
+    """32 bits each: whether it is a pointer in the highest bit, then the offset in 15 bits, the size in 16."""
+
+    @classmethod
+    def of(cls, row: bytes) -> CubinKernelFacts:
+        """Read what native code wrote of a kernel."""
+        registers, threads, shared, clusters = struct.unpack_from("<4I", row)
+        return cls(registers, threads, shared, clusters, row[_LIMITS_BYTES:])
 
     @property
     def signature(self) -> Signature:
@@ -36,46 +42,42 @@ class CubinKernelFacts(NamedTuple):
 
 
 @functools.lru_cache(1024)
-def _signature(words: tuple[int, ...]) -> Signature:
+def _signature(parameters: bytes) -> Signature:
     kinds = ParameterClass.UNKNOWN, ParameterClass.POINTER
+    words = (word for (word,) in struct.iter_unpack("<I", parameters))
     return Signature(tuple(Parameter(kinds[w >> 31], w & 0xFFFF, offset=w >> 16 & 0x7FFF) for w in words))
 
 
-class CubinFacts(NamedTuple):
-    """The number of the architecture that a cubin is for (90), and its kernels by lowered name."""
+class CubinFacts(Mapping[str, CubinKernelFacts]):
+    """The kernels of a cubin by lowered name, in the order of the image; ``rows`` is what native code wrote of each."""
 
-    number: int
-    kernels: dict[str, CubinKernelFacts]
+    def __init__(self, rows: Mapping[str, bytes]) -> None:
+        self.rows = rows
 
+    def __getitem__(self, name: str) -> CubinKernelFacts:
+        return CubinKernelFacts.of(self.rows[name])
 
-@functools.cache
-def _reader() -> Callable[[bytes, int, object, int], int] | None:
-    native = library_or_none() if is_supported() else None
-    if native is None:
-        return None
-    types = ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64
-    read: Callable[[bytes, int, object, int], int] = ctypes.PYFUNCTYPE(ctypes.c_int64, *types)(native.address("cubin"))
-    return read
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
 
 def cubin_facts(data: bytes) -> CubinFacts | None:
     """Read a linked cubin; None if there is no native code, no kernel, or anything is not as expected."""
-    read = _reader()
-    if read is None:
-        return None
-    for words in (_WORDS, len(data) // 4):
-        out = (ctypes.c_uint32 * words)()
-        used = read(data, len(data), out, words)
-        if used >= 0:
-            return _facts(data, memoryview(out).cast("B").cast("I")[:used].tolist())
-    return None
+    reader = _reader()
+    rows = None if reader is None else reader.call(data)
+    return None if rows is None else CubinFacts(rows)
 
 
-def _facts(data: bytes, words: list[int]) -> CubinFacts:
-    kernels, at = {}, 2
-    for _ in range(words[1]):
-        name, length, registers, threads, shared, clusters, count = words[at : at + _ROW]
-        at += _ROW + count
-        text = data[name : name + length].decode("utf-8", "backslashreplace")
-        kernels[text] = CubinKernelFacts(registers, threads, shared, bool(clusters), tuple(words[at - count : at]))
-    return CubinFacts(words[0], kernels)
+@once
+def _reader() -> NativeCall | None:
+    native = library_or_none() if is_supported() else None
+    return None if native is None else native_function("rows", native.address("rows"), None)
+
+
+def number_of(data: bytes) -> int:
+    """Return the number of the architecture of a cubin (90). Source: see ``formats.cubin``."""
+    flags = int.from_bytes(data[48:52], "little")
+    return (flags >> 8 if data[8] >= 8 else flags) & 0xFF

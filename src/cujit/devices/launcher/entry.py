@@ -23,6 +23,9 @@ from cujit.errors import ClosedError, CujitError
 from cujit.forks import cached_property
 from cujit.signature import Signature
 
+MOST_PATTERNS = 1024
+"""Combinations of parameters of which kernels are found natively; those of others are found in Python."""
+
 
 class _Cache(Protocol):
     def clear(self) -> None: ...
@@ -44,7 +47,7 @@ class LoadedImage:
         self.texts: Mapping[str, Text] = {}
         """The sources of the image, where they are known, by the names that its lines have for them."""
         self.loaded: BackendModule | None = loaded
-        self._kernels = loaded.kernels
+        self.about = loaded
         self._caches: set[weakref.ref[_Cache]] = set()
 
     @cached_property
@@ -59,7 +62,7 @@ class LoadedImage:
     @cached_property
     def names(self) -> NameTable:
         """Its kernels by what people call them."""
-        return NameTable(self.artifact.names, self._kernels)
+        return NameTable(self.artifact.names, self.kernels)
 
     def find(self, name: str) -> str:
         """Return the lowered name of the kernel called ``name``.
@@ -67,10 +70,25 @@ class LoadedImage:
         Raises:
             NameNotFoundError: there is none, or there are several; the message lists them.
         """
-        if isinstance(name, str) and name in self._kernels:
+        if isinstance(name, str) and name in self.kernels:
             return name
-        asked = self.artifact.names.get(name) if len(self._kernels) == 1 else None
-        return asked if asked is not None and asked in self._kernels else self.names.find(name)
+        asked = self.artifact.names.get(name) if len(self.kernels) == 1 else None
+        return asked if asked is not None and asked in self.kernels else self.names.find(name)
+
+    @cached_property
+    def kernels(self) -> Mapping[str, BackendKernel]:
+        """The kernels as the device has them, by lowered name."""
+        return self.require().kernels
+
+    def plain(self, entry: LaunchEntry) -> bytes | None:
+        """Find a kernel that is asked for by its lowered name, with what native code makes its plain launches of.
+
+        It is None where there is no such kernel, or more has to be asked. What the build says of parameters is in the
+        way of what kernels with the same sizes share, and so are the names that tell types.
+        """
+        if self.loaded is None or self.artifact.signatures or entry.lowered.startswith("_Z"):
+            return None
+        return self.loaded.plain(entry.lowered, self.device.patterns, self.alive.address, entry)
 
     def display(self, lowered: str) -> str:
         """Return what a kernel is shown as: as the build was asked for it, else as the source spells it."""
@@ -132,6 +150,7 @@ class LaunchEntry:
         takes_ints: bool = False,
     ) -> None:
         self.image = image
+        self.lowered = loaded.name
         self.loaded = loaded
         if name is not None:
             self.name = name
@@ -139,15 +158,27 @@ class LaunchEntry:
             self.signature = signature
         self._takes_ints = takes_ints
 
+    @classmethod
+    def of(cls, image: LoadedImage, lowered: str) -> LaunchEntry:
+        """Make the entry of a kernel of an image, by its lowered name, before more of it is known."""
+        entry = object.__new__(cls)
+        entry.image, entry.lowered, entry._takes_ints = image, lowered, False
+        return entry
+
+    @cached_property
+    def loaded(self) -> BackendKernel:
+        """The kernel as the device has it."""
+        return self.image.require().kernels[self.lowered]
+
     @cached_property
     def name(self) -> str:
         """What it is shown as."""
-        return self.image.display(self.loaded.name)
+        return self.image.display(self.lowered)
 
     @cached_property
     def signature(self) -> Signature:
         """What it takes, as far as the build and the image tell."""
-        return signature_of(self.image.artifact, self.loaded.name, self.loaded.signature)
+        return signature_of(self.image.artifact, self.lowered, self.loaded.signature)
 
     @property
     def device(self) -> Device:
@@ -156,7 +187,7 @@ class LaunchEntry:
 
     @cached_property
     def _packers(self) -> _PackerSource:
-        return _PackerSource(self.image, self.loaded.name, self.signature, self._takes_ints, self.__dict__.get("name"))
+        return _PackerSource(self.image, self.lowered, self.signature, self._takes_ints, self.__dict__.get("name"))
 
     @property
     def packer(self) -> Packer:
@@ -180,6 +211,16 @@ class LaunchEntry:
             return None
         return Binder.of(self.loaded, self.device, self.signature, self._packers, self.image.alive,
                          takes_ints=self._takes_ints)  # fmt: skip
+
+    def keep_pattern(self, pattern: bytes, learned: object) -> None:
+        """Have kernels with such parameters found with this pattern, if nothing but their sizes is known."""
+        patterns, parameters = self.device.patterns, getattr(self.loaded, "parameters", None)
+        is_named = self.image.artifact.signatures or self.lowered.startswith("_Z") or self._takes_ints
+        if parameters is None or is_named:
+            return
+        if len(patterns) < MOST_PATTERNS:  # none ever goes: launches refer to what they were made of
+            self.device.kept.append(learned)
+            patterns[parameters] = pattern
 
     def run(self, shape: LaunchShape | None, stream: int, options: LaunchOptions, arguments: Sequence[object]) -> None:
         """Launch by hand: what machine code does, written in Python."""

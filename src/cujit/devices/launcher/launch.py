@@ -231,7 +231,8 @@ def pattern_of(cls: type[PreparedLaunch], entry: LaunchEntry) -> bytes | bool:
     if pattern is None:
         return False
     index_by(cls.indexed, binder.library.address("index"))
-    return pattern
+    entry.keep_pattern(bytes(pattern), binder.learned)
+    return bytes(pattern)
 
 
 def complete(launch: PreparedLaunch) -> None:

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from cujit.devices.device import Device
-from cujit.devices.launcher.cpython import BYTES
+from cujit.devices.launcher.cpython import BYTES, is_supported
 from cujit.devices.launcher.layout import Layout, layout_of
-from cujit.devices.launcher.library import Library
+from cujit.devices.launcher.library import Library, library_or_none
 from cujit.devices.launcher.scalars import numpy_scalars
 from cujit.devices.launcher.state import LaunchState
 from cujit.forks import Lock
-from cujit.signature import Signature
+from cujit.signature import Parameter, ParameterClass, Signature
 
 ASLEEP = ctypes.c_int32(0)
 """The word of a launch that is not bound yet; nobody writes it."""
@@ -96,13 +96,20 @@ class Learned:
         return id(made) + BYTES
 
 
+def warm() -> None:
+    """Load the launcher and what it reads arguments by, before the first launch needs them."""
+    if is_supported() and library_or_none() is not None:
+        numpy_scalars()
+        layout_of(Signature((Parameter(ParameterClass.POINTER, 8, offset=0),)))
+
+
 def learned_of(device: Device, signature: Signature, *, takes_ints: bool = False) -> Learned | None:
     """Return what the kernels of a signature share on a device; None if native code does not take so much.
 
     The device keeps it, the last of ``_MOST_KEPT``.
     """
     kept, key = device.learned, (signature, takes_ints)
-    found = kept.get(key)
+    found: Learned | None = kept.get(key)
     if found is None:
         layout = layout_of(signature, takes_ints=takes_ints)
         if layout is None:

@@ -64,6 +64,15 @@ class LaunchPattern(ctypes.Structure):
     )
 
 
+class CubinCalls(ctypes.Structure):
+    """What native code loads cubins of one architecture by: functions of the driver, and limits of a block."""
+
+    _fields_ = (
+        *_fields(ctypes.c_uint64, "load get_kernel"),
+        *_fields(ctypes.c_uint32, "number max_threads shared_bytes unused"),
+    )
+
+
 class LaunchSlots:
     """A launch as native code makes it.
 
@@ -110,11 +119,11 @@ class LaunchCache(Generic[_L]):
 
     __slots__ = ("__weakref__", "last", "last_shape", "launches", "pattern")
 
-    def __init__(self) -> None:
+    def __init__(self, pattern: bytes | bool | None = None) -> None:
         self.launches: dict[object, _L] = {}
         self.last_shape: object = None
         self.last: _L | None = None
-        self.pattern: bytes | bool | None = None
+        self.pattern = pattern
 
     def keep(self, key: object, launch: _L) -> None:
         """Keep a launch; the oldest goes when there are many."""

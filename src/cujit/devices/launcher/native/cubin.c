@@ -50,6 +50,8 @@ static u32 word(const u8 *at) {
   return value;
 }
 
+static u32 arch_of(const struct Header *head) { return (head->abi >= 8 ? head->flags >> 8 : head->flags) & 0xff; }
+
 static bool is_inside(struct Span file, u64 at, u64 size) { return at <= file.size && size <= file.size - at; }
 
 /* The bytes of a section; none, and false, where it lies outside of the file. */
@@ -195,7 +197,7 @@ static bool shared_bytes(const struct Cubin *cubin, struct Span names, u16 code,
 /* Write architecture and count, then for each kernel: where its name is, its length, registers, threads (0: any), static
    shared bytes, whether clusters are spoken of, the count of its parameters, and a word for each. Gives the count of words,
    -1 where this is not a cubin as expected, -2 where there is no room: the end of ``out`` is used for notes. */
-i64 cujit_cubin(const u8 *data, u64 size, u32 *out, u64 room) {
+static i64 survey_all(const u8 *data, u64 size, u32 *out, u64 room) {
   struct Span file = {data, size}, names, strings, records;
   const struct Header *head = (const void *)data;
   if (size < sizeof *head || word(data) != 0x464c457f || head->class != 2 || head->order != 1) return -1;
@@ -203,7 +205,7 @@ i64 cujit_cubin(const u8 *data, u64 size, u32 *out, u64 room) {
   struct Cubin cubin = {file, (const void *)(data + head->sections_at), head->sections, 0, 0, 0, 0};
   if (!is_inside(file, head->sections_at, (u64)cubin.count * sizeof(struct Section))) return -1;
   if (head->names >= cubin.count || !content(&cubin, cubin.sections + head->names, &names)) return -1;
-  cubin.arch = (head->abi >= 8 ? head->flags >> 8 : head->flags) & 0xff;
+  cubin.arch = arch_of(head);
   const struct Section *table = section_called(&cubin, names, ".symtab", 7);
   if (!table || !content(&cubin, table, &records) || table->link >= cubin.count) return -1;
   if (!content(&cubin, cubin.sections + table->link, &strings)) return -1;
@@ -239,4 +241,107 @@ i64 cujit_cubin(const u8 *data, u64 size, u32 *out, u64 room) {
     content(&cubin, table, &records);
   }
   return out[1] ? (i64)used : -1;
+}
+
+/* The kernels that were written down, by name: registers, threads, shared bytes, clusters, and a word for each parameter. */
+static object *rows_of(const char *data, const u32 *words) {
+  object *rows = CALL(PyDict_New)();
+  const u32 *row = words + 2;
+  for (u32 i = 0; rows && i < words[1]; i++, row += 7 + row[6]) {
+    u32 kept[4 + MOST_PARAMETERS];
+    __builtin_memcpy(kept, row + 2, 4 * sizeof(u32));
+    __builtin_memcpy(kept + 4, row + 7, row[6] * sizeof(u32));
+    object *name = CALL(PyUnicode_FromStringAndSize)(data + row[0], row[1]);
+    object *bytes = name ? CALL(PyBytes_FromStringAndSize)((const char *)kept, (4 + row[6]) * sizeof(u32)) : 0;
+    bool is_kept = bytes && !CALL(PyDict_SetItem)(rows, name, bytes);
+    if (name) CALL(Py_DecRef)(name);
+    if (bytes) CALL(Py_DecRef)(bytes);
+    if (is_kept) continue;
+    CALL(Py_DecRef)(rows);
+    rows = 0;
+  }
+  return rows;
+}
+
+/* A dict of the kernels of a linked cubin, which is bytes; None where anything is not as expected. */
+object *cujit_rows(object *self, object *image) {
+  (void)self;
+  const char *data = TYPE(image) == OBJECT(bytes) ? CALL(PyBytes_AsString)(image) : 0;
+  u64 size = data ? (u64)CALL(PyBytes_Size)(image) : 0;
+  i64 used = data ? -2 : -1;
+  for (u64 room = 1024; used == -2 && room <= 1024 + size; room = room < size / 4 ? size / 4 : 1024 + size + 1) {
+    object *scratch = CALL(PyBytes_FromStringAndSize)(0, (i64)(room * sizeof(u32)));
+    if (!scratch) return 0;
+    u32 *words = (u32 *)CALL(PyBytes_AsString)(scratch);
+    used = survey_all((const u8 *)data, size, words, room);
+    object *rows = used < 0 ? 0 : rows_of(data, words);
+    CALL(Py_DecRef)(scratch);
+    if (rows) return rows;
+  }
+  CALL(PyErr_Clear)(); /* a name that is no text */
+  return none();
+}
+
+typedef i32 (*load)(void **library, const void *code, void *jit, void *values, u32 count, void *options, void *more, u32 n);
+typedef i32 (*get_kernel)(void **kernel, void *library, const char *name);
+
+/* Have the driver load a cubin for this architecture, which is bytes: the library, or None where Python is to find out why
+   not. ``self`` is the bytes of the calls. */
+object *cujit_load(object *self, object *image) {
+  const struct CubinCalls *calls = (void *)((char *)self + cujit_places.bytes);
+  if (TYPE(image) != OBJECT(bytes)) return none();
+  const struct Header *head = (const void *)CALL(PyBytes_AsString)(image);
+  if ((u64)CALL(PyBytes_Size)(image) < sizeof *head || word(head->magic) != 0x464c457f || head->class != 2) return none();
+  if (head->machine != CUDA || head->type != EXECUTABLE || arch_of(head) != calls->number) return none();
+  void *library = 0, *thread = CALL(PyEval_SaveThread)();
+  i32 status = ((load)calls->load)(&library, head, 0, 0, 0, 0, 0, 0);
+  CALL(PyEval_RestoreThread)(thread);
+  return status ? none() : CALL(PyLong_FromUnsignedLongLong)((u64)library);
+}
+
+/* The most threads that a block surely has room for: a block has 65536 registers, given to warps in pieces of 256, to four
+   warps at a time (devices.cuda.kernel, which says where that is from). */
+static u32 room_for(u32 registers) {
+  u32 of_warp = (registers * 32 + 255) / 256 * 256;
+  return of_warp ? 65536 / of_warp / 4 * 4 * 32 : 0;
+}
+
+/* Find a kernel of a library: the bytes of its LaunchPattern, or None where Python is to find it. Given are the library, the
+   name, the row of the kernel, the patterns by parameters, the address of the word of its module, what launches refer to,
+   and the names by label. */
+object *cujit_kernel(object *self, object *const *given, i64 count) {
+  const struct CubinCalls *calls = (void *)((char *)self + cujit_places.bytes);
+  enum { LIBRARY, NAME, ROW, PATTERNS, ALIVE, ENTRY, NAMES, ALL };
+  if (count != ALL) return none();
+  const u32 *row = (const u32 *)CALL(PyBytes_AsString)(given[ROW]);
+  i64 bytes = row ? CALL(PyBytes_Size)(given[ROW]) : 0;
+  if (bytes < 16 || row[3] || row[2] > calls->shared_bytes || CALL(PyDict_Size)(given[NAMES]) >= MOST_LABELS) return none();
+  object *parameters = CALL(PyBytes_FromStringAndSize)((const char *)(row + 4), bytes - 16);
+  object *known = parameters ? CALL(PyDict_GetItem)(given[PATTERNS], parameters) : 0;
+  const char *name = known ? CALL(PyUnicode_AsUTF8AndSize)(given[NAME], 0) : 0;
+  struct LaunchPattern plain;
+  if (name) plain = *(struct LaunchPattern *)((char *)known + cujit_places.bytes);
+  if (parameters) CALL(Py_DecRef)(parameters);
+  if (!name) return CALL(PyErr_Occurred)() ? 0 : none();
+  void *library = (void *)CALL(PyLong_AsUnsignedLongLong)(given[LIBRARY]), *function = 0;
+  void *thread = CALL(PyEval_SaveThread)();
+  i32 status = ((get_kernel)calls->get_kernel)(&function, library, name);
+  CALL(PyEval_RestoreThread)(thread);
+  if (status) return none();
+  object *made = CALL(PyBytes_FromStringAndSize)(0, sizeof(struct LaunchPattern));
+  object *label = made ? CALL(PyLong_FromUnsignedLongLong)((u64)function) : 0;
+  if (!label) return made;
+  struct LaunchPattern *pattern = (void *)((char *)made + cujit_places.bytes);
+  *pattern = plain;
+  pattern->alive = CALL(PyLong_AsUnsignedLongLong)(given[ALIVE]);
+  pattern->function = pattern->label = (u64)function;
+  pattern->entry = (u64)given[ENTRY];
+  u32 most = room_for(row[0]), limits[] = {calls->max_threads, row[1] ? row[1] : most};
+  for (int i = 0; i < 2; i++) most = most < limits[i] ? most : limits[i];
+  pattern->max_threads = most;
+  bool is_named = !CALL(PyDict_SetItem)(given[NAMES], label, given[NAME]);
+  CALL(Py_DecRef)(label);
+  if (is_named) return made;
+  CALL(Py_DecRef)(made);
+  return 0;
 }
