@@ -177,7 +177,7 @@ def test_a_program_with_the_runtime_linked_in_ends_with_an_error_and_one_sentenc
     int cudaGetDeviceCount(int *);
     int main(void) { int n; cudaGetDeviceCount(&n); return cudaGetDeviceCount(&n) != 0; }
     """
-    done = emulated(compiled(tmp_path / "count", code, runtime, "-lpthread", "-ldl", "-lrt", "-lc++"))
+    done = emulated(compiled(tmp_path / "count", code, runtime, "-lpthread", "-ldl", "-lrt"))
     assert done.returncode == 1
     assert done.stderr.count("takes no driver but NVIDIA's") == 1
     assert done.stderr.count("\n") == 1
