@@ -88,7 +88,11 @@ class Module(Mapping[str, Kernel]):
         image = self._image
         image.require()
         if not isinstance(name, str):
-            raise ArgumentError(f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}")
+            first = next(iter(self), "kernel")
+            raise ArgumentError(
+                f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}",
+                help=f"name the kernel before the grid and the block: module[{first!r}][grid, block](…)",
+            )
         kernel = self._kernels.get(name)
         if kernel is not None:
             return kernel

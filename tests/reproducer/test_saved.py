@@ -262,7 +262,7 @@ def test_a_fault_says_how_to_keep_the_launch() -> None:
     for _ in range(8):  # by Python, and by machine code when that is there
         with pytest.raises(KernelFaultError) as e:
             kernel[1, 8](1.0, x, x, 4)
-        assert any("launch.save('bug.launch', …) keeps a launch of axpy" in note for note in e.value.__notes__)
+        assert any("axpy[grid, block].save('bug.launch', …) writes this launch" in note for note in e.value.__notes__)
 
 
 # -- what cannot be saved ---------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ VARIABLES = (
     Variable(
         "CUJIT_TUNE",
         "auto, never, again",
-        "When cujit.tune measures: auto (if it has no stored result), again (always), never.",
+        "Whether cujit.tune measures: auto (if no result is stored), again (always) or never.",
         "auto",
         "tuning",
     ),

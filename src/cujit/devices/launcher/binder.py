@@ -107,7 +107,7 @@ def tell_failure(kernel: str, device: DeviceLike, error: CujitError) -> None:
 
     tell(LaunchFailure, kernel, device.name, error)
     if isinstance(error, KernelFaultError) and sys.version_info >= (3, 11):
-        error.add_note(f"  launch.save('bug.launch', …) keeps a launch of {kernel} in one file: docs/reproducer.md")
+        error.add_note(f"  {kernel}[grid, block].save('bug.launch', …) writes this launch to a file, to run it again")
 
 
 class Binder:
