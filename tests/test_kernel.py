@@ -39,7 +39,7 @@ from cujit.errors import (
     LoadError,
     NameNotFoundError,
 )
-from cujit.loading import Module, _target, jit, load
+from cujit.loading import Module, _best, jit, load
 from cujit.machine import all_devices, cpu, default_device, gpu
 from cujit.program import Source, build, compile, toolchain
 from cujit.signature import Parameter, ParameterClass, Signature
@@ -568,14 +568,14 @@ def test_a_gpu_gets_its_own_code_or_ptx_of_the_highest_architecture_below(
     device = Device(recorder)
     device.is_gpu = True
     device.arch = Arch.of_capability(*capability)
-    assert str(_target(device, Compiler("NVRTC", known, (13, 0)))) == target
+    assert str(_best(device.arch, device.is_gpu, Compiler("NVRTC", known, (13, 0)))) == target
 
 
 def test_a_compiler_older_than_the_variant_builds_for_the_architecture() -> None:
     device = Device(Recorder())
     device.is_gpu = True
     device.arch = Arch.parse("sm_90")
-    assert str(_target(device, Compiler("NVRTC", (80, 90), (11, 8)))) == "sm_90"
+    assert str(_best(device.arch, device.is_gpu, Compiler("NVRTC", (80, 90), (11, 8)))) == "sm_90"
 
 
 SPECIFIC = """

@@ -93,17 +93,18 @@ class Module(Mapping[str, Kernel]):
                 f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}",
                 help=f"name the kernel before the grid and the block: module[{first!r}][grid, block](…)",
             )
-        kernel = self._kernels.get(name)
+        lowered = image.artifact.names.get(name, name)
+        kernel = self._kernels.get(lowered)
         if kernel is not None:
             return kernel
-        entry = LaunchEntry.of(image, name)
+        entry = LaunchEntry.of(image, lowered)
         pattern = image.plain(entry)
         if pattern is None:
             lowered = image.find(name)
             kernel = self._kernels.get(lowered)
             if kernel is not None:
                 return kernel
-            if lowered != name:
+            if lowered != entry.lowered:
                 entry = LaunchEntry.of(image, lowered)
             entry.loaded  # noqa: B018 - the driver tells now if it has no such kernel
         kernel = self._kernels[entry.lowered] = Kernel(entry, pattern)
@@ -303,7 +304,7 @@ def jit(
         kernel = cujit.jit(CODE, names=["axpy<float>"], device=device)["axpy<float>"]
         kernel.over(x.size)(2.0, x, y, x.size)
     """
-    place = chosen(device)
+    place = device if type(device) is Device else chosen(device)
     if not isinstance(source, Source):
         source = Source.cuda(source, name=name, headers=headers)
     elif name is not None or headers is not None:
@@ -321,7 +322,8 @@ def jit(
         made = found or _built(functools.partial(build, arch=target), place, arch is None)
         made = _with_device_runtime(made, place, tools)
         module = _load(made, place, JitOptions(), tools.compiling)
-        require_content(source.name, module._image.require().kernels, module.globals, is_part=bool(said.get("rdc")))
+        if not module._image.kernels:
+            require_content(source.name, (), module.globals, is_part=bool(said.get("rdc")))
     module._image.portable = functools.partial(build, arch=target.virtual)
     own = {source.path: Text(source.name, source.text)} if source.path else {}
     module._image.texts = own | _texts_of(source)
@@ -340,10 +342,11 @@ def _shipped(
     """Find the best of what runs on a device, where what was shipped goes before what could be compiled."""
     if tools.cache is None:
         return None
+    is_bound = bool(tools.cache.distribution or tools.compiling.is_forbidden)
+    if not (is_bound or tools.cache.is_supplied):
+        return None
     wanted = _servants(device)
-    if not (tools.cache.distribution or tools.compiling.is_forbidden):
-        if not tools.cache.is_supplied:
-            return None
+    if not is_bound:
         wanted = [arch for arch in wanted if arch.number == device.arch.number and arch.is_real == device.is_gpu]
     for arch in wanted:
         found = tools.find(CompileJob(Request.of(source, None, arch, names, options, tools)))
@@ -399,22 +402,25 @@ def target_for(device: Device, arch: Arch | str | None, tools: Runner) -> Arch:
         ArchError: code for ``arch`` does not run there.
         ToolchainNotFoundError: there is no compiler.
     """
-    return _runnable(Arch.parse(arch) if arch is not None else _target(device, tools.compiler("cuda")), device)
+    return _runnable(
+        Arch.parse(arch) if arch is not None else _best(device.arch, device.is_gpu, tools.compiler("cuda")), device
+    )
 
 
-def _target(device: Device, compiler: Compiler) -> Arch:
+@functools.lru_cache(64)
+def _best(own: Arch, is_gpu: bool, compiler: Compiler) -> Arch:
     """Choose what a compiler builds for a device: code for that architecture only (``sm_90a``), if there is such.
 
     Sources test for that variant, and many compile into traps without it. A GPU newer than the compiler gets PTX of the
     highest architecture below it. One that is older than all of them is named as it is: the compiler then says which
     toolkit was the last to build for it.
     """
-    number = device.arch.number
+    number = own.number
     if number in compiler.arches:
-        specific = device.arch.specific(compiler.version)
-        return specific if device.is_gpu else specific.virtual
+        specific = own.specific(compiler.version)
+        return specific if is_gpu else specific.virtual
     below = [n for n in compiler.arches if n <= number]
-    return Arch(ArchKind.VIRTUAL, max(below)) if below else device.arch
+    return Arch(ArchKind.VIRTUAL, max(below)) if below else own
 
 
 def _runnable(target: Arch, device: Device) -> Arch:

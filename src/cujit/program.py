@@ -195,8 +195,9 @@ def compile(
         image = cujit.compile(CODE, arch="compute_80", names=["axpy<float>"], use_fast_math=True)
         assert image.kind is cujit.Kind.PTX and "axpy<float>" in image.names
     """
-    runner = _within(cache, timeout_s, isolate, memory_mib)
-    return runner.get(CompileJob(Request.of(source, to, arch, names, Options.of(options, more), runner)))
+    is_bound = isolate is not False or timeout_s is not None or memory_mib is not None
+    tools = _within(cache, timeout_s, isolate, memory_mib) if is_bound else runner(cache)
+    return tools.get(CompileJob(Request.of(source, to, arch, names, Options.of(options, more), tools)))
 
 
 def link(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import shutil
 import struct
 import subprocess
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
+from cujit.cache.key import make_key
 from cujit.compiler.image_jobs import BundleJob, LinkJob
 from cujit.compiler.includes import files
 from cujit.compiler.inputs.entry import Entry
@@ -339,6 +341,34 @@ def test_the_key_of_a_request_that_comes_again_is_that_of_its_moment(
     with contextlib.suppress(ToolchainNotFoundError):
         assert not maker.is_still(keyed._replace(builds=(gone,)))
     assert digest(maker, plain) != before[0]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40),
+    names=st.lists(st.sampled_from(["k<float>", "k<ä>", "n::k<1>"]), max_size=3, unique=True),
+    options=st.sampled_from(
+        [{}, {"fmad": False}, {"define": {"A": 1, "B": None}}, {"std": "c++17", "extra": ["--restrict"]}]
+    ),
+    kind=st.sampled_from([(Kind.PTX, "compute_80"), (Kind.CUBIN, "sm_90a"), (Kind.LTOIR, "lto_80")]),
+    name=st.sampled_from(["source.cu", "k.cu", "ä.cu"]),
+)
+def test_a_key_from_a_frame_is_that_of_all_parts(
+    text: str, names: list[str], options: dict[str, Any], kind: tuple[Kind, str], name: str, maker: KeyMaker
+) -> None:
+    def of(source: str) -> Request:
+        unit = Source.cuda(source, name=name, define={"M": 1} if "M" in name else None)
+        return Request(unit, kind[0], Arch.parse(kind[1]), Options(**options), tuple(names))
+
+    maker.of_request(of("int frame;"))
+    request = of(f"{text}\n")
+    known, whole = maker.of_request(request), KeyMaker(maker.toolchain).of_request(request)
+    assert isinstance(known, Keyed)
+    assert isinstance(whole, Keyed)
+    assert (known.key, known.manifest, known.builds) == (whole.key, whole.manifest, whole.builds)
+    assert known.key.parts == whole.key.parts
+    assert make_key("nvrtc", known.key.parts) == known.key
+    assert pickle.loads(pickle.dumps(maker.of_request(request))) == known
 
 
 def test_a_change_during_the_work_is_noticed(tree: Path, maker: KeyMaker) -> None:

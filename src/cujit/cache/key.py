@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 
 from cujit.errors import OptionError, spell
 from cujit.values import NamedTuple, dataclass, field, grouped
+from cujit.values.typed import Any
 
 SCHEMA = 1
 """The number of the rule below; another rule, another number, and no old entry is found again."""
@@ -83,8 +84,32 @@ class Key:
         """What people call the work: the value of its part ``name``, or nothing."""
         return next(iter(self.values("name")), "")
 
+    def __getattr__(self, name: str) -> Any:
+        """Make the parts of a key that was made of texts, when somebody asks for them."""
+        later = self.__dict__.get("_later") if name == "parts" else None
+        if later is None:
+            raise AttributeError(name)
+        object.__setattr__(self, "parts", tuple(later()))
+        return self.parts
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.digest, self.kind, self.parts)
+
     def __str__(self) -> str:
         return self.digest
+
+
+def text_of(parts: Iterable[Part]) -> str:
+    """Write parts as they go into a digest (``make_key``)."""
+    return "".join([f"{len(p.label)} {len(p.value)} {p.size}:{p.label}{p.value}" for p in parts])
+
+
+def key_of_text(kind: str, count: int, text: str, parts: Callable[[], Iterable[Part]]) -> Key:
+    """Make the key of work from the text of its parts, as ``make_key`` does; ``parts`` gives them to who asks."""
+    whole = f"cujit {SCHEMA} {count} {len(kind)}:{kind}{text}"
+    key = object.__new__(Key)
+    key.__dict__.update(digest=hashlib.sha256(_encoded(whole)).hexdigest(), kind=kind, _later=parts)
+    return key
 
 
 def make_key(kind: str, parts: Iterable[Part]) -> Key:
@@ -95,9 +120,8 @@ def make_key(kind: str, parts: Iterable[Part]) -> Key:
     named ``name`` says what people call the work (``Key.name``): after a miss, the nearest entry is sought by it.
     """
     ordered = tuple(parts)
-    text = [f"cujit {SCHEMA} {len(ordered)} {len(kind)}:{kind}"]
-    text += [f"{len(p.label)} {len(p.value)} {p.size}:{p.label}{p.value}" for p in ordered]
-    return Key(hashlib.sha256(_encoded("".join(text))).hexdigest(), kind, ordered)
+    key = key_of_text(kind, len(ordered), text_of(ordered), lambda: ordered)
+    return Key(key.digest, kind, ordered)
 
 
 def _encoded(text: str) -> bytes:

@@ -148,13 +148,20 @@ def decode(data: bytes | memoryview, digest: str, *, is_proved: bool = False) ->
     try:
         header = _read_json(view[PREFIX_BYTES:parts_at])
         artifact = _artifact(header, bytes(view[payload_at:]))
-        made = float(header["make_ms"]), int(header["made_s"])
-        parts, recipe = bytes(view[parts_at:recipe_at]), bytes(view[recipe_at:payload_at])
-        record = EntryRecord(digest, _text(header["work"]), artifact, *made, parts, recipe)
+        made = object.__new__(EntryRecord)
+        made.__dict__.update(
+            digest=digest,
+            work=_text(header["work"]),
+            artifact=artifact,
+            make_ms=float(header["make_ms"]),
+            made_s=int(header["made_s"]),
+            _parts=bytes(view[parts_at:recipe_at]),
+            recipe=bytes(view[recipe_at:payload_at]),
+        )
     except _NO_HEADER as e:
         raise FormatError(f"a record whose header is none: {e}") from e
     _check_payload(artifact.kind, artifact.data)
-    return record
+    return made
 
 
 def unread(data: bytes | memoryview, digest: str) -> Artifact:
@@ -285,7 +292,7 @@ def _header(key: Key, artifact: Artifact, make_ms: float, made_s: int) -> dict[s
 
 def _artifact(header: dict[str, Any], data: bytes) -> Artifact:
     arch = header["arch"]
-    signatures = {_text(name): Signature(tuple(starmap(_read_parameter, rows))) for name, rows in header["signatures"]}
+    signatures = {_text(name): _read_signature(tuple(map(tuple, rows))) for name, rows in header["signatures"]}
     return unchecked({
         "kind": _KINDS[header["kind"]],
         "data": data,
@@ -309,6 +316,10 @@ def _parameter(p: Parameter) -> list[object]:
 
 
 @functools.lru_cache(1024, typed=True)  # kernels take much the same
+def _read_signature(rows: tuple[tuple[Any, ...], ...]) -> Signature:
+    return Signature(tuple(starmap(_read_parameter, rows)))
+
+
 def _read_parameter(kind: str, size: int, align: int, type: str, pointee: str, offset: int | None) -> Parameter:
     return Parameter(ParameterClass(kind), int(size), int(align), _text(type), _text(pointee), offset and int(offset))
 

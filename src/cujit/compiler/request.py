@@ -11,7 +11,7 @@ from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
 from cujit.artifact.reading import allow_quotes
 from cujit.cache.key import Part, make_key
-from cujit.compiler.inputs.source import KEPT, SMALL_CHARS, Source
+from cujit.compiler.inputs.source import KEPT, Source
 from cujit.compiler.options.table import is_utf8
 from cujit.compiler.options.values import Options, Tool
 from cujit.errors import OptionError, spell
@@ -70,7 +70,7 @@ class Request:
             from cujit.compiler.inputs.host_code import as_for_devices  # start-up: for ordinary files
 
             unit, options = as_for_devices(unit, options)
-        parsed = None if arch is None else Arch.parse(arch)
+        parsed = arch if arch is None or type(arch) is Arch else Arch.parse(arch)
         kind = _kind(to, parsed)
         if parsed is None:
             parsed = Arch(ArchKind.VIRTUAL, compilers.compiler(unit.language).arches[0])
@@ -78,8 +78,9 @@ class Request:
             parsed = Arch(_ARCH_KIND[kind], parsed.number, parsed.suffix)
         if options.get("dlto") and kind is not Kind.LTOIR:
             raise OptionError(f"dlto makes LTO-IR, not {kind.value}", help="to='ltoir'")
-        request = _same if len(unit.text) <= SMALL_CHARS and not unit.modules and not unit.headers else cls
-        return request(unit, kind, parsed, options, _names(names))
+        made = object.__new__(cls)
+        made.__dict__.update(source=unit, kind=kind, arch=parsed, options=options, names=tuple(sorted(_names(names))))
+        return made
 
     def for_arch(self, arch: Arch) -> Request:
         """Give the same request for another architecture, into what belongs to that."""
@@ -112,6 +113,8 @@ class Request:
 
     @cached_property
     def _include(self) -> tuple[str, ...]:
+        if not (self.source.include or self.options):
+            return ()
         said = self.options.get("include") or ()
         assert isinstance(said, tuple)
         stand_ins = [HOST_DIRECTORY] if self.options.get("host_headers") else []
@@ -141,7 +144,7 @@ class Request:
         for name, value in self.source.define:
             arguments.append(f"--define-macro={name}" if value is None else f"--define-macro={name}={value}")
         arguments += [f"--include-path={directory}" for directory in self.source.include]
-        return arguments + self.options.render(Tool.NVRTC)
+        return [*arguments, *_rendered(self.options)]
 
     def _nvvm_arguments(self) -> list[str]:
         arguments = [f"-arch={self.arch.virtual}"]
@@ -222,8 +225,8 @@ class Request:
 
 
 @functools.lru_cache(KEPT)
-def _same(source: Source, kind: Kind, arch: Arch, options: Options, names: tuple[str, ...]) -> Request:
-    return Request(source, kind, arch, options, names)
+def _rendered(options: Options) -> tuple[str, ...]:
+    return tuple(options.render(Tool.NVRTC))
 
 
 def _kind(to: Kind | str | None, arch: Arch | None) -> Kind:

@@ -28,6 +28,36 @@ from cujit.devices.textures import making as texturemaking
 from cujit.devices.textures.texture import TextureUnit
 from cujit.errors import ArgumentError, read_int, spell
 
+_MOST_PATTERNS = 1024
+"""Combinations of parameters of which kernels are found natively; those of others are found in Python."""
+
+
+class Patterns:
+    """What plain launches are made of: by what a build says of the parameters, and by their sizes and places.
+
+    None ever goes, as launches refer to what they were made of.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, dict[object, bytes]]] = {}
+        self._kept: list[object] = []
+
+    def of(self, stated: object) -> dict[object, bytes] | None:
+        """Return the patterns for what a build says, one object for all that say the same; None if there are many."""
+        found = self._known.get(id(stated))
+        if found is None:
+            if len(self._known) >= _MOST_PATTERNS:
+                return None
+            found = self._known.setdefault(id(stated), (stated, {}))
+        return found[1]
+
+    def keep(self, referred: object) -> bool:
+        """Keep what a new pattern refers to; False if there are many."""
+        if len(self._kept) >= _MOST_PATTERNS:
+            return False
+        self._kept.append(referred)
+        return True
+
 
 @final
 class Device:
@@ -56,10 +86,8 @@ class Device:
         self.limits = backend.limits
         self.is_gpu = backend.is_gpu
         self.ordinal = backend.ordinal
-        self.patterns: dict[Hashable, Any] = {}
-        """What plain launches are made of, by the sizes and places of parameters (``devices.launcher.state``)."""
-        self.kept: list[object] = []
-        """What patterns refer to."""
+        self.patterns = Patterns()
+        """What plain launches are made of (``devices.launcher.state``)."""
         self.learned: dict[Hashable, Any] = {}
         """What the launcher knows of the signatures that kernels have here (``devices.launcher.learned``)."""
 

@@ -134,6 +134,10 @@ class Source:
                                        headers={"n.h": "#define N 21"}, define={"TWO": 2})
             k = cujit.jit(source, device=device)["k"]
         """
+        if type(text_or_path) is str and not (name or headers or include or define):
+            source = _alone(text_or_path)
+            if source is not None:
+                return source
         path = _file_of(text_or_path, _CUDA_ENDINGS)
         text = _read_text(path) if path else text_or_path
         if not isinstance(text, str):
@@ -233,6 +237,15 @@ class Source:
         if self.modules:
             return f"<Source {self.name}: {sum(len(m.data) for m in self.modules)} bytes of LLVM IR>"
         return f"<Source {self.name}: {len(self.text)} characters of {self.language}>"
+
+
+def _alone(text: str) -> Source | None:
+    """Take a text that is no file, without a name and headers; None where more is to be looked at."""
+    if "\0" in text or not text.isascii() or text.lower().endswith(_CUDA_ENDINGS):
+        return None
+    source = object.__new__(Source)
+    source.__dict__["text"] = text  # the rest is as the class has it
+    return source
 
 
 @functools.lru_cache(KEPT)

@@ -20,9 +20,10 @@ from cujit.compiler.includes.files import NotModelledError
 from cujit.compiler.includes.memo import HintStore, Manifest, Memo
 from cujit.compiler.includes.where import says_where
 from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
-from cujit.compiler.inputs.source import KEPT, SMALL_CHARS, Source
+from cujit.compiler.inputs.source import KEPT, Source
 from cujit.compiler.keys.arguments import macros, unmodelled, wants_paths, wants_working_directory
 from cujit.compiler.keys.builds import NAMES, Build, build_of, unopened_build_of
+from cujit.compiler.keys.frame import KeyFrame, has_includes, is_plain
 from cujit.compiler.options.values import Tool
 from cujit.compiler.request import Request
 from cujit.errors import FileError, ToolchainNotFoundError
@@ -98,7 +99,7 @@ class KeyMaker:
         self._closures = closures
         self._proved: dict[tuple[object, ...], Shipped] = {}
         self._builds: dict[str, Build] = {}
-        self._plain: dict[Request, tuple[object, Keyed]] = toolchain.notes.setdefault("keys", {})
+        self._frames: dict[object, tuple[Build, KeyFrame, tuple[Build, ...], Manifest]] = {}
         self._directories: tuple[str, ...] | None = None
         self._release: str | None = None
 
@@ -348,27 +349,27 @@ class KeyMaker:
     def _of_cuda(self, request: Request) -> Keyed | Uncacheable:
         build = self._build("nvrtc")
         emulated = _emulated(request.kind, build)
-        around = os.getcwd(), values_of(COMPILERS_READ, self._environment), emulated
-        kept = self._plain.get(request)
-        if kept is not None and kept[0] == around and kept[1].builds[0] is build:
-            return kept[1]
+        is_framed = is_plain(request.source)
+        if is_framed:
+            source = request.source
+            place = (source.name, source.define, request.kind, request.arch, request.options, emulated)
+            around = *place, values_of(COMPILERS_READ, self._environment)
+            kept = self._frames.get(around)
+            if kept is not None and kept[0] is build:
+                return Keyed(kept[1].key("nvrtc", request), kept[2], kept[3], emulated)
         arguments = request.arguments()
         if why := unmodelled(arguments, Tool.NVRTC, request.options.extra):
             return Uncacheable(why)
         work = _Scan.of(request, arguments)
         manifest = self._manifest(work)
-        parts = [
-            *self._frame(build),
-            *request.parts(),
-            Part.content("before", DEPENDENT_LAUNCH + SIGNATURE_PROBE),
-            *manifest.parts,
-        ]
-        keyed = Keyed(make_key("nvrtc", [*parts, *_as_emulated(emulated)]), (build,), manifest, emulated)
-        if not work.has_includes and len(request.source.text) <= SMALL_CHARS:
-            if len(self._plain) >= KEPT:
-                self._plain.clear()
-            self._plain[request] = around, keyed
-        return keyed
+        before = Part.content("before", DEPENDENT_LAUNCH + SIGNATURE_PROBE)
+        after = [before, *manifest.parts, *_as_emulated(emulated)]
+        builds = [*self._frame(build)]
+        if is_framed and not (work.has_includes or wants_paths(arguments) or any(map(says_where, arguments))):
+            if len(self._frames) >= KEPT:
+                self._frames.clear()
+            self._frames[around] = build, KeyFrame.of(builds, request, after), (build,), manifest
+        return Keyed(make_key("nvrtc", [*builds, *request.parts(), *after]), (build,), manifest, emulated)
 
     def _frame(self, *builds: Build) -> Iterator[Part]:
         yield Part.text("schema", _SCHEMA)
@@ -492,11 +493,7 @@ class _Scan(NamedTuple):
     def has_includes(self) -> bool:
         """Whether any header could be read; where no text has the word, none could."""
         texts = (self.source.text, *(text for _, text in self.headers), *self.arguments)
-        return bool(self.pre_include) or any(
-            word in text or "\\\n" in text or "\\\r" in text or "??" in text
-            for text in texts
-            for word in ("include", "import", "__DATE__", "__TIME", "embed", "##", "%:%:")
-        )
+        return bool(self.pre_include) or any(map(has_includes, texts))
 
     def name(self, toolkit: Sequence[str]) -> str:
         """Name the manifest: a hash over everything that the scan is made of, paths included."""

@@ -23,9 +23,6 @@ from cujit.errors import ClosedError, CujitError
 from cujit.forks import cached_property
 from cujit.signature import Signature
 
-MOST_PATTERNS = 1024
-"""Combinations of parameters of which kernels are found natively; those of others are found in Python."""
-
 
 class _Cache(Protocol):
     def clear(self) -> None: ...
@@ -81,14 +78,21 @@ class LoadedImage:
         return self.require().kernels
 
     def plain(self, entry: LaunchEntry) -> bytes | None:
-        """Find a kernel that is asked for by its lowered name, with what native code makes its plain launches of.
+        """Find a kernel by its lowered name, with what native code makes its plain launches of.
 
-        It is None where there is no such kernel, or more has to be asked. What the build says of parameters is in the
-        way of what kernels with the same sizes share, and so are the names that tell types.
+        It is None where there is no such kernel, or more has to be asked.
         """
-        if self.loaded is None or self.artifact.signatures or entry.lowered.startswith("_Z"):
+        patterns = self.patterns_of(entry.lowered)
+        if self.loaded is None or patterns is None:
             return None
-        return self.loaded.plain(entry.lowered, self.device.patterns, self.alive.address, entry)
+        return self.loaded.plain(entry.lowered, patterns, self.alive.address, entry)
+
+    def patterns_of(self, lowered: str) -> dict[object, bytes] | None:
+        """Return the patterns that kernels share which a build says the same of; None where the name tells more."""
+        stated = self.artifact.signatures.get(lowered) if self.artifact.signatures else None
+        if stated is None:
+            return None if lowered.startswith("_Z") else self.device.patterns.of(None)
+        return self.device.patterns.of(stated)
 
     def display(self, lowered: str) -> str:
         """Return what a kernel is shown as: as the build was asked for it, else as the source spells it."""
@@ -214,12 +218,10 @@ class LaunchEntry:
 
     def keep_pattern(self, pattern: bytes, learned: object) -> None:
         """Have kernels with such parameters found with this pattern, if nothing but their sizes is known."""
-        patterns, parameters = self.device.patterns, getattr(self.loaded, "parameters", None)
-        is_named = self.image.artifact.signatures or self.lowered.startswith("_Z") or self._takes_ints
-        if parameters is None or is_named:
+        patterns, parameters = self.image.patterns_of(self.lowered), getattr(self.loaded, "parameters", None)
+        if parameters is None or patterns is None or self._takes_ints:
             return
-        if len(patterns) < MOST_PATTERNS:  # none ever goes: launches refer to what they were made of
-            self.device.kept.append(learned)
+        if self.device.patterns.keep(learned):
             patterns[parameters] = pattern
 
     def run(self, shape: LaunchShape | None, stream: int, options: LaunchOptions, arguments: Sequence[object]) -> None:
