@@ -134,10 +134,19 @@ class Source:
                                        headers={"n.h": "#define N 21"}, define={"TWO": 2})
             k = cujit.jit(source, device=device)["k"]
         """
-        if type(text_or_path) is str and not (name or headers or include or define):
-            source = _alone(text_or_path)
-            if source is not None:
-                return source
+        is_bare = not (name or headers or include or define)
+        alone = _alone(text_or_path) if is_bare and type(text_or_path) is str else None
+        return cls._cuda(text_or_path, name, headers, include, define) if alone is None else alone
+
+    @classmethod
+    def _cuda(
+        cls,
+        text_or_path: str | os.PathLike[str],
+        name: str | None,
+        headers: Mapping[str, str] | None,
+        include: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        define: Mapping[str, object] | None,
+    ) -> Source:
         path = _file_of(text_or_path, _CUDA_ENDINGS)
         text = _read_text(path) if path else text_or_path
         if not isinstance(text, str):
