@@ -277,7 +277,7 @@ def test_a_kernel_called_without_a_grid_says_what_to_write(module: Module) -> No
 
 
 def test_a_wrong_number_of_arguments_lists_the_parameters(module: Module) -> None:
-    with pytest.raises(ArgumentError, match=r"ns::fill takes 3 arguments \(int\*, int, int\); 1 came"):
+    with pytest.raises(ArgumentError, match=r"ns::fill takes 3 arguments \(int\*, int, int\); you passed 1"):
         module["ns::fill"][1, 1](3)
 
 

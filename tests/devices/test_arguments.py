@@ -45,16 +45,17 @@ def test_a_kernel_without_parameters_gets_an_empty_buffer(host: Device) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "came"), [([], "0 came"), ([1], "1 came: int 1"), ([1, 2.0, 3], "3 came: int 1, float 2.0, int 3")]
+    ("arguments", "passed"),
+    [([], "you passed 0"), ([1], "you passed 1: int 1"), ([1, 2.0, 3], "you passed 3: int 1, float 2.0, int 3")],
 )
-def test_a_wrong_count_lists_all_parameters(host: Device, arguments: list[object], came: str) -> None:
+def test_a_wrong_count_lists_all_parameters(host: Device, arguments: list[object], passed: str) -> None:
     with pytest.raises(ArgumentError, match=r"axpy<float> takes 2 arguments \(int, float\)") as caught:
         pack(Signature((INT, FLOAT)), arguments, host, "axpy<float>")
-    assert came in str(caught.value)
+    assert passed in str(caught.value)
 
 
 def test_arguments_for_a_kernel_that_takes_none_are_refused(host: Device) -> None:
-    with pytest.raises(ArgumentError, match="takes no arguments; 1 came"):
+    with pytest.raises(ArgumentError, match="takes no arguments; you passed 1"):
         pack(Signature(), [1], host)
 
 
@@ -532,7 +533,9 @@ def test_a_structure_that_only_is_called_like_a_vector_takes_its_bytes(host: Dev
     assert packed(host, Parameter(P.AGGREGATE, 6, 2, "float4"), b"abcdef") == b"abcdef"
 
 
-@pytest.mark.parametrize(("arguments", "advice"), [([1], "pass float too"), ([1, 2.0, 3], "leave out the last 1")])
+@pytest.mark.parametrize(
+    ("arguments", "advice"), [([1], "add what is missing: float"), ([1, 2.0, 3], "leave out the last 1")]
+)
 def test_a_wrong_count_says_what_to_add_or_leave_out(host: Device, arguments: list[object], advice: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         pack(Signature((INT, FLOAT)), arguments, host)

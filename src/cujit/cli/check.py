@@ -118,7 +118,7 @@ def command(
     as_json: bool,
     **limits: float | None,
 ) -> None:
-    """Fail if a kernel exceeds its register or spill budget.
+    """Fail if a kernel's registers or spills exceed a budget.
 
     FILE is a cubin, a fatbin, an object, a library, or a file that cujit profile --json wrote (.json). For a profile,
     cujit checks the counters and prints advice. The exit status is 1 if a kernel exceeds its budget or if that cannot

@@ -49,7 +49,7 @@ VARIABLES = (
     Variable(
         "CUJIT_TUNE",
         "auto, never, again",
-        "Whether cujit.tune measures: auto (if no result is stored), again (always) or never.",
+        "Whether cujit.tune measures: auto (only once), again (each time) or never.",
         "auto",
         "tuning",
     ),

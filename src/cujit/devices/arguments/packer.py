@@ -85,8 +85,8 @@ class Packer:
             passed = ", ".join(map(describe, arguments[:12]))
             missing = ", ".join(map(str, tuple(self.signature)[len(arguments) :]))
             raise ArgumentError(
-                f"{self.kernel} takes {takes}; {len(arguments)} came" + (f": {passed}" if passed else ""),
-                help=f"pass {missing} too" if missing else f"leave out the last {len(arguments) - n}",
+                f"{self.kernel} takes {takes}; you passed {len(arguments)}" + (f": {passed}" if passed else ""),
+                help=f"add what is missing: {missing}" if missing else f"leave out the last {len(arguments) - n}",
             )
         values = [read(a, stream) for read, a in zip(self._readers, arguments, strict=True)]
         return self._struct.pack(*values)
