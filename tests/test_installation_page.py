@@ -167,7 +167,7 @@ def test_the_last_step_prints_what_is_shown() -> None:
 
 
 def test_the_page_decides_for_a_frozen_program() -> None:
-    (code,) = (code for at, code in _PAGE.snippets("python") if at == "Package an application")
+    (code,) = (code for at, code in Page("how-to/package.md").snippets("python") if at == "Worker processes")
     shown = printed(f"import sys\nsys.frozen = True\n{code}print(len(made) > 0)")
     assert shown.splitlines() == [
         "set CUJIT_PYTHON to the path of a Python interpreter that has cujit installed", "True",
