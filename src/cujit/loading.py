@@ -88,10 +88,10 @@ class Module(Mapping[str, Kernel]):
         image = self._image
         image.require()
         if not isinstance(name, str):
-            first = next(iter(self), "kernel")
             raise ArgumentError(
                 f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}",
-                help=f"name the kernel before the grid and the block: module[{first!r}][grid, block](…)",
+                help="name the kernel before the grid and the block: "
+                f"module[{next(iter(self), 'kernel')!r}][grid, block](…)",
             )
         lowered = image.artifact.names.get(name, name)
         kernel = self._kernels.get(lowered)
