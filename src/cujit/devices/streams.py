@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
-from cujit.values import dataclass, field
 
 CAPTURE_MODES = ("relaxed", "thread_local", "global")
 """What other work is allowed during a capture. Source: CUDA Driver API manual, ``CUstreamCaptureMode``."""
@@ -77,17 +76,19 @@ class DeviceLike(Protocol):
         """Wait until all work is done."""
 
 
-@dataclass(frozen=True)
 class Allocation:
     """Memory of a device: address and size in bytes; ``owner`` keeps it alive.
 
     ``stream`` is where it was allocated and will be freed; None is the default stream.
     """
 
-    address: int
-    size: int
-    owner: object = field(repr=False, compare=False, default=None)
-    stream: Stream | None = field(repr=False, compare=False, default=None)
+    __slots__ = ("__weakref__", "address", "owner", "size", "stream")
+
+    def __init__(self, address: int, size: int, owner: object = None, stream: Stream | None = None) -> None:
+        self.address, self.size, self.owner, self.stream = address, size, owner, stream
+
+    def __repr__(self) -> str:
+        return f"Allocation(address={self.address}, size={self.size})"
 
 
 class Event(abc.ABC):

@@ -51,6 +51,8 @@ class WritingDriver:
             "cuTensorMapEncodeTiled": lambda *_: [bindings.CUtensorMap()],
         }
 
+    is_emulated = False
+
     def device_count(self) -> int:
         return 2
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import null_driver
-from cujit.devices.launcher.cpython import is_supported
+from cujit.devices.cuda import memory
+from cujit.devices.launcher.cpython import is_supported, native_function
 from cujit.devices.launcher.library import library
 from cujit.devices.launcher.state import MemoryCalls
+from cujit.errors import DriverError
 from processes import printed
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="this interpreter takes no native launches")
@@ -33,6 +37,12 @@ class Driver:
             "exchange": kind(ctypes.c_int, ctypes.POINTER(ctypes.c_int))(self._exchange),
             "allocate": kind(ctypes.c_int, ctypes.POINTER(ctypes.c_uint64), ctypes.c_size_t)(self._allocate),
             "release": kind(ctypes.c_int, ctypes.c_uint64)(lambda address: self._say("release", address)),
+            "copy_in": kind(ctypes.c_int, ctypes.c_uint64, Word, ctypes.c_size_t)(self._copy_in),
+            "copy_out": kind(ctypes.c_int, Word, ctypes.c_uint64, ctypes.c_size_t)(self._copy_out),
+            "set": kind(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint8, ctypes.c_size_t)(
+                lambda *all: self._say("set", *all)
+            ),
+            "synchronize": kind(ctypes.c_int, Word)(lambda stream: self._say("synchronize", stream or 0)),
         }
 
     def _say(self, name: str, *values: int) -> int:
@@ -51,18 +61,25 @@ class Driver:
         out[0] = 0x5000
         return self._say("allocate", size)
 
-    def ask(self, size: int, address: int = 0) -> tuple[int, int]:
-        """Call native code; give its answer and the address."""
+    def _copy_in(self, address: int, host: int, size: int) -> int:
+        return self._say("copy in", address, ctypes.string_at(host, size))  # type: ignore[arg-type]
+
+    def _copy_out(self, host: int, address: int, size: int) -> int:
+        ctypes.memset(host, 0x61, size)
+        return self._say("copy out", address, size)
+
+    def ask(self, name: str, *given: Any) -> int:
+        """Call native code; give its answer."""
         places = {name: ctypes.cast(call, Word).value or 0 for name, call in self.keep.items()}
-        calls, place = MemoryCalls(context=OURS, **places), ctypes.c_uint64(address)
-        function = ctypes.CFUNCTYPE(ctypes.c_int, Word, ctypes.c_uint64, Word)(library().address("memory"))
-        return function(ctypes.addressof(calls), size, ctypes.addressof(place)), place.value
+        calls = bytes(MemoryCalls(context=OURS, **places))
+        function = native_function(name, library().address(name), calls, is_fast=name not in ("get", "put"))
+        return int(function.call(*given))
 
 
 def test_memory_is_got_and_given_back_in_the_relaxed_mode_of_captures() -> None:
     driver = Driver()
-    assert driver.ask(400) == (0, 0x5000)
-    assert driver.ask(0, 0x5000) == (0, 0x5000)
+    assert driver.ask("get", 400) == 0x5000
+    assert driver.ask("put", 0x5000) == 0
     assert driver.heard == [
         ("mode", 2), ("allocate", 400), ("mode", 0), ("mode", 2), ("release", 0x5000), ("mode", 0)
     ]  # fmt: skip
@@ -71,17 +88,34 @@ def test_memory_is_got_and_given_back_in_the_relaxed_mode_of_captures() -> None:
 @pytest.mark.parametrize("current", [OTHERS, 0])
 def test_another_context_is_put_back(current: int) -> None:
     driver = Driver(current)
-    assert driver.ask(8)[0] == 0
+    assert driver.ask("get", 8) == 0x5000
     assert driver.heard == [("push", OURS), ("mode", 2), ("allocate", 8), ("mode", 0), ("pop",)]
 
 
 @pytest.mark.parametrize("refused", ["push", "mode", "allocate"])
 def test_a_refusal_is_the_answer_and_leaves_context_and_mode_as_they_were(refused: str) -> None:
     driver = Driver(OTHERS, **{refused: 719})
-    assert driver.ask(8)[0] == 719
+    assert driver.ask("get", 8) == -719
     names = [name for name, *_ in driver.heard]
     assert names.count("push") == names.count("pop") + (refused == "push")
     assert names.count("mode") == {"push": 0, "mode": 1, "allocate": 2}[refused]
+
+
+def test_bytes_are_copied_and_set_and_what_is_in_no_stream_is_waited_for() -> None:
+    driver, out = Driver(OTHERS), bytearray(3)
+    assert driver.ask("upload", 0x5000, b"abc") == driver.ask("fill", 0x5000, 9, 7) == 0
+    assert driver.ask("download", 0x5000, out) == 0
+    assert out == b"aaa"
+    heard = [each for each in driver.heard if each[0] not in ("push", "pop")]
+    assert heard == [
+        ("copy in", 0x5000, b"abc"), ("synchronize", 0), ("set", 0x5000, 7, 9), ("synchronize", 0),
+        ("copy out", 0x5000, 3),
+    ]  # fmt: skip
+    assert [each[0] for each in driver.heard].count("pop") == 3
+    for what in ("copy in", "synchronize"):
+        assert Driver(**{what: 700}).ask("upload", 0x5000, b"abc") == 700
+    with pytest.raises(BufferError):
+        driver.ask("download", 0x5000, b"read-only")
 
 
 def test_an_array_takes_two_calls_besides_the_mode_and_the_context(tmp_path: Any) -> None:
@@ -101,11 +135,125 @@ del x
 mark(b"del")
 device.zeros(1024, np.float32)
 mark(b"zeros")
+for _ in range(40):
+    device.empty(1024, np.float32)
+mark(b"many")
+x = [device.empty(1024, np.float32) for _ in range(20)]
+addresses = {each.address for each in x}
+del x
+large = [device.empty(1 << 20, np.uint8) for _ in range(9)]
+del large
+device.trim()
+mark(b"trim")
 """
     printed(text, environment=null_driver.build(tmp_path))
     calls = null_driver.calls(tmp_path)
     mode = {"cuThreadExchangeStreamCaptureMode": 2}
     assert {n: k for n, k in calls["empty"].items() if not n.startswith("cuCtx")} == {"cuMemAlloc_v2": 1, **mode}
-    assert {n: k for n, k in calls["del"].items() if not n.startswith("cuCtx")} == {"cuMemFree_v2": 1, **mode}
+    assert not calls.get("del"), "a small block waits for the next array"
     assert calls["zeros"]["cuMemsetD8_v2"] == 1
     assert sum(calls["empty"].values()) <= 6
+    assert 1 <= calls["many"]["cuMemFree_v2"] <= 2, "one block of many is freed, and the others serve again"
+    assert calls["many"]["cuMemAlloc_v2"] < 40
+    every = sum((Counter(found) for found in calls.values()), Counter())
+    assert every["cuMemAlloc_v2"] == every["cuMemFree_v2"], (
+        "what is trimmed goes to the driver, and large blocks at once"
+    )
+
+
+# -- small blocks ------------------------------------------------------------------------------------------
+
+
+class Context:
+    """A context whose driver counts. To free memory, it waits for all work: what was given back before is unused."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_emulated: bool = False) -> None:
+        self.driver = SimpleNamespace(is_emulated=is_emulated)
+        self.got: list[int] = []
+        self.put: list[int] = []
+        self.refuses = False
+        monkeypatch.setattr(memory, "_get", lambda _context, size: self._get(size))
+        monkeypatch.setattr(memory, "_put", lambda _context, address: self._put(address))
+
+    def _get(self, size: int) -> int:
+        if self.refuses:
+            self.refuses = False
+            raise DriverError("no memory", tool="driver", call="cuMemAlloc", result="CUDA_ERROR_OUT_OF_MEMORY")
+        self.got.append(size)
+        return 0x1000 * len(self.got)
+
+    def _put(self, address: int) -> None:
+        if self.refuses:
+            raise DriverError("dead", tool="driver", call="cuMemFree", result="CUDA_ERROR_ILLEGAL_ADDRESS")
+        self.put.append(address)
+
+
+def blocks_of(context: Context) -> memory.Blocks:
+    return memory.Blocks(context)  # type: ignore[arg-type]
+
+
+def test_a_block_serves_again_only_after_the_driver_has_waited_for_all_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context(monkeypatch)
+    blocks = blocks_of(context)
+    seen = set()
+    for _ in range(memory._WAITING):
+        address = blocks.allocate(256).address  # which goes at once
+        assert address not in seen
+        seen.add(address)
+    assert len(context.put) == 1
+    again = [blocks.allocate(256) for _ in range(memory._WAITING - 1)]
+    assert {each.address for each in again} == seen - set(context.put)
+    assert len(context.got) == memory._WAITING
+    assert blocks.allocate(512).address not in seen, "a block serves arrays of its size alone"
+
+
+def test_kept_blocks_are_bounded_and_trimmed_and_large_ones_freed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context(monkeypatch)
+    blocks = blocks_of(context)
+    blocks.allocate(memory._SMALL_BYTES + 1)
+    assert len(context.put) == 1
+    many = [blocks.allocate(memory._SMALL_BYTES) for _ in range(300)]
+    del many
+    kept = len(context.got) - len(context.put)
+    assert (
+        memory._KEPT_BYTES // memory._SMALL_BYTES - memory._WAITING <= kept <= memory._KEPT_BYTES // memory._SMALL_BYTES
+    )
+    blocks.trim()
+    assert sorted(context.put) == [0x1000 * (n + 1) for n in range(len(context.got))]
+
+
+def test_memory_that_runs_out_is_asked_for_again_without_kept_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context(monkeypatch)
+    blocks = blocks_of(context)
+    blocks.allocate(256)
+    context.refuses = True
+    held = blocks.allocate(512)
+    assert held.size == 512
+    assert len(context.put) == 1, "the kept block"
+    context.refuses = True
+    with pytest.raises(DriverError, match="no memory"):
+        blocks.allocate(1024)
+
+
+def test_a_dead_context_and_a_fork_leave_no_block_to_serve_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context(monkeypatch)
+    blocks = blocks_of(context)
+    held = [blocks.allocate(256) for _ in range(memory._WAITING)]
+    context.refuses = True
+    del held  # nobody hears of it
+    context.refuses = False
+    asked = len(context.got)
+    held = [blocks.allocate(256) for _ in range(memory._WAITING)]
+    assert len(context.got) == asked + memory._WAITING
+    del held
+    blocks.after_fork()
+    blocks.allocate(256)
+    assert len(context.got) == asked + memory._WAITING + 1
+
+
+def test_under_emulation_every_array_is_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context(monkeypatch, is_emulated=True)
+    blocks = blocks_of(context)
+    for _ in range(3):
+        blocks.allocate(256)
+    assert len(context.put) == len(context.got) == 3

@@ -46,8 +46,13 @@ def array(
         host = np.asarray(data, dtype=None if dtype is None else _dtype(dtype))
     except (TypeError, ValueError, OverflowError) as e:
         raise ArgumentError(f"no array can be made of this {type(data).__name__}: {e}") from e
-    result = empty(device, host.shape, host.dtype, stream=stream)
-    result.copy_from(host)
+    if stream is not None or _SCALARS.get(host.dtype.type) is not host.dtype or not host.flags.c_contiguous:
+        result = empty(device, host.shape, host.dtype, stream=stream)
+        result.copy_from(host)
+        return result
+    result = DeviceArray(device, device.allocate(host.nbytes), host.shape, host.dtype)
+    if host.nbytes:
+        device.upload(result.address, _bytes_of(host))
     return result
 
 
@@ -114,8 +119,17 @@ def layout(shape: object, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dty
     Raises:
         ArgumentError: the shape or the dtype is none.
     """
-    sizes, element = _shape(shape), _dtype(dtype)
+    element = _SCALARS.get(dtype) if type(dtype) is type else None
+    if element is None:
+        element = _dtype(dtype)
+    if type(shape) is int and shape >= 0:
+        return (shape,), element, shape * element.itemsize
+    sizes = _shape(shape)
     return sizes, element, math.prod(sizes) * element.itemsize
+
+
+_SCALARS = {each: np.dtype(each) for each in np.sctypeDict.values() if np.dtype(each).kind in "biufc"}
+"""The dtypes of NumPy's numbers by their types."""
 
 
 def _shape(shape: object) -> tuple[int, ...]:
@@ -177,8 +191,8 @@ class DeviceArray:
         self.device = device
         self.shape = shape
         self.dtype = dtype
-        self.size = math.prod(shape)
-        self.nbytes = self.size * dtype.itemsize
+        self.size = size = shape[0] if len(shape) == 1 else math.prod(shape)
+        self.nbytes = size * dtype.itemsize
         self._allocation: Allocation | None = allocation
         self._address = allocation.address if address is None else address
 

@@ -111,7 +111,11 @@ class CudaBackend(Backend):
         Raises:
             DriverError: the GPU has no such memory left.
         """
-        return memory.allocate(self.context, size)
+        return self._blocks.allocate(size)
+
+    @cached_property
+    def _blocks(self) -> memory.Blocks:
+        return memory.blocks_of(self.context)
 
     def upload(self, address: int, data: memoryview) -> None:
         """Copy host bytes to the GPU; done when it returns."""

@@ -57,6 +57,7 @@ class Gpu(Context):
         Raises:
             DriverError: the driver refused.
         """
+        memory.blocks_of(self).trim()
         if "pool" in self.__dict__:  # or there is nothing to give back
             self.pool.trim(keep_bytes)
 

@@ -78,6 +78,10 @@ class Entries:
     exchange: int
     allocate: int
     release: int
+    copy_in: int
+    copy_out: int
+    set: int
+    synchronize: int
     load_library: int
     get_kernel: int
     max_cluster_size: int
@@ -129,6 +133,10 @@ def driver_entries(driver: Driver) -> Entries:
         find("cuThreadExchangeStreamCaptureMode"),
         find("cuMemAlloc"),
         find("cuMemFree"),
+        find("cuMemcpyHtoD"),
+        find("cuMemcpyDtoH"),
+        find("cuMemsetD8"),
+        find("cuStreamSynchronize"),
         find("cuLibraryLoadData"),
         find("cuLibraryGetKernel"),
         find("cuOccupancyMaxPotentialClusterSize"),

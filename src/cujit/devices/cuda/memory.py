@@ -6,7 +6,6 @@ allocated and freed in the relaxed mode of captures.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -17,64 +16,190 @@ import numpy as np
 
 from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.launching import driver_entries
-from cujit.devices.launcher.cpython import is_supported
-from cujit.devices.launcher.library import library_or_none
+from cujit.devices.launcher.cpython import is_supported, native_function
+from cujit.devices.launcher.library import Library, library_or_none
 from cujit.devices.launcher.state import MemoryCalls
 from cujit.devices.streams import Allocation, PinnedMemory
-from cujit.forks import once_each
+from cujit.errors import DriverError
+from cujit.forks import begins_anew, once_each
 from cujit.toolchain.driver import Driver
 from cujit.values import attributes
 
 
-class _Block:
-    """What an Allocation owns; the memory is freed when it goes.
+class _Block(Allocation):
+    """Memory that is given back when it goes.
 
     Not at the end of the process, which gives its memory back as a whole; the driver may be gone by then.
     """
 
-    __slots__ = ("__weakref__", "_address", "_context")
+    __slots__ = ("_blocks",)
 
-    def __init__(self, context: Context, address: int) -> None:
-        self._context = context
-        self._address = address
+    def __init__(self, address: int, size: int, blocks: Blocks) -> None:
+        self.address, self.size, self.owner, self.stream, self._blocks = address, size, None, None, blocks
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_ending():
-            with suppress(Exception):  # a failure is nobody's business any more, as of a dead context
-                _memory(self._context, 0, self._address)
+            try:  # noqa: SIM105 - suppress takes as long as all the rest
+                self._blocks.give(self.address, self.size)
+            except Exception:  # nobody's business any more, as of a dead context
+                pass
 
 
-_CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p)
+class _Calls:
+    """Calls of the driver for memory, by native code: ``get``, ``put``, ``upload``, ``download`` and ``fill``."""
+
+    def __init__(self, context: Context, library: Library) -> None:
+        names = "get_context push_context pop_context exchange allocate release copy_in copy_out set synchronize"
+        calls = MemoryCalls(context=int(context.handle), **attributes(driver_entries(context.driver), names))
+        self._keep: list[object] = [bytes(calls)]
+
+        def function(name: str, *, is_fast: bool) -> Any:
+            made = native_function(name, library.address(name), self._keep[0], is_fast=is_fast)
+            self._keep.append(made)
+            return made.call
+
+        self.get, self.put = (function(name, is_fast=False) for name in ("get", "put"))
+        self.upload, self.download, self.fill = (
+            function(name, is_fast=True) for name in ("upload", "download", "fill")
+        )
 
 
 @once_each(64)
-def _native(context: Context) -> tuple[Callable[[int, int, int], int], MemoryCalls] | None:
-    """Return what gets memory by native code, and the calls that it makes; None leaves it to Python."""
+def _native(context: Context) -> _Calls | None:
+    """Return the calls by native code; None leaves them to Python."""
     library = library_or_none() if is_supported() else None
-    if library is None:
-        return None
-    names = "get_context push_context pop_context exchange allocate release"
-    calls = MemoryCalls(context=int(context.handle), **attributes(driver_entries(context.driver), names))
-    call: Callable[[int, int, int], int] = _CALL(library.address("memory"))
-    return call, calls
+    return None if library is None else _Calls(context, library)
 
 
-def _memory(context: Context, size: int, address: int = 0) -> int:
-    """Get ``size`` bytes, or give back those at ``address``; give the address.
+def _get(context: Context, size: int) -> int:
+    """Get ``size`` bytes of the driver; give the address.
 
     Raises:
         DriverError: the driver refused.
     """
-    native, function = _native(context), "cuMemAlloc" if size else "cuMemFree"
+    native = _native(context)
     if native is None:
         with _relaxed(context):
-            return int(context.call(function, size or address) or 0)
-    place = ctypes.c_uint64(address)
-    call, calls = native
-    status = call(ctypes.addressof(calls), size, ctypes.addressof(place))
-    if status:
-        raise context.refused(function, status)
-    return place.value
+            return int(context.call("cuMemAlloc", size))
+    address = native.get(size)
+    if address < 0:
+        raise context.refused("cuMemAlloc", -address)
+    return int(address)
+
+
+def _put(context: Context, address: int) -> None:
+    """Give memory back to the driver, which waits for all work first.
+
+    Raises:
+        DriverError: the driver refused.
+    """
+    native = _native(context)
+    if native is None:
+        with _relaxed(context):
+            context.call("cuMemFree", address)
+    elif status := native.put(address):
+        raise context.refused("cuMemFree", status)
+
+
+_SMALL_BYTES = 64 << 10
+_KEPT_BYTES = 4 << 20
+_WAITING = 32
+
+
+class Blocks:
+    """Memory of a context that arrays outside of streams are made of; small blocks are kept for the next arrays.
+
+    A small block that is given back waits until nothing can use it any more: the driver waits for all work before it
+    frees memory, so when one of ``_WAITING`` blocks is freed, the others can serve again. Blocks are of at most
+    ``_SMALL_BYTES``, and ``_KEPT_BYTES`` together. A block serves arrays of just its size.
+
+    Source: CUDA C++ Programming Guide, "Implicit Synchronization"; CUDA Driver API manual, ``cuMemFree``.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._most_bytes = 0 if context.driver.is_emulated else _SMALL_BYTES  # its checks look at what is freed
+        self._ready: dict[int, list[int]] = {}
+        self._waiting: list[tuple[int, int]] = []
+        self._kept_bytes = 0
+        begins_anew(self)
+
+    def allocate(self, size: int) -> Allocation:
+        """Get ``size`` bytes, aligned to 256 at least; none of them has the address 0.
+
+        Source: CUDA Driver API manual, ``cuMemAlloc``; CUDA C++ Programming Guide, "Device Memory Accesses".
+
+        Raises:
+            DriverError: the GPU has no such memory left.
+        """
+        try:
+            address = self._ready[size].pop()
+        except (KeyError, IndexError):
+            return self._new(size)
+        self._kept_bytes -= size
+        return _Block(address, size, self)
+
+    def _new(self, size: int) -> Allocation:
+        if size == 0:
+            return Allocation(0, 0)
+        try:
+            return _Block(_get(self._context, size), size, self)
+        except DriverError:
+            if not self._kept_bytes:
+                raise
+        self.trim()
+        return _Block(_get(self._context, size), size, self)
+
+    def give(self, address: int, size: int) -> None:
+        """Give a block back.
+
+        Raises:
+            DriverError: the driver refused.
+        """
+        if size > self._most_bytes or self._kept_bytes > _KEPT_BYTES - size:
+            _put(self._context, address)
+            return
+        self._kept_bytes += size
+        self._waiting.append((address, size))
+        if len(self._waiting) >= _WAITING:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Free one of the blocks that wait, and have the others serve again."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:  # another thread was faster
+            return
+        try:
+            _put(self._context, waiting.pop()[0])
+        except DriverError:  # a dead context
+            self.after_fork()
+            raise
+        for address, size in waiting:
+            self._ready.setdefault(size, []).append(address)
+        # Counted anew, as threads change the count without a lock.
+        self._kept_bytes = sum(size * len(addresses) for size, addresses in list(self._ready.items()))
+
+    def trim(self) -> None:
+        """Give all blocks that nobody has back to the driver.
+
+        Raises:
+            DriverError: the driver refused.
+        """
+        ready, self._ready, waiting, self._waiting = self._ready, {}, self._waiting, []
+        blocks = [*waiting, *((address, size) for size, addresses in ready.items() for address in addresses)]
+        self._kept_bytes = 0
+        for address, _ in blocks:
+            _put(self._context, address)
+
+    def after_fork(self) -> None:
+        """Forget the blocks, in a forked child: the driver refuses to work there."""
+        self._ready, self._waiting, self._kept_bytes = {}, [], 0
+
+
+@once_each(64)
+def blocks_of(context: Context) -> Blocks:
+    """Return the blocks of a context."""
+    return Blocks(context)
 
 
 @contextmanager
@@ -99,23 +224,6 @@ def _release(context: Context, function: str, *arguments: Any) -> None:
             driver.attempt(function, *arguments)
     except Exception:
         return
-
-
-def allocate(context: Context, size: int) -> Allocation:
-    """Get ``size`` bytes, aligned to 256 at least; none of them has the address 0.
-
-    The driver finishes all work before it frees memory, so an array may go while a kernel still uses it.
-
-    Source: CUDA Driver API manual, ``cuMemAlloc`` and ``cuMemFree``;
-    CUDA C++ Programming Guide, "Device Memory Accesses" (256 bytes).
-
-    Raises:
-        DriverError: the GPU has no such memory left.
-    """
-    if size == 0:
-        return Allocation(0, 0)
-    address = _memory(context, size)
-    return Allocation(address, size, _Block(context, address))
 
 
 # -- in the order of a stream -----------------------------------------------------------------------------
@@ -245,20 +353,32 @@ _DEFAULT_STREAM = 0
 
 def upload(context: Context, address: int, data: memoryview) -> None:
     """Copy host bytes to the GPU."""
-    if data.nbytes:
+    native = _native(context)
+    if native is not None:
+        if status := native.upload(address, data):
+            raise context.refused("cuMemcpyHtoD", status)
+    elif data.nbytes:
         copy = ("cuMemcpyHtoD", address, address_of(data), data.nbytes)
         context.call_each(copy, ("cuStreamSynchronize", _DEFAULT_STREAM))
 
 
 def download(context: Context, data: memoryview, address: int) -> None:
     """Copy bytes of the GPU to the host."""
-    if data.nbytes:
+    native = _native(context)
+    if native is not None:
+        if status := native.download(address, data):
+            raise context.refused("cuMemcpyDtoH", status)
+    elif data.nbytes:
         context.call("cuMemcpyDtoH", address_of(data), address, data.nbytes)
 
 
 def fill(context: Context, address: int, size: int, byte: int) -> None:
     """Set bytes of the GPU to one value."""
-    if size:
+    native = _native(context)
+    if native is not None:
+        if status := native.fill(address, size, byte):
+            raise context.refused("cuMemsetD8", status)
+    elif size:
         context.call_each(("cuMemsetD8", address, byte, size), ("cuStreamSynchronize", _DEFAULT_STREAM))
 
 

@@ -249,8 +249,8 @@ class CudaStream(Stream):
         if size == 0:
             return Allocation(0, 0, stream=stream)
         if not context.has_pools:
-            plain = memory.allocate(context, size)
-            return Allocation(plain.address, size, plain.owner, stream)
+            plain = memory.blocks_of(context).allocate(size)
+            return Allocation(plain.address, size, plain, stream)
         memory.free_late(context, queue.handle, queue.late)
         address, owner = context.pool.allocate(size, queue.handle, queue.late, queue)
         return Allocation(address, size, owner, stream)

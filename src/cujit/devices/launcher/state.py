@@ -95,9 +95,12 @@ class LaunchSlots:
 
 
 class MemoryCalls(ctypes.Structure):
-    """What native code calls to get memory of a GPU and to give it back: a context, and addresses of functions."""
+    """What native code calls for the memory of a GPU: a context, and addresses of functions."""
 
-    _fields_ = _fields(ctypes.c_uint64, "context get_context push_context pop_context exchange allocate release")
+    _fields_ = (
+        *_fields(ctypes.c_uint64, "context get_context push_context pop_context exchange allocate release"),
+        *_fields(ctypes.c_uint64, "copy_in copy_out set synchronize"),
+    )
 
 
 # -- the launches that a kernel keeps ---------------------------------------------------------------------

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from cujit.devices.streams import Allocation, DeviceLike, Event, Graph, Stream, is_pinned, stream_handle
 from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
-from cujit.values import replace
 
 _NOT_PINNED = "a copy from or to ordinary host memory cannot be captured: a graph would use the memory later"
 
@@ -163,7 +162,9 @@ class InOrderStream(Stream):
     def allocate(self, size: int) -> Allocation:
         """Get ``size`` bytes."""
         self._require_free("no memory can be had in it")
-        return replace(self.device.allocate(size), stream=InOrderStream(self.device, self._captures, self.handle))
+        found = self.device.allocate(size)
+        stream = InOrderStream(self.device, self._captures, self.handle)
+        return Allocation(found.address, size, found.owner, stream)
 
     def upload(self, address: int, data: memoryview) -> None:
         """Copy host bytes to the device."""

@@ -87,7 +87,11 @@ extern u64 cujit_interpreter;
 
 object *cujit_launch(object *self, object *const *arguments, u64 given, object *names);
 object *cujit_index(object *kernel, object *shape);
-i32 cujit_memory(const struct MemoryCalls *calls, u64 bytes, u64 *address);
+object *cujit_get(object *self, object *bytes);
+object *cujit_put(object *self, object *address);
+object *cujit_upload(object *self, object *const *given, i64 count);
+object *cujit_download(object *self, object *const *given, i64 count);
+object *cujit_fill(object *self, object *const *given, i64 count);
 object *cujit_rows(object *self, object *image);
 object *cujit_load(object *self, object *image);
 object *cujit_kernel(object *self, object *const *given, i64 count);
