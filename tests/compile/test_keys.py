@@ -311,13 +311,13 @@ def test_without_source_include_a_header_beside_the_source_is_not_read(
     assert digest(maker, of_tree(tree, **said)) != before
 
 
-def test_a_working_directory_that_is_gone_leaves_no_key(
+def test_a_working_directory_that_is_gone_leaves_what_includes_headers_no_key(
     tmp_path: Path, maker: KeyMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert reason(maker, BASE)
+    assert reason(maker, of_text('#include "any.h"\n' + KERNEL))
 
 
 def test_the_key_of_a_request_that_comes_again_is_that_of_its_moment(
