@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import cujit
 from cujit.budget import Budget, BudgetReport, check, read_budgets
-from cujit.cli.check import command
+from cujit.cli.budget import command
 from cujit.errors import BudgetError, NameNotFoundError, OptionError
 from cujit.profile import Profile, ProfiledKernel, advice_for
 
@@ -181,7 +181,7 @@ def test_files_of_budgets_and_of_profiles_meet(counts: Path, tmp_path: Path) -> 
 
 def test_the_verb_takes_a_profile(counts: Path) -> None:
     def run(*arguments: object) -> tuple[int, str]:
-        result = CliRunner().invoke(command, [str(counts), *map(str, arguments)], prog_name="cujit check")
+        result = CliRunner().invoke(command, [str(counts), *map(str, arguments)], prog_name="cujit budget")
         return result.exit_code, result.output
 
     good = ("--bank-conflicts", 0, "--sectors-per-request", 4.5, "--sectors", 256, "--wavefronts", 64)

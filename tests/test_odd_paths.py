@@ -301,7 +301,7 @@ COMMANDS = {
     "build": (".cu", []),
     "run": (".cu", ["--device", "cpu", "-k", "k", "--over", "1"]),
     "inspect": (".ptx", []),
-    "check": (".cubin", ["--registers", "64"]),
+    "budget": (".cubin", ["--registers", "64"]),
     "compat": (".ptx", []),
     "embed": (".ptx", ["-o", "x.py"]),
     "occupancy": (".cubin", ["--on", "sm_90", "--block", "64"]),

@@ -107,7 +107,7 @@ def headers(colors: Colors) -> str:
             below = y + 4 + 20 * line
             parts += [f'<rect x="{_LEFT}" y="{below:.1f}" width="{width:.1f}" height="16" rx="2" fill="{fill}"/>']
             parts += [_text(_LEFT + width + 8, below + 13, f"{float(said):,g} ms", colors.muted, ' font-size="13"')]
-    title = "CPU time of a kernel that includes CUB (580 headers)"
+    title = "Processor time of cujit.compile for a kernel that includes CUB"
     return _picture(parts, title, top + 2 * _ROW * len(rows) + 6, colors)
 
 

@@ -47,7 +47,7 @@ def require_content(name: str, kernels: Iterable[str], variables: Iterable[str],
     if not is_part and not any(True for names in (kernels, variables) for _ in names):
         raise CompileError(
             f"{name} has no kernel and no variable to load",
-            help="a kernel is a __global__ function; of a template, names=['axpy<float>'] says which instances to make",
+            help="declare the kernel with __global__; if it is a template, name its instances: names=['kernel<float>']",
         )
 
 

@@ -23,10 +23,13 @@ TASKS = {
     "Compile and link": ("compile", "build", "bundle", "link", "retarget"),
     "Run": ("run", "emulate"),
     "Profile and inspect": ("profile", "explore", "inspect", "occupancy"),
-    "Verify": ("check", "compat"),
+    "Verify": ("budget", "compat"),
     "Cache and distribute": ("cache", "pack", "worklist", "farm", "embed"),
 }
 """The commands by task, in the order of the help; each is the ``command`` of the file of its name."""
+
+_RENAMED = {"check": "budget"}
+"""Names that commands had in the last release, which still run them."""
 
 COMMANDS = tuple(name for names in TASKS.values() for name in names)
 
@@ -42,9 +45,10 @@ class Commands(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command and return it; None if no command has this name."""
         del ctx
-        if cmd_name not in COMMANDS:
+        name = _RENAMED.get(cmd_name, cmd_name)
+        if name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"cujit.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"cujit.cli.{name}").command
         return with_common(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -28,7 +28,7 @@ VARIABLES = (
     Variable(
         "CUJIT_COMPILE",
         "auto, warn, never, never-jit",
-        "Whether to compile on a cache miss: auto (yes), warn (yes, with a warning) or never (error).",
+        "Compile on a cache miss: auto (silently), warn (with a warning), never (error).",
         "auto",
         "shipping",
     ),
@@ -49,7 +49,7 @@ VARIABLES = (
     Variable(
         "CUJIT_TUNE",
         "auto, never, again",
-        "Whether cujit.tune measures: auto (only once), again (each time) or never.",
+        "Time the candidates in cujit.tune: auto (only once), again (each time), never.",
         "auto",
         "tuning",
     ),
@@ -57,14 +57,14 @@ VARIABLES = (
     Variable(
         "CUJIT_DUMP",
         "stages, times or all",
-        "What the CPU device's compiler prints: stages, times or all.",
+        "Print stages, times or all of what the CPU device's compiler does.",
         "",
         "cpu-compiler",
     ),
     Variable(
         "CUJIT_PERF",
         "0, 1 or ptx",
-        "Show CPU-device kernels to perf and gdb: 0, 1 (by source line) or ptx (by PTX line).",
+        "Show CPU-device kernels to perf and gdb: 0, 1 (source lines) or ptx (PTX lines).",
         "0",
         "cpu",
     ),

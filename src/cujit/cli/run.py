@@ -99,7 +99,7 @@ def command(
     as_json: bool,
     **shape: Any,
 ) -> None:
-    """Run one kernel of a file; --check finds errors in it.
+    """Run a kernel; --check finds memory errors and races.
 
     FILE is CUDA C++ (.cu), LLVM IR (.ll, .bc), PTX, a cubin, a fatbin, or a launch that --save wrote. Specify --grid
     and --block, or --over, or --cooperative. A saved launch contains its kernel and arguments, and runs in a

@@ -35,7 +35,7 @@ _PROJECT = click.option(
 
 @click.group("worklist", cls=Group)
 def command() -> None:
-    """Merge, list and compile lists of kernels to compile.
+    """Manage worklists: lists of kernels to compile in advance.
 
     A LIST is a worklist or a directory of recordings, which CUJIT_RECORD=DIR or cujit.record(DIR) writes. A worklist
     contains the sources and macros of the recorded kernels.

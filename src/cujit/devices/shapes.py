@@ -176,7 +176,7 @@ def _sizes(value: object, what: str, unit: str, prefix: str) -> Dim3:
     except LaunchError as e:
         raise LaunchError(
             prefix + e.message,
-            help=f"one to three ints of 1 and more count the {unit}; kernel.over(n) chooses them, and takes an n of 0",
+            help=f"pass one to three positive ints, the number of {unit}; or use kernel.over(n), where n can be 0",
         ) from None
 
 

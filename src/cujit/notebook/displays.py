@@ -12,7 +12,7 @@ from typing import Any
 from cujit.artifact import Artifact
 from cujit.artifact.reading import quoted_lines
 from cujit.budget.report import BudgetReport
-from cujit.cli.check import said_of_budgets
+from cujit.cli.budget import said_of_budgets
 from cujit.cli.console import Rows, printable
 from cujit.cli.inspect.tables import KernelFilter, said_of_changes, said_of_images
 from cujit.cli.occupancy import said_of_occupancy

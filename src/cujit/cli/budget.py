@@ -1,4 +1,4 @@
-"""``cujit check``: kernels held against budgets, for continuous integration."""
+"""``cujit budget``: kernels held against budgets, for continuous integration."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _limits = several(
 )
 
 
-@click.command("check", cls=Command)
+@click.command("budget", cls=Command)
 @file_argument
 @_limits
 @click.option(
@@ -121,7 +121,7 @@ def command(
     """Fail if a kernel's registers or spills exceed a budget.
 
     FILE is a cubin, a fatbin, an object, a library, or a file that cujit profile --json wrote (.json). For a profile,
-    cujit checks the counters and prints advice. The exit status is 1 if a kernel exceeds its budget or if that cannot
+    cujit budgets the counters and prints advice. The exit status is 1 if a kernel exceeds its budget or if that cannot
     be determined.
     """
     budgets = _budgets(budget_file, {name: value for name, value in limits.items() if value is not None})

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 from click.testing import CliRunner, Result
 
-from cujit.cli.check import command
+from cujit.cli.budget import command
 from cujit.program import build, compile
 
 Check: TypeAlias = Callable[..., Result]
@@ -34,14 +34,14 @@ extern "C" __global__ void spilling(float* p) {
 @pytest.fixture
 def check() -> Check:
     def run(*arguments: object) -> Result:
-        return CliRunner().invoke(command, [str(a) for a in arguments], prog_name="cujit check")
+        return CliRunner().invoke(command, [str(a) for a in arguments], prog_name="cujit budget")
 
     return run
 
 
 @pytest.fixture(scope="module")
 def fatbin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("check")
+    directory = tmp_path_factory.mktemp("budget")
     return build(CODE, ["sm_80", "sm_90", "compute_80"], names=["axpy<float>"]).save(directory / "k.fatbin")
 
 
@@ -180,7 +180,7 @@ def test_a_file_and_a_limit_beside_it_is_status_2(check: Check, fatbin: Path, tm
 
 
 def test_no_kernel_of_that_name_is_status_1_with_a_message(cujit: Callable[..., Result], fatbin: Path) -> None:
-    result = cujit("check", str(fatbin), "--registers", "64", "--kernel", "axpi*")
+    result = cujit("budget", str(fatbin), "--registers", "64", "--kernel", "axpi*")
     assert result.exit_code == 1
     assert "is called 'axpi*'" in result.stderr
     assert "axpy<float>" in result.stderr
@@ -189,7 +189,7 @@ def test_no_kernel_of_that_name_is_status_1_with_a_message(cujit: Callable[..., 
 
 def test_an_image_of_ptx_alone_is_status_1_with_what_to_do(cujit: Callable[..., Result], tmp_path: Path) -> None:
     path = compile(CODE, arch="compute_80").save(tmp_path / "k.ptx")
-    result = cujit("check", str(path), "--registers", "64")
+    result = cujit("budget", str(path), "--registers", "64")
     assert result.exit_code == 1
     assert "cujit compile FILE -a sm_90" in result.stderr
 
@@ -204,6 +204,6 @@ def test_json_says_why_a_limit_is_not_known_and_what_to_try(check: Check, spilli
 def test_a_device_of_this_machine_can_be_named_and_the_cpu_device_is_no_gpu(
     cujit: Callable[..., Result], fatbin: Path
 ) -> None:
-    result = cujit("check", str(fatbin), "--registers", "255", "--on", "cpu")
+    result = cujit("budget", str(fatbin), "--registers", "255", "--on", "cpu")
     assert result.exit_code == 1
     assert "cpu is the CPU device" in result.stderr
