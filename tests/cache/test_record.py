@@ -56,7 +56,7 @@ def test_every_field_that_an_artifact_has_is_kept() -> None:
     """A field that is added to these classes has to be added to the record."""
     assert [f.name for f in dataclasses.fields(Artifact)] == [
         *("kind", "data", "arch", "names", "signatures", "log", "name", "tool"),
-        "provenance",  # of the moment
+        *("provenance", "places"),  # of the moment
     ]
     assert [f.name for f in dataclasses.fields(Parameter)] == ["kind", "size", "align", "type", "pointee", "offset"]
     assert [f.name for f in dataclasses.fields(Signature)] == ["parameters"]

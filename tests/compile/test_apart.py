@@ -13,11 +13,13 @@ from cujit.compiler.options.table import OPTIONS
 from cujit.errors import CujitError
 from processes import python
 
-# A load that --restrict changes, a call that is inlined, a message of the front end, arithmetic that options change.
+# A load that --restrict changes, a call that is inlined, a message of the front end, arithmetic that options change, a
+# structure that is read otherwise after a compile for a debugger.
 SOURCE = """__device__ float twice(float x) {{ return x + x / 3.0f; }} // {}
-extern "C" __global__ void k(float *a, const float *b, int n) {{
+struct Four {{ int of[4]; }};
+extern "C" __global__ void k(float *a, const float *b, int n, const __grid_constant__ Four four) {{
     int unused;
-    for (int i = 0; i < n; i++) a[i] = b[0] + a[0] * twice(a[n - i]);
+    for (int i = 0; i < n; i++) a[i] = b[0] + a[0] * twice(a[n - i]) + four.of[n & 3];
 }}"""
 
 
@@ -32,6 +34,9 @@ ASKED = [
     {"options": {"optimization_info": "inline"}},
     {"options": {"extra": ["--optimization-info=inline"]}},
     {"options": {"extra": ["-opt-info=inline"]}},
+    {"options": {"debug": True}},
+    {"options": {"extra": ["-G"]}},
+    {"options": {"ofast_compile": "max"}},
 ]
 
 
@@ -109,5 +114,5 @@ def test_no_other_option_lasts() -> None:
     done = python(f"import sys\nsys.path[:0] = [{str(here)!r}, {str(here.parent)!r}]\n{constants}{EACH}")
     assert done.returncode == 0, done.stderr
     assert {name for name, option in OPTIONS.items() if option.apart} == {
-        "restrict", "optimization_info", "time_trace",
+        "restrict", "ofast_compile", "debug", "optimization_info", "time_trace",
     }  # fmt: skip

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cujit
 from cujit.cache.provenance import Provenance
-from cujit.errors import NameNotFoundError, OptionError
+from cujit.errors import CompileError, KernelFaultError, NameNotFoundError, OptionError
 from processes import printed
 
 _SOURCE = """
@@ -82,6 +85,114 @@ def test_lto_ir_and_line_tables_are_the_same_in_every_directory(
                 made.setdefault(f"{arch} {lines}", set()).add((str(image.provenance.key), image.data))
         assert os.getcwd() == str(tmp_path / directory), "other threads stay where they are"
     assert {name: len(results) for name, results in made.items()} == dict.fromkeys(made, 1)
+
+
+_FILES = {
+    "src/k.cu": """#include "beside.h"
+#include <far.h>
+#include <cuda_fp16.h>
+#include "../near/up.h"
+extern "C" __global__ void k(int* o) {
+    *o = beside(*o) + far(*o) + up(*o) + (int)(float)__hadd(__half(*o), __half(1));
+}
+""",
+    "src/beside.h": "__device__ __noinline__ int beside(int x) { return x * x + 1; }\n",
+    "inc/far.h": "#pragma once\n__device__ __noinline__ int far(int x) { return x * x + 3; }\n",
+    "near/up.h": "#include <cassert>\n__device__ __noinline__ int up(int x) { assert(x); return x * 7 ^ x; }\n",
+    "work/first.h": "#define FIRST 1\n__device__ __noinline__ int first(int x) { return x ^ 3; }\n",
+}
+_OF_FILES = r"""
+import hashlib, os, sys
+import cujit
+from pathlib import Path
+root, away = Path(sys.argv[1]), [bytes(Path(sys.argv[1])), b"-packages", b"/proc/", os.fsencode(sys.prefix)]
+away += [",".join(map(str, word)).encode() for word in away]
+os.chdir(root / "work")
+cache, include = cujit.Cache(root / "cache"), [root / "inc", root / "src"]
+source = cujit.Source.cuda(root / "src/k.cu", include=include)
+headers = {"mine.h": "__device__ __noinline__ int mine(int x) { return x / 3; }"}
+text = cujit.Source.cuda("#include <mine.h>\n" + source.text, include=include, headers=headers)
+lines, debug = {"lineinfo": True}, {"debug": True}
+before = {**lines, "pre_include": ["first.h"], "rdc": True}
+asked = [(source, "compute_90", options) for options in ({}, lines, debug, before)]
+asked += [(source, "sm_90", lines), (source, "sm_90", debug), (source, "lto_90", {}), (source, "lto_90", debug)]
+for unit, arch, options in (*asked, (source, "lto_90", lines), (text, "compute_90", debug), (text, "lto_90", lines)):
+    made = cujit.compile(unit, arch=arch, options=options, cache=cache)
+    key = made.provenance.key
+    if arch == "lto_90":
+        print(hashlib.sha256(made.data).hexdigest())
+        made = cujit.link([made], arch="sm_90", cache=cache, lineinfo=bool(options))
+    assert not [word for word in away if word in made.data], (arch, options)
+    print(key, hashlib.sha256(made.data).hexdigest(), b"/cujit-source/src" in made.data)
+"""
+
+
+def _tree(root: Path) -> Path:
+    for name, text in _FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_images_of_files_name_no_directory_and_are_the_same_in_every_one(tmp_path: Path) -> None:
+    results = [printed(_OF_FILES, str(_tree(tmp_path / name))).splitlines() for name in ("one", "a/longer place")]
+    assert len(results[0]) == 15
+    assert results[0] == results[1]
+    assert sum(line.endswith("True") for line in results[0]) >= 6
+
+
+def test_a_process_that_uses_the_numbers_itself_has_paths_in_image_and_key(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\nfor number in range(900, 1000): os.dup2(1, number)\nimport cujit\nfrom pathlib import Path\n"
+        "root = Path(sys.argv[1])\n"
+        "made = cujit.compile(root / 'src/k.cu', arch='compute_90', lineinfo=True, include=[root / 'inc'])\n"
+        "print(made.provenance.key, bytes(Path(sys.argv[1])) in made.data)\n"
+        "print(all(os.path.sameopenfile(1, number) for number in range(900, 1000)))"
+    )
+    results = [printed(program, str(_tree(tmp_path / name))).splitlines() for name in ("one", "other")]
+    assert [lines[0].split()[1] for lines in results] == ["True", "True"]
+    assert results[0][0] != results[1][0]
+    assert [lines[1] for lines in results] == ["True", "True"]
+
+
+def test_threads_that_compile_in_several_directories_get_their_own_files(tmp_path: Path) -> None:
+    roots = [_tree(tmp_path / str(number)) for number in range(4)]
+    for number, root in enumerate(roots):
+        (root / "src/beside.h").write_text(f"__device__ int beside(int) {{ return {1000 + number}; }}\n")
+
+    def compiled(root: Path) -> str:
+        return cujit.compile(root / "src/k.cu", include=[root / "inc"], cache=False, lineinfo=True).text
+
+    with ThreadPoolExecutor(4) as pool:
+        texts = list(pool.map(compiled, roots * 3))
+    assert [re.findall(r"\b100\d\b", text) for text in texts] == [[str(1000 + n)] for n in range(4)] * 3
+
+
+def test_a_finding_names_the_file_of_this_machine_wherever_the_image_was_made(tmp_path: Path) -> None:
+    text = 'extern "C" __global__ void k(int* o) {\n    o[threadIdx.x + 1] = 3;\n}\n'
+    cache, found = cujit.Cache(tmp_path / "cache"), []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / "k.cu"
+        path.write_text(text)
+        device = cujit.cpu(check="memory")
+        module = cujit.jit(path, device=device, cache=cache, lineinfo=True)
+        with pytest.raises(KernelFaultError) as caught:
+            module["k"][1, 4](device.array(np.zeros(4, np.int32)))
+        found.append(str(caught.value))
+        assert f"{path}:2" in found[-1]
+        assert module.artifact.places == (("/cujit-source/src", str(path.parent)),)
+    assert module.artifact.provenance is not None
+    assert module.artifact.provenance.is_hit
+
+
+def test_an_error_names_the_files_of_this_machine(tmp_path: Path) -> None:
+    root = _tree(tmp_path)
+    (root / "inc/far.h").write_text("int far(int x) { return nonsense; }\n")
+    with pytest.raises(CompileError) as caught:
+        cujit.compile(root / "src/k.cu", include=[root / "inc"], lineinfo=True)
+    assert [d.file for d in caught.value.diagnostics if "nonsense" in d.message] == [str(root / "inc/far.h")]
+    assert "/proc/" not in str(caught.value)
 
 
 def test_lto_ir_finds_headers_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -48,12 +49,24 @@ def test_no_name_leads_out_of_the_directory(folder: Path, name: str) -> None:
     assert [path.name for path in folder.parent.iterdir()] == ["sources"]
 
 
-def test_without_lines_and_of_files_nothing_is_written(folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "file.cu"
-    path.write_text('extern "C" __global__ void k(int *p) { *p = 1; }')
-    cujit.compile(path, arch="compute_90", lineinfo=True)
+def test_without_lines_nothing_is_written(folder: Path) -> None:
     cujit.compile(source(), arch="compute_90")
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("cache", [None, False], ids=["cache", "no cache"])
+def test_files_and_their_headers_are_linked_to(folder: Path, tmp_path: Path, cache: bool | None) -> None:
+    texts = {"a/file.cu": '#include "b.h"\n#include <c.h>\n' + BODY.replace('#include "n.h"', "#define N B + C")}
+    texts |= {"a/b.h": "#define B 2", "inc/c.h": "#define C 3", "inc/unused.h": ""}
+    for place in ("one", "two"):
+        for name, text in texts.items():
+            (tmp_path / place / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / place / name).write_text(text)
+        path, include = tmp_path / place / "a/file.cu", tmp_path / place / "inc"
+        image = cujit.compile(path, arch="compute_90", lineinfo=True, include=[include], cache=cache)
+        assert '"/cujit-source/src/file.cu"' in image.text
+        links = {str(p.relative_to(folder)): os.readlink(p) for p in folder.rglob("*") if p.is_symlink()}
+        assert links == {"src/file.cu": str(path), "src/b.h": str(path.parent / "b.h"), "i00/c.h": str(include / "c.h")}
 
 
 def test_what_does_not_compile_is_there_too(folder: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import cujit
+from cujit.toolchain.aliases import Aliases
 
 KERNEL = 'extern "C" __global__ void k(int* p) { *p = VALUE; }\n'
 
@@ -32,17 +33,20 @@ IN_HEADER = '#include <f.h>\nextern "C" __global__ void k(int* p) { *p = f(*p); 
 
 
 @pytest.mark.parametrize(
-    ("text", "options"),
+    ("text", "options", "are_named"),
     [
-        (KERNEL.replace("VALUE", "1"), {"debug": True}),
-        (IN_HEADER, {"include": ["include"], "debug": True}),
-        (IN_HEADER, {"include": ["include"], "lineinfo": True}),
+        (KERNEL.replace("VALUE", "1"), {"debug": True}, True),
+        (IN_HEADER, {"include": ["include"], "debug": True}, True),
+        (IN_HEADER, {"include": ["include"], "lineinfo": True}, True),
+        (IN_HEADER, {"include": ["include"], "lineinfo": True}, False),
     ],
-    ids=["debug", "debug with a header", "lineinfo with a header"],
+    ids=["debug", "debug with a header", "lineinfo with a header", "paths"],
 )
-def test_the_working_directory_is_in_the_key_where_the_result_shows_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: dict[str, object]
+def test_the_working_directory_is_in_the_key_only_where_the_result_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: dict[str, object], are_named: bool
 ) -> None:
+    if not are_named:
+        monkeypatch.setattr(Aliases, "_take", lambda *_: False)
     cache = cujit.Cache(tmp_path / "cache")
     results = []
     for name in ("one", "other"):
@@ -53,4 +57,4 @@ def test_the_working_directory_is_in_the_key_where_the_result_shows_it(
         kept = cujit.compile(text, cache=cache, options=options)
         assert kept.data == cujit.compile(text, cache=False, options=options).data
         results.append(kept.data)
-    assert results[0] != results[1], "else the case shows nothing"
+    assert (results[0] == results[1]) is are_named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from cujit.arch import Arch
@@ -181,7 +181,8 @@ class Artifact:
     lowered names to what the kernels take, where the build says. ``arch`` is None for a fatbin, which holds several.
     ``log`` is what the tools wrote; ``name`` says where the image came from; ``tool`` is what made it, with its
     version. ``provenance`` tells whether it came out of the cache, and why not; None for an image that was not
-    compiled, linked or bundled here. It is no part of what makes two Artifacts equal.
+    compiled, linked or bundled here. ``places`` are the directories of this machine behind the names of files in line
+    tables: ``/cujit-source/src`` and the path. Neither is part of what makes two Artifacts equal.
 
     Example::
 
@@ -198,6 +199,7 @@ class Artifact:
     name: str = ""
     tool: str = ""
     provenance: Origin | None = field(default=None, compare=False, repr=False)
+    places: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, Kind):
@@ -326,8 +328,8 @@ class Artifact:
 
     def __reduce__(self) -> tuple[object, ...]:
         # A mapping proxy goes neither into a pickle nor into a deep copy.
-        known = (dict(self.names), dict(self.signatures), self.log, self.name, self.tool, self.provenance)
-        return type(self), (self.kind, self.data, self.arch, *known)
+        known = (dict(self.names), dict(self.signatures), self.log, self.name, self.tool)
+        return type(self), (self.kind, self.data, self.arch, *known, self.provenance, self.places)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -339,8 +341,14 @@ class Artifact:
 
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
-_BARE = {"arch": None, "names": _NONE, "signatures": _NONE, "log": "", "tool": "", "provenance": None}
+_BARE = {"arch": None, "names": _NONE, "signatures": _NONE, "log": "", "tool": "", "provenance": None, "places": ()}
 """The fields of an image of which nothing but its bytes is known."""
+
+
+def place_of(file: str, places: Iterable[tuple[str, str]]) -> str:
+    """Find the file of this machine that a line table names; the name itself if no place holds such a file."""
+    paths = [path + file.removeprefix(name) for name, path in places if file.startswith(f"{name}/")]
+    return next(filter(os.path.isfile, paths), paths[0] if paths else file)
 
 
 def unchecked(fields: Mapping[str, object], **more: object) -> Artifact:

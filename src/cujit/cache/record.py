@@ -303,6 +303,7 @@ def _artifact(header: dict[str, Any], data: bytes) -> Artifact:
         "name": _text(header["name"]),
         "tool": _text(header["tool"]),
         "provenance": None,
+        "places": (),
     })  # fmt: skip
 
 

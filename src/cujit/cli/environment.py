@@ -41,7 +41,7 @@ VARIABLES = (
     Variable(
         "CUJIT_SOURCES",
         "directory",
-        "Write source strings to this directory, for ncu and cuda-gdb.",
+        "Put compiled sources into this directory, for ncu and cuda-gdb.",
         "",
         "how-to/see-source",
     ),

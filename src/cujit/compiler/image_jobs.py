@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.cache.key import Part
 from cujit.compiler.inputs.entry import Entry, check_compression
 from cujit.compiler.jobs import Job, renamed_as
-from cujit.compiler.keys.arguments import unmodelled
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
+from cujit.compiler.options.arguments import unmodelled
 from cujit.compiler.options.values import Options, Tool
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import dataclass
@@ -58,6 +58,10 @@ class LinkJob(Job):
         from cujit.compiler.backends.link import link_images  # start-up: a hit of the cache calls no tool
 
         return link_images(self.artifacts, self.to, self.arch, self.options, toolchain)
+
+    def renamed(self, result: Artifact) -> Artifact:
+        """Give the result the directories behind the names of files in the images."""
+        return renamed_as(result, result.name, _places(self.artifacts))
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,11 @@ class BundleJob(Job):
 
     def renamed(self, result: Artifact) -> Artifact:
         """Give the result the name of the first image."""
-        return renamed_as(result, self.entries[0].image.name)
+        return renamed_as(result, self.entries[0].image.name, _places(entry.image for entry in self.entries))
+
+
+def _places(artifacts: Iterable[Artifact]) -> tuple[tuple[str, str], ...]:
+    return tuple(dict.fromkeys(place for artifact in artifacts for place in artifact.places))
 
 
 def _parts(artifact: Artifact) -> Iterator[Part]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from cujit.artifact import Artifact
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.options.table import OPTIONS
+from cujit.compiler.recorded import places_of
 from cujit.compiler.request import Request
 from cujit.errors import CompileError
 from cujit.toolchain.toolset import Toolchain
@@ -130,15 +131,17 @@ class CompileJob(Job):
         return write_recipe(self.request)
 
     def renamed(self, result: Artifact) -> Artifact:
-        """Give the result the name of the source."""
-        return renamed_as(result, self.request.source.name)
+        """Give the result the name of the source, and the directories behind the names of files in it."""
+        return renamed_as(result, self.request.source.name, places_of(self.request))
 
 
-def renamed_as(artifact: Artifact, name: str) -> Artifact:
-    """Give an Artifact another name, in its log too.
+def renamed_as(artifact: Artifact, name: str, places: tuple[tuple[str, str], ...]) -> Artifact:
+    """Give an Artifact another name, in its log too, and the places of this machine.
 
     The log keeps the paths of headers of where it was made: which of its words are such paths is not known.
     """
+    if artifact.places != places:
+        artifact = replace(artifact, places=places)
     if artifact.name == name:
         return artifact
     beginning = re.compile(rf"^{re.escape(artifact.name)}(?=[(: ])", re.MULTILINE)

@@ -1,12 +1,15 @@
-"""Texts that were compiled with lines, written where profilers and debuggers find them."""
+"""Sources that were compiled with lines, put where profilers and debuggers find them."""
 
 from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Callable
 from pathlib import Path
 
 from cujit.artifact.writing import write_file
+from cujit.compiler.inputs.source import MEMORY
+from cujit.compiler.recorded import own_headers, places_of
 from cujit.compiler.request import Request
 from cujit.errors import FileError
 from cujit.forks import once_each
@@ -15,10 +18,10 @@ _WITH_LINES = ("lineinfo", "debug")
 
 
 class SourceFiles:
-    """Writes the text of each source that has no file, and its headers in memory, into a directory by their names.
+    """Puts sources and their headers into a directory by the names that images have for them.
 
-    A program made of a text lies in ``/cujit-source``, which does not exist: ``ncu --source-folders`` and cuda-gdb's
-    ``set substitute-path`` say what stands for it. Of several texts of one name the last is there.
+    They lie in ``/cujit-source``, which does not exist: ``ncu --source-folders`` and cuda-gdb's ``set substitute-path``
+    say what stands for it. Texts are written, files are linked to. Of several of one name the last is there.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -35,16 +38,39 @@ class SourceFiles:
         if source.language != "cuda" or not any(map(request.options.get, _WITH_LINES)):
             return
         for name, text in (*source.headers, *(() if source.path else ((source.name, source.text),))):
-            path = self._directory / posixpath.normpath(f"/{name}").lstrip("/")  # never out of the directory
+            path = self._place(name)
             if self._written.get(path) != text or not path.exists():
-                _write(path, text)
+                _put(path, write_file, text)
                 self._written[path] = text
+        for name, target in _own_files(request).items():
+            path = self._place(name)
+            if not path.is_symlink() or os.readlink(path) != target:
+                _put(path, _link, target)
+
+    def _place(self, name: str) -> Path:
+        return self._directory / posixpath.normpath(f"/{name}").lstrip("/")  # never out of the directory
 
 
-def _write(path: Path, text: str) -> None:
+def _own_files(request: Request) -> dict[str, str]:
+    """List the user's files that a compile could read, by their names below ``/cujit-source``."""
+    paths = [*own_headers(request), *filter(None, [request.source.path])]
+    return {
+        (recorded + path.removeprefix(directory)).removeprefix(f"{MEMORY}/"): path
+        for recorded, directory in reversed(places_of(request))
+        for path in paths
+        if path.startswith(f"{directory}/")
+    }
+
+
+def _link(path: Path, target: str) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def _put(path: Path, put: Callable[[Path, str], object], what: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, text)
+        put(path, what)
     except OSError as e:
         message = f"CUJIT_SOURCES: {path} cannot be written: {os.strerror(e.errno or 0)}"
         raise FileError(message, help="CUJIT_SOURCES=<a directory of yours>") from e

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from cujit.artifact.artifact import place_of
 from cujit.artifact.reading import quoted_lines
 from cujit.devices.cpu.run.lines import Lines, SourceLine, file_name
 from cujit.devices.watch import Sources, Text
@@ -58,8 +59,9 @@ class Quoted:
     ``left_out`` are files that were asked for in vain, or were too many.
     """
 
-    def __init__(self, texts: Mapping[str, Text]) -> None:
-        """Take the texts that are no files, by the names that the compiler knows them by."""
+    def __init__(self, texts: Mapping[str, Text], places: Sequence[tuple[str, str]] = ()) -> None:
+        """Take the texts that are no files, by the names that the compiler knows them by, and an image's places."""
+        self.places = places
         self._sources = Sources()
         for name, text in texts.items():
             self._sources.know(name, text)
@@ -91,7 +93,7 @@ class Quoted:
 def ptx_listing(text: str, quoted: Quoted) -> Listing:
     """List PTX, with the source that its instructions come from; none of it where the PTX does not parse."""
     lines, sources = text.rstrip("\0\n").splitlines(), []
-    known, target = Lines(lambda: parse(text), text), _TARGET.search(text)
+    known, target = Lines(lambda: parse(text), text, quoted.places), _TARGET.search(text)
     with contextlib.suppress(CujitError):
         for number, line in enumerate(lines, 1):
             is_code = line.rstrip().endswith(";") and not line.lstrip().startswith((".", "//"))
@@ -119,7 +121,8 @@ def sass_listing(text: str, name: str, quoted: Quoted, ptx: Listing | None) -> L
         if place is not None and place["file"].startswith(_PTX_FILE):
             ptx_line = int(place["line"]) if ptx is not None else 0
         elif place is not None:
-            source = quoted.shown(SourceLine(_file_of(place["file"]), int(place["line"])))
+            file = place_of(_file_of(place["file"]), quoted.places)
+            source = quoted.shown(SourceLine(file, int(place["line"])))
         elif (found := _CODE.match(line)) is not None and not line.startswith(".text."):
             is_code = found["label"] is None
             lines.append(f"{found['address']} {found['code'].strip()}" if is_code else found["label"])

@@ -172,7 +172,9 @@ def of(
     image = open_image(what, "report.of")
     found = inspect(image)
     counted = (profile,) if isinstance(profile, ProfiledKernel) else tuple(profile)
-    making = _Making(image, found, Quoted(known), on, None if arch is None else Arch.parse(arch), assembler)
+    making = _Making(
+        image, found, Quoted(known, image.places), on, None if arch is None else Arch.parse(arch), assembler
+    )
     names = _names(counted, kernels)
     listings = making.listings(names, is_assembled=bool(counted) or assembler is not None)
     rows = making.profiled(counted) if counted else making.built(names)

@@ -94,6 +94,16 @@ def leave_working_directory() -> None:
         os.chdir("/")
 
 
+@once
+def may_leave_working_directory() -> bool:
+    """Tell whether the system lets a thread have a working directory of its own; it is tried once."""
+    tried: list[int] = []
+    thread = threading.Thread(target=lambda: tried.append(_c().unshare(_CLONE_FS)))
+    thread.start()
+    thread.join()
+    return tried == [0]
+
+
 @functools.cache
 def _c() -> Any:
     import ctypes  # whoever finds everything in the cache does without

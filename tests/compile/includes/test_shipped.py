@@ -20,7 +20,8 @@ from cujit.cache.pack import write_pack
 from cujit.cache.provenance import Provenance
 from cujit.compiler.includes import files
 from cujit.compiler.inputs.source import Source
-from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable, _Scan
+from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
+from cujit.compiler.keys.scans import Scan
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.program import runner
@@ -300,7 +301,7 @@ def test_a_proof_lists_no_directory_above_a_root(tree: Path, monkeypatch: pytest
     made = KeyMaker(Toolchain(), closures=lambda search: [closures[search]] if search in closures else [])
     toolkit = made.toolkit()
     listed.clear()
-    made._shipped(_Scan.of(request, request.arguments()), toolkit)
+    made._shipped(Scan.of(request, request.arguments()), toolkit)
     assert str(tree / "site-packages/lib/include") in listed
     assert not listed & {str(tree), str(tree / "site-packages/lib"), *(str(Path(path).parents[2]) for path in toolkit)}
 

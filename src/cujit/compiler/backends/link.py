@@ -18,6 +18,7 @@ from cujit.formats.cubin import read_cubin
 from cujit.formats.ltoir import read_ltoir
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx.heads import entry_signatures
+from cujit.toolchain.aliases import as_recorded
 from cujit.toolchain.libraries import asking_for_machine_code
 from cujit.toolchain.toolset import Toolchain
 
@@ -113,7 +114,7 @@ def _run(images: Sequence[InputImage], arguments: Sequence[str], to: Kind, toolc
             with asking_for_machine_code():
                 linker.complete()
             data = linker.cubin() if to is Kind.CUBIN else linker.ptx()
-            return data, linker.info_log()
+            return as_recorded(data, is_text=to is Kind.PTX), linker.info_log()
     except ToolError as e:
         raise _explain(e, images, arguments) from None
 

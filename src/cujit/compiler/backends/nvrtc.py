@@ -15,7 +15,7 @@ from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.host_code import STD_HEADER_OF, is_for_hosts, lines_for_hosts
 from cujit.compiler.inputs.kernels import launch_lines, plain_kernels
 from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
-from cujit.compiler.inputs.source import Source
+from cujit.compiler.recorded import RecordedNames, headers_may_hold_paths, may_hold_paths
 from cujit.compiler.request import Request
 from cujit.errors import (
     CompileError,
@@ -30,12 +30,13 @@ from cujit.errors import (
 from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_of
 from cujit.formats.ptx.unused import without_unused
 from cujit.signature import Signature
+from cujit.toolchain.aliases import aliases, as_recorded
 from cujit.toolchain.nvrtc import Program
 from cujit.toolchain.process_state import leave_working_directory
 from cujit.toolchain.std_headers import HOST_HEADERS, NVCC_WORDS, STD_HEADERS
 from cujit.toolchain.stopping import Stop, current_stop, finish
 from cujit.toolchain.toolset import Toolchain
-from cujit.values import dataclass, replace
+from cujit.values import NamedTuple, dataclass, replace
 
 _PROBE_HEADER = "cujit_signature.h"
 _NOT_THEIRS = (_PROBE_HEADER, NAME_MAP, "__nv_nvrtc_builtin_header.h")
@@ -128,38 +129,68 @@ def compile_cuda(request: Request, toolchain: Toolchain) -> Artifact:
     arguments += [f"--include-path={path}" for path in toolchain.headers.paths]
     if nvrtc.version >= _SEED_SINCE and not any(a.lstrip("-").startswith(_SEED) for a in arguments):
         arguments.append(f"--{_SEED}={request.seed()}")
+    shows_paths = may_hold_paths(request) or headers_may_hold_paths(request)
+    recorded = RecordedNames.of(request, toolchain.headers.paths) if shows_paths else None
+    if recorded is None:
+        return _named(_Compile(request, toolchain, arguments, None))
+    with aliases().open(recorded.directories) as are_open:
+        if not are_open:
+            return _named(_Compile(request, toolchain, arguments, None))
+        return _named(_Compile(request, toolchain, recorded.arguments(arguments), recorded))
+
+
+class _Compile(NamedTuple):
+    """A request with NVRTC's arguments, and the aliases that stand in them for directories."""
+
+    request: Request
+    toolchain: Toolchain
+    arguments: list[str]
+    recorded: RecordedNames | None
+
+    @property
+    def program_name(self) -> str:
+        """What NVRTC gets as the name of the program."""
+        return self.request.source.program_name if self.recorded is None else self.recorded.program_name
+
+    def shown(self, log: str) -> str:
+        """Give NVRTC's log as users read it: under the source's name, without warnings of headers not theirs."""
+        source = self.request.source
+        here = log.replace(self.program_name, source.name)
+        if self.recorded is not None:
+            here = self.recorded.as_here(here)
+        return without_warnings_in((*_NOT_THEIRS, *self.toolchain.headers.paths), here)
+
+
+def _named(compile: _Compile) -> Artifact:
+    """Compile, as often as it takes to leave out guessed names that are none."""
+    request = compile.request
     wanted = tuple(dict.fromkeys((*request.names, *plain_kernels(request.source.text))))
     asked = _Expressions(wanted, wanted)
     while True:
         try:
-            return _once(request, toolchain, arguments, asked)
+            return _once(compile, asked)
         except ToolError as e:
             error = e
-        log = _shown(error.log, request.source, toolchain)
+        log = compile.shown(error.log)
         fewer = _without_failed(asked, parse_log(log), request.names)
         if fewer is None or fewer == asked:
-            raise _explain(request, toolchain, error, log) from None
+            raise _explain(request, compile.toolchain, error, log) from None
         asked = fewer
 
 
-def _shown(log: str, source: Source, toolchain: Toolchain) -> str:
-    """Give NVRTC's log as users read it: under the source's name, without warnings of headers not theirs."""
-    return without_warnings_in((*_NOT_THEIRS, *toolchain.headers.paths), log).replace(source.program_name, source.name)
-
-
-def _once(request: Request, toolchain: Toolchain, arguments: Sequence[str], asked: _Expressions) -> Artifact:
-    source = request.source
+def _once(compile: _Compile, asked: _Expressions) -> Artifact:
+    request, toolchain, source = compile.request, compile.toolchain, compile.request.source
     headers = source.compiler_headers()
     headers.append((_PROBE_HEADER, DEPENDENT_LAUNCH + (SIGNATURE_PROBE if asked.probes else "")))
-    options = [*arguments, f"--pre-include={_PROBE_HEADER}"]
+    options = [*compile.arguments, f"--pre-include={_PROBE_HEADER}"]
     with toolchain.nvrtc.program(
         source.text.encode(),
-        os.fsencode(source.program_name),
+        os.fsencode(compile.program_name),
         [(name.encode(), text.encode()) for name, text in headers],
     ) as program:
         for expression in (*asked.names, *map(probe_expression, asked.probes)):
             program.add_name(expression.encode())
-        _compile(program, request, [os.fsencode(option) for option in options])
+        _compile(program, [os.fsencode(option) for option in options], compile.recorded)
         names = {name: program.lowered_name(name.encode()) for name in asked.names}
         made = Artifact(
             request.kind,
@@ -167,16 +198,16 @@ def _once(request: Request, toolchain: Toolchain, arguments: Sequence[str], aske
             request.arch,
             names,
             _signatures(program, names, asked.probes),
-            _shown(program.log(), source, toolchain),
+            compile.shown(program.log()),
             source.name,
             toolchain.nvrtc.tool,
         )
         return require_result(made, request.options.extra, map(names.__getitem__, request.names))
 
 
-def _compile(program: Program, request: Request, options: Sequence[bytes]) -> None:
-    """Compile; NVRTC writes the working directory into LTO-IR, so what has no use for it gets ``/``."""
-    if request.kind is not Kind.LTOIR or not _is_without_files(request):
+def _compile(program: Program, options: Sequence[bytes], recorded: RecordedNames | None) -> None:
+    """Compile; NVRTC writes the working directory into what may hold paths, so it gets ``/``."""
+    if recorded is None or not recorded.leaves:
         program.compile(options)
         return
 
@@ -187,20 +218,10 @@ def _compile(program: Program, request: Request, options: Sequence[bytes]) -> No
     finish(compile_there, current_stop() or Stop())
 
 
-def _is_without_files(request: Request) -> bool:
-    """Tell whether a compile reads no file but headers of the toolkit, wherever it works."""
-    source = request.source
-    texts = (source.text, *(text for _, text in source.compiler_headers()))
-    names = sum(text.count("include") for text in texts)
-    angled = sum(len(re.findall(r"#[ \t]*include[ \t]*<", text)) for text in texts)
-    places = source.path, request.include, request.options.extra, *map(request.options.get, ("include", "pre_include"))
-    return names == angled and not any(places)
-
-
 def _image(program: Program, kind: Kind, named: Collection[str]) -> bytes:
     if kind is Kind.PTX:
-        return without_unused(program.ptx().decode(), named).encode()
-    return program.cubin() if kind is Kind.CUBIN else program.ltoir()
+        return as_recorded(without_unused(program.ptx().decode(), named).encode(), is_text=True)
+    return as_recorded(program.cubin(), is_text=False) if kind is Kind.CUBIN else program.ltoir()
 
 
 def _signatures(program: Program, names: dict[str, str], probes: Sequence[str]) -> dict[str, Signature]:

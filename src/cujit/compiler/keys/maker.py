@@ -20,14 +20,17 @@ from cujit.compiler.includes.files import NotModelledError
 from cujit.compiler.includes.memo import HintStore, Manifest, Memo
 from cujit.compiler.includes.where import says_where
 from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
-from cujit.compiler.inputs.source import KEPT, Source
-from cujit.compiler.keys.arguments import macros, unmodelled, wants_paths, wants_working_directory
+from cujit.compiler.inputs.source import KEPT
 from cujit.compiler.keys.builds import NAMES, Build, build_of, unopened_build_of
-from cujit.compiler.keys.frame import KeyFrame, has_includes, is_plain
+from cujit.compiler.keys.frame import KeyFrame, is_plain
+from cujit.compiler.keys.scans import RECORDED, Scan, absent_part, found_parts, path_parts, says_paths
+from cujit.compiler.options.arguments import macros, unmodelled, wants_paths
 from cujit.compiler.options.values import Tool
+from cujit.compiler.recorded import may_hold_paths, numbers_of
 from cujit.compiler.request import Request
 from cujit.errors import FileError, ToolchainNotFoundError
 from cujit.formats.mangling import SIGNATURE_PROBE
+from cujit.toolchain.aliases import aliases
 from cujit.toolchain.headers import find_headers
 from cujit.toolchain.libraries import is_emulated, may_be_emulated
 from cujit.toolchain.toolset import Compiler, Toolchain
@@ -39,18 +42,12 @@ if TYPE_CHECKING:
     import pathlib
 
     from cujit.compiler.includes.closure import Closure, Found
-    from cujit.compiler.includes.search import HeaderPlace, Search
     from cujit.compiler.includes.shipped import Shipped
 else:
     pathlib = later("pathlib")  # start-up: a hit works with text
 
 _SCHEMA = "2"
 """Another number where the back ends make something else of the same input."""
-
-_OLD_DIALECTS = tuple(f"std=c++{year}" for year in ("98", "03", "11", "14"))
-
-_SEARCH = "1"
-"""Another number where a scan finds something else in the same headers."""
 
 _PROVED_KEPT = 256
 
@@ -66,13 +63,14 @@ class Keyed(NamedTuple):
 
     ``manifest.via`` says how headers were known: by ``request table``, ``hints``, ``scan``; empty where there are none.
     ``emulated`` tells of what would be a cubin whether it is made under ``cujit emulate``; None of all else, which is
-    the same there.
+    the same there. What is made has ``numbers`` for directories, not their paths.
     """
 
     key: Key
     builds: tuple[Build, ...] = ()
     manifest: Manifest = Manifest()
     emulated: bool | None = None
+    numbers: tuple[int, ...] = ()
 
 
 class KeyMaker:
@@ -153,7 +151,7 @@ class KeyMaker:
         return ""
 
     def _headers(self, request: Request) -> list[Found]:
-        work = _Scan.of(request, request.arguments())
+        work = Scan.of(request, request.arguments())
         found = self._scanned(work, self.toolkit()).found if work.has_includes else ()
         return [one for one in found if one.place.path]
 
@@ -184,19 +182,19 @@ class KeyMaker:
             arguments = request.arguments()
             if request.source.language == "nvvm" or unmodelled(arguments, Tool.NVRTC, request.options.extra):
                 continue
-            work, toolkit = _Scan.of(request, arguments), self.toolkit()
+            work, toolkit = Scan.of(request, arguments), self.toolkit()
             name = work.shipped_name(toolkit)
             if work.has_includes and name not in found:
                 with contextlib.suppress(NotModelledError):
                     found[name] = self._written(work, toolkit)
         return found
 
-    def _written(self, work: _Scan, toolkit: Sequence[str]) -> bytes:
+    def _written(self, work: Scan, toolkit: Sequence[str]) -> bytes:
         from cujit.compiler.includes.shipped import write_closure  # start-up: for whoever makes a pack
 
         closure = self._scanned(work, toolkit)
-        says = _says_where(closure)
-        return write_closure(closure, _found_parts(closure), work.bases(toolkit), says_where=says)
+        says = says_paths(closure)
+        return write_closure(closure, found_parts(closure), work.bases(toolkit), says_where=says)
 
     def _makes_containers(self) -> bool:
         """Tell whether this process has a compiler of ``cujit emulate``, and open none."""
@@ -244,7 +242,7 @@ class KeyMaker:
         headers: dict[str, bytes] = {}
         known: dict[str, bytes | None] = {}
         for key, request in made.items():
-            pin, work = self.pin(request), _Scan.of(request, request.arguments())
+            pin, work = self.pin(request), Scan.of(request, request.arguments())
             search = work.shipped_name(())
             if pin is not None and work.has_includes and search not in known:
                 known[search] = self._own_headers(work)
@@ -254,7 +252,7 @@ class KeyMaker:
                 headers.update({_headers_of(pin): own} if work.has_includes else {})
         return keys, headers
 
-    def _own_headers(self, work: _Scan) -> bytes | None:
+    def _own_headers(self, work: Scan) -> bytes | None:
         """Write what a scan finds of the user's headers, and misses of them."""
         # Start-up: for whoever makes a pack.
         from cujit.compiler.includes.closure import Closure
@@ -271,14 +269,14 @@ class KeyMaker:
             tuple(place for place in whole.absent if place.root in bases),
             tuple(place for place in whole.unsettled if place.root in bases),
         )
-        if _says_where(own) or any(one.place.root not in bases for one in found):
+        if says_paths(own) or any(one.place.root not in bases for one in found):
             return None
         return write_closure(own, (), bases, says_where=False)
 
     def is_as_pinned(self, request: Request, pin: str, closures: Callable[[str], Iterable[bytes]]) -> bool:
         """Tell whether the user's headers are as they were when a pack was made, whose ``closures`` are given."""
         try:
-            work = _Scan.of(request, request.arguments())
+            work = Scan.of(request, request.arguments())
         except OSError:  # a working directory that was removed
             return False
         return not work.has_includes or any(
@@ -330,7 +328,8 @@ class KeyMaker:
             self._builds.clear()
             self.toolchain.notes.clear()
             self._directories = None
-        return same and was_emulated == bool(keyed.emulated) and keyed.manifest.holds(self.memo.files)
+        has_numbers = not keyed.numbers or aliases().are_ours(keyed.numbers)
+        return same and has_numbers and was_emulated == bool(keyed.emulated) and keyed.manifest.holds(self.memo.files)
 
     def _of_nvvm(self, request: Request) -> Keyed | Uncacheable:
         arguments, assembler = request.arguments(), request.assembler_arguments()
@@ -360,16 +359,21 @@ class KeyMaker:
         arguments = request.arguments()
         if why := unmodelled(arguments, Tool.NVRTC, request.options.extra):
             return Uncacheable(why)
-        work = _Scan.of(request, arguments)
+        work = Scan.of(request, arguments)
+        if may_hold_paths(request):
+            work = work.named(self.toolkit())
         manifest = self._manifest(work)
         before = Part.content("before", DEPENDENT_LAUNCH + SIGNATURE_PROBE)
         after = [before, *manifest.parts, *_as_emulated(emulated)]
         builds = [*self._frame(build)]
-        if is_framed and not (work.has_includes or wants_paths(arguments) or any(map(says_where, arguments))):
+        if is_framed and not (work.has_includes or work.may_hold_paths):
             if len(self._frames) >= KEPT:
                 self._frames.clear()
             self._frames[around] = build, KeyFrame.of(builds, request, after), (build,), manifest
-        return Keyed(make_key("nvrtc", [*builds, *request.parts(), *after]), (build,), manifest, emulated)
+        is_named = any(part.label == RECORDED for part in manifest.parts)
+        numbers = numbers_of(request, self.toolkit()) if is_named else ()
+        key = make_key("nvrtc", [*builds, *request.parts(), *after])
+        return Keyed(key, (build,), manifest, emulated, numbers)
 
     def _frame(self, *builds: Build) -> Iterator[Part]:
         yield Part.text("schema", _SCHEMA)
@@ -396,10 +400,10 @@ class KeyMaker:
             self._directories = find_headers(self.toolchain.settings, build.version[0], build.path).paths
         return self._directories
 
-    def _manifest(self, work: _Scan) -> Manifest:
+    def _manifest(self, work: Scan) -> Manifest:
         """Tell what the compile could read: by what is known of that, here or in a pack; or follow the includes."""
         if not work.has_includes:
-            return Manifest((_absent_part(()), *_path_parts(work, {}, says=False)))
+            return Manifest((absent_part(()), *path_parts(work, {}, (), says=False)))
         toolkit = self.toolkit()
         name = work.name(toolkit)
         manifest = self.memo.find(name, lambda: self._shipped(work, toolkit))
@@ -407,12 +411,12 @@ class KeyMaker:
             closure = self._scanned(work, toolkit)
             directories = work.directories(toolkit)
             roots = {found.place.root: directories.get(found.place.root) for found in closure.found}
-            parts = [*_found_parts(closure), *_path_parts(work, roots, says=_says_where(closure))]
+            parts = [*found_parts(closure), *path_parts(work, roots, toolkit, says=says_paths(closure))]
             manifest = Manifest.of(closure, parts)._replace(via="scan")
             self.memo.keep(name, manifest)
         return manifest
 
-    def _scanned(self, work: _Scan, toolkit: Sequence[str]) -> Closure:
+    def _scanned(self, work: Scan, toolkit: Sequence[str]) -> Closure:
         # Start-up: a hit whose headers are as they were searches none.
         from cujit.compiler.includes.closure import scan
         from cujit.compiler.includes.search import HeaderPlace
@@ -427,14 +431,14 @@ class KeyMaker:
             files=self.memo.files,
         )
 
-    def _shipped(self, work: _Scan, toolkit: Sequence[str]) -> Manifest | None:
+    def _shipped(self, work: Scan, toolkit: Sequence[str]) -> Manifest | None:
         """Prove what a pack says of the headers; what distributions brought is looked at once in a process."""
         bases, directories = work.bases(toolkit), work.directories(toolkit)
         for data in self._closures(work.shipped_name(toolkit)):
             shipped = self._prove(data, bases)
             if shipped is not None:
                 roots = {root: directories.get(root) for root in shipped.roots}
-                paths = _path_parts(work, roots, says=shipped.says_where)
+                paths = path_parts(work, roots, toolkit, says=shipped.says_where)
                 found = shipped.manifest
                 return found._replace(parts=(*found.parts, *paths), via="request table")
         return None
@@ -467,110 +471,3 @@ def _as_emulated(emulated: bool | None) -> Iterator[Part]:
 def _headers_of(pin: str) -> str:
     """Name, for a pack, the user's headers of a compile that is pinned."""
     return make_key("headers of a pin", [Part.text("pin", pin)]).digest
-
-
-class _Scan(NamedTuple):
-    """What of a request decides where headers are looked for and what they are looked for by."""
-
-    source: Source
-    program: str
-    headers: tuple[tuple[str, str], ...]
-    include: tuple[str, ...]
-    pre_include: tuple[str, ...]
-    arguments: tuple[str, ...]
-    working: str
-
-    @classmethod
-    def of(cls, request: Request, arguments: Sequence[str]) -> _Scan:
-        source, working = request.source, os.getcwd()
-        before = request.options.get("pre_include") or ()
-        assert isinstance(before, tuple)
-        include = tuple(os.path.join(working, directory) for directory in request.include)
-        headers = tuple(source.compiler_headers())
-        return cls(source, source.program_name, headers, include, tuple(map(str, before)), tuple(arguments), working)
-
-    @property
-    def has_includes(self) -> bool:
-        """Whether any header could be read; where no text has the word, none could."""
-        texts = (self.source.text, *(text for _, text in self.headers), *self.arguments)
-        return bool(self.pre_include) or any(map(has_includes, texts))
-
-    def name(self, toolkit: Sequence[str]) -> str:
-        """Name the manifest: a hash over everything that the scan is made of, paths included."""
-        decides = repr((self.program, self.working, toolkit, self.include, self.arguments, self.headers))
-        return make_key("includes", [Part.text("source", self.source.text), Part.text("decides", decides)]).digest
-
-    def shipped_name(self, toolkit: Sequence[str]) -> str:
-        """Name the search for a pack: a hash over what the scan is made of besides files, and no path."""
-        said = (self.headers, self.pre_include, tuple(macros(self.arguments)), self.is_old_dialect, self.beside)
-        decides = repr((os.path.basename(self.program), len(self.include), len(toolkit), *said))
-        return make_key(
-            "search",
-            [Part.text("schema", _SEARCH), Part.text("source", self.source.text), Part.text("decides", decides)],
-        ).digest
-
-    @property
-    def is_old_dialect(self) -> bool:
-        """Whether it is C++14 or earlier."""
-        return any(a.lstrip("-") in _OLD_DIALECTS for a in self.arguments)
-
-    @property
-    def beside(self) -> bool:
-        """Whether headers are looked for beside the source."""
-        return not any(a.lstrip("-") == "no-source-include" for a in self.arguments)
-
-    def directories(self, toolkit: Sequence[str]) -> dict[str, str]:
-        """Give the include directories in their order, under names that are the same everywhere."""
-        labelled = {f"include[{i}]": path for i, path in enumerate(self.include)}
-        return labelled | {f"toolkit[{i}]": path for i, path in enumerate(toolkit)}
-
-    def bases(self, toolkit: Sequence[str]) -> dict[str, str]:
-        """Give every directory that the place of a header may start from."""
-        own = {"source": os.path.dirname(self.program), "working directory": self.working}
-        return own | self.directories(toolkit)
-
-    def search(self, toolkit: Sequence[str]) -> Search:
-        """Give what the scan looks through."""
-        # Start-up: a hit whose headers are as they were searches none.
-        from cujit.compiler.includes.search import Search
-
-        memory = {name: text.encode() for name, text in self.headers}
-        return Search(memory, tuple(self.directories(toolkit).items()), self.working, self.beside)
-
-
-def _found_parts(closure: Closure) -> Iterator[Part]:
-    """Write the closure: the user's headers one by one, those of the toolkit in one listing per directory."""
-    listings: dict[str, list[str]] = {}
-    for found, (place, value) in zip(closure.found, closure.entries(), strict=True):
-        if place.root.startswith("toolkit"):
-            listings.setdefault(place.root, []).append(f"{place.name} {value}")
-        else:
-            yield Part.text(f"include {place}", f"{value} ({found.text.stamp[0]} bytes)" if found.is_read else value)
-    for root, lines in sorted(listings.items()):
-        yield Part.content(f"include {root}", "\n".join(lines))
-    yield _absent_part(closure.absent)
-
-
-def _absent_part(absent: Iterable[HeaderPlace]) -> Part:
-    return Part.content("absent", "\n".join(map(str, absent)))
-
-
-def _says_where(closure: Closure) -> bool:
-    """Tell whether a header of the user's may put paths into the result."""
-    return any(f.text.facts.says_where for f in closure.found if f.is_read and not f.place.root.startswith("toolkit"))
-
-
-def _path_parts(work: _Scan, roots: Mapping[str, str | None], *, says: bool) -> Iterator[Part]:
-    """Write the paths that the result may hold: with debug information or line numbers, and through ``__FILE__``.
-
-    ``roots`` are those of the headers, with their directories; ``says``: a header may put paths into the result.
-    """
-    texts = (work.source.text, *work.arguments, *(text for _, text in work.headers))
-    if not (says or wants_paths(work.arguments) or any(map(says_where, texts))):
-        return
-    yield Part.text("path of source", work.program)
-    for root, directory in roots.items():
-        if directory is not None:
-            yield Part.text(f"path of {root}", directory)
-    if wants_working_directory(work.arguments) or any(not root.startswith("toolkit") for root in roots):
-        yield Part.text("path of working directory", work.working)

@@ -221,6 +221,8 @@ _ROWS: tuple[Option, ...] = (
     Option("dialect", _T,
            "`nvcc` defines words that nvcc accepts and NVRTC does not: `__asm__`, `__builtin_ctz`, `uint`, `M_PI`.",
            Spelling("headers before the first line", lambda _: []), choices=("nvcc",)),
+    # After a compile with `debug` or the fastest `ofast_compile`, NVRTC 13.5 reads `__grid_constant__` parameters of
+    # all later ones otherwise: measured by PTX before and after, one option at a time.
     # NVRTC 12.9 and 13.5 take all later compiles of a process so, once one was: measured by PTX before and after.
     Option("restrict", _B, "Take every pointer parameter of a kernel as `__restrict__`.", flag("--restrict"),
            apart=("--restrict", "-restrict")),
@@ -255,7 +257,8 @@ _ROWS: tuple[Option, ...] = (
            value("--ptxas-options=-O{}"), Spelling("-O…", lambda n: [f"-O{n}" if n in (0, 3) else f"-Xptxas=-O{n}"]),
            value("-opt={}"), low=0, high=3),
     Option("ofast_compile", _T, "Compile faster, run slower.",
-           value("--Ofast-compile={}"), _NO_PLACE, _NO_PLACE, choices=("0", "min", "mid", "max")),
+           value("--Ofast-compile={}"), _NO_PLACE, _NO_PLACE, choices=("0", "min", "mid", "max"),
+           apart=("--Ofast-compile", "-Ofast-compile", "-Ofc")),
     Option("maxrregcount", _I, "The most registers a thread may use.",
            value("--maxrregcount={}"), value("-maxrregcount={}"), _NO_PLACE, low=16, high=255),
     # What libNVVM writes always is.
@@ -288,7 +291,8 @@ _ROWS: tuple[Option, ...] = (
     Option("optimize_unused_variables", _B, "Remove device variables that no device code uses.",
            _LINK_ONLY, flag("-optimize-unused-variables"), _LINK_ONLY),
     # Debugging
-    Option("debug", _B, "Full debug information (`-G`).", flag("--device-debug"), flag("-g"), flag("-g")),
+    Option("debug", _B, "Full debug information (`-G`).", flag("--device-debug"), flag("-g"), flag("-g"),
+           apart=("--device-debug", "-device-debug", "-G")),
     Option("lineinfo", _B, "Source lines for profilers and error reports; the code stays the same.",
            flag("--generate-line-info"), flag("-lineinfo"), flag("-generate-line-info")),
     Option("optimize_debug", _B, "With debug: optimise all the same.", flag("--dopt=on"), _FRONT_END, _NO_PLACE),

@@ -94,7 +94,9 @@ class CpuBackend(Backend):
         watchers, name = self.watchers, artifact.name or "<ptx>"
         drawn = any(getattr(watcher, "contracts", False) for watcher in watchers)
         contract = drawn if self._contract is None else self._contract == PTXAS
-        module = CpuModule(text, self._workers, route, self.captures, name, watchers, contract=contract)
+        module = CpuModule(
+            text, self._workers, route, self.captures, name, watchers, artifact.places, contract=contract
+        )
         if self._checking is not None:
             self._checking.ledger.module(module.memory, module.variables)
         return module

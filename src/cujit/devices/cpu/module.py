@@ -465,12 +465,13 @@ class CpuModule(BackendModule):
         captures: Captures | None = None,
         name: str = "<ptx>",
         watchers: Sequence[KernelWatcher] = (),
+        places: Sequence[tuple[str, str]] = (),
         *,
         contract: bool = False,
     ) -> None:
         self.watchers = watchers
         self.preparation = Preparation(text, name, stays=bool(watchers), contract=contract)
-        self.lines = Lines(self.preparation.ptx, text)
+        self.lines = Lines(self.preparation.ptx, text, places)
         self.route = route
         self.captures = captures or Captures()
         self.log = ""

@@ -65,10 +65,17 @@ def saved_launch(
         options.cooperative,
         tuple(saved),
         images,
-        tuple(SavedText(name, text.shown, text.text) for name, text in entry.image.texts.items()),
+        tuple(SavedText(_recorded(name, entry), text.shown, text.text) for name, text in entry.image.texts.items()),
         tuple(SavedBlock(memory.data.tobytes(), memory.begin % _ALIGNMENT) for memory in held),
         tuple(_variables(entry, images, held)),
     )
+
+
+def _recorded(name: str, entry: LaunchEntry) -> str:
+    """Name a source as the images do, which may be found on another machine."""
+    image = entry.image.artifact
+    names = [known + name.removeprefix(path) for known, path in image.places if name.startswith(f"{path}/")]
+    return next((each for each in names if each.encode() in image.data), name)
 
 
 def _range(value: object, span: Span) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from cujit.devices.shapes import HostExtent, LaunchShape
 from cujit.devices.watch import Sources, Text
 from cujit.forks import Lock
 from cujit.formats.mangling import demangle
+from cujit.toolchain.aliases import is_of_toolkit
 from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def _add(
 @functools.cache
 def _is_library(file: str) -> bool:
     """Tell whether a file lies below a directory of NVIDIA's headers."""
-    return any((parent / name).is_file() for parent in Path(file).parents for name in _LIBRARY)
+    return is_of_toolkit(file) or any((parent / name).is_file() for parent in Path(file).parents for name in _LIBRARY)
 
 
 def _sites(

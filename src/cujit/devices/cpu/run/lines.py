@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from cujit.artifact.artifact import place_of
 from cujit.forks import cached_property
 from cujit.values import NamedTuple, dataclass
 
@@ -38,10 +39,11 @@ class Lines:
     Source lines are known where the PTX has ``.loc``: compile with ``lineinfo=True``.
     """
 
-    def __init__(self, module: Callable[[], Module], text: str) -> None:
-        """Take the text, and what parses it when that is needed."""
+    def __init__(self, module: Callable[[], Module], text: str, places: Sequence[tuple[str, str]] = ()) -> None:
+        """Take the text, what parses it when that is needed, and the places that its image has."""
         self._parse = module
         self._text = text
+        self._places = places
 
     @cached_property
     def _module(self) -> Module:
@@ -85,7 +87,8 @@ class Lines:
         from cujit.formats.ptx.syntax import Directive  # not for launches that go well
 
         directives = [item for item in self._module.items if isinstance(item, Directive) and item.name == "file"]
-        files = {d.arguments[0]: file_name(d.arguments[1]) for d in directives if len(d.arguments) > 1}
+        named = {d.arguments[0]: file_name(d.arguments[1]) for d in directives if len(d.arguments) > 1}
+        files = {number: place_of(name, self._places) for number, name in named.items()}
         starts: list[int] = []
         sources: list[SourceLine | None] = []
         for function in self._module.functions:

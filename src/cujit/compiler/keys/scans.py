@@ -1,0 +1,173 @@
+"""What of a compile decides where headers are looked for, and which parts of a key come out of that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from cujit.artifact import Kind
+from cujit.cache.key import Part, make_key
+from cujit.compiler.inputs.source import Source
+from cujit.compiler.keys.frame import has_includes
+from cujit.compiler.options.arguments import macros, wants_working_directory
+from cujit.compiler.recorded import RecordedNames, headers_may_hold_paths, may_hold_paths
+from cujit.compiler.request import Request
+from cujit.values import NamedTuple
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cujit.compiler.includes.closure import Closure
+    from cujit.compiler.includes.search import HeaderPlace, Search
+
+_OLD_DIALECTS = tuple(f"std=c++{year}" for year in ("98", "03", "11", "14"))
+
+RECORDED = "recorded as"
+"""The part of a key that says how the result names its source where names stand for directories."""
+
+_SEARCH = "1"
+"""Another number where a scan finds something else in the same headers."""
+
+
+class Scan(NamedTuple):
+    """What of a request decides where headers are looked for and what they are looked for by.
+
+    ``may_hold_paths``: the result may, whatever is in headers; ``names`` then stand for directories in it, if they can.
+    """
+
+    request: Request
+    source: Source
+    program: str
+    headers: tuple[tuple[str, str], ...]
+    include: tuple[str, ...]
+    pre_include: tuple[str, ...]
+    arguments: tuple[str, ...]
+    working: str
+    may_hold_paths: bool = False
+    names: RecordedNames | None = None
+
+    @classmethod
+    def of(cls, request: Request, arguments: Sequence[str]) -> Scan:
+        """Take a request with its arguments, in the working directory of this moment."""
+        source, working = request.source, os.getcwd()
+        before = request.options.get("pre_include") or ()
+        assert isinstance(before, tuple)
+        include = tuple(os.path.join(working, directory) for directory in request.include)
+        headers = tuple(source.compiler_headers())
+        return cls(
+            request, source, source.program_name, headers, include, tuple(map(str, before)), tuple(arguments), working
+        )
+
+    @property
+    def has_includes(self) -> bool:
+        """Whether any header could be read; where no text has the word, none could."""
+        texts = (self.source.text, *(text for _, text in self.headers), *self.arguments)
+        return bool(self.pre_include) or any(map(has_includes, texts))
+
+    def name(self, toolkit: Sequence[str]) -> str:
+        """Name the manifest: a hash over everything that the scan is made of, paths included."""
+        where = self.program, self.working, toolkit, self.include
+        decides = repr((*where, self.arguments, self.headers, self._shows))
+        return make_key("includes", [Part.text("source", self.source.text), Part.text("decides", decides)]).digest
+
+    @property
+    def _shows(self) -> str:
+        """Say what of directories is in the result, whatever is in headers."""
+        if self.names is None:
+            return "paths" if self.may_hold_paths else ""
+        return "names" if self.is_left(self.names) else "names and the working directory"
+
+    def is_left(self, names: RecordedNames) -> bool:
+        """Tell whether a result with names has nothing of the working directory."""
+        return not (self.shows_working_directory or self.headers) or names.leaves
+
+    def named(self, toolkit: Sequence[str]) -> Scan:
+        """Give the same with the names that directories have in the result."""
+        if not may_hold_paths(self.request):
+            return self
+        return self._replace(may_hold_paths=True, names=RecordedNames.of(self.request, toolkit))
+
+    def shipped_name(self, toolkit: Sequence[str]) -> str:
+        """Name the search for a pack: a hash over what the scan is made of besides files, and no path."""
+        said = (self.headers, self.pre_include, tuple(macros(self.arguments)), self.is_old_dialect, self.beside)
+        decides = repr((os.path.basename(self.program), len(self.include), len(toolkit), *said))
+        return make_key(
+            "search",
+            [Part.text("schema", _SEARCH), Part.text("source", self.source.text), Part.text("decides", decides)],
+        ).digest
+
+    @property
+    def is_old_dialect(self) -> bool:
+        """Whether it is C++14 or earlier."""
+        return any(a.lstrip("-") in _OLD_DIALECTS for a in self.arguments)
+
+    @property
+    def shows_working_directory(self) -> bool:
+        """Whether the result names the working directory even where every header is a file."""
+        return self.request.kind is Kind.LTOIR or wants_working_directory(self.arguments)
+
+    @property
+    def beside(self) -> bool:
+        """Whether headers are looked for beside the source."""
+        return not any(a.lstrip("-") == "no-source-include" for a in self.arguments)
+
+    def directories(self, toolkit: Sequence[str]) -> dict[str, str]:
+        """Give the include directories in their order, under names that are the same everywhere."""
+        labelled = {f"include[{i}]": path for i, path in enumerate(self.include)}
+        return labelled | {f"toolkit[{i}]": path for i, path in enumerate(toolkit)}
+
+    def bases(self, toolkit: Sequence[str]) -> dict[str, str]:
+        """Give every directory that the place of a header may start from."""
+        own = {"source": os.path.dirname(self.program), "working directory": self.working}
+        return own | self.directories(toolkit)
+
+    def search(self, toolkit: Sequence[str]) -> Search:
+        """Give what the scan looks through."""
+        # Start-up: a hit whose headers are as they were searches none.
+        from cujit.compiler.includes.search import Search
+
+        memory = {name: text.encode() for name, text in self.headers}
+        return Search(memory, tuple(self.directories(toolkit).items()), self.working, self.beside)
+
+
+def found_parts(closure: Closure) -> Iterator[Part]:
+    """Write the closure: the user's headers one by one, those of the toolkit in one listing per directory."""
+    listings: dict[str, list[str]] = {}
+    for found, (place, value) in zip(closure.found, closure.entries(), strict=True):
+        if place.root.startswith("toolkit"):
+            listings.setdefault(place.root, []).append(f"{place.name} {value}")
+        else:
+            yield Part.text(f"include {place}", f"{value} ({found.text.stamp[0]} bytes)" if found.is_read else value)
+    for root, lines in sorted(listings.items()):
+        yield Part.content(f"include {root}", "\n".join(lines))
+    yield absent_part(closure.absent)
+
+
+def absent_part(absent: Iterable[HeaderPlace]) -> Part:
+    """Write the names that must stay absent."""
+    return Part.content("absent", "\n".join(map(str, absent)))
+
+
+def says_paths(closure: Closure) -> bool:
+    """Tell whether a header of the user's may put paths into the result."""
+    return any(f.text.facts.says_where for f in closure.found if f.is_read and not f.place.root.startswith("toolkit"))
+
+
+def path_parts(work: Scan, roots: Mapping[str, str | None], toolkit: Sequence[str], *, says: bool) -> Iterator[Part]:
+    """Write the paths that the result may hold: with debug information or line numbers, and through ``__FILE__``.
+
+    ``roots`` are those of the headers, with their directories; ``says``: a header may put paths into the result.
+    """
+    if not (says or work.may_hold_paths):
+        return
+    names = work.names
+    if not work.may_hold_paths and headers_may_hold_paths(work.request):
+        names = RecordedNames.of(work.request, toolkit)
+    if names is not None:
+        yield Part.text(RECORDED, names.recorded_program_name)
+        if not work.is_left(names):
+            yield Part.text("path of working directory", work.working)
+        return
+    yield Part.text("path of source", work.program)
+    yield from (Part.text(f"path of {root}", path) for root, path in roots.items() if path is not None)
+    if work.shows_working_directory or work.headers or any(not root.startswith("toolkit") for root in roots):
+        yield Part.text("path of working directory", work.working)
