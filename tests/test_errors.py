@@ -13,6 +13,7 @@ import pytest
 from cujit import errors
 from cujit.errors import CompileError, CujitError, Diagnostic, FormatError, PtxSyntaxError, ToolError
 from cujit.toolchain.nvrtc import nvrtcError
+from processes import printed
 
 
 def drawn() -> dict[str, str]:
@@ -132,3 +133,25 @@ def test_an_int_is_read_down_to_the_smallest_and_a_bool_is_none() -> None:
     ):
         with pytest.raises(errors.OptionError, match=why):
             errors.read_int(value, "n", errors.OptionError, least=2)
+
+
+_FRAMES = """
+import traceback
+import numpy as np
+import cujit
+
+module = cujit.jit("__global__ void fill(int *x) { x[1] = 1; }", device=cujit.cpu(check="memory"))
+for wrong in (
+    lambda: cujit.jit("__global__ void k() { oops(); }", device="cpu"),
+    lambda: module["fill"][1, 1](np.zeros(1, np.int32)),
+):
+    try:
+        wrong()
+    except cujit.errors.CujitError as error:
+        print(len(traceback.extract_tb(error.__traceback__)))
+"""
+
+
+def test_a_traceback_shows_few_frames_of_cujit() -> None:
+    assert all(int(line) <= 6 for line in printed(_FRAMES).split())
+    assert int(printed(_FRAMES, options=("-X", "dev")).split()[0]) > 15

@@ -49,7 +49,7 @@ VARIABLES = (
     Variable(
         "CUJIT_TUNE",
         "auto, never, again",
-        "Time the candidates in cujit.tune: auto (only once), again (each time), never.",
+        "Measure candidates in cujit.tune: auto (only once), again (at each call), never.",
         "auto",
         "tuning",
     ),
@@ -57,7 +57,7 @@ VARIABLES = (
     Variable(
         "CUJIT_DUMP",
         "stages, times or all",
-        "Print stages, times or all of what the CPU device's compiler does.",
+        "What to print of the CPU device's compiler: stages, times or all.",
         "",
         "cpu-compiler",
     ),

@@ -29,6 +29,7 @@ from cujit.errors import (
     OptionError,
     ToolTimeoutError,
     warn,
+    without_frames,
 )
 from cujit.forks import begins_anew
 from cujit.toolchain.stopping import Ended, Stop, finish
@@ -156,7 +157,7 @@ class Runner:
             if job.request is not None:
                 self._tell(job.request, keyed, e)
             _tell_made(job, keyed, begin, e)
-            raise
+            raise without_frames(e)  # noqa: B904 - it is the same error
         return self._heard(job, keyed, result, begin)
 
     def _heard(self, job: Job, keyed: Keyed | Uncacheable, result: Artifact, begin: float) -> Artifact:

@@ -17,9 +17,8 @@ from cujit.cli.console import Rows, printable
 from cujit.cli.inspect.tables import KernelFilter, said_of_changes, said_of_images
 from cujit.cli.occupancy import said_of_occupancy
 from cujit.cli.profile import said_of_bounds, said_of_cost_changes, said_of_costs
-from cujit.compiler.inputs.source import MEMORY
 from cujit.devices.cpu.observe.profile import Profile
-from cujit.errors import BudgetError, CompileError, CujitError, KernelFaultError, counted
+from cujit.errors import MEMORY, BudgetError, CompileError, CujitError, KernelFaultError, counted
 from cujit.inspection.read import inspect
 from cujit.inspection.values import Inspection
 from cujit.program import Request

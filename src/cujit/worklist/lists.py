@@ -28,10 +28,9 @@ from cujit.artifact import Kind
 from cujit.artifact.reading import read_file, shown_path
 from cujit.artifact.writing import write_file
 from cujit.cache.key import is_digest
-from cujit.compiler.inputs.source import MEMORY
 from cujit.compiler.keys.recipe import request_of, said_of
 from cujit.compiler.request import Request
-from cujit.errors import CujitError, FileError, FormatError, OptionError, spell
+from cujit.errors import MEMORY, CujitError, FileError, FormatError, OptionError, spell
 from cujit.values import NamedTuple, dataclass
 from cujit.worklist.places import Places
 

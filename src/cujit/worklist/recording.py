@@ -18,12 +18,11 @@ from cujit.artifact import Artifact
 from cujit.artifact.artifact import Origin
 from cujit.artifact.reading import path_of
 from cujit.artifact.writing import temporary_name
-from cujit.compiler.inputs.source import MEMORY
 from cujit.compiler.keys.maker import Keyed, Uncacheable
 from cujit.compiler.keys.recipe import said_of
 from cujit.compiler.request import Request
 from cujit.compiler.runner import LISTENERS
-from cujit.errors import CacheWarning, CompileError, CujitError, warn
+from cujit.errors import MEMORY, CacheWarning, CompileError, CujitError, warn
 from cujit.forks import Lock, begins_anew, once_each
 from cujit.worklist.lists import HEADER, SUFFIX, RecipeUse, recipe_line, use_line
 from cujit.worklist.places import Places, is_elsewhere, project_of

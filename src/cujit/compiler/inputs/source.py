@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from cujit.artifact import Artifact, Kind, kind_of
 from cujit.artifact.reading import BOM, path_of, read_file, shown_path, without_bom
 from cujit.compiler.options.values import Options
-from cujit.errors import FormatError, OptionError, spell
+from cujit.errors import MEMORY, FormatError, OptionError, spell
 from cujit.values import NamedTuple, dataclass, later
 from cujit.values.typed import TYPE_CHECKING
 
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     import re
 else:
     re = later("re")  # start-up: few calls need it
-
-MEMORY = "/cujit-source"
-"""The directory that a program compiled from a string pretends to lie in; it does not exist.
-
-NVRTC looks for ``#include "loc.h"`` in the directory of the program's name, and a bare name means the
-working directory. A name in a directory that does not exist keeps such headers out, while toolkit headers
-that include their neighbours still compile (measured with 12.9 and 13.4).
-"""
 
 SMALL_CHARS = 1 << 16
 KEPT = 256

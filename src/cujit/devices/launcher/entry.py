@@ -19,7 +19,7 @@ from cujit.devices.name_table import NameTable
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import HostExtent, LaunchShape
 from cujit.devices.watch import Text
-from cujit.errors import ClosedError, CujitError
+from cujit.errors import ClosedError, CujitError, without_frames
 from cujit.forks import cached_property
 from cujit.signature import Signature
 
@@ -231,7 +231,7 @@ class LaunchEntry:
             parameters = self.packer.pack(arguments, stream)
         except CujitError as e:
             self.tell(e)
-            raise
+            raise without_frames(e)  # noqa: B904 - it is the same error
         if shape is not None:
             extents = extents_of(arguments) if self.loaded.asks_extents else ()
             self.run_packed(shape, stream, options, parameters, extents)
@@ -250,7 +250,7 @@ class LaunchEntry:
             self.loaded.launch(shape, parameters, stream, options, extents)
         except CujitError as e:
             self.tell(e)
-            raise
+            raise without_frames(e)  # noqa: B904 - it is the same error
 
     def tell(self, error: CujitError) -> None:
         """Tell of a launch that raises."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cujit.artifact.artifact import place_of
+from cujit.errors import MEMORY
 from cujit.forks import cached_property
 from cujit.values import NamedTuple, dataclass
 
@@ -22,7 +23,7 @@ class SourceLine(NamedTuple):
     line: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{self.file.removeprefix(f'{MEMORY}/')}:{self.line}"
 
 
 @dataclass(frozen=True)
