@@ -95,6 +95,7 @@ def main() -> None:
                     ):
                         continue
                     environment = dict(os.environ)
+                    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has its bytecode
                     environment["CUJIT_CACHE_DIR"] = str(directory / f"cache {name}")
                     environment["CUPY_CACHE_DIR"] = str(directory / "cache cupy")
                     if name in trees:
