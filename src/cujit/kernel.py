@@ -177,10 +177,12 @@ class Kernel(KeepsLaunches):
         print(kernel, kernel.resources)         # void axpy<float>(float, const float*, float*, int)
     """
 
-    def __init__(self, entry: LaunchEntry, pattern: bytes | None = None) -> None:
+    def __init__(self, entry: LaunchEntry, pattern: bytes | bool | None = None) -> None:
         self.lowered_name = entry.lowered
         self._entry = entry
         self._image = entry.image
+        if pattern is None and entry.is_read:
+            pattern = pattern_of(Launch, entry)
         self._cache: LaunchCache[Launch] = LaunchCache(pattern)
         self._image.clears(self._cache)
 
@@ -341,10 +343,6 @@ class Kernel(KeepsLaunches):
         exact = all(type(n) is int or (type(n) is tuple and all(type(m) is int for m in n)) for n in shape)
         if exact and shape in self._launches:
             return self._launches[shape]
-        if exact and self._cache.pattern is None:
-            self._image.require()
-            self._cache.pattern = pattern_of(Launch, self._entry)
-            return self[shape]
         grid, block, shared_bytes, stream = (*shape, 0, 0)[:4]
         try:
             sizes = launch_shape(grid, block, shared_bytes)

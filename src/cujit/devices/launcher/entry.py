@@ -216,6 +216,11 @@ class LaunchEntry:
         return Binder.of(self.loaded, self.device, self.signature, self._packers, self.image.alive,
                          takes_ints=self._takes_ints)  # fmt: skip
 
+    @property
+    def is_read(self) -> bool:
+        """Whether native code has read of the image what plain launches need."""
+        return self.device.is_gpu and getattr(self.loaded, "parameters", None) is not None
+
     def keep_pattern(self, pattern: bytes, learned: object) -> None:
         """Have kernels with such parameters found with this pattern, if nothing but their sizes is known."""
         patterns, parameters = self.image.patterns_of(self.lowered), getattr(self.loaded, "parameters", None)

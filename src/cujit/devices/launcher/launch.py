@@ -204,7 +204,7 @@ def attach(launch: PreparedLaunch) -> bool:
     """Have a launch run native code from here on; False if it cannot."""
     entry, shape = launch._entry, launch.shape
     if not launch._waits or shape is None or entry.binder is None:
-        return launch._prepared is not None
+        return launch._prepared is not None or launch._state is not None
     base: Any = type(launch).__base__  # mypy holds that such a type may not be hashable
     by_hand = functools.partial(entry.run, shape, launch.stream, launch.options)
     prepared = entry.binder.prepare(by_hand, shape, launch.stream, launch.options)
