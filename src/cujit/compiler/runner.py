@@ -85,7 +85,9 @@ class Runner:
         self.compiling = compiling
         may_open = not compiling.is_forbidden
         if cache is not None:
-            self.keys: KeyMaker | None = KeyMaker(toolchain, cache.hints, closures=cache.closures, may_open=may_open)
+            self.keys: KeyMaker | None = KeyMaker(
+                toolchain, cache.hints, closures=cache.closures, has_closures=cache.has_packs, may_open=may_open
+            )
         else:
             self.keys = None if may_open else KeyMaker(toolchain, may_open=False)
         self.stop: Stop | None = None

@@ -106,7 +106,7 @@ def real_path(path: str) -> str:
 
 def may_be_emulated() -> bool:
     """Tell whether a process may have libraries of ``cujit emulate``, which come by the one variable or the other."""
-    return hasattr(os, "RTLD_NOLOAD") and any(map(os.environ.get, ("LD_PRELOAD", "CUJIT_EMULATE")))
+    return hasattr(os, "RTLD_NOLOAD") and bool(os.environ.get("LD_PRELOAD") or os.environ.get("CUJIT_EMULATE"))
 
 
 def is_emulated(path: str) -> bool:

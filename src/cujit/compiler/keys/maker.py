@@ -9,6 +9,7 @@ that must stay absent; and paths only where the result holds them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from cujit.compiler.includes.where import says_where
 from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
 from cujit.compiler.inputs.source import KEPT
 from cujit.compiler.keys.builds import NAMES, Build, build_of, unopened_build_of
-from cujit.compiler.keys.frame import KeyFrame, is_plain
+from cujit.compiler.keys.frame import KeyFrame, has_includes, is_plain
 from cujit.compiler.keys.scans import RECORDED, Scan, absent_part, found_parts, path_parts, says_paths
 from cujit.compiler.options.arguments import macros, unmodelled, wants_paths
 from cujit.compiler.options.values import Tool
@@ -73,12 +74,26 @@ class Keyed(NamedTuple):
     numbers: tuple[int, ...] = ()
 
 
+_BEFORE = Part.content("before", DEPENDENT_LAUNCH + SIGNATURE_PROBE)
+
+
+class _Alike:
+    """What compiles of sources of one name with the same options have in common.
+
+    ``bare`` is the manifest of those that read no header; ``reads_more``: their options may have all read some.
+    """
+
+    def __init__(self, build: Build, arguments: tuple[str, ...], reads_more: bool, frame: KeyFrame) -> None:
+        self.build, self.arguments, self.reads_more, self.frame = build, arguments, reads_more, frame
+        self.bare = Manifest((absent_part(()),))
+
+
 class KeyMaker:
     """Makes the keys of one toolchain. Headers and libraries are looked at through a memo; nothing is opened early.
 
     ``store`` keeps hints from one process to the next, or is None. ``environment`` is what the compilers will see.
-    ``closures`` gives what packs know of a search for headers, by its digest. Unless ``may_open``, tools are found and
-    not opened.
+    ``closures`` gives what packs know of a search for headers, by its digest, if ``has_closures()``. Unless
+    ``may_open``, tools are found and not opened.
     """
 
     def __init__(
@@ -88,16 +103,18 @@ class KeyMaker:
         environment: Mapping[str, str] | None = None,
         *,
         closures: Callable[[str], Iterable[bytes]] = lambda _: (),
+        has_closures: Callable[[], bool] = lambda: True,
         may_open: bool = True,
     ) -> None:
         self.toolchain = toolchain
+        self._has_closures = has_closures
         self._build_of = build_of if may_open else unopened_build_of
         self.memo = Memo(store)
         self._environment = os.environ if environment is None else environment
         self._closures = closures
         self._proved: dict[tuple[object, ...], Shipped] = {}
         self._builds: dict[str, Build] = {}
-        self._frames: dict[object, tuple[Build, KeyFrame, tuple[Build, ...], Manifest]] = {}
+        self._alike: dict[object, _Alike] = {}
         self._directories: tuple[str, ...] | None = None
         self._release: str | None = None
 
@@ -348,14 +365,36 @@ class KeyMaker:
     def _of_cuda(self, request: Request) -> Keyed | Uncacheable:
         build = self._build("nvrtc")
         emulated = _emulated(request.kind, build)
-        is_framed = is_plain(request.source)
-        if is_framed:
-            source = request.source
-            place = (source.name, source.define, request.kind, request.arch, request.options, emulated)
-            around = *place, values_of(COMPILERS_READ, self._environment)
-            kept = self._frames.get(around)
-            if kept is not None and kept[0] is build:
-                return Keyed(kept[1].key("nvrtc", request), kept[2], kept[3], emulated)
+        if not is_plain(request.source):
+            return self._of_all(request, build, emulated)
+        source = request.source
+        place = (source.name, source.define, request.kind, request.arch, request.options, emulated)
+        around = *place, values_of(COMPILERS_READ, self._environment)
+        known = self._alike.get(around)
+        if known is None or known.build is not build:
+            known = self._known(request, build, emulated)
+            if known is None:
+                return self._of_all(request, build, emulated)
+            if len(self._alike) >= KEPT:
+                self._alike.clear()
+            self._alike[around] = known
+        manifest = known.bare
+        if known.reads_more or has_includes(source.text):
+            manifest = self._manifest(Scan.of(request, known.arguments))
+            if any(part.label == RECORDED for part in manifest.parts):
+                return self._of_all(request, build, emulated)
+        return Keyed(known.frame.key("nvrtc", request, manifest.parts), (build,), manifest, emulated)
+
+    def _known(self, request: Request, build: Build, emulated: bool | None) -> _Alike | None:
+        """Tell what requests have in common that differ in names and source; None where paths may be in the key."""
+        arguments = tuple(request.arguments())
+        if unmodelled(arguments, Tool.NVRTC, request.options.extra) or may_hold_paths(request):
+            return None
+        reads_more = bool(request.options.get("pre_include")) or any(map(has_includes, arguments))
+        frame = KeyFrame.of(self._frame(build), request, (_BEFORE,), _as_emulated(emulated))
+        return _Alike(build, arguments, reads_more, frame)
+
+    def _of_all(self, request: Request, build: Build, emulated: bool | None) -> Keyed | Uncacheable:
         arguments = request.arguments()
         if why := unmodelled(arguments, Tool.NVRTC, request.options.extra):
             return Uncacheable(why)
@@ -363,17 +402,10 @@ class KeyMaker:
         if may_hold_paths(request):
             work = work.named(self.toolkit())
         manifest = self._manifest(work)
-        before = Part.content("before", DEPENDENT_LAUNCH + SIGNATURE_PROBE)
-        after = [before, *manifest.parts, *_as_emulated(emulated)]
-        builds = [*self._frame(build)]
-        if is_framed and not (work.has_includes or work.may_hold_paths):
-            if len(self._frames) >= KEPT:
-                self._frames.clear()
-            self._frames[around] = build, KeyFrame.of(builds, request, after), (build,), manifest
         is_named = any(part.label == RECORDED for part in manifest.parts)
         numbers = numbers_of(request, self.toolkit()) if is_named else ()
-        key = make_key("nvrtc", [*builds, *request.parts(), *after])
-        return Keyed(key, (build,), manifest, emulated, numbers)
+        parts = [*self._frame(build), *request.parts(), _BEFORE, *manifest.parts, *_as_emulated(emulated)]
+        return Keyed(make_key("nvrtc", parts), (build,), manifest, emulated, numbers)
 
     def _frame(self, *builds: Build) -> Iterator[Part]:
         yield Part.text("schema", _SCHEMA)
@@ -406,7 +438,7 @@ class KeyMaker:
             return Manifest((absent_part(()), *path_parts(work, {}, (), says=False)))
         toolkit = self.toolkit()
         name = work.name(toolkit)
-        manifest = self.memo.find(name, lambda: self._shipped(work, toolkit))
+        manifest = self.memo.find(name, functools.partial(self._shipped, work, toolkit))
         if manifest is None:
             closure = self._scanned(work, toolkit)
             directories = work.directories(toolkit)
@@ -433,6 +465,8 @@ class KeyMaker:
 
     def _shipped(self, work: Scan, toolkit: Sequence[str]) -> Manifest | None:
         """Prove what a pack says of the headers; what distributions brought is looked at once in a process."""
+        if not self._has_closures():
+            return None
         bases, directories = work.bases(toolkit), work.directories(toolkit)
         for data in self._closures(work.shipped_name(toolkit)):
             shipped = self._prove(data, bases)
