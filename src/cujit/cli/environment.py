@@ -35,13 +35,13 @@ VARIABLES = (
     Variable(
         "CUJIT_PYTHON", "file", "Python interpreter for worker processes, in a frozen program.", "", "installation"
     ),
-    Variable("CUJIT_RECORD", "directory", "Record compile requests in this directory.", "", "worklists"),
+    Variable("CUJIT_RECORD", "directory", "Record compile requests in this directory, for worklists.", "", "worklists"),
     Variable("CUJIT_REMOTE", "URL", "URL of a shared remote cache.", "", "remote"),
     Variable("CUJIT_REMOTE_WAIT_S", "seconds", "Seconds to wait for an unresponsive remote cache.", "0.15", "remote"),
     Variable(
         "CUJIT_SOURCES",
         "directory",
-        "Put compiled sources into this directory, for ncu and cuda-gdb.",
+        "Copy the source of each kernel to this directory, for ncu and cuda-gdb.",
         "",
         "how-to/see-source",
     ),
@@ -49,7 +49,7 @@ VARIABLES = (
     Variable(
         "CUJIT_TUNE",
         "auto, never, again",
-        "Measure candidates in cujit.tune: auto (only once), again (at each call), never.",
+        "Whether cujit.tune times the variants of a kernel: auto (once), again or never.",
         "auto",
         "tuning",
     ),
@@ -75,6 +75,8 @@ VARIABLES = (
     Variable("NO_COLOR", "any text", "Disable color if set to any non-empty value."),
     Variable("SOURCE_DATE_EPOCH", "seconds", "Time to record in packs and worklists, in seconds.", "0", "worklists"),
     Variable("XDG_CACHE_HOME", "directory", "Base directory of user caches.", "~/.cache", "cache"),
-    Variable("XDG_RUNTIME_DIR", "directory", "Directory of locks for a cache on a shared file system.", "", "cache"),
+    Variable(
+        "XDG_RUNTIME_DIR", "directory", "Directory for lock files if the cache is on a shared file system.", "", "cache"
+    ),
 )
 """cujit's own variables first, by subject; then the variables of other tools that cujit reads."""

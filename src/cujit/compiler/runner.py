@@ -159,7 +159,7 @@ class Runner:
             if job.request is not None:
                 self._tell(job.request, keyed, e)
             _tell_made(job, keyed, begin, e)
-            raise without_frames(e)  # noqa: B904 - it is the same error
+            raise without_frames(e) from e.__cause__
         return self._heard(job, keyed, result, begin)
 
     def _heard(self, job: Job, keyed: Keyed | Uncacheable, result: Artifact, begin: float) -> Artifact:

@@ -236,7 +236,7 @@ class LaunchEntry:
             parameters = self.packer.pack(arguments, stream)
         except CujitError as e:
             self.tell(e)
-            raise without_frames(e)  # noqa: B904 - it is the same error
+            raise without_frames(e) from e.__cause__
         if shape is not None:
             extents = extents_of(arguments) if self.loaded.asks_extents else ()
             self.run_packed(shape, stream, options, parameters, extents)
@@ -255,7 +255,7 @@ class LaunchEntry:
             self.loaded.launch(shape, parameters, stream, options, extents)
         except CujitError as e:
             self.tell(e)
-            raise without_frames(e)  # noqa: B904 - it is the same error
+            raise without_frames(e) from e.__cause__
 
     def tell(self, error: CujitError) -> None:
         """Tell of a launch that raises."""
