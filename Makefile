@@ -1,10 +1,14 @@
-# Every target makes what it needs. PYTHON picks the interpreter that the virtual environment is made with.
+# `make help` lists the targets. Every target makes what it needs. PYTHON picks the interpreter that the virtual environment is made with.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test coverage frameworks clients emulated lint format runtime native gpu-test gpu-wheels farm toolkits aarch64 cache-faults faults soak store bench bench-check leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check packaging house editor images docs urls clean
+
+EVERY_DAY := demo test lint format emulated docs gpu-test help
+LONG_TESTS := coverage farm frameworks clients toolkits aarch64 cache-faults faults soak store leak fuzz fuzz-kernels checked promises unoptimised guarded assembled fuzz-ptx replay mutants
+BUILD_AND_MEASURE := runtime native editor images bench bench-check house gpu-wheels release-check packaging urls clean
+.PHONY: $(EVERY_DAY) $(LONG_TESTS) $(BUILD_AND_MEASURE)
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -36,14 +40,14 @@ coverage: $(READY)  ## lines and branches of src/cujit that the tests run, held 
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report
 
-lint: $(READY)
+lint: $(READY)  ## ruff, mypy, the import contracts and the rules of the code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/house.py --check
 
-format: $(READY)
+format: $(READY)  ## let ruff format the code and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -56,7 +60,7 @@ native: $(READY)  ## build the launcher's C into one shared object for each proc
 # ARGS="--shuffle 7" runs in the order of a seed, ARGS="-n 4" in four processes.
 # On a machine with a GPU and no package index, `make gpu-wheels` (run elsewhere) leaves in .whl what it lacks;
 # then the machine's own python3 runs the tests over it.
-gpu-test:
+gpu-test:  ## the tests that need a GPU
 	if [ -d .whl ]; then \
 	  python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target .gpu-site .whl/*.whl && \
 	  PYTHONPATH=$(CURDIR)/.gpu-site:$(CURDIR)/src python3 -m pytest -m gpu -p no:cacheprovider -p no:benchmark $(ARGS); \
@@ -65,7 +69,7 @@ gpu-test:
 	fi
 
 GPU_WHEELS ?= nvidia-nvfatbin==13.0.85 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 zstandard lz4 pyelftools pytest-xdist execnet
-gpu-wheels: $(READY)
+gpu-wheels: $(READY)  ## download the wheels that `make gpu-test` needs on a machine without a package index
 	mkdir -p .whl
 	for wheel in $(GPU_WHEELS); do \
 	  $(BIN)/python -m pip download -q --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
@@ -241,5 +245,9 @@ urls:  ## put the repository that publishes a release into pyproject.toml
 	test -n "$(GITHUB_REPOSITORY)"
 	sed -i 's#OWNER/cujit#$(GITHUB_REPOSITORY)#' pyproject.toml
 
-clean:
+clean:  ## remove the environments and what was built
 	rm -rf $(VENV) .aarch64 .gpu-site .fuzz .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* build
+
+help:  ## list the targets
+	@$(foreach group,EVERY_DAY LONG_TESTS BUILD_AND_MEASURE,echo; echo '$(group):' | tr _A-Z ' a-z'; \
+	  for target in $($(group)); do sed -n "s/^$$target:.*## /  $$target:\t/p" Makefile; done | expand -t 18;)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -156,11 +157,22 @@ def test_the_tools_are_those_that_the_constraints_name() -> None:
             assert importlib.metadata.version(pinned[1]) == pinned[2]
 
 
-def test_the_hooks_before_a_commit_call_what_make_lint_calls() -> None:
+def test_the_hooks_before_a_commit_are_part_of_make_lint() -> None:
     root = Path(__file__).parents[1]
     hooks = re.findall(r"^ +entry: (.*)$", (root / ".pre-commit-config.yaml").read_text(), re.MULTILINE)
     (recipe,) = re.findall(r"^lint:.*\n((?:\t.*\n)+)", (root / "Makefile").read_text(), re.MULTILINE)
-    assert hooks == [line.strip().replace("$(BIN)/", ".venv/bin/") for line in recipe.splitlines()]
+    assert hooks
+    assert {f"{hook} ." for hook in hooks} <= {
+        line.strip().replace("$(BIN)/", ".venv/bin/") for line in recipe.splitlines()
+    }
+
+
+def test_make_help_lists_each_target_once() -> None:
+    root = Path(__file__).parents[1]
+    listed = subprocess.run(["make", "help"], cwd=root, capture_output=True, text=True, check=True).stdout
+    targets = re.findall(r"^([a-z][\w-]*):(?!=)", (root / "Makefile").read_text(), re.MULTILINE)
+    assert sorted(re.findall(r"^  ([\w-]+): ", listed, re.MULTILINE)) == sorted(targets)
+    assert re.findall(r"^(\w.*):$", listed, re.MULTILINE) == ["every day", "long tests", "build and measure"]
 
 
 def test_the_house_is_no_worse_than_it_was() -> None:

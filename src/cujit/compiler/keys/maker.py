@@ -80,7 +80,7 @@ _BEFORE = Part.content("before", DEPENDENT_LAUNCH + SIGNATURE_PROBE)
 class _Alike:
     """What compiles of sources of one name with the same options have in common.
 
-    ``bare`` is the manifest of those that read no header; ``reads_more``: their options may have all read some.
+    ``bare`` is the manifest of the compiles that read no header; ``reads_more``: their options may have all read some.
     """
 
     def __init__(self, build: Build, arguments: tuple[str, ...], reads_more: bool, frame: KeyFrame) -> None:
