@@ -160,6 +160,7 @@ CALL(cuLibraryGetGlobal, uint64_t *address, size_t *bytes, void *library, const 
 }
 CALL(cuKernelGetName, const char **name, struct Kernel *kernel) *name = kernel->name; DONE
 CALL(cuKernelGetFunction, void **function, void *kernel) *function = kernel; DONE
+CALL(cuFuncLoad, void *function) (void)function; DONE
 CALL(cuKernelGetLibrary, void **library, struct Kernel *kernel) *library = kernel->library; DONE
 static int attribute(int *value, int which) {
   static const int known[] = {1024, 0, 0, 0, 24, 90, 90, 0, 49152, -1, 0, 0, 0, 0, 0, 0};

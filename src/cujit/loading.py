@@ -158,6 +158,26 @@ class Module(Mapping[str, Kernel]):
         """Where it is loaded."""
         return self._image.device
 
+    def preload(self) -> None:
+        """Load the code of every kernel onto a GPU now, so that no first launch has to.
+
+        The driver loads the code of a kernel at its first launch, which can wait for kernels that run. While a stream
+        is captured, cujit loads each kernel before its first launch is captured. On the CPU device nothing happens:
+        machine code depends on the block there, and ``Kernel.compile`` makes it.
+
+        Source: CUDA C++ Programming Guide, "Lazy Loading".
+
+        Raises:
+            ClosedError: the module was closed.
+            DriverError: the driver refused.
+
+        Example::
+
+            module.preload()
+        """
+        for kernel in self._image.require().kernels.values():
+            kernel.preload()
+
     @property
     def closed(self) -> bool:
         """Whether it was closed."""

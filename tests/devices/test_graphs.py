@@ -53,6 +53,24 @@ def test_launches_are_captured_and_run_when_the_graph_is_launched(device: Device
     assert x.numpy().tolist() == [22.0] * 50 + [2.0] * 50
 
 
+@pytest.mark.parametrize("mode", ["relaxed", "thread_local", "global"])
+@pytest.mark.parametrize("is_preloaded", [True, False], ids=["preloaded", "not loaded yet"])
+def test_the_first_launch_of_a_kernel_may_be_captured(device: Device, mode: str, is_preloaded: bool) -> None:
+    module = jit(ADD.replace("a;", f"a + {0 if is_preloaded else 1} + {len(mode)};"), device=device)
+    if is_preloaded:
+        module.preload()
+    x = device.zeros(4, np.float32)
+    device.synchronize()
+    with device.capture(mode=mode) as graph:
+        module["add"][1, 32, 0, graph.stream](x, 1.0, 4)
+    graph.launch()
+    graph.stream.synchronize()
+    assert x.numpy().tolist() == [(1.0 if is_preloaded else 2.0) + len(mode)] * 4
+    module.close()
+    with pytest.raises(ClosedError):
+        module.preload()
+
+
 def test_a_graph_with_a_kernel_of_a_closed_module_launches_nothing(cpu: Device) -> None:
     module = jit(ADD, device=cpu)
     x = cpu.zeros(4, np.float32)

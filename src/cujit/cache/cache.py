@@ -323,10 +323,6 @@ class Cache:
                 self._failure(e)
         return min(filter(None, found), key=lambda explanation: len(explanation.differences), default=None)
 
-    def has_packs(self) -> bool:
-        """Tell whether a root is a pack."""
-        return any(not isinstance(store, Store) for store in self.stores)
-
     def closures(self, search: str) -> Iterator[bytes]:
         """Give what the packs know of a search for headers, by its digest."""
         for store in self.stores:

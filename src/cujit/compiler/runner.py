@@ -86,7 +86,11 @@ class Runner:
         may_open = not compiling.is_forbidden
         if cache is not None:
             self.keys: KeyMaker | None = KeyMaker(
-                toolchain, cache.hints, closures=cache.closures, has_closures=cache.has_packs, may_open=may_open
+                toolchain,
+                cache.hints,
+                closures=cache.closures,
+                has_closures=lambda: cache.is_supplied,
+                may_open=may_open,
             )
         else:
             self.keys = None if may_open else KeyMaker(toolchain, may_open=False)

@@ -122,6 +122,9 @@ class BackendKernel(abc.ABC):
         if options != PLAIN:
             raise LaunchError(f"{self.title}: options of a launch are not taken here")
 
+    def preload(self) -> None:  # noqa: B027 - most have nothing to load
+        """Load the code onto the device ahead of the first launch, if the device does that no sooner."""
+
     def compile(self, shape: LaunchShape, options: LaunchOptions) -> None:
         """Make what a launch runs, ahead of it."""
         del shape, options

@@ -83,7 +83,8 @@ def test_the_ring_keeps_the_last_launches() -> None:
 class IdleDriver:
     """A driver that takes every launch and runs none; ``launches`` counts those of machine code."""
 
-    bindings = SimpleNamespace(CUresult=RESULTS)
+    capturing = SimpleNamespace(CU_STREAM_CAPTURE_STATUS_NONE=7)
+    bindings = SimpleNamespace(CUresult=RESULTS, CUstreamCaptureStatus=capturing)
     name = "idle"
 
     def __init__(self) -> None:

@@ -72,6 +72,12 @@ other.resources
 mark(b"resources")
 module.close()
 mark(b"close")
+again = cujit.load(images[1], device)
+mark(b"again")
+again.preload()
+mark(b"preload")
+again["plain"][1, 32](x, x, 3)
+mark(b"after")
 """
 
 
@@ -119,7 +125,16 @@ def test_attributes_are_asked_when_somebody_reads_them_and_the_image_goes_once(
 ) -> None:
     assert calls["resources"] == {"cuKernelGetAttribute": 5, "cuLibraryGetKernel": 1}
     assert calls["close"] == {"cuLibraryUnload": 1}
-    assert set().union(*calls.values()) & {"cuLibraryGetModule", "cuKernelGetFunction", "cuKernelGetParamInfo"} == set()
+    assert set().union(*calls.values()) & {"cuLibraryGetModule", "cuKernelGetParamInfo"} == set()
+    assert [mark for mark, found in calls.items() if "cuKernelGetFunction" in found] == ["preload"]
+
+
+def test_code_is_loaded_ahead_where_somebody_asks_for_that(calls: Mapping[str, Counter[str]]) -> None:
+    count = calls["preload"]["cuFuncLoad"]
+    assert count == 7, "the kernels of the image"
+    assert calls["preload"]["cuKernelGetFunction"] == calls["preload"]["cuLibraryGetKernel"] == count
+    assert calls["after"]["cuLaunchKernel"] == 1
+    assert not calls["after"]["cuFuncLoad"]
 
 
 # -- what is read of a cubin -------------------------------------------------------------------------------

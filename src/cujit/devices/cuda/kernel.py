@@ -14,6 +14,7 @@ from cujit.devices.backend import BackendKernel, PlainTarget, Target
 from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.launching import LaunchConfig, driver_entries, launch_config
 from cujit.devices.cuda.library import LoadedLibrary
+from cujit.devices.cuda.memory import is_capturing, relaxed
 from cujit.devices.launcher.cubin import CubinKernelFacts
 from cujit.devices.options import PLAIN, LaunchOptions, check_cluster, check_cooperative, check_own_cluster
 from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Limits, Resources, check_launch
@@ -32,6 +33,9 @@ _PORTABLE_CLUSTER = 8
 
 Source: CUDA C++ Programming Guide, "Thread Block Clusters".
 """
+
+_DEFAULT_STREAMS = 2
+"""The highest handle of a default stream, which is never captured. Source: cuda.h, CU_STREAM_PER_THREAD."""
 
 _OVERLAP_SINCE = 9
 """Major compute capability from which a kernel can start before the one before it has ended.
@@ -202,6 +206,26 @@ class CudaKernel(BackendKernel):
         if options.cooperative:
             check_cooperative(self.title, shape, self.together(shape, cluster))
 
+    def preload(self) -> None:
+        """Have the driver load the code now, which it does at the first launch otherwise.
+
+        While a stream is captured, that is one of the calls that need the relaxed mode.
+
+        Source: CUDA C++ Programming Guide, "Lazy Loading"; CUDA Driver API manual, ``cuFuncLoad``.
+
+        Raises:
+            ClosedError: the module was closed.
+            DriverError: the driver refused.
+        """
+        kernel = self._kernel
+        with relaxed(self._context) as driver:
+            status, *function = driver.attempt("cuKernelGetFunction", kernel)
+            call = "cuKernelGetFunction"
+            if not status:
+                call, (status, *_) = "cuFuncLoad", driver.attempt("cuFuncLoad", *function)
+        if status:
+            raise self._context.explained(self._context.driver.error(call, status))
+
     def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
         """Say what the driver is called with.
 
@@ -212,6 +236,8 @@ class CudaKernel(BackendKernel):
         del size
         function = self._kernel
         self._allow(shape, options)
+        if stream > _DEFAULT_STREAMS and is_capturing(self._context, stream):
+            self.preload()
         config = None if options == PLAIN else launch_config(shape, stream, options)
         fields = {
             **launch_fields(self._context),

@@ -79,7 +79,7 @@ def _get(context: Context, size: int) -> int:
     """
     native = _native(context)
     if native is None:
-        with _relaxed(context):
+        with relaxed(context):
             return int(context.call("cuMemAlloc", size))
     address = native.get(size)
     if address < 0:
@@ -95,7 +95,7 @@ def _put(context: Context, address: int) -> None:
     """
     native = _native(context)
     if native is None:
-        with _relaxed(context):
+        with relaxed(context):
             context.call("cuMemFree", address)
     elif status := native.put(address):
         raise context.refused("cuMemFree", status)
@@ -203,7 +203,7 @@ def blocks_of(context: Context) -> Blocks:
 
 
 @contextmanager
-def _relaxed(context: Context) -> Iterator[Driver]:
+def relaxed(context: Context) -> Iterator[Driver]:
     """Call the driver with calls allowed that a capture, of this thread or another one, would otherwise forbid.
 
     Source: CUDA Driver API manual, ``cuThreadExchangeStreamCaptureMode``.
@@ -220,7 +220,7 @@ def _relaxed(context: Context) -> Iterator[Driver]:
 def _release(context: Context, function: str, *arguments: Any) -> None:
     """Free; a failure is nobody's business any more (a dead context, the process ends)."""
     try:
-        with _relaxed(context) as driver:
+        with relaxed(context) as driver:
             driver.attempt(function, *arguments)
     except Exception:
         return
@@ -259,7 +259,7 @@ class MemoryPool:
         properties.location.type = bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         properties.location.id = int(context.device)
         threshold = bindings.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-        with _relaxed(context) as driver:
+        with relaxed(context) as driver:
             self.handle: Any = driver.call("cuMemPoolCreate", properties)
             weakref.finalize(self, _release, context, "cuMemPoolDestroy", self.handle).atexit = False
             driver.call("cuMemPoolSetAttribute", self.handle, threshold, bindings.cuuint64_t(keep_bytes))
@@ -286,7 +286,7 @@ class MemoryPool:
         Raises:
             DriverError: the driver refused.
         """
-        with _relaxed(self.context) as driver:
+        with relaxed(self.context) as driver:
             driver.call("cuMemPoolTrimTo", self.handle, keep_bytes)
 
 
@@ -322,7 +322,7 @@ def pin(context: Context, size: int) -> PinnedMemory:
         DriverError: the host has no such memory left.
     """
     flags = context.driver.bindings.CU_MEMHOSTALLOC_PORTABLE
-    with _relaxed(context):
+    with relaxed(context):
         address = int(context.call("cuMemHostAlloc", size, flags))
     memory = PinnedMemory(address, size, None)
     weakref.finalize(memory, _unpin, context, address, memory.users).atexit = False
