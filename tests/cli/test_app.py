@@ -55,7 +55,7 @@ def test_help_names_every_verb_and_status() -> None:
         *COMMANDS,
         "Exit status:",
         "0  success",
-        "1  wrong input",
+        "1  wrong input, or a check that failed",
         "2  wrong usage",
         "3  a required library or driver",
     ):

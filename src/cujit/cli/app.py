@@ -135,7 +135,7 @@ cujit --help for all commands, and cujit COMMAND --help for one."""
 _EXIT = """\b
 Exit status:
   0  success
-  1  wrong input
+  1  wrong input, or a check that failed
   2  wrong usage
   3  a required library or driver is missing"""
 

@@ -49,7 +49,7 @@ VARIABLES = (
     Variable(
         "CUJIT_TUNE",
         "auto, never, again",
-        "Whether cujit.tune times the variants of a kernel: auto (once), again or never.",
+        "Let cujit.tune measure: auto (if it has no result yet), again (always), never.",
         "auto",
         "tuning",
     ),
@@ -57,7 +57,7 @@ VARIABLES = (
     Variable(
         "CUJIT_DUMP",
         "stages, times or all",
-        "What to print of the CPU device's compiler: stages, times or all.",
+        "Print what the CPU device's compiler does: stages, times or all.",
         "",
         "cpu-compiler",
     ),

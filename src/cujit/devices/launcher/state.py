@@ -116,8 +116,8 @@ _KEEPING = Lock()
 class LaunchCache(Generic[_L]):
     """The launches of one kernel that are kept, the newest ``MOST_LAUNCHES``; a module that closes drops them.
 
-    Native code finds them here too, the one that was written last without a look into the others. It makes those that
-    are not kept by ``pattern``, the bytes of a ``LaunchPattern``; None before the first is made, False without one.
+    Native code finds them here too, the one that was written last without a look into the others. It makes the ones
+    that are not kept by ``pattern``, the bytes of a ``LaunchPattern``; None before the first, False without one.
     """
 
     __slots__ = ("__weakref__", "last", "last_shape", "launches", "pattern")
