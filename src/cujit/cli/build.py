@@ -18,12 +18,12 @@ from cujit.cli.compiler_options import (
 )
 from cujit.cli.console import json_option, progress
 from cujit.cli.files import file_argument, kind_of_output, output_option
-from cujit.cli.help import Command
 from cujit.cli.images import compress_option, print_fatbin
+from cujit.cli.nvcc_arguments import CompilerCommand
 from cujit.program import build
 
 
-@click.command("build", cls=Command)
+@click.command("build", cls=CompilerCommand)
 @file_argument
 @click.option(
     "-t",

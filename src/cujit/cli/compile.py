@@ -19,14 +19,14 @@ from cujit.cli.compiler_options import (
 )
 from cujit.cli.console import json_option
 from cujit.cli.files import file_argument, kind_of_output, output_option, write_image
-from cujit.cli.help import Command
+from cujit.cli.nvcc_arguments import CompilerCommand
 from cujit.program import compile
 
 _KINDS = (Kind.PTX, Kind.CUBIN, Kind.LTOIR)
 _SAID_BY = {ArchKind.VIRTUAL: Kind.PTX, ArchKind.LTO: Kind.LTOIR}
 
 
-@click.command("compile", cls=Command)
+@click.command("compile", cls=CompilerCommand)
 @file_argument
 @output_option("Image to write. Default: FILE with the ending of its kind, in the working directory.")
 @click.option(

@@ -42,12 +42,13 @@ _LIBDEVICE = click.option(
 
 
 class WrittenOptions(NamedTuple):
-    """What ``-O``, ``-I``, ``-D`` and ``--libdevice`` say to the compiler."""
+    """What ``-O``, ``-I``, ``-D``, ``--libdevice`` and, of a command that launches, ``--arch`` say to the compiler."""
 
     said: Sequence[str]
     include: Sequence[str]
     define: Sequence[str]
     libdevice: bool
+    arch: str | None = None
 
     def read(self) -> Options:
         """Read the options.
@@ -77,9 +78,14 @@ def compiler_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def verb(
-        said: Sequence[str], include: Sequence[str], define: Sequence[str], libdevice: bool, **others: Any
+        said: Sequence[str],
+        include: Sequence[str],
+        define: Sequence[str],
+        libdevice: bool,
+        jit_arch: str | None = None,
+        **others: Any,
     ) -> None:
-        command(compiler=WrittenOptions(said, include, define, libdevice), **others)
+        command(compiler=WrittenOptions(said, include, define, libdevice, jit_arch), **others)
 
     return several(define_options, _LIBDEVICE)(verb)
 
@@ -98,6 +104,14 @@ def arch_option(help: str) -> Callable[[Callable[..., None]], Callable[..., None
     """Give a verb ``-a`` and ``--arch``, as ``arch``."""
     return click.option("-a", "--arch", metavar="ARCH", shell_complete=complete_arch, help=help)
 
+
+jit_arch_option = click.option(
+    "--arch",
+    "jit_arch",
+    metavar="ARCH",
+    shell_complete=complete_arch,
+    help="Architecture to compile FILE for. Default: the architecture of the device.",
+)
 
 names_option = click.option(
     "-n",

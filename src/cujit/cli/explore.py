@@ -12,13 +12,13 @@ import click
 from cujit.cli.compiler_options import complete_arch, define_options
 from cujit.cli.console import json_option, note, print_json
 from cujit.cli.files import file_argument
-from cujit.cli.help import Command
 from cujit.cli.launching import forms_of_arguments, launch_options
+from cujit.cli.nvcc_arguments import CompilerCommand
 from cujit.devices.arguments.written import Value
 from cujit.devices.options import MAX_TIMEOUT_S
 
 
-@click.command("explore", cls=Command, epilog=forms_of_arguments())
+@click.command("explore", cls=CompilerCommand, epilog=forms_of_arguments())
 @file_argument
 @launch_options
 @click.option(

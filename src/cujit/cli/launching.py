@@ -66,7 +66,9 @@ def options_for(file: Path, compiler: WrittenOptions) -> Options | None:
     if file.suffix in _SOURCES:
         return compiler.read()
     if any(compiler):
-        raise click.UsageError(f"-O, -I, -D and --libdevice require a source file (.cu), and {file.name} is an image")
+        raise click.UsageError(
+            f"-O, -I, -D, --arch and --libdevice require a source file (.cu), and {file.name} is an image"
+        )
     return None
 
 
@@ -75,7 +77,7 @@ def kernel_of(
 ) -> tuple[Module, Kernel]:
     """Compile a file for the device where there are ``options``, or load it; and find the kernel."""
     source = None if options is None else compiler.source(file)
-    module = load(file, device) if source is None else _compile(source, kernel_name, device, options)
+    module = load(file, device) if source is None else _compile(source, kernel_name, device, options, compiler.arch)
     return module, module[kernel_name or _only(module, file)]
 
 
@@ -84,10 +86,12 @@ def placed_on(device: Device, values: Sequence[Value]) -> list[object]:
     return [device.array(value) if isinstance(value, np.ndarray) else value for value in values]
 
 
-def _compile(source: Source, kernel_name: str | None, device: Device, options: Options | None) -> Module:
+def _compile(
+    source: Source, kernel_name: str | None, device: Device, options: Options | None, arch: str | None
+) -> Module:
     """Compile for the device; the name of an instance of a template is what makes the compiler build it."""
     names = [kernel_name] if kernel_name and "<" in kernel_name else []
-    return jit(source, names=names, device=device, options=options)
+    return jit(source, names=names, device=device, arch=arch, options=options)
 
 
 def _only(module: Module, file: Path) -> str:

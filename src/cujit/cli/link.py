@@ -18,11 +18,11 @@ from cujit.cli.compiler_options import (
 )
 from cujit.cli.console import json_option
 from cujit.cli.files import FILE, kind_of_output, output_option, write_image
-from cujit.cli.help import Command
+from cujit.cli.nvcc_arguments import CompilerCommand
 from cujit.program import Source, link
 
 
-@click.command("link", cls=Command)
+@click.command("link", cls=CompilerCommand)
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @output_option("Image to write.", required=True)
 @click.option(

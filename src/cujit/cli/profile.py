@@ -10,11 +10,11 @@ import click
 
 from cujit.artifact.reading import quoted_lines
 from cujit.artifact.writing import write_file
-from cujit.cli.compiler_options import WrittenOptions, compiler_options
+from cujit.cli.compiler_options import WrittenOptions, compiler_options, jit_arch_option
 from cujit.cli.console import Rows, json_option, print_json, show
 from cujit.cli.files import file_argument
-from cujit.cli.help import Command
 from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
+from cujit.cli.nvcc_arguments import CompilerCommand
 from cujit.cli.saved import is_saved_file, profiled_again, refuse_said
 from cujit.cli.shaping import AskedShape
 from cujit.devices.arguments.written import Value
@@ -37,7 +37,7 @@ _MUCH = 2
 """Times that each sector of a line comes, for the table to have a column of that."""
 
 
-@click.command("profile", cls=Command, epilog=forms_of_arguments())
+@click.command("profile", cls=CompilerCommand, epilog=forms_of_arguments())
 @file_argument
 @launch_options
 @click.option(
@@ -65,6 +65,7 @@ _MUCH = 2
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write a self-contained HTML report: source, PTX and SASS by line, with all counters.",
 )
+@jit_arch_option
 @compiler_options
 @json_option
 def command(
@@ -95,7 +96,7 @@ def command(
 
     gpu = None if on is None else peaks(on).name
     if is_saved_file(file):
-        refuse_said("kernel_name arguments said include define libdevice", *shape)
+        refuse_said("kernel_name arguments said include define libdevice jit_arch", *shape)
     asked = _Asked(kernel_name, [value for _, value in arguments], shape, compiler)
     launched = asked.launched(file)
     profiled = launched.profile

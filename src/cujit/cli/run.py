@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cujit.cli.choose_device import choose_device, device_option
-from cujit.cli.compiler_options import WrittenOptions, compiler_options
+from cujit.cli.compiler_options import WrittenOptions, compiler_options, jit_arch_option
 from cujit.cli.console import json_option, note, print_json, shown_time
 from cujit.cli.files import file_argument
-from cujit.cli.help import Command
 from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
+from cujit.cli.nvcc_arguments import CompilerCommand
 from cujit.cli.saved import is_saved_file, refuse_said, run_again, save_array, saving_options, tell_again
 from cujit.cli.shaping import AskedShape
 from cujit.cli.watching import TracedPlace, Watching, watch_options
@@ -42,7 +42,7 @@ def output_file(text: str) -> tuple[int, Path]:
     return int(index), Path(path)
 
 
-@click.command("run", cls=Command, epilog=forms_of_arguments())
+@click.command("run", cls=CompilerCommand, epilog=forms_of_arguments())
 @file_argument
 @launch_options
 @click.option(
@@ -73,6 +73,7 @@ def output_file(text: str) -> tuple[int, Path]:
 @saving_options
 @watch_options
 @device_option
+@jit_arch_option
 @compiler_options
 @json_option
 def command(
@@ -107,7 +108,8 @@ def command(
     """
     if is_saved_file(file):
         refuse_said(
-            "kernel_name arguments repeat save coverage schedule schedules contract said include define libdevice",
+            "kernel_name arguments repeat save coverage schedule schedules contract "
+            "said include define libdevice jit_arch",
             *shape,
         )
         again = run_again(

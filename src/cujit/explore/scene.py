@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cujit.arch import Arch
+from cujit.compiler.options.nvcc import read_nvcc
 from cujit.compiler.options.table import is_utf8
 from cujit.compiler.options.values import Options
 from cujit.compiler.options.written import read_options
@@ -43,7 +44,6 @@ ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".ll")
 
 _ARCH = "sm_90"
 _MOST_WORDS = 1 << 14
-_LETTERS = {"-O": "", "-D": "define=", "-I": "include="}
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,10 @@ class Scene:
         Raises:
             OptionError: one is unknown, or has a wrong value.
         """
-        words, said = _words(self.options, "options"), []
-        while words:
-            word = words.pop(0)
-            letter = word[:2] if word[:2] in _LETTERS else ""
-            value = word[len(letter) :] or (words.pop(0) if words else "")
-            said.append(_LETTERS.get(letter, "") + value)
-        return read_options(said)
+        line = read_nvcc(_words(self.options, "options"), own={"-O": True})
+        if line.targets or line.kind or line.output:
+            raise OptionError(f"options {spell(self.options)} name a target or a file", help="choose the architecture")
+        return read_options([*line.said, *(word.removeprefix("-O") for word in line.rest if word != "-O")])
 
     def values(self) -> list[Value]:
         """Read the arguments.

@@ -15,12 +15,12 @@ from cujit.cache.store import Explanation
 from cujit.cli.cache.common import cache_option, difference_record, print_differences, short, summary_record
 from cujit.cli.compiler_options import WrittenOptions, arch_option, compiler_options, names_option
 from cujit.cli.console import json_option, print_json, printable
-from cujit.cli.help import Command
+from cujit.cli.nvcc_arguments import CompilerCommand
 from cujit.compiler.keys.maker import Uncacheable
 from cujit.program import request, runner
 
 
-@click.command("why", cls=Command)
+@click.command("why", cls=CompilerCommand)
 @click.argument("key", required=False)
 @click.argument("other", required=False)
 @click.option(

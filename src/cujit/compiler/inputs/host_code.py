@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from cujit.artifact.reading import read_file
 from cujit.compiler.inputs.host_items import Item, Token, items_of, tokens_of
 from cujit.compiler.inputs.source import Source
-from cujit.compiler.options.values import Options
-from cujit.errors import FileError
+from cujit.compiler.options.nvcc import read_nvcc
+from cujit.compiler.options.values import Options, Value
+from cujit.compiler.options.written import read_options
+from cujit.errors import FileError, OptionError, spell
 from cujit.toolchain.std_headers import FORWARDED, NVCC_HEADER, TORCH_HEADER
 from cujit.values import closure, replace
 
@@ -104,7 +106,8 @@ def as_for_devices(source: Source, options: Options) -> tuple[Source, Options]:
         source: CUDA C++.
         options: of the compile; ``host_code`` adds the options that it implies.
     """
-    said = {**_IMPLIED, **options} if "host_code" in options else dict(options)
+    extra, arguments = _of_nvcc(options.extra)
+    said = {**(_IMPLIED if "host_code" in options else {}), **_joined(arguments, options)}
     before = said.get("pre_include") or ()
     assert isinstance(before, tuple)
     if "host_code" in options:
@@ -120,7 +123,33 @@ def as_for_devices(source: Source, options: Options) -> tuple[Source, Options]:
     said["pre_include"] = tuple(dict.fromkeys((*_implied_headers(texts, "host_code" in options), *map(str, before))))
     plain = [_LAMBDA.sub(lambda match: match[1] + " " * len(match[2]), text) for text in texts]
     known = tuple((name, text) for (name, _), text in zip(source.headers, plain[1:], strict=True))
-    return replace(source, text=plain[0], headers=known), Options(extra=options.extra, **said)
+    return replace(source, text=plain[0], headers=known), Options(extra=extra, **said)
+
+
+def _of_nvcc(extra: Sequence[str]) -> tuple[tuple[str, ...], Options]:
+    """Split ``extra``: give what is not an argument of nvcc, and the options that nvcc's arguments stand for.
+
+    Raises:
+        OptionError: an argument names a target or a file.
+    """
+    line = read_nvcc(extra)
+    if line.targets or line.kind or line.output:
+        raise OptionError(
+            f"extra={spell(tuple(extra))} names a target or a file", help="set arch= and to=, and save the result"
+        )
+    return line.rest, read_options(line.said)
+
+
+def _joined(arguments: Options, options: Options) -> dict[str, Value]:
+    """Join options; lists and macros of both count, and of what has one value that of ``options``."""
+    joined: dict[str, Value] = {**arguments, **options}
+    for name in arguments.keys() & options.keys():
+        first, second = arguments[name], options[name]
+        if isinstance(first, Mapping) and isinstance(second, Mapping):
+            joined[name] = {**first, **second}
+        elif isinstance(first, tuple) and isinstance(second, tuple):
+            joined[name] = (*second, *first)
+    return joined
 
 
 def _implied_headers(texts: Iterable[str], is_skipping: bool) -> Iterator[str]:

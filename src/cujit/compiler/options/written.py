@@ -14,12 +14,14 @@ _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 def read_options(said: Sequence[str], include: Sequence[str] = (), define: Sequence[str] = ()) -> Options:
     """Read ``KEY=VALUE`` by the option table; a bare ``KEY`` switches on. Lists grow with every mention.
 
+    A number alone is ``opt_level``, as in ``-O3``.
+
     Raises:
         OptionError: an option is unknown, or its value is of the wrong type or out of bounds.
     """
     values: dict[str, Any] = {}
     for text in (*said, *(f"include={d}" for d in include), *(f"define={d}" for d in define)):
-        key, separator, value = text.partition("=")
+        key, separator, value = (f"opt_level={text}" if text.isdigit() else text).partition("=")
         name = key.strip().replace("-", "_")
         _add(values, name, value if separator else None)
     return Options.of(values, {})

@@ -65,17 +65,19 @@ def saved_launch(
         options.cooperative,
         tuple(saved),
         images,
-        tuple(SavedText(_recorded(name, entry), text.shown, text.text) for name, text in entry.image.texts.items()),
+        tuple(
+            SavedText(_recorded(name, entry, images), text.shown, text.text) for name, text in entry.image.texts.items()
+        ),
         tuple(SavedBlock(memory.data.tobytes(), memory.begin % _ALIGNMENT) for memory in held),
         tuple(_variables(entry, images, held)),
     )
 
 
-def _recorded(name: str, entry: LaunchEntry) -> str:
+def _recorded(name: str, entry: LaunchEntry, images: Sequence[bytes]) -> str:
     """Name a source as the images do, which may be found on another machine."""
-    image = entry.image.artifact
-    names = [known + name.removeprefix(path) for known, path in image.places if name.startswith(f"{path}/")]
-    return next((each for each in names if each.encode() in image.data), name)
+    places = entry.image.artifact.places
+    names = [known + name.removeprefix(path) for known, path in places if name.startswith(f"{path}/")]
+    return next((each for each in names if any(each.encode() in image for image in images)), name)
 
 
 def _range(value: object, span: Span) -> tuple[int, int]:
