@@ -10,12 +10,17 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.artifact.artifact import unchecked
 from cujit.cache.cache import Cache
+from cujit.cache.key import Key, Part
 from cujit.cache.provenance import Outcome, Provenance
-from cujit.cache.settings import Compiling
+from cujit.cache.settings import CacheSettings, Compiling
+from cujit.cache.store import Hit, Lookup
+from cujit.cache.trust import Trust
 from cujit.compiler.jobs import CompileJob, Job
+from cujit.compiler.keys.builds import Build
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.request import Request
@@ -32,9 +37,10 @@ from cujit.errors import (
     without_frames,
 )
 from cujit.forks import begins_anew
+from cujit.toolchain.headers import Settings
 from cujit.toolchain.stopping import Ended, Stop, finish
 from cujit.toolchain.toolset import Compiler, Toolchain
-from cujit.values import replace
+from cujit.values import ready, replace
 from cujit.values.imported import imported
 from cujit.values.typed import TYPE_CHECKING, Protocol
 
@@ -63,6 +69,11 @@ class Listener(Protocol):
 
 LISTENERS: list[Listener] = []
 """The listeners of the process, for as long as each wants to hear."""
+
+
+def warm() -> None:
+    """Write the methods that a hit of the cache calls, in a process that waits and will compile."""
+    ready(Arch, Build, CacheSettings, Compiler, Hit, Key, Keyed, Lookup, Part, Settings, Trust)
 
 
 class Runner:

@@ -73,9 +73,12 @@ def gpu(ordinal: int = 0) -> Device:
         devices = _devices()
         for name in _PREFETCHED:  # start-up: who has a GPU compiles, loads and launches, and the driver is not done
             importlib.import_module(name)
-        from cujit.devices.launcher.learned import warm  # start-up: as above
+        # start-up: as above
+        from cujit.compiler.runner import warm as warm_compiles
+        from cujit.devices.launcher.learned import warm
 
         warm()
+        warm_compiles()
         return devices.gpu(ordinal)
 
 

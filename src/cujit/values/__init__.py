@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     _K = TypeVar("_K")
     _V = TypeVar("_V")
 
-__all__ = ["NamedTuple", "attributes", "closure", "dataclass", "field", "grouped", "later", "replace"]
+__all__ = ["NamedTuple", "attributes", "closure", "dataclass", "field", "grouped", "later", "ready", "replace"]
 
 
 class _Later:
@@ -118,7 +118,7 @@ def _later(cls: type, write: Callable[..., str], *given: object) -> None:
     if vars(cls).get(name) is not None:
         return
 
-    def first(self: object, *args: object, **named: object) -> object:
+    def make() -> Any:
         nonlocal written
         if written is None:
             scope: dict[str, Any] = {"_fields_": vars(cls)[_OWN], "_put_": object.__setattr__, "_unsaid_": _UNSAID}
@@ -127,10 +127,27 @@ def _later(cls: type, write: Callable[..., str], *given: object) -> None:
             scope[name].__qualname__, scope[name].__module__ = first.__qualname__, first.__module__
             setattr(cls, name, staticmethod(scope[name]) if name == "__new__" else scope[name])
             written = scope[name]
-        return written(self, *args, **named)
+        return written
 
+    def first(self: object, *args: object, **named: object) -> object:
+        return make()(self, *args, **named)
+
+    first.make = make  # type: ignore[attr-defined]
     first.__name__, first.__qualname__, first.__module__ = name, f"{cls.__qualname__}.{name}", cls.__module__
     setattr(cls, name, staticmethod(first) if name == "__new__" else first)
+
+
+def ready(*classes: type) -> None:
+    """Write the methods of classes now that would be written when they are first called, but for ``__repr__``.
+
+    It is for a process that waits for something else, and will need them.
+    """
+    for cls in classes:
+        for name in ("__init__", "__new__", "__eq__", "__hash__"):
+            method = vars(cls).get(name)
+            make = getattr(getattr(method, "__func__", method), "make", None)
+            if make is not None:
+                make()
 
 
 def _head(name: str, cls: type, *leading: str) -> str:

@@ -7,14 +7,19 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from cujit.devices.backend import PlainTarget, Target
 from cujit.devices.device import Device
-from cujit.devices.launcher.cpython import BYTES, is_supported
+from cujit.devices.launcher.alive import Alive
+from cujit.devices.launcher.cpython import BYTES, Callables, is_supported
+from cujit.devices.launcher.cubin import CubinKernelFacts
 from cujit.devices.launcher.layout import Layout, layout_of
 from cujit.devices.launcher.library import Library, library_or_none
 from cujit.devices.launcher.scalars import numpy_scalars
 from cujit.devices.launcher.state import LaunchState
+from cujit.devices.shapes import LaunchShape, Limits
 from cujit.forks import Lock
-from cujit.signature import Parameter, ParameterClass, Signature
+from cujit.signature import Parameter, Signature
+from cujit.values import ready
 
 ASLEEP = ctypes.c_int32(0)
 """The word of a launch that is not bound yet; nobody writes it."""
@@ -100,7 +105,8 @@ def warm() -> None:
     """Load the launcher and what it reads arguments by, before the first launch needs them."""
     if is_supported() and library_or_none() is not None:
         numpy_scalars()
-        layout_of(Signature((Parameter(ParameterClass.POINTER, 8, offset=0),)))
+        Alive()
+        ready(Callables, CubinKernelFacts, Layout, LaunchShape, Limits, Parameter, PlainTarget, Signature, Target)
 
 
 def learned_of(device: Device, signature: Signature, *, takes_ints: bool = False) -> Learned | None:
