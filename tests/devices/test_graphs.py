@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -220,6 +222,100 @@ def test_what_would_wait_for_a_captured_stream_is_refused_and_spoils_nothing(dev
         x.fill(3, stream=stream)
     graph.launch()
     assert x.numpy(stream=stream).tolist() == [3, 3, 3]
+
+
+_WAITS = ("upload", "array", "zeros", "copy_from", "copy_to", "empty in a stream", "synchronize", "done", "event")
+"""What waits, or needs memory of a stream: the modes of captures forbid it."""
+
+
+def _calls(device: Device, x: Any, other: Any, event: Any) -> dict[str, Callable[[], object]]:
+    host, pinned = np.ones(4, np.float32), device.pinned(4, np.float32)
+    return {
+        "upload": lambda: x.copy_from(host),
+        "array": lambda: device.array(host),
+        "zeros": lambda: device.zeros(4, np.float32),
+        "copy_from": lambda: x.copy_from(host, stream=other),
+        "copy_to": lambda: x.numpy(stream=other),
+        "empty in a stream": lambda: device.empty(4, np.float32, stream=other),
+        "synchronize": other.synchronize,
+        "done": lambda: other.done,
+        "event": event.synchronize,
+        "numpy": x.numpy,
+        "fill": lambda: x.fill(1.0),
+        "fill in a stream": lambda: x.fill(1.0, stream=other),
+        "copy of an array": lambda: x.copy_from(x),
+        "pinned": lambda: x.copy_from(pinned, stream=other),
+        "empty": lambda: device.empty(4, np.float32),
+        "stream": device.stream,
+        "record": other.record,
+        "device": device.synchronize,
+    }
+
+
+def _told(call: Callable[[], object], *, elsewhere: bool = False) -> str:
+    """Make a call, in another thread if that is asked, and say how it ended."""
+    if elsewhere:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(_told, call).result()
+    try:
+        call()
+    except DriverError as e:
+        return e.result
+    return ""
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same thread", "other thread"])
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+def test_each_mode_of_a_capture_forbids_what_it_does_on_a_gpu(device: Device, mode: str, elsewhere: bool) -> None:
+    forbids = mode == "global" or (mode == "thread_local" and not elsewhere)
+    x, y, other = device.zeros(4, np.float32), device.zeros(4, np.float32), device.stream()
+    event = other.record()
+    for name, call in _calls(device, x, other, event).items():
+        device.synchronize()
+        said = ["", ""]
+
+        def capture(call: Callable[[], object] = call, said: list[str] = said) -> None:
+            with device.capture(mode=mode) as graph:
+                y.fill(2.0, stream=graph.stream)
+                said[0] = _told(call, elsewhere=elsewhere)
+                y.fill(3.0, stream=graph.stream)
+
+        said[1] = _told(capture)
+        if name == "device" or (forbids and name in _WAITS):
+            assert said == ["CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"], name
+        else:
+            assert said == ["", ""], name
+        device.synchronize()
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+def test_a_capture_ends_in_its_thread_unless_it_is_relaxed(device: Device, mode: str) -> None:
+    graph = device.capture(mode=mode)
+    graph.__enter__()
+    ended = _told(lambda: graph.__exit__(None, None, None), elsewhere=True)
+    if mode == "relaxed":
+        assert ended == ""
+        graph.launch()
+        return
+    assert ended == "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"
+    with pytest.raises(ClosedError, match="its capture failed"):
+        graph.launch()
+
+
+def test_a_graph_is_launched_while_another_one_is_captured(device: Device) -> None:
+    host = device.pinned(4, np.float32)
+    host[:] = 5
+    x, y = device.zeros(4, np.float32), device.zeros(4, np.float32)
+    device.synchronize()
+    with device.capture() as first:
+        x.copy_from(host, stream=first.stream)
+    other = device.stream()
+    with device.capture(mode="global") as graph:
+        y.fill(2.0, stream=graph.stream)
+        first.launch(other)
+    graph.launch()
+    device.synchronize()
+    assert (x.numpy().tolist(), y.numpy().tolist()) == ([5] * 4, [2] * 4)
 
 
 def test_arrays_that_go_during_a_capture_do_not_spoil_it(device: Device) -> None:

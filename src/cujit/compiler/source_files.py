@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cujit.artifact.writing import write_file
-from cujit.compiler.inputs.source import MEMORY
 from cujit.compiler.recorded import own_headers, places_of
 from cujit.compiler.request import Request
-from cujit.errors import FileError
+from cujit.errors import MEMORY, FileError
 from cujit.forks import once_each
 
 _WITH_LINES = ("lineinfo", "debug")

@@ -129,6 +129,7 @@ class CpuBackend(Backend):
 
     def upload(self, address: int, data: memoryview) -> None:
         """Copy bytes to an address."""
+        self.captures.check_wait("cuStreamSynchronize")
         ctypes.memmove(address, np.frombuffer(data, np.uint8).ctypes.data, data.nbytes)
         self.written(address, data.nbytes)
 
@@ -152,11 +153,17 @@ class CpuBackend(Backend):
 
     def fill(self, address: int, size: int, byte: int = 0) -> None:
         """Set ``size`` bytes to one value."""
+        self.captures.check_wait("cuStreamSynchronize")
         ctypes.memset(address, byte, size)
         self.written(address, size)
 
     def synchronize(self) -> None:
-        """Return at once: launches are done when they return."""
+        """Return at once: launches are done when they return.
+
+        Raises:
+            DriverError: a stream is captured.
+        """
+        self.captures.check_wait_for_all("cuCtxSynchronize")
 
     def stream(self, device: DeviceLike, of: object = None, priority: int | None = None) -> InOrderStream:
         """Make a stream; another library's is as good as the default one, and all have one priority."""
@@ -166,9 +173,8 @@ class CpuBackend(Backend):
         return InOrderStream(device, self.captures, 0 if of is not None else self.captures.number())
 
     def graph(self, device: DeviceLike, stream: Stream, mode: str) -> InOrderGraph:
-        """Make a graph that ``stream`` is captured into; nothing here waits for anything, in no mode."""
-        del mode
-        return InOrderGraph(device, stream, self.captures)
+        """Make a graph that ``stream`` is captured into; the mode forbids calls as on a GPU."""
+        return InOrderGraph(device, stream, self.captures, mode)
 
     @cached_property
     def textures(self) -> CpuTextures:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 import time
 from collections.abc import Callable
 
 from cujit.devices.streams import Allocation, DeviceLike, Event, Graph, Stream, is_pinned, stream_handle
-from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
+from cujit.errors import ArgumentError, ClosedError, DriverError, LaunchError, spell
+
+_DO_BEFORE = "wait, and copy from or to ordinary memory, before or after the block"
+_LEAVE = "leave the block in the thread that entered it, or use mode='relaxed'"
+
+
+def _error(reason: str, message: str, call: str, help: str) -> DriverError:
+    """Make the error that a GPU's driver has for a capture."""
+    return DriverError(message, call=call, result=f"CUDA_ERROR_STREAM_CAPTURE_{reason}", help=help)
+
 
 _NOT_PINNED = "a copy from or to ordinary host memory cannot be captured: a graph would use the memory later"
 
@@ -20,6 +30,7 @@ class Captures:
         # Not 0 to 2, which are the default streams. Source: CUDA Driver API manual, CU_STREAM_LEGACY and _PER_THREAD.
         self._numbers = itertools.count(16)
         self._graphs: dict[int, InOrderGraph] = {}
+        self._running = threading.local()
 
     def number(self) -> int:
         """Give the number of a new stream."""
@@ -39,20 +50,62 @@ class Captures:
         return self._graphs.get(stream) if self._graphs else None
 
     def do(self, stream: int, work: Callable[[], None]) -> None:
-        """Do work in ``stream``: now, or when its graph is launched."""
+        """Do work in ``stream``: now, or when its graph is launched.
+
+        Raises:
+            DriverError: the capture of the stream came to nothing before.
+        """
         graph = self.of(stream)
-        if graph is None:
-            work()
-        else:
+        if graph is not None:
             graph.add(work)
+            return
+        before = getattr(self._running, "is_running", False)
+        self._running.is_running = True
+        try:
+            work()
+        finally:
+            self._running.is_running = before
+
+    def check_wait(self, call: str) -> None:
+        """Refuse a call that waits, which modes of captures forbid; the captures that forbid it come to nothing.
+
+        A capture forbids it to its own thread unless it is relaxed, and to all threads if it is global. What is done as
+        part of other work, such as that of a graph, is not asked.
+
+        Args:
+            call: what a GPU's driver would be called with.
+
+        Raises:
+            DriverError: a capture forbids it.
+        """
+        if self._graphs and not getattr(self._running, "is_running", False):
+            mine = threading.get_ident()
+            self._refuse(call, [g for g in self._graphs.values() if g.mode == "global" or g.is_of(mine)])
+
+    def check_wait_for_all(self, call: str) -> None:
+        """Refuse a call that waits for all streams: none may be captured, in any mode.
+
+        Raises:
+            DriverError: one is captured.
+        """
+        if self._graphs:
+            self._refuse(call, list(self._graphs.values()))
+
+    def _refuse(self, call: str, graphs: list[InOrderGraph]) -> None:
+        for graph in graphs:
+            graph.is_spoiled = True
+        if graphs:
+            message = f"this cannot be done while a stream is captured in mode={graphs[0].mode!r}"
+            raise _error("UNSUPPORTED", message, call, _DO_BEFORE)
 
 
 class InOrderEvent(Event):
     """A moment; everything before it is done, unless it is in a graph that is being captured."""
 
-    def __init__(self, device: DeviceLike, *, timing: bool) -> None:
+    def __init__(self, device: DeviceLike, captures: Captures, *, timing: bool) -> None:
         self.device = device
         self.timed = timing
+        self._captures = captures
         self.graph: InOrderGraph | None = None
         self._at_ns: int | None = time.perf_counter_ns()
 
@@ -71,11 +124,13 @@ class InOrderEvent(Event):
     def done(self) -> bool:
         """True: work is done when the call returns."""
         self._time()
+        self._captures.check_wait("cuEventQuery")
         return True
 
     def synchronize(self) -> None:
         """Return at once."""
         self._time()
+        self._captures.check_wait("cuEventSynchronize")
         if self.graph is not None:
             raise LaunchError("this event was recorded into a graph and is never reached outside it")
 
@@ -119,17 +174,19 @@ class InOrderStream(Stream):
     def done(self) -> bool:
         """True: work is done when the call returns."""
         self._require_free("nothing of it is done before the graph is launched")
+        self._captures.check_wait("cuStreamQuery")
         return True
 
     def synchronize(self) -> None:
         """Return at once."""
         self._require_free("it cannot be waited for")
+        self._captures.check_wait("cuStreamSynchronize")
 
     def record(self, event: Event | None = None, *, timing: bool = True) -> InOrderEvent:
         """Mark this moment by an event: a new one, or ``event`` again."""
         graph = self._captures.of(self.handle)
         if event is None:
-            event = InOrderEvent(self.device, timing=timing)
+            event = InOrderEvent(self.device, self._captures, timing=timing)
         elif not isinstance(event, InOrderEvent) or event.device is not self.device:
             raise ArgumentError(f"a stream of {self.device.name} records its own events, not {spell(event)}")
         event.mark(graph)
@@ -162,6 +219,7 @@ class InOrderStream(Stream):
     def allocate(self, size: int) -> Allocation:
         """Get ``size`` bytes."""
         self._require_free("no memory can be had in it")
+        self._captures.check_wait("cuMemAllocFromPoolAsync")
         found = self.device.allocate(size)
         stream = InOrderStream(self.device, self._captures, self.handle)
         return Allocation(found.address, size, found.owner, stream)
@@ -179,6 +237,7 @@ class InOrderStream(Stream):
     def _copied(self, data: memoryview) -> None:
         if not is_pinned(data):
             self._require_free(_NOT_PINNED)
+            self._captures.check_wait("cuStreamSynchronize")
 
     def copy(self, to: int, source: int, size: int, origin: DeviceLike) -> None:
         """Copy ``size`` bytes within the memory of the host."""
@@ -208,9 +267,12 @@ def _repeat(device: DeviceLike, address: int, pattern: bytes, count: int) -> Non
 class InOrderGraph(Graph):
     """A list of calls; ``add`` appends one."""
 
-    def __init__(self, device: DeviceLike, stream: Stream, captures: Captures) -> None:
+    def __init__(self, device: DeviceLike, stream: Stream, captures: Captures, mode: str) -> None:
         super().__init__(device, stream)
         self._captures = captures
+        self.mode = mode
+        self.is_spoiled = False
+        self._thread = 0
         self._works: list[Callable[[], None]] = []
         self.is_capturing = False
 
@@ -219,8 +281,17 @@ class InOrderGraph(Graph):
         """How many launches, copies and fills it has."""
         return len(self._works)
 
+    def is_of(self, thread: int) -> bool:
+        """Tell whether a thread captures into it, in a mode that forbids it some calls."""
+        return self._thread == thread and self.mode != "relaxed"
+
     def add(self, work: Callable[[], None]) -> None:
-        """Write down a piece of work."""
+        """Write down a piece of work.
+
+        Raises:
+            DriverError: the capture came to nothing before.
+        """
+        self._check("cuStreamIsCapturing")
         self._works.append(work)
 
     def _begin(self) -> None:
@@ -229,13 +300,23 @@ class InOrderGraph(Graph):
                 "the default stream cannot be captured", help="capture in a stream of your own: device.stream()"
             )
         self._captures.begin(self.stream.handle, self)
+        self._thread = threading.get_ident()
         self.is_capturing = True
+
+    def _check(self, call: str) -> None:
+        if self.is_spoiled:
+            raise _error("INVALIDATED", "the capture failed: a call in the block spoiled it", call, _DO_BEFORE)
 
     def _end(self, *, keep: bool) -> None:
         self.is_capturing = False
         self._captures.end(self)
         if not keep:
             self._works.clear()
+            return
+        self._check("cuStreamEndCapture")
+        if self.mode != "relaxed" and self._thread != threading.get_ident():
+            message = "the capture failed: it began in another thread"
+            raise _error("WRONG_THREAD", message, "cuStreamEndCapture", _LEAVE)
 
     def _launch(self, stream: Stream) -> None:
         outer = self._captures.of(stream.handle)
