@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact
+from cujit.artifact import Artifact, Kind
 from cujit.devices.backend import Backend
 from cujit.devices.cuda import memory
 from cujit.devices.cuda.assembler import installed_assembler
@@ -86,11 +86,18 @@ class CudaBackend(Backend):
             LoadError: the image does not run here; the message says what would.
             DriverError: the driver refused it; ``log`` is what its compiler wrote.
         """
+        if artifact.kind is Kind.CUBIN and self._cubins is not None:
+            plain = CudaModule.plain_of(
+                self.context, self.limits, artifact.arch or self.arch, artifact.data, self._cubins
+            )
+            if plain is not None:
+                return plain
         return CudaModule(self.context, self.limits, self._route_place, artifact, options or JitOptions(), self._cubins)
 
     @cached_property
     def _cubins(self) -> PlainCubins | None:
-        return plain_cubins(self.context, self.arch.number, self.limits)
+        is_emulated = self.context.driver.is_emulated  # which runs PTX alone
+        return None if is_emulated else plain_cubins(self.context, self.arch.number, self.limits)
 
     def link(self, artifacts: Sequence[Artifact]) -> Artifact:
         """Link images by the driver into a cubin for this GPU.

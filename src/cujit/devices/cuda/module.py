@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.devices.backend import BackendKernel, BackendModule
 from cujit.devices.cuda.context import Context
@@ -14,7 +15,7 @@ from cujit.devices.cuda.library import LoadedLibrary, load_library
 from cujit.devices.cuda.plain import PlainCubins
 from cujit.devices.cuda.routes import RoutePlace
 from cujit.devices.jit_options import JitOptions
-from cujit.devices.launcher.cubin import CubinKernelFacts, cubin_facts, number_of
+from cujit.devices.launcher.cubin import CubinFacts, CubinKernelFacts, cubin_facts, number_of
 from cujit.devices.shapes import Limits
 from cujit.errors import DriverError, NameNotFoundError, spell
 from cujit.forks import cached_property
@@ -41,16 +42,13 @@ class CudaModule(BackendModule):
         cubins: PlainCubins | None = None,
     ) -> None:
         self._limits, self._cubins = limits, cubins
-        facts = cubin_facts(artifact.data) if artifact.kind is Kind.CUBIN and not place.is_emulated else None
-        self._facts = facts
-        if facts is not None and number_of(artifact.data) == place.arch.number:
-            self._arch = artifact.arch or place.arch
-            handle = None if cubins is None else cubins.load(artifact.data)
-            if handle is not None:
-                self._library = LoadedLibrary(context, handle)
-                return
+        self._facts: CubinFacts | None
+        data = artifact.data
+        facts = cubin_facts(data) if artifact.kind is Kind.CUBIN and not place.is_emulated else None
+        if facts is not None and number_of(data) == place.arch.number:
+            self._facts, self._arch = facts, artifact.arch or place.arch
             try:
-                self._library = load_library(context, artifact.data)
+                self._library = load_library(context, data)
             except DriverError:
                 choose_image(artifact, place, options)  # which says what is wrong with the image, if that is it
                 raise
@@ -59,6 +57,19 @@ class CudaModule(BackendModule):
             self._facts, self.route = None, chosen.route
             self._library = load_library(context, chosen.image, options)
             self.log = "\n".join(filter(None, (chosen.log.strip(), self._library.log)))
+
+    @classmethod
+    def plain_of(
+        cls, context: Context, limits: Limits, arch: Arch, image: bytes, cubins: PlainCubins
+    ) -> CudaModule | None:
+        """Load a linked cubin by native code; None where the other way is to be taken, which tells what is wrong."""
+        rows = cubins.load(image)
+        if rows is None:
+            return None
+        module = object.__new__(cls)
+        module._library = LoadedLibrary(context, rows.pop(None))
+        module._limits, module._arch, module._facts, module._cubins = limits, arch, CubinFacts(rows), cubins
+        return module
 
     @cached_property
     def route(self) -> str:  # type: ignore[override]

@@ -16,8 +16,9 @@ from cujit.errors import DriverError
 class PlainCubins:
     """Functions of native code for the cubins of one architecture.
 
-    ``load(image)`` gives the ``CUlibrary``. ``find(library, name, row, patterns, alive, entry, names)`` gives the bytes
-    of the ``LaunchPattern`` of a kernel. Both give None where the way that is written in Python is to be taken.
+    ``load(image)`` gives what native code read of each kernel (``CubinFacts``), and the ``CUlibrary`` under None.
+    ``find(library, name, row, patterns, alive, entry, names)`` gives the bytes of the ``LaunchPattern`` of a kernel.
+    Both give None where the way that is written in Python is to be taken.
     """
 
     def __init__(self, load: Any, find: Any, keep: object) -> None:

@@ -263,9 +263,8 @@ static object *rows_of(const char *data, const u32 *words) {
   return rows;
 }
 
-/* A dict of the kernels of a linked cubin, which is bytes; None where anything is not as expected. */
-object *cujit_rows(object *self, object *image) {
-  (void)self;
+/* A dict of the kernels of a linked cubin; null, with an error where memory is short, if anything is not as expected. */
+static object *rows_in(object *image) {
   const char *data = TYPE(image) == OBJECT(bytes) ? CALL(PyBytes_AsString)(image) : 0;
   u64 size = data ? (u64)CALL(PyBytes_Size)(image) : 0;
   i64 used = data ? -2 : -1;
@@ -279,24 +278,39 @@ object *cujit_rows(object *self, object *image) {
     if (rows) return rows;
   }
   CALL(PyErr_Clear)(); /* a name that is no text */
-  return none();
+  return 0;
+}
+
+/* The same, or None. */
+object *cujit_rows(object *self, object *image) {
+  (void)self;
+  object *rows = rows_in(image);
+  return rows || CALL(PyErr_Occurred)() ? rows : none();
 }
 
 typedef i32 (*load)(void **library, const void *code, void *jit, void *values, u32 count, void *options, void *more, u32 n);
 typedef i32 (*get_kernel)(void **kernel, void *library, const char *name);
 
-/* Have the driver load a cubin for this architecture, which is bytes: the library, or None where Python is to find out why
-   not. ``self`` is the bytes of the calls. */
+/* Have the driver load a linked cubin for this architecture: a dict of its kernels, and of the library under None; or None
+   where Python is to find out why not. ``self`` is the bytes of the calls. */
 object *cujit_load(object *self, object *image) {
   const struct CubinCalls *calls = (void *)((char *)self + cujit_places.bytes);
-  if (TYPE(image) != OBJECT(bytes)) return none();
+  object *rows = rows_in(image);
+  if (!rows) return CALL(PyErr_Occurred)() ? 0 : none();
   const struct Header *head = (const void *)CALL(PyBytes_AsString)(image);
-  if ((u64)CALL(PyBytes_Size)(image) < sizeof *head || word(head->magic) != 0x464c457f || head->class != 2) return none();
-  if (head->machine != CUDA || head->type != EXECUTABLE || arch_of(head) != calls->number) return none();
-  void *library = 0, *thread = CALL(PyEval_SaveThread)();
-  i32 status = ((load)calls->load)(&library, head, 0, 0, 0, 0, 0, 0);
-  CALL(PyEval_RestoreThread)(thread);
-  return status ? none() : CALL(PyLong_FromUnsignedLongLong)((u64)library);
+  void *library = 0;
+  i32 status = -1;
+  if (arch_of(head) == calls->number) {
+    void *thread = CALL(PyEval_SaveThread)();
+    status = ((load)calls->load)(&library, head, 0, 0, 0, 0, 0, 0);
+    CALL(PyEval_RestoreThread)(thread);
+  }
+  object *handle = status ? 0 : CALL(PyLong_FromUnsignedLongLong)((u64)library);
+  bool is_kept = handle && !CALL(PyDict_SetItem)(rows, OBJECT(None), handle);
+  if (handle) CALL(Py_DecRef)(handle);
+  if (is_kept) return rows;
+  CALL(Py_DecRef)(rows);
+  return CALL(PyErr_Occurred)() ? 0 : none();
 }
 
 /* The most threads that a block surely has room for: a block has 65536 registers, given to warps in pieces of 256, to four
