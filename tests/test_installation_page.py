@@ -113,7 +113,7 @@ _PROVOKED: dict[str, Callable[[Path, pytest.MonkeyPatch], str]] = {
     "The driver shows no GPU": _without_gpu,
     "The GPU is too old for CUDA 13": _old_gpu,
     "The cache can't be written": _unwritable_cache,
-    "A name that nvcc defines is undefined": _name_of_nvcc,
+    "INFINITY is undefined": _name_of_nvcc,
 }
 
 

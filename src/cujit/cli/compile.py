@@ -52,7 +52,7 @@ def command(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Compile FILE for one architecture: PTX, cubin or LTO-IR.
+    """Compile FILE to PTX, a cubin or LTO-IR for one target.
 
     FILE is CUDA C++ or LLVM IR. cujit prints compiler warnings on standard error. For several architectures, use cujit
     build.

@@ -49,7 +49,7 @@ VARIABLES = (
     Variable(
         "CUJIT_TUNE",
         "auto, never, again",
-        "Measure in cujit.tune: auto (if it has no result yet), again (always), never.",
+        "Run benchmarks in cujit.tune: auto (if no result is stored), again (always), never.",
         "auto",
         "tuning",
     ),

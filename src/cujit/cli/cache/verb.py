@@ -21,7 +21,7 @@ from cujit.cli.help import Group
 
 @click.group("cache", cls=Group)
 def command() -> None:
-    """List, explain, verify and clear the compile cache.
+    """List, verify and clear the compile cache; explain misses.
 
     KEY is the beginning of a cache key, long enough to be unique.
     """
