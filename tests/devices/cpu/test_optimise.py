@@ -108,14 +108,6 @@ def test_a_module_says_whether_it_is_long(constants: int, said: str) -> None:
     assert f'"cujit-long"="{said}"' in module.text("run")
 
 
-@pytest.mark.parametrize(("blocks", "is_huge"), [(4000, False), (4001, True)])
-def test_a_function_of_very_many_blocks_is_compiled_without_passes(blocks: int, is_huge: bool) -> None:
-    module = IrModule()
-    body = [node for k in range(blocks) for node in (Node("br", labels=(f"b{k}",)), Node("label", name=f"b{k}"))]
-    module.define("run", [], [*body, Node("ret")], linkage="")
-    assert ('"cujit-huge"="yes"' in module.text("run")) is is_huge
-
-
 @pytest.mark.parametrize(("steps", "said"), [("x[0] = n;", "no"), ("for (int k = 0; k < n; k++) x[k] += n;", "yes")])
 def test_a_kernel_says_whether_it_has_loops(steps: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []

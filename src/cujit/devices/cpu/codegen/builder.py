@@ -34,6 +34,19 @@ of arithmetic are not cut, since ``instcombine`` would sink values from one to t
 """
 
 
+_MOST_LIVE = 600_000
+"""Variables that live at begins of basic blocks, counted at each, beyond which LLVM compiles a function as it does what
+is huge: its greedy register allocation takes time in proportion to them, which for a row of ifs is the square of its
+length. Of 14 million, for 3,150 ifs, 8.9 CPU seconds and 0.55 GB became 0.9 and 0.25; long kernels of
+``compile_tail.py`` have 200,000 at most. Measured with LLVM 22.1, ``benchmarks/shapes.py``.
+"""
+
+_MOST_WAYS = 200_000
+"""Ways through one basic block, from each block before it to each behind it, beyond which it does so, too: LLVM looks
+at each, to thread jumps and to copy the block. Of 2.2 million, 7.4 CPU seconds became 0.2. Measured likewise.
+"""
+
+
 def int_type(bits: int) -> str:
     """Name the integer type of that width."""
     return f"i{bits}"
@@ -144,18 +157,22 @@ class Builder:
 
         What is emitted then is of no line of the PTX, and knows none of these variables.
         """
-        self._end_cuts()
         nodes, self.body, self._line = self.body, [], 0
+        self._cuts = self._touches = self._seen = 0
         if self._variables:
-            nodes = in_ssa(nodes, self._first, self._blocks, self._variables, self.name, self._frame)
+            nodes, spread = in_ssa(nodes, self._first, self._blocks, self._variables, self.name, self._frame)
+            self.module.is_huge |= spread.live > _MOST_LIVE or spread.ways > _MOST_WAYS
         self._block, self._blocks, self._variables = Block("entry"), {}, {}
         return nodes
 
     def cut_if_long(self) -> None:
         """End the basic block if it may have become long: by a branch that LLVM cannot know is never taken.
 
-            br i1 %params.is.3, label %never, label %cut$17      ; parameters have no odd address
-            cut$17: …
+            br i1 %params.is.3, label %aside$17, label %behind$18      ; parameters have no odd address
+            aside$17: call void asm sideeffect "", ""() …              ; LLVM leaves out branches to less
+            behind$18: …
+
+        Two ways lead to what follows, as ``instcombine`` would otherwise sink values into it, from cut to cut.
 
         Other ends of blocks are not counted on, since LLVM joins blocks where it finds that a branch is never taken.
         """
@@ -166,16 +183,8 @@ class Builder:
         if self._touches > _LONG:
             self._cuts, self._touches = self._cuts + 1, 0
             is_odd = self.compare("icmp eq", Value("%params.int", "i64"), self.integer(2 * self._cuts - 1, 64))
-            self.only_if(is_odd, "never", "cut", holds=False)
-
-    def _end_cuts(self) -> None:
-        """Have the place where no cut leads: one that ends the process, as LLVM leaves out branches to less."""
-        if self._cuts:
-            assert self._has_ended
-            self.start("never")
-            self.call("llvm.trap", "void")
-            self.unreachable()
-        self._cuts = self._touches = self._seen = 0
+            with self.when(is_odd, "aside"):
+                self.invoke('asm sideeffect "", ""', "void")
 
     def _make(self, node: Node, type_: str, lanes: int = 0) -> Value:
         """Append a node that has a result, under a fresh name unless it has one."""

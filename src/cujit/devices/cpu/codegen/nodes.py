@@ -9,6 +9,7 @@ searches text. For example, ``store`` of a float for each lane, aligned to 4 byt
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cujit.devices.cpu.run.debuglines import DebugInfo
@@ -162,13 +163,6 @@ Of 9.7 million, for 256 ``mma`` in 9,276 lines of PTX, 9.0 CPU seconds became 4.
 of doubles are three times slower. Measured with LLVM 22.1, ``benchmarks/shapes.py`` and ``compile_tail.py``.
 """
 
-_MANY_BLOCKS = 4_000
-"""Basic blocks of one function from which on it is compiled so, too: LLVM's greedy register allocation takes the square
-of the blocks through which values live. Of 12,600, for 3,150 ifs in a row, 8.9 CPU seconds and 0.55 GB became 0.9 and
-0.25. Measured with LLVM 22.1, ``benchmarks/shapes.py``.
-"""
-
-
 _MOST_NODES, NODES_EACH = 500_000, 20
 """Nodes of a module, and as how many a basic block counts, as it has masks.
 
@@ -178,6 +172,26 @@ Of 440,000, for 3,149 ifs inside each other, LLVM takes 0.8 GB. Measured with LL
 
 class TooLargeError(Exception):
     """There is more of a module than LLVM compiles in a gigabyte of memory."""
+
+
+_MOST_USES = 4_000
+"""Uses of memory on the stack beyond which LLVM must not see where it is from: each time that ``instcombine`` looks at
+an ``alloca`` it looks at all uses. Of 22,800, 6.8 CPU seconds of it became 0.3. Measured with LLVM 22.1.
+"""
+
+
+def _with_hidden(nodes: list[Node]) -> list[Node]:
+    """Have memory on the stack that is used very often come out of assembly, which does nothing."""
+    if len(nodes) <= _MOST_USES:
+        return nodes
+    uses = Counter([value.text for node in nodes for value in node.operands if value.type == "ptr"])
+    found = []
+    for node in nodes:
+        found.append(node)
+        if node.opcode == "alloca" and uses[node.result] > _MOST_USES:
+            shown, node.result = node.result, f"{node.result}.own"
+            found.append(Node("call", (Value(node.result, "ptr"),), shown, "ptr", name='asm "", "=r,0"'))
+    return found
 
 
 @dataclass
@@ -222,9 +236,7 @@ class IrModule:
         """Print a function that others may call."""
         if not isinstance(parameters, str):
             parameters = _list(parameters)
-        nodes = list(nodes)
-        self.is_huge |= sum([node.opcode == "label" for node in nodes]) > _MANY_BLOCKS
-        about, lines = self._printed(name, nodes, is_internal=bool(linkage))
+        about, lines = self._printed(name, _with_hidden(list(nodes)), is_internal=bool(linkage))
         if not linkage:
             attributes = f"#{_SAID} {attributes}"
         words = ("define", linkage, returned, f"@{name}({parameters})", attributes.strip(), about, "{")

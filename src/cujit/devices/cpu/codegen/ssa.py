@@ -36,6 +36,13 @@ _MOST_PASSES = 40
 """Passes over all blocks that find what is live."""
 
 
+class Spread(NamedTuple):
+    """How large a body is: variables that live at begins of blocks, counted at each, and most ways through a block."""
+
+    live: int
+    ways: int
+
+
 class Variable(NamedTuple):
     """What a variable is at first, and its LLVM type."""
 
@@ -77,8 +84,10 @@ def in_ssa(
     variables: Mapping[str, Variable],
     name: Callable[[str], str],
     reserve: Callable[[int], Value],
-) -> list[Node]:
+) -> tuple[list[Node], Spread]:
     """Give the nodes of a body with values in place of variables, without the blocks that nothing leads to.
+
+    Give too what the time of LLVM's passes depends on.
 
     The body begins in ``first``, where variables are zero; ``blocks`` are the others. ``variables`` are those that are
     read; ``name`` makes a name for a value of one, ``reserve`` has memory of some bytes and points to it.
@@ -100,7 +109,8 @@ def in_ssa(
             node.operands = tuple([value._replace(text=known.get(value.text, value.text)) for value in node.operands])
         if node.opcode == "phi" and not reached.issuperset(node.labels):
             _leave_out(node, reached)
-    return nodes
+    live = sum(piece.live.bit_count() for piece in order)
+    return nodes, Spread(live, max(len(piece.before) * len(piece.after) for piece in order))
 
 
 def _leave_out(phi: Node, reached: set[str]) -> None:

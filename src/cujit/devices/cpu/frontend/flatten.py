@@ -10,9 +10,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from cujit.devices.cpu.frontend.callgraph import target_name
-from cujit.devices.cpu.frontend.inlining import Calls, Frame, move_to_local, side_by_side
+from cujit.devices.cpu.frontend.inlining import Calls, Frame, JumpTable, move_to_local, side_by_side
 from cujit.devices.cpu.frontend.layout import (
     RESERVED,
     ModuleLayout,
@@ -77,8 +78,15 @@ def flatten(entry: ptx.Function, layout: ModuleLayout, refusals: Refusals) -> Ke
     return program
 
 
+_MOST_WAYS = 5_000
+"""Ways of the jumps by tables beyond which jumps by one table are joined."""
+
+
 class Flattener(Calls):
     """Flattens one kernel, or one function that is called and not inlined."""
+
+    _ways = 0
+    """Ways of its jumps by tables."""
 
     def run(self) -> KernelProgram:
         """Flatten it."""
@@ -103,7 +111,7 @@ class Flattener(Calls):
             if isinstance(statement, ptx.Label):
                 frame.labels[statement.name] = f"{prefix}{statement.name}"
             elif isinstance(statement, ptx.BranchTargets):
-                frame.tables[statement.name] = statement.targets
+                frame.tables[statement.name] = JumpTable(statement.targets)
             elif isinstance(statement, ptx.CallPrototype):
                 frame.prototypes[statement.name] = statement
         for statement in body:
@@ -196,17 +204,48 @@ class Flattener(Calls):
         elif i.opcode == "bra":
             op.targets = (frame.labels.get(name := target_name(i.operands[0]), name),)
         else:
-            table = frame.tables.get(target_name(i.operands[1]))
-            if table is None:
-                self.mistake(i, "a jump table that is not declared by .branchtargets")
-                return
-            index = self.operand(i.operands[0], i, frame)
-            if not isinstance(index, Reg) or index.bits != 32:
-                self.mistake(i, "the number of a label that is no register of 32 bits")
-                return
-            op.sources, op.targets = (index,), tuple(frame.labels.get(name, name) for name in table)
+            self._branch_by_table(i, op, frame)
+            return
         op.form = form_of(opcode)
         self.program.ops.append(op)
+
+    def _branch_by_table(self, i: ptx.Instruction, op: Op, frame: Frame) -> None:
+        table = frame.tables.get(target_name(i.operands[1]))
+        if table is None:
+            self.mistake(i, "a jump table that is not declared by .branchtargets")
+            return
+        index = self.operand(i.operands[0], i, frame)
+        if not isinstance(index, Reg) or index.bits != 32:
+            self.mistake(i, "the number of a label that is no register of 32 bits")
+            return
+        if table.index is None and not (table.is_used and self._ways + len(table.names) > _MOST_WAYS):
+            table.is_used, self._ways = True, self._ways + len(table.names)
+            op.form, op.sources, op.targets = form_of("brx"), (index,), _targets(table, frame)
+            self.program.ops.append(op)
+        else:
+            self._share_jump(op, index, table, frame)
+
+    def _share_jump(self, op: Op, index: Reg, table: JumpTable, frame: Frame) -> None:
+        """Let all further jumps by a table be one, so that the ways of jumps are no square of the text.
+
+        @p brx.idx i, T;      ->      @p mov.b32 n, i;  @p bra J;      and once      J: brx.idx n, T;
+        """
+        guard, negated, over = op.guard, op.guard_negated, ""
+        if table.index is None:
+            table.index = self.program.register(f"jump#{len(self.program.registers)}", "b32")
+            table.label, over = table.index.name, f"{table.index.name}.over"
+            if guard is not None:
+                self.program.ops.append(Op(form_of("bra"), targets=(over,), guard=guard, guard_negated=not negated))
+                guard, negated = None, False
+        about: dict[str, Any] = {"guard": guard, "guard_negated": negated, "line": op.line}
+        self.program.ops.append(Op(form_of("mov", "b32"), (table.index,), (index,), **about))
+        if not over:
+            self.program.ops.append(Op(form_of("bra"), targets=(table.label,), **about))
+            return
+        self.mark(table.label)
+        jump = Op(form_of("brx"), sources=(table.index,), targets=_targets(table, frame), line=op.line, text=op.text)
+        self.program.ops.append(jump)
+        self.mark(over)
 
     def _plain(self, i: ptx.Instruction, op: Op, frame: Frame) -> None:
         row = lookup(i)
@@ -450,3 +489,7 @@ def _part(operand: ptx.Operand, frame: Frame) -> str:
     if isinstance(operand, ptx.ComponentOperand) and not isinstance(frame.names.get(operand.base.name), Group):
         return operand.component
     return ""
+
+
+def _targets(table: JumpTable, frame: Frame) -> tuple[str, ...]:
+    return tuple([frame.labels.get(name, name) for name in table.names])

@@ -43,6 +43,16 @@ _Pieces: TypeAlias = list[tuple[int, int]]
 
 
 @dataclass
+class JumpTable:
+    """The labels of a ``.branchtargets``; ``index`` and ``label`` are of the jump that all further ones share."""
+
+    names: tuple[str, ...]
+    is_used: bool = False
+    index: Reg | None = None
+    label: str = ""
+
+
+@dataclass
 class Frame:
     """What names mean in one scope of one instance of a function, and in those around it.
 
@@ -53,7 +63,7 @@ class Frame:
     names: ChainMap[str, Reg | Slot | Group] = field(default_factory=ChainMap)
     ranges: ChainMap[str, tuple[int, str]] = field(default_factory=ChainMap)
     labels: ChainMap[str, str] = field(default_factory=ChainMap)
-    tables: ChainMap[str, tuple[str, ...]] = field(default_factory=ChainMap)
+    tables: ChainMap[str, JumpTable] = field(default_factory=ChainMap)
     prototypes: ChainMap[str, ptx.CallPrototype] = field(default_factory=ChainMap)
     ret: str | None = None
 

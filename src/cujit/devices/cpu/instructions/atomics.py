@@ -140,7 +140,7 @@ def _item(e: WarpEmitter, source: Operand, k: int, form: Atomic) -> Value:
 def _one(e: WarpEmitter, op: Op, k: int, form: Atomic, at: Value, operands: list[Value]) -> None:
     """Do one element of the operation in all lanes that run it."""
     result = op.results[k] if op.results else None
-    wanted = result is not None and _is_read(e.program, result)
+    wanted = result is not None and result.index in e.program.wanted
     old: Value | None
     if not at.lanes:
         if not wanted and form.rmw in _REDUCE:
@@ -156,17 +156,6 @@ def _one(e: WarpEmitter, op: Op, k: int, form: Atomic, at: Value, operands: list
         old = each_lane(e, op, name, [at, *operands], lane, form.word if wanted else None)
     if wanted and old is not None:
         e.put(op, old, k)
-
-
-def _is_read(program: KernelProgram, reg: Reg) -> bool:
-    """Whether any operation reads a register; one that only keeps its old value in some lanes does not."""
-    for op in program.ops:
-        reads = op.read_registers()
-        if op.guard is not None:
-            reads = reads[: len(reads) - sum(r is not None for r in op.results)]
-        if any(r is reg for r in reads):
-            return True
-    return False
 
 
 def _all_at_once(e: WarpEmitter, op: Op, form: Atomic, at: Value, operand: Value) -> None:
@@ -197,7 +186,7 @@ def may_wait(op: Op, program: KernelProgram, divergence: Divergence) -> bool:
         return False
     base, short = op.memory.base, _form_of(op).is_short and not op.memory.offset
     own = isinstance(base, Reg) and base.bits == 32 and not divergence.shapes[base.index].is_uniform
-    return own and short and not any(_is_read(program, reg) for reg in op.written)
+    return own and short and program.wanted.isdisjoint([reg.index for reg in op.written])
 
 
 def _kept(e: WarpEmitter, op: Op) -> list[tuple[Operand, Value]]:

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from cujit.forks import cached_property
 from cujit.values import dataclass, field
 
 if TYPE_CHECKING:  # launches out of the cache have operations' kinds, and no table of what they mean
@@ -266,6 +267,20 @@ class KernelProgram:
     parameters_size: int = 0
     called: list[str] = field(default_factory=list)
     functions: dict[str, KernelProgram] = field(default_factory=dict)
+
+    @cached_property
+    def wanted(self) -> frozenset[int]:
+        """The registers, by number, that an operation reads to do more than keep them in some lanes.
+
+        All operations are there when this is first asked for.
+        """
+        found: set[int] = set()
+        for op in self.ops:
+            reads = op.read_registers()
+            if op.guard is not None:
+                reads = reads[: len(reads) - len(op.written)]
+            found.update([reg.index for reg in reads])
+        return frozenset(found)
 
     def register(self, name: str, type_: str) -> Reg:
         """Make a new register."""
