@@ -16,8 +16,10 @@ OBJECTS = 256
 
 LOG = 256
 """Reads that a block logs."""
-SCATTERED = 64
-"""Reads by lanes at addresses of their own that a block logs."""
+SCATTERED = 128
+"""Accesses by lanes at addresses of their own that a block logs."""
+BUCKETS = 4
+"""Sets of places that a warp's logged accesses lie in: of reads, of writes, of atomic operations, of reads in rows."""
 
 PATTERN = bytes((0xA5, 0xC3, 0x71, 0xE9, 0x1D, 0x5B, 0xF7, 0x93, 0x2F, 0x6D, 0xB1, 0xD9, 0x47, 0x8B, 0xCF, 0xE5))
 """What memory of ``device.empty`` holds at multiples of 16 under ``check="init"``: whoever writes there without being
@@ -199,9 +201,15 @@ class Logged(Shared):
 
 
 class Scattered(Shared):
-    """The same, of lanes that read ``size`` bytes each at an offset of their own."""
+    """The same, of lanes that access ``size`` bytes each at an offset of their own.
 
-    _fields_ = Fields(f"u64 size; u32 lanes, flags, line, warp, offsets[{WARP}]")
+    ``buckets`` has a bit for each bucket of 128 bytes that they access, modulo 64. If there is one alone, ``words``
+    are those that they access in it. ``previous`` is the one before of the same warp, counted from 1.
+    """
+
+    _fields_ = Fields(
+        f"u32 offsets[{WARP}]; u64 size, buckets; u32 lanes, flags, line, warp, words, previous, unused[22]"
+    )
 
 
 WRITTEN_ROWS = 64
@@ -226,26 +234,30 @@ class Tracker(Shared):
     ``clocks[w][v]`` is what warp w knows of v; ``syncs`` counts how often a warp's lanes have met; ``arrivals`` has
     the generation in which a warp came to a barrier last. ``events`` counts what the warps do, up to ``room``.
 
-    ``met[w]`` is the first event after the lanes of w have met last, ``settled[w]`` the first one that may be unordered
-    with what w does. More than barriers of all warps changed clocks and ``met`` where they are ``stirred``. What is not
-    settled is unordered as long as all is ``plain``: nothing orders but barriers at which all warps wait. Where warps
-    have no stacks, ``turn`` counts these as long as all is plain, and is to be added to clocks and ``syncs``. There is
-    a record for each grain of 1 << ``grain`` bytes; ``has_objects`` where clocks of objects are used. The event
-    ``written`` is the last write, ``unfenced`` the first one that no fence for the asynchronous proxy comes after.
-    ``log`` holds reads which are after all writes that may be unordered with them; where nothing needs their records
-    before the next barrier of all warps, nothing does later. All of the block's memory was written if it is ``full``,
-    which is looked for at the access ``look_at`` of so many ``looks``. Rows of words at offsets below ``common`` may go
-    the common ways. Rows that were read and found written are among ``seen``. Where ``raw`` values were loaded,
-    ``origins`` has the last one of each thread.
+    ``met[w]`` is the first event after the lanes of w have met last, ``settled[w]`` the first one that may be
+    unordered with what w does. More than barriers of all warps changed clocks and ``met`` where they are ``stirred``.
+    What is not settled is unordered as long as all is ``plain``: nothing orders but barriers at which all warps wait.
+    Where warps have no stacks, ``turn`` counts these as long as all is plain, and is to be added to clocks and
+    ``syncs``. There is a record for each grain of 1 << ``grain`` bytes; ``has_objects`` where clocks of objects are
+    used. The event ``written`` is the last write, ``unfenced`` the first one that no fence for the asynchronous proxy
+    comes after. ``log`` holds reads which are after all writes that may be unordered with them, ``scatter`` accesses
+    that are no race with any other since the last barrier of all warps; where nothing needs their records before the
+    next one, nothing does later. ``own`` are the buckets of what the warp ``logger`` logged, ``newest`` the last of
+    that in ``scatter``, counted from 1, ``others`` those of what other warps logged, or it before them; the first
+    ``summed`` reads of ``log`` are among them. ``stored`` tells that there are writes. The event ``weak`` is the last
+    one that is not atomic. All of the block's memory was written if it is ``full``, which is looked for at the access
+    ``look_at`` of so many ``looks``. Rows of words at offsets below ``common`` may go the common ways. Rows that were
+    read and found written are among ``seen``. Where ``raw`` values were loaded, ``origins`` has the last one of each
+    thread.
     """
 
     _fields_ = Fields(
-        f"u64 owner, launch, common; u32 events, room, plain, grain, has_objects, stirred, turn, written, logged, "
-        f"scattered, full, looks, look_at, raw, unfenced, unused, clocks[{WARPS}][{WARPS}], syncs[{WARPS}], "
-        f"met[{WARPS}], settled[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
-        f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]; "
-        f"struct Scattered scatter[{SCATTERED}]; struct Origin origins[{WARPS * WARP}]; "
-        f"struct Logged seen[{WRITTEN_ROWS}]"
+        "u64 owner, launch, common; u32 events, room, plain, grain, has_objects, stirred, turn, written, logged, "
+        "scattered, full, looks, look_at, raw, unfenced, weak, stored, summed, logger, newest, unused[2], "
+        f"clocks[{WARPS}][{WARPS}], syncs[{WARPS}], met[{WARPS}], settled[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
+        f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]; u64 "
+        f"own[{BUCKETS}], others[{BUCKETS}]; struct Scattered scatter[{SCATTERED}]; struct Origin "
+        f"origins[{WARPS * WARP}]; struct Logged seen[{WRITTEN_ROWS}]"
     )
 
 

@@ -139,8 +139,8 @@ class _CheckedKernel(KernelWatch):
 _NUMBERS = itertools.count(1)
 
 
-_KINDS = 3
-"""Records of a byte: who wrote it, and two who read it."""
+_KINDS = 4
+"""Records of a byte: who wrote it, two who read it, and who wrote it by an atomic operation."""
 
 _SHARED_UNIT = 1024
 """Bytes in which marks and records of shared memory are counted."""

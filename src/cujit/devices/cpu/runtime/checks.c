@@ -9,7 +9,7 @@
    vectors. A row in which anything is not plainly right is looked at lane by lane, and that alone finds mistakes. */
 
 
-#include "races.h"
+#include "logs.h"
 #include "written.h"
 
 /* -- where the warp is ---------------------------------------------------------------------------------------------- */
@@ -32,7 +32,8 @@ static void make_piece_ready(const struct Place *place) {
   u64 mine = watch->serial + place->block;
   struct Tracker *piece = place->piece;
   if (!watch->piece_bytes || piece->owner == mine) return;
-  piece->full = piece->looks = piece->look_at = piece->logged = piece->scattered = piece->written = 0;
+  piece->full = piece->looks = piece->look_at = piece->written = piece->weak = 0;
+  clear_logs(piece);
   if (watch->checks & CHECK_INIT) memset(marks_in(place, piece), 0, watch->shared_stride);
   if (watch->checks & CHECK_INIT) memset(piece->seen, 0, sizeof piece->seen);
   if (piece->launch != watch->serial || piece->raw) memset(piece->origins, 0, sizeof piece->origins);
@@ -49,7 +50,7 @@ static void make_piece_ready(const struct Place *place) {
     piece->common = watch->checks & CHECK_INIT || piece->grain != WORD_GRAIN ? 0 : common_of(place);
     for (u32 w = 0; w < WARPS; w++) piece->settled[w] = 1;
     piece->unfenced = 1;
-    memset(strip_at(place, 0).writer, 0, records_of(place) / STRIP * 4 * sizeof(u32));
+    memset(strip_at(place, 0), 0, grains_of(place) / STRIP * sizeof(records));
   }
   piece->launch = watch->serial;
   piece->owner = mine;
@@ -117,31 +118,21 @@ INLINE u32 event_of(const struct Place *place, u32 checks, u32 flags, u32 line) 
 
 /* Which checks are left for every lane of an access at addresses of its own, by one look at all of them. `plain` gets
    whether all lanes access shared memory that there is, so that `check_races` may look. */
-INLINE u32 checks_left(struct Place *place, u32 lanes, u64 size, u32 flags, flag *plain) {
-  u32 checks = place->watch->checks & (CHECK_MEMORY | CHECK_RACE | CHECK_INIT), space = space_of(flags);
+INLINE u32 checks_left(struct Place *place, struct Lanes *all, flag *plain) {
+  u32 checks = place->watch->checks & (CHECK_MEMORY | CHECK_RACE | CHECK_INIT), flags = all->flags, space = space_of(flags);
   *plain = 0;
   if (flags & ACCESS_WRITE && flags & ACCESS_TAKES) checks &= ~CHECK_INIT;
-  if (!size || !lanes || orders(flags)) return checks;
-  u64x32 every = *(const u64x32 *)place->addresses;
-  if (lanes != ~0u) {
-    const u32x32 bit = {1u << 0, 1u << 1, 1u << 2, 1u << 3, 1u << 4, 1u << 5, 1u << 6, 1u << 7, 1u << 8, 1u << 9, 1u << 10,
-                        1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15, 1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20,
-                        1u << 21, 1u << 22, 1u << 23, 1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30,
-                        1u << 31};
-    i64x32 here = __builtin_convertvector((i32x32)((bit & lanes) != 0), i64x32);
-    u64 one = place->addresses[first_lane(lanes)];
-    every = one ^ ((every ^ one) & (u64x32)here);
-  }
-  u64 low = __builtin_reduce_min(every), high = __builtin_reduce_max(every), bits = __builtin_reduce_or(every);
-  if (bits & odd_bits_of(flags) || space == SPACE_LOCAL || !within(high - low, size, ~0ull)) return checks;
-  u64 bytes = high - low + size;
+  if (!all->size || orders(flags)) return checks;
+  measure(place, all);
+  u64 low = all->low, bytes = all->bytes;
+  if (all->bits & odd_bits_of(flags) || space == SPACE_LOCAL || bytes < all->size) return checks;
   flag shared = space != SPACE_GLOBAL && in_shared(place, low, bytes), known;
   if (!shared && ((space != SPACE_GLOBAL && space != SPACE_GENERIC) || !in_one_span(place, low, bytes))) return checks;
-  *plain = shared && size <= 16 && !(bits & (size - 1));
+  *plain = shared && all->size <= 16 && !(all->bits & (all->size - 1));
   u32 left = shared ? checks & ~CHECK_MEMORY : checks & CHECK_INIT;
   if (!(left & CHECK_INIT)) return left;
   u8 *marks = marks_of_range(place, low, bytes, &known);
-  if (marks && !lanes_are_written(lanes, place->addresses, marks, low, size, flags)) return left;
+  if (marks && !lanes_are_written(all->lanes, place->addresses, marks, low, all->size, flags)) return left;
   if (shared && marks) look_for_full(place);
   return left & ~CHECK_INIT;
 }
@@ -149,15 +140,15 @@ INLINE u32 checks_left(struct Place *place, u32 lanes, u64 size, u32 flags, flag
 /* `lanes` access `size` bytes each (0: as many as `values` say) at the place's addresses, by one event if it is known. */
 static NOINLINE void check_lanes(struct Place *place, u32 lanes, u64 size, u32 flags, u32 line, u32 event) {
   flag plain;
-  u32 checks = checks_left(place, lanes, size, flags, &plain);
+  struct Lanes all = {lanes, flags, line, event, size, 0, 0, 0, (const loose64 *)place->addresses};
+  u32 checks = checks_left(place, &all, &plain);
   if (!checks) return;
-  if (checks & CHECK_RACE && !is_elsewhere(flags)) {
-    if (plain && checks == CHECK_RACE && log_lanes(place, lanes, size, flags, line)) return;
+  if (checks & CHECK_RACE && (!is_elsewhere(flags) || orders(flags))) {
+    if (plain && checks == CHECK_RACE && log_lanes(place, &all)) return;
     note_reads(place);
-    if (!event) event = event_of(place, checks, flags, line);
+    if (!event) event = all.event = event_of(place, checks, flags, line);
   }
   if (plain && checks == CHECK_RACE) {
-    struct Lanes all = {lanes, flags, line, event, size, place->addresses};
     check_races(place, &all);
     return;
   }
@@ -256,12 +247,12 @@ INLINE flag is_settled(u32 record, u32 thread, u32 settled) {
 /* Whether a strip that a row accesses was accessed by no other warp since the last barrier: then it takes the record. */
 INLINE flag strip_is_common(const struct Place *place, u64 offset, const struct Site *site, u32 settled, flag writes) {
   struct Tracker *piece = place->piece;
-  u32 thread = place->warp * WARP, *strip = strip_at(place, offset).writer, one = strip[1];
+  u32 thread = place->warp * WARP, *strip = strip_at(place, offset), one = strip[ONE];
   if (offset & (WARP * sizeof(u32) - 1) || piece->logged | piece->scattered || piece->events >= piece->room) return 0;
   /* The thread of a strip that is APART is that of no first lane. */
   if (!is_settled(strip[0], thread, settled)) return 0;
   if (writes ? !is_settled(one, thread, settled) || !is_settled(strip[2], thread, settled)
-             : one && (one & (THREADS - 1)) != thread) {
+             : !is_settled(one, thread, settled)) {
     return 0;
   }
   u32 event = new_event(place, site->flags, members_of(site)->line);
@@ -278,7 +269,7 @@ INLINE flag row_is_common(struct Place *place, u32 lanes, u64 base, const struct
   u64 offset = base - place->shared;
   if (lanes != ~0u || place->block != place->seen_block || offset >= piece->common) return 0;
   u32 settled = settled_of(place);
-  if (writes || piece->written >= settled) return strip_is_common(place, offset, site, settled, writes);
+  if (writes || piece->stored || piece->written >= settled) return strip_is_common(place, offset, site, settled, writes);
   if (offset & 3 || piece->logged == LOG) return 0;
   piece->log[piece->logged++] = (struct Logged){site, base, lanes, place->warp};
   return 1;
@@ -289,20 +280,28 @@ NOINLINE void cujit_check_row(struct Place *place, u32 lanes, u64 base, const st
   enter(place);
   u32 flags = site->flags, line = members_of(site)->line, event = 0;
   flag races = place->watch->checks & CHECK_RACE && !is_elsewhere(flags), writes = flags & ACCESS_WRITE;
-  if (races && writes) {
-    note_reads(place);
-    event = event_of(place, CHECK_RACE, flags, line);
+  if (!lanes) {
+    /* What follows of this instruction is of the same event. */
+    if (races && writes && !(flags & ACCESS_AGAIN)) note_reads(place), new_event(place, flags, line);
+    return;
   }
-  if (!lanes) return;
   struct Row row;
   fill_row(&row, lanes, base, site, 0, line);
+  if (races && !row.dense && row.stride == row.size && !orders(flags)) {
+    addresses_of(&row, place->addresses);
+    check_lanes(place, lanes, row.size, flags, line, 0);
+    return;
+  }
   flag right = !orders(flags) && row_is_there(place, &row, site);
   if (right && races) {
     flag shared = in_shared(place, row.low, row.bytes);
-    if (shared && !writes && log_reads(place, &row, site)) return;
+    if (shared && (writes ? log_write(place, &row) : log_reads(place, &row, site))) {
+      mark_row(place, &row);
+      return;
+    }
     right = shared || in_one_span(place, row.low, row.bytes);
-    if (shared && !writes) note_reads(place);
-    if (shared && !writes) event = new_event(place, flags, line);
+    if (shared) note_reads(place);
+    if (shared) event = writes ? event_of(place, CHECK_RACE, flags, line) : new_event(place, flags, line);
     if (shared) right = row_is_ordered(place, &row, event);
   }
   if (right) {
@@ -518,7 +517,7 @@ static NOINLINE void join_all(const struct Place *place) {
 void cujit_check_turn(struct Place *place) {
   enter(place);
   struct Tracker *piece = place->piece;
-  piece->logged = piece->scattered = 0;
+  clear_logs(piece);
   for (u32 w = 0; w < WARPS; w++) piece->settled[w] = piece->events + 1;
   if (piece->plain) {
     piece->turn++;

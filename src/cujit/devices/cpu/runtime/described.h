@@ -16,7 +16,8 @@ static NOINLINE void look_for_fence(const struct Place *place, const struct Acce
   if (piece->written < piece->unfenced || !in_shared(place, access->address, access->size)) return;
   spread(place, offset, access->size);
   for (u64 k = 0; k < access->size; k += step) {
-    u32 record = *entry_at(place, offset + k).writer;
+    const u32 *entry = entry_at(place, offset + k);
+    u32 record = entry[STRONG] ? entry[STRONG] : entry[WRITER];
     const struct Event *event = &events_of(place)[record >> THREAD_BITS];
     if (record >> THREAD_BITS < piece->unfenced || event->flags & ACCESS_ASYNC) continue;
     fail(place, access, FAULT_RACE, CODE_UNFENCED, record & (THREADS - 1), event->line, event->flags | (offset + k) << 32);
@@ -101,6 +102,7 @@ void cujit_check_masked(struct Place *place, u32 lane, u64 address, u64 size, u3
 /* A lane reads `size` bytes by the asynchronous proxy: whether a fence is missing. All else is looked at elsewhere. */
 void cujit_check_fence(struct Place *place, u32 lanes, u32 flags, u32 line) {
   enter(place);
+  note_reads(place);
   EACH_LANE(lane, lanes) {
     struct Access access = {lane, flags, line, place->addresses[lane], place->values[lane]};
     if (place->watch->checks & CHECK_RACE) look_for_fence(place, &access);
@@ -110,6 +112,7 @@ void cujit_check_fence(struct Place *place, u32 lanes, u32 flags, u32 line) {
 /* A fence between the generic proxy and the asynchronous one. */
 void cujit_check_fenced(struct Place *place) {
   enter(place);
+  note_reads(place);
   place->piece->unfenced = place->piece->events + 1;
 }
 

@@ -58,31 +58,25 @@ INLINE void synced(const struct Place *place) {
 /* -- records: what accessed a grain last ---------------------------------------------------------------------------
 
    A record is the number of an event, what a warp did by one instruction, and the thread's in the low bits; 0 is
-   nobody. Each grain of shared memory has one: a word until something smaller is accessed, then half of it, or a byte.
+   nobody. Each grain of shared memory has four: a word until something smaller is accessed, then half of it, or a byte.
    The next block of the launch begins with the grain of the one before. */
 
 enum { THREAD_BITS = 10, THREADS = 1 << THREAD_BITS, LEAST_EVENTS = 4096 };
+
+/* The records of a grain: who wrote it, two who read it since, and who wrote it by an atomic operation since. That one
+   leaves the others. */
+enum { WRITER, ONE, TWO, STRONG, KINDS };
 
 INLINE struct Event *events_of(const struct Place *place) {
   return (struct Event *)((u8 *)place->piece + place->watch->events);
 }
 
-/* The records of the grain at an offset into shared memory: who wrote it, and two who read it since. */
-struct Entry {
-  u32 *writer;
-  u64 far;
-};
-
-INLINE u32 *one_of(struct Entry entry) { return entry.writer + entry.far; }
-INLINE u32 *two_of(struct Entry entry) { return entry.writer + 2 * entry.far; }
-
-INLINE struct Entry entry_at(const struct Place *place, u64 offset) {
-  const struct Watch *watch = place->watch;
-  u32 *first = (u32 *)((u8 *)place->piece + watch->entries) + (offset >> (place->piece->grain & 3));
-  return (struct Entry){first, watch->shared_stride};
+/* The records of the grain at an offset into shared memory. */
+INLINE u32 *entry_at(const struct Place *place, u64 offset) {
+  return (u32 *)((u8 *)place->piece + place->watch->entries) + (offset >> (place->piece->grain & 3)) * KINDS;
 }
 
-INLINE u64 records_of(const struct Place *place) { return place->watch->shared_stride >> (place->piece->grain & 3); }
+INLINE u64 grains_of(const struct Place *place) { return place->watch->shared_stride >> (place->piece->grain & 3); }
 
 /* The records of the grains of a strip, where each is that of a thread and those of the grains behind are of the threads
    behind it: then there is one for all of them, and none in the grains. */
@@ -90,25 +84,26 @@ enum { STRIP = WARP, WORD_GRAIN = 2, APART = -1 };
 
 INLINE u64 strip_bytes(const struct Place *place) { return STRIP << (place->piece->grain & 3); }
 
-INLINE struct Entry strip_at(const struct Place *place, u64 offset) {
-  return (struct Entry){(u32 *)(place->piece + 1) + (offset >> (place->piece->grain & 3)) / STRIP * 4, 1};
+INLINE u32 *strip_at(const struct Place *place, u64 offset) {
+  return (u32 *)(place->piece + 1) + (offset >> (place->piece->grain & 3)) / STRIP * KINDS;
 }
 
+typedef u32 __attribute__((ext_vector_type(KINDS), may_alias)) records;
+_Static_assert(sizeof(struct Tracker) % sizeof(records) == 0, "records of strips lie behind the tracker");
+
 static NOINLINE void spread_strip(const struct Place *place, u64 offset) {
-  struct Entry strip = strip_at(place, offset), entry = entry_at(place, offset & -strip_bytes(place));
-  u32 *of[] = {strip.writer, one_of(strip), two_of(strip)}, *to[] = {entry.writer, one_of(entry), two_of(entry)};
-  for (u32 kind = 0; kind < 3; kind++) {
-    u32 record = *of[kind];
-    for (u32 k = 0; k < STRIP; k++) to[kind][k] = record ? record + k : 0;
-  }
-  *strip.writer = (u32)APART;
+  u32 *strip = strip_at(place, offset);
+  records *entry = (records *)entry_at(place, offset & -strip_bytes(place)), first = *(records *)strip;
+  const records one = (records)((records)(first != 0) & 1);
+  for (u32 k = 0; k < STRIP; k++) entry[k] = first + one * k;
+  *strip = (u32)APART;
 }
 
 /* Have records in all grains of a range. */
 INLINE void spread(const struct Place *place, u64 offset, u64 size) {
   u64 step = strip_bytes(place);
   for (u64 at = offset & -step; at < offset + size; at += step) {
-    if (*strip_at(place, at).writer != (u32)APART) spread_strip(place, at);
+    if (*strip_at(place, at) != (u32)APART) spread_strip(place, at);
   }
 }
 
@@ -117,14 +112,11 @@ static NOINLINE void refine(const struct Place *place, u32 grain) {
   struct Tracker *piece = place->piece;
   u32 finer = (piece->grain - grain) & 3;
   spread(place, 0, place->watch->shared_stride);
-  struct Entry entry = entry_at(place, 0);
-  u32 *kinds[] = {entry.writer, one_of(entry), two_of(entry)};
+  records *entry = (records *)entry_at(place, 0);
   piece->grain = grain;
   piece->common = 0;
-  for (u32 kind = 0; kind < 3; kind++) {
-    for (u64 k = records_of(place); k--;) kinds[kind][k] = kinds[kind][k >> finer];
-  }
-  for (u64 k = 0; k < records_of(place) / STRIP; k++) strip_at(place, k * strip_bytes(place)).writer[0] = (u32)APART;
+  for (u64 k = grains_of(place); k--;) entry[k] = entry[k >> finer];
+  for (u64 k = 0; k < grains_of(place) / STRIP; k++) *strip_at(place, k * strip_bytes(place)) = (u32)APART;
 }
 
 /* Have grains of which an access touches no parts. */
@@ -138,29 +130,24 @@ static NOINLINE void forget_events(const struct Place *place) {
   struct Tracker *piece = place->piece;
   struct Event *events = events_of(place);
   u32 *moved = (u32 *)(events + place->watch->most_events), count = piece->events, named = 0;
-  struct Entry entry = entry_at(place, 0);
-  u32 *kinds[] = {entry.writer, one_of(entry), two_of(entry)}, *marks[] = {piece->settled, piece->met};
-  u64 records = records_of(place);
+  u32 *entry = entry_at(place, 0), *marks[] = {piece->settled, piece->met};
+  u64 count_of_records = grains_of(place) * KINDS;
   spread(place, 0, place->watch->shared_stride);
   memset(moved, 0, (count + 2) * sizeof *moved);
-  for (u32 kind = 0; kind < 3; kind++) {
-    for (u64 k = 0; k < records; k++) moved[kinds[kind][k] >> THREAD_BITS] = 1;
-  }
+  for (u64 k = 0; k < count_of_records; k++) moved[entry[k] >> THREAD_BITS] = 1;
   for (u32 k = 1; k <= count + 1; k++) {
     u32 is_named = moved[k];
     moved[k] = named + 1;
     if (is_named) events[++named] = events[k];
   }
   moved[0] = 0;
-  for (u32 kind = 0; kind < 3; kind++) {
-    for (u64 k = 0; k < records; k++) {
-      u32 record = kinds[kind][k];
-      kinds[kind][k] = moved[record >> THREAD_BITS] << THREAD_BITS | (record & (THREADS - 1));
-    }
+  for (u64 k = 0; k < count_of_records; k++) {
+    entry[k] = moved[entry[k] >> THREAD_BITS] << THREAD_BITS | (entry[k] & (THREADS - 1));
   }
   for (u32 k = 0; k < 2 * WARPS; k++) marks[k / WARPS][k % WARPS] = moved[marks[k / WARPS][k % WARPS]];
   for (u32 k = 0; k < 2 * SLOTS; k++) piece->slots[k / 2][k % 2].events = moved[piece->slots[k / 2][k % 2].events];
   piece->written = moved[piece->written];
+  piece->weak = moved[piece->weak];
   piece->unfenced = moved[piece->unfenced];
   piece->events = named;
   u64 wanted = 2 * named + LEAST_EVENTS, most = place->watch->most_events - 2;
@@ -175,6 +162,7 @@ INLINE u32 new_event(const struct Place *place, u32 flags, u32 line) {
   events_of(place)[++piece->events] = (struct Event){
       piece->clocks[warp][warp] + piece->turn, piece->syncs[warp] + piece->turn, line, flags,
   };
+  if (!(flags & ACCESS_STRONG)) piece->weak = piece->events;
   return piece->events;
 }
 
@@ -194,15 +182,14 @@ INLINE flag unordered(const struct Place *place, u32 record, const struct Now *n
   return event->clock > piece->clocks[warp][other / WARP] + piece->turn;
 }
 
-/* Which of the two records of readers a read takes: its own or a free one; else one of its warp, so that the other
-   warp's stays; else the first if that is ordered before it. */
-INLINE u32 *reader_for(const struct Place *place, struct Entry entry, const struct Now *now) {
-  u32 one = *one_of(entry), two = *two_of(entry), mine = now->thread, warp = place->warp;
+/* Which of the two records of readers a read takes: its own, or one that is free, as what is ordered before it is; else one
+   of its warp, so that the other warp's stays. */
+INLINE u32 *reader_for(const struct Place *place, u32 *entry, const struct Now *now) {
+  u32 one = entry[ONE], two = entry[TWO], mine = now->thread, warp = place->warp;
   u32 first = one & (THREADS - 1), second = two & (THREADS - 1);
-  if (!one || first == mine) return one_of(entry);
-  if (!two || second == mine || second / WARP == warp) return two_of(entry);
-  if (first / WARP == warp) return one_of(entry);
-  return unordered(place, one, now, 0) ? two_of(entry) : one_of(entry);
+  if (first == mine || !unordered(place, one, now, 0)) return entry + ONE;
+  if (second == mine || second / WARP == warp || !unordered(place, two, now, 0)) return entry + TWO;
+  return entry + (first / WARP == warp ? ONE : TWO);
 }
 
 INLINE NORETURN void race(const struct Place *place, const struct Access *access, u32 record) {
@@ -220,28 +207,28 @@ INLINE flag is_same(const struct Place *place, const struct Access *access, u64 
   return place->data[part * bytes * WARP + access->lane * bytes + inside] == *(const u8 *)(access->address + k);
 }
 
-INLINE void note_write(const struct Place *place, struct Entry entry, const struct Now *now) {
-  u32 before = *entry.writer;
-  const struct Event *event = &events_of(place)[before >> THREAD_BITS];
-  *one_of(entry) = *two_of(entry) = 0;
-  /* A plain write that the same thread made just before says more than its atomic one. */
-  flag own = before && (before & (THREADS - 1)) == now->thread && event->clock == own_clock(place)[place->warp] + place->piece->turn;
-  flag weaker = !(event->flags & ACCESS_STRONG) && now->flags & ACCESS_STRONG;
+INLINE void note_write(const struct Place *place, u32 *entry, const struct Now *now) {
+  u32 record = now->event << THREAD_BITS | now->thread;
   place->piece->written = now->event;
-  if (!(own && weaker)) *entry.writer = now->event << THREAD_BITS | now->thread;
+  if (now->flags & ACCESS_STRONG) {
+    entry[STRONG] = record;
+  } else {
+    *(records *)entry = (records){record, 0, 0, 0};
+  }
 }
 
 /* Look at the bytes from `k` on that have one record, and note the access. */
 INLINE void check_entry(const struct Place *place, const struct Access *access, const struct Now *now, u64 k, u64 step) {
-  struct Entry entry = entry_at(place, access->address - place->shared + k);
-  flag after = unordered(place, *entry.writer, now, now->flags);
-  if (after && !is_same(place, access, k)) race(place, access, *entry.writer);
+  u32 *entry = entry_at(place, access->address - place->shared + k), writer = entry[WRITER];
+  if (!unordered(place, writer, now, now->flags)) writer = entry[STRONG];
+  flag after = unordered(place, writer, now, now->flags);
+  if (after && !is_same(place, access, k)) race(place, access, writer);
   if (access->flags & ACCESS_WRITE) {
-    if (unordered(place, *one_of(entry), now, now->flags)) race(place, access, *one_of(entry));
-    if (unordered(place, *two_of(entry), now, now->flags)) race(place, access, *two_of(entry));
+    if (unordered(place, entry[ONE], now, now->flags)) race(place, access, entry[ONE]);
+    if (unordered(place, entry[TWO], now, now->flags)) race(place, access, entry[TWO]);
   }
   for (u64 j = 1; after && j < step; j++) {
-    if (!is_same(place, access, k + j)) race(place, access, *entry.writer);
+    if (!is_same(place, access, k + j)) race(place, access, writer);
   }
   if (access->flags & ACCESS_WRITE) {
     note_write(place, entry, now);
@@ -266,103 +253,110 @@ INLINE void check_race(const struct Place *place, const struct Access *access, u
    (`plain`), is settled: it is ordered before what the warp does now. What came after the lanes of the warp have met is
    known of its own lanes. All else is unordered, or is left to who looks at every lane. */
 
-typedef u32 __attribute__((ext_vector_type(16), aligned(4), may_alias)) words;
-enum { PART = 16 };
+/* The records of four grains side by side. */
+enum { PART = 4 };
+typedef u32 __attribute__((ext_vector_type(PART * KINDS), aligned(16), may_alias)) parts;
 
 /* What a row of one warp goes by, each as the record that would be the first. */
 struct Bounds {
   u32 settled, met, now, warp;
 };
 
-/* All ones where a record may be of an access that is a race with that of `thread` now. */
-INLINE words may_race(words record, words thread, const struct Bounds *bounds) {
-  words recent = (words)(record >= bounds->settled), other = (words)((record & (THREADS - 1)) != thread);
-  words own = (words)(((record ^ bounds->warp) & (THREADS - WARP)) == 0) & (words)(record < bounds->met);
-  return recent & other & ~own;
+/* All ones where a record may be of an access that is a race with that of `thread` now; what the same instruction did is
+   none. */
+#define MAY_RACE(type, record, thread, bounds)                                                                         \
+  ((type)((record) >= (bounds)->settled) & (type)((((record) ^ (thread)) & (THREADS - 1)) != 0) &                      \
+   ~((type)((((record) ^ (bounds)->warp) & (THREADS - WARP)) == 0) &                                                   \
+     ((type)((record) < (bounds)->met) | (type)((record) >= (bounds)->now))))
+
+/* Which records an access may be a race with: a write with all, a read with writes; two atomic operations are none. */
+INLINE records kinds_of(u32 flags) {
+  records writes = {~0u, 0, 0, ~0u}, reads = {0, ~0u, ~0u, 0}, weak = {~0u, ~0u, ~0u, 0};
+  if (flags & ACCESS_WRITE) writes |= reads;
+  return flags & ACCESS_STRONG ? writes & weak : writes;
 }
 
-INLINE flag any(words mask) { return __builtin_reduce_or(mask) != 0; }
+INLINE parts four(records one) { return one.xyzwxyzwxyzwxyzw; }
 
 /* Written so that LLVM makes no store with a mask of it, which takes some processors many times as long. */
-INLINE void put(u32 *at, words mask, words value) {
-  words old = *(words *)at;
-  *(words *)at = old ^ (mask & (old ^ value));
-}
+INLINE void put(parts *at, parts old, parts mask, parts value) { *at = old ^ (mask & (old ^ value)); }
 
-/* Where the threads that read take their records, as `reader_for` says; 0 where that is not known. */
-INLINE flag note_readers(struct Entry entry, words lanes, words thread, const struct Bounds *bounds, flag plain) {
-  words one = *(words *)one_of(entry), two = *(words *)two_of(entry);
-  words own_one = (words)(((one ^ bounds->warp) & (THREADS - WARP)) == 0);
-  words own_two = (words)(((two ^ bounds->warp) & (THREADS - WARP)) == 0);
-  words first = (words)(one == 0) | (words)((one & (THREADS - 1)) == thread);
-  words second = ~first & ((words)(two == 0) | own_two);
-  words rest = ~first & ~second & ~own_one & (words)(one >= bounds->settled);
-  if (!plain && any(rest & lanes)) return 0;
+/* What four grains are to hold whose threads read, as `reader_for` says; `lanes` are those that are accessed. 0 where
+   that is not known. */
+INLINE flag note_readers(parts *entry, parts old, parts lanes, parts thread, const struct Bounds *bounds, flag plain) {
+  const parts first_kind = four((records){0, ~0u, 0, 0}), second_kind = four((records){0, 0, ~0u, 0});
+  parts one = __builtin_shufflevector(old, old, 1, 1, 1, 1, 5, 5, 5, 5, 9, 9, 9, 9, 13, 13, 13, 13);
+  parts two = __builtin_shufflevector(old, old, 2, 2, 2, 2, 6, 6, 6, 6, 10, 10, 10, 10, 14, 14, 14, 14);
+  parts own_one = (parts)(((one ^ bounds->warp) & (THREADS - WARP)) == 0);
+  parts own_two = (parts)(((two ^ bounds->warp) & (THREADS - WARP)) == 0);
+  parts first = (parts)(one < bounds->settled) | (parts)(((one ^ thread) & (THREADS - 1)) == 0);
+  parts second = ~first & ((parts)(two < bounds->settled) | own_two);
+  parts rest = ~first & ~second & ~own_one;
+  if (!plain && __builtin_reduce_or(rest & lanes)) return 0;
   second |= rest;
-  put(one_of(entry), lanes & ~second, thread | bounds->now);
-  put(two_of(entry), lanes & second, thread | bounds->now);
+  put(entry, old, lanes & ((first_kind & ~second) | (second_kind & second)), thread | bounds->now);
   return 1;
 }
 
-/* The next words of a row, of which `lanes` are those that are accessed. */
-INLINE flag part_is_ordered(struct Entry entry, words lanes, words thread, const struct Bounds *bounds, flag writes,
+/* The next grains of a row, of which `lanes` are those that are accessed. */
+INLINE flag part_is_ordered(parts *entry, parts lanes, parts thread, const struct Bounds *bounds, flag writes,
                             flag plain) {
-  words bad = may_race(*(words *)entry.writer, thread, bounds);
-  if (!writes) return !any(bad & lanes) && note_readers(entry, lanes, thread, bounds, plain);
-  bad |= may_race(*(words *)one_of(entry), thread, bounds) | may_race(*(words *)two_of(entry), thread, bounds);
-  if (any(bad & lanes)) return 0;
-  put(entry.writer, lanes, thread | bounds->now);
-  put(one_of(entry), lanes, lanes ^ lanes);
-  put(two_of(entry), lanes, lanes ^ lanes);
+  const parts writer = four((records){~0u, 0, 0, 0});
+  parts old = *entry, bad = MAY_RACE(parts, old, thread, bounds) & lanes;
+  if (!writes) bad &= four(kinds_of(0));
+  if (__builtin_reduce_or(bad)) return 0;
+  if (!writes) return note_readers(entry, old, lanes, thread, bounds, plain);
+  put(entry, old, lanes, (thread | bounds->now) & writer);
   return 1;
 }
 
 /* A strip whose words threads access side by side, of which `thread` is the first; as `part_is_ordered` for one word. */
-INLINE flag strip_is_ordered(struct Entry strip, u32 thread, const struct Bounds *bounds, flag writes, flag plain) {
-  u32 records[] = {*strip.writer, *one_of(strip), *two_of(strip)}, now = bounds->now | thread;
+INLINE flag strip_is_ordered(u32 *strip, u32 thread, const struct Bounds *bounds, flag writes, flag plain) {
+  u32 now = bounds->now | thread, one = strip[ONE], two = strip[TWO];
   flag owns[3];
   for (u32 k = 0; k < 3; k++) {
-    u32 record = records[k];
+    u32 record = strip[k];
     owns[k] = !((record ^ bounds->warp) & (THREADS - WARP));
     flag recent = record >= bounds->settled && (record & (THREADS - 1)) != thread;
     if ((writes || !k) && recent && !(owns[k] && record < bounds->met)) return 0;
   }
-  u32 one = records[1], two = records[2];
   if (writes) {
-    *strip.writer = now;
-    *one_of(strip) = *two_of(strip) = 0;
-  } else if (!one || (one & (THREADS - 1)) == thread) {
-    *one_of(strip) = now;
-  } else if (!two || owns[2]) {
-    *two_of(strip) = now;
-  } else if (owns[1] || one < bounds->settled) {
-    *one_of(strip) = now;
+    strip[WRITER] = now;
+    strip[ONE] = strip[TWO] = 0;
+  } else if (one < bounds->settled || (one & (THREADS - 1)) == thread) {
+    strip[ONE] = now;
+  } else if (two < bounds->settled || owns[2]) {
+    strip[TWO] = now;
+  } else if (owns[1]) {
+    strip[ONE] = now;
   } else {
     if (!plain) return 0;
-    *two_of(strip) = now;
+    strip[TWO] = now;
   }
   return 1;
 }
 
 /* One word that several lanes read: what `reader_for` makes of them one after the other. */
-INLINE flag common_is_ordered(struct Entry entry, u32 lanes, const struct Bounds *bounds, flag plain) {
-  u32 writer = *entry.writer, one = *one_of(entry), two = *two_of(entry), now = bounds->now;
+INLINE flag common_is_ordered(u32 *entry, u32 lanes, const struct Bounds *bounds, flag plain) {
+  u32 writer = entry[WRITER], one = entry[ONE], two = entry[TWO], now = bounds->now;
+  if (entry[STRONG] >= bounds->settled) return 0;
   u32 first = bounds->warp | first_lane(lanes), last = bounds->warp | last_lane(lanes);
   flag own_writer = !((writer ^ bounds->warp) & (THREADS - WARP));
   flag own_one = !((one ^ bounds->warp) & (THREADS - WARP)), own_two = !((two ^ bounds->warp) & (THREADS - WARP));
   if (writer >= bounds->settled && !(own_writer && writer < bounds->met)) return 0;
-  if (!one || (one & (THREADS - 1)) == first) {
-    *one_of(entry) = now | first;
-    if (first != last) *(!two || own_two ? two_of(entry) : one_of(entry)) = now | last;
-  } else if (!two || own_two) {
+  flag free_two = own_two | (two < bounds->settled);
+  if (one < bounds->settled || (one & (THREADS - 1)) == first) {
+    entry[ONE] = now | first;
+    if (first != last) entry[free_two ? TWO : ONE] = now | last;
+  } else if (free_two) {
     u32 lane = one & (WARP - 1);
     if (one && own_one && lanes >> (lane & 31) & 1) return 0;
-    *two_of(entry) = now | last;
-  } else if (own_one || one < bounds->settled) {
-    *one_of(entry) = now | last;
+    entry[TWO] = now | last;
+  } else if (own_one) {
+    entry[ONE] = now | last;
   } else {
     if (!plain) return 0;
-    *two_of(entry) = now | last;
+    entry[TWO] = now | last;
   }
   return 1;
 }
@@ -375,6 +369,21 @@ INLINE struct Bounds bounds_of(const struct Place *place, u32 event) {
   return (struct Bounds){settled_of(place) << THREAD_BITS, met << THREAD_BITS, event << THREAD_BITS, place->first};
 }
 
+/* Grains of a row that one warp writes, from `entry` on; `thread` is that of the first. */
+INLINE flag write_is_ordered(parts *entry, u32 all, u32 thread, u32 log, const struct Bounds *bounds) {
+  const parts count = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3}, writer = four((records){~0u, 0, 0, 0});
+  parts bad = count ^ count;
+  for (u32 k = 0; k < all; k += PART) {
+    bad |= MAY_RACE(parts, entry[k / PART], ((count + k) >> (log & 31)) + thread, bounds) & (parts)(count + k < all);
+  }
+  if (__builtin_reduce_or(bad)) return 0;
+  for (u32 k = 0; k < all; k += PART) {
+    parts record = (((count + k) >> (log & 31)) + thread) | bounds->now;
+    put(&entry[k / PART], entry[k / PART], (parts)(count + k < all), record & writer);
+  }
+  return 1;
+}
+
 /* Whether a row of plain accesses to shared memory is no race, which is then noted; 0 where each lane has to be looked
    at, of which some may be noted. To note an access once more changes nothing. */
 static flag row_is_ordered(const struct Place *place, const struct Row *row, u32 event) {
@@ -384,192 +393,151 @@ static flag row_is_ordered(const struct Place *place, const struct Row *row, u32
   if (row->flags & ACCESS_STRONG) return 0;
   refine_for(place, (row->low - place->shared) | row->stride | size);
   u32 grain = piece->grain & 3;
-  struct Entry entry = entry_at(place, row->low - place->shared);
+  u32 *entry = entry_at(place, row->low - place->shared);
   struct Bounds bounds = bounds_of(place, event);
   u64 offset = row->low - place->shared, whole = strip_bytes(place) - 1;
   flag strips = row->dense && size == 1u << grain && !((offset | row->bytes | (u64)lane << grain) & whole);
   if (!strips) spread(place, offset, row->bytes);
   if (!row->stride && !writes) {
     for (u32 k = 0; k < size >> grain; k++) {
-      struct Entry each = {entry.writer + k, entry.far};
-      if (!common_is_ordered(each, row->lanes, &bounds, plain)) return 0;
+      if (!common_is_ordered(entry + k * KINDS, row->lanes, &bounds, plain)) return 0;
     }
     return 1;
   }
   if (!row->dense || (!row->stride && row->lanes & (row->lanes - 1))) return 0;
   if (writes) piece->written = event;
-  const words count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const parts count = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
   u32 all = (u32)(row->bytes >> grain);
   u32 log = row->lanes & (row->lanes - 1) ? (u32)__builtin_ctz(size >> grain) : 31; /* all is of one lane */
+  if (writes && !strips) return write_is_ordered((parts *)entry, all, place->first + lane, log, &bounds);
   for (u32 k = 0; k < all; k += PART) {
-    struct Entry each = {entry.writer + k, entry.far};
-    words thread = ((count + k) >> (log & 31)) + (place->first + lane), lanes = (words)(count + k < all);
-    struct Entry strip = strip_at(place, offset + ((u64)k << grain));
-    if (strips && *strip.writer != (u32)APART) {
+    parts thread = ((count + k) >> (log & 31)) + (place->first + lane), lanes = (parts)(count + k < all);
+    u32 *strip = strip_at(place, offset + ((u64)k << grain));
+    if (strips && *strip != (u32)APART) {
       if (!strip_is_ordered(strip, place->first, &bounds, writes, plain)) return 0;
       k += STRIP - PART;
       continue;
     }
-    if (!part_is_ordered(each, lanes, thread, &bounds, writes, plain)) return 0;
+    if (!part_is_ordered((parts *)(entry + k * KINDS), lanes, thread, &bounds, writes, plain)) return 0;
     if (!strips || !writes || k % STRIP != STRIP - PART) continue;
-    *strip.writer = event << THREAD_BITS | place->first;
-    *one_of(strip) = *two_of(strip) = 0;
+    *(records *)strip = (records){event << THREAD_BITS | place->first, 0, 0, 0};
   }
   return 1;
 }
 
 /* -- accesses of shared memory: lanes at addresses of their own ------------------------------------------------------- */
 
-/* What lanes do at `addresses`, `size` bytes each. */
+/* Numbers of lanes, wherever they lie. */
+typedef u64 __attribute__((ext_vector_type(WARP), aligned(8), may_alias)) loose64;
+typedef u32 __attribute__((ext_vector_type(WARP), aligned(4), may_alias)) loose32;
+
+/* What lanes do at `addresses`, `size` bytes each, in all `bytes` from `low` on; `bits` are those of any address. */
 struct Lanes {
   u32 lanes, flags, line, event;
-  u64 size;
-  const u64 *addresses;
+  u64 size, low, bytes, bits;
+  const loose64 *addresses;
 };
 
-/* As `may_race`, of one record; what the same instruction did is no race either. */
-INLINE flag one_may_race(u32 record, u32 thread, const struct Bounds *bounds) {
-  flag own = !((record ^ bounds->warp) & (THREADS - WARP)), known = (record < bounds->met) | ((record ^ bounds->now) < THREADS);
-  return (record >= bounds->settled) & ((record & (THREADS - 1)) != thread) & !(own & known);
+/* All ones for some lanes. */
+INLINE i32x32 only(u32 lanes) {
+  const u32x32 bit = {1u << 0, 1u << 1, 1u << 2, 1u << 3, 1u << 4, 1u << 5, 1u << 6, 1u << 7, 1u << 8, 1u << 9, 1u << 10,
+                      1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15, 1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20,
+                      1u << 21, 1u << 22, 1u << 23, 1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30,
+                      1u << 31};
+  return (i32x32)((bit & lanes) != 0);
+}
+
+/* The addresses of some lanes; others have that of one of them. */
+INLINE u64x32 addresses_in(const loose64 *addresses, u32 lanes) {
+  u64 one = ((const u64 *)addresses)[first_lane(lanes)];
+  if (lanes == ~0u) return *addresses;
+  return one ^ ((one ^ *addresses) & (u64x32)__builtin_convertvector(only(lanes), i64x32));
+}
+
+INLINE void measure(const struct Place *place, struct Lanes *all) {
+  u64x32 every = addresses_in(all->addresses, all->lanes) - place->shared;
+  if (!__builtin_reduce_or(every >> 32)) {
+    u32x32 offsets = __builtin_convertvector(every, u32x32);
+    u32 low = __builtin_reduce_min(offsets);
+    all->low = place->shared + low;
+    all->bytes = __builtin_reduce_max(offsets) - low + all->size;
+    all->bits = __builtin_reduce_or(offsets);
+    return;
+  }
+  every += place->shared;
+  all->low = __builtin_reduce_min(every);
+  all->bytes = __builtin_reduce_max(every) - all->low + all->size;
+  all->bits = __builtin_reduce_or(every);
 }
 
 /* As `reader_for`, for one grain; 0 where the record is not known. */
-INLINE flag note_reader(struct Entry entry, u32 thread, const struct Bounds *bounds, flag plain) {
-  u32 one = *one_of(entry), two = *two_of(entry), *to = one_of(entry);
+INLINE flag note_reader(u32 *entry, u32 thread, const struct Bounds *bounds, flag plain) {
+  u32 one = entry[ONE], two = entry[TWO];
   flag own_one = !((one ^ bounds->warp) & (THREADS - WARP)), own_two = !((two ^ bounds->warp) & (THREADS - WARP));
-  if (one && (one & (THREADS - 1)) != thread) {
-    if (!two || own_two) {
-      to = two_of(entry);
-    } else if (!own_one && one >= bounds->settled) {
-      if (!plain) return 0;
-      to = two_of(entry);
-    }
-  }
-  *to = bounds->now | thread;
-  return 1;
+  flag first = (one < bounds->settled) | (((one ^ thread) & (THREADS - 1)) == 0);
+  flag second = (first ^ 1) & ((two < bounds->settled) | own_two), rest = !(first | second | own_one);
+  entry[ONE + (second | rest)] = bounds->now | thread;
+  return plain | !rest;
 }
 
-/* Whether what a lane does to a grain is no race with that of a record; two atomic operations are none. */
-INLINE flag is_ordered(const struct Place *place, u32 record, u32 thread, const struct Bounds *bounds, u32 flags) {
-  if (!one_may_race(record, thread, bounds)) return 1;
-  return flags & ACCESS_STRONG && events_of(place)[record >> THREAD_BITS].flags & ACCESS_STRONG;
-}
-
-/* Whether what a lane does to `count` grains is no race, which is then noted; 0 where that is not known. */
-INLINE flag lane_is_ordered(const struct Place *place, struct Entry entry, u32 count, u32 thread,
-                            const struct Bounds *bounds, u32 flags, flag plain) {
-  for (u32 k = 0; k < count; k++) {
-    struct Entry each = {entry.writer + k, entry.far};
-    u32 writer = *each.writer;
-    if (!is_ordered(place, writer, thread, bounds, flags)) return 0;
-    /* See `note_write`. */
-    flag own = writer && (writer & (THREADS - 1)) == thread;
-    if (flags & ACCESS_STRONG && own && !(events_of(place)[writer >> THREAD_BITS].flags & ACCESS_STRONG)) return 0;
-    if (!(flags & ACCESS_WRITE)) continue;
-    if (!is_ordered(place, *one_of(each), thread, bounds, flags)) return 0;
-    if (!is_ordered(place, *two_of(each), thread, bounds, flags)) return 0;
-  }
-  for (u32 k = 0; k < count; k++) {
-    struct Entry each = {entry.writer + k, entry.far};
-    if (!(flags & ACCESS_WRITE)) {
-      if (!note_reader(each, thread, bounds, plain)) return 0;
-      continue;
-    }
-    *each.writer = bounds->now | thread;
-    *one_of(each) = *two_of(each) = 0;
-  }
-  return 1;
-}
-
-INLINE void check_each(const struct Place *place, const struct Lanes *all, u32 count, u32 grain, u32 writes) {
+/* Whether what lanes do to `count` grains each is no race, which is then noted; 0 where that is not known. */
+INLINE flag lanes_are_ordered(const struct Place *place, const struct Lanes *all, u32 count, u32 flags) {
   struct Bounds bounds = bounds_of(place, all->event);
-  u32 flags = (all->flags & ~(u32)ACCESS_WRITE) | writes, plain = place->piece->plain;
+  flag plain = place->piece->plain, known = 1;
+  records bad = {0, 0, 0, 0};
+  u32 first = place->first;
+  u64 grain = place->piece->grain & 3;
+  u64x32 at = (u64)entry_at(place, 0) + ((*all->addresses - place->shared) >> grain) * sizeof(records);
+  const u64 *entries = (const u64 *)&at;
+  /* What is not settled may be atomic alone, as this is. */
+  flag settled = flags & ACCESS_STRONG && place->piece->weak < settled_of(place);
+  EACH_LANE(lane, settled ? 0 : all->lanes) {
+    for (u32 k = 0; k < count; k++) {
+      records old = ((const records *)entries[lane])[k];
+      bad |= MAY_RACE(records, old, first + lane, &bounds);
+    }
+  }
+  if (__builtin_reduce_or(bad & kinds_of(flags))) return 0;
   EACH_LANE(lane, all->lanes) {
-    u64 offset = all->addresses[lane] - place->shared;
-    if (*strip_at(place, offset).writer != (u32)APART) spread_strip(place, offset);
-    if (lane_is_ordered(place, entry_at(place, offset), count, place->first + lane, &bounds, flags, plain)) continue;
-    struct Access access = {lane, all->flags, all->line, all->addresses[lane], (u64)count << grain};
+    for (u32 k = 0; k < count; k++) {
+      u32 *entry = (u32 *)entries[lane] + k * KINDS, record = bounds.now | (first + lane);
+      if (!(flags & ACCESS_WRITE)) {
+        known &= note_reader(entry, first + lane, &bounds, plain);
+      } else if (flags & ACCESS_STRONG) {
+        entry[STRONG] = record;
+      } else {
+        *(records *)entry = (records){record, 0, 0, 0};
+      }
+    }
+  }
+  return known;
+}
+
+INLINE void check_each(const struct Place *place, const struct Lanes *all, u32 count, u32 grain, u32 kind) {
+  if (lanes_are_ordered(place, all, count, kind)) return;
+  EACH_LANE(lane, all->lanes) {
+    struct Access access = {lane, all->flags, all->line, ((const u64 *)all->addresses)[lane], (u64)count << grain};
     check_race(place, &access, all->event);
   }
 }
 
 /* Look for races where all lanes access shared memory that there is, aligned to their size of at most 16 bytes. */
 static NOINLINE void check_races(const struct Place *place, const struct Lanes *all) {
-  u64 bits = all->size;
-  EACH_LANE(lane, all->lanes) bits |= all->addresses[lane] - place->shared;
-  refine_for(place, bits);
-  u32 grain = place->piece->grain & 3, count = (u32)(all->size >> grain), writes = all->flags & ACCESS_WRITE;
-  if (writes) place->piece->written = all->event;
-  if (count == 1 && writes) {
+  refine_for(place, all->bits | all->size);
+  if (all->bytes < 2 * WARP * strip_bytes(place)) {
+    spread(place, all->low - place->shared, all->bytes);
+  } else {
+    EACH_LANE(lane, all->lanes) spread(place, ((const u64 *)all->addresses)[lane] - place->shared, all->size);
+  }
+  u32 grain = place->piece->grain & 3, count = (u32)(all->size >> grain), kind = all->flags & (ACCESS_WRITE | ACCESS_STRONG);
+  if (kind & ACCESS_WRITE) place->piece->written = all->event;
+  if (count == 1 && !kind) {
+    check_each(place, all, 1, grain, 0);
+  } else if (count == 1 && kind == ACCESS_WRITE) {
     check_each(place, all, 1, grain, ACCESS_WRITE);
   } else if (count == 1) {
-    check_each(place, all, 1, grain, 0);
+    check_each(place, all, 1, grain, kind);
   } else {
-    check_each(place, all, count, grain, writes);
+    check_each(place, all, count, grain, kind);
   }
-}
-
-/* -- reads that are logged ------------------------------------------------------------------------------------------- */
-
-/* Log what a row reads, or all members of a site, where nothing that was written may be unordered with it. */
-INLINE flag log_reads(const struct Place *place, const struct Row *row, const struct Site *site) {
-  struct Tracker *piece = place->piece;
-  if (row->flags & ACCESS_STRONG || piece->logged == LOG) return 0;
-  if (piece->written >= settled_of(place)) return 0;
-  piece->log[piece->logged++] = (struct Logged){site, row->base, row->lanes, place->warp};
-  return 1;
-}
-
-/* The same for what lanes read at addresses of their own. */
-INLINE flag log_lanes(const struct Place *place, u32 lanes, u64 size, u32 flags, u32 line) {
-  struct Tracker *piece = place->piece;
-  if (flags & (ACCESS_STRONG | ACCESS_WRITE) || piece->scattered == SCATTERED || piece->written >= settled_of(place)) return 0;
-  struct Scattered *log = &piece->scatter[piece->scattered++];
-  log->size = size, log->lanes = lanes, log->flags = flags, log->line = line, log->warp = place->warp;
-  for (u32 lane = 0; lane < WARP; lane++) log->offsets[lane] = (u32)(place->addresses[lane] - place->shared);
-  return 1;
-}
-
-/* The addresses of the lanes of a row. */
-INLINE void addresses_of(const struct Row *row, u64 *addresses) {
-  for (u32 lane = 0; lane < WARP; lane++) addresses[lane] = row->base + lane * row->stride;
-}
-
-static NOINLINE void note_row(struct Place *place, const struct Row *row) {
-  u64 addresses[WARP];
-  u32 event = new_event(place, row->flags, row->line);
-  if (row_is_ordered(place, row, event)) return;
-  addresses_of(row, addresses);
-  struct Lanes all = {row->lanes, row->flags, row->line, event, row->size, addresses};
-  check_races(place, &all);
-}
-
-static NOINLINE void note_logged(struct Place *place) {
-  struct Tracker *piece = place->piece;
-  u32 count = piece->logged, scattered = piece->scattered, warp = place->warp;
-  piece->logged = piece->scattered = 0;
-  for (u32 k = 0; k < count; k++) {
-    const struct Logged *logged = &piece->log[k];
-    place->warp = logged->warp, place->first = logged->warp * WARP;
-    for (u32 m = 0; m < logged->site->count; m++) {
-      const struct Member *member = &members_of(logged->site)[m];
-      struct Row row;
-      fill_row(&row, logged->lanes, logged->base + member->offset, logged->site, 0, member->line);
-      note_row(place, &row);
-    }
-  }
-  for (u32 k = 0; k < scattered; k++) {
-    const struct Scattered *log = &piece->scatter[k];
-    u64 addresses[WARP];
-    place->warp = log->warp, place->first = log->warp * WARP;
-    for (u32 lane = 0; lane < WARP; lane++) addresses[lane] = place->shared + log->offsets[lane];
-    struct Lanes all = {log->lanes, log->flags, log->line, new_event(place, log->flags, log->line), log->size, addresses};
-    check_races(place, &all);
-  }
-  place->warp = warp, place->first = warp * WARP;
-}
-
-/* Who looks at records, or changes what is ordered, has all reads noted before. */
-INLINE void note_reads(struct Place *place) {
-  if (place->watch->checks & CHECK_RACE && (place->piece->logged | place->piece->scattered)) note_logged(place);
 }

@@ -107,7 +107,9 @@ class Trait(enum.Flag):
     CLUSTER = enum.auto()
     """It tells of other blocks of the cluster, whatever space it names."""
     EXPLICIT = enum.auto()
-    """A launch that names no cluster ends at it with an illegal instruction. Source: an H200."""
+    """A launch that names no cluster ends at it with an illegal instruction.
+
+    Source: an H200, driver of CUDA 13.0, 2026-11-29: 50 kernels, each with and without a cluster."""
     POLLS = enum.auto()
     """It looks for what another thread does, or gives it time for that."""
 
