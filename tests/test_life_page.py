@@ -17,8 +17,13 @@ ROWS = {
     "First launch of these, µs": "one first",
     "All of it with one image, ms": "one all ms",
     "Request, load and launch a cached template, µs": "templates, each",
+    "The same with `cuda_fp16.h`, µs": "templates with a header, each",
+    "`device.empty`, µs": "empty 4 KB",
+    "`device.zeros`, µs": "zeros 4 KB",
+    "`device.array`, µs": "array 4 KB",
+    "`array.numpy()`, µs": "numpy 4 KB",
 }
-COLUMNS = ("floor", "cujit", "before", "cupy", "cuda.core")
+COLUMNS = ("floor", "cujit", "cupy", "cuda.core")
 
 
 def shown(value: float | None) -> str:
