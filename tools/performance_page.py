@@ -73,7 +73,8 @@ arrays of three processes. The contenders took turns in one run on a shared host
 * *C* is `benchmarks/life_floor.c`: the fewest calls of the driver, `cuLibraryLoadData`, `cuLibraryGetKernel` and
   `cuLaunchKernel`. The driver loads a kernel's code at its first launch, except in CuPy, which loads it earlier.
 * Figures are means over the 300 kernels, and over 100 templates. The first load and the first launch of a process take
-  1 to 3 ms more. Until its first load cujit took {start:.0f} ms, CuPy {cupy_start:.0f} ms and cuda.core {core_start:.0f} ms.
+  1 to 3 ms more. To import and to make the first arrays, cujit took {start:.0f} ms, CuPy {cupy_start:.0f} ms and
+  cuda.core {core_start:.0f} ms.
 * Arrays are of 4 KB, copied from and to arrays of NumPy. cujit waits for the copy or the fill, so every stream sees it.
   A small array gets memory that an earlier array of its size left.
 * The record is `tests/goldens/life.json`: driver {driver}, {date}.

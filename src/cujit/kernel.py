@@ -11,7 +11,7 @@ from cujit.artifact import Artifact
 from cujit.devices.backend import BackendKernel
 from cujit.devices.device import Device
 from cujit.devices.launcher.entry import LaunchEntry
-from cujit.devices.launcher.launch import PreparedLaunch, make_launch, pattern_of
+from cujit.devices.launcher.launch import PreparedLaunch, make_launch, pattern_of, warm_launches
 from cujit.devices.launcher.replay import replay
 from cujit.devices.launcher.state import KeepsLaunches, LaunchCache
 from cujit.devices.options import PLAIN, LaunchOptions, check_flag
@@ -603,6 +603,11 @@ class Kernel(KeepsLaunches):
 
 
 Launch.indexed = Kernel
+
+
+def warm() -> None:
+    """Make the type of native launches ahead of the first."""
+    warm_launches(Launch)
 
 
 def _is_same_stream(kept: object, stream: object) -> bool:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _PREFETCHED = ("cujit.devices.globals", "cujit.loading")
 """Modules that processes with a GPU use, by name: nothing here depends on them."""
 
+_WARMED = ("cujit.devices.launcher.learned", "cujit.compiler.runner", "cujit.kernel")
+"""Those of them that make ahead what the first hit of the cache and the first launch need."""
+
 
 def _devices() -> Devices:
     from cujit.devices.process import process_devices  # start-up: a driver begins before, and this brings NumPy
@@ -73,12 +76,8 @@ def gpu(ordinal: int = 0) -> Device:
         devices = _devices()
         for name in _PREFETCHED:  # start-up: who has a GPU compiles, loads and launches, and the driver is not done
             importlib.import_module(name)
-        # start-up: as above
-        from cujit.compiler.runner import warm as warm_compiles
-        from cujit.devices.launcher.learned import warm
-
-        warm()
-        warm_compiles()
+        for name in _WARMED:
+            importlib.import_module(name).warm()
         return devices.gpu(ordinal)
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 from cujit.devices.launcher.binder import Prepared, refuse_keywords
-from cujit.devices.launcher.cpython import index_by, native_type
+from cujit.devices.launcher.cpython import index_by, is_supported, native_type
 from cujit.devices.launcher.entry import LaunchEntry
+from cujit.devices.launcher.library import library_or_none
 from cujit.devices.launcher.state import LaunchSlots
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import LaunchShape, launch_shape
@@ -217,6 +218,14 @@ def attach(launch: PreparedLaunch) -> bool:
     if base.indexed is not None:
         index_by(base.indexed, prepared.library.address("index"))
     return True
+
+
+def warm_launches(cls: type[PreparedLaunch]) -> None:
+    """Make the type of native launches of ``cls``, and have its kernels find them by native code."""
+    library, base = library_or_none() if is_supported() else None, cls  # type: tuple[Any, Any]
+    if library is not None:
+        native_type(base)
+        index_by(cls.indexed, library.address("index"))
 
 
 def pattern_of(cls: type[PreparedLaunch], entry: LaunchEntry) -> bytes | bool:
