@@ -56,10 +56,14 @@ class Module(Mapping[str, Kernel]):
     """
 
     def __init__(self, image: LoadedImage, *, load_s: float = 0.0) -> None:
-        self.artifact = image.artifact
         self._image = image
         self.load_s = load_s
         self._kernels: dict[str, Kernel] = {}
+
+    @property
+    def artifact(self) -> Artifact:
+        """The image that it was loaded from."""
+        return self._image.artifact
 
     @cached_property
     def log(self) -> str:
@@ -239,7 +243,8 @@ def load(
         module = cujit.load(fatbin, device)
         print(module.route, list(module))
     """
-    return _load(open_image(image, "load"), device, JitOptions.of(jit))
+    artifact = Artifact.of(image) if type(image) is bytes else open_image(image, "load")
+    return _load(artifact, device, JitOptions.of(jit))
 
 
 def _load(
@@ -250,7 +255,8 @@ def _load(
         options = options.under(Compiling.from_environment(os.environ) if compiling is None else compiling)
     place = device if type(device) is Device else chosen(device)
     start = time.perf_counter()
-    return Module(_loaded(artifact, place, options), load_s=time.perf_counter() - start)
+    image = LoadedImage(place, place.backend.load(artifact, options), artifact, options)
+    return Module(image, load_s=time.perf_counter() - start)
 
 
 def _loaded(artifact: Artifact, device: Device, options: JitOptions) -> LoadedImage:

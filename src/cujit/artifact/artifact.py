@@ -235,7 +235,7 @@ class Artifact:
 
             assert cujit.Artifact.of(cubin.data).kind is cujit.Kind.CUBIN
         """
-        image = image_bytes(data)
+        image = data if type(data) is bytes else image_bytes(data)
         kind = kind_of(image)
         return unchecked(_BARE, kind=kind, data=image.removeprefix(BOM) if kind in _TEXT else image, name=name)
 

@@ -23,8 +23,6 @@ def open_image(image: object, verb: str) -> Artifact:
     """
     if isinstance(image, Artifact):
         return image
-    if type(image) is bytes:
-        return Artifact.of(image)
     if is_buffer(image) or (isinstance(image, str) and ("\n" in image or not image)):
         return Artifact.of(image)  # type: ignore[arg-type]
     if isinstance(image, (str, os.PathLike)):

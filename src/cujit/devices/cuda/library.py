@@ -17,11 +17,14 @@ _INVALID_CONTEXT = 201  # Source: cuda.h, CUDA_ERROR_INVALID_CONTEXT
 class LoadedLibrary:
     """One loaded image; the driver unloads it when it is closed, or when no module and no kernel refers to it."""
 
+    is_loaded = True
+    """Whether the driver still has it."""
+    _logs: JitLogs | None = None
+
     def __init__(self, context: Context, handle: Any, logs: JitLogs | None = None) -> None:
-        self.context = context
-        self._handle = handle
-        self._logs = logs
-        self.is_loaded = True
+        self.context, self._handle = context, handle
+        if logs is not None:
+            self._logs = logs
 
     @property
     def handle(self) -> Any:
@@ -81,7 +84,7 @@ class LoadedLibrary:
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         # Not at the end of the process, which gives everything back as a whole; nor where making it failed.
-        if not is_ending() and self.__dict__.get("is_loaded"):
+        if not is_ending() and "_handle" in self.__dict__:
             self.close()
 
 

@@ -32,6 +32,9 @@ class CudaModule(BackendModule):
         DriverError: the driver refused the image; ``log`` is what its compiler wrote.
     """
 
+    _rows: Mapping[str, bytes] | None = None
+    """What native code read of each kernel (``CubinFacts``)."""
+
     def __init__(
         self,
         context: Context,
@@ -42,11 +45,10 @@ class CudaModule(BackendModule):
         cubins: PlainCubins | None = None,
     ) -> None:
         self._limits, self._cubins = limits, cubins
-        self._facts: CubinFacts | None
         data = artifact.data
         facts = cubin_facts(data) if artifact.kind is Kind.CUBIN and not place.is_emulated else None
         if facts is not None and number_of(data) == place.arch.number:
-            self._facts, self._arch = facts, artifact.arch or place.arch
+            self._rows, self._arch = facts.rows, artifact.arch or place.arch
             try:
                 self._library = load_library(context, data)
             except DriverError:
@@ -54,7 +56,7 @@ class CudaModule(BackendModule):
                 raise
         else:
             chosen = choose_image(artifact, place, options)
-            self._facts, self.route = None, chosen.route
+            self.route = chosen.route
             self._library = load_library(context, chosen.image, options)
             self.log = "\n".join(filter(None, (chosen.log.strip(), self._library.log)))
 
@@ -68,7 +70,7 @@ class CudaModule(BackendModule):
             return None
         module = object.__new__(cls)
         module._library = LoadedLibrary(context, rows.pop(None))
-        module._limits, module._arch, module._facts, module._cubins = limits, arch, CubinFacts(rows), cubins
+        module._limits, module._arch, module._rows, module._cubins = limits, arch, rows, cubins
         return module
 
     @cached_property
@@ -79,7 +81,7 @@ class CudaModule(BackendModule):
     @cached_property
     def kernels(self) -> Mapping[str, BackendKernel]:  # type: ignore[override]
         """The kernels by lowered name, each made when it is asked for."""
-        known = dict.fromkeys(self._library.kernels()) if self._facts is None else self._facts
+        known = dict.fromkeys(self._library.kernels()) if self._rows is None else CubinFacts(self._rows)
         return _Kernels(self._library, self._limits, known)
 
     def plain(self, name: str, patterns: Mapping[object, object], alive: int, entry: object) -> bytes | None:
@@ -88,7 +90,7 @@ class CudaModule(BackendModule):
         ``patterns`` are those of the device by parameters, ``alive`` is the address of the word of the module, and
         ``entry`` what launches refer to.
         """
-        row = None if self._facts is None or self._cubins is None else self._facts.rows.get(name)
+        row = None if self._rows is None or self._cubins is None else self._rows.get(name)
         if row is None or not self._library.is_loaded:
             return None
         names = self._library.context.ring.names

@@ -62,8 +62,9 @@ class LaunchRing:
             known = self._labels.get(kernel)
             if known is not None:
                 return known
-            while len(self.names) >= self._most_labels:
-                self._labels.pop(self.names.pop(next(iter(self.names))), None)
+            if len(self.names) >= self._most_labels:
+                for oldest in list(self.names)[: self._most_labels // 4 + 1]:
+                    self._labels.pop(self.names.pop(oldest), None)
             label = self._next
             self._next += 1
             self._labels[kernel], self.names[label] = label, kernel

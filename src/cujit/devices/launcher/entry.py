@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from cujit.artifact import Artifact
@@ -34,17 +35,17 @@ class LoadedImage:
     Kernels refer to this and not to their module, so there is no circle and a module goes with its last user.
     """
 
+    options: object
+    """What it was loaded with."""
+    portable: Callable[..., Artifact] | None = None
+    """Makes PTX of what the image was made of, where that is known."""
+    texts: Mapping[str, Text] = MappingProxyType({})
+    """The sources of the image, where they are known, by the names that its lines have for them."""
+    _was: BackendModule
+
     def __init__(self, device: Device, loaded: BackendModule, artifact: Artifact, options: object = None) -> None:
-        self.device = device
-        self.artifact = artifact
-        self.options = options
-        """What it was loaded with."""
-        self.portable: Callable[..., Artifact] | None = None
-        """Makes PTX of what the image was made of, where that is known."""
-        self.texts: Mapping[str, Text] = {}
-        """The sources of the image, where they are known, by the names that its lines have for them."""
+        self.device, self.artifact, self.options = device, artifact, options
         self.loaded: BackendModule | None = loaded
-        self.about = loaded
         self._caches: set[weakref.ref[_Cache]] = set()
 
     @cached_property
@@ -105,6 +106,11 @@ class LoadedImage:
             raise ClosedError(f"this module on {self.device.name} was closed; its kernels no longer run")
         return self.loaded
 
+    @property
+    def about(self) -> BackendModule:
+        """The loaded module, also when it is closed: its route and its log are still of use."""
+        return self._was if self.loaded is None else self.loaded
+
     def close(self) -> None:
         """Unload it."""
         self.alive.close()
@@ -113,7 +119,7 @@ class LoadedImage:
                 cache.clear()
         if self.loaded is not None:
             self.loaded.close()
-            self.loaded = None
+            self._was, self.loaded = self.loaded, None
 
 
 class _PackerSource:
