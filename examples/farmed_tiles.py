@@ -56,7 +56,7 @@ def build(
     )
 
 
-if __name__ == "__main__":  # the workers of processes:N import this file
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--executor", default="processes")
     parser.add_argument("--share", choices=["ptx", "ltoir"], help="what the architectures share")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import pickle
@@ -15,19 +16,30 @@ import cujit
 from cujit.cache.cache import Cache
 from cujit.compiler.keys import builds
 from cujit.compiler.runner import Runner
-from cujit.farm.engines import _end_with_parent
-from processes import lives
+from cujit.farm import processes as farm_processes
+from cujit.farm.worker import work
+from processes import children_of, lives
 from waiting import eventually
 
-__all__ = ["DRIVER", "Elsewhere", "goes_on", "killing_pool", "pool", "variants"]
+__all__ = [
+    "DRIVER",
+    "Elsewhere",
+    "goes_on",
+    "killing_pool",
+    "pool",
+    "serve_and_log",
+    "serve_or_die",
+    "variants",
+    "workers",
+]
 
 DRIVER = """
-import multiprocessing, sys
+import sys
 import cujit
-from farming import variants
+from farming import variants, workers
 def tick(done, total, name):
     if done == 6:
-        print(*[child.pid for child in multiprocessing.active_children()], flush=True)
+        print(*workers(), flush=True)
 cujit.farm.build(variants(400), executor="processes:2", sink=sys.argv[1], chunk_s=0.2, progress=tick)
 """
 """A process that drives a farm of many compiles, and says which processes it has after six."""
@@ -48,7 +60,6 @@ def pool(workers: int, **environment: str) -> ProcessPoolExecutor:
 
 
 def _begin(environment: dict[str, str]) -> None:
-    _end_with_parent()
     if log := environment.pop("log", ""):
         _log_to(log)
     if build := environment.pop("build", ""):
@@ -66,6 +77,24 @@ def _log_to(log: str) -> None:
         return made(self, job, keyed)
 
     Runner._made = noted  # type: ignore[method-assign]
+
+
+def workers() -> list[int]:
+    """The workers of farms that this process has started."""
+    started = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in children_of(os.getpid())}
+    return [pid for pid, words in started.items() if words[4:5] and words[4].startswith((b"cujit.farm.", b"farming:"))]
+
+
+def serve_or_die(answers: int) -> None:
+    """Be a worker of ``processes`` that is killed whenever it is given the variant 13."""
+    vars(farm_processes)["work"] = functools.partial(_killed, work)
+    farm_processes.main(answers)
+
+
+def serve_and_log(answers: int) -> None:
+    """Be a worker of ``processes`` that writes a line of each compile that it begins, into ``log`` in its HOME."""
+    _log_to(str(Path.home() / "log"))
+    farm_processes.main(answers)
 
 
 class Elsewhere(Executor):

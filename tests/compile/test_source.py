@@ -11,10 +11,10 @@ from cujit import program
 from cujit.arch import Arch
 from cujit.artifact import Kind
 from cujit.cache.key import make_key
-from cujit.compiler.inputs.source import MEMORY, Source
+from cujit.compiler.inputs.source import Source
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
-from cujit.errors import FileError, FormatError, OptionError
+from cujit.errors import MEMORY, FileError, FormatError, OptionError
 from cujit.program import compile
 
 TEXT = "__global__ void k() {}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import signal
@@ -17,8 +16,8 @@ import pytest
 import cujit
 from cujit.cache.cache import Cache
 from cujit.errors import ToolCrashError
-from cujit.farm import engines
-from farming import pool, variants
+from cujit.farm import engines, processes
+from farming import variants, workers
 
 ARCHES = ["sm_80", "sm_90", "sm_100", "sm_120"]
 
@@ -73,14 +72,13 @@ def test_a_thousand_on_processes_that_are_killed_are_compiled_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "log"
-    monkeypatch.setattr(engines, "_pool", lambda slots: pool(slots, log=str(log)))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(processes, "_ENTRY", "farming:serve_and_log")
     kills: list[int] = []
-    others = multiprocessing.active_children()
 
     def kill(done: int, _total: int, _name: str) -> None:
         if done >= 250 * (len(kills) + 1) and len(kills) < 3:
-            ours = [child for child in multiprocessing.active_children() if child not in others]
-            kills.append(ours[0].pid or 0)
+            kills.append(workers()[0])
             os.kill(kills[-1], signal.SIGKILL)
 
     report = cujit.farm.build(variants(250), ARCHES, executor="processes:2", sink=tmp_path / "root", progress=kill)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ import pytest
 import cujit
 from cujit.cache.cache import Cache
 from cujit.errors import MissingError, ToolCrashError, UnsupportedError
-from cujit.farm import driver, engines
-from farming import DRIVER, Elsewhere, goes_on, pool, variants
+from cujit.farm import driver
+from farming import DRIVER, Elsewhere, goes_on, pool, variants, workers
 from processes import printed
 
 
@@ -38,20 +37,13 @@ def test_a_worker_that_hangs_is_ended_where_compiles_have_a_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadline_s = 5.0  # far more than one takes here, or on a machine that has much to do
-    patience_s, begin = driver._PATIENCE_S, engines._pool
     stopped: list[int] = []
-
-    def begun(slots: int) -> Executor:
-        monkeypatch.setattr(driver, "_PATIENCE_S", patience_s)  # to begin may take long, too
-        return begin(slots)
 
     def stop_one(_done: int, _total: int, _name: str) -> None:
         if not stopped:
             monkeypatch.setattr(driver, "_PATIENCE_S", 4 - 4 * deadline_s)  # 4 s in all, for one at a time
-            stopped.append(multiprocessing.active_children()[0].pid or 0)
+            stopped.append(workers()[0])
             os.kill(stopped[0], signal.SIGSTOP)
-
-    monkeypatch.setattr(engines, "_pool", begun)
 
     asked = variants(12)
     report = cujit.farm.build(
@@ -79,7 +71,11 @@ def test_a_hanging_worker_of_an_executor_of_yours_is_said(tmp_path: Path, monkey
 def test_a_frozen_program_does_not_start_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setenv("CUJIT_PYTHON", python)
-    with pytest.raises(UnsupportedError):
+    if python:
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        assert cujit.farm.build(variants(1), executor="processes:1", sink=tmp_path).made == 1
+        return
+    with pytest.raises(UnsupportedError, match="CUJIT_PYTHON"):
         cujit.farm.build(variants(1), executor="processes:1", sink=tmp_path)
 
 
@@ -87,12 +83,11 @@ def test_a_program_that_embeds_python_starts_an_interpreter(tmp_path: Path) -> N
     code = """
         import os, sys
         sys.executable = os.path.join(os.path.dirname(sys.executable), "blender")
-        import multiprocessing.spawn
-        from cujit.farm import engines
-        engines._pool(1)
-        print(os.path.basename(os.fsdecode(multiprocessing.spawn.get_executable())).startswith("python"))
+        import cujit
+        from farming import variants
+        print(len(cujit.farm.build(variants(1), executor="processes:1", sink="root").keys))
     """
-    assert printed(code, cwd=tmp_path) == "True\n"
+    assert printed(code, cwd=tmp_path) == "1\n"
 
 
 @pytest.mark.parametrize(("executor", "module"), [("dask://127.0.0.1:9", "distributed"), ("mpi", "mpi4py.futures")])
@@ -167,9 +162,9 @@ def test_of_an_error_of_a_megabyte_the_beginning_is_kept(tmp_path: Path) -> None
 
 _LATE = """
 import os, sys, time
-if "--multiprocessing-fork" in sys.orig_argv:
+if any("cujit.farm.processes" in word for word in sys.orig_argv):
     try:
-        os.close(os.open(os.environ["FIRST"], os.O_CREAT | os.O_EXCL))
+        os.close(os.open(os.path.join(os.path.dirname(__file__), "first"), os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         time.sleep(3)
 """
@@ -179,35 +174,31 @@ if "--multiprocessing-fork" in sys.orig_argv:
 def test_ctrl_c_ends_a_farm_and_its_workers_and_the_next_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "cache")]
     (tmp_path / "sitecustomize.py").write_text(_LATE)
-    environment = {
-        **os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "FIRST": str(tmp_path / "first"),
-    }  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as driver:
         assert driver.stdout
-        workers = driver.stdout.readline().split()
+        ours = driver.stdout.readline().split()
         os.killpg(driver.pid, signal.SIGINT)  # as a terminal does: to all of them
         _, said = driver.communicate(timeout=120)
     assert driver.returncode == -signal.SIGINT
     assert said.count("KeyboardInterrupt") == 1, said
-    goes_on(tmp_path / "cache", workers)
+    goes_on(tmp_path / "cache", ours)
 
 
 def test_ctrl_c_does_not_wait_for_a_worker_which_does_not_hear_it(tmp_path: Path) -> None:
-    others = multiprocessing.active_children()
-    masks: list[int] = []
+    sessions: list[int] = []
 
     def stop(_done: int, _total: int, _name: str) -> None:
-        (worker,) = set(multiprocessing.active_children()) - set(others)
-        status = Path(f"/proc/{worker.pid}/status").read_text()
-        masks.extend(int(mask, 16) for mask in re.findall(r"^SigBlk:\s*(\w+)", status, re.MULTILINE))
-        os.kill(worker.pid or 0, signal.SIGSTOP)
+        (worker,) = workers()
+        sessions.append(os.getsid(worker))
+        os.kill(worker, signal.SIGSTOP)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         cujit.farm.build(variants(2), executor="processes:1", sink=tmp_path, chunk_s=0.001, progress=stop)
-    assert [mask >> (signal.SIGINT - 1) & 1 for mask in masks] == [1]
+    assert os.getsid(0) not in sessions
 
 
 @pytest.mark.farm

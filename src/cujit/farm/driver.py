@@ -27,6 +27,7 @@ from cujit.compiler.runner import Runner
 from cujit.errors import DeviceNotFoundError, OptionError, ToolCrashError, counted, read_int, spell
 from cujit.farm.engines import Engine, engine_of
 from cujit.farm.intake import Intake, Unit
+from cujit.farm.processes import WorkerDiedError
 from cujit.farm.publishing import publishing
 from cujit.farm.report import BuiltImage, Failure, Report, Tally
 from cujit.farm.sharing import check_share
@@ -39,8 +40,8 @@ _FLYING = 3
 
 _MOST_PIECES = 64
 
-_RENEWALS = 2
-"""How often processes may die one after the other before one of them has done anything."""
+_DEATHS_EACH = 3
+"""How often each worker may die before any of them has done anything."""
 
 _MOST_UNKEPT = 10
 """Images that could not be kept, one after the other, before the rest is given up: the disk is full."""
@@ -203,9 +204,8 @@ class _Farm:
                         f"no worker has answered for {self._patience_s():.0f} s, and their compiles have a deadline",
                         help="the same call goes on where this one ended; executor='processes:8' ends what hangs",
                     )
-                broken = [error for future in done if (error := self._landed(future, self._flying.pop(future)))]
-                if broken:
-                    self._renew(broken[0])
+                for future in done:
+                    self._landed(future, self._flying.pop(future))
         except BaseException:
             for future in self._flying:
                 future.cancel()
@@ -234,8 +234,7 @@ class _Farm:
             try:
                 self._flying[self._engine.submit(self._task._replace(pieces=pieces))] = units
             except BrokenExecutor as e:
-                self._lost(units)
-                self._renew(e)
+                raise self._broke(e) from e
         return bool(self._flying)
 
     def _next(self) -> list[Unit]:
@@ -276,13 +275,20 @@ class _Farm:
 
     # -- what comes back ---------------------------------------------------------------------------------------
 
-    def _landed(self, future: Future[ChunkResult], units: list[Unit]) -> BrokenExecutor | None:
-        """Take what came of a chunk; an executor that broke is given back."""
+    def _landed(self, future: Future[ChunkResult], units: list[Unit]) -> None:
+        """Take what came of a chunk.
+
+        Raises:
+            ToolCrashError: the executor broke, or workers cannot do what they should.
+        """
         try:
             done = future.result()
-        except BrokenExecutor as e:
+        except WorkerDiedError as e:
             self._lost(units)
-            return e
+            self._died(e)
+            return
+        except BrokenExecutor as e:
+            raise self._broke(e) from e
         except Exception as e:
             if type(e).__name__ not in _DEATHS:
                 raise ToolCrashError(
@@ -290,12 +296,11 @@ class _Farm:
                     help="install the same cujit, with the same toolkit, for every worker",
                 ) from e
             self._lost(units)
-            return None
+            return
         self._deaths, self._landings = 0, self._landings + 1
         self._intake.tally.cpu_s += done.cpu_s
         for unit, ended in zip(units, done.ended, strict=True):
             self._take(unit, ended, done.host)
-        return None
 
     def _take(self, unit: Unit, ended: PieceResult, host: str) -> None:
         tally, store = self._intake.tally, self._store
@@ -340,24 +345,31 @@ class _Farm:
             self._deaths = 0 if self._landings else self._deaths
             self._tick(units[0].request)
 
-    def _renew(self, error: BrokenExecutor) -> None:
-        """Go on with another executor in the place of one that broke."""
-        wait(self._flying)  # none of it comes to a good end any more, but what has come already
-        for future, units in self._flying.items():
-            self._landed(future, units)
-        self._flying.clear()
+    def _died(self, error: WorkerDiedError) -> None:
+        """Count a death.
+
+        Raises:
+            ToolCrashError: nothing was done between so many.
+        """
         self._deaths += 1
+        if self._deaths > _DEATHS_EACH * self._engine.slots:
+            built = counted(len(self._intake.tally.kept()), "image")
+            raise ToolCrashError(
+                f"workers die before they have done anything, after {built}: {error}",
+                help="cujit.compile(…, isolate=True) shows whether a process can compile here at all",
+            ) from error
+
+    def _broke(self, error: BrokenExecutor) -> ToolCrashError:
+        """Make the error of an executor of the user's that broke; what has come already is taken."""
+        wait(self._flying)  # none of it comes to a good end any more
+        done = [future for future in self._flying if future.done() and future.exception() is None]
+        for future in done:
+            self._landed(future, self._flying.pop(future))
         built = counted(len(self._intake.tally.kept()), "image")
-        if self._deaths > _RENEWALS:
-            raise ToolCrashError(
-                f"processes die before they have done anything, after {built}: {error}",
-                help="a script that calls cujit.farm.build does so below: if __name__ == '__main__'",
-            ) from error
-        if not self._engine.renew():
-            raise ToolCrashError(
-                f"the executor broke, after {built}, which are kept: {error}",
-                help="the same call goes on where this one ended; executor='processes:8' makes processes anew",
-            ) from error
+        return ToolCrashError(
+            f"the executor broke, after {built}, which are kept: {error}",
+            help="the same call goes on where this one ended; executor='processes:8' starts workers again",
+        )
 
     def _drop(self) -> None:
         """Say of what is left that it was not begun."""

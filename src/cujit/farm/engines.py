@@ -6,66 +6,41 @@ cluster of a Dask scheduler; ``mpi`` are the ranks of ``mpirun -n 9 python -m mp
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.connection
 import os
 import re
-import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from cujit.arch.support import install
-from cujit.errors import MissingError, OptionError, ToolCrashError, UnsupportedError, read_int, spell
+from cujit.errors import MissingError, OptionError, ToolCrashError, read_int, spell
+from cujit.farm.processes import Processes
 from cujit.farm.tasks import Chunk, ChunkResult
 from cujit.farm.worker import work
-from cujit.workers.interpreter import interpreter, is_frozen
 
 _HELP = "executor='processes:8', 'dask://host:8786', 'mpi', or any concurrent.futures.Executor"
 _CONNECT_S = 10
 
 
 class Engine:
-    """An executor, and how many tasks it does at a time; ``make`` makes another one where it is ours and broke."""
+    """An executor, or workers of ours, and how many tasks they do at a time."""
 
-    def __init__(self, executor: Executor, slots: int, make: Callable[[], Executor] | None = None) -> None:
-        self.executor = executor
+    def __init__(self, executor: Executor | Processes, slots: int) -> None:
         self.slots = slots
-        self._make = make
+        self._executor = executor
 
     def submit(self, chunk: Chunk) -> Future[ChunkResult]:
-        """Hand in a task.
-
-        A worker of ours may start here. It does not hear the Ctrl-C of a terminal, which would find it anywhere, also
-        where it would say so with a traceback: the driver ends it.
-        """
-        if self._make is None:
-            return self.executor.submit(work, chunk)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        try:
-            return self.executor.submit(work, chunk)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        """Hand in a task."""
+        if isinstance(self._executor, Processes):
+            return self._executor.submit(chunk)
+        return self._executor.submit(work, chunk)
 
     def kill(self) -> bool:
         """End all workers, so that their tasks fail; False where they are the user's."""
-        if self._make is None:
+        if not isinstance(self._executor, Processes):
             return False
-        # ``kill_workers`` says it from Python 3.14 on.
-        processes: dict[int, multiprocessing.process.BaseProcess] = getattr(self.executor, "_processes", None) or {}
-        for process in tuple(processes.values()):
-            process.kill()
-        return True
-
-    def renew(self) -> bool:
-        """Put another executor in the place of one that broke; False where it is the user's."""
-        if self._make is None:
-            return False
-        self.executor.shutdown(wait=False, cancel_futures=True)
-        self.executor = self._make()
+        self._executor.kill()
         return True
 
 
@@ -104,14 +79,15 @@ def _slots(executor: Executor) -> int:
 def _processes(name: str) -> Iterator[Engine]:
     count = name.partition(":")[2]
     slots = read_int(int(count or os.cpu_count() or 1), "processes", OptionError, least=1)
-    engine = Engine(_pool(slots), slots, lambda: _pool(slots))
+    processes = Processes(slots)
     try:
-        yield engine
-    except KeyboardInterrupt:
-        engine.kill()
+        yield Engine(processes, slots)
+    except BaseException:
+        processes.drop()
+        processes.kill()
         raise
     finally:
-        engine.executor.shutdown(cancel_futures=True)
+        processes.close()
 
 
 @contextmanager
@@ -144,33 +120,3 @@ _NAMED: dict[re.Pattern[str], Callable[[str], AbstractContextManager[Engine]]] =
     re.compile(r"dask://[^/]+:[0-9]+"): _dask,
     re.compile(r"mpi"): _mpi,
 }
-
-
-def _pool(slots: int) -> Executor:
-    """Make processes of this machine.
-
-    Raises:
-        UnsupportedError: there is no Python interpreter to start, as in a frozen program.
-    """
-    program = interpreter()
-    if is_frozen():  # multiprocessing would start the program itself
-        raise UnsupportedError(
-            "executor='processes' starts Python processes, and a frozen program can't",
-            help="pass an executor of yours: cujit.farm.build(…, executor=ThreadPoolExecutor(8))",
-        )
-    context = multiprocessing.get_context("spawn")  # fresh: a fork of a process with threads may have locked locks
-    if program != sys.executable:  # a program that embeds Python, which multiprocessing would start again
-        context.set_executable(program)
-    return ProcessPoolExecutor(slots, context, initializer=_end_with_parent)
-
-
-def _end_with_parent() -> None:
-    """Have this process end when its parent does, for which its queue would wait for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -25,7 +25,10 @@ _CONTAINER_BYTES = 72
 _FREE_BYTES = 64 << 20
 """Values of a message may always take so much."""
 
-_ROOMS = ("arch", "artifact", "cache.key", "cache.provenance", "compiler", "errors", "signature", "toolchain.headers")
+_ROOMS = (
+    "arch", "artifact", "cache.key", "cache.provenance", "compiler", "errors", "farm.tasks", "signature",
+    "toolchain.headers",
+)  # fmt: skip
 """Packages and modules of cujit whose classes answers have."""
 _OTHERS = {"copyreg": ("__newobj__",), "pathlib": ("PosixPath",), "types": ("MappingProxyType",)}
 

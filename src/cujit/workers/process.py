@@ -20,10 +20,12 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from cujit.errors import UnsupportedError
+from cujit.forks import cached_property
 from cujit.version import __version__
 from cujit.workers.answers import printable
 from cujit.workers.child import BEGIN, GREETING
 from cujit.workers.interpreter import interpreter, is_frozen
+from cujit.workers.messages import read_message, write_message
 
 _GREETING_S = 120.0
 _WORDS_BYTES = 4096
@@ -57,6 +59,7 @@ class Worker:
             UnsupportedError: there is no Python interpreter to start.
         """
         self.program = interpreter()
+        self._has_greeted = False
         self._words: IO[bytes] = tempfile.TemporaryFile(prefix="cujit-worker-")  # noqa: SIM115  # ``close`` closes it
         self._from = 0
         self.answers, far = descriptors or os.pipe()
@@ -77,6 +80,29 @@ class Worker:
             raise
         finally:
             os.close(far)
+
+    @cached_property
+    def _stream(self) -> IO[bytes]:
+        return os.fdopen(self.answers, "rb", closefd=False)
+
+    def exchange(self, order: object) -> Any:
+        """Give it an order and wait for the answer; None when it died, a ValueError where the answer is no message.
+
+        Raises:
+            UnsupportedError: the process is no Python with this version of cujit; it is ended.
+        """
+        assert self.process.stdin
+        self.forget_words()
+        try:
+            write_message(self.process.stdin, order)
+            if not self._has_greeted:
+                self.require_greeting()
+                self._has_greeted = True
+            return read_message(self._stream)
+        except OSError:  # a pipe without its other end
+            return None
+        except ValueError as e:
+            return e
 
     @property
     def is_alive(self) -> bool:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import queue
 import re
 import resource
-import sys
-import threading
 import traceback
 from typing import Any
 
@@ -19,25 +16,12 @@ from cujit.errors import CujitError, ToolCrashError
 from cujit.forks import once_each
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
-from cujit.workers.messages import read_message, write_message
+from cujit.workers.serving import serve
 
 
 def main(answers: int) -> None:
     """Serve; ``answers`` is the descriptor to write to."""
-    jobs = sys.stdin.buffer
-    file = os.fdopen(answers, "wb")
-    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))  # whoever asks for a process apart expects its death
-    waiting: queue.SimpleQueue[WorkOrder] = queue.SimpleQueue()
-
-    def read() -> None:
-        while (order := read_message(jobs, is_order=True)) is not None:
-            waiting.put(order)
-        os._exit(0)  # whoever asked is gone, and whatever is done here is for nobody
-
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        write_message(file, _answer(waiting.get()))
+    serve(answers, _answer)
 
 
 def _answer(order: WorkOrder) -> Artifact | CujitError:

@@ -22,7 +22,6 @@ from cujit.values import NamedTuple
 from cujit.workers.answers import printable
 from cujit.workers.environment import COMPILE, kept
 from cujit.workers.interpreter import interpreter
-from cujit.workers.messages import read_message, write_message
 from cujit.workers.process import Worker, how_ended, module_directories
 
 _KEPT = 4
@@ -63,7 +62,7 @@ def run_apart(job: Job, settings: Settings, memory_mib: int | None) -> Artifact:
     stop = current_stop()
     try:
         with stop.by(child.kill) if stop else contextlib.nullcontext():
-            answer = child.ask(WorkOrder(job, settings, memory_mib, _directory()))
+            answer = child.do(WorkOrder(job, settings, memory_mib, _directory()))
     except BaseException:
         child.end()
         raise
@@ -100,28 +99,15 @@ class _Child(Worker):
     def __init__(self, world: _World) -> None:
         super().__init__(_ENTRY, environment=dict(world.environment))
         self.world = world
-        self._answers = os.fdopen(self.answers, "rb", closefd=False)
-        self._has_greeted = False
         _living.add(self)
 
-    def ask(self, order: WorkOrder) -> Artifact | CujitError | None:
-        """Give it an order and wait for the answer; None when it died.
+    def do(self, order: WorkOrder) -> Artifact | CujitError | None:
+        """Have it do an order, and wait for what comes of it; None when it died.
 
         Raises:
             ToolCrashError: the answer makes no sense.
         """
-        assert self.process.stdin
-        self.forget_words()
-        try:
-            write_message(self.process.stdin, order)
-            if not self._has_greeted:
-                self.require_greeting()
-                self._has_greeted = True
-            answer = read_message(self._answers)
-        except OSError:  # a pipe without its other end
-            return None
-        except ValueError as e:
-            answer = e
+        answer = self.exchange(order)
         if not isinstance(answer, Artifact | CujitError | None):
             raise _senseless(order.job, self, answer)
         return answer
