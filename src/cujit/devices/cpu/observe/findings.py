@@ -164,7 +164,9 @@ def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     before = "wrote" if extra & Access.WRITE else "read"
     source = lines.source_of(line)
     there = f"\n  {who} at PTX line {line}: {lines.text_of(line)}" + (f"\n  from {source}" if source else "")
-    return f"a race: {_article(_doing(flags))} {at}, which {who} {before} with {missing} in between{there}\n  against"
+    own = run.shape.block.place(launch.fault_thread)
+    first = f"a race: {_article(_doing(flags))} {at}, which {who} {before} with {missing} in between{there}"
+    return f"{first}\n  against thread {own}"
 
 
 # -- synchronisation --------------------------------------------------------------------------------------
