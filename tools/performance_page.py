@@ -38,8 +38,8 @@ _PEERS = """
 {tables}
 * Rows without a GPU: `benchmarks/peers.py` ran each tool in a new process, on Linux without a driver.
   Versions: {without}. numba-cuda and Warp compile Python, not CUDA C++.
-* *Cache compiled kernels*: a second process gets the image of `add<float>` from the tool's disk cache. For
-  CuPy, the run on an H200 showed it.
+* *Cache compiled kernels*: the tool keeps a kernel, and `add<float>`, in its disk cache. For CuPy, the run on an
+  H200 showed it.
 * *Notice edited headers*: the tool's disk cache follows `#include` without help from the caller.
 * Rows on an H200: {machine}, {date}. Versions: {on}.
 * *Time per launch*: a launch with four arguments, relative to a loop in C that launches the same kernel with

@@ -102,7 +102,8 @@ def _devices(report: Health) -> list[tuple[str, ...]]:
 
 
 def _remark(part: Component) -> str:
-    return f"{part.name}: {part.problem}" + (f"\n  try: {for_the_shell(part.fix)}" if part.fix else "")
+    fix = part.fix if part.state != "absent" else ""
+    return f"{part.name}: {part.problem}" + (f"\n  try: {for_the_shell(fix)}" if fix else "")
 
 
 # -- the report -------------------------------------------------------------------------------------------------------

@@ -200,8 +200,9 @@ class _PointerReader:
         if others is not None and not others.take(dtype):
             self._refuse(value, f"its elements are {dtype}, not {others}", self._wanted)
         if element is not None and (dtype.kind, dtype.itemsize) != (element.kind, element.itemsize):
-            copy = f"{self._wanted}, such as x.astype({element.name!r})"
-            self._refuse(value, f"its elements are {dtype}, not {element}", copy)
+            name = repr(element.name)
+            made = f"{self._wanted}: create it with dtype={name}, or convert an input by x.astype({name})"
+            self._refuse(value, f"its elements are {dtype}, not {element}", made)
 
     def _memory(self, value: object, stream: int) -> _Memory:
         """Find the memory of another library's array and check that it is on the device."""
