@@ -95,7 +95,7 @@ class Module(Mapping[str, Kernel]):
             raise ArgumentError(
                 f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}",
                 help="name the kernel before the grid and the block: "
-                f"module[{next(iter(self), 'kernel')!r}][grid, block](…)",
+                f"module[{spell(next(iter(self), 'kernel'))}][grid, block](…)",
             )
         lowered = image.artifact.names.get(name, name)
         kernel = self._kernels.get(lowered)
