@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import cujit
 from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources, check_launch, keeps_limits
 from cujit.errors import LaunchError
 from devices.launch_table import GOLDENS, ROWS, Entry, Row, ptx_of
 
@@ -92,3 +95,20 @@ def test_a_gpu_takes_what_was_recorded(gpu: Device) -> None:
             wrong.append((row.entry.name, row.key))
     gpu.synchronize()
     assert wrong == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    sizes=st.tuples(*[st.sampled_from([1, 2, 31, 64, 65, 1024, 1025, 65535, 65536, 1 << 31])] * 6),
+    shared=st.sampled_from([0, 1, 1000, 1001, 5000]),
+    threads=st.sampled_from([1, 64, 512, 1024, 2048]),
+)
+def test_a_launch_fits_if_nothing_is_found_wrong_with_it(sizes: tuple[int, ...], shared: int, threads: int) -> None:
+    limits = Limits(1024, Dim3(1024, 1024, 64), Dim3((1 << 31) - 1, 65535, 65535), 4000, 5000, 1, 32, 2048)
+    shape, resources = LaunchShape(Dim3(*sizes[:3]), Dim3(*sizes[3:]), shared), Resources(32, 4000, 0, 0, threads)
+    try:
+        check_launch("k", shape, limits, resources)
+    except LaunchError:
+        assert not keeps_limits(shape, limits, resources)
+    else:
+        assert keeps_limits(shape, limits, resources)

@@ -23,6 +23,7 @@ from cujit.devices.tensormaps.tiling import Tiling
 from cujit.devices.textures.texture import TextureUnit
 from cujit.devices.watch import Watcher
 from cujit.errors import LaunchError, UnsupportedError
+from cujit.forks import cached_property
 from cujit.formats.mangling import entity_name
 from cujit.signature import Signature
 from cujit.values import NamedTuple, dataclass, field
@@ -79,7 +80,7 @@ class BackendKernel(abc.ABC):
     asks_extents: bool = False
     """Whether ``launch`` is to know how much memory of the host the arguments lead to."""
 
-    @property
+    @cached_property
     def title(self) -> str:
         """Its name in messages (``title_of``)."""
         return title_of(self.name)

@@ -199,6 +199,17 @@ def check_launch(kernel: str, shape: LaunchShape, limits: Limits, resources: Res
     _check_shared(kernel, shape.shared_bytes, limits, resources)
 
 
+def keeps_limits(shape: LaunchShape, limits: Limits, resources: Resources) -> bool:
+    """Tell whether ``check_launch`` would find nothing."""
+    sizes = zip((*shape.grid, *shape.block), (*limits.max_grid, *limits.max_block), strict=True)
+    threads = shape.block.volume
+    return (
+        all(size <= most for size, most in sizes)
+        and threads <= min(limits.max_threads, resources.max_threads)
+        and resources.shared_bytes + shape.shared_bytes <= limits.shared_bytes_optin
+    )
+
+
 def check_sizes(kernel: str, shape: LaunchShape, limits: Limits) -> None:
     """Check the grid and the block of ``kernel`` against what the device allows any kernel.
 

@@ -44,7 +44,7 @@ from cujit.devices.jit import NativeFunction, aside
 from cujit.devices.objects import Work
 from cujit.devices.options import PLAIN, LaunchOptions, check_cooperative
 from cujit.devices.perf import lines_asked
-from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Resources
+from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Limits, Resources, keeps_limits
 from cujit.errors import (
     ClosedError,
     CujitError,
@@ -111,6 +111,10 @@ class CpuKernel(BackendKernel):
             constant_bytes=None,
             max_threads=self._bounds.max_threads,
         )
+
+    def fits(self, shape: LaunchShape, limits: Limits) -> bool:
+        """Tell whether sizes keep all limits; else ``check`` says which they break."""
+        return keeps_limits(shape, limits, self.resources)
 
     @property
     def contracts(self) -> bool:
