@@ -96,3 +96,30 @@ __global__ void k(int *p) {{ *p = tags::used[*p]; }}"""
     p = device.array([2], "int32")
     cujit.load(made, device)["k"].over(1)(p)
     assert p.numpy()[0] == 3
+
+
+_MEMBERS = """
+namespace ENDS_WITH_E { __device__ int member; }
+template <class T> __device__ int variable;
+namespace ns { template <class T> __device__ int of_ns; struct Plain { static constexpr int plain = 5; }; }
+template <class T, int N> struct Base { static constexpr int used = N, unused = N + 1; };
+namespace ns { template <class T> struct Far : Base<T, 7> { static constexpr T far = 3; }; }
+__device__ const int* keep() { return &Base<int, 4>::used; }
+template <class T> struct Counts { static int count; };
+template <class T> int Counts<T>::count = 2;
+__global__ void k(const int** o, int* p) {
+    o[0] = keep();
+    *p = variable<int> + ns::of_ns<char> + ns::Plain::plain + Base<long, 3>::unused + ns::Far<float>::far
+        + Counts<float>::count;
+}
+"""
+
+
+def test_members_of_class_templates_go_and_variables_of_namespaces_stay() -> None:
+    asked = {"names": ["&Base<long, 3>::used"], "default_device": True}
+    text = cujit.compile(_MEMBERS, arch="compute_80", **asked).text  # type: ignore[arg-type]
+    found = set(re.findall(r"^\.global (?:\.\w+ (?:\d+ )?)+(\w+)", text, re.MULTILINE))
+    assert {"_ZN11ENDS_WITH_E6memberE", "_Z8variableIiE", "_ZN2ns5of_nsIcEE", "_ZN4BaseIiLi4EE4usedE"} <= found
+    assert "_ZN6CountsIfE5countE" in found
+    assert "_ZN4BaseIlLi3EE4usedE" in found, "it was asked for"
+    assert not {"_ZN4BaseIlLi3EE6unusedE", "_ZN2ns3FarIfE3farE", "_ZN4BaseIiLi4EE6unusedE"} & found
