@@ -160,13 +160,13 @@ class Device:
         return pinned_array(self.backend.pin(max(size, 1)), sizes, element)
 
     def trim(self, keep_bytes: SupportsIndex = 0) -> None:
-        """Give memory back to the system that arrays in streams have left, but for ``keep_bytes``.
+        """Give memory back to the system that arrays have left, but for ``keep_bytes`` of arrays in streams.
 
-        A GPU keeps up to an eighth of its memory for the next ones, which other processes then have not; the CPU device
-        keeps none.
+        For arrays in streams a GPU keeps up to an eighth of its memory, which other processes then have not. For others
+        it keeps blocks of at most 64 KB, 4 MB together. The CPU device keeps none.
 
         Args:
-            keep_bytes: how much of it stays.
+            keep_bytes: how much of what arrays in streams have left stays.
 
         Raises:
             ArgumentError: ``keep_bytes`` is no number of bytes.
