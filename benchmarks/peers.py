@@ -137,7 +137,7 @@ PROBES: dict[str, dict[str, str]] = {
         + "with FileStreamProgramCache('cache') as cache:\n    compiled('cubin', cache=cache)\n"
         + _without_headers(_CORE)
         + "try:\n    with FileStreamProgramCache('cache') as cache:\n        compiled('cubin', cache=cache)\n"
-        + "    print('yes')\nexcept Exception:\n    print('yes, except template instances')",
+        + "    print('yes')\nexcept Exception:\n    print('partly (no templates)')",
     },
     "Notice edited headers automatically": {
         "cujit": _CUJIT

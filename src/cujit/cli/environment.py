@@ -69,7 +69,7 @@ VARIABLES = (
         "cpu",
     ),
     Variable("CUJIT_EMULATE", "settings", "Set by cujit emulate for its child processes.", "", "emulate"),
-    Variable("CUDA_HOME", "directory", "CUDA toolkit to use for parts that no wheel provides."),
+    Variable("CUDA_HOME", "directory", "CUDA toolkit to use for libraries that aren't installed as wheels."),
     Variable("CUDA_PATH", "directory", "Same as CUDA_HOME, read if CUDA_HOME isn't set."),
     Variable("CUDA_VISIBLE_DEVICES", "numbers", "GPUs that the driver makes visible."),
     Variable("NO_COLOR", "any text", "Disable color if set to any non-empty value."),
