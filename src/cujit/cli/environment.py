@@ -64,7 +64,7 @@ VARIABLES = (
     Variable(
         "CUJIT_PERF",
         "0, 1 or ptx",
-        "Show CPU-device kernels to perf and gdb: 0, 1 (source lines) or ptx (PTX lines).",
+        "Let perf and gdb see CPU-device kernels: 0, 1 (by source line) or ptx (by PTX line).",
         "0",
         "cpu",
     ),
