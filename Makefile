@@ -207,7 +207,6 @@ assembled: $(READY)  ## the tests of the CPU device, each failing where no assem
 fuzz-ptx: $(READY)  ## PTX mutated by tokens on the CPU device, SECONDS_EACH seconds: errors of ours, and no others; 1 MB of every shape of text
 	CUJIT_CACHE=0 CUJIT_CPU_OPTIMIZE=0 PYTHONPATH=tests $(BIN)/python tests/property/mutants.py $(SECONDS_EACH)
 	$(BIN)/python benchmarks/shapes.py --load
-	$(BIN)/python benchmarks/shapes.py --launch
 
 replay: $(READY)  ## compare what BEFORE and AFTER (commits; this tree) make of many PTX texts; ARGS=--results for speed alone
 	$(BIN)/python tools/replay.py $(or $(BEFORE),$(error BEFORE=<commit>)) $(AFTER) $(ARGS)

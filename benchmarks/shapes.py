@@ -30,14 +30,14 @@ __all__ = ["LARGE", "LAUNCH_S", "LOAD_BYTES", "LOAD_S", "RECORD", "SIZES"]
 
 RECORD = Path(__file__).parent / "shapes.json"
 
-SIZES = (32_000, 64_000, 128_000, 256_000)
+SIZES = (32_000, 64_000, 128_000)
 """Characters of each text."""
 
 LARGE = 1_000_000
 LOAD_S, LAUNCH_S, LOAD_BYTES = 10, 60, 1 << 30
 """CPU seconds in which a megabyte of any text is loaded or refused, and is compiled or refused; bytes of memory."""
 
-_ROUNDS, _SHORT_S = 2, 0.3
+_ROUNDS, _SHORT_S = 2, 0.2
 """How often a text is measured that takes less than so long; the least counts."""
 
 _LEAST_S = 0.02
@@ -92,7 +92,6 @@ def measure(name: str) -> None:
     if len(same) > 1:
         exponent = float(np.polyfit(np.log([row[0] for row in same]), np.log([row[1] + row[2] for row in same]), 1)[0])
     row = {
-        "name": name,
         "bytes": text_bytes,
         "load": round(load, 3),
         "launch": round(launch, 3),
@@ -138,16 +137,15 @@ def sweep(what: str, names: Sequence[str]) -> list[str]:
 
 
 def table(names: Sequence[str], *, write: bool) -> None:
-    """Measure shapes, print them, and record them if told so."""
-    rows = []
+    """Measure shapes and print them; put them into the record if told so."""
+    rows = {}
     for name in names:
-        row = json.loads(_apart("--one", "measure", name) or json.dumps({"name": name, "outcome": "died"}))
-        rows.append(row)
-        figures = "  ".join(f"{key} {value}" for key, value in row.items() if key != "name")
-        print(f"{name:22} {figures}", flush=True)
+        rows[name] = json.loads(_apart("--one", "measure", name) or json.dumps({"outcome": "died"}))
+        print(f"{name:22} {'  '.join(f'{key} {value}' for key, value in rows[name].items())}", flush=True)
     if write:
-        cores = len(os.sched_getaffinity(0))
-        about = {"date": datetime.date.today().isoformat(), "cores": cores, "sizes": SIZES, "shapes": rows}
+        old = json.loads(RECORD.read_text())["shapes"] if RECORD.exists() else {}
+        found = {name: row for name in SHAPES if (row := rows.get(name, old.get(name))) is not None}
+        about = {"date": datetime.date.today().isoformat(), "sizes": SIZES, "shapes": found}
         RECORD.write_text(json.dumps(about, indent=1) + "\n")
 
 

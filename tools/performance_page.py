@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ __all__ = ["latest", "performance_page", "ratios"]
 
 HISTORY = Path(__file__).parents[1] / "benchmarks/history"
 PEERS = HISTORY.parent / "peers.json"
+SHAPES = HISTORY.parent / "shapes.json"
 LIFE = HISTORY.parents[1] / "tests/goldens/life.json"
 
 _HEAD = """\
@@ -100,6 +102,26 @@ _STEPS = {
 
 _CONTENDERS = {"C": "floor", "cujit": "cujit", "CuPy": "cupy", "cuda.core": "cuda.core"}
 
+_SHAPES = """
+## Large PTX
+
+This table shows how long the CPU device takes for large PTX. `benchmarks/shapes.py` repeats one construct, such as a
+call or an `if`, and measures texts of several sizes up to the size in the table, without a cache. The CPU seconds grow
+as the size to the power of the exponent. An exponent of 1 means that time is proportional to the text. A dash means
+that the times are too short to tell. {date}, an AMD EPYC with two cores that other processes used too.
+
+| Repeated | KB | Load, s | First compile, s | MB | Exponent | Result |
+|---|---|---|---|---|---|---|
+{rows}
+* An exponent below 1 means that LLVM compiles the larger texts without its optimizer, or that a fixed cost dominates.
+* Above 1.15: `selections`, `carries`, `roundings`, `small formats`, `sines` and `mma` are long blocks of arithmetic. In
+  `selections`, LLVM's register allocation takes the excess; above 4 MB of LLVM IR, cujit selects an allocator that is
+  linear. For `nested ifs`, cujit determines the lanes that wait at each block; a budget bounds that. The other
+  exponents above 1.15 are noise of times below half a second.
+* *refused* texts raise an error within the time of the table: the assembler refuses them too, or they exceed a
+  [limit](limits.md#large-ptx-on-the-cpu-device).
+"""
+
 _TAIL = """
 ## Repeat the measurements
 
@@ -136,6 +158,7 @@ def performance_page() -> str:
         _HEAD
         + _peers(json.loads(PEERS.read_text()))
         + _life(json.loads(LIFE.read_text()))
+        + _shapes(json.loads(SHAPES.read_text()))
         + _PAIRS
         + "".join(map(_table, latest()))
         + _TAIL
@@ -174,6 +197,19 @@ def _life(record: dict[str, Any]) -> str:
         cupy_start=start["cupy"],
         core_start=start["cuda.core"],
     )
+
+
+def _shapes(record: dict[str, Any]) -> str:
+    """Write the section about large PTX."""
+    rows = "".join(itertools.starmap(_shape, record["shapes"].items()))
+    return _SHAPES.format(date=record["date"], rows=rows)
+
+
+def _shape(name: str, row: dict[str, Any]) -> str:
+    exponent = "–" if row["exponent"] is None else f"{row['exponent']:.2f}"
+    result = "compiled" if row["outcome"] == "ok" else "refused"
+    figures = f"{row['bytes'] / 1000:.0f} | {row['load']:.2f} | {row['launch']:.2f} | {row['megabytes']}"
+    return f"| {name} | {figures} | {exponent} | {result} |\n"
 
 
 def _table(record: dict[str, Any]) -> str:

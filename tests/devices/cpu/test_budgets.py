@@ -294,6 +294,16 @@ def test_a_kernel_too_large_for_llvm_is_refused(monkeypatch: pytest.MonkeyPatch)
     cujit.load(SHAPES["irreducible"](2), device)["k"].compile(64)
 
 
+def test_what_has_64_lanes_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = []
+    monkeypatch.setattr(nodes.IrModule, "grow", lambda _, nodes=0: counted.append(nodes))
+    lines = _ir("functions of halves", 40).count("\n")
+    assert sum(counted) > 1.5 * lines
+    counted.clear()
+    lines = _ir("sines", 40).count("\n")
+    assert sum(counted) < 1.2 * lines
+
+
 def test_a_kernel_with_too_many_loops_inside_each_other_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cfg, "_MOST_STEPS", 100)
     monkeypatch.setattr(cfg, "_MOST_STEPS_EACH", 2)

@@ -177,7 +177,9 @@ class Builder:
         Other ends of blocks are not counted on, since LLVM joins blocks where it finds that a branch is never taken.
         """
         fresh = self.body[self._seen :]
-        self.module.grow(len(fresh))
+        self.module.grow(
+            len(fresh) + sum([node.operands[:1] != () and node.operands[0].lanes > WARP for node in fresh])
+        )
         self._touches += sum([node.opcode in _TOUCHES for node in fresh])
         self._seen = len(self.body)
         if self._touches > _LONG:

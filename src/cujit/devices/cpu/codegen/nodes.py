@@ -156,17 +156,19 @@ _LONG = 2_000_000
 """Characters of IR, counted likewise, beyond which LLVM is to leave out passes that take the square of the blocks: of
 7 million, 11.6 CPU seconds went into level 2 and 0.8 into level 1. Measured with LLVM 22.1."""
 
-_HUGE = 6_000_000
+_HUGE = 4_000_000
 """Characters of IR, counted likewise, beyond which LLVM compiles as quickly as it can, without passes.
 
-Of 9.7 million, for 256 ``mma`` in 9,276 lines of PTX, 9.0 CPU seconds became 4.3, and the kernel is as quick; products
-of doubles are three times slower. Measured with LLVM 22.1, ``benchmarks/shapes.py`` and ``compile_tail.py``.
+Of 6.7 million, for 256 ``mma`` in 9,276 lines of PTX, 5 CPU seconds become 2, and the kernel is as quick; products of
+doubles are three times slower. A row of 20,000 choices of 5.9 million takes 20 s at level 1, and 2.4 so. Measured with
+LLVM 22.1, ``benchmarks/shapes.py`` and ``compile_tail.py``.
 """
 
 _MOST_NODES, NODES_EACH = 500_000, 20
-"""Nodes of a module, and as how many a basic block counts, as it has masks.
+"""Nodes of a module, and as how many a basic block counts, as it has masks. Those of pairs of halves count twice.
 
-Of 440,000, for 3,149 ifs inside each other, LLVM takes 0.8 GB. Measured with LLVM 22.1, ``benchmarks/shapes.py``.
+Of 440,000, for 3,149 ifs inside each other, LLVM takes 0.8 GB; 430,000 of 64 doubles took 1.1 GB. Measured with LLVM
+22.1, ``benchmarks/shapes.py``.
 """
 
 
