@@ -10,6 +10,7 @@ import pytest
 
 import cujit
 from cujit.errors import KernelFaultError
+from devices.cpu.launching import blank, run_ptx
 
 THREADS, WORDS, EPOCHS, STEPS = 64, 160, 3, 5
 READ, WRITE, ADD, MEET = range(4)
@@ -118,3 +119,26 @@ def test_races_are_found_where_an_oracle_finds_them(kernel: str, check: str) -> 
             found = error.kind
         assert found == ("race" if expected[-1] else ""), (kinds.tolist(), index.tolist())
     assert 0.1 < np.mean(expected) < 0.9
+
+
+_NEIGHBOUR = """.shared .align 16 .b32 s[64]; setp.gt.u32 q1, t, 99; setp.eq.u32 q2, t, 0; mov.u32 r1, s;
+mad.lo.u32 r2, t, 4, r1; st.shared.u32 [r2], t; {order}
+xor.b32 r3, t, 1; mad.lo.u32 r2, r3, 4, r1; {read}"""
+_PROXY = "@q2 cp.async.bulk.global.shared::cta.bulk_group [p0], [s], 128; @q2 cp.async.bulk.commit_group;"
+_READ = "ld.shared.u32 r4, [r2]; st.global.u32 [at], r4;"
+
+
+@pytest.mark.parametrize(
+    ("order", "read"),
+    [
+        ("bar.warp.sync -1;", _READ),
+        ("fence.proxy.async; bar.sync 0;", _PROXY + "@q2 cp.async.bulk.wait_group 0;"),
+    ],
+    ids=["__syncwarp", "fence.proxy.async"],
+)
+def test_what_orders_accesses_does_so_only_if_a_lane_executes_it(order: str, read: str) -> None:
+    device, skipped = cujit.cpu(check="race"), order.replace("bar.warp", "@q1 bar.warp").replace("fence", "@q1 fence")
+    run_ptx(device, _NEIGHBOUR.format(order=order, read=read), blank(32))
+    with pytest.raises(KernelFaultError) as caught:
+        run_ptx(device, _NEIGHBOUR.format(order=skipped, read=read), blank(32))
+    assert caught.value.kind == "race"

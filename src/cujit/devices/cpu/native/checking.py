@@ -143,22 +143,22 @@ class Span(Shared):
 class Watch(Shared):
     """What the checks of one launch need: ``Launch.checks`` is its address. Sizes in bytes.
 
-    ``spans`` are sorted. ``warps`` are those of a block. Each block has a piece of ``piece_bytes``. A piece begins with
-    its tracker and the records of strips of words; at ``marks`` each byte of shared memory has one that says whether it
-    was written. The records begin at ``entries``, for each byte those of its writer, then of one reader, then of
-    another; at ``events`` is room for
-    ``most_events``, and behind that for a number of each. ``serial`` is a number of this launch alone.
-    ``local_total`` is the local memory of all of them, behind which its marks lie. ``stack_bytes`` is 0 unless
-    functions are called or memory is taken on the stack. ``kernel`` is the number of the kernel, ``stores`` are those
-    of its device, ``poisoned`` tells that a raw value came into memory that was plain. ``outside`` counts accesses
-    outside of views, of which the other fields of that name tell the first.
+    ``spans`` are sorted. ``warps`` are those of a block. Each block has a piece of ``piece_bytes``. A piece begins
+    with its tracker and the records of strips of words; at ``marks`` each byte of shared memory has one that says
+    whether it was written. The records begin at ``entries``, for each byte those of its writer, then of one reader,
+    then of another; at ``events`` is room for ``most_events``, and behind that for a number of each. ``serial`` is a
+    number of this launch alone. ``local_total`` is the local memory of all of them, behind which its marks lie.
+    ``stack_bytes`` is 0 unless functions are called or memory is taken on the stack. ``kernel`` is the number of the
+    kernel, ``stores`` are those of its device. The asynchronous proxy may read shared memory if it is ``proxied``.
+    ``poisoned`` tells that a raw value came into memory that was plain. ``outside`` counts accesses outside of views,
+    of which the other fields of that name tell the first.
     """
 
     _fields_ = Fields(
         "const struct Span *spans; u64 count; u32 checks, warps; u64 shared_limit, shared_stride, "
         "cluster_blocks, piece_bytes, entries, marks, events, most_events, local_bytes, local_total, stack_bytes, "
-        "parameter_bytes, serial; struct Stores *stores; u32 kernel, poisoned, outside, outside_thread, outside_line, "
-        "outside_flags; u64 outside_block, outside_address, outside_size"
+        "parameter_bytes, serial; struct Stores *stores; u32 kernel, proxied, poisoned, unused, outside, "
+        "outside_thread, outside_line, outside_flags; u64 outside_block, outside_address, outside_size"
     )
 
 

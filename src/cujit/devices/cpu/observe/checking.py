@@ -63,6 +63,7 @@ class _CheckedKernel(KernelWatch):
         ops = [op for each in body.bodies for op in each.program.ops]
         self._fenced = any(op.form.meaning.effect is Effect.ORDERS for op in ops)
         self._copies = any(is_queued(op) for op in ops)
+        self._proxied = any(op.opcode in ("cp", "wgmma") for op in ops)
         self._runs: dict[int, CheckedRun] = {}
 
     def observer(self) -> Observer:
@@ -128,6 +129,7 @@ class _CheckedKernel(KernelWatch):
             serial=secrets.randbits(63),
             stores=self._ledger.stores.address,
             kernel=self._number,
+            proxied=self._proxied,
         )
 
     def explain(self, launch: Launch) -> str | None:

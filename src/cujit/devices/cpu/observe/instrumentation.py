@@ -128,7 +128,7 @@ class Checker:
         if op.opcode == CLEAR and checks.init:
             self._cleared(e, op)
         if checks.race and orders_proxies(op):
-            self.call(e, "cujit_check_fenced")
+            self._when_some(e, op, "cujit_check_fenced")
         if op.form.is_site:
             self._have_met(e, op)
 
@@ -140,7 +140,7 @@ class Checker:
         elif checks.race and op.opcode == "warpgroup.meet":
             self._when_some(e, op, "cujit_check_pass", _group(e))
         elif checks.race and op.form.meaning.effect is not Effect.ARRIVES:
-            self.call(e, "cujit_check_synced")
+            self._when_some(e, op, "cujit_check_synced")
 
     # -- asynchronous copies -----------------------------------------------------------------------------
 
@@ -435,11 +435,11 @@ class Checker:
         barrier = (number or none, threads or none)
         self.call(e, "cujit_check_barrier", lanes, live, *barrier, b.integer(aligned, 32), b.integer(op.line, 32))
 
-    def _when_some(self, e: WarpEmitter, op: Op, name: str, number: Value, *more: Value) -> None:
-        """Call for a barrier, by the number of its clock, if a lane comes to it."""
+    def _when_some(self, e: WarpEmitter, op: Op, name: str, *numbers: Value) -> None:
+        """Call for what orders accesses, a barrier by the number of its clock, if a lane comes to it."""
         b = e.builder
         with b.when(b.any_lane(e.lanes_of(op)), "clocked"):
-            self.call(e, name, number, *more)
+            self.call(e, name, *numbers)
 
     # -- the place ---------------------------------------------------------------------------------------
 

@@ -121,7 +121,8 @@ INLINE flag is_apart(const struct Place *place, const struct Scattered *now, u32
 INLINE flag log_lanes(const struct Place *place, const struct Lanes *all) {
   struct Tracker *piece = place->piece;
   u32 settled = settled_of(place), kind = bucket_kind(all->flags);
-  if (kind != IN_READS && all->flags & ACCESS_ASYNC) return 0;
+  /* Fences for the asynchronous proxy are looked for behind barriers, too. */
+  if (kind != IN_READS && place->watch->proxied) return 0;
   if (piece->scattered == SCATTERED || (kind == IN_READS ? piece->written : piece->events) >= settled) return 0;
   struct Scattered *now = &piece->scatter[piece->scattered];
   describe(now, place, all);
