@@ -17,7 +17,7 @@ import cujit
 import cujit.errors as errors
 from cujit.cache.packaged import GROUP
 from cujit.cli import main
-from cujit.cli.app import COMMANDS
+from cujit.cli.app import COMMANDS, RENAMED
 from cujit.cli.common import common_options
 from cujit.cli.environment import VARIABLES
 from reference import PAGES
@@ -172,7 +172,7 @@ def test_prose_names_only_what_there_is(path: Path) -> None:
         homes = (_ROOT / "src" / "cujit" / name, _ROOT / "src" / "cujit" / f"{name}.py")
         assert f"cujit.{name}" == GROUP or name in _ALL or any(home.exists() for home in homes), f"cujit.{name}"
     for verb in re.findall(r"(?:^\$ |`)cujit (\w+)", text, re.MULTILINE):
-        assert verb in COMMANDS or verb == "COMMAND", f"cujit {verb}"
+        assert verb in (*COMMANDS, *RENAMED, "COMMAND"), f"cujit {verb}"
     for link in re.findall(r"\]\(([\w./-]+)\)", text):
         assert (path.parent / link).exists(), link
     for target in re.findall(r"`make ([\w-]+)`", text):

@@ -28,7 +28,7 @@ TASKS = {
 }
 """The commands by task, in the order of the help; each is the ``command`` of the file of its name."""
 
-_RENAMED = {"check": "budget"}
+RENAMED = {"check": "budget"}
 """Names that commands had in the last release, which still run them."""
 
 COMMANDS = tuple(name for names in TASKS.values() for name in names)
@@ -45,7 +45,7 @@ class Commands(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command and return it; None if no command has this name."""
         del ctx
-        name = _RENAMED.get(cmd_name, cmd_name)
+        name = RENAMED.get(cmd_name, cmd_name)
         if name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"cujit.cli.{name}").command

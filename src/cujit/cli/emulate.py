@@ -59,7 +59,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 )
 @click.option("--needs", is_flag=True, help="Print a table of the unsupported driver calls at the end.")
 def command(words: Sequence[str], needs: bool, errors: str, log: str, **said: Any) -> None:
-    """Run a program of another CUDA library without a GPU.
+    """Run a CuPy, Numba or other CUDA program without a GPU.
 
     cujit replaces the CUDA driver and the PTX assembler. COMMAND and every process that it starts see one device. The
     exit status is that of COMMAND.
