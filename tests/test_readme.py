@@ -74,7 +74,7 @@ def test_what_the_pictures_are_called_has_their_numbers() -> None:
     space = runpy.run_path(str(_ROOT / "docs/images/figures.py"))
     rows = [[float(cell) for cell in row[1:]] for row in space["table"]("cpu.md", "kernel") if all(row)]
     one, all_, pocl = (f"{min(column):g} to {max(column):g}" for column in zip(*rows, strict=True))
-    assert f"2 cores, the CPU device reaches {one} times the speed of nine kernels" in " ".join(_README.split())
+    assert f"On 2 cores, the CUDA kernels run {one} times as fast as C" in " ".join(_README.split())
     assert f"C on 2 cores: {one} times. C on 16 cores: {all_} times. PoCL on 16 cores: {pocl} times" in _README
     times = [row[1:] for row in space["table"]("cache.md", "CPU ms") if "without" not in row[0]]
     first, second = ([f"{float(said):,g}" for said in column] for column in zip(*times, strict=True))
@@ -159,7 +159,7 @@ def test_the_comparison_has_the_figures_of_the_page_about_performance() -> None:
     tools = compared.pop("")
     assert page[""] == tools
     del compared["---"], compared["Kernel language"]
-    assert len(compared) >= 6
+    assert len(compared) >= 5
     for what, cells in compared.items():
         assert cells == page[what], what
     record = json.loads((_ROOT / "benchmarks/peers.json").read_text())
