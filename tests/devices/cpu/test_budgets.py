@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import gc
 import re
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pytest
 
 import cujit
+from cujit.devices.cpu import preparation
 from cujit.devices.cpu.analysis import uniformity
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.codegen import builder, nodes, ssa
@@ -317,6 +319,18 @@ def test_every_shape_of_text_loads_or_is_refused() -> None:
     for name in SHAPES:
         with contextlib.suppress(CujitError):
             cujit.load(_BENCHMARK["sized"](name, 2000), cujit.cpu(1))
+
+
+def test_only_the_last_of_several_large_texts_stays_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    recent: collections.deque[preparation._Parsed] = collections.deque(maxlen=8)
+    monkeypatch.setattr(preparation, "_RECENT", recent)
+    texts = [SHAPES["straight"](8000 + k) for k in range(3)]
+    texts += ["".join(SHAPES["straight"](k)) for k in (1, 2)]
+    for text in texts:
+        cujit.load(text, cujit.cpu(1))
+        assert sum(each.length for each in [*recent][:-1]) <= 500_000
+        assert recent[-1].length == len(text)
+    assert [each.length for each in recent] == [len(text) for text in texts[-3:]]
 
 
 def test_directives_are_read_in_linear_time() -> None:

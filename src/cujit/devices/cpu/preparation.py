@@ -27,14 +27,34 @@ class _TooLargeError(Exception):
 class _Parsed:
     """What was made of a text: its tree, where its variables lie, and the kernels that are ready, by name."""
 
-    def __init__(self, ptx: Module) -> None:
+    def __init__(self, ptx: Module, length: int) -> None:
         self.ptx = ptx
+        self.length = length
+        """Characters of the text."""
         self.layout: ModuleLayout | None = None
         self.bodies: dict[str, Body] = {}
 
 
 _RECENT: collections.deque[_Parsed] = collections.deque(maxlen=8)
 """What was used last, for the next kernel of a module and the next shape of a block. Each small kernel has 30 KiB."""
+
+_MOST_RECENT = 500_000
+"""Characters of all texts there but the last: what is made of a text takes some 100 times its memory."""
+
+
+_RECENT_LOCK = Lock()
+
+
+def _remember(parsed: _Parsed) -> None:
+    """Keep what was made of a text, and less of what was used before."""
+    with _RECENT_LOCK:
+        if not _RECENT or _RECENT[-1] is not parsed:
+            _RECENT.append(parsed)
+        left = _MOST_RECENT
+        for each in [*_RECENT][-2::-1]:
+            left -= each.length
+            if left < 0:
+                _RECENT.remove(each)
 
 
 class Preparation:
@@ -160,9 +180,9 @@ class Preparation:
         if parsed is None:
             from cujit.formats.ptx.parser import parse  # start-up: what the cache knows of a module needs no parser
 
-            parsed = _Parsed(parse(self.text, name=self._name))
+            parsed = _Parsed(parse(self.text, name=self._name), len(self.text))
             self._parsed, self._staying = weakref.ref(parsed), parsed if self._stays else None
-        _RECENT.append(parsed)
+        _remember(parsed)
         return parsed
 
 
