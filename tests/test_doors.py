@@ -137,7 +137,7 @@ MESSAGES: dict[str, tuple[Callable[[], object], type[CujitError], str]] = {
     "thrust": (lambda: cujit.compile("#include <thrust/device_vector.h>"), CompileError, "host code"),
     "a header of one's own": (lambda: cujit.compile('#include "own.h"'), HeaderNotFoundError, "include=[…]"),
     "no kernel": (
-        lambda: cujit.jit("template <class T> __global__ void k() {}", device="cpu"), CompileError, "names=['axpy",
+        lambda: cujit.jit("template <class T> __global__ void k() {}", device="cpu"), CompileError, "names=['kernel<",
     ),
 }  # fmt: skip
 

@@ -13,23 +13,20 @@ from cujit.devices.device import Device
 from cujit.devices.launcher.entry import LaunchEntry
 from cujit.devices.launcher.launch import PreparedLaunch, make_launch, pattern_of, warm_launches
 from cujit.devices.launcher.replay import replay
-from cujit.devices.launcher.state import KeepsLaunches, LaunchCache
-from cujit.devices.options import PLAIN, LaunchOptions, check_flag
+from cujit.devices.launcher.state import KeepsLaunches, LaunchCache, is_same_stream
+from cujit.devices.options import PLAIN, CooperativeShape, LaunchOptions, check_flag
 from cujit.devices.shapes import Dim3, LaunchShape, Resources, check_launch, cover, launch_shape, problem_size, spread
-from cujit.devices.streams import DeviceLike, Stream, stream_handle
+from cujit.devices.streams import DeviceLike, stream_handle
 from cujit.errors import ArgumentError, LaunchError, spell
 from cujit.forks import cached_property
 from cujit.machine import chosen, cpu
 from cujit.signature import Signature
-from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
     from cujit.devices.schedules import ScheduleReport
-
-# -- launches ---------------------------------------------------------------------------------------------
 
 
 class Launch(PreparedLaunch):
@@ -157,13 +154,6 @@ class Launch(PreparedLaunch):
 
         saved = saved_launch(self._entry, self.shape, self.stream, self.options, arguments)
         return write_file(path, write_saved(saved))
-
-
-class CooperativeShape(NamedTuple):
-    """A launch of which every block runs at a time: ``block`` threads each, ``blocks`` of them."""
-
-    block: int
-    blocks: int
 
 
 class Kernel(KeepsLaunches):
@@ -562,7 +552,7 @@ class Kernel(KeepsLaunches):
         if type(stream) is int and key == (shape, 0, PLAIN, False) and not shape.shared_bytes:
             key = shape.grid.shortest, shape.block.shortest  # as native code keeps it
         kept = self._launches.get(key)
-        if kept is not None and _is_same_stream(kept.stream_owner, stream):
+        if kept is not None and is_same_stream(kept.stream_owner, stream):
             return kept
         self._image.require()
         if not self._loaded.fits(shape, self.device.limits):
@@ -608,13 +598,3 @@ Launch.indexed = Kernel
 def warm() -> None:
     """Make the type of native launches ahead of the first."""
     warm_launches(Launch)
-
-
-def _is_same_stream(kept: object, stream: object) -> bool:
-    """Tell whether what a launch keeps alive of its stream serves for another object of the same handle, too.
-
-    ``torch.cuda.current_stream()`` and others make a new object for each question: one of a kind is as good as another.
-    """
-    if type(stream) is int or isinstance(stream, Stream):
-        return kept is (None if type(stream) is int else stream)
-    return type(kept) is type(stream)

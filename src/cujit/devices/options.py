@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import LaunchError, read_int, spell
-from cujit.values import dataclass
+from cujit.values import NamedTuple, dataclass
 
 
 @dataclass(frozen=True)
@@ -157,3 +157,10 @@ def check_priority(priority: object, of: object = None) -> int:
     if of is not None:
         raise LaunchError(f"priority {priority} is for a new stream; this one has its own", help="leave priority out")
     return number
+
+
+class CooperativeShape(NamedTuple):
+    """A launch of which every block runs at a time: ``block`` threads each, ``blocks`` of them."""
+
+    block: int
+    blocks: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Generic, TypeVar
 
+from cujit.devices.streams import Stream
 from cujit.forks import Lock
 
 _L = TypeVar("_L")
@@ -147,3 +148,13 @@ class KeepsLaunches:
     """A kernel as machine code sees it: it has its launches in one place."""
 
     __slots__ = ("__dict__", "__weakref__", "_cache")
+
+
+def is_same_stream(kept: object, stream: object) -> bool:
+    """Tell whether what a launch keeps alive of its stream serves for another object of the same handle, too.
+
+    ``torch.cuda.current_stream()`` and others make a new object for each question: one of a kind is as good as another.
+    """
+    if type(stream) is int or isinstance(stream, Stream):
+        return kept is (None if type(stream) is int else stream)
+    return type(kept) is type(stream)
