@@ -49,5 +49,5 @@ def test_a_fault_leaves_files_whole_and_is_an_error_of_ours(scenarios: list[str]
     assert done.returncode == 0, done.stderr
     for outcomes in json.loads(done.stdout).values():
         assert outcomes["wrong"] == []
-        assert outcomes["runs"] > 1
-        assert outcomes["faults"] >= 0.95 * outcomes["runs"]  # threads: a run may have a few calls less than the first
+        missed = outcomes["runs"] - outcomes["faults"]  # where threads make fewer calls in a run than in the first
+        assert missed <= max(1, 0.05 * outcomes["runs"]) < outcomes["runs"]
