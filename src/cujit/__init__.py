@@ -64,7 +64,7 @@ __all__ = sorted([*_HOME, *_ROOMS, "__version__"])
 def __getattr__(name: str) -> object:
     """Look a public name up where it lives, once."""
     if name not in __all__:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+        raise _no_attribute(name)
     if _is_subinterpreter():
         raise importlib.import_module(f"{__name__}.errors").UnsupportedError(
             "cujit works only in the main interpreter of a process, and this is a subinterpreter",
@@ -75,6 +75,18 @@ def __getattr__(name: str) -> object:
     found: object = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = found
     return found
+
+
+def _no_attribute(name: str) -> AttributeError:
+    if name.startswith("__"):  # what Python looks for
+        return AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    other_apis = importlib.import_module(f"{__name__}.errors.other_apis")
+    errors = importlib.import_module(f"{__name__}.errors")
+    near = errors.alike(name, __all__)
+    listed = f"did you mean {' or '.join(f'cujit.{n}' for n in near)}?" if near else None
+    return errors.AttributeNotFoundError(
+        f"module '{__name__}' has no attribute '{name}'", help=other_apis.sentence_for("cujit", name) or listed
+    )
 
 
 def _is_subinterpreter() -> bool:

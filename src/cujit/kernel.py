@@ -18,6 +18,7 @@ from cujit.devices.options import PLAIN, CooperativeShape, LaunchOptions, check_
 from cujit.devices.shapes import Dim3, LaunchShape, Resources, check_launch, cover, launch_shape, problem_size, spread
 from cujit.devices.streams import DeviceLike, stream_handle
 from cujit.errors import ArgumentError, LaunchError, spell
+from cujit.errors.other_apis import with_other_apis, without_grid
 from cujit.forks import cached_property
 from cujit.machine import chosen, cpu
 from cujit.signature import Signature
@@ -156,6 +157,7 @@ class Launch(PreparedLaunch):
         return write_file(path, write_saved(saved))
 
 
+@with_other_apis
 class Kernel(KeepsLaunches):
     """One kernel, loaded: ``kernel[grid, block](…)`` or ``kernel.over(n)(…)`` runs it.
 
@@ -563,11 +565,12 @@ class Kernel(KeepsLaunches):
         self._cache.keep(key, launch)
         return launch
 
-    def __call__(self, *_arguments: object) -> None:
+    def __call__(self, *arguments: object, **keywords: object) -> None:
         """Refuse: a launch needs a grid.
 
         Args:
-            _arguments: whatever was given.
+            arguments: whatever was given.
+            keywords: whatever was given.
 
         Raises:
             LaunchError: always, with what to write.
@@ -579,10 +582,7 @@ class Kernel(KeepsLaunches):
             except cujit.errors.LaunchError as error:
                 print(error.help)                   # kernel[grid, block](…) or kernel.over(n)(…)
         """
-        raise LaunchError(
-            f"{self.name} needs to know how many threads run it",
-            help="kernel[grid, block](…) or kernel.over(n)(…)",
-        )
+        raise without_grid(self.name, arguments, keywords)
 
     def __str__(self) -> str:
         """Spell it as C++ declares it: ``void axpy<float>(float, const float*, float*, unsigned long)``."""

@@ -27,7 +27,17 @@ from cujit.devices.jit_options import JitOptions
 from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
 from cujit.devices.streams import Allocation, DeviceLike
 from cujit.devices.watch import Text, known_to, wanted_options
-from cujit.errors import ArchError, ArgumentError, LoadError, NotCompiledError, counted, spell
+from cujit.errors import (
+    ArchError,
+    ArgumentError,
+    AttributeNotFoundError,
+    LoadError,
+    NotCompiledError,
+    counted,
+    listed,
+    spell,
+)
+from cujit.errors.other_apis import sentence_for
 from cujit.forks import cached_property
 from cujit.kernel import Kernel
 from cujit.machine import chosen
@@ -120,6 +130,24 @@ class Module(Mapping[str, Kernel]):
 
     def __len__(self) -> int:
         return len(self._image.names.lowered)
+
+    def __getattr__(self, name: str) -> Kernel:
+        """Find a kernel whose name is an identifier: ``module.axpy``. ``module["axpy"]`` finds every kernel."""
+        message = f"'Module' has no attribute '{name}'"
+        if name.startswith("_"):  # what Python and others look for
+            raise AttributeError(message)
+        sentence = sentence_for("Module", name)
+        if sentence is None and name in self:
+            return self[name]
+        listing = f"the module has the kernels {listed(self, 12, name)}" if len(self) else "the module has no kernel"
+        raise AttributeNotFoundError(message, help=sentence or listing)
+
+    def __dir__(self) -> list[str]:
+        """List the kernels with the attributes, for completion at a prompt."""
+        return [*super().__dir__(), *(name for name in self if name.isidentifier())]
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -337,7 +365,7 @@ def jit(
         raise ArgumentError("a Source has its own name and headers", help="give them to cujit.Source.cuda")
     tools = runner(cache)
     watchers = place.backend.watchers
-    said = Options.of(options, more)
+    said = Options.of(options, more, jit)
     if watchers:
         said = Options.of(wanted_options(watchers), dict(said))
     found = _shipped(source, names, said, place, tools) if arch is None else None

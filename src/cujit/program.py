@@ -148,7 +148,7 @@ def request(
         asked = cujit.request(CODE, names=["axpy<float>"], arch="sm_90", std="c++17")
         assert "--std=c++17" in asked.arguments()
     """
-    return Request.of(source, to, arch, names, Options.of(options, more), runner())
+    return Request.of(source, to, arch, names, Options.of(options, more, request), runner())
 
 
 def compile(
@@ -197,7 +197,7 @@ def compile(
     """
     is_bound = isolate is not False or timeout_s is not None or memory_mib is not None
     tools = _within(cache, timeout_s, isolate, memory_mib) if is_bound else runner(cache)
-    return tools.get(CompileJob(Request.of(source, to, arch, names, Options.of(options, more), tools)))
+    return tools.get(CompileJob(Request.of(source, to, arch, names, Options.of(options, more, compile), tools)))
 
 
 def link(
@@ -248,7 +248,7 @@ def link(
     place = None if device is None else _named(device)
     kind = _kind_of_link(to, place)
     parts = [part_of(given) for given in _listed(inputs)]
-    said = Options.of(options, more)
+    said = Options.of(options, more, link)
     target = None if arch is None else Arch.parse(arch)
     if target is None and place is not None and place.is_gpu:
         target = place.arch
@@ -376,7 +376,7 @@ def build(
     runner = _within(cache, timeout_s, isolate, memory_mib)
     parts = parts_of(source)
     arches = parse_targets(targets, _present if native is None else native, runner, parts)
-    said = Options.of(options, more)
+    said = Options.of(options, more, build)
     return build_fatbin(parts, arches, names, said, runner, compress=compress, progress=progress, jobs=jobs)
 
 

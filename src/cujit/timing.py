@@ -84,6 +84,9 @@ class Timing:
         """
         return float(np.percentile(self.samples_ms, percent))
 
+    def __repr__(self) -> str:
+        return f"<Timing {self}>"
+
     def __str__(self) -> str:
         scale, unit = _unit(self.median_ms)
         low, middle, high = (f"{value * scale:.4g}" for value in (self.p10_ms, self.median_ms, self.p90_ms))

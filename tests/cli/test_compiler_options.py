@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cujit.compiler.options.written import read_options
+from cujit.compiler.options.values import read_options
 from cujit.errors import OptionError
 from cujit.program import Options
 

@@ -12,7 +12,7 @@ import cujit
 from cujit.cli.app import main
 from cujit.compiler.options.nvcc import NVCC_ARGUMENTS, read_nvcc
 from cujit.compiler.options.table import OPTIONS
-from cujit.compiler.options.written import read_options
+from cujit.compiler.options.values import read_options
 from cujit.errors import OptionError
 from cujit.explore.scene import Scene
 from cujit.program import Options

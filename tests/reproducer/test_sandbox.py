@@ -229,7 +229,7 @@ def _read(process: int, name: str) -> bytes:
         return b""
 
 
-_ROOMS = ("devices", "formats", "events", "values", "errors.py", "kernel.py", "loading.py", "forks.py", "signature.py")
+_ROOMS = ("devices", "formats", "events", "values", "errors", "kernel.py", "loading.py", "forks.py", "signature.py")
 _NOT_THERE = {
     "concurrent.futures",  # who compiles in the background
     "cujit.compiler.linking",  # jit of kernels that launch kernels

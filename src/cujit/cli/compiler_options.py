@@ -13,7 +13,7 @@ from cujit.arch import ArchKind
 from cujit.arch.arch import known_names
 from cujit.cli.console import several
 from cujit.compiler.options.table import OPTIONS
-from cujit.compiler.options.written import read_options
+from cujit.compiler.options.values import read_options
 from cujit.program import Options, Source
 from cujit.values import NamedTuple
 

@@ -80,12 +80,11 @@ class NameTable:
                 help="a kernel is a __global__ function; a template is built by naming its instances: "
                 "names=['k<float>']",
             )
-        template = "<" in name and without_arguments(wanted) in self._templates
         near = alike(name, self.display.values())
         likely = f"did you mean {', '.join(near)}?" if near else None
         return NameNotFoundError(
             f"no kernel {spell(name)} in {self._place}; it has {listed(self.display.values(), 12, wanted)}",
-            help=f"build that instance: names=[{spell(name)}]" if template else likely,
+            help=f"build that instance: names=[{spell(name)}]" if "<" in name else likely,
         )
 
 

@@ -13,8 +13,7 @@ import numpy as np
 from cujit.arch import Arch
 from cujit.compiler.options.nvcc import read_nvcc
 from cujit.compiler.options.table import is_utf8
-from cujit.compiler.options.values import Options
-from cujit.compiler.options.written import read_options
+from cujit.compiler.options.values import Options, read_options
 from cujit.devices.arguments.written import DTYPES, Value, argument, sizes
 from cujit.devices.cpu.observe.watching import Checks
 from cujit.errors import FormatError, LaunchError, OptionError, spell

@@ -160,7 +160,7 @@ def tune(
     try:
         how = _How.of(workload, check, strategy, trials, rounds, executor)
         variants = variants_of(space, kernel, becomes, constraint)
-        said, places = Options.of(options, more), _places(device if on is None or device is not None else "cpu")
+        said, places = Options.of(options, more, tune), _places(device if on is None or device is not None else "cpu")
         variants[0].options(said)  # names of options that there are not
         far = None if on is None else _peaks(on, places)
         arch = arch if arch is not None or far is None else far.product.arch

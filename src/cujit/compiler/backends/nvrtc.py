@@ -31,6 +31,7 @@ from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_
 from cujit.formats.ptx.unused import without_unused
 from cujit.signature import Signature
 from cujit.toolchain.aliases import aliases, as_recorded
+from cujit.toolchain.cuda_names import header_for
 from cujit.toolchain.nvrtc import Program
 from cujit.toolchain.process_state import leave_working_directory
 from cujit.toolchain.std_headers import HOST_HEADERS, NVCC_WORDS, STD_HEADERS
@@ -285,7 +286,7 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
     count = counted(len(errors), "error") if errors else error.result
     return CompileError(
         f"{request.source.name} does not compile for {request.arch}: {count}\n{log.strip()}",
-        help=_host_help(errors, request),
+        help=_include_help(errors) or _host_help(errors, request),
         **facts,
     )
 
@@ -322,6 +323,12 @@ def _nvcc_word(match: re.Match[str]) -> str:
     if match[1] in NVCC_WORDS:
         return match[1]
     return "marks of lambdas" if match[3] else f"std::{match[2]}" if match[2] in STD_HEADER_OF else ""
+
+
+def _include_help(errors: Sequence[Diagnostic]) -> str | None:
+    """Name the header that declares the first name which the compiler does not know."""
+    missing = next((found for found in map(header_for, errors) if found), None)
+    return "write #include <{1}> in front of the code that uses {0}".format(*missing) if missing else None
 
 
 def _host_help(errors: Sequence[Diagnostic], request: Request) -> str | None:

@@ -15,8 +15,7 @@ from cujit.artifact.reading import read_file
 from cujit.compiler.inputs.host_items import Item, Token, items_of, tokens_of
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.options.nvcc import read_nvcc
-from cujit.compiler.options.values import Options, Value
-from cujit.compiler.options.written import read_options
+from cujit.compiler.options.values import Options, Value, read_options
 from cujit.errors import FileError, OptionError, spell
 from cujit.toolchain.std_headers import FORWARDED, NVCC_HEADER, TORCH_HEADER
 from cujit.values import closure, replace

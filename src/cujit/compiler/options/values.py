@@ -5,11 +5,18 @@ An option that is not said is not written; ``extra`` takes arguments as they are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from cujit.compiler.options.nvcc import read_nvcc
 from cujit.compiler.options.spelling import Rejects, Spelling
 from cujit.compiler.options.table import OPTIONS, Tool, Value, accept_texts
+from cujit.compiler.options.written import read_values
 from cujit.errors import OptionError, alike, spell
+from cujit.errors.other_apis import sentence_for
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import CodeType
 
 __all__ = ["OPTIONS", "Options", "Tool", "Value"]
 
@@ -41,18 +48,24 @@ class Options(Mapping[str, Value]):
         self.extra: tuple[str, ...] = texts
         for name in said:
             if name not in OPTIONS:
-                raise _unknown(name)
+                raise _unknown(name, ())
         self._values: dict[str, Value] = {
             row.name: row.accept(said[row.name]) for row in OPTIONS.values() if said.get(row.name) is not None
         }
 
     @classmethod
-    def of(cls, options: Mapping[str, object] | Options | None, more: Mapping[str, object]) -> Options:
+    def of(
+        cls,
+        options: Mapping[str, object] | Options | None,
+        more: Mapping[str, object],
+        call: Callable[..., object] | None = None,
+    ) -> Options:
         """Join an ``options=`` argument and keyword options; the keywords win.
 
         Args:
             options: a mapping, Options, or None.
             more: keyword options.
+            call: the function that took them; its own parameters are suggested before options.
 
         Raises:
             OptionError: as for the constructor, or ``options`` is no mapping.
@@ -66,18 +79,20 @@ class Options(Mapping[str, Value]):
         if isinstance(options, Options):
             if not more:
                 return options
+            _require_known(more, call)
             return cls(**{**options._values, "extra": options.extra, **more})  # type: ignore[arg-type]
         if options is not None and not isinstance(options, Mapping):
             raise OptionError(
                 f"options is {type(options).__name__} {spell(options)}; it takes a dict such as "
                 "{'lineinfo': True} or cujit.Options",
-                help="options=dict(extra=['--flag']) gives arguments to the tool as they are",
+                help=_as_keywords([options] if isinstance(options, str) else accept_texts(options) or ()),
             )
         for name in options or ():
             if not isinstance(name, str):
                 raise OptionError(
                     f"{spell(name)} is no name of an option; names are str", help="options={'lineinfo': True}"
                 )
+        _require_known(more, call)
         return cls(**{**(options or {}), **more})  # type: ignore[arg-type]
 
     def __getitem__(self, name: str) -> Value:
@@ -143,12 +158,51 @@ class Options(Mapping[str, Value]):
 _NOTHING = Options()
 
 
+def read_options(said: Sequence[str], include: Sequence[str] = (), define: Sequence[str] = ()) -> Options:
+    """Read options as ``cujit compile -O`` takes them and the explorer's page does: ``KEY=VALUE``, or ``KEY``.
+
+    Raises:
+        OptionError: an option is unknown, or its value is of the wrong type or out of bounds.
+    """
+    return Options.of(read_values(said, include, define), {})
+
+
 def _taken(name: str, tools: Sequence[Tool]) -> bool:
     return any(isinstance(OPTIONS[name].spelling(tool), Spelling) for tool in tools)
 
 
-def _unknown(name: str) -> OptionError:
+def _require_known(more: Mapping[str, object], call: Callable[..., object] | None) -> None:
+    for name in more:
+        if name not in OPTIONS and name != "extra":
+            code: CodeType | None = getattr(call, "__code__", None)
+            raise _unknown(name, code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ())
+
+
+def _as_keywords(words: Sequence[str]) -> str:
+    """Write arguments of nvcc as the keywords that mean the same."""
+    if not words:
+        return "options={'lineinfo': True} and lineinfo=True mean the same"
+    line = read_nvcc(words)
+    keywords = read_values(line.said, [w[2:] for w in line.rest if w.startswith("-I")])
+    extra = [word for word in line.rest if not word.startswith("-I")]
+    said = [f"arch={t!r}" for t in line.targets[:1]] + [f"{name}={v!r}" for name, v in keywords.items()]
+    return f"write keywords instead: {', '.join(said + [f'extra={extra!r}'] * (bool(extra) or not said))}"
+
+
+def _unknown(name: str, own: Sequence[str]) -> OptionError:
+    """Make the error for an option that the table lacks.
+
+    Args:
+        name: as it was typed.
+        own: the parameters of the call, which are likelier than an option.
+    """
+    sentence = sentence_for("options", name)
+    if sentence is not None:
+        return OptionError(f"unknown option {spell(name)}", help=sentence)
     plain = name.strip("-").replace("-", "_")
+    parameters = alike(plain, own, least=0.75)
+    if parameters:
+        return OptionError(f"unknown option {spell(name)}", help=f"did you mean {' or '.join(parameters)}?")
     near = alike(plain, list(OPTIONS), least=0.5)
     for row in OPTIONS.values():
         spelled = (s.text for s in (row.nvrtc, row.nvjitlink, row.nvvm) if isinstance(s, Spelling))

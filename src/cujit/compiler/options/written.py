@@ -6,25 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from cujit.compiler.options.table import OPTIONS, OptionType
-from cujit.compiler.options.values import Options
 
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
-def read_options(said: Sequence[str], include: Sequence[str] = (), define: Sequence[str] = ()) -> Options:
+def read_values(said: Sequence[str], include: Sequence[str] = (), define: Sequence[str] = ()) -> dict[str, Any]:
     """Read ``KEY=VALUE`` by the option table; a bare ``KEY`` switches on. Lists grow with every mention.
 
-    A number alone is ``opt_level``, as in ``-O3``.
-
-    Raises:
-        OptionError: an option is unknown, or its value is of the wrong type or out of bounds.
+    A number alone is ``opt_level``, as in ``-O3``. Nothing is refused here: ``Options`` checks names and values.
     """
     values: dict[str, Any] = {}
     for text in (*said, *(f"include={d}" for d in include), *(f"define={d}" for d in define)):
         key, separator, value = (f"opt_level={text}" if text.isdigit() else text).partition("=")
         name = key.strip().replace("-", "_")
         _add(values, name, value if separator else None)
-    return Options.of(values, {})
+    return values
 
 
 def _add(values: dict[str, Any], name: str, text: str | None) -> None:

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from cujit.devices.arrays import dlpack
 from cujit.devices.streams import Allocation, DeviceLike, Stream
-from cujit.errors import ArgumentError, ClosedError, spell
+from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
+from cujit.errors.other_apis import with_other_apis
 
 # What consumers pass for a stream. Source: Python Array API standard, ``array.__dlpack__``.
 _NO_ORDER = -1
@@ -166,6 +167,7 @@ class ArrayDevice(DeviceLike, Protocol):
         """Allocate an array of zeros."""
 
 
+@with_other_apis
 class DeviceArray:
     """Elements of one dtype in the memory of a device, C-contiguous.
 
@@ -486,6 +488,18 @@ class DeviceArray:
 
     def __bool__(self) -> bool:
         raise ArgumentError("the truth of an array is not defined", help="copy it to the host: x.numpy()")
+
+    def __str__(self) -> str:
+        """Write the elements as NumPy does; of a long first axis, only the rows that are shown are copied."""
+        edge = np.get_printoptions()["edgeitems"]
+        try:
+            if self.size <= np.get_printoptions()["threshold"] or len(self) <= 2 * edge:
+                return str(self.numpy())
+            shown = np.concatenate([self[: edge + 1].numpy(), self[-edge:].numpy()])
+        except (ClosedError, LaunchError):  # it has no elements, or its stream is captured into a graph
+            return repr(self)
+        with np.printoptions(threshold=0):
+            return str(shown)
 
     def __repr__(self) -> str:
         closed = " closed" if self._allocation is None else ""

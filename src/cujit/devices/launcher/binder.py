@@ -56,7 +56,10 @@ def refuse_keywords(kernel: str) -> None:
     Raises:
         ArgumentError: always.
     """
-    raise ArgumentError(f"{kernel} takes its arguments in order, and none by keyword", help="pass the values alone")
+    raise ArgumentError(
+        f"{kernel} takes its arguments in order, and none by keyword",
+        help="pass the values alone; kernel[grid, block, shared_bytes, stream](…) takes everything else",
+    )
 
 
 def _refuse_named(packer: Callable[[], Packer]) -> None:

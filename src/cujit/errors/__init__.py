@@ -25,6 +25,7 @@
     ├── LoadError               an image that this device cannot take
     │   └── UnsupportedError    PTX that the CPU device does not execute (yet): every construct, by line
     ├── NameNotFoundError       a kernel or variable that is not in the module: which are               (KeyError)
+    ├── AttributeNotFoundError  a name of another library: what to write instead                (AttributeError)
     ├── LaunchError             a launch that breaks a limit: which limit, both numbers                  (ValueError)
     │   └── ArgumentError       arguments that do not fit the kernel's parameters                       (TypeError)
     ├── KernelFaultError        a kernel that could not go on: why, block, thread, line, address
@@ -47,6 +48,7 @@ from cujit.values import dataclass
 __all__ = [
     "ArchError",
     "ArgumentError",
+    "AttributeNotFoundError",
     "BudgetError",
     "BundleError",
     "CacheRefusedError",
@@ -378,6 +380,10 @@ class UnsupportedError(LoadError):
 
 class NameNotFoundError(CujitError, KeyError):
     """A kernel or variable that is not in the module."""
+
+
+class AttributeNotFoundError(CujitError, AttributeError):
+    """A name that another library has and cujit does not; ``help`` shows what to write."""
 
 
 class LaunchError(CujitError, ValueError):

@@ -1,0 +1,150 @@
+"""Names that CuPy, PyCUDA, Numba, PyTorch, Warp and cuda.core use, and what to write in cujit instead.
+
+Whoever types one of them gets an error that shows the line to type. Each text is a sentence that begins with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cujit.errors import AttributeNotFoundError, LaunchError, spell
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, NoReturn, TypeVar
+
+    Class = TypeVar("Class", bound=type)
+
+_LAUNCH = "kernel[grid, block](…) launches a kernel, and kernel.over(n)(…) launches one thread for each of n elements"
+_RESOURCES = "kernel.resources tells registers, shared and local memory, and the most threads of a block"
+_COMPILE = "cujit.compile(source, arch='sm_90', names=['axpy<float>']) compiles CUDA C++"
+_JIT = "cujit.jit(source)['kernel'] compiles CUDA C++, loads it and finds a kernel"
+_ARRAY = "cujit.default_device().array(x) copies a NumPy array to the device"
+_MAKE = "cujit.default_device().zeros(shape, dtype) makes an array, and so does empty(shape, dtype)"
+_NUMPY = "array.numpy() copies the elements to a NumPy array"
+_COPY_FROM = "array.copy_from(x) copies the elements of x into the array"
+_ADDRESS = "array.address is the address of the first element"
+_FIND = "module['kernel'] finds a kernel by its name"
+_VARIABLE = "module.globals['name'] reads and writes a variable, and module.variable('name', dtype) is its array"
+_INCLUDE = "include=['directory'] adds directories in which headers are found"
+_NAMES = "names=['axpy<float>'] lists the instances of templates to build"
+_EXTRA = "extra=['--flag'] passes arguments to the tool as they are"
+_SHAPE = "kernel[grid, block](…) takes grid and block at the launch"
+
+_SENTENCES: dict[str, dict[str, str]] = {
+    "cujit": {
+        **dict.fromkeys(("RawKernel", "RawModule", "SourceModule", "load_inline", "compile_kernel"), _JIT),
+        **dict.fromkeys(("_compile_kernel", "Program", "ProgramOptions", "nvrtc", "compile_ptx"), _COMPILE),
+        "ObjectCode": "cujit.load(image) loads a cubin, PTX or fatbin, from a file or from bytes",
+        "Linker": "cujit.link([image, other], arch='sm_90') links images",
+        **dict.fromkeys(("LaunchConfig", "launch"), _LAUNCH),
+        **dict.fromkeys(("array", "asarray", "to_device", "to_gpu"), _ARRAY),
+        **dict.fromkeys(("zeros", "empty", "ones", "zeros_like", "empty_like"), _MAKE),
+        **dict.fromkeys(("get_device", "current_device", "select_device"), "cujit.gpu(0) is the first GPU"),
+        "synchronize": "cujit.default_device().synchronize() waits for all work on the device",
+        "is_available": "cujit.all_devices() lists the devices, the CPU device last",
+        "benchmark": "cujit.time(kernel[grid, block], …) measures how long a launch takes",
+        "autotune": "cujit.tune(…) finds the fastest of several variants",
+    },
+    "options": {
+        **dict.fromkeys(("name_expressions", "instances", "template_args"), _NAMES),
+        **dict.fromkeys(("include_dirs", "include_path", "include_paths", "extra_include_paths"), _INCLUDE),
+        **dict.fromkeys(("flags", "extra_cuda_cflags", "extra_compile_args", "cuda_include_dirs"), _EXTRA),
+        **dict.fromkeys(("grid", "block", "blockdim", "griddim", "grid_dim", "block_dim"), _SHAPE),
+        **dict.fromkeys(("kernel_name", "function_name", "entry"), _FIND),
+        **dict.fromkeys(("code", "compute_capability", "cc", "gpu_arch"), "arch='sm_90' names the architecture"),
+        **dict.fromkeys(("defines", "macros"), "define={'N': 4} defines macros"),
+        "header_code": "headers={'name.h': text} brings headers of which you have the text",
+        "verbose": "cujit.compile(…).log is what the compiler wrote",
+    },
+    "DeviceArray": {
+        **dict.fromkeys(("get", "copy_to_host", "to_host", "asnumpy", "cpu", "tolist", "item", "to_numpy"), _NUMPY),
+        **dict.fromkeys(("set", "copy_from_host", "copy_to_device", "assign"), _COPY_FROM),
+        **dict.fromkeys(("ptr", "gpudata", "data_ptr", "device_ptr", "handle", "data"), _ADDRESS),
+        **dict.fromkeys(("ravel", "flatten"), "array.reshape(-1) sees the elements along one axis"),
+        "itemsize": "array.dtype.itemsize is the number of bytes of an element",
+        "astype": "device.array(array.numpy().astype(dtype)) converts the elements on the host",
+        "copy": "device.array(array) copies the elements to a new array",
+        "free": "array.close() releases the memory",
+    },
+    "Kernel": {
+        **dict.fromkeys(("launch", "prepared_call", "configure", "call"), _LAUNCH),
+        "forall": "kernel.over(n)(…) launches one thread for each of n elements",
+        **dict.fromkeys(("attributes", "num_regs", "regs_per_thread", "shared_size_bytes"), _RESOURCES),
+        **dict.fromkeys(("local_size_bytes", "max_threads_per_block", "get_regs_per_thread"), _RESOURCES),
+        **dict.fromkeys(
+            ("inspect_asm", "ptx", "inspect_sass"), "cujit.inspect(kernel.artifact) shows its PTX and SASS"
+        ),
+        "specialize": "cujit.jit(source, names=['axpy<float>']) builds an instance of a template",
+    },
+    "Module": {
+        **dict.fromkeys(("get_function", "get_kernel", "getFunction", "function"), _FIND),
+        **dict.fromkeys(("get_global", "get_variable", "getGlobal"), _VARIABLE),
+        **dict.fromkeys(("functions", "kernels", "function_names"), "list(module) lists the kernels' names"),
+        "get_texref": "device.textures() makes textures, which a kernel takes as arguments",
+    },
+}
+"""By what has the name: the package, the keywords of calls that compile, and three classes."""
+
+
+class _Elsewhere:
+    """An attribute that a class does not have: reading it fails with what to write."""
+
+    __slots__ = ("_name", "_sentence")
+
+    def __init__(self, name: str, sentence: str) -> None:
+        self._name = name
+        self._sentence = sentence
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        raise AttributeNotFoundError(f"'{owner.__name__}' has no attribute '{self._name}'", help=self._sentence)
+
+
+def sentence_for(place: str, name: str) -> str | None:
+    """Look up what to write instead of a name.
+
+    Args:
+        place: ``cujit``, ``options``, or the name of a class.
+        name: what was typed.
+
+    Example::
+
+        assert sentence_for("Module", "get_function") == "module['kernel'] finds a kernel by its name"
+    """
+    return _SENTENCES[place].get(name)
+
+
+def with_other_apis(cls: Class) -> Class:
+    """Decorate a class: the names that other libraries use raise an error which shows what to write.
+
+    They are descriptors and no ``__getattr__``, which would slow down every attribute of the class (five times in
+    CPython 3.11). ``dir`` of an instance does not list them.
+    """
+    names = _SENTENCES[cls.__name__]
+    for name, sentence in names.items():
+        setattr(cls, name, _Elsewhere(name, sentence))
+    listing: Any = cls.__dir__
+    setattr(cls, "__dir__", lambda self: [name for name in listing(self) if name not in names])  # noqa: B010
+    return cls
+
+
+def without_grid(kernel: str, arguments: Sequence[object], keywords: Mapping[str, object]) -> LaunchError:
+    """Make the error for a kernel that is called and was given no grid, or was given it as another library takes it.
+
+    Args:
+        kernel: its name.
+        arguments: of the call; CuPy takes grid, block and a tuple of the kernel's arguments.
+        keywords: of the call; PyCUDA takes ``grid=`` and ``block=`` there.
+
+    Example::
+
+        error = without_grid("axpy", [(4,), (256,), (2.0, x, y)], {})
+        assert "kernel[(4,), (256,)](…)" in error.help
+    """
+    is_cupy = 3 <= len(arguments) <= 4 and all(isinstance(a, tuple) for a in arguments[:3])
+    grid, block = arguments[:2] if is_cupy else (keywords.get("grid", 1), keywords.get("block"))
+    if block is not None:
+        help = f"kernel[{spell(grid)}, {spell(block)}](…) takes the kernel's arguments alone"
+    else:
+        help = "kernel[grid, block](…) or kernel.over(n)(…)"
+    return LaunchError(f"{kernel} needs to know how many threads run it", help=help)
