@@ -363,25 +363,63 @@ def jit(
         source = Source.cuda(source, name=name, headers=headers)
     elif name is not None or headers is not None:
         raise ArgumentError("a Source has its own name and headers", help="give them to cujit.Source.cuda")
-    tools = runner(cache)
-    watchers = place.backend.watchers
-    said = Options.of(options, more, jit)
-    if watchers:
+    tools, said = runner(cache), Options.of(options, more, jit)
+    if watchers := place.backend.watchers:
         said = Options.of(wanted_options(watchers), dict(said))
-    found = _shipped(source, names, said, place, tools) if arch is None else None
-    target = target_for(place, arch, tools) if found is None else found.arch or place.arch
-    build = functools.partial(compile, source, names=names, options=said, cache=cache)
-    build = functools.partial(build, timeout_s=timeout_s, isolate=isolate, memory_mib=memory_mib)
-    with known_to(watchers, _texts_of(source)):
-        made = found or _built(functools.partial(build, arch=target), place, arch is None)
-        made = _with_device_runtime(made, place, tools)
-        module = _load(made, place, JitOptions(), tools.compiling)
-        if not module._image.kernels:
-            require_content(source.name, (), module.globals, is_part=bool(said.get("rdc")))
-    module._image.portable = functools.partial(build, arch=target.virtual)
-    own = {source.path: Text(source.name, source.text)} if source.path else {}
-    module._image.texts = own | _texts_of(source)
+    build = functools.partial(compile, source, names=names, options=said, cache=cache, timeout_s=timeout_s,
+                              isolate=isolate, memory_mib=memory_mib)  # fmt: skip
+    alike = None if arch is not None or watchers else _alike(source, names, said, place)
+    made = None if alike is None else tools.hit(*alike)
+    if made is not None:
+        module = _module_of(made, source, said, place, tools)
+    else:
+        found = _shipped(source, names, said, place, tools) if arch is None else None
+        with known_to(watchers, _texts_of(source)):
+            made = found or _built(build, place, arch, tools)
+            module = _module_of(made, source, said, place, tools)
+        if alike is not None and found is None:
+            tools.learn(alike[0], Request.of(source, None, target_for(place, None, tools), names, said, tools))
+    module._image.portable = functools.partial(_portable, build, made.arch or place.arch)
+    module._image.sources = functools.partial(_sources_of, source)
     return module
+
+
+def _alike(
+    source: Source, names: Sequence[str] | str, options: Options, device: Device
+) -> tuple[object, str, tuple[str, ...]] | None:
+    """Name what a compile has in common with others, for ``Runner.hit``, with its text and its names, sorted.
+
+    It is None unless the source is a text alone, and the names are plain.
+    """
+    listed = (names,) if type(names) is str else names
+    if not source.is_bare or type(listed) not in (list, tuple):
+        return None
+    if not all(type(name) is str and name.isascii() and name.isprintable() and name.strip() for name in listed):
+        return None
+    arch = device.arch
+    return (device.is_gpu, arch.number, arch.suffix, options), source.text, tuple(sorted(dict.fromkeys(listed)))
+
+
+def _module_of(made: Artifact, source: Source, options: Options, device: Device, tools: Runner) -> Module:
+    made = _with_device_runtime(made, device, tools)
+    module = _load(made, device, _AS_BUILT, tools.compiling)
+    if module._image.is_empty:
+        require_content(source.name, (), module.globals, is_part=bool(options.get("rdc")))
+    return module
+
+
+def _portable(build: Callable[..., Artifact], arch: Arch, **more: object) -> Artifact:
+    """Compile PTX of the source of a module."""
+    return build(arch=arch.virtual, **more)
+
+
+def _sources_of(source: Source) -> dict[str, Text]:
+    """Give the sources of a module by the names that lines of its image have for them."""
+    own = {source.path: Text(source.name, source.text)} if source.path else {}
+    return own | _texts_of(source)
+
+
+_AS_BUILT = JitOptions()
 
 
 def _texts_of(source: Source) -> dict[str, Text]:
@@ -433,12 +471,13 @@ def _servants(device: Device) -> Sequence[Arch]:
     return [*fitting, *(later for n in sorted(KNOWN_ARCHES) if (later := Arch(ArchKind.VIRTUAL, n)) not in fitting)]
 
 
-def _built(build: Callable[[], Artifact], device: Device, may_be_another: bool) -> Artifact:
+def _built(build: Callable[..., Artifact], device: Device, arch: Arch | str | None, tools: Runner) -> Artifact:
     """Compile; where that is forbidden, say that nothing else was found for the device either."""
+    target = target_for(device, arch, tools)
     try:
-        return build()
+        return build(arch=target)
     except NotCompiledError as e:
-        if not may_be_another:
+        if arch is not None:
             raise
         others, place = ", ".join(map(str, _servants(device))), f"{device.name}, {device.arch}"
         if device.is_gpu:

@@ -79,6 +79,12 @@ class Provenance:
         """Whether it did not have to be made by this process."""
         return self.outcome not in (Outcome.MADE, Outcome.UNCACHED)
 
+    def with_headers(self, headers: str) -> Provenance:
+        """Return the same, with how headers were known."""
+        made = object.__new__(Provenance)
+        made.__dict__.update(self.__dict__, headers=headers)
+        return made
+
     def why(self) -> Explanation | None:
         """Say what differs from the nearest entry of the cache, for a miss; None for a hit, or where there is none.
 

@@ -16,7 +16,7 @@ from cujit.artifact.artifact import unchecked
 from cujit.cache.cache import Cache
 from cujit.cache.key import Key, Part
 from cujit.cache.provenance import Outcome, Provenance
-from cujit.cache.settings import CacheSettings, Compiling
+from cujit.cache.settings import CacheSettings, Compiling, values_of
 from cujit.cache.store import Hit, Lookup
 from cujit.cache.trust import Trust
 from cujit.compiler.jobs import CompileJob, Job
@@ -43,6 +43,7 @@ from cujit.toolchain.toolset import Compiler, Toolchain
 from cujit.values import ready, replace
 from cujit.values.imported import imported
 from cujit.values.typed import TYPE_CHECKING, Protocol
+from cujit.workers.environment import COMPILERS_READ
 
 if TYPE_CHECKING:
     from cujit.cache.admin import Shown
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from cujit.cache.store import Root
 
 _NO_LIMITS = WorkLimits()
+_DECIDING = (*COMPILERS_READ, "CUJIT_EMULATE", "LD_PRELOAD")
+_MOST_ALIKE = 64
 _COMPILE_HELP = "build it ahead into a pack or a cache that CUJIT_CACHE_ROOTS names, or CUJIT_COMPILE=auto"
 _CHANGED = "its inputs or its tool were changed while it was made"
 
@@ -109,6 +112,7 @@ class Runner:
         self._limits = _NO_LIMITS
         self._off = off
         self._listeners: tuple[Listener, ...] = ()
+        self._alike: dict[object, Callable[[str, tuple[str, ...]], Keyed | None] | None] = {}
         if self.keys is not None:
             begins_anew(self.keys)
 
@@ -184,12 +188,44 @@ class Runner:
         if not isinstance(known, Provenance) or not known.is_hit:
             _tell_made(job, keyed, begin)
         elif imported("cujit.events") or imported("logging"):  # else nobody can hear of it
-            from cujit.events.hub import tell  # start-up: as above
-            from cujit.events.values import CacheHit  # start-up: as above
-
-            key = None if known.key is None else known.key.digest
-            tell(CacheHit, job.step, job.subject, known.outcome.value, key, known.make_ms / 1e3)
+            _tell_hit(job.step, job.subject, known)
         return result
+
+    def hit(self, alike: object, text: str, names: tuple[str, ...]) -> Artifact | None:
+        """Take what a text with sorted names has made before, the short way: one key, one file.
+
+        ``alike`` names what the request has in common with others, and the way is open once ``learn`` has seen one of
+        these. It gives what ``get`` would. None leaves it to ``get``: nothing is there, or the text is not enough.
+        """
+        keyed_by = self._alike.get((alike, values_of(_DECIDING, os.environ)))
+        keyed = None if keyed_by is None or self._listeners else keyed_by(text, names)
+        if keyed is None or self.cache is None:
+            return None
+        try:
+            found = self.cache.find(keyed.key)
+        except CompileError:  # which ``get`` raises with the names of here
+            return None
+        if found is None:
+            return None
+        made = _told(*found, keyed)
+        if imported("cujit.events") or imported("logging"):
+            _tell_hit(CompileJob.step, f"{made.name} for {made.arch}", found[1])
+        return made
+
+    def learn(self, alike: object, request: Request) -> None:
+        """Open the short way for what is alike: texts that are compiled as that of a request was.
+
+        Raises:
+            ToolchainNotFoundError: the compiler is not installed.
+        """
+        around = alike, values_of(_DECIDING, os.environ)
+        if around in self._alike or self.keys is None or self.compiling.is_forbidden:
+            return
+        if self.cache is None or self.cache.is_supplied:  # others may have something better
+            return
+        if len(self._alike) >= _MOST_ALIKE:
+            self._alike.clear()
+        self._alike[around] = self.keys.alike(request)
 
     def _tell(self, request: Request, keyed: Keyed | Uncacheable, result: Artifact | CujitError) -> None:
         for listener in self._listeners:
@@ -347,6 +383,15 @@ class Runner:
         return run_apart(job, self.toolchain.settings, self._limits.memory_mib)
 
 
+def _tell_hit(step: str, subject: str, known: Provenance) -> None:
+    """Tell of what a cache had."""
+    from cujit.events.hub import tell  # start-up: for who can hear of it
+    from cujit.events.values import CacheHit  # start-up: as above
+
+    key = None if known.key is None else known.key.digest
+    tell(CacheHit, step, subject, known.outcome.value, key, known.make_ms / 1e3)
+
+
 def _tell_made(job: Job, keyed: Keyed | Uncacheable, begin: float, error: CujitError | None = None) -> None:
     """Tell of a job that was done, or that failed."""
     from cujit.events.hub import tell  # start-up: a hit of the cache calls no tool
@@ -358,7 +403,7 @@ def _tell_made(job: Job, keyed: Keyed | Uncacheable, begin: float, error: CujitE
 
 def _told(artifact: Artifact, provenance: Provenance, keyed: Keyed) -> Artifact:
     if keyed.manifest.via:
-        provenance = replace(provenance, headers=keyed.manifest.via)
+        provenance = provenance.with_headers(keyed.manifest.via)
     return unchecked(vars(artifact), provenance=provenance)
 
 

@@ -208,6 +208,11 @@ class BackendModule(abc.ABC):
     route: str = ""
     """How the image came to run: ``cubin sm_90 of the fatbin``, ``PTX … through the driver's JIT``."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no kernel in it."""
+        return not self.kernels
+
     def plain(self, name: str, patterns: Mapping[object, object], alive: int, entry: object) -> bytes | None:
         """Find a kernel and what native code makes its plain launches of; None where ``kernels`` has to tell."""
         del name, patterns, alive, entry

@@ -32,12 +32,14 @@ class Found:
 class Closure:
     """What a compile could read: ``found`` and ``absent`` in the order of their places.
 
-    ``unsettled`` are the places whose names had a part ``a/..`` that was taken out.
+    ``unsettled`` are the places whose names had a part ``a/..`` that was taken out. ``askers`` are macros that ask for
+    headers wherever they are called, in code too.
     """
 
     found: tuple[Found, ...] = ()
     absent: tuple[HeaderPlace, ...] = ()
     unsettled: tuple[HeaderPlace, ...] = ()
+    askers: tuple[str, ...] = ()
 
     def entries(self) -> Iterator[tuple[HeaderPlace, str]]:
         """Give every header with what of it matters: its digest; ``there`` if it is only asked for.
@@ -99,6 +101,7 @@ class _Walk:
     _known_texts: int = 0
     _given: dict[HeaderPlace, bytes] = field(default_factory=dict)
     _seen: dict[str, SourceText | None] = field(default_factory=dict)
+    _askers: tuple[str, ...] = ()
     _listings: Listings = field(init=False)
 
     def __post_init__(self) -> None:
@@ -116,7 +119,7 @@ class _Walk:
                 self._drain()
         by_place = sorted(self._found.values(), key=lambda found: str(found.place))
         unsettled = tuple(sorted(self._unsettled, key=str))
-        return Closure(tuple(by_place), tuple(sorted(self._absent, key=str)), unsettled)
+        return Closure(tuple(by_place), tuple(sorted(self._absent, key=str)), unsettled, self._askers)
 
     def take(self, place: HeaderPlace, facts: Facts) -> None:
         """Put a text in line, once.
@@ -197,6 +200,7 @@ class _Walk:
             names = askers(text for texts in self._texts for text in texts)
         except ValueError as e:
             raise NotModelledError(f"a macro has {e}") from None
+        self._askers = tuple(sorted(names))
         if not names:
             return
         for place in self._taken:

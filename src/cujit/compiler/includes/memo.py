@@ -33,10 +33,10 @@ from cujit.values.typed import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from cujit.compiler.includes.closure import Closure
 
-_MAGIC = b"cujit includes 5\n"
+_MAGIC = b"cujit includes 6\n"
 _KEPT = 256
 _LARGEST_BYTES = 1 << 25
-_COUNTS = struct.Struct("<7I")
+_COUNTS = struct.Struct("<8I")
 _STAMP = struct.Struct("<5Q")
 _GET_STAMP = operator.attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev")
 
@@ -87,7 +87,8 @@ class Manifest(NamedTuple):
 
     ``paths`` are those of files, as bytes, with their ``stamps``; ``fresh`` are (path, SHA-256) of files too new for
     their stat to tell. The first ``recorded`` of the files are as their distributions brought them: they were looked at
-    once, and from then on their ``records`` are, each a path with its stamp. ``via`` says how all of it was known.
+    once, and from then on their ``records`` are, each a path with its stamp. ``askers`` are macros that ask for headers
+    wherever they are called. ``via`` says how all of it was known.
     """
 
     parts: tuple[Part, ...] = ()
@@ -97,6 +98,7 @@ class Manifest(NamedTuple):
     directories: tuple[Directory, ...] = ()
     records: tuple[tuple[bytes, Stamp], ...] = ()
     recorded: int = 0
+    askers: tuple[str, ...] = ()
     via: str = ""
 
     @property
@@ -119,6 +121,7 @@ class Manifest(NamedTuple):
             tuple(text.stamp for text in old.values()),
             tuple((path, text.digest) for path, text in texts.items() if path not in old),
             directories_of([place.path for place in closure.absent]),
+            askers=closure.askers,
         )
         listings = Listings({place.path.removesuffix(f"/{place.name}") for place in closure.absent})
         absent = [place.path for place in closure.absent]
@@ -151,6 +154,7 @@ class Manifest(NamedTuple):
             [piece for p in self.parts for piece in (p.label, p.value, "" if p.size is None else str(p.size))],
             [piece for pair in self.fresh for piece in pair],
             [piece for directory in self.directories for piece in (directory.path, str(len(directory.names)))],
+            self.askers,
         ]
         written = ["\0".join(block).encode("utf-8", "surrogateescape") for block in texts]
         blocks = [*written, b"\0".join(self.paths), b"".join(directory.names for directory in self.directories)]
@@ -180,10 +184,10 @@ class Manifest(NamedTuple):
             blocks.append(data[at : at + length])
             at += length
         stamps: list[Stamp] = list(_STAMP.iter_unpack(data[at:]))
-        parts, fresh, places = (
-            block.decode("utf-8", "surrogateescape").split("\0") if block else [] for block in blocks[:3]
+        parts, fresh, places, askers = (
+            block.decode("utf-8", "surrogateescape").split("\0") if block else [] for block in blocks[:4]
         )
-        paths, names = blocks[3:]
+        paths, names = blocks[4:]
         ends = list(itertools.accumulate(map(int, places[1::2])))
         return cls(
             tuple(
@@ -197,6 +201,7 @@ class Manifest(NamedTuple):
                 Directory(path, stamp, names[begin:end])
                 for path, begin, end, stamp in zip(places[::2], [0, *ends], ends, stamps[files:], strict=False)
             ),
+            askers=tuple(askers),
         )
 
 

@@ -195,6 +195,11 @@ class Source:
         return cls(text, shown, language="nvvm", modules=read, libdevice=libdevice)
 
     @property
+    def is_bare(self) -> bool:
+        """Whether it is a text and nothing else: without a name, headers, include directories, macros and a file."""
+        return len(self.__dict__) == 1
+
+    @property
     def program_name(self) -> str:
         """What the compiler gets: the file's own path, or a name in a directory that does not exist."""
         return self.path or f"{MEMORY}/{self.name.lstrip('/')}"

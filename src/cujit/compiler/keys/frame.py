@@ -27,6 +27,35 @@ def has_includes(text: str) -> bool:
     )
 
 
+# What joins lines, or hides a directive in one or shows one outside; what a scan looks for in code; and the pieces that
+# ``##`` could make such words of (directives._PASTED, whose begins are longer than ``__ha`` here).
+_TELLING = (
+    "/*", "\\\n", "\\\r", 'R"', "%:", "??", "##", "import", "module", "embed", "__CUDACC", "__has", "as_include",
+    "IME__", "ATE__", "AMP__", "__DA", "__TI",
+)  # fmt: skip
+
+
+def outline_of(text: str) -> str | None:
+    """Return the lines of a text that are directives, which alone decide on its headers; None where more may.
+
+    A macro of a header that asks for headers counts in code too (``Manifest.askers``).
+    """
+    if any(word in text for word in _TELLING) or _has_word(text, "__ha"):
+        return None
+    return "\n".join([line for line in text.split("\n") if line.lstrip(" \t\f\v\r").startswith("#")])
+
+
+def _has_word(text: str, word: str) -> bool:
+    """Tell whether a text has a word that is no longer than that."""
+    at = text.find(word)
+    while at >= 0:
+        after = text[at + len(word) : at + len(word) + 1]
+        if not (after.isalnum() or after == "_"):
+            return True
+        at = text.find(word, at + 1)
+    return False
+
+
 def is_plain(source: Source) -> bool:
     """Tell whether no path and no header in memory is in the key of a source, as far as its text and its place tell."""
     is_alone = not (source.headers or source.include or source.path or source.modules)
@@ -56,10 +85,10 @@ class KeyFrame:
         middle = [part for part in parts[at:] if part.label != "name expression"]
         return cls([*builds, *parts[:at]], middle, after, last)
 
-    def key(self, kind: str, request: Request, headers: tuple[Part, ...]) -> Key:
-        """Make the key of a request, for which the frame is, with the parts of its headers."""
-        data = request.source.text.encode("utf-8", "surrogatepass")
-        digest, names, size = hashlib.sha256(data).hexdigest(), request.names, len(data)
+    def key(self, kind: str, names: tuple[str, ...], source: str, headers: tuple[Part, ...]) -> Key:
+        """Make the key of a source with its sorted names, for which the frame is, with the parts of its headers."""
+        data = source.encode("utf-8", "surrogatepass")
+        digest, size = hashlib.sha256(data).hexdigest(), len(data)
         before, middle, after, last = self._texts
         named = "".join([f"15 {len(name)} None:name expression{name}" for name in names])
         text = f"{before}{named}{middle}6 64 {size}:source{digest}{after}{text_of(headers)}{last}"

@@ -23,7 +23,7 @@ from cujit.compiler.includes.where import says_where
 from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
 from cujit.compiler.inputs.source import KEPT
 from cujit.compiler.keys.builds import NAMES, Build, build_of, unopened_build_of
-from cujit.compiler.keys.frame import KeyFrame, has_includes, is_plain
+from cujit.compiler.keys.frame import KeyFrame, has_includes, is_plain, outline_of
 from cujit.compiler.keys.scans import RECORDED, Scan, absent_part, found_parts, path_parts, says_paths
 from cujit.compiler.options.arguments import macros, unmodelled, wants_paths
 from cujit.compiler.options.values import Tool
@@ -383,7 +383,47 @@ class KeyMaker:
             manifest = self._manifest(Scan.of(request, known.arguments))
             if any(part.label == RECORDED for part in manifest.parts):
                 return self._of_all(request, build, emulated)
-        return Keyed(known.frame.key("nvrtc", request, manifest.parts), (build,), manifest, emulated)
+        key = known.frame.key("nvrtc", request.names, source.text, manifest.parts)
+        return Keyed(key, (build,), manifest, emulated)
+
+    def alike(self, request: Request) -> Callable[[str, tuple[str, ...]], Keyed | None] | None:
+        """Return what makes the keys of other texts with other names, in a request that is otherwise as this one.
+
+        It takes a text and sorted names, and gives None for a text that needs a look at more than that, and once the
+        compiler has changed. It is None if the request has paths or headers in memory, or under ``cujit emulate``.
+
+        Raises:
+            ToolchainNotFoundError: the compiler is not installed.
+        """
+        build, source = self._build("nvrtc"), request.source
+        if not (source.language == "cuda" and is_plain(source)) or request.include or may_be_emulated():
+            return None
+        known = self._known(request, build, _emulated(request.kind, build))
+        if known is None or known.reads_more:
+            return None
+        return functools.partial(self._keyed, known, Scan.of(request, known.arguments), {})
+
+    def _keyed(
+        self, known: _Alike, work: Scan, shared: dict[tuple[str, str], str], text: str, names: tuple[str, ...]
+    ) -> Keyed | None:
+        if self._build("nvrtc") is not known.build or says_where(text):
+            return None
+        manifest = self._outlined(work, shared, text) if has_includes(text) else known.bare
+        if manifest is None or any(part.label == RECORDED for part in manifest.parts):
+            return None
+        return Keyed(known.frame.key("nvrtc", names, text, manifest.parts), (known.build,), manifest)
+
+    def _outlined(self, work: Scan, shared: dict[tuple[str, str], str], text: str) -> Manifest | None:
+        """Give the manifest of a text, if the one of its outline is known; ``shared`` has the names of these."""
+        outline = None if self._has_closures() or work.is_old_dialect else outline_of(text)
+        if outline is None:
+            return None
+        around = outline, os.getcwd()
+        if around not in shared:
+            if len(shared) >= KEPT:
+                shared.clear()
+            shared[around] = work._replace(working=around[1]).name(self.toolkit(), outline)
+        return self._shared(shared[around], text)
 
     def _known(self, request: Request, build: Build, emulated: bool | None) -> _Alike | None:
         """Tell what requests have in common that differ in names and source; None where paths may be in the key."""
@@ -437,6 +477,10 @@ class KeyMaker:
         if not work.has_includes:
             return Manifest((absent_part(()), *path_parts(work, {}, (), says=False)))
         toolkit = self.toolkit()
+        outline = None if self._has_closures() else work.outline
+        shared = None if outline is None else self._shared(work.name(toolkit, outline), work.source.text)
+        if shared is not None:
+            return shared
         name = work.name(toolkit)
         manifest = self.memo.find(name, functools.partial(self._shipped, work, toolkit))
         if manifest is None:
@@ -445,8 +489,15 @@ class KeyMaker:
             roots = {found.place.root: directories.get(found.place.root) for found in closure.found}
             parts = [*found_parts(closure), *path_parts(work, roots, toolkit, says=says_paths(closure))]
             manifest = Manifest.of(closure, parts)._replace(via="scan")
+            if outline is not None and not _asks(manifest, work.source.text):
+                name = work.name(toolkit, outline)
             self.memo.keep(name, manifest)
         return manifest
+
+    def _shared(self, name: str, text: str) -> Manifest | None:
+        """Give the manifest of the sources with the outline of a text, if it is known and that text asks no more."""
+        manifest = self.memo.find(name)
+        return None if manifest is None or _asks(manifest, text) else manifest
 
     def _scanned(self, work: Scan, toolkit: Sequence[str]) -> Closure:
         # Start-up: a hit whose headers are as they were searches none.
@@ -489,6 +540,11 @@ class KeyMaker:
                 self._proved.clear()
             self._proved[place] = shipped
         return shipped
+
+
+def _asks(manifest: Manifest, text: str) -> bool:
+    """Tell whether a text may call a macro that asks for headers."""
+    return any(asker in text for asker in manifest.askers)
 
 
 def _emulated(makes: Kind, *builds: Build) -> bool | None:

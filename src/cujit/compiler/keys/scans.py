@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from cujit.artifact import Kind
 from cujit.cache.key import Part, make_key
 from cujit.compiler.inputs.source import Source
-from cujit.compiler.keys.frame import has_includes
+from cujit.compiler.keys.frame import has_includes, outline_of
 from cujit.compiler.options.arguments import macros, wants_working_directory
 from cujit.compiler.recorded import RecordedNames, headers_may_hold_paths, may_hold_paths
 from cujit.compiler.request import Request
@@ -63,11 +63,20 @@ class Scan(NamedTuple):
         texts = (self.source.text, *(text for _, text in self.headers), *self.arguments)
         return bool(self.pre_include) or any(map(has_includes, texts))
 
-    def name(self, toolkit: Sequence[str]) -> str:
-        """Name the manifest: a hash over everything that the scan is made of, paths included."""
+    def name(self, toolkit: Sequence[str], outline: str | None = None) -> str:
+        """Name the manifest: a hash over everything that the scan is made of, paths included.
+
+        With an ``outline`` (``frame.outline_of``) the manifest is that of all sources that have the same.
+        """
         where = self.program, self.working, toolkit, self.include
         decides = repr((*where, self.arguments, self.headers, self._shows))
-        return make_key("includes", [Part.text("source", self.source.text), Part.text("decides", decides)]).digest
+        text = Part.text("source", self.source.text) if outline is None else Part.text("outline", outline)
+        return make_key("includes", [text, Part.text("decides", decides)]).digest
+
+    @property
+    def outline(self) -> str | None:
+        """The part of the source that decides on its headers; None where all of it may."""
+        return None if self.is_old_dialect else outline_of(self.source.text)
 
     @property
     def _shows(self) -> str:

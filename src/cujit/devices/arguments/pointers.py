@@ -305,8 +305,9 @@ def _others(bare: str) -> _Others | None:
 
 def without_const(pointee: str) -> tuple[str, bool]:
     """Strip ``const`` and ``volatile`` of a pointed-to type: ``float const`` gives ``("float", True)``."""
-    if not pointee:
-        return "", False
+    rest = pointee.removeprefix("const ")
+    if "const" not in rest and "volatile" not in rest and "*" not in rest:  # start-up: no expression is compiled
+        return " ".join(rest.split()), len(rest) < len(pointee)
     text = re.sub(r"\bvolatile\b", " ", pointee)
     const = re.search(r"\bconst\s*$", text) is not None or (
         "*" not in text and re.match(r"\s*const\b", text) is not None

@@ -84,6 +84,11 @@ class CudaModule(BackendModule):
         known = dict.fromkeys(self._library.kernels()) if self._rows is None else CubinFacts(self._rows)
         return _Kernels(self._library, self._limits, known)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no kernel in it; what native code has read has one."""
+        return not self._rows and not self.kernels
+
     def plain(self, name: str, patterns: Mapping[object, object], alive: int, entry: object) -> bytes | None:
         """Find a kernel by its lowered name and give the pattern of its plain launches; None where more is to be done.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Protocol
 
 from cujit.artifact import Artifact
@@ -39,8 +38,8 @@ class LoadedImage:
     """What it was loaded with."""
     portable: Callable[..., Artifact] | None = None
     """Makes PTX of what the image was made of, where that is known."""
-    texts: Mapping[str, Text] = MappingProxyType({})
-    """The sources of the image, where they are known, by the names that its lines have for them."""
+    sources: Callable[[], Mapping[str, Text]] = dict
+    """Gives ``texts``."""
     _was: BackendModule
 
     def __init__(self, device: Device, loaded: BackendModule, artifact: Artifact, options: object = None) -> None:
@@ -56,6 +55,16 @@ class LoadedImage:
     def clears(self, cache: _Cache) -> None:
         """Clear the launches that a kernel keeps when the image is closed."""
         self._caches.add(weakref.ref(cache, self._caches.discard))
+
+    @property
+    def texts(self) -> Mapping[str, Text]:
+        """The sources of the image, where they are known, by the names that its lines have for them."""
+        return self.sources()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no kernel in it."""
+        return self.require().is_empty
 
     @cached_property
     def names(self) -> NameTable:

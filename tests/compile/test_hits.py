@@ -1,0 +1,260 @@
+"""The short way of a hit gives what the long way does, and leaves to it what needs more than a text and a file."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cujit
+from cujit.arch import Arch
+from cujit.artifact import Artifact
+from cujit.cache.cache import Cache
+from cujit.cache.provenance import Outcome, Provenance
+from cujit.compiler.includes.closure import Closure, scan
+from cujit.compiler.includes.files import Files, NotModelledError
+from cujit.compiler.includes.search import HeaderPlace, Search
+from cujit.compiler.inputs.source import Source
+from cujit.compiler.jobs import CompileJob
+from cujit.compiler.keys.frame import outline_of
+from cujit.compiler.options.values import Options
+from cujit.compiler.request import Request
+from cujit.compiler.runner import Runner
+from cujit.errors import CompileError
+from cujit.events.hub import subscribe
+from cujit.events.values import CacheHit
+from cujit.toolchain.headers import Settings
+from cujit.toolchain.toolset import Toolchain
+
+NAMES = ("k<float>", "k<int>")
+
+
+def template(value: object, head: str = "") -> str:
+    """Return a source of its own for each value."""
+    return f"{head}template <typename T> __global__ void k(T* x) {{ *x = T({value}); }}\n"
+
+
+def request(text: str, **options: object) -> Request:
+    return Request.of(
+        Source.cuda(text), None, Arch.parse("compute_80"), NAMES, Options.of(None, options), Runner(tools())
+    )
+
+
+def tools() -> Toolchain:
+    return Toolchain(Settings())
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    return Runner(tools(), Cache(tmp_path / "cache"))
+
+
+def opened(runner: Runner, head: str = "", **options: object) -> Callable[[str], Artifact | None]:
+    """Compile one source, and return what takes others the short way."""
+    asked = request(template(0, head), **options)
+    runner.get(CompileJob(asked))
+    runner.learn("alike", asked)
+    return lambda text: runner.hit("alike", text, NAMES)
+
+
+def provenance(artifact: Artifact | None) -> Provenance:
+    assert artifact is not None
+    assert isinstance(artifact.provenance, Provenance)
+    return artifact.provenance
+
+
+@pytest.mark.parametrize("head", ["", "#include <cuda_fp16.h>\n", "#include <cuda_fp16.h>\n#define N 1\n// a\n"])
+@pytest.mark.parametrize("options", [{}, {"std": "c++17", "lineinfo": True}])
+def test_it_gives_what_the_long_way_gives(tmp_path: Path, head: str, options: dict[str, object]) -> None:
+    made = [
+        Runner(tools(), Cache(tmp_path / "cache")).get(CompileJob(request(template(n, head), **options)))
+        for n in (0, 1)
+    ]
+    short, long = (Runner(tools(), Cache(tmp_path / "cache")) for _ in range(2))
+    found = opened(short, head, **options)(template(1, head))
+    if options:  # a line table has paths
+        assert found is None
+        return
+    opened(long, head, **options)
+    known = long.get(CompileJob(request(template(1, head), **options)))
+    assert found == known == made[1]
+    mine, theirs = provenance(found), provenance(known)
+    assert mine == theirs
+    assert (mine.outcome, mine.root) == (Outcome.DISK, tmp_path / "cache")
+    assert mine.headers == theirs.headers == ("hints" if head else "")
+    assert mine.key is not None
+    assert theirs.key is not None
+    assert mine.key.parts == theirs.key.parts
+    assert short.cache is not None
+    assert long.cache is not None
+    assert short.cache.counters == long.cache.counters
+    again = provenance(short.hit("alike", template(1, head), NAMES))
+    assert again.outcome is Outcome.MEMORY
+
+
+def test_it_tells_of_a_hit(runner: Runner) -> None:
+    runner.get(CompileJob(request(template(1))))
+    find = opened(runner)
+    heard: list[object] = []
+    with subscribe(heard.append):
+        assert find(template(1)) is not None
+        runner.get(CompileJob(request(template(1))))
+    short, long = (event for event in heard if isinstance(event, CacheHit))
+    assert (short.step, short.subject, short.outcome, short.key) == (long.step, long.subject, long.outcome, long.key)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        template(2),  # not made yet
+        template(1) + "// __FILE__\n",
+        template(1, "#include <cuda_fp16.h>\n"),
+        template(1) + "// a ??/\n",
+    ],
+)
+def test_it_leaves_to_the_long_way(runner: Runner, text: str) -> None:
+    runner.get(CompileJob(request(template(1))))
+    assert opened(runner)(text) is None
+
+
+def test_what_failed_before_fails_as_the_long_way_says(runner: Runner) -> None:
+    find = opened(runner)
+    text = template("no_such")
+    with pytest.raises(CompileError):
+        runner.get(CompileJob(request(text)))
+    assert find(text) is None
+
+
+@pytest.mark.parametrize("name", ["CUJIT_EMULATE", "LD_PRELOAD", "NV_NVVM_VERSION"])
+def test_another_environment_opens_anew(runner: Runner, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    runner.get(CompileJob(request(template(1))))
+    find = opened(runner)
+    assert find(template(1)) is not None
+    monkeypatch.setenv(name, "1")
+    assert find(template(1)) is None
+
+
+def test_paths_and_headers_in_memory_never_open_it(tmp_path: Path, runner: Runner) -> None:
+    for asked in (
+        request(template(1), include=str(tmp_path)),
+        Request.of(
+            Source.cuda(template(1), headers={"a.h": ""}), None, Arch.parse("compute_80"), NAMES, Options(), runner
+        ),
+    ):
+        assert runner.keys is not None
+        assert runner.keys.alike(asked) is None
+
+
+def test_a_header_that_changes_is_seen(tmp_path: Path, runner: Runner) -> None:
+    header = tmp_path / "value.h"
+    head = f'#include "{header}"\n'
+    header.write_text("#define VALUE 1\n")
+    find = opened(runner, head)
+    first = runner.get(CompileJob(request(template("VALUE", head))))
+    assert find(template("VALUE", head)) == first
+    header.write_text("#define VALUE 22\n")
+    assert find(template("VALUE", head)) is None, "the header is another"
+    second = runner.get(CompileJob(request(template("VALUE", head))))
+    assert second.data != first.data
+    assert find(template("VALUE", head)) == second
+
+
+def test_a_working_directory_of_its_own_has_scans_of_its_own(
+    tmp_path: Path, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = "#include <cuda_fp16.h>\n"
+    find = opened(runner, head)
+    runner.get(CompileJob(request(template(1, head))))
+    assert find(template(1, head)) is not None
+    monkeypatch.chdir(tmp_path)
+    assert find(template(1, head)) is None
+    opened(runner, head)
+    assert find(template(1, head)) is not None
+
+
+def test_sources_with_the_same_directives_share_what_a_scan_found(runner: Runner) -> None:
+    head = "#include <cuda_fp16.h>\n"
+    opened(runner, head)
+    provenances = [provenance(runner.get(CompileJob(request(template(n, head))))) for n in range(1, 4)]
+    assert [each.headers for each in provenances] == ["scan"] * 3, "the one scan of this process"
+    assert runner.cache is not None
+    assert runner.cache.store is not None
+    notes = [path.name for path in (runner.cache.store.root / "hints").iterdir() if path.name.startswith("includes-")]
+    assert len(notes) == 1
+
+
+def test_a_macro_that_asks_counts_in_code(tmp_path: Path, runner: Runner) -> None:
+    """A call in code of a macro of a header that asks for headers is not served by what a scan found without it."""
+    (tmp_path / "asks.h").write_text("#define ASKING(x) __has_include(x)\n")
+    head = f'#include "{tmp_path}/asks.h"\n'
+    find = opened(runner, head)
+    runner.get(CompileJob(request(template(1, head))))
+    assert find(template(1, head)) is not None
+    asking = template("ASKING(<later.h>)", head)
+    made = runner.get(CompileJob(request(asking)))
+    assert provenance(made).key is None, "what it asks for in code is not modelled"
+    assert find(asking) is None
+
+
+def test_jit_takes_the_short_way_for_all_but_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, device = Cache(tmp_path / "cache"), cujit.cpu()
+    for n in range(4):
+        cujit.jit(template(n), names=NAMES, device=device, cache=cache)
+    warm = Cache(tmp_path / "cache")
+    cujit.jit(template(0), names=NAMES, device=device, cache=warm)
+    monkeypatch.setattr(Runner, "get", None)
+    for n in range(1, 4):
+        module = cujit.jit(template(n), names=[*reversed(NAMES), NAMES[0]], device=device, cache=warm)
+        x = device.zeros(1, "float32")
+        module["k<float>"][1, 1](x)
+        assert x.numpy()[0] == n
+        assert module.artifact.provenance is not None
+        assert module.artifact.provenance.is_hit
+        assert [text.text for text in module._image.texts.values()] == [template(n)]
+
+
+# -- the outline of a text decides on its headers ----------------------------------------------------------
+
+_LINES = (
+    "#include <one.h>", '  #  include "two.h"', "#if 1", "#endif", "#else", "#define NAME <two.h>", "#include NAME",
+    "#ifdef __CUDACC_RTC__", "#undef __CUDACC__", "#if ASK(<two.h>)", "#define MINE(x) __has_include(x)",
+    "#if MINE(<one.h>)",
+)  # fmt: skip
+_CODE = (
+    "int x;", "/* a", "b */ int y;", "// c", "// d \\", 'auto s = R"(', ')";', "'", '"', "f(1'000);",
+    "%: include <one.h>", "import <one.h>;", "module m;", "__half h;", "__ha ## s", "__has_include(<one.h>)",
+    "ASK(<one.h>)", "??=include <one.h>",
+    "int d = __DATE__[0];", "\x0c#include <two.h>", "x \\\r", "import_of(3);", "int includes;", "a ? b : c;",
+)  # fmt: skip
+
+
+def closure_of(text: str, directory: Path) -> tuple[Closure, str]:
+    """Scan a text; the second is why it could not be."""
+    search = Search({}, (("include[0]", str(directory)),), str(directory))
+    place = HeaderPlace("source", "s.cu", f"{directory}/s.cu")
+    try:
+        return scan(search, place, text.encode(), files=Files()), ""
+    except NotModelledError as e:
+        return Closure(), e.message
+
+
+def test_a_scan_of_the_outline_finds_the_same(tmp_path: Path) -> None:
+    (tmp_path / "one.h").write_text('#include "two.h"\n#define ASK(x) __has_include(x)\n')
+    (tmp_path / "two.h").write_text("int two;\n")
+    dice, compared = random.Random(37), 0
+    for _ in range(3000):
+        text = "\n".join(dice.choices(_LINES, k=dice.randint(0, 4)) + dice.choices(_CODE, k=dice.randint(0, 2)))
+        lines = text.split("\n")
+        dice.shuffle(lines)
+        text = "\n".join(lines)
+        outline = outline_of(text)
+        if outline is None:
+            continue
+        (found, why_not), whole = closure_of(outline, tmp_path), closure_of(text, tmp_path)
+        if why_not or any(asker in text for asker in found.askers):
+            continue
+        compared += outline != text
+        assert (found, "") == whole, text
+    assert compared > 300, "most texts of these lines are unsure"
