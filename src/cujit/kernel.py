@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from cujit.artifact import Artifact
 from cujit.devices.backend import BackendKernel
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cujit.devices.schedules import ScheduleReport
+    from cujit.devices.shapes import GridAndBlock
 
 
 class Launch(PreparedLaunch):
@@ -294,13 +295,12 @@ class Kernel(KeepsLaunches):
             block, blocks = kernel.cooperative_shape()
         """
         shared = launch_shape(1, 1, shared_bytes, self.name).shared_bytes
-        warp = self.device.limits.warp_size
-        largest = self.max_block
+        warp, largest = self.device.limits.warp_size, self.max_block
         sizes = range(warp, largest + 1, warp) if largest >= warp else (largest,)
         shapes = [CooperativeShape(size, self.cooperative_limit(size, shared)) for size in sizes]
         return max(shapes, key=lambda shape: (shape.block * shape.blocks, shape.block))
 
-    def __getitem__(self, shape: Any) -> Launch:
+    def __getitem__(self, shape: GridAndBlock) -> Launch:
         """Fix ``kernel[grid, block]``, ``[grid, block, shared_bytes]`` or ``[grid, block, shared_bytes, stream]``.
 
         Grid and block are an int or a tuple of up to three, in blocks and threads.
@@ -318,7 +318,7 @@ class Kernel(KeepsLaunches):
             kernel[(4, 1), (256, 1), 0, device.stream()](2.0, x, y, 1000)
         """
         try:
-            grid, block = shape
+            grid, block = shape  # type: ignore[misc]
             # Of equal keys only exact ints are the same: 1, True and 1.0 are equal.
             if type(grid) is int and type(block) is int:
                 return self._launches[shape]

@@ -44,6 +44,12 @@ from cujit.machine import chosen
 from cujit.program import Options, Request, Source, compile, runner
 from cujit.toolchain.toolset import Compiler
 from cujit.values import replace
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from cujit.compiler.options.keywords import Keywords
 
 
 class Module(Mapping[str, Kernel]):
@@ -323,7 +329,7 @@ def jit(
     timeout_s: float | None = None,
     isolate: bool = False,
     memory_mib: int | None = None,
-    **more: object,
+    **more: Unpack[Keywords],
 ) -> Module:
     """Compile CUDA C++ for a device and load it there.
 

@@ -31,7 +31,10 @@ from cujit.values import replace
 from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from cujit.compiler.build import Native, Progress
+    from cujit.compiler.options.keywords import Keywords
     from cujit.devices.device import Device
 
 __all__ = [
@@ -128,7 +131,7 @@ def request(
     arch: Arch | str | None = None,
     names: Sequence[str] | str = (),
     options: Mapping[str, object] | Options | None = None,
-    **more: object,
+    **more: Unpack[Keywords],
 ) -> Request:
     """Describe a compile without doing it: what ``compile`` would do, to print.
 
@@ -162,7 +165,7 @@ def compile(
     timeout_s: float | None = None,
     isolate: bool = False,
     memory_mib: int | None = None,
-    **more: object,
+    **more: Unpack[Keywords],
 ) -> Artifact:
     """Compile one source for one architecture: CUDA C++ through NVRTC, LLVM IR (``Source.nvvm``) through libNVVM.
 
@@ -211,7 +214,7 @@ def link(
     timeout_s: float | None = None,
     isolate: bool = False,
     memory_mib: int | None = None,
-    **more: object,
+    **more: Unpack[Keywords],
 ) -> Artifact:
     """Link images of device code: Artifacts, paths or bytes of PTX, cubins, LTO-IR, objects, archives, fatbins.
 
@@ -336,7 +339,7 @@ def build(
     timeout_s: float | None = None,
     isolate: bool = False,
     memory_mib: int | None = None,
-    **more: object,
+    **more: Unpack[Keywords],
 ) -> Artifact:
     """Compile one source for several targets and bundle the images into one fatbin.
 

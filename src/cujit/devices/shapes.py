@@ -6,6 +6,17 @@ import operator
 
 from cujit.errors import LaunchError, spell
 from cujit.values import NamedTuple, dataclass
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import SupportsIndex, TypeAlias
+
+    Size: TypeAlias = SupportsIndex | tuple[SupportsIndex, ...]
+    """Of a grid in blocks, or of a block in threads."""
+    GridAndBlock: TypeAlias = (
+        tuple[Size, Size] | tuple[Size, Size, SupportsIndex] | tuple[Size, Size, SupportsIndex, object]
+    )
+    """Grid, block, shared_bytes and stream, as in ``kernel[grid, block]``."""
 
 _SIZES = "a grid or block is an int, or a tuple of up to three: 256, or (16, 16)"
 

@@ -55,7 +55,6 @@ _SENTENCES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("code", "compute_capability", "cc", "gpu_arch"), "arch='sm_90' names the architecture"),
         **dict.fromkeys(("defines", "macros"), "define={'N': 4} defines macros"),
         "header_code": "headers={'name.h': text} brings headers of which you have the text",
-        "verbose": "cujit.compile(…).log is what the compiler wrote",
     },
     "DeviceArray": {
         **dict.fromkeys(("get", "copy_to_host", "to_host", "asnumpy", "cpu", "tolist", "item", "to_numpy"), _NUMPY),

@@ -38,6 +38,9 @@ from cujit.values import NamedTuple, dataclass
 from cujit.version import __version__
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from cujit.compiler.options.keywords import Keywords
     from cujit.profile import Peaks
 
 _WORK = "tuning"
@@ -102,7 +105,7 @@ def tune(
     arch: Arch | str | None = None,
     cache: Cache | bool | None = None,
     options: Mapping[str, object] | Options | None = None,
-    **more: object,
+    **more: Unpack[Keywords],
 ) -> Tuned:
     """Find which variant of a kernel is the fastest on a device: measured once, and then known to every process.
 

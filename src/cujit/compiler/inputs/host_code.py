@@ -122,7 +122,7 @@ def as_for_devices(source: Source, options: Options) -> tuple[Source, Options]:
     said["pre_include"] = tuple(dict.fromkeys((*_implied_headers(texts, "host_code" in options), *map(str, before))))
     plain = [_LAMBDA.sub(lambda match: match[1] + " " * len(match[2]), text) for text in texts]
     known = tuple((name, text) for (name, _), text in zip(source.headers, plain[1:], strict=True))
-    return replace(source, text=plain[0], headers=known), Options(extra=extra, **said)
+    return replace(source, text=plain[0], headers=known), Options.of(said, {"extra": extra})
 
 
 def _of_nvcc(extra: Sequence[str]) -> tuple[tuple[str, ...], Options]:

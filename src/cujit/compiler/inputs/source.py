@@ -149,7 +149,7 @@ class Source:
             _check_text(what, content)
         if isinstance(include, Iterable) and not isinstance(include, str):
             include = list(include)
-        said = Options(include=include, define=define)
+        said = Options.of({"include": include, "define": define}, {})
         directories, macros = said.get("include") or (), said.get("define") or {}
         assert isinstance(directories, tuple)
         assert isinstance(macros, Mapping)

@@ -18,6 +18,10 @@ from cujit.values.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import CodeType
 
+    from typing_extensions import Unpack
+
+    from cujit.compiler.options.keywords import OptionKeywords
+
 __all__ = ["OPTIONS", "Options", "Tool", "Value"]
 
 
@@ -36,7 +40,7 @@ class Options(Mapping[str, Value]):
 
     __slots__ = ("_values", "extra")
 
-    def __init__(self, *, extra: Sequence[str] = (), **said: object) -> None:
+    def __init__(self, *, extra: Sequence[str] = (), **said: Unpack[OptionKeywords]) -> None:
         """Check every option; one whose value is None counts as not said.
 
         Raises:
@@ -49,8 +53,9 @@ class Options(Mapping[str, Value]):
         for name in said:
             if name not in OPTIONS:
                 raise _unknown(name, ())
+        given: Mapping[str, object] = said
         self._values: dict[str, Value] = {
-            row.name: row.accept(said[row.name]) for row in OPTIONS.values() if said.get(row.name) is not None
+            row.name: row.accept(given[row.name]) for row in OPTIONS.values() if given.get(row.name) is not None
         }
 
     @classmethod
