@@ -17,7 +17,7 @@ u32 cujit_barrier_count(struct Block *block, u32 id);
 u32 cujit_barrier_any(struct Block *block, u32 id);
 u32 cujit_barrier_missing(struct Block *block, u32 id);
 void cujit_wait(struct Block *block, u32 warp, u32 line, u32 lanes);
-void cujit_spin(struct Block *block, u32 warp, u32 line, u32 lanes);
+void cujit_spin(struct Block *block, u32 warp, u32 line, u32 lanes, i32 at, flag moved);
 void cujit_pass(struct Block *block, u32 warp);
 u32 cujit_cluster_arrive(struct Block *block, u32 warp, u32 lanes);
 u32 cujit_cluster_arrival(struct Block *block, u32 warp, u32 lanes);
@@ -93,11 +93,11 @@ static void spins(struct Block *block, u32 warp) {
   if (!warp) *word = 0;
   meet(block, warp, 0, 0);
   if (warp == WARP_COUNT - 1) {
-    for (u32 turn = 0; turn < TURNS; turn++) cujit_spin(block, warp, 8, ALL);
+    for (u32 turn = 0; turn < TURNS; turn++) cujit_spin(block, warp, 8, ALL, -1, 0);
     *word = 1;
     block->changes++;
   }
-  while (!*word) warp & 1 ? cujit_wait(block, warp, 9, ALL) : cujit_spin(block, warp, 9, ALL);
+  while (!*word) warp & 1 ? cujit_wait(block, warp, 9, ALL) : cujit_spin(block, warp, 9, ALL, -1, 0);
   count(1);
 }
 
@@ -160,7 +160,7 @@ static void waits_for_ever(struct Block *block, u32 warp) {
   volatile u32 own[TURNS];
   for (u32 k = 0; k < TURNS; k++) own[k] = warp;
   for (u32 k = 0;; k = (k + 1) % TURNS) {
-    cujit_spin(block, warp, 13, ALL);
+    cujit_spin(block, warp, 13, ALL, -1, 0);
     HOLDS(own[k] == warp);
     nanosleep(&(struct timespec){0, 1000}, 0); /* where a thread under a sanitizer takes a poke */
   }

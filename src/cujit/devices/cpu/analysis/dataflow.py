@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import TypeVar
 
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
-from cujit.devices.cpu.ir.program import Op, Reg
-from cujit.formats.ptx.isa.semantics import Collective
+from cujit.devices.cpu.ir.program import Op, Reg, Special
+from cujit.devices.cpu.native.structures import AT_ANY, AT_PHASE, AT_SHARED
+from cujit.formats.ptx.isa.semantics import Collective, Effect
 from cujit.values import closure, grouped
 
 _T = TypeVar("_T")
@@ -299,19 +300,48 @@ def _polls(inside: Sequence[Block], loop: Loop) -> bool:
     return bool(polled) and not polled.isdisjoint(_origins(_deciding(inside, loop), ops))
 
 
-def awaits_phase(graph: Graph, loop: Loop) -> bool:
-    """Tell whether a loop ends only when the phase of an mbarrier does."""
+def awaited(graph: Graph, loop: Loop) -> int:
+    """Tell what alone ends a loop: ``AT_PHASE``, ``AT_SHARED``; ``AT_ANY`` if something else may.
+
+    Such a loop writes nothing, and what its ways out depend on is computed anew in each turn from what it polls: a turn
+    which finds the same as the one before does the same.
+    """
     inside = graph.blocks[loop.head : loop.last + 1]
     ops = [op for block in inside for op in block.ops]
-    polls = [op for op in ops if op.form.is_poll or op.opcode == "call.function"]
+    polls = [op for op in ops if op.form.is_poll and op.written]
     tested = {r for op in polls for r in op.written}
-    ways_out = [b.branch for b in inside if any(s not in loop for s in b.successors)]
-    return {op.opcode for op in polls} == {"mbarrier"} and all(_decides(branch, tested, ops) for branch in ways_out)
+    quiet = all(op in polls or _is_quiet(op) for op in ops)
+    return _ended_by(polls) if quiet and all(_decide(b, tested, ops) for b in _ways_out(inside, loop)) else AT_ANY
 
 
-def _decides(branch: Op | None, registers: Set[Reg], ops: Sequence[Op]) -> bool:
-    """Tell whether a branch in a loop depends on some of the registers."""
-    return branch is not None and not registers.isdisjoint(_origins(branch.read_registers(), ops))
+def _ended_by(polls: Sequence[Op]) -> int:
+    """Tell who may change what these operations read: ``AT_ANY`` where the host or another launch may."""
+    kinds = {op.opcode if op.opcode == "mbarrier" else op.space for op in polls}
+    if kinds == {"mbarrier"}:
+        return AT_PHASE
+    reads = all(op.form.meaning.effect is Effect.READS or op.opcode == "mbarrier" for op in polls)
+    return AT_SHARED if reads and polls and kinds <= {"mbarrier", "shared", "cluster"} else AT_ANY
+
+
+def _is_quiet(op: Op) -> bool:
+    """Tell whether no other thread sees that a loop did it again."""
+    quiet = (Effect.PURE, Effect.READS, Effect.ORDERS, Effect.CONTROLS, Effect.SIGNALS)
+    return op.form.meaning.effect in quiet and op.opcode != "call.function"
+
+
+def _decide(branch: Op | None, tested: Set[Reg], ops: Sequence[Op]) -> bool:
+    """Tell whether a branch in a loop depends on what was tested, and on nothing else that changes by itself."""
+    if branch is None or tested.isdisjoint(_origins(branch.read_registers(), ops)):
+        return False
+    others = [op for op in ops if tested.isdisjoint(op.written)]
+    decides = _origins(branch.read_registers(), others)
+    for op in others:
+        if decides.isdisjoint(op.written):
+            continue
+        carried = not _origins(op.read_registers(), others).isdisjoint(op.written)
+        if carried or op.form.meaning.effect is not Effect.PURE or any(isinstance(s, Special) for s in op.sources):
+            return False
+    return True
 
 
 def _polled(ops: Sequence[Op]) -> set[Reg]:
@@ -325,9 +355,14 @@ def _polled(ops: Sequence[Op]) -> set[Reg]:
 
 def _deciding(inside: Sequence[Block], loop: Loop) -> Iterator[Reg]:
     """List the registers that branches out of a loop read."""
-    for b in inside:
-        if b.branch is not None and any(s not in loop for s in b.successors):
-            yield from b.branch.read_registers()
+    for branch in _ways_out(inside, loop):
+        if branch is not None:
+            yield from branch.read_registers()
+
+
+def _ways_out(inside: Sequence[Block], loop: Loop) -> list[Op | None]:
+    """List the branches out of a loop; None for a block that leaves it without one."""
+    return [b.branch for b in inside if any(s not in loop for s in b.successors)]
 
 
 def _origins(registers: Iterable[Reg], ops: Sequence[Op]) -> set[Reg]:

@@ -18,10 +18,8 @@ the scan goes on; at the end it begins anew while that helps. When it does not, 
 
 from __future__ import annotations
 
-from cujit.devices.cpu.analysis.dataflow import awaits_phase
 from cujit.devices.cpu.analysis.uniformity import Shape
 from cujit.devices.cpu.codegen.builder import Value
-from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.warp import ALL_LANES, MASK, WarpEmitter
 from cujit.devices.cpu.control import strips
 from cujit.devices.cpu.control.plan import ORDERS, Plan
@@ -148,28 +146,24 @@ class Flow(Masks):
         self._let_others_run(loop, waiting, outside)
 
     def _let_others_run(self, loop: Loop, waiting: Value, outside: str) -> None:
-        """Every few turns of a polling loop, let other warps run, and lanes of this one that have left the loop."""
+        """Every few turns of a polling loop, let other warps run, and before them lanes of this one that are elsewhere.
+
+        Whether these can go on is known at the end of the scan alone.
+        """
         b, again = self.b, f"body.{loop.head}"
         turns = b.binary("add", self.load("turns", "i32"), b.integer(1, 32))
         b.write("turns", turns)
         some_turns = b.binary("and", turns, b.integer(_TURNS - 1, 32))
         b.only_if(b.compare("icmp eq", some_turns, b.integer(0, 32)), again, "pause")
-        # The loop is known by the operation which reads anew, if there is one.
-        ops = [op for block in self.graph.blocks[loop.head : loop.last + 1] for op in block.ops]
-        line = next((op.line for op in ops if op.form.is_poll), ops[-1].line)
         e = self.e.within(position=loop.head)
-        others = b.integer(0, 1) if e.reconverges else b.any_lane(b.binary("and", e.live(), b.invert(waiting)))
-        place = (STATE, WARP_NUMBER, b.integer(line, 32), b.word(waiting))
-        if awaits_phase(self.graph, loop):
-            b.call("cujit_await_phase", "void", *place, b.cast("zext", b.invert(others), "i32"))
-        else:
-            b.call("cujit_spin", "void", *place)
-        if e.reconverges:
-            b.jump(again)
-            return
-        b.only_if(others, again, "skip")
-        b.write("progress", b.integer(1, 1))
-        b.jump(outside)
+        if not e.reconverges:
+            elsewhere = b.any_lane(b.binary("and", e.live(), b.invert(waiting)))
+            with b.when(elsewhere, "skip"):
+                b.write(f"polling.{loop.head}", waiting)
+                b.jump(outside)
+        line, at = self.plan.polls[loop.head]
+        self.spin(b.integer(line, 32), waiting, b.integer(at, 32), moved=b.integer(0, 1))
+        b.jump(again)
 
     # -- leaving a block ---------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from cujit.devices.cpu.analysis.dataflow import bits_of, control_equivalent, polling_loops
+from cujit.devices.cpu.analysis.dataflow import awaited, bits_of, control_equivalent, polling_loops
 from cujit.devices.cpu.analysis.uniformity import constant_of, is_divergent_branch
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.control.regions import RegionBoundary
@@ -37,8 +37,9 @@ Source: PTX ISA 9.1, "setp", "Comparisons" (``lo`` to ``hs`` are unsigned).
 class Plan:
     """How the blocks of a kernel, of a region of one (which has a ``boundary``), or of a function are emitted.
 
-    ``polls`` are the heads of polling loops, ``first_separate`` is the first position that lanes may pass at different
-    times. ``equivalent`` tells by position of an earlier block with the same lanes.
+    ``polls`` are polling loops by their heads, each with its line and what alone ends it; ``first_separate`` is the
+    first position that lanes may pass at different times. ``equivalent`` tells by position of an earlier block
+    with the same lanes.
 
     Lanes wait at barriers where they are ``parking``, for their partners where they are ``gathering``; each of
     ``meetings`` are places that may take part in one exchange. ``strips`` are the loops that are strip-mined.
@@ -50,7 +51,7 @@ class Plan:
     """
 
     boundary: RegionBoundary | None
-    polls: frozenset[int]
+    polls: Mapping[int, tuple[int, int]]
     first_separate: int
     equivalent: Sequence[int | None]
     parking: Sequence[Block]
@@ -67,22 +68,29 @@ class Plan:
 def make_plan(e: WarpEmitter, boundary: RegionBoundary | None) -> Plan:
     """Plan what ``e`` is to emit; where somebody watches, every operation is done in the simplest way."""
     blocks, apart = e.graph.blocks, frozenset(bits_of(e.divergence.non_reconverging))
-    polls = frozenset(loop.head for loop in polling_loops(e.graph))
+    polls = {loop.head: (_line_of(e.graph, loop), awaited(e.graph, loop)) for loop in polling_loops(e.graph)}
     equivalent, first_separate = control_equivalent(e.graph), min(apart, default=e.graph.exit)
     # Behind that position no two blocks need to have the same lanes; and lanes may exit in a function.
     keeps = 0 if e.program.called else first_separate
     sites = [b for b in blocks if b.site is not None and b.position in apart]
-    parts, together = _together(e, polls | apart)
+    bound = apart | polls.keys()
+    parts, together = _together(e, bound)
     return Plan(
         boundary, polls, first_separate, [*equivalent[:keeps], *[None] * (len(blocks) - keeps)],
         parking=[b for b in sites if b.ops[0].form.is_barrier],
         gathering=[b for b in sites if not b.ops[0].form.is_barrier and b.ops[0].form.needs_others],
         meetings=_meetings(sites, equivalent, e.divergence.constants),
-        strips={} if e.watched else find_strips(e, polls | apart),
+        strips={} if e.watched else find_strips(e, bound),
         parts=parts, together=together, wholes=_wholes(e, together) if parts else frozenset(),
         walks=find_walks(e, parts, together, boundary),
         ends=dict(_ends(e, together.values())),
     )  # fmt: skip
+
+
+def _line_of(graph: Graph, loop: Loop) -> int:
+    """Give the line by which a loop is known: that of the operation which reads anew, if there is one."""
+    ops = [op for block in graph.blocks[loop.head : loop.last + 1] for op in block.ops]
+    return next((op.line for op in ops if op.form.is_poll), ops[-1].line)
 
 
 def fenced(graph: Graph) -> Graph:

@@ -23,8 +23,8 @@ from cujit.devices.cpu.instructions import blocks
 from cujit.devices.cpu.instructions.warpwide import Party, known, lacks_partners, members_of, rule_of
 from cujit.devices.cpu.ir.cfg import Block
 from cujit.devices.cpu.ir.program import Op
+from cujit.devices.cpu.native.structures import AT_ANY, AT_SHARED, FaultKind, Meeting, Warp
 from cujit.devices.cpu.native.structures import Block as BlockState
-from cujit.devices.cpu.native.structures import FaultKind, Meeting, Warp
 from cujit.devices.cpu.run.launch import Launch, field_offset
 
 NO_LANE = Value("zeroinitializer", "i1", WARP)
@@ -178,9 +178,12 @@ class Masks:
     # -- the end of a scan -----------------------------------------------------------------------------------
 
     def emit_end_of_scan(self) -> None:
-        """Scan again while lanes go on; else let the warp wait, or say that its lanes never meet."""
+        """Scan again while lanes go on; else let the warp wait, or say that its lanes never meet.
+
+        A warp some of whose lanes poll is never done waiting: it spins, and tells whether others of its lanes went on.
+        """
         b = self.b
-        alive = b.label("alive")
+        alive, again = b.label("alive"), f"check.{self.plan.first_separate}"
         b.branch(b.any_lane(self.e.live()), alive, "warp.end")
         b.start(alive)
         for block in self.plan.parking:
@@ -189,21 +192,57 @@ class Masks:
             self._meet(places)
         moved = self.load("progress", "i1")
         b.write("progress", b.integer(0, 1))
-        with b.when(moved, "again"):
-            b.jump(f"check.{self.plan.first_separate}")
         parked = NO_LANE
         for block in self.plan.parking:
             parked = b.binary("or", parked, self.load(f"parked.{block.position}", MASK))
+        if self.plan.polls:
+            self._spin_for_polls(moved, again)
+        with b.when(moved, "again"):
+            b.jump(again)
         with b.when(b.any_lane(parked), "wait"):
             if self.e.suspends and self.plan.parking:
                 self._wait(b.word(parked))
             b.jump(alive)
         self._end_launch()
 
+    # -- in loops that poll ----------------------------------------------------------------------------------
+
+    def spin(self, line: Value, lanes: Value, at: Value, moved: Value) -> None:
+        """Let other warps run while lanes poll.
+
+        ``at`` is what alone ends their loops (``AT_ANY``: anything may), ``moved`` tells that other lanes of the warp
+        went on meanwhile.
+        """
+        b = self.b
+        b.call("cujit_spin", "void", STATE, WARP_NUMBER, line, b.word(lanes), at, b.cast("zext", moved, "i32"))
+
+    def _spin_for_polls(self, moved: Value, again: str) -> None:
+        """Where lanes stayed in loops that poll, let other warps run and scan again.
+
+        The warp is known by the first of these loops. If lanes are in several, no one mbarrier is what they wait for.
+        """
+        b = self.b
+        here, line, at = b.integer(0, 32), b.integer(0, 32), b.integer(0, 32)
+        for head, (own_line, own_at) in sorted(self.plan.polls.items(), reverse=True):
+            lanes = b.word(self.load(f"polling.{head}", MASK))
+            some, first = (b.compare(f"icmp {how}", x, b.integer(0, 32)) for how, x in (("ne", lanes), ("eq", at)))
+            several = b.integer(AT_ANY if own_at == AT_ANY else AT_SHARED, 32)
+            several = b.select(b.compare("icmp eq", at, b.integer(AT_ANY, 32)), at, several)
+            at = b.select(some, b.select(first, b.integer(own_at, 32), several), at)
+            here, line = b.select(some, lanes, here), b.select(some, b.integer(own_line, 32), line)
+        with b.when(b.compare("icmp ne", here, b.integer(0, 32)), "polling"):
+            self._note(self._noted(), Warp.apart.size, polling=here)
+            self.spin(line, b.mask_of(here), b.select(moved, b.integer(AT_ANY, 32), at), moved)
+            self._forget_noted()
+            for head in self.plan.polls:
+                b.write(f"polling.{head}", NO_LANE)
+            b.jump(again)
+
     def _wait(self, parked: Value) -> None:
         """Let the warp wait: for its barrier where all that are parked are at one, else for any change."""
         b = self.b
-        number, generation, line = b.integer(-1, 32), b.integer(0, 32), b.integer(self.plan.parking[0].ops[0].line, 32)
+        number, generation = b.integer(AT_ANY, 32), b.integer(0, 32)
+        line = b.integer(self.plan.parking[0].ops[0].line, 32)
         for block in self.plan.parking:
             site, p = block.ops[0], block.position
             here = b.compare("icmp eq", b.word(self.load(f"parked.{p}", MASK)), parked)
@@ -222,8 +261,12 @@ class Masks:
 
         b.either(b.compare("icmp sge", number, b.integer(0, 32)), one, several, "one")
         if self.plan.gathering:
-            size = b.integer(Warp.apart.size, 64)
-            b.call("llvm.memset.p0.i64", "void", self._noted(), b.integer(0, 8), size, b.integer(0, 1))
+            self._forget_noted()
+
+    def _forget_noted(self) -> None:
+        b = self.b
+        size = b.integer(Warp.apart.size, 64)
+        b.call("llvm.memset.p0.i64", "void", self._noted(), b.integer(0, 8), size, b.integer(0, 1))
 
     def _noted(self) -> Value:
         """Find where the state of the warp tells at which operations lanes wait for others that are parked."""
@@ -232,17 +275,29 @@ class Masks:
         at = b.binary("add", offset, b.integer(BlockState.warp.offset + Warp.apart.offset, 64))
         return b.point("i8", STATE, at)
 
-    def _note(self, at: Value, room: int) -> None:
-        """Write a ``Meeting`` for each operation at which lanes wait for others, as many as ``room`` bytes hold."""
+    def _note(self, at: Value, room: int, *, polling: Value | None = None) -> None:
+        """Write a ``Meeting`` for each place at which lanes wait for others, as many as ``room`` bytes hold.
+
+        Where lanes poll, places are barriers and other loops, too: ``polling`` are the lanes of the first loop.
+        """
         e, b = self.e, self.b
-        count, most = b.integer(0, 32), b.integer(room // ctypes.sizeof(Meeting), 32)
+        count, most, zero = b.integer(0, 32), b.integer(room // ctypes.sizeof(Meeting), 32), b.integer(0, 32)
+        places = []
+        if polling is not None:
+            others = b.binary("xor", polling, b.integer(-1, 32))
+            for head, (line, _) in self.plan.polls.items():
+                lanes = b.word(self.load(f"polling.{head}", MASK))
+                places.append((line, b.binary("and", lanes, others), zero))
+            parked = ((block.ops[0].line, f"parked.{block.position}") for block in self.plan.parking)
+            places += [(line, b.word(self.load(name, MASK)), zero) for line, name in parked]
         for block in self.plan.gathering:
             waiting = self.load(f"mask.{block.position}", MASK)
             members = members_of(e, block.ops[0])
             if members.lanes:
                 members = b.extract(members, b.first_lane(waiting))
-            values = [count, most, b.integer(block.ops[0].line, 32), b.word(waiting), members]
-            count = b.call("cujit_note", "i32", at, *values)
+            places.append((block.ops[0].line, b.word(waiting), members))
+        for line, lanes, members in places:
+            count = b.call("cujit_note", "i32", at, count, most, b.integer(line, 32), lanes, members)
 
     def _end_launch(self) -> None:
         """End the launch as one whose lanes never meet: name the first of those that wait at the first place."""

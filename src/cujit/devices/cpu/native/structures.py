@@ -109,8 +109,17 @@ BARRIERS = 16
 WARPS = 32
 """Warps of the largest block."""
 
+AT_ANY = -1
+"""``Warp.barrier`` of a warp that waits in several places, or in a loop that anything may end."""
+
 AT_PHASE = -2
 """``Warp.barrier`` of a warp in a loop that only the phase of an mbarrier ends."""
+
+AT_SHARED = -3
+"""``Warp.barrier`` of a warp in a loop that only a write to shared memory ends."""
+
+AT_CLUSTER = -4
+"""``Warp.barrier`` of a warp at the barrier of its cluster."""
 
 GROUP_WARPS = 4
 """Warps of a warpgroup. Source: PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Instructions: Warpgroup"."""
@@ -164,17 +173,17 @@ class Warp(Shared):
     """One warp: the pointer of its stack while it does not run, its ``State``, and what it waits for.
 
     ``seen`` is the block's ``changes`` when it began to wait; ``line`` and ``lanes`` tell where in the PTX and who, and
-    ``barrier`` at which barrier, while it waits or spins (-1: in several places, or at one of the cluster; from
-    ``BARRIERS`` on: for its warpgroup; ``AT_PHASE``: for the phase of an mbarrier). ``tested`` is the address of the
+    ``barrier`` at which barrier, while it waits or spins (or ``AT_ANY``, ``AT_CLUSTER``; from
+    ``BARRIERS`` on: for its warpgroup; ``AT_PHASE``: for the phase of an mbarrier; ``AT_SHARED``: for a write to
+    shared memory); ``moved`` tells that lanes went on while others of the warp spin. ``tested`` is the address of the
     mbarrier that it tested last in vain; after a deadlock it is what stands there, and ``seen`` its place in the
-    block's shared memory.
-    ``cluster_lanes`` arrived last at the cluster's barrier, in ``cluster_generation``. Its stack lies from
-    ``stack_begin`` to ``stack_end``. ``apart`` are the first places where lanes wait for others
-    of the warp while these wait at barriers.
+    block's shared memory. ``cluster_lanes`` arrived last at the cluster's barrier, in ``cluster_generation``. Its stack
+    lies from ``stack_begin`` to ``stack_end``. ``apart`` are the first places where lanes wait for others of the warp
+    while these wait at barriers, or at barriers themselves while others poll.
     """
 
     _fields_ = Fields(
-        "u8 *stack; u32 state, seen, line, lanes; i32 barrier; u32 cluster_generation, cluster_lanes, unused; "
+        "u8 *stack; u32 state, seen, line, lanes; i32 barrier; u32 cluster_generation, cluster_lanes, moved; "
         "u64 stack_begin, stack_end, tested; struct Meeting apart[2]"
     )
 

@@ -14,10 +14,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from cujit.devices.cpu.analysis.dataflow import awaited
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER
 from cujit.devices.cpu.native.checking import Access, Space
-from cujit.devices.cpu.native.structures import WRITES, Writes
+from cujit.devices.cpu.native.structures import AT_ANY, WRITES, Writes
 from cujit.devices.cpu.observe.touches import touches_of
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.watch import Sources
@@ -184,7 +185,8 @@ class _Yields:
         effect = op.form.meaning.effect
         if effect not in _SEEN or op.space in ("param", "const", "local"):
             return
-        if op.opcode == "mbarrier" and op.form.is_poll:
+        loop = e.graph.blocks[e.position].loop
+        if op.form.is_poll and (op.opcode == "mbarrier" or (loop and awaited(e.graph, loop) != AT_ANY)):
             return  # the loop around it lets others run; a warp that yields here would not count as one that waits
         e.builder.call("cujit_yield", "void", STATE, WARP_NUMBER)
         if self._notes_writes and effect in (Effect.WRITES, Effect.UPDATES):

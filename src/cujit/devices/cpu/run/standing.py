@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native.structures import (
+    AT_CLUSTER,
+    AT_PHASE,
     BARRIERS,
     GROUP_WARPS,
     MBARRIER_BYTES,
@@ -46,8 +48,10 @@ def stuck(launch: Launch, words_of: Callable[[int], str]) -> str | None:
     if launch.fault_kind != FaultKind.DEADLOCK or not launch.fault_more[0]:
         return None
     blocks = (Block * launch.fault_more[1]).from_address(launch.fault_more[0])
-    found = [f"    {text}" for block in blocks for text in _at_phases(block, words_of)]
-    found += [f"    {text}" for block in blocks for text, _ in _waiting(block, words_of)]
+    names = [f"block {launch.place(block.number)}, " if len(blocks) > 1 else "" for block in blocks]
+    both = list(zip(names, blocks, strict=True))
+    found = [f"    {name}{text}" for name, block in both for text in _polling(block, words_of)]
+    found += [f"    {name}{text}" for name, block in both for text, _ in _waiting(block, words_of)]
     release(launch.fault_more[0])
     launch.fault_more[0] = 0
     return "\n".join(["every thread that is left waits, and none can go on:", *_first_of(found)])
@@ -71,7 +75,7 @@ def _warps_apart(launch: Launch, words_of: Callable[[int], str]) -> str:
 
 def _warps(first: int, bits: int) -> str:
     warps = [first + k for k in range(GROUP_WARPS) if bits >> k & 1]
-    return f"warp{'s' * (len(warps) > 1)} {ranges(warps)}"
+    return _named("warp", warps)
 
 
 def _first_of(lines: list[str]) -> list[str]:
@@ -79,7 +83,7 @@ def _first_of(lines: list[str]) -> list[str]:
 
 
 def _waiting(block: Block, words_of: Callable[[int], str], but: int | None = None) -> list[tuple[str, int]]:
-    """Describe the warps of a block that wait, ``but`` one: those at the same place together, each with its line."""
+    """Describe the threads of a block that wait, those at a place together, with their lines; ``but`` one warp."""
     warps = [w for w in range(block.warps) if block.warp[w].state == State.WAITING and w != but]
     places: dict[tuple[int, int], list[int]] = {}
     for warp in warps:
@@ -87,28 +91,38 @@ def _waiting(block: Block, words_of: Callable[[int], str], but: int | None = Non
         threads = places.setdefault((state.barrier, state.line), [])
         threads += [32 * warp + lane for lane in range(32) if state.lanes >> lane & 1]
     exited = f"; {block.exited} have exited" if block.exited else ""
-    lines = []
-    for (number, line), threads in places.items():
-        at = f"barrier {number}" if number >= 0 else "barriers"
-        if number >= BARRIERS:
-            group = block.warpgroups[number - BARRIERS]
-            at = f"a meeting of their warpgroup, where {group.warps.bit_count()} of {GROUP_WARPS} warps have arrived"
-        elif number >= 0:
-            barrier = block.barriers[number]
-            wanted = barrier.expected or block.threads - block.exited
-            at += f", where {barrier.arrived} of {wanted} threads have arrived"
-        lines.append((f"threads {ranges(threads)} at {at}{exited}: {words_of(line)}", line))
-    return lines + _apart([(w, place) for w in warps for place in block.warp[w].apart], words_of)
+    lines = [
+        (f"threads {ranges(threads)} at {_barrier(block, number)}{exited}: {words_of(line)}", line)
+        for (number, line), threads in places.items()
+    ]
+    polling = [w for w in range(block.warps) if block.warp[w].state == State.SPINNING and w != but]
+    return lines + _apart([(w, place) for w in warps + polling for place in block.warp[w].apart], words_of)
 
 
-def _at_phases(block: Block, words_of: Callable[[int], str]) -> Iterator[str]:
-    """Describe the warps of a deadlock that wait for the phase of an mbarrier, and what this phase lacks."""
+def _barrier(block: Block, number: int) -> str:
+    """Describe the barrier that ``Warp.barrier`` names, and who has come there."""
+    if number >= BARRIERS:
+        group = block.warpgroups[number - BARRIERS]
+        return f"a meeting of their warpgroup, where {group.warps.bit_count()} of {GROUP_WARPS} warps have arrived"
+    if number < 0:
+        return "the barrier of the cluster" if number == AT_CLUSTER else "barriers"
+    barrier = block.barriers[number]
+    wanted = barrier.expected or block.threads - block.exited
+    return f"barrier {number}, where {barrier.arrived} of {wanted} threads have arrived"
+
+
+def _polling(block: Block, words_of: Callable[[int], str]) -> Iterator[str]:
+    """Describe the threads of a deadlock that poll, and what they wait for."""
     waiting = [(n, block.warp[n]) for n in range(block.warps) if block.warp[n].state == State.SPINNING]
-    for (line, place, word), warps in grouped(((w.line, w.seen, w.tested), n) for n, w in waiting).items():
-        at = (
-            f"the mbarrier at byte {place:,} of shared memory, whose phase {word >> MBARRIER_PHASE_AT} {_lacking(word)}"
-        )
-        yield f"warp{'s' * (len(warps) > 1)} {ranges(warps)} at {at}: {words_of(line)}"
+    for (line, at, place, word), warps in grouped(
+        ((w.line, w.barrier, w.seen, w.tested) if w.barrier == AT_PHASE else (w.line, w.barrier, 0, 0), n)
+        for n, w in waiting
+    ).items():
+        phase = f"at the mbarrier at byte {place:,} of shared memory, whose phase {word >> MBARRIER_PHASE_AT}"
+        where = f"{phase} {_lacking(word)}" if at == AT_PHASE else "in a loop that a write to shared memory ends"
+        threads = [32 * n + lane for n in warps for lane in range(32) if block.warp[n].lanes >> lane & 1]
+        whole = len(threads) == 32 * len(warps)
+        yield f"{_named('warp', warps) if whole else _named('thread', threads)} {where}: {words_of(line)}"
 
 
 def _lacking(word: int) -> str:
@@ -131,9 +145,18 @@ def _apart(places: Iterable[tuple[int, Meeting]], words_of: Callable[[int], str]
             here = threads.setdefault((place.line, place.members), [])
             here += [32 * warp + lane for lane in range(32) if place.lanes >> lane & 1]
     return [
-        (f"threads {ranges(numbers)}, with the lanes of mask {members:#010x}: {words_of(line)}", line)
+        (f"threads {ranges(numbers)}{_with(members)}: {words_of(line)}", line)
         for (line, members), numbers in threads.items()
     ]
+
+
+def _with(members: int) -> str:
+    return f", with the lanes of mask {members:#010x}" if members else ""
+
+
+def _named(noun: str, numbers: list[int]) -> str:
+    """Write what the numbers are of, and these as ranges: warps 0-1."""
+    return f"{noun}{'s' * (len(numbers) > 1)} {ranges(numbers)}"
 
 
 def ranges(numbers: list[int]) -> str:
@@ -247,7 +270,7 @@ def _of_block(
         yield _Place(f"{name}, warp {running} ran{where}", block.number, line or warp.line * spins, spins)
     spinning = [n for n in range(block.warps) if n != running and block.warp[n].state == State.SPINNING]
     for at, warps in grouped((block.warp[n].line, n) for n in spinning).items():
-        who = f"warp{'s' * (len(warps) > 1)} {ranges(warps)} look{'s' * (len(warps) == 1)} again and again"
+        who = f"{_named('warp', warps)} look{'s' * (len(warps) == 1)} again and again"
         yield _Place(f"{name}, {who}{_at(at, words_of)}", block.number, at, True)
     for text, at in _waiting(block, words_of, running):
         yield _Place(f"{name}, {text}", block.number, at, True)

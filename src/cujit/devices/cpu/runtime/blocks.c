@@ -179,7 +179,7 @@ static NORETURN NOINLINE void deadlock(struct Launch *launch, const struct Group
   for (u64 k = 0; copy && k < group->count; k++) {
     for (u32 w = 0; w < copy[k].warps; w++) {
       struct Warp *warp = &copy[k].warp[w];
-      if (warp->state != STATE_SPINNING || !warp->tested) continue;
+      if (warp->state != STATE_SPINNING || warp->barrier != AT_PHASE || !warp->tested) continue;
       warp->seen = (u32)(warp->tested - (u64)copy[k].shared);
       warp->tested = *(u64 *)warp->tested;
     }
@@ -197,13 +197,13 @@ static NORETURN NOINLINE void deadlock(struct Launch *launch, const struct Group
 /* Turns in which nothing happens before warps that await a phase are known to do so for ever. */
 enum { FRUITLESS = 2 * PATIENCE };
 
-/* Whether every warp that is left waits for another, at a barrier or for the phase of an mbarrier. */
+/* Whether every warp that is left waits for another: at a barrier, for the phase of an mbarrier, or for shared memory. */
 static flag all_wait(const struct Group *group) {
   for (u64 k = 0; k < group->count; k++) {
     const struct Block *block = &group->blocks[k];
     for (u32 w = 0; w < block->warps; w++) {
       const struct Warp *warp = &block->warp[w];
-      flag waits = warp->state == STATE_SPINNING ? warp->barrier == AT_PHASE : warp->state != STATE_READY;
+      flag waits = warp->state == STATE_SPINNING ? warp->barrier != AT_ANY : warp->state != STATE_READY;
       if (!waits || is_freed(warp, block->changes)) return 0;
     }
   }
@@ -212,7 +212,7 @@ static flag all_wait(const struct Group *group) {
 
 /* What one turn of all warps came to. */
 struct Turn {
-  flag open, moved, spun; /* a block is not done; a warp ran, and did not only spin; one did */
+  flag open, moved, spun; /* a block is not done; a warp ran, and did not only spin; one spun */
 };
 
 static void turn_of_block(struct Block *block, u64 *number_at, struct Turn *turn) {
@@ -225,8 +225,9 @@ static void turn_of_block(struct Block *block, u64 *number_at, struct Turn *turn
     if (!spins && warp->state != STATE_READY && !is_freed(warp, block->changes)) continue;
     *number_at = block->number;
     block->running = i;
+    warp->moved = 0;
     cujit_switch(&block->scheduler, warp->stack);
-    turn->moved |= !spins;
+    turn->moved |= !spins || warp->moved;
     turn->spun |= spins;
     if (block->passed) break;
   }
@@ -252,12 +253,14 @@ static NOINLINE void take_picked(struct Launch *launch, struct Group *group, u8 
       if (land_copies(running)) continue;
       deadlock(launch, group);
     }
-    flag spins = choice.block->warp[choice.warp].state == STATE_SPINNING;
+    struct Warp *warp = &choice.block->warp[choice.warp];
+    flag spins = warp->state == STATE_SPINNING;
     running->block = choice.block->number;
     choice.block->running = choice.warp;
-    cujit_switch(&choice.block->scheduler, choice.block->warp[choice.warp].stack);
+    warp->moved = 0;
+    cujit_switch(&choice.block->scheduler, warp->stack);
     choice.block->passed = 0;
-    spun = spins ? spun + 1 : 0;
+    spun = spins && !warp->moved ? spun + 1 : 0;
     if (spun && !(spun % LOOKS) && !land_copies(running) && spun > FRUITLESS * LOOKS && all_wait(group)) {
       deadlock(launch, group);
     }
@@ -471,19 +474,15 @@ u32 cujit_barrier_missing(struct Block *block, u32 id) { return barrier_of(block
 
 /* Wait until something of the block changes. */
 void cujit_wait(struct Block *block, u32 warp, u32 line, u32 lanes) {
-  note(block, warp, -1, line, lanes);
+  note(block, warp, AT_ANY, line, lanes);
   leave(block, warp, STATE_WAITING);
 }
 
-/* Let others run; come back in any case. */
-void cujit_spin(struct Block *block, u32 warp, u32 line, u32 lanes) {
-  note(block, warp, -1, line, lanes);
-  leave(block, warp, STATE_SPINNING);
-}
-
-/* The same in a loop that only the phase of an mbarrier ends. `alone`: no other lanes of the warp can run meanwhile. */
-void cujit_await_phase(struct Block *block, u32 warp, u32 line, u32 lanes, flag alone) {
-  note(block, warp, alone ? AT_PHASE : -1, line, lanes);
+/* Let others run; come back in any case. `at` is not AT_ANY if other threads alone end the loops in which `lanes` are, and
+   no other lanes of the warp can go on. `moved`: some did since it last let others run. */
+void cujit_spin(struct Block *block, u32 warp, u32 line, u32 lanes, i32 at, flag moved) {
+  note(block, warp, at, line, lanes);
+  block->warp[warp].moved = (u32)moved;
   leave(block, warp, STATE_SPINNING);
 }
 
@@ -560,7 +559,7 @@ u32 cujit_cluster_generation(struct Block *block) { return block->group->generat
 
 void cujit_cluster_wait(struct Block *block, u32 warp, u32 generation, u32 line, u32 lanes) {
   while (block->group->generation == generation) {
-    note(block, warp, -1, line, lanes);
+    note(block, warp, AT_CLUSTER, line, lanes);
     leave(block, warp, STATE_WAITING);
   }
 }
