@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -164,6 +166,8 @@ def test_the_race_check_names_a_copy_that_nobody_waited_for(name: str) -> None:
     instruction = name.split(",")[0].split(" ")[0].removesuffix(".mbarrier.arrive")
     # The first access that meets the copy may be a write by generic code, for a copy out.
     assert f"{instruction}." in error
+    places = r"\n  thread \(\d{1,3}, 0, 0\)( of block \([01], 0, 0\))? at PTX line \d+: .+(\n  from .+)?"
+    assert re.search(places + r"\n  against thread \(\d+, 0, 0\)\n  at PTX line \d+: .+", error), error
     assert wait_of(name) in error
 
 
@@ -204,6 +208,26 @@ def test_a_wait_orders_for_others_only_from_there_on() -> None:
     with pytest.raises(cujit.errors.KernelFaultError) as caught:
         run(device, body, wait=0)
     assert caught.value.kind == "race"
+
+
+@pytest.mark.parametrize("issue", ["if (t < 32) copy16(s + 4 * t, x + 4 * t);",
+                                   "if (t == 8) bulk_in(s + 32, x + 32, 128, &bar);"])  # fmt: skip
+def test_a_race_with_a_copy_names_both_threads(issue: str) -> None:
+    # Word 32 is in what thread 8 copies.
+    body = f"""
+  __shared__ __align__(128) int s[256]; __shared__ uint64_t bar; int t = threadIdx.x;
+  if (t == 0) make(&bar, 1);
+  for (int k = t; k < 256; k += 64) s[k] = 7;
+  asm volatile("fence.proxy.async;" ::: "memory");
+  __syncthreads();
+  {issue}
+  __syncthreads();
+  if (t >= 32) o[t] = s[t];"""
+    with pytest.raises(cujit.errors.KernelFaultError) as caught:
+        run(cujit.cpu(check="race"), body, wait=0)
+    assert caught.value.thread == (32, 0, 0)
+    assert "\n  thread (8, 0, 0) at PTX line" in str(caught.value)
+    assert "\n  against thread (32, 0, 0)\n  at PTX line" in str(caught.value)
 
 
 def test_a_copy_over_a_copy_is_a_race() -> None:

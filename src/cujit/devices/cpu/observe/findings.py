@@ -126,18 +126,26 @@ def _init(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
 # -- races ------------------------------------------------------------------------------------------------
 
 
-def _awaited(launch: Launch, code: Code, lines: Lines) -> str:
+def _awaited(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     """Say which asynchronous copy nobody has waited for, and what would."""
-    size, flags, _, _, line, offset = launch.fault_more
+    size, flags, _, issuer, line, offset = launch.fault_more
     if code is Code.LEFT:
         wait = _wait_for(lines.text_of(launch.fault_line))
         return f"a race: the block ends while an asynchronous copy still reads its shared memory; {wait} is missing"
     what = f"a race: {_article(_doing(flags))} {_bytes(size)} at byte {offset:,} of shared memory"
     does = "writes" if code is Code.UNWRITTEN else "reads"
-    text, source = lines.text_of(line), lines.source_of(line)
-    place = f"PTX line {line}: {text.strip()}" + (f" ({source})" if source else "")
-    why = f"an asynchronous copy still {does}: nobody has waited for it by {_wait_for(text)}"
-    return f"{what}, which {why}\n  {place}\n  against"
+    why = f"an asynchronous copy still {does}: nobody has waited for it by {_wait_for(lines.text_of(line))}"
+    who, block = f"thread {run.shape.block.place(issuer & 0xFFFFFFFF)}", issuer >> 32
+    if block != launch.fault_block:
+        who += f" of block {launch.place(block)}"
+    return _against(f"{what}, which {why}", who, line, launch, run, lines)
+
+
+def _against(what: str, who: str, line: int, launch: Launch, run: CheckedRun, lines: Lines) -> str:
+    """Put under what raced who did the other access, at a line; the place of this one comes behind."""
+    source = lines.source_of(line)
+    there = f"\n  {who} at PTX line {line}: {lines.text_of(line)}" + (f"\n  from {source}" if source else "")
+    return f"{what}{there}\n  against thread {run.shape.block.place(launch.fault_thread)}"
 
 
 def _wait_for(text: str) -> str:
@@ -152,7 +160,7 @@ def _wait_for(text: str) -> str:
 def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     size, flags, _, other, line, extra = launch.fault_more
     if code in (Code.UNWRITTEN, Code.UNREAD, Code.LEFT):
-        return _awaited(launch, code, lines)
+        return _awaited(launch, run, code, lines)
     offset = extra >> 32
     who = f"thread {run.shape.block.place(other)}"
     at = f"{_bytes(size)} at byte {offset:,} of shared memory"
@@ -162,11 +170,8 @@ def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     if code is Code.UNFENCED:
         missing = "no fence.proxy.async"
     before = "wrote" if extra & Access.WRITE else "read"
-    source = lines.source_of(line)
-    there = f"\n  {who} at PTX line {line}: {lines.text_of(line)}" + (f"\n  from {source}" if source else "")
-    own = run.shape.block.place(launch.fault_thread)
-    first = f"a race: {_article(_doing(flags))} {at}, which {who} {before} with {missing} in between{there}"
-    return f"{first}\n  against thread {own}"
+    first = f"a race: {_article(_doing(flags))} {at}, which {who} {before} with {missing} in between"
+    return _against(first, who, line, launch, run, lines)
 
 
 # -- synchronisation --------------------------------------------------------------------------------------

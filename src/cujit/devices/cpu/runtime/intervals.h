@@ -61,27 +61,3 @@ INLINE void unmark_reads(struct Intervals *all, u64 address, u64 size) {
     if (*word < READER) *word = 0;
   }
 }
-
-static NORETURN NOINLINE void fail_pending(const struct Place *place, u32 lane, u32 line, u64 address, u64 size,
-                                           u32 flags, u32 code, u32 other) {
-  struct Launch *launch = place->launch;
-  if (cujit_claim(launch, FAULT_RACE)) {
-    cujit_fault_here(launch, place->block, place->warp * WARP + lane, line, address);
-    u64 more[] = {size, flags, code, 0, other, address - place->shared};
-    memcpy(launch->fault_more, more, sizeof more);
-  }
-  cujit_stop();
-}
-
-/* Look whether an access of one lane meets a copy. */
-INLINE void meet_copies(const struct Intervals *all, const struct Place *place, u32 lane, u64 address, u64 size,
-                        u32 flags, u32 line) {
-  u64 first, count = words_in(all, address, size, &first);
-  for (u64 k = 0; k < count; k++) {
-    u32 write = all->writes[first + k], read = all->reads[first + k];
-    if (write) fail_pending(place, lane, line, address, size, flags, CODE_UNWRITTEN, write);
-    if (read && flags & ACCESS_WRITE) {
-      fail_pending(place, lane, line, address, size, flags, CODE_UNREAD, read & READER_LINE);
-    }
-  }
-}

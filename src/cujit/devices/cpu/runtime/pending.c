@@ -404,6 +404,59 @@ static NOINLINE struct Intervals *make_intervals(struct Running *running, const 
   return running->copies->intervals = all;
 }
 
+/* Whether two ranges have words in common. */
+INLINE flag same_words(u64 x, u64 x_bytes, u64 y, u64 y_bytes) {
+  return x_bytes && y_bytes && x / 4 <= (y + y_bytes - 1) / 4 && y / 4 <= (x + x_bytes - 1) / 4;
+}
+
+/* Which thread issued the copy at a line that writes, or only reads, words of a range: block << 32 | thread. */
+static u64 copier(const struct Running *running, u64 address, u64 size, flag writes, u32 line) {
+  const struct Copies *copies = running->copies;
+  u32 warps = running->group ? running->group->blocks->warps : 1u << 31;
+  for (u32 k = 0; k < copies->count; k++) {
+    const struct Async *copy = &copies->each[k];
+    u64 at = copy->from, bytes = writes ? written_bytes(copy, &at) : read_bytes(copy);
+    if (copy->line != line || !same_words(at, bytes, address, size)) continue;
+    return block_of(running, copy->slot) << 32 | (copy->slot % warps * WARP + first_lane(copy->lanes));
+  }
+  for (u32 slot = 0; slot < copies->slots; slot++) {
+    const struct Queue *queue = &copies->queues[slot];
+    for (u32 k = queue->head; k != queue->tail; k++) {
+      const struct Small *copy = small_at(queue, k);
+      EACH_LANE(lane, copy->lanes) {
+        if (copy->line != line || !same_words(copy->to[lane], copy->size, address, size)) continue;
+        return block_of(running, slot) << 32 | (slot % warps * WARP + lane);
+      }
+    }
+  }
+  return ~0ull;
+}
+
+static NORETURN NOINLINE void fail_pending(const struct Place *place, u32 lane, u32 line, u64 address, u64 size,
+                                           u32 flags, u32 code, u32 other) {
+  struct Launch *launch = place->launch;
+  u64 who = copier(running_of(place->state, (u8 *)place->shared), address, size, code == CODE_UNWRITTEN, other);
+  if (cujit_claim(launch, FAULT_RACE)) {
+    cujit_fault_here(launch, place->block, place->warp * WARP + lane, line, address);
+    u64 more[] = {size, flags, code, who, other, address - place->shared};
+    memcpy(launch->fault_more, more, sizeof more);
+  }
+  cujit_stop();
+}
+
+/* Look whether an access of one lane meets a copy. */
+INLINE void meet_copies(const struct Intervals *all, const struct Place *place, u32 lane, u64 address, u64 size,
+                        u32 flags, u32 line) {
+  u64 first, count = words_in(all, address, size, &first);
+  for (u64 k = 0; k < count; k++) {
+    u32 write = all->writes[first + k], read = all->reads[first + k];
+    if (write) fail_pending(place, lane, line, address, size, flags, CODE_UNWRITTEN, write);
+    if (read && flags & ACCESS_WRITE) {
+      fail_pending(place, lane, line, address, size, flags, CODE_UNREAD, read & READER_LINE);
+    }
+  }
+}
+
 /* `lanes` are about to access `size` bytes each (0: as many as `values` say) at `addresses`. */
 void cujit_pending_touch(struct Place *place, u32 lanes, u64 size, u32 flags, u32 line) {
   const struct Copies *copies = running_of(place->state, (u8 *)place->shared)->copies;
