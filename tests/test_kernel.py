@@ -238,6 +238,7 @@ def test_what_only_equals_a_shape_of_numbers_is_read_for_itself(module: Module) 
     plane = module["plane"]
     assert plane[1, 32].shape == plane[[1], 32].shape == plane[[1], [32]].shape  # a list has no hash
     assert plane[(1,), (32, 1)].shape == plane[1, 32].shape
+    wrong: Any
     for wrong in ((1.0, 32), ((1,), (32, 1.0))):
         with pytest.raises(LaunchError, match=r"float 1\.0"):
             plane[wrong]

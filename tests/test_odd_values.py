@@ -44,7 +44,7 @@ DOORS: dict[str, Callable[[Any], object]] = {
     "an architecture": lambda odd: cujit.compile(SOURCE, arch=odd),
     "what to make": lambda odd: cujit.compile(SOURCE, arch="sm_90", to=odd),
     "names": lambda odd: cujit.compile(SOURCE, names=[odd]),
-    "headers": lambda odd: cujit.compile(SOURCE, headers={"a.h": odd}),
+    "headers": lambda odd: cujit.Source.cuda(SOURCE, headers={"a.h": odd}),
     "an option": lambda odd: cujit.compile(SOURCE, lineinfo=odd),
     "options": lambda odd: cujit.compile(SOURCE, options=odd),
     "a cache": lambda odd: cujit.compile(SOURCE, cache=odd),

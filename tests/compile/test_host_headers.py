@@ -66,7 +66,7 @@ def test_a_header_that_is_not_on_the_list_is_an_error_with_its_line() -> None:
     with pytest.raises(HeaderNotFoundError, match=r"source.cu:2: header mpi.h not found"):
         compile("#include <vector>\n#include <mpi.h>\n__global__ void k() {}", host_headers="stub")
     with pytest.raises(OptionError, match="host_headers is 'empty'; it takes one of stub"):
-        compile("__global__ void k() {}", host_headers="empty")
+        compile("__global__ void k() {}", options={"host_headers": "empty"})
 
 
 def test_a_launch_is_an_error_that_names_its_line() -> None:

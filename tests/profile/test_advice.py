@@ -277,7 +277,7 @@ def launch() -> Launch:
     device = cujit.cpu(profile=profile)
     module = cujit.jit(CODE, device=device, name="advice.cu", arch="sm_80")
 
-    def launched(name: str, grid: object, block: object, arguments: tuple[object, ...]) -> ProfiledKernel:
+    def launched(name: str, grid: Any, block: Any, arguments: tuple[object, ...]) -> ProfiledKernel:
         profile.clear()
         module[name][grid, block](*(device.array(a) if isinstance(a, np.ndarray) else a for a in arguments))
         (kernel,) = profile.kernels

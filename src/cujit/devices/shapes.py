@@ -9,9 +9,10 @@ from cujit.values import NamedTuple, dataclass
 from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import SupportsIndex, TypeAlias
 
-    Size: TypeAlias = SupportsIndex | tuple[SupportsIndex, ...]
+    Size: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
     """Of a grid in blocks, or of a block in threads."""
     GridAndBlock: TypeAlias = (
         tuple[Size, Size] | tuple[Size, Size, SupportsIndex] | tuple[Size, Size, SupportsIndex, object]

@@ -71,7 +71,7 @@ class Tuned:
     _load: Callable[[], Kernel]
 
     @property
-    def values(self) -> Mapping[str, Value]:
+    def values(self) -> Mapping[str, Any]:
         """The values of the candidate that won."""
         return self.record.best.values
 
@@ -93,7 +93,7 @@ def tune(
     shape: object,
     kernel: str | None = None,
     becomes: Mapping[str, str] | None = None,
-    constraint: Callable[[Mapping[str, Value]], object] | None = None,
+    constraint: Callable[[Mapping[str, Any]], object] | None = None,
     check: Check | None = None,
     strategy: Strategy | None = None,
     trials: int = 64,

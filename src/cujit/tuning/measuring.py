@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError, CujitError, MissingError, NotCompiledError, spell
@@ -41,8 +41,8 @@ _MANY = 1_000_000
 _SAMPLES = 3
 _ERROR_CHARS = 1000
 
-Workload: TypeAlias = Callable[[Kernel, Mapping[str, Value]], Callable[[], object]]
-Check: TypeAlias = Callable[[Mapping[str, Value]], object]
+Workload: TypeAlias = Callable[[Kernel, Mapping[str, Any]], Callable[[], object]]
+Check: TypeAlias = Callable[[Mapping[str, Any]], object]
 
 
 class Trial(Protocol):

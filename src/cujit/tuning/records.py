@@ -18,7 +18,6 @@ from typing import Any
 
 from cujit.errors import FormatError
 from cujit.timing import Timing
-from cujit.tuning.spaces import Value
 from cujit.values import attributes, dataclass
 
 _HEADER = "cujit tuning"
@@ -44,7 +43,7 @@ class Measured:
             print(candidate.values, candidate.timing, candidate.error)
     """
 
-    values: Mapping[str, Value]
+    values: Mapping[str, Any]
     timing: Timing | None = None
     error: str = ""
     bound_ms: float | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,7 +159,7 @@ def empty(n: int, dtype: str = "int32") -> object:
     return checked().empty(n, dtype)
 
 
-LAUNCHES: dict[str, Callable[[], tuple[tuple[object, ...], tuple[object, ...]]]] = {
+LAUNCHES: dict[str, Callable[[], tuple[Any, tuple[object, ...]]]] = {
     "tree": lambda: ((4, 128, 512), (floats(512), empty(4, "float32"))),
     "warps": lambda: ((4, 128), (floats(512), empty(4, "float32"))),
     "early": lambda: ((3, 96), (ints(200), empty(200), 200)),

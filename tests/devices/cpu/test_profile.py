@@ -9,7 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -217,7 +217,7 @@ def _launched(
     device = cujit.cpu(threads, profile=profile)
     module = cujit.jit(code, names=list(names), device=device, name="lanes.cu")
 
-    def launch(name: str, grid: object, block: object, *arguments: object) -> ProfiledKernel:
+    def launch(name: str, grid: Any, block: Any, *arguments: object) -> ProfiledKernel:
         profile.clear()
         placed = [device.array(each) if isinstance(each, np.ndarray) else each for each in arguments]
         with _unoptimised() if many else contextlib.nullcontext():
