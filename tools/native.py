@@ -19,11 +19,23 @@ from cujit.devices.arguments.cupy_arrays import CupyInterface
 from cujit.devices.arguments.foreign_arrays import DescribedInterface, NumbaInterface
 from cujit.devices.arguments.packer import OVERFLOW
 from cujit.devices.arguments.tensors import TensorInterface
-from cujit.devices.cuda.ring import MOST_LABELS, RING_ROW, RING_SIZE
+from cujit.devices.cuda.ring import MOST_LABELS, RING_ROW, RING_SIZE, RING_TAIL
 from cujit.devices.launcher.layout import Field, FieldKind
 from cujit.devices.launcher.library import FUNCTIONS, NATIVE, OBJECTS, PLACES
 from cujit.devices.launcher.scalars import NumpyScalar, ScalarKind
-from cujit.devices.launcher.state import MOST_LAUNCHES, CubinCalls, LaunchPattern, LaunchState, MemoryCalls
+from cujit.devices.launcher.state import (
+    MOST_LAUNCHES,
+    MOST_STAGED_BYTES,
+    STAGED_AFTER,
+    STAGING_BYTES,
+    WANTS_STAGING,
+    CubinCalls,
+    LargeCopy,
+    LaunchPattern,
+    LaunchState,
+    MemoryCalls,
+    Unsettled,
+)
 from runtime import _DEFINED, _LANGUAGE, _PLAIN, PROCESSORS, _enum
 
 _OUTPUT = ("-O2", "-g0", "-fvisibility=hidden", "-c")
@@ -45,6 +57,8 @@ _STRUCTURES = (
     LaunchPattern,
     CubinCalls,
     MemoryCalls,
+    Unsettled,
+    LargeCopy,
     Field,
     NumpyScalar,
     TensorInterface,
@@ -60,7 +74,9 @@ _WORDS: dict[type, str] = {
 def shared() -> str:
     """Return the text of ``shared.h``: the structures, numbers and tables that the launcher's C and Python know."""
     head = f"/* Made by tools/native.py. */\n\n#pragma once\n\n#define FLOAT_OVERFLOW {OVERFLOW[4].hex()}\n"
-    head += f"#define RING_SIZE {RING_SIZE}\n#define RING_ROW {RING_ROW}\n"
+    head += f"#define RING_SIZE {RING_SIZE}\n#define RING_ROW {RING_ROW}\n#define RING_TAIL {RING_TAIL}\n"
+    head += f"#define STAGING_BYTES {STAGING_BYTES}\n#define MOST_STAGED_BYTES {MOST_STAGED_BYTES}\n"
+    head += f"#define STAGED_AFTER {STAGED_AFTER}\n#define WANTS_STAGING {WANTS_STAGING}\n"
     head += f"#define MOST_LAUNCHES {MOST_LAUNCHES}\n#define MOST_LABELS {MOST_LABELS}\n"
     head += _table("FUNCTIONS", FUNCTIONS) + _table("OBJECTS", (f"object_{name}" for name in OBJECTS))
     head += _table("PLACES", PLACES) + "\n"

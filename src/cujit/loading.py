@@ -18,6 +18,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.artifact.opening import open_image, require_content
 from cujit.cache.cache import Cache
 from cujit.cache.settings import Compiling
+from cujit.compiler.inputs.source import is_bare
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.runner import Runner
 from cujit.devices.arrays.array import DeviceArray
@@ -398,7 +399,7 @@ def _alike(
     It is None unless the source is a text alone, and the names are plain.
     """
     listed = (names,) if type(names) is str else names
-    if not source.is_bare or type(listed) not in (list, tuple):
+    if not is_bare(source) or type(listed) not in (list, tuple):
         return None
     if not all(type(name) is str and name.isascii() and name.isprintable() and name.strip() for name in listed):
         return None

@@ -79,12 +79,6 @@ class Provenance:
         """Whether it did not have to be made by this process."""
         return self.outcome not in (Outcome.MADE, Outcome.UNCACHED)
 
-    def with_headers(self, headers: str) -> Provenance:
-        """Return the same, with how headers were known."""
-        made = object.__new__(Provenance)
-        made.__dict__.update(self.__dict__, headers=headers)
-        return made
-
     def why(self) -> Explanation | None:
         """Say what differs from the nearest entry of the cache, for a miss; None for a hit, or where there is none.
 
@@ -99,6 +93,13 @@ class Provenance:
     def __reduce__(self) -> tuple[object, ...]:
         # A cache, which could explain, goes neither into a pickle nor into a deep copy.
         return type(self), (self.outcome, self.key, self.root, self.make_ms, self.reason, self.headers)
+
+
+def with_headers(provenance: Provenance, headers: str) -> Provenance:
+    """Return the same, with how headers were known."""
+    made = object.__new__(Provenance)
+    made.__dict__.update(vars(provenance), headers=headers)
+    return made
 
 
 def _root(provenance: Provenance) -> Path | None:

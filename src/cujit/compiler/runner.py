@@ -15,7 +15,7 @@ from cujit.artifact import Artifact
 from cujit.artifact.artifact import unchecked
 from cujit.cache.cache import Cache
 from cujit.cache.key import Key, Part
-from cujit.cache.provenance import Outcome, Provenance
+from cujit.cache.provenance import Outcome, Provenance, with_headers
 from cujit.cache.settings import CacheSettings, Compiling, values_of
 from cujit.cache.store import Hit, Lookup
 from cujit.cache.trust import Trust
@@ -403,7 +403,7 @@ def _tell_made(job: Job, keyed: Keyed | Uncacheable, begin: float, error: CujitE
 
 def _told(artifact: Artifact, provenance: Provenance, keyed: Keyed) -> Artifact:
     if keyed.manifest.via:
-        provenance = provenance.with_headers(keyed.manifest.via)
+        provenance = with_headers(provenance, keyed.manifest.via)
     return unchecked(vars(artifact), provenance=provenance)
 
 

@@ -30,6 +30,7 @@ from cujit.values import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
 # -- kernels ----------------------------------------------------------------------------------------------
 
@@ -296,6 +297,22 @@ class Backend(Protocol):
     def copied(self, to: int, source: int, size: int) -> None:
         """Have checks know that bytes were copied within the device's memory; here there are none."""
         del to, source, size
+
+    def place(self, address: int, data: npt.NDArray[Any]) -> None:
+        """Copy an array of the host to memory that was just allocated; streams see it once ``settle`` has returned."""
+        self.upload(address, data.reshape(-1).view("u1").data)
+
+    def fetch(self, out: npt.NDArray[Any], address: int) -> None:
+        """Copy device bytes to an array of the host, as ``download`` does."""
+        self.download(out.reshape(-1).view("u1").data, address)
+
+    def clear(self, address: int, size: int) -> None:
+        """Set the bytes of memory that was just allocated to 0; streams see that once ``settle`` has returned."""
+        self.fill(address, size, 0)
+
+    def settle(self) -> None:
+        """Wait for what was placed and cleared; here all of it is done already."""
+        return
 
     @abc.abstractmethod
     def upload(self, address: int, data: memoryview) -> None:

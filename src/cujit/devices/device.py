@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cujit.artifact import Artifact
 from cujit.devices.arrays import array as arrays
+from cujit.devices.arrays.elements import layout
 from cujit.devices.backend import Backend, BackendModule
 from cujit.devices.jit_options import JitOptions
 from cujit.devices.options import check_priority
@@ -156,7 +157,7 @@ class Device:
             host = device.pinned(1000, np.float32)
             x.copy_to(host)
         """
-        sizes, element, size = arrays.layout(shape, dtype)
+        sizes, element, size = layout(shape, dtype)
         return pinned_array(self.backend.pin(max(size, 1)), sizes, element)
 
     def trim(self, keep_bytes: SupportsIndex = 0) -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from cujit.devices.cuda import memory
+from cujit.devices.cuda import copies, memory
 from cujit.devices.cuda.backend import CudaBackend
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError, DeviceNotFoundError, LaunchError
@@ -92,7 +92,8 @@ def gpu_of(driver: WritingDriver, ordinal: int = 1) -> Device:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> WritingDriver:
-    monkeypatch.setattr(memory, "_native", lambda _context: None)  # it has no addresses of functions
+    for module in (memory, copies):
+        monkeypatch.setattr(module, "native_memory", lambda _context: None)  # it has no addresses of functions
     return WritingDriver()
 
 

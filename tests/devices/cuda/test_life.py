@@ -292,3 +292,59 @@ def test_native_code_makes_the_launches_that_python_makes(tmp_path: Path) -> Non
         pytest.skip("needs ziglang")
     (tmp_path / "image.cubin").write_bytes(compile(SOURCE, to="cubin", arch="sm_90").data)
     assert printed(LAUNCHES, tmp_path / "image.cubin", environment=null_driver.build(tmp_path)) == "done\n"
+
+
+ORDER = """
+import ctypes, os, sys
+import numpy as np
+import cujit
+
+device = cujit.gpu(0)
+mark = ctypes.CDLL("libcuda.so.1").null_driver_mark
+kernel = cujit.load(open(sys.argv[1], "rb").read(), device)["plain"]
+stream, small = device.stream(), np.ones(32, np.float32)
+x = device.zeros(32, np.float32)
+kernel[1, 32](x, x, 3)
+kernel.prepare(1, 32, stream=stream)(x, x, 3)
+def step(name, *calls):
+    for call in calls:
+        call()
+    mark(name)
+step(b"before")
+made = []
+step(b"made", lambda: made.append(device.zeros(32, np.float32)), lambda: made.append(device.array(small)))
+step(b"default stream", lambda: kernel[1, 32](*made, 3), lambda: kernel[2, 32](*made, 3))
+launch = kernel.prepare(1, 32, stream=stream)
+step(b"another stream", lambda: launch(*made, 3), lambda: launch(*made, 3))
+for name, use in {
+    "address": lambda x: x.address,
+    "interface": lambda x: x.__cuda_array_interface__,
+    "dlpack": lambda x: x.__dlpack__(stream=-1),
+    "view": lambda x: x[1:].address,
+    "copy in a stream": lambda x: x.copy_to(np.empty(32, np.float32), stream=stream),
+    "python": lambda x: kernel.prepare(1, 32, shared_bytes=8, stream=stream)(x, x, 3),
+    "packed": lambda x: launch.packed(bytes(20)),
+}.items():
+    x = device.zeros(32, np.float32)
+    step(b"making")
+    use(x)
+    step(name.encode())
+    use(x)
+    step(b"again")
+    assert device.backend.context.ring.unsettled.issued == device.backend.context.ring.unsettled.settled, name
+"""
+
+
+@needs_native
+def test_another_stream_waits_for_what_is_new_and_the_default_one_does_not(tmp_path: Path) -> None:
+    if not null_driver.is_buildable():
+        pytest.skip("needs ziglang")
+    (tmp_path / "image.cubin").write_bytes(compile(SOURCE, to="cubin", arch="sm_90").data)
+    printed(ORDER, tmp_path / "image.cubin", environment=null_driver.build(tmp_path))
+    waits = {mark: found["cuStreamSynchronize"] for mark, found in null_driver.calls(tmp_path).items()}
+    assert [waits[step] for step in ("made", "default stream", "another stream")] == [0, 0, 1], (
+        "one for all that is new"
+    )
+    assert [waits[step] for step in ("address", "interface", "dlpack", "view", "python", "packed")] == [1] * 6
+    assert waits["copy in a stream"] >= 1
+    assert waits["making"] == 0

@@ -11,9 +11,17 @@ import pytest
 
 import null_driver
 from cujit.devices.cuda import memory
+from cujit.devices.cuda.ring import LaunchRing
 from cujit.devices.launcher.cpython import is_supported, native_function
 from cujit.devices.launcher.library import library
-from cujit.devices.launcher.state import MemoryCalls
+from cujit.devices.launcher.state import (
+    MOST_STAGED_BYTES,
+    STAGED_AFTER,
+    STAGING_BYTES,
+    WANTS_STAGING,
+    LargeCopy,
+    MemoryCalls,
+)
 from cujit.errors import DriverError
 from processes import printed
 
@@ -29,6 +37,7 @@ class Driver:
     def __init__(self, current: int = OURS, **answers: int) -> None:
         self.heard: list[Any] = []
         self.current, self.answers, self.mode = current, answers, 0
+        self.ring = LaunchRing()
         kind = ctypes.CFUNCTYPE
         self.keep = {
             "get_context": kind(ctypes.c_int, ctypes.POINTER(Word))(self._get),
@@ -39,9 +48,16 @@ class Driver:
             "release": kind(ctypes.c_int, ctypes.c_uint64)(lambda address: self._say("release", address)),
             "copy_in": kind(ctypes.c_int, ctypes.c_uint64, Word, ctypes.c_size_t)(self._copy_in),
             "copy_out": kind(ctypes.c_int, Word, ctypes.c_uint64, ctypes.c_size_t)(self._copy_out),
+            "copy_in_async": kind(ctypes.c_int, ctypes.c_uint64, Word, ctypes.c_size_t, Word)(self._copy_in_async),
+            "copy_out_async": kind(ctypes.c_int, Word, ctypes.c_uint64, ctypes.c_size_t, Word)(self._copy_out_async),
             "set": kind(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint8, ctypes.c_size_t)(
                 lambda *all: self._say("set", *all)
             ),
+            "set_async": kind(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint8, ctypes.c_size_t, Word)(
+                lambda *all: self._say("set later", *all[:3], all[3] or 0)
+            ),
+            "record": kind(ctypes.c_int, Word, Word)(lambda event, stream: self._say("record", event, stream or 0)),
+            "wait": kind(ctypes.c_int, Word)(lambda event: self._say("wait", event)),
             "synchronize": kind(ctypes.c_int, Word)(lambda stream: self._say("synchronize", stream or 0)),
         }
 
@@ -68,12 +84,30 @@ class Driver:
         ctypes.memset(host, 0x61, size)
         return self._say("copy out", address, size)
 
+    def _copy_in_async(self, address: int, host: int, size: int, stream: int | None) -> int:
+        return self._say("copy in later", address, ctypes.string_at(host, size), stream or 0)  # type: ignore[arg-type]
+
+    def _copy_out_async(self, host: int, address: int, size: int, stream: int | None) -> int:
+        ctypes.memset(host, 0x62, size)
+        return self._say("copy out later", address, size, stream or 0)
+
+    def place_of(self, name: str) -> int:
+        """Give the address of a function."""
+        return ctypes.cast(self.keep[name], Word).value or 0
+
     def ask(self, name: str, *given: Any) -> int:
         """Call native code; give its answer."""
-        places = {name: ctypes.cast(call, Word).value or 0 for name, call in self.keep.items()}
-        calls = bytes(MemoryCalls(context=OURS, **places))
-        function = native_function(name, library().address(name), calls, is_fast=name not in ("get", "put"))
+        places = {name: self.place_of(name) for name in self.keep}
+        calls = bytes(MemoryCalls(context=OURS, ring=self.ring.address, **places))
+        is_fast = name not in ("get", "put", "settle")
+        function = native_function(name, library().address(name), calls, is_fast=is_fast)
         return int(function.call(*given))
+
+    def heard_of_bytes(self) -> list[Any]:
+        """Give what was heard but for contexts and modes, and forget it."""
+        heard = [each for each in self.heard if each[0] not in ("push", "pop", "mode")]
+        self.heard.clear()
+        return heard
 
 
 def test_memory_is_got_and_given_back_in_the_relaxed_mode_of_captures() -> None:
@@ -106,16 +140,101 @@ def test_bytes_are_copied_and_set_and_what_is_in_no_stream_is_waited_for() -> No
     assert driver.ask("upload", 0x5000, b"abc") == driver.ask("fill", 0x5000, 9, 7) == 0
     assert driver.ask("download", 0x5000, out) == 0
     assert out == b"aaa"
-    heard = [each for each in driver.heard if each[0] not in ("push", "pop")]
-    assert heard == [
+    assert [each[0] for each in driver.heard].count("pop") == 3
+    assert driver.heard_of_bytes() == [
         ("copy in", 0x5000, b"abc"), ("synchronize", 0), ("set", 0x5000, 7, 9), ("synchronize", 0),
         ("copy out", 0x5000, 3),
     ]  # fmt: skip
-    assert [each[0] for each in driver.heard].count("pop") == 3
     for what in ("copy in", "synchronize"):
         assert Driver(**{what: 700}).ask("upload", 0x5000, b"abc") == 700
     with pytest.raises(BufferError):
         driver.ask("download", 0x5000, b"read-only")
+
+
+def test_what_is_new_is_waited_for_when_somebody_asks() -> None:
+    driver = Driver()
+    unsettled = driver.ring.unsettled
+    assert driver.ask("place", 0x5000, b"abc") == driver.ask("clear", 0x6000, 9) == 0
+    assert driver.heard_of_bytes() == [("copy in", 0x5000, b"abc"), ("set later", 0x6000, 0, 9, 0)]
+    assert (unsettled.issued, unsettled.settled) == (2, 0)
+    assert driver.ask("settle", 0) == 0
+    assert driver.heard == [("mode", 2), ("synchronize", 0), ("mode", 0)], "also while a stream is captured"
+    assert (unsettled.issued, unsettled.settled) == (2, 2)
+    refusing = Driver(synchronize=719)
+    refusing.ask("clear", 0x6000, 9)
+    assert refusing.ask("settle", 0) == 719
+    assert (refusing.ring.unsettled.issued, refusing.ring.unsettled.settled) == (1, 0), "it is still to be waited for"
+
+
+def test_small_copies_go_through_page_locked_memory_once_there_is_some() -> None:
+    driver, out = Driver(), bytearray(4)
+    unsettled = driver.ring.unsettled
+    answers = [driver.ask("place", 0x5000, b"abc") for _ in range(STAGED_AFTER)] + [driver.ask("download", 0x5000, out)]
+    assert answers == [0] * STAGED_AFTER + [WANTS_STAGING], "said once"
+    assert driver.ask("download", 0x5000, out) == 0
+    driver.heard_of_bytes()
+    staging = ctypes.create_string_buffer(STAGING_BYTES)
+    unsettled.used, unsettled.staging = 0, ctypes.addressof(staging)
+    assert driver.ask("place", 0x5000, b"abcd") == driver.ask("place", 0x6000, b"x" * 65) == 0
+    assert driver.heard_of_bytes() == [("copy in later", 0x5000, b"abcd", 0), ("copy in later", 0x6000, b"x" * 65, 0)]
+    assert (staging.raw[:4], staging.raw[64:129], unsettled.used) == (b"abcd", b"x" * 65, 192)
+    assert driver.ask("download", 0x5000, out) == 0
+    assert driver.heard_of_bytes() == [("copy out later", 0x5000, 4, 0), ("synchronize", 0)]
+    assert out == b"bbbb"
+    assert (unsettled.used, unsettled.busy) == (0, 0)
+    assert unsettled.issued == unsettled.settled
+    large = bytes(MOST_STAGED_BYTES + 1)
+    assert driver.ask("place", 0x5000, large) == 0
+    assert driver.heard_of_bytes() == [("copy in", 0x5000, large)], "by the driver"
+    unsettled.busy = 1
+    assert driver.ask("download", 0x5000, out) == 0
+    assert driver.heard_of_bytes() == [("copy out", 0x5000, 4)], "another thread has it"
+
+
+def test_page_locked_memory_serves_again_only_after_its_copies() -> None:
+    driver = Driver()
+    unsettled = driver.ring.unsettled
+    staging = ctypes.create_string_buffer(STAGING_BYTES)
+    unsettled.staging = ctypes.addressof(staging)
+    for _ in range(STAGING_BYTES // MOST_STAGED_BYTES):
+        driver.ask("place", 0x5000, bytes(MOST_STAGED_BYTES))
+    assert ("synchronize", 0) not in driver.heard_of_bytes()
+    driver.ask("place", 0x5000, b"abc")
+    assert [each[0] for each in driver.heard_of_bytes()] == ["synchronize", "copy in later"]
+    assert unsettled.used == 64
+    driver.answers["synchronize"] = 719
+    unsettled.used = STAGING_BYTES
+    driver.ask("place", 0x5000, b"abc")
+    assert ("copy in", 0x5000, b"abc") in driver.heard_of_bytes()
+    assert unsettled.busy == 0
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 256, 1000])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_large_copy_is_made_piece_by_piece(size: int, offset: int) -> None:
+    driver, host = Driver(), ctypes.create_string_buffer(bytes(range(250)) * 4, 1001)
+    begin, staging = ctypes.addressof(host) + offset, ctypes.create_string_buffer(128)
+    before = host.raw
+
+    def copied(*, is_in: bool) -> LargeCopy:
+        copy = LargeCopy(address=0x5000, host=begin, bytes=size, piece_bytes=64)
+        assert driver.ask("pieces", ctypes.addressof(copy), ctypes.addressof(staging), 7, 8, is_in) == copy.status
+        return copy
+
+    assert copied(is_in=True).status == 0
+    heard = driver.heard_of_bytes()
+    sent = [each for each in heard if each[0] == "copy in later"]
+    assert [each[1] for each in sent] == [0x5000 + at for at in range(0, size, 64)]
+    assert b"".join(each[2] for each in sent) == before[offset : offset + size]
+    assert [each[0] for each in heard].count("record") == [each[0] for each in heard].count("wait") == len(sent)
+    for turn, event in ((0, 7), (1, 8)):  # a piece is waited for before its memory has the next one
+        mine = [name for name, *rest in heard if name in ("record", "wait") and rest[0] == event]
+        assert mine == ["record", "wait"] * len(sent[turn::2])
+    copied(is_in=False)
+    assert host.raw == before[:offset] + b"b" * size + before[offset + size :]
+    assert sum(each[2] for each in driver.heard_of_bytes() if each[0] == "copy out later") == size
+    driver.answers["wait"] = 719
+    assert copied(is_in=True).status == 719
 
 
 def test_an_array_takes_two_calls_besides_the_mode_and_the_context(tmp_path: Any) -> None:
@@ -151,7 +270,8 @@ mark(b"trim")
     mode = {"cuThreadExchangeStreamCaptureMode": 2}
     assert {n: k for n, k in calls["empty"].items() if not n.startswith("cuCtx")} == {"cuMemAlloc_v2": 1, **mode}
     assert not calls.get("del"), "a small block waits for the next array"
-    assert calls["zeros"]["cuMemsetD8_v2"] == 1
+    assert calls["zeros"]["cuMemsetD8Async"] == 1
+    assert not calls["zeros"]["cuStreamSynchronize"]
     assert sum(calls["empty"].values()) <= 6
     assert 1 <= calls["many"]["cuMemFree_v2"] <= 2, "one block of many is freed, and the others serve again"
     assert calls["many"]["cuMemAlloc_v2"] < 40

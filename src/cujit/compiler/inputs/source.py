@@ -195,11 +195,6 @@ class Source:
         return cls(text, shown, language="nvvm", modules=read, libdevice=libdevice)
 
     @property
-    def is_bare(self) -> bool:
-        """Whether it is a text and nothing else: without a name, headers, include directories, macros and a file."""
-        return len(self.__dict__) == 1
-
-    @property
     def program_name(self) -> str:
         """What the compiler gets: the file's own path, or a name in a directory that does not exist."""
         return self.path or f"{MEMORY}/{self.name.lstrip('/')}"
@@ -243,6 +238,11 @@ class Source:
         if self.modules:
             return f"<Source {self.name}: {sum(len(m.data) for m in self.modules)} bytes of LLVM IR>"
         return f"<Source {self.name}: {len(self.text)} characters of {self.language}>"
+
+
+def is_bare(source: Source) -> bool:
+    """Tell whether a source is a text and nothing else: no name, headers, include directories, macros and file."""
+    return len(vars(source)) == 1
 
 
 def _alone(text: str) -> Source | None:

@@ -155,7 +155,7 @@ class _PointerReader:
                 self._refuse(value, f"it is not on {self._device.name}", self._wanted)
             if value.dtype is not self._element:
                 self._check_element(value, value.dtype)
-            return value.address if value.nbytes else 0
+            return value._address_in(stream) if value.nbytes else 0
         if value is None:
             return 0
         if isinstance(value, Pointer):

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cujit.devices.arrays import dlpack
+from cujit.devices.arrays.elements import NUMBERS, dtype_of, layout
 from cujit.devices.streams import Allocation, DeviceLike, Stream
 from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
 from cujit.errors.other_apis import with_other_apis
@@ -44,16 +45,16 @@ def array(
         x = device.array([1, 2, 3], np.float32)
     """
     try:
-        host = np.asarray(data, dtype=None if dtype is None else _dtype(dtype))
+        host = np.asarray(data, dtype=None if dtype is None else dtype_of(dtype))
     except (TypeError, ValueError, OverflowError) as e:
         raise ArgumentError(f"no array can be made of this {type(data).__name__}: {e}") from e
-    if stream is not None or _SCALARS.get(host.dtype.type) is not host.dtype or not host.flags.c_contiguous:
+    if stream is not None or NUMBERS.get(host.dtype.type) is not host.dtype or not host.flags.c_contiguous:
         result = empty(device, host.shape, host.dtype, stream=stream)
         result.copy_from(host)
         return result
-    result = DeviceArray(device, device.allocate(host.nbytes), host.shape, host.dtype)
+    result = DeviceArray(device, device.backend.allocate(host.nbytes), host.shape, host.dtype)
     if host.nbytes:
-        device.upload(result.address, _bytes_of(host))
+        device.backend.place(result._address, host)
     return result
 
 
@@ -81,7 +82,7 @@ def empty(
         out = device.empty((3, 4), np.float32)
     """
     sizes, element, size = layout(shape, dtype)
-    allocation = device.allocate(size) if stream is None else device.queue(stream).allocate(size)
+    allocation = device.backend.allocate(size) if stream is None else device.queue(stream).allocate(size)
     return DeviceArray(device, allocation, sizes, element)
 
 
@@ -107,55 +108,43 @@ def zeros(
     result = empty(device, shape, dtype, stream=stream)
     if not result.nbytes:
         return result
-    if result.stream is None:
-        device.fill(result.address, result.nbytes, 0)
-    else:
+    if stream is None:
+        device.backend.clear(result._address, result.nbytes)
+    elif result.stream is not None:
         result.stream.fill(result.address, b"\0", result.nbytes)
+    else:
+        device.fill(result.address, result.nbytes, 0)
     return result
 
 
-def layout(shape: object, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Read a shape and a dtype as users write them; the third is their size in bytes.
+class ArrayMemory(Protocol):
+    """A ``Backend`` as arrays know it."""
 
-    Raises:
-        ArgumentError: the shape or the dtype is none.
-    """
-    element = _SCALARS.get(dtype) if type(dtype) is type else None
-    if element is None:
-        element = _dtype(dtype)
-    if type(shape) is int and shape >= 0:
-        return (shape,), element, shape * element.itemsize
-    sizes = _shape(shape)
-    return sizes, element, math.prod(sizes) * element.itemsize
+    def allocate(self, size: int) -> Allocation:
+        """Get memory."""
 
+    def place(self, address: int, data: npt.NDArray[Any]) -> None:
+        """Copy host bytes to new memory."""
 
-_SCALARS = {each: np.dtype(each) for each in np.sctypeDict.values() if np.dtype(each).kind in "biufc"}
-"""The dtypes of NumPy's numbers by their types."""
+    def clear(self, address: int, size: int) -> None:
+        """Set the bytes of new memory to 0."""
 
+    def settle(self) -> None:
+        """Wait for both."""
 
-def _shape(shape: object) -> tuple[int, ...]:
-    try:
-        sizes = tuple(operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
-    except TypeError:
-        raise ArgumentError(f"a shape is an int or a tuple of ints, not {spell(shape)}") from None
-    if min(sizes, default=0) < 0:
-        raise ArgumentError(f"shape {sizes} has a negative size")
-    return sizes
+    def read(self, address: int, size: int, elements: np.dtype[Any], *, shared: bool = False) -> None:
+        """Have checks see what the host is about to copy."""
 
-
-def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    try:
-        result = np.dtype(dtype)
-    except Exception as e:  # NumPy asks anybody's object for its name
-        why = e if isinstance(e, (TypeError, ValueError)) else type(e).__name__
-        raise ArgumentError(f"{spell(dtype)} is no NumPy dtype: {why}") from e
-    if result.hasobject or result.itemsize == 0:
-        raise ArgumentError(f"elements of dtype {result} cannot live on a device", help="use a numeric dtype")
-    return result if result.isnative else result.newbyteorder("=")
+    def fetch(self, out: npt.NDArray[Any], address: int) -> None:
+        """Copy bytes to an array of the host."""
 
 
 class ArrayDevice(DeviceLike, Protocol):
     """A ``Device`` as arrays know it: it makes more of them."""
+
+    @property
+    def backend(self) -> ArrayMemory:
+        """What does the work."""
 
     def array(self, data: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, stream: object = None) -> DeviceArray:
         """Copy an array to the device."""
@@ -205,10 +194,19 @@ class DeviceArray:
         Raises:
             ClosedError: the array was closed.
         """
+        return self._address_in(None)
+
+    def _address_in(self, stream: int | None) -> int:
+        """Return the address for work in a stream; 0 is the default stream, and None may be any.
+
+        Only the default stream is ordered after what made the array.
+        """
         if self._allocation is None:
             raise ClosedError(
                 "this array was closed; its memory is gone", help="make another: device.array(x), or close it later"
             )
+        if stream != 0:
+            self.device.backend.settle()
         return self._address
 
     @property
@@ -257,7 +255,15 @@ class DeviceArray:
 
             assert x.numpy().sum() == 1000
         """
-        return self.copy_to(stream=stream)
+        memory = self._allocation
+        if stream is not None or memory is None or memory.stream is not None or not self.nbytes:
+            return self.copy_to(stream=stream)
+        if NUMBERS.get(self.dtype.type) is not self.dtype:
+            return self.copy_to(stream=stream)
+        host, backend = np.empty(self.shape, self.dtype), self.device.backend
+        backend.read(self._address, self.nbytes, self.dtype)
+        backend.fetch(host, self._address)
+        return host
 
     def copy_to(self, out: npt.NDArray[Any] | None = None, *, stream: object = None) -> npt.NDArray[Any]:
         """Copy the elements to ``out``, or to a new NumPy array, after all earlier work in the stream.
@@ -428,7 +434,7 @@ class DeviceArray:
 
             assert x.view(np.uint32)[:1].numpy()[0] == 0x3F800000
         """
-        element = _dtype(dtype)
+        element = dtype_of(dtype)
         if element.itemsize == self.dtype.itemsize:
             return self._view(self.shape, element, 0)
         if not self.shape or self.shape[-1] * self.dtype.itemsize % element.itemsize:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.devices.backend import Backend
-from cujit.devices.cuda import memory
+from cujit.devices.cuda import copies, memory
 from cujit.devices.cuda.assembler import installed_assembler
 from cujit.devices.cuda.gpu import Gpu
 from cujit.devices.cuda.graph import CudaGraph
@@ -25,6 +26,9 @@ from cujit.devices.watch import Watcher, emulated_watchers
 from cujit.errors import DeviceNotFoundError, UnsupportedError
 from cujit.forks import cached_property
 from cujit.toolchain.driver import Driver, open_driver
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _FIRST_WITH_TENSOR_MAPS = 90
 """Source: CUDA Driver API manual, ``cuTensorMapEncodeTiled``: compute capability 9.0 or higher."""
@@ -126,15 +130,33 @@ class CudaBackend(Backend):
 
     def upload(self, address: int, data: memoryview) -> None:
         """Copy host bytes to the GPU; done when it returns."""
-        memory.upload(self.context, address, data)
+        copies.upload(self.context, address, data)
 
     def download(self, data: memoryview, address: int) -> None:
         """Copy bytes to the host; done when it returns, after all earlier work on the default stream."""
-        memory.download(self.context, data, address)
+        copies.download(self.context, data, address)
+
+    def place(self, address: int, data: npt.NDArray[Any]) -> None:
+        """Copy an array of the host to new memory, of which no stream knows before ``settle``."""
+        copies.place(self.context, address, data)
+
+    def fetch(self, out: npt.NDArray[Any], address: int) -> None:
+        """Copy bytes to an array of the host, as ``download`` does."""
+        copies.download(self.context, out, address)
+
+    def clear(self, address: int, size: int) -> None:
+        """Set the bytes of new memory to 0, of which no stream knows before ``settle``."""
+        copies.clear(self.context, address, size)
+
+    def settle(self) -> None:
+        """Wait for what was placed and cleared."""
+        unsettled = self.context.ring.unsettled
+        if unsettled.issued != unsettled.settled:
+            copies.settle(self.context)
 
     def fill(self, address: int, size: int, byte: int = 0) -> None:
         """Set ``size`` bytes to one value."""
-        memory.fill(self.context, address, size, byte)
+        copies.fill(self.context, address, size, byte)
 
     def pin(self, size: int) -> PinnedMemory:
         """Get page-locked memory of the host."""

@@ -454,7 +454,7 @@ def launch_fields(context: Context) -> dict[str, int]:
     Raises:
         DriverError: the driver lacks one of its functions.
     """
-    names = "launch_kernel launch_kernel_ex get_context set_context push_context pop_context"
+    names = "launch_kernel launch_kernel_ex get_context set_context push_context pop_context exchange synchronize"
     entries = attributes(driver_entries(context.driver), names)
     return {**entries, "context": int(context.handle), "ring": context.ring.address}
 

@@ -80,8 +80,13 @@ class Entries:
     release: int
     copy_in: int
     copy_out: int
+    copy_in_async: int
+    copy_out_async: int
     set: int
+    set_async: int
     synchronize: int
+    record: int
+    wait: int
     load_library: int
     get_kernel: int
     max_cluster_size: int
@@ -135,8 +140,13 @@ def driver_entries(driver: Driver) -> Entries:
         find("cuMemFree"),
         find("cuMemcpyHtoD"),
         find("cuMemcpyDtoH"),
+        find("cuMemcpyHtoDAsync"),
+        find("cuMemcpyDtoHAsync"),
         find("cuMemsetD8"),
+        find("cuMemsetD8Async"),
         find("cuStreamSynchronize"),
+        find("cuEventRecord"),
+        find("cuEventSynchronize"),
         find("cuLibraryLoadData"),
         find("cuLibraryGetKernel"),
         find("cuOccupancyMaxPotentialClusterSize"),

@@ -1,4 +1,4 @@
-"""Memory of a GPU: allocation, copies and fills, and page-locked memory of the host.
+"""Memory of a GPU: allocation, pools, and page-locked memory of the host.
 
 Arrays go when Python drops them, at any moment. So that this spoils no capture of a stream into a graph, memory is
 allocated and freed in the relaxed mode of captures.
@@ -45,30 +45,35 @@ class _Block(Allocation):
                 pass
 
 
-class _Calls:
-    """Calls of the driver for memory, by native code: ``get``, ``put``, ``upload``, ``download`` and ``fill``."""
+class NativeMemory:
+    """Calls of the driver for the memory of a context, by native code.
+
+    ``get`` and ``put`` are for memory, ``upload``, ``download`` and ``fill`` for bytes. ``place`` and ``clear`` are for
+    new memory, of which no stream knows yet: they wait for nothing, and ``settle`` does.
+    """
 
     def __init__(self, context: Context, library: Library) -> None:
-        names = "get_context push_context pop_context exchange allocate release copy_in copy_out set synchronize"
-        calls = MemoryCalls(context=int(context.handle), **attributes(driver_entries(context.driver), names))
-        self._keep: list[object] = [bytes(calls)]
+        functions = " ".join(field[0] for field in MemoryCalls._fields_ if field[0] not in ("context", "ring"))
+        entries = attributes(driver_entries(context.driver), functions)
+        calls = bytes(MemoryCalls(context=int(context.handle), ring=context.ring.address, **entries))
+        self._keep: list[object] = [calls]
 
         def function(name: str, *, is_fast: bool) -> Any:
-            made = native_function(name, library.address(name), self._keep[0], is_fast=is_fast)
+            made = native_function(name, library.address(name), calls, is_fast=is_fast)
             self._keep.append(made)
             return made.call
 
-        self.get, self.put = (function(name, is_fast=False) for name in ("get", "put"))
-        self.upload, self.download, self.fill = (
-            function(name, is_fast=True) for name in ("upload", "download", "fill")
+        self.get, self.put, self.settle = (function(name, is_fast=False) for name in ("get", "put", "settle"))
+        self.upload, self.download, self.fill, self.place, self.clear, self.pieces = (
+            function(name, is_fast=True) for name in ("upload", "download", "fill", "place", "clear", "pieces")
         )
 
 
 @once_each(64)
-def _native(context: Context) -> _Calls | None:
+def native_memory(context: Context) -> NativeMemory | None:
     """Return the calls by native code; None leaves them to Python."""
     library = library_or_none() if is_supported() else None
-    return None if library is None else _Calls(context, library)
+    return None if library is None else NativeMemory(context, library)
 
 
 def _get(context: Context, size: int) -> int:
@@ -77,7 +82,7 @@ def _get(context: Context, size: int) -> int:
     Raises:
         DriverError: the driver refused.
     """
-    native = _native(context)
+    native = native_memory(context)
     if native is None:
         with relaxed(context):
             return int(context.call("cuMemAlloc", size))
@@ -93,7 +98,7 @@ def _put(context: Context, address: int) -> None:
     Raises:
         DriverError: the driver refused.
     """
-    native = _native(context)
+    native = native_memory(context)
     if native is None:
         with relaxed(context):
             context.call("cuMemFree", address)
@@ -342,44 +347,7 @@ def address_of(data: memoryview) -> int:
     return int(np.frombuffer(data, np.uint8).__array_interface__["data"][0])
 
 
-# -- copies and fills -------------------------------------------------------------------------------------
-
-
-# What is asked for in no stream is done when these return, so that every stream sees it: streams that do not block
-# are not ordered after the default one. Source: CUDA Driver API manual, "API synchronization behavior": a memset, and
-# the last piece of a copy from pageable memory, may be under way still when the call returns.
-_DEFAULT_STREAM = 0
-
-
-def upload(context: Context, address: int, data: memoryview) -> None:
-    """Copy host bytes to the GPU."""
-    native = _native(context)
-    if native is not None:
-        if status := native.upload(address, data):
-            raise context.refused("cuMemcpyHtoD", status)
-    elif data.nbytes:
-        copy = ("cuMemcpyHtoD", address, address_of(data), data.nbytes)
-        context.call_each(copy, ("cuStreamSynchronize", _DEFAULT_STREAM))
-
-
-def download(context: Context, data: memoryview, address: int) -> None:
-    """Copy bytes of the GPU to the host."""
-    native = _native(context)
-    if native is not None:
-        if status := native.download(address, data):
-            raise context.refused("cuMemcpyDtoH", status)
-    elif data.nbytes:
-        context.call("cuMemcpyDtoH", address_of(data), address, data.nbytes)
-
-
-def fill(context: Context, address: int, size: int, byte: int) -> None:
-    """Set bytes of the GPU to one value."""
-    native = _native(context)
-    if native is not None:
-        if status := native.fill(address, size, byte):
-            raise context.refused("cuMemsetD8", status)
-    elif size:
-        context.call_each(("cuMemsetD8", address, byte, size), ("cuStreamSynchronize", _DEFAULT_STREAM))
+# -- fills ------------------------------------------------------------------------------------------------
 
 
 def repeat(context: Context, address: int, pattern: bytes, count: int, stream: int) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Hashable
 
 from cujit.devices.backend import title_of
+from cujit.devices.launcher.state import Unsettled
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.values import NamedTuple
 
@@ -16,6 +17,9 @@ RING_SIZE = 64
 RING_ROW = 5
 """Words of 64 bits for each launch: its label, its stream, and its six sizes in 32 bits each."""
 
+
+RING_TAIL = 1 + RING_SIZE * RING_ROW
+"""Where ``Unsettled`` begins, in words."""
 
 MOST_LABELS = 4096
 """Kernels whose names are remembered."""
@@ -38,12 +42,15 @@ class LaunchRing:
     """The labels of the last ``RING_SIZE`` launches, in memory that machine code writes to.
 
     At ``address`` is a ``uint64`` that counts launches, and after it ``RING_SIZE`` rows: the launch of count ``n``
-    writes row ``n % RING_SIZE`` and then counts. Threads that do so at once lose a row at worst.
+    writes row ``n % RING_SIZE`` and then counts. Threads that do so at once lose a row at worst. ``unsettled`` follows.
     """
 
     def __init__(self, most_labels: int = MOST_LABELS) -> None:
         self._most_labels = most_labels
-        self._words = (ctypes.c_uint64 * (1 + RING_SIZE * RING_ROW))()
+        self._words = (ctypes.c_uint64 * (RING_TAIL + ctypes.sizeof(Unsettled) // 8))()
+        self.unsettled = Unsettled.from_buffer(self._words, 8 * RING_TAIL)
+        self.staging: object = None
+        """Keeps the page-locked memory of ``unsettled``."""
         self.names: dict[int, Hashable] = {}
         """What labels stand for. Native code adds kernels, whose handles are their labels."""
         self._labels: dict[Hashable, int] = {}

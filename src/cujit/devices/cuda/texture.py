@@ -80,7 +80,7 @@ class CudaTextures(TextureUnit):
         copy.dstMemoryType = bindings.CUmemorytype.CU_MEMORYTYPE_ARRAY
         copy.dstArray = _array(texels)
         self._context.call("cuMemcpy3D", copy)
-        # The last piece of a copy from pageable memory may be under way still: see ``memory.upload``.
+        # The last piece of a copy from pageable memory may be under way still: see ``copies.upload``.
         self._context.call("cuStreamSynchronize", _DEFAULT_STREAM)
 
     def download(self, data: memoryview, texels: Texels) -> None:

@@ -36,7 +36,7 @@ class LaunchState(ctypes.Structure):
         *_fields(ctypes.c_uint64, "cupy numba described scalars"),
         # a GPU
         *_fields(ctypes.c_uint64, "function context stream config launch_kernel launch_kernel_ex"),
-        *_fields(ctypes.c_uint64, "get_context set_context push_context pop_context"),
+        *_fields(ctypes.c_uint64, "get_context set_context push_context pop_context exchange synchronize"),
         # where launches are written down (ring.py), and the label of this one
         *_fields(ctypes.c_uint64, "ring label"),
         *_fields(ctypes.c_uint32, "grid_x grid_y grid_z block_x block_y block_z dynamic_bytes"),
@@ -95,13 +95,43 @@ class LaunchSlots:
     )
 
 
+class Unsettled(ctypes.Structure):
+    """Work in the default stream of a context that was begun and not waited for; it follows the rows of its ring.
+
+    ``issued`` counts such work, and ``settled`` is what it was when somebody last waited. Whoever gives an address to
+    another stream waits first if they differ. ``staging`` is page-locked memory for small copies, of which ``used``
+    bytes have copies under way; a thread that sets ``busy`` has it alone. While it is 0, ``used`` counts such copies.
+    """
+
+    _fields_ = _fields(ctypes.c_uint64, "issued settled staging used busy")
+
+
+STAGING_BYTES = 512 << 10
+MOST_STAGED_BYTES = 64 << 10
+"""A copy of more than that is one for the driver."""
+STAGED_AFTER = 8
+"""Small copies that are made without page-locked memory; to get that takes as long as fifty of them."""
+WANTS_STAGING = -1
+"""What a copy answers, instead of 0, that is the last of these."""
+
+
 class MemoryCalls(ctypes.Structure):
-    """What native code calls for the memory of a GPU: a context, and addresses of functions."""
+    """What native code calls for the memory of a GPU: a context, its ring, and addresses of functions."""
 
     _fields_ = (
-        *_fields(ctypes.c_uint64, "context get_context push_context pop_context exchange allocate release"),
-        *_fields(ctypes.c_uint64, "copy_in copy_out set synchronize"),
+        *_fields(ctypes.c_uint64, "context ring get_context push_context pop_context exchange allocate release"),
+        *_fields(ctypes.c_uint64, "copy_in copy_out copy_in_async copy_out_async set set_async"),
+        *_fields(ctypes.c_uint64, "synchronize record wait"),
     )
+
+
+class LargeCopy(ctypes.Structure):
+    """A copy between the host and a GPU that several threads make, piece by piece.
+
+    ``next`` is the first byte that nobody has taken yet, ``status`` what the driver refused with, or 0.
+    """
+
+    _fields_ = _fields(ctypes.c_uint64, "address host bytes piece_bytes next status")
 
 
 # -- the launches that a kernel keeps ---------------------------------------------------------------------

@@ -19,6 +19,15 @@ static void note(const struct LaunchState *s) {
   ring[0]++;
 }
 
+/* A kernel in another stream than the default one is not ordered after what was begun there: wait for that. */
+static i32 settle(const struct LaunchState *s) {
+  if (!s->stream || !s->ring || !is_unsettled(UNSETTLED(s->ring))) return 0;
+  void *thread = CALL(PyEval_SaveThread)();
+  i32 status = wait_for_default(UNSETTLED(s->ring), s->exchange, s->synchronize);
+  CALL(PyEval_RestoreThread)(thread);
+  return status;
+}
+
 static i32 enqueue(struct LaunchState *s, void **each, void **extra) {
   void *function = (void *)s->function;
   if (s->config) return ((launch_ex)s->launch_kernel_ex)((void *)s->config, function, each, extra);
@@ -37,8 +46,11 @@ object *cujit_gpu(struct LaunchState *state, void *buffer, u64 size, void **each
   }
   /* cuda.h: CU_LAUNCH_PARAM_BUFFER_POINTER (1), CU_LAUNCH_PARAM_BUFFER_SIZE (2), CU_LAUNCH_PARAM_END (0). */
   void *extra[5] = {(void *)1, buffer, (void *)2, &size, 0};
-  note(state);
-  i32 status = enqueue(state, each, size && !each ? extra : 0);
+  i32 status = settle(state);
+  if (!status) {
+    note(state);
+    status = enqueue(state, each, size && !each ? extra : 0);
+  }
   if (is_pushed) ((give_context)state->pop_context)(&current);
   return status ? report(state, status) : none();
 }

@@ -92,6 +92,10 @@ object *cujit_put(object *self, object *address);
 object *cujit_upload(object *self, object *const *given, i64 count);
 object *cujit_download(object *self, object *const *given, i64 count);
 object *cujit_fill(object *self, object *const *given, i64 count);
+object *cujit_place(object *self, object *const *given, i64 count);
+object *cujit_clear(object *self, object *const *given, i64 count);
+object *cujit_pieces(object *self, object *const *given, i64 count);
+object *cujit_settle(object *self, object *ignored);
 object *cujit_rows(object *self, object *image);
 object *cujit_load(object *self, object *image);
 object *cujit_kernel(object *self, object *const *given, i64 count);
@@ -107,6 +111,28 @@ foreign cujit_torch, cujit_cupy, cujit_numba, cujit_described;
 __attribute__((unused)) static object *none(void) {
   CALL(Py_IncRef)(OBJECT(None));
   return OBJECT(None);
+}
+
+#define UNSETTLED(ring) ((struct Unsettled *)((u64 *)(ring) + RING_TAIL))
+enum { RELAXED = 2 }; /* cuda.h: CU_STREAM_CAPTURE_MODE_RELAXED */
+
+/* Wait for the default stream, also while a stream is captured: what was issued there before this is then settled. */
+__attribute__((unused)) static i32 wait_for_default(struct Unsettled *unsettled, u64 exchange, u64 synchronize) {
+  u64 issued = __atomic_load_n(&unsettled->issued, __ATOMIC_ACQUIRE);
+  i32 mode = RELAXED, status = ((i32 (*)(i32 *))exchange)(&mode);
+  if (status) return status;
+  status = ((i32 (*)(void *))synchronize)(0);
+  ((i32 (*)(i32 *))exchange)(&mode);
+  u64 settled = __atomic_load_n(&unsettled->settled, __ATOMIC_ACQUIRE);
+  while (!status && settled < issued &&
+         !__atomic_compare_exchange_n(&unsettled->settled, &settled, issued, false, __ATOMIC_RELEASE, __ATOMIC_ACQUIRE)) {
+  }
+  return status;
+}
+
+/* Whether work in the default stream was begun that nobody has waited for. */
+__attribute__((unused)) static bool is_unsettled(struct Unsettled *unsettled) {
+  return __atomic_load_n(&unsettled->issued, __ATOMIC_ACQUIRE) != __atomic_load_n(&unsettled->settled, __ATOMIC_ACQUIRE);
 }
 
 /* Have Python make what it takes part in a launch by, if native code made the launch. */

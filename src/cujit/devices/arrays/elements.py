@@ -1,0 +1,57 @@
+"""Shapes and dtypes as users write them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cujit.errors import ArgumentError, spell
+
+
+def layout(shape: object, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Read a shape and a dtype as users write them; the third is their size in bytes.
+
+    Raises:
+        ArgumentError: the shape or the dtype is none.
+    """
+    element = NUMBERS.get(dtype) if type(dtype) is type else None
+    if element is None:
+        element = dtype_of(dtype)
+    if type(shape) is int and shape >= 0:
+        return (shape,), element, shape * element.itemsize
+    sizes = _shape(shape)
+    return sizes, element, math.prod(sizes) * element.itemsize
+
+
+NUMBERS = {each: np.dtype(each) for each in np.sctypeDict.values() if np.dtype(each).kind in "biufc"}
+"""The dtypes of NumPy's numbers by their types."""
+
+
+def _shape(shape: object) -> tuple[int, ...]:
+    try:
+        sizes = tuple(operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    except TypeError:
+        raise ArgumentError(f"a shape is an int or a tuple of ints, not {spell(shape)}") from None
+    if min(sizes, default=0) < 0:
+        raise ArgumentError(f"shape {sizes} has a negative size")
+    return sizes
+
+
+def dtype_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Read a dtype, in this machine's byte order.
+
+    Raises:
+        ArgumentError: it is none, or its elements cannot live on a device.
+    """
+    try:
+        result = np.dtype(dtype)
+    except Exception as e:  # NumPy asks anybody's object for its name
+        why = e if isinstance(e, (TypeError, ValueError)) else type(e).__name__
+        raise ArgumentError(f"{spell(dtype)} is no NumPy dtype: {why}") from e
+    if result.hasobject or result.itemsize == 0:
+        raise ArgumentError(f"elements of dtype {result} cannot live on a device", help="use a numeric dtype")
+    return result if result.isnative else result.newbyteorder("=")
