@@ -22,6 +22,7 @@ from cujit.formats.ptx.heads import entry_signatures
 from cujit.formats.ptx.linking import Input, link_modules
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_module
+from cujit.formats.ptx.recovered import ptx_of_cubin
 from cujit.formats.salvage import salvage
 from cujit.formats.saved_launch import PREFIX_BYTES, read_saved
 from cujit.inspection.read import inspect
@@ -116,6 +117,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "salvage": _salvage,
     "inspect": _inspect,
     "heads": entry_signatures,
+    "recovered": ptx_of_cubin,
     "record": _record,
     "saved": _saved,
 }

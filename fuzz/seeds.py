@@ -42,6 +42,8 @@ def compiled() -> Iterator[tuple[str, str, bytes]]:
             image = cujit.compile(SOURCE, to="cubin", arch=arch, names=NAMES, rdc=rdc)
             yield "cubin", f"{arch}-{rdc}", image.data
             yield "elf", f"{arch}-{rdc}", image.data
+            lined = cujit.compile(SOURCE, to="cubin", arch=arch, names=NAMES, rdc=rdc, lineinfo=True)
+            yield "recovered", f"{arch}-{rdc}", lined.data
         images.append(cujit.compile(SOURCE, to="cubin", arch=arch, names=NAMES))
     images.append(cujit.compile(SOURCE, to="ptx", arch="compute_80", names=NAMES))
     yield "ptx", "compute_80", images[-1].data
@@ -76,6 +78,8 @@ def kept() -> Iterator[tuple[str, str, bytes]]:
     """The small ones among the goldens: fatbins, objects, archives and libraries of nvcc; records of the cache."""
     for path in sorted((GOLDENS / "cache").iterdir()):
         yield "record", path.name, path.read_bytes()
+    for path in sorted((GOLDENS / "lined").glob("*.cubin")):
+        yield "recovered", path.name, path.read_bytes()
     for folder in ("fatbins", "device"):
         for path in sorted((GOLDENS / folder).iterdir()):
             data = path.read_bytes()

@@ -61,7 +61,7 @@ def test_they_are_numbered_small_and_each_asserts() -> None:
 def test_the_page_has_every_example_with_what_it_says_of_itself() -> None:
     said = dict(re.findall(r"^\| \[[^\]]+\]\(\.\./examples/([^)]+)\) \| (.+) \|$", PAGE.text, re.MULTILINE))
     notebooks = {f"notebooks/{path.name}" for path in NOTEBOOKS.glob("*")}
-    there = {path.name for path in FOLDER.iterdir() if path.name not in ("__pycache__", "notebooks")}
+    there = {path.name for path in FOLDER.iterdir() if path.name not in ("__pycache__", "notebooks", "triton-cache")}
     assert {name if name in notebooks else name.split("/")[0] for name in said} == there | notebooks
     assert all((FOLDER / name).exists() for name in said)
     for path in FOLDER.glob("*.py"):

@@ -11,8 +11,18 @@ from steps import is_shown, steps, typed
 
 PAGES = [
     Page(f"how-to/{name}.md")
-    for name in ("ci", "find-a-race", "old-drivers", "many-ranks", "embed", "see-source", "ordinary-files")
+    for name in (
+        "ci",
+        "find-a-race",
+        "old-drivers",
+        "many-ranks",
+        "embed",
+        "see-source",
+        "ordinary-files",
+        "others-kernels",
+    )
 ]
+LINED = Path(__file__).with_name("goldens") / "lined"
 AXPY = next(text for _, path, text in steps(PAGES[0]) if path == "src/kernels.cu")
 
 
@@ -22,6 +32,8 @@ def test_what_a_page_shows_is_so(page: Page, tmp_path: Path, monkeypatch: pytest
     for name in ("CUJIT_CACHE_ROOTS", "CUJIT_COMPILE"):
         monkeypatch.setenv(name, "")
     Path("axpy.cu").write_text(AXPY)
+    for name in ("triton-softmax-sm_90", "cutile-product-sm_80"):
+        Path(f"{name.split('-')[1]}.cubin").write_bytes((LINED / f"{name}.cubin").read_bytes())
     for what, name, text in steps(page):
         if what == "write":
             Path(name).parent.mkdir(exist_ok=True)

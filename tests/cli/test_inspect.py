@@ -168,7 +168,7 @@ def test_two_files_cannot_be_compared_with_a_third(run: Run, fatbin: Path) -> No
 
 IMAGE_KEYS = {"index", "kind", "arch", "container", "bytes", "stored_bytes", "compression", "identifier", "options",
               "flags", "toolkit", "abi", "relocatable", "ptx", "target", "needs", "kernels", "functions", "variables",
-              "undefined", "commands", "note", "error"}  # fmt: skip
+              "undefined", "commands", "carries_ptx", "note", "error"}  # fmt: skip
 KERNEL_KEYS = {"name", "display", "arch", "parameters", "registers", "stack_bytes", "spill_store_bytes",
                "spill_load_bytes", "shared_bytes", "reserved_shared_bytes", "constant_bytes", "barriers", "code_bytes",
                "max_threads", "max_block", "required_block", "cluster", "max_registers", "unbounded_stack",

@@ -56,10 +56,17 @@ def refusal(data: bytes) -> tuple[Result, str]:
 
 def test_what_is_no_image_of_ours_is_refused_by_its_kind() -> None:
     cubin = compile(CODE, to="cubin", arch="sm_90").data
+    newer = compile(CODE, to="cubin", arch="sm_100", lineinfo=True).data
     ltoir = compile(CODE, to="ltoir", arch="sm_90").data
     host = b"\x7fELF\x02\x01\x01".ljust(18, b"\0") + struct.pack("<H", 62) + b"\0" * 44
     assert refusal(cubin)[0] == Result.NO_BINARY_FOR_GPU
     assert "hand over PTX" in refusal(cubin)[1]
+    assert refusal(newer) == (
+        Result.NO_BINARY_FOR_GPU,
+        "a cubin for sm_100, which does not run on sm_90a: emulate another compute capability",
+    )
+    assert refusal(cubin[:16] + b"\xff" * 2 + cubin[18:])[0] == Result.INVALID_IMAGE
+    assert refusal(cubin[:40] + b"\xff" * 8 + cubin[48:])[0] == Result.INVALID_IMAGE
     assert refusal(build(CODE, ["sm_90"]).data)[0] == Result.NO_BINARY_FOR_GPU
     assert refusal(build(CODE, ["compute_120"]).data)[0] == Result.NO_BINARY_FOR_GPU
     assert refusal(ltoir)[0] == Result.NOT_SUPPORTED
@@ -75,6 +82,15 @@ def test_what_is_no_image_of_ours_is_refused_by_its_kind() -> None:
     assert refusal(PTX.replace(b"8.0", b"77.0") + b"\0")[0] == Result.UNSUPPORTED_PTX_VERSION
     assert refusal(PTX.replace(b"sm_80", b"sm_100") + b"\0")[0] == Result.INVALID_PTX
     assert ptx_of(PTX.replace(b"sm_80", b"sm_90a")).kind is Kind.PTX
+
+
+def test_a_cubin_with_line_information_gives_its_ptx() -> None:
+    for arch in ("sm_90", "sm_90a"):
+        cubin = compile(CODE, to="cubin", arch=arch, lineinfo=True).data
+        assert bytes_at(at(cubin)) == cubin
+        assert ptx_of(bytes_at(at(cubin))).text.startswith("// recovered by cujit")
+    fatbin = build(CODE, ["sm_80", "sm_90", "sm_120"], options={"lineinfo": True}).data
+    assert ".target sm_90" in ptx_of(fatbin).text
 
 
 def test_images_that_end_where_no_memory_is_are_refused() -> None:

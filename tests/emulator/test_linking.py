@@ -55,6 +55,6 @@ for answer in (d.cuLinkComplete(link), d.cuLinkDestroy(link), d.cuLinkDestroy(li
     assert out[:3] == [f"{good} {good}", good, good]
     assert out[3:5] == ["INVALID_PTX True", "INVALID_PTX True"]
     assert out[5:] == [
-        "INVALID_PTX NO_BINARY_FOR_GPU INVALID_PTX",
+        "INVALID_PTX INVALID_IMAGE INVALID_PTX",
         "INVALID_VALUE CUDA_SUCCESS INVALID_HANDLE INVALID_HANDLE ",
     ]

@@ -224,7 +224,7 @@ def test_an_image_without_source_is_saved_as_it_is(bug: Path, tmp_path: Path) ->
 def test_a_cubin_alone_does_not_run_on_the_cpu_device(bug: Path) -> None:
     cubin = cujit.compile(AXPY, to="cubin", arch="sm_90").data
     saved = reproducer.open(bug)
-    with pytest.raises(LoadError, match="the CPU device executes PTX, not a cubin"):
+    with pytest.raises(LoadError, match="the CPU device executes PTX, and no PTX can be recovered"):
         reproducer.run(_with(saved, images=(cubin,)), device="cpu")
 
 

@@ -5,6 +5,7 @@ What the emulator's compilers make passes for a cubin, and holds PTX: a containe
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -28,9 +29,11 @@ from cujit.formats.container import (
     read_container,
     write_container,
 )
-from cujit.formats.elf import elf_type
+from cujit.formats.cubin import read_cubin
+from cujit.formats.elf import elf_length, elf_type, tables_end
 from cujit.formats.fatbin import Fatbin, FatbinEntry, read_fatbin
 from cujit.formats.ptx.isa.table import NEWEST_PTX
+from cujit.formats.ptx.recovered import ptx_of_cubin
 from cujit.program import link
 
 # -- memory of the caller ---------------------------------------------------------------------------------------
@@ -107,9 +110,19 @@ def bytes_at(address: int) -> bytes:
         size = container_bytes(_read(address, HEADER_BYTES))
         need(size < _MOST_BYTES, Result.INVALID_IMAGE, f"a container of {size} bytes")
         return _read(address, size)
-    if head.startswith((_ELF, _LTOIR)):
+    if head.startswith(_LTOIR):
         return head
-    return _text_at(address)
+    return _elf_at(address, head) if head.startswith(_ELF) else _text_at(address)
+
+
+def _elf_at(address: int, head: bytes) -> bytes:
+    """Copy an ELF file up to where its tables say that it ends."""
+    try:
+        size = tables_end(head)
+        need(size < _MOST_BYTES, Result.INVALID_IMAGE, f"tables of an ELF file up to byte {size}")
+        return _read(address, elf_length(_read(address, size), _MOST_BYTES))
+    except FormatError as e:
+        raise Refused(Result.INVALID_IMAGE, e.message) from None
 
 
 def _text_at(address: int) -> bytes:
@@ -161,7 +174,7 @@ def ptx_of(data: bytes, name: str = "") -> Artifact:
             )
         return linked([Artifact(Kind.LTOIR, data, name=name)])
     if data.startswith(_ELF):
-        raise _of_elf(data)
+        return _of_elf(data, name)
     if not _IS_PTX.match(data):
         raise Refused(Result.INVALID_IMAGE, f"no image: it begins {spell(data[:16])}")
     return _checked(data, name)
@@ -178,14 +191,28 @@ def linked(artifacts: Sequence[Artifact]) -> Artifact:
     return link(artifacts, to="ptx", arch=None if arch is None else arch.virtual)
 
 
-def _of_elf(data: bytes) -> Refused:
+def _of_elf(data: bytes, name: str) -> Artifact:
+    """Take the PTX in the line information of a cubin that a device of this architecture would run."""
     (machine,) = struct.unpack_from("<H", data.ljust(HEADER_BYTES, b"\0"), _MACHINE_AT)
     if machine != _CUDA:
-        return Refused(Result.INVALID_IMAGE, f"an ELF file for machine {machine}, which is none of CUDA")
-    return Refused(
-        Result.NO_BINARY_FOR_GPU,
-        "machine code of a GPU, which is not executed here: hand over PTX, or a fatbin with a compute_… target",
-    )
+        raise Refused(Result.INVALID_IMAGE, f"an ELF file for machine {machine}, which is none of CUDA")
+    try:
+        arch = read_cubin(data).arch
+    except FormatError as e:
+        raise Refused(Result.INVALID_IMAGE, e.message) from None
+    if not arch.runs_on(device_arch()):
+        raise Refused(
+            Result.NO_BINARY_FOR_GPU,
+            f"a cubin for {arch}, which does not run on {device_arch().real}: emulate another compute capability",
+        )
+    try:
+        return Artifact(Kind.PTX, ptx_of_cubin(data).encode(), name=name)
+    except FormatError as e:
+        raise Refused(
+            Result.NO_BINARY_FOR_GPU,
+            f"machine code of a GPU, which is not executed here, and {e.message}: hand over PTX, a fatbin with a "
+            "compute_… target, or a cubin with line information",
+        ) from None
 
 
 def _of_fatbin(fatbin: Fatbin, name: str) -> Artifact:
@@ -204,10 +231,13 @@ def _of_fatbin(fatbin: Fatbin, name: str) -> Artifact:
         return _checked(entry.payload(), name)
     for _, entry in fitting(fatbin.ltoir_entries):
         return linked([Artifact(Kind.LTOIR, entry.payload(), name=name)])
+    for _, entry in fitting(fatbin.cubin_entries):
+        with contextlib.suppress(FormatError):
+            return Artifact(Kind.PTX, ptx_of_cubin(entry.payload()).encode(), name=name)
     has = ", ".join(f"{entry.kind.name} {entry.arch}" for entry in fatbin) or "nothing"
     raise Refused(
         Result.NO_BINARY_FOR_GPU,
-        f"the fatbin has no PTX that runs on {device.real}: it has {has}; add a compute_… target",
+        f"the fatbin has no PTX that runs on {device.real}: it has {has}; add a compute_… target or line information",
     )
 
 

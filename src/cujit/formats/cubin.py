@@ -28,6 +28,9 @@ from cujit.formats.elf import Elf, ElfSymbol, Note, Section, read_elf
 from cujit.signature import Parameter, ParameterClass, Signature
 from cujit.values import dataclass, field, replace
 
+PTX_SECTION = ".nv_debug_ptx_txt"
+"""Where line information keeps the PTX that a cubin was made of; a number follows in what was compiled to be linked."""
+
 _MACHINE = 190  # EM_CUDA
 _RELOCATABLE, _EXECUTABLE = 1, 2
 _ABI_8 = 8
@@ -112,6 +115,7 @@ class Cubin:
     ``toolkit`` is the CUDA release that wrote it. ``commands`` are the command lines that ptxas noted.
     ``ptx`` is what runs in place of it under ``cujit emulate``, where it was made: there, what the driver links has
     no machine code, and so no kernels but those of the PTX. Without the emulator there is none.
+    ``carries_ptx`` tells whether line information has the PTX that it was made of.
     """
 
     arch: Arch
@@ -124,6 +128,7 @@ class Cubin:
     undefined: tuple[str, ...] = ()
     commands: tuple[str, ...] = field(default=(), repr=False)
     ptx: bytes = field(default=b"", repr=False)
+    carries_ptx: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -206,6 +211,7 @@ class _Reader:
             variables=tuple(filter(None, map(self._variable, named))),
             undefined=tuple(s.name for s in named if s.section == 0 and not _is_internal(s)),
             commands=self._commands,
+            carries_ptx=any(map(is_ptx_section, elf.sections)),
         )
 
     def _arch(self) -> Arch:
@@ -280,6 +286,11 @@ class _Reader:
             return None
         space = MemorySpace.MANAGED if symbol.other & _MANAGED else MemorySpace.GLOBAL
         return CubinVariable(symbol.name, symbol.size, space)
+
+
+def is_ptx_section(section: Section) -> bool:
+    """Tell whether a section of a cubin has PTX."""
+    return section.name == PTX_SECTION or section.name.startswith(f"{PTX_SECTION}.")
 
 
 _SYMBOL_ATTRIBUTES = (Attribute.REGCOUNT, Attribute.MIN_STACK_SIZE, Attribute.FRAME_SIZE)

@@ -210,13 +210,25 @@ def read_elf(data: bytes) -> Elf:
     return Elf(data, ident[7], ident[8], kind, machine, version, flags, _sections(data, found), found.length)
 
 
-def elf_length(data: bytes) -> int:
-    """Tell where an ELF file ends, from its header and its section table alone.
+def elf_length(data: bytes, available: int | None = None) -> int:
+    """Tell where an ELF file ends, from its header and its tables alone.
+
+    ``available`` is how much of the file there is, where ``data`` is only its beginning, up to ``tables_end``.
 
     Raises:
         FormatError: as in ``read_elf``, names aside.
     """
-    return _read_tables(data).length
+    return _read_tables(data, available).length
+
+
+def tables_end(head: bytes) -> int:
+    """Tell where the tables end that the header of an ELF file names; of more sections than it counts, the first.
+
+    Raises:
+        FormatError: it is no 64-bit little-endian ELF file.
+    """
+    *_, program_at, table_at, _, header_bytes, program_bytes, programs, section_bytes, count, _ = _header(head)
+    return max(header_bytes, program_at + programs * program_bytes, table_at + max(count, 1) * section_bytes)
 
 
 def elf_type(data: bytes) -> int:
@@ -237,20 +249,21 @@ def _header(data: bytes) -> tuple[bytes, int, int, int, int, int, int, int, int,
     return _HEADER.unpack_from(data)
 
 
-def _read_tables(data: bytes) -> _Tables:
+def _read_tables(data: bytes, available: int | None = None) -> _Tables:
     ident, kind, machine, version, _entry, program_at, table_at, flags, header_bytes, *counts = _header(data)
     program_bytes, program_count, section_bytes, count, names = counts
     if program_count and program_bytes != _PROGRAM_BYTES:
         raise FormatError(f"program headers of {program_bytes} bytes", offset=54)
+    available = len(data) if available is None else available
     length = max(header_bytes, _HEADER.size)
     if program_count:
         length = max(length, program_at + program_count * program_bytes)
     rows = _section_rows(data, table_at, section_bytes, count)
     if rows:
-        length = max(length, table_at + len(rows) * _SECTION.size, _end_of(rows, table_at, len(data)))
+        length = max(length, table_at + len(rows) * _SECTION.size, _end_of(rows, table_at, available))
         names = rows[0][6] if names == _XINDEX else names
-    if length > len(data):
-        raise FormatError(f"an ELF file of {length} bytes, cut off after {len(data)}", offset=len(data))
+    if length > available:
+        raise FormatError(f"an ELF file of {length} bytes, cut off after {available}", offset=available)
     return _Tables(ident, kind, machine, version, flags, names, rows, table_at, length)
 
 

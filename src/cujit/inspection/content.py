@@ -98,7 +98,8 @@ def _cubin(cubin: Cubin, facts: BuildFacts, said: Arch | None, of_ptx: Signature
     if cubin.ptx and not cubin.kernels:
         held = _ptx(cubin.ptx, facts)
         kernels = tuple(replace(kernel, arch=arch, kind=ImageKind.CUBIN) for kernel in held.kernels)
-        return replace(held, arch=arch, kernels=kernels, is_relocatable=cubin.is_relocatable, note=note)
+        held = replace(held, arch=arch, kernels=kernels, is_relocatable=cubin.is_relocatable, note=note)
+        return replace(held, carries_ptx=True)
     # Before that, 0 also stood for a stack of unknown size: that of recursion, which takes a function.
     zero_is_none = not cubin.functions or (cubin.toolkit or (0, 0)) >= _UNKNOWN_STACK_SINCE
     numbered = tuple(_told_apart(cubin.kernels))
@@ -108,6 +109,7 @@ def _cubin(cubin: Cubin, facts: BuildFacts, said: Arch | None, of_ptx: Signature
         kernels=tuple(_kernel_of_cubin(k, arch, shown[k.name], facts, of_ptx, zero_is_none) for k in numbered),
         variables=tuple(VariableInfo(v.name, v.size, v.space.value) for v in cubin.variables),
         note=note,
+        carries_ptx=bool(cubin.ptx) or cubin.carries_ptx,
         **attributes(cubin, "toolkit abi is_relocatable functions undefined commands"),
     )
 

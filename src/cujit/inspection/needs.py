@@ -16,7 +16,7 @@ from cujit.formats.ptx.isa.table import special_register
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.uses import construct_needs, together
 from cujit.inspection.read import inspect
-from cujit.inspection.values import ImageInfo, ImageKind
+from cujit.inspection.values import ImageInfo
 from cujit.values import dataclass
 
 
@@ -65,7 +65,8 @@ def needs(image: object) -> tuple[PtxNeeds, ...]:
     """Tell what each PTX in an image uses: the ISA version and architecture it needs, and what the CPU device refuses.
 
     Args:
-        image: an Artifact, bytes, PTX, the path of a file, or a loaded Module, as for ``inspect``.
+        image: an Artifact, bytes, PTX, the path of a file, or a loaded Module, as for ``inspect``. Cubins that have no
+            PTX beside them give that of their line information.
 
     Raises:
         FormatError: there is no PTX in it, or it is damaged.
@@ -77,10 +78,9 @@ def needs(image: object) -> tuple[PtxNeeds, ...]:
         print(needed.oldest, needed.arch, needed.refusals)
     """
     found = inspect(image)
-    texts = [part for part in found if part.kind is ImageKind.PTX]
-    if not texts:
+    if not found.with_ptx:
         raise FormatError("there is no PTX in it", help="cujit.inspect(image) tells what there is")
-    return tuple(image_needs(part, found.name) for part in texts)
+    return tuple(image_needs(part, found.name) for part in found.with_ptx)
 
 
 def image_needs(image: ImageInfo, name: str) -> PtxNeeds:
@@ -89,7 +89,7 @@ def image_needs(image: ImageInfo, name: str) -> PtxNeeds:
     Raises:
         FormatError: it is damaged.
     """
-    return ptx_needs(image.payload().rstrip(b"\0").decode("utf-8", "replace"), name)
+    return ptx_needs(image.ptx(), name)
 
 
 def ptx_needs(text: str, name: str = "<ptx>") -> PtxNeeds:

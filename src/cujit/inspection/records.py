@@ -5,7 +5,8 @@ Schema 1: an object with ``schema`` (1) and ``files``, a list. A file has ``name
 An image has ``index``, ``kind``, ``arch``, ``container`` (which fatbin of a host file), ``bytes``, ``stored_bytes``,
 ``compression``, ``identifier``, ``options``, ``flags``, ``toolkit``, ``abi``, ``relocatable``, ``ptx``, ``target``,
 ``needs`` (the oldest PTX version and architecture that have all its constructs), ``kernels``, ``functions``,
-``variables``, ``undefined``, ``commands``, ``note`` and ``error``.
+``variables``, ``undefined``, ``commands``, ``carries_ptx`` (whether a cubin has the PTX that it was made of), ``note``
+and ``error``.
 
 A kernel has ``name`` (lowered), ``display``, ``arch``, ``parameters`` (``type``, ``class``, ``size``, ``align``,
 ``offset``), ``registers``, ``stack_bytes``, ``spill_store_bytes``, ``spill_load_bytes``, ``shared_bytes``,
@@ -67,7 +68,7 @@ def _image(image: ImageInfo, keep: Keep) -> dict[str, Any]:
         "kernels": [_kernel(kernel) for kernel in image.kernels if keep(kernel)],
         "functions": list(image.functions),
         "variables": [{"name": v.name, "bytes": v.size, "space": v.space} for v in image.variables],
-        **attributes(image, "undefined commands note error"),
+        **attributes(image, "undefined commands carries_ptx note error"),
     }
 
 

@@ -14,7 +14,7 @@ from cujit.arch import Arch
 from cujit.arch.support import Version
 from cujit.artifact import Kind
 from cujit.devices.name_table import NameTable, name_key, without_arguments
-from cujit.errors import NameNotFoundError, listed
+from cujit.errors import FormatError, NameNotFoundError, listed
 from cujit.forks import cached_property
 from cujit.formats.mangling import demangle, entity_name
 from cujit.formats.ptx.uses import Need
@@ -149,7 +149,8 @@ class VariableInfo:
 class Content:
     """What reading an image found. ``arch`` is what the image itself says; ``error`` is what kept it from being read.
 
-    ``note`` says why there is nothing where nothing is wrong (an encrypted body, say).
+    ``note`` says why there is nothing where nothing is wrong (an encrypted body, say). ``carries_ptx`` says that a
+    cubin has the PTX that it was made of.
     """
 
     arch: Arch | None = None
@@ -166,6 +167,7 @@ class Content:
     commands: tuple[str, ...] = ()
     note: str = ""
     error: str = ""
+    carries_ptx: bool = False
 
 
 class ImageSource(Protocol):
@@ -228,6 +230,33 @@ class ImageInfo:
             assert cujit.inspect(fatbin).images[0].payload()[:4] == b"\x7fELF"
         """
         return self._source.payload()
+
+    def ptx(self) -> str:
+        """Give the PTX of the image: PTX itself, or what the line information of a cubin has.
+
+        PTX from a cubin says so in its first line. It has no ``.loc``, and its lines count as in the original.
+
+        Raises:
+            FormatError: it is of another kind, or a cubin of which no PTX can be recovered: it was built without line
+                information, or the PTX does not agree with the machine code.
+
+        Example::
+
+            lined = cujit.compile(SOURCE, names=["axpy<float>"], to="cubin", arch="sm_90", lineinfo=True)
+            assert ".visible .entry" in cujit.inspect(lined).images[0].ptx()
+        """
+        if self.kind is ImageKind.PTX:
+            return self.payload().rstrip(b"\0").decode("utf-8", "replace")
+        if self.kind is ImageKind.CUBIN:
+            from cujit.formats.ptx.recovered import ptx_of_cubin  # start-up: few ask
+
+            return ptx_of_cubin(self.payload())
+        raise FormatError(f"{self} has no PTX")
+
+    @property
+    def carries_ptx(self) -> bool:
+        """Whether the image is a cubin whose line information has the PTX that it was made of."""
+        return self.content.carries_ptx
 
     @property
     def arch(self) -> Arch | None:
@@ -326,6 +355,17 @@ class Inspection:
     def arches(self) -> tuple[Arch, ...]:
         """The architectures of the images, each once, in the order of the images."""
         return tuple(dict.fromkeys(image.arch for image in self.images if image.arch is not None))
+
+    @property
+    def with_ptx(self) -> tuple[ImageInfo, ...]:
+        """The images of PTX, and the cubins that carry PTX and have none beside them."""
+        beside = {image.container for image in self.images if image.kind is ImageKind.PTX}
+        return tuple(
+            image
+            for image in self.images
+            if image.kind is ImageKind.PTX
+            or (image.kind is ImageKind.CUBIN and image.container not in beside and image.carries_ptx)
+        )
 
     @property
     def errors(self) -> tuple[tuple[ImageInfo, str], ...]:

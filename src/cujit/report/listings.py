@@ -12,6 +12,7 @@ from cujit.artifact.reading import quoted_lines
 from cujit.devices.cpu.run.lines import Lines, SourceLine, file_name
 from cujit.devices.watch import Sources, Text
 from cujit.errors import CujitError
+from cujit.formats.cubin import PTX_SECTION
 from cujit.formats.ptx.parser import parse
 from cujit.values import attributes, dataclass
 
@@ -21,8 +22,6 @@ _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 _PLACE = re.compile(r'\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
 _LAST_OCTAL = re.compile(r"(.*\\[0-7]{3}.*)/([23][0-7]{2}.*)")
 """What nvdisasm makes of a name that is no ASCII: its last backslash becomes a slash (measured, 13.x)."""
-_PTX_FILE = ".nv_debug_ptx_txt"
-"""What nvdisasm calls the PTX that machine code was made of (measured, 13.x)."""
 _CODE = re.compile(r"\s*(?P<address>/\*[0-9a-f]{4,}\*/)\s*(?P<code>.*)|\s*(?P<label>[.\w$]+:)$")
 
 
@@ -118,7 +117,7 @@ def sass_listing(text: str, name: str, quoted: Quoted, ptx: Listing | None) -> L
     ptx_line = 0
     for line in text.splitlines():
         place = _PLACE.match(line)
-        if place is not None and place["file"].startswith(_PTX_FILE):
+        if place is not None and place["file"].startswith(PTX_SECTION):
             ptx_line = int(place["line"]) if ptx is not None else 0
         elif place is not None:
             file = place_of(_file_of(place["file"]), quoted.places)

@@ -13,7 +13,7 @@ from cujit.devices.cpu.observe.measures import Measures, ProfiledInstruction, Pr
 from cujit.devices.cpu.texts import ptx_of
 from cujit.devices.device import Device
 from cujit.devices.watch import Text
-from cujit.errors import CompileError, CujitError, KernelFaultError, listed
+from cujit.errors import CompileError, CujitError, FormatError, KernelFaultError, listed
 from cujit.inspection.read import inspect
 from cujit.inspection.records import inspections_record
 from cujit.inspection.sass import disassemble
@@ -218,10 +218,8 @@ class _Making:
             own: list[Listing] = [ptx]
             sass = self._sass(self.machine_code, names or set(), ptx)
         else:
-            image = self._image_of(ImageKind.PTX)
-            text = "" if image is None else image.payload().rstrip(b"\0").decode("utf-8", "replace")
-            own = [] if image is None else [ptx_listing(text, self.quoted)]
-            sass = self._sass_of_image(names)
+            own = self._ptx_of_image()
+            sass = self._sass_of_image(names, own)
         own += sass
         sources = self.quoted.listings(sources_of(own))
         if self.quoted.left_out:
@@ -245,6 +243,16 @@ class _Making:
             self.notes.append(f"{len(infos) - _MOST_KERNELS} of {len(infos)} kernels have no plots: name some")
         shown = list(infos.values())[:_MOST_KERNELS]
         return [KernelReport(k.display, None, self._occupancy(self._cubin(), k.name), self.on) for k in shown]
+
+    def _ptx_of_image(self) -> list[Listing]:
+        image = self._image_of(ImageKind.PTX) or self._image_of(ImageKind.CUBIN)
+        if image is None or not (image.kind is ImageKind.PTX or image.carries_ptx):
+            return []
+        try:
+            return [ptx_listing(image.ptx(), self.quoted)]
+        except FormatError as e:
+            self.notes.append(e.message)
+            return []
 
     def _image_of(self, kind: ImageKind) -> ImageInfo | None:
         """Choose an image: of the architecture that was asked for, if there is one."""
@@ -271,10 +279,12 @@ class _Making:
             return self.arch
         return self.on.arch if isinstance(self.on, Device) else product_of(self.on).arch
 
-    def _sass_of_image(self, names: set[str] | None) -> list[Listing]:
+    def _sass_of_image(self, names: set[str] | None, ptx: Sequence[Listing]) -> list[Listing]:
+        """List the machine code of the image; its lines are those of ``ptx`` if that was recovered from it."""
         cubin = self._cubin()
         kept = names and {k.name for k in self.found[0].kernels if k.kind is ImageKind.CUBIN} & names
-        return self._sass(cubin, kept or set(), None)
+        is_its_own = self._image_of(ImageKind.PTX) is None
+        return self._sass(cubin, kept or set(), ptx[0] if ptx and is_its_own else None)
 
     def _sass(self, cubin: Artifact | None, names: set[str], ptx: Listing | None) -> list[Listing]:
         if cubin is None:

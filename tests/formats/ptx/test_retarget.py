@@ -12,8 +12,9 @@ from cujit.artifact import Artifact, Kind
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.devices.cuda.compat import compat
 from cujit.errors import ArchError, FormatError, OptionError, PtxSyntaxError, UnsupportedError
+from cujit.formats.ptx.obstacles import lowest_version, obstacles
 from cujit.formats.ptx.parser import parse
-from cujit.formats.ptx.retarget import lowest_version, obstacles, retarget
+from cujit.formats.ptx.retarget import retarget
 from cujit.formats.ptx.versions import target_version
 from cujit.inspection.needs import needs
 from cujit.program import link
@@ -133,8 +134,8 @@ def test_what_is_no_ptx_is_refused() -> None:
         retarget("no ptx", version="8.0")
     with pytest.raises(FormatError, match="not text"):
         retarget(b"\xff\xfe", version="8.0")
-    with pytest.raises(FormatError, match="cubin"):
-        retarget(Artifact(Kind.CUBIN, b""), version="8.0")
+    with pytest.raises(FormatError, match="this is a fatbin, not PTX"):
+        retarget(Artifact(Kind.FATBIN, b""), version="8.0")
     with pytest.raises(FormatError, match="int"):
         retarget(3, version="8.0")  # type: ignore[type-var]
     with pytest.raises(ArchError):

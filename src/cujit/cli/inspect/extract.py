@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -28,8 +28,8 @@ _LONGEST_STEM = 80
 def extract(images: Iterable[tuple[ImageInfo, str]], directory: Path, *, as_json: bool) -> None:
     """Write each image, which came from the file beside it, to ``directory``, and print the paths.
 
-    An image that cannot be read is named on standard error and left out. A file of the same name is replaced, and a
-    link of that name is replaced and not followed.
+    The PTX that a cubin carries becomes a file of its own. What cannot be read is named on standard error and left out.
+    A file of the same name is replaced, and a link of that name is replaced and not followed.
 
     Raises:
         FileError: the directory or a file cannot be written.
@@ -41,13 +41,13 @@ def extract(images: Iterable[tuple[ImageInfo, str]], directory: Path, *, as_json
     except OSError as e:
         message = f"{directory} cannot be written: {e.strerror or e}"
         raise FileError(message, filename=str(directory), errno=e.errno) from e
-    for image, source in images:
+    for image, source, ending, read in _files(images):
         try:
-            data = image.payload()
+            data = read()
         except FormatError as e:
             note(f"not written: image {image.index} of {source}, {image}: {image.error or e.message}")
             continue
-        path = directory / _unique(_name(image, source), taken)
+        path = directory / _unique(_name(image, source, ending), taken)
         write_file(path, data, links="replace")
         written.append(path)
         if not as_json:
@@ -56,11 +56,19 @@ def extract(images: Iterable[tuple[ImageInfo, str]], directory: Path, *, as_json
         print_json({"schema": 1, "written": [str(path) for path in written]})
 
 
-def _name(image: ImageInfo, source: str) -> str:
+def _files(images: Iterable[tuple[ImageInfo, str]]) -> Iterator[tuple[ImageInfo, str, str, Callable[[], bytes]]]:
+    """List what is written of each image: where it came from, the ending, and what reads it."""
+    for image, source in images:
+        yield image, source, _ENDINGS[image.kind], image.payload
+        if image.kind is ImageKind.CUBIN and image.carries_ptx:
+            yield image, source, "recovered.ptx", lambda image=image: image.ptx().encode()  # type: ignore[misc]
+
+
+def _name(image: ImageInfo, source: str, ending: str) -> str:
     """``axpy.2.sm_90a.cubin``: the file that it came from, its number there, and what it is for."""
     stem = _UNSAFE.sub("_", Path(source).stem).strip("_")[:_LONGEST_STEM] or "image"
     arch = f".{image.arch}" if image.arch else ""
-    return f"{stem}.{image.index}{arch}.{_ENDINGS[image.kind]}"
+    return f"{stem}.{image.index}{arch}.{ending}"
 
 
 def _unique(name: str, taken: set[str]) -> str:

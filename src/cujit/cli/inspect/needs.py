@@ -1,6 +1,7 @@
 """``cujit inspect --needs``: what PTX uses, and what of it the CPU device refuses.
 
-JSON, schema 1: an object with ``schema`` (1), ``files`` and ``table``. A file has ``name`` and ``images``: its PTX.
+JSON, schema 1: an object with ``schema`` (1), ``files`` and ``table``. A file has ``name`` and ``images``: its PTX, and
+cubins that carry PTX where none lies beside them.
 
 An image has ``index``, ``arch``, ``ptx`` and ``target`` (as declared), ``needs`` (``ptx`` and ``arch``: the oldest that
 have all its constructs), ``instructions``, ``special_registers`` and ``features`` (lists of ``name``, ``count`` and
@@ -37,7 +38,7 @@ def show_needs(inspections: Sequence[Inspection], *, everything: bool, as_json: 
     Raises:
         FormatError: there is no PTX in any file.
     """
-    found = [(i, image, _examined(i, image)) for i in inspections for image in i if image.kind is ImageKind.PTX]
+    found = [(i, image, _examined(i, image)) for i in inspections for image in i.with_ptx]
     if not found:
         raise FormatError("there is no PTX in it", help="cujit inspect FILE tells what there is")
     if as_json:
@@ -96,6 +97,7 @@ def _table(whole: Total) -> dict[str, Any]:
 
 def _print(inspection: Inspection, image: ImageInfo, needs: PtxNeeds | FormatError, everything: bool) -> None:
     title = printable(f"{inspection.name}: image {image.index}" if len(inspection) > 1 else inspection.name)
+    title += ", recovered from the cubin" * (image.kind is ImageKind.CUBIN)
     if isinstance(needs, FormatError):
         click.echo(f"{title}: {printable(needs.message)}\n")
         return

@@ -124,6 +124,8 @@ def _about(image: ImageInfo) -> str:
         found.append(f"PTX {dotted(image.ptx_version)}{_least(image)}")
     if image.is_relocatable:
         found.append("relocatable: to be linked")
+    if image.carries_ptx and not image.note:
+        found.append("carries its PTX")
     if image.variables:
         found.append(counted(len(image.variables), "variable"))
     if image.undefined:

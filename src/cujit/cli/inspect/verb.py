@@ -41,9 +41,15 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 )
 @click.option("--arch", metavar="ARCH", help="Show only images for this architecture: sm_90, compute_80.")
 @click.option("--all", "everything", is_flag=True, help="Show all images and kernels, without a limit.")
-@click.option("--ptx", is_flag=True, help="Print the PTX.")
+@click.option("--ptx", is_flag=True, help="Print the PTX; of a cubin, what its line information contains.")
 @click.option("--sass", is_flag=True, help="Print the SASS. Requires nvdisasm: pip install 'cujit[sass]'.")
-@click.option("--extract", "directory", metavar="DIR", type=_DIRECTORY, help="Write every image to a file in DIR.")
+@click.option(
+    "--extract",
+    "directory",
+    metavar="DIR",
+    type=_DIRECTORY,
+    help="Write every image, and the PTX of cubins, to files in DIR.",
+)
 @click.option(
     "--needs", is_flag=True, help="List the PTX instructions in use, and those the CPU device doesn't support."
 )
@@ -166,13 +172,13 @@ def _kernels_called(pattern: str | None, found: Sequence[Inspection]) -> KernelF
 
 def _print_ptx(found: list[Inspection], keep: KernelFilter) -> None:
     """Print the PTX of each image; a comment goes before each where there are several."""
-    images = [(i, image) for i in found for image in keep.chosen(i) if image.kind is ImageKind.PTX]
+    images = [(i, image) for i in found for image in i.with_ptx if image in keep.chosen(i)]
     if not images:
         raise FormatError("there is no PTX in it", help="cujit inspect FILE tells what there is; --sass prints cubins")
     for inspection, image in images:
         if len(images) > 1:
             click.echo(f"// {inspection.name}: image {image.index}, {image}")
-        click.echo(image.payload().rstrip(b"\0").decode("utf-8", "backslashreplace").strip("\n"))
+        click.echo(image.ptx().strip("\n"))
 
 
 def _print_sass(found: list[Inspection], keep: KernelFilter) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.errors import LoadError
-from cujit.formats.fatbin import read_fatbin
+from cujit.errors import FormatError, LoadError
+from cujit.formats.fatbin import FatbinEntry, read_fatbin
 
 ARCH = Arch.parse("sm_90")
 """What the device passes for: PTX up to this architecture's is what compilers are asked for."""
+
+_COMPILED = "compiled for this processor"
 
 
 def ptx_of(artifact: Artifact) -> tuple[str, str]:
@@ -18,9 +22,14 @@ def ptx_of(artifact: Artifact) -> tuple[str, str]:
         LoadError: it has none.
     """
     if artifact.kind is Kind.PTX:
-        return artifact.text, "PTX compiled for this processor"
+        return artifact.text, f"PTX {_COMPILED}"
     if artifact.kind is Kind.FATBIN:
         return _ptx_of_fatbin(artifact.data)
+    if artifact.kind is Kind.CUBIN:
+        found = _recovered(artifact.data)
+        if isinstance(found, FormatError):
+            raise LoadError(f"the CPU device executes PTX, and {found.message}", help=found.help)
+        return found, f"PTX recovered from the cubin, {_COMPILED}"
     raise LoadError(
         f"the CPU device executes PTX, not a {artifact.kind.value}",
         help="compile with to='ptx', or build a fatbin with a compute_… target",
@@ -28,15 +37,36 @@ def ptx_of(artifact: Artifact) -> tuple[str, str]:
 
 
 def _ptx_of_fatbin(data: bytes) -> tuple[str, str]:
-    """Choose the PTX of the newest architecture that an sm_90 GPU would take, or else the oldest beyond it."""
-    entries = [(e.arch, e) for e in read_fatbin(data).ptx_entries if e.arch is not None]
-    if not entries:
-        raise LoadError(
-            "the CPU device executes PTX, and this fatbin has none",
-            help="build it with a compute_… target among the targets",
-        )
-    fitting = [arch for arch, _ in entries if arch.runs_on(ARCH)]
-    best = max(fitting) if fitting else min(arch for arch, _ in entries)
-    payload = next(e for arch, e in entries if arch == best).payload()
-    route = f"PTX {best} of the fatbin, compiled for this processor"
-    return Artifact(Kind.PTX, payload).text, route
+    """Choose the PTX of the newest architecture that an sm_90 GPU would take, or else the oldest beyond it.
+
+    Without PTX it is that of a cubin, chosen in the same way.
+    """
+    fatbin = read_fatbin(data)
+    for arch, entry in _best_first(fatbin.ptx_entries):
+        return Artifact(Kind.PTX, entry.payload()).text, f"PTX {arch} of the fatbin, {_COMPILED}"
+    refused = ""
+    for arch, entry in _best_first(fatbin.cubin_entries):
+        found = _recovered(entry.payload())
+        if isinstance(found, str):
+            return found, f"PTX recovered from the cubin {arch} of the fatbin, {_COMPILED}"
+        refused = refused or f": {found.message}"
+    raise LoadError(
+        f"the CPU device executes PTX, and this fatbin has none{refused}",
+        help="build it with a compute_… target among the targets",
+    )
+
+
+def _best_first(entries: Sequence[FatbinEntry]) -> list[tuple[Arch, FatbinEntry]]:
+    known = {e.arch: e for e in reversed(entries) if e.arch is not None}
+    fitting = sorted((arch for arch in known if arch.runs_on(ARCH)), reverse=True)
+    others = sorted(known.keys() - set(fitting))
+    return [(arch, known[arch]) for arch in (*fitting, *others)]
+
+
+def _recovered(cubin: bytes) -> str | FormatError:
+    from cujit.formats.ptx.recovered import ptx_of_cubin  # start-up: PTX has no need of it
+
+    try:
+        return ptx_of_cubin(cubin)
+    except FormatError as e:
+        return e

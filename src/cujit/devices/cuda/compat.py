@@ -18,14 +18,15 @@ from cujit.devices.cuda.rules import (
     same_major_refusal,
     target_refusal,
 )
-from cujit.errors import CujitError, OptionError, spell
+from cujit.errors import CujitError, FormatError, OptionError, spell
 from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.elf import read_elf
 from cujit.formats.fatbin import EntryKind, Fatbin, FatbinEntry, find_fatbins, read_fatbin, select
 from cujit.formats.ltoir import read_ltoir
 from cujit.formats.ptx.isa.table import NEWEST_PTX
+from cujit.formats.ptx.obstacles import lowest_version, obstacles
 from cujit.formats.ptx.parser import parse
-from cujit.formats.ptx.retarget import lowest_version, obstacles
+from cujit.formats.ptx.recovered import ptx_of_cubin
 from cujit.formats.ptx.syntax import Module
 from cujit.formats.ptx.versions import is_target
 from cujit.values import dataclass, replace
@@ -99,7 +100,7 @@ def _verdicts(artifact: Artifact, target: _Target) -> list[Verdict]:
     if artifact.kind is Kind.PTX:
         return [_ptx(artifact.data, None, target)]
     if artifact.kind is Kind.CUBIN:
-        return [_cubin(read_cubin(artifact.data), target)]
+        return [_cubin(artifact.data, target)]
     if artifact.kind is Kind.FATBIN:
         return _fatbin(read_fatbin(artifact.data), target)
     if artifact.kind is Kind.LTOIR:
@@ -154,15 +155,27 @@ def _to_be_linked(entry: str) -> Verdict:
 # -- machine code -----------------------------------------------------------------------------------------
 
 
-def _cubin(cubin: Cubin, target: _Target) -> Verdict:
+def _cubin(data: bytes, target: _Target) -> Verdict:
+    cubin = read_cubin(data)
     entry = f"cubin {cubin.arch}"
     device = target.device or _real(cubin.arch)
     refusal = cubin_refusal(cubin, device, "the device")
     if refusal is None and target.driver is not None:
         refusal = same_major_refusal(cubin.arch, cubin.toolkit, target.driver)
     if refusal is not None:
-        return Verdict(entry, False, refusal.why, refusal.help)
+        return Verdict(entry, False, refusal.why, refusal.help + _carried(cubin, data, target))
     return Verdict(entry, True, f"machine code{'' if target.device else f', {_where(cubin.arch)}'}")
+
+
+def _carried(cubin: Cubin, data: bytes, target: _Target) -> str:
+    """Say of a cubin that does not load if the PTX in its line information does."""
+    if not cubin.carries_ptx:
+        return ""
+    try:
+        loads = _ptx(ptx_of_cubin(data).encode(), None, target).loads
+    except FormatError:
+        return ""
+    return "; or load the PTX that it carries: cujit inspect FILE --extract DIR" * loads
 
 
 def _where(arch: Arch) -> str:
@@ -263,7 +276,7 @@ def _fatbin(fatbin: Fatbin, target: _Target) -> list[Verdict]:
 def _judged(fatbin: Fatbin, target: _Target) -> Iterator[tuple[FatbinEntry, Verdict]]:
     for entry in fatbin:
         if entry.kind is EntryKind.CUBIN:
-            yield entry, _cubin(read_cubin(entry.payload()), target)
+            yield entry, _cubin(entry.payload(), target)
         elif entry.kind is EntryKind.PTX:
             yield entry, _ptx(entry.payload(), str(entry), target)
         elif entry.kind is EntryKind.LTOIR:

@@ -203,8 +203,8 @@ def _advice(text: bytes, place: RoutePlace, version: Version) -> str:
 def _lowest(text: bytes, version: Version) -> Version:
     """The lowest version that the text could be given."""
     # Start-up: PTX that the driver takes is not parsed.
+    from cujit.formats.ptx.obstacles import lowest_version
     from cujit.formats.ptx.parser import parse
-    from cujit.formats.ptx.retarget import lowest_version
 
     try:
         return lowest_version(parse(text.rstrip(b"\0").decode()))

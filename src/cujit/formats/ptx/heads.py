@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from cujit.errors import FormatError
 from cujit.formats.ptx.parameters import signature_of_entry
 from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.syntax import Module
 from cujit.signature import Signature
 
 # Source: PTX ISA 9.0, 4.2 "Comments" and 5.4.4 (texts of directives): what can hide a brace. Alternatives
@@ -17,15 +18,22 @@ _COMMENTS = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _FRONT = ".version 9.0\n.target sm_90\n.address_size 64\n"
 
 
+def heads(text: str) -> Module:
+    """Read a module that has its entries alone, with empty bodies.
+
+    Raises:
+        PtxSyntaxError: a head is not PTX.
+    """
+    return parse(_FRONT + "\n".join(f"{head}\n{{}}" for head in _heads(text)))
+
+
 def entry_signatures(data: bytes) -> dict[str, Signature]:
     """Read the signatures of the entries that PTX defines, by name; of what is damaged there are none.
 
     It takes a small part of the time of a whole parse, which the bodies take, and gives the same signatures.
     """
     try:
-        text = data.rstrip(b"\0").decode()
-        module = parse(_FRONT + "\n".join(f"{head}\n{{}}" for head in _heads(text)))
-        return {entry.name: signature_of_entry(entry) for entry in module.entries}
+        return {entry.name: signature_of_entry(entry) for entry in heads(data.rstrip(b"\0").decode()).entries}
     except (UnicodeDecodeError, FormatError):
         return {}
 

@@ -15,10 +15,10 @@ from cujit.errors import LinkError
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.debug_merge import DebugData, Labels
+from cujit.formats.ptx.obstacles import obstacles
 from cujit.formats.ptx.parameters import alignment
 from cujit.formats.ptx.renaming import Renaming, labels_of
 from cujit.formats.ptx.resolving import Complaint, Symbol, is_of_nvidia, resolve, symbols_of, variable_bytes
-from cujit.formats.ptx.retarget import obstacles
 from cujit.formats.ptx.versions import declared_target, target_version
 from cujit.values import NamedTuple, dataclass, replace
 

@@ -84,6 +84,7 @@ _FUNCTION_DIRECTIVES: dict[str, tuple[Version, int]] = {
     "blocksareclusters": ((9, 0), 90),
     "abi_preserve": ((9, 0), 80),
     "abi_preserve_control": ((9, 0), 80),
+    "language": ((9, 2), 10),
 }
 _PRAGMAS: dict[str, tuple[Version, int]] = {
     "nounroll": ((2, 0), 10),

@@ -18,9 +18,10 @@ _SHOWN_FORMS = 3
 _NUMBERS = {
     "maxntid": 3, "reqntid": 3, "reqnctapercluster": 3, "minnctapersm": 1, "maxnctapersm": 1, "maxnreg": 1,
     "maxclusterrank": 1, "abi_preserve": 1, "abi_preserve_control": 1, "noreturn": 0, "explicitcluster": 0,
-    "blocksareclusters": 0,
+    "blocksareclusters": 0, "language": 1,
 }  # fmt: skip
 _POSITIVE = frozenset({"minnctapersm", "maxnctapersm", "maxnreg"})
+_HIGHEST = {"language": 10}
 
 
 def check_module(module: Module, text: str, name: str) -> None:
@@ -84,6 +85,8 @@ def _check_directives(function: Function, text: str, name: str) -> None:
             why = f".{directive} takes numbers of 32 bits"
         elif directive in _POSITIVE and "0" in values:
             why = f".{directive} takes numbers from 1 on"
+        elif any(int(value) > _HIGHEST.get(directive, 1 << 32) for value in values):
+            why = f".{directive} takes numbers up to {_HIGHEST[directive]}"
         if why:
             fail_at_construct(text, name, function.line, f".{directive}", why)
 
