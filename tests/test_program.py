@@ -97,10 +97,13 @@ def test_native_without_a_gpu_says_so() -> None:
         pytest.skip("there is a GPU")
     with pytest.raises(DeviceNotFoundError, match="'native' means the GPUs of this machine"):
         program.build(AXPY, "native")
+    with pytest.raises(DeviceNotFoundError, match="'native' means the GPUs of this machine"):
+        program.compile(AXPY, arch="native")
 
 
 @pytest.mark.gpu
 def test_native_builds_for_the_gpus_of_this_machine(gpu: Device) -> None:
+    assert program.compile(AXPY, arch="native").arch == gpu.arch
     fatbin = program.build(AXPY, "native")
     assert str(gpu.arch) in {str(e.arch) for e in read_fatbin(fatbin.data)}
 

@@ -165,6 +165,14 @@ def test_a_kernel_over_its_budget_fails_at_the_line_of_the_test(tests: Tests) ->
     assert "budget.py" not in result.stdout.str()  # the frames of cujit are hidden
 
 
+def test_an_error_of_cujit_is_shown_at_the_line_of_the_test(tests: Tests) -> None:
+    text = "import cujit\ndef test_it():\n    cujit.jit('__global__ int k() {}', device='cpu')\n"
+    shown = tests(text).stdout.str()
+    assert "must have a void return type" in shown
+    assert "loading.py" not in shown
+    assert "loading.py" in tests(text, "--full-trace").stdout.str()
+
+
 def test_a_test_that_fails_otherwise_shows_the_slack(tests: Tests) -> None:
     result = tests(LATER)
     result.assert_outcomes(failed=1)

@@ -151,7 +151,7 @@ def request(
         asked = cujit.request(CODE, names=["axpy<float>"], arch="sm_90", std="c++17")
         assert "--std=c++17" in asked.arguments()
     """
-    return Request.of(source, to, arch, names, Options.of(options, more, request), runner())
+    return Request.of(source, to, _named_arch(arch), names, Options.of(options, more, request), runner())
 
 
 def compile(
@@ -175,8 +175,8 @@ def compile(
         source: text of CUDA C++, the path of a file, a ``Source``, or LLVM IR (``Source.nvvm``).
         to: ``"ptx"``, ``"cubin"`` or ``"ltoir"``; if None, the architecture tells: ``sm_…`` makes a cubin, ``lto_…``
             LTO-IR, anything else PTX.
-        arch: ``"sm_90"``, ``"compute_80"``; if None, the lowest that the compiler has: PTX of it runs on every GPU that
-            the toolkit knows.
+        arch: ``"sm_90"``, ``"compute_80"``, or ``"native"``, the first GPU's. Default: the lowest of the compiler,
+            since PTX of it runs on every GPU that the toolkit knows.
         names: name expressions (``"axpy<float>"``) whose lowered names the Artifact carries; without any, kernels that
             are no templates are named where the text shows them.
         options: of the compiler (docs/options.md), as a mapping; ``more`` are such as keywords, which win.
@@ -200,7 +200,8 @@ def compile(
     """
     is_bound = isolate is not False or timeout_s is not None or memory_mib is not None
     tools = _within(cache, timeout_s, isolate, memory_mib) if is_bound else runner(cache)
-    return tools.get(CompileJob(Request.of(source, to, arch, names, Options.of(options, more, compile), tools)))
+    asked = Request.of(source, to, _named_arch(arch), names, Options.of(options, more, compile), tools)
+    return tools.get(CompileJob(asked))
 
 
 def link(
@@ -252,7 +253,8 @@ def link(
     kind = _kind_of_link(to, place)
     parts = [part_of(given) for given in _listed(inputs)]
     said = Options.of(options, more, link)
-    target = None if arch is None else Arch.parse(arch)
+    named = _named_arch(arch)
+    target = None if named is None else Arch.parse(named)
     if target is None and place is not None and place.is_gpu:
         target = place.arch
     runner = _within(cache, timeout_s, isolate, memory_mib)
@@ -421,13 +423,18 @@ def _present() -> Sequence[Arch]:
     """The architectures of the GPUs of this machine, for the target ``"native"``; nothing else asks the driver."""
     from cujit.devices.process import process_devices  # start-up: brings the devices, which compiling does not need
 
-    arches = sorted({device.arch for device in process_devices().gpus()})
+    arches = [device.arch for device in process_devices().gpus()]
     if not arches:
         raise DeviceNotFoundError(
             "the target 'native' means the GPUs of this machine, and it has none",
-            help="name an architecture ('sm_90'), or 'all'",
+            help="name an architecture: 'sm_90'",
         )
     return arches
+
+
+def _named_arch(arch: Arch | str | None) -> Arch | str | None:
+    """Replace ``"native"`` by the architecture of the first GPU."""
+    return _present()[0] if arch == "native" else arch
 
 
 def _listed(given: Iterable[object]) -> list[object]:

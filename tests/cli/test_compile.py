@@ -46,6 +46,23 @@ def test_the_ending_says_what_is_made(cujit: Cujit, scale: str, said: tuple[str,
     assert Artifact.open(said[1]).kind is kind
 
 
+def test_the_ending_sass_writes_machine_code_as_text(cujit: Cujit, scale: str) -> None:
+    done = cujit("compile", scale, "-D", "FACTOR=3", "-o", "k.sass", "-a", "sm_90", "--json")
+    assert json.loads(done.stdout) == {"output": "k.sass", "kind": "sass", "arch": "sm_90"}
+    text = Path("k.sass").read_text()
+    assert ".text.scale" in text
+    assert re.search(r"IMAD|IMUL|LEA", text)
+    refused = cujit("compile", scale, "-D", "FACTOR=3", "-o", "k.sass", "--to", "ptx")
+    assert refused.exit_code == 2
+    assert "SASS is the machine code of a cubin, and --to is ptx" in refused.stderr
+
+
+def test_several_architectures_are_refused_with_the_command_to_type(cujit: Cujit, scale: str) -> None:
+    refused = cujit("compile", scale, "--arch", "sm_90", "--arch", "sm_80")
+    assert refused.exit_code == 2
+    assert "cujit build FILE --arch sm_90 --arch sm_80" in refused.stderr
+
+
 def test_the_file_is_called_as_the_source_where_nobody_says(cujit: Cujit, scale: str) -> None:
     done = cujit("compile", scale, "-D", "FACTOR=3", "-a", "sm_90")
     assert done.stdout.startswith("scale.cubin: cubin for sm_90, ")

@@ -159,7 +159,6 @@ def check(
 
         report = cujit.budget.check(fatbin, {"axpy<*>": cujit.budget.Budget(registers=64)}, on="H200")
     """
-    __tracebackhide__ = True
     return examine(what, budget, kernel=kernel, arch=arch, on=on).require()
 
 

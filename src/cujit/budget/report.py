@@ -132,7 +132,6 @@ class BudgetReport:
 
             cujit.budget.check(cubin, cujit.budget.Budget(registers=64)).require()
         """
-        __tracebackhide__ = True
         if self.is_within:
             return self
         message = f"{self.summary}\n{self.table(self.violations)}"

@@ -10,6 +10,7 @@ import click
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
+from cujit.artifact.writing import write_file
 from cujit.cli.compiler_options import (
     WrittenOptions,
     arch_option,
@@ -17,9 +18,10 @@ from cujit.cli.compiler_options import (
     limit_options,
     names_option,
 )
-from cujit.cli.console import json_option
+from cujit.cli.console import json_option, print_json
 from cujit.cli.files import file_argument, kind_of_output, output_option, write_image
 from cujit.cli.nvcc_arguments import CompilerCommand
+from cujit.inspection.sass import disassemble
 from cujit.program import compile
 
 _KINDS = (Kind.PTX, Kind.CUBIN, Kind.LTOIR)
@@ -35,7 +37,7 @@ _SAID_BY = {ArchKind.VIRTUAL: Kind.PTX, ArchKind.LTO: Kind.LTOIR}
     help="Kind of image. Default: the kind of the output's ending or of the architecture, otherwise ptx.",
 )
 @arch_option(
-    "Architecture to compile for: sm_… (cubin), compute_… (PTX) or lto_… (LTO-IR). "
+    "Architecture to compile for: sm_… (cubin), compute_… (PTX), lto_… (LTO-IR) or native. "
     "Default: the lowest that the compiler supports.",
 )
 @names_option
@@ -54,13 +56,21 @@ def command(
 ) -> None:
     """Compile FILE to PTX, a cubin or LTO-IR for one target.
 
-    FILE is CUDA C++ or LLVM IR. cujit prints compiler warnings on standard error. For several architectures, use cujit
-    build.
+    FILE is CUDA C++ or LLVM IR. cujit prints compiler warnings on standard error. If the output ends in .sass, cujit
+    writes SASS. For several architectures, use cujit build.
     """
-    wanted = None if arch is None else Arch.parse(arch)
-    kind = kind_of_output(output, _asked(to, wanted), _KINDS)
+    is_sass = output is not None and output.suffix.lower() == ".sass"
+    if is_sass and to not in (None, "cubin"):
+        raise click.UsageError(f"{output}: SASS is the machine code of a cubin, and --to is {to}")
+    wanted = None if arch in (None, "native") else Arch.parse(arch)
+    kind = Kind.CUBIN if is_sass else kind_of_output(output, _asked(to, wanted), _KINDS)
     options = compiler.read()
-    image = compile(compiler.source(file), to=kind, arch=wanted, names=names, options=options, **limits)
+    image = compile(compiler.source(file), to=kind, arch=arch, names=names, options=options, **limits)
+    if is_sass and output is not None:
+        write_file(output, disassemble(image.data).encode())
+        about = {"output": str(output), "kind": "sass", "arch": str(image.arch)}
+        print_json(about) if as_json else click.echo(f"{output}: sass for {image.arch}")
+        return
     place = output or Path(file.with_suffix(f".{image.kind.value}").name)
     write_image(image, place, as_json, names=dict(image.names))
 

@@ -102,7 +102,17 @@ def complete_arch(_context: click.Context, _parameter: click.Parameter, begun: s
 
 def arch_option(help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a verb ``-a`` and ``--arch``, as ``arch``."""
-    return click.option("-a", "--arch", metavar="ARCH", shell_complete=complete_arch, help=help)
+    return click.option(
+        "-a", "--arch", metavar="ARCH", multiple=True, callback=_one_arch, shell_complete=complete_arch, help=help
+    )
+
+
+def _one_arch(ctx: click.Context, _option: click.Parameter, said: Sequence[str]) -> str | None:
+    """Take one architecture, or none."""
+    if len(said) > 1:
+        listed = " ".join(f"--arch {arch}" for arch in said)
+        raise click.UsageError(f"{ctx.info_name} makes one image, for one architecture: use cujit build FILE {listed}")
+    return said[0] if said else None
 
 
 jit_arch_option = click.option(

@@ -92,7 +92,7 @@ def _words(target: str | Arch, native: Native, numbers: Sequence[int]) -> Sequen
         here = [present] if isinstance(present, str | Arch) else _iterated(present, "what native gives")
         if not here:
             raise DeviceNotFoundError("the target 'native', but there is no GPU", help=_TARGETS_HELP)
-        return [Arch.parse(arch) for arch in here]
+        return sorted({Arch.parse(arch) for arch in here})
     if target == "portable":
         return [Arch(ArchKind.VIRTUAL, numbers[0])]
     if target == "all":

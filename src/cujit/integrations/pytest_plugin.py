@@ -135,6 +135,21 @@ class _Wish(NamedTuple):
     schedule: int | None = None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
+    """Hide the frames of cujit if a test fails with an error of cujit; ``--full-trace`` shows them."""
+    for entry in call.excinfo.traceback if call.excinfo is not None else ():
+        module = entry.frame.f_globals
+        if str(module.get("__name__")).startswith("cujit."):
+            module["__tracebackhide__"] = _is_ours
+
+
+def _is_ours(error: pytest.ExceptionInfo[BaseException] | None) -> bool:
+    from cujit.errors import CujitError  # start-up: for tests that fail
+
+    return error is not None and isinstance(error.value, CujitError)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test that uses ``device`` on the devices that were asked for.
 
@@ -297,7 +312,6 @@ def cujit_budget(request: pytest.FixtureRequest) -> CheckBudget:
         on: Any = None,
         **limits: Any,
     ) -> BudgetReport:
-        __tracebackhide__ = True
         # Start-up: pytest loads this file in every run.
         from cujit.budget.budgets import Budget, examine
         from cujit.errors import OptionError
