@@ -107,7 +107,8 @@ class Module(Mapping[str, Kernel]):
             same = module[module["axpy<float>"].lowered_name]
         """
         image = self._image
-        image.require()
+        if image.loaded is None:
+            image.require()
         if not isinstance(name, str):
             raise ArgumentError(
                 f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}",
@@ -279,7 +280,7 @@ def load(
         print(module.route, list(module))
     """
     artifact = Artifact.of(image) if type(image) is bytes else open_image(image, "load")
-    return _load(artifact, device, JitOptions.of(jit))
+    return _load(artifact, device, _AS_BUILT if jit is None else JitOptions.of(jit))
 
 
 def _load(
@@ -381,7 +382,7 @@ def jit(
         module = _module_of(made, source, said, place, tools)
     else:
         found = _shipped(source, names, said, place, tools) if arch is None else None
-        with known_to(watchers, _texts_of(source)):
+        with known_to(watchers, _texts_of(source) if watchers else {}):
             made = found or _built(build, place, arch, tools)
             module = _module_of(made, source, said, place, tools)
         if alike is not None and found is None:

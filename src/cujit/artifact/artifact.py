@@ -52,6 +52,8 @@ _MAGIC: tuple[tuple[bytes, Kind], ...] = (
     (b'{"cujit tuning":', Kind.TUNING),
 )
 _EM_CUDA = 190
+_EM_CUDA_WORD = _EM_CUDA.to_bytes(2, "little")
+_CUBIN = b"\x7fELF\x02\x01\x01"  # 64 bits, little-endian, version 1
 # None (what the CPU device keeps of a module has no code), Intel 80386, PowerPC 64, ARM, x86-64, AArch64, RISC-V.
 # Source: gABI, "ELF Header", e_machine.
 _HOSTS = (0, 3, 21, 40, 62, 183, 243)
@@ -236,7 +238,8 @@ class Artifact:
             assert cujit.Artifact.of(cubin.data).kind is cujit.Kind.CUBIN
         """
         image = data if type(data) is bytes else image_bytes(data)
-        kind = kind_of(image)
+        is_cubin = image[:7] == _CUBIN and image[18:20] == _EM_CUDA_WORD and len(image) >= 64
+        kind = Kind.CUBIN if is_cubin else kind_of(image)
         return unchecked(_BARE, kind=kind, data=image.removeprefix(BOM) if kind in _TEXT else image, name=name)
 
     @classmethod

@@ -372,7 +372,7 @@ class Cache:
             except FormatError as e:
                 artifact, damage = None, e.message
             if artifact is not None:
-                known = _Known(artifact, make_ms, root.place)
+                known = tuple.__new__(_Known, (artifact, make_ms, root.place))  # start-up: no method is written
                 self._remember(key, known, size_bytes, read_bytes=size_bytes)
                 return known
             if damage:

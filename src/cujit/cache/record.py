@@ -245,7 +245,8 @@ def _prefix(data: bytes | memoryview) -> _Prefix:
     total = PREFIX_BYTES + header + parts + recipe + payload
     if total > MAX_RECORD_BYTES:
         raise FormatError(f"a record that says it has {total} bytes; the most is {MAX_RECORD_BYTES}")
-    return _Prefix(header, parts, recipe, payload, digest, total)
+    fields = header, parts, recipe, payload, digest, total
+    return tuple.__new__(_Prefix, fields)  # start-up: no method is written for it
 
 
 def _hash(*pieces: bytes | memoryview) -> bytes:

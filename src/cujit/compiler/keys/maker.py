@@ -401,29 +401,32 @@ class KeyMaker:
         known = self._known(request, build, _emulated(request.kind, build))
         if known is None or known.reads_more:
             return None
-        return functools.partial(self._keyed, known, Scan.of(request, known.arguments), {})
+        return functools.partial(self._keyed, known, request, {})
 
     def _keyed(
-        self, known: _Alike, work: Scan, shared: dict[tuple[str, str], str], text: str, names: tuple[str, ...]
+        self, known: _Alike, request: Request, shared: dict[tuple[str, str], str], text: str, names: tuple[str, ...]
     ) -> Keyed | None:
         if self._build("nvrtc") is not known.build or says_where(text):
             return None
-        manifest = self._outlined(work, shared, text) if has_includes(text) else known.bare
+        manifest = self._outlined(known, request, shared, text) if has_includes(text) else known.bare
         if manifest is None or any(part.label == RECORDED for part in manifest.parts):
             return None
         return Keyed(known.frame.key("nvrtc", names, text, manifest.parts), (known.build,), manifest)
 
-    def _outlined(self, work: Scan, shared: dict[tuple[str, str], str], text: str) -> Manifest | None:
+    def _outlined(
+        self, known: _Alike, request: Request, shared: dict[tuple[str, str], str], text: str
+    ) -> Manifest | None:
         """Give the manifest of a text, if the one of its outline is known; ``shared`` has the names of these."""
-        outline = None if self._has_closures() or work.is_old_dialect else outline_of(text)
+        outline = None if self._has_closures() else outline_of(text)
         if outline is None:
             return None
         around = outline, os.getcwd()
         if around not in shared:
             if len(shared) >= KEPT:
                 shared.clear()
-            shared[around] = work._replace(working=around[1]).name(self.toolkit(), outline)
-        return self._shared(shared[around], text)
+            work = Scan.of(request, known.arguments)
+            shared[around] = "" if work.is_old_dialect else work.name(self.toolkit(), outline)
+        return self._shared(shared[around], text) if shared[around] else None
 
     def _known(self, request: Request, build: Build, emulated: bool | None) -> _Alike | None:
         """Tell what requests have in common that differ in names and source; None where paths may be in the key."""

@@ -183,7 +183,7 @@ class CudaKernel(BackendKernel):
             LaunchError: a limit is broken; the message names it with both numbers.
             DriverError: the driver refused.
         """
-        if options == PLAIN and self._is_plain:
+        if (options is PLAIN or options == PLAIN) and self._is_plain:
             return
         if options.timeout_s is not None:
             raise LaunchError(
@@ -238,7 +238,7 @@ class CudaKernel(BackendKernel):
         self._allow(shape, options)
         if stream > _DEFAULT_STREAMS and is_capturing(self._context, stream):
             self.preload()
-        config = None if options == PLAIN else launch_config(shape, stream, options)
+        config = None if options is PLAIN or options == PLAIN else launch_config(shape, stream, options)
         fields = {
             **launch_fields(self._context),
             "function": function,

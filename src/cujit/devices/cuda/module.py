@@ -95,11 +95,12 @@ class CudaModule(BackendModule):
         ``patterns`` are those of the device by parameters, ``alive`` is the address of the word of the module, and
         ``entry`` what launches refer to.
         """
+        library = self._library
         row = None if self._rows is None or self._cubins is None else self._rows.get(name)
-        if row is None or not self._library.is_loaded:
+        if row is None or not library.is_loaded:
             return None
-        names = self._library.context.ring.names
-        return self._cubins.find(self._library.handle, name, row, patterns, alive, entry, names)  # type: ignore[no-any-return, union-attr]
+        names = library.context.ring.names
+        return self._cubins.find(library._handle, name, row, patterns, alive, entry, names)  # type: ignore[no-any-return, union-attr]
 
     def variable(self, name: str) -> tuple[int, int]:
         """Find a ``__device__`` or ``__constant__`` variable: its address and its size in bytes.

@@ -37,7 +37,6 @@ from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, CujitError, KernelFaultError, ToolTimeoutError
 from cujit.forks import Lock
 from cujit.signature import Signature
-from cujit.values import dataclass, field
 
 _T = TypeVar("_T")
 
@@ -66,15 +65,12 @@ def _refuse_named(packer: Callable[[], Packer]) -> None:
     refuse_keywords(str(packer().kernel))
 
 
-@dataclass
 class Prepared:
     """The state of one prepared launch, and all that it refers to."""
 
-    library: Library
-    state: LaunchState
-    first: _First
-    keep: list[object] = field(default_factory=list)
-    _bound: tuple[ctypes.c_int32, int, Callable[..., object]] | None = None
+    def __init__(self, library: Library, state: LaunchState, first: _First, keep: Sequence[object] = ()) -> None:
+        self.library, self.state, self.first, self.keep = library, state, first, [*keep]
+        self._bound: tuple[ctypes.c_int32, int, Callable[..., object]] | None = None
 
     def bind(self) -> bool:
         """Bind the launch to the device; False if Python has to start it."""

@@ -95,7 +95,9 @@ class LoadedImage:
         patterns = self.patterns_of(entry.lowered)
         if self.loaded is None or patterns is None:
             return None
-        return self.loaded.plain(entry.lowered, patterns, self.alive.address, entry)
+        kept = vars(self)
+        alive = kept.get("alive") or kept.setdefault("alive", Alive())
+        return self.loaded.plain(entry.lowered, patterns, alive.address, entry)
 
     def patterns_of(self, lowered: str) -> dict[object, bytes] | None:
         """Return the patterns that kernels share which a build says the same of; None where the name tells more."""
