@@ -22,7 +22,6 @@ from house import circles, python_files
 
 _ROOT = Path(__file__).parents[1]
 _SOURCES = sorted((_ROOT / "src" / "cujit").rglob("*.py"))
-_MAX_LINES = 600
 
 
 def _id(path: Path) -> str:
@@ -97,12 +96,6 @@ def test_every_import_names_the_module_where_the_name_lives() -> None:
     roots = [f"{_id(path)}:{line}" for path, line, module, _ in imports if module == "cujit" or module.startswith(".")]
     starred = [f"{_id(path)}:{line}" for path, line, _, names in imports if "*" in names]
     assert (roots, starred) == ([], []), "of the package's root; by a star"
-
-
-def test_files_are_small() -> None:
-    lines = {_id(path): len(path.read_text().splitlines()) for path in _SOURCES}
-    large = {name: count for name, count in lines.items() if count > _MAX_LINES}
-    assert large == {}, f"split them by stage or by family; {_MAX_LINES} lines are the most"
 
 
 def test_words_in_names_of_files_are_apart() -> None:

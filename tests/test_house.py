@@ -138,7 +138,7 @@ def test_the_page_has_the_whole_and_the_cpu_device_alone(package: Path) -> None:
     assert rows.items() >= {
         ("files", "6"), ("code lines, C counted", "37"), ("of them C", "2"), ("circles of imports", "1"),
         ("circles, files of each", "2"), ("modules at the root", "5"), ("public names", "2"),
-        ("longest functions", "12 made.a.ir"),
+        ("longest functions", "12 made.a.ir"), ("complexity of a function", "1 5 5 5"),
     }  # fmt: skip
     assert cpu.splitlines()[0] == "devices/cpu"
     assert re.search("files +1\n", cpu)

@@ -1,4 +1,4 @@
-"""Figures of the house: what the code of cujit amounts to, printed by ``make house`` and held by ``make lint``.
+"""Figures of the house: what the code of cujit amounts to. ``make house`` prints them, ``make lint`` holds the faults.
 
 Code lines have neither comments nor docstrings nor blanks; those of C and JavaScript count alike, but what others wrote
 and we ship as it is (in a folder ``vendored``) does not. A circle is some files that import each other, imports for
@@ -37,19 +37,16 @@ _SCRIPT_SUFFIXES = (".js",)
 _VENDORED = "vendored"
 _C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _SHOWN = 8
-_COMPLEX = 15
+_PERCENTS = (50, 90, 99, 100)
 
 LIMITS = {
     "circles of imports": 0,
-    "modules at the root": 10,
     "public names": 65,
-    f"functions of complexity > {_COMPLEX}": 0,
     "class names used twice": 6,
     "imports in functions without a reason": 0,
     "files written without a reason": 0,
-    "LLVM IR as text, lines": 35,
 }
-"""What no change may pass; whoever makes a figure smaller makes its limit smaller."""
+"""What ``make lint`` holds: faults, each of which has a name. Sizes are printed as percentiles and not held."""
 
 
 @dataclass(frozen=True)
@@ -303,7 +300,12 @@ def _part(title: str, package: Path, files: Sequence[PythonFile]) -> str:
     sizes = [len(circle) for circle in circles({file.name: file.imports for file in files})]
     functions = [function for file in files for function in file.functions]
     longest = sorted(functions, key=lambda f: -f.lines)[:_SHOWN]
-    worst = [f for f in sorted(functions, key=lambda f: -f.complexity)[:_SHOWN] if f.complexity > _COMPLEX]
+    worst = sorted(functions, key=lambda f: -f.complexity)[:_SHOWN]
+    rows += [
+        ("lines of a file", _percentiles([file.lines for file in files])),
+        ("lines of a function", _percentiles([f.lines for f in functions])),
+        ("complexity of a function", _percentiles([f.complexity for f in functions])),
+    ]
     for what, shown in (
         ("circles, files of each", [str(size) for size in sizes]),
         ("longest functions", [f"{f.lines} {f.name}" for f in longest]),
@@ -314,6 +316,12 @@ def _part(title: str, package: Path, files: Sequence[PythonFile]) -> str:
     ):
         rows += [(what if k == 0 else "", text) for k, text in enumerate(shown)]
     return "\n".join([title, *(f"  {name:37} {value}" for name, value in rows)])
+
+
+def _percentiles(sizes: Sequence[int]) -> str:
+    """Write the median of some sizes, their 90th and 99th percentile, and the largest."""
+    ordered = sorted(sizes) or [0]
+    return " ".join(str(ordered[min(len(ordered) * percent // 100, len(ordered) - 1)]) for percent in _PERCENTS)
 
 
 def _counts(package: Path, files: Sequence[PythonFile]) -> dict[str, int]:
@@ -327,7 +335,6 @@ def _counts(package: Path, files: Sequence[PythonFile]) -> dict[str, int]:
         "circles of imports": len(circles(own)),
         "modules at the root": len(list(package.glob("*.py"))),
         "public names": _public_names(package / "__init__.pyi"),
-        f"functions of complexity > {_COMPLEX}": sum(f.complexity > _COMPLEX for file in files for f in file.functions),
         "class names used twice": len(_twice(files)),
         "imports in functions without a reason": sum(len(file.unexplained) for file in files),
         "files written without a reason": sum(len(file.written) for file in files),
