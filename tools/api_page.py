@@ -139,6 +139,8 @@ def _documented(name: str, thing: object) -> Iterator[Doc]:
 
 
 def _members(name: str, kind: type) -> Iterator[Doc]:
+    for key in dir(kind):
+        getattr(kind, key, None)  # a method that another module defines is a function from now on
     ours = [base for base in reversed(kind.__mro__) if base.__module__.startswith("cujit.")]
     found = {key: value for base in ours for key, value in vars(base).items()}
     inner = INNER.get(name, "").split()

@@ -20,8 +20,9 @@ from cujit.devices.arguments.foreign_arrays import DescribedInterface, NumbaInte
 from cujit.devices.arguments.packer import OVERFLOW
 from cujit.devices.arguments.tensors import TensorInterface
 from cujit.devices.cuda.ring import MOST_LABELS, RING_ROW, RING_SIZE, RING_TAIL
+from cujit.devices.launcher import library
 from cujit.devices.launcher.layout import Field, FieldKind
-from cujit.devices.launcher.library import FUNCTIONS, NATIVE, OBJECTS, PLACES
+from cujit.devices.launcher.library import FUNCTIONS, OBJECTS, PLACES
 from cujit.devices.launcher.scalars import NumpyScalar, ScalarKind
 from cujit.devices.launcher.state import (
     MOST_LAUNCHES,
@@ -37,6 +38,8 @@ from cujit.devices.launcher.state import (
     Unsettled,
 )
 from runtime import _DEFINED, _LANGUAGE, _PLAIN, PROCESSORS, _enum
+
+NATIVE = Path(library.NATIVE)
 
 _OUTPUT = ("-O2", "-g0", "-fvisibility=hidden", "-c")
 _LINK = (

@@ -24,6 +24,8 @@ from pathlib import Path
 
 from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native import checking, counting, structures
+from cujit.devices.cpu.native.shared import Fields, Shared
+from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.run.launch import BLENDED, PLACE, SHARED_UNIT, SYSTEM_BYTES, WINDOW_BITS, Launch
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, ROUNDED
 from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
@@ -96,7 +98,7 @@ def linear(code: int) -> float:
 def shared() -> str:
     """Write the header of the numbers and structures that Python knows."""
     enums = (
-        _enum("FAULT", structures.FaultKind.__members__),
+        _enum("FAULT", FaultKind.__members__),
         _enum("FORMAT", _by_place(FORMATS)),
         _enum("ADDRESS", {name: mode.value for name, mode in AddressMode.__members__.items()}),
         _enum("BOUNDS", _by_place(structures.BOUNDS)),
@@ -141,8 +143,8 @@ def shared() -> str:
     return head + "\n".join([*enums, *defines, "", *tables, *map(_structure, _of_package("cujit.devices"))])
 
 
-def _of_package(package: str) -> list[type[structures.Shared]]:
-    return [each for each in structures.Shared.__subclasses__() if each.__module__.startswith(package)]
+def _of_package(package: str) -> list[type[Shared]]:
+    return [each for each in Shared.__subclasses__() if each.__module__.startswith(package)]
 
 
 def of_emulator() -> str:
@@ -186,10 +188,10 @@ def _table(name: str, values: list[str], each: int) -> str:
     return f"static const {name}[{len(values)}] = {{\n{rows}}};\n"
 
 
-def _structure(structure: type[structures.Shared]) -> str:
+def _structure(structure: type[Shared]) -> str:
     """Declare a structure, and have the compiler compare the places of its fields with Python's."""
     name, fields = f"struct {structure.__name__}", structure._fields_
-    assert isinstance(fields, structures.Fields)
+    assert isinstance(fields, Fields)
     sizes = {f"sizeof({name})": ctypes.sizeof(structure)}
     for field, type_ in fields:
         sizes[f"offsetof({name}, {field})"] = getattr(structure, field).offset

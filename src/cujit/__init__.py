@@ -72,7 +72,8 @@ def __getattr__(name: str) -> object:
         )
     if name in _ROOMS:
         return importlib.import_module(f"{__name__}.{name}")
-    found: object = getattr(importlib.import_module(_HOME[name]), name)
+    with importlib.import_module(f"{__name__}.values.garbage").importing():
+        found: object = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = found
     return found
 

@@ -12,7 +12,6 @@ from cujit.devices.backend import BackendKernel
 from cujit.devices.device import Device
 from cujit.devices.launcher.entry import LaunchEntry
 from cujit.devices.launcher.launch import PreparedLaunch, make_launch, pattern_of, warm_launches
-from cujit.devices.launcher.replay import replay
 from cujit.devices.launcher.state import KeepsLaunches, LaunchCache, is_same_stream
 from cujit.devices.options import PLAIN, CooperativeShape, LaunchOptions, check_flag
 from cujit.devices.shapes import Dim3, LaunchShape, Resources, check_launch, cover, launch_shape, problem_size, spread
@@ -83,9 +82,10 @@ class Launch(PreparedLaunch):
             assert after[0] == 2 and y.numpy()[0] == 0
         """
         if device is not None and check is not None:
-            raise ArgumentError(
-                "a device has its own checks", help=f"device=cujit.cpu(check={spell(check)}), or leave device out"
-            )
+            remedy = f"device=cujit.cpu(check={spell(check)}), or leave device out"
+            raise ArgumentError("a device has its own checks", help=remedy)
+        from cujit.devices.launcher.replay import replay  # start-up: for who looks for a mistake
+
         place = cpu(check=check) if device is None else chosen(device)
         return replay(self._entry, self.shape, self.options, arguments, place)
 

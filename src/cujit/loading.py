@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.arch import KNOWN_ARCHES
@@ -23,7 +22,6 @@ from cujit.compiler.jobs import CompileJob
 from cujit.compiler.runner import Runner
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
-from cujit.devices.globals import Globals
 from cujit.devices.jit_options import JitOptions
 from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
 from cujit.devices.streams import Allocation, DeviceLike
@@ -48,9 +46,11 @@ from cujit.values import replace
 from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from typing_extensions import Unpack
 
     from cujit.compiler.options.keywords import Keywords
+    from cujit.devices.globals import Globals
 
 
 class Module(Mapping[str, Kernel]):
@@ -191,6 +191,8 @@ class Module(Mapping[str, Kernel]):
     @cached_property
     def globals(self) -> Globals:
         """The ``__device__`` and ``__constant__`` variables by name, to read and to write."""
+        from cujit.devices.globals import Globals  # start-up: most kernels are launched without them
+
         return Globals(self.device, self._image.require, self.artifact)
 
     @property

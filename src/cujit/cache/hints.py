@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 
@@ -11,6 +10,7 @@ from cujit.artifact.writing import is_stale, is_temporary, temporary_name
 from cujit.cache.filesystem import UntrustedFileError, read_trusted
 from cujit.cache.store import Store
 from cujit.errors import CacheRefusedError
+from cujit.values.hashing import sha256
 
 _LONGEST_NAME = 121
 _LARGEST_BYTES = 4 << 20
@@ -88,7 +88,7 @@ class Hints:
         if self._runtime_dir is None:
             return None
         store.trust.check_root(self._runtime_dir)
-        name = hashlib.sha256(os.fsencode(os.path.realpath(store.place))).hexdigest()[:16]
+        name = sha256(os.fsencode(os.path.realpath(store.place))).hexdigest()[:16]
         return f"{self._runtime_dir}/cujit-hints-{name}"
 
     def _write(self, directory: str, name: str, data: bytes) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 
 from cujit.errors import OptionError, spell
 from cujit.values import NamedTuple, dataclass, field, grouped
+from cujit.values.hashing import sha256
 from cujit.values.typed import Any
 
 SCHEMA = 1
@@ -44,7 +44,7 @@ class Part:
     def content(cls, label: str, value: bytes | str) -> Part:
         """Keep a long input (a source, a header, an image) as its digest and its size."""
         data = _encoded(value) if isinstance(value, str) else value
-        return cls(label, hashlib.sha256(data).hexdigest(), len(data))
+        return cls(label, sha256(data).hexdigest(), len(data))
 
     @classmethod
     def digest(cls, label: str, sha256: str, size: int) -> Part:
@@ -108,7 +108,7 @@ def key_of_text(kind: str, count: int, text: str, parts: Callable[[], Iterable[P
     """Make the key of work from the text of its parts, as ``make_key`` does; ``parts`` gives them to who asks."""
     whole = f"cujit {SCHEMA} {count} {len(kind)}:{kind}{text}"
     key = object.__new__(Key)
-    key.__dict__.update(digest=hashlib.sha256(_encoded(whole)).hexdigest(), kind=kind, _later=parts)
+    key.__dict__.update(digest=sha256(_encoded(whole)).hexdigest(), kind=kind, _later=parts)
     return key
 
 

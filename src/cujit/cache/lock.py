@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import hashlib
 import os
 import threading
 import time
@@ -18,6 +17,7 @@ from cujit.cache.store import Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError
 from cujit.values import dataclass, later
+from cujit.values.hashing import sha256
 from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def lock_file(store: Store, runtime_dir: Path | str | None) -> Path:
     """
     if not store.is_remote:
         return store.root / "lock"
-    name = f"cujit-lock-{hashlib.sha256(os.fsencode(os.path.realpath(store.root))).hexdigest()[:16]}"
+    name = f"cujit-lock-{sha256(os.fsencode(os.path.realpath(store.root))).hexdigest()[:16]}"
     if runtime_dir is not None and _is_private(pathlib.Path(runtime_dir), store.trust):
         return pathlib.Path(runtime_dir, name)
     import tempfile  # it takes long, and only a remote root needs it

@@ -14,7 +14,6 @@ Numbers are little-endian. A record of another version is no record; nothing in 
 from __future__ import annotations
 
 import functools
-import hashlib
 import struct
 from itertools import starmap
 from types import MappingProxyType
@@ -26,6 +25,7 @@ from cujit.cache.key import Key, Part, make_key
 from cujit.errors import CujitError, FormatError, spell
 from cujit.signature import Parameter, ParameterClass, Signature
 from cujit.values import NamedTuple, dataclass, field, later
+from cujit.values.hashing import sha256
 from cujit.values.json_text import only_value
 from cujit.values.typed import TYPE_CHECKING, Any
 
@@ -129,7 +129,7 @@ def encode(key: Key, artifact: Artifact, *, make_ms: float, made_s: int, recipe:
         raise FormatError(f"a record of {PREFIX_BYTES + sum(lengths)} bytes; the most is {MAX_RECORD_BYTES}")
     fields = _FIELDS.pack(_MAGIC, VERSION, *lengths, bytes.fromhex(key.digest))
     body = (header, parts, recipe, artifact.data)
-    return b"".join((fields, _hash(fields, *body), *body))
+    return b"".join((fields, sha256(fields, *body).digest(), *body))
 
 
 def decode(data: bytes | memoryview, digest: str, *, is_proved: bool = False) -> EntryRecord:
@@ -140,7 +140,8 @@ def decode(data: bytes | memoryview, digest: str, *, is_proved: bool = False) ->
     """
     prefix = _prefix_of(data, digest)
     view = memoryview(data)
-    if not is_proved and _hash(view[: _FIELDS.size], view[PREFIX_BYTES:]) != view[_FIELDS.size : PREFIX_BYTES]:
+    fields, rest = view[: _FIELDS.size], view[PREFIX_BYTES:]
+    if not is_proved and sha256(fields, rest).digest() != view[_FIELDS.size : PREFIX_BYTES]:
         raise FormatError("a damaged record: its SHA-256 is another")
     parts_at = PREFIX_BYTES + prefix.header_bytes
     recipe_at = parts_at + prefix.parts_bytes
@@ -247,13 +248,6 @@ def _prefix(data: bytes | memoryview) -> _Prefix:
         raise FormatError(f"a record that says it has {total} bytes; the most is {MAX_RECORD_BYTES}")
     fields = header, parts, recipe, payload, digest, total
     return tuple.__new__(_Prefix, fields)  # start-up: no method is written for it
-
-
-def _hash(*pieces: bytes | memoryview) -> bytes:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.digest()
 
 
 def _json(value: object) -> bytes:

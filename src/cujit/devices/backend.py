@@ -19,9 +19,6 @@ from cujit.devices.jit_options import JitOptions
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Limits, Resources, check_launch
 from cujit.devices.streams import Allocation, DeviceLike, Graph, PinnedMemory, Stream
-from cujit.devices.tensormaps.tiling import Tiling
-from cujit.devices.textures.texture import TextureUnit
-from cujit.devices.watch import Watcher
 from cujit.errors import LaunchError, UnsupportedError
 from cujit.forks import cached_property
 from cujit.formats.mangling import entity_name
@@ -31,6 +28,10 @@ from cujit.values import NamedTuple, dataclass, field
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+    from cujit.devices.tensormaps.tiling import Tiling
+    from cujit.devices.textures.texture import TextureUnit
+    from cujit.devices.watch import Watcher
 
 # -- kernels ----------------------------------------------------------------------------------------------
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Hashable
-from typing import Any, SupportsIndex, final
+from typing import TYPE_CHECKING, Any, SupportsIndex, final
 
 import numpy as np
-import numpy.typing as npt
 
 from cujit.artifact import Artifact
 from cujit.devices.arrays import array as arrays
@@ -22,12 +22,16 @@ from cujit.devices.streams import (
     pinned_array,
     stream_handle,
 )
-from cujit.devices.tensormaps import im2col
-from cujit.devices.tensormaps import tiling as tensormaps
-from cujit.devices.tensormaps.tiling import Tiling
-from cujit.devices.textures import making as texturemaking
-from cujit.devices.textures.texture import TextureUnit
 from cujit.errors import ArgumentError, read_int, spell
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from cujit.devices.tensormaps import im2col
+    from cujit.devices.tensormaps import tiling as tensormaps
+    from cujit.devices.tensormaps.tiling import Tiling
+    from cujit.devices.textures import making as texturemaking
+    from cujit.devices.textures.texture import TextureUnit
 
 _MOST_PATTERNS = 1024
 """Combinations of parameters of which kernels are found natively; those of others are found in Python."""
@@ -58,6 +62,21 @@ class Patterns:
             return False
         self._kept.append(referred)
         return True
+
+
+class _Elsewhere:
+    """A method of a class that another module defines: it is imported when somebody first takes the method."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        method = getattr(importlib.import_module(self._module), self._name)
+        setattr(owner, self._name, method)
+        return method.__get__(instance, owner)
 
 
 @final
@@ -313,9 +332,18 @@ class Device:
         """
         return self.backend.textures
 
-    texels = texturemaking.texels
-    texture = texturemaking.texture
-    surface = texturemaking.surface
+    if TYPE_CHECKING:
+        texels = texturemaking.texels
+        texture = texturemaking.texture
+        surface = texturemaking.surface
+        tensor_map = tensormaps.tensor_map
+        im2col_map = im2col.im2col_map
+    else:
+        texels = _Elsewhere("cujit.devices.textures.making")
+        texture = _Elsewhere("cujit.devices.textures.making")
+        surface = _Elsewhere("cujit.devices.textures.making")
+        tensor_map = _Elsewhere("cujit.devices.tensormaps.tiling")
+        im2col_map = _Elsewhere("cujit.devices.tensormaps.im2col")
 
     def encode_tensor_map(self, tiling: Tiling) -> bytes:
         """Write the 128 bytes of a tensor map that was checked.
@@ -325,9 +353,6 @@ class Device:
             DriverError: the driver refused.
         """
         return self.backend.encode_tensor_map(tiling)
-
-    tensor_map = tensormaps.tensor_map
-    im2col_map = im2col.im2col_map
 
     def __repr__(self) -> str:
         return f"<Device {self.name}: {self.product} ({self.arch})>"

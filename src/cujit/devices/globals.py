@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cujit.artifact import Artifact, Kind
 from cujit.devices.arrays.array import DeviceArray
@@ -19,6 +18,8 @@ from cujit.formats.mangling import entity_name
 from cujit.values import grouped
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from cujit.formats.ptx.syntax import Variable
 
 Typed = tuple[np.dtype[Any], tuple[int, ...]]

@@ -10,11 +10,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import hashlib
-import importlib.util
 import itertools
 import os
-import re
 import threading
 import weakref
 from collections import deque
@@ -24,10 +21,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cujit.cache.process import default_cache
 from cujit.errors import CujitError, MissingError
 from cujit.forks import once, waits_for
-from cujit.values import NamedTuple, dataclass
+from cujit.values import NamedTuple, dataclass, later
+from cujit.values.hashing import sha256
+from cujit.values.imported import find_spec
 
 if TYPE_CHECKING:
+    import re
+
     import llvmlite.binding
+else:
+    re = later("re")  # start-up: few calls need it
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,7 @@ def optimise(
     try:
         module = _parse(ir)
         if unwinds:
-            module = _parse(_HEAD.sub(r"\1 uwtable\2", str(module)))
+            module = _parse(re.sub(_HEAD, r"\1 uwtable\2", str(module)))
         module.verify()
     except RuntimeError as e:
         raise CujitError(f"LLVM refuses the code that cujit made: {e}", help="report this, with the PTX") from e
@@ -181,7 +184,7 @@ def optimise(
     return module
 
 
-_HEAD = re.compile(r"^(define .*?)((?: ![\w.]+ !\d+)* \{)$", re.MULTILINE)
+_HEAD = r"(?m)^(define .*?)((?: ![\w.]+ !\d+)* \{)$"
 """The head of a function, in which attributes come before metadata."""
 
 _ROLLED = b'"cujit-unrolls"="no"'
@@ -411,25 +414,25 @@ def processor() -> Processor:
 
 
 _HARDWARE = (16, 26)  # Source: Linux, include/uapi/linux/auxvec.h, AT_HWCAP and AT_HWCAP2
-_FIRST_PROCESSOR = 4096
+FIRST_PROCESSOR_BYTES = 4096
 """Bytes of ``/proc/cpuinfo`` that describe the first processor; the others are alike, and take a while to list."""
 
 
 def _hint_of_processor() -> str:
     """Name the hint about this processor and this llvmlite by all that tells them apart; "" if that is not known."""
-    spec = importlib.util.find_spec("llvmlite")
+    spec = find_spec("llvmlite")
     places = (spec.submodule_search_locations if spec is not None else None) or ()
     try:
         library = os.stat(os.path.join(next(iter(places)), "binding", "libllvmlite.so"))
         with open("/proc/cpuinfo", "rb", buffering=0) as file:
-            lines = file.read(_FIRST_PROCESSOR).partition(b"\n\n")[0].split(b"\n")
+            lines = file.read(FIRST_PROCESSOR_BYTES).partition(b"\n\n")[0].split(b"\n")
         hardware = [ctypes.CDLL(None).getauxval(kind) for kind in _HARDWARE]
     except (OSError, AttributeError, StopIteration):
         return ""
     facts = [line for line in lines if not line.startswith((b"cpu MHz", b"bogomips", b"BogoMIPS", b"processor"))]
     stats = (library.st_size, library.st_ino, library.st_mtime_ns, library.st_ctime_ns)
     identity = (stats, facts, hardware, os.uname().machine)
-    return "processor-" + hashlib.sha256(repr(identity).encode()).hexdigest()
+    return "processor-" + sha256(repr(identity).encode()).hexdigest()
 
 
 def _processor() -> Processor:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from cujit.errors import NameNotFoundError, alike, listed, spell
 from cujit.forks import cached_property
-from cujit.formats.expressions import normalise_expression
 from cujit.formats.mangling import demangle, entity_name
-from cujit.values import grouped
+from cujit.values import grouped, later
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import re
+
+    from cujit.formats import expressions
+else:
+    # Start-up: a kernel of C linkage has one name, which is found without these.
+    re, expressions = later("re"), later("cujit.formats.expressions")
 
 # How compilers and demanglers spell a namespace without a name.
-_UNNAMED = re.compile(r"(?:\(\s*anonymous\s+namespace\s*\)|<unnamed>|\{anonymous\})\s*::\s*")
+_UNNAMED = r"(?:\(\s*anonymous\s+namespace\s*\)|<unnamed>|\{anonymous\})\s*::\s*"
 
 
 class NameTable:
@@ -30,13 +37,6 @@ class NameTable:
         for text, name in asked.items():
             if name in present:
                 self._asked.setdefault(name_key(text), name)
-        self._entities: dict[str, list[str]] = {}
-        self._templates: dict[str, list[str]] = {}
-        for name in self.lowered:
-            entity = entity_name(name)
-            if entity is not None:
-                self._entities.setdefault(normalise_expression(entity), []).append(name)
-                self._templates.setdefault(without_arguments(entity), []).append(name)
         # Of several names for one kernel the first that was asked for.
         self.display = display_names(self.lowered, {name: text for text, name in reversed(self._asked.items())})
         self._shown = {text: name for name, text in self.display.items()}
@@ -66,6 +66,18 @@ class NameTable:
             listing = "".join(f"\n  {self.display[n]}" for n in found)
             raise NameNotFoundError(f"{spell(name)} is the name of {len(found)} kernels:{listing}", help="say which")
         raise self._missing(name, wanted)
+
+    @cached_property
+    def _entities(self) -> dict[str, list[str]]:
+        """The kernels by the names that the source has."""
+        known = ((entity_name(name), name) for name in self.lowered)
+        return grouped((expressions.normalise_expression(of), name) for of, name in known if of is not None)
+
+    @cached_property
+    def _templates(self) -> dict[str, list[str]]:
+        """The kernels by the names of their templates."""
+        known = ((entity_name(name), name) for name in self.lowered)
+        return grouped((without_arguments(of), name) for of, name in known if of is not None)
 
     @cached_property
     def _overloads(self) -> dict[str, list[str]]:
@@ -109,7 +121,7 @@ def name_key(text: str) -> str:
     Scopes without a name are left out, as ``entity_name`` leaves them out, and so is ``void`` in front, which
     every kernel gives back.
     """
-    return normalise_expression(_UNNAMED.sub("", text).strip().removeprefix("void ")).removeprefix("::")
+    return expressions.normalise_expression(re.sub(_UNNAMED, "", text).strip().removeprefix("void ")).removeprefix("::")
 
 
 def without_arguments(entity: str) -> str:

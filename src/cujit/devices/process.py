@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copyreg
-import importlib.util
 import operator
-import re
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,8 +13,8 @@ from cujit.devices.device import Device
 from cujit.devices.options import check_timeout
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, MissingError, OptionError, spell
 from cujit.forks import Lock, once
-from cujit.toolchain.driver import open_driver
-from cujit.values.imported import imported
+from cujit.values.garbage import importing
+from cujit.values.imported import find_spec, imported
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.backend import CpuBackend
@@ -28,7 +26,7 @@ _Asked: TypeAlias = tuple[int | None, str | None, float | None, str | None]
 MAX_CPU_THREADS = 1024
 """The most threads that the CPU device starts; more is a mistake rather than a machine."""
 
-_NAME = re.compile(r"cpu|cuda(?::[0-9]{1,9})?")
+_MOST_DIGITS = 9
 _NAMES = "devices are called 'cpu', 'cuda:0' …"
 
 
@@ -57,10 +55,11 @@ class Devices:
         ordinal = _int(ordinal, "a GPU's number", "cujit.gpu(0)")
         with self._lock:
             if ordinal not in self._gpus:
-                driver = open_driver()
-                from cujit.devices.cuda.backend import CudaBackend  # for those who have a GPU
+                # Start-up: for those who have a GPU.
+                from cujit.devices.cuda.backend import CudaBackend
+                from cujit.toolchain.driver import open_driver
 
-                self._gpus[ordinal] = _made(CudaBackend(ordinal, driver), _gpu_that_arrives, ordinal)
+                self._gpus[ordinal] = _made(CudaBackend(ordinal, open_driver()), _gpu_that_arrives, ordinal)
             return self._gpus[ordinal]
 
     def watch(self, watcher: KernelWatcher | None) -> None:
@@ -107,6 +106,8 @@ class Devices:
 
     def gpus(self) -> tuple[Device, ...]:
         """Give every GPU; none if there is no driver."""
+        from cujit.toolchain.driver import open_driver  # start-up: the CPU device needs no driver
+
         try:
             count = open_driver().device_count()
         except (DriverNotFoundError, DeviceNotFoundError):
@@ -150,7 +151,10 @@ class Devices:
 
 def is_device_name(name: str) -> bool:
     """Tell whether a device could be called so: ``cpu``, ``cuda``, ``cuda:0`` …; whether there is one is not asked."""
-    return _NAME.fullmatch(name) is not None
+    kind, colon, number = name.partition(":")
+    if kind != "cuda" or not colon:
+        return name in ("cpu", "cuda")
+    return number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS
 
 
 def _int(value: object, what: str, example: str) -> int:
@@ -168,12 +172,13 @@ def _cpu_device(asked: _Asked, watchers: Sequence[KernelWatcher]) -> tuple[Devic
         LaunchError: ``timeout_s`` is no time.
     """
     try:
-        found = importlib.util.find_spec("llvmlite") is not None
+        found = find_spec("llvmlite") is not None
     except ImportError:  # somebody's import hook
         found = False
     if not found:
         raise MissingError("the CPU device compiles with llvmlite, which is not installed", help="pip install cujit")
-    from cujit.devices.cpu.backend import CpuBackend  # optional: the CPU device needs llvmlite
+    with importing():
+        from cujit.devices.cpu.backend import CpuBackend  # optional: the CPU device needs llvmlite
 
     threads, check, timeout_s, contract = asked
     backend = CpuBackend(threads, watchers, check=check, timeout_s=timeout_s, contract=contract)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     )
     """Grid, block, shared_bytes and stream, as in ``kernel[grid, block]``."""
 
+WARP = 32
+"""Lanes of a warp. Source: PTX ISA 9.1, ``WARP_SZ``."""
+
 _SIZES = "a grid or block is an int, or a tuple of up to three: 256, or (16, 16)"
 
 
@@ -142,7 +145,7 @@ class Limits:
     """The same, when a kernel opts in."""
     processors: int
     """Multiprocessors of a GPU; threads that the CPU device runs blocks on."""
-    warp_size: int = 32
+    warp_size: int = WARP
     threads_per_processor: int = 2048
     """Threads that one processor holds at a time, over all its blocks."""
 

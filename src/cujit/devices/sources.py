@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from cujit.cache.process import default_cache
+from cujit.values.hashing import sha256
 from cujit.version import __version__
 from cujit.workers.package_files import data_path
 
-_PACKAGE = Path(data_path())
+_PACKAGE = data_path()
 _FOLDERS = ("devices", "formats/ptx")
 _NOT_THESE = ("__pycache__", "cuda")
 """All that machine code depends on: the folders with those in them, but a few; a test holds that it is."""
@@ -36,7 +35,7 @@ def code_identity() -> str:
     stats = _stats()
     if not _is_settled(stats):
         return ""
-    name = _HINT + hashlib.sha256(repr(stats).encode()).hexdigest()
+    name = _HINT + sha256(repr(stats).encode()).hexdigest()
     hints = default_cache().hints
     known = hints.get(name) if hints is not None else None
     digest = known.decode("ascii", "replace") if known is not None else _digest([path for path, *_ in stats])
@@ -60,10 +59,10 @@ def is_as_imported() -> bool:
     return True
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: str) -> bytes:
     """Read a file that machine code depends on, and that is no module."""
     global _settled
-    data = path.read_bytes()
+    data = _bytes_of(path)
     _settled = 0
     return data
 
@@ -91,7 +90,7 @@ def _files() -> Iterator[tuple[str, os.DirEntry[str]]]:
     folders = list(_FOLDERS)
     while folders:
         folder = folders.pop()
-        with os.scandir(_PACKAGE / folder) as entries:
+        with os.scandir(f"{_PACKAGE}/{folder}") as entries:
             for entry in entries:
                 if entry.name.endswith((".py", ".bc")):
                     yield folder, entry
@@ -99,9 +98,14 @@ def _files() -> Iterator[tuple[str, os.DirEntry[str]]]:
                     folders.append(f"{folder}/{entry.name}")
 
 
+def _bytes_of(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def _digest(paths: list[str]) -> str:
-    total = hashlib.sha256()
+    total = sha256()
     for path in paths:
-        data = (_PACKAGE / path).read_bytes()
+        data = _bytes_of(f"{_PACKAGE}/{path}")
         total.update(f"{path} {len(data)}\n".encode() + data)
     return total.hexdigest()

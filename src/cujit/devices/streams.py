@@ -11,12 +11,14 @@ import enum
 import math
 import operator
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 CAPTURE_MODES = ("relaxed", "thread_local", "global")
 """What other work is allowed during a capture. Source: CUDA Driver API manual, ``CUstreamCaptureMode``."""

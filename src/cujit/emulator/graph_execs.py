@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from cujit.devices.cpu.native.structures import Fields
+from cujit.devices.cpu.native.shared import Fields
 from cujit.emulator.capture import captured_node, not_captured, stream_cell
 from cujit.emulator.entries import got, load_u64, need, new_cell, started, store_u32, store_u64
 from cujit.emulator.graphs import EVENTS, KINDS, body_of, named

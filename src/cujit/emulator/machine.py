@@ -37,7 +37,7 @@ def machine() -> str:
 
 def _work(part: str) -> Work:
     try:
-        bitcode = read_file(_NATIVE / machine() / f"{part}.bc")
+        bitcode = read_file(str(_NATIVE / machine() / f"{part}.bc"))
     except FileNotFoundError:
         raise UnsupportedError(
             f"the emulator is not written for {machine()} processors", help="it runs on x86_64 and aarch64"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 
-from cujit.devices.cpu.native.structures import Fields
+from cujit.devices.cpu.native.shared import Fields
 
 
 class KernelParams(ctypes.Structure):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from cujit.devices.cpu.native.structures import Fields
+from cujit.devices.cpu.native.shared import Fields
 from cujit.emulator import device
 from cujit.emulator.entries import load_u64, need, started, store_u32, store_u64
 from cujit.emulator.machine import cell_free, cell_is, in_c

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from cujit.devices.cpu.native.structures import Fields, Shared
+from cujit.devices.cpu.native.shared import Fields, Shared
 
 CELL_BYTES = 128
 """Bytes of what a handle points at, and of the grid that all handles lie on."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cujit.devices.cpu.native.structures import Fields
+from cujit.devices.cpu.native.shared import Fields
 from cujit.devices.cpu.run.textures import FORMATS, Descriptor, surface_descriptor, texture_descriptor
 from cujit.devices.textures.texture import AddressMode, Extent, Filter, Sampling, TexelFormat
 from cujit.emulator import contexts

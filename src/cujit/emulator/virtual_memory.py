@@ -12,7 +12,7 @@ import itertools
 import mmap
 import os
 
-from cujit.devices.cpu.native.structures import Fields
+from cujit.devices.cpu.native.shared import Fields
 from cujit.emulator import device
 from cujit.emulator.entries import got, need, started, store_u64
 from cujit.emulator.machine import in_c, memory_adopt, memory_forget

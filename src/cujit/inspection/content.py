@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import toolkit_of_ptx
 from cujit.artifact import Artifact
-from cujit.devices.cpu.stages import collecting_rarely
 from cujit.devices.name_table import display_names
 from cujit.errors import FormatError
 from cujit.formats.cubin import Cubin, CubinKernel, read_cubin
@@ -22,6 +21,7 @@ from cujit.inspection.nvvm_ir import read_nvvmir
 from cujit.inspection.values import Block, Content, ImageKind, KernelInfo, VariableInfo
 from cujit.signature import Signature, merge_signatures
 from cujit.values import attributes, dataclass, field, replace
+from cujit.values.garbage import collecting_rarely
 
 Signatures = Mapping[str, Signature]
 _UNKNOWN_STACK_SINCE = (13, 4)  # ptxas 13.0 wrote 0 where 13.4 says that the stack is unknown

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 
+from cujit.values.garbage import importing
+
 TYPE_CHECKING = False  # as type checkers know it: a driver begins before anything else is imported
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ _WARMED = ("cujit.devices.launcher.learned", "cujit.compiler.runner", "cujit.ker
 
 
 def _devices() -> Devices:
-    from cujit.devices.process import process_devices  # start-up: a driver begins before, and this brings NumPy
+    with importing():
+        from cujit.devices.process import process_devices  # start-up: a driver begins before, and this brings NumPy
 
     return process_devices()
 

@@ -2,7 +2,7 @@
 
 ``dataclasses`` imports ``inspect``, ``ast`` and ``dis`` (8 ms) and compiles six methods for each class (0.3 to 1 ms);
 ``typing.NamedTuple`` compiles one, and each annotation (0.1 to 0.2 ms). That is much of what a process costs that has
-its kernel in the cache. Here a method is written when it is first called, and is then as fast. What ``dataclasses`` and
+its kernel in the cache. Here a method is written when it is called often, and is then as fast. What ``dataclasses`` and
 ``inspect`` ask of a class (``fields``, ``asdict``, ``signature``) is there when they ask. There is no ``order``.
 """
 
@@ -111,10 +111,15 @@ class _Twin:
         return getattr(twin, self.name)
 
 
+_SELDOM = 16
+"""Calls until a method is written, which takes as long as 20 of them take without that."""
+
+
 def _later(cls: type, write: Callable[..., str], *given: object) -> None:
-    """Give a class a method that is written when it is first called, unless it has its own."""
+    """Give a class a method that is written when it is called often, unless it has its own."""
     name = f"__{write.__name__.strip('_')}__"
     written: Any = None
+    left = _SELDOM
     if vars(cls).get(name) is not None:
         return
 
@@ -130,7 +135,11 @@ def _later(cls: type, write: Callable[..., str], *given: object) -> None:
         return written
 
     def first(self: object, *args: object, **named: object) -> object:
-        return make()(self, *args, **named)
+        nonlocal left
+        left -= 1
+        unwritten = _UNWRITTEN.get(write) if left > 0 else None
+        done = _UNSAID if unwritten is None else unwritten(cls, self, args, named, *given)
+        return make()(self, *args, **named) if done is _UNSAID else done
 
     first.make = make  # type: ignore[attr-defined]
     first.__name__, first.__qualname__, first.__module__ = name, f"{cls.__qualname__}.{name}", cls.__module__
@@ -196,6 +205,69 @@ def _hash(cls: type) -> str:
 def _repr(cls: type) -> str:
     shown = [f"{name}={{self.{name}!r}}" for name, said in vars(cls)[_OWN].items() if said.get("repr", True)]
     return f"def __repr__(self):\n return f'{{self.__class__.__qualname__}}({', '.join(shown)})'"
+
+
+# The same methods for the first few calls. What is not to be taken is ``_UNSAID``: what is written refuses it.
+
+
+def _values(cls: type, args: tuple[object, ...], named: Mapping[str, object]) -> dict[str, object] | None:
+    """Give the fields their values; None where a call has to be refused."""
+    fields, names = vars(cls)[_OWN], vars(cls)["__match_args__"]
+    given = {**dict(zip(names, args)), **named}  # noqa: B905 - lengths are compared below
+    if len(given) != len(args) + len(named):
+        return None
+    values = {}
+    for name, said in fields.items():
+        is_given = said.get("init", True)
+        if is_given and name in given:
+            values[name] = given.pop(name)
+        elif "default_factory" in said:
+            values[name] = said["default_factory"]()
+        elif is_given:
+            if "default" not in said:
+                return None
+            values[name] = said["default"]
+    return None if given else values
+
+
+def _init_unwritten(cls: type, self: Any, args: tuple[object, ...], named: Any, is_frozen: bool) -> object:
+    values = _values(cls, args, named)
+    if values is None:
+        return _UNSAID
+    put = object.__setattr__ if is_frozen else setattr
+    for name, value in values.items():
+        put(self, name, value)
+    if hasattr(cls, "__post_init__"):
+        self.__post_init__()
+    return None
+
+
+def _new_unwritten(cls: type, made: Any, args: tuple[object, ...], named: Any) -> object:
+    values = _values(cls, args, named)
+    return _UNSAID if values is None else tuple.__new__(made, values.values())
+
+
+def _of(cls: type, value: object, how: str = "compare") -> tuple[object, ...]:
+    fields = vars(cls)[_OWN].items()
+    return tuple(getattr(value, name) for name, said in fields if said.get(how, said.get("compare", True)))
+
+
+def _eq_unwritten(cls: type, self: object, args: tuple[object, ...], named: Any) -> object:
+    if len(args) != 1 or named:
+        return _UNSAID
+    return _of(cls, self) == _of(cls, args[0]) if args[0].__class__ is self.__class__ else NotImplemented
+
+
+def _hash_unwritten(cls: type, self: object, args: tuple[object, ...], named: Any) -> object:
+    return _UNSAID if args or named else hash(_of(cls, self, "hash"))
+
+
+_UNWRITTEN: Mapping[object, Callable[..., object]] = {
+    _init: _init_unwritten,
+    _new: _new_unwritten,
+    _eq: _eq_unwritten,
+    _hash: _hash_unwritten,
+}
 
 
 def _freeze(cls: Any) -> None:

@@ -23,6 +23,14 @@ def imported(name: str) -> Any:
     return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
 
 
+def find_spec(name: str) -> Any:
+    """Find a top-level module as ``importlib.util.find_spec`` does, and import nothing, not even ``importlib.util``."""
+    if imported(name) is not None:
+        return getattr(imported(name), "__spec__", None)
+    found = (finder.find_spec(name, None) for finder in sys.meta_path)
+    return next(filter(None, found), None)
+
+
 def imports_of_others() -> list[str]:
     """List the modules that other threads are importing.
 

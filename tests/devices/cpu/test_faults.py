@@ -17,9 +17,9 @@ import pytest
 
 from cujit.devices.cpu.native.library import address_of, compile_kernel
 from cujit.devices.cpu.native.structures import FaultKind
-from cujit.devices.cpu.run.faults import Site, settle
-from cujit.devices.cpu.run.grid import Pool
+from cujit.devices.cpu.run.grid import Pool, settle
 from cujit.devices.cpu.run.launch import PLACE, HostBlock, Launch, field_offset
+from cujit.devices.cpu.run.site import Site
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError, KernelFaultError

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from cujit.devices.cpu.native.library import address_of
 from cujit.devices.cpu.native.structures import FaultKind
-from cujit.devices.cpu.run.faults import Site, settle, take_printed
+from cujit.devices.cpu.run.faults import take_printed
+from cujit.devices.cpu.run.grid import settle
 from cujit.devices.cpu.run.launch import Launch
+from cujit.devices.cpu.run.site import Site
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3
 from cujit.errors import KernelFaultError

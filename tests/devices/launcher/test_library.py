@@ -70,14 +70,15 @@ def test_the_library_of_the_package_is_that_of_its_sources(tmp_path: Path) -> No
     made = subprocess.run([sys.executable, str(TOOL), str(tmp_path)], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     there = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*.so")}
-    kept = {path.relative_to(library.NATIVE).as_posix(): path.read_bytes() for path in library.NATIVE.rglob("*.so")}
+    native = Path(library.NATIVE)
+    kept = {path.relative_to(native).as_posix(): path.read_bytes() for path in native.rglob("*.so")}
     assert there == kept, "run `make native`"
     assert set(kept) == {"x86_64/launcher.so", "aarch64/launcher.so"}
 
 
 @pytest.mark.parametrize(("processor", "machine"), [("x86_64", 62), ("aarch64", 183)])
 def test_the_library_needs_no_other_and_has_every_function(processor: str, machine: int) -> None:
-    path = library.NATIVE / processor / "launcher.so"
+    path = Path(library.NATIVE, processor, "launcher.so")
     elf = read_elf(path.read_bytes())
     assert elf.machine == machine
     assert path.stat().st_size < 32_000
@@ -139,10 +140,10 @@ def test_a_library_that_does_not_load_is_said_once_and_launches_run_in_python(
         path.write_bytes(b"no ELF")
     elif lack == "another processor":
         other = {"x86_64": "aarch64"}.get(platform.machine(), "x86_64")
-        path.write_bytes((library.NATIVE / other / "launcher.so").read_bytes())
+        path.write_bytes(Path(library.NATIVE, other, "launcher.so").read_bytes())
     with pytest.raises(MissingError, match="the launcher does not load"):
-        library.Library(path)
-    monkeypatch.setattr(library, "library", lambda: library.Library(path))
+        library.Library(str(path))
+    monkeypatch.setattr(library, "library", lambda: library.Library(str(path)))
     find = once(inspect.unwrap(library.library_or_none))
     monkeypatch.setattr("cujit.devices.launcher.binder.library_or_none", find)
     heard: list[Any] = []
@@ -164,7 +165,7 @@ import ctypes
 from cujit.devices.launcher import library
 from cujit.errors import MissingError
 from cujit.events import Fallback, subscribe
-path = library.NATIVE / __import__("platform").machine() / "launcher.so"
+path = f"{library.NATIVE}/{__import__('platform').machine()}/launcher.so"
 held = ctypes.PyDLL(str(path))
 ctypes.c_uint64.in_dll(held, "cujit_interpreter").value = 1
 assert library.library_or_none() is None
@@ -184,7 +185,7 @@ def test_an_interpreter_that_hides_its_functions_launches_in_python(monkeypatch:
 
     monkeypatch.setattr(library, "address_of", lambda name: getattr(Hidden(), name))
     with pytest.raises(MissingError, match="the launcher does not load"):
-        library.Library(library.NATIVE / platform.machine() / "launcher.so")
+        library.Library(f"{library.NATIVE}/{platform.machine()}/launcher.so")
 
 
 # -- attaching and binding -------------------------------------------------------------------------------

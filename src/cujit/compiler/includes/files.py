@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
 import threading
@@ -14,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from cujit.artifact.reading import no_file
 from cujit.errors import CujitError, spell
 from cujit.values import NamedTuple
+from cujit.values.hashing import sha256
 from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:  # reading headers needs large expressions; telling by stats that none changed does not
@@ -183,7 +183,7 @@ class Files:
         if known is not None:
             return known
         data, _ = content(path)
-        if hashlib.sha256(data).hexdigest() != text.digest:
+        if sha256(data).hexdigest() != text.digest:
             raise NotModelledError(f"{path} changes while it is read")
         calls = read_calls(data, names)
         with self._lock:
@@ -198,7 +198,7 @@ def _read(path: str, known: SourceText | None) -> SourceText:
     from cujit.compiler.includes.directives import read_facts
 
     data, stamp = content(path)
-    digest = hashlib.sha256(data).hexdigest()
+    digest = sha256(data).hexdigest()
     facts = known.facts if known is not None and known.digest == digest else read_facts(data)
     return SourceText(digest, facts, stamp)
 

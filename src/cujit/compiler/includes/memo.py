@@ -7,7 +7,6 @@ the hints where they are written.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import operator
 import os
@@ -28,6 +27,7 @@ from cujit.compiler.includes.files import (
     stats_of,
 )
 from cujit.values import NamedTuple, grouped
+from cujit.values.hashing import sha256
 from cujit.values.typed import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Manifest(NamedTuple):
         blocks = [*written, b"\0".join(self.paths), b"".join(directory.names for directory in self.directories)]
         body = b"".join([*blocks, *(_STAMP.pack(*stamp) for stamp in stamps)])
         counts = _COUNTS.pack(*map(len, blocks), len(self.paths), len(self.directories))
-        return _MAGIC + hashlib.sha256(counts + body).digest() + counts + body
+        return _MAGIC + sha256(counts + body).digest() + counts + body
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest | None:
@@ -168,7 +168,7 @@ class Manifest(NamedTuple):
         start = len(_MAGIC) + 32
         if not data.startswith(_MAGIC) or len(data) < start + _COUNTS.size or len(data) > _LARGEST_BYTES:
             return None
-        if hashlib.sha256(data[start:]).digest() != data[len(_MAGIC) : start]:
+        if sha256(data[start:]).digest() != data[len(_MAGIC) : start]:
             return None
         try:
             return cls._read(data, start)

@@ -8,7 +8,6 @@ a hash of the file costs 130 ms (NVRTC 13.5: 141 MB).
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import struct
 import sys
@@ -23,6 +22,7 @@ from cujit.errors import ToolchainNotFoundError
 from cujit.toolchain.libraries import find_library, library_path, missing_library, real_path
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import NamedTuple, later
+from cujit.values.hashing import sha256
 from cujit.values.json_text import only_value
 from cujit.values.typed import TYPE_CHECKING
 
@@ -205,7 +205,7 @@ def read_build_id(path: str) -> str:
     """
     try:
         with open(path, "rb") as file:
-            return _gnu_build_id(file.fileno()) or f"sha256:{hashlib.sha256(file.read()).hexdigest()}"
+            return _gnu_build_id(file.fileno()) or f"sha256:{sha256(file.read()).hexdigest()}"
     except OSError as e:
         raise missing_library(os.path.basename(path), e) from e
 

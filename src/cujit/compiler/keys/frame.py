@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 
 from cujit.cache.key import Key, Part, key_of_text, text_of
 from cujit.compiler.includes.where import says_where
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.request import Request
+from cujit.values.hashing import sha256
 
 
 def has_includes(text: str) -> bool:
@@ -88,7 +88,7 @@ class KeyFrame:
     def key(self, kind: str, names: tuple[str, ...], source: str, headers: tuple[Part, ...]) -> Key:
         """Make the key of a source with its sorted names, for which the frame is, with the parts of its headers."""
         data = source.encode("utf-8", "surrogatepass")
-        digest, size = hashlib.sha256(data).hexdigest(), len(data)
+        digest, size = sha256(data).hexdigest(), len(data)
         before, middle, after, last = self._texts
         named = "".join([f"15 {len(name)} None:name expression{name}" for name in names])
         text = f"{before}{named}{middle}6 64 {size}:source{digest}{after}{text_of(headers)}{last}"

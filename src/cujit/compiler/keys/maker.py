@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -36,6 +35,7 @@ from cujit.toolchain.headers import find_headers
 from cujit.toolchain.libraries import is_emulated, may_be_emulated
 from cujit.toolchain.toolset import Compiler, Toolchain
 from cujit.values import NamedTuple, later
+from cujit.values.hashing import sha256
 from cujit.values.typed import TYPE_CHECKING
 from cujit.workers.environment import COMPILERS_READ
 
@@ -534,7 +534,7 @@ class KeyMaker:
     def _prove(self, data: bytes, bases: Mapping[str, str]) -> Shipped | None:
         from cujit.compiler.includes.shipped import prove  # start-up: where there are packs
 
-        place = hashlib.sha256(data).digest(), tuple(bases.values())
+        place = sha256(data).digest(), tuple(bases.values())
         shipped = self._proved.get(place)
         if shipped is None or not shipped.manifest.holds(self.memo.files, wholly=False):
             shipped = prove(data, bases)

@@ -27,10 +27,9 @@ from cujit.devices.arguments.structures import (
     leaves,
 )
 from cujit.devices.arguments.vectors import is_complex, vector_of
-from cujit.devices.tensormaps.tiling import TensorMap
-from cujit.devices.textures.texture import Surface, Texture
 from cujit.errors import ArgumentError, counted
 from cujit.signature import Parameter, ParameterClass, Signature
+from cujit.values.imported import imported
 
 if TYPE_CHECKING:
     from cujit.devices.streams import DeviceLike
@@ -177,7 +176,8 @@ def _range(kind: ParameterClass, size: int) -> tuple[bool, int, int]:
 
 def _plain(value: object) -> object:
     """Unwrap the scalars of NumPy's arrays without axes and of ctypes, and the handles of textures and surfaces."""
-    if isinstance(value, (Texture, Surface)):
+    textures = imported("cujit.devices.textures.texture")  # start-up: without it, there is neither of these
+    if textures is not None and isinstance(value, (textures.Texture, textures.Surface)):
         return value.handle
     if isinstance(value, np.ndarray) and value.ndim == 0:
         return value[()]
@@ -295,7 +295,8 @@ def _tensor_map(
     refuse: Refuse, parameter: Parameter, device: DeviceLike, read: _Reader, value: object, stream: int
 ) -> bytes:
     """Read one of our tensor maps, or else whatever has as many bytes."""
-    if not isinstance(value, TensorMap):
+    tensormaps = imported("cujit.devices.tensormaps.tiling")  # start-up: without it, there is no tensor map
+    if tensormaps is None or not isinstance(value, tensormaps.TensorMap):
         data: bytes = read(value, stream)
         return data
     if value.device is not device and value.device.name != device.name:

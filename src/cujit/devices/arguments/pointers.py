@@ -19,13 +19,15 @@ from cujit.devices.arguments.small_floats import FORMATS
 from cujit.devices.arguments.structures import leaves
 from cujit.devices.arguments.tensors import is_tensor, read_tensor, unresolved
 from cujit.devices.arguments.vectors import vector_of
-from cujit.devices.arrays import dlpack
 from cujit.devices.arrays.array import DeviceArray, wait_until_made
 from cujit.errors import ArgumentError, CujitError, spell
-from cujit.values import NamedTuple, dataclass
+from cujit.values import NamedTuple, dataclass, later
 
 if TYPE_CHECKING:
+    from cujit.devices.arrays import dlpack
     from cujit.devices.streams import DeviceLike
+else:
+    dlpack = later("cujit.devices.arrays.dlpack")  # start-up: for arrays of other libraries
 
 Refuse = Callable[[object, str, str], NoReturn]
 """Raises the ArgumentError of one parameter: what came, why it does not fit, what to pass instead."""

@@ -9,16 +9,22 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
-import numpy.typing as npt
 
-from cujit.devices.arrays import dlpack
 from cujit.devices.arrays.elements import NUMBERS, dtype_of, layout
 from cujit.devices.streams import Allocation, DeviceLike, Stream
 from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
 from cujit.errors.other_apis import with_other_apis
+from cujit.values import later
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from cujit.devices.arrays import dlpack
+else:
+    dlpack = later("cujit.devices.arrays.dlpack")  # start-up: for arrays of other libraries
 
 # What consumers pass for a stream. Source: Python Array API standard, ``array.__dlpack__``.
 _NO_ORDER = -1

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import ctypes
-import platform
+import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cujit.artifact import Artifact
 from cujit.devices.backend import Backend
 from cujit.devices.cpu.module import CpuModule
-from cujit.devices.cpu.observe.checking import CheckingWatcher
 from cujit.devices.cpu.observe.watching import PTXAS, Checks, KernelWatcher, check_contract
 from cujit.devices.cpu.run.grid import MAX_THREADS, Workers, available_threads
 from cujit.devices.cpu.run.launch import HostBlock, cache_bytes
 from cujit.devices.cpu.run.streams import Captures, InOrderGraph, InOrderStream
-from cujit.devices.cpu.run.tensormap import encode
-from cujit.devices.cpu.run.textures import CpuTextures
 from cujit.devices.cpu.texts import ARCH, ptx_of
+from cujit.devices.jit import FIRST_PROCESSOR_BYTES
 from cujit.devices.jit_options import JitOptions
 from cujit.devices.options import check_timeout
 from cujit.devices.shapes import Dim3, Limits
 from cujit.devices.streams import Allocation, DeviceLike, Stream, stream_handle
-from cujit.devices.tensormaps.tiling import Tiling
 from cujit.errors import LoadError
 from cujit.forks import cached_property
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.observe.checking import CheckingWatcher
+    from cujit.devices.cpu.run.textures import CpuTextures
+    from cujit.devices.tensormaps.tiling import Tiling
 
 # Sizes as on an sm_90 GPU, so that a launch that is good here is good there. Source: CUDA C++ Programming Guide,
 # "Technical Specifications per Compute Capability".
@@ -72,7 +73,11 @@ class CpuBackend(Backend):
         self.limits = Limits(MAX_THREADS, _MAX_BLOCK, _MAX_GRID, _SHARED_BYTES, _SHARED_BYTES_OPTIN, count)
         self._workers = Workers(count, None if timeout_s is None else check_timeout(timeout_s))
         self.checks = Checks.of(check)
-        self._checking = CheckingWatcher(self.checks, knows_all=knows_all) if self.checks else None
+        self._checking: CheckingWatcher | None = None
+        if self.checks:
+            from cujit.devices.cpu.observe.checking import CheckingWatcher  # start-up: for devices that check
+
+            self._checking = CheckingWatcher(self.checks, knows_all=knows_all)
         self._watchers = tuple(watchers)
         self._contract = check_contract(contract)
         self.captures = Captures()
@@ -179,10 +184,14 @@ class CpuBackend(Backend):
     @cached_property
     def textures(self) -> CpuTextures:
         """Textures in plain memory."""
+        from cujit.devices.cpu.run.textures import CpuTextures  # start-up: few kernels read textures
+
         return CpuTextures()
 
     def encode_tensor_map(self, tiling: Tiling) -> bytes:
         """Write the 128 bytes of a tensor map as this device reads them."""
+        from cujit.devices.cpu.run.tensormap import encode  # start-up: few kernels copy tensors
+
         return encode(tiling)
 
     @cached_property
@@ -194,8 +203,9 @@ class CpuBackend(Backend):
 def _processor_name() -> str:
     """What the processor calls itself, where the system tells."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        with open("/proc/cpuinfo", "rb") as file:
+            lines = file.read(FIRST_PROCESSOR_BYTES).decode(errors="replace").splitlines()
     except OSError:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
+    return next(names, os.uname().machine)

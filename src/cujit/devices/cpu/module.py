@@ -18,15 +18,11 @@ from weakref import WeakKeyDictionary
 from cujit.cache.key import Part
 from cujit.devices.backend import BackendKernel, BackendModule, Target
 from cujit.devices.cpu.ir.facts import KernelFacts
-from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.ir.refusals import RefusedKernel
 from cujit.devices.cpu.native.library import native_code
-from cujit.devices.cpu.native.structures import FaultKind
-from cujit.devices.cpu.observe.checking import room_for
 from cujit.devices.cpu.observe.watching import KernelWatcher
 from cujit.devices.cpu.preparation import Preparation
-from cujit.devices.cpu.run.faults import Site, settle
-from cujit.devices.cpu.run.grid import Bounds, Share, Workers, no_memory
+from cujit.devices.cpu.run.grid import Bounds, Share, Workers, no_memory, settle
 from cujit.devices.cpu.run.launch import (
     TEMPLATE,
     USUAL_CACHE_BYTES,
@@ -38,13 +34,14 @@ from cujit.devices.cpu.run.launch import (
 )  # fmt: skip
 from cujit.devices.cpu.run.lines import Lines
 from cujit.devices.cpu.run.mappings import aligned
+from cujit.devices.cpu.run.site import Site
 from cujit.devices.cpu.run.streams import Captures
 from cujit.devices.cpu.stages import dumped
 from cujit.devices.jit import NativeFunction, aside
 from cujit.devices.objects import Work
 from cujit.devices.options import PLAIN, LaunchOptions, check_cooperative
 from cujit.devices.perf import lines_asked
-from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Limits, Resources, keeps_limits
+from cujit.devices.shapes import WARP, Dim3, HostExtent, LaunchShape, Limits, Resources, keeps_limits
 from cujit.errors import (
     ClosedError,
     CujitError,
@@ -258,7 +255,11 @@ class CpuKernel(BackendKernel):
         """Count what one of the pool's threads needs for the blocks that it runs side by side."""
         warps = -(-shape.block.volume // WARP) if self._facts.suspends or self._scheduled else 1
         local_bytes = self._facts.local_size * WARP * warps * launch.together
-        return _Memory(launch.shared_bytes, room_for(launch, local_bytes) if launch.checks else local_bytes)
+        if launch.checks:
+            from cujit.devices.cpu.observe.checking import room_for  # start-up: for launches that are checked
+
+            local_bytes = room_for(launch, local_bytes)
+        return _Memory(launch.shared_bytes, local_bytes)
 
     def _job(self, shape: LaunchShape, options: LaunchOptions, function: NativeFunction, share: Share) -> Launch:
         """Describe a launch but for its parameters."""
@@ -302,6 +303,8 @@ class CpuKernel(BackendKernel):
         lines = self._module.lines
 
         def explain(launch: Launch) -> str | None:
+            from cujit.devices.cpu.native.structures import FaultKind  # start-up: for what went wrong
+
             if launch.fault_kind == FaultKind.TRAP and self._facts.meets and not launch.workspace:
                 return _NOT_COOPERATIVE
             return next(filter(None, (watch.explain(launch) for watch in self._watches)), None)

@@ -28,11 +28,12 @@ from cujit.devices.cpu.ir.decoding import spelled
 from cujit.devices.cpu.ir.program import KernelProgram, Op, Reg
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.run.debuglines import DebugInfo, Origin
-from cujit.devices.cpu.stages import collecting_rarely, stage
+from cujit.devices.cpu.stages import stage
 from cujit.devices.shapes import Dim3
 from cujit.errors import UnsupportedError
 from cujit.formats.ptx.syntax import Function
 from cujit.values import replace
+from cujit.values.garbage import collecting_rarely
 
 
 def prepare(entry: Function, layout: ModuleLayout, refusals: Refusals, *, contract: bool = False) -> Body:

@@ -10,9 +10,9 @@ from cujit.artifact import Artifact
 from cujit.cache.key import Part
 from cujit.devices.cpu.ir.facts import MOST_IMAGE_BYTES, KernelFacts, ModuleFacts, RefusedFacts, Relocation
 from cujit.devices.cpu.ir.refusals import Refusal, Refusals, unsupported
-from cujit.devices.cpu.stages import collecting_rarely
 from cujit.devices.objects import keep
 from cujit.forks import Lock
+from cujit.values.garbage import collecting_rarely
 
 if TYPE_CHECKING:  # what makes kernels ready is imported where that has to be done
     from cujit.devices.cpu.analysis.body import Body

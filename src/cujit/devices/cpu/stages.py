@@ -1,14 +1,12 @@
-"""Around the stages of the compiler: who is shown what each left, what ``CUJIT_DUMP`` prints, rare collections."""
+"""Around the stages of the compiler: who is shown what each left, what ``CUJIT_DUMP`` prints."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 from cujit.errors import OptionError, spell
@@ -16,9 +14,6 @@ from cujit.values import dataclass
 from cujit.values.imported import imported
 
 _T = TypeVar("_T")
-
-_NEW_OBJECTS = 10_000
-"""Source: measured. From 5,000 on, the collector took at most 2 % of a compile; with Python's 700, an eighth."""
 
 STAGES = ("flatten", "blocks", "uniformity", "fission", "plan", "emit")
 """The stages in order, as ``pipeline`` has them."""
@@ -35,22 +30,6 @@ class Stage:
     kernel: str
     seconds: float
     text: Callable[[], str]
-
-
-@contextlib.contextmanager
-def collecting_rarely(new_objects: int = _NEW_OBJECTS) -> Iterator[None]:
-    """Have Python look for garbage only after so many new objects, as nearly all that a compiler makes stays.
-
-    Who sets the threshold meanwhile, in another thread, keeps what was set; who turned the collector off keeps it off.
-    """
-    often, *others = gc.get_threshold()
-    rarely = max(often, new_objects) if often else 0
-    gc.set_threshold(rarely, *others)
-    try:
-        yield
-    finally:
-        if gc.get_threshold()[0] == rarely:
-            gc.set_threshold(often, *others)
 
 
 _LOOKERS: list[Callable[[Stage], object]] = []

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError, LoadError
-from cujit.formats.fatbin import FatbinEntry, read_fatbin
+from cujit.values.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cujit.formats.fatbin import FatbinEntry
 
 ARCH = Arch.parse("sm_90")
 """What the device passes for: PTX up to this architecture's is what compilers are asked for."""
@@ -41,6 +44,8 @@ def _ptx_of_fatbin(data: bytes) -> tuple[str, str]:
 
     Without PTX it is that of a cubin, chosen in the same way.
     """
+    from cujit.formats.fatbin import read_fatbin  # start-up: PTX is loaded without it
+
     fatbin = read_fatbin(data)
     for arch, entry in _best_first(fatbin.ptx_entries):
         return Artifact(Kind.PTX, entry.payload()).text, f"PTX {arch} of the fatbin, {_COMPILED}"

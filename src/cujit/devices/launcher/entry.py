@@ -108,8 +108,13 @@ class LoadedImage:
 
     def display(self, lowered: str) -> str:
         """Return what a kernel is shown as: as the build was asked for it, else as the source spells it."""
-        is_plain = not self.artifact.names and not lowered.startswith("_Z")
+        is_plain = self._has_one_name_each and not lowered.startswith("_Z")
         return lowered if is_plain else self.names.display[lowered]
+
+    @cached_property
+    def _has_one_name_each(self) -> bool:
+        """Whether the build was asked for kernels by their lowered names, if at all."""
+        return all(text == name for text, name in self.artifact.names.items())
 
     def require(self) -> BackendModule:
         """Give the loaded module, unless it was closed."""

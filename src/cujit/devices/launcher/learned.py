@@ -11,7 +11,6 @@ from cujit.devices.backend import PlainTarget, Target
 from cujit.devices.device import Device
 from cujit.devices.launcher.alive import Alive
 from cujit.devices.launcher.cpython import BYTES, Callables, is_supported
-from cujit.devices.launcher.cubin import CubinKernelFacts
 from cujit.devices.launcher.layout import Layout, layout_of
 from cujit.devices.launcher.library import Library, library_or_none
 from cujit.devices.launcher.scalars import numpy_scalars
@@ -104,6 +103,8 @@ class Learned:
 def warm() -> None:
     """Load the launcher and what it reads arguments by, before the first launch needs them."""
     if is_supported() and library_or_none() is not None:
+        from cujit.devices.launcher.cubin import CubinKernelFacts  # start-up: for a GPU
+
         numpy_scalars()
         Alive()
         ready(Callables, CubinKernelFacts, Layout, LaunchShape, Limits, Parameter, PlainTarget, Signature, Target)

@@ -10,7 +10,6 @@ import array
 import ctypes
 import os
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 
 from cujit.devices.arguments.pointers import Pointer
 from cujit.devices.arrays.array import DeviceArray
@@ -21,7 +20,7 @@ from cujit.errors import MissingError
 from cujit.forks import once
 from cujit.workers.package_files import data_path
 
-NATIVE = Path(data_path("devices", "launcher", "native"))
+NATIVE = data_path("devices", "launcher", "native")
 
 FUNCTIONS = (
     "PyLong_AsLongLongAndOverflow",
@@ -111,7 +110,7 @@ PLACES: Mapping[str, Callable[[], int]] = {
 class Library:
     """The loaded shared object. It is never unloaded: launches refer to its functions by address."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         """Load ``path`` and fill in its tables.
 
         Raises:
@@ -119,7 +118,7 @@ class Library:
                 another interpreter of the process has filled in the tables.
         """
         try:
-            self._library = ctypes.PyDLL(str(path))
+            self._library = ctypes.PyDLL(path)
             functions = [address_of(name) for name in FUNCTIONS]
             interpreter = ctypes.PYFUNCTYPE(ctypes.c_uint64)(("PyInterpreterState_Get", ctypes.pythonapi))()
         except (OSError, AttributeError) as e:
@@ -155,7 +154,7 @@ def library() -> Library:
     Raises:
         MissingError: see ``Library``.
     """
-    return Library(NATIVE / os.uname().machine / "launcher.so")
+    return Library(f"{NATIVE}/{os.uname().machine}/launcher.so")
 
 
 @once

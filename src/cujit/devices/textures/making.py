@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.textures.texture import (
@@ -20,6 +19,9 @@ from cujit.devices.textures.texture import (
     TextureDevice,
 )
 from cujit.errors import ArgumentError, spell
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
 

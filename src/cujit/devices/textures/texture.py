@@ -12,14 +12,16 @@ import enum
 import math
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from cujit.devices.arrays.array import ArrayDevice, DeviceArray
 from cujit.errors import ArgumentError, ClosedError
 from cujit.values import dataclass
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 class AddressMode(enum.Enum):

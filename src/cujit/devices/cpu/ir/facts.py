@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import json
+import binascii
+import itertools
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from cujit.artifact import Artifact, Kind
 from cujit.signature import Signature
 from cujit.values import dataclass
+from cujit.values.json_text import only_value
 
 MOST_IMAGE_BYTES = 64 << 20
 """Initial values of a module that take more than that are not kept."""
@@ -83,13 +83,17 @@ class ModuleFacts:
 
     def to_artifact(self) -> Artifact:
         """Write them as an object without sections, behind whose header they stand."""
+        import json  # start-up: for what is in no cache
+
         told = {
             "kernels": [{k: v for k, v in vars(kernel).items() if k != "signature"} for kernel in self.kernels],
             "refused": [(kernel.name, kernel.items) for kernel in self.refused],
             "variables": self.variables,
             "size": self.size,
             "pieces": [(offset, len(piece)) for offset, piece in self.pieces],
-            "image": base64.b64encode(zlib.compress(b"".join(piece for _, piece in self.pieces), 1)).decode("ascii"),
+            "image": binascii.b2a_base64(
+                zlib.compress(b"".join(piece for _, piece in self.pieces), 1), newline=False
+            ).decode("ascii"),
             "relocations": [(place.offset, place.target) for place in self.relocations],
         }
         data = _elf_header() + json.dumps(told, separators=(",", ":")).encode("ascii")
@@ -100,8 +104,9 @@ class ModuleFacts:
     @classmethod
     def of_artifact(cls, artifact: Artifact) -> ModuleFacts:
         """Read what ``to_artifact`` wrote."""
-        told = json.loads(artifact.data[_HEADER_BYTES:])
-        image = io.BytesIO(zlib.decompress(base64.b64decode(told["image"])))
+        told = only_value(artifact.data[_HEADER_BYTES:].decode("ascii"))
+        image = zlib.decompress(binascii.a2b_base64(told["image"]))
+        ends = [*itertools.accumulate((size for _, size in told["pieces"]), initial=0)]
         return cls(
             tuple(_kernel(kernel, artifact.signatures[kernel["name"]]) for kernel in told["kernels"]),
             tuple(
@@ -110,7 +115,9 @@ class ModuleFacts:
             ),
             {name: (offset, size) for name, (offset, size) in told["variables"].items()},
             told["size"],
-            tuple((offset, image.read(size)) for offset, size in told["pieces"]),
+            tuple(
+                (offset, image[end - size : end]) for (offset, size), end in zip(told["pieces"], ends[1:], strict=True)
+            ),
             tuple(Relocation(*place) for place in told["relocations"]),
         )
 

@@ -9,15 +9,12 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from cujit.devices.shapes import WARP as WARP
 from cujit.forks import cached_property
 from cujit.values import dataclass, field
 
 if TYPE_CHECKING:  # launches out of the cache have operations' kinds, and no table of what they mean
     from cujit.formats.ptx.isa.semantics import Form, Order, Type
-
-WARP = 32
-"""Lanes of a warp. Source: PTX ISA 9.1, ``WARP_SZ``."""
-
 
 CLEAR = "shared.clear"
 """Opcode of what sets a shared variable to zeros before any warp of the block goes on."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 
-from cujit.devices.cpu.ir.program import WARP
-from cujit.devices.cpu.native.structures import BARRIERS, GROUPS, WARPS, Fields, Shared
+from cujit.devices.cpu.native.shared import Fields, Shared
+from cujit.devices.cpu.native.structures import BARRIERS, GROUPS, WARPS
+from cujit.devices.shapes import WARP
 
 CLUSTER_BARRIER = BARRIERS
 """The number that the barrier of a cluster has among the block's; behind it come the meetings of warpgroups."""

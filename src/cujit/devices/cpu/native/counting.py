@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 
-from cujit.devices.cpu.ir.program import WARP
-from cujit.devices.cpu.native.structures import Fields, Shared
+from cujit.devices.cpu.native.shared import Fields, Shared
+from cujit.devices.shapes import WARP
 
 
 class Count(enum.IntEnum):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from cujit.devices.cpu.ir.program import WARP
+from cujit.devices.shapes import WARP
 
 KINDS = ("gather", "scatter")
 WIDTHS = (8, 16, 32, 64, 128)

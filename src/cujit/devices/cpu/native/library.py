@@ -10,7 +10,6 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from cujit.cache.key import Part
 from cujit.devices.cpu.native import lanes
@@ -57,7 +56,7 @@ class RuntimePart(NamedTuple):
         """
         machine = processor().triple.partition("-")[0]
         try:
-            return read_file(_RUNTIME / machine / f"{self.name}.bc")
+            return read_file(f"{_RUNTIME}/{machine}/{self.name}.bc")
         except FileNotFoundError:
             raise UnsupportedError(
                 f"the CPU device is not written for {machine} processors",
@@ -65,14 +64,14 @@ class RuntimePart(NamedTuple):
             ) from None
 
 
-_RUNTIME = Path(data_path("devices", "cpu", "runtime"))
+_RUNTIME = data_path("devices", "cpu", "runtime")
 
 
 @functools.cache
 def _in_c() -> dict[str, tuple[str, ...]]:
     """List the functions of every part in C, as they were found when the run-time was made."""
-    lines = (_RUNTIME / "functions.txt").read_text().splitlines()
-    return {part: tuple(names) for part, *names in map(str.split, lines)}
+    with open(f"{_RUNTIME}/functions.txt") as file:
+        return {part: tuple(names) for part, *names in map(str.split, file)}
 
 
 PARTS = (

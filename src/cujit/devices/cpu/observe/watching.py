@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
-from cujit.devices.cpu.native.checking import checks_bits
 from cujit.devices.shapes import HostExtent, LaunchShape
 from cujit.devices.watch import Watcher
 from cujit.errors import OptionError, spell
@@ -105,14 +104,16 @@ class Checks:
         return cls(**dict.fromkeys(names, True))
 
     def __bool__(self) -> bool:
-        return self.bits != 0
+        return self.memory or self.race or self.sync or self.init
 
     def __str__(self) -> str:
-        return ",".join(name for name in checks_bits() if getattr(self, name))
+        return ",".join(name for name in self.__match_args__ if getattr(self, name))
 
     @property
     def bits(self) -> int:
         """The checks as machine code has them."""
+        from cujit.devices.cpu.native.checking import checks_bits  # start-up: for devices that check
+
         return sum(bit for name, bit in checks_bits().items() if getattr(self, name))
 
     @property

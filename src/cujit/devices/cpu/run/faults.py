@@ -6,18 +6,17 @@ import ctypes
 import re
 import resource
 import sys
-from collections.abc import Callable
 
-from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native.checking import Code
 from cujit.devices.cpu.native.library import install_handlers
 from cujit.devices.cpu.native.structures import Assertion, FaultKind, Printed
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, WINDOW_BITS, Launch, live_blocks, release
 from cujit.devices.cpu.run.mappings import is_readable
+from cujit.devices.cpu.run.site import Site, no_line, says_nothing
 from cujit.devices.cpu.run.standing import ENDED, let_go, report, stuck
-from cujit.devices.shapes import Dim3
+from cujit.devices.shapes import WARP
 from cujit.errors import KernelFaultError
-from cujit.values import dataclass, replace
+from cujit.values import replace
 
 _UNKNOWN_BLOCK, _UNKNOWN_THREAD = (1 << 64) - 1, (1 << 32) - 1
 
@@ -32,55 +31,17 @@ _NEAR = 1 << 30
 _SI_KERNEL, _SEGV_ACCERR, _SI_TKILL = 128, 2, -6
 
 
-def _nothing(_: object) -> str:
-    return ""
-
-
-def _no_line(_address: int) -> int:
-    return 0
-
-
-@dataclass(frozen=True)
-class Site:
-    """What is known of a launch beforehand: the kernel, its block's shape, and what its lines say.
-
-    ``text_of`` gives the text of a line of the PTX, ``source_of`` the line of CUDA source that it comes from; both
-    give "" where they do not know. ``explain`` may say more of a fault than is said here. ``line_of`` finds the line
-    of an address in the kernel's machine code, 0 where it is not known. ``pointers`` are the parameters of eight bytes:
-    number and offset in the parameter buffer. The kernel has an ``extern __shared__`` array if it is ``dynamic``.
-    """
-
-    kernel: str
-    block: Dim3
-    text_of: Callable[[int], str] = _nothing
-    source_of: Callable[[int], str] = _nothing
-    explain: Callable[[Launch], str | None] = _nothing
-    line_of: Callable[[int], int] = _no_line
-    pointers: tuple[tuple[int, int], ...] = ()
-    dynamic: bool = False
-
-    def words_of(self, line: int) -> str:
-        """Describe a line of the PTX: its number, its text, and the line of source that it comes from."""
-        source = self.source_of(line)
-        return f"PTX line {line}: {self.text_of(line).strip()}" + (f" ({source})" if source else "")
-
-
-def settle(launch: Launch, site: Site | None = None) -> None:
-    """Print what the kernel printed; then raise what ended the launch, if something did.
-
-    Raises:
-        KernelFaultError: the kernel could not go on, or the host ended the launch.
-        Whatever a handler of signals of Python raised.
-    """
+def end(launch: Launch, site: Site) -> None:
+    """Print and raise as ``settle`` says."""
     try:
         if launch.output:
             _write_printed(launch)
     finally:
         try:
             if any(launch.raised):
-                _raise_again(launch, site or Site("", Dim3(1)))
+                _raise_again(launch, site)
             if launch.fault_kind:
-                raise _error(launch, site or Site("", Dim3(1)))
+                raise _error(launch, site)
         finally:
             let_go(launch)
 
@@ -123,7 +84,7 @@ def _raise_again(launch: Launch, site: Site) -> None:
     try:
         restore(*raised)  # ctypes looks whether what it called raised
     except BaseException as e:
-        found = report(launch, replace(site, source_of=_nothing).words_of, _no_line)
+        found = report(launch, replace(site, source_of=says_nothing).words_of, no_line)
         if sys.version_info >= (3, 11):
             e.add_note(f"kernel {site.kernel}: {found.text}\n  try: {found.help}")
         raise

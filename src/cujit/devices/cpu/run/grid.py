@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Callable, Mapping
 
 from cujit.devices.cpu.native.library import address_of, ask_python, install_handlers
-from cujit.devices.cpu.run.faults import Site, settle
 from cujit.devices.cpu.run.launch import Launch
+from cujit.devices.cpu.run.site import Site
 from cujit.devices.options import LaunchOptions, check_cluster, check_own_cluster
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import CujitError, LaunchError
@@ -150,6 +150,19 @@ class Workers:
         self._ready().run(address, ctypes.addressof(launch), share.helpers, shared_bytes, local_bytes, site)
         if launch.next < share.blocks:
             raise no_memory(shared_bytes, local_bytes)
+
+
+def settle(launch: Launch, site: Site | None = None) -> None:
+    """Print what the kernel printed; then raise what ended the launch, if something did.
+
+    Raises:
+        KernelFaultError: the kernel could not go on, or the host ended the launch.
+        Whatever a handler of signals of Python raised.
+    """
+    if launch.output or launch.fault_kind or launch.stands or any(launch.raised):
+        from cujit.devices.cpu.run.faults import end  # start-up: most launches print nothing, and end well
+
+        end(launch, site or Site("", Dim3(1)))
 
 
 def no_memory(shared_bytes: int, local_bytes: int) -> CujitError:

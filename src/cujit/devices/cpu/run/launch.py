@@ -9,9 +9,8 @@ import contextlib
 import ctypes
 import functools
 import weakref
-from pathlib import Path
 
-from cujit.devices.cpu.native.structures import Fields, Shared
+from cujit.devices.cpu.native.shared import Fields, Shared
 from cujit.devices.cpu.run.mappings import MAPPINGS
 from cujit.errors import CujitError, spell
 
@@ -100,6 +99,9 @@ TEMPLATE = {
 """What the launcher has to know of a ``Launch``, as fields of its ``LaunchState``: sizes and places, in bytes."""
 
 
+_CACHES, _MOST_CACHES = "/sys/devices/system/cpu/cpu0/cache", 8
+
+
 @functools.cache
 def cache_bytes(unknown: int = USUAL_CACHE_BYTES) -> int:
     """Count the bytes of the largest cache that the first processor has; ``unknown`` if the system does not tell.
@@ -107,9 +109,9 @@ def cache_bytes(unknown: int = USUAL_CACHE_BYTES) -> int:
     Source: Linux, Documentation/ABI/testing/sysfs-devices-system-cpu.
     """
     sizes = []
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        with contextlib.suppress(OSError, ValueError):
-            sizes.append(int(path.read_text().strip().removesuffix("K")) << 10)
+    for number in range(_MOST_CACHES):
+        with contextlib.suppress(OSError, ValueError), open(f"{_CACHES}/index{number}/size") as file:
+            sizes.append(int(file.read().strip().removesuffix("K")) << 10)
     return max(sizes, default=unknown)
 
 

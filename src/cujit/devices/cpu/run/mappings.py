@@ -17,7 +17,6 @@ import mmap
 import sys
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 
 from cujit.errors import spell
 from cujit.forks import Lock
@@ -244,7 +243,8 @@ def readable_ranges() -> list[tuple[int, int]]:
     Source: Linux, proc_pid_maps(5).
     """
     try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
+        with open("/proc/self/maps") as file:
+            lines = file.read().splitlines()
     except OSError:
         return []
     found: list[tuple[int, int]] = []

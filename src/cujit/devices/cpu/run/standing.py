@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Iterator
 
-from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native.structures import (
     AT_CLUSTER,
     AT_PHASE,
@@ -24,6 +23,7 @@ from cujit.devices.cpu.native.structures import (
     State,
 )
 from cujit.devices.cpu.run.launch import Launch, release
+from cujit.devices.shapes import WARP
 from cujit.errors import counted
 from cujit.values import NamedTuple, grouped
 

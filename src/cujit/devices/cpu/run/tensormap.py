@@ -5,7 +5,7 @@ A GPU's map is opaque and only its driver makes one; this one is ours, and means
 
 from __future__ import annotations
 
-from cujit.devices.cpu.native.structures import Fields, Shared
+from cujit.devices.cpu.native.shared import Fields, Shared
 from cujit.devices.tensormaps.im2col import Im2col
 from cujit.devices.tensormaps.tiling import MAX_RANK, DataType, Tiling
 

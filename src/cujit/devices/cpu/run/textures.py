@@ -16,7 +16,7 @@ from cujit.devices.textures.texture import Extent, Filter, Sampling, TexelFormat
 
 if TYPE_CHECKING:
     from cujit.formats.ptx.syntax import Module
-from cujit.devices.cpu.native.structures import Fields, Shared
+from cujit.devices.cpu.native.shared import Fields, Shared
 
 TEXTURE_MARK = 0x5845545F54494A43
 SURFACE_MARK = 0x5255535F54494A43
