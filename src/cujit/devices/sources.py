@@ -104,7 +104,9 @@ def _bytes_of(path: str) -> bytes:
 
 
 def _digest(paths: list[str]) -> str:
-    total = sha256()
+    import hashlib  # start-up: once a machine
+
+    total = hashlib.sha256()
     for path in paths:
         data = _bytes_of(f"{_PACKAGE}/{path}")
         total.update(f"{path} {len(data)}\n".encode() + data)

@@ -294,7 +294,7 @@ def test_files_that_are_newer_than_the_import_are_noticed_when_they_are_read(
     assert sources.is_as_imported()
     monkeypatch.setattr(sources, "_is_settled", lambda _: False)
     assert sources.is_as_imported()
-    assert sources.read_file(tmp_path / "part.bc") == b"code"
+    assert sources.read_file(str(tmp_path / "part.bc")) == b"code"
     assert not sources.is_as_imported()
 
 
