@@ -123,16 +123,21 @@ _REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.parametrize("calls", ["few", "many"])
 @pytest.mark.parametrize(("name", "args", "named"), _GIVEN)
 def test_an_instance_is_what_the_standard_library_makes(
-    name: str, args: tuple[Any, ...], named: dict[str, Any]
+    name: str, args: tuple[Any, ...], named: dict[str, Any], calls: str
 ) -> None:
-    theirs, ours = (classes[name](*args, **named) for classes in (_THEIRS, _OURS))
+    classes = _classes(cujit.values)
+    if calls == "many":  # then methods are written
+        cujit.values.ready(*classes.values())
+    theirs, ours = _THEIRS[name](*args, **named), classes[name](*args, **named)
     assert repr(ours) == repr(theirs)
     names = [one.name for one in dataclasses.fields(theirs)]
     assert [getattr(ours, one) for one in names] == [getattr(theirs, one) for one in names]
     assert dataclasses.asdict(ours) == dataclasses.asdict(theirs)
-    assert ours == _OURS[name](*args, **named)
+    assert ours == classes[name](*args, **named)
+    assert ours != theirs
     assert (type(ours).__hash__ is None) == (type(theirs).__hash__ is None)
     if type(theirs).__hash__ is not None:
         assert hash(ours) == hash(theirs)
@@ -143,11 +148,11 @@ def test_what_it_does_not_take_is_refused_in_the_same_words(
     name: str, args: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
     said = []
-    for classes in (_THEIRS, _OURS):
+    for classes in (_THEIRS, _OURS, _classes(cujit.values)):
         with pytest.raises((TypeError, ValueError)) as e:
             classes[name](*args, **named)
         said.append((e.type, str(e.value).replace("_classes.<locals>.", "")))
-    assert said[0] == said[1]
+    assert said[0] == said[1] == said[2]
 
 
 @pytest.mark.parametrize("name", list(_OURS))
@@ -315,8 +320,12 @@ _THEIR_ROWS, _OUR_ROWS = _rows(NamedTuple), _rows(cujit.values.NamedTuple)
 
 @pytest.mark.parametrize("name", ["Row", "Wider"])
 @pytest.mark.parametrize("args", [(1, None), (1, "a", (2,)), (1, "a", (2,), 5)])
-def test_a_named_tuple_is_what_typing_makes(name: str, args: tuple[Any, ...]) -> None:
-    theirs, ours = _THEIR_ROWS[name](*args), _OUR_ROWS[name](*args)
+@pytest.mark.parametrize("calls", ["few", "many"])
+def test_a_named_tuple_is_what_typing_makes(name: str, args: tuple[Any, ...], calls: str) -> None:
+    rows = _rows(cujit.values.NamedTuple)
+    if calls == "many":  # then methods are written
+        cujit.values.ready(*rows.values())
+    theirs, ours = _THEIR_ROWS[name](*args), rows[name](*args)
     assert ours == theirs == tuple(ours)
     assert (repr(ours), str(ours), hash(ours)) == (repr(theirs), str(theirs), hash(theirs))
     assert (ours.x, ours.y, ours.z, ours.w, ours.double) == (theirs.x, theirs.y, theirs.z, theirs.w, theirs.double)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import threading
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import cujit
 from cujit.devices.process import MAX_CPU_THREADS, Devices, process_devices
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, OptionError
+from cujit.toolchain import driver
 from processes import printed
 
 
@@ -109,7 +109,7 @@ def test_the_default_device_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) 
         asked.append(1)
         raise DriverNotFoundError("no driver")
 
-    monkeypatch.setattr(sys.modules[Devices.__module__], "open_driver", none)
+    monkeypatch.setattr(driver, "open_driver", none)
     devices = Devices()
     assert devices.default() is devices.default() is devices.cpu()
     assert len(asked) == 1

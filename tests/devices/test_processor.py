@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from processes import printed
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Count how often LLVM is asked, with a cache of this test's own."""
-    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path))
     jit.processor()  # the answer of this process, to compare with
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path))
     asked: list[str] = []
     ask = jit._processor
 
@@ -48,7 +47,7 @@ def test_a_hint_that_is_damaged_is_asked_for_again(asked: list[str], what: bytes
 
 
 def test_without_what_names_the_hint_llvm_is_asked(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(jit, "find_spec", lambda _name: None)
     assert jit._hint_of_processor() == ""
     for _ in range(2):
         assert jit.processor.__wrapped__() == jit.processor()

@@ -25,8 +25,8 @@ def imported(name: str) -> Any:
 
 def find_spec(name: str) -> Any:
     """Find a top-level module as ``importlib.util.find_spec`` does, and import nothing, not even ``importlib.util``."""
-    if imported(name) is not None:
-        return getattr(imported(name), "__spec__", None)
+    if name in sys.modules:
+        return getattr(sys.modules[name], "__spec__", None)
     found = (finder.find_spec(name, None) for finder in sys.meta_path)
     return next(filter(None, found), None)
 

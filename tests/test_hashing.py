@@ -1,0 +1,56 @@
+"""``cujit.values.hashing`` gives the digests of ``hashlib``, and loads OpenSSL only for much data."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+
+import pytest
+
+from cujit.values import hashing
+from cujit.values.imported import find_spec
+from processes import printed
+
+PIECES = [(), (b"",), (b"abc",), (b"ab", memoryview(b"c"), bytearray(b"d")), (bytes(300_000), b"x")]
+
+
+@pytest.mark.parametrize("pieces", PIECES)
+@pytest.mark.parametrize("own", [True, False])
+def test_digests_are_those_of_the_standard_library(
+    pieces: tuple[bytes, ...], own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hashing, "imported", lambda _: None)
+    monkeypatch.setattr(hashing, "_left", 1 << 30)
+    if not own:
+        monkeypatch.setattr(hashing, "_sha256", None)
+    assert hashing.sha256(*pieces).hexdigest() == hashlib.sha256(b"".join(pieces)).hexdigest()
+
+
+def test_openssl_is_loaded_for_much_data_alone() -> None:
+    text = printed(
+        """
+        import sys
+        from cujit.values.hashing import sha256
+        for _ in range(100):
+            little = sha256(bytes(1000))
+        print("_hashlib" in sys.modules, type(little).__module__)
+        much = sha256(bytes(100_000))
+        print("_hashlib" in sys.modules, type(much).__module__)
+        """
+    )
+    own = "_sha2" if sys.version_info >= (3, 12) else "_sha256"
+    assert text.split() == ["False", own, "True", "_hashlib"]
+
+
+def test_a_module_is_found_as_importlib_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = """
+        import importlib.util, sys
+        from cujit.values.imported import find_spec
+        for name in ("llvmlite", "numpy", "sys", "json", "nowhere"):
+            found, same = find_spec(name), importlib.util.find_spec(name)
+            print((found and (found.name, found.origin)) == (same and (same.name, same.origin)))
+        print(repr(find_spec("llvmlite")) != repr(None), "llvmlite" in sys.modules)
+        """
+    assert printed(code).split() == ["True"] * 6 + ["False"]
+    monkeypatch.setitem(sys.modules, "llvmlite", None)  # type: ignore[arg-type]
+    assert find_spec("llvmlite") is None
