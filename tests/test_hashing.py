@@ -52,5 +52,5 @@ def test_a_module_is_found_as_importlib_finds_it(monkeypatch: pytest.MonkeyPatch
         print(repr(find_spec("llvmlite")) != repr(None), "llvmlite" in sys.modules)
         """
     assert printed(code).split() == ["True"] * 6 + ["False"]
-    monkeypatch.setitem(sys.modules, "llvmlite", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "llvmlite", None)
     assert find_spec("llvmlite") is None
