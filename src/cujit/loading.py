@@ -36,7 +36,6 @@ from cujit.errors import (
     listed,
     spell,
 )
-from cujit.errors.other_apis import sentence_for
 from cujit.forks import cached_property
 from cujit.kernel import Kernel
 from cujit.machine import chosen
@@ -144,6 +143,8 @@ class Module(Mapping[str, Kernel]):
         message = f"'Module' has no attribute '{name}'"
         if name.startswith("_"):  # what Python and others look for
             raise AttributeError(message)
+        from cujit.errors.other_apis import sentence_for  # start-up: for who looks a kernel up so
+
         sentence = sentence_for("Module", name)
         if sentence is None and name in self:
             return self[name]

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from cujit.compiler.options.nvcc import read_nvcc
 from cujit.compiler.options.spelling import Rejects, Spelling
 from cujit.compiler.options.table import OPTIONS, Tool, Value, accept_texts
-from cujit.compiler.options.written import read_values
 from cujit.errors import OptionError, alike, spell
-from cujit.errors.other_apis import sentence_for
+from cujit.values import later
 from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +18,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from cujit.compiler.options import nvcc, written
     from cujit.compiler.options.keywords import OptionKeywords
+    from cujit.errors import other_apis
+else:
+    # Start-up: for options on a command line, and for mistakes.
+    nvcc, written = later("cujit.compiler.options.nvcc"), later("cujit.compiler.options.written")
+    other_apis = later("cujit.errors.other_apis")
 
 __all__ = ["OPTIONS", "Options", "Tool", "Value"]
 
@@ -169,7 +173,7 @@ def read_options(said: Sequence[str], include: Sequence[str] = (), define: Seque
     Raises:
         OptionError: an option is unknown, or its value is of the wrong type or out of bounds.
     """
-    return Options.of(read_values(said, include, define), {})
+    return Options.of(written.read_values(said, include, define), {})
 
 
 def _taken(name: str, tools: Sequence[Tool]) -> bool:
@@ -187,8 +191,8 @@ def _as_keywords(words: Sequence[str]) -> str:
     """Write arguments of nvcc as the keywords that mean the same."""
     if not words:
         return "options={'lineinfo': True} and lineinfo=True mean the same"
-    line = read_nvcc(words)
-    keywords = read_values(line.said, [w[2:] for w in line.rest if w.startswith("-I")])
+    line = nvcc.read_nvcc(words)
+    keywords = written.read_values(line.said, [w[2:] for w in line.rest if w.startswith("-I")])
     extra = [word for word in line.rest if not word.startswith("-I")]
     said = [f"arch={t!r}" for t in line.targets[:1]] + [f"{name}={v!r}" for name, v in keywords.items()]
     return f"write keywords instead: {', '.join(said + [f'extra={extra!r}'] * (bool(extra) or not said))}"
@@ -201,7 +205,7 @@ def _unknown(name: str, own: Sequence[str]) -> OptionError:
         name: as it was typed.
         own: the parameters of the call, which are likelier than an option.
     """
-    sentence = sentence_for("options", name)
+    sentence = other_apis.sentence_for("options", name)
     if sentence is not None:
         return OptionError(f"unknown option {spell(name)}", help=sentence)
     plain = name.strip("-").replace("-", "_")
