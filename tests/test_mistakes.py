@@ -225,3 +225,17 @@ def test_the_repr_of_a_timing_is_one_short_line(names: dict[str, Any]) -> None:
     timing = cujit.time(names["kernel"][1, 32], names["array"], 5, repeat=20)
     assert len(repr(timing)) < 120
     assert str(timing) in repr(timing)
+
+
+def test_help_of_the_package_opens_with_a_kernel_that_runs() -> None:
+    opening = (cujit.__doc__ or "").partition("::\n\n")[2].partition("\n\nCalls,")[0]
+    known: dict[str, Any] = {}
+    exec(inspect.cleandoc(opening), known)
+    assert known["x"].numpy().tolist() == [2.0] * 1000
+
+
+def test_help_of_the_package_lists_names_that_exist() -> None:
+    listing = (cujit.__doc__ or "").partition("Calls,")[2].partition("Every error")[0]
+    listed = re.findall(r"``(\w+)``", listing)
+    assert len(listed) > 20
+    assert set(listed) <= set(dir(cujit))

@@ -1,11 +1,35 @@
 """Compile CUDA at run time from Python, and run it on a GPU or on the CPU.
 
-Every public name is here, or in one of the packages of ``_ROOMS``. A name is looked up where it lives when it is first
-used, so importing the package opens no library and reads nothing but this file. ``__init__.pyi`` says the same to type
-checkers.
+Compile a kernel, load it and launch it::
 
-PYTEST_DONT_REWRITE: it has no assertions of tests.
+    import cujit
+    import numpy as np
+
+    SOURCE = r'''
+    extern "C" __global__ void scale(float* x, float a, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) x[i] *= a;
+    }'''
+    device = cujit.default_device()                     # the first GPU, or else the CPU device
+    kernel = cujit.jit(SOURCE, device=device)["scale"]
+    x = device.array(np.ones(1000, np.float32))
+    kernel.over(x.size)(x, 2.0, x.size)                 # or kernel[grid, block](…)
+    print(x)
+
+Calls, by what they do:
+
+* compile and link: ``jit``, ``compile``, ``link``, ``bundle``, ``build``, ``load``, ``Source``, ``Options``
+* devices: ``default_device``, ``gpu``, ``cpu``, ``all_devices``; a ``Device`` makes arrays, streams and textures
+* look into images: ``inspect``, ``usage``, ``needs``, ``compare``, ``compat``, ``retarget``
+* measure: ``time``, ``tune``, ``Coverage``, ``Trace``
+* ship: ``module``, ``default_registry``, ``default_cache``, ``record``
+* this machine: ``doctor``; ``emulate`` stands in for the driver
+
+Every error is a ``cujit.errors.CujitError`` and shows what to write. PYTEST_DONT_REWRITE: no tests are here.
 """
+
+# A name is looked up in its module when it is first used, so importing the package opens no library and reads only this
+# file. ``__init__.pyi`` lists the same names for type checkers.
 
 from __future__ import annotations
 
