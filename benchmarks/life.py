@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--kernels", type=int, default=300)
     parser.add_argument("--templates", type=int, default=100)
-    parser.add_argument("--what", default="library,early,templates,memory")
+    parser.add_argument("--what", default="library,early,templates,shipped,memory")
     parser.add_argument("--json")
     parser.add_argument("--tree", action="append", default=[], metavar="NAME=PATH")
     given = parser.parse_args()
@@ -85,14 +85,15 @@ def main() -> None:
         trees = {"cujit": str(_ROOT / "src"), **dict(each.split("=", 1) for each in given.tree)}
         contenders = {name: [sys.executable, child, "cujit"] for name in trees}
         contenders |= {name: [sys.executable, child, name] for name in ("cupy", "cuda.core")}
+        names = [*(["floor"] if floor else []), *contenders]
         times: dict[str, dict[str, list[float]]] = {}
         absent: dict[str, str] = {}
         for turn in range(given.processes + 1):  # the first fills the disk caches and is not counted
             for what in given.what.split(","):
                 for name, command in {**({"floor": floor} if floor else {}), **contenders}.items():
-                    if (name == "floor") != (what == "library" and name == "floor") or (
-                        name == "cuda.core" and what in ("templates", "memory")
-                    ):
+                    if name not in {"shipped": trees, "library": names}.get(what, contenders):
+                        continue
+                    if name == "cuda.core" and what in ("templates", "memory"):
                         continue
                     environment = dict(os.environ)
                     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has its bytecode
@@ -102,7 +103,7 @@ def main() -> None:
                         environment["PYTHONPATH"] = os.pathsep.join(
                             filter(None, (trees[name], os.environ.get("PYTHONPATH")))
                         )
-                    count = given.templates if what == "templates" else given.kernels
+                    count = given.templates if what in ("templates", "shipped") else given.kernels
                     rest = (
                         [str(directory), str(given.kernels), "10"]
                         if name == "floor"
@@ -116,7 +117,6 @@ def main() -> None:
                             metric = f"{what}: {metric}" if metric == "start ms" else metric
                             times.setdefault(metric, {}).setdefault(name, []).append(value)
     medians = {metric: {name: statistics.median(row) for name, row in rows.items()} for metric, rows in times.items()}
-    names = [*(["floor"] if floor else []), *contenders]
     print(f"medians of {given.processes} processes, microseconds unless the row says ms")
     print(f"{'':<34}" + "".join(f"{name:>14}" for name in names))
     for metric, row in medians.items():

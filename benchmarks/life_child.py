@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -188,19 +189,57 @@ def early(who: Contender, directory: Path, count: int) -> dict[str, float]:
     return {name: statistics.median(row) * 1e6 for name, row in rows.items()}
 
 
+def template(i: int, head: str = "") -> tuple[str, str]:
+    """Return the source of template ``i``, and the name of its instance."""
+    source = f"{head}template <typename T> __global__ void k{i}(const T* a, const T* b, T* c, int n) {{"
+    source += f" int t = blockIdx.x * blockDim.x + threadIdx.x; if (t < n) c[t] = a[t] * T({i}.5f) + b[t]; }}"
+    return source, f"k{i}<float>"
+
+
+def each(who: Contender, count: int, find: Callable[[int], Any]) -> float:
+    """Request, load and launch ``count`` kernels, and return the microseconds for each."""
+    start = clock()
+    for i in range(count):
+        who.call(find(i))
+    who.wait()
+    return (clock() - start) / count * 1e6
+
+
 def templates(who: Contender, directory: Path, count: int) -> dict[str, float]:
     """Request, load and launch ``count`` templates, out of the disk cache if they are there."""
     del directory
-    found = {}
-    for tag, head in (("templates", ""), ("templates with a header", "#include <cuda_fp16.h>\n")):
-        start = clock()
-        for i in range(count):
-            source = f"{head}template <typename T> __global__ void k{i}(const T* a, const T* b, T* c, int n) {{"
-            source += f" int t = blockIdx.x * blockDim.x + threadIdx.x; if (t < n) c[t] = a[t] * T({i}.5f) + b[t]; }}"
-            who.call(who.template(source, f"k{i}<float>"))
-        who.wait()
-        found[f"{tag}, each"] = (clock() - start) / count * 1e6
-    return found
+    heads = {"templates": "", "templates with a header": "#include <cuda_fp16.h>\n"}
+    return {
+        f"{tag}, each": each(who, count, lambda i, head=head: who.template(*template(i, head)))  # type: ignore[misc]
+        for tag, head in heads.items()
+    }
+
+
+def shipped(who: Any, directory: Path, count: int) -> dict[str, float]:
+    """The same templates out of a pack, and out of the cache by the names of a registry; the first time makes both."""
+    cujit, device = who.cujit, who.device
+    own = Path(os.environ["CUJIT_CACHE_DIR"])
+    pack = own.with_name(f"{own.name}.pack")
+
+    def from_(cache: Any) -> Callable[[int], Any]:
+        def find(i: int) -> Any:
+            source, name = template(i)
+            return cujit.jit(source, names=[name], device=device, cache=cache)[name]
+
+        return find
+
+    def registered(i: int) -> Any:
+        source, name = template(i)
+        built = cujit.Built(source, names=[name])
+        return cujit.module(f"life {i}", lambda: built, device=device, version="1")[name]
+
+    if not pack.exists():
+        made = directory / f"{own.name} to pack"
+        each(who, count, from_(cujit.Cache(made)))
+        command = [sys.executable, "-m", "cujit", "pack", "merge", str(made), "-o", str(pack)]
+        subprocess.run(command, check=True, capture_output=True)
+    found = {"templates of a pack, each": each(who, count, from_(cujit.Cache(own, read_only=[pack])))}
+    return found | {"templates of a registry, each": each(who, count, registered)}
 
 
 def memory(who: Any) -> dict[str, float]:
@@ -243,7 +282,8 @@ def main() -> None:
     if what == "memory":
         found |= memory(contender)
     else:
-        found |= {"library": library, "early": early, "templates": templates}[what](contender, directory, count)
+        ways = {"library": library, "early": early, "templates": templates, "shipped": shipped}
+        found |= ways[what](contender, directory, count)
     print(json.dumps(found), flush=True)
     os._exit(0)
 

@@ -388,8 +388,9 @@ def jit(
         with known_to(watchers, _texts_of(source) if watchers else {}):
             made = found or _built(build, place, arch, tools)
             module = _module_of(made, source, said, place, tools)
-        if alike is not None and found is None:
-            tools.learn(alike[0], Request.of(source, None, target_for(place, None, tools), names, said, tools))
+        target = None if alike is None else target_for(place, None, tools)
+        if alike is not None and made.arch == target:  # else something else is as good here
+            tools.learn(alike[0], Request.of(source, None, target, names, said, tools))
     module._image.portable = functools.partial(_portable, build, made.arch or place.arch)
     module._image.sources = functools.partial(_sources_of, source)
     return module

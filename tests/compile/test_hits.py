@@ -12,6 +12,7 @@ import cujit
 from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
+from cujit.cache.pack import write_pack
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.compiler.includes.closure import Closure, scan
 from cujit.compiler.includes.files import Files, NotModelledError
@@ -19,6 +20,7 @@ from cujit.compiler.includes.search import HeaderPlace, Search
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.keys.frame import outline_of
+from cujit.compiler.keys.maker import Keyed
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
@@ -258,3 +260,42 @@ def test_a_scan_of_the_outline_finds_the_same(tmp_path: Path) -> None:
         compared += outline != text
         assert (found, "") == whole, text
     assert compared > 300, "most texts of these lines are unsure"
+
+
+def test_a_pack_answers_the_short_way_too(tmp_path: Path) -> None:
+    made = Runner(tools(), Cache(tmp_path / "made"))
+    for n in range(3):
+        made.get(CompileJob(request(template(n))))
+    assert made.cache is not None
+    pack = tmp_path / "all.pack"
+    write_pack(pack, list(made.cache.stores))
+    short, long = (Runner(tools(), Cache(tmp_path / "none", read_only=[pack])) for _ in range(2))
+    find = opened(short)
+    for n in (1, 2):
+        known = long.get(CompileJob(request(template(n))))
+        found = find(template(n))
+        assert found == known
+        assert provenance(found) == provenance(known)
+        assert str(provenance(found).root) == str(pack)
+    assert find(template(3)) is None
+
+
+@pytest.mark.parametrize("closed", ["own_packs", "remote"])
+def test_a_cache_that_asks_elsewhere_first_keeps_it_shut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    runner = Runner(tools(), Cache(tmp_path / "cache"))
+    runner.get(CompileJob(request(template(1))))
+    monkeypatch.setattr(runner.cache, closed, [object()])
+    runner.learn("alike", request(template(0)))
+    assert runner.hit("alike", template(1), NAMES) is None
+
+
+def test_the_key_of_none_is_that_of_an_empty_source(runner: Runner) -> None:
+    assert runner.keys is not None
+    for options in (Options(), Options(std="c++17"), Options(lineinfo=True)):
+        asked = Request.of("", None, None, (), options, runner)
+        first, again = runner.key_of_none(options), runner.key_of_none(options)
+        for found in (first, again):
+            assert isinstance(found, Keyed)
+            assert found.key == runner.keys.of_request(asked).key  # type: ignore[union-attr]

@@ -23,6 +23,7 @@ from cujit.compiler.jobs import CompileJob, Job
 from cujit.compiler.keys.builds import Build
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.options.limits import WorkLimits
+from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.errors import (
     CompileError,
@@ -202,7 +203,7 @@ class Runner:
         if keyed is None or self.cache is None:
             return None
         try:
-            found = self.cache.find(keyed.key)
+            found = self.cache.find(keyed.key, is_read=True)
         except CompileError:  # which ``get`` raises with the names of here
             return None
         if found is None:
@@ -215,17 +216,42 @@ class Runner:
     def learn(self, alike: object, request: Request) -> None:
         """Open the short way for what is alike: texts that are compiled as that of a request was.
 
+        It stays shut where a remote cache is asked, or the packs of a distribution are, which have keys of their own.
+
         Raises:
             ToolchainNotFoundError: the compiler is not installed.
         """
+        cache = self.cache
+        if cache is not None and cache.remote is None and not cache.own_packs and not self.compiling.is_forbidden:
+            self._keyed_by(alike, lambda: request)
+
+    def key_of_none(self, options: Options) -> Keyed | Uncacheable | None:
+        """Return the key of an empty source, which stands for the build of the compiler and for options.
+
+        It is None without keys.
+
+        Raises:
+            OptionError: the compiler does not have an option that was said.
+            ToolchainNotFoundError: the compiler is not installed.
+        """
+        if self.keys is None:
+            return None
+
+        def request() -> Request:
+            return Request.of("", None, None, (), options, self)
+
+        keyed_by = self._keyed_by(("none", options), request)
+        return (keyed_by and keyed_by("", ())) or self.keys.of_request(request())
+
+    def _keyed_by(
+        self, alike: object, request: Callable[[], Request]
+    ) -> Callable[[str, tuple[str, ...]], Keyed | None] | None:
         around = alike, values_of(_DECIDING, os.environ)
-        if around in self._alike or self.keys is None or self.compiling.is_forbidden:
-            return
-        if self.cache is None or self.cache.is_supplied:  # others may have something better
-            return
-        if len(self._alike) >= _MOST_ALIKE:
-            self._alike.clear()
-        self._alike[around] = self.keys.alike(request)
+        if around not in self._alike and self.keys is not None:
+            if len(self._alike) >= _MOST_ALIKE:
+                self._alike.clear()
+            self._alike[around] = self.keys.alike(request())
+        return self._alike.get(around)
 
     def _tell(self, request: Request, keyed: Keyed | Uncacheable, result: Artifact | CujitError) -> None:
         for listener in self._listeners:

@@ -181,7 +181,7 @@ class RegisteredModule:
         while ready is None:
             kernel = self._module[name]
             lowered = kernel.lowered_name
-            label = f"the kernel {kernel.name} of the module {self.name!r}"
+            label = f"the kernel {name} of the module {self.name!r}"
             work = functools.partial(self._configure, kernel, configure, description)
             ready = self._tasks.run_for(description, (self, lowered), label, work) or self._ready.get(lowered)
         self._ready[name] = ready

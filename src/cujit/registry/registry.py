@@ -258,10 +258,10 @@ class _Maker:
 
         The key of an empty source stands in it for the build of the compiler and for the options.
         """
-        if self.order.wish.version is None or tools.keys is None:
+        if self.order.wish.version is None:
             return None
         try:
-            empty = tools.keys.of_request(Request.of("", None, None, (), self.order.wish.options, tools))
+            empty = tools.key_of_none(self.order.wish.options)
         except (OptionError, ToolchainNotFoundError):  # options of LLVM IR, or images alone
             return None
         if not isinstance(empty, Keyed):
