@@ -15,6 +15,7 @@ from cujit.devices.cpu.analysis.narrowing import narrowed
 from cujit.devices.cpu.analysis.uniformity import Divergence, Shape, analyse
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.nodes import NODES_EACH, IrModule, TooLargeError
+from cujit.devices.cpu.codegen.outlining import Often
 from cujit.devices.cpu.codegen.warp import Observer, WarpEmitter
 from cujit.devices.cpu.control.flow import Flow
 from cujit.devices.cpu.control.frame import emit_function, emit_regions
@@ -126,13 +127,14 @@ def _planned(
 ) -> dict[str, Flow]:
     """Plan all that becomes a function: the regions of a kernel and their versions, or itself and what it calls."""
     parameters: dict[tuple[int, str], Value] = {}
+    often = Often()
 
     def flow(body: Body, graph: Graph, divergence: Divergence, boundary: RegionBoundary | None = None) -> Flow:
         is_function, vectors = body is not kernel, {} if boundary is None else boundary.vectors()
         e = WarpEmitter(
             body, fenced(graph), divergence, block, all_rules().handler_of, Builder(ir, first="warp.start"), observers,
             vectors, suspends=boundary is None and (is_function or body.suspends or stacks), is_function=is_function,
-            parameters={} if is_function else parameters,
+            parameters={} if is_function else parameters, often=often,
         )  # fmt: skip
         return Flow(e, make_plan(e, boundary))
 

@@ -156,10 +156,10 @@ _LONG = 2_000_000
 """Characters of IR, counted likewise, beyond which LLVM is to leave out passes that take the square of the blocks: of
 7 million, 11.6 CPU seconds went into level 2 and 0.8 into level 1. Measured with LLVM 22.1."""
 
-_HUGE = 4_000_000
+_HUGE = 3_000_000
 """Characters of IR, counted likewise, beyond which LLVM compiles as quickly as it can, without passes.
 
-Of 6.7 million, for 256 ``mma`` in 9,276 lines of PTX, 5 CPU seconds become 2, and the kernel is as quick; products of
+Of 4.3 million, for 256 ``mma`` in 9,276 lines of PTX, 2.3 CPU seconds become 1, and the kernel is as quick; products of
 doubles are three times slower. A row of 20,000 choices of 5.9 million takes 20 s at level 1, and 2.4 so. Measured with
 LLVM 22.1, ``benchmarks/shapes.py`` and ``compile_tail.py``.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
@@ -13,6 +13,7 @@ from cujit.devices.cpu.analysis.body import Body, gives_one_nan, sees_bits
 from cujit.devices.cpu.analysis.uniformity import UNIFORM, VARYING, WARP, Divergence, Shape, low_bits, operand_shape
 from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, storage_type, type_width
 from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH
+from cujit.devices.cpu.codegen.outlining import LEAST, Often
 from cujit.devices.cpu.codegen.rounding import canonical
 from cujit.devices.cpu.codegen.special import Reading, special_value
 from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, Negation, Op, Operand, Reg, Special, SymbolAddress
@@ -72,7 +73,7 @@ class WarpEmitter:
     ``parameters`` are those of the kernel that are read, by offset and type; ``frame`` loads them before all else.
     ``lent`` tells where the vectors of registers are, by number, that stay in memory, ``results`` are those of the
     operation that a rule emits, each with its form. ``vectors`` are those in which a load or store of shared memory
-    finds all that it accesses. ``suspends``: every warp has a stack of its own.
+    finds all that it accesses. ``suspends``: every warp has a stack of its own. ``often`` is of the whole module.
 
     ``mask`` are the lanes that run the block at ``position``. With a ``lane``, registers are read and written as the
     one scalar that they are there; without, vectors of them have ``width`` lanes. ``moved`` begins the names of
@@ -93,6 +94,7 @@ class WarpEmitter:
     parameters: dict[tuple[int, str], Value] = field(default_factory=dict)
     lent: dict[int, Value] = field(default_factory=dict)
     results: list[tuple[Reg, str, Value]] = field(default_factory=list)
+    often: Often = field(default_factory=Often)
     mask: Value = ALL_LANES
     position: int = 0
     lane: int | None = None
@@ -433,9 +435,60 @@ class WarpEmitter:
         handler = self.handler_of(op)
         copies = op.result is not None and op.result.index in self.any_nan and not gives_one_nan(op)
         e = self.within(sees_bits=False) if self.any_nan and (copies or not sees_bits(op)) else self
+        if self.often.knows(op.opcode) and e._call_often(op):
+            return self
+        begin = len(self.builder.body)
         lanes = handler(e, op)
+        if len(self.builder.body) - begin >= LEAST and len(self.results) == 1:
+            e._outline(op, begin)
         self.write_results()
         return self if lanes is None else self.within(mask=lanes)
+
+    def _call_often(self, op: Op) -> bool:
+        """Emit an operation as a call, if one of its kind was emitted so before."""
+        found = self._kind(op)
+        value = None if found is None else self.often.call(self.builder, op.opcode, *found)
+        if value is None:
+            return False
+        result = op.written[0]
+        self.write(result, "b" if self.shape(result).is_uniform else "v", value)
+        return True
+
+    def _outline(self, op: Op, begin: int) -> None:
+        """Have an operation that was emitted be a call, if it makes many nodes and there are many such."""
+        ((reg, form, value),) = self.results
+        called = self.often.outline(self.builder, begin, op.opcode, value)
+        if called is None:
+            return
+        self.results[0] = (reg, form, called)
+        if (found := self._kind(op)) is not None:
+            self.often.note(self.builder.body[-1], called, op.opcode, *found)
+
+    def _kind(self, op: Op) -> tuple[Hashable, list[Value]] | None:
+        """Give all that decides which arithmetic an operation of whole registers is, and the values that it may read.
+
+        They are None if more decides than registers in variables, numbers, and whether lanes must keep what they have.
+        """
+        about: list[Hashable] = []
+        numbers: dict[int, int] = {}
+        values = [self.mask]
+        for operand in (*op.sources, *op.results, op.guard):
+            if not isinstance(operand, Reg):
+                if not (operand is None or isinstance(operand, IntConstant | FloatConstant)):
+                    return None
+                about.append(operand)
+                continue
+            index, shape = operand.index, self.shape(operand)
+            if self.lane is not None or index in self.lent or not (shape.is_uniform or shape.stride is None):
+                return None
+            known = self.divergence.constants.get(index)
+            number = numbers.setdefault(index, len(numbers))
+            about.append((number, operand.type, shape.is_uniform, index in self.any_nan, known))
+            if known is None:
+                values.append(self._load(operand))
+        keeps = self.divergence.masked[self.position] >> op.written[0].index & 1
+        how = (op.modifiers, op.parts, op.guard_negated, self.mask.constant, keeps, self.width, self.sees_bits)
+        return (how, *about), values
 
     def write_results(self) -> None:
         """Write the results that were put; whoever puts them where not every way leads through does it there."""

@@ -6,7 +6,7 @@ and Conversion Instructions: prmt".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
 from cujit.devices.cpu.codegen.memory import native_lanes
@@ -384,13 +384,38 @@ def _lop3(b: Builder, op: Op, *inputs: Value) -> Value:
     """Any function of three bits: the look-up table has the value for a, b, c at bit 4a + 2b + c."""
     table = op.sources[3]
     assert isinstance(table, IntConstant)
-    inverse = [b.binary("xor", x, b.integer(-1, 32)) for x in inputs[:3]]
-    result = b.integer(0, 32)
-    for row in range(8):
-        if table.value >> row & 1:
-            x, y, z = (inputs[k] if row >> (2 - k) & 1 else inverse[k] for k in range(3))
-            result = b.binary("or", result, b.binary("and", b.binary("and", x, y), z))
-    return result
+    return _of_bits(b, table.value & 0xFF, inputs[:3])
+
+
+def _of_bits(b: Builder, table: int, inputs: Sequence[Value]) -> Value:
+    """Compute a function of bits by its table, which the first input halves: its upper half is where that is set.
+
+    As ``low ^ (x & (low ^ high))``, or by less: of equal halves, of opposite ones, and where one is all or nothing.
+    """
+    every = (1 << (1 << len(inputs))) - 1
+    if table in (0, every):
+        return b.integer(-bool(table), 32)
+    (x, *rest), half = inputs, 1 << (len(inputs) - 1)
+    most = every >> half
+    high, low = table >> half, table & most
+    if high == low:
+        return _of_bits(b, low, rest)
+    if low == high ^ most:
+        return _joined(b, "xor", x, _of_bits(b, low, rest))
+    if low in (0, most):
+        x = x if not low else _joined(b, "xor", x, b.integer(-1, 32))
+        return _joined(b, "or" if low else "and", x, _of_bits(b, high, rest))
+    if high == most:
+        return _joined(b, "or", x, _of_bits(b, low, rest))
+    change = _joined(b, "and", x, _of_bits(b, low ^ high, rest))
+    return _joined(b, "xor", _of_bits(b, low, rest), change)
+
+
+def _joined(b: Builder, how: str, x: Value, y: Value) -> Value:
+    """Join bits; nothing is done for ``x & all`` and ``x ^ 0``."""
+    if y.constant and (how, y.text) in (("and", "-1"), ("xor", "0"), ("or", "0")):
+        return x
+    return b.binary(how, x, y)
 
 
 def _shift(b: Builder, op: Op, x: Value, count: Value) -> Value:
