@@ -381,16 +381,15 @@ def jit(
                               isolate=isolate, memory_mib=memory_mib)  # fmt: skip
     alike = None if arch is not None or watchers else _alike(source, names, said, place)
     made = None if alike is None else tools.hit(*alike)
-    if made is not None:
-        module = _module_of(made, source, said, place, tools)
-    else:
+    if made is None:
         found = _shipped(source, names, said, place, tools) if arch is None else None
         with known_to(watchers, _texts_of(source) if watchers else {}):
             made = found or _built(build, place, arch, tools)
             module = _module_of(made, source, said, place, tools)
-        target = None if alike is None else target_for(place, None, tools)
-        if alike is not None and made.arch == target:  # else something else is as good here
-            tools.learn(alike[0], Request.of(source, None, target, names, said, tools))
+        if alike is not None:
+            _learn(alike[0], source, names, said, place, made.arch, tools)
+    else:
+        module = _module_of(made, source, said, place, tools)
     module._image.portable = functools.partial(_portable, build, made.arch or place.arch)
     module._image.sources = functools.partial(_sources_of, source)
     return module
@@ -410,6 +409,21 @@ def _alike(
         return None
     arch = device.arch
     return (device.is_gpu, arch.number, arch.suffix, options), source.text, tuple(sorted(dict.fromkeys(listed)))
+
+
+def _learn(
+    alike: object,
+    source: Source,
+    names: Sequence[str] | str,
+    options: Options,
+    device: Device,
+    arch: Arch | None,
+    tools: Runner,
+) -> None:
+    """Open the short way of hits for what is alike, unless something else than the best was found."""
+    target = target_for(device, None, tools)
+    if arch == target:
+        tools.learn(alike, Request.of(source, None, target, names, options, tools))
 
 
 def _module_of(made: Artifact, source: Source, options: Options, device: Device, tools: Runner) -> Module:
