@@ -35,7 +35,10 @@ def default(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("default")
 @pytest.mark.parametrize("path", NUMBERED, ids=named)
-def test_an_example_checks_its_own_numbers_and_says_something(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_example_checks_its_own_numbers_and_says_something(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", [str(path)])
     if path.stem in EXTRAS:
         pytest.importorskip(EXTRAS[path.stem])
     runpy.run_path(str(path), run_name="__main__")
