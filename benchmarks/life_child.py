@@ -156,16 +156,18 @@ def drive(who: Contender, tag: str, loads: Sequence[Callable[[], Any]]) -> dict[
 
 def library(who: Contender, directory: Path, count: int) -> dict[str, float]:
     """Load ``count`` images of a kernel each, then one of all; then launch one kernel 300 times."""
-    images = [(directory / f"{i}.cubin").read_bytes() for i in range(count)]
 
     def of_own(i: int) -> Callable[[], Any]:
-        return lambda: who.find(who.load(images[i], str(directory / f"{i}.cubin")), f"k{i}")
+        path, name = str(directory / f"{i}.cubin"), f"k{i}"
+        image = Path(path).read_bytes()
+        return lambda: who.find(who.load(image, path), name)
 
     found = drive(who, "modules", [of_own(i) for i in range(count)])
     one = who.load((directory / "one.cubin").read_bytes(), str(directory / "one.cubin"))
 
     def of_one(i: int) -> Callable[[], Any]:
-        return lambda: who.find(one, f"k{i}")
+        name = f"k{i}"
+        return lambda: who.find(one, name)
 
     return found | drive(who, "one", [of_one(i) for i in range(count)])
 
@@ -248,9 +250,13 @@ def memory(who: Any) -> dict[str, float]:
     if isinstance(who, Cujit):
         make, empty, zeros = who.device.array, who.device.empty, who.device.zeros
         read: Callable[[Any], Any] = lambda x: x.numpy()  # noqa: E731
+        write: Callable[[Any, Any], Any] = lambda x, host: x.copy_from(host)  # noqa: E731
+        read_into: Callable[[Any, Any], Any] = lambda x, host: x.copy_to(host)  # noqa: E731
     else:
         make, empty, zeros = who.cupy.asarray, who.cupy.empty, who.cupy.zeros
         read = lambda x: x.get()  # noqa: E731
+        write = lambda x, host: x.set(host)  # noqa: E731
+        read_into = lambda x, host: x.get(out=host)  # noqa: E731
     x, found = make(small), {}
 
     def timed(name: str, call: Callable[[], Any], times: int, turns: int, scale: float) -> None:
@@ -270,6 +276,12 @@ def memory(who: Any) -> dict[str, float]:
     timed("array 256 MB, ms", lambda: make(large), 1, 5, 1e3)
     whole = make(large)
     timed("numpy 256 MB, ms", lambda: read(whole), 1, 5, 1e3)
+    timed("write 256 MB, ms", lambda: write(whole, large), 1, 5, 1e3)
+    timed("read 256 MB into touched memory, ms", lambda: read_into(whole, large), 1, 5, 1e3)
+    if isinstance(who, Cujit):
+        pinned = who.device.pinned(large.shape, large.dtype)
+        timed("write 256 MB, pinned, ms", lambda: write(whole, pinned), 1, 5, 1e3)
+        timed("read 256 MB, pinned, ms", lambda: read_into(whole, pinned), 1, 5, 1e3)
     return found
 
 

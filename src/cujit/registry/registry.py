@@ -11,7 +11,6 @@ from cujit.cache.cache import Cache
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.compiler.keys.maker import Keyed
-from cujit.compiler.keys.recipe import write_recipe
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.devices.device import Device
@@ -303,6 +302,8 @@ def _is_kept(tools: Runner, cache: Cache, key: Key, built: Built, artifact: Arti
         return False
 
     def recipe() -> bytes:
+        from cujit.compiler.keys.recipe import write_recipe  # start-up: for what is made and kept
+
         return write_recipe(Request.of(source, artifact.kind, artifact.arch, built.names, built.options, tools))
 
     return cache.get_or_make(key, lambda: artifact, recipe=recipe)[1].outcome is not Outcome.UNCACHED

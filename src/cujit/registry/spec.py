@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from cujit.errors import OptionError, spell
 from cujit.forks import cached_property
 from cujit.program import Options, Source
 from cujit.values import replace
+from cujit.values.hashing import sha256
 
 _PTX_TEXT = re.compile(r"^\s*\.version\s+\d", re.MULTILINE)
 _EXAMPLE = "cujit.Built(text, names=['axpy<float>']), cujit.Built(artifact), or (text, names)"
@@ -76,7 +76,7 @@ class Built:
     @cached_property
     def digest(self) -> str:
         """SHA-256 in hex over everything in it."""
-        return hashlib.sha256(repr(self._parts()).encode("utf-8", "surrogatepass")).hexdigest()
+        return sha256(repr(self._parts()).encode("utf-8", "surrogatepass")).hexdigest()
 
     def with_options(self, options: Options) -> Built:
         """Give the same with more options; its own win. An image takes none and stays as it is."""
@@ -102,7 +102,7 @@ class Built:
         source = self.source
         said = [("names", self.names), ("options", (sorted(self.options.items()), self.options.extra))]
         if isinstance(source, Artifact):
-            image = hashlib.sha256(source.data).hexdigest()
+            image = sha256(source.data).hexdigest()
             known = [("names of the image", sorted(source.names.items())), ("image", image)]
             return [("kind", source.kind.value), ("arch", str(source.arch)), *said, *known]
         return [("kind", "source"), *((name, getattr(source, name)) for name in source.__match_args__), *said]

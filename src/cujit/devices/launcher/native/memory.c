@@ -101,10 +101,10 @@ static i32 download(const struct MemoryCalls *calls, const struct Work *work) {
   return status;
 }
 
-/* Copy to memory that nobody reads soon, past the caches; both are aligned as pages are. */
+/* Copy to memory that this processor does not read soon: to write it past the caches saves to read it first. */
 typedef u64 row __attribute__((vector_size(16), aligned(16)));
 typedef u64 any_row __attribute__((vector_size(16), aligned(1), may_alias));
-static void stream_out(char *to, const char *from, u64 bytes) {
+static void copy_past_caches(char *to, const char *from, u64 bytes) {
   u64 at = 0;
   if (!((u64)to % sizeof(row)))
     for (; at + 4 * sizeof(row) <= bytes; at += 4 * sizeof(row))
@@ -133,13 +133,13 @@ static i32 pieces(const struct MemoryCalls *calls, const struct Work *work) {
     if (bytes[turn]) {
       status = ((wait)calls->wait)((void *)work->events[turn]);
       if (status) break;
-      if (!work->is_in) stream_out((char *)copy->host + at[turn], stage, bytes[turn]);
+      if (!work->is_in) copy_past_caches((char *)copy->host + at[turn], stage, bytes[turn]);
     }
     bytes[turn] = take(copy, &at[turn]);
     if (!bytes[turn] && !bytes[turn ^ 1]) break;
     if (!bytes[turn]) continue;
     if (work->is_in) {
-      __builtin_memcpy(stage, (char *)copy->host + at[turn], bytes[turn]);
+      copy_past_caches(stage, (char *)copy->host + at[turn], bytes[turn]);
       status = ((copy_in_async)calls->copy_in_async)(copy->address + at[turn], stage, bytes[turn], 0);
     } else {
       status = ((copy_out_async)calls->copy_out_async)(stage, copy->address + at[turn], bytes[turn], 0);
