@@ -216,7 +216,7 @@ class Arch:
         return Arch(self.kind, self.number, "a")
 
     def runs_on(self, device: Arch) -> bool:
-        """Tell whether code built for this architecture runs on ``device`` (a real one).
+        """Return whether code built for this architecture runs on ``device`` (a real architecture).
 
         Machine code runs on the same major capability from its minor on, but that of Tegra, and that of others on
         Tegra, on exactly its own; PTX (and LTO-IR, once linked) on every later architecture; ``a`` only on exactly its

@@ -71,7 +71,9 @@ def extra_for(arch: Arch) -> str:
 
 
 def knows(toolkit: Version, arch: Arch) -> bool:
-    """Tell whether a toolkit still builds for an architecture; of what no table has it is taken to."""
+    """Return whether a toolkit still builds for an architecture. An architecture in no table is assumed to be
+    supported.
+    """
     row = KNOWN_ARCHES.get(arch.number)
     return row is None or row.last is None or row.last >= toolkit
 

@@ -61,7 +61,7 @@ _TEXT = (Kind.PTX, Kind.NVVMIR)
 
 
 def kind_of(data: bytes) -> Kind:
-    """Tell from the bytes alone what an image is; a file's ending is never asked.
+    """Return the kind of an image from its bytes alone. A file's extension is never considered.
 
     Raises:
         FormatError: the bytes are empty or of no kind that cujit knows.
@@ -119,7 +119,7 @@ def _whole(text: str, kind: Kind) -> Kind:
 
 
 def is_buffer(data: object) -> bool:
-    """Tell whether an object is bytes or shares its bytes, as arrays do."""
+    """Return whether an object is bytes or shares its bytes, as arrays do."""
     try:
         memoryview(data)  # type: ignore[arg-type]
     except TypeError:
@@ -128,7 +128,7 @@ def is_buffer(data: object) -> bool:
 
 
 def image_bytes(data: object) -> bytes:
-    """Give the bytes of an image: of bytes, of a buffer, or of text (PTX, LLVM IR).
+    """Return the bytes of an image, from bytes, a buffer, or text (PTX, LLVM IR).
 
     Raises:
         FormatError: it is something else, or text that is no Unicode.
@@ -172,7 +172,7 @@ class Origin(Protocol):
         """How long it took to make, now or whenever that was."""
 
     def why(self) -> object | None:
-        """Say, after a miss, which inputs differ from those of the nearest entry of the cache; None without one."""
+        """Return which inputs differ from those of the nearest cache entry after a miss, or None without one."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -31,7 +31,7 @@ _given: set[str] = set()
 
 
 def path_of(given: object) -> str:
-    """Give a path as a str; bytes that are no UTF-8 are in it as Python's file system functions have them.
+    """Return a path as a str. Bytes that are not UTF-8 are encoded as in Python's file system functions.
 
     Raises:
         OptionError: it is neither text nor a path, or no file can be called so.

@@ -109,7 +109,7 @@ def replacing(
 
 
 def publish(temporary: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Give a complete file its name, if nothing has that name yet; a temporary name may remain.
+    """Link or rename a complete file to its final name, if nothing has that name yet. A temporary name may remain.
 
     Raises:
         FileExistsError: there is such a file.
@@ -198,7 +198,7 @@ def _beside(target: str, old: os.stat_result | None, mode: int | None, is_new: b
 
 
 def _give_rights(fd: int, target: str, old: os.stat_result | None, mode: int | None) -> None:
-    """Have a new file readable and writable by whom the old one is, or as ``mode`` says."""
+    """Make a new file readable and writable by the same users as the old one, or set the permissions in ``mode``."""
     if mode is None and old is not None and stat.S_ISREG(old.st_mode):
         with contextlib.suppress(OSError):  # only root gives a file away, and others only to their groups
             os.fchown(fd, old.st_uid if os.geteuid() == 0 else -1, old.st_gid)
@@ -255,12 +255,12 @@ def temporary_name() -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Tell whether ``temporary_name`` made this name, here or elsewhere."""
+    """Return whether ``temporary_name`` made this name, here or elsewhere."""
     return re.fullmatch(_TEMPORARY, name) is not None
 
 
 def is_stale(name: str, age_s: float, longest_s: float = _DAY_S) -> bool:
-    """Tell whether a temporary file is left over: its process is dead, or cannot be asked and it is a day old.
+    """Return whether a temporary file is left over: its process is dead, or unknown and the file is a day old.
 
     Another process may have the number of a dead one, so that after ``longest_s`` seconds a living process keeps none.
     """

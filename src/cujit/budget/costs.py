@@ -31,7 +31,9 @@ _SHOWN_NAMES = 12
 
 
 def profiled(what: object) -> tuple[ProfiledKernel, ...] | None:
-    """Give the kernels of a profile, or of a file that ``cujit profile --json`` wrote (.json); None: it is none."""
+    """Return the kernels of a profile, or of a file that ``cujit profile --json`` wrote (.json).
+    None if it is neither.
+    """
     if isinstance(what, Profile):
         return what.kernels
     if isinstance(what, ProfiledKernel):

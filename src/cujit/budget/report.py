@@ -123,7 +123,7 @@ class BudgetReport:
         return "\n".join([*aligned([COLUMNS, *cells]), *(f"  {note}" for note in self.notes)])
 
     def require(self) -> BudgetReport:
-        """Give the report back if every row is within its budget.
+        """Return this report if every row is within its budget.
 
         Raises:
             BudgetError: a row is over, or not known; the message has all of these.

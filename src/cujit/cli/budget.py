@@ -176,7 +176,7 @@ _STYLES = {"ok": "", "over": "red", "not known": "yellow"}
 
 
 def said_of_budgets(report: BudgetReport) -> Iterator[str | Rows]:
-    """Say which limits are kept, and what to try of the others."""
+    """Yield which limits are kept, and hints for the other limits."""
     styles = [_STYLES[row.verdict] for row in report.rows]
     yield Rows(COLUMNS, [row.cells for row in report.rows], ("allowed", "is", "slack"), styles)
     yield from report.notes

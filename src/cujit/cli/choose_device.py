@@ -27,7 +27,7 @@ device_option = click.option(
 
 
 def choose_device(name: str | None) -> tuple[Device, str]:
-    """Give the device called ``name``, or the first GPU, or else the CPU device; and why.
+    """Return the device called ``name``, otherwise the first GPU, otherwise the CPU device, and the reason.
 
     Raises:
         DriverNotFoundError: a GPU was asked for and there is no driver.

@@ -76,7 +76,9 @@ def command(
 
 
 def _asked(to: str | None, arch: Arch | None) -> Kind | None:
-    """Give the kind that ``--to`` says, or the architecture where it stands for one: PTX for sm_90 is usual."""
+    """Return the kind that ``--to`` specifies, otherwise the kind that the architecture implies. PTX for sm_90 is
+    usual.
+    """
     by_arch = None if arch is None else _SAID_BY.get(arch.kind)
     said = Kind(to) if to is not None else None
     if arch is not None and said is not None and by_arch not in (None, said):

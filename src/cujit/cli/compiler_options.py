@@ -74,7 +74,7 @@ class WrittenOptions(NamedTuple):
 
 
 def compiler_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb the options of the compiler, as ``compiler``: WrittenOptions."""
+    """Add the compiler options to a command, as ``compiler``: WrittenOptions."""
 
     @functools.wraps(command)
     def verb(
@@ -101,7 +101,7 @@ def complete_arch(_context: click.Context, _parameter: click.Parameter, begun: s
 
 
 def arch_option(help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb ``-a`` and ``--arch``, as ``arch``."""
+    """Return a decorator that adds ``-a`` and ``--arch`` to a command, as ``arch``."""
     return click.option(
         "-a", "--arch", metavar="ARCH", multiple=True, callback=_one_arch, shell_complete=complete_arch, help=help
     )

@@ -104,7 +104,7 @@ def _run(kernel: Kernel, device: Device) -> DemoResult:
 
 
 def _rate(outcome: DemoResult) -> float:
-    """Give the memory traffic in GB/s: two arrays read and one written."""
+    """Return the memory traffic in GB/s: two arrays read and one written."""
     return 3 * 4 * COUNT / outcome.seconds / 1e9
 
 

@@ -167,7 +167,7 @@ def _cache() -> Iterator[tuple[str, ...]]:
 
 
 def _variables() -> Iterator[tuple[str, str]]:
-    """Give what is set of the variables that cujit reads, and the names of others that begin as its own do."""
+    """Yield the variables that cujit reads and that are set, and other set variables with cujit's prefix."""
     known = {one.name for one in VARIABLES}
     yield from ((name, os.environ[name]) for name in sorted(known) if os.environ.get(name))
     yield from (

@@ -133,7 +133,7 @@ _CANNOT_RUN, _NOT_FOUND = 126, 127
 
 
 def _not_started(word: str, error: OSError) -> int:
-    """Say why a command was not started, and what to try; give the exit status."""
+    """Report why a command was not started, with a hint, and return the exit status."""
     is_missing, is_file, quoted = error.errno in (errno.ENOENT, errno.ENOTDIR), os.path.isfile(word), shlex.quote(word)
     words = f"{word} cannot run: {error.strerror}"
     if is_missing:
@@ -167,7 +167,9 @@ def _run(words: Sequence[str], environment: dict[str, str]) -> int:
 
 
 def _tell(found: Sequence[AskedFunction]) -> None:
-    """Say on standard error what was asked, and what was not answered well; standard output is the command's."""
+    """Report on standard error which functions were called, and which were refused or failed. Standard output belongs
+    to the command.
+    """
     rows = [
         (need.name, str(need.refused or ""), ", ".join(f"{error} ({count})" for error, count in need.errors.items()))
         for need in found

@@ -17,5 +17,5 @@ class ExitCode(enum.IntEnum):
 
 
 def exit_code_of(error: CujitError) -> ExitCode:
-    """Give the exit status for an error."""
+    """Return the exit status for an error."""
     return ExitCode.MISSING if isinstance(error, MissingError) else ExitCode.WRONG_INPUT

@@ -32,7 +32,7 @@ file_argument = click.argument("file", type=FILE)
 
 
 def output_option(help: str, **more: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb ``-o`` and ``--output``, as ``output``: the file that it writes."""
+    """Return a decorator that adds ``-o`` and ``--output`` to a command, as ``output``: the file that it writes."""
     writable = click.Path(dir_okay=False, path_type=Path)
     return click.option("-o", "--output", type=writable, metavar="FILE", help=help, **more)
 
@@ -78,7 +78,7 @@ def open_built(path: Path, log: Path | None) -> Artifact:
 
 
 def kind_of_output(output: Path | None, said: Kind | None, made: Collection[Kind]) -> Kind | None:
-    """Give the kind that the ending of ``output`` says, or was ``said``; None where nobody says one.
+    """Return the kind that the extension of ``output`` implies, or ``said``. None if neither specifies a kind.
 
     Raises:
         click.UsageError: ending and ``said`` differ, or it is not among ``made``.

@@ -175,7 +175,7 @@ def _answer(row: Occupancy, asked: dict[int, float]) -> dict[str, Any]:
 def said_of_occupancy(
     best: Occupancy, rows: Sequence[Occupancy] = (), asked: Mapping[int, float] = MappingProxyType({})
 ) -> Iterator[str | Rows]:
-    """Say how many blocks there are at a time: of one size, or of several, of which one is the best."""
+    """Yield how many blocks are active at a time, for one block size or for several sizes with the best marked."""
     processors = f", {best.product.processors} multiprocessors" if best.product.processors else ""
     yield f"{best.kernel} on {best.product}{processors}"
     yield (

@@ -162,7 +162,7 @@ class _Asked:
 
 
 def said_of_costs(kernel: ProfiledKernel) -> Iterator[str | Rows]:
-    """Say what a kernel costs, line by line, and what advice there is."""
+    """Yield what a kernel costs, line by line, and the advice for it."""
     total = kernel.totals
     yield f"{kernel.name}: {total.active:,} instructions of threads, {total.warps:,} of warps, counted in PTX"
     if total.sectors:
@@ -179,7 +179,7 @@ def said_of_costs(kernel: ProfiledKernel) -> Iterator[str | Rows]:
 
 
 def _table(kernel: ProfiledKernel) -> Iterator[str | Rows]:
-    """Give the lines of source, or those of the PTX where none of these is known."""
+    """Yield the source lines, or the PTX lines if no source line is known."""
     rows = [_cells_of_line(line) for line in kernel.lines() if line.measures.warps]
     by_ptx = [] if any(row["line"] for row in rows) else _cells_of_ptx(kernel)
     if by_ptx:
@@ -206,7 +206,7 @@ _TELLING = (
 
 
 def _cells_of_ptx(kernel: ProfiledKernel) -> list[dict[str, str]]:
-    """Give a row for each instruction that does what columns are for, beside being there."""
+    """Return a row for each instruction that counts in some column, besides being executed."""
     return [
         _cells(f"PTX:{row.ptx_line}", row.text, row)
         for row in kernel.instructions
@@ -250,7 +250,7 @@ def _count(number: int) -> str:
 
 
 def said_of_bounds(found: KernelBounds) -> Iterator[str | Rows]:
-    """Say how long each part of a GPU takes at least."""
+    """Yield the lower bound on the time of each unit of a GPU."""
     from cujit.profile.bounding import NOT_MODELLED, micros  # start-up: brings the CPU device
 
     yield f"\n{found}"
@@ -295,7 +295,7 @@ def _read(path: Path) -> ProfiledKernel:
 def said_of_cost_changes(
     comparison: CostComparison, old_name: str = "before", new_name: str = "after"
 ) -> Iterator[str | Rows]:
-    """Say what two launches cost, each under what it is called."""
+    """Yield the costs of two launches, each in a column under its name."""
     rows = [
         [each.what, f"{each.before:,}", f"{each.after:,}", f"{each.difference:+,}" if each.difference else ""]
         for each in comparison.changes

@@ -196,7 +196,7 @@ class Done:
     seconds: tuple[float, ...]
 
     def report(self) -> dict[str, Any]:
-        """Give it for machines."""
+        """Return the result as plain values, for machines."""
         shape = self.shape
         return {
             "kernel": self.kernel.name,

@@ -45,7 +45,9 @@ saving_options = several(
 
 
 def is_saved_file(path: Path) -> bool:
-    """Tell a saved launch by what it begins with; what is no regular file is not opened, for it may never begin."""
+    """Return whether a file is a saved launch, by its first bytes. Only a regular file is opened, as opening others may
+    block.
+    """
     if not path.is_file():
         return False
     try:
@@ -139,7 +141,7 @@ def _tell_words(rerun: Rerun, *, as_json: bool) -> None:
 
 
 def _report(rerun: Rerun, arrays: Mapping[int, npt.NDArray[Any]]) -> dict[str, Any]:
-    """Give it for machines."""
+    """Return the rerun as plain values, for machines."""
     saved = rerun.saved
     return {
         "kernel": saved.kernel,

@@ -70,7 +70,9 @@ _RULES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
 
 
 def for_the_shell(hint: str, verb: str = "") -> str:
-    """Say a hint as one types it for ``verb``: ``include=[…]`` is ``-I DIR``, ``cujit.link`` is ``cujit link``."""
+    """Format a hint for the command line of ``verb``. ``include=[…]`` becomes ``-I DIR``, ``cujit.link`` becomes
+    ``cujit link``.
+    """
     for pattern, words in _RULES:
         hint = re.sub(pattern, words, hint)
     name, arch = "-k" if verb == "run" else "-n", "--target" if verb == "build" else "--arch"

@@ -189,5 +189,5 @@ class Watching:
                 self.coverage.save(self._file)
 
     def report(self) -> dict[str, Any]:
-        """Give the trace for machines: nothing if there is none."""
+        """Return the trace as plain values, for machines. Empty if there is none."""
         return {} if self.trace is None else {"trace": [launch.to_json() for launch in self.trace.launches]}

@@ -74,7 +74,7 @@ Tail = dict[GraphNode, bytes]
 
 
 def stream_cell(handle: int) -> StreamCell:
-    """Give what a stream's handle points at, that of a default stream too.
+    """Return the cell that a stream's handle points to, for a default stream too.
 
     Raises:
         Refused: it is no stream's, or its context has ended in an error.
@@ -112,7 +112,7 @@ class _Capture:
         self.join(origin, tail)
 
     def join(self, stream: StreamCell, tail: Tail) -> None:
-        """Have a stream be captured from now on, or wait for more."""
+        """Capture a stream from now on, or make it wait for more nodes."""
         address = ctypes.addressof(stream)
         self.tails[address] = {**self.tails.get(address, {}), **tail}
         stream.capture = self.id
@@ -124,26 +124,26 @@ class _Capture:
         return [StreamCell.from_address(address) for address in self.tails]
 
     def invalidate(self) -> None:
-        """Have it come to nothing; who began it still has to end it."""
+        """Invalidate the capture. The caller that began it must still end it."""
         self.is_valid = False
         for stream in self.streams():
             stream.status = CaptureStatus.INVALIDATED
 
     def add(self, stream: StreamCell, node: GraphNode) -> None:
-        """Have a node follow what a stream has done."""
+        """Make a node depend on what a stream has done."""
         address = ctypes.addressof(stream)
         for before, data in self.tails[address].items():
             node.connect(before, data)
         self.tails[address] = {node: NO_DATA}
 
     def is_joined(self) -> bool:
-        """Tell whether the stream that began it waits for all of the others."""
+        """Return whether the stream that began the capture waits for all other streams."""
         reached = behind(self.tails[self.origin])
         others = [tail for address, tail in self.tails.items() if address != self.origin]
         return all(node in reached for tail in [*others, *self.ended] for node in tail)
 
     def leave(self, address: int) -> None:
-        """Have a stream go."""
+        """Remove a stream from the capture."""
         stream = StreamCell.from_address(address)
         stream.capture, stream.status = 0, CaptureStatus.NONE
         self.given.pop(address, None)
@@ -169,7 +169,7 @@ def _tell_c() -> None:
 
 
 def _refuse(result: Result, captures: Iterable[_Capture], words: str) -> Refused:
-    """Have captures come to nothing, and give what the call that did so answers."""
+    """Invalidate captures, and return the refusal for the call that caused it."""
     for capture in list(captures):
         capture.invalidate()
     return Refused(result, words)
@@ -200,7 +200,9 @@ def recorded(stream: int, kind: NodeKind, params: Any, run: Callable[[], None]) 
 
 
 def captured_node(stream: int, kind: NodeKind, params: Any, run: Run | None) -> GraphNode | None:
-    """Give the node that was made of some work on a captured stream; None where the stream is not. Raises the same."""
+    """Return the node that represents some work on a captured stream. None if the stream is not captured. Raises the
+    same errors as ``captured_work``.
+    """
     return captured_work(stream, kind, lambda _: (params, run))
 
 
@@ -217,7 +219,7 @@ def captured_work(stream: int, kind: NodeKind, work: Callable[[Graph], tuple[Any
 
 
 def _capturing(stream: int) -> tuple[_Capture, StreamCell] | None:
-    """Give the capture that a stream is part of, and its cell, before work on it."""
+    """Return the capture that a stream is part of, and its cell, before work on it."""
     cell = stream_cell(stream)
     capture = _BY_STREAM.get(ctypes.addressof(cell))
     if capture is None:
@@ -375,7 +377,7 @@ def _ask_wait(cell: int, event: int, flags: int) -> int:
 
 
 def _of_cell(cell: int) -> _Capture | None:
-    """Give the capture that a stream is part of, which has to be good; check the default stream."""
+    """Return the capture that a stream is part of, which must be valid. Check the default stream."""
     capture = _BY_STREAM.get(cell)
     if capture is not None:
         need(capture.is_valid, Result.STREAM_CAPTURE_INVALIDATED)
@@ -498,7 +500,7 @@ def stream_end_capture(stream: int, graph: int) -> None:
 def stream_get_capture_info(
     stream: int, status: int, id_out: int, graph: int = 0, nodes: int = 0, edges: int = 0, count: int = 0
 ) -> None:
-    """Tell whether a stream is captured, by which capture, the graph, and the nodes that the next one waits for."""
+    """Write whether a stream is captured, by which capture, the graph, and the nodes that the next node depends on."""
     cell = stream_cell(stream)
     need(status)
     with LOCK:
@@ -542,7 +544,7 @@ def ctx_record_event(context: int, event: int) -> None:
 
 @started("cuCtxWaitEvent", "PP")
 def ctx_wait_event(context: int, event: int) -> None:
-    """Have a context wait for an event, which is over."""
+    """Make a context wait for an event, which is already complete."""
     _check_context(context, event)
 
 

@@ -99,7 +99,7 @@ def _assembler() -> bytes:
 
 
 def environment() -> dict[str, str]:
-    """Give the variables by which a process and its clients find the compilers, and keep what they make.
+    """Return the variables by which a process and its clients find the compilers, and keep what they make.
 
     Raises: as of ``folder``.
     """

@@ -39,7 +39,7 @@ _pop = in_c("cuCtxPopCurrent_v2", ctypes.c_int32, ctypes.c_uint64)
 
 
 def at_end(ended: Callable[[int, bool], None]) -> Callable[[int, bool], None]:
-    """Have a function called with each context that ends, and whether it is the primary one: what it owned goes."""
+    """Register a function to call with each context that ends, and whether it is primary, to release what it owned."""
     _ENDINGS.append(ended)
     return ended
 
@@ -55,7 +55,7 @@ def of_context(handle: int) -> Context:
 
 
 def fail(result: Result, words: str, context: int | None = None) -> None:
-    """Have what ended a kernel stick to a context, the current one if none is given: all later calls answer it."""
+    """Store the error that ended a kernel in a context, by default the current one. All later calls return it."""
     emulation().fault = (result, words)
     _fail(_current() if context is None else context, result)
 
@@ -75,7 +75,7 @@ def _end(handle: int, *, is_primary: bool) -> None:
 
 
 def _primary() -> Context:
-    """Give the cell of the primary context, made if it was never there; called with the lock held."""
+    """Return the cell of the primary context, created if it was never there. Call this with the lock held."""
     if not _PRIMARY:
         handle = new_cell(CellKind.CONTEXT)
         context = Context.from_address(handle)
@@ -137,7 +137,7 @@ def device_primary_ctx_set_flags(ordinal: int, flags: int) -> None:
 
 @started("cuDevicePrimaryCtxGetState", "IPP")
 def device_primary_ctx_get_state(ordinal: int, flags: int, active: int) -> None:
-    """Tell the flags of the primary context, and whether it is active."""
+    """Write the flags of the primary context, and whether it is active."""
     device.check(ordinal)
     need(flags and active)
     with _LOCK:
@@ -238,7 +238,7 @@ _PERSISTING, _FETCHED = 6, 5
 
 @in_context("cuCtxGetLimit", "PI")
 def ctx_get_limit(context: int, value: int, limit: int) -> None:
-    """Give a limit of the current context."""
+    """Write a limit of the current context."""
     need(value and 0 <= limit < _LIMIT_BEYOND)
     need(limit in _FIRST_LIMITS, Result.UNSUPPORTED_LIMIT)
     store_u64(value, _LIMITS.get(context, {}).get(limit, _FIRST_LIMITS[limit]))
@@ -257,20 +257,20 @@ def ctx_set_limit(context: int, limit: int, value: int) -> None:
 
 @in_context("cuCtxGetCacheConfig", "P")
 def ctx_get_cache_config(context: int, config: int) -> None:
-    """Tell what the current context would rather have in its caches."""
+    """Write the cache configuration that the current context prefers."""
     store_u32(config, _CACHE.get(context, 0))
 
 
 @in_context("cuCtxSetCacheConfig", "I")
 def ctx_set_cache_config(context: int, config: int) -> None:
-    """Say what the current context would rather have in its caches."""
+    """Set the cache configuration that the current context prefers."""
     need(0 <= config <= 3)
     _CACHE[context] = config
 
 
 @in_any_context("cuCtxGetSharedMemConfig", "P")
 def ctx_get_shared_mem_config(config: int) -> None:
-    """Tell that banks of shared memory have four bytes."""
+    """Write that banks of shared memory are four bytes wide."""
     store_u32(config, 1)
 
 
@@ -282,7 +282,7 @@ def ctx_set_shared_mem_config(config: int) -> None:
 
 @started("cuCtxGetFlags", "P")
 def ctx_get_flags(flags: int) -> None:
-    """Give the flags of the current context, whatever failed in it."""
+    """Write the flags of the current context, whatever failed in it."""
     store_u32(flags, of_context(_current()).flags)
 
 
@@ -299,21 +299,21 @@ def _or_current(handle: int) -> Context:
 
 @started("cuCtxGetId", "PP")
 def ctx_get_id(handle: int, identity: int) -> None:
-    """Give the number of a context, which no other has; of the current one by a null handle."""
+    """Write the unique number of a context. A null handle means the current context."""
     need(identity)
     store_u64(identity, _or_current(handle).id)
 
 
 @started("cuCtxGetApiVersion", "PP")
 def ctx_get_api_version(handle: int, version: int) -> None:
-    """Tell by which version of the API a context was made."""
+    """Write the version of the API that a context was created with."""
     need(version)
     store_u32(version, _or_current(handle).version)
 
 
 @in_any_context("cuCtxGetStreamPriorityRange", "PP")
 def ctx_get_stream_priority_range(least: int, greatest: int) -> None:
-    """Give the priorities that streams can have: as many as GPUs of compute capability 7.0 and later say."""
+    """Write the range of stream priorities: as many as GPUs of compute capability 7.0 and later report."""
     for at, number in ((least, 0), (greatest, -5)):
         if at:
             store_u32(at, number)

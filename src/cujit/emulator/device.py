@@ -55,7 +55,7 @@ def total_bytes() -> int:
 
 @functools.cache
 def name() -> str:
-    """Give the name of the device."""
+    """Return the name of the device."""
     return f"cujit CPU device ({emulation().device.product})"
 
 
@@ -172,7 +172,7 @@ def device_get_count(count: int) -> None:
 
 @started("cuDeviceGet", "PI")
 def device_get(device: int, ordinal: int) -> None:
-    """Give a device by its number."""
+    """Write a device by its ordinal number."""
     need(device)
     check(ordinal)
     store_u32(device, ordinal)
@@ -180,14 +180,14 @@ def device_get(device: int, ordinal: int) -> None:
 
 @started("cuDeviceGetName", "PII")
 def device_get_name(text: int, size: int, device: int) -> None:
-    """Give the name of a device."""
+    """Write the name of a device."""
     check(device)
     _store_text(text, size, name())
 
 
 @started("cuDeviceGetPCIBusId", "PII")
 def device_get_pci_bus_id(text: int, size: int, device: int) -> None:
-    """Give where on the bus a device is."""
+    """Write the PCI bus ID of a device."""
     check(device)
     need(size > len(_PCI_BUS_ID))
     _store_text(text, size, _PCI_BUS_ID)
@@ -211,7 +211,7 @@ def device_get_by_pci_bus_id(device: int, text: int) -> None:
 
 @started("cuDeviceGetUuid cuDeviceGetUuid_v2", "PI")
 def device_get_uuid(uuid: int, device: int) -> None:
-    """Give what no other device has."""
+    """Write the UUID of a device, which no other device has."""
     need(uuid)
     check(device)
     ctypes.memmove(uuid, _uuid(), 16)
@@ -243,7 +243,7 @@ def device_total_mem_small(size: int, device: int) -> None:
 
 @started("cuDeviceComputeCapability", "PPI")
 def device_compute_capability(major: int, minor: int, device: int) -> None:
-    """Give the compute capability of a device."""
+    """Write the compute capability of a device."""
     need(major and minor)
     check(device)
     for at, number in zip((major, minor), emulation().settings.cc, strict=True):
@@ -252,7 +252,7 @@ def device_compute_capability(major: int, minor: int, device: int) -> None:
 
 @started("cuDeviceGetAttribute", "PII")
 def device_get_attribute(value: int, attribute: int, device: int) -> None:
-    """Give an attribute of a device."""
+    """Write an attribute of a device."""
     need(value and attribute in attributes())
     check(device)
     store_u32(value, attributes()[attribute])
@@ -260,7 +260,7 @@ def device_get_attribute(value: int, attribute: int, device: int) -> None:
 
 @started("cuDeviceGetProperties", "PI")
 def device_get_properties(properties: int, device: int) -> None:
-    """Give the attributes that the first devices had, as a structure of ten fields."""
+    """Write the attributes that the first devices had, as a structure of ten fields."""
     need(properties)
     check(device)
     for index in range(14):
@@ -272,7 +272,7 @@ def device_get_properties(properties: int, device: int) -> None:
 
 @started("cuDeviceCanAccessPeer", "PII")
 def device_can_access_peer(can: int, device: int, peer: int) -> None:
-    """Say that a device is no peer of itself."""
+    """Report that a device is not its own peer."""
     need(can)
     check(device)
     check(peer)
@@ -290,7 +290,7 @@ def device_get_p2p_attribute(value: int, attribute: int, device: int, peer: int)
 
 @started("cuDeviceGetExecAffinitySupport", "PII")
 def device_get_exec_affinity_support(supported: int, kind: int, device: int) -> None:
-    """Say that no part of a device can be had for itself."""
+    """Report that no part of a device can be reserved."""
     need(supported and kind == 0)
     check(device)
     store_u32(supported, 0)
@@ -298,7 +298,7 @@ def device_get_exec_affinity_support(supported: int, kind: int, device: int) -> 
 
 @started("cuDeviceGetTexture1DLinearMaxWidth", "PIUI")
 def device_get_texture_1d_linear_max_width(width: int, format_: int, channels: int, device: int) -> None:
-    """Give the elements that a texture of plain memory may have."""
+    """Write how many elements a texture of linear memory may have."""
     need(width and format_ in TEXEL_DTYPES and channels in (1, 2, 4))
     check(device)
     store_u64(width, TEXTURE_LIMITS["MAXIMUM_TEXTURE1D_LINEAR_WIDTH"])
@@ -306,7 +306,7 @@ def device_get_texture_1d_linear_max_width(width: int, format_: int, channels: i
 
 @started("cuDeviceGetHostAtomicCapabilities", "PPUI")
 def device_get_host_atomic_capabilities(masks: int, operations: int, count: int, device: int) -> None:
-    """Say which atomic operations go over a link to the host: there is none."""
+    """Report which atomic operations work over a link to the host: none, as there is no link."""
     need(masks and operations and count)
     check(device)
     ctypes.memset(masks, 0, 4 * count)
@@ -314,7 +314,7 @@ def device_get_host_atomic_capabilities(masks: int, operations: int, count: int,
 
 @started("cuDeviceGetP2PAtomicCapabilities", "PPUII")
 def device_get_p2p_atomic_capabilities(masks: int, operations: int, count: int, one: int, other: int) -> None:
-    """Say which atomic operations go from one device to another: there is no other."""
+    """Report which atomic operations work from one device to another: none, as there is no other device."""
     need(masks and operations and count)
     check(one)
     need(other != one, Result.INVALID_DEVICE)

@@ -94,7 +94,7 @@ MET: bar.sync 0;
 
 
 def is_device_runtime(data: bytes) -> bool:
-    """Tell whether an archive or an object is NVIDIA's library.
+    """Return whether an archive or an object is NVIDIA's library.
 
     Example:
         >>> is_device_runtime(b"!<arch>")
@@ -105,5 +105,5 @@ def is_device_runtime(data: bytes) -> bool:
 
 @functools.cache
 def device_runtime() -> syntax.Module:
-    """Give the module that stands for the library."""
+    """Return the module that stands for the library."""
     return parse(_TEXT, name=NAME)

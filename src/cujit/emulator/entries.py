@@ -128,7 +128,7 @@ def checked(answer: int, words: str = "") -> None:
 
 
 def current_context() -> int:
-    """Give the thread's context.
+    """Return the thread's context.
 
     Raises:
         Refused: it has none, or an error sticks to that.
@@ -190,7 +190,7 @@ _Found = TypeVar("_Found")
 
 
 def got(found: _Found | None, result: Result = Result.INVALID_VALUE, words: str = "") -> _Found:
-    """Give what was looked for, and refuse a call where it was not found."""
+    """Return what was looked for, or refuse a call if it was not found."""
     if found is None:
         raise Refused(result, words)
     return found
@@ -239,6 +239,6 @@ _PINNED: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
 
 
 def constant(text: str) -> int:
-    """Give the address of a string that stays."""
+    """Return the address of a string that stays valid."""
     data = text.encode(errors="surrogateescape")
     return ctypes.addressof(_PINNED.setdefault(data, ctypes.create_string_buffer(data)))

@@ -61,7 +61,7 @@ def _versioned(base: str, number: int) -> str:
 
 @functools.cache
 def exports() -> dict[str, str]:
-    """Give every exported name, and the function that it is a flavour of."""
+    """Return every exported name, and the function that it is a variant of."""
     return {form.export: form.function for each in forms().values() for form in each}
 
 

@@ -47,7 +47,7 @@ class _Executable:
         _EXECUTABLES[self.handle] = self
 
     def item(self, node: int, *kinds: NodeKind) -> GraphNode:
-        """Give what stands for a node of the graph."""
+        """Return the item that stands for a node of the graph."""
         item = self.items.get(node)
         return got(
             item if item is not None and item.kind in kinds else None, words="the instantiated graph has no such node"
@@ -148,13 +148,13 @@ def graph_exec_destroy(handle: int) -> None:
 
 @started("cuGraphExecGetFlags", "PP")
 def graph_exec_get_flags(handle: int, flags: int) -> None:
-    """Say with which flags it was made."""
+    """Write the flags that the executable graph was instantiated with."""
     store_u64(flags, _executable(handle).flags)
 
 
 @started("cuGraphExecGetId", "PP")
 def graph_exec_get_id(handle: int, number: int) -> None:
-    """Give a number that no other has."""
+    """Write a number that no other graph has."""
     store_u32(number, _executable(handle).graph.number)
 
 
@@ -229,7 +229,7 @@ for _name, _kind in EVENTS.items():
 
 @started("cuGraphExecChildGraphNodeSetParams", "PPP")
 def graph_exec_child_graph_node_set_params(handle: int, node: int, child: int) -> None:
-    """Have a node run what another graph of the same nodes and edges does."""
+    """Make a node run what another graph with the same nodes and edges runs."""
     with LOCK:
         item = _executable(handle).item(node, NodeKind.GRAPH)
         assert item.child is not None
@@ -252,18 +252,18 @@ def graph_exec_node_set_params(handle: int, node: int, params: int) -> None:
 
 @started("cuGraphNodeSetEnabled", "PPU")
 def graph_node_set_enabled(handle: int, node: int, is_enabled: int) -> None:
-    """Have a node do what it does, or nothing."""
+    """Enable a node, or disable it so that it does nothing."""
     _executable(handle).item(node, *_CAN_BE_DISABLED).is_enabled = bool(is_enabled)
 
 
 @started("cuGraphNodeGetEnabled", "PPP")
 def graph_node_get_enabled(handle: int, node: int, is_enabled: int) -> None:
-    """Say whether a node does something."""
+    """Write whether a node is enabled."""
     store_u32(is_enabled, _executable(handle).item(node, *_CAN_BE_DISABLED).is_enabled)
 
 
 def _update(kept: Graph, graph: Graph) -> None:
-    """Have the nodes of an instantiated graph do what those of another one do, if that has the same nodes and edges."""
+    """Make the nodes of an instantiated graph do what another graph's nodes do, if it has the same nodes and edges."""
     changes = list(_changes(kept, graph))
     for item, node in changes:
         item.params, item.run, item.attributes = node.params, node.run, dict(node.attributes)
@@ -306,7 +306,7 @@ def _try_update(handle: int, graph: int) -> tuple[int, int, int]:
 
 @started("cuGraphExecUpdate", "PPPP")
 def graph_exec_update(handle: int, graph: int, node: int, result: int) -> None:
-    """Have an instantiated graph do what another graph of the same nodes and edges does."""
+    """Make an instantiated graph do what another graph with the same nodes and edges does."""
     found, which, _ = _try_update(handle, graph)
     store_u64(node, which)
     store_u32(result, found)

@@ -33,7 +33,7 @@ class HeldPlace:
 
     @classmethod
     def of(cls, address: int) -> HeldPlace:
-        """Give the place of an address that was allocated: the same as long as somebody holds it."""
+        """Return the place of an address that was allocated: the same object as long as anything refers to it."""
         found = _PLACES.get(address)
         if found is None:
             found = _PLACES[address] = cls(address)
@@ -66,7 +66,7 @@ class GraphMemory:
 
     @staticmethod
     def of(address: int) -> GraphMemory:
-        """Give the memory at an address.
+        """Return the graph memory at an address.
 
         Raises:
             Refused: it is no graph's.
@@ -91,7 +91,7 @@ class GraphMemory:
         self._freeing.add(graph)
 
     def take(self) -> None:
-        """Have it, in a launch.
+        """Claim the graph's memory for a launch.
 
         Raises:
             Refused: somebody has it, or there is not so much.
@@ -132,7 +132,7 @@ def device_set_graph_mem_attribute(ordinal: int, attribute: int, value: int) -> 
 
 @started("cuDeviceGraphMemTrim", "I")
 def device_graph_mem_trim(ordinal: int) -> None:
-    """Give back the pages of what no launch has."""
+    """Release the pages of graph memory that no launch holds."""
     device.check(ordinal)
     for memory in list(_MEMORY.values()):
         _trim(memory.address)

@@ -75,7 +75,7 @@ def graph_node_find_in_clone(found: int, node: int, clone: int) -> None:
 
 @started("cuGraphGetId", "PP")
 def graph_get_id(graph: int, number: int) -> None:
-    """Give a number that no other graph has."""
+    """Write a number that no other graph has."""
     store_u32(number, graph_of(graph).number)
 
 
@@ -188,7 +188,7 @@ def graph_add_child_graph_node(
 
 @started("cuGraphChildGraphNodeGetGraph", "PP")
 def graph_child_graph_node_get_graph(node: int, graph: int) -> None:
-    """Give the graph that a node runs."""
+    """Write the graph that a node runs."""
     child = _of_kind(node, NodeKind.GRAPH).child
     assert child is not None
     store_u64(graph, child.handle)
@@ -204,7 +204,7 @@ def graph_add_mem_alloc_node(out: int, graph: int, nodes: int, count: int, param
 
 @started("cuGraphMemAllocNodeGetParams", "PP")
 def graph_mem_alloc_node_get_params(node: int, params: int) -> None:
-    """Say what a node allocates."""
+    """Write what a node allocates."""
     store_params(_of_kind(node, NodeKind.MEM_ALLOC), params)
 
 
@@ -218,7 +218,7 @@ def graph_add_mem_free_node(out: int, graph: int, nodes: int, count: int, pointe
 
 @started("cuGraphMemFreeNodeGetParams", "PP")
 def graph_mem_free_node_get_params(node: int, pointer: int) -> None:
-    """Say what a node frees."""
+    """Write what a node frees."""
     store_params(_of_kind(node, NodeKind.MEM_FREE), pointer)
 
 
@@ -230,7 +230,7 @@ _COPY = 16
 
 
 def body_of(params: int) -> tuple[NodeKind, int]:
-    """Give the type that a ``CUgraphNodeParams`` says, and where the parameters of that type are."""
+    """Return the type in a ``CUgraphNodeParams``, and the address of the parameters of that type."""
     need(params)
     number = NodeParams.from_address(params).type
     need(number in NodeKind._value2member_map_)
@@ -263,7 +263,7 @@ def graph_node_set_params(node: int, params: int) -> None:
 
 @started("cuGraphNodeGetParams", "PP")
 def graph_node_get_params(node: int, params: int) -> None:
-    """Say what a node of any type does."""
+    """Write what a node of any type does."""
     found = node_of(node)
     need(params)
     ctypes.memset(params, 0, ctypes.sizeof(NodeParams))
@@ -287,25 +287,25 @@ def graph_destroy_node(node: int) -> None:
 
 @started("cuGraphNodeGetType", "PP")
 def graph_node_get_type(node: int, type_: int) -> None:
-    """Say of which type a node is."""
+    """Write the type of a node."""
     store_u32(type_, node_of(node).kind)
 
 
 @started("cuGraphNodeGetContainingGraph", "PP")
 def graph_node_get_containing_graph(node: int, graph: int) -> None:
-    """Give the graph of a node."""
+    """Write the graph of a node."""
     store_u64(graph, node_of(node).graph.handle)
 
 
 @started("cuGraphNodeGetLocalId", "PP")
 def graph_node_get_local_id(node: int, number: int) -> None:
-    """Give a number that no other node of the graph has."""
+    """Write a number that no other node of the graph has."""
     store_u32(number, node_of(node).number)
 
 
 @started("cuGraphNodeGetToolsId", "PP")
 def graph_node_get_tools_id(node: int, number: int) -> None:
-    """Give a number that no other node has."""
+    """Write a number that no other node has."""
     found = node_of(node)
     store_u64(number, found.graph.number << 32 | found.number)
 
@@ -426,7 +426,7 @@ def graph_remove_dependencies(graph: int, before: int, after: int, data: int, co
 
 @started("cuGraphKernelNodeGetAttribute", "PUP")
 def graph_kernel_node_get_attribute(node: int, attribute: int, value: int) -> None:
-    """Give an attribute of a kernel's node."""
+    """Write an attribute of a kernel node."""
     found = _of_kind(node, NodeKind.KERNEL)
     need(value and attribute in _KERNEL_ATTRIBUTES)
     ctypes.memmove(value, found.attributes.get(attribute, bytes(_VALUE_BYTES)), _VALUE_BYTES)
@@ -457,7 +457,7 @@ def _user_object(handle: int) -> UserObject:
 
 @started("cuUserObjectCreate", "PPPUU")
 def user_object_create(out: int, pointer: int, destroy: int, references: int, flags: int) -> None:
-    """Have something of the caller's be counted, and ended by a function."""
+    """Create a reference count for an object of the caller's. A function destroys the object at the end."""
     need(out and destroy and 0 < references < 1 << 31 and flags == 1)
     store_u64(out, UserObject(pointer, destroy, references).handle)
 
@@ -472,7 +472,7 @@ def user_object_retain(handle: int, count: int) -> None:
 
 @started("cuUserObjectRelease", "PU")
 def user_object_release(handle: int, count: int) -> None:
-    """Give references back."""
+    """Release references."""
     found = _user_object(handle)
     need(count > 0)
     found.release(count)
@@ -480,7 +480,7 @@ def user_object_release(handle: int, count: int) -> None:
 
 @started("cuGraphRetainUserObject", "PPUU")
 def graph_retain_user_object(graph: int, handle: int, count: int, flags: int) -> None:
-    """Have a graph take references, or get them of the caller's."""
+    """Retain references for a graph, or move the caller's references to it."""
     need(0 < count < 1 << 31 and flags <= _MOVE)
     with LOCK:
         found = _user_object(handle)
@@ -490,7 +490,7 @@ def graph_retain_user_object(graph: int, handle: int, count: int, flags: int) ->
 
 @started("cuGraphReleaseUserObject", "PPU")
 def graph_release_user_object(graph: int, handle: int, count: int) -> None:
-    """Have a graph give references back."""
+    """Release references that a graph holds."""
     found, whole = _user_object(handle), graph_of(graph)
     need(0 < count <= whole.objects[found])
     whole.objects[found] -= count

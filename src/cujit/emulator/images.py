@@ -144,7 +144,7 @@ def _may_be_ptx(data: bytes | bytearray) -> bool:
 
 
 def device_arch() -> Arch:
-    """Give the architecture that the device passes for, in all its features."""
+    """Return the architecture that the device is presented as, with all its features."""
     major, minor = emulation().settings.cc
     plain = Arch.of_capability(major, minor)
     specific = f"{plain}a"
@@ -284,7 +284,7 @@ def contained(ptx: bytes, arch: Arch | None = None, *, cubin: bytes = b"") -> by
 
 
 def refused_by(error: CujitError) -> Refused:
-    """Say what a driver answers where PTX is not taken."""
+    """Return what a driver answers if it refuses PTX."""
     if isinstance(error, UnsupportedError):
         return Refused(Result.NOT_SUPPORTED, str(error))
     if isinstance(error, PtxSyntaxError):

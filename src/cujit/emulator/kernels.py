@@ -18,21 +18,21 @@ from cujit.emulator.structures import CellKind
 
 @in_context("cuKernelGetFunction", "PP")
 def kernel_get_function(context: int, out: int, handle: int) -> None:
-    """Give the function that a kernel is in the current context."""
+    """Write the function of a kernel in the current context."""
     need(out)
     store_u64(out, kernel_of(handle).function(context).handle)
 
 
 @started("cuKernelGetLibrary", "PP")
 def kernel_get_library(out: int, handle: int) -> None:
-    """Give the library of a kernel."""
+    """Write the library of a kernel."""
     need(out)
     store_u64(out, kernel_of(handle).library.handle)
 
 
 @unfailed("cuFuncGetModule", "PP")
 def func_get_module(out: int, handle: int) -> None:
-    """Give the module of a function."""
+    """Write the module of a function."""
     need(out)
     store_u64(out, function_of(handle).module.handle)
 
@@ -45,14 +45,14 @@ def _kernel_behind(handle: int) -> BackendKernel:
 
 @started("cuKernelGetName cuFuncGetName", "PP")
 def func_get_name(out: int, handle: int) -> None:
-    """Give the name of a function or kernel."""
+    """Write the name of a function or kernel."""
     need(out)
     store_u64(out, constant(_kernel_behind(handle).name))
 
 
 @started("cuKernelGetParamInfo cuFuncGetParamInfo", "PPPP")
 def func_get_param_info(handle: int, index: int, offset: int, size: int) -> None:
-    """Tell where a parameter lies, and its size in bytes."""
+    """Write the offset of a parameter, and its size in bytes."""
     signature = _kernel_behind(handle).signature
     need(offset and index < len(signature))
     store_u64(offset, signature.offsets[index])
@@ -69,7 +69,7 @@ def func_get_param_count(handle: int, count: int) -> None:
 
 @unfailed("cuFuncIsLoaded", "PP")
 def func_is_loaded(state: int, handle: int) -> None:
-    """Tell that a function is loaded."""
+    """Report that a function is loaded."""
     need(state)
     function_of(handle)
     store_u32(state, 1)
@@ -142,7 +142,7 @@ def _set(number: int, value: int, settings: FunctionSettings) -> None:
 
 @unfailed("cuFuncGetAttribute", "PIP")
 def func_get_attribute(out: int, number: int, handle: int) -> None:
-    """Give an attribute of a function."""
+    """Write an attribute of a function."""
     need(out)
     function = function_of(handle)
     store_u32(out, _attribute(number, function.kernel, function.settings, function.module.device))
@@ -158,7 +158,7 @@ def func_set_attribute(handle: int, number: int, value: int) -> None:
 
 @started("cuKernelGetAttribute", "PIPI")
 def kernel_get_attribute(out: int, number: int, handle: int, ordinal: int) -> None:
-    """Give an attribute of a kernel on a device."""
+    """Write an attribute of a kernel on a device."""
     need(out)
     device.check(ordinal)
     kernel = kernel_of(handle)

@@ -72,7 +72,7 @@ def _answer_of(error: KernelFaultError) -> Result:
 
 @contextlib.contextmanager
 def _watched(context: int, ends: list[int]) -> Iterator[None]:
-    """Have what ends a kernel stick to its context, and be added to ``ends``."""
+    """Store the error that ends a kernel in its context, and append it to ``ends``."""
     try:
         yield
         return
@@ -93,7 +93,7 @@ def _watched(context: int, ends: list[int]) -> Iterator[None]:
 
 
 def _answer(ends: list[int]) -> int:
-    """Say what a launch answers: a fault is for later calls."""
+    """Return what a launch answers. Later calls report a fault."""
     interrupted = _INTERRUPTED if _INTERRUPTED in ends else 0
     return interrupted | (ends[-1] if ends and emulation().settings.errors_now else 0)
 
@@ -143,7 +143,7 @@ def _said(config: AskedLaunch) -> dict[int, int]:
 
 
 def _most_dynamic(function: LoadedFunction, mode: int) -> int:
-    """Give the most dynamic shared memory that a launch of a mode can ask for, in bytes."""
+    """Return the most dynamic shared memory that a launch of a mode can request, in bytes."""
     if not mode:
         return function.settings.values[MAX_DYNAMIC]
     total = emulation().device.limits.shared_bytes if mode == _PORTABLE else device.attributes()[_OPTIN_BYTES]
@@ -232,7 +232,7 @@ def _keep(function: LoadedFunction, config: AskedLaunch, target: Target) -> None
 
 
 def _unfinished(context: int, _handle: int, ready: int, work: int) -> int:
-    """Say why a launch that C made did not run to its end; the module of the function may be unloaded now."""
+    """Report why a launch that C made did not run to its end. The module of the function may be unloaded now."""
     _, target = READY[ready]
     ends: list[int] = []
     with _watched(context, ends):
@@ -241,7 +241,7 @@ def _unfinished(context: int, _handle: int, ready: int, work: int) -> int:
 
 
 def _find(kernel: int, context: int) -> int:
-    """Give the function that a kernel is in a context; 0 where there is none."""
+    """Return the function of a kernel in a context. 0 if there is none."""
     try:
         return kernel_of(kernel).function(context).handle
     except (Refused, CujitError) as e:
@@ -251,7 +251,7 @@ def _find(kernel: int, context: int) -> int:
 
 @once
 def prepare() -> tuple[object, ...]:
-    """Have C find what it asks, before the first call; what is given has to live."""
+    """Register the functions that C calls, before the first call. The returned objects must stay alive."""
     kept = (
         EntryPoint("cuLaunchKernel", "PPP", tuple, _prepare).pointer(),
         EntryPoint("cuLaunchKernel", "PPPP", tuple, _unfinished).pointer(),
@@ -289,20 +289,20 @@ def _calls_of(handle: int) -> _Said:
 
 @in_any_context("cuFuncSetBlockShape", "PIII")
 def func_set_block_shape(handle: int, x: int, y: int, z: int) -> None:
-    """Say the block of later launches."""
+    """Set the block of later launches."""
     need(min(x, y, z) > 0 and x * y * z <= function_of(handle).settings.resources.max_threads)
     _calls_of(handle).block = (x, y, z)
 
 
 @in_any_context("cuFuncSetSharedSize", "PU")
 def func_set_shared_size(handle: int, size: int) -> None:
-    """Say the dynamic shared memory of later launches."""
+    """Set the dynamic shared memory of later launches."""
     _calls_of(handle).shared_bytes = size
 
 
 @in_any_context("cuParamSetSize", "PU")
 def param_set_size(handle: int, size: int) -> None:
-    """Say how many bytes all parameters take."""
+    """Set how many bytes all parameters take."""
     need(size >= function_of(handle).parameter_bytes)
     said = _calls_of(handle)
     said.parameters = said.parameters.ljust(size, b"\0")[:size]

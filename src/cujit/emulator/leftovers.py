@@ -23,7 +23,7 @@ _GONE = ".gone-"
 
 
 def note_use(folder: Path) -> None:
-    """Have a folder count as used now."""
+    """Mark a folder as used now."""
     with contextlib.suppress(OSError):  # another's, that may be read alone
         os.utime(folder)
 

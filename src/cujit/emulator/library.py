@@ -40,7 +40,7 @@ _ATTACHED: dict[int, _Slots] = {}
 
 
 def slots_of(table: int) -> ctypes.Array[ctypes.c_uint64]:
-    """Give the addresses of a library's functions, which stand behind its table."""
+    """Return the addresses of a library's functions, which follow its table."""
     count: int = BootTable.from_address(table).count
     return (ctypes.c_uint64 * count).from_address(table + ctypes.sizeof(BootTable))
 
@@ -63,7 +63,7 @@ class _Slots:
         self._table.resolve = _address(for_c(*asked, _address(self._refuse)))
 
     def _on_first_call(self, index: int, table: int) -> int:
-        """Say where a call goes on: to Python, from now on, or to an answer that there is no such function."""
+        """Return where a call continues: in Python, from now on, or in an answer that there is no such function."""
         del table
         export, function = self._names[index]
         native, entry = self._native.get(export) or self._native.get(function, 0), ENTRIES.get(function)
@@ -120,7 +120,7 @@ def attach(table: int) -> None:
 
 
 def address_of(export: str) -> int:
-    """Give the address of an exported function of the library in this process; 0 where it exports none of the name."""
+    """Return the address of an exported function of the library in this process. 0 if it exports none of that name."""
     return _address(getattr(_this_library(), export, None))
 
 
@@ -181,7 +181,7 @@ def keep(files: Mapping[str, bytes]) -> Path:
 
 
 def _publish(path: Path, data: bytes, trust: Trust) -> None:
-    """Have a file hold these bytes and nothing else, whoever else writes it now."""
+    """Ensure that a file contains exactly these bytes, whichever other process writes it now."""
     try:
         if read_trusted(path, trust, _MOST_BYTES)[0] == data:
             return
@@ -195,7 +195,9 @@ _PARTS_LISTS = re.compile(r"[\s:;$]")
 
 
 def root_folder() -> Path:
-    """Give the folder of all that the emulator keeps: in cujit's cache, or beside /tmp where that cannot hold it."""
+    """Return the folder of everything that the emulator keeps. It is in cujit's cache, or under /tmp if that cannot
+    hold it.
+    """
     store = default_cache().store
     kept = None if store is None else store.root / "emulator"
     if kept is not None and not _PARTS_LISTS.search(str(kept)) and _can_be_written(kept):
@@ -281,7 +283,7 @@ def load() -> None:
 
 
 def loaded_already(path: str) -> CujitError:
-    """Say that NVIDIA's library is in this process, so that the emulator's cannot be."""
+    """Make the error that NVIDIA's library is already in this process, so that the emulator's library cannot be."""
     return CujitError(
         f"this process has loaded {path}, and cannot have the emulator beside it",
         help="call cujit.emulate() before anything touches CUDA, or start the program with `cujit emulate`",
@@ -289,7 +291,7 @@ def loaded_already(path: str) -> CujitError:
 
 
 def driver_path() -> str | None:
-    """Tell which driver this process has loaded: the path of its file, None where there is none, or it is ours."""
+    """Return the path of the driver that this process has loaded. None if there is none, or it is the emulator's."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:  # a container may have no /proc
@@ -309,7 +311,7 @@ def _is_loaded(name: str) -> bool:
 
 
 def _is_ours(path: str) -> bool:
-    """Tell whether a loaded library is the emulator's, of whatever folder: a parent's cache may be elsewhere."""
+    """Return whether a loaded library is the emulator's, from any folder. A parent's cache may be elsewhere."""
     try:
         return hasattr(ctypes.CDLL(path, mode=os.RTLD_NOLOAD), TABLE_SYMBOL)
     except OSError:

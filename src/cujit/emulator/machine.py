@@ -83,7 +83,7 @@ class Native:
         return publish(machine_code(_work(part), names[0]), names)
 
     def address(self, name: str) -> int:
-        """Give the address of ``cujit_name``."""
+        """Return the address of ``cujit_name``."""
         return self._found[f"cujit_{name}"]
 
 
@@ -108,7 +108,7 @@ def native() -> Native:
 
 
 def in_c(name: str, answer: Any, *arguments: Any) -> Callable[..., Any]:
-    """Give the function ``cujit_name`` in C to Python, by the types of its answer and arguments.
+    """Return the C function ``cujit_name`` for Python, by the types of its result and arguments.
 
     Example:
         >>> is_cell = in_c("cell_is", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)

@@ -45,7 +45,7 @@ class _ManagedBlock:
         self._said: dict[tuple[int, _Place | None], list[tuple[int, int, _Place]]] = {}
 
     def say(self, what: int, begin: int, end: int, place: _Place, key: _Place | None = None) -> None:
-        """Have all pages of a part have a value; ``key`` where one has several of a kind."""
+        """Set a value for all pages of a range. ``key`` distinguishes several values of one kind."""
         begin, end = begin // _PAGE * _PAGE, -(-end // _PAGE) * _PAGE
         said = self._said.setdefault((what, key), [])
         rest = [piece for b, e, v in said for piece in ((b, min(e, begin), v), (max(b, end), e, v))]
@@ -54,7 +54,7 @@ class _ManagedBlock:
             said.append((begin, end, place))
 
     def said(self, what: int, begin: int, end: int, key: _Place | None = None) -> _Place:
-        """Give the value that all pages of a part have; nowhere, if they differ or have none."""
+        """Return the value that all pages of a range have. Nowhere, if they differ or have none."""
         met = [(min(e, end) - max(b, begin), v) for b, e, v in self._said.get((what, key), []) if b < end and begin < e]
         is_same = sum(size for size, _ in met) == end - begin and len({value for _, value in met}) == 1
         return met[0][1] if is_same else (_NOWHERE, 0)
@@ -65,7 +65,7 @@ _BLOCKS: dict[int, _ManagedBlock] = {}
 
 
 def _managed(address: int, size: int) -> _ManagedBlock:
-    """Give what was said of an allocation that has a range.
+    """Return what was advised for an allocation that contains a range.
 
     Raises:
         Refused: the range does not lie in one allocation of managed memory.
@@ -189,7 +189,7 @@ def _ordinal(place: _Place) -> int:
 
 
 def _attribute(attribute: int, address: int, size: int, count: int) -> list[int]:
-    """Give an attribute of a range as ``count`` numbers."""
+    """Return an attribute of a range as ``count`` numbers."""
     block, end = _managed(address, size), address + size
     if attribute == _ACCESSED:
         everywhere = ((_ON_DEVICE, 0), (_ON_HOST, 0))
@@ -203,13 +203,13 @@ def _attribute(attribute: int, address: int, size: int, count: int) -> list[int]
 
 @in_any_context("cuMemRangeGetAttribute", "PPIPP")
 def mem_range_get_attribute(out: int, bytes_: int, attribute: int, address: int, size: int) -> None:
-    """Say what was advised of a range."""
+    """Write what was advised for a range."""
     _store_attribute(out, bytes_, attribute, address, size)
 
 
 @in_any_context("cuMemRangeGetAttributes", "PPPPPP")
 def mem_range_get_attributes(out: int, sizes: int, attributes: int, count: int, address: int, size: int) -> None:
-    """Say several such things."""
+    """Write several attributes of what was advised for a range."""
     need(out and sizes and attributes and count)
     for k, attribute in enumerate((ctypes.c_int32 * count).from_address(attributes)):
         _store_attribute(load_u64(out, k), load_u64(sizes, k), attribute, address, size)

@@ -21,7 +21,7 @@ _end_context = in_c("memory_end_context", None, ctypes.c_uint64, ctypes.c_uint32
 
 
 def prepare() -> None:
-    """Say how much memory there is, and who checks accesses to it, before the first call."""
+    """Set how much memory there is, and which functions check accesses to it, before the first call."""
     memory = emulation().native.state.memory
     memory.total = total_bytes()
     if emulation().settings.check:
@@ -52,7 +52,7 @@ def _on_new(address: int, size: int, _kind: int) -> None:
 
 
 def _unknown(begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Give the parts of memory that the checks do not know already, as arrays of ``cujit.cpu()`` in this process."""
+    """Yield the parts of memory that the checks do not know. They know arrays of ``cujit.cpu()`` in this process."""
     for address, size in sorted(live_blocks()):
         if size and address < end and begin < address + size:
             if begin < address:

@@ -96,7 +96,7 @@ def batch_of(count: int, operations: int) -> list[MemoryOperation]:
 
 
 def batch_params(operations: Sequence[MemoryOperation]) -> BatchParams:
-    """Say operations as the driver does; they live as long as what is given."""
+    """Return operations as the driver's structure. They live as long as the returned structure."""
     array = (MemoryOperation * max(len(operations), 1))(*operations)
     params = BatchParams(count=len(operations), operations=ctypes.addressof(array))
     params.kept = array
@@ -134,7 +134,7 @@ def stream_batch_mem_op(stream: int, count: int, operations: int, flags: int) ->
 
 @started("cuStreamAttachMemAsync", "SPPU")
 def stream_attach_mem_async(stream: int, pointer: int, _size: int, flags: int) -> None:
-    """Say which stream uses managed memory: all memory is everybody's here."""
+    """Set which stream uses managed memory. Here, every stream can use all memory."""
     need(pointer and flags in (1, 2, 4))
     if not recorded(stream, NodeKind.EMPTY, None, lambda: None):
         need(flags != 4 or stream > 2, words="memory is attached to a stream that was made")

@@ -76,7 +76,7 @@ class LoadedFunction:
         self.cell.parameter_bytes, self.cell.ready = self.parameter_bytes, ctypes.addressof(self._table)
 
     def keep(self, address: int, needs: object) -> None:
-        """Have C find a launch that is ready; one that was made long ago goes."""
+        """Register a ready launch for C to find. A launch that was made long ago is dropped."""
         slot = self._next % _MOST_READY
         READY[address] = needs
         old, self._table[slot] = self._table[slot], address
@@ -85,7 +85,7 @@ class LoadedFunction:
         self._drop([old] if old else [], among=1)
 
     def unready(self) -> None:
-        """Have all launches made ready anew, as they may be others now."""
+        """Drop all ready launches, so that they are prepared again, as they may differ now."""
         with LOCK:
             old = [address for address in self._table if address]
             self.cell.count = self._next = 0
@@ -157,7 +157,7 @@ class KernelLibrary:
         LIBRARIES[self.handle] = self
 
     def module(self, context: int) -> LoadedModule:
-        """Give the module that it is in a context."""
+        """Return the module of the library in a context."""
         with LOCK:
             if context not in self.modules:
                 device, self._first = self._first or emulation().device.load(self._artifact), None
@@ -165,7 +165,7 @@ class KernelLibrary:
             return self.modules[context]
 
     def any_module(self) -> CpuModule:
-        """Give what is the same in all contexts."""
+        """Return a module for what is the same in all contexts."""
         if not self.modules and self._first is None:
             self._first = emulation().device.load(self._artifact)
         return self._first or next(iter(self.modules.values())).device
@@ -203,7 +203,7 @@ class LibraryKernel:
         KERNELS[self.handle] = self
 
     def function(self, context: int) -> LoadedFunction:
-        """Give the function that it is in a context, which C finds from now on."""
+        """Return the function of the kernel in a context, which C finds from now on."""
         found = self.library.module(context).function(self.name, self.settings)
         KernelCell.from_address(self.handle).function = found.handle
         return found
@@ -400,7 +400,9 @@ def module_enumerate_functions(out: int, most: int, handle: int) -> None:
 
 @started("cuModuleGetLoadingMode", "P")
 def module_get_loading_mode(mode: int) -> None:
-    """Tell whether modules are loaded when they are needed. Source: CUDA Driver API manual, ``CUmoduleLoadingMode``."""
+    """Report whether modules are loaded when they are needed. Source: CUDA Driver API manual,
+    ``CUmoduleLoadingMode``.
+    """
     store_u32(mode, 1 if os.environ.get("CUDA_MODULE_LOADING") == "EAGER" else 2)
 
 
@@ -416,7 +418,7 @@ def library_get_kernel(out: int, handle: int, name: int) -> None:
 
 @in_context("cuLibraryGetModule", "PP")
 def library_get_module(context: int, out: int, handle: int) -> None:
-    """Give the module that a library is in the current context."""
+    """Write the module of a library in the current context."""
     need(out)
     store_u64(out, library_of(handle).module(context).handle)
 

@@ -47,7 +47,7 @@ def driver(name: str, types: str, *given: int) -> None:
 
 
 def _parameters(function: int) -> list[tuple[int, int]]:
-    """Give offset and size of each parameter of a function, or of a kernel."""
+    """Return offset and size of each parameter of a function or of a kernel."""
     name = "cuKernelGetParamInfo" if cell_is(function, CellKind.KERNEL) else "cuFuncGetParamInfo"
     found: list[tuple[int, int]] = []
     offset, size = ctypes.c_uint64(), ctypes.c_uint64()
@@ -211,7 +211,7 @@ def _on_capture(stream: int, copied: int, filled: int) -> int:
 
 
 def _as_box(plan: CopyPlan) -> CopyParams:
-    """Say a copy that C has planned as the driver's structure does."""
+    """Describe a copy that C has planned in the driver's structure."""
     box = CopyParams(width=plan.width, height=plan.height, depth=plan.depth)
     for side in ("src", "dst"):
         type_, pitch, slice_ = (getattr(plan, f"{side}_{what}") for what in ("type", "pitch", "slice"))
@@ -226,7 +226,7 @@ def _as_box(plan: CopyPlan) -> CopyParams:
 
 
 def _place_in_array(box: CopyParams, side: str, handle: int, address: int) -> None:
-    """Say an address within an array by the array, and x, y and z."""
+    """Describe an address within an array by the array, and x, y and z."""
     array = ArrayCell.from_address(handle)
     z, rest = divmod(address - array.base, array.slice)
     y, x = divmod(rest, array.row)
@@ -310,7 +310,7 @@ _ON_POOLED = EntryPoint("an allocation that is captured", "PPPP", tuple, _on_poo
 
 
 def prepare() -> None:
-    """Have C find who makes nodes of copies and allocations, before the first call."""
+    """Register the functions that make nodes of copies and allocations with C, before the first call."""
     memory = emulation().native.state.memory
     memory.on_capture, memory.on_pooled = (
         ctypes.cast(function, ctypes.c_void_p).value for function in (_ON_CAPTURE, _ON_POOLED)

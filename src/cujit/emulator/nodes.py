@@ -77,12 +77,12 @@ class GraphNode:
         NODES[self.handle] = self
 
     def connect(self, before: GraphNode, data: bytes = NO_DATA) -> None:
-        """Have it wait for another node."""
+        """Make the node depend on another node."""
         self.before[before] = data
         before.after[self] = None
 
     def disconnect(self, before: GraphNode) -> None:
-        """Have it no longer wait for another node."""
+        """Remove the dependency of the node on another node."""
         del self.before[before], before.after[self]
 
     def destroy(self) -> None:
@@ -171,12 +171,12 @@ NODES: dict[int, GraphNode] = {}
 
 
 def behind(nodes: Iterable[GraphNode]) -> set[GraphNode]:
-    """Give these nodes and all that they wait for, through others too."""
+    """Return these nodes and all nodes that they wait for, directly or through other nodes."""
     return closure(nodes, lambda node: node.before)
 
 
 def graph_of(handle: int) -> Graph:
-    """Give the graph of a handle.
+    """Return the graph of a handle.
 
     Raises:
         Refused: it is none.
@@ -185,7 +185,7 @@ def graph_of(handle: int) -> Graph:
 
 
 def node_of(handle: int) -> GraphNode:
-    """Give the node of a handle.
+    """Return the node of a handle.
 
     Raises:
         Refused: it is none.

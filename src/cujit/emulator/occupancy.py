@@ -82,7 +82,7 @@ def max_potential_block_size(
 
 @in_any_context("cuOccupancyAvailableDynamicSMemPerBlock", "PPII")
 def available_dynamic_smem_per_block(size: int, handle: int, blocks: int, threads: int) -> None:
-    """Say how much dynamic shared memory a block can have where a multiprocessor is to hold so many of them."""
+    """Write how much dynamic shared memory a block can have if an SM must hold so many blocks."""
     need(size and blocks > 0 and threads > 0)
     function, has = function_of(handle), device.attributes()
     need(blocks <= active_blocks(function, threads, 0))
@@ -111,7 +111,7 @@ def _asked(config: int) -> tuple[LaunchShape, Dim3 | None]:
 
 @in_any_context("cuOccupancyMaxPotentialClusterSize", "PPP")
 def max_potential_cluster_size(size: int, handle: int, config: int) -> None:
-    """Say how many blocks a cluster can have."""
+    """Write how many blocks a cluster can have."""
     function = function_of(handle)
     shape, _ = _asked(config)
     need(size)

@@ -39,7 +39,7 @@ _NAMED: dict[BlockKind, int] = {}
 
 
 def _blocks_at(location: int, kind: int) -> BlockKind:
-    """Give the kind of blocks that a place and a kind of allocation mean; managed memory has no place of its own."""
+    """Return the kind of blocks for a location and a kind of allocation. Managed memory has no location of its own."""
     need(location)
     place, ordinal = (ctypes.c_int32 * 2).from_address(location)
     need(place in range(7) and kind in (_PINNED, _MANAGED))
@@ -88,12 +88,12 @@ def mem_pool_destroy(handle: int) -> None:
 
 @started("cuMemPoolTrimTo", "PP")
 def mem_pool_trim_to(handle: int, _least_bytes: int) -> None:
-    """Give back what a pool holds and nobody uses: nothing."""
+    """Release the unused memory of a pool: there is none."""
     _pool(handle)
 
 
 def _said(pool: PoolCell, attribute: int) -> tuple[int, int]:
-    """Give an attribute, and its size in bytes."""
+    """Return an attribute, and its size in bytes."""
     if attribute in _REUSES:
         return pool.reuse >> attribute - 1 & 1, 4
     wide = {
@@ -107,7 +107,7 @@ def _said(pool: PoolCell, attribute: int) -> tuple[int, int]:
 
 @started("cuMemPoolGetAttribute", "PIP")
 def mem_pool_get_attribute(handle: int, attribute: int, value: int) -> None:
-    """Give an attribute of a pool."""
+    """Write an attribute of a pool."""
     pool = _pool(handle)
     need(value and 1 <= attribute <= _LAST_ATTRIBUTE)
     number, size = _said(pool, attribute)
@@ -134,7 +134,7 @@ def mem_pool_set_attribute(handle: int, attribute: int, value: int) -> None:
 
 @started("cuMemPoolSetAccess", "PPP")
 def mem_pool_set_access(handle: int, descriptions: int, count: int) -> None:
-    """Say who may access a pool: the device always does."""
+    """Set which devices may access a pool. The device always may."""
     _pool(handle)
     need(descriptions or not count)
     for index in range(count):
@@ -145,7 +145,7 @@ def mem_pool_set_access(handle: int, descriptions: int, count: int) -> None:
 
 @started("cuMemPoolGetAccess", "PPP")
 def mem_pool_get_access(flags: int, handle: int, location: int) -> None:
-    """Tell that the device may access a pool."""
+    """Report that the device may access a pool."""
     need(flags and location)
     _pool(handle)
     place, ordinal = (ctypes.c_int32 * 2).from_address(location)
@@ -156,7 +156,7 @@ def mem_pool_get_access(flags: int, handle: int, location: int) -> None:
 
 @started("cuDeviceGetDefaultMemPool", "PI")
 def device_get_default_mem_pool(out: int, ordinal: int) -> None:
-    """Give the device's own pool."""
+    """Write the device's own pool."""
     need(out)
     device.check(ordinal)
     store_u64(out, _own(BlockKind.POOLED))
@@ -164,7 +164,7 @@ def device_get_default_mem_pool(out: int, ordinal: int) -> None:
 
 @started("cuDeviceGetMemPool", "PI")
 def device_get_mem_pool(out: int, ordinal: int) -> None:
-    """Give the pool that is used where none is named."""
+    """Write the pool that is used if none is named."""
     need(out)
     device.check(ordinal)
     store_u64(out, _used())
@@ -172,7 +172,7 @@ def device_get_mem_pool(out: int, ordinal: int) -> None:
 
 @started("cuDeviceSetMemPool", "IP")
 def device_set_mem_pool(ordinal: int, handle: int) -> None:
-    """Have a pool be used where none is named."""
+    """Set the pool that is used if none is named."""
     device.check(ordinal)
     need(_pool(handle).block == BlockKind.POOLED)
     emulation().native.state.memory.pool = handle
@@ -180,20 +180,20 @@ def device_set_mem_pool(ordinal: int, handle: int) -> None:
 
 @started("cuMemGetDefaultMemPool", "PPI")
 def mem_get_default_mem_pool(out: int, location: int, kind: int) -> None:
-    """Give the own pool of a place."""
+    """Write the default pool of a location."""
     store_u64(out, _own(_blocks_at(location, kind)))
 
 
 @started("cuMemGetMemPool", "PPI")
 def mem_get_mem_pool(out: int, location: int, kind: int) -> None:
-    """Give the pool that is used for a place."""
+    """Write the pool that is used for a location."""
     blocks = _blocks_at(location, kind)
     store_u64(out, _used() if blocks is BlockKind.POOLED else _NAMED.get(blocks) or _own(blocks))
 
 
 @started("cuMemSetMemPool", "PIP")
 def mem_set_mem_pool(location: int, kind: int, handle: int) -> None:
-    """Have a pool be used for a place."""
+    """Set the pool that is used for a location."""
     blocks = _blocks_at(location, kind)
     need(_pool(handle).block == blocks)
     if blocks is BlockKind.POOLED:

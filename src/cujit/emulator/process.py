@@ -60,7 +60,7 @@ class Emulation:
         self.said[threading.get_native_id()] = (error.result, error.words)
 
     def words(self, result: int) -> str:
-        """Give the words of this thread's last refusal, or of the last fault, if they are of that kind."""
+        """Return the message of this thread's last refusal, or of the last fault, if it is of that kind."""
         kept, words = self.said.get(threading.get_native_id(), (None, ""))
         fault, what = self.fault
         return (words if kept is result else "") or (what if fault is result else "")
@@ -77,7 +77,7 @@ def say(words: str) -> None:
 
 @once
 def emulation() -> Emulation:
-    """Give the emulation of this process, made as the environment says.
+    """Return the emulation of this process, made as the environment specifies.
 
     Raises:
         OptionError: the environment says what cannot be.

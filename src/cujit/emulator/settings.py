@@ -91,7 +91,7 @@ class EmulatorSettings:
         return cls.of(**said)
 
     def inside(self, outer: EmulatorSettings) -> EmulatorSettings:
-        """Give them as they are within what is emulated already, whose notes go on unless these say others."""
+        """Return the settings within an outer emulation, whose notes continue unless these settings specify others."""
         return replace(self, log=self.log or outer.log, needs=self.needs or outer.needs)
 
     def text(self) -> str:

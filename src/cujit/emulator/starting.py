@@ -50,7 +50,7 @@ def _prepare() -> None:
 
 
 def environment_of(settings: EmulatorSettings) -> dict[str, str]:
-    """Give the variables of the environment with which a process finds the emulator.
+    """Return the environment variables with which a process finds the emulator.
 
     Raises: as of ``library.folder``.
     """
@@ -69,7 +69,7 @@ def emulate(
     errors_now: bool = False,
     log: str = "",
 ) -> None:
-    """Have this process, and all that it starts from now on, find the emulator where they look for a CUDA driver.
+    """Make this process, and all that it starts from now on, find the emulator when they look for a CUDA driver.
 
     It has to come before anything touches CUDA: at the top of a notebook or a ``conftest.py``.
 

@@ -32,7 +32,7 @@ def _attributes(stream: StreamCell) -> dict[int, bytes]:
 
 @started("cuStreamGetAttribute", "SIP")
 def stream_get_attribute(stream: int, attribute: int, value: int) -> None:
-    """Give an attribute of a stream."""
+    """Write an attribute of a stream."""
     cell = stream_cell(stream)
     need(value and attribute in _ATTRIBUTES)
     data = _attributes(cell).get(attribute, _ATTRIBUTES[attribute])
@@ -60,7 +60,7 @@ def stream_copy_attributes(to: int, of: int) -> None:
 
 @started("cuStreamGetGreenCtx", "PP")
 def stream_get_green_ctx(stream: int, green: int) -> None:
-    """Say that a stream belongs to no green context: there are none."""
+    """Report that a stream belongs to no green context: there are none."""
     stream_cell(stream)
     store_u64(green, 0)
 

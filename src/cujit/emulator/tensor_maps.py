@@ -96,6 +96,6 @@ def tensor_map_encode_im2col(
 
 @started("cuTensorMapReplaceAddress", "PP")
 def tensor_map_replace_address(tensor_map: int, address: int) -> None:
-    """Have a map describe a tensor elsewhere."""
+    """Change a map to describe a tensor at another address."""
     need(tensor_map and address % _PIECE == 0)
     ctypes.c_uint64.from_address(tensor_map + _ADDRESS).value = address

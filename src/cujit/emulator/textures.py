@@ -90,7 +90,7 @@ def _kind(said: _Space) -> str:
 
 
 def _fits(said: _Space, kind: str, *, ending: str = "") -> bool:
-    """Tell whether an array is no larger than those of a kind may be, in elements and layers."""
+    """Return whether an array is within the limits of a kind, in elements and layers."""
 
     def most(axis: str) -> int:
         return TEXTURE_LIMITS.get(f"MAXIMUM_{kind}_{axis}{ending}", 0)
@@ -155,13 +155,13 @@ def _store_description(out: int, type_: type[ctypes.Structure], handle: int) -> 
 
 @in_any_context("cuArrayGetDescriptor_v2", "PP")
 def array_get_descriptor(out: int, handle: int) -> None:
-    """Tell what an array is, without its depth."""
+    """Write the description of an array, without its depth."""
     _store_description(out, _Plane, handle)
 
 
 @in_any_context("cuArray3DGetDescriptor_v2", "PP")
 def array_3d_get_descriptor(out: int, handle: int) -> None:
-    """Tell what an array is."""
+    """Write the description of an array."""
     _store_description(out, _Space, handle)
 
 
@@ -249,7 +249,7 @@ def _elements(resource: _Resource) -> _Elements:
 
 
 def _seen(elements: _Elements, view: _View) -> _Elements:
-    """Give what a view shows of an array: the same elements as something else, and some of the layers.
+    """Return what a view shows of an array: the same elements as another type, and some of the layers.
 
     The last layer may be one behind the array's, which an H200 takes, too.
     """
@@ -319,7 +319,7 @@ def _looking(reading: _Reading, extent: Extent) -> tuple[tuple[AddressMode, Addr
 
 
 def _whole(value: float) -> float:
-    """Give a number that an integer of 32 bits can be."""
+    """Return the number clamped to the range of a 32-bit integer."""
     return max(-_MOST, min(value, _MOST)) if value == value else 0.0
 
 
@@ -400,19 +400,19 @@ def tex_object_destroy(handle: int) -> None:
 
 @in_any_context("cuTexObjectGetResourceDesc", "PP")
 def tex_object_get_resource_desc(out: int, handle: int) -> None:
-    """Tell what a texture was made of."""
+    """Write what a texture was made of."""
     _store(out, _object_of(handle, is_texture=True).resource)
 
 
 @in_any_context("cuTexObjectGetTextureDesc", "PP")
 def tex_object_get_texture_desc(out: int, handle: int) -> None:
-    """Tell how a texture is read."""
+    """Write how a texture is read."""
     _store(out, _object_of(handle, is_texture=True).reading)
 
 
 @in_any_context("cuTexObjectGetResourceViewDesc", "PP")
 def tex_object_get_resource_view_desc(out: int, handle: int) -> None:
-    """Tell what a texture shows of an array; nothing is written where it was made without a view."""
+    """Write what a texture shows of an array. Write nothing if the texture was made without a view."""
     need(out)
     view = _object_of(handle, is_texture=True).view
     if view is not None:
@@ -440,7 +440,7 @@ def surf_object_destroy(handle: int) -> None:
 
 @in_any_context("cuSurfObjectGetResourceDesc", "PP")
 def surf_object_get_resource_desc(out: int, handle: int) -> None:
-    """Tell what a surface was made of."""
+    """Write what a surface was made of."""
     _store(out, _object_of(handle, is_texture=False).resource)
 
 

@@ -162,7 +162,7 @@ class Link:
         return Code.SUCCESS
 
     def _with_functions(self, others: Sequence[Input], lto: Input) -> Input:
-        """Give what was LTO-IR with the functions that the others use, which the optimiser leaves out for itself."""
+        """Return the former LTO-IR with the functions that the others use, which the optimizer otherwise removes."""
         has = {f.name for f in lto.module.functions}
         defined = {f.name for each in others for f in each.module.functions if f.body is not None}
         used = {f.name for each in others for f in each.module.functions if f.linkage == "extern"}
@@ -178,7 +178,7 @@ class Link:
         return Input(_LTO_NAME, replace(module, items=tuple(_without_keeper(module, names))))
 
     def _from_lto(self, pieces: Sequence[_Piece]) -> bytes:
-        """Have the real library make PTX of LTO-IR.
+        """Compile LTO-IR to PTX with the real library.
 
         Raises:
             _RealLinkError: it does not.
@@ -186,7 +186,7 @@ class Link:
         return self._by_real([*self.options, b"-ptx"], pieces, "LinkedPtx").rstrip(b"\0")
 
     def _by_real(self, options: list[bytes], pieces: Sequence[_Piece], what: str) -> bytes:
-        """Have the real library link.
+        """Link with the real library.
 
         Raises:
             _RealLinkError: it does not.
@@ -240,7 +240,7 @@ def _functions(failed: int, rows: Iterable[_Row]) -> dict[str, Any]:
 
 
 def _taking(real: ctypes.CDLL, name: str, content: Callable[[int], bytes | None]) -> list[_Row]:
-    """Give the two functions by which something is taken: what there is of ours, else what the library has."""
+    """Return the two functions that read something: cujit's own if there is any, otherwise the library's."""
 
     def size_of(handle: int, answer: int) -> int:
         data = content(handle) if answer else None
@@ -263,7 +263,7 @@ _at = ctypes.c_void_p
 
 
 def compiler_functions(real: ctypes.CDLL) -> dict[str, Any]:
-    """Give what is ours of NVRTC, by name."""
+    """Return cujit's functions of NVRTC, by name."""
 
     def container(program: int) -> bytes | None:
         size = ctypes.c_size_t()
@@ -327,7 +327,7 @@ class _Links:
 
 
 def linker_functions(real: ctypes.CDLL) -> dict[str, Any]:
-    """Give what is ours of nvJitLink, by name."""
+    """Return cujit's functions of nvJitLink, by name."""
     links = _Links(real)
     rows: list[_Row] = [
         ("nvJitLinkCreate", (_P, _U, _P), links.create),

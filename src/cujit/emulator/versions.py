@@ -24,7 +24,7 @@ _REFUSED = threading.Event()
 
 @always("cuDriverGetVersion", "P")
 def driver_get_version(version: int) -> None:
-    """Tell which CUDA the driver speaks."""
+    """Write the CUDA version that the driver supports."""
     store_u32(version, VERSION)
 
 
@@ -70,13 +70,13 @@ def profiler() -> None:
 
 @always("cuGetErrorName", "IP")
 def get_error_name(error: int, text: int) -> None:
-    """Give the name of an answer."""
+    """Write the name of a result code."""
     _store_text(error, text, lambda result: result.spelled)
 
 
 @always("cuGetErrorString", "IP")
 def get_error_string(error: int, text: int) -> None:
-    """Give the meaning of an answer: what this thread's last call said, where it answered that."""
+    """Write the meaning of a result code: the message of this thread's last call, if that call returned this code."""
     _store_text(error, text, lambda result: emulation().words(result) or result.sentence)
 
 

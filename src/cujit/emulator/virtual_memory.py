@@ -109,7 +109,7 @@ def _physical(handle: int) -> _Physical:
 
 @started("cuMemGetAllocationGranularity", "PPU")
 def mem_get_allocation_granularity(out: int, properties: int, option: int) -> None:
-    """Say what sizes are multiples of."""
+    """Write the granularity of which sizes are multiples."""
     need(out and option <= 1)
     _check_properties(properties)
     store_u64(out, _GRANULE)
@@ -143,7 +143,7 @@ def mem_address_reserve(out: int, size: int, alignment: int, wish: int, flags: i
 
 @started("cuMemAddressFree", "PP")
 def mem_address_free(address: int, size: int) -> None:
-    """Give reserved addresses back."""
+    """Release reserved addresses."""
     with _LOCK:
         need(_RESERVED.get(address) == size and not _mapped(address, size))
         del _RESERVED[address]
@@ -176,7 +176,7 @@ def mem_release(handle: int) -> None:
 
 @started("cuMemRetainAllocationHandle", "PP")
 def mem_retain_allocation_handle(out: int, address: int) -> None:
-    """Give the handle of the memory at an address, and hold it."""
+    """Write the handle of the memory at an address, and retain the memory."""
     with _LOCK:
         found = _mapped(address, 1)
         need(out and found)
@@ -188,7 +188,7 @@ def mem_retain_allocation_handle(out: int, address: int) -> None:
 
 @started("cuMemGetAllocationPropertiesFromHandle", "PP")
 def mem_get_allocation_properties_from_handle(out: int, handle: int) -> None:
-    """Say what memory is like."""
+    """Write the properties of memory."""
     need(out)
     said = _physical(handle).properties
     ctypes.memmove(out, ctypes.addressof(said), ctypes.sizeof(said))
@@ -196,7 +196,7 @@ def mem_get_allocation_properties_from_handle(out: int, handle: int) -> None:
 
 @started("cuMemExportToShareableHandle", "PPIP")
 def mem_export_to_shareable_handle(out: int, handle: int, kind: int, flags: int) -> None:
-    """Give a descriptor by which another process has the memory."""
+    """Write a file descriptor by which another process can access the memory."""
     need(out and not flags)
     found = _physical(handle)
     need(kind == _BY_DESCRIPTOR and found.properties.handles & kind)
@@ -205,7 +205,7 @@ def mem_export_to_shareable_handle(out: int, handle: int, kind: int, flags: int)
 
 @started("cuMemImportFromShareableHandle", "PPI")
 def mem_import_from_shareable_handle(out: int, descriptor: int, kind: int) -> None:
-    """Have memory that somebody gave a descriptor of."""
+    """Import memory from a file descriptor that another process exported."""
     need(out and kind == _BY_DESCRIPTOR)
     try:
         file = os.dup(descriptor)
@@ -241,7 +241,7 @@ def _whole(address: int, size: int) -> list[_Mapping]:
 
 @started("cuMemMap", "PPPPP")
 def mem_map(address: int, size: int, offset: int, handle: int, flags: int) -> None:
-    """Have memory lie at reserved addresses."""
+    """Map memory at reserved addresses."""
     with _LOCK:
         physical = _physical(handle)
         need(not offset and not flags and size == physical.size and address % _GRANULE == 0)
@@ -267,7 +267,7 @@ def mem_unmap(address: int, size: int) -> None:
 
 @started("cuMemSetAccess", "PPPP")
 def mem_set_access(address: int, size: int, descriptions: int, count: int) -> None:
-    """Say what the device may do with memory at addresses; the last word counts."""
+    """Set what the device may do with memory at addresses. The last description counts."""
     need(descriptions and count)
     access = _NO_ACCESS
     for place, ordinal, access in (ctypes.c_int32 * 3 * count).from_address(descriptions):
@@ -283,7 +283,7 @@ def mem_set_access(address: int, size: int, descriptions: int, count: int) -> No
 
 @started("cuMemGetAccess", "PPP")
 def mem_get_access(out: int, location: int, address: int) -> None:
-    """Say what a place may do with memory at an address."""
+    """Write what a location may do with memory at an address."""
     need(out and location)
     place, ordinal = (ctypes.c_int32 * 2).from_address(location)
     need(place == _ON_DEVICE)
@@ -294,7 +294,7 @@ def mem_get_access(out: int, location: int, address: int) -> None:
 
 
 def _tell_c() -> None:
-    """Have copies and pointers know what may be accessed: neighbours are one."""
+    """Update which addresses copies and pointers may access. Adjacent ranges count as one."""
     wanted: dict[int, int] = {}
     last = 0
     for each in _MAPPINGS:

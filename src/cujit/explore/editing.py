@@ -33,7 +33,7 @@ class EditedFile:
         self.text = self._read()
 
     def scene(self, said: Scene | None) -> Scene:
-        """Give the scene of this file, compiled and launched as was said.
+        """Return the scene of this file, compiled and launched as ``said`` specifies.
 
         Raises:
             CujitError: the architecture, an option, the GPU or a check is none.

@@ -64,7 +64,7 @@ class Door:
     token: str
 
     def refusal(self, method: str, path: str, query: str, headers: Mapping[str, list[str]]) -> Denial | None:
-        """Tell why a request is refused, None if it is not; ``headers`` are by lower names.
+        """Return why a request is refused. None if it is not. ``headers`` are by lowercase names.
 
         A name that was made to mean this machine (DNS rebinding) stands in Host, and a page of another site in Origin
         and Sec-Fetch-Site. A page that is asked for has the token in its address, and its script in a header, which a
@@ -84,7 +84,7 @@ class Door:
         return None
 
     def _elsewhere(self, headers: Mapping[str, list[str]], is_visit: bool) -> str:
-        """Tell why a request is not of this explorer's own page, "" if it is.
+        """Return why a request is not from this explorer's own page. ``""`` if it is.
 
         A tab may come from anywhere: the file that ``--open`` hands to the browser is of another site.
         """

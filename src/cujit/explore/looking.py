@@ -56,7 +56,7 @@ class Seen:
     seconds: float = 0.0
 
     def record(self) -> dict[str, Any]:
-        """Give the record of the report, and in ``explorer`` what it has no place for.
+        """Return the record of the report, and in ``explorer`` what it has no place for.
 
         Example::
 
@@ -208,7 +208,7 @@ class _Look:
         return replace(page, listings=listings, kernels=kernels, notes=(*self.notes, *page.notes))
 
     def _assembler(self) -> dict[str, object]:
-        """Give those of the options that the assembler takes too."""
+        """Return the options that the assembler accepts too."""
         said = self._options()
         return {name: said[name] for name in said if isinstance(OPTIONS[name].nvjitlink, Spelling)}
 

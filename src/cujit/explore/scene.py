@@ -30,7 +30,7 @@ MOST_ARGUMENT_BYTES = 256 << 20
 
 
 def fault_of(text: str) -> str:
-    """Tell what makes a text no source to edit; empty where it is one."""
+    """Describe why a text is no source to edit. Empty if it is one."""
     if "\0" in text:
         return "holds a NUL byte"
     if len(text) > MOST_SOURCE_CHARS:
@@ -108,7 +108,7 @@ class Scene:
         return cls(**given)
 
     def to_json(self) -> dict[str, Any]:
-        """Give all of it in plain values."""
+        """Return the scene as plain values."""
         return {name: getattr(self, name) for name in self.__match_args__}
 
     @property
@@ -217,7 +217,7 @@ def _sizes(text: str, what: str, most: int = 3) -> tuple[int, ...] | None:
 
 
 def _bytes_of(word: str) -> int:
-    """Say how many bytes an argument takes, before it is made."""
+    """Return how many bytes an argument takes, before it is made."""
     if word.endswith(".npy"):
         try:
             return os.stat(word).st_size

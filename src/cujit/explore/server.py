@@ -86,7 +86,7 @@ class ExplorerServer:
         return HTMLResponse(text)
 
     def _latest(self) -> dict[str, Any]:
-        """Give the last record, which a worker wrote."""
+        """Return the last record, which a worker wrote."""
         if self._last:
             self._record = read_answer(self._last)["record"]
             self._last = b""

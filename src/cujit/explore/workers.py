@@ -97,7 +97,7 @@ class WorkerPool:
         self._is_closed = False
 
     def begin(self, idle: int = 1) -> None:
-        """Have workers start beside what else is done, until so many wait."""
+        """Start workers in the background, until ``idle`` workers wait."""
         for _ in range(idle - len(self._idle) - len(self._starting)):
             task = asyncio.get_running_loop().create_task(self._add())
             self._starting.add(task)
@@ -115,7 +115,7 @@ class WorkerPool:
         await asyncio.gather(*self._ending)
 
     async def look(self, scene: Scene) -> AsyncGenerator[bytes]:
-        """Give the lines of an answer as they come; an earlier scene that is still at work is given up.
+        """Yield the lines of an answer as they arrive. An earlier scene that is still in progress is abandoned.
 
         The last line is of stage ``done`` or ``failed``, or ``superseded`` where a later scene came.
         """
@@ -161,7 +161,7 @@ class WorkerPool:
         worker.is_late = time.monotonic() >= until
 
     async def _death(self, worker: _Worker) -> bytes:
-        """Say why there is no answer."""
+        """Return a line that explains why there is no answer."""
         worker.kill()
         status = await worker.ended()
         if worker.is_superseded:
@@ -185,7 +185,7 @@ class WorkerPool:
         return await self._started()
 
     def _put_back(self, worker: _Worker, *, is_done: bool) -> None:
-        """Have a worker wait for the next scene, if it can."""
+        """Return a worker to the idle workers, to wait for the next scene, if it can."""
         if is_done and worker.is_alive and not worker.is_superseded and not self._is_closed:
             self._idle.append(worker)
         else:

@@ -134,7 +134,7 @@ def build(
 
 
 def cache_of(sink: object) -> Cache:
-    """Give the cache that images go to: None is the process's, a directory that is named is as large as it becomes.
+    """Return the cache that images go to: None means the process's cache, and a named directory has no size limit.
 
     Raises:
         OptionError: it is neither, or the cache is off.
@@ -150,7 +150,7 @@ def cache_of(sink: object) -> Cache:
 
 
 def _where_and_how(runner: Runner, cache: Cache, limits: WorkLimits) -> tuple[Store, Chunk]:
-    """Give where images go, and a task without pieces, which is what all have in common."""
+    """Return the store that images go to, and a task without pieces, which is what all tasks have in common."""
     store, budget = cache.store, cache.budget
     assert store is not None
     assert budget is not None
@@ -217,7 +217,7 @@ class _Farm:
             self._drop()
 
     def _patience_s(self) -> float | None:
-        """Tell how long no chunk may come back, if every worker does what it should; None without deadlines."""
+        """Return how long no chunk may come back, if every worker does what it should. None without deadlines."""
         deadline_s = self._task.deadline_s
         if deadline_s is None:
             return None
@@ -252,7 +252,7 @@ class _Farm:
         return units
 
     def _goes_with(self, units: Sequence[Unit], unit: Unit) -> bool:
-        """Tell whether what is made together with a unit is among the last of these."""
+        """Return whether a unit is made together with the last of these units."""
         if not unit.group or unit.group != units[-1].group:
             return False
         names = {one.request.names for one in units if one.group == unit.group}
@@ -372,7 +372,7 @@ class _Farm:
         )
 
     def _drop(self) -> None:
-        """Say of what is left that it was not begun."""
+        """Record everything that is left as not begun."""
         waiting = [*self._ready, *(unit for units in (*self._again, *self._alone) for unit in units)]
         while waiting or not self._intake.is_over:
             for unit in waiting:

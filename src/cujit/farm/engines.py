@@ -67,7 +67,7 @@ def engine_of(executor: Executor | str, workers: int | None) -> Iterator[Engine]
 
 
 def _slots(executor: Executor) -> int:
-    """Tell how many tasks a user's executor does at a time: its workers, or the threads of its Dask cluster."""
+    """Return how many tasks a user's executor does at a time: its workers, or the threads of its Dask cluster."""
     client: Any = getattr(executor, "_client", None)
     if hasattr(client, "nthreads"):
         return sum(client.nthreads().values()) or 1

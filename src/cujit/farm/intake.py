@@ -99,7 +99,7 @@ class Intake:
         self._sum_ms, self._learned = 0.0, 0
 
     def take(self) -> list[Unit]:
-        """Give the next that have to be made; none where a second brought nothing but hits."""
+        """Return the next units that must be made. Empty if a second brought nothing but hits."""
         units: list[Unit] = []
         begin = time.monotonic()
         while len(units) < _WINDOW and time.monotonic() - begin < _TAKING_S:
@@ -184,7 +184,7 @@ class Intake:
         return None
 
     def _why_alone(self, request: Request) -> str:
-        """Say why nothing is shared; the answer is the same for all architectures of a family."""
+        """Return why nothing is shared. The answer is the same for all architectures of a family."""
         if not self._share:
             return "nothing is shared"
         like = alike(request, self._share)

@@ -80,7 +80,7 @@ class Processes:
             thread.join()
 
     def _work(self) -> None:
-        """Have one worker do tasks, and start another where it died."""
+        """Run tasks in one worker, and start another worker if it died."""
         worker: Worker | None = None
         while (task := self._tasks.get()) is not None:
             future, chunk = task
@@ -110,7 +110,7 @@ class Processes:
 
 
 def _asked(worker: Worker, chunk: Chunk) -> ChunkResult:
-    """Have a worker do a task.
+    """Run a task in a worker.
 
     Raises:
         WorkerDiedError: it died.

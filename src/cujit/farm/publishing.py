@@ -56,11 +56,13 @@ class Publisher:
         self._unpublished = 0
 
     def has(self, digests: Sequence[str]) -> list[bool]:
-        """Tell of which keys the shared cache has what the key has signed; of none where it does not answer."""
+        """Return for each key whether the shared cache has a record by this signer. All are False if the cache does not
+        answer.
+        """
         return list(self._pool.map(self._has, digests))
 
     def put(self, digest: str, request: Request, *, is_made: bool) -> None:
-        """Have an image published; one that was found is looked at in the end, for others may have brought it."""
+        """Publish an image. An image that was found is checked at the end, as other processes may have published it."""
         if is_made:
             self._begin(digest, request)
         else:

@@ -41,7 +41,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, request: Request, reason: str, *more: Any) -> Failure:
-        """Say why nothing is kept of a request; the fields after ``request`` follow."""
+        """Describe why nothing is kept of a request. The fields after ``request`` follow."""
         return cls(request.source.name, request.arch, reason, request, *more)
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ class Report:
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
-        """Give it as JSON has it; requests by their names and architectures.
+        """Return the report as JSON values. Requests are represented by their names and architectures.
 
         Example::
 
@@ -179,7 +179,7 @@ class Tally:
         return sorted(key.hex() for key, is_kept in self.keys.items() if is_kept)
 
     def report(self, wall_s: float, pack: PackStats | None) -> Report:
-        """Give the report; the costliest come first."""
+        """Return the report, with the costliest items first."""
         return Report(
             tuple(self.kept()),
             self.made,

@@ -65,14 +65,14 @@ def family(request: Request, share: str) -> int:
 
 
 def alike(request: Request, share: str) -> Request:
-    """Give what a request has in common with all that may be made with it: all but the names, and what is shared."""
+    """Return what a request has in common with all that may be made with it: all but the names, and what is shared."""
     number = family(request, share)
     arch = Arch(ArchKind.REAL, _FAMILIES[share][number - 1]) if number else request.arch
     return replace(request, names=(), arch=arch)
 
 
 def why_alone(request: Request, share: str, keys: KeyMaker) -> str:
-    """Say why a compile is done for its architecture alone; "" where one may do for its family."""
+    """Return why a compile is done for its architecture only. ``""`` if one compile can serve its family."""
     if request.source.language != "cuda":
         return "it is no CUDA C++"
     if request.kind is not Kind.CUBIN:
@@ -90,7 +90,9 @@ def why_alone(request: Request, share: str, keys: KeyMaker) -> str:
 
 
 def why_names_alone(request: Request) -> str:
-    """Say the same of the instances that are asked for."""
+    """Return why the requested instances are compiled for their architecture only. ``""`` if one compile can serve its
+    family.
+    """
     return _why_asking(next(filter(None, (asked(name.encode()) for name in request.names)), ""))
 
 

@@ -145,13 +145,13 @@ def laid_out(piece: Piece) -> Iterator[CompileJob]:
 
 
 def make_ms(artifact: Artifact) -> float:
-    """Tell how long an Artifact took to make, in milliseconds."""
+    """Return how long an Artifact took to make, in milliseconds."""
     assert isinstance(artifact.provenance, Provenance)
     return artifact.provenance.make_ms
 
 
 def result_of(artifact: Artifact) -> PieceResult:
-    """Say what came of a piece of which there is an image."""
+    """Return the result of a piece that has an image."""
     known = artifact.provenance
     assert isinstance(known, Provenance)
     if known.outcome is Outcome.UNCACHED:

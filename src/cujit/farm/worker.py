@@ -53,7 +53,9 @@ def _cpu_s() -> float:
 
 @once_each(4)
 def _runner(root: str, cap_bytes: int, gid: int | None, compiling: str, settings: Settings) -> Runner:
-    """Give the runner of this process for a root; it remembers no images, and leaves no hints of where files were."""
+    """Return the runner of this process for a root. It caches no images in memory, and leaves no hints of file
+    locations.
+    """
     cache = Cache(Path(root), cap_bytes=cap_bytes, memory_bytes=0, trusted_gid=gid, compile=compiling)
     runner = Runner.allowed(Toolchain(settings), cache)
     runner.keys = KeyMaker(runner.toolchain)
@@ -99,7 +101,7 @@ def _got(job: CompileJob, chunk: Chunk, runner: Runner) -> Artifact:
 
 
 def first_message(error: Exception) -> str:
-    """Say in one line what is wrong: of a source, the first error of the compiler."""
+    """Describe in one line what is wrong. For a source, this is the first error of the compiler."""
     said = error.diagnostics if isinstance(error, CompileError) else ()
     errors = [d for d in said if d.severity == "error" and d.file != NAME_MAP]  # of names, the message says more
     first = errors[0] if errors else error.message if isinstance(error, CujitError) else error

@@ -70,7 +70,7 @@ def choose_kernels(
 
 
 def names_matching(pattern: str, kernels: Iterable[KernelInfo]) -> set[str]:
-    """Give the lowered names of the kernels that a pattern fits.
+    """Return the lowered names of the kernels that match a pattern.
 
     A pattern that is the name of a kernel means that one; else it is the name of a template, or a glob (``*``, ``?``,
     ``[…]``) of names as displayed or lowered, in which spaces do not count.

@@ -62,7 +62,7 @@ class PtxNeeds:
 
 
 def needs(image: object) -> tuple[PtxNeeds, ...]:
-    """Tell what each PTX in an image uses: the ISA version and architecture it needs, and what the CPU device refuses.
+    """Return what each PTX in an image uses: the ISA version and architecture, and what the CPU device refuses.
 
     Args:
         image: an Artifact, bytes, PTX, the path of a file, or a loaded Module, as for ``inspect``. Cubins that have no
@@ -84,7 +84,7 @@ def needs(image: object) -> tuple[PtxNeeds, ...]:
 
 
 def image_needs(image: ImageInfo, name: str) -> PtxNeeds:
-    """Tell the same of one image of an inspection.
+    """Return the same for one image of an inspection.
 
     Raises:
         FormatError: it is damaged.
@@ -93,7 +93,7 @@ def image_needs(image: ImageInfo, name: str) -> PtxNeeds:
 
 
 def ptx_needs(text: str, name: str = "<ptx>") -> PtxNeeds:
-    """Tell what a PTX text uses, and which of it the CPU device refuses: its loader is asked.
+    """Return what a PTX text uses, and which of it the CPU device refuses, according to the device's loader.
 
     Raises:
         PtxSyntaxError: the text is not PTX.
@@ -125,7 +125,9 @@ def _uses(counts: Counter[str], reasons: dict[str, str]) -> tuple[Use, ...]:
 
 
 def _oldest(module: ptx.Module) -> tuple[Version, str]:
-    """Give the version and the target of what all constructs together need; of what no target has, what is declared."""
+    """Return the version and target that all constructs together need. If no target has all of them, return the
+    declared ones.
+    """
     needed = together(construct_needs(module))
     least = needed.least or module.target[0].removeprefix("sm_")
     return needed.of(least) or module.version, f"compute_{least}"

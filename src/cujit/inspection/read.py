@@ -33,7 +33,7 @@ _BARE = {
 
 
 def inspect(anything: object) -> Inspection:
-    """Tell what an image holds; nothing is loaded, and no driver or GPU is needed.
+    """Return what an image contains. Nothing is loaded, and no driver or GPU is needed.
 
     What a build says is used where there is an Artifact: name expressions, C++ types, spills. The images of fatbins and
     host files read their content at first use; one that is damaged has ``error`` set and does not hide the others.

@@ -102,7 +102,7 @@ class KernelInfo:
         return self.spill_store_bytes + self.spill_load_bytes
 
     def is_called(self, name: str) -> bool:
-        """Tell whether the kernel goes by ``name``: lowered, as displayed, or as the source has it.
+        """Return whether the kernel is called ``name``: lowered, as displayed, or as in the source.
 
         The name in the source may have its parameter types: ``scale(int*)``.
 
@@ -120,7 +120,7 @@ class KernelInfo:
         return any(spelling is not None and name_key(spelling) == wanted for spelling in spellings)
 
     def is_instance_of(self, template: str) -> bool:
-        """Tell whether the kernel is an instance of the template of that name: ``axpy<float>`` of ``axpy``.
+        """Return whether the kernel is an instance of the template of that name: ``axpy<float>`` of ``axpy``.
 
         Args:
             template: its name.
@@ -174,7 +174,7 @@ class ImageSource(Protocol):
     """Where an image's bytes and content come from."""
 
     def payload(self) -> bytes:
-        """Give the bytes of the image, unpacked."""
+        """Return the bytes of the image, unpacked."""
         ...
 
     def content(self) -> Content:
@@ -220,7 +220,7 @@ class ImageInfo:
         return "content" in self.__dict__
 
     def payload(self) -> bytes:
-        r"""Give the bytes of the image, unpacked.
+        r"""Return the bytes of the image, unpacked.
 
         Raises:
             FormatError: it does not unpack, or only NVIDIA's linker can read it.
@@ -232,7 +232,7 @@ class ImageInfo:
         return self._source.payload()
 
     def ptx(self) -> str:
-        """Give the PTX of the image: PTX itself, or what the line information of a cubin has.
+        """Return the PTX of the image: PTX itself, or the PTX in the line information of a cubin.
 
         PTX from a cubin says so in its first line. It has no ``.loc``, and its lines count as in the original.
 

@@ -40,7 +40,7 @@ class ProgramCache:
         return found[0].data
 
     def get(self, key: bytes | str, default: bytes | None = None) -> bytes | None:
-        """Give the image of a key, or ``default``.
+        """Return the image of a key, or ``default``.
 
         Raises:
             TypeError: the key is neither bytes nor text.
@@ -129,7 +129,7 @@ def _key(key: object) -> Key:
 
 
 def _image(value: object) -> bytes:
-    """Give the bytes of an image, or of an ObjectCode, which may be a path."""
+    """Return the bytes of an image, or of an ObjectCode, which may be a path."""
     code = getattr(value, "code", value)
     if isinstance(code, str) and code is not value:
         return Path(code).read_bytes()

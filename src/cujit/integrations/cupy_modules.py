@@ -81,7 +81,7 @@ def _include(options: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def raw_module(image: Artifact | bytes | str | os.PathLike[str]) -> Any:
-    """Give an image to CuPy, as a ``cupy.RawModule``, which loads it at the first use on each GPU.
+    """Return an image as a ``cupy.RawModule``, which CuPy loads at the first use on each GPU.
 
     It finds kernels by their lowered names: ``raw.get_function(artifact.names["axpy<float>"])``. CuPy wants a file, so
     the image is written to one of this process, which goes when it ends.

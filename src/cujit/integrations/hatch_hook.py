@@ -52,5 +52,5 @@ class PackHook(BuildHookInterface):  # type: ignore[misc]
 
 @hookimpl  # type: ignore[untyped-decorator]
 def hatch_register_build_hook() -> type[PackHook]:
-    """Give the hook to hatchling."""
+    """Return the hook for hatchling."""
     return PackHook

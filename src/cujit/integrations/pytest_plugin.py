@@ -49,7 +49,8 @@ _MARKER = (
 
 
 def _import_as_ever(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Have cujit's modules imported as without pytest, which else rewrites the ``assert`` of all that bring a plugin.
+    """Import cujit's modules as without pytest. It otherwise rewrites the ``assert`` of all packages that ship a
+    plugin.
 
     cujit imports on several threads, and ``ast.parse``, by which pytest rewrites, fails on two threads at once in
     Python 3.11 ("AST constructor recursion depth mismatch"). pytest 9 has no public way to say so.
@@ -279,7 +280,7 @@ class _Covered:
             self._coverage.save(self._file)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say how many lines ran."""
+        """Report how many lines ran."""
         counts = [count for lines in self._coverage.lines().values() for count in lines.values()]
         ran = sum(count > 0 for count in counts)
         terminalreporter.write_line(

@@ -73,7 +73,7 @@ class WantedPack:
 
 
 def _written_cache() -> Cache | None:
-    """Give the process's cache; None where it is off, or nothing can be written to it."""
+    """Return the process's cache. None if it is off, or nothing can be written to it."""
     cache = default_cache()
     try:
         return cache if cache.store is not None and cache.store.prepare() else None

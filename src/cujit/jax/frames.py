@@ -95,7 +95,7 @@ def handler(name: str, run: Callable[[Call], None], is_gpu: bool) -> Any:
 
 
 def buffers(key: Key) -> tuple[str, int, list[tuple[tuple[int, ...], np.dtype[Any]]]]:
-    """Give the text of a call, the count of its arguments, and shape and dtype of each argument and result.
+    """Return the text of a call, the count of its arguments, and shape and dtype of each argument and result.
 
     Raises:
         UnsupportedError: this XLA has other buffers.
@@ -128,7 +128,7 @@ def _at(address: int) -> int:
 
 
 def _answered(extension: int) -> bool:
-    """Say what version of the interface this handler is for, if that is what was asked."""
+    """Write the version of the interface that this handler is for, if the call asks for it. Return whether it does."""
     if _at(extension) < _EXTENSION.size:
         return False
     _, kind, _, metadata = _EXTENSION.unpack(ctypes.string_at(extension, _EXTENSION.size))

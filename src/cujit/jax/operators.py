@@ -126,7 +126,7 @@ def _elements(out: Any, *_others: object, **_numbers: object) -> int:
 
 
 def _register(made: _Operator) -> _Operator:
-    """Have XLA call an operator by its name, which it binds once and for ever."""
+    """Register an operator with XLA by its name, which XLA binds once and for all."""
     with _LOCK:
         is_new = made.name not in _OPERATORS
         _OPERATORS[made.name] = made
@@ -165,7 +165,7 @@ class _Signature(NamedTuple):
         return cls(name, tuple(arrays), tuple(numbers), found)
 
     def plain(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Have a function get the numbers by name that come last by position."""
+        """Wrap a function so that it receives by name the numbers that come last by position."""
         names = self.numbers
         if not names:
             return function
@@ -269,7 +269,7 @@ class _Operator:
         return call
 
     def _trace(self, text: str, *arrays: Any) -> Any:
-        """Say to JAX what a call gives; what can be refused now is refused now."""
+        """Describe to JAX what a call returns. Whatever can be refused now is refused now."""
         numbers = json.loads(text)
         given = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
         for key, x in zip(self._signature.arrays, given, strict=True):

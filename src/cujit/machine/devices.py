@@ -33,7 +33,7 @@ def _devices() -> Devices:
 
 
 def all_devices() -> tuple[Device, ...]:
-    """Give every device of this machine: the GPUs that the driver shows, and the CPU device last.
+    """Return every device of this machine: the GPUs that the driver shows, and the CPU device last.
 
     Example::
 
@@ -43,7 +43,7 @@ def all_devices() -> tuple[Device, ...]:
 
 
 def default_device() -> Device:
-    """Give the first GPU, or else the CPU device.
+    """Return the first GPU, otherwise the CPU device.
 
     Example::
 
@@ -57,7 +57,7 @@ def default_device() -> Device:
 
 
 def gpu(ordinal: int = 0) -> Device:
-    """Give the GPU with that number among the GPUs that the driver shows.
+    """Return the GPU with that number among the GPUs that the driver shows.
 
     Args:
         ordinal: the number, from 0.
@@ -96,7 +96,7 @@ def cpu(
     start_order: str = "ascending",
     contract: str | None = None,
 ) -> Device:
-    """Give the CPU device, which runs blocks on that many threads; None is one per processor.
+    """Return the CPU device, which runs blocks on that many threads. None means one thread per processor.
 
     Args:
         threads: how many run blocks; None is one per processor.
@@ -154,7 +154,7 @@ def _check_watchers(trace: object, coverage: object, profile: object) -> None:
 
 
 def chosen(device: DeviceLike | str | None) -> Device:
-    """Give a device, by its name or as it is; without one the default."""
+    """Return a device, by its name or unchanged. Without one, return the default device."""
     if device is None:
         return default_device()
     return _devices().named(device)

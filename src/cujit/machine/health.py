@@ -146,7 +146,7 @@ def _library(
 
 
 def library_problem(version: Version, compiler: Version | None) -> str:
-    """Say why a linker or packer does not go with the compiler; "" if it does.
+    """Return why a linker or packer does not match the compiler. ``""`` if it does.
 
     Source: nvJitLink 13 user guide, "Compatibility": it takes images of its own major version, made by a
     compiler that is no newer.
@@ -228,7 +228,7 @@ def _cpu() -> tuple[Component, tuple[Device, ...]]:
 
 
 def _located(part: Component, library: str) -> Component:
-    """Say where an opened library lies, and which step of cuda.pathfinder's search found it.
+    """Add where an opened library is, and which step of cuda.pathfinder's search found it.
 
     Of one that ``cujit emulate`` stands before, it is said where NVIDIA's lies.
     """

@@ -71,7 +71,7 @@ def _of_compile_error(error: CompileError) -> Said:
 
 
 def _text_of(request: object, file: str) -> str:
-    """Give the text that a message is of: of the request, or of a file."""
+    """Return the text that a message refers to: of the request, or of a file."""
     source = request.source if isinstance(request, Request) else None
     if source is not None and file in (source.name, source.path):
         return source.text
@@ -80,7 +80,7 @@ def _text_of(request: object, file: str) -> str:
 
 
 def _excerpt(file: str, at: int, column: int, text: str, line: str = "") -> Iterator[str]:
-    """Give a line with a caret under its place, and some lines around it, with their numbers.
+    """Yield a line with a caret under its column, and some lines around it, with their numbers.
 
     Where the text has no such line, it is ``line`` alone.
     """

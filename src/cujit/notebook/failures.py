@@ -79,7 +79,7 @@ def _until_ours(trace: TracebackType) -> tuple[TracebackType, tuple[FrameType, i
 
 
 def _saving(frame: FrameType, number: int) -> str:
-    """Say how the launch of a line is saved, where the line ends with one."""
+    """Describe how to save the launch of a line, if the line ends with a launch."""
     line = linecache.getline(frame.f_code.co_filename, number, frame.f_globals).strip()
     try:
         *_, end = ast.parse(line).body

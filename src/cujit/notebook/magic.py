@@ -200,7 +200,7 @@ def _command(
 
 
 def _by_name(module: Module, cell: _Cell) -> dict[str, object]:
-    """Give the kernels by their names without scopes, arguments and types of parameters."""
+    """Return the kernels by their names without scopes, arguments and parameter types."""
     groups: dict[str, _Kernels] = {}
     for shown, kernel in module.items():
         entity = without_arguments(entity_name(kernel.lowered_name) or kernel.lowered_name)

@@ -23,7 +23,7 @@ SharedBytes = int | Callable[[int], int]
 
 
 def shared_bytes_of(shared_bytes: SharedBytes, threads: int) -> int:
-    """Give the dynamic shared memory of a block of ``threads`` threads, in bytes.
+    """Return the dynamic shared memory of a block of ``threads`` threads, in bytes.
 
     Raises:
         LaunchError: it is no int, or negative.
@@ -87,7 +87,7 @@ class NextStep:
 
 
 def next_step(demand: Demand, now: Residency) -> NextStep | None:
-    """Tell what one more resident block takes; None where the slots for warps or blocks are full.
+    """Return what one more resident block requires. None if the warp slots or block slots are full.
 
     It is also None where no reduction helps, as where the driver's own share of the shared memory is too much.
     """
@@ -172,7 +172,7 @@ class Waves:
 
 
 def waves(grid: int, blocks: int, processors: int) -> Waves | None:
-    """Tell how ``grid`` blocks fill ``processors`` multiprocessors of ``blocks`` blocks each; None if none fit.
+    """Return how ``grid`` blocks fill ``processors`` SMs of ``blocks`` blocks each. None if no block fits.
 
     Raises:
         LaunchError: ``grid`` is below 1.

@@ -66,7 +66,7 @@ def _only_arch(fatbins: tuple[Fatbin, ...]) -> Arch:
 
 
 def _refuse(artifact: Artifact, fatbins: tuple[Fatbin, ...], arch: Arch, chosen: list[FatbinEntry]) -> NoReturn:
-    """Say why nothing of what a GPU would run is machine code that is linked."""
+    """Raise an error that explains why nothing that a GPU would run is linked machine code."""
     name = artifact.name or "this image"
     if any(e.arch is not None and e.arch.runs_on(arch) for fatbin in fatbins for e in fatbin.cubin_entries):
         raise FormatError(

@@ -115,7 +115,7 @@ LIMITS: dict[int, ProcessorLimits] = {row[0]: _row(*row) for row in _ROWS}
 
 
 def limits_of(arch: Arch) -> ProcessorLimits:
-    """Give the limits of a multiprocessor of an architecture; variants (``a``, ``f``) have those of their number.
+    """Return the SM limits of an architecture. Variants (``a``, ``f``) have the limits of their number.
 
     Raises:
         ArchError: it is not in the table; the message says which are.

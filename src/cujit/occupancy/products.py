@@ -152,7 +152,7 @@ def find_product(name: str) -> Product:
 
 
 def product_of_arch(arch: Arch, processors: int | None = None) -> Product:
-    """Give a GPU of which no more is known than its architecture, and perhaps its multiprocessors.
+    """Return a GPU of which only the architecture is known, and perhaps the number of SMs.
 
     Raises:
         ArchError: ``processors`` is below 1.

@@ -108,7 +108,7 @@ class Occupancy:
         return clusters_bound(self.residency.limits, self.active_blocks, self.product.processors, self.cluster)
 
     def to_json(self) -> dict[str, Any]:
-        """Give what follows from the block in plain values.
+        """Return what follows from the block as plain values.
 
         Example::
 

@@ -145,7 +145,7 @@ def of(
     carveout_percent: int | None = None,
     opt_in: bool = True,
 ) -> Occupancy:
-    """Tell how many blocks of a kernel one multiprocessor of a GPU holds at a time; no GPU is needed.
+    """Return how many blocks of a kernel one SM of a GPU runs at a time. No GPU is needed.
 
     Args:
         what: a cubin, a fatbin or a host file with fatbins (an Artifact, bytes or a path), or a loaded kernel; without

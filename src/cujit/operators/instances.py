@@ -55,7 +55,7 @@ class Instances:
         block: Size | None,
         shared_bytes: int | Callable[..., int],
     ) -> None:
-        """Say what is launched: ``over`` threads, or a ``grid`` of blocks."""
+        """Set what is launched: ``over`` threads, or a ``grid`` of blocks."""
         self._over = over is not None
         self._size: Callable[..., Size] | None = over if over is not None else grid if callable(grid) else None
         self._fixed = grid if not callable(grid) and grid is not None else 0
@@ -63,7 +63,7 @@ class Instances:
         self._shared = shared_bytes
 
     def launch(self, given: Sequence[Any], whole: Sequence[Any], ordinal: int, stream: int) -> Launch:
-        """Give the launch of a call, on the GPU ``ordinal`` or, below 0, on the CPU device."""
+        """Return the launch of a call, on the GPU ``ordinal`` or, below 0, on the CPU device."""
         size = self._fixed if self._size is None else self._size(*whole)
         shared = self._shared if type(self._shared) is int else self._shared(*whole)  # type: ignore[operator]
         where = (ordinal, *[_part(given[k]) for k in self._fields.values()]) if self._fields else ordinal
@@ -119,7 +119,7 @@ def _fields(name: str, kernel: str, parameters: Sequence[str]) -> dict[str, int]
 
 
 def _part(value: Any) -> object:
-    """Give what of an argument chooses an instance of a template."""
+    """Return the part of an argument that selects an instance of a template."""
     dtype = getattr(value, "dtype", None)
     return (type(value), value) if dtype is None else dtype
 

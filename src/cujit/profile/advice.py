@@ -67,12 +67,12 @@ class Advice:
         return f"{self.finding}: {self.cause}; {self.cure}"
 
     def to_json(self) -> dict[str, str]:
-        """Give all of it in plain values."""
+        """Return the advice as plain values."""
         return {**vars(self), "line": str(self.line or "")}
 
 
 def advice_for(kernel: ProfiledKernel) -> tuple[Advice, ...]:
-    """Say what makes a kernel cost more than it has to; nothing where no rule sees anything.
+    """Return what makes a kernel cost more than necessary. Empty if no rule finds anything.
 
     Raises:
         ArgumentError: it is no profiled kernel.
@@ -349,7 +349,7 @@ def _bank_conflicts(kernel: ProfiledKernel) -> Iterator[Advice]:
 
 
 def _parted(access: _Access) -> str:
-    """Say what parts threads that meet in banks."""
+    """Describe how to separate threads that conflict in banks."""
     least, most = sorted(map(abs, access.stride_bytes or (0, 0)))
     if not access.meets_in_banks:
         return "spread what the threads of a warp access over the banks"

@@ -65,7 +65,7 @@ class Bound:
         return f"{self.unit}, a bound of {micros(self.seconds)}{line}{cause}{assumes}"
 
     def to_json(self) -> dict[str, Any]:
-        """Give all of it in plain values."""
+        """Return the bound as plain values."""
         return {
             "unit": self.unit,
             "bound_s": self.seconds,
@@ -102,7 +102,7 @@ class KernelBounds:
         return self.bounds[0].seconds if self.bounds else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Give all of it in plain values."""
+        """Return the bounds as plain values."""
         return {
             "gpu": self.gpu.name,
             "clock_mhz": self.gpu.clock_mhz,
@@ -126,7 +126,7 @@ def micros(seconds: float) -> str:
 
 
 def bounds(kernel: ProfiledKernel, on: str | Device) -> KernelBounds:
-    """Tell how long all launches of a kernel that was profiled take a GPU at least; none has to be there.
+    """Return the least time that all launches of a profiled kernel take on a GPU. No GPU is needed.
 
     Args:
         kernel: what was counted, as ``Profile.kernels`` has it.
@@ -241,7 +241,7 @@ def _most(
 
 
 def _at(kernel: ProfiledKernel, line: SourceLine | None) -> Measures:
-    """Give what was counted at a line."""
+    """Return what was counted at a line."""
     return next((each.measures for each in kernel.lines() if line and each.source == line), Measures())
 
 

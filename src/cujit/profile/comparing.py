@@ -35,7 +35,7 @@ class CostComparison:
     changes: tuple[CostChange, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Give all of it in plain values."""
+        """Return the comparison as plain values."""
         measures = {c.what: {"before": c.before, "after": c.after, "difference": c.difference} for c in self.changes}
         return {"before": self.before, "after": self.after, "measures": measures}
 

@@ -111,7 +111,7 @@ class Peaks:
     tensor: Mapping[str, float]
 
     def per_second(self, each: float, blocks: int | None = None) -> float:
-        """Give what all multiprocessors do in a second that each does so often in a clock cycle.
+        """Return the rate per second of all SMs, if each SM does ``each`` operations in a clock cycle.
 
         With fewer ``blocks`` than multiprocessors, only so many have something to do.
         """

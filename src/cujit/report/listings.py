@@ -41,7 +41,9 @@ class Listing:
     first: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        """Give all of it in plain values; a line of source is the number of its file among ``files`` and its own."""
+        """Return the listing as plain values. A source line is the number of its file among ``files`` and its own
+        number.
+        """
         files = list(dict.fromkeys(source.file for source in self.sources if source is not None))
         return {
             **attributes(self, "kind name first"),
@@ -139,5 +141,5 @@ def source_behind(ptx: Listing | None, line: int) -> SourceLine | None:
 
 
 def sources_of(listings: Sequence[Listing]) -> Iterable[SourceLine | None]:
-    """Give every line of source that a line of listings comes from."""
+    """Return every source line that a line of listings comes from."""
     return (source for listing in listings for source in listing.sources)

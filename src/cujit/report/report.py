@@ -50,7 +50,7 @@ class KernelReport:
     block: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Give all of it in plain values, as ``cujit profile --json`` and ``cujit occupancy --json`` do."""
+        """Return the kernel's report as plain values, as ``cujit profile --json`` and ``cujit occupancy --json`` do."""
         return {
             "name": self.name,
             "profile": self.profile and self._costs(self.profile),
@@ -97,7 +97,7 @@ class ReportPage:
     notes: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
-        """Give what the page shows in plain values: those of ``--json``, the texts, and what was found by line.
+        """Return what the page shows as plain values: those of ``--json``, the texts, and the findings by line.
 
         Example::
 
@@ -117,7 +117,7 @@ class ReportPage:
         }
 
     def _placed(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Say of which line of source a line of PTX is, where that is known."""
+        """Add the source line of a PTX line, if that is known."""
         line = found.get("ptx_line", 0)
         source = source_behind(next((each for each in self.listings if each.kind == "ptx"), None), line)
         return found if source is None else {**found, "source": f"{source.file}:{source.line}"}
@@ -183,7 +183,7 @@ def of(
 
 
 def _names(profiled: Sequence[ProfiledKernel], kernels: Iterable[str] | None) -> set[str] | None:
-    """Say which kernels are shown, by lowered names; None is all of them."""
+    """Return the lowered names of the kernels to show. None means all kernels."""
     return {kernel.lowered_name for kernel in profiled} or (None if kernels is None else set(kernels))
 
 
@@ -274,7 +274,9 @@ class _Making:
             return None
 
     def _wanted_arch(self) -> Arch | None:
-        """Say for what PTX is assembled: what was asked for, the GPU's; None is what the PTX itself says."""
+        """Return the architecture that PTX is assembled for: the requested one, otherwise the GPU's. None means the
+        PTX's own.
+        """
         if self.arch is not None or self.on is None:
             return self.arch
         return self.on.arch if isinstance(self.on, Device) else product_of(self.on).arch
@@ -310,7 +312,7 @@ class _Making:
 
 
 def _metrics_of(kernel: ProfiledKernel, row: ProfiledInstruction) -> dict[str, int]:
-    """Give the counters of Nsight Compute that one instruction adds to."""
+    """Return the Nsight Compute counters that one instruction adds to."""
     if not row.access:
         return {}
     return {name: count for name, count in replace(kernel, instructions=(row,)).metrics().items() if count}

@@ -116,7 +116,9 @@ class _Server:
 
 
 def _become(files: Sequence[int]) -> None:
-    """Have these as standard input, output, error and for answers, and nothing else of what the server has open."""
+    """Install these files as standard input, output, error and answers. Close everything else that
+    the server has open.
+    """
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     kept = [fcntl.fcntl(file, fcntl.F_DUPFD, max(files) + 1) for file in files[:4]]
@@ -178,7 +180,7 @@ def _facts(error: CujitError) -> dict[str, Any]:
 
 
 def _enter(asked: Mapping[str, Any]) -> str:
-    """Give up all rights; where the system has no filters, and that was allowed, say so."""
+    """Drop all rights. If the system has no filters, and that was allowed, return why."""
     os.environ["CUJIT_CACHE"] = "0"
     limit_resources(asked["cpu_s"])
     why = ""
@@ -225,7 +227,7 @@ def _import_all() -> None:
 
 
 def _ready(device: Device) -> None:
-    """Have everything done once that a launch on this device does, and ends in a fault."""
+    """Run everything once that a launch on this device does, including the fault at its end."""
     array = device.zeros(1, np.uint32)
     try:
         load(_TINY, device)["tiny"][1, 1](array)

@@ -73,7 +73,7 @@ _living: dict[tuple[Any, ...], ForkServer] = {}
 
 
 def fork(files: Sequence[int], *, is_gpu: bool) -> ForkServer:
-    """Have the process that is ready fork one with these files; start it, if there is none.
+    """Make the ready process fork a child with these files. Start that process if there is none.
 
     Raises:
         UnsupportedError: there is no Python interpreter to start, as in a frozen program.
@@ -93,7 +93,7 @@ def fork(files: Sequence[int], *, is_gpu: bool) -> ForkServer:
 
 
 def _environment(is_gpu: bool) -> dict[str, str]:
-    """Give what the process needs of the environment; the rest may be secret.
+    """Return what the process needs of the environment. The rest may be secret.
 
     NumPy's library of linear algebra, which nobody needs there, has no threads: to start them took 0.1 of 0.3 s.
     """

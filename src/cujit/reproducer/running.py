@@ -232,7 +232,7 @@ class _Child:
         self._dropped = 0
 
     def rerun(self) -> Rerun:
-        """Have it begin, take what it says until it ends or its time is over, and read the answer."""
+        """Start the child, read its output until it ends or its time is over, and read the answer."""
         with contextlib.ExitStack() as ours:
             server, line, takes = self._begin(ours)
             is_late = self._listen(takes)
@@ -246,7 +246,7 @@ class _Child:
         return self._read(status, is_late)
 
     def _begin(self, ours: contextlib.ExitStack) -> tuple[ForkServer, socket.socket, dict[int, _Take]]:
-        """Give the server that forks it, the line to that one, and who takes what comes out of which pipe."""
+        """Return the server that forks the child, the connection to the child, and the reader of each pipe."""
         request = json.dumps(self._asked).encode()
         takes: dict[int, _Take] = {}
         with contextlib.ExitStack() as theirs:

@@ -113,7 +113,7 @@ def filter_of(machine: Machine, process: int) -> bytes:
 
 
 def give_up_rights() -> None:
-    """Have this process, all of its threads, make only the system calls of the filter from here on.
+    """Restrict this process, in all of its threads, to the system calls of the filter from here on.
 
     Raises:
         MissingError: the system, or the container that this runs in, has no such filters.
@@ -132,7 +132,9 @@ def give_up_rights() -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Have this process die when its parent, of that number, is killed; a kernel that loops would go on alone."""
+    """Make this process die when its parent, of that number, is killed. Otherwise, a kernel that loops would continue
+    alone.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

@@ -304,7 +304,7 @@ class _Task:
         return self.places[0].product, self.places[0].limits.processors, driver_of(self.places[0])
 
     def _keys(self) -> tuple[Key, Key]:
-        """Give the key of the answer, and one that is the same for every driver."""
+        """Return the key of the answer, and a key that is the same for every driver."""
         by_name = self._key_by_name() if self.far is not None else None
         if by_name is not None:
             return by_name, by_name
@@ -312,7 +312,9 @@ class _Task:
         return self._key(product, processors, driver), self._key(product, processors, "any")
 
     def _key_by_name(self) -> Key | None:
-        """Give the key that who has a GPU and who only names it have in common; None where it is not in the table."""
+        """Return the key that users with a GPU share with users who only name it. None if the GPU
+        is not in the table.
+        """
         try:
             far = self.far or _peaks(self.places[0].product)
         except ArchError:
@@ -349,7 +351,7 @@ class _Task:
         return _Answer(*found, self.program)
 
     def _keep(self, cache: Cache, made: Artifact, keys: Iterable[Key | None]) -> None:
-        """Have an answer that was measured take the place of what was there."""
+        """Replace the previous answer with an answer that was measured."""
         for key in filter(None, keys):
             cache.discard(key)
             cache.keep(key, made)
@@ -392,7 +394,7 @@ class _Task:
         return Artifact(Kind.TUNING, record.to_json(), name=self.name, tool=f"cujit {__version__}")
 
     def _built(self, numbers: Iterable[int]) -> Mapping[int, str]:
-        """Have the executor compile candidates into the cache; give why their compiler died, by number.
+        """Make the executor compile candidates into the cache. Return why their compiler died, by number.
 
         Whatever else failed is compiled here, and fails here.
         """
@@ -425,7 +427,7 @@ class _Task:
         return next(iter(module.values()))
 
     def tuned(self, answer: _Answer) -> Tuned:
-        """Give an answer to the user."""
+        """Return an answer for the user."""
         record = answer.record
         best = next((v for v in self.variants if v.values == record.best.values), None)
         if best is None:
@@ -435,7 +437,7 @@ class _Task:
         )
 
     def _unlike(self, record: TuningRecord) -> str:
-        """Say under which other circumstances an answer was measured, if it was."""
+        """Describe under which other circumstances an answer was measured, if it was."""
         product, processors, driver = self._circumstances
         if self.far is not None:
             return ""
@@ -454,7 +456,7 @@ def _record(artifact: Artifact) -> TuningRecord:
 
 
 def driver_of(device: Device) -> str:
-    """Tell what makes machine code for a device and runs it, with its version: the driver's CUDA, or LLVM."""
+    """Return what makes and runs machine code for a device, with its version: the driver's CUDA, or LLVM."""
     return f"CUDA {dotted(open_driver().version)}" if device.is_gpu else processor().llvm
 
 

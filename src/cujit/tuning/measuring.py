@@ -56,7 +56,7 @@ class Strategy(Protocol):
     """Who chooses what is tried, such as a study of Optuna."""
 
     def ask(self) -> Trial:
-        """Give the next trial."""
+        """Return the next trial."""
 
     def tell(self, trial: Trial, ms: float, /) -> object:
         """Hear how many milliseconds it took; infinitely many where it lost, or is no candidate."""
@@ -206,7 +206,7 @@ def _ask(
     look: Callable[[Iterable[int]], None],
     found: Mapping[int, Measured],
 ) -> None:
-    """Have a strategy choose what is tried, some at a time."""
+    """Let a strategy choose what to try, some variants at a time."""
     numbers = {tuple(variant.values.values()): number for number, variant in enumerate(variants)}
     choices = {name: list(dict.fromkeys(v.values[name] for v in variants)) for name in variants[0].values}
     for done in range(0, trials, _BATCH):

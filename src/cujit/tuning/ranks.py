@@ -41,7 +41,7 @@ class Ranks(NamedTuple):
         raise OptionError(f"group is {spell(group)}, which broadcasts nothing", help=_HELP)
 
     def agreed(self, decide: Callable[[], T]) -> T:
-        """Have rank 0 decide, and give every rank what it decided; its error is raised on every rank."""
+        """Let rank 0 decide, and return its decision on every rank. Its error is raised on every rank."""
         if self.rank == 0:
             try:
                 answer = decide()

@@ -40,7 +40,7 @@ class Variant:
         return _json([dict(self.values), self.kernel, dict(self.define), dict(self.option)])
 
     def options(self, said: Options) -> Options:
-        """Give the options of its compile, ``said`` among them."""
+        """Return the options of the variant's compile, with ``said`` among them."""
         macros = said.get("define") or {}
         assert isinstance(macros, Mapping)
         return Options.of(said, {**dict(self.option), "define": {**macros, **dict(self.define)} or None})

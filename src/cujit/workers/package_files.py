@@ -89,7 +89,7 @@ def _directory_of_this_process() -> str:
 
 
 def _write(path: str, data: bytes) -> None:
-    """Have a file hold some bytes; one that does is left alone."""
+    """Ensure that a file contains some bytes. A file that already does is left unchanged."""
     try:
         with open(path, "rb") as file:
             if file.read() == data:

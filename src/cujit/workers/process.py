@@ -86,7 +86,7 @@ class Worker:
         return os.fdopen(self.answers, "rb", closefd=False)
 
     def exchange(self, order: object) -> Any:
-        """Give it an order and wait for the answer; None when it died, a ValueError where the answer is no message.
+        """Send the worker an order and wait for the answer. None if it died, a ValueError if the answer is no message.
 
         Raises:
             UnsupportedError: the process is no Python with this version of cujit; it is ended.

@@ -135,7 +135,7 @@ def cover(
     arch: Sequence[str | Arch] = (),
     project: str | os.PathLike[str] | None = None,
 ) -> Cover:
-    """Tell what share of the calls of a list packs or cache directories would have answered; nothing is compiled.
+    """Return what share of the calls in a list packs or cache directories would have answered. Nothing is compiled.
 
     Args:
         worklist: what ``read`` or ``merge`` gave.
@@ -219,7 +219,7 @@ class _Work(NamedTuple):
         return cls(worklist, runner, Places(directory, runner.toolkit))
 
     def units(self, arch: Sequence[str | Arch], *, ptx: bool = False) -> list[_Unit]:
-        """Give the compiles, each once: recipes in their order, and of each the architectures in theirs.
+        """Return the compiles, each once: recipes in their order, and the architectures of each recipe in theirs.
 
         Raises:
             FormatError: there are none.
@@ -259,7 +259,7 @@ class _Work(NamedTuple):
         return keyed.key.digest
 
     def lacks(self, unit: _Unit, shipped: Cache) -> str:
-        """Say why no root answers a unit; "" where one does."""
+        """Return why no root answers a unit. ``""`` if one does."""
         try:
             digest = self.key(unit)
         except CujitError as e:

@@ -87,7 +87,7 @@ class Worklist:
     uses: tuple[RecipeUse, ...]
 
     def name(self, recipe: str) -> str:
-        """Give the name of a recipe's source."""
+        """Return the name of a recipe's source."""
         return str(self.recipes[recipe]["name"])
 
     def request(self, recipe: str, arch: Arch, places: Places) -> Request:
@@ -243,7 +243,7 @@ class _Wishes(NamedTuple):
     arches: frozenset[Arch]
 
     def against(self, use: RecipeUse) -> str:
-        """Say why one is cut, or nothing."""
+        """Return why a recipe is cut, or an empty string."""
         reasons = {
             "never compiled": use.outcome == "failed",
             "other architectures": self.arches and use.arch not in self.arches,
@@ -263,7 +263,7 @@ def _since(days: object) -> str:
 
 
 def _files(path: Path) -> Iterator[tuple[Path, bool]]:
-    """Give the files of a path, and whether each has to be a whole list; one that is given twice is read once."""
+    """Yield the files of a path, and whether each must be a whole list. A file that is given twice is read once."""
     try:
         if path.is_dir():
             yield from ((file.resolve(), False) for file in sorted(path.iterdir()) if file.suffix == SUFFIX)

@@ -34,7 +34,7 @@ def project_of(directory: str) -> str | None:
 
 
 def is_elsewhere(named: str) -> bool:
-    """Tell whether a name says that the place is on the machine of the recording alone."""
+    """Return whether a name refers to a place that is only on the machine of the recording."""
     return named.startswith(_ELSEWHERE)
 
 
@@ -55,7 +55,7 @@ class Places:
         return known
 
     def path(self, name: str) -> str | None:
-        """Give the path of a name on this machine, where it may not be; None where no such place is known."""
+        """Return the path of a name on this machine, where it may not exist. None if no such place is known."""
         match = _NAMED.fullmatch(name)
         rest = match and posixpath.normpath(match[3] or ".")
         if match is None or rest is None or rest.startswith(("../", "/")) or rest == "..":
@@ -112,7 +112,7 @@ def _directories(spec: importlib.machinery.ModuleSpec | None) -> list[str]:
 
 
 def _below(root: str, path: str) -> str | None:
-    """Give a path relative to a directory that it lies in; "" for the directory, None where it lies elsewhere."""
+    """Return a path relative to a directory that it is in. ``""`` for the directory, None if the path is elsewhere."""
     if path == root:
         return ""
     return path[len(root) + 1 :] if path.startswith(f"{root.rstrip('/')}/") else None

@@ -187,7 +187,9 @@ def _outcome(known: Origin | None, result: Artifact | CujitError) -> str:
 
 
 def _elsewhere(request: Request, keyed: Keyed | Uncacheable, places: Places) -> str:
-    """Say why another machine cannot make the same of a request; "" where it can, or where that is not known."""
+    """Return why another machine cannot make the same result of a request. ``""`` if it can, or if
+    that is not known.
+    """
     parts = keyed.manifest.parts if isinstance(keyed, Keyed) else ()
     if len(parts) < 2 and not request.source.include and "include" not in request.options:
         return ""  # no header, and no path: most are so
@@ -229,7 +231,7 @@ def record(directory: str | os.PathLike[str], *, project: str | os.PathLike[str]
 
 @once_each(8)
 def recording_of(directory: str) -> Recording:
-    """Give the recording of the process for the directory that ``CUJIT_RECORD`` names; it ends with the process."""
+    """Return the recording of the process for the directory that ``CUJIT_RECORD`` names. It ends with the process."""
     made = record(os.path.expanduser(directory))
     atexit.register(made.flush)
     return made

@@ -54,7 +54,7 @@ def short(digest: str) -> str:
 
 
 def cache_option(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb the option ``--dir``, as ``cache``: the Cache of that directory, or of the environment."""
+    """Add the option ``--dir`` to a command, as ``cache``: the Cache of that directory, or of the environment."""
     return click.option(
         "--dir",
         "cache",

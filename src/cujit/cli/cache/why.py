@@ -81,7 +81,7 @@ def _tell_uncacheable(reason: str, as_json: bool) -> None:
 
 
 def _tell_nearest(cache: Cache, key: Key, as_json: bool, *, is_there: bool | None = None) -> None:
-    """Tell what differs from the nearest other entry; ``is_there`` is None where the key is that of an entry."""
+    """Print what differs from the nearest other entry. ``is_there`` is None if the key is that of an entry."""
     found = None if is_there else cache.why(key)
     if as_json:
         print_json(

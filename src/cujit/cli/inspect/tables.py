@@ -26,7 +26,7 @@ class KernelFilter:
     names: frozenset[str] | None = None
 
     def __call__(self, kernel: KernelInfo) -> bool:
-        """Tell whether the kernel was asked for."""
+        """Return whether the kernel was requested."""
         return self.names is None or kernel.name in self.names
 
     def chosen(self, inspection: Inspection) -> list[ImageInfo]:
@@ -55,7 +55,7 @@ def _aligned(columns: Sequence[str], cells: Sequence[str], widths: Sequence[int]
 
 
 def said_of_images(inspection: Inspection, keep: KernelFilter, everything: bool = False) -> Iterator[str | Rows]:
-    """Say of a file: its images, then its kernels; of a file with very many images their totals."""
+    """Yield the images of a file, then its kernels. For a file with very many images, yield totals."""
     count = len(inspection)
     yield (
         f"{inspection.name}: {inspection.kind.value}, {shown_bytes(inspection.size)} bytes, {counted(count, 'image')}"
@@ -74,7 +74,7 @@ def said_of_images(inspection: Inspection, keep: KernelFilter, everything: bool 
 
 
 def _totals(inspection: Inspection) -> Iterator[str | Rows]:
-    """Say how many images of each kind and architecture there are; their content is not read."""
+    """Yield how many images of each kind and architecture there are, without reading their content."""
     keys = [(image.kind, str(image.arch or _UNKNOWN)) for image in inspection]
     count, size, stored = Counter(keys), Counter[tuple[ImageKind, str]](), Counter[tuple[ImageKind, str]]()
     for key, image in zip(keys, inspection, strict=True):
@@ -151,7 +151,7 @@ _NUMBERS = ("regs", "stack", "spills", "shared", "const", "bars", "code")
 
 
 def _kernels(kernels: list[KernelInfo]) -> Iterator[str | Rows]:
-    """Say what kernels use, a row each, then what they take, once for all architectures where it is the same."""
+    """Yield one row per kernel with its resource usage, then parameters, once if all architectures have the same."""
     columns = ("kernel", "arch", *_NUMBERS, "threads")
     yield _table(columns, [_kernel_row(kernel) for kernel in kernels], right=(*_NUMBERS, "threads"))
     if any(kernel.kind is ImageKind.CUBIN and kernel.spill_bytes is None for kernel in kernels):
@@ -213,7 +213,7 @@ _METRICS = {
 
 
 def said_of_changes(comparison: Comparison, everything: bool = False) -> Iterator[str | Rows]:
-    """Say what changed, kernel by kernel, and what only one side has.
+    """Yield what changed, kernel by kernel, and which kernels only one side has.
 
     Kernels that are equal, and metrics in which all are, are left out unless ``everything`` is asked for.
     """

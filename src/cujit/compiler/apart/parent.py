@@ -102,7 +102,7 @@ class _Child(Worker):
         _living.add(self)
 
     def do(self, order: WorkOrder) -> Artifact | CujitError | None:
-        """Have it do an order, and wait for what comes of it; None when it died.
+        """Make the child process run an order, and wait for the result. None if the child died.
 
         Raises:
             ToolCrashError: the answer makes no sense.
@@ -140,7 +140,7 @@ _ended = Spent()
 
 
 def spent_apart() -> Spent:
-    """Tell what the processes apart of this one have taken until now."""
+    """Return what the separate processes of this process have used until now."""
     return Spent(_ended.cpu_s + sum(child.cpu_s() for child in tuple(_living)), _ended.peak_bytes)
 
 
@@ -186,7 +186,9 @@ _NO_MEMORY = re.compile(r"out of memory|OUT_OF_MEMORY|MemoryError|bad_alloc|fail
 
 
 def _starved(job: Job, error: CujitError, memory_mib: int) -> CujitError:
-    """Give an error that is for want of memory as what it is: with more memory it would not be."""
+    """Return an error for lack of memory as a ``ToolCrashError``, as more memory would avoid it. Return other errors
+    unchanged.
+    """
     if not _NO_MEMORY.search(str(error)):
         return error
     return ToolCrashError(

@@ -42,7 +42,9 @@ SILENT = frozenset(
 
 
 def asked(data: bytes) -> str:
-    """Give the word by which a text may ask for the architecture, or what may make such a word; "" if none does."""
+    """Return the word by which a text may query the architecture, or what may create such a word.
+    ``""`` if none does.
+    """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "UTF-16"
     code = code_of(data)

@@ -42,7 +42,7 @@ class Closure:
     askers: tuple[str, ...] = ()
 
     def entries(self) -> Iterator[tuple[HeaderPlace, str]]:
-        """Give every header with what of it matters: its digest; ``there`` if it is only asked for.
+        """Yield every header with what matters of it: its digest, or ``there`` if only its presence is tested.
 
         One file that has several names is said to be one: ``#pragma once`` tells by inode and device (measured).
         """

@@ -21,12 +21,12 @@ _UNDEFINED = re.compile(rf"undef[ \t\f\v\r]+(?:{'|'.join(_ALWAYS)})(?![\w$])")  
 
 
 def is_undefined(text: str) -> bool:
-    """Tell whether a text takes away what NVRTC always defines."""
+    """Return whether a text undefines a macro that NVRTC always defines."""
     return may_be_certain(text) and _UNDEFINED.search(text) is not None
 
 
 def may_be_certain(text: str) -> bool:
-    """Tell whether a text may have a condition whose outcome is certain; most have none."""
+    """Return whether a text may have a condition whose outcome is certain. Most texts have none."""
     return "__CUDACC" in text  # as each of _ALWAYS has
 
 
@@ -61,7 +61,7 @@ class Conditions:
 
 
 def _outcome(word: str, rest: str) -> bool | None:
-    """Tell what a condition surely is; None where that is open."""
+    """Return the certain outcome of a condition. None if the outcome is open."""
     rest = rest.strip()
     if word in ("ifdef", "ifndef"):
         name = re.match(r"[\w$]*", rest)
@@ -77,7 +77,7 @@ def _outcome(word: str, rest: str) -> bool | None:
 
 
 def _is_one(term: str) -> bool:
-    """Tell whether a term can only be one operand, whatever macros it holds."""
+    """Return whether a term can only be one operand, whatever macros it contains."""
     if _SIMPLE.fullmatch(term) or _TRUE.fullmatch(term) or _FALSE.fullmatch(term):
         return True
     depth = 0

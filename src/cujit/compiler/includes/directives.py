@@ -132,7 +132,9 @@ def read_facts(data: bytes) -> Facts:
 
 
 def code_of(data: bytes) -> str:
-    """Give a text with its lines joined, without comments and raw strings; with both where it is not sure they end."""
+    """Return a text with its lines joined, without comments and raw strings. Both stay if it is not certain that they
+    end.
+    """
     text = data.removeprefix(_BOM).decode("latin-1")
     spliced = _SPLICE.sub("", text)
     plain, has_raw, _ = _strip(spliced)
@@ -230,7 +232,7 @@ def _probes(plain: str) -> tuple[list[Inclusion], str]:
 
 
 def _is_in_a_call(line: str) -> bool:
-    """Tell whether the end of a line is within the arguments of what may be a macro."""
+    """Return whether the end of a line is within the arguments of what may be a macro."""
     while (shorter := re.sub(r"\([^()]*\)", "", line)) != line:
         line = shorter
     return _IN_A_CALL.search(line) is not None
@@ -289,7 +291,7 @@ _HINTS = ("as_include", "as_embed", "IME__", "ATE__", "AMP__", "__ha", "__DA", "
 
 
 def _rare_words(plain: str) -> set[str]:
-    """Give the words that hold one of ``_HINTS``, whole."""
+    """Return the whole words that contain one of ``_HINTS``."""
     words = set()
     for hint in _HINTS:
         at = plain.find(hint)
@@ -304,7 +306,8 @@ def _rare_words(plain: str) -> set[str]:
 
 
 def _pasted_name(plain: str, words: Set[str]) -> str:
-    """Give a piece in a text, without comments, of a name that tells of files or of the time; "" where none is.
+    """Return a part of a name for files or the time that a text, without comments, may contain. ``""`` if there is
+    none.
 
     One piece is enough: the macro that pastes may be in another header. The words ``DATE`` and ``TIME`` count only
     beside a ``##`` with underscores. A name in more pieces than that is not seen.

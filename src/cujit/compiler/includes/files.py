@@ -52,12 +52,12 @@ class SourceText(NamedTuple):
 
 
 def is_old(stamp: Stamp) -> bool:
-    """Tell whether a stat was already older than the clock's grain when it was taken, some moments ago at most."""
+    """Return whether a stat was older than the clock's resolution when it was made, a few moments ago at most."""
     return max(stamp[1], stamp[2]) < time.time_ns() - TOO_NEW_NS
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
-    """Give what of a stat shows a change."""
+    """Return the fields of a stat that show a change."""
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
 
 
@@ -75,7 +75,7 @@ def stats_of(directory: str | bytes, names: Iterable[str | bytes]) -> list[os.st
 
 
 def is_absent(path: str) -> bool:
-    """Tell whether NVRTC would find no header there: nothing, or a directory, which it passes over (measured, 13.5).
+    """Return whether NVRTC would find no header there: nothing, or a directory, which NVRTC skips (measured, 13.5).
 
     Raises:
         NotModelledError: it cannot be known.
@@ -101,7 +101,7 @@ class Listings:
         self._known: dict[str, frozenset[str] | None] = {}
 
     def lacks(self, path: str) -> bool:
-        """Tell whether nothing of that name is there for sure; where a listing cannot tell, False.
+        """Return whether there is certainly nothing of that name. False if a listing cannot decide.
 
         File systems that fold letters, or have short names for long ones, are asked.
         """
@@ -169,7 +169,7 @@ class Files:
         return text
 
     def calls(self, path: str, text: SourceText, names: Mapping[str, bool]) -> AskingCalls:
-        """Give the calls, in a header that was read, of macros that ask for headers: ``names``, from ``askers``.
+        """Return the calls, in a header that was read, of macros that test for headers: ``names``, from ``askers``.
 
         Raises:
             NotModelledError: the header changed, or cannot be read.

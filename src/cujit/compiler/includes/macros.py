@@ -48,7 +48,7 @@ def read_macro(text: str) -> tuple[str, Macro] | None:
 
 
 def headers_named(tokens: str, macros: Macros) -> list[tuple[str, str]]:
-    """Give (``<`` or ``"``, name) of everything that the tokens after ``#include`` may come to.
+    """Return (``<`` or ``"``, name) of everything that the tokens after ``#include`` may expand to.
 
     Raises:
         UnresolvedError: they may come to something that is not known.
@@ -57,7 +57,7 @@ def headers_named(tokens: str, macros: Macros) -> list[tuple[str, str]]:
 
 
 def headers_asked(call: str, macros: Macros) -> list[tuple[str, str]]:
-    """Give (``<`` or ``"``, name) of every header that a call of a macro may ask for with ``__has_include``.
+    """Return (``<`` or ``"``, name) of every header that a macro call may test with ``__has_include``.
 
     Raises:
         UnresolvedError: it may ask for something that is not known.
@@ -93,7 +93,7 @@ def _named(texts: Iterable[str], macros: Macros) -> list[tuple[str, str]]:
 
 
 def _expand(text: str, macros: Macros, hidden: frozenset[str]) -> list[str]:
-    """Give every text that ``text`` may expand to."""
+    """Return every text that ``text`` may expand to."""
     if len(hidden) > _DEPTH:
         raise UnresolvedError("macros too deep")
     tokens = _TOKEN.findall(text)

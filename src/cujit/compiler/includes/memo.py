@@ -45,10 +45,10 @@ class HintStore(Protocol):
     """Where hints lie: bytes by name, of this machine and user. Neither call raises; a hint may always be lost."""
 
     def get(self, name: str) -> bytes | None:
-        """Give the bytes that were put under a name of letters, digits and hyphens; None when there are none."""
+        """Return the bytes that were stored under a name of letters, digits and hyphens. None if there are none."""
 
     def has(self, name: str) -> bool:
-        """Tell whether there are bytes under a name, without reading them."""
+        """Return whether there are bytes under a name, without reading them."""
 
     def put(self, name: str, data: bytes) -> None:
         """Keep bytes under a name, whole or not at all."""
@@ -70,7 +70,7 @@ class Directory(NamedTuple):
         return tuple(map(os.fsdecode, self.names.split(b"\0")))
 
     def holds(self) -> bool:
-        """Tell whether every name is still missing."""
+        """Return whether every name is still missing."""
         try:
             if stamp_of(os.stat(self.path)) == self.stamp and self.stamp != _UNKNOWN:
                 return True
@@ -130,7 +130,7 @@ class Manifest(NamedTuple):
         return manifest
 
     def holds(self, files: Files, *, wholly: bool = True) -> bool:
-        """Tell whether a scan would find the same; by stats alone where they can tell.
+        """Return whether a scan would find the same, by stats alone if they suffice.
 
         Without ``wholly``, headers that a distribution brought are as they were where its record is.
         """
@@ -248,7 +248,7 @@ class Memo:
         self._lock = threading.Lock()
 
     def find(self, name: str, shipped: Callable[[], Manifest | None] = _nothing) -> Manifest | None:
-        """Give the manifest of that name if it still holds; None otherwise.
+        """Return the manifest of that name if it is still valid, otherwise None.
 
         What this process does not know is asked of ``shipped``, and then of the store.
         """

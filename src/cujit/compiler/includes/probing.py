@@ -32,7 +32,7 @@ class AskingCalls:
 
 
 def askers(defines: Iterable[str]) -> dict[str, bool]:
-    """Give the macros that ask, themselves or through others: whether each takes arguments.
+    """Return the macros that test for headers, directly or through other macros, and whether each has arguments.
 
     ``defines`` are the texts after ``#define``. A macro with several definitions asks if one of them does.
 
@@ -79,7 +79,7 @@ def find_calls(plain: str, names: Mapping[str, bool]) -> AskingCalls:
 
 
 def balanced(text: str, at: int) -> int | None:
-    """Give the end of the ``(…)`` that follows, after blanks; None where none does or it is not closed."""
+    """Return the end of the ``(…)`` that follows, after blanks. None if there is none or it is not closed."""
     start = at + len(text[at:]) - len(text[at:].lstrip())
     if not text.startswith("(", start):
         return None

@@ -50,7 +50,7 @@ class Search:
     beside: bool = True
 
     def candidates(self, form: str, name: str, includer: HeaderPlace) -> Iterator[HeaderPlace]:
-        """Give every place where the header may be, in order; the first that is there is taken.
+        """Yield every place where the header may be, in order. The first place that has it is used.
 
         Of ``#include_next`` any of them may be.
         """

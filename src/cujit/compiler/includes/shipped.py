@@ -80,7 +80,8 @@ def write_closure(closure: Closure, parts: Iterable[Part], bases: Mapping[str, s
 
 
 def prove(data: bytes, bases: Mapping[str, str]) -> Shipped | None:
-    """Tell what a scan would find, from what one found elsewhere; None where that is not sure, or the bytes are none.
+    """Return what a scan would find, from what a scan found elsewhere. None if that is uncertain, or the bytes are
+    invalid.
 
     ``bases`` are the directories of the roots on this machine.
     """
@@ -125,7 +126,9 @@ def _settled(bases: Mapping[str, str], root: str, name: str) -> str:
 
 
 def _alike(stamps: Sequence[Stamp]) -> list[int]:
-    """Tell which headers are one file under several names: for each the first of them; nothing where none is."""
+    """Return which headers are one file under several names: for each header, the first of them. Empty if there are
+    none.
+    """
     files = [stamp[3:] for stamp in stamps]
     if len(set(files)) == len(files):
         return []
@@ -139,7 +142,7 @@ def _alike(stamps: Sequence[Stamp]) -> list[int]:
 def _missed(
     absent: Iterable[HeaderPlace], bases: Mapping[str, str]
 ) -> tuple[dict[str, dict[str, list[str]]], list[tuple[str, str]]]:
-    """Say why names are missed: what a listing of each directory lacks; and the names of which no listing tells."""
+    """Return why names are missing: what each directory listing lacks, and the names that no listing covers."""
     lacking: dict[str, dict[str, set[str]]] = {}
     odd = []
     listings = Listings(bases.values())

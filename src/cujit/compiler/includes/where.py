@@ -8,7 +8,7 @@ _FILE = ("__FILE__", "__BASE_FILE__", "__builtin_FILE")
 
 
 def says_where(text: str) -> bool:
-    """Tell whether a text may bring paths of files into the result, itself or through the toolkit's headers."""
+    """Return whether a text may put file paths into the result, directly or through the toolkit's headers."""
     if "ASSERT" in text or "assert" in text or "source_location" in text or "COMP_DEPR" in text:
         return True
     if "FILE" in text and any(word in text for word in _FILE):

@@ -188,7 +188,7 @@ def device_source(source: Source, include: Iterable[str] = ()) -> Source:
 
 
 def is_for_hosts(header: str) -> bool:
-    """Tell whether ``host_code="skip"`` leaves out an include of a header."""
+    """Return whether ``host_code="skip"`` leaves out an include of a header."""
     return bool(_TORCH.match(header) or _NOT_INCLUDED.fullmatch(header))
 
 

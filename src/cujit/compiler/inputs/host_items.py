@@ -63,7 +63,7 @@ class Item(NamedTuple):
         return any(token.text == word for token in self.head)
 
     def declares(self) -> set[str]:
-        """Give the names that it declares, at least."""
+        """Return the names that the item declares, at least."""
         plain = [*_without_parameters(self.head), Token("sign", ";", 0, 0)]
         if self.kind == "function":
             return set(_words_before(plain, ("(",))[:1])
@@ -213,7 +213,7 @@ class _Splitter:
         return close + 1
 
     def _is_macro(self, begin: int, position: int, end: int) -> bool:
-        """Tell whether a call of a macro is an item without a semicolon."""
+        """Return whether a macro call is an item without a semicolon."""
         tokens = self._tokens
         if tokens[begin].kind != "word" or tokens[begin + 1 : begin + 2] != [tokens[begin + 1]] or position >= end:
             return False

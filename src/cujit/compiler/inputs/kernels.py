@@ -66,7 +66,7 @@ def _scan(tokens: list[str]) -> list[str]:
 
 
 def _opened(head: list[str]) -> str:
-    """Tell what a brace opens: the name of a namespace, "" for ``extern "C"``, "?" for anything else."""
+    """Return what a brace opens: the name of a namespace, "" for ``extern "C"``, "?" for anything else."""
     if "namespace" in head:
         return "::".join(t for t in head[head.index("namespace") + 1 :] if t not in ("::", "inline"))
     return "" if head[:1] == ["extern"] and len(head) == 1 else "?"
@@ -102,6 +102,6 @@ def _past_parentheses(tokens: list[str], position: int) -> int:
 
 
 def _is_definition(tokens: list[str], position: int) -> bool:
-    """Tell whether a body follows the parameters that open at ``position``."""
+    """Return whether a body follows the parameters that open at ``position``."""
     position = _past_parentheses(tokens, position)
     return tokens[position : position + 1] == ["{"]

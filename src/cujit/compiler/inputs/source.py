@@ -45,7 +45,7 @@ class NvvmModule(NamedTuple):
         return self.data.decode("utf-8", "replace")
 
     def line(self, number: int) -> str:
-        """Give one line of the text, counted from 1; "" past the end, and for bitcode."""
+        """Return one line of the text, counted from 1. ``""`` past the end, and for bitcode."""
         lines = (self.text or "").splitlines()
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
@@ -200,7 +200,7 @@ class Source:
         return self.path or f"{MEMORY}/{self.name.lstrip('/')}"
 
     def compiler_headers(self) -> list[tuple[str, str]]:
-        """Give the in-memory headers as the compiler takes them.
+        """Return the in-memory headers in the form that the compiler accepts.
 
         A quoted include within one is written as an angled one: NVRTC would look for it in the working
         directory. One that names a neighbour (``"c.h"`` in ``a/b.h`` for ``a/c.h``) is given its whole name.
@@ -218,7 +218,9 @@ class Source:
         return [*headers, *self._respelled(known)]
 
     def _respelled(self, known: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """Give headers for other spellings of known names, such as ``./w.h``: NVRTC compares names letter by letter."""
+        """Yield headers for other spellings of known names, such as ``./w.h``. NVRTC compares names
+        letter by letter.
+        """
         texts = (self.text, *known.values()) if known else ()
         spelled = dict.fromkeys(name for text in texts for name in re.findall(_INCLUDED, text))
         for name in spelled:
@@ -227,7 +229,7 @@ class Source:
                 yield name, f"#include <{plain}>\n"
 
     def line(self, number: int) -> str:
-        """Give one line of the text, counted from 1; "" past the end."""
+        """Return one line of the text, counted from 1. ``""`` past the end."""
         lines = self.text.splitlines()
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
@@ -241,7 +243,7 @@ class Source:
 
 
 def is_bare(source: Source) -> bool:
-    """Tell whether a source is a text and nothing else: no name, headers, include directories, macros and file."""
+    """Return whether a source is a text and nothing else: no name, headers, include directories, macros or file."""
     return len(vars(source)) == 1
 
 
@@ -340,7 +342,7 @@ def _read(given: object, name: str, is_named: bool) -> NvvmModule:
 
 
 def _file_of(given: object, endings: tuple[str, ...]) -> str | os.PathLike[str] | None:
-    """Tell whether ``given`` is a file: a path, or a string of one line that ends as names of such files do.
+    """Return ``given`` if it is a file: a path, or a one-line string with the extension of such files. None otherwise.
 
     A line that begins as a comment or a directive is text, whatever its ending.
 

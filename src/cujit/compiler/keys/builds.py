@@ -63,7 +63,8 @@ class Build(NamedTuple):
     is_opened: bool
 
     def is_still(self, toolchain: Toolchain) -> bool:
-        """Tell, after a compile, whether this build is what compiled; a result of another must not go under its key.
+        """Return whether this build did the compile, after the compile. The result of another build must not be stored
+        under its key.
 
         Raises:
             ToolchainNotFoundError: the library is not installed.
@@ -72,7 +73,8 @@ class Build(NamedTuple):
         return path == self.path and _stamps([file for file, _ in self.files]) == self.files
 
     def was_emulated(self, toolchain: Toolchain) -> bool:
-        """Tell, after a compile, whether ``cujit emulate`` stood before this build, so that a cubin of it is none.
+        """Return whether ``cujit emulate`` replaced this build, after a compile. A cubin from the emulator is not a
+        real cubin.
 
         Raises:
             ToolchainNotFoundError: the library is not installed.
@@ -82,7 +84,7 @@ class Build(NamedTuple):
 
 
 def build_of(library: str, toolchain: Toolchain, store: HintStore | None, environment: Mapping[str, str]) -> Build:
-    """Give the build of ``nvrtc``, ``nvvm``, ``nvJitLink`` or ``nvfatbin`` that a compile uses.
+    """Return the build of ``nvrtc``, ``nvvm``, ``nvJitLink`` or ``nvfatbin`` that a compile uses.
 
     Where the library is not open yet, a hint of an earlier process names the file, as long as nothing changed that
     decides which file is opened. Without a hint the library is opened. What one cache has made a process find out holds
@@ -110,7 +112,7 @@ def build_of(library: str, toolchain: Toolchain, store: HintStore | None, enviro
 
 
 def _is_as_it_was(build: Build, toolchain: Toolchain) -> bool:
-    """Tell whether a build that this process knows is still what lies there, and what it has open, if it has."""
+    """Return whether a build that this process knows is still the installed one, and the open one if it is open."""
     try:
         is_same = all(stamp_of(os.stat(path)) == stamp for path, stamp in build.files)
     except OSError:
@@ -128,7 +130,7 @@ def _opened_build(library: str, toolchain: Toolchain) -> Build:
 def unopened_build_of(
     library: str, toolchain: Toolchain, store: HintStore | None, environment: Mapping[str, str]
 ) -> Build:
-    """Give the build of a library that is not to be opened: that of a hint, or else of the file where wheels have it.
+    """Return the build of a library without opening it: from a hint, otherwise from the file where wheels install it.
 
     It is what a key is made with where compiling is forbidden. If a compile would open another file, the key is
     another, and nothing is found. The file's name tells the version, and the version the architectures.
@@ -255,7 +257,7 @@ def _arches(library: str, toolchain: Toolchain) -> tuple[int, ...]:
 
 
 def _deciding(toolchain: Toolchain, environment: Mapping[str, str]) -> _Deciding:
-    """Say what decides which file is opened: settings, search paths, and whether anything was installed since.
+    """Return what decides which file is opened: settings, search paths, and whether anything was installed since.
 
     An installer changes the directory of packages itself. Of the other directories of ``sys.path``, in which programs
     write whatever they like, only the packages ``cuda`` and ``nvidia`` matter.

@@ -12,7 +12,9 @@ from cujit.values.hashing import sha256
 
 
 def has_includes(text: str) -> bool:
-    """Tell whether a text could read a header, or a scan has to look at it; without one of these words it could not."""
+    """Return whether a text could read a header, or a scan must examine it. Without one of these
+    words, it could not.
+    """
     return (
         "include" in text
         or "import" in text
@@ -46,7 +48,7 @@ def outline_of(text: str) -> str | None:
 
 
 def _has_word(text: str, word: str) -> bool:
-    """Tell whether a text has a word that is no longer than that."""
+    """Return whether a text contains a word that is not part of a longer word."""
     at = text.find(word)
     while at >= 0:
         after = text[at + len(word) : at + len(word) + 1]
@@ -57,7 +59,7 @@ def _has_word(text: str, word: str) -> bool:
 
 
 def is_plain(source: Source) -> bool:
-    """Tell whether no path and no header in memory is in the key of a source, as far as its text and its place tell."""
+    """Return whether a source's key contains no path and no in-memory header, as far as its text and place show."""
     is_alone = not (source.headers or source.include or source.path or source.modules)
     return is_alone and not says_where(source.text)
 

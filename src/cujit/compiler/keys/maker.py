@@ -145,7 +145,7 @@ class KeyMaker:
         return [one for one in self._headers(request) if not one.place.root.startswith("toolkit")]
 
     def asks(self, request: Request) -> str:
-        """Say by what a source may ask for its architecture, itself or in a header; "" where nothing does.
+        """Return how a source depends on its architecture, directly or in a header. ``""`` if it does not.
 
         Whatever comes of the toolkit's headers counts: nearly all of them ask.
 
@@ -173,7 +173,7 @@ class KeyMaker:
         return [one for one in found if one.place.path]
 
     def answers(self, made: Mapping[str, Request]) -> tuple[dict[str, str], dict[str, bytes]]:
-        """Give what lets a pack answer compiles quickly, and pinned, by the digests of their keys.
+        """Return what lets a pack answer compiles quickly and pinned, by the digests of their keys.
 
         That is ``requests`` and ``closures`` as ``write_pack`` takes them.
 
@@ -214,7 +214,7 @@ class KeyMaker:
         return write_closure(closure, found_parts(closure), work.bases(toolkit), says_where=says)
 
     def _makes_containers(self) -> bool:
-        """Tell whether this process has a compiler of ``cujit emulate``, and open none."""
+        """Return whether this process has a compiler of ``cujit emulate``, without opening any."""
         if not may_be_emulated():
             return False
         try:
@@ -248,7 +248,7 @@ class KeyMaker:
         return make_key("pin", [*before, *request.parts()]).digest
 
     def pins(self, made: Mapping[str, Request]) -> tuple[dict[str, str], dict[str, bytes]]:
-        """Give the pins of compiles, by the digests of their keys, as ``write_pack`` takes requests and closures.
+        """Return the pins of compiles, by the digests of their keys, as ``write_pack`` accepts requests and closures.
 
         What includes a header by an absolute path has none, and what has no pin.
 
@@ -291,7 +291,9 @@ class KeyMaker:
         return write_closure(own, (), bases, says_where=False)
 
     def is_as_pinned(self, request: Request, pin: str, closures: Callable[[str], Iterable[bytes]]) -> bool:
-        """Tell whether the user's headers are as they were when a pack was made, whose ``closures`` are given."""
+        """Return whether the user's headers are unchanged since a pack was made. ``closures`` are
+        those of that pack.
+        """
         try:
             work = Scan.of(request, request.arguments())
         except OSError:  # a working directory that was removed
@@ -322,7 +324,8 @@ class KeyMaker:
         )
 
     def compiler(self, language: str) -> Compiler:
-        """Tell what the compiler of ``cuda`` or ``nvvm`` can do, unopened where an earlier process has noted that.
+        """Return what the compiler of ``cuda`` or ``nvvm`` can do. It stays unopened if an earlier process recorded
+        that.
 
         Raises:
             ToolchainNotFoundError: it is not installed.
@@ -335,7 +338,7 @@ class KeyMaker:
         self.memo = Memo(self.memo.store)
 
     def is_still(self, keyed: Keyed) -> bool:
-        """Tell, after the work, whether its inputs are what the key says; if not, the result must not be stored."""
+        """Return whether the inputs still match the key, after the work. If not, the result must not be stored."""
         try:
             same = all(build.is_still(self.toolchain) for build in keyed.builds)
             was_emulated = keyed.emulated is not None and any(b.was_emulated(self.toolchain) for b in keyed.builds)
@@ -416,7 +419,9 @@ class KeyMaker:
     def _outlined(
         self, known: _Alike, request: Request, shared: dict[tuple[str, str], str], text: str
     ) -> Manifest | None:
-        """Give the manifest of a text, if the one of its outline is known; ``shared`` has the names of these."""
+        """Return the manifest of a text, if the manifest of its outline is known. ``shared`` contains the names of
+        these manifests.
+        """
         outline = None if self._has_closures() else outline_of(text)
         if outline is None:
             return None
@@ -429,7 +434,7 @@ class KeyMaker:
         return self._shared(shared[around], text) if shared[around] else None
 
     def _known(self, request: Request, build: Build, emulated: bool | None) -> _Alike | None:
-        """Tell what requests have in common that differ in names and source; None where paths may be in the key."""
+        """Return what requests have in common that differ in names and source. None if the key may contain paths."""
         arguments = tuple(request.arguments())
         if unmodelled(arguments, Tool.NVRTC, request.options.extra) or may_hold_paths(request):
             return None
@@ -465,7 +470,7 @@ class KeyMaker:
         return known
 
     def toolkit(self) -> tuple[str, ...]:
-        """Give the directories of the toolkit's headers as the compile will, without opening NVRTC.
+        """Return the directories of the toolkit's headers that the compile will use, without opening NVRTC.
 
         Raises:
             ToolchainNotFoundError: it is not installed.
@@ -476,7 +481,9 @@ class KeyMaker:
         return self._directories
 
     def _manifest(self, work: Scan) -> Manifest:
-        """Tell what the compile could read: by what is known of that, here or in a pack; or follow the includes."""
+        """Return what the compile could read. This comes from what is known here or in a pack, otherwise from the
+        includes.
+        """
         if not work.has_includes:
             return Manifest((absent_part(()), *path_parts(work, {}, (), says=False)))
         toolkit = self.toolkit()
@@ -498,7 +505,9 @@ class KeyMaker:
         return manifest
 
     def _shared(self, name: str, text: str) -> Manifest | None:
-        """Give the manifest of the sources with the outline of a text, if it is known and that text asks no more."""
+        """Return the manifest of the sources with a text's outline. None if it is unknown or the text tests for more
+        headers.
+        """
         manifest = self.memo.find(name)
         return None if manifest is None or _asks(manifest, text) else manifest
 
@@ -546,12 +555,12 @@ class KeyMaker:
 
 
 def _asks(manifest: Manifest, text: str) -> bool:
-    """Tell whether a text may call a macro that asks for headers."""
+    """Return whether a text may call a macro that tests for headers."""
     return any(asker in text for asker in manifest.askers)
 
 
 def _emulated(makes: Kind, *builds: Build) -> bool | None:
-    """Tell of a cubin whether it is to be made under ``cujit emulate``, where it is none; None of all else."""
+    """Return whether a cubin is made under ``cujit emulate``, and so is not a real cubin. None for every other kind."""
     return any(is_emulated(build.path) for build in builds) if makes is Kind.CUBIN else None
 
 

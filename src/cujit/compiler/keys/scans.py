@@ -80,17 +80,17 @@ class Scan(NamedTuple):
 
     @property
     def _shows(self) -> str:
-        """Say what of directories is in the result, whatever is in headers."""
+        """Return what the result contains of directories' paths or names, whatever the headers contain."""
         if self.names is None:
             return "paths" if self.may_hold_paths else ""
         return "names" if self.is_left(self.names) else "names and the working directory"
 
     def is_left(self, names: RecordedNames) -> bool:
-        """Tell whether a result with names has nothing of the working directory."""
+        """Return whether a result with names contains nothing of the working directory."""
         return not (self.shows_working_directory or self.headers) or names.leaves
 
     def named(self, toolkit: Sequence[str]) -> Scan:
-        """Give the same with the names that directories have in the result."""
+        """Return the same scan with the names that directories have in the result."""
         if not may_hold_paths(self.request):
             return self
         return self._replace(may_hold_paths=True, names=RecordedNames.of(self.request, toolkit))
@@ -120,17 +120,17 @@ class Scan(NamedTuple):
         return not any(a.lstrip("-") == "no-source-include" for a in self.arguments)
 
     def directories(self, toolkit: Sequence[str]) -> dict[str, str]:
-        """Give the include directories in their order, under names that are the same everywhere."""
+        """Return the include directories in their order, under names that are the same everywhere."""
         labelled = {f"include[{i}]": path for i, path in enumerate(self.include)}
         return labelled | {f"toolkit[{i}]": path for i, path in enumerate(toolkit)}
 
     def bases(self, toolkit: Sequence[str]) -> dict[str, str]:
-        """Give every directory that the place of a header may start from."""
+        """Return every directory that the place of a header may start from."""
         own = {"source": os.path.dirname(self.program), "working directory": self.working}
         return own | self.directories(toolkit)
 
     def search(self, toolkit: Sequence[str]) -> Search:
-        """Give what the scan looks through."""
+        """Return what the scan searches."""
         # Start-up: a hit whose headers are as they were searches none.
         from cujit.compiler.includes.search import Search
 
@@ -157,7 +157,7 @@ def absent_part(absent: Iterable[HeaderPlace]) -> Part:
 
 
 def says_paths(closure: Closure) -> bool:
-    """Tell whether a header of the user's may put paths into the result."""
+    """Return whether a header of the user's may put paths into the result."""
     return any(f.text.facts.says_where for f in closure.found if f.is_read and not f.place.root.startswith("toolkit"))
 
 
