@@ -41,7 +41,7 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 )
 @click.option("--arch", metavar="ARCH", help="Show only images for this architecture: sm_90, compute_80.")
 @click.option("--all", "everything", is_flag=True, help="Show all images and kernels, without a limit.")
-@click.option("--ptx", is_flag=True, help="Print the PTX; of a cubin, what its line information contains.")
+@click.option("--ptx", is_flag=True, help="Print the PTX, also from the line information of a cubin.")
 @click.option("--sass", is_flag=True, help="Print the SASS. Requires nvdisasm: pip install 'cujit[sass]'.")
 @click.option(
     "--extract",
