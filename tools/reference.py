@@ -242,8 +242,8 @@ Every option of `cujit.compile`, `cujit.link` and `cujit.build`, as keyword or i
 not said is not written. `extra=("--flag",)` gives arguments to the tool as they are. A dash means that the
 tool rejects the option, with a sentence that says why.
 
-| option | takes | meaning | NVRTC | nvJitLink | libNVVM |
-|---|---|---|---|---|---|
+| option | takes | meaning | since CUDA | NVRTC | nvJitLink | libNVVM |
+|---|---|---|---|---|---|---|
 """
 
 
@@ -256,7 +256,8 @@ def _compiler_option(option: Option) -> str:
     takes = " ".join(f"`{choice}`" for choice in option.choices) or option.type.value
     if option.low is not None:
         takes += f" from {option.low}" + (f" to {option.high}" if option.high is not None else "")
-    cells = [f"`{option.name}`", takes, option.doc, *(_spelled(option, tool) for tool in Tool)]
+    since = dotted(option.since) if option.since else ""
+    cells = [f"`{option.name}`", takes, option.doc, since, *(_spelled(option, tool) for tool in Tool)]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 

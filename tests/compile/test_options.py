@@ -44,10 +44,9 @@ _ELSEWHERE = {"pre_include", "use_pch", "create_pch", "float128", "pch", "pch_di
 def test_nvrtc_takes_every_spelling(toolchain: Toolchain, name: str) -> None:
     if not isinstance(OPTIONS[name].nvrtc, Spelling):
         pytest.skip("not an option of NVRTC")
-    if name == "enable_tile" and toolchain.nvrtc.version < (13, 1):
-        pytest.skip("CUDA Tile came with 13.1")
-    if name in ("std", "warn_reorder") and toolchain.nvrtc.version < (13, 1):
-        pytest.skip("C++23 and -Wreorder came after 13.0")
+    since = (13, 3) if name == "std" else OPTIONS[name].since or (12, 9)  # C++23 came with 13.3
+    if toolchain.nvrtc.version < since:
+        pytest.skip("it came later")
     arguments = ["-arch=compute_90", *one(name).render(Tool.NVRTC)]
     with toolchain.nvrtc.program(b"__global__ void k() {}", b"/cujit-test/k.cu") as program:
         program.compile([a.encode() for a in arguments])

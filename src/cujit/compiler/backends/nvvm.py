@@ -29,8 +29,10 @@ _MARK_HELP = (
     '`!0 = !{{{1} @{0}, !"kernel", i32 1}}`; rdc=True keeps functions alone, to be linked'
 )
 _DIALECT_HELP = (
-    "write typed pointers (float*), which libNVVM takes for every architecture, or build for compute_100 and later"
+    "write typed pointers (float*), which libNVVM takes for every architecture; or say nvvm_latest=True, or build for "
+    "compute_100 and later"
 )
+_PTX_VERSION = re.compile(rb"^\.version\s+(\d+)\.(\d+)", re.MULTILINE)
 _VERSION_HELP = "add to the module: !nvvmir.version = !{!0} and !0 = !{i32 2, i32 0}"
 
 
@@ -92,6 +94,8 @@ def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
     # LTO-IR does not show what it defines; the PTX of the same program does.
     ptx, log = _run(request, toolchain, [a for a in arguments if a != "-gen-lto"])
     text = ptx.rstrip(b"\0")
+    if kind is Kind.PTX:
+        _require_version(request, text, nvvm.tool)
     symbols = _Symbols.of(text.decode())
     if kind is not Kind.LTOIR and not request.options.get("rdc"):
         _require_whole(request, symbols)
@@ -155,6 +159,17 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
             **e.facts,
             help="functions of other modules come from Source.nvvm(module, module, …) or from cujit.link",
         ) from None
+
+
+def _require_version(request: Request, ptx: bytes, tool: str) -> None:
+    """Refuse PTX of another version than was asked for: libNVVM passes over the option without a word."""
+    wanted, found = request.options.get("ptx_version_target"), _PTX_VERSION.search(ptx)
+    if wanted is not None and found is not None and int(found[1] + found[2]) != wanted:
+        version = f"{found[1].decode()}.{found[2].decode()}"
+        raise OptionError(
+            f"{tool} writes PTX {version} for {request.arch}, not ptx_version_target={wanted}",
+            help="nvvm_latest=True, or an architecture from compute_100 on; or lower it by cujit.retarget",
+        )
 
 
 def _require_whole(request: Request, symbols: _Symbols) -> None:

@@ -24,12 +24,18 @@ class OptionKeywords(TypedDict, total=False):
     builtin_initializer_list: bool | None
     minimal: bool | None
     enable_tile: bool | None
+    simt_only: bool | None
+    default_tile: bool | None
+    diagnose_implicit_tile_var: bool | None
     fmad: bool | None
     ftz: bool | None
     prec_div: bool | None
     prec_sqrt: bool | None
     use_fast_math: bool | None
     extra_device_vectorization: bool | None
+    no_signed_zeros: bool | None
+    associative_math: bool | None
+    finite_math_only: bool | None
     opt_level: int | None
     ofast_compile: Literal["0", "min", "mid", "max"] | None
     maxrregcount: int | None
@@ -41,6 +47,9 @@ class OptionKeywords(TypedDict, total=False):
     split_compile_extended: int | None
     jump_table_density: int | None
     device_stack_protector: bool | None
+    discard_value_names: bool | None
+    nvvm_latest: bool | None
+    ptx_version_target: int | None
     modify_stack_limit: bool | None
     ptxas_options: str | PathLike[str] | Sequence[str | PathLike[str]] | None
     kernels_used: str | PathLike[str] | Sequence[str | PathLike[str]] | None
@@ -48,6 +57,7 @@ class OptionKeywords(TypedDict, total=False):
     optimize_unused_variables: bool | None
     debug: bool | None
     lineinfo: bool | None
+    no_lineinfo_inlined_at: bool | None
     optimize_debug: bool | None
     disable_warnings: bool | None
     diag_suppress: int | Sequence[int] | None
@@ -55,6 +65,10 @@ class OptionKeywords(TypedDict, total=False):
     diag_error: int | Sequence[int] | None
     display_error_number: bool | None
     warn_reorder: bool | None
+    warn_conversion: bool | None
+    warning_as_error: Literal["all-warnings", "reorder", "deprecated-declarations", "conversion"] | None
+    max_errors: int | None
+    brief_diagnostics: bool | None
     optimization_info: Literal["inline"] | None
     verbose: bool | None
     time: bool | None
@@ -66,6 +80,8 @@ class OptionKeywords(TypedDict, total=False):
     create_pch: str | None
     use_pch: str | None
     pch_dir: str | None
+    instantiate_templates_in_pch: bool | None
+    pch_messages: bool | None
     pch_verbose: bool | None
 
 class Keywords(OptionKeywords, total=False):

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from cujit.arch.support import Version
 from cujit.compiler.options.spelling import Rejects, Spelling, each, flag, joined, pairs, switch, value
 from cujit.errors import OptionError, alike, spell
 from cujit.toolchain.headers import HOST_DIRECTORY
@@ -50,6 +51,7 @@ class Option(NamedTuple):
     """One row: ``choices`` are the values of a TEXT, ``low`` and ``high`` the inclusive bounds of an INT.
 
     What has an option with ``apart`` is compiled in a process apart; these are NVRTC's spellings of it in ``extra``.
+    ``since`` is the first release whose NVRTC has it, where that is not the oldest that cujit supports.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Option(NamedTuple):
     low: int | None = None
     high: int | None = None
     apart: tuple[str, ...] = ()
+    since: Version | None = None
 
     def spelling(self, tool: Tool) -> Spelling | Rejects:
         """How ``tool`` calls it, or that it does not."""
@@ -191,7 +194,8 @@ _B, _I, _T = OptionType.BOOL, OptionType.INT, OptionType.TEXT
 _II, _TT, _D = OptionType.INTS, OptionType.TEXTS, OptionType.DEFINES
 
 # Sources: NVRTC 13 user guide, "Supported Compile Options"; nvJitLink 13 user guide, "Supported Link
-# Options"; libNVVM API manual, nvvmCompileProgram. Each NVRTC and nvJitLink spelling was given to 13.4 and taken.
+# Options"; libNVVM API manual, nvvmCompileProgram. Each NVRTC and nvJitLink spelling was given to 13.5 and taken, and
+# to NVRTC 12.9 to 13.4 for ``since``. tests/compile/test_option_sweep.py looks for options that have no row.
 # A row is name, type and meaning, and below them the tools.
 # fmt: off
 _ROWS: tuple[Option, ...] = (
@@ -234,7 +238,12 @@ _ROWS: tuple[Option, ...] = (
            switch("--builtin-initializer-list")),
     Option("minimal", _B, "Leave out most built-in declarations: a faster front end; CCCL does not compile with it.",
            flag("--minimal")),
-    Option("enable_tile", _B, "Allow CUDA Tile code.", flag("--enable-tile")),
+    Option("enable_tile", _B, "Allow CUDA Tile code.", flag("--enable-tile"), since=(13, 3)),
+    Option("simt_only", _B, "With enable_tile: leave out tile functions.", flag("--simt-only"), since=(13, 3)),
+    Option("default_tile", _B, "With enable_tile: take functions without an annotation as tile functions.",
+           flag("--tile-as-default-execution-space"), since=(13, 3)),
+    Option("diagnose_implicit_tile_var", _B, "With enable_tile: report variables that are tile variables implicitly.",
+           flag("--diagnose-implicit-tile-var"), since=(13, 3)),
     # Arithmetic
     Option("fmad", _B, "Contract a * b + c into one rounding.",
            switch("--fmad"), switch("-fma", "1", "0"), switch("-fma", "1", "0")),
@@ -250,14 +259,19 @@ _ROWS: tuple[Option, ...] = (
            flag("-ftz=1", "-prec-div=0", "-prec-sqrt=0", "-fma=1")),
     Option("extra_device_vectorization", _B, "Vectorise more aggressively.",
            flag("--extra-device-vectorization"), _NO_PLACE, _NO_PLACE),
+    Option("no_signed_zeros", _B, "Treat +0.0 and -0.0 alike.", flag("--fno-signed-zeros"), since=(13, 4)),
+    Option("associative_math", _B, "Allow sums and products of floats in another order.", flag("--fassociative-math")),
+    Option("finite_math_only", _B, "Assume that no float is infinite or NaN.",
+           flag("--ffinite-math-only"), since=(13, 4)),
     # Code generation
     # nvJitLink itself knows -O0 and -O3; its assembler knows all four.
     Option("opt_level", _I,
            "Optimisation level of the assembler (of the linker, when linking; of libNVVM, for LLVM IR).",
-           value("--ptxas-options=-O{}"), Spelling("-O…", lambda n: [f"-O{n}" if n in (0, 3) else f"-Xptxas=-O{n}"]),
+           value("--ptxas-options=-O{}"), Spelling("-O0|-Xptxas=-O1|-Xptxas=-O2|-O3",
+                                                  lambda n: [f"-O{n}" if n in (0, 3) else f"-Xptxas=-O{n}"]),
            value("-opt={}"), low=0, high=3),
     Option("ofast_compile", _T, "Compile faster, run slower.",
-           value("--Ofast-compile={}"), _NO_PLACE, _NO_PLACE, choices=("0", "min", "mid", "max"),
+           value("--Ofast-compile={}"), value("-Ofc={}"), _NO_PLACE, choices=("0", "min", "mid", "max"),
            apart=("--Ofast-compile", "-Ofast-compile", "-Ofc")),
     Option("maxrregcount", _I, "The most registers a thread may use.",
            value("--maxrregcount={}"), value("-maxrregcount={}"), _NO_PLACE, low=16, high=255),
@@ -271,15 +285,25 @@ _ROWS: tuple[Option, ...] = (
     Option("extensible_whole_program", _B, "Whole-program compile that may still call into unresolved functions.",
            flag("--extensible-whole-program"), _FRONT_END, _NO_PLACE),
     Option("split_compile", _I, "Threads for the optimiser; 0 takes every processor.",
-           value("--split-compile={}"), value("-split-compile={}"), _NO_PLACE, low=0),
+           value("--split-compile={}"), value("-split-compile={}"), value("-split-compile={}"), low=0),
     Option("split_compile_extended", _I,
            "Threads for the whole of an LTO link; 0 takes every processor. The code may differ.",
            _LINK_ONLY, value("-split-compile-extended={}"), _LINK_ONLY, low=0),
     Option("jump_table_density", _I, "Per cent of cases that a switch must fill to become a jump table.",
            value("--jump-table-density={}"), value("-jump-table-density={}"), value("-jump-table-density={}"),
            low=0, high=101),
+    # The manual of nvJitLink has it too, and nvJitLink 13.5 refuses it.
     Option("device_stack_protector", _B, "Guard the stack of functions that have arrays.",
            switch("--device-stack-protector"), _FRONT_END, _NO_PLACE),
+    Option("discard_value_names", _B, "Drop the names of LLVM values, which takes less memory.",
+           switch("--discard-value-names"), _FRONT_END, Rejects("it reads textual LLVM IR by these names")),
+    Option("nvvm_latest", _B,
+           "Compile LLVM IR of any architecture by the newest dialect of libNVVM, as for sm_100 and later.",
+           Rejects("it has no LLVM IR"), flag("-nvvm-latest"), flag("-nvvm-latest")),
+    Option("ptx_version_target", _I,
+           "PTX version to write for an older driver: 90 is 9.0. For sm_100 and later, or with nvvm_latest.",
+           Rejects("cujit.retarget lowers the version of PTX"), _FRONT_END, value("-ptx-version-target={}"),
+           low=86, high=99),
     Option("modify_stack_limit", _B, "Let NVRTC raise the host stack limit while it compiles.",
            switch("--modify-stack-limit")),
     Option("ptxas_options", _TT, "Arguments for the assembler, as they are.",
@@ -295,6 +319,8 @@ _ROWS: tuple[Option, ...] = (
            apart=("--device-debug", "-device-debug", "-G")),
     Option("lineinfo", _B, "Source lines for profilers and error reports; the code stays the same.",
            flag("--generate-line-info"), flag("-lineinfo"), flag("-generate-line-info")),
+    Option("no_lineinfo_inlined_at", _B, "With lineinfo: leave out where functions were inlined.",
+           flag("--no-lineinfo-inlined-at"), _FRONT_END, _NO_PLACE),
     Option("optimize_debug", _B, "With debug: optimise all the same.", flag("--dopt=on"), _FRONT_END, _NO_PLACE),
     # Messages
     Option("disable_warnings", _B, "No warnings at all.", flag("--disable-warnings")),
@@ -304,7 +330,15 @@ _ROWS: tuple[Option, ...] = (
     Option("display_error_number", _B, "Show the numbers of messages; warnings show them anyway.",
            Spelling("--display-error-number|--no-display-error-number",
                     lambda on: ["--display-error-number" if on else "--no-display-error-number"])),
-    Option("warn_reorder", _B, "Warn of members initialised in another order than declared.", flag("--Wreorder")),
+    Option("warn_reorder", _B, "Warn of members initialised in another order than declared.", flag("--Wreorder"),
+           since=(13, 1)),
+    Option("warn_conversion", _B, "Warn of implicit conversions that may change a value.", flag("--Wconversion"),
+           since=(13, 4)),
+    Option("warning_as_error", _T, "Warnings that are errors.", value("--warning-as-error={}"), since=(13, 1),
+           choices=("all-warnings", "reorder", "deprecated-declarations", "conversion")),
+    Option("max_errors", _I, "Errors after which to stop.", value("--fmax-errors={}"), low=1, since=(13, 4)),
+    Option("brief_diagnostics", _B, "Leave the line of source and the caret out of messages.",
+           switch("--brief-diagnostics")),
     # NVRTC 13.5 goes on to report it of all later compiles of a process: measured by logs before and after.
     Option("optimization_info", _T, "Report what the optimiser did.",
            value("--optimization-info={}"), _FRONT_END, _NO_PLACE, choices=("inline",),
@@ -325,6 +359,9 @@ _ROWS: tuple[Option, ...] = (
     Option("create_pch", _T, "Precompiled header to write.", value("--create-pch={}")),
     Option("use_pch", _T, "Precompiled header to use.", value("--use-pch={}")),
     Option("pch_dir", _T, "Directory of precompiled headers.", value("--pch-dir={}")),
+    Option("instantiate_templates_in_pch", _B, "Instantiate templates in a precompiled header already.",
+           switch("--instantiate-templates-in-pch")),
+    Option("pch_messages", _B, "Say which precompiled header was created or used.", switch("--pch-messages")),
     Option("pch_verbose", _B, "Say why a precompiled header was not used.", switch("--pch-verbose")),
 )
 # fmt: on

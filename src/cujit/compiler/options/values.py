@@ -161,6 +161,8 @@ class Options(Mapping[str, Value]):
             said = {argument.partition("=")[0] for argument in arguments}
             rendered = spelling.render(given)
             arguments += [a for a in rendered if len(rendered) == 1 or a.partition("=")[0] not in said]
+        if tool is Tool.NVJITLINK:
+            _require_exact(self.extra)
         return arguments + list(self.extra)
 
 
@@ -174,6 +176,22 @@ def read_options(said: Sequence[str], include: Sequence[str] = (), define: Seque
         OptionError: an option is unknown, or its value is of the wrong type or out of bounds.
     """
     return Options.of(written.read_values(said, include, define), {})
+
+
+# Source: measured with nvJitLink 13.5, which takes any argument that begins so, and says nothing.
+_BEGINNINGS = ("-lineinfo", "-lto", "-no-cache", "-nvvm-latest", "-optimize-unused-variables", "-ptx", "-r", "-time",
+               "-verbose")  # fmt: skip
+
+
+def _require_exact(extra: Sequence[str]) -> None:
+    """Refuse what nvJitLink would take for another option than was meant: ``-res-usage`` for ``-r``."""
+    for argument in extra:
+        taken = next((known for known in _BEGINNINGS if argument.startswith(known)), argument)
+        if argument != taken:
+            raise OptionError(
+                f"nvJitLink has no option {argument}, and would take it for {taken}: it compares how arguments begin",
+                help=f"write {taken} if it is meant; docs/options.md lists the options",
+            )
 
 
 def _taken(name: str, tools: Sequence[Tool]) -> bool:

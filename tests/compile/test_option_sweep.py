@@ -1,0 +1,310 @@
+"""Options that the installed libraries take and the table lacks: every word in the libraries is given to them.
+
+A release of the toolkit that brings an option shows here, by its name.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cuda import pathfinder
+from cuda.bindings import nvfatbin, nvjitlink
+
+import cujit
+from cujit.compiler.options.spelling import Spelling
+from cujit.compiler.options.values import OPTIONS, Options, Tool
+from cujit.errors import OptionError
+from cujit.toolchain.nvvm import MODULE_HEAD
+from cujit.toolchain.toolset import Toolchain
+
+_WORD = re.compile(rb"(?<![\w-])--?([A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)")
+_HYPHENATED = re.compile(rb"\0([A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)+)=?(?=\0)")
+
+
+def words(library: str) -> Iterator[str]:
+    """What could be the name of an option: words after a hyphen, and words that have one."""
+    path = pathfinder.load_nvidia_dynamic_lib(library).abs_path
+    assert path is not None
+    data = Path(path).read_bytes()
+    yield from sorted({found.decode() for pattern in (_WORD, _HYPHENATED) for found in pattern.findall(data)})
+
+
+def names(tool: Tool) -> set[str]:
+    """How the table spells the options of a tool, without hyphens and values."""
+    spelled = (row.spelling(tool) for row in OPTIONS.values())
+    texts = [spelling.text for spelling in spelled if isinstance(spelling, Spelling)]
+    return {found for text in texts for found in re.findall(r"(?<![\w=-])--?([A-Za-z][\w-]*)", text)}
+
+
+# -- NVRTC --------------------------------------------------------------------------------------------------
+
+_OF_NVRTC = {
+    "gpu-architecture": "arch= says it",
+    "device-c": "rdc=True says it",
+    "device-w": "rdc=False says it",
+    "generate-builtins": "not documented",
+    "utf-8": "not documented; EDG 6.8 refuses it",
+    "uumn": "not documented",
+    "version-ident": "of 13.5, writes a directive that ptxas refuses",
+    "enable-cache-trace": "tells of the inside of NVRTC's cache",
+    "cuda-api-version": "changes nothing but a warning",
+    "numba-debug": "for code that Numba writes",
+    "optix-ir": "another kind of image, which cujit does not make",
+    "tile-only": "makes Tile IR alone, a kind of image that cujit does not make",
+    "skip-cuda-tile-packaging": "leaves Tile IR by itself, a kind of image that cujit does not make",
+    "use-bundled-headers": "writes into a directory, of which it deletes what is there",
+    "Xnvvm": "not documented",
+    "Xptxas": "ptxas_options says it",
+}
+"""Options of NVRTC by their long names, and why they have no row."""
+
+_SHORT = {
+    *(
+        "A",
+        "D",
+        "G",
+        "I",
+        "U",
+        "arch",
+        "brief-diag",
+        "default-device",
+        "dlto",
+        "dQ",
+        "dc",
+        "dw",
+        "err-no",
+        "ewp",
+        "include",
+    ),
+    *("no-err-no", "opt-info", "rdc", "time", "w", "Werror", "Ofc"),
+}
+"""Other spellings of options that have a row."""
+
+
+_TRY_NVRTC = """
+import sys
+from cuda.bindings import nvrtc
+for word in sys.argv[1:]:
+    _, program = nvrtc.nvrtcCreateProgram(b"", b"k.cu", 0, [], [])
+    nvrtc.nvrtcCompileProgram(program, 2, [b"-arch=compute_90", f"--{word}".encode()])
+    log = bytes(nvrtc.nvrtcGetProgramLogSize(program)[1])
+    nvrtc.nvrtcGetProgramLog(program, log)
+    nvrtc.nvrtcDestroyProgram(program)
+    if b"unrecognized option" not in log:
+        print("took", word)
+"""
+
+
+def taken_by_nvrtc(given: list[str], folder: Path) -> set[str]:
+    """Try options in a process of its own: some change all that a process compiles later."""
+    command = [sys.executable, "-c", _TRY_NVRTC, *given]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
+    return {line.removeprefix("took ") for line in done.stdout.splitlines() if line.startswith("took ")}
+
+
+def test_every_long_option_of_nvrtc_has_a_row_or_a_reason(toolchain: Toolchain, tmp_path: Path) -> None:
+    if toolchain.nvrtc.version < (13, 5):
+        pytest.skip("the table is that of 13.5")
+    found = taken_by_nvrtc([*words("nvrtc")], tmp_path)
+    assert {"brief-diagnostics", "simt-only", "warning-as-error", "device-int128"} <= found
+    assert found - names(Tool.NVRTC) - {*_OF_NVRTC} - _SHORT == set()
+
+
+def test_the_reasons_are_of_options_that_there_are(toolchain: Toolchain) -> None:
+    if toolchain.nvrtc.version < (13, 5):
+        pytest.skip("the table is that of 13.5")
+    assert {*_OF_NVRTC}.isdisjoint(names(Tool.NVRTC))
+
+
+# -- nvJitLink ----------------------------------------------------------------------------------------------
+
+_OF_NVJITLINK = {
+    "arch": "arch= says it",
+    "ptx": "to='ptx' says it",
+    "r": "extra=('-r',) says it: the result is still to be linked",
+    "Xnvvm": "not documented",
+    "Xfinalizer": "not documented",
+    "disable-smem-reserve": "not documented",
+    "dlto": "not documented; -lto is",
+    "fast-compile": "not documented; -Ofc is",
+    "no-opt": "not documented; -O0 is",
+}
+
+
+def taken_by_nvjitlink(argument: str) -> bool:
+    try:
+        nvjitlink.destroy(nvjitlink.create(3, ["-arch=sm_90", "-lto", argument]))
+    except nvjitlink.nvJitLinkError:
+        return False
+    return True
+
+
+def test_every_option_of_nvjitlink_has_a_row_or_a_reason_or_is_refused(toolchain: Toolchain) -> None:
+    if toolchain.nvjitlink.version < (13, 5):
+        pytest.skip("the table is that of 13.5")
+    known = names(Tool.NVJITLINK) | {*_OF_NVJITLINK}
+    strange = set()
+    for word in words("nvJitLink"):
+        for argument in (f"-{word}", f"-{word}=1"):
+            if word in known or not taken_by_nvjitlink(argument):
+                continue
+            try:
+                Options(extra=[argument]).render(Tool.NVJITLINK)
+            except OptionError:
+                continue
+            strange.add(argument)
+    assert strange == set()
+
+
+@pytest.mark.parametrize("argument", ["-res-usage", "-relocatable", "-lto-partial", "-ltoir", "-time-trace=x", "-ptx9"])
+def test_what_nvjitlink_would_take_for_another_option_is_refused(argument: str) -> None:
+    assert taken_by_nvjitlink(argument)
+    with pytest.raises(OptionError, match=f"nvJitLink has no option {argument}, and would take it for -"):
+        cujit.link([".version 8.0\n.target sm_80\n"], arch="sm_90", extra=[argument])
+    assert Options(extra=[argument]).render(Tool.NVRTC) == [argument]
+
+
+@pytest.mark.parametrize("argument", ["-r", "-lto", "-ptx", "-time", "-verbose", "-Xptxas=-v"])
+def test_what_nvjitlink_has_is_given_to_it(argument: str) -> None:
+    assert Options(extra=[argument]).render(Tool.NVJITLINK) == [argument]
+
+
+def test_the_beginnings_are_those_that_nvjitlink_goes_by(toolchain: Toolchain) -> None:
+    if toolchain.nvjitlink.version < (13, 5):
+        pytest.skip("measured with 13.5")
+    flags = [name for name in (*names(Tool.NVJITLINK), "ptx", "r") if taken_by_nvjitlink(f"-{name}")]
+    for name in flags:
+        if taken_by_nvjitlink(f"-{name}zq"):
+            with pytest.raises(OptionError, match="would take it for"):
+                Options(extra=[f"-{name}zq"]).render(Tool.NVJITLINK)
+
+
+def test_ofast_compile_reaches_the_linker() -> None:
+    parts = [cujit.compile("__global__ void k(float* p) { *p = 1; }", to="ltoir", arch="lto_90")]
+    assert cujit.link(parts, arch="sm_90", ofast_compile="min").data
+    assert Options(ofast_compile="max").render(Tool.NVJITLINK) == ["-Ofc=max"]
+
+
+# -- libNVVM ------------------------------------------------------------------------------------------------
+
+_OF_CICC = (
+    "Om", "Osize", "Werror", "aggressive-inline", "allow-restrict-in-struct", "assyscall", "cl-mode",
+    "disable-fp-call-folding", "disable-inlining", "enable-intermediate-loc-info", "enable-mad",
+    "enable-opt-byval", "enable-verbose-asm", "fast-math", "gen-lto-and-llc", "gen-opt-lto",
+    "has-global-host-info", "host-ref-ec", "host-ref-eg", "host-ref-ek", "host-ref-ic", "host-ref-ig",
+    "host-ref-ik", "inline-info", "jobserver", "jobserver-auth", "jobserver-fds", "maxreg", "nUmC008pa",
+    "no-aggressive-positive-stride-analysis", "no-lineinfo-inlined-at", "no-strong-global-assumptions",
+    "opt-fdiv", "opt-passes", "optimize-unused-variables", "show-src", "split-compile-extended",
+    "unsafe-math", "vasp-fix", "w",
+)  # fmt: skip
+_OF_NVVM = {
+    "arch": "arch= says it",
+    "numba-debug": "for code that Numba writes",
+    "discard-value-names": "textual LLVM IR cannot be read with it",
+    **dict.fromkeys(_OF_CICC, "not documented"),
+}
+
+
+_TRY = """
+import sys
+from cuda.bindings import nvvm
+module = sys.argv[1].encode()
+for word in sys.argv[2:]:
+    print("try", word, flush=True)
+    program = nvvm.create_program()
+    nvvm.add_module_to_program(program, module, len(module), "k")
+    for argument in (f"-{word}", f"-{word}=1"):
+        try:
+            nvvm.compile_program(program, 2, ["-arch=compute_100", argument])
+        except nvvm.nvvmError as e:
+            if "INVALID_OPTION" in str(e):
+                continue
+        print("took", word, flush=True)
+    nvvm.destroy_program(program)
+"""
+
+
+def taken_by_nvvm(given: list[str]) -> set[str]:
+    """Try options in processes of their own: some end the process, as ``-help`` does."""
+    taken: set[str] = set()
+    while given:
+        command = [sys.executable, "-c", _TRY, OPAQUE, *given]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        lines = [line.split() for line in done.stdout.splitlines() if line.startswith(("try ", "took "))]
+        taken |= {word for what, word in lines if what == "took"}
+        last = [word for what, word in lines if what == "try"][-1]
+        given = given[given.index(last) + 1 :]
+    return taken
+
+
+def test_every_option_of_libnvvm_has_a_row_or_a_reason(toolchain: Toolchain) -> None:
+    if toolchain.nvvm.release < (13, 5):
+        pytest.skip("the table is that of 13.5")
+    known = names(Tool.NVVM) | {*_OF_NVVM}
+    found = taken_by_nvvm([word for word in words("nvvm") if word not in known])
+    assert found == set()
+
+
+# -- nvFatbin -----------------------------------------------------------------------------------------------
+
+_OF_NVFATBIN = {
+    *("32", "64", "c", "compress", "compress-all", "compress-mode", "concat", "cuda", "g", "host", "opencl"),
+    "reorder-obfuscation",  # not documented
+}
+
+
+def test_nvfatbin_has_no_option_that_nobody_knows() -> None:
+    found = set()
+    for word in (*words("nvfatbin"), "32", "64"):
+        try:
+            nvfatbin.destroy(nvfatbin.create([f"-{word}"], 1))
+        except nvfatbin.nvFatbinError:
+            continue
+        found.add(word)
+    assert found <= {*_OF_NVFATBIN}
+
+
+# -- what the new rows do -----------------------------------------------------------------------------------
+
+OPAQUE = f"""{MODULE_HEAD}
+define ptx_kernel void @k(ptr %p) {{
+  store float 1.0, ptr %p
+  ret void
+}}
+!nvvmir.version = !{{!0}}
+!0 = !{{i32 2, i32 0}}
+"""
+
+
+def test_the_newest_dialect_is_taken_for_older_architectures(toolchain: Toolchain) -> None:
+    if toolchain.nvvm.release < (13, 5):
+        pytest.skip("measured with 13.5")
+    source = cujit.Source.nvvm(OPAQUE)
+    made = cujit.compile(source, to="ptx", arch="compute_90", nvvm_latest=True, ptx_version_target=90)
+    assert ".version 9.0" in made.text
+    with pytest.raises(OptionError, match=r"writes PTX 9\.5 for compute_100, not ptx_version_target=99"):
+        cujit.compile(source, to="ptx", arch="compute_100", ptx_version_target=99)
+    with pytest.raises(OptionError, match="NVRTC does not take the option ptx_version_target"):
+        cujit.compile("__global__ void k() {}", to="ptx", arch="compute_90", ptx_version_target=90)
+
+
+def test_floats_without_signed_zeros_give_other_code(toolchain: Toolchain) -> None:
+    if toolchain.nvrtc.version < (13, 4):
+        pytest.skip("it came with 13.4")
+    code = "__global__ void k(float* p) { *p = (*p + 0.0f) * 3.0f; }"
+    plain, loose = (cujit.compile(code, to="ptx", arch="compute_90", no_signed_zeros=on).text for on in (False, True))
+    assert plain.count("add.") > loose.count("add.")
+
+
+def test_warnings_become_errors(toolchain: Toolchain) -> None:
+    if toolchain.nvrtc.version < (13, 4):
+        pytest.skip("it came with 13.4")
+    code = "__global__ void k(int* p, double d) { int unused = d; *p = 1; }"
+    assert cujit.compile(code, arch="sm_90", warn_conversion=True).log
+    with pytest.raises(cujit.errors.CompileError):
+        cujit.compile(code, arch="sm_90", warning_as_error="all-warnings")
