@@ -9,6 +9,7 @@ from cujit.compiler.options.spelling import Spelling
 from cujit.compiler.options.table import Option, OptionType
 from cujit.compiler.options.values import OPTIONS, Options, Tool
 from cujit.errors import OptionError, ToolError
+from cujit.program import compile
 from cujit.toolchain.toolset import Toolchain
 
 
@@ -44,9 +45,12 @@ _ELSEWHERE = {"pre_include", "use_pch", "create_pch", "float128", "pch", "pch_di
 def test_nvrtc_takes_every_spelling(toolchain: Toolchain, name: str) -> None:
     if not isinstance(OPTIONS[name].nvrtc, Spelling):
         pytest.skip("not an option of NVRTC")
-    since = (13, 3) if name == "std" else OPTIONS[name].since or (12, 9)  # C++23 came with 13.3
-    if toolchain.nvrtc.version < since:
-        pytest.skip("it came later")
+    if name == "std" and toolchain.nvrtc.version < (13, 3):
+        pytest.skip("C++23 came with 13.3")
+    if toolchain.nvrtc.version < (OPTIONS[name].since or (0, 0)):
+        with pytest.raises(OptionError, match=f"{name} came with CUDA"):
+            compile("__global__ void k() {}", to="ptx", arch="compute_90", options=one(name))
+        return
     arguments = ["-arch=compute_90", *one(name).render(Tool.NVRTC)]
     with toolchain.nvrtc.program(b"__global__ void k() {}", b"/cujit-test/k.cu") as program:
         program.compile([a.encode() for a in arguments])
