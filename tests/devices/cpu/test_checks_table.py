@@ -163,14 +163,16 @@ CASES: dict[str, tuple[Case, ...]] = {
     ),
     "wmma .load .c": (
         Case(
-            "wmma.load.c.sync.aligned.row.m16n16k16.shared.f32 {f0, f1, f2, f3, f4, f5, f6, f7}, [{s}], 16;",
+            "wmma.load.c.sync.aligned.row.m16n16k16.shared.f32 {f0, f1, f2, f3, f4, f5, f6, f7}, [{s}], 16;"
+            "setp.eq.f32 q2, f0, 0f3F800000; @q2 bra SKIP;",
             "s",
             "warp",
         ),
     ),
     "wmma .load": (
         Case(
-            "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {a0, a1, a2, a3, a4, a5, a6, a7}, [{s}], 16;",
+            "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {a0, a1, a2, a3, a4, a5, a6, a7}, [{s}], 16;"
+            "setp.eq.u32 q2, a0, 1; @q2 bra SKIP;",
             "s",
             "warp",
         ),

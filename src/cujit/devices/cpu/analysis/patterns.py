@@ -223,7 +223,7 @@ def vector_access(op: Op, patterns: Mapping[int, Pattern]) -> VectorAccess | Non
     if op.opcode not in ("ld", "st") or len(op.modifiers) != 2:
         return None
     memory = op.sources[0]
-    if op.space != "shared" or op.type not in _TYPES or not isinstance(memory, Memory):
+    if op.space != "shared" or not op.form.types or op.type not in _TYPES or not isinstance(memory, Memory):
         return None
     reg = op.result if op.opcode == "ld" else op.sources[1]
     if not isinstance(reg, Reg) or reg.bits != op.type.bits or not isinstance(memory.base, Reg):

@@ -91,6 +91,7 @@ class Code(enum.IntEnum):
     ADDRESS = 17
     PREDICATE = 18
     STORED = 19
+    PRINTED = 21
     UNFENCED = 20
     """What the asynchronous proxy reads was written by the generic one with no fence in between."""
 

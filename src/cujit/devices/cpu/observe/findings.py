@@ -109,6 +109,7 @@ _DECIDED = {
     Code.ADDRESS: "an address depends on it",
     Code.PREDICATE: "whether memory is accessed depends on it",
     Code.STORED: "it is stored where others may see it",
+    Code.PRINTED: "it is printed",
 }
 
 

@@ -15,14 +15,15 @@ Source for the rule: E. Stepanov, K. Serebryany, "MemorySanitizer: fast detector
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.instructions import warpwide
 from cujit.devices.cpu.instructions.compare import JOINS, compared_in
-from cujit.devices.cpu.instructions.matrix import frames
+from cujit.devices.cpu.instructions.matrix import frames, move
+from cujit.devices.cpu.instructions.matrix.mma import product_of_fragments
 from cujit.devices.cpu.ir.program import Group, IntConstant, Memory, Op, Operand, Reg, items_of, registers_in
 from cujit.devices.cpu.native.checking import Code
 from cujit.devices.cpu.observe.touches import copies_raw, takes_raw, touches_of
@@ -39,9 +40,12 @@ _TABLES = {"and": 0xC0, "or": 0xFC, "xor": 0x3C, "not": 0x0F}
 
 Source: PTX ISA 9.1, "lop3": 0xF0, 0xCC and 0xAA stand for the three operands.
 """
-_ON_MEMORY = (Effect.READS, Effect.WRITES, Effect.UPDATES)
+_HARMLESS = (Effect.PURE, Effect.CONTROLS, Effect.SIGNALS)
+"""Operations by which a raw value does nothing beyond their results; a hint changes no value."""
+_ROW_BYTES = 16
+"""Bytes of a row of ``ldmatrix`` and ``stmatrix``."""
 _COPIES = ("mov", "mov.join", "mov.split")
-_MOVES = frozenset({*_TABLES, *_COPIES, "lop3", "shl", "shr", "shf", "prmt", "cvt", "bfe", "ld", "ldu"})
+_MOVES = frozenset({*_TABLES, *_COPIES, "lop3", "shl", "shr", "shf", "prmt", "cvt", "bfe", "ld", "ldu", "movmatrix"})
 
 Raw: TypeAlias = "Value | None"
 """A word (i32), or a vector of bits; None where nothing is raw."""
@@ -79,7 +83,21 @@ def _carries(op: Op) -> bool:
 
 
 def _is_store(op: Op) -> bool:
+    """Tell whether memory takes over what is raw of what is stored."""
+    if op.opcode in ("stmatrix", "wmma"):
+        return "store" in op.modifiers or op.opcode == "stmatrix"
     return op.opcode == "st" and "async" not in op.modifiers and "bulk" not in op.modifiers
+
+
+def _has_rows(op: Op) -> bool:
+    """Tell whether an operation moves rows between memory and matrices: what is raw of them moves the same way."""
+    return op.opcode in ("ldmatrix", "stmatrix") or (op.opcode == "wmma" and "mma" not in op.modifiers)
+
+
+def _places(op: Op) -> list[Reg]:
+    """List the registers that say what an operation accesses: in brackets, and in descriptors."""
+    found = [reg for s in op.sources if isinstance(s, Memory) for reg in registers_in(s)]
+    return found + [s for s in op.sources[1:3] if op.opcode == "wgmma" and isinstance(s, Reg)]
 
 
 def _moves_bits(op: Op) -> bool:
@@ -145,14 +163,21 @@ class RawValues:
         if takes_raw(op) or copies_raw(op):
             e.builder.store(e.builder.integer(0, 32), "%check.raw")
         guard = () if op.guard is None else (op.guard,)
+        effect = op.form.meaning.effect
         if op.form.is_jump:
             self._report(e, op, self.word(e, (*guard, *op.sources)), Code.BRANCH, e.mask)
-        elif op.form.meaning.effect in _ON_MEMORY:
-            bases = [s.base for s in op.sources if isinstance(s, Memory) and isinstance(s.base, Reg)]
+        elif effect not in _HARMLESS or op.opcode == "call.extern":
             self._report(e, op, self.word(e, guard), Code.PREDICATE, e.mask)
-            self._report(e, op, self.word(e, bases), Code.ADDRESS, e.lanes_of(op))
-            if not (_is_store(op) or op.opcode == "wgmma"):
+            self._report(e, op, self.word(e, _places(op)), Code.ADDRESS, e.lanes_of(op))
+            if op.opcode != "wgmma" and not _is_store(op):
                 self._report(e, op, self.word(e, op.sources), Code.STORED, e.lanes_of(op))
+        elif op.form.names_members:
+            self._report(e, op, self.word(e, op.sources[-1:]), Code.BRANCH, e.lanes_of(op))
+        if "vprintf" in op.modifiers:
+            formats, arguments = (e.builder.vector(e.source(op, k, "i64")) for k in (0, 1))
+            self._hand_over(e, "values", formats)
+            self._hand_over(e, "addresses", arguments)
+            self._call(e, "cujit_check_printed", e.builder.word(e.lanes_of(op)), e.builder.integer(op.line, 32))
 
     def _report(self, e: WarpEmitter, op: Op, word: Value | None, code: Code, lanes: Value) -> None:
         if word is None:
@@ -180,6 +205,56 @@ class RawValues:
             size = b.integer(touch.element * len(items), 64)
             self._call(e, "cujit_check_stored", here, size, b.integer(touch.flags, 32), b.integer(op.line, 32))
 
+    # -- rows of matrices ----------------------------------------------------------------------------------
+
+    def _rows(self, e: WarpEmitter, op: Op) -> tuple[Value, int, int]:
+        """Hand over where rows lie; give a place for their bits, how many there are, and the bytes of each."""
+        b, (touch,) = e.builder, touches_of(e, op)
+        assert isinstance(touch.size, int)
+        self._hand_over(e, "addresses", touch.where.every_lane(b))
+        count = touch.lanes.bit_count()
+        return b.reserve_bytes("%check.shadow", WARP * _ROW_BYTES * 4), count, touch.size
+
+    def _dense(self, e: WarpEmitter, shadow: Value) -> Value:
+        """Point to the addresses of rows that lie one behind the other."""
+        b = e.builder
+        first = b.vector(b.cast("ptrtoint", shadow, "i64"))
+        rows = b.binary("add", first, b.lanes([_ROW_BYTES * k for k in range(WARP)], 64))
+        return b.in_memory("%matrix.rows", rows)
+
+    def _store_rows(self, e: WarpEmitter, op: Op) -> None:
+        """Have memory take over what is raw of a matrix: its bits are stored as it is, elsewhere."""
+        items, type_ = items_of(op.sources[1]), "i64" if op.type == "f64" else "i32"
+        word = self.word(e, items)
+        if word is None:
+            return
+        b, (touch,) = e.builder, touches_of(e, op)
+        with b.when(b.compare("icmp ne", word, b.integer(0, 32)), "raw"):
+            shadow, count, size = self._rows(e, op)
+            bits = [self.bits(e, item, 64 if op.type == "f64" else 32) for item in items]
+            if op.opcode == "wmma":
+                move.move_lines(e, op, b.cast("ptrtoint", shadow, "i64"), b.integer(size, 64), bits, type_)
+            else:
+                move.store_rows(e, op, self._dense(e, shadow), bits)
+            numbers = [b.integer(count, 32), b.integer(size, 64), b.integer(touch.flags, 32), b.integer(op.line, 32)]
+            self._call(e, "cujit_check_shadow_stored", shadow, *numbers)
+
+    def _find_rows(self, e: WarpEmitter, op: Op) -> None:
+        """Fetch what is raw of the rows of a matrix, before a result overwrites where they are."""
+        b = e.builder
+        with b.when(b.compare("icmp ne", b.load("i32", "%check.raw"), b.integer(0, 32)), "raw"):
+            shadow, count, size = self._rows(e, op)
+            self._call(e, "cujit_check_shadow", shadow, b.integer(count, 32), b.integer(size, 64))
+
+    def _loaded_rows(self, e: WarpEmitter, op: Op) -> list[Value]:
+        """Load the bits of a matrix as it was loaded, from elsewhere."""
+        b, shadow = e.builder, e.builder.reserve_bytes("%check.shadow", WARP * _ROW_BYTES * 4)
+        if op.opcode == "ldmatrix":
+            return move.load_rows(e, op, self._dense(e, shadow))
+        size, type_ = touches_of(e, op)[0].size, "i64" if op.type == "f64" else "i32"
+        assert isinstance(size, int)
+        return move.move_lines(e, op, b.cast("ptrtoint", shadow, "i64"), b.integer(size, 64), (), type_)
+
     def _copy(self, e: WarpEmitter, op: Op) -> None:
         """Have shared memory take over what the check of a copy's source left."""
         b, touch, size = e.builder, touches_of(e, op)[1], op.sources[2]
@@ -193,7 +268,9 @@ class RawValues:
     def before(self, e: WarpEmitter, op: Op) -> None:
         """Find what the results of an operation will be; its sources are still there."""
         if _is_store(op):
-            self._store(e, op)
+            (self._store_rows if _has_rows(op) else self._store)(e, op)
+        elif takes_raw(op) and _has_rows(op):
+            self._find_rows(e, op)
         elif copies_raw(op):
             self._copy(e, op)
         elif not (op.form.is_site or takes_raw(op)):
@@ -272,17 +349,16 @@ class RawValues:
         bits = op.type.bits
 
         def some() -> list[Value]:
-            if op.opcode == "ldmatrix":
-                matrices = b.integer(len(op.results), 32)
-                self._call(e, "cujit_check_turned", matrices, b.integer("trans" in op.modifiers, 32))
+            if _has_rows(op):
+                rows = self._loaded_rows(e, op)
+                return [self._fitting(e, reg, rows[k]) for k, reg in wanted]
             found = []
             for k, reg in wanted:
                 if reg.index not in self.registers.wide:
                     found.append(b.load("i32", b.offset("%check.raw_lanes", 4 * k)))
                     continue
                 own = b.load("i64", b.offset("%check.raw_bits", 8 * WARP * k), lanes=WARP, align=8)
-                width = 32 if op.opcode == "ldmatrix" else bits
-                own = b.resize(own, min(width, _WIDEST), signed=False)
+                own = b.resize(own, min(bits, _WIDEST), signed=False)
                 found.append(b.resize(own, reg.bits, signed=op.type.is_signed))
             return found
 
@@ -293,6 +369,13 @@ class RawValues:
             ]
 
         return list(zip([reg for _, reg in wanted], b.either(raw, some, nothing, "raw"), strict=True))
+
+    def _fitting(self, e: WarpEmitter, reg: Reg, bits: Value) -> Value:
+        """Make bits what the variable beside a register has."""
+        b = e.builder
+        if reg.index in self.registers.wide:
+            return b.resize(bits, reg.bits, signed=False)
+        return b.word(b.compare("icmp ne", bits, b.integer(0, _width(bits))))
 
 
 def _width(value: Value) -> int:
@@ -475,11 +558,15 @@ def _extract(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
 
 
 def _shuffle(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
-    word = raw.word(e, op.sources[:1])
-    if word is None or "sync" not in op.modifiers:
+    """What a lane takes is raw if it is in the other lane, or if which lane that is depends on something raw."""
+    b, word, by = e.builder, raw.word(e, op.sources[:1]), raw.word(e, op.sources[1:3])
+    if (word is None and by is None) or "sync" not in op.modifiers:
         return None
-    raw._hand_over(e, "addresses", e.builder.resize(warpwide.origins(e, op), 64, signed=True))
-    return [raw._call(e, "cujit_check_shuffled", word, returned="i32"), e.builder.integer(0, 32)][: len(op.results)]
+    nothing = b.integer(0, 32)
+    raw._hand_over(e, "addresses", b.resize(warpwide.origins(e, op), 64, signed=True))
+    taken = nothing if word is None else raw._call(e, "cujit_check_shuffled", word, returned="i32")
+    both = taken if by is None else b.binary("or", taken, by)
+    return [both, by or nothing][: len(op.results)]
 
 
 def _together(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
@@ -493,6 +580,10 @@ def _together(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
     return [b.select(some, b.integer(-1, 32), b.integer(0, 32))] * len(op.results)
 
 
+def _turn(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
+    return [move.turned(e, raw.bits(e, op.sources[0], 32))]
+
+
 def _has_fragments(op: Op) -> bool:
     """Tell whether registers of a product lie as those of ``m16n8k16`` do."""
     if "m8n8k4" in op.modifiers:
@@ -501,18 +592,51 @@ def _has_fragments(op: Op) -> bool:
 
 
 def _product(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
-    """Products of matrices: raw rows of A and raw columns of B make raw rows and columns."""
+    """Products of matrices: raw rows of A and raw columns of B make raw rows and columns, raw metadata all of it."""
     b = e.builder
-    parts = [source.items if isinstance(source, Group) else (source,) for source in op.sources[:3]]
-    if not _has_fragments(op):
+    others = raw.word(e, op.sources[3:])
+    if op.opcode == "wmma":
+        found = _fragment_product(raw, e, op)
+    elif _has_fragments(op):
+        parts = [[raw.word(e, [item]) for item in items_of(source)] for source in op.sources[:3]]
+        found = _tile(raw, e, parts, 2 if "m16" in op.name else 1)[: len(op.results)]
+    else:
         word = raw.word(e, op.sources)
         return [b.integer(0, 32) if word is None else _any(e, word)] * len(op.results)
-    for k, item in enumerate(item for items in parts for item in items):
-        word = raw.word(e, [item]) or b.integer(0, 32)
-        b.store(b.resize(word, 64, signed=False), b.offset("%check.values", 8 * k))
-    counts = [b.integer(len(items), 32) for items in parts]
-    raw._call(e, "cujit_check_product", *counts, b.integer(2 if "m16" in op.name else 1, 32))
-    return [b.load("i32", b.offset("%check.raw_lanes", 4 * k)) for k in range(len(op.results))]
+    return found if others is None else [b.binary("or", word, _any(e, others)) for word in found]
+
+
+def _tile(raw: RawValues, e: WarpEmitter, parts: Sequence[Sequence[Raw]], halves: int) -> list[Value]:
+    """Find what is raw of a product of registers of A, B and C that lie as those of ``m16n8k16``."""
+    b = e.builder
+    for k, word in enumerate(word for words in parts for word in words):
+        b.store(b.resize(word or b.integer(0, 32), 64, signed=False), b.offset("%check.values", 8 * k))
+    raw._call(e, "cujit_check_product", *(b.integer(len(words), 32) for words in parts), b.integer(halves, 32))
+    return [b.load("i32", b.offset("%check.raw_lanes", 4 * k)) for k in range(len(parts[2]))]
+
+
+def _fragment_product(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value]:
+    """``wmma.mma``: its fragments are tiles of ``mma``, one after the other; see ``instructions/matrix/move.py``."""
+    b, product, (d, *ab, c) = e.builder, product_of_fragments(op), op.types
+    types = (*(ab or ("f16", "f16")), c)
+    sizes = [frames.words_in(product, types[0], of_a=True), frames.words_in(product, types[1], of_a=False),
+             frames.sum_words(c, product.halves)]  # fmt: skip
+    # What registers of f16 are over repeats the others.
+    counts = (sizes[0] * product.blocks, sizes[1] * product.columns, sizes[2] * product.blocks * product.columns)
+    items = [items_of(source) for source in op.sources[:3]]
+    words = [[raw.word(e, own[k::count]) for k in range(count)] for own, count in zip(items, counts, strict=True)]
+    found: list[Value] = []
+    for block in range(product.blocks):
+        for column in range(product.columns):
+            places = (block, column, block * product.columns + column)
+            parts = [own[size * n : size * (n + 1)] for own, size, n in zip(words, sizes, places, strict=True)]
+            if c == "f16" and d != "f16":
+                parts[2] = [word for word in parts[2] for _ in range(2)]
+            own = _tile(raw, e, parts, product.halves)
+            if d == "f16" and c != "f16":
+                own = [b.binary("or", *own[k : k + 2]) for k in range(0, len(own), 2)]
+            found += own
+    return found
 
 
 def _warpgroup_product(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
@@ -524,7 +648,7 @@ def _warpgroup_product(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | 
     d, a = items_of(op.sources[0]), op.sources[1]
     each = 8 * len(d) // frames.shape_of(op)[1]
     rows = [_in_rows(e, raw.word(e, a.items[half::2] if isinstance(a, Group) else ())) for half in range(2)]
-    keeps, by = b.word(b.vector(e.read(op.sources[at], "i1"))), raw.word(e, op.sources[at : at + 1])
+    keeps, by = b.word(b.vector(e.read(op.sources[at], "i1"))), raw.word(e, op.sources[3 : at + 1])
     found = []
     for k, item in enumerate(d):
         word, own = rows[k % each * 2 // each], raw.word(e, [item])
@@ -552,6 +676,7 @@ def _any(e: WarpEmitter, word: Value) -> Value:
 _Rule: TypeAlias = Callable[[RawValues, "WarpEmitter", Op], "list[Value] | None"]
 _BY_WORDS: dict[str, _Rule] = {
     "selp": _select_words, "shfl": _shuffle, **dict.fromkeys(("vote", "match", "redux"), _together), "mma": _product,
+    "wmma": _product, "movmatrix": _turn,
     "wgmma": _warpgroup_product,
     "setp": _compare, "and": _predicates, "or": _predicates,
 }  # fmt: skip

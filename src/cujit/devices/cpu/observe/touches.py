@@ -94,7 +94,7 @@ def takes_raw(op: Op) -> bool:
         return op.space not in ("const", "param") and not (
             isinstance(base, SymbolAddress) and base.slot.space in ("param", "const")
         )
-    return op.opcode == "ldmatrix" and "b16" in op.modifiers and "m8n8" in op.modifiers
+    return op.opcode == "ldmatrix" or (op.opcode == "wmma" and "load" in op.modifiers)
 
 
 def copies_raw(op: Op) -> bool:
@@ -210,7 +210,7 @@ def _wmma(e: WarpEmitter, op: Op) -> list[Touch]:
     b = e.builder
     base, stride = b.vector(found.base), b.vector(found.stride)
     address = b.binary("add", base, b.binary("mul", stride, b.lanes(list(range(WARP)), 64)))
-    access = Access.READ if "load" in op.modifiers else Access.WRITE
+    access = Access.READ | Access.TAKES if takes_raw(op) else Access.WRITE
     lanes = (1 << found.lines) - 1
     return [Touch(Where(lanes=address), found.line_bytes, access, _SPACES[op.space], found.element_bytes, 0, lanes)]
 

@@ -398,18 +398,66 @@ u32 cujit_check_shuffled(struct Place *place, u32 raw) {
   return found;
 }
 
-/* Rows of matrices of 8 x 8 halves, of which `raw_lanes` has the raw elements, become what each lane gets of them. */
-void cujit_check_turned(struct Place *place, u32 count, flag turned) {
-  u32 rows[VALUES];
-  memcpy(rows, place->raw_lanes, sizeof rows);
-  memset(place->raw_lanes, 0, sizeof rows);
-  for (u32 matrix = 0; matrix < count; matrix++) {
-    for (u32 half = 0; half < 2 * WARP; half++) {
-      u32 lane = half / 2, row = lane / 4, column = half % 8;
-      u32 raw = turned ? rows[row] >> (8 * matrix + column) : rows[column] >> (8 * matrix + row);
-      place->raw_lanes[matrix] |= (raw & 1) << lane;
-      if (raw & 1) place->raw_bits[matrix][lane] |= 0xffffull << 16 * (half % 2);
+/* What was never written of rows of `bytes` each, at the place's addresses: its bits come to `shadow`, row after row. */
+void cujit_check_shadow(struct Place *place, u8 *shadow, u32 rows, u64 bytes) {
+  enter(place);
+  for (u32 row = 0; row < rows; row++) {
+    for (u64 k = 0; k < bytes; k += 8) {
+      u64 at = place->addresses[row] + k, size = bytes - k < 8 ? bytes - k : 8;
+      flag global;
+      u8 *mark = marks_of(place, at, size, &global);
+      u64 raw = mark ? raw_bits_of(at, mark, size, global) : 0;
+      memcpy(shadow + row * bytes + k, &raw, size);
     }
+  }
+}
+
+/* Rows were stored at the place's addresses that are raw in the bits of `shadow`, by elements as `flags` say. */
+void cujit_check_shadow_stored(struct Place *place, const u8 *shadow, u32 rows, u64 bytes, u32 flags, u32 line) {
+  u64 addresses[WARP], element = element_of(flags);
+  enter(place);
+  end_full(place);
+  memcpy(addresses, place->addresses, sizeof addresses);
+  memset(place->raw_bits, 0, sizeof place->raw_bits);
+  for (u32 row = 0; row < rows; row++) {
+    for (u64 k = 0; k < bytes; k += element) {
+      u64 raw = 0;
+      memcpy(&raw, shadow + row * bytes + k, element);
+      if (!raw) continue;
+      place->addresses[0] = addresses[row] + k;
+      place->raw_bits[0][0] = raw;
+      store_raw(place, 0, element, flags, line);
+    }
+  }
+}
+
+void cujit_each_argument(const char *format, const u8 *arguments, void (*see)(void *who, const u8 *argument, u64 size),
+                         void *who);
+
+/* Arguments that a lane prints, which must not be raw. */
+struct Printing {
+  struct Place *place;
+  u32 lane, line;
+};
+
+static void look_at_argument(void *who, const u8 *argument, u64 size) {
+  const struct Printing *printing = who;
+  struct Place *place = printing->place;
+  u64 at = (u64)argument;
+  flag global;
+  u8 *mark = marks_of(place, at, size, &global);
+  if (!mark || !raw_bits_of(at, mark, size, global)) return;
+  if (origin_of(place, printing->lane)->line) fail_raw(place, printing->lane, CODE_PRINTED, printing->line);
+  struct Access access = {printing->lane, ACCESS_READ | SPACE_LOCAL << 8, printing->line, at, size};
+  fail(place, &access, FAULT_INIT, CODE_RAW, 0, 0, place->shared);
+}
+
+/* Lanes print by the formats in `values` what lies at the place's addresses. */
+void cujit_check_printed(struct Place *place, u32 lanes, u32 line) {
+  enter(place);
+  EACH_LANE(lane, lanes) {
+    struct Printing printing = {place, lane, line};
+    cujit_each_argument((const char *)place->values[lane], (const u8 *)place->addresses[lane], look_at_argument, &printing);
   }
 }
 

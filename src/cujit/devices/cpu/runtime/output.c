@@ -20,11 +20,16 @@
 #define LETTERS WHOLE "fFeEgGaAcps"
 
 /* A walk over a format. What it prints goes to `text`, which has `room` bytes and one more, or is only counted in
-   `used`. `offset` is how far into the arguments it came, `count` how many those are. */
+   `used`. `offset` is how far into the arguments it came, `count` how many those are. `see` is shown each, if somebody
+   looks. */
+typedef void See(void *who, const u8 *argument, u64 size);
+
 struct Walk {
   const u8 *arguments;
   char *text;
   u64 room, used, offset, count;
+  See *see;
+  void *who;
 };
 
 /* A specification as C knows it; a precision below 0 is none. */
@@ -43,6 +48,7 @@ static u64 take(struct Walk *walk, u64 size) {
   u64 start = (walk->offset + size - 1) & -size, wide = 0;
   walk->offset = start + size;
   walk->count++;
+  if (walk->see) walk->see(walk->who, walk->arguments + start, size);
   memcpy(&wide, walk->arguments + start, size);
   return wide;
 }
@@ -173,15 +179,22 @@ static void join(struct Launch *launch, struct Printed *record) {
 static i32 print_one(struct Launch *launch, const char *format, const u8 *arguments, u64 block, u32 thread) {
   if (!format) return -1;
   u64 length = strnlen(format, LONGEST);
-  struct Walk count = {arguments, 0, 0, 0, 0, 0};
+  struct Walk count = {.arguments = arguments};
   walk_format(&count, format, length);
   struct Printed *record = malloc(sizeof *record + count.used + 1);
   if (!record) return -2;
-  struct Walk walk = {arguments, (char *)(record + 1), count.used, 0, 0, 0};
+  struct Walk walk = {.arguments = arguments, .text = (char *)(record + 1), .room = count.used};
   walk_format(&walk, format, length);
   *record = (struct Printed){0, block, thread, walk.used};
   join(launch, record);
   return (i32)walk.count;
+}
+
+/* Show each argument that a format takes. */
+void cujit_each_argument(const char *format, const u8 *arguments, See *see, void *who) {
+  if (!format) return;
+  struct Walk walk = {.arguments = arguments, .see = see, .who = who};
+  walk_format(&walk, format, strnlen(format, LONGEST));
 }
 
 /* For each lane of `lanes`, in order, print by `formats[lane]` what lies at `arguments[lane]`. */

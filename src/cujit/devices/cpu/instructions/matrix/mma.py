@@ -78,12 +78,18 @@ def _volta(e: WarpEmitter, op: Op) -> None:
 
 def _fragments(e: WarpEmitter, op: Op) -> None:
     """``wmma.mma``. PTX ISA 9.1, "Matrix multiply-accumulate operation using wmma"."""
-    d, *ab, c = op.types
+    _, *ab, c = op.types
     a, b = ab or ("f16", "f16")
-    product = frames.product_of(op, (a, b, c, d), *frames.shape_of(op))
+    product = product_of_fragments(op)
     matrices = [frames.words_of(e, op, k, fragment_words(op, matrix, type_), frames.word_type(type_))
                 for k, (matrix, type_) in enumerate((("a", a), ("b", b), ("c", c)))]  # fmt: skip
     frames.put_all(e, op, frames.multiply(e.builder, product, matrices, []))
+
+
+def product_of_fragments(op: Op) -> Product:
+    """Describe the product of ``wmma.mma``."""
+    d, *ab, c = op.types
+    return frames.product_of(op, (*(ab or ("f16", "f16")), c, d), *frames.shape_of(op))
 
 
 def _from_shared(e: WarpEmitter, op: Op) -> None:

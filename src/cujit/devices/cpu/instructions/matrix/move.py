@@ -6,7 +6,7 @@ A matrix of eight rows of 16 bytes is one register: lane ``4 * g + t`` has bytes
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value
@@ -51,23 +51,31 @@ def _addresses(e: WarpEmitter, op: Op) -> Value:
 
 def _load(e: WarpEmitter, op: Op) -> None:
     """Load rows of 16 bytes, of codes of 6 or 4 bits packed as ``.b6x16_p32`` and ``.b4x16_p64`` say."""
+    with when_any_lane(e, op):
+        frames.put_all(e, op, load_rows(e, op, _addresses(e, op)))
+
+
+def load_rows(e: WarpEmitter, op: Op, addresses: Value) -> list[Value]:
+    """Load what ``ldmatrix`` loads from rows at other addresses; give the registers."""
     b, columns = e.builder, "m16n16" in op.modifiers
     bits = 6 if "b6x16_p32" in op.modifiers else 4 if "b4x16_p64" in op.modifiers else 8
     count = _count(op)
     numbers = [b.integer(n, 32) for n in ((count, bits) if columns else (count, bits, "trans" in op.modifiers))]
-    with when_any_lane(e, op):
-        scalars = [_addresses(e, op), *numbers]
-        name = f"load{'_columns' * columns}"
-        frames.put_all(e, op, frames.call_of(b, name, [], ["i32"] * (2 * count if columns else count), (), scalars))
+    name, made = f"load{'_columns' * columns}", ["i32"] * (2 * count if columns else count)
+    return frames.call_of(b, name, [], made, (), [addresses, *numbers])
 
 
 def _store(e: WarpEmitter, op: Op) -> None:
     """The reverse of ``ldmatrix``; a row whose lane does not run is not stored."""
-    b, count, by_bytes = e.builder, _count(op), "b8" in op.modifiers
     with when_any_lane(e, op):
-        flags = [b.integer(n, 32) for n in (count, "trans" in op.modifiers and not by_bytes, by_bytes)]
-        words = frames.words_of(e, op, 1, count)
-        frames.call_of(b, "store", words, [], (), [_addresses(e, op), *flags])
+        store_rows(e, op, _addresses(e, op), frames.words_of(e, op, 1, _count(op)))
+
+
+def store_rows(e: WarpEmitter, op: Op, addresses: Value, words: list[Value]) -> None:
+    """Store registers as ``stmatrix`` does, to rows at other addresses."""
+    b, count, by_bytes = e.builder, _count(op), "b8" in op.modifiers
+    flags = [b.integer(n, 32) for n in (count, "trans" in op.modifiers and not by_bytes, by_bytes)]
+    frames.call_of(b, "store", words, [], (), [addresses, *flags])
 
 
 def _count(op: Op) -> int:
@@ -76,11 +84,15 @@ def _count(op: Op) -> int:
 
 def _turn(e: WarpEmitter, op: Op) -> None:
     """Transpose eight rows of eight halves."""
+    frames.put_all(e, op, [turned(e, *frames.words_of(e, op, 0, 1))])
+
+
+def turned(e: WarpEmitter, own: Value) -> Value:
+    """Transpose eight rows of eight halves, a register of each lane."""
     b, frame = e.builder, frames.frame_of(e.builder, 1)
-    (own,) = frames.words_of(e, op, 0, 1)
     b.store(own, frame)
     b.call("cujit_matrix_turn", "void", frame)
-    frames.put_all(e, op, [b.load("i32", frame, lanes=WARP)])
+    return b.load("i32", frame, lanes=WARP)
 
 
 # -- wmma.load and wmma.store -----------------------------------------------------------------------------
@@ -153,17 +165,27 @@ def _matrix_of(op: Op) -> str:
 
 def _move_fragment(e: WarpEmitter, op: Op) -> None:
     """Load or store a fragment."""
-    b, matrix, loads = e.builder, _matrix_of(op), "load" in op.modifiers
-    fragment, word = _fragment(op, matrix, op.type), frames.word_type(op.type)
-    count, size = _registers(fragment, op.type), WARP * (8 if op.type == "f64" else 4)
-    frame = frames.frame_of(b, count, word)
+    matrix, loads = _matrix_of(op), "load" in op.modifiers
+    word, count = frames.word_type(op.type), _registers(_fragment(op, matrix, op.type), op.type)
     with when_any_lane(e, op):
-        if not loads:
-            for k, value in enumerate(frames.words_of(e, op, 1, count, word)):
-                b.store(value, b.offset(frame, k * size), align=size)
+        words = [] if loads else frames.words_of(e, op, 1, count, word)
         place = memory_lines(e, op)
-        stores = b.integer(not loads, 32)
-        b.call("cujit_matrix_move", "void", frames.constant_of(b, fragment), place.base, place.stride, frame, stores)
+        found = move_lines(e, op, place.base, place.stride, words, word)
         if loads:
-            found = [b.load(word, b.offset(frame, k * size), lanes=WARP, align=size) for k in range(count)]
-            frames.put_all(e, op, [found[k % count] for k in range(fragment_words(op, matrix, op.type))])
+            frames.put_all(e, op, found)
+
+
+def move_lines(e: WarpEmitter, op: Op, base: Value, stride: Value, words: Sequence[Value], type_: str) -> list[Value]:
+    """Store registers as ``wmma.store`` does to lines elsewhere, or load as ``wmma.load`` does; give what is loaded."""
+    b, matrix, loads = e.builder, _matrix_of(op), "load" in op.modifiers
+    fragment = _fragment(op, matrix, op.type)
+    count, size = _registers(fragment, op.type), WARP * (8 if op.type == "f64" else 4)
+    frame = frames.frame_of(b, count, type_)
+    for k, value in enumerate(words):
+        b.store(value, b.offset(frame, k * size), align=size)
+    stores = b.integer(not loads, 32)
+    b.call("cujit_matrix_move", "void", frames.constant_of(b, fragment), base, stride, frame, stores)
+    if not loads:
+        return []
+    found = [b.load(type_, b.offset(frame, k * size), lanes=WARP, align=size) for k in range(count)]
+    return [found[k % count] for k in range(fragment_words(op, matrix, op.type))]
