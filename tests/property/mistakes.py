@@ -1,7 +1,8 @@
 """Mistakes in code generation that the oracles have to find: a file of the CPU device, a piece of it, a wrong one.
 
 ``python mistakes.py FOLDER NUMBER`` runs the programs of a folder (``cpp-SEED.ptx`` and ``ptx-SEED.ptx`` beside
-``*.npy``) with one mistake, and ends with 1 if a result is another one, or nothing comes out.
+``*.npy``) with one mistake. It ends with 1 if a result is another one, or nothing comes out, and the last line that it
+prints is the program that found that, after how many others.
 """
 
 from __future__ import annotations
@@ -119,8 +120,9 @@ def main() -> None:
     from property.oracles import cpp_results, launcher, ptx_results
 
     device = cujit.cpu(1)
-    for path in sorted(folder.glob("*.ptx"), reverse=True):  # those of PTX first, which take less time
+    for tried, path in enumerate(sorted(folder.glob("*.ptx"), reverse=True)):  # those of PTX first: they take less time
         kind, _, seed = path.stem.partition("-")
+        print(f"{path.stem}, after {tried}", flush=True)
         signal.alarm(_SECONDS)
         try:
             launch = launcher(cujit.load(path.read_bytes(), device))

@@ -252,11 +252,21 @@ class Block:
                 _return(thread)
                 continue
             instruction = frame.function.code[frame.at]
-            if instruction.guard and frame.registers[instruction.guard] == instruction.negated:
-                frame.at += 1
-            else:
+            holds = not instruction.guard or frame.registers[instruction.guard] != instruction.negated
+            if holds or (instruction.words[0] == "testp" and instruction.words[1] != "infinite"):  # as on an H200
                 self._do(thread, frame, instruction)
+                continue
+            frame.at += 1
+            if instruction.words[0] == "set" and instruction.words[-2] == "f32":
+                self._convert(frame, instruction)
         return went
+
+    def _convert(self, frame: Frame, instruction: Instruction) -> None:
+        """Do what an H200 does of a comparison whose predicate is false: the old result becomes a float."""
+        name = instruction.operands[0].value
+        wide = width_of(instruction.words[-1]) > 16
+        bits = evaluate(("abs", "s32" if wide else "s16"), [frame.registers[name]])
+        frame.registers[name] = evaluate(("cvt", "rn", "f32", "s32" if wide else "s16"), [bits])
 
     # -- operands ----------------------------------------------------------------------------------------
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 
 import numpy as np
+
+from property.ptx_more_forms import EDGES
 
 __all__ = ["BLOCK", "COUNTERS", "GRID", "INPUTS", "WORDS", "PtxProgram", "arguments", "module_of"]
 
@@ -88,11 +91,11 @@ bfind.shiftamt.(u32|s32) R,r
 bfind.(u64|s64) R,q
 brev.b32 R,r
 brev.b64 Q,q
-bfe.(u32|s32) R,r,r,r
+bfe.(u32|s32) R,r,w,w
 bfe.(u32|s32) R,r,b,b
 bfe.(u64|s64) Q,q,b,b
 bfi.b32 R,r,r,b,b
-bfi.b64 Q,q,q,b,r
+bfi.b64 Q,q,q,b,w
 szext.(clamp|wrap).(u32|s32) R,r,r
 bmsk.(clamp|wrap).b32 R,b,b
 prmt.b32 R,r,r,r
@@ -172,6 +175,7 @@ selp.b64 Q,q,q,p
 selp.b16 H,h,h,p
 """
 _ALL = tuple(tuple(line.split()) for line in _FORMS.strip().splitlines())
+_PARTS = (".b0", ".b1", ".b2", ".b3", ".h0", ".h1")
 _TESTS = """
 setp.(lt|le|gt|ge|eq|ne).(u32|s32) P,r,r
 setp.(lo|ls|hi|hs).u32 P,r,r
@@ -211,11 +215,13 @@ _REGISTERS = """.reg .b32 r<8>, s<8>, m0; .reg .b16 h<4>; .reg .b64 q<4>, z<8>; 
 class PtxProgram:
     """The program of a seed: functions, and a kernel; its names end in the seed's number.
 
-    To find what two ways of running it differ in, ``length`` ends the kernel after so many statements.
+    To find what two ways of running it differ in, ``length`` ends the kernel after so many statements. ``forms``
+    are further ones, which it has as often as its own.
     """
 
-    def __init__(self, seed: int, length: int = 99) -> None:
+    def __init__(self, seed: int, length: int = 99, forms: Sequence[tuple[str, ...]] = ()) -> None:
         self.seed = seed
+        self.forms = forms
         self.length = length
         self.rng = random.Random(seed)
         self.lines: list[str] = []
@@ -266,8 +272,9 @@ class PtxProgram:
             return self._number(32)
         if letter == "q" and rng.random() < 0.1:
             return self._number(63)
-        stem = {"f": "r", "w": "r", "d": "q"}.get(letter, letter)
-        return f"{stem}{rng.randrange(8 if stem == 'r' else 4)}"
+        stem = {"f": "r", "w": "r", "v": "r", "d": "q"}.get(letter, letter)
+        part = rng.choice(("", *_PARTS)) if letter == "v" else ""
+        return f"{stem}{rng.randrange(8 if stem == 'r' else 4)}{part}"
 
     def _operands(self, text: str) -> str:
         rng, written = self.rng, []
@@ -280,6 +287,10 @@ class PtxProgram:
             elif each == "PP":
                 first, second = rng.sample(range(4), 2)
                 written.append(f"p{first}|p{second}")
+            elif each == "RP":
+                written.append(f"r{rng.randrange(8)}|p{rng.randrange(4)}")
+            elif each == "V":
+                written.append(f"r{rng.randrange(8)}{rng.choice(_PARTS)}")
             elif each in "RHQP":
                 written.append(f"{each.lower()}{rng.randrange(8 if each == 'R' else 4)}")
             else:
@@ -290,7 +301,7 @@ class PtxProgram:
 
     def _compute(self, form: tuple[str, ...] = ()) -> None:
         """One instruction, or one that a predicate guards."""
-        form = form or self.rng.choice(_ALL)
+        form = form or self.rng.choice(self.forms if self.forms and self.rng.random() < 0.5 else _ALL)
         guard = self.rng.choice(("", "", "", "@p1 ", "@!p2 "))
         mnemonic, operands = self._chosen(form[0]), self._operands(form[1])
         self._add(f"{guard}{mnemonic} {operands};")
@@ -595,10 +606,11 @@ class PtxProgram:
         return "\n".join(self.lines)
 
 
-def arguments() -> list[np.ndarray[tuple[int], np.dtype[np.uint32]]]:
+def arguments(*, edges: bool = False) -> list[np.ndarray[tuple[int], np.dtype[np.uint32]]]:
     """Give what a kernel gets: the inputs, zeros that it writes its words to, and the counters before own words."""
-    more = np.resize(INPUTS, COUNTERS + GRID * BLOCK * PRIVATE)
-    return [INPUTS.copy(), np.zeros(GRID * BLOCK * WORDS, np.uint32), more]
+    inputs = np.array(EDGES, np.uint32) if edges else INPUTS
+    others = np.resize(inputs, COUNTERS + GRID * BLOCK * PRIVATE)
+    return [inputs.copy(), np.zeros(GRID * BLOCK * WORDS, np.uint32), others]
 
 
 def module_of(programs: list[PtxProgram]) -> str:

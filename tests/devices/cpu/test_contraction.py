@@ -110,6 +110,39 @@ def test_half_precision_contracts_in_cuda_cpp() -> None:
     assert found == {"off": [twice, twice], "ptxas": [once, twice]}
 
 
+ONES = {
+    "mul.f32 y, a, 0f3F800000; mul.f32 x, b, c; add.f32 x, y, x;": "mul.rn.f32 y, b, c; fma.rn.f32 x, b, c, a;",
+    "mul.f32 y, a, 0fBF800000; mul.f32 x, b, c; add.f32 x, y, x;": "neg.f32 y, a; fma.rn.f32 x, b, c, y;",
+    "mul.ftz.f32 y, a, 0fBF800000; mul.ftz.f32 x, b, c; add.ftz.f32 x, y, x;": "neg.f32 y, a; fma.rn.f32 x, b, c, y;",
+    "mov.f32 d, 0f3F800000; mul.f32 y, d, a; mul.f32 x, b, c; add.f32 x, y, x;": "fma.rn.f32 x, b, c, a;",
+    "mul.f32 y, b, c; mul.f32 y, y, 0f3F800000; add.f32 x, y, a;": "fma.rn.f32 x, b, c, a;",
+    "mul.f32 y, a, 0f40000000; mul.f32 x, b, c; add.f32 x, y, x;":
+        "mul.rn.f32 x, b, c; fma.rn.f32 x, a, 0f40000000, x;",
+}  # fmt: skip
+"""Sums with products by 1, which are none for ptxas, and what it makes of them."""
+
+
+@pytest.mark.parametrize("statements", ONES)
+def test_a_product_by_one_is_a_copy(statements: str) -> None:
+    found = []
+    for text, contract in ((statements, "ptxas"), (ONES[statements], "off")):
+        out = np.zeros(32, np.uint32)
+        module = load(module_of({"k": body_of(text)}).encode(), cpu(contract=contract))
+        module["k"][1, 1](np.array([1 / 3, 1.1, 1.3, -1.43], np.float32), out, 0)
+        found.append(int(out[0]))
+    assert found[0] == found[1]
+
+
+def test_a_product_by_one_keeps_the_bits_of_a_nan() -> None:
+    body, nan = body_of("mul.f32 x, a, 0f3F800000;"), np.array([0xFFFF0000] * 4, np.uint32)
+    found = {}
+    for contract in ("off", "ptxas"):
+        out = np.zeros(32, np.uint32)
+        load(module_of({"k": body}).encode(), cpu(contract=contract))["k"][1, 1](nan, out, 0)
+        found[contract] = hex(out[0])
+    assert found == {"off": "0x7fffffff", "ptxas": "0xffff0000"}
+
+
 @pytest.mark.parametrize("seed", [95])
 def test_a_gpu_computed_the_same(seed: int) -> None:
     """One of the recorded programs whose results depend on contraction by ptxas."""

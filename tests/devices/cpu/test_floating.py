@@ -408,6 +408,31 @@ def test_slct_takes_the_first_unless_the_third_is_negative_or_nan(ftz: str, elem
     np.testing.assert_array_equal(got, np.where(by >= 0, bits_of(x), bits_of(y)))
 
 
+_I, _Z = "0d7FF0000000000000", "0d0000000000000000"
+INVALID = [
+    ("sub", (_I, _I)), ("sub.rn", (_I, _I)), ("sub.rz", (_I, _I)), ("add.rn", (_I, _I.replace("d7", "dF"))),
+    ("mul", (_Z, _I)), ("mul.rp", (_Z, _I)), ("fma.rn", (_Z, _I, _Z)), ("fma.rm", (_I, _I, _I.replace("d7", "dF"))),
+    ("div.rn", (_Z, _Z)), ("div.rn", (_I, _I)), ("div.rm", (_I, _I)), ("sqrt.rn", ("0dBFF0000000000000",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("optimize", ["0", "1"])
+def test_a_nan_of_constants_is_that_of_registers(
+    optimize: str, elementwise: Elementwise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LLVM folds an invalid operation into a NaN without a sign; GPUs and processors give one with it."""
+    monkeypatch.setenv("CUJIT_CPU_OPTIMIZE", optimize)
+    bodies = {}
+    for k, (name, numbers) in enumerate(INVALID):
+        written = ", ".join(numbers)
+        bodies[k, "constants"] = f"{name}.f64 d, {written};"
+        moves = " ".join(f".reg .f64 v{n}; mov.f64 v{n}, {number};" for n, number in enumerate(numbers))
+        bodies[k, "moved"] = f"{moves} {name}.f64 d, {', '.join(f'v{n}' for n in range(len(numbers)))};"
+        bodies[k, "guarded"] = f"mov.f64 d, a; setp.eq.f64 p, a, a; @p {name}.f64 d, {written};"
+    found = elementwise.several({key: (body, np.float64) for key, body in bodies.items()}, np.ones(3))
+    assert {int(bits) for one in found.values() for bits in bits_of(one)} == {0xFFF8 << 48}
+
+
 # -- forms of operands ------------------------------------------------------------------------------------
 
 

@@ -180,7 +180,7 @@ _CHANGES_VALUE = frozenset({"ftz", "rni", "rzi", "rmi", "rpi"})
 def gives_one_nan(op: Op) -> bool:
     """Whether the result is an f32 whose only NaN is that of GPUs."""
     types = op.types
-    if not types or types[0] != "f32":
+    if not types or types[0] != "f32" or _is_choice(op):
         return False
     if op.opcode == "cvt":
         if types[1] == "bf16":
@@ -189,10 +189,15 @@ def gives_one_nan(op: Op) -> bool:
     return Trait.COMPUTES in op.form.meaning.traits
 
 
+def _is_choice(op: Op) -> bool:
+    """Whether ptxas makes a choice of a guarded change of sign, which keeps the bits of a NaN. Source: an H200."""
+    return op.opcode in ("abs", "neg") and op.guard is not None and "ftz" not in op.modifiers
+
+
 def sees_bits(op: Op) -> bool:
     """Whether what an operation does may depend on the bits of a NaN among its sources."""
     types = op.types
-    if not types or types[-1] != "f32" or "xorsign" in op.modifiers:
+    if not types or types[-1] != "f32" or "xorsign" in op.modifiers or _is_choice(op):
         return True
     if op.opcode == "cvt":
         return types[0] in ("f64", "tf32") or (types[0] == "f32" and not gives_one_nan(op))

@@ -21,7 +21,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from cujit.devices.cpu.analysis.dataflow import joined, live_in
 from cujit.devices.cpu.ir.cfg import Block, Graph
 from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, KernelProgram, Op, Operand, Reg
-from cujit.formats.ptx.isa.semantics import Effect, form_of
+from cujit.formats.ptx.isa.semantics import Effect, Type, form_of
 from cujit.values import NamedTuple, dataclass, field, replace
 
 _CUTS = re.compile(
@@ -33,6 +33,7 @@ _CUTS = re.compile(
 _TYPES = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64"})
 _SIGNS = 0x8000000080000000
 """The signs of two f32."""
+_ONES = {"f16": 0x3C00, "bf16": 0x3F80, "f32": 0x3F800000, "f64": 0x3FF0 << 48}
 
 
 @dataclass(eq=False)
@@ -50,10 +51,11 @@ class _Product:
 
 
 class _Value(NamedTuple):
-    """What a register holds: a product, or its negative; a known number if there is none."""
+    """What a register holds: a product, or its negative; a known number if there is none, with its bits if any."""
 
     product: _Product | None
     negated: bool = False
+    bits: int | None = None
 
 
 class _Term(NamedTuple):
@@ -70,14 +72,17 @@ _Terms = dict[int, _Term]
 def contracted(program: KernelProgram, graph: Graph) -> KernelProgram:
     """Make the program that ptxas makes of one; the same one if there is nothing to contract."""
     chosen: dict[Op, tuple[int, _Term]] = {}
+    copies: dict[Op, Op] = {}
     unneeded: set[Op] = set()
     for ops, live, dead in _blocks(program, graph):
-        chosen.update(_chosen(_Block(live, dead).sums(ops)))
+        block = _Block(live, dead)
+        chosen.update(_chosen(block.sums(ops)))
+        copies |= block.copies
         unneeded |= dead
-    if not chosen:
+    if not chosen and not copies:
         return program
     new = replace(program, registers=list(program.registers))
-    new.ops = [op for op in _rewritten(new, chosen) if op not in unneeded]
+    new.ops = [copies.get(op, op) for op in _rewritten(new, chosen) if op not in unneeded]
     return new
 
 
@@ -142,6 +147,8 @@ class _Block:
     def __init__(self, live: int, dead: set[Op]) -> None:
         self._live = live
         self._dead = dead
+        self.copies: dict[Op, Op] = {}
+        """What products by 1 and -1 are."""
         self._held: dict[int, _Value] = {}
         self._versions: dict[int, int] = {}
 
@@ -149,7 +156,10 @@ class _Block:
         """Find the sums that have products, and count how many of them each product has."""
         found: dict[Op, _Terms] = {}
         for op in ops:
-            made = self._copied(op)
+            copy = self._copy(op)
+            if copy is not op:
+                self.copies[op] = copy
+            made = self._copied(copy)
             if made is None:
                 terms = self._terms(op)
                 if op not in self._dead:
@@ -167,8 +177,26 @@ class _Block:
 
     def _value(self, operand: Operand) -> _Value | None:
         if isinstance(operand, (IntConstant, FloatConstant)):
-            return _Value(None)
+            return _Value(None, bits=operand.bits if isinstance(operand, FloatConstant) else operand.value)
         return self._held.get(operand.index) if isinstance(operand, Reg) else None
+
+    def _copy(self, op: Op) -> Op:
+        """Make a copy, which changes the sign or does not, of a product by 1 or -1."""
+        if op.opcode != "mul" or not _may_contract(op, set()):
+            return op
+        for place, source in enumerate(op.sources):
+            one = self._one(source, op.type)
+            if one:
+                words = ("neg", op.type) if one < 0 else ("mov", f"b{op.type.bits}")
+                return replace(op, form=form_of(*words), sources=(op.sources[1 - place],), text=".".join(words))
+        return op
+
+    def _one(self, operand: Operand, type_: Type) -> int:
+        """Give 1 or -1 for an operand that is known to be that, and 0 for others."""
+        value, sign = self._value(operand), 1 << (type_.bits - 1)
+        if value is None or value.bits is None or value.bits & (sign - 1) != _ONES.get(type_):
+            return 0
+        return -1 if bool(value.bits & sign) != value.negated else 1
 
     def _copied(self, op: Op) -> _Value | None:
         """Tell what a copy holds, which changes the sign or does not; an operation without text copies for a call."""
@@ -185,7 +213,9 @@ class _Block:
             return None
         if all((value := self._value(s)) is not None and value.product is None for s in op.sources):
             return _Value(None)
-        return _Value(_Product(op, self._now(op))) if op.opcode == "mul" and _may_contract(op, {"ftz"}) else None
+        if op.opcode != "mul" or not _may_contract(op, {"ftz"}) or any(self._one(s, op.type) for s in op.sources):
+            return None
+        return _Value(_Product(op, self._now(op)))
 
     def _now(self, op: Op) -> tuple[int, ...]:
         return tuple(self._versions.get(s.index, 0) if isinstance(s, Reg) else 0 for s in op.sources)

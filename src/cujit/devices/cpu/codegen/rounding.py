@@ -221,6 +221,8 @@ def arithmetic(b: Builder, opcode: str, values: Sequence[Value], mode: str) -> V
 
 
 def _nearest(b: Builder, opcode: str, values: Sequence[Value]) -> Value:
+    if values[0].type == "double" and all(v.constant for v in values):  # of these LLVM would make a NaN without a sign
+        values = b.bits_as(b.invoke('asm "", "=r,0"', "i64", b.as_bits(values[0])), "double"), *values[1:]
     if opcode in ("fma", "sqrt"):
         return b.intrinsic(opcode, *values)
     return b.binary(f"f{opcode}", *values)

@@ -12,6 +12,7 @@ from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.halves import join_halves, split_halves, values_of
 from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.isa.semantics import Type
+from cujit.values import replace
 
 JOINS = ("and", "or", "xor")
 """What a comparison may be joined with another predicate by."""
@@ -84,12 +85,28 @@ def _set_predicates(e: WarpEmitter, op: Op) -> None:
 
 
 def _set(e: WarpEmitter, op: Op) -> None:
-    """Write all ones or 1.0 where it holds, and 0 elsewhere; into each half for a pair."""
+    """Write all ones or 1.0 where it holds, and 0 elsewhere; into each half for a pair.
+
+    A predicate guards the comparison alone if the result is an f32: ptxas converts the register in any case.
+    """
     b, (to, name) = e.builder, op.types
     width = 16 if name.endswith("x2") or to in ("f16", "bf16") else to.bits
     one, zero = b.integer(_TRUE.get(to, -1), width), b.integer(0, width)
     chosen = [b.select(_combine(e, op, each), one, zero) for each in compared_in(e, op)]
-    e.put(op, chosen[0] if len(chosen) == 1 else join_halves(b, *chosen))
+    result = chosen[0] if len(chosen) == 1 else join_halves(b, *chosen)
+    if to == "f32" and op.guard is not None:
+        result = b.select(e.guard(op), result, _converted(e, op, 16 if name.bits == 16 else 32))
+        op = replace(op, guard=None)
+    e.put(op, result)
+
+
+def _converted(e: WarpEmitter, op: Op, width: int) -> Value:
+    """Take what the result has been for a truth, all ones, and make a float of it: that of its magnitude."""
+    b, reg = e.builder, op.result
+    assert reg is not None
+    old = b.resize(e.read(reg, "i32"), width, signed=True)
+    size = b.select(b.compare("icmp slt", old, b.integer(0, width)), b.binary("sub", b.integer(0, width), old), old)
+    return b.as_bits(b.cast("sitofp", size, "float"))
 
 
 # -- selection --------------------------------------------------------------------------------------------
