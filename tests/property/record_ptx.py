@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,11 @@ import numpy as np
 import cujit
 from cujit.errors import CujitError, KernelFaultError
 from property import ptx_programs
+from property.ptx_forms import FORMS, THREADS, form_arguments, form_text
 from property.ptx_more_forms import MORE, SUMS
 from property.ptx_programs import BLOCK, GRID, WORDS, PtxProgram, arguments
 
-__all__ = ["COUNT", "GOLDEN", "checksums", "program", "results", "separate", "text_of"]
+__all__ = ["COUNT", "GOLDEN", "checksums", "form_results", "program", "results", "separate", "text_of"]
 
 Array = np.ndarray[Any, Any]
 GOLDEN = Path(__file__).parents[1] / "goldens" / "ptx_programs.json"
@@ -61,10 +62,11 @@ def checksums(words: Array) -> list[int]:
 
 
 def _cases() -> Iterator[tuple[int, bool]]:
-    """All programs, contracted and not; only the first if nothing could be contracted."""
-    for seed in range(COUNT):
-        yield seed, False
-        if text_of(seed, contracts=True) != text_of(seed, contracts=False):
+    """All programs, contracted and not if anything could be; then more that are contracted."""
+    for seed in range(2 * COUNT):
+        if seed < COUNT:
+            yield seed, False
+        if (seed < COUNT or seed % 4 > 1) and text_of(seed, contracts=True) != text_of(seed, contracts=False):
             yield seed, True
 
 
@@ -82,10 +84,19 @@ def _device() -> cujit.Device:
 
 
 def results(device: cujit.Device, seed: int, text: str) -> Array:
-    """Load a module and launch its kernel."""
+    """Load the module of a program and launch its kernel."""
+    return _launched(device, text, f"k{seed}", BLOCK, arguments(edges=program(seed).forms is MORE))
+
+
+def form_results(device: cujit.Device, number: int) -> Array:
+    """Launch the kernel of a form."""
+    return _launched(device, form_text(number), f"f{number}", THREADS, form_arguments())
+
+
+def _launched(device: cujit.Device, text: str, name: str, block: int, arguments: Sequence[Array]) -> Array:
     with cujit.load(text.encode(), device) as module:
-        arrays = [device.array(array) for array in arguments(edges=program(seed).forms is MORE)]
-        module[f"k{seed}"][GRID, BLOCK](*arrays)
+        arrays = [device.array(array) for array in arguments]
+        module[name][GRID, block](*arrays)
         return np.concatenate([array.numpy() for array in arrays[1:]])
 
 
@@ -96,6 +107,8 @@ def launch(folder: Path, seconds: float) -> None:
     begun = {tuple(json.loads(line)) for line in log.read_text().splitlines()} if log.exists() else set()
     left = [case for case in _cases() if case not in begun]
     device, found, at = _device(), dict[str, Array](), [math.inf]
+    if not begun:
+        np.savez_compressed(folder / "forms.npz", **{text: form_results(device, k) for k, text in enumerate(FORMS)})
 
     def keep() -> None:
         np.savez_compressed(folder / f"{len(begun)}.npz", **dict(found))  # type: ignore[arg-type]
@@ -121,7 +134,7 @@ def launch(folder: Path, seconds: float) -> None:
                 print(seed, contracts, error, flush=True)
                 if isinstance(error, KernelFaultError):
                     break
-            if len(found) % 50 == 0:
+            if len(found) % 10 == 0:
                 keep()
     keep()
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
@@ -133,10 +146,11 @@ def launch(folder: Path, seconds: float) -> None:
 
 def write(folder: Path) -> None:
     """Write the golden from what processes recorded."""
-    found = {name: words for path in folder.glob("*.npz") for name, words in np.load(path).items()}
+    found = {name: words for path in folder.glob("[0-9]*.npz") for name, words in np.load(path).items()}
     golden: dict[str, Any] = {"source": json.loads((folder / "source.json").read_text())}
     for name in sorted(found, key=lambda name: (int(name.rstrip("c")), name)):
         golden[name] = checksums(found[name])
+    golden["forms"] = {text: zlib.crc32(words.tobytes()) for text, words in np.load(folder / "forms.npz").items()}
     GOLDEN.write_text(json.dumps(golden, separators=(",", ":")).replace('],"', '],\n"') + "\n")
 
 

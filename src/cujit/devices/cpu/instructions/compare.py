@@ -5,11 +5,12 @@ PTX ISA 9.1: "Comparison and Selection Instructions", "Half Precision Comparison
 
 from __future__ import annotations
 
-from cujit.devices.cpu.codegen.builder import Value, float_type, int_type
+from cujit.devices.cpu.codegen.builder import Builder, Value, float_type, int_type, type_width
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.rounding import flush
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.halves import join_halves, split_halves, values_of
+from cujit.devices.cpu.instructions.small_formats import half_bits
 from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.isa.semantics import Type
 from cujit.values import replace
@@ -87,26 +88,29 @@ def _set_predicates(e: WarpEmitter, op: Op) -> None:
 def _set(e: WarpEmitter, op: Op) -> None:
     """Write all ones or 1.0 where it holds, and 0 elsewhere; into each half for a pair.
 
-    A predicate guards the comparison alone if the result is an f32: ptxas converts the register in any case.
+    A predicate guards the comparison alone, and ptxas converts its result in any case. Source: an H200.
     """
     b, (to, name) = e.builder, op.types
     width = 16 if name.endswith("x2") or to in ("f16", "bf16") else to.bits
     one, zero = b.integer(_TRUE.get(to, -1), width), b.integer(0, width)
     chosen = [b.select(_combine(e, op, each), one, zero) for each in compared_in(e, op)]
     result = chosen[0] if len(chosen) == 1 else join_halves(b, *chosen)
-    if to == "f32" and op.guard is not None:
-        result = b.select(e.guard(op), result, _converted(e, op, 16 if name.bits == 16 else 32))
+    bits = 16 if name.bits == 16 else 32
+    if op.guard is not None and op.result is not None and len(chosen) == 1 and op.result.bits >= bits:
+        width = op.result.bits
+        left = _converted(b, to, b.resize(e.read(op.result, int_type(width)), bits, signed=True))
+        result = b.select(e.guard(op), b.resize(result, width, signed=True), b.resize(left, width, signed=True))
         op = replace(op, guard=None)
     e.put(op, result)
 
 
-def _converted(e: WarpEmitter, op: Op, width: int) -> Value:
-    """Take what the result has been for a truth, all ones, and make a float of it: that of its magnitude."""
-    b, reg = e.builder, op.result
-    assert reg is not None
-    old = b.resize(e.read(reg, "i32"), width, signed=True)
-    size = b.select(b.compare("icmp slt", old, b.integer(0, width)), b.binary("sub", b.integer(0, width), old), old)
-    return b.as_bits(b.cast("sitofp", size, "float"))
+def _converted(b: Builder, to: Type, old: Value) -> Value:
+    """Take the bits of a result for a truth, as ptxas does, and make a float of its magnitude if one is wanted."""
+    if to not in _TRUE:
+        return old
+    zero = b.integer(0, type_width(old.type))
+    x = b.cast("sitofp", b.select(b.compare("icmp slt", old, zero), b.binary("sub", zero, old), old), "float")
+    return b.as_bits(x) if to == "f32" else half_bits(b, x, to)
 
 
 # -- selection --------------------------------------------------------------------------------------------

@@ -152,9 +152,9 @@ _CLASSES = {
 
 
 def _test(e: WarpEmitter, op: Op) -> None:
-    """Tell what kind of number it is; ptxas leaves out a guard, but not that of ``infinite``. Source: an H200."""
+    """Tell what kind of number it is; ptxas leaves out a guard. Source: an H200."""
     b, (x,) = e.builder, _sources(e, op)
-    op = op if op.form.words[0] == "infinite" else replace(op, guard=None)
+    op = replace(op, guard=None)
     name = f"llvm.is.fpclass.{f'v{x.lanes}' if x.lanes else ''}f{type_width(x.type)}"
     e.put(op, b.call(name, "i1", x, b.integer(_CLASSES[op.form.words[0]], 32), lanes=x.lanes))
 
