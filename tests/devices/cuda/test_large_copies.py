@@ -31,6 +31,7 @@ class Gpu:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, threads: int = 4, page_locked: bool = False) -> None:
         self.memory = np.zeros(1 << 16, np.uint8)
+        self.id = 5
         self.status, self.threads, self.events, self.pinned = 0, set[int](), 0, [np.zeros(0, np.uint8)]
         kind, size = ctypes.CFUNCTYPE, ctypes.c_size_t
         self.keep = {
@@ -160,6 +161,15 @@ def test_a_forked_child_has_none_of_the_memory(monkeypatch: pytest.MonkeyPatch) 
     gpu.copy(data, is_in=True)
     with gpu.copies._lock:
         gpu.copies.after_fork()
+    assert gpu.copy(data, is_in=True)
+    assert len(gpu.pinned) == 3
+
+
+def test_another_context_of_the_same_handle_has_none_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, data = Gpu(monkeypatch), np.ones(3 * PIECE, np.uint8)
+    gpu.copy(data, is_in=True)
+    gpu.id = 6
+    assert gpu.copy(data, is_in=True)
     assert gpu.copy(data, is_in=True)
     assert len(gpu.pinned) == 3
 

@@ -37,7 +37,7 @@ class Driver:
     def __init__(self, current: int = OURS, **answers: int) -> None:
         self.heard: list[Any] = []
         self.current, self.answers, self.mode = current, answers, 0
-        self.ring = LaunchRing()
+        self.ring, self.id = LaunchRing(), 0
         kind = ctypes.CFUNCTYPE
         self.keep = {
             "get_context": kind(ctypes.c_int, ctypes.POINTER(Word))(self._get),
@@ -56,6 +56,7 @@ class Driver:
             "set_async": kind(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint8, ctypes.c_size_t, Word)(
                 lambda *all: self._say("set later", *all[:3], all[3] or 0)
             ),
+            "get_id": kind(ctypes.c_int, Word, ctypes.POINTER(ctypes.c_uint64))(self._get_id),
             "record": kind(ctypes.c_int, Word, Word)(lambda event, stream: self._say("record", event, stream or 0)),
             "wait": kind(ctypes.c_int, Word)(lambda event: self._say("wait", event)),
             "synchronize": kind(ctypes.c_int, Word)(lambda stream: self._say("synchronize", stream or 0)),
@@ -67,6 +68,10 @@ class Driver:
 
     def _get(self, out: Any) -> int:
         out[0] = self.current or None
+        return 0
+
+    def _get_id(self, _context: int, out: Any) -> int:
+        out[0] = self.id
         return 0
 
     def _exchange(self, mode: Any) -> int:
@@ -189,6 +194,9 @@ def test_small_copies_go_through_page_locked_memory_once_there_is_some() -> None
     unsettled.busy = 1
     assert driver.ask("download", 0x5000, out) == 0
     assert driver.heard_of_bytes() == [("copy out", 0x5000, 4)], "another thread has it"
+    unsettled.busy, driver.id = 0, 1
+    assert driver.ask("download", 0x5000, out) == driver.ask("place", 0x5000, b"abc") == 0
+    assert driver.heard_of_bytes() == [("copy out", 0x5000, 4), ("copy in", 0x5000, b"abc")], "the device was reset"
 
 
 def test_page_locked_memory_serves_again_only_after_its_copies() -> None:

@@ -55,6 +55,15 @@ class Context:
         # Cannot fail where the push went well, and must not hide the error of the body.
         self.driver.attempt("cuCtxPopCurrent")
 
+    @property
+    def id(self) -> int:
+        """What tells the context from the one that a reset of the device makes in its place, of the same handle.
+
+        Raises:
+            DriverError: the driver refused.
+        """
+        return int(self.driver.call("cuCtxGetId", self.handle))
+
     def call(self, function: str, *arguments: Any, log: str = "") -> Any:
         """Call one function of the driver with this context current.
 

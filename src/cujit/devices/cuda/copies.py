@@ -97,7 +97,7 @@ def _answered(context: Context, function: str, status: int) -> None:
     with suppress(DriverError):  # without, copies take as long as before
         staging = pin(context, STAGING_BYTES)
         unsettled = context.ring.unsettled
-        unsettled.used = 0
+        unsettled.used, unsettled.id = 0, context.id
         unsettled.staging = staging.address
         context.ring.staging = staging
 
@@ -134,6 +134,7 @@ class LargeCopies:
         self._context = context
         self._lock = threading.Lock()
         self._parts: list[_Part] | None = None
+        self._id = 0
         self._memory: object = None
         begins_anew(self)
 
@@ -149,8 +150,8 @@ class LargeCopies:
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            if self._parts is None:
-                self._parts = self._made()
+            if self._parts is None or self._id != self._context.id:  # else its memory went with a reset of the device
+                self._parts, self._id = self._made(), self._context.id
             if not self._parts:
                 return False
             copy = LargeCopy(address=address, host=host, bytes=data.nbytes, piece_bytes=_PIECE_BYTES)

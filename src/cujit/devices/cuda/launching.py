@@ -87,6 +87,7 @@ class Entries:
     synchronize: int
     record: int
     wait: int
+    get_id: int
     load_library: int
     get_kernel: int
     max_cluster_size: int
@@ -147,6 +148,7 @@ def driver_entries(driver: Driver) -> Entries:
         find("cuStreamSynchronize"),
         find("cuEventRecord"),
         find("cuEventSynchronize"),
+        find("cuCtxGetId"),
         find("cuLibraryLoadData"),
         find("cuLibraryGetKernel"),
         find("cuOccupancyMaxPotentialClusterSize"),

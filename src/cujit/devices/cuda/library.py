@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from cujit.devices.cuda.context import Context
@@ -80,7 +81,8 @@ class LoadedLibrary:
         """Have the driver unload the image; again is harmless."""
         if self.is_loaded:
             self.is_loaded = False
-            self.context.release("cuLibraryUnload", self._handle)
+            with suppress(Exception):  # nobody's business any more: a dead context, the process ends
+                _attempt(self.context, "cuLibraryUnload", self._handle)
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         # Not at the end of the process, which gives everything back as a whole; nor where making it failed.

@@ -101,9 +101,10 @@ class Unsettled(ctypes.Structure):
     ``issued`` counts such work, and ``settled`` is what it was when somebody last waited. Whoever gives an address to
     another stream waits first if they differ. ``staging`` is page-locked memory for small copies, of which ``used``
     bytes have copies under way; a thread that sets ``busy`` has it alone. While it is 0, ``used`` counts such copies.
+    It went with its context if that has another ``id`` now, as after a reset of the device.
     """
 
-    _fields_ = _fields(ctypes.c_uint64, "issued settled staging used busy")
+    _fields_ = _fields(ctypes.c_uint64, "issued settled staging used busy id")
 
 
 STAGING_BYTES = 512 << 10
@@ -121,7 +122,7 @@ class MemoryCalls(ctypes.Structure):
     _fields_ = (
         *_fields(ctypes.c_uint64, "context ring get_context push_context pop_context exchange allocate release"),
         *_fields(ctypes.c_uint64, "copy_in copy_out copy_in_async copy_out_async set set_async"),
-        *_fields(ctypes.c_uint64, "synchronize record wait"),
+        *_fields(ctypes.c_uint64, "synchronize record wait get_id"),
     )
 
 

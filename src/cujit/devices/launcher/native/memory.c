@@ -19,6 +19,7 @@ typedef i32 (*set_async)(u64 address, u8 byte, u64 bytes, void *stream);
 typedef i32 (*synchronize)(void *stream);
 typedef i32 (*record)(void *event, void *stream);
 typedef i32 (*wait)(void *event);
+typedef i32 (*get_id)(void *context, u64 *id);
 
 enum { WRITABLE = 1 };       /* CPython: PyBUF_WRITABLE; without more a buffer is contiguous */
 enum { GET, PUT, UPLOAD, DOWNLOAD, FILL, PLACE, CLEAR, SETTLE, PIECES };
@@ -42,7 +43,9 @@ static i32 relaxed(const struct MemoryCalls *calls, struct Work *work) {
 
 /* Take room in the page-locked memory for small copies, alone; null if there is none, or another thread has it. */
 static char *staged(const struct MemoryCalls *calls, struct Unsettled *unsettled, u64 bytes) {
+  u64 id;
   if (!unsettled->staging || bytes > MOST_STAGED_BYTES) return 0;
+  if (((get_id)calls->get_id)((void *)calls->context, &id) || id != unsettled->id) return 0;
   if (__atomic_exchange_n(&unsettled->busy, 1, __ATOMIC_ACQUIRE)) return 0;
   if (unsettled->used + bytes > STAGING_BYTES) {
     if (wait_for_default(unsettled, calls->exchange, calls->synchronize)) {
