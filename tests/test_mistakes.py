@@ -239,3 +239,11 @@ def test_help_of_the_package_lists_names_that_exist() -> None:
     listed = re.findall(r"``(\w+)``", listing)
     assert len(listed) > 20
     assert set(listed) <= set(dir(cujit))
+
+
+def test_a_closed_module_whose_names_were_never_read_has_a_repr_and_a_dir() -> None:
+    module = cujit.jit(SOURCE, device=cujit.cpu())
+    module.close()
+    assert repr(module) == "<Module on cpu: closed>"
+    assert "close" in dir(module)
+    assert "add" not in dir(module)

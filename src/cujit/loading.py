@@ -153,7 +153,7 @@ class Module(Mapping[str, Kernel]):
 
     def __dir__(self) -> list[str]:
         """List the kernels with the attributes, for completion at a prompt."""
-        return [*super().__dir__(), *(name for name in self if name.isidentifier())]
+        return [*super().__dir__(), *(name for name in (() if self.closed else self) if name.isidentifier())]
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
@@ -247,9 +247,11 @@ class Module(Mapping[str, Kernel]):
         return Module, (self._image,)
 
     def __repr__(self) -> str:
-        count = counted(len(self), "kernel")
-        state = "closed" if self.closed else f"{count}, {self.route or self.artifact.kind.value}"
-        return f"<Module on {self.device.name}: {state}>"
+        if self.closed:
+            return f"<Module on {self.device.name}: closed>"
+        return (
+            f"<Module on {self.device.name}: {counted(len(self), 'kernel')}, {self.route or self.artifact.kind.value}>"
+        )
 
 
 def load(
