@@ -6,7 +6,8 @@ under limits, and fail if one misses them.
 Each shape repeats one construct. A process measures it in ``SIZES``, without the cache, after a small kernel: CPU
 seconds of ``load`` and of the first compile, and the most memory. If the seconds are ``bytes ** exponent``, fitted to
 the logarithms, an exponent of 1 tells that they are linear in the text. A shape that an assembler refuses may be
-refused as well: then the seconds are those until the error. ``--write`` records the table for docs/performance.md.
+refused as well: then the seconds are those until the error. ``--write`` records each row for docs/performance.md as
+soon as it is there, with the commit, and leaves out those that this commit has: so a run that ends early goes on later.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = ["LARGE", "LAUNCH_S", "LOAD_BYTES", "LOAD_S", "RECORD", "SIZES"]
 
 RECORD = Path(__file__).parent / "shapes.json"
 
-SIZES = (32_000, 64_000, 128_000)
+SIZES = (24_000, 48_000, 96_000)
 """Characters of each text."""
 
 LARGE = 1_000_000
@@ -136,17 +137,27 @@ def sweep(what: str, names: Sequence[str]) -> list[str]:
     return missed
 
 
+def _commit() -> str:
+    """Name the commit of this file's tree."""
+    command = ("git", "rev-parse", "--short=8", "HEAD")
+    return subprocess.run(command, cwd=RECORD.parent, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
 def table(names: Sequence[str], *, write: bool) -> None:
-    """Measure shapes and print them; put them into the record if told so."""
-    rows = {}
+    """Measure shapes and print them; put each into the record at once if that is asked."""
+    commit = _commit()
+    record = json.loads(RECORD.read_text()) if write and RECORD.exists() else {}
+    rows = {name: row for name, row in record.get("shapes", {}).items() if row.get("commit") == commit}
     for name in names:
-        rows[name] = json.loads(_apart("--one", "measure", name) or json.dumps({"outcome": "died"}))
-        print(f"{name:22} {'  '.join(f'{key} {value}' for key, value in rows[name].items())}", flush=True)
-    if write:
-        old = json.loads(RECORD.read_text())["shapes"] if RECORD.exists() else {}
-        found = {name: row for name in SHAPES if (row := rows.get(name, old.get(name))) is not None}
-        about = {"date": datetime.date.today().isoformat(), "sizes": SIZES, "shapes": found}
-        RECORD.write_text(json.dumps(about, indent=1) + "\n")
+        if name in rows:
+            continue
+        found = json.loads(_apart("--one", "measure", name) or json.dumps({"outcome": "died"}))
+        rows[name] = {**found, "commit": commit}
+        print(f"{name:22} {'  '.join(f'{key} {value}' for key, value in found.items())}", flush=True)
+        if write:
+            ordered = {each: rows[each] for each in SHAPES if each in rows}
+            about = {"date": datetime.date.today().isoformat(), "sizes": SIZES, "shapes": ordered}
+            RECORD.write_text(json.dumps(about, indent=1) + "\n")
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from cujit.devices.cpu.codegen.nodes import Node, Value, text_of, type_of
 from cujit.devices.cpu.codegen.ssa import ENDS
 from cujit.values import NamedTuple
 
-LEAST = 24
+LEAST = 12
 """Nodes of one operation from which on a call is less. A call has LLVM keep all vectors in memory meanwhile."""
 
 _MOST = 4_000

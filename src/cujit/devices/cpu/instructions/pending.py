@@ -10,10 +10,14 @@ comes to a barrier or to its end next, and accesses nothing before, its copies a
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
+
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.ir.cfg import Block
 from cujit.devices.cpu.ir.program import IntConstant, Op
 from cujit.devices.cpu.native.structures import ALL_COPIES
 from cujit.formats.ptx.isa.semantics import Effect
@@ -73,11 +77,13 @@ def _ends_unseen(e: WarpEmitter, op: Op) -> bool:
     """
     is_unseen = _is_still if "bulk" in op.modifiers else _is_unseen
     blocks = e.graph.blocks
-    behind = blocks[e.position].ops
-    if not all(map(is_unseen, behind[behind.index(op) + 1 :])):
+    here = blocks[e.position]
+    if here.ops.index(op) < _last_seen(here, is_unseen):
         return False
-    passed, left = set[int](), list(blocks[e.position].successors)
+    passed, left = set[int](), list(here.successors)
     while left:
+        if len(passed) > _MOST_BLOCKS:
+            return False
         position = left.pop()
         if position in passed or position == e.graph.exit:
             continue
@@ -85,10 +91,24 @@ def _ends_unseen(e: WarpEmitter, op: Op) -> bool:
         block = blocks[position]
         if block.site is not None and block.site.form.is_barrier:
             continue
-        if not all(map(is_unseen, block.ops)):
+        if _last_seen(block, is_unseen) >= 0:
             return False
         left += block.successors
     return True
+
+
+_MOST_BLOCKS = 1_000
+"""Blocks that are looked at for one wait; if there are more, copies are done where they are awaited."""
+
+_LAST_SEEN: weakref.WeakKeyDictionary[Block, dict[Callable[[Op], bool], int]] = weakref.WeakKeyDictionary()
+
+
+def _last_seen(block: Block, is_unseen: Callable[[Op], bool]) -> int:
+    """Find the last operation of a block that is not unseen, by its index; -1 if there is none. Each wait asks."""
+    known = _LAST_SEEN.setdefault(block, {})
+    if is_unseen not in known:
+        known[is_unseen] = max((k for k, op in enumerate(block.ops) if not is_unseen(op)), default=-1)
+    return known[is_unseen]
 
 
 def _is_unseen(op: Op) -> bool:
