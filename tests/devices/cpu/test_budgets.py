@@ -228,7 +228,7 @@ def test_ir_is_linear_in_the_text_for_every_shape_of_control_flow(shape: str, mo
     assert lengths[1] < 6 * lengths[0]
 
 
-GROWING = {"diamonds": 150, "registers": 300, "wide switch": 150, "exchanges": 100, "jumps to all": 80}
+GROWING = {"diamonds": 150, "registers": 300, "wide switch": 150, "exchanges": 100, "jumps to all": 80, "copies": 500}
 """Shapes, and counts from which on the stages of a first launch take time in proportion."""
 
 
@@ -237,6 +237,17 @@ def test_ir_is_written_in_linear_time(shape: str) -> None:
     least = min(_seconds_of_ir(shape, GROWING[shape]) for _ in range(3))
     found = (_seconds_of_ir(shape, 4 * GROWING[shape]) for _ in range(3))  # of several for what slows one by chance
     assert any(seconds < 12 * least for seconds in found)  # 4 where it is linear, 16 where it is the square
+
+
+def test_where_lanes_part_is_found_in_linear_time() -> None:
+    def seconds(body: Body) -> float:
+        begin = time.thread_time()
+        uniformity.analyse(body.program, body.graph, Dim3(64))
+        return time.thread_time() - begin
+
+    short, long = (_body("shuffles of some", count) for count in (500, 2000))
+    least = min(seconds(short) for _ in range(3))
+    assert any(seconds(long) < 9 * least for _ in range(3))  # 4 where it is linear, 16 where it is the square
 
 
 def _body(shape: str, count: int) -> Body:

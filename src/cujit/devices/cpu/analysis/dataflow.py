@@ -280,8 +280,16 @@ def _reached(starts: Iterable[int], graph: Graph, stops: int) -> list[int]:
     """Collect what is reached from each of some starts on, ``stops`` last; what has positions in common is one."""
     successors = [() if stops >> p & 1 else ways for p, ways in enumerate(graph.successors())]
     parts: list[int] = []
+    passed = {graph.exit}
     for start in starts:
-        part = reach(start, graph.exit, successors)
+        part = start & ~(1 << graph.exit)
+        fresh = [p for p in bits_of(part) if p not in passed]
+        while fresh:  # each part has all that is reached from it, so that none is passed twice
+            p = fresh.pop()
+            if p not in passed:
+                passed.add(p)
+                part |= joined(1 << s for s in (p, *successors[p]) if s != graph.exit)
+                fresh += successors[p]
         part |= joined(other for other in parts if other & part)
         parts = [*(other for other in parts if not other & part), part]
     return parts
