@@ -313,7 +313,7 @@ class CpuKernel(BackendKernel):
             self.title,
             shape.block,
             lines.text_of,
-            lambda line: str(lines.source_of(line) or ""),
+            lines.origin_of,
             explain,
             functools.partial(self._line_of, shape.block, function),
             tuple(

@@ -92,7 +92,7 @@ def words_outside(launch: Launch, run: CheckedRun, kernel: str, lines: Lines) ->
     """Say which access of a launch was outside of a view first, and how many there were."""
     watch = run.watch
     what = f"{_doing(watch.outside_flags)} {_bytes(watch.outside_size)}"
-    line, source = watch.outside_line, lines.source_of(watch.outside_line)
+    line, source = watch.outside_line, lines.origin_of(watch.outside_line)
     others = f" (and {watch.outside - 1:,} more such accesses)" if watch.outside > 1 else ""
     return (
         f"kernel {kernel}, block {launch.place(watch.outside_block)}, thread "
@@ -119,7 +119,7 @@ def _init(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     line = launch.fault_more[4]
     if code not in _DECIDED:
         return words
-    source = lines.source_of(line)
+    source = lines.origin_of(line)
     there = f"\n  PTX line {line}: {lines.text_of(line).strip()}" + (f"\n  from {source}" if source else "")
     return f"{words}; {_DECIDED[code]}{there}{run.stored(launch.fault_more[3])}\n  loaded"
 
@@ -144,7 +144,7 @@ def _awaited(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
 
 def _against(what: str, who: str, line: int, launch: Launch, run: CheckedRun, lines: Lines) -> str:
     """Put under what raced who did the other access, at a line; the place of this one comes behind."""
-    source = lines.source_of(line)
+    source = lines.origin_of(line)
     there = f"\n  {who} at PTX line {line}: {lines.text_of(line)}" + (f"\n  from {source}" if source else "")
     return f"{what}{there}\n  against thread {run.shape.block.place(launch.fault_thread)}"
 

@@ -156,7 +156,7 @@ class _ScheduledKernel(Watch):
             place, thread = launch.place(found.block), shape.block.place(found.thread)
             atomic = bool(found.flags & Access.STRONG and found.flags & Access.READ)
             text = self._lines.text_of(found.line).strip()
-            source = self._lines.source_of(found.line)
+            source = self._lines.origin_of(found.line)
             where = f"PTX line {found.line}: {text}" + (f" ({source})" if source else "")
             yield Written(tuple(place), tuple(thread), found.line, where, atomic)
 

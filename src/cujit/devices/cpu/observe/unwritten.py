@@ -174,5 +174,5 @@ class RawStores:
 
 
 def _at(lines: Lines, line: int) -> str:
-    source = lines.source_of(line)
+    source = lines.origin_of(line)
     return f"\n  at PTX line {line}: {lines.text_of(line)}" + (f"\n  from {source}" if source else "")

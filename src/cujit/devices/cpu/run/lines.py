@@ -57,9 +57,20 @@ class Lines:
 
     def source_of(self, line: int) -> SourceLine | None:
         """Find the line of source that a line of PTX comes from: the last ``.loc`` before it in its function says."""
-        starts, sources = self._table
+        return next(iter(self.chain_of(line)), None)
+
+    def chain_of(self, line: int) -> tuple[SourceLine, ...]:
+        """List the line of source that a line of PTX comes from, and the calls by which it was inlined, the next first.
+
+        The last one is in the kernel, or in a function that was not inlined.
+        """
+        starts, chains = self._chains
         at = bisect.bisect_right(starts, line) - 1
-        return sources[at] if at >= 0 else None
+        return chains[at] if at >= 0 else ()
+
+    def origin_of(self, line: int) -> str:
+        """Write the chain of a line: ``h.cuh:3, inlined at g.cuh:4, inlined at k.cu:6``; "" if it is not known."""
+        return ", inlined at ".join(map(str, self.chain_of(line)))
 
     def function_of(self, line: int) -> SourceFunction | None:
         """Find the function of the PTX that a line of it is in."""
@@ -84,21 +95,43 @@ class Lines:
         return self._text.splitlines()
 
     @cached_property
-    def _table(self) -> tuple[list[int], list[SourceLine | None]]:
+    def _files(self) -> dict[int, str]:
+        """Give the name of each file by its number."""
         from cujit.formats.ptx.syntax import Directive  # not for launches that go well
 
         directives = [item for item in self._module.items if isinstance(item, Directive) and item.name == "file"]
         named = {d.arguments[0]: file_name(d.arguments[1]) for d in directives if len(d.arguments) > 1}
-        files = {number: place_of(name, self._places) for number, name in named.items()}
-        starts: list[int] = []
-        sources: list[SourceLine | None] = []
+        return {int(number): place_of(name, self._places) for number, name in named.items()}
+
+    @cached_property
+    def _chains(self) -> tuple[list[int], list[tuple[SourceLine, ...]]]:
+        """List where in the PTX each chain begins.
+
+        A place that was inlined says where it was called from; the last ``.loc`` of that place says so in turn. Source:
+        PTX ISA 9.1, ".loc".
+        """
+        found: list[tuple[int, tuple[SourceLine, ...]]] = []
         for function in self._module.functions:
+            last: dict[tuple[int, ...], tuple[SourceLine, ...]] = {}
             for line, location in _marks(function):
-                starts.append(line)
-                known = location is not None and files.get(str(location.file))
-                sources.append(SourceLine(known, location.source_line) if location is not None and known else None)
-        order = sorted(range(len(starts)), key=lambda k: starts[k])
-        return [starts[k] for k in order], [sources[k] for k in order]
+                chain: tuple[SourceLine, ...] = ()
+                if location is not None and location.file in self._files:
+                    at = _inlined_at(location)
+                    own = SourceLine(self._files[location.file], location.source_line)
+                    chain = (own, *(last.get(at, self._alone(at)) if at else ()))
+                    last[location.file, location.source_line, location.column] = chain
+                found.append((line, chain))
+        found.sort(key=lambda each: each[0])
+        return [line for line, _ in found], [chain for _, chain in found]
+
+    def _alone(self, place: tuple[int, ...]) -> tuple[SourceLine, ...]:
+        return (SourceLine(self._files[place[0]], place[1]),) if place[0] in self._files else ()
+
+
+def _inlined_at(location: Location) -> tuple[int, ...]:
+    """Read where what is at a place was inlined: file, line and column; nothing if it was not."""
+    _, _, place = location.rest.partition("inlined_at ")
+    return tuple(map(int, place.split()))
 
 
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
