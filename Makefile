@@ -46,6 +46,7 @@ lint: $(READY)  ## ruff, mypy, the import contracts and the rules of the code
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/house.py --check
+	$(BIN)/python tools/prose.py
 
 format: $(READY)  ## let ruff format the code and fix what it can
 	$(BIN)/ruff check --fix .
