@@ -108,7 +108,7 @@ def launch(folder: Path, seconds: float) -> None:
     left = [case for case in _cases() if case not in begun]
     device, found, at = _device(), dict[str, Array](), [math.inf]
     if not begun:
-        np.savez_compressed(folder / "forms.npz", **{text: form_results(device, k) for k, text in enumerate(FORMS)})
+        np.savez_compressed(folder / "forms.npz", **{text: form_results(device, k) for k, text in enumerate(FORMS)})  # type: ignore[arg-type]
 
     def keep() -> None:
         np.savez_compressed(folder / f"{len(begun)}.npz", **dict(found))  # type: ignore[arg-type]

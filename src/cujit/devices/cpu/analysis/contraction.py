@@ -8,7 +8,8 @@ PTX lets assemblers contract operations without a rounding modifier. ptxas contr
 same basic block uses the product; ``mov`` and ``neg`` between them do not matter. Fences, calls and the instructions
 of ``_CUTS`` end a block. Of two products a sum takes one that has no other use, the first operand first; then, from
 the first sum of the block on, the product with fewer uses. A product that a sum keeps as its addend is contracted no
-more.
+more. A product by 1 or -1 is a copy. If nothing but a product by 2, 4, 8 or their reciprocals uses an f32 product, both
+become one that rounds once.
 
 Source: the machine code of ptxas 11.8, 12.0, 12.9, 13.0, 13.4 and 13.5 (``tests/golden-makers/contractions.py``).
 """
@@ -33,12 +34,14 @@ _CUTS = re.compile(
 _TYPES = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64"})
 _SIGNS = 0x8000000080000000
 """The signs of two f32."""
+_SCALES = {(127 + k) << 23: (1023 + k) << 52 for k in (-3, -2, -1, 1, 2, 3)}
+"""Powers of two that a product of f32 is scaled by, as bits of f32 and of f64."""
 _ONES = {"f16": 0x3C00, "bf16": 0x3F80, "f32": 0x3F800000, "f64": 0x3FF0 << 48}
 
 
 @dataclass(eq=False)
 class _Product:
-    """A product that may be contracted, and how many sums use it; it ``stays`` if anything else needs it.
+    """A product that may be contracted, and how many sums and ``others`` use it; it ``stays`` if any of these needs it.
 
     ``versions`` count the writes of its factors before it; ``stale`` are those that are written again before a sum.
     """
@@ -46,6 +49,7 @@ class _Product:
     op: Op
     versions: tuple[int, ...]
     sums: int = 0
+    others: int = 0
     stays: bool = False
     stale: set[int] = field(default_factory=set)
 
@@ -69,20 +73,29 @@ _Terms = dict[int, _Term]
 """By the number of the operand."""
 
 
+class _Scaled(NamedTuple):
+    """A product, and the bits of the f64 that it is multiplied by."""
+
+    product: _Product
+    scale: int
+
+
 def contracted(program: KernelProgram, graph: Graph) -> KernelProgram:
     """Make the program that ptxas makes of one; the same one if there is nothing to contract."""
     chosen: dict[Op, tuple[int, _Term]] = {}
     copies: dict[Op, Op] = {}
+    scaled: dict[Op, _Scaled] = {}
     unneeded: set[Op] = set()
     for ops, live, dead in _blocks(program, graph):
         block = _Block(live, dead)
         chosen.update(_chosen(block.sums(ops)))
         copies |= block.copies
+        scaled |= _merged(block.scaled, {term.product.op for _, term in chosen.values()})
         unneeded |= dead
-    if not chosen and not copies:
+    if not chosen and not copies and not scaled:
         return program
     new = replace(program, registers=list(program.registers))
-    new.ops = [copies.get(op, op) for op in _rewritten(new, chosen) if op not in unneeded]
+    new.ops = [copies.get(op, op) for op in _rewritten(new, chosen, scaled) if op not in unneeded]
     return new
 
 
@@ -149,6 +162,8 @@ class _Block:
         self._dead = dead
         self.copies: dict[Op, Op] = {}
         """What products by 1 and -1 are."""
+        self.scaled: dict[Op, _Scaled] = {}
+        """Products of products and powers of two."""
         self._held: dict[int, _Value] = {}
         self._versions: dict[int, int] = {}
 
@@ -164,6 +179,7 @@ class _Block:
                 terms = self._terms(op)
                 if op not in self._dead:
                     self._use(op, terms)
+                    self._scale(op)
                     if terms:
                         found[op] = terms
                 made = self._computed(op)
@@ -235,16 +251,29 @@ class _Block:
         """Note which products a sum may take, and which ones anything needs."""
         for product, _ in terms.values():
             product.sums += 1
-            now = self._now(product.op)
-            product.stale.update(k for k, was in enumerate(product.versions) if now[k] != was)
+            self._note_stale(product)
         others = replace(op, sources=tuple(s for k, s in enumerate(op.sources) if k not in terms))
         self._keep(reg.index for reg in others.read_registers())
+
+    def _note_stale(self, product: _Product) -> None:
+        now = self._now(product.op)
+        product.stale.update(k for k, was in enumerate(product.versions) if now[k] != was)
+
+    def _scale(self, op: Op) -> None:
+        """Note a product of a product and a power of two."""
+        if op.opcode != "mul" or op.types != ("f32",) or not _may_contract(op, {"rn", "ftz", "sat"}):
+            return
+        for value, by in (pair := [self._value(source) for source in op.sources], pair[::-1]):
+            if value and value.product and not value.negated and by and by.bits in _SCALES and not by.negated:
+                self._note_stale(value.product)
+                self.scaled[op] = _Scaled(value.product, _SCALES[by.bits])
 
     def _keep(self, registers: Iterable[int]) -> None:
         for index in registers:
             value = self._held.get(index)
             if value is not None and value.product is not None:
                 value.product.stays = True
+                value.product.others += 1
 
 
 def _may_contract(op: Op, words: set[str]) -> bool:
@@ -283,9 +312,23 @@ def _chosen(sums: Mapping[Op, _Terms]) -> dict[Op, tuple[int, _Term]]:
     return chosen
 
 
-def _rewritten(program: KernelProgram, chosen: Mapping[Op, tuple[int, _Term]]) -> Iterator[Op]:
+def _merged(scaled: Mapping[Op, _Scaled], contracted: set[Op]) -> dict[Op, _Scaled]:
+    """Choose the products that become one with the product that they scale: its only use, and not part of a sum."""
+    merged: dict[Op, _Scaled] = {}
+    for op, each in scaled.items():
+        product = each.product
+        if product.sums == 0 and product.others == 1 and product.op not in merged and op not in contracted:
+            merged[op] = each
+            product.stays = False
+    return merged
+
+
+def _rewritten(
+    program: KernelProgram, chosen: Mapping[Op, tuple[int, _Term]], scaled: Mapping[Op, _Scaled]
+) -> Iterator[Op]:
     """Write the operations with the sums contracted, and without products that nothing needs any more."""
     products = {term.product.op: term.product for _, term in chosen.values()}
+    products |= {each.product.op: each.product for each in scaled.values()}
     factors: dict[Op, list[Operand]] = {op: [*op.sources] for op in products}
     for op in program.ops:
         if op in products:
@@ -302,6 +345,9 @@ def _rewritten(program: KernelProgram, chosen: Mapping[Op, tuple[int, _Term]]) -
             if op.opcode == "sub" and place == 0:
                 addend = yield from _negative(program, op, addend)
             yield _made(op, "fma", "rn", *op.modifiers, results=op.results, sources=(first, second, addend))
+        elif op in scaled:
+            product, scale = scaled[op]
+            yield from _scaled(program, op, factors[product.op], scale)
         else:
             yield op
 
@@ -311,6 +357,21 @@ def _moved(program: KernelProgram, at: Op, source: Operand) -> Generator[Op, Non
     reg = _register(program, f"{source}.kept", at)
     yield _made(at, "mov", f"b{at.type.bits}", results=(reg,), sources=(source,))
     return reg
+
+
+def _scaled(program: KernelProgram, at: Op, factors: Sequence[Operand], scale: int) -> Iterator[Op]:
+    """Multiply two f32 and a power of two: f64 has room for all digits, and the last product gives the NaN of f32."""
+    flush = [word for word in at.modifiers if word == "ftz"]
+    exact: Operand = FloatConstant(scale, 64)
+    for k, factor in enumerate(factors):
+        wide, product = (program.register(f"{factor}.{name}{k}", "f64") for name in ("wide", "product"))
+        yield _made(at, "cvt", *flush, "f64", "f32", results=(wide,), sources=(factor,))
+        yield _made(at, "mul", "rn", "f64", results=(product,), sources=(wide, exact))
+        exact = product
+    rounded, one = program.register(f"{exact}.rounded", "f32"), FloatConstant(_ONES["f32"], 32)
+    yield _made(at, "cvt", "rn", "f32", "f64", results=(rounded,), sources=(exact,))
+    words = ["rn", *(word for word in at.modifiers if word != "rn")]
+    yield _made(at, at.opcode, *words, results=at.results, sources=(rounded, one))
 
 
 def _negative(program: KernelProgram, at: Op, source: Operand) -> Generator[Op, None, Reg]:
@@ -328,6 +389,6 @@ def _register(program: KernelProgram, name: str, at: Op) -> Reg:
 
 
 def _made(at: Op, *words: str, results: tuple[Reg | None, ...], sources: tuple[Operand, ...]) -> Op:
-    """Make an operation in the place of another; only the sum itself has a guard."""
-    guard = at.guard if words[0] == "fma" else None
+    """Make an operation in the place of another; only that with its results has its guard."""
+    guard = at.guard if results == at.results else None
     return Op(form_of(*words), results, sources, guard, at.guard_negated, line=at.line, text=".".join(words))
