@@ -512,7 +512,7 @@ struct Found {
 static struct Found run(struct Crew *crew, Work *what, u32 helpers, u32 checks, u64 serial) {
   u64 total = 2 * LOCAL * WARP, written = sizeof(struct Tracker) + STRIDE / 128 * 16;
   u64 entries = (written + STRIDE + 63) & ~63ull, records = KINDS * STRIDE * sizeof(u32), events = (KINDS + 1) * STRIDE + 8192;
-  u64 numbered = sizeof(struct Event) + sizeof(u32);
+  u64 numbered = sizeof(struct Event) + sizeof(u32), phases = (entries + records + events * numbered + 63) & ~63ull;
   const struct Span spans[] = {
       {(u64)memory.written, (u64)memory.freed, 0, &written_marks.head},
       {(u64)memory.freed, (u64)memory.open, 1, 0},
@@ -523,7 +523,8 @@ static struct Found run(struct Crew *crew, Work *what, u32 helpers, u32 checks, 
       .spans = spans, .count = sizeof spans / sizeof *spans, .warps = 2, .shared_limit = LIMIT,
       .checks = checks, .shared_stride = STRIDE,
       .cluster_blocks = 1, .entries = entries, .marks = written, .events = entries + records,
-      .most_events = events, .piece_bytes = (entries + records + events * numbered + 63) & ~63ull,
+      .phases = phases,
+      .most_events = events, .piece_bytes = (phases + (STRIDE + WARP) * sizeof(u32) + 63) & ~63ull,
       .local_bytes = LOCAL, .local_total = total, .parameter_bytes = sizeof parameters, .serial = serial << 32,
   };
   struct Launch launch = {.parameters = parameters, .blocks = BLOCKS, .chunk = 1, .together = 1, .checks = &watch};

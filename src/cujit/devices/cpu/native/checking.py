@@ -15,12 +15,10 @@ SLOTS = BARRIERS + 1 + GROUPS
 OBJECTS = 256
 """Clocks of objects in memory that order accesses: mbarriers, and words with atomic operations."""
 
-LOG = 256
-"""Reads that a block logs."""
-SCATTERED = 128
-"""Accesses by lanes at addresses of their own that a block logs."""
-BUCKETS = 4
-"""Sets of places that a warp's logged accesses lie in: of reads, of writes, of atomic operations, of reads in rows."""
+LOG = 2048
+"""Accesses that a block logs."""
+SCATTERED = 512
+"""Those among them by lanes at addresses of their own."""
 
 PATTERN = bytes((0xA5, 0xC3, 0x71, 0xE9, 0x1D, 0x5B, 0xF7, 0x93, 0x2F, 0x6D, 0xB1, 0xD9, 0x47, 0x8B, 0xCF, 0xE5))
 """What memory of ``device.empty`` holds at multiples of 16 under ``check="init"``: whoever writes there without being
@@ -147,19 +145,19 @@ class Watch(Shared):
 
     ``spans`` are sorted. ``warps`` are those of a block. Each block has a piece of ``piece_bytes``. A piece begins
     with its tracker and the records of strips of words; at ``marks`` each byte of shared memory has one that says
-    whether it was written. The records begin at ``entries``, for each byte those of its writer, then of one reader,
-    then of another; at ``events`` is room for ``most_events``, and behind that for a number of each. ``serial`` is a
-    number of this launch alone. ``local_total`` is the local memory of all of them, behind which its marks lie.
-    ``stack_bytes`` is 0 unless functions are called or memory is taken on the stack. ``kernel`` is the number of the
-    kernel, ``stores`` are those of its device. The asynchronous proxy may read shared memory if it is ``proxied``.
-    ``poisoned`` tells that a raw value came into memory that was plain. ``outside`` counts accesses outside of views,
-    of which the other fields of that name tell the first.
+    whether it was written, at ``phases`` each grain a word. The records begin at ``entries``, for each byte those
+    of its writer, then of one reader, then of another; at ``events`` is room for ``most_events``, and behind that
+    for a number of each. ``serial`` is a number of this launch alone. ``local_total`` is the local memory of all of
+    them, behind which its marks lie. ``stack_bytes`` is 0 unless functions are called or memory is taken on the
+    stack. ``kernel`` is the number of the kernel, ``stores`` are those of its device. The asynchronous proxy may
+    read shared memory if it is ``proxied``. ``poisoned`` tells that a raw value came into memory that was plain.
+    ``outside`` counts accesses outside of views, of which the other fields of that name tell the first.
     """
 
     _fields_ = Fields(
         "const struct Span *spans; u64 count; u32 checks, warps; u64 shared_limit, shared_stride, "
-        "cluster_blocks, piece_bytes, entries, marks, events, most_events, local_bytes, local_total, stack_bytes, "
-        "parameter_bytes, serial; struct Stores *stores; u32 kernel, proxied, poisoned, unused, outside, "
+        "cluster_blocks, piece_bytes, entries, marks, phases, events, most_events, local_bytes, local_total, "
+        "stack_bytes, parameter_bytes, serial; struct Stores *stores; u32 kernel, proxied, poisoned, unused, outside, "
         "outside_thread, outside_line, outside_flags; u64 outside_block, outside_address, outside_size"
     )
 
@@ -174,10 +172,11 @@ class Slot(Shared):
     """A barrier's clock in one generation.
 
     ``events`` is the event after those that were when the last one of ``warps`` arrived; some of them did not wait
-    where there are ``parts``.
+    where there are ``parts``. What those that are ``late`` did is not in ``clock`` yet. It is ``turned`` once a
+    warp went on that waited with all others, while all was plain.
     """
 
-    _fields_ = Fields(f"u64 warps; u32 generation, events, parts, clock[{WARPS}], unused")
+    _fields_ = Fields(f"u64 warps, late; u32 generation, events, parts, turned, clock[{WARPS}]")
 
 
 class Site(Shared):
@@ -197,21 +196,18 @@ class Member(Shared):
 
 
 class Logged(Shared):
-    """Reads of shared memory that no record tells of yet."""
+    """What lanes of a warp did to shared memory, which no record tells of yet: what a site says, at ``base``.
+
+    If there is no site, ``base`` is the number of a ``Scattered``.
+    """
 
     _fields_ = Fields("const struct Site *site; u64 base; u32 lanes, warp")
 
 
 class Scattered(Shared):
-    """The same, of lanes that access ``size`` bytes each at an offset of their own.
+    """What lanes access, ``size`` bytes each, at an offset of their own."""
 
-    ``buckets`` has a bit for each bucket of 128 bytes that they access, modulo 64. If there is one alone, ``words``
-    are those that they access in it. ``previous`` is the one before of the same warp, counted from 1.
-    """
-
-    _fields_ = Fields(
-        f"u32 offsets[{WARP}]; u64 size, buckets; u32 lanes, flags, line, warp, words, previous, unused[22]"
-    )
+    _fields_ = Fields(f"u32 offsets[{WARP}]; u64 size; u32 flags, line")
 
 
 WRITTEN_ROWS = 64
@@ -237,28 +233,25 @@ class Tracker(Shared):
     the generation in which a warp came to a barrier last. ``events`` counts what the warps do, up to ``room``.
 
     ``met[w]`` is the first event after the lanes of w have met last, ``settled[w]`` the first one that may be
-    unordered with what w does. More than barriers of all warps changed clocks and ``met`` where they are ``stirred``.
-    What is not settled is unordered as long as all is ``plain``: nothing orders but barriers at which all warps wait.
-    Where warps have no stacks, ``turn`` counts these as long as all is plain, and is to be added to clocks and
-    ``syncs``. There is a record for each grain of 1 << ``grain`` bytes; ``has_objects`` where clocks of objects are
-    used. The event ``written`` is the last write, ``unfenced`` the first one that no fence for the asynchronous proxy
-    comes after. ``log`` holds reads which are after all writes that may be unordered with them, ``scatter`` accesses
-    that are no race with any other since the last barrier of all warps; where nothing needs their records before the
-    next one, nothing does later. ``own`` are the buckets of what the warp ``logger`` logged, ``newest`` the last of
-    that in ``scatter``, counted from 1, ``others`` those of what other warps logged, or it before them; the first
-    ``summed`` reads of ``log`` are among them. ``stored`` tells that there are writes. The event ``weak`` is the last
-    one that is not atomic. All of the block's memory was written if it is ``full``, which is looked for at the access
-    ``look_at`` of so many ``looks``. Rows of words at offsets below ``common`` may go the common ways. Rows that were
-    read and found written are among ``seen``. Where ``raw`` values were loaded, ``origins`` has the last one of each
-    thread.
+    unordered with what w does. More than barriers of all warps changed clocks and ``met`` where they are
+    ``stirred``. What is not settled is unordered as long as all is ``plain``: nothing orders but barriers at which
+    all warps wait. ``turn`` counts these as long as all is plain, and is to be added to clocks and ``syncs``. There
+    is a record for each grain of 1 << ``grain`` bytes; ``has_objects`` where clocks of objects are used. The event
+    ``written`` is the last write, ``unfenced`` the first one that no fence for the asynchronous proxy comes after.
+    ``log`` holds accesses that are no race with any other since the last barrier of all warps; where nothing needs
+    their records before the next one, nothing does later. ``stored`` tells that there are writes: then each grain
+    has a word of this ``phase``, see ``phase.h``. The event ``weak`` is the last one that is not atomic. Some lanes
+    have ``begun`` with the instruction that was looked at last. All of the block's memory was written if it is
+    ``full``, which is looked for at the access ``look_at`` of so many ``looks``. Rows that were read and found
+    written are among ``seen``. Where ``raw`` values were loaded, ``origins`` has the last one of each thread.
     """
 
     _fields_ = Fields(
-        "u64 owner, launch, common; u32 events, room, plain, grain, has_objects, stirred, turn, written, logged, "
-        "scattered, full, looks, look_at, raw, unfenced, weak, stored, summed, logger, newest, unused[2], "
+        "u64 owner, launch; u32 events, room, plain, grain, has_objects, stirred, turn, written, logged, "
+        "scattered, full, looks, look_at, raw, unfenced, weak, stored, phase, begun, unused, "
         f"clocks[{WARPS}][{WARPS}], syncs[{WARPS}], met[{WARPS}], settled[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
-        f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]; u64 "
-        f"own[{BUCKETS}], others[{BUCKETS}]; struct Scattered scatter[{SCATTERED}]; struct Origin "
+        f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]; "
+        f"struct Scattered scatter[{SCATTERED}]; struct Origin "
         f"origins[{WARPS * WARP}]; struct Logged seen[{WRITTEN_ROWS}]"
     )
 
@@ -271,6 +264,7 @@ class Place(Shared):
     kernel and 1 in a function that it calls; ``goes_on`` is 1 where a part of the kernel ran before. ``seen_*`` are for
     which block and warp native code has made ready what it keeps. ``side`` is the block's place among those that run
     side by side, whose shared memory begins at ``group``; native code looks both up.
+    Lanes whose store was looked at last are known to be ``apart`` if that is 1.
     ``addresses`` and ``values`` are what the lanes hand over, ``data`` (0: none) what they are about to store, in parts
     of ``part_bytes``. ``span`` is the memory that was accessed last, or null, ``window`` where it is kept that all of
     the shared memory was written. If ``raw`` is 1, some of what was loaded last was never written: all bits of an
@@ -283,5 +277,6 @@ class Place(Shared):
         "const struct Block *state; u64 shared, cluster, group, block, local, local_first, local_step, "
         "local_bytes, seen_block; "
         f"u32 first, warp, side, seen_warp, called, goes_on; const u8 *data; u64 part_bytes, addresses[{WARP}], "
-        f"values[{WARP}]; u64 *window; u32 raw, ever, raw_lanes[{VALUES}]; u64 raw_bits[{VALUES}][{WARP}]"
+        f"values[{WARP}]; u64 *window; u32 apart, unused, raw, ever, raw_lanes[{VALUES}]; "
+        f"u64 raw_bits[{VALUES}][{WARP}]"
     )

@@ -63,7 +63,7 @@ class _CheckedKernel(KernelWatch):
         ops = [op for each in body.bodies for op in each.program.ops]
         self._fenced = any(op.form.meaning.effect is Effect.ORDERS for op in ops)
         self._copies = any(is_queued(op) for op in ops)
-        self._proxied = any(op.opcode in ("cp", "wgmma") for op in ops)
+        self._proxied = any(op.opcode == "wgmma" or (op.opcode == "cp" and "bulk" in op.modifiers) for op in ops)
         self._runs: dict[int, CheckedRun] = {}
 
     def observer(self) -> Observer:
@@ -108,7 +108,8 @@ class _CheckedKernel(KernelWatch):
         records = _KINDS * stride * ctypes.sizeof(ctypes.c_uint32) if checks.race else 0
         most_events = (_KINDS + 1) * stride + _LEAST_EVENTS
         numbered = ctypes.sizeof(Event) + ctypes.sizeof(ctypes.c_uint32)
-        piece = entries + records + (most_events * numbered if checks.race else 0)
+        phases = aligned(entries + records + (most_events * numbered if checks.race else 0), 64)
+        piece = phases + ((stride + WARP) * ctypes.sizeof(ctypes.c_uint32) if checks.race else 0)
         cluster = max(launch.cluster_x * launch.cluster_y * launch.cluster_z, 1)
         return Watch(
             spans=ctypes.addressof(table.spans),
@@ -121,6 +122,7 @@ class _CheckedKernel(KernelWatch):
             piece_bytes=aligned(piece, 64) if checks.race or checks.init else 0,
             entries=entries,
             marks=marks,
+            phases=phases,
             events=entries + records,
             most_events=most_events,
             local_bytes=self._program.local_size,

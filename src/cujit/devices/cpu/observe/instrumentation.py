@@ -299,17 +299,15 @@ class Checker:
         """Call for each row; give what comes of it."""
         b, flags = e.builder, row.flags
         found: list[Value] = []
-        if self._checks.race and row.is_plain and len(row.where.bases) == 1 and returned == "void":
-            kind = "cujit_check_writes" if row.flags & Access.WRITE else "cujit_check_reads"
-            self.call(e, kind, lanes, row.where.bases[0], row.site(b, flags))
-            return found
-        place = Value(window or "null", "ptr")
+        places = [Value(window or "null", "ptr")]
+        if self._checks.race and row.is_plain and returned == "void":
+            name, places = "cujit_check_writes" if row.flags & Access.WRITE else "cujit_check_reads", []
         for k, base in enumerate(row.where.bases):
             own = b.integer(((1 << row.lanes) - 1) << k * row.lanes, 32)
             mine = lanes if len(row.where.bases) == 1 else b.binary("and", lanes, own)
             far = k * row.lanes * row.where.stride
             first = b.binary("sub", base, b.integer(far, 64)) if far else base
-            found.append(self.call(e, name, mine, first, row.site(b, flags), place, returned=returned))
+            found.append(self.call(e, name, mine, first, row.site(b, flags), *places, returned=returned))
             flags |= Access.AGAIN
         return found
 
@@ -543,10 +541,9 @@ class Row:
 
     @property
     def is_plain(self) -> bool:
-        """Whether lanes read or write a word each, side by side in shared memory, and nothing else."""
-        side_by_side = self.where.stride == self.size == 4 and self.flags >> 24 == 2 and not self.spread
+        """Whether lanes read or write shared memory, and nothing else."""
         kind = self.flags & (Access.READ | Access.WRITE | Access.STRONG | _ORDERING)
-        return side_by_side and self.space is Space.SHARED and kind in (Access.READ, Access.WRITE)
+        return self.space is Space.SHARED and kind in (Access.READ, Access.WRITE)
 
     @property
     def space(self) -> Space:

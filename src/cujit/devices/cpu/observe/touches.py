@@ -370,7 +370,8 @@ def _may_pair(load: Op, op: Op, e: WarpEmitter) -> bool:
     plain = op.opcode == "st" and op.guard is None and not op.form.is_strong and op.space == "shared"
     if not plain or op.memory != load.memory or len(load.results) != 1 or len(items_of(op.sources[1])) != 1:
         return False
-    assert isinstance(op.memory.base, Reg)
+    if not isinstance(op.memory.base, Reg):
+        return False
     shape = e.shape(op.memory.base)
     return element_bytes(op) == element_bytes(load) == 4 and (shape.stride, shape.row, shape.guarded) == (
         4,

@@ -33,7 +33,6 @@ static void make_piece_ready(const struct Place *place) {
   struct Tracker *piece = place->piece;
   if (!watch->piece_bytes || piece->owner == mine) return;
   piece->full = piece->looks = piece->look_at = piece->written = piece->weak = 0;
-  clear_logs(piece);
   if (watch->checks & CHECK_INIT) memset(marks_in(place, piece), 0, watch->shared_stride);
   if (watch->checks & CHECK_INIT) memset(piece->seen, 0, sizeof piece->seen);
   if (piece->launch != watch->serial || piece->raw) memset(piece->origins, 0, sizeof piece->origins);
@@ -43,11 +42,11 @@ static void make_piece_ready(const struct Place *place) {
     flag is_first = piece->launch != watch->serial;
     if (is_first || piece->has_objects) memset(piece->objects, 0, sizeof piece->objects);
     if (is_first || piece->stirred) clear_clocks(piece, watch->warps);
-    if (is_first) piece->grain = WORD_GRAIN;
+    if (is_first) piece->grain = WORD_GRAIN, piece->phase = 0, piece->stored = 1, clear_phases(place);
+    clear_logs(place);
     piece->has_objects = piece->stirred = piece->events = piece->turn = 0;
     piece->plain = 1;
     piece->room = LEAST_EVENTS;
-    piece->common = watch->checks & CHECK_INIT || piece->grain != WORD_GRAIN ? 0 : common_of(place);
     for (u32 w = 0; w < WARPS; w++) piece->settled[w] = 1;
     piece->unfenced = 1;
     memset(strip_at(place, 0), 0, grains_of(place) / STRIP * sizeof(records));
@@ -113,7 +112,20 @@ INLINE void check_one(struct Place *place, const struct Access *access, u32 chec
 /* The number of an access as an event, if it may be of shared memory: that of the row before, if it goes on with it. */
 INLINE u32 event_of(const struct Place *place, u32 checks, u32 flags, u32 line) {
   if (!(checks & CHECK_RACE) || is_elsewhere(flags)) return 0;
-  return flags & ACCESS_AGAIN ? place->piece->events : new_event(place, flags, line);
+  return flags & ACCESS_AGAIN && place->piece->begun ? place->piece->events : new_event(place, flags, line);
+}
+
+/* Which checks are left for lanes that access local memory of this function. */
+INLINE u32 checks_left_local(struct Place *place, const struct Lanes *all, u32 checks) {
+  u64 own = place->local_bytes, size = all->size;
+  if (own < size) return checks;
+  u64x32 first = place->local + __builtin_convertvector(LANES, u64x32) * own;
+  u32x32 odd = __builtin_convertvector(*all->addresses, u32x32) & odd_bits_of(all->flags);
+  i32x32 wrong = __builtin_convertvector(*all->addresses - first > own - size, i32x32) | (i32x32)(odd != 0);
+  if (__builtin_reduce_or(wrong & only(all->lanes))) return checks;
+  if (!(checks & CHECK_INIT) || place->local != place->kernel_local) return checks & CHECK_INIT;
+  u8 *marks = (u8 *)(place->local + place->watch->local_total);
+  return lanes_are_written(all->lanes, place->addresses, marks, place->local, size, all->flags) ? 0 : CHECK_INIT;
 }
 
 /* Which checks are left for every lane of an access at addresses of its own, by one look at all of them. `plain` gets
@@ -123,9 +135,10 @@ INLINE u32 checks_left(struct Place *place, struct Lanes *all, flag *plain) {
   *plain = 0;
   if (flags & ACCESS_WRITE && flags & ACCESS_TAKES) checks &= ~CHECK_INIT;
   if (!all->size || orders(flags)) return checks;
+  if (space == SPACE_LOCAL) return checks_left_local(place, all, checks);
   measure(place, all);
   u64 low = all->low, bytes = all->bytes;
-  if (all->bits & odd_bits_of(flags) || space == SPACE_LOCAL || bytes < all->size) return checks;
+  if (all->bits & odd_bits_of(flags) || bytes < all->size) return checks;
   flag shared = space != SPACE_GLOBAL && in_shared(place, low, bytes), known;
   if (!shared && ((space != SPACE_GLOBAL && space != SPACE_GENERIC) || !in_one_span(place, low, bytes))) return checks;
   *plain = shared && all->size <= 16 && !(all->bits & (all->size - 1));
@@ -137,14 +150,37 @@ INLINE u32 checks_left(struct Place *place, struct Lanes *all, flag *plain) {
   return left & ~CHECK_INIT;
 }
 
+/* The common way of lanes at addresses of their own, all in shared memory that there is and was written: they are logged. */
+INLINE flag lanes_are_common(struct Place *place, const struct Lanes *all) {
+  struct Tracker *piece = place->piece;
+  u32 checks = place->watch->checks, flags = all->flags, kind = kind_of(flags);
+  u64 size = all->size, limit = place->watch->shared_limit;
+  flag marked = checks & CHECK_INIT && !piece->full && !(flags & ACCESS_WRITE && flags & ACCESS_TAKES), common = 1;
+  if (!(checks & CHECK_RACE) || is_elsewhere(flags) || orders(flags) || size - 1 > 15 || size & (size - 1) || limit < size) return 0;
+  u64x32 offsets = *all->addresses - place->shared;
+  u32x32 odd = __builtin_convertvector(offsets, u32x32) & (odd_bits_of(flags) | (u32)(size - 1));
+  i32x32 wrong = __builtin_convertvector(offsets > limit - size, i32x32) | (i32x32)(odd != 0);
+  if (__builtin_reduce_or(wrong & only(all->lanes))) return 0;
+  u8 *marks = marks_in(place, piece);
+  if (marked && flags & ACCESS_READ) {
+    if (!lanes_are_written(all->lanes, place->addresses, marks, place->shared, size, ACCESS_READ)) return 0;
+    look_for_full(place);
+  }
+  if (!log_lanes(place, all, &common)) return 0;
+  if (marked) lanes_are_written(all->lanes, place->addresses, marks, place->shared, size, flags & ACCESS_WRITE);
+  place->apart = kind == IN_WRITES && !common;
+  return 1;
+}
+
 /* `lanes` access `size` bytes each (0: as many as `values` say) at the place's addresses, by one event if it is known. */
 static NOINLINE void check_lanes(struct Place *place, u32 lanes, u64 size, u32 flags, u32 line, u32 event) {
   flag plain;
   struct Lanes all = {lanes, flags, line, event, size, 0, 0, 0, (const loose64 *)place->addresses};
+  place->apart = 0;
+  if (!event && lanes_are_common(place, &all)) return;
   u32 checks = checks_left(place, &all, &plain);
   if (!checks) return;
   if (checks & CHECK_RACE && (!is_elsewhere(flags) || orders(flags))) {
-    if (plain && checks == CHECK_RACE && log_lanes(place, &all)) return;
     note_reads(place);
     if (!event) event = all.event = event_of(place, checks, flags, line);
   }
@@ -261,17 +297,50 @@ INLINE flag strip_is_common(const struct Place *place, u64 offset, const struct 
   return 1;
 }
 
-/* The common ways of a full row of words of shared memory, in a few instructions: reads behind all writes are logged,
-   else strips take the record. 0: the row has to be looked at. Who polls comes to `enter` before long: the log gets
-   full, or the events. */
-INLINE flag row_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, flag writes) {
+/* Whether a row of shared memory that there is was written, or is written now, if that is looked for. */
+INLINE flag row_is_known(struct Place *place, const struct Row *row, flag writes) {
   struct Tracker *piece = place->piece;
-  u64 offset = base - place->shared;
-  if (lanes != ~0u || place->block != place->seen_block || offset >= piece->common) return 0;
-  u32 settled = settled_of(place);
-  if (writes || piece->stored || piece->written >= settled) return strip_is_common(place, offset, site, settled, writes);
-  if (offset & 3 || piece->logged == LOG) return 0;
+  if (!(place->watch->checks & CHECK_INIT) || piece->full) return 1;
+  u8 *marks = marks_in(place, piece) + (row->low - place->shared);
+  if (!row->dense || (!writes && !all_marked(marks, row->bytes))) return 0;
+  if (!writes) look_for_full(place);
+  return 1;
+}
+
+/* The same for words that lie side by side, where all memory was written. */
+INLINE flag words_are_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, flag writes) {
+  struct Tracker *piece = place->piece;
+  u32 first = first_lane(lanes), count = last_lane(lanes) - first + 1;
+  u64 offset = base + first * sizeof(u32) - place->shared;
+  if (offset & 3 || !within(offset, count * sizeof(u32), place->watch->shared_limit) || !may_log(place, writes)) return 0;
+  if (writes && !begin_stores(place)) return 0;
+  u32x32 thread = LANES + (place->warp * WARP + first), active = (u32x32)only(lanes >> (first & 31));
+  u32 *at = phases_of(place) + offset / sizeof(u32);
+  if (piece->stored && !shade(at, thread, active, piece->phase * PHASE, writes ? IN_WRITES : IN_READS)) return 0;
   piece->log[piece->logged++] = (struct Logged){site, base, lanes, place->warp};
+  return 1;
+}
+
+/* The common ways of a row of shared memory, in a few instructions: it is logged, or strips take the record. 0: the row
+   has to be looked at. Who polls comes to `enter` before long: the log gets full, or the events. */
+INLINE flag row_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, flag writes) {
+  struct Row row;
+  if (place->block != place->seen_block) return 0;
+  if (!(site->flags & ACCESS_AGAIN)) place->piece->begun = lanes != 0;
+  if (!lanes) return 1;
+  flag looks = place->watch->checks & CHECK_INIT && !place->piece->full, is_word = site->stride == 4 && site->size == 4;
+  if (is_word && !looks && place->piece->grain == WORD_GRAIN && words_are_common(place, lanes, base, site, writes)) return 1;
+  fill_row(&row, lanes, base, site, 0, 0);
+  if (!in_shared(place, row.low, row.bytes) || (row.base | row.stride) & odd_bits_of(row.flags)) return 0;
+  if (!row_is_known(place, &row, writes)) return 0;
+  if (!log_row(place, lanes, base, site)) {
+    u64 offset = base - place->shared;
+    if (lanes != ~0u || !is_word || place->piece->grain != WORD_GRAIN) return 0;
+    if (!strip_is_common(place, offset, site, settled_of(place), writes)) return 0;
+  }
+  if (writes && looks) {
+    memset(marks_in(place, place->piece) + (row.low - place->shared), 1, row.bytes);
+  }
   return 1;
 }
 
@@ -280,22 +349,15 @@ NOINLINE void cujit_check_row(struct Place *place, u32 lanes, u64 base, const st
   enter(place);
   u32 flags = site->flags, line = members_of(site)->line, event = 0;
   flag races = place->watch->checks & CHECK_RACE && !is_elsewhere(flags), writes = flags & ACCESS_WRITE;
-  if (!lanes) {
-    /* What follows of this instruction is of the same event. */
-    if (races && writes && !(flags & ACCESS_AGAIN)) note_reads(place), new_event(place, flags, line);
-    return;
-  }
+  /* What follows of this instruction is of the same event. */
+  if (races && !(flags & ACCESS_AGAIN)) place->piece->begun = lanes != 0;
+  if (!lanes) return;
   struct Row row;
   fill_row(&row, lanes, base, site, 0, line);
-  if (races && !row.dense && row.stride == row.size && !orders(flags)) {
-    addresses_of(&row, place->addresses);
-    check_lanes(place, lanes, row.size, flags, line, 0);
-    return;
-  }
   flag right = !orders(flags) && row_is_there(place, &row, site);
   if (right && races) {
     flag shared = in_shared(place, row.low, row.bytes);
-    if (shared && (writes ? log_write(place, &row) : log_reads(place, &row, site))) {
+    if (shared && log_row(place, lanes, base, site)) {
       mark_row(place, &row);
       return;
     }
@@ -313,7 +375,7 @@ NOINLINE void cujit_check_row(struct Place *place, u32 lanes, u64 base, const st
   check_lanes(place, lanes, row.size, flags, line, event);
 }
 
-/* The same for words of shared memory that lie side by side, which are read. */
+/* The same where lanes read shared memory. */
 void cujit_check_reads(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
   if (!row_is_common(place, lanes, base, site, 0)) cujit_check_row(place, lanes, base, site, 0);
 }
@@ -325,6 +387,7 @@ void cujit_check_writes(struct Place *place, u32 lanes, u64 base, const struct S
 
 /* Whether lanes may read the same words just before; the store that a site tells of is noted then. */
 flag cujit_check_pair(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
+  if (place->block != place->seen_block || (place->watch->checks & CHECK_INIT && !place->piece->full)) return 0;
   return row_is_common(place, lanes, base, site, 1);
 }
 
@@ -336,7 +399,7 @@ flag cujit_check_batch(struct Place *place, u32 lanes, u64 base, const struct Si
   fill_row(&row, lanes, base, site, site->spread, members_of(site)->line);
   if (!row_is_there(place, &row, site)) return 0;
   if (place->watch->checks & CHECK_RACE && !is_elsewhere(row.flags)) {
-    return in_shared(place, row.low, row.bytes) && log_reads(place, &row, site);
+    return in_shared(place, row.low, row.bytes) && log_row(place, lanes, base, site);
   }
   open_window(place, &row, window);
   return 1;
@@ -348,8 +411,8 @@ void cujit_check_same(struct Place *place, u32 lanes, u64 parts, u32 flags, u32 
   enter(place);
   const u8 *data = place->data;
   u64 bytes = place->part_bytes, size = parts * bytes;
-  if (lanes && stores_are_apart(place, lanes, bytes, parts)) lanes = 0;
-  place->data = 0;
+  if (place->apart || (lanes && stores_are_apart(place, lanes, bytes, parts))) lanes = 0;
+  place->data = 0, place->apart = 0;
   EACH_LANE(lane, lanes) {
     u64 address = place->addresses[lane];
     if (!in_shared(place, address, size)) continue;
@@ -515,41 +578,29 @@ INLINE u32 generation_of(const struct Block *state, u32 number) {
   return number == CLUSTER_BARRIER ? state->group->generation : state->warpgroups[number - CLUSTER_BARRIER - 1].generation;
 }
 
-/* Threads of this warp are about to arrive at a barrier, at which they wait unless they only arrive. */
-void cujit_check_arrive(struct Place *place, u32 number, flag waits) {
-  enter(place);
-  note_reads(place);
-  u32 generation = generation_of(place->state, number);
-  place->piece->arrivals[place->warp][number] = generation;
-  struct Slot *slot = slot_of(place, number, generation);
-  if (slot->generation != generation) {
-    memset(slot, 0, sizeof *slot);
-    slot->generation = generation;
-  }
+/* What this warp did so far is known to all that a barrier holds. */
+INLINE void release_to(const struct Place *place, struct Slot *slot) {
   release(place, slot->clock);
   slot->events = place->piece->events + 1;
-  slot->warps |= 1ull << (place->warp & 63);
-  slot->parts |= !waits;
 }
 
-/* Threads of this warp go on behind a barrier. */
-void cujit_check_pass(struct Place *place, u32 number) {
-  enter(place);
-  note_reads(place);
+/* From now on more than barriers of all warps orders. Warps that wait at one arrived as they are now. */
+static NOINLINE void end_plain(struct Place *place) {
   struct Tracker *piece = place->piece;
-  u32 generation = piece->arrivals[place->warp][number];
-  struct Slot *slot = slot_of(place, number, generation);
-  flag all = 0;
-  if (slot->generation == generation) {
-    join(place, own_clock(place), slot->clock);
-    all = !slot->parts && slot->warps == ~0ull >> (-place->watch->warps & 63);
+  u32 warp = place->warp;
+  note_reads(place);
+  for (u32 w = 0; w < WARPS; w++) {
+    for (u32 k = 0; k < WARPS; k++) piece->clocks[w][k] += piece->turn;
+    piece->syncs[w] += piece->turn;
   }
-  if (all) {
-    piece->settled[place->warp] = slot->events;
-  } else if (piece->plain) {
-    end_plain(piece);
+  piece->plain = piece->turn = 0;
+  piece->stirred = 1;
+  for (u32 k = 0; k < 2 * SLOTS; k++) {
+    struct Slot *slot = &piece->slots[k / 2][k % 2];
+    u64 late = slot->late;
+    for (slot->late = 0; late; late &= late - 1) place->warp = (u32)__builtin_ctzll(late), release_to(place, slot);
   }
-  synced(place);
+  place->warp = warp;
 }
 
 /* All clocks are the same from now on, but for each warp's own. */
@@ -561,17 +612,67 @@ static NOINLINE void join_all(const struct Place *place) {
   for (u32 w = 0; w < warps; w++) piece->clocks[w][w]++, piece->syncs[w]++;
 }
 
-/* All warps of the block have come to a barrier that is for all of them, and go on one after the other. */
-void cujit_check_turn(struct Place *place) {
-  enter(place);
+/* All warps have come to a barrier, and none did anything since. */
+INLINE void turn(const struct Place *place) {
   struct Tracker *piece = place->piece;
-  clear_logs(piece);
+  clear_logs(place);
   for (u32 w = 0; w < WARPS; w++) piece->settled[w] = piece->events + 1;
   if (piece->plain) {
     piece->turn++;
   } else {
     join_all(place);
   }
+}
+
+/* Threads of this warp are about to arrive at a barrier, at which they wait unless they only arrive. As long as all is
+   plain, it is seen behind it whether all warps have come. */
+void cujit_check_arrive(struct Place *place, u32 number, flag waits) {
+  enter(place);
+  struct Tracker *piece = place->piece;
+  u32 generation = generation_of(place->state, number);
+  if (!waits && piece->plain) end_plain(place);
+  piece->arrivals[place->warp][number] = generation;
+  struct Slot *slot = slot_of(place, number, generation);
+  if (slot->generation != generation) {
+    memset(slot, 0, sizeof *slot);
+    slot->generation = generation;
+  }
+  slot->warps |= 1ull << (place->warp & 63);
+  slot->parts |= !waits;
+  piece->stirred = 1;
+  if (piece->plain) {
+    slot->late |= 1ull << (place->warp & 63);
+    return;
+  }
+  note_reads(place);
+  release_to(place, slot);
+}
+
+/* Threads of this warp go on behind a barrier. */
+void cujit_check_pass(struct Place *place, u32 number) {
+  enter(place);
+  struct Tracker *piece = place->piece;
+  u32 generation = piece->arrivals[place->warp][number];
+  struct Slot *slot = slot_of(place, number, generation);
+  flag known = slot->generation == generation;
+  flag all = known && !slot->parts && slot->warps == ~0ull >> (-place->watch->warps & 63);
+  if (known && slot->turned) return;
+  if (all && piece->plain) {
+    slot->turned = 1, slot->late = 0;
+    turn(place);
+    return;
+  }
+  if (piece->plain) end_plain(place);
+  note_reads(place);
+  if (known) join(place, own_clock(place), slot->clock);
+  if (all) piece->settled[place->warp] = slot->events;
+  synced(place);
+}
+
+/* All warps of the block have come to a barrier that is for all of them, and go on one after the other. */
+void cujit_check_turn(struct Place *place) {
+  enter(place);
+  turn(place);
 }
 
 /* Lanes of this warp have met. */

@@ -3,159 +3,88 @@
 
 #pragma once
 
-#include "races.h"
-
-/* -- what is logged ------------------------------------------------------------------------------------------- */
-
-/* Among which buckets of a warp an access counts. */
-enum { IN_READS, IN_WRITES, IN_ATOMICS, IN_ROWS, BUCKET_BITS = 7 };
-
-INLINE u32 bucket_kind(u32 flags) { return flags & ACCESS_STRONG ? IN_ATOMICS : flags & ACCESS_WRITE ? IN_WRITES : IN_READS; }
-
-/* The buckets that `bytes` lie in, from an offset on. */
-INLINE u64 buckets_of(u64 offset, u64 bytes) {
-  u64 first = offset >> BUCKET_BITS, count = ((offset + bytes - 1) >> BUCKET_BITS) - first;
-  u64 mask = count > 62 ? ~0ull : (2ull << count) - 1;
-  return mask << (first & 63) | (first & 63 ? mask >> (-first & 63) : 0);
-}
-
-/* Which of these buckets have what is a race with an access of a kind. */
-INLINE u64 buckets_against(const u64 *buckets, u32 kind) {
-  u64 found = buckets[IN_WRITES];
-  if (kind != IN_READS) found |= buckets[IN_READS] | buckets[IN_ROWS];
-  return kind == IN_ATOMICS ? found : found | buckets[IN_ATOMICS];
-}
-
-/* Have a warp log: what it logged before others did counts as theirs. */
-INLINE void begin_logging(struct Tracker *piece, u32 warp) {
-  if (piece->logger == warp) return;
-  for (u32 kind = 0; kind < BUCKETS; kind++) piece->others[kind] |= piece->own[kind], piece->own[kind] = 0;
-  piece->logger = warp, piece->newest = 0;
-}
-
-/* Have the buckets of logged rows counted. */
-INLINE void sum_rows(struct Tracker *piece, u64 shared) {
-  for (; piece->summed < piece->logged; piece->summed++) {
-    const struct Logged *logged = &piece->log[piece->summed];
-    struct Row row;
-    fill_row(&row, logged->lanes, logged->base, logged->site, logged->site->spread, 0);
-    u64 *buckets = logged->warp == piece->logger ? piece->own : piece->others;
-    buckets[IN_ROWS] |= buckets_of(row.low - shared, row.bytes);
-  }
-}
-
-/* Log what a row reads, or all members of a site, where nothing that was written may be unordered with it. */
-INLINE flag log_reads(const struct Place *place, const struct Row *row, const struct Site *site) {
-  struct Tracker *piece = place->piece;
-  if (row->flags & ACCESS_STRONG || piece->logged == LOG) return 0;
-  if (piece->written >= settled_of(place)) return 0;
-  if (piece->stored && (buckets_against(piece->own, IN_READS) | buckets_against(piece->others, IN_READS)) & buckets_of(row->low - place->shared, row->bytes)) return 0;
-  piece->log[piece->logged++] = (struct Logged){site, row->base, row->lanes, place->warp};
-  return 1;
-}
+#include "phase.h"
 
 /* The addresses of the lanes of a row. */
 INLINE void addresses_of(const struct Row *row, u64 *addresses) {
   for (u32 lane = 0; lane < WARP; lane++) addresses[lane] = row->base + lane * row->stride;
 }
 
-/* Whether two accesses of one warp are no race: they are of the same places in the same lanes, or of different words. */
-INLINE flag are_apart(const struct Scattered *one, const struct Scattered *two) {
-  u32 both = one->lanes & two->lanes, more = one->lanes | two->lanes;
-  if (one->words && two->words && !(one->words & two->words)) return 1;
-  /* Lanes of the larger one have words of their own. */
-  const struct Scattered *most = one->lanes == more ? one : two;
-  if (most->lanes != more || one->size != two->size || one->size > sizeof(u32)) return 0;
-  if (__builtin_popcount(most->words) != __builtin_popcount(more)) return 0;
-  u32x32 differ = *(const loose32 *)one->offsets ^ *(const loose32 *)two->offsets;
-  return !__builtin_reduce_or(differ & (u32x32)only(both));
-}
+/* -- what is logged ------------------------------------------------------------------------------------------- */
 
-/* Describe what lanes access, in all `bytes`. */
-INLINE void describe(struct Scattered *now, const struct Place *place, const struct Lanes *all) {
-  u64x32 offsets = addresses_in(all->addresses, all->lanes) - place->shared;
-  u32x32 words = __builtin_convertvector(offsets, u32x32), bit = 1u << (words >> 2 & 31);
-  *(loose32 *)now->offsets = words;
-  now->size = all->size, now->lanes = all->lanes, now->flags = all->flags, now->line = all->line, now->warp = place->warp;
-  now->buckets = buckets_of(all->low - place->shared, all->bytes);
-  now->words = now->buckets & (now->buckets - 1) || all->size > sizeof(u32) ? 0 : __builtin_reduce_or(bit);
-}
-
-/* Whether what is logged of a row is no race with a write of this warp. */
-static NOINLINE flag is_apart_from_row(const struct Place *place, const struct Logged *logged, const struct Scattered *now) {
-  for (u32 m = 0; m < logged->site->count; m++) {
-    struct Scattered its;
-    struct Row row;
-    loose64 addresses;
-    fill_row(&row, logged->lanes, logged->base + members_of(logged->site)[m].offset, logged->site, 0, 0);
-    if (!(buckets_of(row.low - place->shared, row.bytes) & now->buckets)) continue;
-    addresses_of(&row, (u64 *)&addresses);
-    struct Lanes all = {row.lanes, row.flags, 0, 0, row.size, row.low, row.bytes, 0, &addresses};
-    describe(&its, place, &all);
-    if (!are_apart(&its, now)) return 0;
-  }
-  return 1;
-}
-
-/* Whether an access of this warp is no race with what is logged. */
-INLINE flag is_apart(const struct Place *place, const struct Scattered *now, u32 kind) {
+/* Whether the warp may log: no write with a record may be unordered with what it reads, nothing with what it writes. */
+INLINE flag may_log(const struct Place *place, flag writes) {
   const struct Tracker *piece = place->piece;
-  if (buckets_against(piece->others, kind) & now->buckets) return 0;
-  if (!(buckets_against(piece->own, kind) & now->buckets)) return 1;
-  flag rows = kind != IN_READS && piece->own[IN_ROWS] & now->buckets;
-  for (u32 k = 0; rows && k < piece->logged; k++) {
-    if (piece->log[k].warp == place->warp && !is_apart_from_row(place, &piece->log[k], now)) return 0;
-  }
-  for (u32 k = piece->newest; k; k = piece->scatter[k - 1].previous) {
-    const struct Scattered *log = &piece->scatter[k - 1];
-    u32 its = bucket_kind(log->flags);
-    if (!(log->buckets & now->buckets)) continue;
-    if (kind == its && kind != IN_WRITES) continue;
-    if (!are_apart(log, now)) return 0;
-  }
-  return 1;
-}
-
-/* Log what lanes do at addresses of their own, if it is no race with anything since the last barrier of all warps; a
-   write only if nothing has records since. */
-INLINE flag log_lanes(const struct Place *place, const struct Lanes *all) {
-  struct Tracker *piece = place->piece;
-  u32 settled = settled_of(place), kind = bucket_kind(all->flags);
   /* Fences for the asynchronous proxy are looked for behind barriers, too. */
-  if (kind != IN_READS && place->watch->proxied) return 0;
-  if (piece->scattered == SCATTERED || (kind == IN_READS ? piece->written : piece->events) >= settled) return 0;
-  struct Scattered *now = &piece->scatter[piece->scattered];
-  describe(now, place, all);
-  begin_logging(piece, place->warp);
-  if (kind != IN_READS) sum_rows(piece, place->shared);
-  if ((kind != IN_READS || piece->stored) && !is_apart(place, now, kind)) return 0;
-  now->previous = piece->newest;
-  piece->newest = ++piece->scattered;
-  piece->own[kind] |= now->buckets;
-  piece->stored |= kind != IN_READS;
+  if (piece->logged == LOG || (writes && place->watch->proxied)) return 0;
+  return (writes ? piece->events : piece->written) < settled_of(place);
+}
+
+/* Shade what all members of a site access. */
+INLINE flag shade_site(const struct Place *place, u32 lanes, u64 base, const struct Site *site, u32 kind) {
+  for (u32 m = 0; m < site->count; m++) {
+    struct Row row;
+    fill_row(&row, lanes, base + members_of(site)[m].offset, site, 0, 0);
+    if (!shade_row(place, &row, kind)) return 0;
+  }
   return 1;
 }
 
-/* Log what a row writes, if something is logged: else its records are as cheap. */
-static NOINLINE flag log_row(const struct Place *place, const struct Row *row) {
-  loose64 addresses;
-  addresses_of(row, (u64 *)&addresses);
-  struct Lanes all = {row->lanes, row->flags, row->line, 0, row->size, row->low, row->bytes, 0, &addresses};
-  return log_lanes(place, &all);
+/* Shade what was read before the first write. */
+static NOINLINE flag shade_reads(struct Place *place) {
+  struct Tracker *piece = place->piece;
+  u32 warp = place->warp;
+  flag known = 1, common;
+  for (u32 k = 0; k < piece->logged && known; k++) {
+    const struct Logged *logged = &piece->log[k];
+    const struct Scattered *far = &piece->scatter[logged->base % SCATTERED];
+    place->warp = logged->warp;
+    known = logged->site ? shade_site(place, logged->lanes, logged->base, logged->site, IN_READS)
+                         : shade_lanes(place, far->offsets, logged->lanes, (u32)far->size, IN_READS, &common);
+  }
+  place->warp = warp;
+  return known;
 }
 
-INLINE flag log_write(const struct Place *place, const struct Row *row) {
-  const struct Tracker *piece = place->piece;
-  if (!(piece->logged | piece->scattered) || piece->events >= settled_of(place) || row->size > 16) return 0;
-  return log_row(place, row);
+/* From now on what is logged is shaded, too: 0 where what was logged before cannot be. */
+INLINE flag begin_stores(struct Place *place) {
+  struct Tracker *piece = place->piece;
+  if (piece->stored) return 1;
+  piece->stored = 1;
+  return !piece->logged || shade_reads(place);
+}
+
+/* Log what lanes of a row do, by all members of a site, if it is no race with anything since the last barrier of all
+   warps. */
+INLINE flag log_row(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
+  struct Tracker *piece = place->piece;
+  flag writes = site->flags & ACCESS_WRITE;
+  if (site->flags & ACCESS_STRONG || site->size > 16 || !may_log(place, writes)) return 0;
+  if (writes && !begin_stores(place)) return 0;
+  if (piece->stored && !shade_site(place, lanes, base, site, writes ? IN_WRITES : IN_READS)) return 0;
+  piece->log[piece->logged++] = (struct Logged){site, base, lanes, place->warp};
+  return 1;
+}
+
+/* The same for lanes at addresses of their own; `common` gets whether some write the same places. */
+INLINE flag log_lanes(struct Place *place, const struct Lanes *all, flag *common) {
+  struct Tracker *piece = place->piece;
+  u32 kind = kind_of(all->flags);
+  if (piece->scattered == SCATTERED || !may_log(place, kind != IN_READS)) return 0;
+  struct Scattered *now = &piece->scatter[piece->scattered];
+  *(loose32 *)now->offsets = __builtin_convertvector(*all->addresses - place->shared, u32x32);
+  now->size = all->size, now->flags = all->flags, now->line = all->line;
+  if (kind != IN_READS && !begin_stores(place)) return 0;
+  if (piece->stored && !shade_lanes(place, now->offsets, all->lanes, (u32)all->size, kind, common)) return 0;
+  piece->log[piece->logged++] = (struct Logged){0, piece->scattered++, all->lanes, place->warp};
+  return 1;
 }
 
 /* Forget what is logged. */
-INLINE void clear_logs(struct Tracker *piece) {
-  memset(piece->own, 0, sizeof piece->own);
-  memset(piece->others, 0, sizeof piece->others);
-  piece->newest = 0;
-  piece->logged = piece->scattered = piece->stored = piece->summed = 0;
+INLINE void clear_logs(const struct Place *place) {
+  struct Tracker *piece = place->piece;
+  if (piece->stored) next_phase(place);
+  piece->logged = piece->scattered = piece->stored = 0;
 }
 
 static NOINLINE void note_row(struct Place *place, const struct Row *row) {
@@ -168,35 +97,35 @@ static NOINLINE void note_row(struct Place *place, const struct Row *row) {
   check_races(place, &all);
 }
 
+static void note_scattered(struct Place *place, const struct Scattered *log, u32 lanes) {
+  loose64 addresses = place->shared + __builtin_convertvector(*(const loose32 *)log->offsets, u64x32);
+  u32 event = new_event(place, log->flags, log->line);
+  struct Lanes all = {lanes, log->flags, log->line, event, log->size, 0, 0, 0, &addresses};
+  measure(place, &all);
+  check_races(place, &all);
+}
+
 static NOINLINE void note_logged(struct Place *place) {
   struct Tracker *piece = place->piece;
-  u32 count = piece->logged, scattered = piece->scattered, warp = place->warp;
+  u32 count = piece->logged, warp = place->warp;
   const u8 *data = place->data; /* of another store */
   place->data = 0;
-  clear_logs(piece);
+  clear_logs(place);
   for (u32 k = 0; k < count; k++) {
     const struct Logged *logged = &piece->log[k];
     place->warp = logged->warp, place->first = logged->warp * WARP;
-    for (u32 m = 0; m < logged->site->count; m++) {
+    if (!logged->site) note_scattered(place, &piece->scatter[logged->base], logged->lanes);
+    for (u32 m = 0; logged->site && m < logged->site->count; m++) {
       const struct Member *member = &members_of(logged->site)[m];
       struct Row row;
       fill_row(&row, logged->lanes, logged->base + member->offset, logged->site, 0, member->line);
       note_row(place, &row);
     }
   }
-  for (u32 k = 0; k < scattered; k++) {
-    const struct Scattered *log = &piece->scatter[k];
-    place->warp = log->warp, place->first = log->warp * WARP;
-    loose64 addresses = place->shared + __builtin_convertvector(*(const loose32 *)log->offsets, u64x32);
-    u32 event = new_event(place, log->flags, log->line);
-    struct Lanes all = {log->lanes, log->flags, log->line, event, log->size, 0, 0, 0, &addresses};
-    measure(place, &all);
-    check_races(place, &all);
-  }
   place->warp = warp, place->first = warp * WARP, place->data = data;
 }
 
-/* Who looks at records, or changes what is ordered, has all reads noted before. */
+/* Who looks at records, or changes what is ordered, has all that is logged noted before. */
 INLINE void note_reads(struct Place *place) {
-  if (place->watch->checks & CHECK_RACE && (place->piece->logged | place->piece->scattered)) note_logged(place);
+  if (place->watch->checks & CHECK_RACE && (place->piece->logged | place->piece->stored)) note_logged(place);
 }

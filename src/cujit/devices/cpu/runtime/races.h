@@ -26,19 +26,12 @@ static void release(const struct Place *place, u32 *clock) {
   place->piece->stirred = 1;
 }
 
-/* From now on more than barriers of all warps orders: what each of these did stands in every clock. */
-static NOINLINE void end_plain(struct Tracker *piece) {
-  for (u32 w = 0; w < WARPS; w++) {
-    for (u32 k = 0; k < WARPS; k++) piece->clocks[w][k] += piece->turn;
-    piece->syncs[w] += piece->turn;
-  }
-  piece->plain = piece->turn = 0;
-  piece->stirred = 1;
-}
+/* From now on more than barriers of all warps orders: see checks.c. */
+static void end_plain(struct Place *place);
 
 /* The clock of an object at an address: objects far apart may have one in common, which hides races and makes none. */
-INLINE u32 *object_of(const struct Place *place, u64 address) {
-  if (place->piece->plain) end_plain(place->piece);
+INLINE u32 *object_of(struct Place *place, u64 address) {
+  if (place->piece->plain) end_plain(place);
   place->piece->has_objects = 1;
   return place->piece->objects[address / 4 % OBJECTS];
 }
@@ -88,6 +81,10 @@ INLINE u32 *strip_at(const struct Place *place, u64 offset) {
   return (u32 *)(place->piece + 1) + (offset >> (place->piece->grain & 3)) / STRIP * KINDS;
 }
 
+/* Numbers of lanes, wherever they lie. */
+typedef u64 __attribute__((ext_vector_type(WARP), aligned(8), may_alias)) loose64;
+typedef u32 __attribute__((ext_vector_type(WARP), aligned(4), may_alias)) loose32;
+
 typedef u32 __attribute__((ext_vector_type(KINDS), may_alias)) records;
 _Static_assert(sizeof(struct Tracker) % sizeof(records) == 0, "records of strips lie behind the tracker");
 
@@ -114,7 +111,6 @@ static NOINLINE void refine(const struct Place *place, u32 grain) {
   spread(place, 0, place->watch->shared_stride);
   records *entry = (records *)entry_at(place, 0);
   piece->grain = grain;
-  piece->common = 0;
   for (u64 k = grains_of(place); k--;) entry[k] = entry[k >> finer];
   for (u64 k = 0; k < grains_of(place) / STRIP; k++) *strip_at(place, k * strip_bytes(place)) = (u32)APART;
 }
@@ -426,10 +422,6 @@ static flag row_is_ordered(const struct Place *place, const struct Row *row, u32
 }
 
 /* -- accesses of shared memory: lanes at addresses of their own ------------------------------------------------------- */
-
-/* Numbers of lanes, wherever they lie. */
-typedef u64 __attribute__((ext_vector_type(WARP), aligned(8), may_alias)) loose64;
-typedef u32 __attribute__((ext_vector_type(WARP), aligned(4), may_alias)) loose32;
 
 /* What lanes do at `addresses`, `size` bytes each, in all `bytes` from `low` on; `bits` are those of any address. */
 struct Lanes {

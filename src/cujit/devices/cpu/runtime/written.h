@@ -159,19 +159,12 @@ INLINE flag lanes_are_written(u32 lanes, const u64 *addresses, u8 *marks, u64 lo
   return 1;
 }
 
-/* How many offsets into shared memory begin a row of words of a whole warp. */
-INLINE u64 common_of(const struct Place *place) {
-  u64 limit = place->watch->shared_limit, row = WARP * sizeof(u32);
-  return limit < row ? 0 : limit - row + 1;
-}
-
 /* Look now and then whether all shared memory of the block was written: then nobody needs its marks any more. */
 INLINE void look_for_full(struct Place *place) {
   struct Tracker *piece = place->piece;
   if (piece->full || ++piece->looks < piece->look_at) return;
   piece->look_at = 2 * piece->looks;
   piece->full = all_marked(marks_in(place, piece), place->watch->shared_limit);
-  if (piece->full && piece->grain == WORD_GRAIN) piece->common = common_of(place);
 }
 
 /* Where the marks of a range are that lies in one piece; `known` gets whether that is so, and null is what has none. */
@@ -268,7 +261,7 @@ static void store_raw(struct Place *place, u32 lane, u64 size, u32 flags, u32 li
 /* Not all memory of the block is written any more. */
 static void end_full(struct Place *place) {
   struct Tracker *piece = place->piece;
-  piece->full = 0, piece->common = 0;
+  piece->full = 0;
   memset(piece->seen, 0, sizeof piece->seen);
   if (place->window) place->window[0] = place->window[1] = 0;
 }
