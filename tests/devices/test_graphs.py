@@ -224,7 +224,7 @@ def test_what_would_wait_for_a_captured_stream_is_refused_and_spoils_nothing(dev
     assert x.numpy(stream=stream).tolist() == [3, 3, 3]
 
 
-_WAITS = ("upload", "array", "zeros", "copy_from", "copy_to", "empty in a stream", "synchronize", "done", "event")
+_WAITS = ("copy_from", "copy_to", "empty in a stream", "synchronize", "done", "event")
 """What waits, or needs memory of a stream: the modes of captures forbid it."""
 
 

@@ -38,6 +38,7 @@ class Gpu:
             "get_context": kind(ctypes.c_int, ctypes.POINTER(Word))(lambda out: self._set(out, 1)),
             "push_context": kind(ctypes.c_int, Word)(lambda _: 0),
             "pop_context": kind(ctypes.c_int, ctypes.POINTER(Word))(lambda _: 0),
+            "exchange": kind(ctypes.c_int, ctypes.POINTER(ctypes.c_int))(lambda _: 0),
             "copy_in_async": kind(ctypes.c_int, Word, Word, size, Word)(lambda *all: self._move(*all)),
             "copy_out_async": kind(ctypes.c_int, Word, Word, size, Word)(lambda *all: self._move(*all)),
             "record": kind(ctypes.c_int, Word, Word)(lambda *_: 0),

@@ -271,6 +271,11 @@ assert [launch.partition(":")[0] for launch in device.backend.context.ring.in_fl
 
 kept = kernel[7, 32]
 module.close()
+fresh = cujit.load(data, device)  # of which nothing was asked while it was open
+fresh.close()
+assert "closed" in repr(fresh) and "plain" in list(fresh) and len(fresh) == len(list(fresh))
+with pytest.raises(ClosedError):
+    fresh["plain"]
 with pytest.raises(ClosedError):
     kept(x, x, 3)
 with pytest.raises(ClosedError):

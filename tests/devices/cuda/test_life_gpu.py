@@ -143,7 +143,7 @@ for use in (
 ):
     try:
         use()
-    except cujit.CujitError as e:
+    except cujit.errors.CujitError as e:
         assert "CUDA_ERROR" in str(e), e
 print("no crash")
 """

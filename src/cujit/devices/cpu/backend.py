@@ -134,7 +134,6 @@ class CpuBackend(Backend):
 
     def upload(self, address: int, data: memoryview) -> None:
         """Copy bytes to an address."""
-        self.captures.check_wait("cuStreamSynchronize")
         ctypes.memmove(address, np.frombuffer(data, np.uint8).ctypes.data, data.nbytes)
         self.written(address, data.nbytes)
 
@@ -158,7 +157,6 @@ class CpuBackend(Backend):
 
     def fill(self, address: int, size: int, byte: int = 0) -> None:
         """Set ``size`` bytes to one value."""
-        self.captures.check_wait("cuStreamSynchronize")
         ctypes.memset(address, byte, size)
         self.written(address, size)
 

@@ -84,8 +84,8 @@ class LoadedImage:
 
     @cached_property
     def kernels(self) -> Mapping[str, BackendKernel]:
-        """The kernels as the device has them, by lowered name."""
-        return self.require().kernels
+        """The kernels as the device has them, by lowered name; those of a closed image are still listed."""
+        return self.about.kernels
 
     def plain(self, entry: LaunchEntry) -> bytes | None:
         """Find a kernel by its lowered name, with what native code makes its plain launches of.

@@ -22,7 +22,7 @@ typedef i32 (*wait)(void *event);
 typedef i32 (*get_id)(void *context, u64 *id);
 
 enum { WRITABLE = 1 };       /* CPython: PyBUF_WRITABLE; without more a buffer is contiguous */
-enum { GET, PUT, UPLOAD, DOWNLOAD, FILL, PLACE, CLEAR, SETTLE, PIECES };
+enum { GET, PUT, PLACE, CLEAR, PIECES, UPLOAD, DOWNLOAD, FILL, SETTLE };
 struct Work {
   u64 address, bytes;
   void *host;
@@ -31,15 +31,6 @@ struct Work {
   u64 staging, events[2];
   bool is_in;
 };
-
-static i32 relaxed(const struct MemoryCalls *calls, struct Work *work) {
-  i32 mode = RELAXED, status = ((exchange)calls->exchange)(&mode);
-  if (status) return status;
-  status = work->what == GET ? ((allocate)calls->allocate)(&work->address, work->bytes)
-                             : ((release)calls->release)(work->address);
-  ((exchange)calls->exchange)(&mode);
-  return status;
-}
 
 /* Take room in the page-locked memory for small copies, alone; null if there is none, or another thread has it. */
 static char *staged(const struct MemoryCalls *calls, struct Unsettled *unsettled, u64 bytes) {
@@ -142,7 +133,7 @@ static i32 pieces(const struct MemoryCalls *calls, const struct Work *work) {
     if (!bytes[turn] && !bytes[turn ^ 1]) break;
     if (!bytes[turn]) continue;
     if (work->is_in) {
-      copy_past_caches(stage, (char *)copy->host + at[turn], bytes[turn]);
+      __builtin_memcpy(stage, (char *)copy->host + at[turn], bytes[turn]);
       status = ((copy_in_async)calls->copy_in_async)(copy->address + at[turn], stage, bytes[turn], 0);
     } else {
       status = ((copy_out_async)calls->copy_out_async)(stage, copy->address + at[turn], bytes[turn], 0);
@@ -158,14 +149,26 @@ static i32 pieces(const struct MemoryCalls *calls, const struct Work *work) {
 static i32 copied(const struct MemoryCalls *calls, const struct Work *work) {
   i32 status = 0;
   switch (work->what) {
-    case PLACE: return place(calls, work);
-    case CLEAR: return clear(calls, work);
-    case PIECES: return pieces(calls, work);
     case DOWNLOAD: return download(calls, work);
     case FILL: status = ((set)calls->set)(work->address, work->byte, work->bytes); break;
     case UPLOAD: status = ((copy_in)calls->copy_in)(work->address, work->host, work->bytes);
   }
   return status ? status : wait_for_default(UNSETTLED(calls->ring), calls->exchange, calls->synchronize);
+}
+
+/* Work that is in no stream but the default one, of which no capture knows, is done in the relaxed mode of captures. */
+static i32 relaxed(const struct MemoryCalls *calls, struct Work *work) {
+  i32 mode = RELAXED, status = ((exchange)calls->exchange)(&mode);
+  if (status) return status;
+  switch (work->what) {
+    case GET: status = ((allocate)calls->allocate)(&work->address, work->bytes); break;
+    case PUT: status = ((release)calls->release)(work->address); break;
+    case PLACE: status = place(calls, work); break;
+    case CLEAR: status = clear(calls, work); break;
+    case PIECES: status = pieces(calls, work); break;
+  }
+  ((exchange)calls->exchange)(&mode);
+  return status;
 }
 
 /* Do the work in the context of the calls, which are the bytes of ``self``: what the driver answers. */
@@ -175,7 +178,7 @@ static i32 done(object *self, struct Work *work) {
   ((give_context)calls->get_context)(&current);
   i32 status = current == context ? 0 : ((on_context)calls->push_context)(context);
   if (!status) {
-    status = work->what <= PUT ? relaxed(calls, work) : copied(calls, work);
+    status = work->what <= PIECES ? relaxed(calls, work) : copied(calls, work);
     if (current != context) ((give_context)calls->pop_context)(&current);
   }
   CALL(PyEval_RestoreThread)(thread);
