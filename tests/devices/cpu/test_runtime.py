@@ -79,7 +79,7 @@ NATIVE = ROOT / "tests" / "native"
 PROGRAMS = {
     "threads": ("faults", "heap", "output", "pool", "trace"),
     "turns": ("faults", "pool", "blocks"),
-    "checked": ("faults", "pool", "blocks", "checks", "copies"),
+    "checked": ("faults", "pool", "blocks", "checks", "copies", "output"),
     "profiled": ("faults", "pool", "profile"),
     "samples": ("faults", "pool", "textures"),
     "landing": ("faults", "pool", "copies", "pending"),
