@@ -234,7 +234,7 @@ class ImageInfo:
     def ptx(self) -> str:
         """Return the PTX of the image: PTX itself, or the PTX in the line information of a cubin.
 
-        PTX from a cubin says so in its first line. It has no ``.loc``, and its lines count as in the original.
+        PTX from a cubin says so in its first line. Its lines count as in the original, and comments are left out.
 
         Raises:
             FormatError: it is of another kind, or a cubin of which no PTX can be recovered: it was built without line

@@ -14,14 +14,13 @@ from cujit.devices.watch import Sources, Text
 from cujit.errors import CujitError
 from cujit.formats.cubin import PTX_SECTION
 from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.places import as_written
 from cujit.values import attributes, dataclass
 
 _MOST_FILES = 32
 
 _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 _PLACE = re.compile(r'\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
-_LAST_OCTAL = re.compile(r"(.*\\[0-7]{3}.*)/([23][0-7]{2}.*)")
-"""What nvdisasm makes of a name that is no ASCII: its last backslash becomes a slash (measured, 13.x)."""
 _CODE = re.compile(r"\s*(?P<address>/\*[0-9a-f]{4,}\*/)\s*(?P<code>.*)|\s*(?P<label>[.\w$]+:)$")
 
 
@@ -104,12 +103,6 @@ def ptx_listing(text: str, quoted: Quoted) -> Listing:
     return Listing("ptx", name, tuple(lines), tuple(sources) if any(sources) else ())
 
 
-def _file_of(written: str) -> str:
-    """Read the name of a file that nvdisasm wrote."""
-    found = _LAST_OCTAL.fullmatch(written)
-    return file_name(written if found is None else f"{found[1]}\\{found[2]}")
-
-
 def sass_listing(text: str, name: str, quoted: Quoted, ptx: Listing | None) -> Listing:
     """List what nvdisasm wrote of machine code; ``ptx`` is what it was assembled from, if that is known."""
     lines: list[str] = []
@@ -122,7 +115,7 @@ def sass_listing(text: str, name: str, quoted: Quoted, ptx: Listing | None) -> L
         if place is not None and place["file"].startswith(PTX_SECTION):
             ptx_line = int(place["line"]) if ptx is not None else 0
         elif place is not None:
-            file = place_of(_file_of(place["file"]), quoted.places)
+            file = place_of(file_name(as_written(place["file"])), quoted.places)
             source = quoted.shown(SourceLine(file, int(place["line"])))
         elif (found := _CODE.match(line)) is not None and not line.startswith(".text."):
             is_code = found["label"] is None

@@ -12,6 +12,7 @@ import pytest
 import cujit
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
+from cujit.devices.cpu.run.lines import Lines
 from cujit.errors import FormatError
 from cujit.formats.container import Container, write_container
 from cujit.formats.cubin import PTX_SECTION, read_cubin
@@ -58,7 +59,7 @@ def test_nvrtc_gives_its_ptx_line_by_line(arch: str, options: tuple[str, ...]) -
     own = images.ptx(images.ZOO, arch.replace("sm", "compute"), *options).rstrip(b"\0").decode()
     assert without_places(parse(text)) == without_places(parse(own))
     for number, (recovered, line) in enumerate(zip(text.split("\n")[1:], own.split("\n")[1:], strict=False), 2):
-        assert recovered.strip() in (line.strip(), ""), number
+        assert recovered.strip() in (line.strip(), "") or recovered.startswith((".loc ", ".file ")), number
     assert assembles(text, cubin)
 
 
@@ -140,15 +141,69 @@ def test_quoted_sources_leave_their_lines_empty() -> None:
     (section,) = [s for s in read_elf(cubin).sections if s.name == PTX_SECTION]
     whole = read_elf(cubin).content(section).split(b"\0")
     lines = ptx_of_cubin(cubin).split("\n")
-    assert len(lines) == len(whole)
+    assert [line for line in lines[len(whole) :] if not line.startswith(".file ")] == []
     start = whole.index(b".nv_intermediate_source_section {")
     assert lines[start - 3 : start] == [line.decode() for line in whole[start - 3 : start]]
-    assert not any(lines[start:])
+    assert not any(lines[start : len(whole)])
     tricky = (LINED / "cutile-add-sm_90.cubin").read_bytes().replace(b'"tile ir"', b'"}}}}} }"')
     assert ptx_of_cubin(tricky) == ptx_of_cubin(cubin)
     endless = cubin.replace(b"\0.source_end\0", b"\0.source_eng\0")
     with pytest.raises(FormatError, match="quotes a source without an end"):
         ptx_of_cubin(endless)
+
+
+# -- places in the source -----------------------------------------------------------------------------------
+
+
+def places(text: str) -> dict[int, tuple[str, int]]:
+    """Where each line of code comes from, by its number."""
+    lines = Lines(lambda: parse(text), text)
+    of_code = [
+        n for n, line in enumerate(text.split("\n"), 1) if line.strip().endswith(";") and line.strip()[0] not in "./"
+    ]
+    found = ((n, lines.source_of(n)) for n in of_code)
+    return {n: (place.file, place.line) for n, place in found if place is not None}
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+def test_lines_of_code_come_from_the_lines_that_the_compiler_said(arch: str) -> None:
+    found = places(ptx_of_cubin(images.cubin(images.ZOO, arch, LINEINFO)))
+    own = places(images.ptx(images.ZOO, arch.replace("sm", "compute"), LINEINFO).rstrip(b"\0").decode())
+    assert {file for file, _ in found.values()} == {file for file, _ in own.values()} == {"/nowhere/image.cu"}
+    assert sum(own.get(n) == place for n, place in found.items()) > 0.7 * len(own)
+    assert {line for _, line in found.values()} <= {line for _, line in own.values()}
+
+
+def test_lines_of_triton_are_those_of_python() -> None:
+    text = ptx_of_cubin((LINED / "triton-softmax-sm_90.cubin").read_bytes())
+    files = {file.rpartition("/")[2] for file, _ in places(text).values()}
+    assert files == {"lined_cubins.py", "standard.py"}
+    stored = next(n for n, line in enumerate(text.split("\n"), 1) if "st.global" in line)
+    file, line = places(text)[stored]
+    source = (Path(__file__).parents[2] / "golden-makers" / Path(file).name).read_text().split("\n")
+    assert "tl.store(out + row" in source[line - 1]
+
+
+def test_code_behind_a_place_is_missed() -> None:
+    text = f'{HEAD}.file 1 "a.cu"\n' + ENTRY.replace("st.global", ".loc 1 3 4 st.global")
+    with pytest.raises(FormatError, match="line 10 of its PTX is missing, and there is code of it"):
+        ptx_of_cubin(cujit.link([text], arch="sm_80", lineinfo=True).data)
+
+
+@pytest.mark.parametrize("name", [b'a".cu', b"a\n.cu", b"a\x01.cu"])
+def test_names_that_no_file_has_are_left_out(name: bytes) -> None:
+    cubin = images.cubin(images.SAXPY, "sm_90", LINEINFO)
+    assert '.file 1 "/nowhere/image.cu"' in ptx_of_cubin(cubin)
+    changed = cubin.replace(b"image.cu\0", name.ljust(8, b"_") + b"\0")
+    assert changed != cubin
+    assert ".file" not in ptx_of_cubin(changed)
+
+
+def test_names_of_files_come_back() -> None:
+    source = cujit.Source.cuda("__global__ void k(int* p) { *p = 1; }", name="é ü.cu")
+    image = cujit.compile(source, to="cubin", arch="sm_90", lineinfo=True)
+    plain = cujit.compile(source, to="ptx", arch="compute_90", lineinfo=True)
+    assert {*places(ptx_of_cubin(image.data)).values()} == {*places(plain.text).values()}
 
 
 # -- several parts ------------------------------------------------------------------------------------------
@@ -296,7 +351,7 @@ def test_damage_is_refused_or_gives_text(name: str) -> None:
         cubin = linked(CALLER, HELPER, lined="yy") if name == "linked" else (LINED / f"{name}.cubin").read_bytes()
     for damaged in (*damage.cuts(cubin, 60), *damage.flips(cubin, 150)):
         damage.survives(ptx_of_cubin, damaged)
-    spans = [(s.offset, s.size) for s in read_elf(cubin).sections if s.name.startswith(PTX_SECTION)]
+    spans = [(s.offset, s.size) for s in read_elf(cubin).sections if "debug_line" in s.name or PTX_SECTION in s.name]
     for start, size in spans:
         for flipped in damage.flips(cubin[start : start + size], 150, seed=7):
             damage.survives(ptx_of_cubin, cubin[:start] + flipped + cubin[start + size :])

@@ -1,8 +1,9 @@
 """The PTX that a cubin was made of: its line information carries the text, which has to agree with the code.
 
 ptxas keeps every line of the text, without its indentation and ended by a NUL. Comments, ``.loc``, ``.file`` and the
-content of debug sections are empty lines, so lines count as in the original. A cubin that was linked has one text for
-each of its parts. (Measured: ptxas, NVRTC and nvJitLink 12.9 and 13.5, the ptxas of Triton 3.9, tileiras 13.5.)
+content of debug sections are empty lines, so lines count as in the original; the line tables of the code bring ``.loc``
+and ``.file`` back. A cubin that was linked has one text for each of its parts. (Measured: ptxas, NVRTC and nvJitLink
+13.5, the ptxas of Triton 3.9, tileiras 13.5.)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from cujit.formats.ptx.heads import heads
 from cujit.formats.ptx.linking import Input, link_modules
 from cujit.formats.ptx.parameters import signature_of_entry
 from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.places import with_places
 from cujit.formats.ptx.printer import print_module
 from cujit.formats.ptx.syntax import Module
 from cujit.signature import Signature
@@ -92,7 +94,7 @@ def _text(elf: Elf, section: Section) -> str:
     if section.flags & _COMPRESSED:
         raise FormatError("its PTX is compressed, which no compiler of NVIDIA's does", offset=section.offset)
     text = _decoded(elf.content(section).replace(b"\0", b"\n"), f"section {section.name}")
-    return _without_sources(text)
+    return with_places(_without_sources(text), elf, section)
 
 
 def _decoded(data: bytes, where: str) -> str:
