@@ -18,10 +18,13 @@ ROWS = {
     "All of it with one image, ms": "one all ms",
     "Request, load and launch a cached template, µs": "templates, each",
     "The same with `cuda_fp16.h`, µs": "templates with a header, each",
+    "The same template out of a pack, µs": "templates of a pack, each",
+    "The same through `cujit.module`, µs": "templates of a registry, each",
     "`device.empty`, µs": "empty 4 KB",
     "`device.zeros`, µs": "zeros 4 KB",
     "`device.array`, µs": "array 4 KB",
     "`array.numpy()`, µs": "numpy 4 KB",
+    "Read 256 MB into touched memory, ms": "read 256 MB into touched memory, ms",
 }
 COLUMNS = ("floor", "cujit", "cupy", "cuda.core")
 
