@@ -14,6 +14,7 @@ __all__ = ["latest", "performance_page", "ratios"]
 HISTORY = Path(__file__).parents[1] / "benchmarks/history"
 PEERS = HISTORY.parent / "peers.json"
 SHAPES = HISTORY.parent / "shapes.json"
+START = HISTORY.parent / "cpu_start.json"
 LIFE = HISTORY.parents[1] / "tests/goldens/life.json"
 
 _HEAD = """\
@@ -107,6 +108,21 @@ _STEPS = {
 
 _CONTENDERS = {"C": "floor", "cujit": "cujit", "CuPy": "cupy", "cuda.core": "cuda.core"}
 
+_START = """
+## Start of a process on the CPU device
+
+`benchmarks/cpu_start.py` measures the CPU time of whole processes. Each one gets a small kernel out of the disk cache,
+launches it and reads the result. It needs no compiler and no LLVM.
+
+| Step | CPU time, ms |
+|---|---|
+{rows}
+* Figures are medians of {processes} processes with Python {python}, on two cores that other processes used too.
+* *First result without NumPy's import* is the whole process without what NumPy's import takes.
+* The last two rows are of small kernels, each in a PTX text of its own. For *new PTX*, cujit compiles the text. NVRTC
+  had compiled the CUDA source before.
+"""
+
 _SHAPES = """
 ## Large PTX
 
@@ -163,6 +179,7 @@ def performance_page() -> str:
         _HEAD
         + _peers(json.loads(PEERS.read_text()))
         + _life(json.loads(LIFE.read_text()))
+        + _start(json.loads(START.read_text()))
         + _shapes(json.loads(SHAPES.read_text()))
         + _PAIRS
         + "".join(map(_table, latest()))
@@ -203,6 +220,12 @@ def _life(record: dict[str, Any]) -> str:
         core_start=start["cuda.core"],
         pinned=record["medians"]["read 256 MB, pinned, ms"]["cujit"],
     )
+
+
+def _start(record: dict[str, Any]) -> str:
+    """Write the section about processes of the CPU device."""
+    rows = "".join(f"| {row} | {of['cujit']:.3g} |\n" for row, of in record["rows"].items())
+    return _START.format(rows=rows, python=record["python"], processes=record["processes"])
 
 
 def _shapes(record: dict[str, Any]) -> str:
