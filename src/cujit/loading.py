@@ -425,7 +425,9 @@ def _learn(
     """Open the short way of hits for what is alike, unless something else than the best was found."""
     target = target_for(device, None, tools)
     if arch == target:
-        tools.learn(alike, Request.of(source, None, target, names, options, tools))
+        request = Request.of(source, None, target, names, options, tools)
+        if request.source is source and request.options == options:  # else the text is another for the compiler
+            tools.learn(alike, request)
 
 
 def _module_of(made: Artifact, source: Source, options: Options, device: Device, tools: Runner) -> Module:

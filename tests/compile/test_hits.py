@@ -217,6 +217,18 @@ def test_jit_takes_the_short_way_for_all_but_the_first(tmp_path: Path, monkeypat
         assert [text.text for text in module._image.texts.values()] == [template(n)]
 
 
+@pytest.mark.parametrize(
+    ("options", "opens"), [({}, 1), ({"std": "c++20"}, 1), ({"host_code": "skip"}, 0), ({"dialect": "nvcc"}, 0)]
+)
+def test_a_text_that_is_rewritten_for_the_compiler_goes_the_long_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], opens: int
+) -> None:
+    learned: list[object] = []
+    monkeypatch.setattr(Runner, "learn", lambda _runner, _alike, request: learned.append(request))
+    cujit.jit(template(1), names=NAMES, device=cujit.cpu(), cache=Cache(tmp_path / "cache"), options=options)
+    assert len(learned) == opens
+
+
 # -- the outline of a text decides on its headers ----------------------------------------------------------
 
 _LINES = (
