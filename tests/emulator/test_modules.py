@@ -158,7 +158,7 @@ print(driver.cuModuleLoadData(None, fatbin), driver.cuModuleGetFunction(None, No
         "INVALID_PTX True True",
         "UNSUPPORTED_PTX_VERSION True True",
         "INVALID_IMAGE True True",
-        "NO_BINARY_FOR_GPU True True",
+        "INVALID_IMAGE True True",
         "9",
         "1 CUDA_SUCCESS",
         "INVALID_IMAGE INVALID_VALUE FILE_NOT_FOUND",
