@@ -1,8 +1,8 @@
 """Count the instructions that the CPU device executes for a block, and compare two checkouts.
 
-``python benchmarks/instructions.py OTHER`` steps through launches, one instruction after the other, by this checkout and by
-the one at OTHER, a directory. A launch of two more blocks than another one counts what these two cost: nothing of Python or
-of a launch is in the figure, and it is the same in every run. Linux on x86-64 or aarch64, one thread, no tools.
+``python benchmarks/instructions.py OTHER`` steps through launches, one instruction after the other, by this checkout
+and by the one at OTHER, a directory. A launch of two more blocks than another one counts what these two cost, so that
+nothing of Python or of the launch itself is in the figure. It needs Linux, and no counters of the processor.
 """
 
 from __future__ import annotations

@@ -330,3 +330,13 @@ def test_a_cluster_shares_what_one_block_copies_to_all(check: str | None) -> Non
         return
     with pytest.raises(cujit.errors.KernelFaultError, match=r"mbarrier\.try_wait"):
         kernel.prepare(2, 64, cluster=2)(x, o, 0)
+
+
+@pytest.mark.parametrize(("to", "source"), [("t", "t"), ("t ^ 1", "t"), ("t", "63 - t"), ("t ^ 3", "t ^ 3")])
+def test_copies_go_where_each_lane_says(to: str, source: str) -> None:
+    body = f"""
+  __shared__ __align__(128) int s[256]; int t = threadIdx.x;
+  copy16(s + 4 * ({to}), x + 4 * ({source})); GROUP(); WAIT(0);
+  __syncthreads();
+  o[t] = s[4 * ({to}) + t % 4] - 4 * ({source});"""
+    assert run(cujit.cpu(1), body, wait=1).tolist() == [t % 4 for t in range(64)]
