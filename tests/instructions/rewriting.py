@@ -78,12 +78,14 @@ def guarded(text: str, guard: str) -> str:
     """Put a guard of ``GUARDS`` before every instruction; jumps keep those that they have.
 
     ``st.global.b32 [p], r;`` becomes ``@the_guard st.global.b32 [p], r;``, and a guard that is there is combined with
-    it: it may be one that nothing has set.
+    it: it may be one that nothing has set. A change of an f32's sign stays without one that holds: under a guard, ptxas
+    keeps the bits of a NaN.
     """
 
     def change(one: Instruction) -> Iterator[Statement]:
         own = one.predicate
-        if one.opcode in _ENDS or (own and one.opcode in _JUMPS):
+        is_choice = one.opcode in ("abs", "neg") and one.modifiers == ("f32",) and guard.startswith("all")
+        if one.opcode in _ENDS or (own and one.opcode in _JUMPS) or is_choice:
             yield one
             return
         if own is not None:

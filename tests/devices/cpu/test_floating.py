@@ -416,6 +416,7 @@ INVALID = [
 ]  # fmt: skip
 
 
+@pytest.mark.verbatim
 @pytest.mark.parametrize("optimize", ["0", "1"])
 def test_a_nan_of_constants_is_that_of_registers(
     optimize: str, elementwise: Elementwise, monkeypatch: pytest.MonkeyPatch
