@@ -80,7 +80,7 @@ def test_the_table_has_what_a_gpu_counted() -> None:
 def test_it_says_how_many_launches_a_gpu_counted_likewise() -> None:
     text = PAGE.sections["Against a GPU"]
     cases, explained = GOLDEN["cases"], GOLDEN["explained"]
-    assert text.startswith(f"\n`ncu` counted {len(cases)} launches of some 140 kernels on an H200")
+    assert text.startswith(f"\n`ncu` counted {len(cases)} launches of about 140 kernels on an H200")
     assert (
         f"in {len(cases) - len(explained)} launches each is equal to what is counted here, in {len(explained)} some"
         in (text.replace("\n", " "))
