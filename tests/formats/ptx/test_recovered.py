@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -319,6 +320,20 @@ def test_sections_that_share_bytes_are_refused_unread() -> None:
     seconds, peak = damage.cost(ptx_of_cubin, bytes(cubin) + table)
     assert seconds < 5
     assert peak < 30 << 20
+
+
+@pytest.mark.parametrize("word", [".extern .global ", ".extern .func (", ".extern .global .align 4 "])
+def test_declarations_without_an_end_take_time_by_their_length(word: str) -> None:
+    cubin = linked(HELPER, ANOTHER, lined="yy")
+    (first, *_) = [s for s in read_elf(cubin).sections if s.name.startswith(PTX_SECTION)]
+    table_at = next(at for at, index in sections_of(cubin) if index == first.index)
+    long = read_elf(cubin).content(first) + word.encode() * (1_000_000 // len(word))
+    changed = bytearray(cubin + long)
+    struct.pack_into("<QQ", changed, table_at + 24, len(cubin), len(long))
+    begin = time.process_time()
+    with pytest.raises(FormatError):
+        ptx_of_cubin(bytes(changed))
+    assert time.process_time() - begin < 10
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ _SHOWN_NAMES = 6
 _TARGET = re.compile(r"(?<!\S)\.target\s+(\w+)")
 _HIDDEN = re.compile(r"(?<!\S)\.hidden\s+\.param\b")
 _EXTERN = re.compile(
-    r"\.extern\s+(?:\.func\s+(?:\([^()]*\)\s*)?|\.(?:global|const)\s(?:[^;=]*?\s)?)([\w$]+)\s*[(;\[]", re.ASCII
+    r"\.extern\s+(?:\.func\s+(?:\([^()]{0,999}\)\s*)?|\.(?:global|const)\s(?:[^;=]{0,999}?\s)?)([\w$]+)\s*[(;\[]",
+    re.ASCII,
 )
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
