@@ -1,0 +1,40 @@
+"""Agents of cub's device-wide algorithms are silent over partial tiles, and a wrong size is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit.errors import KernelFaultError
+
+_SIZES = (1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 511, 512, 513, 639, 640, 1023, 1024, 1025, 1500)
+"""A tile has 512 elements."""
+
+
+@pytest.fixture(scope="module")
+def image() -> cujit.Artifact:
+    return cujit.compile(cujit.Source.cuda(Path(__file__).parent / "cub_agents.cu"), arch="compute_80")
+
+
+@pytest.mark.parametrize("check", ["all", "init", "race"])
+def test_the_agent_of_a_reduction_is_silent(check: str, image: cujit.Artifact) -> None:
+    device = cujit.cpu(1, check=check)
+    kernel = cujit.load(image, device)["reduce"]
+    for n in _SIZES:
+        x, out = np.random.default_rng(n).integers(-99, 99, n).astype(np.int32), device.zeros(1, np.int32)
+        kernel[1, 128](device.array(x), out, np.int32(n), np.int32(0))
+        assert out.numpy()[0] == x.sum(), n
+
+
+@pytest.mark.parametrize(("check", "room"), [("memory", 0), ("init", 8)])
+def test_a_size_that_is_too_large_is_found(check: str, room: int, image: cujit.Artifact) -> None:
+    device = cujit.cpu(1, check=check)
+    x, out = device.empty(129 + room, np.int32), device.zeros(1, np.int32)
+    x[:129].fill(1)
+    with pytest.raises(KernelFaultError) as caught:  # noqa: PT012 - the host finds what is raw
+        cujit.load(image, device)["reduce"][1, 128](x, out, np.int32(129), np.int32(1))
+        out.numpy()
+    assert caught.value.kind == check
