@@ -33,7 +33,7 @@ _LEAST_S = 0.004
 """CPU seconds that a turn takes at least: many launches are one turn."""
 
 _SIDE, _MANY, _PRODUCT, _TILE = 512, 1 << 18, 256, 1 << 16
-_F32, _F16, _F64, _I32, _U8 = np.float32, np.float16, np.float64, np.int32, np.uint8
+_F32, _F16, _F64, _I32, _I16, _U8 = np.float32, np.float16, np.float64, np.int32, np.int16, np.uint8
 Shape = tuple[int, ...]
 
 
@@ -90,6 +90,11 @@ KERNELS: dict[str, Case] = {
     "bodies": _line(_F32, block=128, reads=3),
     "lanes": _line(_F32),
     "partial": Case((_TILE // 256,), (256,), [(_F32, (_TILE,))], (_F32, (_TILE // 256,)), _TILE - 77),
+    "interleaved": _line(_F32),
+    "halving": Case((_TILE // 256,), (256,), [(_F32, (_TILE,))], (_F32, (_TILE // 256,))),
+    "buffered": Case((_TILE // 256,), (32, 8), [(_F32, (_TILE,))], (_F32, (_TILE,))),
+    "often": _line(_F32),
+    "shorts": _line(_I16),
     "warpgroup": Case((_PRODUCT // 8, _PRODUCT // 64), (128,), [_HALVES, _HALVES], _FACTOR, _PRODUCT,
                       file="warpgroup.cu", arch="compute_90a"),
 }  # fmt: skip

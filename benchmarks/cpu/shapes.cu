@@ -349,3 +349,72 @@ extern "C" __global__ void partial(const float *x, float *y, int n)
     }
     if (t == 0) y[blockIdx.x] = s[0];
 }
+
+extern "C" __global__ void interleaved(const float *x, float *y)
+{
+    __shared__ float s[512];
+    int t = threadIdx.x;
+    float v = x[AT];
+    for (int k = 0; k < ROUNDS; k++) {
+        s[2 * t] = v, s[2 * t + 1] = -v;
+        __syncthreads();
+        v = s[t] - s[t + 256];
+        __syncthreads();
+    }
+    y[AT] = v;
+}
+
+extern "C" __global__ void halving(const float *x, float *y)
+{
+    __shared__ float s[256];
+    int t = threadIdx.x;
+    s[t] = x[AT];
+    for (int d = 1; d < 256; d *= 2) {
+        __syncthreads();
+        if (t % (2 * d) == 0) s[t] += s[t + d];
+    }
+    if (t == 0) y[blockIdx.x] = s[0];
+}
+
+extern "C" __global__ void buffered(const float *x, float *y)
+{
+    __shared__ float s[2][32][33];
+    int u = threadIdx.x, v = threadIdx.y, at = (blockIdx.x * 8 + v) * 32 + u;
+    float sum = 0;
+    for (int j = 0; j < 32; j += 8) s[0][v + j][u] = x[at];
+    for (int k = 0; k < ROUNDS; k++) {
+        __syncthreads();
+        if (k + 1 < ROUNDS)
+            for (int j = 0; j < 32; j += 8) s[(k + 1) & 1][v + j][u] = x[at] + k;
+        for (int j = 0; j < 32; j += 8) sum += s[k & 1][u][v + j];
+    }
+    y[at] = sum;
+}
+
+extern "C" __global__ void often(const float *x, float *y)
+{
+    __shared__ float s[4];
+    int t = threadIdx.x;
+    float v = x[AT];
+    for (int k = 0; k < 128; k++) {
+        if (t == (k & 255)) s[k & 3] = v;
+        __syncthreads();
+        v = v * 0.5f + s[k & 3];
+    }
+    y[AT] = v;
+}
+
+extern "C" __global__ void shorts(const short *x, short *y)
+{
+    __shared__ short s[256 + 2];
+    int t = threadIdx.x;
+    short v = x[AT];
+    if (t < 2) s[t * 257] = 0;
+    for (int k = 0; k < ROUNDS; k++) {
+        s[t + 1] = v;
+        __syncthreads();
+        v = (s[t] + 2 * s[t + 1] + s[t + 2]) / 4;
+        __syncthreads();
+    }
+    y[AT] = v;
+}

@@ -66,16 +66,16 @@ INLINE flag shade_each(u32 *at, const u32 *numbers, u32 lanes, u32 count, u32 fi
       u32 fresh = old < tag, same = !((old ^ thread) & (THREADS - 1 + SEVERAL));
       bad |= ((fresh | same) - 1) & (kind == IN_READS ? old & STORED : kind == IN_WRITES || !(old & ATOMIC));
       if (kind == IN_READS) *own = fresh ? thread | tag : old | (same ? 0 : SEVERAL);
+      if (kind == IN_ATOMICS) *own = tag | STORED | ATOMIC | SEVERAL | thread;
     }
   }
   if (bad) return 0;
-  if (kind == IN_READS) return 1;
-  u32 how = tag | STORED | (kind == IN_ATOMICS ? ATOMIC | SEVERAL : 0);
+  if (kind != IN_WRITES) return 1;
   EACH_LANE(lane, lanes) {
     for (u32 k = 0; k < count; k++) {
       u32 *own = at + numbers[lane] + k, old = *own;
       met |= (old >= tag) & (((old ^ (first + lane)) & (THREADS - 1)) != 0);
-      *own = how | (first + lane);
+      *own = tag | STORED | (first + lane);
     }
   }
   *common = met;
