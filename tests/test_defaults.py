@@ -8,7 +8,7 @@ from pathlib import Path
 from cujit import errors
 from cujit.errors import CujitError, PtxSyntaxError
 
-SOURCE = Path(errors.__file__).parent
+SOURCE = Path(errors.__file__).parents[1]
 SOMETHING = """
 CacheSettings.is_on=True Chunk.join=1 Component.is_there=True Dim3.y=1 Dim3.z=1 EmulatorSettings.cc=9
 Format.random_bits=16 Generic.generic=True IrModule.has_loops=True Job.compiles=True Limits.threads_per_processor=2048
