@@ -129,16 +129,14 @@ _SHAPES = """
 This table shows how long the CPU device takes for large PTX. `benchmarks/shapes.py` repeats one construct, such as a
 call or an `if`, and measures texts of several sizes up to the size in the table, without a cache. The CPU seconds grow
 as the size to the power of the exponent. An exponent of 1 means that time is proportional to the text. A dash means
-that the times are too short to tell. {date}, an AMD EPYC with two cores that other processes used too.
+that the times are too short to tell. Commit {commits}, {date}, two cores that other processes used too. The table has
+{measured} of the shapes in `benchmarks/ptx_shapes.py`.
 
 | Repeated | KB | Load, s | First compile, s | MB | Exponent | Result |
 |---|---|---|---|---|---|---|
 {rows}
 * An exponent below 1 means that LLVM compiles the larger texts without its optimizer, or that a fixed cost dominates.
-* Above 1.15: `selections`, `carries`, `roundings`, `small formats`, `sines` and `mma` are long blocks of arithmetic. In
-  `selections`, LLVM's register allocation takes the excess; above 4 MB of LLVM IR, cujit selects an allocator that is
-  linear. For `nested ifs`, cujit determines the lanes that wait at each block; a budget bounds that. The other
-  exponents above 1.15 are noise of times below half a second.
+* Above 1.15 are `calls`, `wide switch`, `mma`, `kernels` and `uniform ladder`. Their causes are not known yet.
 * *refused* texts raise an error within the time of the table: the assembler refuses them too, or they exceed a
   [limit](limits.md#large-ptx-on-the-cpu-device).
 """
@@ -231,7 +229,8 @@ def _start(record: dict[str, Any]) -> str:
 def _shapes(record: dict[str, Any]) -> str:
     """Write the section about large PTX."""
     rows = "".join(itertools.starmap(_shape, record["shapes"].items()))
-    return _SHAPES.format(date=record["date"], rows=rows)
+    commits = ", ".join(sorted({row["commit"] for row in record["shapes"].values()}))
+    return _SHAPES.format(date=record["date"], rows=rows, commits=commits, measured=len(record["shapes"]))
 
 
 def _shape(name: str, row: dict[str, Any]) -> str:
