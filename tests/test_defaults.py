@@ -12,7 +12,7 @@ SOURCE = Path(errors.__file__).parents[1]
 SOMETHING = """
 CacheSettings.is_on=True Chunk.join=1 Component.is_there=True Dim3.y=1 Dim3.z=1 EmulatorSettings.cc=9
 Format.random_bits=16 Generic.generic=True IrModule.has_loops=True Job.compiles=True Limits.threads_per_processor=2048
-Limits.warp_size=32 Listing.first=1 ManySchedules.schedules=50 Module.address_size=64 Need.is_known=True
+Listing.first=1 ManySchedules.schedules=50 Module.address_size=64 Need.is_known=True
 ProcessorLimits.block_registers=64 ProcessorLimits.registers=64 ProcessorLimits.sub_partitions=4
 ProcessorLimits.thread_registers=255 RecipeUse.calls=1
 RegisterDecl.vector=1 RuntimePart.passes=True Search.beside=True Shape.align=1 Signer.valid_days=365
