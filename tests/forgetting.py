@@ -8,7 +8,7 @@ __all__ = ["forget"]
 
 
 def forget(function: Any) -> None:
-    """Have a function of ``cujit.forks.once_each`` or ``functools.cache`` called again, whatever it was asked for."""
+    """Let a function of ``forks.single_flight_cache`` or ``functools.cache`` be called again for known arguments."""
     while hasattr(function, "__wrapped__"):
         getattr(function, "cache_clear", bool)()
         function = function.__wrapped__

@@ -16,7 +16,7 @@ Listing.first=1 ManySchedules.schedules=50 Module.address_size=64 Need.is_known=
 ProcessorLimits.block_registers=64 ProcessorLimits.registers=64 ProcessorLimits.sub_partitions=4
 ProcessorLimits.thread_registers=255 RecipeUse.calls=1
 RegisterDecl.vector=1 RuntimePart.passes=True Search.beside=True Shape.align=1 Signer.valid_days=365
-SpecialRegister.sm=10 Step.ran=True Touch.lanes=-1 Variable.vector=1 Walks.blocks=1 WantedPack.ptx=True
+SpecialRegister.sm=10 Step.ran=True MemoryAccess.lanes=-1 Variable.vector=1 Walks.blocks=1 WantedPack.ptx=True
 WarpEmitter.sees_bits=True Work.keep=True Work.level=2 Work.passes=True _Head.vector=1 _Piece.number=-1
 """
 _FIELD = re.compile(r"    (\w+): [^=]+ = (?:field\(default=)?\(*(-?\d[\d_.]*|True|False)\b")

@@ -251,9 +251,9 @@ class Slow:  # as a slow disk does to the first thing that logging imports
     def find_spec(self, name, *rest):
         if name == "string" and threading.current_thread() is other:
             reached.set()
-            go_on.wait(60)
+            resume.wait(60)
 
-reached, go_on = threading.Event(), threading.Event()
+reached, resume = threading.Event(), threading.Event()
 for name in ("logging", "string"):
     sys.modules.pop(name, None)
 sys.meta_path.insert(0, Slow())
@@ -263,7 +263,7 @@ assert reached.wait(60)
 print(hasattr(sys.modules["logging"], "getLogger"))
 for _ in range(2):  # made, and found in the cache
     cujit.compile(cujit.Source.cuda("__global__ void k() {}", name="k.cu"), arch="sm_90")
-go_on.set()
+resume.set()
 other.join()
 """
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import cujit
-from cujit.forks import Lock, cached_property, once, once_each
+from cujit.forks import Lock, cached_property, once, single_flight_cache
 from cujit.toolchain.process_state import process_state
 from processes import printed
 
@@ -112,15 +112,15 @@ def test_no_property_has_the_lock_of_functools() -> None:
 
 def test_forks_are_heard_of_in_one_file() -> None:
     users = [file.name for file in _SOURCES.rglob("*.py") if "register_at_fork" in file.read_text()]
-    assert users == ["forks.py"], "cujit.forks.begins_anew, in_child and waits_for"
+    assert users == ["forks.py"], "cujit.forks.register_reset, on_fork_child and fork_lock"
 
 
 def test_a_fork_waits_for_a_lock_of_others_and_leaves_it_open_on_both_sides() -> None:
     code = """
 import os, threading, time
-from cujit.forks import waits_for
+from cujit.forks import fork_lock
 lock, held = threading.Lock(), threading.Event()
-waits_for(lock.acquire, lock.release)
+fork_lock(lock.acquire, lock.release)
 def hold():
     with lock:
         held.set()
@@ -180,7 +180,7 @@ def test_a_child_imports_what_other_threads_were_importing(stage: str, name: str
 def test_locks_are_open_in_a_child_before_others_that_take_them_begin_anew() -> None:
     code = """
 import os, signal, threading
-from cujit.forks import Lock, begins_anew
+from cujit.forks import Lock, register_reset
 lock, held, go = Lock(), threading.Event(), threading.Event()
 class Item:
     def after_fork(self):
@@ -189,7 +189,7 @@ class Item:
             done.append(1)
 done, items = [], [Item() for _ in range(8)]
 for item in items:
-    begins_anew(item)
+    register_reset(item)
 def hold():
     with lock:
         held.set()
@@ -207,13 +207,13 @@ go.set()
 def test_what_is_called_in_a_child_is_called_after_what_begins_anew() -> None:
     code = """
 import os
-from cujit.forks import begins_anew, in_child
+from cujit.forks import register_reset, on_fork_child
 class Item:
     def after_fork(self):
         print("anew", flush=True)
 item = Item()
-in_child(lambda: print("called", flush=True))
-begins_anew(item)
+on_fork_child(lambda: print("called", flush=True))
+register_reset(item)
 if os.fork() == 0:
     os._exit(0)
 os.wait()
@@ -256,7 +256,7 @@ def test_threads_that_ask_first_get_one_thing_for_each_argument() -> None:
     made: list[str] = []
     together = threading.Barrier(8)
 
-    @once_each(2)
+    @single_flight_cache(2)
     def given(name: str) -> object:
         made.append(name)
         time.sleep(0.05)
@@ -279,7 +279,7 @@ def test_who_asks_while_it_is_made_on_the_same_thread_and_the_maker_get_one_thin
     """As a handler of a signal may."""
     inner: list[object] = []
 
-    @once_each()
+    @single_flight_cache()
     def given() -> object:
         if not inner:
             inner.append(None)
@@ -302,7 +302,7 @@ def test_what_is_kept_and_is_no_value_is_made_once() -> None:
                 functions.append((f"{file.relative_to(_SOURCES)} {node.name}", node))
     assert len(functions) > 40
     found = [where for where, function in functions if _may_not_be_two(function.returns, classes)]
-    assert found == [], "cujit.forks.once and once_each"
+    assert found == [], "cujit.forks.once and single_flight_cache"
 
 
 def _keeps(decorator: ast.expr) -> bool:

@@ -254,3 +254,15 @@ def test_only_one_function_asks_which_modules_are_imported() -> None:
     counts = "devices/sources.py: sys.modules"
     own = [f"values/imported.py: sys.modules{part}" for part in (".get", "", "", "", ".pop", "")]
     assert sorted(asking) == sorted([counts, *own])
+
+
+def test_docstrings_begin_with_a_verb_that_names_the_result() -> None:
+    package = Path(__file__).parents[1] / "src/cujit"
+    vague = re.compile(r"(Give|Tell|Say|Have)\b")
+    found = [
+        f"{path.relative_to(package)}:{node.lineno}"
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and vague.match(ast.get_docstring(node) or "")
+    ]
+    assert found == []

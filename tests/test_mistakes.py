@@ -195,13 +195,13 @@ def test_print_shows_the_elements_and_copies_edges_only(names: dict[str, Any], m
         values = np.arange(np.prod(shape)).reshape(shape)
         assert str(device.array(values)) == str(values)
     copied: list[int] = []
-    copy = DeviceArray.copy_to
+    copy = DeviceArray.numpy
 
     def counted(self: DeviceArray, **more: Any) -> Any:
         copied.append(self.size)
         return copy(self, **more)
 
-    monkeypatch.setattr(DeviceArray, "copy_to", counted)
+    monkeypatch.setattr(DeviceArray, "numpy", counted)
     str(device.array(np.zeros((10_000, 10))))
     assert copied == [40, 30]
 

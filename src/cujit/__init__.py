@@ -115,7 +115,7 @@ def _no_attribute(name: str) -> AttributeError:
 
 
 def _is_subinterpreter() -> bool:
-    """Tell whether NumPy, LLVM and NVIDIA's libraries would be loaded a second time into this process.
+    """Return whether this process would load NumPy, LLVM and NVIDIA's libraries a second time.
 
     Before Python 3.12 only a module can tell that takes half a millisecond to import. The main interpreter of most
     programs has a file, and the ``__main__`` of a subinterpreter has none.

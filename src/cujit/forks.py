@@ -16,7 +16,7 @@ from collections.abc import Callable
 from cujit.values.imported import forget_imports_of_others, imports_of_others
 from cujit.values.typed import TYPE_CHECKING, Any, Protocol, TypeVar
 
-__all__ = ["Lock", "begins_anew", "cached_property", "in_child", "once", "once_each", "waits_for"]
+__all__ = ["Lock", "cached_property", "fork_lock", "on_fork_child", "once", "register_reset", "single_flight_cache"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +31,7 @@ else:
         """
 
         def __get__(self, instance: Any, owner: Any = None) -> Any:
-            """Give what is kept, or compute it; two threads at once may both do so, and keep one."""
+            """Return the cached value, or compute it. Two threads may both compute it at once, and keep one value."""
             if instance is None:
                 return self
             kept = instance.__dict__
@@ -51,7 +51,7 @@ class Lock(type(threading.RLock())):  # type: ignore[misc]  # in C, where no sig
     """
 
     def __init__(self) -> None:
-        begins_anew(self)
+        register_reset(self)
 
     def after_fork(self) -> None:
         """Open it, in a child."""
@@ -62,13 +62,13 @@ class Lock(type(threading.RLock())):  # type: ignore[misc]  # in C, where no sig
 _LIVING: weakref.WeakSet[_Forked] = weakref.WeakSet()
 
 
-def begins_anew(item: _Forked) -> None:
-    """Have ``item.after_fork()`` called in every forked child, for as long as there is the item."""
+def register_reset(item: _Forked) -> None:
+    """Call ``item.after_fork()`` in every forked child, for as long as the item exists."""
     _LIVING.add(item)
 
 
-def once_each(most: int = sys.maxsize) -> Callable[[F], F]:
-    """Have a function called once for each of its arguments, by the thread that comes first; the others wait for it.
+def single_flight_cache(most: int = sys.maxsize) -> Callable[[F], F]:
+    """Call a function once for each of its arguments, in the thread that comes first. The other threads wait for it.
 
     ``functools.lru_cache`` lets each thread that comes first have one of its own, and then keeps the last: 16 threads
     that compiled at once wrote four recordings of one process. What raises is called again. ``most`` are kept.
@@ -91,20 +91,20 @@ def once_each(most: int = sys.maxsize) -> Callable[[F], F]:
 
 
 def once(make: F) -> F:
-    """Have a function without arguments called once in a process, as by ``once_each``."""
-    return once_each()(make)
+    """Call a function without arguments once in a process, as ``single_flight_cache`` does."""
+    return single_flight_cache()(make)
 
 
 _CALLED: list[Callable[[], object]] = []
 
 
-def in_child(call: Callable[[], object]) -> None:
-    """Have a function called in every forked child, after all that begins anew there."""
+def on_fork_child(call: Callable[[], object]) -> None:
+    """Call a function in every forked child, after every object that begins again there."""
     _CALLED.append(call)
 
 
-def waits_for(acquire: Callable[[], object], release: Callable[[], object]) -> None:
-    """Have a fork wait for a lock that code of others takes; no thread may hold it while it waits for another."""
+def fork_lock(acquire: Callable[[], object], release: Callable[[], object]) -> None:
+    """Make a fork wait for a lock that other code takes. No thread may hold it while it waits for another lock."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)
 
@@ -116,7 +116,7 @@ _LONGEST_IMPORT_S = 5.0
 
 
 def _wait_for_imports() -> None:
-    """Have a fork wait while other threads import what cujit imports when it is first used.
+    """Make a fork wait while other threads import the modules that cujit imports on first use.
 
     A child has no use for half a module: it would have to import it again.
     """

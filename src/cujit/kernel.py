@@ -231,7 +231,7 @@ class Kernel(KeepsLaunches):
         return min(self.resources.max_threads, self.device.limits.max_threads)
 
     def occupancy(self, block: int | tuple[int, ...], shared_bytes: int = 0) -> float:
-        """Tell which part of a processor's thread slots blocks of that size fill, from 0 to 1.
+        """Return the fraction of an SM's thread slots that blocks of that size fill, from 0 to 1.
 
         Args:
             block: threads of a block, an int or a tuple.
@@ -397,7 +397,8 @@ class Kernel(KeepsLaunches):
         stream: object = 0,
         cluster: int | tuple[int, ...] | None = None,
     ) -> Launch:
-        """Have blocks that all run at a time, so that they can wait for each other (``grid.sync()``): a device's worth.
+        """Prepare a launch whose blocks all run at a time, so that they can wait for each other (``grid.sync()``). By
+        default, the blocks fill the device.
 
         Fewer blocks run if so many are not needed, and where there are more elements the kernel loops.
 
@@ -445,7 +446,7 @@ class Kernel(KeepsLaunches):
     def compile(
         self, block: int | tuple[int, ...], *, cluster: int | tuple[int, ...] | None = None, wait: bool = True
     ) -> float | Future[float]:
-        """Have the CPU device make the machine code for a block ahead of the first launch, and run nothing.
+        """Compile the machine code for a block on the CPU device ahead of the first launch, and run nothing.
 
         It gives the seconds of wall time that this took, next to none where the code is there or on a GPU. Without
         ``wait`` a thread does it, and the answer is a ``concurrent.futures.Future`` of them, whose ``result()`` raises

@@ -311,7 +311,9 @@ def _parts_of(image: LoadedImage) -> tuple[Callable[..., LoadedImage], tuple[obj
 
 
 def _parts_of_kernel(kernel: Kernel) -> tuple[Callable[..., Kernel], tuple[object, ...]]:
-    """Have a kernel travel as its image and its name: it is loaded once with others of its module."""
+    """Return how a kernel is pickled: as its image and its name. It is loaded once with the other kernels of its
+    module.
+    """
     return _kernel_of, (kernel._image, kernel.lowered_name)
 
 
@@ -444,7 +446,7 @@ def _portable(build: Callable[..., Artifact], arch: Arch, **more: object) -> Art
 
 
 def _sources_of(source: Source) -> dict[str, Text]:
-    """Give the sources of a module by the names that lines of its image have for them."""
+    """Return the sources of a module by the names that the line information of its image uses."""
     own = {source.path: Text(source.name, source.text)} if source.path else {}
     return own | _texts_of(source)
 
@@ -453,7 +455,7 @@ _AS_BUILT = JitOptions()
 
 
 def _texts_of(source: Source) -> dict[str, Text]:
-    """Give the sources that are no files, by the names that the compiler knows them by."""
+    """Return the sources that are not files, by the names that the compiler knows."""
     own = {} if source.path else {source.program_name: Text(source.name, source.text)}
     return own | {name: Text(name, text) for name, text in source.headers}
 
@@ -467,7 +469,7 @@ def _shipped(
     is_bound = bool(tools.cache.distribution or tools.compiling.is_forbidden)
     if not (is_bound or tools.cache.is_supplied):
         return None
-    wanted = _servants(device)
+    wanted = _compatible_arches(device)
     if not is_bound:
         wanted = [arch for arch in wanted if arch.number == device.arch.number and arch.is_real == device.is_gpu]
     for arch in wanted:
@@ -493,7 +495,7 @@ def _with_device_runtime(made: Artifact, device: Device, tools: Runner) -> Artif
     return link_parts([made], Kind.CUBIN, made.arch, Options(), tools)
 
 
-def _servants(device: Device) -> Sequence[Arch]:
+def _compatible_arches(device: Device) -> Sequence[Arch]:
     """List for what the code may be that runs on a device, the best first; the CPU device takes any PTX."""
     if device.is_gpu:
         return device.arch.served_by()
@@ -509,7 +511,7 @@ def _built(build: Callable[..., Artifact], device: Device, arch: Arch | str | No
     except NotCompiledError as e:
         if arch is not None:
             raise
-        others, place = ", ".join(map(str, _servants(device))), f"{device.name}, {device.arch}"
+        others, place = ", ".join(map(str, _compatible_arches(device))), f"{device.name}, {device.arch}"
         if device.is_gpu:
             from cujit.toolchain.driver import open_driver  # where there is a GPU, it is open
 

@@ -24,7 +24,7 @@ from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.compiler.runner import LISTENERS, Listener, Runner
 from cujit.errors import DeviceNotFoundError, OptionError, ToolchainNotFoundError, spell
-from cujit.forks import once_each
+from cujit.forks import single_flight_cache
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import replace
@@ -52,23 +52,23 @@ __all__ = [
 
 
 def toolchain() -> Toolchain:
-    """Give the toolchain under the environment of this moment; the same value for the same settings."""
+    """Return the toolchain under the current environment. The same settings return the same value."""
     return _toolchain(Settings.from_environment(os.environ))
 
 
-@once_each(8)
+@single_flight_cache(8)
 def _toolchain(settings: Settings) -> Toolchain:
     return Toolchain(settings)
 
 
 def runner(cache: Cache | bool | None = None) -> Runner:
-    """Give the toolchain of this moment together with a cache: None or True is the process's, False is none.
+    """Return the current toolchain with a cache: None or True means the process's cache, False means no cache.
 
     Raises:
         OptionError: ``cache`` is none of these, or a variable of the environment has a value that it cannot have.
     """
     listeners = _listeners()
-    return _runner_of(cache).heard_by(listeners) if listeners else _runner_of(cache)
+    return _runner_of(cache).with_listeners(listeners) if listeners else _runner_of(cache)
 
 
 def _listeners() -> Sequence[Listener]:
@@ -99,9 +99,9 @@ def _runner_of(cache: Cache | bool | None) -> Runner:
     raise OptionError(f"cache is {spell(cache)}; it takes a cujit.Cache, None or False", help="cujit.Cache(Path('…'))")
 
 
-@once_each(64)  # each library that ships its kernels has a cache of its own
+@single_flight_cache(64)  # each library that ships its kernels has a cache of its own
 def _runner_under(values: tuple[str | bytes | None, ...], cache: Cache | bool) -> Runner:
-    """Give the runner under the values of _SAID, or of the _TOOLS alone where no cache of theirs is wanted."""
+    """Return the runner under the values of _SAID, or of only _TOOLS if no cache of theirs is wanted."""
     found, asked = _tools_under(values[: len(_TOOLS)])
     if isinstance(cache, Cache):
         return _runner(found, cache, "", max(asked, cache.compiling))
@@ -113,13 +113,13 @@ def _runner_under(values: tuple[str | bytes | None, ...], cache: Cache | bool) -
     return _runner(found, cache_of(settings), "", asked)
 
 
-@once_each(8)
+@single_flight_cache(8)
 def _tools_under(values: tuple[str | bytes | None, ...]) -> tuple[Toolchain, Compiling]:
     said = {name: os.fsdecode(value) for name, value in zip(_TOOLS, values, strict=True) if value is not None}
     return _toolchain(Settings.from_environment(said)), Compiling.from_environment(said)
 
 
-@once_each(64)  # as above
+@single_flight_cache(64)  # as above
 def _runner(toolchain: Toolchain, cache: Cache | None, off: str, compiling: Compiling) -> Runner:
     return Runner(toolchain, cache, off=off, compiling=compiling)
 
@@ -386,7 +386,7 @@ def build(
 
 
 def _within(cache: Cache | bool | None, timeout_s: float | None, isolate: bool, memory_mib: int | None) -> Runner:
-    """Give the runner for the work of one call; its time begins to run."""
+    """Return the runner for the work of one call. Its time limit starts now."""
     return runner(cache).within(WorkLimits.of(timeout_s, isolate, memory_mib))
 
 

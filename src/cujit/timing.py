@@ -72,7 +72,7 @@ class Timing:
         return (self.p90_ms - self.p10_ms) / self.median_ms if self.median_ms else 0.0
 
     def percentile_ms(self, percent: float) -> float:
-        """Give what so many percent of the samples are shorter than, interpolated between two of them.
+        """Return the time that ``percent`` percent of the samples are shorter than, interpolated between two samples.
 
         Args:
             percent: from 0 to 100.

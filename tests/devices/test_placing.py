@@ -11,7 +11,7 @@ import pytest
 
 from cujit.devices.jit import address_of_name, emit_object, name_address, processor
 from cujit.devices.objects import Work, machine_code
-from cujit.devices.placing import PlacedObject, place
+from cujit.devices.placing import LoadedObject, place
 from cujit.errors import FormatError
 from cujit.formats.elf import read_elf
 from processes import printed
@@ -64,7 +64,7 @@ def named() -> None:
 _ROW = struct.Struct("<QIIq")
 
 
-def _placed(text: str, row: Callable[[int, int, int, int], tuple[int, ...]] | None = None) -> PlacedObject | None:
+def _placed(text: str, row: Callable[[int, int, int, int], tuple[int, ...]] | None = None) -> LoadedObject | None:
     """Put an object into memory, after each of its relocations (offset, type, symbol, addend) was changed."""
     data = bytearray(emit_object(text))
     for section in read_elf(bytes(data)).sections if row else ():
@@ -75,7 +75,7 @@ def _placed(text: str, row: Callable[[int, int, int, int], tuple[int, ...]] | No
     return place(elf, elf.symbols(), address_of_name)
 
 
-def _called(placed: PlacedObject | None, *values: int) -> list[int]:
+def _called(placed: LoadedObject | None, *values: int) -> list[int]:
     assert placed is not None
     function = FUNCTION(placed.get_function_address("k"))
     return [function(value) for value in values]
@@ -187,7 +187,7 @@ def test_relocations_outside_of_their_object_are_damage(at: int) -> None:
 def test_machine_code_is_placed_unless_somebody_debugs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work("test", "k", (), lambda: TABLE, keep=False)
     code = machine_code(work, "k")
-    assert isinstance(code.engine, PlacedObject)
+    assert isinstance(code.engine, LoadedObject)
     begin, size = code.code
     assert begin <= code.other("other") < begin + size
     assert begin <= code.address < begin + size
@@ -195,4 +195,4 @@ def test_machine_code_is_placed_unless_somebody_debugs_it(tmp_path: Path, monkey
     assert [FUNCTION(written.address)(n) for n in (1, 2)] == [6, 8]
     monkeypatch.setenv("CUJIT_PERF", "1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert not isinstance(machine_code(work, "k").engine, PlacedObject)
+    assert not isinstance(machine_code(work, "k").engine, LoadedObject)

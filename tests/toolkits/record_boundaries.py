@@ -21,7 +21,7 @@ from typing import Any
 
 from cujit.arch.support import RELEASES, dotted
 from cujit.formats.ptx.isa.table import NEWEST_PTX
-from cujit.values import grouped
+from cujit.values import group_by
 from toolkits.agreement import refused
 from toolkits.statements import STATEMENTS, statements_of_the_table
 
@@ -132,7 +132,7 @@ def _earlier(ptxas: Ptxas, target: str, known: dict[str, str], statements: Seque
         earlier = [v for v in mine if VERSIONS.index(v) < (VERSIONS.index(since) if since in VERSIONS else 999)]
         return "" if "-" in since or not earlier else earlier[-1]
 
-    todo = grouped((before(s), s) for s in statements if not re.search(_UNDEFINED.get(ptxas.release, "^$"), s))
+    todo = group_by((before(s), s) for s in statements if not re.search(_UNDEFINED.get(ptxas.release, "^$"), s))
     todo.pop("", None)
     while todo:
         version, some = todo.popitem()
@@ -177,7 +177,7 @@ def _recorded(statements: Sequence[str]) -> Boundaries:
 
 def _write(known: Boundaries, releases: list[str]) -> None:
     """Write the statements of one profile together."""
-    profiles = grouped(
+    profiles = group_by(
         (tuple(found.get(statement, "") for found in known.values()), statement)
         for statement in dict.fromkeys(s for found in known.values() for s in found)
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from cujit.arch import Arch
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import BudgetError, counted, listed
-from cujit.values import dataclass, grouped
+from cujit.values import dataclass, group_by
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class BudgetReport:
     def notes(self) -> tuple[str, ...]:
         """What is to be noted of the violations, a line each."""
         rows = [row for row in self.violations if row.note]
-        found = grouped(((row.what, row.note), f"{row.kernel} {row.arch or ''}".rstrip()) for row in rows)
+        found = group_by(((row.what, row.note), f"{row.kernel} {row.arch or ''}".rstrip()) for row in rows)
         return tuple(f"{what} of {listed(kernels, _SOME)}: {note}" for (what, note), kernels in found.items())
 
     @property

@@ -170,7 +170,7 @@ def clear(cache: Cache) -> int:
 
 
 def sample_size(entries: int, fraction: float) -> int:
-    """Tell how many of ``entries`` a share of them is: at least one of them, unless the share is 0."""
+    """Return how many of ``entries`` a fraction of them is: at least one, unless the fraction is 0."""
     return max(round(fraction * entries), 1) if fraction and entries else 0
 
 

@@ -30,7 +30,7 @@ from cujit.cache.settings import (
 from cujit.cache.store import PACK_SUFFIX, Explanation, Published, Root, Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell
-from cujit.forks import begins_anew, once_each
+from cujit.forks import register_reset, single_flight_cache
 from cujit.values import NamedTuple, attributes
 from cujit.values.typed import TYPE_CHECKING, Any, TypeAlias
 
@@ -68,7 +68,7 @@ class _Known(NamedTuple):
     place: str | None
 
 
-def _sure() -> str:
+def _no_reason() -> str:
     return ""
 
 
@@ -76,7 +76,7 @@ def _no_recipe() -> bytes:
     return b""
 
 
-class _Nowhere(Exception):
+class _CacheMiss(Exception):
     """What is sought without being made is not there."""
 
 
@@ -84,7 +84,7 @@ class _Work(NamedTuple):
     """What to do for a key: see ``Cache.get_or_make``. ``make`` is None where it is only sought."""
 
     make: Callable[[], Artifact] | None
-    why_not_keep: Callable[[], str] = _sure
+    why_not_keep: Callable[[], str] = _no_reason
     recipe: _Recipe = _no_recipe
     most_wait_s: float = math.inf
     least_wait_s: float = _LEAST_WAIT_S
@@ -172,7 +172,7 @@ class Cache:
         self._longest_ms: dict[str, float] = {}
         self._warned: set[str] = set()
         self._new = True
-        begins_anew(self)
+        register_reset(self)
 
     @property
     def is_supplied(self) -> bool:
@@ -189,7 +189,8 @@ class Cache:
 
     @classmethod
     def packaged(cls, distribution: str, *, compile: str = "auto") -> Cache:
-        """Give the process's cache with the packs of an installed distribution: the same one for the same settings.
+        """Return the process's cache with the packs of an installed distribution. The same settings return the same
+        cache.
 
         Its packs are the files in its RECORD whose names end in ``.pack``, and those of other distributions that name
         it in an entry point ``cujit.packs``. Nothing of theirs is imported. They are searched after
@@ -224,7 +225,7 @@ class Cache:
         key: Key,
         make: Callable[[], Artifact],
         *,
-        why_not_keep: Callable[[], str] = _sure,
+        why_not_keep: Callable[[], str] = _no_reason,
         recipe: _Recipe = _no_recipe,
         most_wait_s: float | None = None,
         least_wait_s: float = _LEAST_WAIT_S,
@@ -237,7 +238,7 @@ class Cache:
         such work has ever taken, between ``least_wait_s`` and ``most_wait_s``; after that, and after their
         ToolTimeoutError or ToolCrashError, ``make()`` is called here. Where they published another one, it is theirs.
         """
-        had = self._had(key, is_read=True)
+        had = self._lookup_memory(key, is_read=True)
         if had is not None:
             return had
         most_s = math.inf if most_wait_s is None else most_wait_s
@@ -251,13 +252,13 @@ class Cache:
         Unless ``is_read``, whoever looks at it first may have to read it, and find it damaged; and the shared cache is
         not asked.
         """
-        had = self._had(key, is_read=is_read)
+        had = self._lookup_memory(key, is_read=is_read)
         if had is not None or not is_read or self.remote is None:
             return had
         work = _Work(None)
         try:
             got, _ = self._flights.run(("find", key.digest), lambda: self._work(key, work), self._patience_s(key, work))
-        except _Nowhere:
+        except _CacheMiss:
             return None
         return self._told(key, got.known, got.outcome, got.reason)
 
@@ -324,7 +325,7 @@ class Cache:
         return min(filter(None, found), key=lambda explanation: len(explanation.differences), default=None)
 
     def closures(self, search: str) -> Iterator[bytes]:
-        """Give what the packs know of a search for headers, by its digest."""
+        """Yield what the packs know of a search for headers, by its digest."""
         for store in self.stores:
             try:
                 yield from store.closures(search)
@@ -351,7 +352,7 @@ class Cache:
             raise fresh(failure)
         return known
 
-    def _had(self, key: Key, *, is_read: bool) -> tuple[Artifact, Provenance] | None:
+    def _lookup_memory(self, key: Key, *, is_read: bool) -> tuple[Artifact, Provenance] | None:
         if not self._is_settled:
             self._settle()
         known, outcome = self._remembered(key), Outcome.MEMORY
@@ -427,7 +428,7 @@ class Cache:
 
     def _made(self, key: Key, work: _Work, store: Store | None, reason: str) -> _Got:
         if work.make is None:
-            raise _Nowhere
+            raise _CacheMiss
         self._count(misses=1)
         begin = time.perf_counter()
         try:
@@ -556,7 +557,7 @@ class Cache:
         self._guard = threading.Lock()
 
 
-@once_each(64)
+@single_flight_cache(64)
 def _packaged_once(distribution: str, settings: CacheSettings, compile: str) -> Cache:
     from cujit.cache.packaged import PackagedPack, packs_of  # start-up: for libraries that bring packs
 

@@ -45,7 +45,7 @@ class Evictor:
         return self._store.root / "usage"
 
     def has_room(self, size: int) -> bool:
-        """Tell whether an entry of ``size`` bytes should be written.
+        """Return whether an entry of ``size`` bytes should be written.
 
         It should not at twice the cap, where the evictor cannot keep up with the writers, nor if the next eviction
         would have to take it again.

@@ -187,7 +187,7 @@ def try_lock(fd: int, offset: int) -> bool:
 
 
 def unlock(fd: int, offset: int) -> None:
-    """Give the byte back, also where a forked child still has the description open.
+    """Release the lock on the byte, even if a forked child still has the file description open.
 
     Raises:
         OSError: this file system has no locks.
@@ -213,7 +213,7 @@ def byte_lock(path: Path, trust: Trust, offset: int, wait_s: float) -> Iterator[
 
 
 def is_remote(path: Path | str) -> bool:
-    """Tell whether other machines share the file system that ``path`` is on; False where that cannot be known.
+    """Return whether other machines share the file system that ``path`` is on. False if that cannot be determined.
 
     Raises:
         OSError: ``path`` or the list of mounts cannot be read.

@@ -31,7 +31,7 @@ class Hints:
         self._runtime_dir = runtime_dir
 
     def get(self, name: str) -> bytes | None:
-        """Give the bytes that were put under a name of letters, digits and hyphens; None where there are none."""
+        """Return the bytes that were stored under a name of letters, digits and hyphens. None if there are none."""
         if not _is_name(name):
             return None
         try:
@@ -45,7 +45,7 @@ class Hints:
             return None
 
     def has(self, name: str) -> bool:
-        """Tell whether there is a file under a name, without reading it."""
+        """Return whether there is a file under a name, without reading it."""
         try:
             directory = self._directory() if _is_name(name) and self._store.is_there() else None
             return directory is not None and os.path.lexists(f"{directory}/{name}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 
 from cujit.errors import OptionError, spell
-from cujit.values import NamedTuple, dataclass, field, grouped
+from cujit.values import NamedTuple, dataclass, field, group_by
 from cujit.values.hashing import sha256
 from cujit.values.typed import Any
 
@@ -146,12 +146,12 @@ class KeyDifference(NamedTuple):
 
 
 def differences(before: Sequence[Part], after: Sequence[Part]) -> tuple[KeyDifference, ...]:
-    """Say which parts differ, in the order of ``after`` and then of ``before``; empty if the parts are the same.
+    """Return the parts that differ, in the order of ``after`` and then of ``before``. Empty if the parts are the same.
 
     Parts that only changed their order within a label are listed as changed, one by one.
     """
     labels = dict.fromkeys(part.label for part in (*after, *before))
-    old, new = (grouped((part.label, part) for part in parts) for parts in (before, after))
+    old, new = (group_by((part.label, part) for part in parts) for parts in (before, after))
     return tuple(
         KeyDifference(label, *pair) for label in labels for pair in _changed(old.get(label, []), new.get(label, []))
     )

@@ -102,7 +102,7 @@ class Pack:
         self._is_refused = False
 
     def is_there(self) -> bool:
-        """Tell whether there is a pack. One that is refused raises once, and is as good as none from then on.
+        """Return whether there is a pack. A pack that is refused raises once, and counts as missing from then on.
 
         Raises:
             CacheRefusedError: it is damaged, of another version, or others could have written it.
@@ -151,7 +151,7 @@ class Pack:
             return self._proved(digest, is_again=True)
 
     def key_of(self, request: str) -> str | None:
-        """Give the digest of the key that answers a request, by the request's own digest; None where none does.
+        """Return the digest of the key that answers a request, by the request's own digest. None if no key does.
 
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
@@ -160,7 +160,7 @@ class Pack:
         return None if tables is None else next((key.hex() for key in tables.answers_to(request)), None)
 
     def closures(self, search: str) -> Iterator[bytes]:
-        """Give what a search for headers found when the pack was made, by the digest of the search.
+        """Yield what a search for headers found when the pack was made, by the digest of the search.
 
         There may be several, for headers of several releases. One that is damaged is none.
 
@@ -177,7 +177,7 @@ class Pack:
                     yield bytes(tables.record(row))
 
     def answers(self) -> tuple[set[tuple[str, str]], dict[str, bytes]]:
-        """Give every row of the requests, and every closure by its SHA-256, for another pack.
+        """Return every row of the requests, and every closure by its SHA-256, for another pack.
 
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
@@ -393,7 +393,7 @@ class _Table:
         return self._row.iter_unpack(self._rows)
 
     def first(self, digest: bytes) -> Any:
-        """Give the first row of a digest; None where there is none."""
+        """Return the first row of a digest. None if there is none."""
         number = bisect_left(self._begins, int.from_bytes(digest[:8], "big"))
         if number < len(self._begins):
             fields = self._row.unpack_from(self._rows, number * self._row.size)
@@ -402,7 +402,7 @@ class _Table:
         return next(self.of(digest), None)  # there is none, but where others have the same 8 bytes
 
     def of(self, digest: bytes) -> Iterator[Any]:
-        """Give the rows of a digest."""
+        """Yield the rows of a digest."""
         rows, row, begins = self._rows, self._row, self._begins
         begin = int.from_bytes(digest[:8], "big")
         for number in range(bisect_left(begins, begin), len(begins)):
@@ -414,7 +414,7 @@ class _Table:
 
 
 def _overlapping(end: int, rows: Iterable[_Row]) -> set[bytes]:
-    """Give the digests of rows that lie before ``end``, or where one before them does."""
+    """Return the digests of rows that begin before ``end``, or before the end of an earlier row."""
     found = set()
     for at, stored, digest in sorted((row.at, row.stored_bytes, row.digest) for row in rows):
         if at < end:
@@ -539,7 +539,7 @@ def _write(
 
 
 def portable(roots: Sequence[Root]) -> set[str]:
-    """Give the keys of all that another machine could use; raises as ``Root.entries``."""
+    """Return the keys of all entries that another machine could use. Raises the same errors as ``Root.entries``."""
     found = set()
     for root in roots:
         for entry in root.entries():

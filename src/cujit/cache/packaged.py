@@ -81,7 +81,7 @@ def _require_installed(distribution: str) -> None:
 
 
 def normal_name(name: str) -> str:
-    """Give the name of a distribution as all its spellings have it, and its metadata."""
+    """Return the normalized name of a distribution, which all its spellings and its metadata share."""
     return re.sub(r"[-_.]+", "_", name).lower()
 
 

@@ -7,11 +7,11 @@ import os
 
 from cujit.cache.cache import Cache
 from cujit.cache.settings import VARIABLES, CacheSettings, values_of
-from cujit.forks import once_each
+from cujit.forks import single_flight_cache
 
 
 def default_cache() -> Cache:
-    """Give the process's cache under the environment of this moment; the same one for the same settings.
+    """Return the process's cache under the current environment. The same settings return the same cache.
 
     ``CUJIT_CACHE_DIR`` names its directory (else ``cujit`` in the user's cache directory), ``CUJIT_CACHE_ROOTS``
     directories that are searched before it and only read, ``CUJIT_CACHE_BYTES`` how large it may become (``4GiB``).
@@ -27,9 +27,9 @@ def default_cache() -> Cache:
     return cache_of(settings_of(values_of(VARIABLES, os.environ)))
 
 
-@once_each(8)
+@single_flight_cache(8)
 def cache_of(settings: CacheSettings) -> Cache:
-    """Give the process's cache under settings."""
+    """Return the process's cache under the given settings."""
     return Cache.of(settings)
 
 

@@ -69,7 +69,9 @@ class Provenance:
         headers: str = "",
         _explain: Callable[[Key], Explanation | None] | None = None,
     ) -> None:
-        """Say how; every hit does, and what ``dataclass`` writes for it takes three times as long."""
+        """Set the fields directly. Every hit calls this, and the ``__init__`` that ``dataclass`` writes takes three
+        times as long.
+        """
         said = self.__dict__
         said["outcome"], said["key"], said["_place"], said["make_ms"] = outcome, key, root, make_ms
         said["reason"], said["headers"], said["_explain"] = reason, headers, _explain
@@ -80,7 +82,7 @@ class Provenance:
         return self.outcome not in (Outcome.MADE, Outcome.UNCACHED)
 
     def why(self) -> Explanation | None:
-        """Say what differs from the nearest entry of the cache, for a miss; None for a hit, or where there is none.
+        """Return what differs from the nearest cache entry after a miss. None for a hit, or if there is no such entry.
 
         Example::
 

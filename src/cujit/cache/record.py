@@ -166,7 +166,7 @@ def decode(data: bytes | memoryview, digest: str, *, is_proved: bool = False) ->
 
 
 def unread(data: bytes | memoryview, digest: str) -> Artifact:
-    """Give the Artifact of a record that is proved, and read it when somebody first looks at it.
+    """Return the Artifact of a verified record. The record is read when the Artifact is first accessed.
 
     To hold a thousand kernels then takes little more than to prove them. What nobody but its maker could have written,
     a header that is none in a record whose SHA-256 is right, is a FormatError at that first look.
@@ -194,7 +194,7 @@ class _Unread(Artifact):
 
 
 def head_bytes(prefix: bytes | memoryview) -> int:
-    """Tell from the first ``PREFIX_BYTES`` of a record how many bytes of it ``peek`` needs.
+    """Return how many bytes of a record ``peek`` needs, from its first ``PREFIX_BYTES``.
 
     Raises:
         FormatError: that is no beginning of a record.

@@ -39,7 +39,7 @@ VARIABLES = (
 
 
 def values_of(names: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str | bytes | None, ...]:
-    """Give variables of an environment to compare them: as ``os.environ`` keeps them, or else as it gives them.
+    """Return variables of an environment for comparison: as ``os.environ`` stores them, otherwise as it returns them.
 
     To say that one is not set takes ``os.environ`` half a microsecond, and a hit of the cache asks for twenty.
     """
@@ -232,7 +232,7 @@ def require_size(name: str, size: object) -> None:
 
 
 def directory_of(path: Path | DirectoryName) -> DirectoryName:
-    """Give the absolute path of a directory that somebody named.
+    """Return the absolute path of a directory that a caller named.
 
     Raises:
         OptionError: it is no Path that a directory can have.

@@ -127,7 +127,7 @@ class Root(Protocol):
         """Find the record of the same kind of work whose inputs differ least."""
 
     def closures(self, search: str) -> Iterable[bytes]:
-        """Give what is known of a search for headers, by its digest; of a directory, nothing."""
+        """Return what is known of a search for headers, by its digest. A directory knows nothing."""
 
 
 class Store:
@@ -159,7 +159,7 @@ class Store:
         return self._remote
 
     def is_there(self) -> bool:
-        """Tell whether there is a root of this format; whether others could have written to it is checked once.
+        """Return whether there is a root of this format. Whether other users could have written to it is checked once.
 
         Raises:
             CacheRefusedError: others could have written to the root.
@@ -173,7 +173,7 @@ class Store:
         return self._is_ours
 
     def has(self, digest: str) -> bool:
-        """Tell whether there is a file for this key, without reading it."""
+        """Return whether there is a file for this key, without reading it."""
         return os.path.lexists(self._path(digest))
 
     def get(self, digest: str) -> Lookup:
@@ -343,7 +343,7 @@ class Store:
         return nearest(self, key)
 
     def closures(self, search: str) -> Iterable[bytes]:  # noqa: ARG002
-        """Give nothing: a directory knows of no searches."""
+        """Return nothing: a directory knows of no searches."""
         return ()
 
     def remove_stale(self) -> int:

@@ -59,7 +59,7 @@ class Trust:
         return 0o600 if self.gid is None else 0o660
 
     def objection(self, status: os.stat_result) -> str:
-        """Say why a file or directory is not believed, as the end of a sentence; empty if it is."""
+        """Describe why a file or directory is not trusted, as the end of a sentence. Empty if it is trusted."""
         group = status.st_gid == self.gid  # None equals no group
         if status.st_uid not in self.owners and not group:
             return f"belongs to user {status.st_uid}, not to user {self.uid}"
@@ -98,7 +98,7 @@ class Trust:
         raise CacheRefusedError(f"the cache is not used: {directory} {objection}", help=_remedy(directory, status))
 
     def may_write(self, root: Path | str) -> bool:
-        """Tell whether this user should write there: root never writes into a cache that is not root's.
+        """Return whether this user should write there. The root user never writes into a cache that root does not own.
 
         Raises:
             OSError: ``root`` cannot be looked at.

@@ -29,7 +29,7 @@ from cujit.errors import (
     spell,
 )
 from cujit.toolchain.toolset import Compiler, Compilers
-from cujit.values import dataclass, grouped
+from cujit.values import dataclass, group_by
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -206,7 +206,7 @@ def _all_of(failed: Sequence[tuple[_Target, CujitError]]) -> CujitError:
     target, first = failed[0]
     if len(failed) == 1:
         return first
-    alike = grouped((_told(error), other.arch) for other, error in failed)
+    alike = group_by((_told(error), other.arch) for other, error in failed)
     if len(alike) == 1 and not isinstance(first, CompileError):
         return first
     logs = "\n".join(f"for {', '.join(map(str, arches))}:\n{log.strip()}" for log, arches in alike.items())

@@ -60,7 +60,7 @@ class LinkJob(Job):
         return link_images(self.artifacts, self.to, self.arch, self.options, toolchain)
 
     def renamed(self, result: Artifact) -> Artifact:
-        """Give the result the directories behind the names of files in the images."""
+        """Return the result with the directories behind the file names in the images."""
         return renamed_as(result, result.name, _places(self.artifacts))
 
 
@@ -110,7 +110,7 @@ class BundleJob(Job):
         return bundle_images(self.entries, self.compress, toolchain)
 
     def renamed(self, result: Artifact) -> Artifact:
-        """Give the result the name of the first image."""
+        """Return the result under the name of the first image."""
         return renamed_as(result, self.entries[0].image.name, _places(entry.image for entry in self.entries))
 
 

@@ -69,7 +69,7 @@ class Job(Protocol):
         return b""
 
     def renamed(self, result: Artifact) -> Artifact:
-        """Give to a result the name that it has here; it may have been made elsewhere."""
+        """Return a result under the name that it has here, as the result may have been made elsewhere."""
         return result
 
 
@@ -131,12 +131,12 @@ class CompileJob(Job):
         return write_recipe(self.request)
 
     def renamed(self, result: Artifact) -> Artifact:
-        """Give the result the name of the source, and the directories behind the names of files in it."""
+        """Return the result with the name of the source, and the directories behind the file names in it."""
         return renamed_as(result, self.request.source.name, places_of(self.request))
 
 
 def renamed_as(artifact: Artifact, name: str, places: tuple[tuple[str, str], ...]) -> Artifact:
-    """Give an Artifact another name, in its log too, and the places of this machine.
+    """Return an Artifact under another name, in its log too, with the places of this machine.
 
     The log keeps the paths of headers of where it was made: which of its words are such paths is not known.
     """

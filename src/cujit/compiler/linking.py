@@ -118,7 +118,7 @@ _RUNTIME_MARK = b"cuda_device_runtime"
 
 
 def needs_device_runtime(image: Artifact) -> bool:
-    """Tell whether machine code or PTX calls NVIDIA's library for kernels that launch kernels."""
+    """Return whether machine code or PTX calls NVIDIA's library for kernels that launch kernels."""
     return image.kind in (Kind.CUBIN, Kind.PTX) and _RUNTIME_SYMBOL.search(image.data) is not None
 
 

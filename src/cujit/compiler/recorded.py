@@ -84,7 +84,7 @@ class RecordedNames(NamedTuple):
 
 
 def may_hold_paths(request: Request) -> bool:
-    """Tell whether what NVRTC makes may hold paths of files, and every argument of it is understood."""
+    """Return whether NVRTC's output may contain file paths, and every argument of the request is understood."""
     if request.source.language != "cuda":
         return False
     arguments = request.arguments()
@@ -98,12 +98,12 @@ def _is_understood(request: Request) -> bool:
 
 
 def reads_own_files(request: Request) -> bool:
-    """Tell whether a compile may read files of the user."""
+    """Return whether a compile may read the user's files."""
     return request.source.language == "cuda" and bool(request.source.path or request.include)
 
 
 def headers_may_hold_paths(request: Request) -> bool:
-    """Tell whether headers among the user's files put paths into the result."""
+    """Return whether headers among the user's files put paths into the result."""
     return any(text.facts.says_where for text in own_headers(request).values())
 
 

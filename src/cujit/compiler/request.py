@@ -83,7 +83,7 @@ class Request:
         return made
 
     def for_arch(self, arch: Arch) -> Request:
-        """Give the same request for another architecture, into what belongs to that."""
+        """Return the same request for another architecture, with the kind that belongs to it."""
         return replace(self, kind=_KIND[arch.kind], arch=arch)
 
     def check(self) -> None:
@@ -169,7 +169,8 @@ class Request:
         return [f"-arch={self.arch.real}", *said.render(Tool.NVJITLINK)]
 
     def parts(self) -> Iterator[Part]:
-        """Give the user's part of the key: all that was said, save include directories, of which the content counts.
+        """Yield the user's part of the key. It has everything specified except include directories, whose content
+        counts.
 
         Raises:
             OptionError: as of ``arguments`` and ``assembler_arguments``.

@@ -37,7 +37,7 @@ from cujit.errors import (
     warn,
     without_frames,
 )
-from cujit.forks import begins_anew
+from cujit.forks import register_reset
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.stopping import Ended, Stop, finish
 from cujit.toolchain.toolset import Compiler, Toolchain
@@ -115,11 +115,11 @@ class Runner:
         self._listeners: tuple[Listener, ...] = ()
         self._alike: dict[object, Callable[[str, tuple[str, ...]], Keyed | None] | None] = {}
         if self.keys is not None:
-            begins_anew(self.keys)
+            register_reset(self.keys)
 
     @classmethod
     def allowed(cls, toolchain: Toolchain, cache: Cache) -> Runner:
-        """Give a runner that compiles no more than the cache and ``CUJIT_COMPILE`` both allow.
+        """Return a runner that compiles no more than the cache and ``CUJIT_COMPILE`` both allow.
 
         Raises:
             OptionError: the variable has a value that it cannot have.
@@ -127,13 +127,13 @@ class Runner:
         return cls(toolchain, cache, compiling=max(Compiling.from_environment(os.environ), cache.compiling))
 
     def within(self, limits: WorkLimits) -> Runner:
-        """Give the same runner for the work of one call: under limits, and with a ``stop`` that ends all of it."""
+        """Return the same runner for the work of one call: under limits, and with a ``stop`` that ends all of it."""
         runner = self._copied()
         runner._limits, runner.stop = limits, Stop()
         return runner
 
-    def heard_by(self, listeners: Sequence[Listener]) -> Runner:
-        """Give the same runner, of which listeners hear what it is asked for."""
+    def with_listeners(self, listeners: Sequence[Listener]) -> Runner:
+        """Return the same runner with listeners that observe what it is asked for."""
         runner = self._copied()
         runner._listeners = tuple(listeners)
         return runner
@@ -152,7 +152,7 @@ class Runner:
         return self.toolchain.headers.paths if self.keys is None else self.keys.toolkit()
 
     def compiler(self, language: str) -> Compiler:
-        """Tell what the compiler of ``cuda`` or ``nvvm`` can do.
+        """Return what the compiler of ``cuda`` or ``nvvm`` can do.
 
         Raises:
             ToolchainNotFoundError: it is not installed.
@@ -317,7 +317,7 @@ class Runner:
         return None if found is None else job.renamed(_told(*found, keyed))
 
     def _missed(self, job: Job, keyed: Keyed | Uncacheable) -> NotCompiledError:
-        """Say what was not found, what is nearest to it, and where it was sought."""
+        """Make the error that names what was not found, the nearest entry, and the places searched."""
         lines = [f"no cache has {job.subject}, and {job.tool} is not called to {job.step} it ({self.compiling})"]
         nearest, roots = None, () if self.cache is None else tuple(str(root.root) for root in self.cache.stores)
         if self.cache is not None and self.cache.remote is not None:
@@ -362,7 +362,7 @@ class Runner:
         return self._run(job) if isinstance(keyed, Keyed) and keyed.key == shown.key else None
 
     def answers(self, roots: Iterable[Root]) -> tuple[dict[str, str], dict[str, bytes]]:
-        """Give what ``KeyMaker.answers`` does for what was compiled into caches, where its headers are as they were.
+        """Return what ``KeyMaker.answers`` returns for what was compiled into caches, if the headers are unchanged.
 
         Raises:
             CacheRefusedError: others could have written to a root.
@@ -388,12 +388,12 @@ class Runner:
         if self.compiling is Compiling.WARN and job.compiles:
             warn(self._missed(job, keyed).message, CompileWarning)
 
-        from cujit.events.hub import ranged  # start-up: a hit of the cache calls no tool
+        from cujit.events.hub import nvtx_range  # start-up: a hit of the cache calls no tool
 
         try:
             if limits.left_s == 0:
                 raise Ended
-            with ranged(f"{job.step} {job.subject}"):
+            with nvtx_range(f"{job.step} {job.subject}"):
                 return finish(lambda: self._run(job), self.stop or Stop(), limits.until)
         except Ended:
             raise _too_long(job, limits) from None
@@ -404,13 +404,13 @@ class Runner:
 
         if not (self._limits.isolate or job.apart or may_be_locked()):
             return job.run(self.toolchain)
-        from cujit.compiler.apart.parent import run_apart  # start-up: for isolate=True, and after some forks
+        from cujit.compiler.apart.parent import run_isolated  # start-up: for isolate=True, and after some forks
 
-        return run_apart(job, self.toolchain.settings, self._limits.memory_mib)
+        return run_isolated(job, self.toolchain.settings, self._limits.memory_mib)
 
 
 def _tell_hit(step: str, subject: str, known: Provenance) -> None:
-    """Tell of what a cache had."""
+    """Emit a ``CacheHit`` event for a result that a cache had."""
     from cujit.events.hub import tell  # start-up: for who can hear of it
     from cujit.events.values import CacheHit  # start-up: as above
 
@@ -419,7 +419,7 @@ def _tell_hit(step: str, subject: str, known: Provenance) -> None:
 
 
 def _tell_made(job: Job, keyed: Keyed | Uncacheable, begin: float, error: CujitError | None = None) -> None:
-    """Tell of a job that was done, or that failed."""
+    """Emit a ``Made`` event for a job that was done or that failed."""
     from cujit.events.hub import tell  # start-up: a hit of the cache calls no tool
     from cujit.events.values import Made  # start-up: as above
 

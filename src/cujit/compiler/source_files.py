@@ -11,7 +11,7 @@ from cujit.artifact.writing import write_file
 from cujit.compiler.recorded import own_headers, places_of
 from cujit.compiler.request import Request
 from cujit.errors import MEMORY, FileError
-from cujit.forks import once_each
+from cujit.forks import single_flight_cache
 
 _WITH_LINES = ("lineinfo", "debug")
 
@@ -75,7 +75,7 @@ def _put(path: Path, put: Callable[[Path, str], object], what: str) -> None:
         raise FileError(message, help="CUJIT_SOURCES=<a directory of yours>") from e
 
 
-@once_each(8)
+@single_flight_cache(8)
 def source_files_of(directory: str) -> SourceFiles:
-    """Give the writer of the process for the directory that ``CUJIT_SOURCES`` names."""
+    """Return the process's writer for the directory that ``CUJIT_SOURCES`` names."""
     return SourceFiles(Path(os.path.abspath(os.path.expanduser(directory))))

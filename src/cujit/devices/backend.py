@@ -103,7 +103,9 @@ class BackendKernel(abc.ABC):
         return None
 
     def fits(self, shape: LaunchShape, limits: Limits) -> bool:
-        """Tell whether sizes keep all limits, as far as that is known without asking; else ``check`` tells."""
+        """Return whether sizes keep all limits, as far as that is known without a query. Otherwise
+        ``check`` decides.
+        """
         del shape, limits
         return False
 
@@ -153,7 +155,7 @@ class BackendKernel(abc.ABC):
         """
 
     def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
-        """Say where machine code launches the kernel with a parameter buffer of ``size`` bytes.
+        """Return where native code launches the kernel with a parameter buffer of ``size`` bytes.
 
         None leaves every launch to ``launch``.
 
@@ -165,7 +167,7 @@ class BackendKernel(abc.ABC):
         return None
 
     def plain(self, limits: Limits) -> PlainTarget | None:
-        """Say where native code launches the kernel without asking for each shape; None if it has to ask.
+        """Return where native code launches the kernel without a query for each shape. None if it needs the query.
 
         Raises:
             ClosedError: the module was closed.
@@ -284,11 +286,13 @@ class Backend(Protocol):
         return Allocation(address, size)
 
     def called(self, address: int, words: str) -> None:
-        """Have messages call the allocation at an address so, ``the 400 bytes of argument 2``; here there are none."""
+        """Name the allocation at an address in messages, such as ``the 400 bytes of argument 2``. This backend has no
+        checks.
+        """
         del address, words
 
     def read(self, address: int, size: int, elements: np.dtype[Any], *, shared: bool = False) -> None:
-        """Have checks see what the host is about to copy, or to ``share``; here there are none.
+        """Report to the checks which bytes the host is about to copy or to ``share``. This backend has no checks.
 
         Raises:
             KernelFaultError: an element was never written.
@@ -296,7 +300,7 @@ class Backend(Protocol):
         del address, size, elements, shared
 
     def copied(self, to: int, source: int, size: int) -> None:
-        """Have checks know that bytes were copied within the device's memory; here there are none."""
+        """Report to the checks that bytes were copied within the device's memory. This backend has no checks."""
         del to, source, size
 
     def place(self, address: int, data: npt.NDArray[Any]) -> None:
@@ -333,7 +337,9 @@ class Backend(Protocol):
         return PinnedMemory(block.address, size, block)
 
     def trim(self, keep_bytes: int) -> None:
-        """Give back what arrays in streams have left, but for so many bytes; here nothing is kept."""
+        """Release memory that arrays in streams no longer use, except for ``keep_bytes``. This
+        backend keeps no memory.
+        """
         del keep_bytes
 
     @property
@@ -342,7 +348,7 @@ class Backend(Protocol):
         return 0
 
     def ordinal_of(self, address: int) -> int | None:
-        """Tell on which GPU memory is, where there are several; None if that does not matter, or nobody knows."""
+        """Return the GPU that memory is on, if there are several. None if that does not matter or is unknown."""
         del address
         return None
 

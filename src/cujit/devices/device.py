@@ -135,7 +135,8 @@ class Device:
         self.backend.upload(address, data)
 
     def read(self, address: int, size: int, elements: np.dtype[Any], *, shared: bool = False) -> None:
-        """Have checks see what the host is about to copy, or others to see if its memory is ``shared``.
+        """Report to the checks which bytes the host is about to copy. If its memory is ``shared``, other code is about
+        to see them.
 
         Raises:
             KernelFaultError: an element was never written.
@@ -143,7 +144,7 @@ class Device:
         self.backend.read(address, size, elements, shared=shared)
 
     def copied(self, to: int, source: int, size: int) -> None:
-        """Have checks know that bytes were copied within the device's memory."""
+        """Report to the checks that bytes were copied within the device's memory."""
         self.backend.copied(to, source, size)
 
     def download(self, data: memoryview, address: int) -> None:
@@ -155,7 +156,7 @@ class Device:
         self.backend.fill(address, size, byte)
 
     def ordinal_of(self, address: int) -> int | None:
-        """Tell on which GPU memory is, where there are several; None if that does not matter, or nobody knows."""
+        """Return the GPU that memory is on, if there are several. None if that does not matter or is unknown."""
         return self.backend.ordinal_of(address)
 
     def pinned(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -180,7 +181,7 @@ class Device:
         return pinned_array(self.backend.pin(max(size, 1)), sizes, element)
 
     def trim(self, keep_bytes: SupportsIndex = 0) -> None:
-        """Give memory back to the system that arrays have left, but for ``keep_bytes`` of arrays in streams.
+        """Release to the system the memory that arrays no longer use, except for ``keep_bytes`` of arrays in streams.
 
         For arrays in streams a GPU keeps up to an eighth of its memory, which other processes then have not. For others
         it keeps blocks of at most 64 KB, 4 MB together. The CPU device keeps none.

@@ -15,7 +15,7 @@ from cujit.devices.streams import Allocation
 from cujit.errors import ArgumentError, CujitError, NameNotFoundError, spell
 from cujit.forks import cached_property
 from cujit.formats.mangling import entity_name
-from cujit.values import grouped
+from cujit.values import group_by
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -114,7 +114,7 @@ class Global:
         return seen if shape is None else seen.reshape(shape)
 
     def _signless(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Give integers of unknown sign, where it does not matter."""
+        """Return integers of unknown sign, if the sign does not matter."""
         signed = values.view(values.dtype.str.replace("u", "i"))
         if (signed < 0).any():
             raise ArgumentError(
@@ -205,7 +205,7 @@ class Globals(Mapping[str, Global]):
     @cached_property
     def _shown(self) -> dict[str, str]:
         """Lowered names by what they are called."""
-        entities = grouped((entity_name(name) or name, name) for name in self._types)
+        entities = group_by((entity_name(name) or name, name) for name in self._types)
         return {entity if len(names) == 1 else name: name for entity, names in entities.items() for name in names}
 
     def __getitem__(self, name: str) -> Global:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cujit.cache.process import default_cache
 from cujit.errors import CujitError, MissingError
-from cujit.forks import once, waits_for
+from cujit.forks import fork_lock, once
 from cujit.values import NamedTuple, dataclass, later
 from cujit.values.hashing import sha256
 from cujit.values.imported import find_spec
@@ -125,7 +125,7 @@ def _llvm() -> Any:
         llvm.initialize_native_asmparser()  # module-level assembly of the CPU device
         # Who is inside LLVM when another thread forks would be so for ever in the child. The functions are in C.
         lock = llvm.ffi.lib._lock._lock
-        waits_for(lock.acquire, lock.release)
+        fork_lock(lock.acquire, lock.release)
     except (ImportError, OSError) as e:
         raise MissingError(
             f"llvmlite, which the CPU device and the launcher compile with, does not load: {e}", help=_MEND
@@ -141,7 +141,9 @@ def _target_machine(level: int) -> llvmlite.binding.TargetMachine:
 
 @functools.cache
 def _compiler(level: int) -> llvmlite.binding.TargetMachine:
-    """Give the machine that optimises and compiles at a level; llvmlite lets one thread at a time into LLVM."""
+    """Return the target machine that optimizes and compiles at a level. llvmlite lets one thread at
+    a time into LLVM.
+    """
     return _target_machine(level)
 
 
@@ -149,7 +151,7 @@ _LOOKERS: list[Callable[[str], object]] = []
 
 
 def show_modules(look: Callable[[str], object]) -> None:
-    """Have the text of every module shown to ``look`` from now on, as LLVM has read it and before it optimises it."""
+    """Call ``look`` with the text of every module from now on, after LLVM has read it and before LLVM optimizes it."""
     _LOOKERS.append(look)
 
 
@@ -218,7 +220,7 @@ def _parse(ir: str | bytes) -> Any:
 
 
 def with_numbers(bitcode: bytes, numbers: Mapping[str, int]) -> str:
-    """Give a module as text, with values for the constants of 64 bits that it declares."""
+    """Return a module as text, with values for the 64-bit constants that it declares."""
     text = aside(lambda: str(_parse(bitcode)))
     for name, number in numbers.items():
         text = text.replace(f"@{name} = external constant i64", f"@{name} = internal constant i64 {number}")
@@ -233,7 +235,7 @@ _modules = itertools.count()
 
 
 def _pass_builder(level: int, *, unrolls: bool) -> Any:
-    """Give what pipelines are made with, the same for some modules."""
+    """Return the builder of pass pipelines, the same for several modules."""
     return _new_pass_builder(level, unrolls, next(_modules) // _MODULES_EACH)
 
 
@@ -250,7 +252,7 @@ def _new_pass_builder(level: int, unrolls: bool, number: int) -> Any:
 
 @contextlib.contextmanager
 def _once(passes: Any) -> Iterator[Any]:
-    """Give passes that are for one module alone, as some keep what they found in it; then free them.
+    """Yield passes for one module only, as some passes keep what they found in it. Then free them.
 
     Their own close() finds an empty ``_dispose`` first, and 30 kB stay. Source: llvmlite 0.50, ``newpassmanagers.py``.
     """
@@ -393,7 +395,7 @@ class Processor(NamedTuple):
 
 @functools.cache
 def processor() -> Processor:
-    """Tell what machine code of this process is made for.
+    """Return the processor that machine code of this process is made for.
 
     LLVM is asked once a machine: a hint keeps the answer for as long as llvmlite and the processor stay the same.
 

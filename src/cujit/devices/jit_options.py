@@ -69,7 +69,7 @@ class JitOptions:
         return cls(**given)  # type: ignore[arg-type]  # checked when it is made
 
     def under(self, compiling: Compiling) -> JitOptions:
-        """Give the options where it is said what may be compiled.
+        """Return the options under a policy for what may be compiled.
 
         Raises:
             NotCompiledError: nvJitLink was asked for by name, and is not to be called.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from cujit.errors import NameNotFoundError, alike, listed, spell
 from cujit.forks import cached_property
 from cujit.formats.mangling import demangle, entity_name
-from cujit.values import grouped, later
+from cujit.values import group_by, later
 from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class NameTable:
         self._shown = {text: name for name, text in self.display.items()}
 
     def find(self, name: str) -> str:
-        """Give the lowered name of the kernel called ``name``.
+        """Return the lowered name of the kernel called ``name``.
 
         Raises:
             NameNotFoundError: there is none, or there are several; the message lists them.
@@ -71,19 +71,19 @@ class NameTable:
     def _entities(self) -> dict[str, list[str]]:
         """The kernels by the names that the source has."""
         known = ((entity_name(name), name) for name in self.lowered)
-        return grouped((expressions.normalise_expression(of), name) for of, name in known if of is not None)
+        return group_by((expressions.normalise_expression(of), name) for of, name in known if of is not None)
 
     @cached_property
     def _templates(self) -> dict[str, list[str]]:
         """The kernels by the names of their templates."""
         known = ((entity_name(name), name) for name in self.lowered)
-        return grouped((without_arguments(of), name) for of, name in known if of is not None)
+        return group_by((without_arguments(of), name) for of, name in known if of is not None)
 
     @cached_property
     def _overloads(self) -> dict[str, list[str]]:
         """The kernels by name and parameter types; most are never looked for so."""
         known = ((demangle(name), name) for name in self.lowered)
-        return grouped((name_key(whole), name) for whole, name in known if whole is not None)
+        return group_by((name_key(whole), name) for whole, name in known if whole is not None)
 
     def _missing(self, name: str, wanted: str) -> NameNotFoundError:
         if not self.lowered:

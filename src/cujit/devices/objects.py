@@ -51,7 +51,7 @@ class Work(NamedTuple):
 
 
 def object_of(work: Work) -> bytes:
-    """Give the object file that ``work`` makes, out of the cache or made now.
+    """Return the object file that ``work`` makes, from the cache or made now.
 
     Raises:
         CujitError: LLVM refuses the text, which is a fault of cujit.
@@ -108,7 +108,7 @@ def machine_code(work: Work, symbol: str, require: Callable[[str], object] | Non
 
 
 def keep(kind: str, parts: Iterable[Part], make: Callable[[], Artifact]) -> Artifact:
-    """Give what ``make()`` makes, out of the process's cache if it has it.
+    """Return what ``make()`` makes, from the process's cache if it is there.
 
     ``parts`` are what it is made of; the code of cujit's devices is added to them.
 

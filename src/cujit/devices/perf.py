@@ -12,7 +12,7 @@ _VALUES = {"": "", "0": "", "1": "source", "ptx": "ptx"}
 
 
 def lines_asked() -> str:
-    """Tell which lines code is to have: "source" (where the PTX names it), "ptx", or "" where nobody asks.
+    """Return which lines code needs: "source" (if the PTX names it), "ptx", or "" if none are requested.
 
     Raises:
         OptionError: the variable of the environment has another value.

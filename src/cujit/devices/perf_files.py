@@ -25,7 +25,7 @@ from cujit.devices.jit import NativeFunction
 from cujit.devices.line_table import CodeLine, code_lines
 from cujit.devices.perf import VARIABLE
 from cujit.errors import FileError
-from cujit.forks import Lock, begins_anew, once
+from cujit.forks import Lock, once, register_reset
 from cujit.formats.elf import Elf, ElfSymbol, read_elf
 from cujit.values import NamedTuple
 
@@ -56,7 +56,8 @@ def ptx_path(text: str) -> Path:
 
 
 def tell(object_: bytes, symbol: str, code: NativeFunction, called: Callable[[str], str]) -> None:
-    """Tell perf where the functions of a loaded object are, ``symbol`` one of them; ``called`` gives names for people.
+    """Report to perf where the functions of a loaded object are. ``symbol`` is one of them, and ``called`` returns
+    display names.
 
     Raises:
         FileError: what perf reads cannot be written.
@@ -99,7 +100,7 @@ class _Told:
         self._lock = Lock()
         self._map: list[str] = []
         self._dump: _Dump | None = None
-        begins_anew(self)
+        register_reset(self)
 
     def add(self, functions: list[_Function], machine: int) -> None:
         with self._lock:
@@ -111,7 +112,7 @@ class _Told:
             self._dump.add(functions)
 
     def after_fork(self) -> None:
-        """Tell of the code that the child has from its parent; perf knows the parent's dump."""
+        """Report the code that the child inherits from its parent. perf knows the parent's dump."""
         self._dump = None
         with suppress(FileError):
             _append_to_map(self._map)
@@ -135,7 +136,7 @@ def _append_to_map(rows: Iterable[str]) -> None:
 
 
 def _began_s() -> float:
-    """Tell when this process began, in seconds since 1970. Source: proc(5), "/proc/pid/stat", field 22."""
+    """Return when this process began, in seconds since 1970. Source: proc(5), "/proc/pid/stat", field 22."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
@@ -167,7 +168,7 @@ class _Dump:
 
 
 def _lines_record(function: _Function) -> bytes:
-    """Say which lines a function has; what comes from no line belongs to the one before."""
+    """Return the record of a function's lines. Code that comes from no line belongs to the line before."""
     known = [line for line in function.lines if line.line]
     rows = [_LINE.pack(line.offset, line.line, 0) + line.file.encode() + b"\0" for line in known]
     return _LINE_COUNT.pack(function.address, len(rows)) + b"".join(rows)
@@ -180,7 +181,7 @@ def _code_record(function: _Function, number: int) -> bytes:
 
 
 def _folder() -> Path:
-    """Give the folder of dumps and PTX, closed to other users.
+    """Return the folder of dumps and PTX, closed to other users.
 
     Raises:
         FileError: it cannot be made, or is another user's.
@@ -202,7 +203,7 @@ def _require_ours(status: os.stat_result, path: Path) -> None:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Say what cannot be written.
+    """Report what cannot be written, if the body fails.
 
     Raises:
         FileError: an OSError was raised inside.

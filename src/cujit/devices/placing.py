@@ -44,7 +44,7 @@ def _system() -> ctypes.CDLL:
 _NOWHERE = ctypes.c_void_p(-1).value
 
 
-class PlacedObject:
+class LoadedObject:
     """Code in memory. It is released with this, unless somebody detached it."""
 
     def __init__(self, size: int) -> None:
@@ -61,7 +61,7 @@ class PlacedObject:
             self._release(self.memory, self._size)
 
     def get_function_address(self, symbol: str) -> int:
-        """Give the address of a function that the object has."""
+        """Return the address of a function that the object has."""
         return self.addresses[symbol]
 
     def detach(self) -> None:
@@ -75,7 +75,7 @@ class PlacedObject:
             raise CujitError("this system lets no process run code that it made", help="allow execmem, or use a GPU")
 
 
-def place(elf: Elf, symbols: Sequence[ElfSymbol], address_of: Callable[[str], int | None]) -> PlacedObject | None:
+def place(elf: Elf, symbols: Sequence[ElfSymbol], address_of: Callable[[str], int | None]) -> LoadedObject | None:
     """Put an object into memory; None where it asks for more than is done here, as objects of other processors do.
 
     ``symbols`` are all of the object; ``address_of`` finds what it calls.
@@ -87,7 +87,7 @@ def place(elf: Elf, symbols: Sequence[ElfSymbol], address_of: Callable[[str], in
     begins, written, size = _begins(elf.sections)
     if elf.machine != _X86_64 or not size:
         return None
-    placed = PlacedObject(size)
+    placed = LoadedObject(size)
     values = [_value(symbol, placed.memory, begins, address_of) for symbol in symbols]
     image = bytearray(size)
     for index, begin in begins.items():

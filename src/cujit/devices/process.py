@@ -45,7 +45,7 @@ class Devices:
         self._watchers: tuple[KernelWatcher, ...] = ()
 
     def gpu(self, ordinal: int = 0) -> Device:
-        """Give the GPU with that number.
+        """Return the GPU with that number.
 
         Raises:
             DriverNotFoundError: there is no driver.
@@ -63,7 +63,7 @@ class Devices:
             return self._gpus[ordinal]
 
     def watch(self, watcher: KernelWatcher | None) -> None:
-        """Have somebody watch what is loaded on CPU devices from now on; None: nobody any more."""
+        """Set the watcher of what is loaded on CPU devices from now on. None removes the watcher."""
         with self._lock:
             self._watchers = () if watcher is None else (watcher,)
             for _device, backend in self._cpus.values():
@@ -78,7 +78,7 @@ class Devices:
         timeout_s: float | None = None,
         contract: str | None = None,
     ) -> Device:
-        """Give the CPU device that runs blocks on that many threads; None is one per processor.
+        """Return the CPU device that runs blocks on that many threads. None means one thread per processor.
 
         With ``watchers`` it is one of its own; ``check`` names the checks that it makes, ``timeout_s`` is how long its
         launches may run, in seconds, and ``contract`` says how it contracts sums.
@@ -105,7 +105,7 @@ class Devices:
             return self._cpus[key][0]
 
     def gpus(self) -> tuple[Device, ...]:
-        """Give every GPU; none if there is no driver."""
+        """Return every GPU. Empty if there is no driver."""
         from cujit.toolchain.driver import open_driver  # start-up: the CPU device needs no driver
 
         try:
@@ -115,7 +115,9 @@ class Devices:
         return tuple(self.gpu(i) for i in range(count))
 
     def default(self) -> Device:
-        """Give the first GPU, or else the CPU device; the answer is remembered, as asking for a driver takes 0.2 ms."""
+        """Return the first GPU, otherwise the CPU device. The answer is cached, as a query for a
+        driver takes 0.2 ms.
+        """
         if self._default is None:
             try:
                 self._default = self.gpu(0)
@@ -129,7 +131,7 @@ class Devices:
         return self._default
 
     def named(self, name: object) -> Device:
-        """Give ``cpu`` or ``cuda:1`` by its name; ``cuda`` is the first GPU, and a Device is itself.
+        """Return ``cpu`` or ``cuda:1`` by its name. ``cuda`` is the first GPU, and a Device is returned as it is.
 
         Raises:
             DriverNotFoundError: there is no driver.
@@ -150,7 +152,9 @@ class Devices:
 
 
 def is_device_name(name: str) -> bool:
-    """Tell whether a device could be called so: ``cpu``, ``cuda``, ``cuda:0`` …; whether there is one is not asked."""
+    """Return whether a device could have this name: ``cpu``, ``cuda``, ``cuda:0`` … Whether the device exists is not
+    checked.
+    """
     kind, colon, number = name.partition(":")
     if kind != "cuda" or not colon:
         return name in ("cpu", "cuda")
@@ -201,7 +205,7 @@ def _made(backend: Backend, arrives: Callable[..., Device], *asked: object) -> D
 
 
 def _parts(device: Device) -> tuple[Callable[..., Device], tuple[object, ...]]:
-    """Have a device travel as what it was asked for by; one that nobody asked for here, by its name."""
+    """Return how a device is pickled: by what it was requested as, otherwise by its name."""
     return _ORIGINS.get(device, (_named_that_arrives, (device.name,)))
 
 
@@ -225,5 +229,5 @@ def _gpu_that_arrives(ordinal: int) -> Device:
 
 @once
 def process_devices() -> Devices:
-    """Give the one registry of the process."""
+    """Return the only registry of the process."""
     return Devices()

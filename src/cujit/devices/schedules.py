@@ -227,7 +227,7 @@ class _Launch:
             module.close()
 
     def runs(self, stack: contextlib.ExitStack, contract: str) -> Callable[[int], Replayed]:
-        """Give what runs the launch under a seed, until ``stack`` ends."""
+        """Return a function that runs the launch under a seed, until ``stack`` ends."""
         device, schedule = self.how.device(contract)
         runs = stack.enter_context(contextlib.closing(self._replays(device)))
         return lambda seed: _run(runs, schedule, seed)

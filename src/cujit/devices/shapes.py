@@ -41,7 +41,7 @@ class HostExtent(NamedTuple):
     shape: tuple[int, ...]
 
     def element_at(self, address: int) -> str:
-        """Say in which element of the argument an address is."""
+        """Describe which element of the argument an address is in."""
         number, index = (address - self.view[0]) // self.item, []
         for n in reversed(self.shape):
             number, at = divmod(number, n)
@@ -103,7 +103,7 @@ class Dim3(NamedTuple):
         return self.x * self.y * self.z
 
     def place(self, number: int) -> tuple[int, int, int]:
-        """Give the place of a number, counted along x first, then along y."""
+        """Return the position of a number, counted along x first, then along y."""
         return number % self.x, number // self.x % self.y, number // (self.x * self.y)
 
 
@@ -215,7 +215,7 @@ def check_launch(kernel: str, shape: LaunchShape, limits: Limits, resources: Res
 
 
 def keeps_limits(shape: LaunchShape, limits: Limits, resources: Resources) -> bool:
-    """Tell whether ``check_launch`` would find nothing."""
+    """Return whether ``check_launch`` would find nothing."""
     sizes = zip((*shape.grid, *shape.block), (*limits.max_grid, *limits.max_block), strict=True)
     threads = shape.block.volume
     return (
@@ -297,7 +297,7 @@ def problem_size(size: object, kernel: str = "") -> tuple[int, ...]:
 
 
 def cover(sizes: tuple[int, ...], block: Dim3, shared_bytes: int) -> LaunchShape:
-    """Give the smallest grid of ``block`` that has a thread for every element; no size may be 0."""
+    """Return the smallest grid of ``block`` that has a thread for every element. No size may be 0."""
     grid = Dim3(*(-(-n // b) for n, b in zip(sizes, block, strict=False)))
     return LaunchShape(grid, block, shared_bytes)
 

@@ -27,7 +27,7 @@ _HINT = "devices-code-"
 
 @functools.cache
 def code_identity() -> str:
-    """Give the version of cujit and a SHA-256 over its modules, Python's and LLVM's, that make machine code.
+    """Return the version of cujit and a SHA-256 over its modules, Python's and LLVM's, that make machine code.
 
     It is "" where that text is not the one that runs: it was changed since it was imported, or is not there at all.
     The files are read once a machine; after that a hint has what they gave, as long as their stats are the same.
@@ -45,7 +45,7 @@ def code_identity() -> str:
 
 
 def is_as_imported() -> bool:
-    """Tell whether the modules on disk are as this process has them.
+    """Return whether the modules on disk are the ones that this process has imported.
 
     To ask that of each file takes a tenth of the time that a small kernel takes to compile. So it is asked again only
     when something was imported, or read, since.

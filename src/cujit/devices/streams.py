@@ -54,10 +54,10 @@ class DeviceLike(Protocol):
         """Copy host bytes to the device."""
 
     def read(self, address: int, size: int, elements: np.dtype[Any], *, shared: bool = False) -> None:
-        """Have checks see what the host is about to copy or to share."""
+        """Report to the checks which bytes the host is about to copy or to share."""
 
     def copied(self, to: int, source: int, size: int) -> None:
-        """Have checks know that bytes were copied within the device's memory."""
+        """Report to the checks that bytes were copied within the device's memory."""
 
     def download(self, data: memoryview, address: int) -> None:
         """Copy device bytes to the host."""
@@ -72,7 +72,7 @@ class DeviceLike(Protocol):
         """Make a stream wait for another one."""
 
     def ordinal_of(self, address: int) -> int | None:
-        """Tell on which GPU memory is."""
+        """Return the GPU that memory is on."""
 
     def synchronize(self) -> None:
         """Wait until all work is done."""
@@ -170,7 +170,7 @@ class Event(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give it up; again is harmless.
+        """Close the event. Closing again is harmless.
 
         Example::
 
@@ -267,7 +267,7 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def wait(self, other: object) -> None:
-        """Have the work that comes wait for an event, or for all work now in another stream; waits not here.
+        """Make later work wait for an event, or for all work now in another stream. This call does not wait.
 
         Args:
             other: an Event, a Stream, or another library's stream.
@@ -286,7 +286,7 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give it up; the work in it is still done. Again is harmless.
+        """Close the stream. Work in it still completes. Closing again is harmless.
 
         Example::
 
@@ -429,7 +429,7 @@ class Graph(abc.ABC):
         self._kept.extend(other._kept)
 
     def close(self) -> None:
-        """Give it up; a launch of it that is on its way still ends. Again is harmless.
+        """Close the graph. A launch of it that is in progress still completes. Closing again is harmless.
 
         Raises:
             LaunchError: it is being captured.
@@ -531,7 +531,7 @@ def pinned_block(data: memoryview) -> PinnedMemory | None:
 
 
 def is_pinned(data: memoryview) -> bool:
-    """Tell whether bytes are in pinned memory."""
+    """Return whether bytes are in pinned memory."""
     return pinned_block(data) is not None
 
 

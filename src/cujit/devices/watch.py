@@ -38,7 +38,7 @@ class Sources:
         return other
 
     def find(self, file: str) -> Text | None:
-        """Give the text behind a name; None if it is a file, or not known.
+        """Return the text behind a name. None if it is a file or not known.
 
         NVRTC takes the names of headers in memory for paths from the working directory on (measured, 13.5).
         """
@@ -67,12 +67,12 @@ _EMULATED: list[Callable[[], Sequence[Watcher]]] = []
 
 
 def watch_emulated(watchers: Callable[[], Sequence[Watcher]]) -> None:
-    """Say who watches what is loaded on the GPU of ``cujit emulate``, which runs in this process."""
+    """Set the watchers of what is loaded on the GPU of ``cujit emulate``, which runs in this process."""
     _EMULATED[:] = [watchers]
 
 
 def emulated_watchers() -> Sequence[Watcher]:
-    """Tell who watches what is loaded on the GPU of ``cujit emulate``."""
+    """Return the watchers of what is loaded on the GPU of ``cujit emulate``."""
     return _EMULATED[0]() if _EMULATED else ()
 
 
@@ -83,7 +83,7 @@ def wanted_options(watchers: Sequence[Watcher]) -> dict[str, bool]:
 
 @contextlib.contextmanager
 def known_to(watchers: Sequence[Watcher], texts: Mapping[str, Text]) -> Iterator[None]:
-    """Tell them which sources are no files, while a module is loaded."""
+    """Register the sources that are not files with the watchers, while a module is loaded."""
     for watcher in watchers:
         for name, text in texts.items():
             watcher.sources.know(name, text)

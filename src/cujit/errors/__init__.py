@@ -164,7 +164,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def alike(word: str, names: Iterable[str], *, most: int = 3, least: float = 0.6) -> list[str]:
-    """Give the names that are most like a word, the best first; ``least`` is 0 for all, and 1 for the word itself."""
+    """Return the names most similar to a word, the best first. ``least`` is 0 for all, and 1 for the word itself."""
     from difflib import get_close_matches  # start-up: for who misspells
 
     return get_close_matches(word, list(names), n=most, cutoff=least)

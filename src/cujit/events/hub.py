@@ -89,7 +89,7 @@ def warn_of(floor: str, what: str, message: str, category: type[Warning]) -> Non
 
 
 @contextlib.contextmanager
-def ranged(text: str) -> Iterator[None]:
+def nvtx_range(text: str) -> Iterator[None]:
     """Show what the block does to NVIDIA's profilers as a range of NVTX, where the package ``nvtx`` is installed."""
     nvtx = _nvtx()
     with contextlib.nullcontext() if nvtx is None else nvtx.annotate(text, domain="cujit"):

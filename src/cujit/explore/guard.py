@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
-from cujit.values import NamedTuple, dataclass, grouped
+from cujit.values import NamedTuple, dataclass, group_by
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -141,7 +141,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         said = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"])
-        headers = grouped(said)
+        headers = group_by(said)
         query = scope["query_string"].decode("latin-1")
         refused = self._door.refusal(scope["method"], scope["path"], query, headers)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
-from cujit.compiler.apart.parent import spent_apart
+from cujit.compiler.apart.parent import worker_usage
 from cujit.compiler.backends.diagnostics import NAME_MAP
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.keys.maker import KeyMaker, Uncacheable
@@ -22,7 +22,7 @@ from cujit.compiler.runner import Runner
 from cujit.errors import CompileError, CujitError, ToolCrashError, ToolTimeoutError
 from cujit.farm.tasks import Chunk, ChunkResult, Piece, PieceResult
 from cujit.farm.together import Together, laid_out, result_of
-from cujit.forks import once_each
+from cujit.forks import single_flight_cache
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 
@@ -48,10 +48,10 @@ def work(chunk: Chunk) -> ChunkResult:
 
 
 def _cpu_s() -> float:
-    return time.process_time() + spent_apart().cpu_s
+    return time.process_time() + worker_usage().cpu_s
 
 
-@once_each(4)
+@single_flight_cache(4)
 def _runner(root: str, cap_bytes: int, gid: int | None, compiling: str, settings: Settings) -> Runner:
     """Return the runner of this process for a root. It caches no images in memory, and leaves no hints of file
     locations.
@@ -92,7 +92,7 @@ def _kept(job: CompileJob, digest: str, chunk: Chunk, runner: Runner) -> PieceRe
         return result_of(_got(job, chunk, runner))
     except (ToolCrashError, ToolTimeoutError) as e:
         signal = "deadline" if isinstance(e, ToolTimeoutError) else e.result
-        log, peak_bytes = e.log[-_LOG_CHARS:], spent_apart().peak_bytes
+        log, peak_bytes = e.log[-_LOG_CHARS:], worker_usage().peak_bytes
         return PieceResult("quarantined", first_message(e), signal=signal, log=log, peak_bytes=peak_bytes)
 
 

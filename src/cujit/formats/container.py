@@ -69,12 +69,12 @@ def write_container(held: Container) -> bytes:
 
 
 def is_container(data: bytes) -> bool:
-    """Tell whether bytes begin as a container does."""
+    """Return whether bytes begin as a container does."""
     return data[:4] == _ELF and data[_MARK_AT] == _MARK
 
 
 def container_bytes(head: bytes) -> int:
-    """Give how long a container is, of which the first ``HEADER_BYTES`` are there.
+    """Return the length of a container, from its first ``HEADER_BYTES``.
 
     Raises:
         FormatError: they are not.

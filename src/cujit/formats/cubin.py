@@ -289,7 +289,7 @@ class _Reader:
 
 
 def is_ptx_section(section: Section) -> bool:
-    """Tell whether a section of a cubin has PTX."""
+    """Return whether a section of a cubin contains PTX."""
     return section.name == PTX_SECTION or section.name.startswith(f"{PTX_SECTION}.")
 
 

@@ -166,7 +166,9 @@ class _Strings:
         return text
 
     def _refuse(self, offset: int) -> str:
-        """Say why no string is there; an empty table still has the empty string at its start."""
+        """Raise an error that explains why no string is there. An empty table still has the empty
+        string at its start.
+        """
         if self._start + offset < self._end:
             raise FormatError("a name does not end", offset=self._start + offset)
         if offset:
@@ -211,7 +213,7 @@ def read_elf(data: bytes) -> Elf:
 
 
 def elf_length(data: bytes, available: int | None = None) -> int:
-    """Tell where an ELF file ends, from its header and its tables alone.
+    """Return where an ELF file ends, from its header and its tables alone.
 
     ``available`` is how much of the file there is, where ``data`` is only its beginning, up to ``tables_end``.
 
@@ -222,7 +224,8 @@ def elf_length(data: bytes, available: int | None = None) -> int:
 
 
 def tables_end(head: bytes) -> int:
-    """Tell where the tables end that the header of an ELF file names; of more sections than it counts, the first.
+    """Return where the tables end that an ELF header names. If it cannot count all sections, only the first is
+    included.
 
     Raises:
         FormatError: it is no 64-bit little-endian ELF file.
@@ -232,7 +235,7 @@ def tables_end(head: bytes) -> int:
 
 
 def elf_type(data: bytes) -> int:
-    """Tell the type in the header of an ELF file: 1 relocatable, 2 executable, 3 shared.
+    """Return the type in the header of an ELF file: 1 relocatable, 2 executable, 3 shared.
 
     Raises:
         FormatError: it is no 64-bit little-endian ELF file.

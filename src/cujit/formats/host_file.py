@@ -17,7 +17,7 @@ _AR_HEADER_END = b"`\n"
 
 
 def places_of_sections(data: bytes, names: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Tell where each section of these names starts and ends, in an ELF file or in the ELF files of an archive.
+    """Yield where each section of these names starts and ends, in an ELF file or in the ELF files of an archive.
 
     Raises:
         FormatError: the file is neither, or it or a member of it is damaged.

@@ -144,6 +144,6 @@ def demangle(name: str) -> str | None:
 
 
 def spelled(name: str) -> str:
-    """Give a lowered name with what people call it before it: ``twice(int) (_Z5twicei)``."""
+    """Return a lowered name with its demangled name before it: ``twice(int) (_Z5twicei)``."""
     plain = demangle(name)
     return f"{plain} ({name})" if plain and plain != name else name

@@ -174,7 +174,7 @@ def _digest(*pieces: bytes | memoryview) -> bytes:
 
 
 def is_saved(begin: bytes) -> bool:
-    """Tell a saved launch by its first bytes."""
+    """Return whether a file is a saved launch, by its first bytes."""
     return begin.startswith(_MAGIC)
 
 

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from cujit.errors import ArgumentError, CujitError, UnsupportedError
-from cujit.forks import once_each
+from cujit.forks import single_flight_cache
 from cujit.values import NamedTuple
 
 ELEMENTS: dict[int, np.dtype[Any]] = {
@@ -186,7 +186,7 @@ class _Api:
         return int(_ASKED.unpack(asked.raw)[3])
 
 
-@once_each()
+@single_flight_cache()
 def _api(address: int) -> _Api:
     """Know the functions at an address, of which a process has one for each platform.
 

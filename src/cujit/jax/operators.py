@@ -25,7 +25,7 @@ from cujit.kernel import Launch
 from cujit.machine import cpu, gpu
 from cujit.operators.instances import Instances, Size, SizeOf
 from cujit.program import Options, Source
-from cujit.values import NamedTuple, grouped
+from cujit.values import NamedTuple, group_by
 
 _MOST_PLANS = 1024
 """Calls of one operator that are kept, by shapes, dtypes, numbers and stream."""
@@ -154,7 +154,7 @@ class _Signature(NamedTuple):
     def of(cls, name: str, outputs: Callable[..., Any]) -> _Signature:
         """Read it off ``outputs``."""
         found = inspect.signature(outputs)
-        kinds = grouped((parameter.kind, parameter.name) for parameter in found.parameters.values())
+        kinds = group_by((parameter.kind, parameter.name) for parameter in found.parameters.values())
         numbers = kinds.pop(inspect.Parameter.KEYWORD_ONLY, [])
         arrays = kinds.pop(inspect.Parameter.POSITIONAL_OR_KEYWORD, [])
         if kinds or not arrays:

@@ -19,7 +19,7 @@ from cujit.devices.cpu.observe.measures import (
 )
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import counted
-from cujit.values import dataclass, grouped
+from cujit.values import dataclass, group_by
 
 _SHARE = 0.1
 """Source: Nsight Compute 2023.1, rule "Shared Memory Conflicts": conflicts of a tenth of all wavefronts."""
@@ -159,7 +159,7 @@ _IRREGULAR = "threads access addresses at no regular distance from each other"
 def _accesses(rows: Iterable[ProfiledInstruction], key: Callable[[Measures], int]) -> list[_Access]:
     """Put what a line does alike together; what matters most first, by a measure."""
     found = (((row.source or row.ptx_line, row.access, row.width_bytes), row) for row in rows if key(row.measures))
-    made = [_access(alike) for alike in grouped(found).values()]
+    made = [_access(alike) for alike in group_by(found).values()]
     return sorted(made, key=lambda each: key(each.measures), reverse=True)
 
 
@@ -421,7 +421,7 @@ def _double_precision(kernel: ProfiledKernel) -> Iterator[Advice]:
     Source: CUDA C++ Best Practices Guide, "Single vs. Double Precision" and "Math Libraries": constants without an f
     are doubles.
     """
-    for line, rows in grouped((row.source, row) for row in kernel.instructions).items():
+    for line, rows in group_by((row.source, row) for row in kernel.instructions).items():
         doubles = sum(row.measures.threads for row in rows if row.pipe == "fp64")
         widens = any(row.words[0] == "cvt" and row.words[-2:] == ["f64", "f32"] for row in rows)
         narrows = any(row.words[0] == "cvt" and row.words[-2:] == ["f32", "f64"] for row in rows)

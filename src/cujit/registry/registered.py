@@ -140,7 +140,7 @@ class RegisteredModule:
         return tuple(self._module)
 
     def get_kernel(self, name: str, configure: Callable[[Kernel], object] | None = None) -> Kernel:
-        """Give a kernel; always the same one, so what it keeps (the block of best occupancy, launches) is shared.
+        """Return a kernel, always the same object, so its state (the block of best occupancy, launches) is shared.
 
         ``configure(kernel)`` is called once, before anybody gets the kernel, whichever thread comes first; whoever asks
         may pass it again. If it raises, nobody gets the kernel, and the next one who asks calls it again.
@@ -207,7 +207,7 @@ class RegisteredModule:
         return ready
 
     def __getitem__(self, name: str) -> Kernel:
-        """Give a kernel, as ``get_kernel(name)`` does.
+        """Return a kernel, as ``get_kernel(name)`` does.
 
         Args:
             name: as for ``Module``.

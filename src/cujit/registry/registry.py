@@ -16,7 +16,7 @@ from cujit.compiler.runner import Runner
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.errors import OptionError, ToolchainNotFoundError, spell
-from cujit.forks import begins_anew, once
+from cujit.forks import once, register_reset
 from cujit.loading import Module, jit, load
 from cujit.machine import default_device
 from cujit.program import Options, Source, runner
@@ -99,7 +99,7 @@ class _Entry:
     wishes: tuple[_Wish, ...]
 
     def fulfils(self, wish: _Wish) -> _Entry:
-        """Give the entry that knows of this wish too; the eldest goes when there are too many."""
+        """Return an entry that knows this wish too. The oldest wish is dropped if there are too many."""
         if wish in self.wishes:
             return self
         return _Entry(self.registered, (*self.wishes[1 - _MOST_WISHES :], wish))
@@ -121,7 +121,7 @@ class Registry:
         self._guard = threading.Lock()
         self._entries: dict[tuple[str, Device], _Entry] = {}
         self._tasks = Tasks()
-        begins_anew(self)
+        register_reset(self)
 
     def module(
         self,
@@ -134,7 +134,7 @@ class Registry:
         cache: Cache | bool | None = None,
         check: bool = False,
     ) -> RegisteredModule:
-        """Give the module of that name on a device; ``cujit.module`` says the rest.
+        """Return the module of that name on a device. ``cujit.module`` describes the rest.
 
         Args:
             name: as for ``cujit.module``.
@@ -348,7 +348,7 @@ def _taken(name: str, device: Device, difference: str) -> OptionError:
 
 
 def default_registry() -> Registry:
-    """Give the registry of the process: what is registered, and ``forget``.
+    """Return the registry of the process: what is registered, and ``forget``.
 
     Example::
 
@@ -373,7 +373,7 @@ def module(
     cache: Cache | bool | None = None,
     check: bool = False,
 ) -> RegisteredModule:
-    """Give the module that goes by a name on a device; ``builder()`` is called where nothing is known by that name.
+    """Return the module of a name on a device. ``builder()`` is called if nothing is known by that name.
 
     The builder is called and the result compiled once per name and device, whichever thread comes first; others wait.
     What the builder raises is raised in all of them and not remembered. A builder may ask for other modules.

@@ -79,14 +79,16 @@ class Built:
         return sha256(repr(self._parts()).encode("utf-8", "surrogatepass")).hexdigest()
 
     def with_options(self, options: Options) -> Built:
-        """Give the same with more options; its own win. An image takes none and stays as it is."""
+        """Return the same with more options. Its own options win. An image accepts no options and is returned
+        unchanged.
+        """
         if isinstance(self.source, Artifact) or not (options or options.extra):
             return self
         joined = Options.of(options, {**self.options, "extra": (*options.extra, *self.options.extra)})
         return Built(self.source, self.names, options=joined)
 
     def difference(self, other: Built) -> str:
-        """Say in one line what differs first; "" if nothing does."""
+        """Describe in one line what differs first. ``""`` if nothing does."""
         if self.digest == other.digest:
             return ""
         mine, theirs = self._parts(), other._parts()

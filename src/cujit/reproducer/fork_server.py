@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from cujit.forks import Lock, in_child
+from cujit.forks import Lock, on_fork_child
 from cujit.workers.child import BEGIN
 from cujit.workers.environment import GPU_LAUNCH, LAUNCH, kept
 from cujit.workers.interpreter import interpreter
@@ -111,4 +111,4 @@ def _forget_all() -> None:
 
 
 atexit.register(_end_all)
-in_child(_forget_all)
+on_fork_child(_forget_all)

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 
-from cujit.forks import begins_anew, once
+from cujit.forks import once, register_reset
 from cujit.toolchain.stopping import Ended, current_stop
 from cujit.values import NamedTuple, later
 from cujit.values.typed import TYPE_CHECKING
@@ -57,7 +57,7 @@ def _recorded(number: int) -> str:
 
 
 def is_of_toolkit(file: str) -> bool:
-    """Tell whether an image names a header of the toolkit so."""
+    """Return whether an image uses this name for a header of the toolkit."""
     return re.match(r"/cujit-source/t\d\d/", file) is not None
 
 
@@ -101,7 +101,7 @@ class Aliases:
         self._owned: dict[int, tuple[int, int]] = {}
         self._open: tuple[Named, ...] = ()
         self._inside = 0
-        begins_anew(self)
+        register_reset(self)
 
     def after_fork(self) -> None:
         """Open the lock, in a child: the compiles of other threads do not go on there."""
@@ -133,7 +133,7 @@ class Aliases:
 
     @contextlib.contextmanager
     def open(self, named: Sequence[Named]) -> Iterator[bool]:
-        """Have directories open under their numbers during the body; give False where that cannot be.
+        """Open directories under their numbers during the body. Yield False if that is not possible.
 
         Threads that need the same directories work side by side; one that needs others waits.
 
@@ -192,5 +192,5 @@ def _is_seen(number: int, known: tuple[int, int]) -> bool:
 
 @once
 def aliases() -> Aliases:
-    """Give the numbers of this process."""
+    """Return the directory numbers of this process."""
     return Aliases()

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
 from cujit.errors import ToolError, spell
-from cujit.forks import begins_anew
+from cujit.forks import register_reset
 from cujit.toolchain.handles import HandleLedger, HandleNumber
 from cujit.toolchain.libraries import load_binding, open_library
 from cujit.toolchain.results import ResultCode
@@ -60,7 +60,7 @@ class _Callers:
     def __init__(self) -> None:
         self.threads: set[int] = set()
         self.were_lost = False
-        begins_anew(self)
+        register_reset(self)
 
     def after_fork(self) -> None:
         self.were_lost = self.were_lost or bool(self.threads)
@@ -71,7 +71,7 @@ _callers = _Callers()
 
 
 def may_be_locked() -> bool:
-    """Tell whether a call may wait for ever: another thread was in a library when this process was forked.
+    """Return whether a call may wait forever: another thread was in a library when this process was forked.
 
     Measured with NVRTC 13.5: of the children that are forked while another thread compiles, half never end a compile.
     """
@@ -360,7 +360,7 @@ class ToolLibrary:
             self.fill(function, buffer, size, lambda content: self.call(function, f"get_{what}", raw, content))
 
     def take(self, handle: object, function: str, what: str) -> bytes:
-        """Give what the library holds.
+        """Return the content that the library has for a handle.
 
         Raises:
             CallError: as of ``size``.
@@ -402,7 +402,7 @@ class ToolLibrary:
 
 
 def _status(error: Exception) -> int | None:
-    """Give the code of a refusal, as the errors of every binding have it; None of another error."""
+    """Return the code of a refusal, as the errors of every binding have it. None for another error."""
     status = getattr(error, "status", None)
     return None if status is None else int(status)
 

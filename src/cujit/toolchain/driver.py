@@ -93,7 +93,7 @@ class Driver:
         )
 
     def describe(self, status: Any) -> str:
-        """Give the driver's own description of a result."""
+        """Return the driver's own description of a result."""
         try:
             found, text = self.bindings.cuGetErrorString(status)
         except RuntimeError:

@@ -21,7 +21,8 @@ _BEGUN: list[int] = []
 
 
 class beginning:  # noqa: N801 - a context manager, and read as a verb
-    """Have the driver begin with a GPU, once in a process, while the body imports; it is done when the body is left.
+    """Start the driver with a GPU, once in a process, while the body imports. The start is complete when the body is
+    left.
 
     Without a driver, or such a GPU, nothing happens, and whoever asks the driver gets the error.
     """

@@ -56,7 +56,7 @@ class HandleLedger:
                 del self._open[int(handle)]
 
     def find(self, number: int) -> HandleNumber | None:
-        """Give the open handle with that number; a HandleNumber finds only itself."""
+        """Return the open handle with that number. A HandleNumber finds only itself."""
         found = self._open.get(int(number))
         return None if isinstance(number, HandleNumber) and found is not number else found
 

@@ -64,7 +64,7 @@ class HeaderSearch(NamedTuple):
         return (*dict.fromkeys(d.path for d in self.directories), STD_DIRECTORY)
 
     def report(self) -> str:
-        """Say in lines what was found and, when a part is missing, what was tried."""
+        """Describe in lines what was found and, if a part is missing, what was tried."""
         lines = [str(d) for d in self.directories]
         lines.append(f"{STD_DIRECTORY} (standard headers over libcu++, part of cujit)")
         if self.missing:
@@ -165,7 +165,7 @@ def find_headers(settings: Settings, major: int, library: str | None) -> HeaderS
 
 
 def _candidates(place: _Place) -> Iterator[tuple[str, Path]]:
-    """Give every directory to look in, one at a time: mostly the first has it, and the rest is never listed."""
+    """Yield every directory to search, one at a time. Mostly the first one matches, and the rest is never listed."""
     for step, directories in _STEPS:
         for directory in directories(place):
             yield step, directory

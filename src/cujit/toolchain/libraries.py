@@ -33,7 +33,7 @@ def load_binding(name: str, library: str) -> Any:
 
 
 def missing_library(library: str, reason: BaseException) -> ToolchainNotFoundError:
-    """Say that ``library`` is not installed, or is there and does not open, and which extra brings it."""
+    """Make the error that ``library`` is not installed, or does not open, and which extra installs it."""
     first_line = re.sub(r"(No such file: [^,]+)(?:, \1)+", r"\1", str(reason).strip().split("\n", 1)[0])
     return ToolchainNotFoundError(
         f"{library} is not installed, or cannot be loaded: {first_line}",
@@ -74,7 +74,7 @@ def _open_elsewhere(binding: str) -> bool:
 
 
 def library_path(binding: str) -> str | None:
-    """Give the file that an open library is of; None when cuda.pathfinder does not tell."""
+    """Return the file of an open library. None if cuda.pathfinder does not report it."""
     from cuda.pathfinder import load_nvidia_dynamic_lib  # start-up: only where a path is asked for
 
     try:
@@ -95,7 +95,7 @@ with the path of NVIDIA's."""
 
 
 def real_path(path: str) -> str:
-    """Give the file of NVIDIA's that a library is, or stands before."""
+    """Return NVIDIA's file for a library: the library itself, or the file that it stands in for."""
     directory, name = os.path.split(path)
     try:
         with open(f"{directory}/{STANDS_BEFORE}{name}", encoding="utf-8") as file:
@@ -105,12 +105,12 @@ def real_path(path: str) -> str:
 
 
 def may_be_emulated() -> bool:
-    """Tell whether a process may have libraries of ``cujit emulate``, which come by the one variable or the other."""
+    """Return whether a process may have libraries of ``cujit emulate``, which either of two variables loads."""
     return hasattr(os, "RTLD_NOLOAD") and bool(os.environ.get("LD_PRELOAD") or os.environ.get("CUJIT_EMULATE"))
 
 
 def is_emulated(path: str) -> bool:
-    """Tell whether the library that this process has loaded, of the name of a file, is one of ``cujit emulate``."""
+    """Return whether the library that this process has loaded under a file's name is one of ``cujit emulate``."""
     if not may_be_emulated():
         return False
     import ctypes  # start-up: as above, few processes are emulated
@@ -126,7 +126,7 @@ _ASKED: set[int] = set()
 
 @contextlib.contextmanager
 def asking_for_machine_code() -> Iterator[None]:
-    """Have a linker of ``cujit emulate`` make, in this thread, the machine code too that a GPU would run.
+    """Make a linker of ``cujit emulate`` also emit, in this thread, the machine code that a GPU would run.
 
     It takes as long again, and only who asks for what kernels use has any good of it.
     """
@@ -138,7 +138,7 @@ def asking_for_machine_code() -> Iterator[None]:
 
 
 def is_machine_code_asked_for() -> bool:
-    """Tell whether this thread asks for machine code."""
+    """Return whether this thread requests machine code."""
     return get_ident() in _ASKED
 
 
@@ -168,7 +168,7 @@ def find_device_runtime(homes: Sequence[str]) -> str | None:
 
 
 def _directories(homes: Sequence[str]) -> Iterator[list[str]]:
-    """Give the directories that may hold libraries; the first of which one has it decides."""
+    """Yield the directories that may contain libraries. The first group that contains one decides."""
     from importlib.util import find_spec  # start-up: a process whose notes say where all is looks for nothing
 
     try:

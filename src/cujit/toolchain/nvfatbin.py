@@ -51,7 +51,7 @@ def _library() -> ToolLibrary:
 
 
 def version() -> tuple[int, int]:
-    """Give the version of the library, (major, minor).
+    """Return the version of the library, (major, minor).
 
     Raises:
         ToolchainNotFoundError: nvFatbin or cuda-bindings is not installed; so for every call here.
@@ -61,7 +61,7 @@ def version() -> tuple[int, int]:
 
 
 def get_error_string(result: int) -> str:
-    """Give the library's sentence about a Result."""
+    """Return the library's sentence about a Result."""
     text: str = _library().call("nvFatbinGetErrorString", "get_error_string", int(result))
     return text
 
@@ -153,7 +153,7 @@ def add_reloc(handle: int, code: Readable, size: int) -> None:
 
 
 def size(handle: int) -> int:
-    """Give the size of the fatbin as it is now, in bytes.
+    """Return the current size of the fatbin, in bytes.
 
     Raises:
         nvFatbinError: the handle is wrong, or packing failed.

@@ -82,7 +82,7 @@ def _library() -> ToolLibrary:
 
 
 def version() -> tuple[int, int]:
-    """Give the version of the library, (major, minor).
+    """Return the version of the library, (major, minor).
 
     Raises:
         ToolchainNotFoundError: nvJitLink or cuda-bindings is not installed; so for every call here.
@@ -156,7 +156,7 @@ def complete(handle: int) -> None:
 
 
 def get_linked_cubin_size(handle: int) -> int:
-    """Give the size of the linked machine code, in bytes.
+    """Return the size of the linked machine code, in bytes.
 
     Raises:
         nvJitLinkError: the link is not complete.
@@ -174,7 +174,7 @@ def get_linked_cubin(handle: int, cubin: Buffer) -> None:
 
 
 def get_linked_ptx_size(handle: int) -> int:
-    """Give the size of the linked PTX, in bytes, with the NUL at its end; the link needs ``-lto`` and ``-ptx``.
+    """Return the size of the linked PTX, in bytes, with the NUL at its end. The link needs ``-lto`` and ``-ptx``.
 
     Raises:
         nvJitLinkError: the link is not complete, or makes no PTX.
@@ -192,7 +192,7 @@ def get_linked_ptx(handle: int, ptx: Buffer) -> None:
 
 
 def get_linked_ltoir_size(handle: int) -> int:
-    """Give the size of the linked LTO-IR, in bytes; the link needs ``-lto``.
+    """Return the size of the linked LTO-IR, in bytes. The link needs ``-lto``.
 
     Raises:
         nvJitLinkError: there is none, or this nvJitLink does not give it.
@@ -210,7 +210,7 @@ def get_linked_ltoir(handle: int, ltoir: Buffer) -> None:
 
 
 def get_error_log_size(handle: int) -> int:
-    """Give the size of the error log, in bytes, with the NUL at its end.
+    """Return the size of the error log, in bytes, with the NUL at its end.
 
     Raises:
         nvJitLinkError: the handle is not open.
@@ -228,7 +228,7 @@ def get_error_log(handle: int, log: Buffer) -> None:
 
 
 def get_info_log_size(handle: int) -> int:
-    """Give the size of the information log, in bytes, with the NUL at its end.
+    """Return the size of the information log, in bytes, with the NUL at its end.
 
     Raises:
         nvJitLinkError: the handle is not open.

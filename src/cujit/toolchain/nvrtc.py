@@ -41,7 +41,7 @@ def _library() -> ToolLibrary:
 
 
 def nvrtcVersion() -> Answer:  # noqa: N802  # NVIDIA's names, from here on
-    """Give (result, major, minor).
+    """Return (result, major, minor).
 
     Raises:
         ToolchainNotFoundError: NVRTC or cuda-bindings is not installed; so for every call here.
@@ -50,7 +50,7 @@ def nvrtcVersion() -> Answer:  # noqa: N802  # NVIDIA's names, from here on
 
 
 def nvrtcGetErrorString(result: int) -> Answer:  # noqa: N802
-    """Give (result, name of the code as bytes)."""
+    """Return (result, name of the code as bytes)."""
     api = _library().api
     known = result in {int(code) for code in api.nvrtcResult}
     text = _library().answer("nvrtcGetErrorString", api.nvrtcResult(result))[1] if known else b"NVRTC_ERROR unknown"
@@ -58,12 +58,12 @@ def nvrtcGetErrorString(result: int) -> Answer:  # noqa: N802
 
 
 def nvrtcGetNumSupportedArchs() -> Answer:  # noqa: N802
-    """Give (result, how many architectures NVRTC builds for)."""
+    """Return (result, how many architectures NVRTC builds for)."""
     return _answer("nvrtcGetNumSupportedArchs")
 
 
 def nvrtcGetSupportedArchs() -> Answer:  # noqa: N802
-    """Give (result, list of the numbers of the architectures)."""
+    """Return (result, list of the numbers of the architectures)."""
     return _answer("nvrtcGetSupportedArchs")
 
 
@@ -110,7 +110,7 @@ def nvrtcCompileProgram(prog: int, numOptions: int, options: Sequence[Text] | No
 
 
 def nvrtcSetFlowCallback(prog: int, callback: int, payload: int) -> Answer:  # noqa: N802
-    """Have NVRTC call ``int callback(payload, NULL)`` while it compiles, and stop when that gives 1; give (result,).
+    """Make NVRTC call ``int callback(payload, NULL)`` while it compiles, and stop if that returns 1. Return (result,).
 
     Both are addresses; they have to be valid until the compile is done.
 
@@ -131,13 +131,13 @@ def nvrtcAddNameExpression(prog: int, name_expression: Text) -> Answer:  # noqa:
 
 
 def nvrtcGetLoweredName(prog: int, name_expression: Text) -> Answer:  # noqa: N802
-    """Give (result, lowered name as bytes) of an expression that was added before the compile."""
+    """Return (result, lowered name as bytes) of an expression that was added before the compile."""
     function = "nvrtcGetLoweredName"
     return _call(prog, function, _string(function, "name_expression", name_expression))
 
 
 def nvrtcGetPTXSize(prog: int) -> Answer:  # noqa: N802
-    """Give (result, size of the PTX in bytes with the NUL at its end)."""
+    """Return (result, size of the PTX in bytes with the NUL at its end)."""
     return _call(prog, "nvrtcGetPTXSize")
 
 
@@ -151,7 +151,7 @@ def nvrtcGetPTX(prog: int, ptx: Buffer) -> Answer:  # noqa: N802
 
 
 def nvrtcGetCUBINSize(prog: int) -> Answer:  # noqa: N802
-    """Give (result, size of the machine code in bytes); 0 after a compile for a virtual architecture."""
+    """Return (result, size of the machine code in bytes). The size is 0 after a compile for a virtual architecture."""
     return _call(prog, "nvrtcGetCUBINSize")
 
 
@@ -161,7 +161,7 @@ def nvrtcGetCUBIN(prog: int, cubin: Buffer) -> Answer:  # noqa: N802
 
 
 def nvrtcGetLTOIRSize(prog: int) -> Answer:  # noqa: N802
-    """Give (result, size of the LTO-IR in bytes); the compile needs ``-dlto``."""
+    """Return (result, size of the LTO-IR in bytes). The compile needs ``-dlto``."""
     return _call(prog, "nvrtcGetLTOIRSize")
 
 
@@ -171,7 +171,7 @@ def nvrtcGetLTOIR(prog: int, LTOIR: Buffer) -> Answer:  # noqa: N802, N803
 
 
 def nvrtcGetOptiXIRSize(prog: int) -> Answer:  # noqa: N802
-    """Give (result, size of the OptiX IR in bytes); the compile needs ``--optix-ir``."""
+    """Return (result, size of the OptiX IR in bytes). The compile needs ``--optix-ir``."""
     return _call(prog, "nvrtcGetOptiXIRSize")
 
 
@@ -181,7 +181,7 @@ def nvrtcGetOptiXIR(prog: int, optixir: Buffer) -> Answer:  # noqa: N802
 
 
 def nvrtcGetProgramLogSize(prog: int) -> Answer:  # noqa: N802
-    """Give (result, size of the log in bytes with the NUL at its end)."""
+    """Return (result, size of the log in bytes with the NUL at its end)."""
     return _call(prog, "nvrtcGetProgramLogSize")
 
 
@@ -191,7 +191,7 @@ def nvrtcGetProgramLog(prog: int, log: Buffer) -> Answer:  # noqa: N802
 
 
 def nvrtcGetPCHHeapSize() -> Answer:  # noqa: N802
-    """Give (result, size of the heap for precompiled headers in bytes)."""
+    """Return (result, size of the heap for precompiled headers in bytes)."""
     return _answer("nvrtcGetPCHHeapSize")
 
 
@@ -207,12 +207,12 @@ def nvrtcSetPCHHeapSize(size: int) -> Answer:  # noqa: N802
 
 
 def nvrtcGetPCHCreateStatus(prog: int) -> Answer:  # noqa: N802
-    """Give (result,) of making a precompiled header."""
+    """Return (result,) of the creation of a precompiled header."""
     return _call(prog, "nvrtcGetPCHCreateStatus")
 
 
 def nvrtcGetPCHHeapSizeRequired(prog: int) -> Answer:  # noqa: N802
-    """Give (result, size in bytes that the heap would have needed)."""
+    """Return (result, size in bytes that the heap would have needed)."""
     return _call(prog, "nvrtcGetPCHHeapSizeRequired")
 
 
@@ -333,7 +333,7 @@ class Program(LibraryHandle):
         return as_text(self._take("ProgramLog"))
 
     def lowered_name(self, expression: bytes) -> str:
-        """Give the lowered name of an expression that was added before the compile.
+        """Return the lowered name of an expression that was added before the compile.
 
         Raises:
             nvrtcError: it was not added, or the program is not compiled.
@@ -361,7 +361,7 @@ class Program(LibraryHandle):
 
 
 def _checked(function: str, answer: Answer, log: str = "") -> Sequence[Any]:
-    """Give the values of an answer.
+    """Return the values of an answer.
 
     Raises:
         nvrtcError: the result is not success.

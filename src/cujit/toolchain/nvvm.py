@@ -66,7 +66,7 @@ def _library() -> ToolLibrary:
 
 
 def version() -> tuple[int, int]:
-    """Give the version of the library's interface, (major, minor).
+    """Return the version of the library's interface, (major, minor).
 
     Raises:
         ToolchainNotFoundError: libNVVM or cuda-bindings is not installed; so for every call here.
@@ -76,13 +76,13 @@ def version() -> tuple[int, int]:
 
 
 def ir_version() -> tuple[int, int, int, int]:
-    """Give the version of NVVM IR and that of its debug metadata: (major, minor, debug major, debug minor)."""
+    """Return the version of NVVM IR and of its debug metadata: (major, minor, debug major, debug minor)."""
     major, minor, debug_major, debug_minor = _library().call("nvvmIRVersion", "ir_version")
     return major, minor, debug_major, debug_minor
 
 
 def llvm_version(arch: str) -> int:
-    """Give the version of LLVM whose IR is taken for ``arch`` (``compute_90``).
+    """Return the version of LLVM whose IR is accepted for ``arch`` (``compute_90``).
 
     Raises:
         nvvmError: there is no such architecture, or this libNVVM (before 13.1) cannot tell.
@@ -93,7 +93,7 @@ def llvm_version(arch: str) -> int:
 
 
 def get_error_string(result: int) -> str:
-    """Give the library's word for a Result."""
+    """Return the library's text for a Result."""
     text: str = _library().call("nvvmGetErrorString", "get_error_string", int(result))
     return text
 
@@ -166,7 +166,7 @@ def compile_program(prog: int, num_options: int, options: Sequence[str]) -> None
 
 
 def get_compiled_result_size(prog: int) -> int:
-    """Give the size of the result, in bytes; PTX has a NUL at its end.
+    """Return the size of the result, in bytes. PTX has a NUL at its end.
 
     Raises:
         nvvmError: it is no open program of libNVVM.
@@ -184,7 +184,7 @@ def get_compiled_result(prog: int, buffer: Buffer) -> None:
 
 
 def get_program_log_size(prog: int) -> int:
-    """Give the size of the log, in bytes, with the NUL at its end.
+    """Return the size of the log, in bytes, with the NUL at its end.
 
     Raises:
         nvvmError: it is no open program of libNVVM.

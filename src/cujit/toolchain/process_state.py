@@ -21,7 +21,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from cujit.forks import begins_anew, once
+from cujit.forks import once, register_reset
 
 _NO_HANDLERS = (0, 1)
 """``SIG_DFL`` and ``SIG_IGN``."""
@@ -39,7 +39,7 @@ class ProcessStateKeeper:
         self._inside = 0
         self._limit = (0, 0)
         self._actions: dict[int, bytes] = {}
-        begins_anew(self)
+        register_reset(self)
 
     def after_fork(self) -> None:
         """Put back in a child what the compiles of other threads changed, which do not go on there."""
@@ -81,12 +81,13 @@ class ProcessStateKeeper:
 
 @once
 def process_state() -> ProcessStateKeeper:
-    """Give the keeper of this process."""
+    """Return the keeper of this process."""
     return ProcessStateKeeper()
 
 
 def leave_working_directory() -> None:
-    """Give this thread ``/`` as a working directory of its own; one that the system refuses stays as it is.
+    """Change this thread to its own working directory, ``/``. If the system refuses, the working directory stays as it
+    is.
 
     Other threads keep theirs. Containers may refuse it. Source: unshare(2), CLONE_FS.
     """
@@ -96,7 +97,7 @@ def leave_working_directory() -> None:
 
 @once
 def may_leave_working_directory() -> bool:
-    """Tell whether the system lets a thread have a working directory of its own; it is tried once."""
+    """Return whether the system lets a thread have a separate working directory. This is tried once."""
     tried: list[int] = []
     thread = threading.Thread(target=lambda: tried.append(_c().unshare(_CLONE_FS)))
     thread.start()

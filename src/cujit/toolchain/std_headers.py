@@ -327,7 +327,7 @@ HOST_HEADERS: Mapping[str, str] = MappingProxyType(
 
 
 def render(name: str, bodies: Mapping[str, str] = STD_HEADERS) -> str:
-    """Give the text of the file that stands for the header ``name``."""
+    """Return the text of the file that stands for the header ``name``."""
     return f"// <{name}> for NVRTC. Written by cujit.toolchain.std_headers.\n#pragma once\n{bodies[name]}"
 
 

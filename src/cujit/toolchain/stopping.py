@@ -47,7 +47,7 @@ class Stop:
         self._means: list[Callable[[], object]] = []
 
     def flow_callback(self) -> tuple[int, int]:
-        """Give callback and payload as ``nvrtcSetFlowCallback`` takes them; the Stop has to outlive the compile.
+        """Return callback and payload for ``nvrtcSetFlowCallback``. The Stop must outlive the compile.
 
         NVRTC calls f(payload, NULL) a million times and wants 0 or 1. C's atoi reads just that out of a text, takes no
         lock of Python's, and never minds a second argument.
@@ -72,7 +72,9 @@ class Stop:
 
     @contextmanager
     def by(self, end: Callable[[], object]) -> Iterator[None]:
-        """Have ``end()`` called when it is asked during the body, from another thread; at once if it was already."""
+        """Call ``end()`` if a stop is requested during the body, from another thread. Call it at once if one was
+        already requested.
+        """
         with self.changed:
             asked = self.is_asked
             if not asked:
@@ -91,7 +93,7 @@ _heeded = threading.local()
 
 
 def current_stop() -> Stop | None:
-    """Give the Stop that work in this thread should heed, if any."""
+    """Return the Stop that work in this thread must respect, if any."""
     return getattr(_heeded, "stop", None)
 
 
@@ -162,7 +164,7 @@ def _put_back_signals() -> None:
 
 
 def is_work_left() -> bool:
-    """Tell whether a library still works at what nobody waits for; Python waits for it when it ends."""
+    """Return whether a library still works on something that nothing waits for. Python waits for it when it exits."""
     return any(thread.name == _NAME for thread in threading.enumerate())
 
 

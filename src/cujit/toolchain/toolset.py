@@ -26,7 +26,7 @@ class Compilers(Protocol):
     """Whoever can tell what the compilers can do."""
 
     def compiler(self, language: str) -> Compiler:
-        """Tell of the compiler of ``cuda`` or ``nvvm``.
+        """Return the compiler of ``cuda`` or ``nvvm``.
 
         Raises:
             ToolchainNotFoundError: it is not installed.
@@ -89,7 +89,7 @@ class Toolchain:
         return NvFatbin()
 
     def compiler(self, language: str) -> Compiler:
-        """Tell of the compiler of ``cuda`` or ``nvvm``, which is opened for it.
+        """Return the compiler of ``cuda`` or ``nvvm``, which is opened for this.
 
         Raises:
             ToolchainNotFoundError: it is not installed.

@@ -161,7 +161,7 @@ def tune(
     """
     ranks = Ranks.of(group)
     try:
-        how = _How.of(workload, check, strategy, trials, rounds, executor)
+        how = _MeasureOptions.of(workload, check, strategy, trials, rounds, executor)
         variants = variants_of(space, kernel, becomes, constraint)
         said, places = Options.of(options, more, tune), _places(device if on is None or device is not None else "cpu")
         variants[0].options(said)  # names of options that there are not
@@ -181,7 +181,7 @@ def tune(
     return task.tuned(answer)
 
 
-class _How(NamedTuple):
+class _MeasureOptions(NamedTuple):
     """How candidates are compiled and measured."""
 
     workload: Workload
@@ -192,7 +192,9 @@ class _How(NamedTuple):
     executor: Executor | str | None
 
     @classmethod
-    def of(cls, workload: Any, check: Any, strategy: Any, trials: object, rounds: object, executor: Any) -> _How:
+    def of(
+        cls, workload: Any, check: Any, strategy: Any, trials: object, rounds: object, executor: Any
+    ) -> _MeasureOptions:
         for name, given in (("workload", workload), ("check", check)):
             if not callable(given) and not (name == "check" and given is None):
                 raise OptionError(f"{name} is {spell(given)}; it takes a function", help=_CALLS[name])
@@ -237,7 +239,7 @@ class _Task:
     arch: Arch | str | None
     cache: Cache | bool | None
     places: tuple[Device, ...]
-    how: _How
+    how: _MeasureOptions
     far: Peaks | None = None
     """The GPU that is not here."""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     _K = TypeVar("_K")
     _V = TypeVar("_V")
 
-__all__ = ["NamedTuple", "attributes", "closure", "dataclass", "field", "grouped", "later", "ready", "replace"]
+__all__ = ["NamedTuple", "attributes", "closure", "dataclass", "field", "group_by", "later", "ready", "replace"]
 
 
 class _Later:
@@ -36,7 +36,7 @@ class _Later:
 
 
 def later(name: str) -> Any:
-    """Give a module of the standard library that few processes need: it is imported when it is first used.
+    """Return a module of the standard library that few processes need. It is imported when it is first used.
 
     Example::
 
@@ -49,7 +49,7 @@ def later(name: str) -> Any:
 
 
 def attributes(value: object, names: str) -> dict[str, Any]:
-    """Give attributes of a value as JSON has them: under their own names."""
+    """Return attributes of a value as JSON values, under their own names."""
     return {name: getattr(value, name) for name in names.split()}
 
 
@@ -65,7 +65,7 @@ def closure(start: Iterable[_K], step: Callable[[_K], Iterable[_K]]) -> set[_K]:
     return found
 
 
-def grouped(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
+def group_by(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
     """Put the values together that have one key; keys and values are in the order in which they came."""
     found: dict[_K, list[_V]] = {}
     for key, value in pairs:
@@ -86,7 +86,7 @@ class _Field(dict[str, "Any"]):
 _UNSAID = _Field()
 
 
-class _Twin:
+class _StdlibTwin:
     """An attribute that the standard library would give, taken from a data class of its own with the same fields."""
 
     def __init__(self, cls: type, name: str, options: Mapping[str, bool]) -> None:
@@ -116,7 +116,7 @@ _SELDOM = 16
 
 
 def _later(cls: type, write: Callable[..., str], *given: object) -> None:
-    """Give a class a method that is written when it is called often, unless it has its own."""
+    """Add a method to a class that is written when it is called often, unless it has its own."""
     name = f"__{write.__name__.strip('_')}__"
     written: Any = None
     left = _SELDOM
@@ -211,7 +211,7 @@ def _repr(cls: type) -> str:
 
 
 def _values(cls: type, args: tuple[object, ...], named: Mapping[str, object]) -> dict[str, object] | None:
-    """Give the fields their values; None where a call has to be refused."""
+    """Return the fields their values; None where a call has to be refused."""
     fields, names = vars(cls)[_OWN], vars(cls)["__match_args__"]
     given = {**dict(zip(names, args)), **named}  # noqa: B905 - lengths are compared below
     if len(given) != len(args) + len(named):
@@ -314,7 +314,7 @@ def _slotted(cls: Any) -> Any:
 if not TYPE_CHECKING:
 
     def field(**said: object) -> _Field:
-        """Say of a field what ``dataclasses.field`` says."""
+        """Describe a field as ``dataclasses.field`` does."""
         return _Field(said)
 
     def replace(value: object, /, **changes: object) -> object:
@@ -332,7 +332,7 @@ if not TYPE_CHECKING:
             cls = _slotted(cls)
         options = {"frozen": frozen, "eq": eq, "repr": repr, "init": init}
         for name in ("__dataclass_fields__", "__dataclass_params__", *(["__signature__"] if init else [])):
-            setattr(cls, name, _Twin(cls, name, options))
+            setattr(cls, name, _StdlibTwin(cls, name, options))
         wanted = {_init: init, _repr: repr, _eq: eq, _hash: eq and frozen}
         for write in filter(wanted.get, wanted):
             _later(cls, write, *([frozen] if write is _init else []))
@@ -357,7 +357,7 @@ if not TYPE_CHECKING:
                 cls._field_defaults = {name: s["default"] for name, s in vars(cls)[_OWN].items() if "default" in s}
                 for at, name in enumerate(cls._fields):
                     setattr(cls, name, _tuplegetter(at, ""))
-                cls.__signature__ = _Twin(cls, "__signature__", {})
+                cls.__signature__ = _StdlibTwin(cls, "__signature__", {})
                 _later(cls, _new)
 
         @classmethod

@@ -17,7 +17,7 @@ _NEW_OBJECTS = 10_000
 
 
 class collecting_rarely:  # noqa: N801 - said as a verb, in a ``with`` statement or before a function
-    """Have Python look for garbage only after so many new objects, as nearly all that is made meanwhile stays.
+    """Make Python collect garbage only after so many new objects, as nearly all that is made meanwhile stays.
 
     Who sets the threshold meanwhile, in another thread, keeps what was set; who turned the collector off keeps it off.
     """
@@ -35,7 +35,7 @@ class collecting_rarely:  # noqa: N801 - said as a verb, in a ``with`` statement
             gc.set_threshold(self._often, *self._others)
 
     def __call__(self, work: _F) -> _F:
-        """Have each call of a function do so."""
+        """Wrap a function so that each call does so."""
 
         @functools.wraps(work)
         def call(*arguments: object, **named: object) -> object:
@@ -46,7 +46,7 @@ class collecting_rarely:  # noqa: N801 - said as a verb, in a ``with`` statement
 
 
 class importing(collecting_rarely):  # noqa: N801 - as above
-    """Have Python not look through what modules make while they are imported: all of it stays.
+    """Keep Python from collecting what modules make while they are imported: all of it stays.
 
     It becomes old at once. The collector took a twelfth of the time of a warm process for that.
     """

@@ -23,7 +23,7 @@ from cujit.compiler.keys.recipe import said_of
 from cujit.compiler.request import Request
 from cujit.compiler.runner import LISTENERS
 from cujit.errors import MEMORY, CacheWarning, CompileError, CujitError, warn
-from cujit.forks import Lock, begins_anew, once_each
+from cujit.forks import Lock, register_reset, single_flight_cache
 from cujit.worklist.lists import HEADER, SUFFIX, RecipeUse, recipe_line, use_line
 from cujit.worklist.places import Places, is_elsewhere, project_of
 
@@ -55,7 +55,7 @@ class Recording:
         self._places: Places | None = None
         self._fd = -1
         self._is_over = False
-        begins_anew(self)
+        register_reset(self)
 
     def __enter__(self) -> Recording:
         LISTENERS.append(self)
@@ -229,7 +229,7 @@ def record(directory: str | os.PathLike[str], *, project: str | os.PathLike[str]
     return Recording(Path(os.path.abspath(path_of(directory))), root)
 
 
-@once_each(8)
+@single_flight_cache(8)
 def recording_of(directory: str) -> Recording:
     """Return the recording of the process for the directory that ``CUJIT_RECORD`` names. It ends with the process."""
     made = record(os.path.expanduser(directory))

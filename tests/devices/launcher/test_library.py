@@ -18,7 +18,7 @@ import pytest
 from cujit.devices.device import Device
 from cujit.devices.launcher import cpython, library
 from cujit.devices.launcher import launch as launching
-from cujit.devices.launcher.binder import Binder
+from cujit.devices.launcher.binder import LaunchBinder
 from cujit.devices.launcher.cpython import basic_size_offset, is_supported, native_type
 from cujit.devices.launcher.launch import attach
 from cujit.errors import MissingError, ToolTimeoutError
@@ -238,7 +238,7 @@ def test_a_handler_of_a_signal_that_launches_the_same_meanwhile_does_not_bind_it
     cpu: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch, p = jit(FILL, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
-    bind, begun, q = Binder.bind, 0, cpu.zeros(32, np.int32)
+    bind, begun, q = LaunchBinder.bind, 0, cpu.zeros(32, np.int32)
 
     def interrupted(*given: Any) -> object:
         nonlocal begun
@@ -247,7 +247,7 @@ def test_a_handler_of_a_signal_that_launches_the_same_meanwhile_does_not_bind_it
             launch(q, 32, 1)
         return bind(*given)
 
-    monkeypatch.setattr(Binder, "bind", interrupted)
+    monkeypatch.setattr(LaunchBinder, "bind", interrupted)
     assert attach(launch)
     for value in (3, 7):
         launch(p, 32, value)

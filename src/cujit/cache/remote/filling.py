@@ -78,7 +78,7 @@ class RemoteStore:
         return len(content)
 
     def has(self, digest: str) -> bool:
-        """Tell whether there is a record of a key that this signer has signed, whole, and not expired.
+        """Return whether there is a record of a key that this signer has signed, complete and not expired.
 
         Raises:
             RemoteError: the store does not answer.

@@ -80,7 +80,7 @@ class Ledger:
 
 
 def brought(roots: Sequence[Root]) -> set[str]:
-    """Give the keys of all entries of roots that came from elsewhere.
+    """Return the keys of all entries of roots that came from elsewhere.
 
     Raises:
         CacheRefusedError: others could have written to it.
@@ -110,7 +110,7 @@ def _signers(store: Store) -> list[str]:
 
 
 def _by(store: Store, signer: str) -> set[str]:
-    """Give the keys of what a signer has brought; a line that was cut off is none."""
+    """Return the keys of the entries that a signer has provided. A truncated line does not count."""
     path = store.root / _DIRECTORY / signer
     try:
         data = read_trusted(path, store.trust, _MOST_BYTES, head=True)[0]

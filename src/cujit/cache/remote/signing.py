@@ -107,7 +107,7 @@ class TrustedKeys:
         return cls({key.id: key for key in keys})
 
     def believes(self, signer: str) -> bool:
-        """Tell whether what this key once brought may stay."""
+        """Return whether entries that this key once provided may stay."""
         return signer in self.keys and not self.keys[signer].is_revoked
 
     def prove(self, head: bytes, digest: str, *, now_s: float) -> Signed:
@@ -153,7 +153,7 @@ class KeyFile:
         self._known: tuple[bytes, TrustedKeys] | None = None
 
     def stamp(self) -> bytes:
-        """Say what tells this file from what it was before.
+        """Return bytes that change if the file changes.
 
         Raises:
             OSError: it is not there.
@@ -162,7 +162,7 @@ class KeyFile:
         return f"{status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}".encode()
 
     def read(self) -> TrustedKeys:
-        """Give the keys.
+        """Return the trusted keys.
 
         Raises:
             CacheRefusedError, FileError, FormatError: as ``TrustedKeys.read``.

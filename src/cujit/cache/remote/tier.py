@@ -38,7 +38,7 @@ _SOCKET_S = 10.0
 
 
 def object_name(digest: str) -> str:
-    """Say under which name the record of a key lies in a shared cache."""
+    """Return the name of a key's record in a shared cache."""
     return f"v1/e/{digest[:2]}/{digest[2:]}"
 
 

@@ -33,7 +33,7 @@ class Transport(Protocol):
     """A place for objects by name, for any number of threads. Whatever does not work is a ``RemoteError``."""
 
     def get(self, name: str) -> Generator[bytes, None, None]:
-        """Give the bytes of an object in pieces; close that if it is not read out.
+        """Return a generator of the bytes of an object in pieces. Close the generator if it is not read to the end.
 
         Raises:
             FileNotFoundError: it is not there.

@@ -13,7 +13,7 @@ from typing import Any
 from cujit.artifact import Artifact
 from cujit.compiler.apart.parent import WorkOrder
 from cujit.errors import CujitError, ToolCrashError
-from cujit.forks import once_each
+from cujit.forks import single_flight_cache
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 from cujit.workers.serving import serve
@@ -55,7 +55,7 @@ def _is_of_memory(error: Exception, *, is_limited: bool) -> bool:
 _NO_MEMORY = re.compile(f"{os.strerror(errno.ENOMEM)}|failed to map segment|error return without exception set")
 
 
-@once_each(8)
+@single_flight_cache(8)
 def _toolchain(settings: Settings) -> Toolchain:
     return Toolchain(settings)
 

@@ -15,7 +15,7 @@ from typing import Any
 from cujit.artifact import Artifact
 from cujit.compiler.jobs import Job
 from cujit.errors import CujitError, ToolCrashError
-from cujit.forks import Lock, in_child
+from cujit.forks import Lock, on_fork_child
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.stopping import current_stop
 from cujit.values import NamedTuple
@@ -50,7 +50,7 @@ class _World(NamedTuple):
     apart: object
 
 
-def run_apart(job: Job, settings: Settings, memory_mib: int | None) -> Artifact:
+def run_isolated(job: Job, settings: Settings, memory_mib: int | None) -> Artifact:
     """Do a job in a process apart; the ``Stop`` of this thread, if there is one, kills it.
 
     Raises:
@@ -139,7 +139,7 @@ _living: set[_Child] = set()
 _ended = Spent()
 
 
-def spent_apart() -> Spent:
+def worker_usage() -> Spent:
     """Return what the separate processes of this process have used until now."""
     return Spent(_ended.cpu_s + sum(child.cpu_s() for child in tuple(_living)), _ended.peak_bytes)
 
@@ -176,7 +176,7 @@ def _forget_all() -> None:
 
 
 atexit.register(_end_idle)
-in_child(_forget_all)
+on_fork_child(_forget_all)
 
 
 _MEMORY_HELP = (

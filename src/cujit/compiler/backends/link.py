@@ -92,7 +92,9 @@ def _target(images: Sequence[InputImage], arch: Arch | None) -> Arch:
 
 
 def _as_specific_as(images: Sequence[InputImage], arch: Arch) -> Arch:
-    """Give the variant that PTX or machine code is for, as a link to PTX does; plain code runs there too."""
+    """Return the architecture variant that PTX or machine code is for, as a link to PTX does. Plain code runs there
+    too.
+    """
     linked = (image.arch for image in images if image.artifact.kind in (Kind.PTX, Kind.CUBIN) and image.arch)
     return next((one.real for one in linked if one.suffix and not arch.suffix and one.number == arch.number), arch)
 

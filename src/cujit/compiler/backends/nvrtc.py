@@ -155,7 +155,7 @@ class _Compile(NamedTuple):
         return self.request.source.program_name if self.recorded is None else self.recorded.program_name
 
     def shown(self, log: str) -> str:
-        """Give NVRTC's log as users read it: under the source's name, without warnings of headers not theirs."""
+        """Return NVRTC's log for users, under the source's name, without warnings of headers that are not theirs."""
         source = self.request.source
         here = log.replace(self.program_name, source.name)
         if self.recorded is not None:
@@ -240,7 +240,7 @@ def _signatures(program: Program, names: dict[str, str], probes: Sequence[str]) 
 def _without_failed(
     asked: _Expressions, diagnostics: Sequence[Diagnostic], required: Sequence[str]
 ) -> _Expressions | None:
-    """Give what to ask for in another attempt; None when the failure is the user's own."""
+    """Return what to request in another attempt. None if the failure is the user's own."""
     errors = _errors(diagnostics)
     if any(d.file == _PROBE_HEADER for d in errors):
         return replace(asked, probes=())
@@ -343,7 +343,7 @@ def _include_help(errors: Sequence[Diagnostic]) -> str | None:
 
 
 def _host_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
-    """Say what to do about code for the host, in words of cujit's options."""
+    """Return a hint for host code in a source, in terms of cujit's options."""
     is_unmarked = _says(_outside_cuda_h(errors), "-default-device")
     said = _launch_help(errors, request, is_unmarked) or (None if is_unmarked else _skip_help(errors, request))
     if said := said or _dialect_help(errors, request):
@@ -373,7 +373,7 @@ def _says(errors: Sequence[Diagnostic], words: str) -> bool:
 
 
 def _explain_names(request: Request, unnamed: Sequence[str], facts: dict[str, Any]) -> CompileError:
-    """Say which names are not in the source, which are there more than once, and which stand for something else."""
+    """Explain which names are not in the source, which are overloaded, and which refer to something else."""
     facts |= _without_ours(facts["diagnostics"], unnamed)
     why = {name: _said_of(name, facts["diagnostics"]) for name in unnamed}
     overloaded = [name for name, messages in why.items() if any(_OVERLOADED in m for m in messages)]

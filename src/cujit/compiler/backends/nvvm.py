@@ -276,7 +276,7 @@ def _explain(request: Request, error: ToolError, tool: str, arguments: Sequence[
 
 
 def _dialect(request: Request, log: str, tool: str) -> str | None:
-    """Say that a module is of an LLVM that this libNVVM does not read for the architecture, or None."""
+    """Describe why this libNVVM cannot read a module's LLVM version for the architecture, or return None."""
     if match := _PRODUCER.search(log):
         return (
             f"{request.source.name} holds bitcode of {match['producer']}, "
@@ -319,7 +319,7 @@ def _opaque_line(module: NvvmModule) -> int:
 
 
 def _fatal(module: NvvmModule) -> str | None:
-    """Say what the LLVM 7 in libNVVM would end the process for, or None.
+    """Describe what would make the LLVM 7 in libNVVM end the process, or return None.
 
     Source: measured, 12.9 to 13.4: an integer of 256 bits, a data layout that does not parse.
     """
@@ -332,7 +332,7 @@ def _fatal(module: NvvmModule) -> str | None:
 
 
 def _bad_annotation(module: NvvmModule) -> str | None:
-    """Say which node of ``!nvvm.annotations`` would end the process in libNVVM, or None.
+    """Describe which node of ``!nvvm.annotations`` would make libNVVM end the process, or return None.
 
     Source: measured, 13.5, for compute_90 and compute_100: a node without operands, a property without a value or
     with null, and one whose name is no string. A node is a function or variable, then names and values in turn.

@@ -22,7 +22,7 @@ LinkLto = Callable[[Sequence[Artifact], Arch | None], Artifact]
 
 
 def needs_our_linker(artifacts: Sequence[Artifact]) -> bool:
-    """Tell whether some of the images are not LTO-IR, so that nvJitLink makes no PTX of them."""
+    """Return whether some of the images are not LTO-IR, so that nvJitLink cannot link them to PTX."""
     return any(artifact.kind is not Kind.LTOIR for artifact in artifacts)
 
 

@@ -26,7 +26,7 @@ from cujit.compiler.includes.files import (
     stamp_of,
     stats_of,
 )
-from cujit.values import NamedTuple, grouped
+from cujit.values import NamedTuple, group_by
 from cujit.values.hashing import sha256
 from cujit.values.typed import TYPE_CHECKING, Protocol
 
@@ -223,7 +223,7 @@ def directories_of(absent: Sequence[str]) -> tuple[Directory, ...]:
 
     return tuple(
         Directory(path, stamp if is_old(stamp) else _UNKNOWN, b"\0".join(map(os.fsencode, names)))
-        for (path, stamp), names in grouped((nearest(path), path) for path in absent).items()
+        for (path, stamp), names in group_by((nearest(path), path) for path in absent).items()
     )
 
 

@@ -46,7 +46,7 @@ _PATHS = _DEBUG | {"lineinfo", "generate-line-info"}
 
 
 def unmodelled(arguments: Iterable[str], tool: Tool, extra: Iterable[str] = ()) -> str | None:
-    """Say which argument keeps the result out of the cache, and why; None where every one is understood.
+    """Describe which argument keeps the result out of the cache, and why. None if every argument is understood.
 
     ``extra`` are those of the arguments that the option table did not write.
     """
@@ -74,7 +74,7 @@ def _why_not(argument: str, tool: Tool, is_extra: bool) -> str | None:
 
 
 def _behind(argument: str, beginnings: Iterable[str]) -> str | None:
-    """Give what follows the first beginning that an argument has."""
+    """Return what follows the first matching prefix of an argument."""
     return next((argument.removeprefix(begin) for begin in beginnings if argument.startswith(begin)), None)
 
 
@@ -99,7 +99,7 @@ def _known(tool: Tool) -> frozenset[str]:
 
 
 def macros(arguments: Iterable[str]) -> Iterator[str]:
-    """Give the macros that arguments define, as they would stand after ``#define``."""
+    """Yield the macros that arguments define, as they would appear after ``#define``."""
     for argument in arguments:
         macro = _behind(argument, _DEFINE)
         if macro is not None:
@@ -108,10 +108,10 @@ def macros(arguments: Iterable[str]) -> Iterator[str]:
 
 
 def wants_paths(arguments: Iterable[str]) -> bool:
-    """Tell whether the result names files: with debug information or line numbers."""
+    """Return whether the result names files: with debug information or line numbers."""
     return any(a.partition("=")[0].lstrip("-") in _PATHS for a in arguments)
 
 
 def wants_working_directory(arguments: Iterable[str]) -> bool:
-    """Tell whether the result names the working directory; with line numbers alone it does not (measured, 13.5)."""
+    """Return whether the result names the working directory. With line numbers only, it does not (measured, 13.5)."""
     return any(a.partition("=")[0].lstrip("-") in _DEBUG for a in arguments)

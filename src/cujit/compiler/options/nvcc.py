@@ -210,7 +210,7 @@ class _Reading:
             self._said.append(f"{_VALUES[name]}={value}")
 
     def line(self) -> NvccLine:
-        """Give what was read."""
+        """Return what was read."""
         targets = [*self._targets, *(self._codes or _alone(self._arch))]
         kept = tuple(dict.fromkeys(targets))
         return NvccLine(tuple(self._said), kept, self._kind, self._output, tuple(self._rest), tuple(self._unknown))

@@ -128,7 +128,7 @@ def _path_text(given: object) -> str | None:
 
 
 def is_utf8(text: str) -> bool:
-    """Tell whether a text can be given to a compiler; half a surrogate pair cannot."""
+    """Return whether a text can be passed to a compiler. Half a surrogate pair cannot."""
     return not any("\ud800" <= c <= "\udfff" for c in text)
 
 

@@ -105,7 +105,7 @@ class Options(Mapping[str, Value]):
         return cls(**{**(options or {}), **more})  # type: ignore[arg-type]
 
     def __getitem__(self, name: str) -> Value:
-        """Give what was said of an option.
+        """Return the value that was specified for an option.
 
         Args:
             name: of the option.
@@ -138,7 +138,7 @@ class Options(Mapping[str, Value]):
         return f"Options({', '.join(said + [f'extra={self.extra!r}'] * bool(self.extra))})"
 
     def only(self, *tools: Tool, extra: bool = True) -> Options:
-        """Give those of the options that one of ``tools`` has, with the ``extra`` arguments or without."""
+        """Return the options that one of ``tools`` supports, with or without the ``extra`` arguments."""
         said = {name: v for name, v in self._values.items() if _taken(name, tools)}
         return Options.of(said, {"extra": self.extra} if extra else {})
 

@@ -22,7 +22,7 @@ class Buffers:
         self._rows = tuple((offset, p.size) for p, offset in zip(signature, signature.offsets, strict=True))
 
     def packed(self, parameters: Any) -> bytes:
-        """Give the bytes of a packed parameter buffer.
+        """Return the bytes of a packed parameter buffer.
 
         Raises:
             ArgumentError: it is no contiguous buffer, or of another size than all parameters.

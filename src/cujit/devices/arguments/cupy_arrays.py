@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cujit.forks import once_each
+from cujit.forks import single_flight_cache
 from cujit.values import NamedTuple
 from cujit.values.imported import imported
 
@@ -35,13 +35,13 @@ class CupyMemory(NamedTuple):
 
 
 def _cupy() -> Any:
-    """Give CuPy if somebody has imported it, and all of it."""
+    """Return CuPy if the process has imported it, completely."""
     cupy = imported("cupy")
     return cupy if hasattr(cupy, "ndarray") and hasattr(getattr(cupy, "cuda", None), "get_current_stream") else None
 
 
 def is_cupy_array(value: object) -> bool:
-    """Tell whether an object is an array of CuPy, and of no class derived from it."""
+    """Return whether an object is a CuPy array, and not of a derived class."""
     cupy = _cupy()
     return cupy is not None and type(value) is cupy.ndarray
 
@@ -81,9 +81,11 @@ _SMALL_INTS = 257
 _PTR = "ptr"
 
 
-@once_each()
+@single_flight_cache()
 def cupy_interface(ordinal: int) -> CupyInterface | None:
-    """Say how arrays on a GPU are read; None if the arrays of this CuPy are not laid out so that it can be known."""
+    """Return how native code reads CuPy arrays on a GPU. None if the layout of this CuPy's arrays
+    cannot be determined.
+    """
     cupy = _cupy()
     places = _places(cupy) if 0 <= ordinal < _SMALL_INTS else None
     if places is None:
@@ -184,7 +186,9 @@ def _stream(cupy: Any, handle: int) -> Any:
 
 
 def _answers(cupy: Any, ordinal: int, call: Callable[[int], int]) -> list[bool]:
-    """Tell whether a function knows the current stream, before and while each of several is; [] if CuPy refuses."""
+    """Return whether a function finds the current stream, before and while several streams are current. [] if CuPy
+    refuses.
+    """
 
     def agrees() -> bool:
         return call(ordinal) == int(cupy.cuda.get_current_stream(ordinal).ptr)

@@ -16,7 +16,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from cujit.devices.arrays.array import WAIT
-from cujit.forks import once, once_each
+from cujit.forks import once, single_flight_cache
 from cujit.values.imported import imported
 
 _INTERFACE = "__cuda_array_interface__"
@@ -24,13 +24,13 @@ _READY, _WAIT = "is_ready", WAIT
 
 
 def is_numba_array(value: object) -> bool:
-    """Tell whether an object is an array of numba on a GPU, and of no class derived from it."""
+    """Return whether an object is a Numba array on a GPU, and not of a derived class."""
     module: Any = imported("numba.cuda.cudadrv.devicearray")
     return module is not None and type(value) is getattr(module, "DeviceNDArray", None)
 
 
 def is_described(value: object) -> bool:
-    """Tell whether an object is an array of JAX whose interface runs nothing written in Python."""
+    """Return whether an object is a JAX array whose interface runs no Python code."""
     kind: Any = type(value)
     said = vars(kind).get(_INTERFACE) if kind.__module__.startswith("jaxlib.") else None
     asked = [getattr(said, "fget", None), *(getattr(kind, name, None) for name in (_READY, _WAIT))]
@@ -66,9 +66,9 @@ class DescribedInterface(ctypes.Structure):
     keep: tuple[object, ...]
 
 
-@once_each()
+@single_flight_cache()
 def described_interface(kind: Hashable) -> DescribedInterface:
-    """Say how arrays of a type of JAX are read."""
+    """Return how native code reads arrays of a JAX type."""
     names = {field: id(name) for field, name in _DESCRIBED.items()}
     ready, wait = getattr(kind, _READY), getattr(kind, _WAIT)
     interface = DescribedInterface(array_type=id(kind), ready=id(ready), wait=id(wait), **names)
@@ -77,7 +77,7 @@ def described_interface(kind: Hashable) -> DescribedInterface:
 
 
 def kind_of_row(array: Any, interface: DescribedInterface) -> object:
-    """Give the object that an array of one axis at most shares with those of its shape and dtype; None of others.
+    """Return the object that an array of at most one axis shares with arrays of its shape and dtype. None for others.
 
     Of these, nothing but the address differs while they are in one place, which the interface keeps: JAX has one object
     for each shape and dtype, and one for each place, and rows have only one layout.
@@ -122,7 +122,9 @@ class NumbaInterface(ctypes.Structure):
 
 @once
 def numba_interface() -> NumbaInterface | None:
-    """Say how numba's arrays are read; None if those of this numba do not have what they say there."""
+    """Return how native code reads Numba's arrays. None if this Numba's arrays don't have the attributes that their
+    interface describes.
+    """
     arrays: Any = imported("numba.cuda.cudadrv.devicearray")
     driver: Any = imported("numba.cuda.cudadrv.driver")
     kind, pointer = arrays.DeviceNDArray, getattr(driver, "OwnedPointer", None)
@@ -147,7 +149,7 @@ def _word_place() -> int | None:
 
 
 def _agrees(kind: Any, driver: Any) -> bool:
-    """Tell whether arrays, of memory that is none, have in their own attributes what their interface says."""
+    """Return whether arrays, over memory that does not exist, have in their attributes what their interface reports."""
     shapes = (((3, 5), (20, 4), "f4"), ((7,), (8,), "i8"), ((4, 6), (2, 8), "u2"), ((2, 1, 9), (9, 77, 1), "u1"))
     try:
         for number, (shape, strides, dtype) in enumerate(shapes):

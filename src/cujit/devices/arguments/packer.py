@@ -91,7 +91,7 @@ class Packer:
         return self._struct.pack(*values)
 
     def reader(self, index: int) -> Callable[[object, int], bytes]:
-        """Give the function that makes the bytes of one parameter from its argument and the stream.
+        """Return the function that makes the bytes of one parameter from its argument and the stream.
 
         It raises what ``pack`` does.
         """
@@ -164,7 +164,7 @@ def _number(parameter: Parameter, refuse: Refuse) -> tuple[str, _Reader] | None:
 
 
 def _range(kind: ParameterClass, size: int) -> tuple[bool, int, int]:
-    """Give signedness, smallest and largest value of an integer of ``size`` bytes."""
+    """Return signedness, smallest and largest value of an integer of ``size`` bytes."""
     bits = 8 * size
     return (
         (True, -(1 << bits - 1), (1 << bits - 1) - 1) if kind is ParameterClass.SIGNED else (False, 0, (1 << bits) - 1)
@@ -212,7 +212,7 @@ def _float(refuse: Refuse, size: int, value: object, _stream: int) -> float:
 
 
 def _is_small_float(value: object) -> bool:
-    """Tell a scalar of ml_dtypes, which NumPy does not count among its floats."""
+    """Return whether a value is an ml_dtypes scalar, which NumPy does not count among its floats."""
     return isinstance(value, np.generic) and value.dtype.name.startswith(("bfloat16", "float8_", "float6_", "float4_"))
 
 
@@ -261,7 +261,7 @@ def _vector(
 
 
 def _parts(parameter: Parameter, element: np.dtype[Any], count: int, value: object) -> Sequence[object] | None:
-    """Give the numbers of a value that is given as numbers; None of one that is given as bytes."""
+    """Return the numbers of a value that is passed as numbers. None for a value that is passed as bytes."""
     if isinstance(value, (tuple, list)):
         return value
     plain = _plain(value)

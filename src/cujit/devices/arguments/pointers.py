@@ -95,7 +95,7 @@ def cpp_type(dtype: str) -> str | None:
 
 
 def describe(value: object) -> str:
-    """Say in a few words what an object is, for a message."""
+    """Describe an object in a few words, for a message."""
     kind = type(value)
     name = kind.__name__ if kind.__module__ in ("builtins", __name__) else f"{kind.__module__}.{kind.__name__}"
     if isinstance(value, DeviceArray):
@@ -264,13 +264,13 @@ class _PointerReader:
         return self._elsewhere(value, where)
 
     def _elsewhere(self, value: object, where: tuple[int, int] | None) -> _Memory:
-        """Say where an array is that the device does not reach; what is no array is refused."""
+        """Return the location of an array that the device cannot reach. Refuse a value that is not an array."""
         if where is None:
             self._refuse(value, "it is no array", f"{self._wanted}: device.array(x) makes one")
         return _Memory(0, None, True, False, where)
 
     def _order(self, producer: int, stream: int) -> None:
-        """Have the kernel wait for what another library has begun in a stream of its own."""
+        """Make the kernel wait for work that another library has begun in its own stream."""
         if _stream(producer) != _stream(stream):
             self._device.order(_stream(producer), stream)
 
@@ -284,7 +284,7 @@ class _Others:
     names: tuple[str, ...] = ()
 
     def take(self, dtype: np.dtype[Any]) -> bool:
-        """Tell whether an array may have that dtype; bytes that are of no type may be anything."""
+        """Return whether an array may have that dtype. Untyped bytes may be anything."""
         if self.parts is not None:
             return all(leaf == self.parts for leaf in leaves(dtype))
         return dtype.name in self.names or not list(leaves(dtype))
@@ -294,7 +294,9 @@ class _Others:
 
 
 def _others(bare: str) -> _Others | None:
-    """Tell what arrays go for a pointer to a vector, a complex number, a small float or a pointer; None takes any."""
+    """Return which arrays match a pointer to a vector, a complex number, a small float or a pointer. None accepts any
+    array.
+    """
     if bare.endswith("*"):
         return _Others("uint64 (addresses)", names=("uint64", "int64"))
     if (form := FORMATS.get(bare)) is not None:
@@ -334,7 +336,7 @@ def _dlpack_device(value: object) -> tuple[int, int] | None:
 
 
 def _is_reachable(where: tuple[int, int], device: DeviceLike) -> bool:
-    """Tell whether ``device`` can use memory that DLPack says is ``where``."""
+    """Return whether ``device`` can use memory at the DLPack location ``where``."""
     if not device.is_gpu:
         return where[0] in (dlpack.CPU, dlpack.CUDA_HOST, dlpack.CUDA_MANAGED)
     return where == (dlpack.CUDA, device.ordinal) or where[0] in (dlpack.CUDA_HOST, dlpack.CUDA_MANAGED)

@@ -22,7 +22,7 @@ def signature_of_layout(layout: list[tuple[int, int]]) -> Signature:
 
 
 def signature_of(artifact: Artifact, lowered: str, loaded: Signature) -> Signature:
-    """Tell what a kernel takes: as its build says, else as its lowered name or PTX beside it says, else as ``loaded``.
+    """Return the signature of a kernel: from its build, otherwise from its lowered name or PTX, otherwise ``loaded``.
 
     ``loaded`` is what the device tells of the image.
     """
@@ -77,7 +77,7 @@ def signature_of_name(lowered: str, loaded: Signature) -> Signature | None:
 
 
 def _parameter(t: CxxType, loaded: Parameter) -> Parameter:
-    """Give a parameter its type, unless the image says that it has another size."""
+    """Return a parameter with its type, unless the image records another size."""
     from cujit.formats.cxx_types import TypeShape  # start-up: images whose build says the types are not read
 
     name = str(t)

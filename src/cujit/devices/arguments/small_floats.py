@@ -74,7 +74,9 @@ def encode(number: float, form: SmallFloat) -> bytes:
 
 
 def decode(codes: npt.NDArray[Any], form: SmallFloat) -> npt.NDArray[np.float32]:
-    """Give the numbers of an array of codes, which are unsigned ints of the format's size; float32 has each exactly."""
+    """Return the numbers of an array of codes, unsigned ints of the format's size. float32 represents each number
+    exactly.
+    """
     magnitudes = codes.astype(np.int64) & (1 << 8 * form.size - 1) - 1
     exponents, fractions = magnitudes >> form.fraction_bits, magnitudes & (1 << form.fraction_bits) - 1
     bias = (1 << form.exponent_bits - 1) - 1

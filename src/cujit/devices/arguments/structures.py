@@ -30,12 +30,14 @@ class LayoutError(ValueError):
 
 
 def leaves(dtype: np.dtype[Any]) -> Iterator[np.dtype[Any]]:
-    """Give the numbers that a dtype is made of: of structures and arrays each field's, of complex ones the parts'."""
+    """Return the numbers that a dtype consists of. Structures and arrays have each field's, complex numbers their
+    parts'.
+    """
     return (leaf for _name, _offset, leaf in _placed(dtype, "", 0))
 
 
 def _placed(dtype: np.dtype[Any], name: str, offset: int) -> Iterator[tuple[str, int, np.dtype[Any]]]:
-    """Give the numbers with their names and places in bytes; of an array the first two elements tell all."""
+    """Yield the numbers with their names and byte offsets. The first two elements of an array represent all of it."""
     if dtype.subdtype is not None:
         element, shape = dtype.subdtype
         for i in range(min(int(np.prod(shape)), 2)):
@@ -50,7 +52,7 @@ def _placed(dtype: np.dtype[Any], name: str, offset: int) -> Iterator[tuple[str,
 
 
 def dtype_by_value(value: object) -> np.dtype[Any] | None:
-    """Tell what an array, a scalar of NumPy or a structure of ctypes is made of; None where NumPy cannot say."""
+    """Return the dtype of an array, a NumPy scalar or a ctypes structure. None if NumPy cannot describe it."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.dtype
     if isinstance(value, _BY_VALUE):
@@ -62,7 +64,7 @@ def dtype_by_value(value: object) -> np.dtype[Any] | None:
 
 
 def bytes_by_value(value: object) -> bytes | None:
-    """Give the bytes of what can be passed by value, or None.
+    """Return the bytes of a value that can be passed by value, or None.
 
     Raises:
         LayoutError: it is in another byte order, or holds Python objects.
@@ -80,8 +82,8 @@ def bytes_by_value(value: object) -> bytes | None:
 
 
 def layout_by(value: object) -> tuple[type, np.dtype[Any] | None] | None:
-    """Tell what decides the layout of a structure whose bytes are its buffer: its type, and its dtype where values of
-    the type have several. None of others.
+    """Return what determines the layout of a structure whose bytes are its buffer. This is its type, and its dtype if
+    values of the type have several. None for others.
     """
     kind = type(value)
     if isinstance(value, (np.void, np.ndarray)):
@@ -121,7 +123,7 @@ def check_layout(value: object, align: int) -> None:
 
 
 def _declared_align(value: object) -> int:
-    """Tell the alignment that a value's type declares, in bytes; 1 for none."""
+    """Return the alignment that a value's type declares, in bytes. 1 if it declares none."""
     if isinstance(value, _BY_VALUE):
         return ctypes.alignment(value)
     dtype = dtype_by_value(value)
@@ -129,7 +131,7 @@ def _declared_align(value: object) -> int:
 
 
 def _tensor_map_bytes(value: object) -> bytes | None:
-    """Give the bytes of a ``CUtensorMap`` of NVIDIA's bindings; None of anything else."""
+    """Return the bytes of a ``CUtensorMap`` of NVIDIA's bindings. None for anything else."""
     kind = type(value)
     if kind.__name__ != "CUtensorMap" or not kind.__module__.startswith("cuda.bindings"):
         return None

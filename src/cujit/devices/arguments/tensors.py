@@ -31,13 +31,13 @@ class TensorMemory(NamedTuple):
 
 
 def _torch() -> Any:
-    """Give torch if somebody has imported it, and all of it."""
+    """Return torch if the process has imported it, completely."""
     torch = imported("torch")
     return torch if hasattr(torch, "Tensor") and hasattr(torch, "nn") else None
 
 
 def is_tensor(value: object) -> bool:
-    """Tell whether an object is a plain tensor or a parameter, and of no class derived from them."""
+    """Return whether an object is a plain tensor or a parameter, and not of a derived class."""
     torch = _torch()
     return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter)
 
@@ -126,7 +126,7 @@ def _handle(tensor: Any) -> int:
 
 
 def _agrees(interface: TensorInterface, tensor: Any) -> bool:
-    """Tell whether the interface says of a tensor what its attributes say."""
+    """Return whether the interface reports the same of a tensor as the tensor's attributes."""
     actual = (
         interface.ask("get_data_ptr", tensor, ctypes.c_void_p),
         interface.ask("get_numel", tensor, ctypes.c_int64),

@@ -33,13 +33,13 @@ _COMPLEX = re.compile(r"(?:\w+::)+complex<(float|double)>")
 
 
 def is_complex(name: str) -> bool:
-    """Tell whether a C++ type is a complex number that is a class of its own."""
+    """Return whether a C++ type is a complex number with its own class."""
     return _COMPLEX.fullmatch(name) is not None
 
 
 @functools.lru_cache(maxsize=1024)
 def vector_of(name: str, size: int | None = None) -> tuple[np.dtype[Any], int] | None:
-    """Tell elements and length of a built-in vector type or a complex number; None for any other type.
+    """Return elements and length of a built-in vector type or a complex number. None for any other type.
 
     ``size`` in bytes, if it is known, has to be that of the vector: a user may call a structure so too.
     """

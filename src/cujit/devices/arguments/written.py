@@ -129,7 +129,7 @@ def _made(kind: str, rest: str, refuse: Callable[[str], NoReturn]) -> npt.NDArra
 
 
 def _code(name: str, number: float, refuse: Callable[[str], NoReturn]) -> int:
-    """Give the code of a small float."""
+    """Return the code of a small float."""
     form = _SMALL[name]
     if abs(number) >= form.overflow and (form.infinity is None or not math.isinf(number)):
         refuse(f"{number:g} is out of range of {form.name}")
@@ -137,7 +137,9 @@ def _code(name: str, number: float, refuse: Callable[[str], NoReturn]) -> int:
 
 
 def shown_values(text: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Give the numbers of an array that ``text`` made, for people: codes of small floats as what they stand for."""
+    """Return the numbers of an array that ``text`` made, for display. Codes of small floats become the numbers they
+    represent.
+    """
     kind, _, rest = text.partition(":")
     form = _SMALL.get(rest.partition(":")[0]) if kind in _MAKERS else None
     return array if form is None else decode(array, form)

@@ -139,7 +139,7 @@ class ArrayMemory(Protocol):
         """Wait for both."""
 
     def read(self, address: int, size: int, elements: np.dtype[Any], *, shared: bool = False) -> None:
-        """Have checks see what the host is about to copy."""
+        """Report to the checks which bytes the host is about to copy."""
 
     def fetch(self, out: npt.NDArray[Any], address: int) -> None:
         """Copy bytes to an array of the host."""
@@ -230,7 +230,7 @@ class DeviceArray:
         return tuple(reversed(steps))
 
     def close(self) -> None:
-        """Give up the memory now; views of it keep it alive. Again is harmless.
+        """Release the memory now. Views of it keep it alive. Closing again is harmless.
 
         Example::
 
@@ -528,7 +528,7 @@ class DeviceArray:
         return self._interface()
 
     def _share(self) -> None:
-        """Have checks see that others get to see the elements."""
+        """Report to the checks that other code can now see the elements."""
         self.device.read(self.address, self.nbytes, self.dtype, shared=True)
 
     @property

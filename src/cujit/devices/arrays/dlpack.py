@@ -155,7 +155,7 @@ def _dtype_of(tensor: _DLTensor) -> np.dtype[Any] | None:
 
 
 def _is_contiguous(tensor: _DLTensor) -> bool:
-    """Tell whether the elements lie one after the other in C order; axes of one element have any stride."""
+    """Return whether the elements are contiguous in C order. Axes of one element may have any stride."""
     if not tensor.strides:
         return True
     shape = tensor.shape[: tensor.ndim]

@@ -113,17 +113,17 @@ class CpuBackend(Backend):
         return Allocation(block.address, size, block)
 
     def allocated(self, block: HostBlock) -> None:
-        """Have the checks know an allocation."""
+        """Register an allocation with the checks."""
         if self._checking is not None:
             self._checking.ledger.add(block)
 
     def called(self, address: int, words: str) -> None:
-        """Have what the checks find call an allocation so: ``the 400 bytes of argument 2``."""
+        """Set how the checks' findings name an allocation, such as ``the 400 bytes of argument 2``."""
         if self._checking is not None:
             self._checking.ledger.call(address, words)
 
     def written(self, address: int, size: int) -> None:
-        """Have the checks know that the host has written bytes."""
+        """Report to the checks that the host has written bytes."""
         if self._checking is not None:
             self._checking.ledger.written(address, size)
 
@@ -147,7 +147,7 @@ class CpuBackend(Backend):
             self._checking.ledger.read(address, size, elements, shared=shared)
 
     def copied(self, to: int, source: int, size: int) -> None:
-        """Have the checks know that bytes were copied within the device's memory."""
+        """Report to the checks that bytes were copied within the device's memory."""
         if self._checking is not None:
             self._checking.ledger.copied(to, source, size)
 

@@ -110,7 +110,7 @@ class CpuKernel(BackendKernel):
         )
 
     def fits(self, shape: LaunchShape, limits: Limits) -> bool:
-        """Tell whether sizes keep all limits; else ``check`` says which they break."""
+        """Return whether sizes keep all limits. Otherwise ``check`` reports the limits that they exceed."""
         return keeps_limits(shape, limits, self.resources)
 
     @property
@@ -181,7 +181,7 @@ class CpuKernel(BackendKernel):
             )
 
     def _meeting(self, shape: LaunchShape, options: LaunchOptions, stream: int | None) -> LaunchOptions:
-        """Have the blocks of a plain launch run side by side where ``grid.sync()`` works on a GPU.
+        """Run the blocks of a plain launch concurrently if ``grid.sync()`` would work on a GPU.
 
         The driver gives the memory in which a grid counts its arrivals to a stream with the first cooperative launch in
         it, and takes it away no more; a kernel that finds none traps. A launch in a graph (None for ``stream``) has it
@@ -218,7 +218,7 @@ class CpuKernel(BackendKernel):
         return self._workers.count * self.active_blocks(block.volume) // size * size
 
     def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
-        """Say what the pool needs; machine code puts the parameters in.
+        """Return what the thread pool needs. Machine code inserts the parameters.
 
         A stream may be captured into a graph, which only Python looks for; the default stream may not. A grid whose
         blocks meet needs memory of its own for each launch.
@@ -437,7 +437,7 @@ def _by(block: Dim3) -> str:
 
 
 def _optimizes() -> bool:
-    """Tell whether LLVM optimises kernels, which the environment decides when one is compiled.
+    """Return whether LLVM optimizes kernels, which the environment decides when a kernel is compiled.
 
     Raises:
         OptionError: the variable is neither 0 nor 1.
@@ -456,7 +456,7 @@ class _Memory(NamedTuple):
 
 
 def _failed(memory: _Memory, site: Site, launch: int) -> None:
-    """Say why not all blocks ran; ``launch`` is the address of the ``Launch``."""
+    """Raise an error that explains why not all blocks ran. ``launch`` is the address of the ``Launch``."""
     settle(Launch.from_address(launch), site)
     raise no_memory(*memory)
 

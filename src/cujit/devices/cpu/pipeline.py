@@ -102,7 +102,9 @@ def _ir_of(body: Body, block: Dim3, observers: Sequence[Observer], *, stacks: bo
 
 
 def _narrowed(body: Body) -> Body:
-    """Have shared memory accessed by addresses of 32 bits; who watches sees the operations of the text instead."""
+    """Return a body that accesses shared memory by 32-bit addresses. Observers see the operations of the PTX text
+    instead.
+    """
     program = narrowed(body.program)
     return body if program is body.program else _with_blocks(program, Refusals())
 

@@ -85,7 +85,7 @@ class Preparation:
             return self._ready().ptx
 
     def path(self) -> str:
-        """Give the path of a file with the text, for who reads its lines in debuggers and profilers.
+        """Return the path of a file with the text, for users who read its lines in debuggers and profilers.
 
         Raises:
             FileError: it cannot be written.
@@ -106,7 +106,7 @@ class Preparation:
             return parsed.bodies[name]
 
     def known_facts(self) -> ModuleFacts:
-        """Tell what launches need to know, out of the cache if it is there; a module that is there was checked.
+        """Return what launches need to know, from the cache if it is there. A module in the cache was checked.
 
         Raises as ``facts`` does.
         """
@@ -175,7 +175,7 @@ class Preparation:
             fail_at_construct(self.text, self._name, line, construct, why, help=help_ or None)
 
     def _ready(self) -> _Parsed:
-        """Give what was made of the text, or parse it; called with the lock held."""
+        """Return what was made of the text, or parse the text. Call this with the lock held."""
         parsed = self._parsed() if self._parsed is not None else None
         if parsed is None:
             from cujit.formats.ptx.parser import parse  # start-up: what the cache knows of a module needs no parser

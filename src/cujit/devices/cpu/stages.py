@@ -36,7 +36,7 @@ _LOOKERS: list[Callable[[Stage], object]] = []
 
 
 def show_stages(look: Callable[[Stage], object]) -> None:
-    """Have every stage of every kernel that is compiled from now on shown to ``look``, when it is done."""
+    """Call ``look`` with every stage of every kernel that is compiled from now on, when the stage is done."""
     _LOOKERS.append(look)
 
 
@@ -60,7 +60,7 @@ def stage(name: str, kernel: str, make: Callable[[], _T], write: Callable[[_T], 
 
 
 def dumped() -> frozenset[str]:
-    """Tell which stages the environment has printed; ``times`` is among them where it has times alone.
+    """Return which stages the environment requests to print. ``times`` is among them if it requests only times.
 
     Raises:
         OptionError: there is no such stage.

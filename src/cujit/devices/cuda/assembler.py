@@ -24,7 +24,7 @@ class Assembler(Protocol):
         """Its CUDA release."""
 
     def assemble(self, text: bytes, target: Arch, options: JitOptions, name: str) -> tuple[bytes, str]:
-        """Give the cubin and what was written about it.
+        """Return the cubin and the assembler's log.
 
         Raises:
             ToolError: the text does not assemble, or not for ``target``.
@@ -54,7 +54,7 @@ class NvJitLinkAssembler:
         return self._library.version
 
     def assemble(self, text: bytes, target: Arch, options: JitOptions, name: str) -> tuple[bytes, str]:
-        """Give the cubin and what was written about it.
+        """Return the cubin and the assembler's log.
 
         Raises:
             ToolError: the text does not assemble, or not for ``target``.
@@ -66,7 +66,7 @@ class NvJitLinkAssembler:
 
 
 def installed_assembler() -> Assembler | None:
-    """Give the nvJitLink that is installed, opened once; None without one."""
+    """Return the installed nvJitLink, opened once. None without one."""
     try:
         return _opened()
     except ToolchainNotFoundError:

@@ -163,7 +163,7 @@ class CudaBackend(Backend):
         return memory.pin(self.context, size)
 
     def trim(self, keep_bytes: int) -> None:
-        """Give memory back to the system that the pool keeps, but for so many bytes."""
+        """Release to the system the memory that the pool keeps, except for ``keep_bytes``."""
         self.context.trim(keep_bytes)
 
     @cached_property
@@ -172,7 +172,7 @@ class CudaBackend(Backend):
         return self.context.attribute("L2_CACHE_SIZE")
 
     def ordinal_of(self, address: int) -> int | None:
-        """Tell on which GPU memory is, where the driver shows several; None of memory that all of them reach."""
+        """Return the GPU that memory is on, if the driver shows several. None for memory that all GPUs reach."""
         if self._count < 2 or self._pointer("IS_MANAGED", address):
             return None
         device = int(self.context.driver.bindings.CUmemorytype.CU_MEMORYTYPE_DEVICE)
@@ -223,7 +223,7 @@ class CudaBackend(Backend):
         return CudaTextures(self.context)
 
     def encode_tensor_map(self, tiling: Tiling) -> bytes:
-        """Have the driver write the 128 bytes of a tensor map.
+        """Return the 128 bytes of a tensor map, which the driver encodes.
 
         Raises:
             UnsupportedError: the GPU has no tensor memory accelerator.

@@ -70,7 +70,7 @@ def compat(
     driver: Version | int | str | None = None,
     device: Arch | str | None = None,
 ) -> list[Verdict]:
-    """Tell which entries of an image would load where, and why not; nothing is loaded and no driver is asked.
+    """Return which entries of an image would load where, and why not. Nothing is loaded and no driver is queried.
 
     That ``load`` may assemble PTX by an installed nvJitLink is said where it would help, but not counted on.
 
@@ -168,7 +168,7 @@ def _cubin(data: bytes, target: _Target) -> Verdict:
 
 
 def _carried(cubin: Cubin, data: bytes, target: _Target) -> str:
-    """Say of a cubin that does not load if the PTX in its line information does."""
+    """Return a hint that the PTX in a cubin's line information loads, if the cubin does not load and that PTX does."""
     if not cubin.carries_ptx:
         return ""
     try:
@@ -179,7 +179,7 @@ def _carried(cubin: Cubin, data: bytes, target: _Target) -> str:
 
 
 def _where(arch: Arch) -> str:
-    """Say on which GPUs code for ``arch`` runs."""
+    """Describe on which GPUs code for ``arch`` runs."""
     if arch.suffix == "a":
         return f"on sm_{arch.number} alone"
     if arch.is_real or arch.suffix == "f":

@@ -157,7 +157,7 @@ class Context:
             )
 
     def release(self, function: str, handle: Any) -> None:
-        """Give a handle back; a failure is nobody's business any more (a dead context, the process ends)."""
+        """Release a handle. A failure no longer matters (a dead context, or the process ends)."""
         try:
             with self as driver:
                 driver.attempt(function, handle)
@@ -166,7 +166,7 @@ class Context:
 
 
 def _folded(launches: list[str]) -> list[str]:
-    """Tell equal launches in a row once, with how many there were."""
+    """List equal consecutive launches once, with how many there were."""
     folded: list[tuple[str, int]] = []
     for launch in launches:
         if folded and folded[-1][0] == launch:

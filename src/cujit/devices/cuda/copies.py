@@ -16,7 +16,7 @@ from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.memory import NativeMemory, address_of, native_memory, pin
 from cujit.devices.launcher.state import STAGING_BYTES, WANTS_STAGING, LargeCopy
 from cujit.errors import DriverError
-from cujit.forks import begins_anew, once, once_each
+from cujit.forks import once, register_reset, single_flight_cache
 
 # What is asked for in no stream is done when these return, so that every stream sees it: streams that do not block
 # are not ordered after the default one. Source: CUDA Driver API manual, "API synchronization behavior": a memset, and
@@ -136,7 +136,7 @@ class LargeCopies:
         self._parts: list[_Part] | None = None
         self._id = 0
         self._memory: object = None
-        begins_anew(self)
+        register_reset(self)
 
     def copy(self, native: NativeMemory, address: int, data: Any, *, is_in: bool) -> bool:
         """Copy, in the default stream, and wait; False where the driver is to copy: it is as fast, or this is busy.
@@ -195,7 +195,7 @@ class LargeCopies:
         return parts
 
     def _is_page_locked(self, host: int) -> bool:
-        """Tell whether the driver knows memory of the host, which it then copies at full speed."""
+        """Return whether the driver knows memory of the host, which it then copies at full speed."""
         which = self._context.driver.bindings.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
         with self._context as driver:
             return not int(driver.attempt("cuPointerGetAttribute", which, host)[0])
@@ -205,7 +205,7 @@ class LargeCopies:
         self._lock, self._parts, self._memory = threading.Lock(), None, None
 
 
-@once_each(64)
+@single_flight_cache(64)
 def copies_of(context: Context) -> LargeCopies:
     """Return what makes the large copies of a context."""
     return LargeCopies(context)

@@ -31,7 +31,7 @@ class Gpu(Context):
         return int(self.driver.call("cuDeviceGetAttribute", which, self.device))
 
     def keep_in_graph(self, stream: int, *objects: object) -> None:
-        """Have the graph that is captured in a stream hold objects; where none of ours is, nobody does."""
+        """Make the graph that is captured in a stream keep objects. If cujit captures no graph, nothing keeps them."""
         graph = self.capturing.get(stream)
         for holder in [graph] if graph is not None else list(self.capturing.values()):
             holder.keep(*objects)
@@ -52,7 +52,7 @@ class Gpu(Context):
         return memory.MemoryPool(self, total // _KEPT_PART)
 
     def trim(self, keep_bytes: int) -> None:
-        """Give memory that nobody uses back to the system, but for ``keep_bytes``.
+        """Release unused memory to the system, except for ``keep_bytes``.
 
         Raises:
             DriverError: the driver refused.
@@ -62,7 +62,7 @@ class Gpu(Context):
             self.pool.trim(keep_bytes)
 
     def release_unused(self, function: str, handle: Any) -> None:
-        """Give an array of texels or an object back once no kernel can use it any more.
+        """Release an array of texels or an object once no kernel can use it any more.
 
         The manual promises for none of these calls that they wait, as it does for ``cuMemFree``. During a capture,
         where waiting would spoil the graph, they do not: then kernels that were launched before have to be done.
@@ -77,7 +77,7 @@ class Gpu(Context):
         self.release(function, handle)
 
     def _nobody_captures(self, driver: Driver) -> bool:
-        """Tell whether no other library captures a stream either, as far as the default stream shows that."""
+        """Return whether no other library captures a stream either, as far as the default stream shows."""
         status, *_ = driver.attempt("cuStreamIsCapturing", _DEFAULT_STREAM)
         return bool(status == driver.bindings.CUresult.CUDA_SUCCESS)
 
@@ -97,5 +97,5 @@ class Gpu(Context):
             raise self.explained(e) from None
 
     def _is_capturing(self, stream: int) -> bool:
-        """Tell whether a stream is captured into a graph; the default streams never are."""
+        """Return whether a stream is captured into a graph. The default streams never are."""
         return stream > 1 and memory.is_capturing(self, stream)

@@ -78,7 +78,7 @@ class CudaGraph(Graph):
         self._nodes = int(count)
 
     def _own(self, destroy: str, handle: Any) -> None:
-        """Have the driver destroy a handle in the place of the one before it, and when this graph goes.
+        """Let the driver destroy a handle when this graph is destroyed. Destroy the handle that it replaces now.
 
         The driver waits for launches that are on their way before it frees what they use.
         """

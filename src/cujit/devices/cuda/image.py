@@ -12,7 +12,7 @@ _AS_PTX = ", which is PTX under cujit emulate"
 
 
 def choose_image(artifact: Artifact, place: RoutePlace, options: JitOptions | None = None) -> Chosen:
-    """Give the bytes to load at ``place``, the route in words, and what an assembler wrote.
+    """Return the bytes to load at ``place``, the route in words, and the assembler's log.
 
     Raises:
         LoadError: the image does not run there.

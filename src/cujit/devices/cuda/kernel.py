@@ -155,7 +155,7 @@ class CudaKernel(BackendKernel):
         return self._context.ring.label(self.name)
 
     def fits(self, shape: LaunchShape, limits: Limits) -> bool:
-        """Tell whether sizes keep all limits by what the image says; False leaves it to the driver."""
+        """Return whether sizes keep all limits according to the image. False leaves the decision to the driver."""
         grid, block, facts = shape.grid, shape.block, self._facts
         if facts is None or facts.shared_bytes + shape.shared_bytes > limits.shared_bytes:
             return False
@@ -169,7 +169,7 @@ class CudaKernel(BackendKernel):
         return min(limits.max_threads, facts.max_threads or limits.max_threads, _most_threads(facts.registers))
 
     def plain(self, limits: Limits) -> PlainTarget | None:
-        """Say where any launch goes whose sizes keep the limits by what the image says."""
+        """Return the target of any launch whose sizes are within the limits, according to the image."""
         facts = self._facts
         if facts is None or facts.has_clusters or facts.shared_bytes > limits.shared_bytes:
             return None
@@ -207,7 +207,7 @@ class CudaKernel(BackendKernel):
             check_cooperative(self.title, shape, self.together(shape, cluster))
 
     def preload(self) -> None:
-        """Have the driver load the code now, which it does at the first launch otherwise.
+        """Make the driver load the code now. Otherwise, the driver loads it at the first launch.
 
         While a stream is captured, that is one of the calls that need the relaxed mode.
 
@@ -227,7 +227,7 @@ class CudaKernel(BackendKernel):
             raise self._context.explained(self._context.driver.error(call, status))
 
     def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
-        """Say what the driver is called with.
+        """Return what the driver is called with.
 
         Raises:
             ClosedError: the module was closed.
@@ -393,7 +393,8 @@ class CudaKernel(BackendKernel):
         return number
 
     def _failed(self, shape: LaunchShape, options: LaunchOptions, status: int) -> None:
-        """Say why the driver refused a launch: a limit that it breaks after all, or else what the driver says.
+        """Raise an error that explains why the driver refused a launch. It names an exceeded limit, otherwise the
+        driver's message.
 
         Raises:
             LaunchError: a limit.

@@ -78,7 +78,7 @@ class LoadedLibrary:
             raise self.context.explained(e) from None
 
     def close(self) -> None:
-        """Have the driver unload the image; again is harmless."""
+        """Unload the image through the driver. Closing again is harmless."""
         if self.is_loaded:
             self.is_loaded = False
             with suppress(Exception):  # nobody's business any more: a dead context, the process ends
@@ -91,7 +91,8 @@ class LoadedLibrary:
 
 
 def load_library(context: Context, image: bytes, options: JitOptions | None = None) -> LoadedLibrary:
-    """Have the driver load an image; with ``options``, have it compiled for the current GPU at once, with a log.
+    """Load an image through the driver. With ``options``, the driver compiles it at once for the current GPU, with a
+    log.
 
     Without options it is a cubin, which the driver loads when the first of its kernels is launched.
 

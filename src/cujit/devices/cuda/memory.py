@@ -21,7 +21,7 @@ from cujit.devices.launcher.library import Library, library_or_none
 from cujit.devices.launcher.state import MemoryCalls
 from cujit.devices.streams import Allocation, PinnedMemory
 from cujit.errors import DriverError
-from cujit.forks import begins_anew, once_each
+from cujit.forks import register_reset, single_flight_cache
 from cujit.toolchain.driver import Driver
 from cujit.values import attributes
 
@@ -69,7 +69,7 @@ class NativeMemory:
         )
 
 
-@once_each(64)
+@single_flight_cache(64)
 def native_memory(context: Context) -> NativeMemory | None:
     """Return the calls by native code; None leaves them to Python."""
     library = library_or_none() if is_supported() else None
@@ -93,7 +93,7 @@ def _get(context: Context, size: int) -> int:
 
 
 def _put(context: Context, address: int) -> None:
-    """Give memory back to the driver, which waits for all work first.
+    """Return memory to the driver, which waits for all work first.
 
     Raises:
         DriverError: the driver refused.
@@ -127,7 +127,7 @@ class Blocks:
         self._ready: dict[int, list[int]] = {}
         self._waiting: list[tuple[int, int]] = []
         self._kept_bytes = 0
-        begins_anew(self)
+        register_reset(self)
 
     def allocate(self, size: int) -> Allocation:
         """Get ``size`` bytes, aligned to 256 at least; none of them has the address 0.
@@ -156,7 +156,7 @@ class Blocks:
         return _Block(_get(self._context, size), size, self)
 
     def give(self, address: int, size: int) -> None:
-        """Give a block back.
+        """Return a block to the free blocks, or to the driver if too much memory would be kept.
 
         Raises:
             DriverError: the driver refused.
@@ -185,7 +185,7 @@ class Blocks:
         self._kept_bytes = sum(size * len(addresses) for size, addresses in list(self._ready.items()))
 
     def trim(self) -> None:
-        """Give all blocks that nobody has back to the driver.
+        """Return all unused blocks to the driver.
 
         Raises:
             DriverError: the driver refused.
@@ -201,7 +201,7 @@ class Blocks:
         self._ready, self._waiting, self._kept_bytes = {}, [], 0
 
 
-@once_each(64)
+@single_flight_cache(64)
 def blocks_of(context: Context) -> Blocks:
     """Return the blocks of a context."""
     return Blocks(context)
@@ -286,7 +286,7 @@ class MemoryPool:
         return address, block
 
     def trim(self, keep_bytes: int) -> None:
-        """Give memory that nobody uses back to the system, but for ``keep_bytes``.
+        """Release unused memory to the system, except for ``keep_bytes``.
 
         Raises:
             DriverError: the driver refused.
@@ -308,7 +308,8 @@ def free_late(context: Context, stream: int, late: list[int]) -> None:
 
 
 def is_capturing(context: Context, stream: int) -> bool:
-    """Tell whether work in a stream goes into a graph; one whose capture failed counts too until it ends.
+    """Return whether work in a stream is captured into a graph. A stream whose capture failed also counts until it
+    ends.
 
     Raises:
         DriverError: the driver refused.
@@ -343,7 +344,7 @@ def _unpin(context: Context, address: int, users: Mapping[int, Any]) -> None:
 
 
 def address_of(data: memoryview) -> int:
-    """Tell where bytes are."""
+    """Return the address of bytes."""
     return int(np.frombuffer(data, np.uint8).__array_interface__["data"][0])
 
 

@@ -123,7 +123,7 @@ class CudaModule(BackendModule):
         return int(place[0]), int(place[1])
 
     def close(self) -> None:
-        """Have the driver unload the image; again is harmless."""
+        """Unload the image through the driver. Closing again is harmless."""
         self._library.close()
 
 

@@ -95,7 +95,7 @@ class LaunchRing:
         self._finished = max(self._finished, count)
 
     def in_flight(self) -> list[str]:
-        """Tell the launches that may not be done, the newest first."""
+        """Return the launches that may not be done, the newest first."""
         count = self.count
         first = max(self._finished, count - RING_SIZE)
         return [str(self._row(n % RING_SIZE)) for n in reversed(range(first, count))]

@@ -103,7 +103,7 @@ def route_ptx(text: bytes, what: str, place: RoutePlace, options: JitOptions, *,
 
 
 def _told(what: str, why: str, chosen: Chosen) -> Chosen:
-    """Tell of a way that is not the first."""
+    """Emit a ``Fallback`` event for a route that is not the first."""
     from cujit.events.hub import tell  # start-up: most PTX is not newer than the driver
     from cujit.events.values import Fallback  # start-up: as above
 
@@ -160,7 +160,7 @@ def _refusal(
     tried: list[str],
     lowering: UnsupportedError | PtxSyntaxError | UnicodeDecodeError,
 ) -> DriverError:
-    """Say why none of the ways is open, and what would open one."""
+    """Make the error that explains why no route works, and what would make one work."""
     came = toolkit_of_ptx(version)
     of = f" (CUDA {dotted(came)})" if came else ""
     lines = [

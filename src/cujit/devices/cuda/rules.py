@@ -47,12 +47,14 @@ def read_header(text: bytes) -> PtxHeader | str:
 
 
 def newest_ptx(driver: Version) -> Version | None:
-    """Give the newest PTX that a driver, or a tool, of that CUDA version takes; None if it is beyond the table."""
+    """Return the newest PTX that a driver, or a tool, of that CUDA version accepts. None if the version is beyond the
+    table.
+    """
     return None if driver > RELEASES[-1].toolkit else driver_release(driver).ptx
 
 
 def target_refusal(arch: Arch, device: Arch, name: str) -> LoadRefusal | None:
-    """Tell why PTX for ``arch`` does not run on a GPU of architecture ``device`` called ``name``."""
+    """Return why PTX for ``arch`` does not run on a GPU of architecture ``device`` called ``name``."""
     if arch.runs_on(device):
         return None
     return LoadRefusal(
@@ -67,12 +69,12 @@ def _by(device: Arch) -> str:
 
 
 def target_on(arch: Arch, device: Arch) -> Arch:
-    """Give what PTX for ``arch`` is assembled for on ``device``: its own variant where it is for one."""
+    """Return what PTX for ``arch`` is assembled for on ``device``: the same variant if ``arch`` is a variant."""
     return Arch(ArchKind.REAL, device.number, arch.suffix)
 
 
 def cubin_refusal(cubin: Cubin, device: Arch, name: str, *, is_emulated: bool = False) -> LoadRefusal | None:
-    """Tell why a cubin does not run on a GPU of architecture ``device`` called ``name``, which may be emulated."""
+    """Return why a cubin does not run on a GPU of architecture ``device`` called ``name``, which may be emulated."""
     if bool(cubin.ptx) != is_emulated:
         return emulation_refusal(is_emulated)
     if cubin.is_relocatable:
@@ -89,7 +91,7 @@ def cubin_refusal(cubin: Cubin, device: Arch, name: str, *, is_emulated: bool = 
 
 
 def emulation_refusal(is_emulated: bool) -> LoadRefusal:
-    """Say why machine code does not run on a GPU that is emulated, or on others what is made where one is."""
+    """Return why machine code does not run on an emulated GPU, or why emulator code does not run elsewhere."""
     if is_emulated:
         return LoadRefusal(
             "is machine code of a GPU, which cujit emulate does not execute",
@@ -102,7 +104,7 @@ def emulation_refusal(is_emulated: bool) -> LoadRefusal:
 
 
 def same_major_refusal(arch: Arch, toolkit: Version | None, driver: Version) -> LoadRefusal | None:
-    """Tell why a driver of CUDA version ``driver`` does not load machine code that ``toolkit`` made.
+    """Return why a driver of CUDA version ``driver`` does not load machine code that ``toolkit`` made.
 
     Source: CUDA Compatibility, "Minor Version Compatibility": code of any release of a major version runs on every
     driver of that major version and of later ones; an older major version promises nothing.

@@ -143,7 +143,7 @@ class CudaStream(Stream):
         return self._open().handle
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        """Give the protocol's version and the handle.
+        """Return the protocol's version and the handle.
 
         Source: cuda.core manual, "CUDA stream protocol".
         """
@@ -209,7 +209,7 @@ class CudaStream(Stream):
         return event
 
     def wait(self, other: object) -> None:
-        """Have the work that comes wait for an event, or for all work now in another stream; waits not here.
+        """Make later work wait for an event, or for all work now in another stream. This call does not wait.
 
         Raises:
             LaunchError: it is neither.
@@ -227,7 +227,7 @@ class CudaStream(Stream):
             self._context.order(stream_handle(other), handle)
 
     def close(self) -> None:
-        """Give it up; the work in it is still done. Again is harmless."""
+        """Close the stream. Work in it still completes. Closing again is harmless."""
         self._queue = None
 
     # -- work on bytes ------------------------------------------------------------------------------------

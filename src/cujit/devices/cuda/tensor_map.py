@@ -11,7 +11,7 @@ from cujit.devices.tensormaps.tiling import Tiling
 
 
 def encode(context: Context, tiling: Tiling) -> bytes:
-    """Have the driver write the map of a tensor and a box; its axes are innermost first.
+    """Encode the map of a tensor and a box through the driver. The axes of the map are innermost first.
 
     Source: CUDA Driver API manual, ``cuTensorMapEncodeTiled``, ``cuTensorMapEncodeIm2col``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from cujit.forks import Lock, in_child, once
+from cujit.forks import Lock, on_fork_child, once
 
 ALIVE = 1
 """The word of a module that native code may run. Any other value sends the call to the route written in Python,
@@ -15,7 +15,7 @@ _FORKED = 2
 _WORDS = 512
 
 
-class Alive:
+class LivenessFlag:
     """Whether a loaded module may be run; ``address`` is where native code reads it, an ``int32``.
 
     In a forked process it says no: a GPU's context does not survive a fork, and the CPU device has no threads there.
@@ -46,7 +46,7 @@ class _Slabs:
         self.free: list[tuple[ctypes.Array[ctypes.c_int32], int, int]] = []
         """The words that nobody has: the slab, the number in it, the address."""
         self._lock = Lock()
-        in_child(self._after_fork)
+        on_fork_child(self._after_fork)
 
     def take(self) -> tuple[ctypes.Array[ctypes.c_int32], int, int]:
         """Take a word that nobody has."""
@@ -61,7 +61,7 @@ class _Slabs:
         return self.take()
 
     def _after_fork(self) -> None:
-        """Say in every word of a module that this process is a copy of the one that loaded it."""
+        """Mark every word of a module: this process is a copy of the process that loaded it."""
         for slab in self.all:
             for index, word in enumerate(slab):
                 if word == ALIVE:

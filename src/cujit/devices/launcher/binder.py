@@ -25,7 +25,7 @@ from cujit.devices.arguments.tensors import is_tensor, tensor_interface
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.backend import BackendKernel
 from cujit.devices.device import Device
-from cujit.devices.launcher.alive import ALIVE, Alive
+from cujit.devices.launcher.alive import ALIVE, LivenessFlag
 from cujit.devices.launcher.cpython import BYTES, Callables, is_supported
 from cujit.devices.launcher.layout import FieldKind
 from cujit.devices.launcher.learned import ASLEEP, NO_DTYPE, Learned, learned_of
@@ -68,7 +68,7 @@ def _refuse_named(packer: Callable[[], Packer]) -> None:
 class Prepared:
     """The state of one prepared launch, and all that it refers to."""
 
-    def __init__(self, library: Library, state: LaunchState, first: _First, keep: Sequence[object] = ()) -> None:
+    def __init__(self, library: Library, state: LaunchState, first: _FirstCall, keep: Sequence[object] = ()) -> None:
         self.library, self.state, self.first, self.keep = library, state, first, [*keep]
         self._bound: tuple[ctypes.c_int32, int, Callable[..., object]] | None = None
 
@@ -77,12 +77,12 @@ class Prepared:
         return self.first.bind()
 
     def enable(self) -> None:
-        """Have native code call what is written in Python; the launch keeps this from now on."""
+        """Let native code call the Python functions. The launch keeps this object from now on."""
         state, first = self.state, self.first
         state.named, state.reader, state.by_hand = id(first.named), id(first.reader), id(first)
 
     def attach(self, callables: Callables, launch: object) -> None:
-        """Have a call of ``launch``, which keeps this, run the machine code."""
+        """Make a call of ``launch``, which keeps this object, run the machine code."""
         callables.attach(launch, self.library.address("launch"), ctypes.addressof(self.state))
 
     def start(self, parameters: bytes) -> bool:
@@ -99,8 +99,8 @@ class Prepared:
         return True
 
 
-def tell_failure(kernel: str, device: DeviceLike, error: CujitError) -> None:
-    """Tell of a launch that raises."""
+def report_failure(kernel: str, device: DeviceLike, error: CujitError) -> None:
+    """Emit a ``LaunchFailure`` event for a launch that raises."""
     from cujit.events.hub import tell  # start-up: most launches raise nothing
     from cujit.events.values import LaunchFailure  # start-up: as above
 
@@ -109,7 +109,7 @@ def tell_failure(kernel: str, device: DeviceLike, error: CujitError) -> None:
         error.add_note(f"  {kernel}[grid, block].save('bug.launch', …) writes this launch to a file, to run it again")
 
 
-class Binder:
+class LaunchBinder:
     """Makes the prepared launches of one kernel on one device.
 
     A launch is bound to the device at its first call. Native code starts it from then on, that first time too.
@@ -121,7 +121,7 @@ class Binder:
         library: Library,
         device: Device,
         packer: Callable[[], Packer],
-        alive: Alive,
+        alive: LivenessFlag,
         learned: Learned,
     ) -> None:
         self._kernel = kernel
@@ -136,7 +136,7 @@ class Binder:
 
     @classmethod
     def of(cls, kernel: BackendKernel, device: Device, signature: Signature, packer: Callable[[], Packer],
-           alive: Alive, *, takes_ints: bool) -> Binder | None:  # fmt: skip
+           alive: LivenessFlag, *, takes_ints: bool) -> LaunchBinder | None:  # fmt: skip
         """Make one where native code can be had; None leaves every launch to Python.
 
         ``packer`` makes the readers written in Python, when the first of them is needed.
@@ -154,7 +154,7 @@ class Binder:
         return prepared
 
     def complete(self, memory: bytes, by_hand: _ByHand, shape: LaunchShape, options: LaunchOptions) -> Prepared:
-        """Give a launch in the default stream that native code made, with its state in ``memory``, what Python does."""
+        """Add Python's part to a launch in the default stream that native code made, with its state in ``memory``."""
         state = LaunchState.from_address(id(memory) + BYTES)
         prepared = self._prepared(state, by_hand, shape, 0, options)
         prepared.bind()
@@ -163,7 +163,7 @@ class Binder:
     def _prepared(
         self, state: LaunchState, by_hand: _ByHand, shape: LaunchShape, stream: int, options: LaunchOptions
     ) -> Prepared:
-        first = _First(self, state, by_hand, shape, stream, options)
+        first = _FirstCall(self, state, by_hand, shape, stream, options)
         return Prepared(self.library, state, first, [self])
 
     def pattern(self, cls: Any, entry: object, options: LaunchOptions, complete: Any) -> LaunchPattern | None:
@@ -199,7 +199,7 @@ class Binder:
         try:
             target = self._kernel.target(shape, stream, options, self._layout.size)
         except ToolTimeoutError as e:
-            tell_failure(str(self.packer().kernel), self._device, e)
+            report_failure(str(self.packer().kernel), self._device, e)
             raise
         except CujitError:
             target = None
@@ -213,13 +213,13 @@ class Binder:
         return target, failed
 
     def _telling(self, run: Callable[..., _T]) -> Callable[..., _T]:
-        """Have a function that machine code calls tell of the error that it raises."""
+        """Wrap a function that machine code calls so that it reports the error that it raises."""
 
         def call(*arguments: object) -> _T:
             try:
                 return run(*arguments)
             except CujitError as e:
-                tell_failure(str(self.packer().kernel), self._device, e)
+                report_failure(str(self.packer().kernel), self._device, e)
                 raise
 
         return call
@@ -278,21 +278,21 @@ class Binder:
         setattr(state, name, ctypes.addressof(interface))
 
     def _is_only_gpu(self, array: Any) -> bool:
-        """Tell whether machine code knows such an array, and no other GPU could have its memory."""
+        """Return whether machine code knows such an array, and its memory could be on no other GPU."""
         if not (is_numba_array(array) or is_described(array)):
             return False
         address, read_only = array.__cuda_array_interface__["data"]
         return type(read_only) is bool and self._device.ordinal_of(address) is None
 
 
-class _First:
+class _FirstCall:
     """A call by hand, which also binds the launch if that is still to be done."""
 
     __slots__ = ("_binder", "_by_hand", "_kept", "_options", "_shape", "_state", "_stream", "named", "reader")
 
     def __init__(
         self,
-        binder: Binder,
+        binder: LaunchBinder,
         state: LaunchState,
         by_hand: _ByHand,
         shape: LaunchShape,
@@ -324,5 +324,5 @@ class _First:
         return self._kept is not _BY_HAND
 
 
-def _read(binder: Binder, stream: int, state: LaunchState, index: int, value: object) -> bytes:
+def _read(binder: LaunchBinder, stream: int, state: LaunchState, index: int, value: object) -> bytes:
     return binder.read(index, value, stream, state)

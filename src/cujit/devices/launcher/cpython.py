@@ -12,7 +12,7 @@ import sys
 from typing import Any, TypeVar
 
 from cujit.errors import spell
-from cujit.forks import once_each
+from cujit.forks import single_flight_cache
 from cujit.values import dataclass
 
 _T = TypeVar("_T")
@@ -24,7 +24,7 @@ VERSIONS = ((3, 10), (3, 11), (3, 12), (3, 13), (3, 14))
 
 
 def is_supported() -> bool:
-    """Tell whether this interpreter takes machine code: a CPython of 64 bits that was tried, with its one lock.
+    """Return whether this interpreter supports machine code: a 64-bit CPython that was tested, with its one lock.
 
     Without the lock, reading an attribute of an array while another thread closes it is not safe.
     """
@@ -40,7 +40,7 @@ def is_supported() -> bool:
 
 @functools.cache
 def address_of(function: str) -> int:
-    """Give the address of a function of CPython's C API."""
+    """Return the address of a function of CPython's C API."""
     return int(ctypes.cast(getattr(ctypes.pythonapi, function), ctypes.c_void_p).value or 0)
 
 
@@ -131,9 +131,9 @@ class _Method(ctypes.Structure):
 _METH_O, _METH_FASTCALL = 8, 128  # Source: CPython, Include/methodobject.h (stable ABI)
 
 
-@once_each()
+@single_flight_cache()
 def index_by(cls: Any, function: int) -> _Method:
-    """Have ``instance[…]`` of a class run machine code, ``object *function(object *instance, object *index)``."""
+    """Make ``instance[…]`` of a class run machine code, ``object *function(object *instance, object *index)``."""
     doc = f"__getitem__($self, shape, /)\n--\n\n{cls.__getitem__.__doc__}"
     method = _Method(b"__getitem__", function, _METH_O, doc.encode())
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.POINTER(_Method))(
@@ -176,14 +176,14 @@ class Callables:
         return self.offset + _WORD
 
     def attach(self, instance: object, code: int, state: int) -> None:
-        """Give an instance its machine code and its state, both by address; the instance must keep both alive."""
+        """Set the machine code and the state of an instance, both by address. The instance must keep both alive."""
         if type(instance) is not self.type:
             raise TypeError(f"{spell(instance)} has no place for machine code")
         ctypes.c_uint64.from_address(id(instance) + self.state_offset).value = state
         ctypes.c_uint64.from_address(id(instance) + self.offset).value = code
 
 
-@once_each()
+@single_flight_cache()
 def native_type(base: type[Any]) -> Callables:
     """Make the final subclass of ``base`` that a call enters by vectorcall (PEP 590), with no Python in between.
 

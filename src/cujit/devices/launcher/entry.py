@@ -13,8 +13,8 @@ from cujit.devices.arguments.packer import Packer
 from cujit.devices.arguments.signatures import signature_of
 from cujit.devices.backend import BackendKernel, BackendModule
 from cujit.devices.device import Device
-from cujit.devices.launcher.alive import Alive
-from cujit.devices.launcher.binder import Binder, tell_failure
+from cujit.devices.launcher.alive import LivenessFlag
+from cujit.devices.launcher.binder import LaunchBinder, report_failure
 from cujit.devices.name_table import NameTable
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import HostExtent, LaunchShape
@@ -48,9 +48,9 @@ class LoadedImage:
         self._caches: set[weakref.ref[_Cache]] = set()
 
     @cached_property
-    def alive(self) -> Alive:
+    def alive(self) -> LivenessFlag:
         """The word that native code reads before a launch."""
-        return Alive()
+        return LivenessFlag()
 
     def clears(self, cache: _Cache) -> None:
         """Clear the launches that a kernel keeps when the image is closed."""
@@ -96,7 +96,7 @@ class LoadedImage:
         if self.loaded is None or patterns is None:
             return None
         kept = vars(self)
-        alive = kept.get("alive") or kept.setdefault("alive", Alive())
+        alive = kept.get("alive") or kept.setdefault("alive", LivenessFlag())
         return self.loaded.plain(entry.lowered, patterns, alive.address, entry)
 
     def patterns_of(self, lowered: str) -> dict[object, bytes] | None:
@@ -117,7 +117,7 @@ class LoadedImage:
         return all(text == name for text, name in self.artifact.names.items())
 
     def require(self) -> BackendModule:
-        """Give the loaded module, unless it was closed."""
+        """Return the loaded module, unless it was closed."""
         if self.loaded is None:
             raise ClosedError(f"this module on {self.device.name} was closed; its kernels no longer run")
         return self.loaded
@@ -231,11 +231,11 @@ class LaunchEntry:
         return LaunchEntry(self.image, self.loaded, self.name, self.signature, takes_ints=True)
 
     @cached_property
-    def binder(self) -> Binder | None:
+    def binder(self) -> LaunchBinder | None:
         """What prepares its launches for machine code; None where there is none, or the signature does not tell."""
         if any(parameter.size <= 0 for parameter in self.signature):
             return None
-        return Binder.of(self.loaded, self.device, self.signature, self._packers, self.image.alive,
+        return LaunchBinder.of(self.loaded, self.device, self.signature, self._packers, self.image.alive,
                          takes_ints=self._takes_ints)  # fmt: skip
 
     @property
@@ -244,7 +244,7 @@ class LaunchEntry:
         return self.device.is_gpu and getattr(self.loaded, "parameters", None) is not None
 
     def keep_pattern(self, pattern: bytes, learned: object) -> None:
-        """Have kernels with such parameters found with this pattern, if nothing but their sizes is known."""
+        """Store this pattern for kernels with such parameters, if nothing but the parameters' sizes is known."""
         patterns, parameters = self.image.patterns_of(self.lowered), getattr(self.loaded, "parameters", None)
         if parameters is None or patterns is None or self._takes_ints:
             return
@@ -280,5 +280,5 @@ class LaunchEntry:
             raise without_frames(e) from e.__cause__
 
     def tell(self, error: CujitError) -> None:
-        """Tell of a launch that raises."""
-        tell_failure(self.name, self.device, error)
+        """Report a launch that raises."""
+        report_failure(self.name, self.device, error)

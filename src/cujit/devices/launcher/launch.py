@@ -147,7 +147,7 @@ class PreparedLaunch(LaunchSlots):
         bind(self)
 
     def compile(self) -> None:
-        """Have the CPU device make the machine code for this block now, without running anything.
+        """Make the CPU device compile the machine code for this block now, without running anything.
 
         The first call of a launch in a block shape does it else. On a GPU nothing is left to do.
 
@@ -180,7 +180,7 @@ class PreparedLaunch(LaunchSlots):
 
 
 def _sizes(shape: LaunchShape | None, options: LaunchOptions) -> str:
-    """Say what a launch runs, and what it asks for."""
+    """Describe what a launch runs, and what it requests."""
     if shape is None:
         return "nothing"
     text = f"grid {tuple(shape.grid)}, block {tuple(shape.block)}"
@@ -202,7 +202,7 @@ def make_launch(
 
 
 def attach(launch: PreparedLaunch) -> bool:
-    """Have a launch run native code from here on; False if it cannot."""
+    """Make a launch run native code from here on. Return False if it cannot."""
     entry, shape = launch._entry, launch.shape
     if not launch._waits or shape is None or entry.binder is None:
         return launch._prepared is not None or launch._state is not None
@@ -258,5 +258,5 @@ def complete(launch: PreparedLaunch) -> None:
 
 
 def bind(launch: PreparedLaunch) -> bool:
-    """Have a launch start the kernel by native code from now on; False if it cannot."""
+    """Make a launch start the kernel by native code from now on. Return False if it cannot."""
     return attach(launch) and launch._prepared is not None and launch._prepared.bind()

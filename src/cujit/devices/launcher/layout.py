@@ -76,7 +76,9 @@ class Layout(NamedTuple):
 
 @functools.lru_cache(1024)
 def layout_of(signature: Signature, *, takes_ints: bool = False) -> Layout | None:
-    """Give the layout of a signature, as its ``Packer`` reads it; None if machine code does not take so much."""
+    """Return the layout of a signature, as its ``Packer`` reads it. None if the signature is too large for machine
+    code.
+    """
     if len(signature) > MOST_FIELDS or signature.size > MOST_BYTES:
         return None
     fields = [_field(p, offset) for p, offset in zip(signature, signature.offsets, strict=True)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from cujit.devices.backend import PlainTarget, Target
 from cujit.devices.device import Device
-from cujit.devices.launcher.alive import Alive
+from cujit.devices.launcher.alive import LivenessFlag
 from cujit.devices.launcher.cpython import BYTES, Callables, is_supported
 from cujit.devices.launcher.layout import Layout, layout_of
 from cujit.devices.launcher.library import Library, library_or_none
@@ -106,7 +106,7 @@ def warm() -> None:
         from cujit.devices.launcher.cubin import CubinKernelFacts  # start-up: for a GPU
 
         numpy_scalars()
-        Alive()
+        LivenessFlag()
         ready(Callables, CubinKernelFacts, Layout, LaunchShape, Limits, Parameter, PlainTarget, Signature, Target)
 
 

@@ -149,7 +149,7 @@ def _pointing_to(value: object, address: int, cpu: Device) -> bytes:
 
 
 def _result(value: Any, copies: Sequence[_Copy], span: Span) -> np.ndarray[Any, Any]:
-    """Give what is left of an argument, in its shape and dtype; in bytes where NumPy has no such dtype.
+    """Return what is left of an argument, in its shape and dtype, or in bytes if NumPy has no such dtype.
 
     Of a tensor map it is the array.
     """

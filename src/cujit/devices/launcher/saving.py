@@ -81,7 +81,7 @@ def _recorded(name: str, entry: LaunchEntry, images: Sequence[bytes]) -> str:
 
 
 def _range(value: object, span: Span) -> tuple[int, int]:
-    """Give the memory to keep: of our arrays the whole allocation, for kernels reach from views into what is beside."""
+    """Return the memory to keep. For a DeviceArray, this is the whole allocation, as kernels reach beyond views."""
     block = value._allocation if isinstance(value, DeviceArray) else None
     if block is not None and block.address <= span.address and span.address + span.size <= block.address + block.size:
         return block.address, block.address + block.size
@@ -99,7 +99,7 @@ def _argument(parameter: Parameter, value: Any, data: bytes, held: Sequence[Held
 
 
 def _images(image: LoadedImage) -> Iterator[bytes]:
-    """Give the image as it was loaded, and PTX with lines of source where its source is known."""
+    """Yield the image as it was loaded, and PTX with source lines if its source is known."""
     yield image.artifact.data
     if image.portable is None:
         return
@@ -112,7 +112,7 @@ def _images(image: LoadedImage) -> Iterator[bytes]:
 
 
 def _variables(entry: LaunchEntry, images: Sequence[bytes], held: Sequence[Held]) -> Iterator[SavedVariable]:
-    """Give what the variables of the module hold now, but for the ones that begin with addresses.
+    """Yield what the module's variables contain now, except for variables that begin with addresses.
 
     Only PTX tells which do, so of an image without any none is given. What is not given begins as the image has it.
 
@@ -151,7 +151,7 @@ def _parsed(image: bytes) -> Sequence[Variable]:
 
 
 def _is_of_numbers(initial: object) -> bool:
-    """Tell whether a variable begins without an address."""
+    """Return whether a variable's initial value has no address."""
     if isinstance(initial, Initializer):
         return all(map(_is_of_numbers, initial.items))
     return initial is None or isinstance(initial, (Immediate, FloatLiteral))
@@ -183,7 +183,7 @@ def _refuse_addresses(
 
 
 def _has_pointers(kind: Any) -> bool:
-    """Tell whether a type of ctypes holds pointers."""
+    """Return whether a ctypes type contains pointers."""
     if issubclass(kind, (ctypes.Structure, ctypes.Union)):
         return any(_has_pointers(each[1]) for base in kind.__mro__ for each in vars(base).get("_fields_", ()))
     if issubclass(kind, ctypes.Array):

@@ -29,14 +29,14 @@ class NumpyScalar(ctypes.Structure):
 
 @once
 def numpy_scalars() -> ctypes.Array[NumpyScalar]:
-    """Give the types that machine code looks through, the common ones first, and an end without a type."""
+    """Return the types that machine code searches, the common ones first, and an end without a type."""
     types = dict.fromkeys(getattr(np, name) for name in (*_TYPES, *_TWINS))
     rows = [NumpyScalar(id(each), _kind(each), each(0).itemsize) for each in types if _is_plain(each)]
     return (NumpyScalar * (len(rows) + 1))(*rows)
 
 
 def scalar_offset() -> int:
-    """Tell where a scalar has its value, in bytes: behind what every object has."""
+    """Return the offset of a scalar's value, in bytes: after what every object has."""
     return object.__basicsize__
 
 

@@ -89,7 +89,7 @@ def place_in(held: Sequence[_Begins], address: int) -> tuple[int, int]:
 
 
 def dtype_of(value: Any) -> np.dtype[Any] | None:
-    """Tell what the elements of an array are; None where NumPy has no such dtype."""
+    """Return the dtype of an array's elements. None if NumPy has no such dtype."""
     if isinstance(value, DeviceArray):
         return value.dtype
     tensor = read_tensor(value) if is_tensor(value) else None

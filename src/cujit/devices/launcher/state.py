@@ -182,7 +182,7 @@ class KeepsLaunches:
 
 
 def is_same_stream(kept: object, stream: object) -> bool:
-    """Tell whether what a launch keeps alive of its stream serves for another object of the same handle, too.
+    """Return whether what a launch keeps alive of its stream also serves for another object of the same handle.
 
     ``torch.cuda.current_stream()`` and others make a new object for each question: one of a kind is as good as another.
     """

@@ -252,7 +252,7 @@ class _Object:
         return self._handle.number
 
     def close(self) -> None:
-        """Give the object back before it goes; again is harmless.
+        """Release the object before it is garbage-collected. Closing again is harmless.
 
         Example::
 

@@ -14,7 +14,7 @@ MOST_WRITTEN_OUT = 1024
 
 
 def concrete_forms(row: InstructionRow) -> Iterator[tuple[str, ...]]:
-    """Give the modifiers of each form that a row stands for, in the order of the row.
+    """Yield the modifiers of each form that a row stands for, in the order of the row.
 
     Of a row of very many combinations (cache hints beside scopes, vectors and types) those are given in which at most
     two places differ from the plainest form. An open row gives none: the table does not know its modifiers.

@@ -36,7 +36,7 @@ class DebugData:
         self._sections: dict[str, list[str]] = {}
 
     def files_of(self, module: Module) -> dict[int, int]:
-        """Give the new numbers of a module's files; a file that another module has too keeps one number."""
+        """Return the new numbers of a module's files. A file that another module also has keeps one number."""
         numbers = {}
         for directive in _directives(module, "file"):
             number, *file = directive.arguments

@@ -136,7 +136,7 @@ def _of_module(variable: ptx.Variable, version: tuple[int, int]) -> Iterator[Mis
 
 
 def _wrong_value(variable: ptx.Variable, is_formal: bool) -> str:
-    """Tell what is wrong with an initial value, or with there being none."""
+    """Describe what is wrong with an initial value, or with the lack of one."""
     if variable.initializer is None:
         is_open = 0 in variable.shape and variable.linkage != "extern" and not is_formal
         return "an array without a size is .extern, or has a value at first" if is_open else ""

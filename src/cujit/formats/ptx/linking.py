@@ -130,7 +130,7 @@ class _Link:
         return found
 
     def _is_kept(self, item: ptx.Function | ptx.Variable, index: int) -> bool:
-        """Tell whether an item is the definition that its name means."""
+        """Return whether an item is the definition that its name refers to."""
         symbol = self._tables[index][item.name]
         if item is not symbol.defined:
             return False
@@ -191,7 +191,7 @@ class _Link:
                         self._complaints.append(Complaint(index, v.line, text))
 
     def _near(self, name: str) -> str:
-        """Say where a name is that a module keeps for itself."""
+        """Describe where a name is that a module keeps private."""
         for (where, _), table in zip(self._inputs, self._tables, strict=True):
             if name in table and table[name].is_private:
                 return f"; {where}:{table[name].line} has one for itself, without .visible"
@@ -237,7 +237,7 @@ class _Link:
 
 
 def _unfit(module: ptx.Module, declared: Arch | None, wanted: Arch, version: Version) -> list[tuple[int, str]]:
-    """Say by line why a module cannot be part of what is for ``wanted`` and of that version."""
+    """List by line why a module cannot be part of a link for ``wanted`` and that version."""
     if declared is not None and not declared.runs_on(wanted.real):
         return [(0, f"is for {declared.real}, which does not run on {wanted.real}, the target of the link")]
     there = obstacles(module, version, wanted if declared else None)
@@ -245,7 +245,7 @@ def _unfit(module: ptx.Module, declared: Arch | None, wanted: Arch, version: Ver
 
 
 def _unlike(module: ptx.Module, first: ptx.Module) -> Iterator[tuple[str, str]]:
-    """Say what a module has that all have to have alike, and what the first one has."""
+    """Yield each property that differs but must be the same in all modules: the module's and the first module's."""
     if module.address_size != first.address_size:
         yield f"addresses of {module.address_size} bits, and", f"{first.address_size} bits"
     if _texture_mode(module) != _texture_mode(first):

@@ -52,7 +52,7 @@ def _removed(module: Module, version: Version, target: Arch | None, declared: Ar
 
 
 def lowest_version(module: Module) -> Version:
-    """Give the lowest version that ``module`` could have: that of the newest thing in it, its target included."""
+    """Return the lowest version that ``module`` could have: that of its newest construct, its target included."""
     target = declared_target(module)
     own = module.target[0].removeprefix("sm_")
     needed = [need.since.of(own) or need.ptx for need in construct_needs(module)]
@@ -63,7 +63,7 @@ def lowest_version(module: Module) -> Version:
 def _obstacle(
     need: Need, module: Module, version: Version, arch: Arch | None, declared: Arch | None
 ) -> Obstacle | None:
-    """Say why a construct does not go into that version or that architecture, if it does not."""
+    """Return why a construct does not work in that version or that architecture, or None if it does."""
     target = arch or declared
     name = f"{target.number}{target.suffix}" if target is not None else ""
     first = need.since.of(name)

@@ -37,7 +37,7 @@ def with_places(text: str, elf: Elf, section: Section) -> str:
 
 
 def _is_place(row: CubinLine) -> bool:
-    """Tell whether a row can be written as ``.loc`` and its file as ``.file``."""
+    """Return whether a row can be written as ``.loc`` and its file as ``.file``."""
     return 0 < row.line < _MOST_LINES and row.file.isprintable() and '"' not in row.file and row.file != ""
 
 
@@ -64,6 +64,6 @@ _LAST_OCTAL = re.compile(r"(.*\\[0-7]{3}.*)/([23][0-7]{2}.*)")
 
 
 def as_written(file: str) -> str:
-    """Give the name of a file as ``.file`` had it, from a line table or from what nvdisasm writes."""
+    """Return the name of a file as ``.file`` had it, from a line table or from what nvdisasm writes."""
     found = _LAST_OCTAL.fullmatch(file)
     return file if found is None else f"{found[1]}\\{found[2]}"

@@ -39,7 +39,7 @@ _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 
 def as_ptx(image: Artifact) -> Artifact:
-    """Give the PTX of an image that is PTX or a cubin, with what else is known of it.
+    """Return the PTX of an image that is PTX or a cubin, with what else is known of it.
 
     Raises:
         FormatError: it is another kind, or a cubin of which no PTX can be recovered.

@@ -62,7 +62,7 @@ class Names:
         return None
 
     def find(self, word: str) -> Operand:
-        """Tell what ``word`` means here: a register, a component of one, or a symbol."""
+        """Return what ``word`` means here: a register, a component of one, or a symbol."""
         found = self.known.get(word)
         if found is None:
             found = self.known[word] = self._find(word)
@@ -87,7 +87,7 @@ class Names:
 
 
 def _is_numbered(name: str, ranges: Mapping[str, int]) -> bool:
-    """Tell whether ``%r12`` is number 12 of a range ``%r``, or number 2 of a range ``%r1``."""
+    """Return whether ``%r12`` is number 12 of a range ``%r``, or number 2 of a range ``%r1``."""
     stem = len(name.rstrip("0123456789"))
     for cut in range(max(stem, len(name) - 9, 1), len(name)):
         count = ranges.get(name[:cut])

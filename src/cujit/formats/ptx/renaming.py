@@ -28,23 +28,23 @@ class Renaming:
     used: dict[str, int] = field(default_factory=dict)
 
     def symbol(self, name: str, line: int) -> str:
-        """Give the new name of a symbol, and note that it is used."""
+        """Return the new name of a symbol, and record that it is used."""
         self.used.setdefault(name, line)
         return self.symbols.get(name, name)
 
     def label(self, name: str) -> str:
-        """Give the new name of a label."""
+        """Return the new name of a label."""
         return self.labels.get(name, name)
 
     def variable(self, variable: ptx.Variable) -> ptx.Variable:
-        """Give a variable of the module under its new name, its initial value too."""
+        """Return a variable of the module under its new name, with its initial value renamed too."""
         initial = variable.initializer
         if initial is not None:
             initial = _Body(self, frozenset(), variable.line).initial(initial)
         return replace(variable, name=self.symbols.get(variable.name, variable.name), initializer=initial)
 
     def function(self, function: ptx.Function) -> ptx.Function:
-        """Give a function under its new name, every use of a name in it too."""
+        """Return a function under its new name, with every name that it uses renamed too."""
         name = self.symbols.get(function.name, function.name)
         if function.body is None:
             return replace(function, name=name)
@@ -54,7 +54,7 @@ class Renaming:
         return replace(function, name=name, body=body.block(function.body))
 
     def location(self, location: ptx.Location) -> ptx.Location:
-        """Give a ``.loc`` its new files and labels."""
+        """Return a ``.loc`` with its new files and labels."""
         rest = location.rest
         if "inlined_at" in rest:
             head, _, place = rest.partition("inlined_at ")
@@ -66,12 +66,14 @@ class Renaming:
 
 
 def labels_of(body: Iterable[ptx.Statement]) -> Iterable[str]:
-    """Give the labels of a body, those of tables and prototypes and of inner scopes too."""
+    """Return the labels of a body, including the labels of tables, prototypes and inner scopes."""
     return (s.name for s in ptx.flat(body) if isinstance(s, (ptx.Label, ptx.BranchTargets, ptx.CallPrototype)))
 
 
 def rewritten_names(text: str, name: Callable[[str], str]) -> str:
-    """Give the text of a section or a ``.loc`` with ``name`` of each name and directive in it; all else stays."""
+    """Return the text of a section or a ``.loc`` with ``name`` of each name and directive in it.
+    The rest is unchanged.
+    """
     cursor = Cursor(text, "<debug data>")
     pieces, end = [], 0
     for kind, word, start in zip(cursor.kinds, cursor.words, cursor.starts, strict=True):

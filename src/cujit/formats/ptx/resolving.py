@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx.parameters import ELEMENT_BYTES, bytes_of
 from cujit.formats.ptx.syntax import Directive, Function, Module, Variable
-from cujit.values import NamedTuple, dataclass, field, grouped
+from cujit.values import NamedTuple, dataclass, field, group_by
 
 _SYSTEM_FUNCTIONS = frozenset(("vprintf", "malloc", "free", "__assertfail"))
 _DEVICE_RUNTIME = re.compile(r"(__)?cuda(CDP2)?[A-Z]\w*")
 
 
 def is_of_nvidia(name: str) -> bool:
-    """Tell whether a function is one that PTX declares and never defines: the driver or libcudadevrt has it.
+    """Return whether a function is one that PTX declares and never defines: the driver or libcudadevrt has it.
 
     libcudadevrt is there as machine code alone, so that PTX cannot be linked with it.
 
@@ -132,7 +132,7 @@ def resolve(tables: Sequence[dict[str, Symbol]], inputs: Sequence[str]) -> Resol
     """Choose one definition for each name that modules share; ``inputs`` are their names, for messages."""
     resolution = Resolution()
     shared = ((name, each) for table in tables for name, each in table.items() if not each.is_private)
-    for name, symbols in grouped(shared).items():
+    for name, symbols in group_by(shared).items():
         _Names(inputs, resolution).choose(name, symbols)
     return resolution
 
@@ -176,7 +176,7 @@ class _Names:
 
 
 def _difference(chosen: Symbol, other: Symbol) -> tuple[str, str] | None:
-    """Say what two modules do not agree on, of each; None where the linker takes them for one."""
+    """Return what two modules do not agree on, for each module. None if the linker treats the two symbols as one."""
     if chosen.kind != other.kind:
         return chosen.kind, other.kind
     a, b = chosen.item, other.item

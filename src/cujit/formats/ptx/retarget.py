@@ -30,7 +30,7 @@ _SHOWN = 12
 
 
 def retarget(ptx: Ptx, *, version: Version | str | None = None, arch: Arch | str | None = None) -> Ptx:
-    """Give PTX another ``.version``, another ``.target``, or both, where everything that it uses allows that.
+    """Return PTX with another ``.version``, another ``.target``, or both, if everything that it uses allows that.
 
     What is not said stays. Nothing but the two words is changed; the instruction table tells what every construct
     needs, and a construct that it does not know is taken to need what the text declares.

@@ -152,7 +152,7 @@ _PARTS: dict[type, Callable[[Any], tuple[Operand, ...]]] = {
 
 
 def within(operands: Iterable[Operand]) -> Iterator[Operand]:
-    """Give operands, and behind each all that it is made of."""
+    """Yield operands, and after each operand everything that it consists of."""
     for operand in operands:
         yield operand
         if type(operand) in _PARTS:
@@ -323,7 +323,7 @@ Statement = Instruction | Label | RegisterDecl | Variable | Location | Directive
 
 
 def flat(body: Iterable[Statement] | None) -> Iterator[Statement]:
-    """Give the statements of a body, those of its scopes in their places; none of a declaration."""
+    """Yield the statements of a body, with those of its scopes in their places. A declaration has none."""
     for statement in body or ():
         if isinstance(statement, Scope):
             yield from flat(statement.body)
@@ -332,7 +332,7 @@ def flat(body: Iterable[Statement] | None) -> Iterator[Statement]:
 
 
 def instructions(body: Iterable[Statement] | None) -> Iterator[Instruction]:
-    """Give the instructions of a body, those of its scopes in their places."""
+    """Return the instructions of a body, with those of its scopes in their places."""
     return (statement for statement in flat(body) if isinstance(statement, Instruction))
 
 

@@ -135,11 +135,11 @@ class Cursor:
     # -- one word on ----------------------------------------------------------------------------------------
 
     def at(self, kind: str) -> bool:
-        """Tell whether the next word is of ``kind``."""
+        """Return whether the next word is of ``kind``."""
         return self.kinds[self.index] == kind
 
     def at_word(self, word: str) -> bool:
-        """Tell whether the next word reads exactly ``word``."""
+        """Return whether the next word is exactly ``word``."""
         return self.words[self.index] == word
 
     def take(self) -> str:

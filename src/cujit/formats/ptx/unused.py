@@ -63,7 +63,9 @@ def without_unused(text: str, keep: Collection[str] = ()) -> str:
 
 
 def _is_internal(name: str) -> bool:
-    """Tell whether a variable belongs to its file, or to a class template, whose arguments tell it from a namespace."""
+    """Return whether a variable belongs to its file or to a class template. Template arguments distinguish it from a
+    namespace.
+    """
     if _OF_FILE in name:
         return True
     return _MAY_BE_MEMBER.fullmatch(name) is not None and _MEMBER.fullmatch(demangle(name) or "") is not None

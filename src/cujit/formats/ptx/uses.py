@@ -43,7 +43,7 @@ class Need(NamedTuple):
 
 
 def together(needs: Iterable[Need]) -> Since:
-    """Give the targets, and the version for each, that have all of some constructs."""
+    """Return the targets, and the version for each, that support all of some constructs."""
     return functools.reduce(both, (need.since for need in needs), ANYWHERE)
 
 
@@ -256,7 +256,7 @@ class _Reader:
         yield self._known(line, base, (row.ptx, row.sm) if row else None)
 
     def _is_numbered(self, name: str) -> bool:
-        """Tell whether ``%r12`` is one of ``%r<20>``; the count is left to the assembler."""
+        """Return whether ``%r12`` is one of ``%r<20>``. The assembler checks the count."""
         stem = name.rstrip("0123456789")
         return any(name[:cut] in self._prefixes for cut in range(len(stem), len(name)))
 
@@ -279,6 +279,8 @@ def _since(ptx: Version, sm: int) -> Since:
 
 
 def target_number(module: ptx.Module) -> int:
-    """Give the number of the architecture that a module is for, 90 of ``sm_90a``; of an unknown one the newest's."""
+    """Return the number of the architecture that a module is for, 90 for ``sm_90a``. For an unknown one, the newest
+    number.
+    """
     digits = "".join(c for c in module.target[0].partition("_")[2] if c.isdigit()) if module.target else ""
     return int(digits) if digits else max(KNOWN_ARCHES)

@@ -92,7 +92,7 @@ def _check_directives(function: Function, text: str, name: str) -> None:
 
 
 def _why(i: Instruction) -> str:
-    """Say what about the mnemonic is wrong."""
+    """Describe what is wrong with the mnemonic."""
     forms = _rows_of(i.opcode)
     if not forms:
         return f"PTX has no instruction {i.opcode[:60]!r}"

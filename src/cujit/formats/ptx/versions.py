@@ -17,12 +17,12 @@ _TARGET_MODES = frozenset({"texmode_unified", "texmode_independent", "debug", "m
 
 
 def is_known_version(module: Module) -> bool:
-    """Tell whether the instruction table is as new as a module: what it lacks is then no PTX."""
+    """Return whether the instruction table is as new as a module: what the table lacks is then not PTX."""
     return module.version <= NEWEST_PTX
 
 
 def is_target(name: str) -> bool:
-    """Tell whether there is, or was, a target of that name: ``sm_90a``, ``sm_20``."""
+    """Return whether there is, or was, a target of that name: ``sm_90a``, ``sm_20``."""
     return name.startswith("sm_") and name.removeprefix("sm_") in FIRST
 
 
@@ -42,13 +42,13 @@ def check_head(module: Module, text: str, name: str) -> None:
 
 
 def declared_target(module: Module) -> Arch | None:
-    """Give the architecture that the text names as its target; None where no toolkit known has it."""
+    """Return the architecture that the text names as its target. None if no known toolkit has it."""
     match = _TARGET.fullmatch(module.target[0]) if module.target else None
     return Arch.parse(match[0]).virtual if match and int(match[1]) in KNOWN_ARCHES else None
 
 
 def target_version(arch: Arch) -> Version | None:
-    """Give the first PTX ISA with a target; None when no toolkit known has it.
+    """Return the first PTX ISA with a target. None if no known toolkit has it.
 
     Source: ``isa.since.FIRST``.
     """

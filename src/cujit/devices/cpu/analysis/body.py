@@ -125,7 +125,7 @@ def _leaves_cache(op: Op) -> bool:
 
 
 def _parameters_behind(ops: Sequence[Op]) -> dict[int, int]:
-    """Tell by which parameters of 64 bits addresses are computed: one bit for each parameter, by register."""
+    """Return which 64-bit parameters addresses are computed from: one bit for each parameter, by register."""
     writers, bases = writers_of(ops), (reg.index for op in ops for reg in _bases(op))
     behind = closure(bases, lambda reg: (r.index for op in writers.get(reg, ()) for r in op.read_registers()))
     computing = {op for reg in behind for op in writers.get(reg, ())}
@@ -143,7 +143,7 @@ def _parameters_behind(ops: Sequence[Op]) -> dict[int, int]:
 
 
 def _bits_of(op: Op, places: dict[int, int], found: dict[int, int]) -> int:
-    """Tell what the results of one operation are made of; what comes out of memory is made of nothing known."""
+    """Return what the results of one operation are computed from. A value from memory comes from no known parameter."""
     if op.opcode != "ld":
         return joined(found.get(reg.index, 0) for reg in op.read_registers())
     assert isinstance(op.sources[0], Memory)

@@ -208,14 +208,14 @@ class _Block:
         return op
 
     def _one(self, operand: Operand, type_: Type) -> int:
-        """Give 1 or -1 for an operand that is known to be that, and 0 for others."""
+        """Return 1 or -1 for an operand that is known to be that, and 0 for others."""
         value, sign = self._value(operand), 1 << (type_.bits - 1)
         if value is None or value.bits is None or value.bits & (sign - 1) != _ONES.get(type_):
             return 0
         return -1 if bool(value.bits & sign) != value.negated else 1
 
     def _copied(self, op: Op) -> _Value | None:
-        """Tell what a copy holds, which changes the sign or does not; an operation without text copies for a call."""
+        """Return what a copy contains, with its sign changed or not. An operation without text copies for a call."""
         if op.opcode not in ("mov", "neg") or op.guard is not None or not op.text or op.result is None:
             return None
         value = self._value(op.sources[0])
@@ -224,7 +224,7 @@ class _Block:
         return value._replace(negated=value.negated != (op.opcode == "neg"))
 
     def _computed(self, op: Op) -> _Value | None:
-        """Tell whether the result is a product or a known number."""
+        """Return the product or the known number that a result is. None if it is neither."""
         if op.guard is not None or op.result is None or not op.sources or op.form.meaning.effect is not Effect.PURE:
             return None
         if all((value := self._value(s)) is not None and value.product is None for s in op.sources):

@@ -19,7 +19,7 @@ from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import Op, Reg, Special
 from cujit.devices.cpu.native.structures import AT_ANY, AT_PHASE, AT_SHARED
 from cujit.formats.ptx.isa.semantics import Collective, Effect
-from cujit.values import closure, grouped
+from cujit.values import closure, group_by
 
 _T = TypeVar("_T")
 
@@ -90,11 +90,11 @@ def live_in(graph: Graph) -> list[int]:
 
 def writers_of(ops: Iterable[Op]) -> dict[int, list[Op]]:
     """List the operations that write a register, by its number."""
-    return grouped((r.index, op) for op in ops for r in op.written)
+    return group_by((r.index, op) for op in ops for r in op.written)
 
 
 def written_once(graph: Graph) -> dict[int, Op]:
-    """Give the operation that writes a register, by its number, where that is only one."""
+    """Return the operation that writes a register, by the register's number, if only one does."""
     return {index: ops[0] for index, ops in writers_of(graph.ops).items() if len(ops) == 1}
 
 
@@ -111,7 +111,7 @@ def turned(successors: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def dominators(successors: Sequence[Sequence[int]], root: int) -> tuple[list[int], list[int]]:
-    """Give the nodes that are reached from ``root`` in reverse postorder, and for each node its immediate dominator.
+    """Return the nodes reachable from ``root`` in reverse postorder, and for each node its immediate dominator.
 
     That of the root is itself; a node that is not reached has none, which is -1.
     """
@@ -309,7 +309,7 @@ def _polls(inside: Sequence[Block], loop: Loop) -> bool:
 
 
 def awaited(graph: Graph, loop: Loop) -> int:
-    """Tell what alone ends a loop: ``AT_PHASE``, ``AT_SHARED``; ``AT_ANY`` if something else may.
+    """Return the only event that ends a loop: ``AT_PHASE`` or ``AT_SHARED``. ``AT_ANY`` if something else may end it.
 
     Such a loop writes nothing, and what its ways out depend on is computed anew in each turn from what it polls: a turn
     which finds the same as the one before does the same.
@@ -323,7 +323,7 @@ def awaited(graph: Graph, loop: Loop) -> int:
 
 
 def _ended_by(polls: Sequence[Op]) -> int:
-    """Tell who may change what these operations read: ``AT_ANY`` where the host or another launch may."""
+    """Return which event may change what these operations read: ``AT_ANY`` if the host or another launch may."""
     kinds = {op.opcode if op.opcode == "mbarrier" else op.space for op in polls}
     if kinds == {"mbarrier"}:
         return AT_PHASE
@@ -332,13 +332,13 @@ def _ended_by(polls: Sequence[Op]) -> int:
 
 
 def _is_quiet(op: Op) -> bool:
-    """Tell whether no other thread sees that a loop did it again."""
+    """Return whether no other thread can observe that a loop repeated the operation."""
     quiet = (Effect.PURE, Effect.READS, Effect.ORDERS, Effect.CONTROLS, Effect.SIGNALS)
     return op.form.meaning.effect in quiet and op.opcode != "call.function"
 
 
 def _decide(branch: Op | None, tested: Set[Reg], ops: Sequence[Op]) -> bool:
-    """Tell whether a branch in a loop depends on what was tested, and on nothing else that changes by itself."""
+    """Return whether a branch in a loop depends on what was tested, and on nothing else that changes by itself."""
     if branch is None or tested.isdisjoint(_origins(branch.read_registers(), ops)):
         return False
     others = [op for op in ops if tested.isdisjoint(op.written)]
@@ -383,7 +383,7 @@ def _origins(registers: Iterable[Reg], ops: Sequence[Op]) -> set[Reg]:
 
 
 def _is_retry(op: Op, ops: Sequence[Op]) -> bool:
-    """Tell whether it is a ``cas`` that tries again with what it found: somebody always succeeds.
+    """Return whether the operation is a ``cas`` that retries with the value that it found. Some thread always succeeds.
 
     One that compares with anything else is a lock, and waits for another thread.
     """

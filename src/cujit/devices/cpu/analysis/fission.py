@@ -146,7 +146,7 @@ def _may_split(body: Body, divergence: Divergence) -> bool:
 
 
 def _number(op: Op, divergence: Divergence) -> int | None:
-    """Give the number of a barrier that is for all threads; None where that is not known, or it is another barrier."""
+    """Return the number of a barrier for all threads. None if that is not known, or it is another barrier."""
     if "sync" not in op.modifiers or op.guard is not None or len(op.sources) != 1:
         return None
     return constant_of(op.sources[0], divergence.constants)
@@ -236,7 +236,9 @@ def find_common(graph: Graph, block: Dim3) -> Blockwide:
 
 
 def _ways(b: Block, differing: int) -> int:
-    """Give the ways behind a block of operations that threads may part at, as bits; none where all go the same."""
+    """Return the successors of a block at whose branch threads may diverge, as bits. 0 if all
+    threads go the same way.
+    """
     parts = b.branch is not None and b.branch.reads & differing and len(set(b.successors)) > 1
     return joined(1 << s for s in b.successors) if parts else 0
 
@@ -299,7 +301,7 @@ class _Search:
 
 
 def _with_versions(region: Region, common: Blockwide, search: _Search) -> Region:
-    """Give a region versions for values of a register if these tell at which patterns lanes access shared memory.
+    """Return a region with versions for values of a register, if these determine how lanes access shared memory.
 
     xor.b32 a, t, d;                     switch d: 4: call region.1.4, where lanes 0 to 3 load what 4 to 7 stored:
     shl.b32 a, a, 2;               ->              two vectors and a constant shuffle; 8: call region.1.8; …
@@ -330,7 +332,7 @@ def _with_versions(region: Region, common: Blockwide, search: _Search) -> Region
 
 
 def _if_converted(region: Region) -> Region:
-    """Give stores guards instead of branches that part lanes, in the versions too.
+    """Return a region whose stores have guards instead of divergent branches, in the versions too.
 
             ld.shared.f32 x, [s];           ld.shared.f32 x, [s];
             @p bra SKIP;              ->    @!p st.shared.f32 [s], y;

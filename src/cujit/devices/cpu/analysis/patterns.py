@@ -261,7 +261,7 @@ def _laid_out(pattern: Pattern, offset: int, size: int) -> VectorAccess | None:
 
 
 def by_rows(load: Op, access: VectorAccess, pattern: Pattern) -> VectorAccess:
-    """Have a load that lies across two rows of lanes take both, where rows begin with multiples of their size.
+    """Make a load that spans two rows of lanes load both, if rows begin at multiples of their size.
 
     What stores one of them then hands it on in registers. A processor takes a load out of one store that is not done
     yet, and waits for two.

@@ -222,7 +222,7 @@ _MOST_SIDES, _MOST_STEPS = 64, 200_000
 
 
 def is_divergent_branch(block: Block, shapes: list[Shape]) -> bool:
-    """Tell whether lanes may go different ways behind a block."""
+    """Return whether lanes may go different ways after a block."""
     branch = block.branch
     if branch is None or len(set(block.successors)) < 2:
         return False
@@ -230,7 +230,7 @@ def is_divergent_branch(block: Block, shapes: list[Shape]) -> bool:
 
 
 def _lanes_part(graph: Graph, loop: Loop, shapes: list[Shape], inactive: list[int]) -> bool:
-    """Tell whether lanes of a warp may leave a loop at different times, or be elsewhere while others are in it."""
+    """Return whether lanes of a warp may leave a loop at different times, or be elsewhere while others are in it."""
     if any(inactive[loop.head : loop.last + 1]):
         return True
     inside = graph.blocks[loop.head : loop.last + 1]
@@ -239,7 +239,7 @@ def _lanes_part(graph: Graph, loop: Loop, shapes: list[Shape], inactive: list[in
 
 
 def _waits_in_part(block: Block, shapes: list[Shape]) -> bool:
-    """Tell whether a block begins with a barrier at which some lanes of a warp wait and others do not."""
+    """Return whether a block begins with a barrier at which some lanes of a warp wait and others do not."""
     guard = None if block.barrier is None else block.barrier.guard
     return guard is not None and not shapes[guard.index].is_uniform
 
@@ -523,7 +523,7 @@ def _product(read: _Read) -> Shape | None:
 
 
 def _factor(op: Op, number: int | None) -> int | None:
-    """Give a factor that is known, as the number that its type makes of it where the product is wider."""
+    """Return a known factor, as the number that its type makes of it if the product is wider."""
     if number is None or op.modifiers[0] != "wide":
         return number
     size = 1 << op.type.bits
@@ -570,7 +570,7 @@ _AFFINE: Mapping[str, _Rule] = {
 
 
 def constant_of(operand: Operand, constants: Mapping[int, int]) -> int | None:
-    """Give the number that an operand is, or that its register always has; None where there is none."""
+    """Return the number that an operand is, or that its register always contains. None if there is none."""
     if isinstance(operand, IntConstant):
         return operand.value
     return constants.get(operand.index) if isinstance(operand, Reg) else None

@@ -105,12 +105,12 @@ class Builder:
         return f"{hint}${self._count}"
 
     def _give(self, name: str) -> None:
-        """Have a value or a block have a name that was chosen, which no other one has."""
+        """Record a name that was chosen for a value or a block, and ensure that it is unique."""
         assert name not in self._given, f"{name} is given twice: a fault of cujit"
         self._given.add(name)
 
     def come_to(self, line: int) -> None:
-        """Say which line of the PTX the instructions come from that follow."""
+        """Set the PTX line that the following instructions come from."""
         if self.module.debug is not None:
             self._line = line
 
@@ -139,7 +139,7 @@ class Builder:
 
     @contextlib.contextmanager
     def at_entry(self) -> Iterator[None]:
-        """Have what is emitted inside stand in the first block, which is of no line of the PTX."""
+        """Move what the body emits to the entry block, which belongs to no PTX line."""
         here = len(self.body)
         yield
         for node in self.body[here:]:
@@ -201,7 +201,7 @@ class Builder:
     # -- variables ---------------------------------------------------------------------------------------
 
     def read(self, variable: str, type_: str, *, lanes: int = 0) -> Value:
-        """Give what a variable is here: what was written last on the way that was come, and zero at first."""
+        """Return the value of a variable here: the last one written on the path taken, and zero at first."""
         value = self._block.left.get(variable)
         if value is None:
             value = Value(self.name(variable), type_, lanes)
@@ -212,11 +212,11 @@ class Builder:
         return value
 
     def write(self, variable: str, value: Value) -> None:
-        """Have a variable be a value from here on."""
+        """Set the value of a variable from here on."""
         self._block.left[variable] = value
 
     def _frame(self, size: int) -> Value:
-        """Have memory for variables, and point to it in a way that LLVM does not see through.
+        """Reserve memory for variables, and return a pointer to it that is opaque to LLVM.
 
         It would make phis of the variables again.
         """
@@ -399,7 +399,7 @@ class Builder:
         return self.intrinsic("fabs", x)
 
     def signed(self, size: Value, sign: Value) -> Value:
-        """Give ``size`` the sign of ``sign``, a float of the same type."""
+        """Return ``size`` with the sign of ``sign``, a float of the same type."""
         return self.intrinsic("copysign", size, sign)
 
     def sign_of(self, x: Value) -> Value:
@@ -433,14 +433,14 @@ class Builder:
     # -- memory ------------------------------------------------------------------------------------------
 
     def reserve(self, name: str, type_: str) -> Value:
-        """Have memory of that name and type in the function, once; LLVM takes any vector in it for aligned."""
+        """Reserve memory with a name and a type in the function, once. LLVM treats any vector in it as aligned."""
         if not self.has_entry(name):
             self.entry.append(Node("alloca", result=name, type=type_, align=LARGEST_VECTOR))
             self._known.add(name)
         return Value(name, "ptr")
 
     def reserve_bytes(self, name: str, size: int) -> Value:
-        """Have memory of that name in the function, of the largest size that anyone asks for."""
+        """Reserve memory with a name in the function, of the largest size that any caller requests."""
         place = self.reserve(name, f"[{size} x i8]")
         node = next(node for node in self.entry if node.result == name)
         if size > int(node.type[1:].split()[0]):
@@ -518,7 +518,7 @@ class Builder:
 
     @contextlib.contextmanager
     def when(self, condition: Value, hint: str = "if", *, holds: bool = True) -> Iterator[None]:
-        """Have what is emitted inside run only where a scalar holds, or does not."""
+        """Emit what the body emits so that it runs only if a scalar holds, or only if it does not."""
         behind = self.label(f"{hint}.end")
         self.only_if(condition, behind, hint, holds=holds)
         yield
@@ -556,7 +556,7 @@ class Builder:
         self.append(Node("ret", () if value is None else (value,)))
 
     def unreachable(self) -> None:
-        """Say that nothing comes here."""
+        """Emit an ``unreachable``: control flow never gets here."""
         self.append(Node("unreachable"))
 
     # -- parts of vectors --------------------------------------------------------------------------------

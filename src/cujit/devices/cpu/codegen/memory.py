@@ -54,7 +54,7 @@ class Place:
         return len(self.bases) == 1 and self.stride == 0 and self.vectors is None
 
     def every_lane(self, b: Builder) -> Value:
-        """Give each lane's address."""
+        """Return each lane's address."""
         if self.lanes is not None:
             return self.lanes
         return b.binary("add", self.bases[0], b.lanes([k * self.stride for k in range(WARP)], 64))
@@ -127,7 +127,9 @@ def short_name(element: str) -> str:
 
 
 def addresses(b: Builder, g: Gather) -> Iterator[Value]:
-    """Give each lane's address of one element after the other; lanes that do not run have that of idle memory."""
+    """Yield each lane's address of one element after the other. Lanes that do not run have the
+    address of idle memory.
+    """
     every = g.place.every_lane(b)
     for k in range(g.count):
         at = b.binary("add", every, b.integer(k * g.element_bytes, 64)) if k else every
@@ -315,7 +317,7 @@ def _is_beside(ops: Sequence[Op], load: Op, base: Reg) -> bool:
 
 
 def _prefetch_behind(b: Builder, g: Gather) -> None:
-    """Have the second cache fetch what lies behind a row, which the next warp loads in the same turn of its loop.
+    """Prefetch into the L2 cache what follows a row, which the next warp loads in the same loop iteration.
 
     Warps run one after the other. Where each goes far in a turn, as those of a grid-stride loop do, it accesses a piece
     too short for the processor to see that memory is read in order.
@@ -351,7 +353,7 @@ def _load_strided(e: WarpEmitter, g: Gather) -> list[Value]:
 
 
 def _rows(b: Builder, s: Scatter) -> Iterator[tuple[Value, Value, Value]]:
-    """Give for each row its elements as one vector, where they go, and which of them do."""
+    """Yield for each row its elements as one vector, where they go, and the mask of the elements that do."""
     whole, rows = dealt(b, [b.vector(v) for v in s.values]), len(s.place.bases)
     n = WARP // rows * s.count
     for k, base in enumerate(s.place.bases):

@@ -183,7 +183,7 @@ an ``alloca`` it looks at all uses. Of 22,800, 6.8 CPU seconds of it became 0.3.
 
 
 def _with_hidden(nodes: list[Node]) -> list[Node]:
-    """Have memory on the stack that is used very often come out of assembly, which does nothing."""
+    """Pass very often used stack memory through inline assembly, which does nothing."""
     if len(nodes) <= _MOST_USES:
         return nodes
     uses = Counter([value.text for node in nodes for value in node.operands if value.type == "ptr"])
@@ -257,7 +257,7 @@ class IrModule:
         return about, [text_of(node) + more for node, more in zip(nodes, added, strict=True)]
 
     def constant(self, name: str, fields: Sequence[Value]) -> Value:
-        """Have a structure of constants in memory, and point to it."""
+        """Add a structure of constants to the module, and return a pointer to it."""
         types, items = ", ".join(v.type for v in fields), ", ".join(f"{v.type} {v.text}" for v in fields)
         self._constants[name] = f"@{name} = internal constant {{ {types} }} {{ {items} }}"
         return Value(f"@{name}", "ptr")

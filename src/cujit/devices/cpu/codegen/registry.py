@@ -109,7 +109,7 @@ _REASONS = (
 
 
 def reason(form: Form) -> str:
-    """Say why a form of the instruction table is refused; nothing of one that is executed."""
+    """Return why a form in the instruction table is refused, or an empty string for one that is executed."""
     for refused, why in _REASONS:
         if form.opcode in refused.split()[0].split("|") and form.has(choices_of(refused)):
             return why

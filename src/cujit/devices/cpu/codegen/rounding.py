@@ -80,7 +80,7 @@ def canonical(b: Builder, x: Value) -> Value:
 
 @functools.cache
 def _fixes_up() -> bool:
-    """Tell whether the processor has an instruction that replaces values by their kind."""
+    """Return whether the processor has an instruction that replaces values by their class."""
     return "+avx512f" in processor().features.split(",")
 
 
@@ -103,7 +103,7 @@ def _fixed_up(b: Builder, x: Value) -> Value:
 
 
 def quiet_if_nan(b: Builder, x: Value, other: Value) -> Value:
-    """Give a NaN of f64 made quiet, and for a number another value."""
+    """Return a NaN of f64 made quiet, or another value for a number."""
     quiet = b.binary("or", b.as_bits(x), b.integer(1 << 51, 64))
     return b.bits_as(b.select(b.is_nan(x), quiet, b.as_bits(other)), x.type)
 
@@ -267,7 +267,7 @@ def _directed_single(b: Builder, opcode: str, wide: list[Value], mode: str) -> V
 
 
 def _directed_double(b: Builder, opcode: str, values: Sequence[Value], mode: str) -> Value:
-    """Have native code do it, one lane after the other: see ``runtime/directed.h``."""
+    """Call native code for the operation, one lane after the other. See ``runtime/directed.h``."""
     values = b.same_form(*values)
     lanes = values[0].lanes
     count = lanes or 1

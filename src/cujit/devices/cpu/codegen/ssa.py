@@ -85,7 +85,7 @@ def in_ssa(
     name: Callable[[str], str],
     reserve: Callable[[int], Value],
 ) -> tuple[list[Node], Spread]:
-    """Give the nodes of a body with values in place of variables, without the blocks that nothing leads to.
+    """Return the nodes of a body with values in place of variables, without unreachable blocks.
 
     Give too what the time of LLVM's passes depends on.
 
@@ -231,7 +231,7 @@ def _keep(
     name: Callable[[str], str],
     reserve: Callable[[int], Value],
 ) -> None:
-    """Have variables lie in memory: blocks load those that they find, and store those that they leave."""
+    """Keep variables in memory: blocks load the variables that they find and store the variables that they leave."""
     places, size = {}, 0
     for variable in sorted(kept, key=lambda v: (-_bytes_of(variables[v].first), v)):
         places[variable], size = size, size + _bytes_of(variables[variable].first)
@@ -256,7 +256,7 @@ def _stores(points: Mapping[str, Value], values: Mapping[str, Value], name: Call
 
 
 def _divided(values: Mapping[str, Value], places: Container[str]) -> tuple[dict[str, Value], dict[str, Value]]:
-    """Give the values of variables that lie in memory, and those of the others."""
+    """Return the values of variables that are in memory, and the values of the other variables."""
     return {v: x for v, x in values.items() if v in places}, {v: x for v, x in values.items() if v not in places}
 
 
@@ -344,7 +344,7 @@ def _changes(
     known: dict[str, str],
     name: Callable[[str], str],
 ) -> dict[str, Value]:
-    """Tell what variables become in a block; what it finds is known from here on."""
+    """Return what variables become in a block. What the block finds is known from here on."""
     found, changed = piece.block.found, {}
     for variable, phi in piece.phis.items():
         first, phi.type = variables[variable]

@@ -103,7 +103,7 @@ class WarpEmitter:
     sees_bits: bool = True
 
     def within(self, **other: object) -> WarpEmitter:
-        """Give an emitter of the same code that has ``other`` fields."""
+        """Return an emitter of the same code with ``other`` fields."""
         made = object.__new__(WarpEmitter)
         vars(made).update(vars(self), **other)
         return made
@@ -121,7 +121,7 @@ class WarpEmitter:
     # -- the whole ---------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Say of registers what they are at first where that is not zero."""
+        """Write the initial values of registers that do not start as zero."""
         b = self.builder
         for reg in self.program.registers:
             if self.shape(reg).guarded:
@@ -174,7 +174,7 @@ class WarpEmitter:
         return self.builder.vector(self.lanes(op))
 
     def note_progress(self) -> None:
-        """Have the blocks scanned once more: lanes have left, whom others need not wait for any longer."""
+        """Request one more scan of the blocks: lanes have left, so the other lanes need not wait for them."""
         if self.divergence.non_reconverging:
             self.builder.write("progress", self.builder.integer(1, 1))
 
@@ -186,13 +186,13 @@ class WarpEmitter:
         return bool(self.observers)
 
     def before(self, op: Op) -> None:
-        """Tell those who watch that an operation comes, in the lanes of ``mask``."""
+        """Notify the observers that an operation comes, in the lanes of ``mask``."""
         self.builder.come_to(op.line)
         for observer in self.observers:
             observer.before(self, op)
 
     def after(self, op: Op) -> None:
-        """Tell those who watch that an operation was done."""
+        """Notify the observers that an operation was done."""
         for observer in self.observers:
             observer.after(self, op)
 
@@ -236,7 +236,7 @@ class WarpEmitter:
             self._handle(op)
 
     def each_row(self, shape: Shape) -> list[WarpEmitter]:
-        """Give emitters that read and write registers as the scalar that they are in the first lane of each row."""
+        """Return emitters that read and write registers as the scalars in the first lane of each row."""
         return [self.within(lane=lane) for lane in shape.first_lanes]
 
     def _holds(self, op: Op) -> Value:
@@ -362,7 +362,7 @@ class WarpEmitter:
         return b.binary("add", every, b.lanes([k % shape.row * shape.stride for k in range(WARP)], reg.bits))
 
     def _as(self, value: Value, type_: str) -> Value:
-        """Give a value's low bits another type; wider integers are filled with zeros."""
+        """Convert a value's low bits to another type. Wider integers are filled with zeros."""
         if value.type == type_:
             return value
         b = self.builder
@@ -426,7 +426,8 @@ class WarpEmitter:
             self.builder.write(self.variable(reg, form), value)
 
     def _handle(self, op: Op) -> WarpEmitter:
-        """Have an operation emitted, and write its results when it has read all: sources, guard, what it leaves alone.
+        """Emit an operation, and write its results after everything is read. It reads sources, guard, and what it
+        leaves unchanged.
 
         Some arithmetic does not see the bits of NaNs, nor does what copies them into a register of any NaN.
         """
@@ -455,7 +456,7 @@ class WarpEmitter:
         return True
 
     def _outline(self, op: Op, begin: int) -> None:
-        """Have an operation that was emitted be a call, if it makes many nodes and there are many such."""
+        """Turn an emitted operation into a call, if it makes many nodes and there are many such."""
         ((reg, form, value),) = self.results
         called = self.often.outline(self.builder, begin, op.opcode, value)
         if called is None:
@@ -465,7 +466,7 @@ class WarpEmitter:
             self.often.note(self.builder.body[-1], called, op.opcode, *found)
 
     def _kind(self, op: Op) -> tuple[Hashable, list[Value]] | None:
-        """Give all that decides which arithmetic an operation of whole registers is, and the values that it may read.
+        """Return all that decides which arithmetic an operation of whole registers is, and the values that it may read.
 
         They are None if more decides than registers in variables, numbers, and whether lanes must keep what they have.
         """

@@ -24,7 +24,7 @@ from cujit.devices.cpu.codegen.warp import ALL_LANES, MASK, WarpEmitter
 from cujit.devices.cpu.control import strips
 from cujit.devices.cpu.control.plan import ORDERS, Plan
 from cujit.devices.cpu.control.waiting import NO_LANE, Masks
-from cujit.devices.cpu.control.walks import go_on, pass_on
+from cujit.devices.cpu.control.walks import pass_on, resume
 from cujit.devices.cpu.ir.cfg import Block, Loop
 from cujit.devices.cpu.ir.program import Op, Operand
 
@@ -52,7 +52,7 @@ class Flow(Masks):
         if plan.boundary is not None:
             plan.boundary.lend(self.e)
         if self.takes_turns:
-            go_on(self.e, plan.walks, [f"active.{p}" for p in self._sources])
+            resume(self.e, plan.walks, [f"active.{p}" for p in self._sources])
         mask = first_mask if plan.boundary is None else plan.boundary.enter(self.e, first_mask)
         if mask.constant and plan.together and not plan.parts and not self.e.counts_lanes:
             b.jump("all.0")
@@ -97,7 +97,7 @@ class Flow(Masks):
     def _take_lanes(self, block: Block, after: str) -> WarpEmitter:
         """Take the lanes that wait at a block, if there are any; give what emits for them."""
         b, p, earlier = self.b, block.position, self.plan.equivalent[block.position]
-        e = self._come_to(block)
+        e = self._enter_block(block)
         b.start(f"check.{p}")
         waiting = self.load(f"mask.{p}", MASK)
         if earlier != 0:
@@ -112,8 +112,8 @@ class Flow(Masks):
             b.write(f"active.{p}", mask)
         return e.within(mask=mask)
 
-    def _come_to(self, block: Block) -> WarpEmitter:
-        """Give what emits a block for all lanes."""
+    def _enter_block(self, block: Block) -> WarpEmitter:
+        """Return the emitter of a block for all lanes."""
         if block.ops:
             self.b.come_to(block.ops[0].line)
         return self.e.within(position=block.position)
@@ -185,8 +185,8 @@ class Flow(Masks):
             return
         goes = b.binary("and", e.mask, condition)
         stays = b.binary("and", e.mask, b.invert(condition))
-        self.hand_on(e, taken, goes)
-        self.hand_on(e, falls, stays)
+        self.transfer_lanes(e, taken, goes)
+        self.transfer_lanes(e, falls, stays)
         b.jump(self._after(block.position))
 
     def _leave_by_table(self, e: WarpEmitter, block: Block, branch: Op) -> None:
@@ -196,16 +196,16 @@ class Flow(Masks):
         left = e.mask
         if branch.guard is not None:
             guard = b.vector(e.guard(branch))
-            self.hand_on(e, block.successors[-1], b.binary("and", left, b.invert(guard)))
+            self.transfer_lanes(e, block.successors[-1], b.binary("and", left, b.invert(guard)))
             left = b.binary("and", left, guard)
         for k, target in enumerate(block.successors[: len(branch.targets)]):
             here = b.compare("icmp eq", b.vector(index), b.integer(k, 32))
-            self.hand_on(e, target, b.binary("and", left, here))
+            self.transfer_lanes(e, target, b.binary("and", left, here))
         b.jump(self._after(block.position))
 
     def _go(self, e: WarpEmitter, block: Block, target: int) -> None:
         """Send all lanes of the block to one place, straight there if no lane can wait on the way."""
-        self.hand_on(e, target, e.mask)
+        self.transfer_lanes(e, target, e.mask)
         if self._way_is_free(block, target):
             label = f"check.{target}" if target == self.graph.exit else f"body.{target}"
         else:
@@ -228,7 +228,7 @@ class Flow(Masks):
         """Emit all blocks without masks, each at the label ``all.POSITION``: beside those with masks, or ``alone``."""
         b = self.b
         for p, block in self.plan.together.items():
-            e = self._come_to(block)
+            e = self._enter_block(block)
             if not alone:
                 # In a block with masks all lanes turned out to be there.
                 b.start(f"all.in.{p}")
@@ -257,10 +257,10 @@ class Flow(Masks):
         return self._left.setdefault(target, f"all.out.{target}")
 
     def _emit_ways_out(self) -> None:
-        """Have warps go on in the blocks with masks where there are none for lanes that are all active."""
+        """Emit where warps continue in the blocks with masks, if there are no blocks for lanes that are all active."""
         for target, label in self._left.items():
             self.b.start(label)
-            self.hand_on(self.e, target, ALL_LANES)
+            self.transfer_lanes(self.e, target, ALL_LANES)
             self.b.jump(f"check.{target}")
 
     def _leave_together(self, e: WarpEmitter, block: Block) -> None:
@@ -296,8 +296,8 @@ class Flow(Masks):
             word = b.word(condition)
             b.only_if(b.compare("icmp eq", word, b.integer(-1, 32)), taken, "some", holds=False)
             b.only_if(b.compare("icmp eq", word, b.integer(0, 32)), falls, "apart", holds=False)
-        self.hand_on(e, block.successors[0], condition)
-        self.hand_on(e, block.successors[-1], b.invert(condition))
+        self.transfer_lanes(e, block.successors[0], condition)
+        self.transfer_lanes(e, block.successors[-1], b.invert(condition))
         b.jump(self._after(block.position))
 
 

@@ -300,7 +300,7 @@ _COMMON_ARGUMENTS = (
 
 
 def _common(b: Builder) -> None:
-    """Give names to what the emitted code uses, from ``%launch``, ``%shared`` and ``%cluster.rank``."""
+    """Define the names that emitted code uses, from ``%launch``, ``%shared`` and ``%cluster.rank``."""
     _with_idle(b)
     for value, field in _FIELDS:
         b.load(value.type, b.offset(LAUNCH, field_offset(field)), into=value.text)
@@ -326,5 +326,5 @@ def _warp_place(b: Builder) -> None:
 
 
 def _with_idle(b: Builder) -> None:
-    """Have memory for lanes that do not run."""
+    """Allocate memory for lanes that do not run."""
     b.cast("ptrtoint", b.allocate(f"[{WARP} x i8]", align=16), "i64", into="%idle.int")

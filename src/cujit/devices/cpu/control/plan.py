@@ -88,7 +88,7 @@ def make_plan(e: WarpEmitter, boundary: RegionBoundary | None) -> Plan:
 
 
 def _line_of(graph: Graph, loop: Loop) -> int:
-    """Give the line by which a loop is known: that of the operation which reads anew, if there is one."""
+    """Return the line that identifies a loop: the line of the operation that polls, if there is one."""
     ops = [op for block in graph.blocks[loop.head : loop.last + 1] for op in block.ops]
     return next((op.line for op in ops if op.form.is_poll), ops[-1].line)
 
@@ -149,7 +149,7 @@ def _meetings(
 
 
 def _together(e: WarpEmitter, bound: Container[int]) -> tuple[bool, dict[int, Block]]:
-    """Tell whether lanes may part, and find the blocks for warps whose lanes are all active where that is worth it.
+    """Return whether lanes may diverge, and the blocks for warps whose lanes are all active, if those are worth it.
 
     Where it is counted which lanes have not exited, that is in loops alone, in which nobody waits: at no position that
     is ``bound`` to others.
@@ -184,7 +184,7 @@ def _wholes(e: WarpEmitter, together: Container[int]) -> frozenset[int]:
 
 
 def _sunk(e: WarpEmitter, block: Block) -> Block:
-    """Have atomic operations take what they work on where they stand, and run behind what only computes.
+    """Split atomic operations: they collect their operands in place, and run after operations that only compute.
 
     They read from memory what the lanes hand over, which is quicker some time after it was written. Operations of one
     name wait for each other, those of different names come in their order.

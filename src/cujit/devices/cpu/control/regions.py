@@ -74,7 +74,7 @@ class RegionBoundary:
         return found
 
     def lend(self, e: WarpEmitter) -> None:
-        """Have kept vectors that are needed only where bases are wrong stay where they are: most warps copy none."""
+        """Leave kept vectors in place if only wrong bases need them. Most warps then copy none."""
         for reg in self.fission.kept:
             if reg.index in e.divergence.lazy and self.uses(reg):
                 e.lent[reg.index] = self._place(e, f"k{reg.index}.v", f"<{WARP} x {storage_type(reg)}>")
@@ -170,7 +170,7 @@ def _beside(e: WarpEmitter, reg: Reg) -> list[tuple[str, str, int]]:
 
 
 def load_kept(e: WarpEmitter, reg: Reg, form: str, type_: str, place: Value) -> None:
-    """Have a register be what lies at a place, in one of its forms."""
+    """Load a register from memory, in one of its forms."""
     b, is_mask = e.builder, type_ == MASK
     value = b.load(_WORD_KEPT if is_mask else element_of(reg, form), place, lanes=WARP if form == "v" else 0)
     nothing = Value("zeroinitializer", _WORD_KEPT, WARP)

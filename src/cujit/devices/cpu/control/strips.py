@@ -64,7 +64,7 @@ def _readers(ops: Iterable[Op]) -> Counter[Reg]:
 
 
 def behind(block: Block) -> int:
-    """Tell where lanes go that leave a loop of one block."""
+    """Return where lanes go that leave a loop of one block."""
     return next(s for s in block.successors if s != block.position)
 
 
@@ -115,7 +115,7 @@ def _strip(e: WarpEmitter, block: Block, readers: Counter[Reg], inside: Counter[
 
 
 def _sorted(registers: Iterable[Reg], chosen: Callable[[Reg], bool]) -> tuple[tuple[Reg, ...], tuple[Reg, ...]]:
-    """Give the registers that are chosen, and the others."""
+    """Return the registers that are chosen, and the others."""
     found = [(r, chosen(r)) for r in registers]
     return tuple(r for r, good in found if good), tuple(r for r, good in found if not good)
 
@@ -141,7 +141,7 @@ def _width(registers: Iterable[Reg]) -> int:
 
 
 def _vector_registers() -> tuple[int, int]:
-    """Tell how many vector registers the processor has, and their bits."""
+    """Return how many vector registers the processor has, and their bits."""
     host = processor()
     features = host.features.split(",")
     if "x86" not in host.triple:

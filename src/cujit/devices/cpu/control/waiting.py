@@ -47,7 +47,7 @@ class Masks:
         """Read one of the variables of the scan."""
         return self.b.read(name, "i1" if type_ == MASK else type_, lanes=WARP if type_ == MASK else 0)
 
-    def hand_on(self, e: WarpEmitter, target: int, lanes: Value) -> None:
+    def transfer_lanes(self, e: WarpEmitter, target: int, lanes: Value) -> None:
         """Let lanes wait at a block, or exit."""
         b = self.b
         if target != self.graph.exit:
@@ -135,19 +135,19 @@ class Masks:
     # -- at barriers -----------------------------------------------------------------------------------------
 
     def park(self, e: WarpEmitter, block: Block, op: Op, done: str) -> None:
-        """Have lanes arrive at a barrier; they wait there unless all the warp came, or the barrier opened."""
+        """Make lanes arrive at a barrier. They wait there unless the whole warp came or the barrier opened."""
         b, p, target = self.b, block.position, block.successors[0]
         e.before(op)
         lanes = e.lanes_of(op)
         if op.guard is not None:
-            self.hand_on(e, target, b.binary("and", e.mask, b.invert(lanes)))
+            self.transfer_lanes(e, target, b.binary("and", e.mask, b.invert(lanes)))
         missing = b.any_lane(b.binary("and", e.live(), b.invert(lanes)))
         whole = e.within(mask=lanes)
         with b.when(missing, "whole", holds=False):
             blocks.synchronise(whole, op, lanes)
             whole.write_results()
             whole.after(op)
-            self.hand_on(whole, target, lanes)
+            self.transfer_lanes(whole, target, lanes)
             b.jump(done)
         self._release(block)
         b.only_if(b.any_lane(lanes), done, "arrive")
@@ -170,7 +170,7 @@ class Masks:
         blocks.put_result(e, op, number)
         e.write_results()
         e.after(op)
-        self.hand_on(e, block.successors[0], parked)
+        self.transfer_lanes(e, block.successors[0], parked)
         b.write(f"parked.{p}", NO_LANE)
         b.write("progress", b.integer(1, 1))
         b.start(done)
@@ -354,7 +354,7 @@ class _Scattered(Party):
 
 
 def _take_results(e: WarpEmitter, op: Op) -> None:
-    """Give the lanes that are here what an exchange found for them."""
+    """Write the results of an exchange to the lanes that are here."""
     b = e.builder
     for index, reg in enumerate(op.results):
         if reg is not None:

@@ -149,8 +149,8 @@ def pass_on(e: WarpEmitter, walks: Walks, head: int) -> None:
     b.jump("warp.end")
 
 
-def go_on(e: WarpEmitter, walks: Walks, masks: Iterable[str]) -> None:
-    """Have a warp go on in the loop in which it let others go on; what follows is for those that begin.
+def resume(e: WarpEmitter, walks: Walks, masks: Iterable[str]) -> None:
+    """Resume a warp in the loop in which it let other warps run. What follows is for warps that begin.
 
     All of its lanes came there, as ``masks`` say.
     """

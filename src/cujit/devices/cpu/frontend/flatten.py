@@ -451,7 +451,7 @@ def _elements(source: Operand, count: int) -> tuple[Operand, ...]:
 
 
 def _wrong_elements(source: Operand) -> tuple[str, str] | None:
-    """Tell what is wrong with the elements in braces that are moved to a vector."""
+    """Describe what is wrong with the elements in braces that are moved to a vector."""
     kinds = {type(item) for item in source.items} if isinstance(source, Group) else set()
     if {IntConstant, FloatConstant} <= kinds:
         return "integers beside floats in one vector", "write all of its numbers as floats, or none."
@@ -464,7 +464,7 @@ _NOTHING_KEPT = ("a result of which nothing is kept", "name a register in the pl
 
 
 def _wrong_parts(op: Op) -> tuple[str, str] | None:
-    """Tell what is wrong with a move to several parts that one to a register does as well."""
+    """Describe what is wrong with a move to several parts that a move to one register does as well."""
     if op.opcode != "mov" or len(op.results) < 2:
         return None
     if isinstance(op.sources[0], Group):
@@ -473,14 +473,14 @@ def _wrong_parts(op: Op) -> tuple[str, str] | None:
 
 
 def _by_parts(op: Op) -> Op:
-    """Give a move of several parts an opcode of its own: to every pass ``mov`` is one value, moved as it is."""
+    """Return a move of several parts with a separate opcode. For every pass, ``mov`` moves one value unchanged."""
     if op.opcode == "mov" and (len(op.results) > 1 or isinstance(op.sources[0], Group)):
         op.form = form_of("mov.split" if len(op.results) > 1 else "mov.join", *op.modifiers)
     return op
 
 
 def _part(operand: ptx.Operand, frame: Frame) -> str:
-    """Tell which part of a register an operand names (``h1`` of ``%r1.h1``), ``-`` before it if its sign is changed.
+    """Return which part of a register an operand names (``h1`` of ``%r1.h1``). A changed sign puts ``-`` before it.
 
     Elements of vectors are no parts.
     """

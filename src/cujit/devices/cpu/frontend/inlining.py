@@ -126,7 +126,7 @@ class Calls:
         self.refusals.mistake(i.line, i.name, why, help)
 
     def place_local(self, slot: Slot) -> None:
-        """Give a variable its place in the memory of a thread."""
+        """Place a variable in the local memory of a thread."""
         slot.space = "local"
         self.program.local_size = placed(slot, self.program.local_size)
 
@@ -221,7 +221,7 @@ class Calls:
             self._copy(actual, place, place)
 
     def _place(self, formal: ptx.Variable, actual: Operand) -> Reg | Slot:
-        """Give a formal parameter its place: the caller's own slot, or one or a register that takes the value."""
+        """Return the place of a formal parameter: the caller's own slot, or a slot or register that gets the value."""
         if formal.space != "param":
             return self.program.register(formal.name, formal.type)
         return actual.slot if isinstance(actual, SymbolAddress) else self.add(slot_of(formal))
@@ -279,7 +279,7 @@ class Calls:
                 self._copy(actual, reg, actual.slot)
 
     def _as_register(self, actual: Operand) -> Operand:
-        """Give a register that stands for a slot."""
+        """Return a register that represents a slot."""
         if not isinstance(actual, SymbolAddress):
             return actual
         return self.program.register(actual.slot.name, f"b{8 * actual.slot.size}")
@@ -323,7 +323,7 @@ class Calls:
     # -- places ------------------------------------------------------------------------------------------
 
     def place_slots(self) -> None:
-        """Give the parameters of calls registers where every access agrees, else a place in local memory."""
+        """Assign the parameters of calls to registers if every access agrees, otherwise to local memory."""
         self._point_at_arguments()
         if not self._slots:
             return
@@ -440,7 +440,7 @@ def _space(slot: Slot) -> str:
 
 
 def move_to_local(op: Op) -> None:
-    """Have an access to parameters go to the local space."""
+    """Redirect an access to parameters to the local space."""
     op.form = form_of(op.opcode, *("local" if m.startswith("param") else m for m in op.modifiers))
 
 

@@ -52,7 +52,9 @@ class SharedMemory:
         self._dynamic: list[Slot] = []
 
     def place(self, v: Variable) -> Slot:
-        """Give a variable its one place, however often its function is called; ``extern`` ones follow the others."""
+        """Return the only place of a variable, however often its function is called. ``extern`` variables follow the
+        others.
+        """
         if id(v) in self._placed:
             return self._placed[id(v)]
         slot = self._placed[id(v)] = slot_of(v)
@@ -77,7 +79,8 @@ class SharedMemory:
         return bool(self._dynamic)
 
     def reserved(self, register: str) -> Operand:
-        """Give what a register tells of the shared memory that is kept for libraries: it is a variable of its own here.
+        """Return what a register reports of the shared memory reserved for libraries. Here, that memory is a separate
+        variable.
 
         Source: PTX ISA 9.1, "%reserved_smem_offset_begin", …; ``cooperative_groups/details/memory.h``.
         """
@@ -105,7 +108,7 @@ class SharedMemory:
 
 
 def most_static_bytes(target: str) -> int:
-    """Give the most bytes of static shared memory that a kernel for a target may have.
+    """Return the most bytes of static shared memory that a kernel for a target may have.
 
     Source: ptxas 11.8, 12.9, 13.0 and 13.5, by bisection (``tests/toolkits``); of several releases the largest.
     """
@@ -137,7 +140,7 @@ class ModuleLayout:
                 self._store(v, self.slots[name].offset)
 
     def _place(self, named: Iterable[tuple[str, Variable]], graph: CallGraph) -> int:
-        """Give variables, and functions whose address is taken, their places; tell the bytes of all."""
+        """Assign places to variables, and to functions whose address is taken. Return the bytes of all of them."""
         # Of an extern variable another definition of the module has the name, or another module.
         self.slots = {name: slot_of(v) for name, v in named if v.linkage != "extern"}
         # The address of a function is that of eight bytes of its own.

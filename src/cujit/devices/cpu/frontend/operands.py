@@ -191,7 +191,7 @@ def _fragment(type_: Type, *, written: bool) -> str:
 
 
 def _factor(form: Form) -> Type:
-    """Tell the type of what is multiplied; the first products of ``wmma`` do not name it.
+    """Return the type of the factors. The first products of ``wmma`` do not name it.
 
     Products of scaled floats take bits alone, as those of ``bf16`` do.
     """
@@ -339,12 +339,12 @@ _OF_THREADS = frozenset({"tid", "ntid", "ctaid", "nctaid"})
 
 
 def fits(op: Op) -> bool:
-    """Tell whether an operation has operands as its form takes them; where these are not known, it has."""
+    """Return whether an operation has operands that its form accepts. True if these are not known."""
     return op.form.meaning.reads == ANYTHING or _takes(op, _words(op))
 
 
 def mismatch(op: Op) -> tuple[str, str] | None:
-    """Tell which operand its form does not take, and what to try; None where all fit."""
+    """Describe which operand the form does not accept, with a hint. None if all operands fit."""
     if fits(op):
         return None
     words = _words(op)
@@ -360,7 +360,7 @@ def mismatch(op: Op) -> tuple[str, str] | None:
 
 
 def number_out_of_range(op: Op) -> int | None:
-    """Give a number among the operands that is none of those that may stand there; None if there is none."""
+    """Return a number among the operands that is not allowed in its place. None if there is none."""
     for place, allowed in op.form.meaning.numbers.items():
         number = op.sources[place] if place < len(op.sources) else None
         if isinstance(number, IntConstant) and number.value not in allowed:
@@ -438,7 +438,7 @@ def _alike(word: str) -> Iterator[str]:
 
 
 def _told_of(op: Op, place: int, word: str, choices: list[str]) -> tuple[str, str]:
-    """Tell what an operand is and what it should be; operands count from 1, the results as one."""
+    """Describe what an operand is and what it should be. Operands count from 1, and the results count as one."""
     count = len(op.results)
     number, operand = (1, op.results[place]) if place < count else (place - count + 1, op.sources[place - count])
     number += place >= count > 0

@@ -70,7 +70,7 @@ def synchronise(e: WarpEmitter, op: Op, lanes: Value) -> None:
 
 
 def arrive(e: WarpEmitter, op: Op, lanes: Value, waiting: Value | None = None) -> tuple[Value, Value]:
-    """Have lanes arrive; the number of the barrier and its generation tell when it opens.
+    """Make lanes arrive. The returned barrier number and generation determine when the barrier opens.
 
     ``waiting`` are the lanes that will wait here, those that came before included.
     """
@@ -107,7 +107,7 @@ def _numbers(op: Op) -> tuple[Operand, ...]:
 
 
 def has_opened(e: WarpEmitter, op: Op, number: Value, generation: Value) -> Value:
-    """Tell whether a barrier has opened since lanes arrived in that generation."""
+    """Return whether a barrier has opened since lanes arrived in that generation."""
     b = e.builder
     name, which = ("cluster", ()) if op.scope == "cluster" else ("barrier", (number,))
     return b.compare("icmp ne", b.call(f"cujit_{name}_generation", "i32", STATE, *which), generation)
@@ -165,7 +165,7 @@ def offset_of(e: WarpEmitter, address: Value) -> Value:
 
 
 def _address_of_rank(e: WarpEmitter, rank: Value, offset: Value) -> Value:
-    """Give the address of this process of an offset (i64) in the shared memory of the block of a rank (i64)."""
+    """Return the address, in this process, of an offset (i64) in the shared memory of the block of a rank (i64)."""
     b = e.builder
     return b.binary("add", b.binary("add", CLUSTER, b.binary("shl", rank, b.integer(WINDOW_BITS, 64))), offset)
 
@@ -178,7 +178,7 @@ def cluster_bytes(e: WarpEmitter) -> Value:
 
 
 def is_in_cluster(e: WarpEmitter, address: Value) -> Value:
-    """Tell whether a generic address lies in the shared memory of a block of the cluster."""
+    """Return whether a generic address is in the shared memory of a block of the cluster."""
     return e.builder.compare("icmp ult", e.builder.binary("sub", address, CLUSTER), cluster_bytes(e))
 
 

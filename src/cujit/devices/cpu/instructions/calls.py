@@ -37,7 +37,7 @@ _REFUSED = {
 
 
 def refusal_of(name: str) -> str:
-    """Say why a call of a function without a body is refused."""
+    """Return why a call of a function without a body is refused."""
     return _LAUNCHES if name.startswith(_RUNTIME) else _REFUSED.get(name, f"a function {UNLINKED}")
 
 

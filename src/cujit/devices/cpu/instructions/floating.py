@@ -152,7 +152,7 @@ _CLASSES = {
 
 
 def _test(e: WarpEmitter, op: Op) -> None:
-    """Tell what kind of number it is; ptxas leaves out a guard. Source: an H200."""
+    """Test the kind of a number; ptxas leaves out a guard. Source: an H200."""
     b, (x,) = e.builder, _sources(e, op)
     op = replace(op, guard=None)
     name = f"llvm.is.fpclass.{f'v{x.lanes}' if x.lanes else ''}f{type_width(x.type)}"

@@ -62,7 +62,7 @@ def _field(f: Builder, word: Value, at: int, bits: int) -> Value:
 
 
 def _load(f: Builder, address: Value) -> tuple[Value, Value]:
-    """Give the pointer to an object, and the object."""
+    """Return the pointer to an object, and the object."""
     pointer = f.cast("inttoptr", address, "ptr")
     return pointer, f.load("i64", pointer, align=8)
 
@@ -92,7 +92,7 @@ def _update(f: Builder, address: Value, arrivals: Value, drops: Value, bytes_: V
 
 
 def complete_bytes(f: Builder, address: Value, bytes_: Value) -> None:
-    """Tell an object at an address of this process that transactions of so many bytes (i64) are done."""
+    """Report to an mbarrier, at an address of this process, that transactions of so many bytes (i64) are done."""
     zero = f.integer(0, 64)
     _update(f, address, zero, zero, f.binary("sub", zero, bytes_))
 

@@ -129,7 +129,7 @@ def _in_space(e: WarpEmitter, space: str, address: Value, *, first_lane: bool) -
 
 
 def address_in(e: WarpEmitter, memory: Memory, space: str) -> Value:
-    """Give the address of an operand in brackets as an address of this process: i64, a scalar where it is uniform.
+    """Return the address of an operand in brackets as an address of this process: i64, a scalar if it is uniform.
 
     ``space`` is the state space as a ``Form`` has it.
     """
@@ -328,10 +328,10 @@ def _nothing(e: WarpEmitter, op: Op) -> None:
 
 
 def _policy(e: WarpEmitter, op: Op) -> None:
-    """Give the one policy that there is; it is opaque, and whoever takes it ignores it."""
+    """Emit the only cache policy that there is. It is opaque, and the instructions that use it ignore it."""
     e.put(op, e.builder.integer(0, 64))
 
 
 def _policy_of_property(e: WarpEmitter, op: Op) -> None:
-    """Give the property itself, opaque as well."""
+    """Emit the access property itself as the cache policy, which is opaque as well."""
     e.put(op, e.source(op, 0, "i64"))

@@ -145,12 +145,12 @@ def _look_up(e: WarpEmitter, op: Op, words: str, component: int, before: dict[st
 
 
 def _lookup(op: Op, words: str, component: int) -> list[int]:
-    """Say what a lookup is, in numbers: of axes, layers, a direction, element numbers, and the component."""
+    """Return a lookup as numbers: of axes, layers, a direction, element numbers, and the component."""
     return [*_GEOMETRIES[_geometry(op)], words == "s32", component]
 
 
 def count_texels(e: WarpEmitter, op: Op, counts: Value) -> None:
-    """Have native code add the bytes and sectors that a lookup read to two counts, where it was just done."""
+    """Call native code that adds the bytes and sectors of the preceding lookup to two counts."""
     b, is_gather = e.builder, op.opcode == "tld4"
     component = _COMPONENTS.index(next(m for m in op.modifiers if m in _COMPONENTS)) if is_gather else -1
     numbers = _lookup(op, "f32" if is_gather else op.types[1], component)

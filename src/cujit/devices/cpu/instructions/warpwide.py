@@ -244,7 +244,7 @@ def _reduced(party: Party, name: str, values: Value, neutral: Value) -> Value:
     lanes, members = party.lanes(), party.members()
     if not members.lanes:
         return b.reduce(name, b.select(lanes, values, neutral))
-    before, head, after = b.label("groups"), b.label("group"), b.label("grouped")
+    before, head, after = b.label("groups"), b.label("group"), b.label("group_by")
     left, result, left_next, result_next = b.name(), b.name(), b.name(), b.name()
     word = b.word(lanes)
     b.start(before)

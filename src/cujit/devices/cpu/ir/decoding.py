@@ -53,7 +53,7 @@ class TracedValue:
         return self.bits
 
     def to_json(self) -> dict[str, Any]:
-        """Give it in plain values; numbers that JSON has no word for are strings."""
+        """Return the traced value as plain values. Numbers that JSON cannot represent are strings."""
         meant = self.value
         known = not isinstance(meant, float) or math.isfinite(meant)
         shown = meant if known and not isinstance(meant, tuple) else str(meant)
@@ -101,7 +101,7 @@ def _types(op: Op) -> list[str]:
 
 
 def type_for(op: Op, operand: Reg | Special, *, is_result: bool, kinds: dict[Reg, str]) -> str:
-    """Say what the bits of an operand mean there: by the type of the operation, else by its other uses (``kinds``)."""
+    """Return what type an operand's bits have, by the operation's type, otherwise by its other uses (``kinds``)."""
     width = operand.bits if isinstance(operand, Reg) else 64
     if width == 1:
         return "pred"

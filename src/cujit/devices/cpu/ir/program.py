@@ -220,7 +220,7 @@ class Op:
 
 
 def bits_in(registers: Iterable[Reg]) -> int:
-    """Give a set of registers as bits of their numbers."""
+    """Return a set of registers as a bit mask of their numbers."""
     found = 0
     for reg in registers:
         found |= 1 << reg.index

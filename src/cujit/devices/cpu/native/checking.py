@@ -26,7 +26,7 @@ seen (NumPy, through a view) leaves something else."""
 
 
 def checks_bits() -> dict[str, int]:
-    """Give the bit of ``Watch.checks`` of each check, by name."""
+    """Return the bit of ``Watch.checks`` of each check, by name."""
     return {"memory": 1, "race": 2, "sync": 4, "init": 8}
 
 

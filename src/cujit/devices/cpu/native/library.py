@@ -17,7 +17,7 @@ from cujit.devices.jit import NativeFunction, processor, publish
 from cujit.devices.objects import Work, machine_code
 from cujit.devices.sources import read_file
 from cujit.errors import CujitError, UnsupportedError
-from cujit.forks import Lock, in_child, once, waits_for
+from cujit.forks import Lock, fork_lock, on_fork_child, once
 from cujit.values import NamedTuple
 from cujit.workers.package_files import data_path
 
@@ -45,7 +45,7 @@ class RuntimePart(NamedTuple):
         return self.written or _in_c()[self.name]
 
     def code(self) -> str | bytes:
-        """Give its text, or its bitcode. Raises as ``bitcode`` does."""
+        """Return the part's text or its bitcode. Raises the same errors as ``bitcode``."""
         return self.bitcode() if self.text is None else self.text()
 
     def bitcode(self) -> bytes:
@@ -147,7 +147,7 @@ def address_of(name: str) -> int:
 
 
 def install_handlers() -> None:
-    """Have faults of kernels come to us before they go to any handler of signals that is there now.
+    """Install cujit's handlers for kernel faults, ahead of any signal handlers that are installed now.
 
     Harmless when done again: then it mends what others put in front meanwhile.
     """
@@ -158,7 +158,7 @@ def install_handlers() -> None:
 
 @functools.cache
 def _installer() -> Callable[[], None]:
-    """Give what every launch calls; to look it up takes 0.4 us of its 9."""
+    """Return the function that every launch calls. Looking it up takes 0.4 us of the launch's 9."""
     return _NO_ARGUMENTS(address_of("cujit_install"))
 
 
@@ -168,11 +168,11 @@ _POINTERS = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(_PYTHON))
 
 @once
 def ask_python() -> None:
-    """Have Python's handlers of signals run while the main thread is in a launch; know of forks."""
+    """Let Python's signal handlers run while the main thread is in a launch, and handle forks."""
     if sys.implementation.name == "cpython":
         functions = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _PYTHON]
         _POINTERS(address_of("cujit_use_python"))(*functions)
-    in_child(_NO_ARGUMENTS(address_of("cujit_forked")))
+    on_fork_child(_NO_ARGUMENTS(address_of("cujit_forked")))
 
 
 @functools.cache
@@ -191,5 +191,5 @@ def _compiled(index: int) -> dict[str, int]:
         _PIECE(address_of("cujit_may_stop"))(*native.code)
     found = publish(native, part.symbols)
     if part.lock:
-        waits_for(*(_NO_ARGUMENTS(found[name]) for name in part.lock))
+        fork_lock(*(_NO_ARGUMENTS(found[name]) for name in part.lock))
     return found

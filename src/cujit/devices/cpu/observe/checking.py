@@ -67,14 +67,14 @@ class _CheckedKernel(KernelWatch):
         self._runs: dict[int, CheckedRun] = {}
 
     def observer(self) -> Observer:
-        """Give what instruments the kernel."""
+        """Return the observer that instruments the kernel."""
         from cujit.devices.cpu.observe.instrumentation import Checker  # for those who compile
 
         return Checker(self._checks, fenced=self._fenced, copies=self._copies)
 
     @contextlib.contextmanager
     def running(self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()) -> Iterator[None]:
-        """Say what there is of memory, for the time of a launch."""
+        """Register what memory there is, for the duration of a launch."""
         parameters = ctypes.string_at(launch.parameters, self._program.parameters_size)
         workspace = Known(launch.workspace, WORKSPACE_BYTES, "the memory in which a cooperative grid waits")
         lent = self._ledger.lent(extents)
@@ -96,7 +96,7 @@ class _CheckedKernel(KernelWatch):
                 warnings.warn(said, CheckWarning, stacklevel=2)
 
     def _stored(self, launch: int, table: Table, number: int) -> str:
-        """Say how a raw value came into memory, by the number of the store."""
+        """Describe how a raw value came into memory, by the number of the store."""
         self._ledger.stores.learn(launch, self._title, self._lines, table.name_of)
         return self._ledger.stores.words_of(number)
 
@@ -135,7 +135,7 @@ class _CheckedKernel(KernelWatch):
         )
 
     def explain(self, launch: Launch) -> str | None:
-        """Say what a check found; None for a fault that no check found."""
+        """Describe what a check found. None for a fault that no check found."""
         run = self._runs.get(ctypes.addressof(launch))
         return None if run is None else finding_of(launch, run, self._lines)
 

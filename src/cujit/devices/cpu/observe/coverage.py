@@ -130,7 +130,7 @@ class Coverage:
             self._texts.update({name: Text(shown, text) for name, shown, text in other["texts"]})
 
     def dump(self) -> dict[str, Any]:
-        """Give all that was counted, in lists, strings and ints.
+        """Return all counts, in lists, strings and ints.
 
         Example::
 
@@ -198,7 +198,7 @@ class Coverage:
         )
 
     def _place(self, source: SourceLine) -> SourceLine:
-        """Tell texts of one name apart: the file of a source that is no file has its text's digest in its name."""
+        """Return a line whose file is unique. The name of a source that is no file includes its text's digest."""
         known = self.sources.find(source.file)
         if known is None:
             return source
@@ -208,7 +208,7 @@ class Coverage:
         return SourceLine(name, source.line)
 
     def _shown(self, file: str) -> str:
-        """Give the name of a source; where several have it, with a part of the text's digest."""
+        """Return the name of a source, with a part of the text's digest if several sources have that name."""
         if file not in self._texts:
             return file
         shown, _, digest = file.partition("\0")
@@ -218,7 +218,7 @@ class Coverage:
         return f"{stem}-{digest}{ending}"
 
     def _file(self, file: str, target: Path) -> str:
-        """Say where a source is; the text of one that is no file is written for it."""
+        """Return the path of a source. The text of a source that is not a file is written to a file first."""
         if file not in self._texts:
             return os.path.abspath(file)
         # Whatever it is called, it stays in the directory.
@@ -244,7 +244,7 @@ def _add(
 
 @functools.cache
 def _is_library(file: str) -> bool:
-    """Tell whether a file lies below a directory of NVIDIA's headers."""
+    """Return whether a file is below a directory of NVIDIA's headers."""
     return is_of_toolkit(file) or any((parent / name).is_file() for parent in Path(file).parents for name in _LIBRARY)
 
 
@@ -289,7 +289,7 @@ class _CountedKernel(Watch):
         self._lock = lock
 
     def observer(self) -> _LineCounter:
-        """Give what instruments the kernel."""
+        """Return the observer that instruments the kernel."""
         return _LineCounter(self._counters)
 
     @contextlib.contextmanager

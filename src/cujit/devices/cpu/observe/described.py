@@ -15,7 +15,7 @@ from cujit.devices.cpu.instructions.matrix.mma import product_in_shared
 from cujit.devices.cpu.instructions.memory import address_in, place_in
 from cujit.devices.cpu.ir.program import Memory, Op
 from cujit.devices.cpu.native.checking import Access, Space
-from cujit.devices.cpu.observe.touches import UPDATE, Touch, signal
+from cujit.devices.cpu.observe.touches import UPDATE, MemoryAccess, signal
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
@@ -35,10 +35,10 @@ class Checking(Protocol):
         """Call native code, which learns which warp of which block it is."""
 
     def place(self, e: WarpEmitter) -> Value:
-        """Give what native code learns that by."""
+        """Return what identifies the warp and block to native code."""
 
-    def touch(self, e: WarpEmitter, op: Op, touch: Touch) -> None:
-        """Have an access looked at of which an operand tells."""
+    def touch(self, e: WarpEmitter, op: Op, touch: MemoryAccess) -> None:
+        """Check an access that an operand describes."""
 
 
 def look(check: Checking, e: WarpEmitter, op: Op) -> None:
@@ -55,7 +55,7 @@ def look(check: Checking, e: WarpEmitter, op: Op) -> None:
 
 
 def orders_proxies(op: Op) -> bool:
-    """Tell whether an operation is a fence between the generic proxy and the asynchronous one."""
+    """Return whether an operation is a fence between the generic proxy and the asynchronous proxy."""
     return op.opcode == "fence" and "proxy" in op.modifiers and any(m.startswith("async") for m in op.modifiers)
 
 
@@ -95,7 +95,7 @@ def _product(check: Checking, e: WarpEmitter, op: Op) -> None:
 
 
 def _tensor(check: Checking, e: WarpEmitter, op: Op) -> None:
-    check.touch(e, op, Touch(place_in(e, map_of(op), "generic"), _MAP_BYTES, Access.READ, Space.GENERIC, 1, 1))
+    check.touch(e, op, MemoryAccess(place_in(e, map_of(op), "generic"), _MAP_BYTES, Access.READ, Space.GENERIC, 1, 1))
     box = box_of(e, op)
     b, count = e.builder, len(box.place.coords)
     into = _WRITE if box.inward else _READ

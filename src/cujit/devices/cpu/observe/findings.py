@@ -27,7 +27,7 @@ class CheckedRun(NamedTuple):
 
 
 def finding_of(launch: Launch, run: CheckedRun, lines: Lines) -> str | None:
-    """Say what a check found; None where the launch failed otherwise."""
+    """Describe what a check found. None if the launch failed for another reason."""
     if launch.fault_kind <= FaultKind.CHECK:
         return None
     code = Code(launch.fault_more[2])
@@ -69,7 +69,7 @@ def _memory(launch: Launch, run: CheckedRun, code: Code) -> str:
 
 
 def _place(launch: Launch, run: CheckedRun, shared: int) -> str:
-    """Say where an access lies in the space that it is in."""
+    """Describe the location of an access within its memory space."""
     size, flags = launch.fault_more[0], launch.fault_more[1]
     space = flags >> 8 & 15
     address = launch.fault_address
@@ -89,7 +89,7 @@ def _place(launch: Launch, run: CheckedRun, shared: int) -> str:
 
 
 def words_outside(launch: Launch, run: CheckedRun, kernel: str, lines: Lines) -> str:
-    """Say which access of a launch was outside of a view first, and how many there were."""
+    """Describe which access of a launch was the first outside of a view, and how many such accesses there were."""
     watch = run.watch
     what = f"{_doing(watch.outside_flags)} {_bytes(watch.outside_size)}"
     line, source = watch.outside_line, lines.origin_of(watch.outside_line)
@@ -128,7 +128,7 @@ def _init(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
 
 
 def _awaited(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
-    """Say which asynchronous copy nobody has waited for, and what would."""
+    """Describe which asynchronous copy no thread has waited for, and which instruction would wait for it."""
     size, flags, _, issuer, line, offset = launch.fault_more
     if code is Code.LEFT:
         wait = _wait_for(lines.text_of(launch.fault_line))

@@ -24,7 +24,7 @@ from cujit.devices.cpu.observe.raw import RawValues
 from cujit.devices.cpu.observe.touches import (
     MAYBE_SHARED,
     Batch,
-    Touch,
+    MemoryAccess,
     batches_in,
     element_bytes,
     orders_by_itself,
@@ -145,7 +145,9 @@ class Checker:
     # -- asynchronous copies -----------------------------------------------------------------------------
 
     def _look_at_copies(self, e: WarpEmitter, op: Op) -> None:
-        """Have accesses looked at that may meet copies which nobody has waited for; say who waits."""
+        """Emit checks of accesses that may conflict with copies that no thread has waited for. Also
+        record the waits.
+        """
         b, line = e.builder, e.builder.integer(op.line, 32)
         for touch in touches_of(e, op):
             if touch.space not in MAYBE_SHARED or touch.access & _ORDERING:
@@ -181,8 +183,8 @@ class Checker:
         at = blocks.to_process(e, e.symbol(variable))
         self.call(e, "cujit_check_cleared", at, e.builder.integer(variable.slot.size, 64))
 
-    def touch(self, e: WarpEmitter, op: Op, touch: Touch) -> None:
-        """Have an access looked at of which an operand tells."""
+    def touch(self, e: WarpEmitter, op: Op, touch: MemoryAccess) -> None:
+        """Emit the check of an access that an operand describes."""
         checks, orders = self._checks, touch.access & _ORDERING
         if not (checks.memory or checks.init or orders or touch.space in MAYBE_SHARED):
             return
@@ -198,15 +200,15 @@ class Checker:
         if checks.race and touch.access & ~_ORDERING == Access.READ | Access.ASYNC:
             self._fence(e, op, touch, lanes)
 
-    def _fence(self, e: WarpEmitter, op: Op, touch: Touch, lanes: Value) -> None:
+    def _fence(self, e: WarpEmitter, op: Op, touch: MemoryAccess, lanes: Value) -> None:
         """See whether a fence is missing before the asynchronous proxy reads shared memory."""
         b, size = e.builder, touch.size
         self._hand_over(e, "addresses", touch.where.every_lane(b))
         self._hand_over(e, "values", size if isinstance(size, Value) else b.integer(size, 64))
         self.call(e, "cujit_check_fence", lanes, b.integer(touch.flags, 32), b.integer(op.line, 32))
 
-    def _each(self, e: WarpEmitter, op: Op, touch: Touch, lanes: Value, *, told: bool) -> None:
-        """Have an access looked at whose lanes have addresses of their own."""
+    def _each(self, e: WarpEmitter, op: Op, touch: MemoryAccess, lanes: Value, *, told: bool) -> None:
+        """Emit the check of an access whose lanes have separate addresses."""
         b, size = e.builder, touch.size
         self._hand_over(e, "addresses", touch.where.every_lane(b))
         if isinstance(size, Value):
@@ -217,8 +219,8 @@ class Checker:
         if told:
             self.call(e, "cujit_check_same", lanes, b.integer(len(touch.values), 64), *where)
 
-    def _rows(self, e: WarpEmitter, op: Op, touch: Touch, lanes: Value, *, told: bool) -> None:
-        """Have an access looked at whose lanes lie in rows."""
+    def _rows(self, e: WarpEmitter, op: Op, touch: MemoryAccess, lanes: Value, *, told: bool) -> None:
+        """Emit the check of an access whose lanes lie in rows."""
         assert isinstance(touch.size, int)
         b, row = e.builder, Row(op, touch.where, touch.size, touch.flags, ((0, op.line),))
         window = "" if touch.access & _ORDERING or self._races(touch.space) else self._window(e, op, touch.space)
@@ -345,7 +347,7 @@ class Checker:
         stores = last.opcode == "st"
         members = tuple((each.memory.offset - batch.offset, each.line) for each in batch.ops[stores:])
         size = element_bytes(op) * len(op.results)
-        touch = Touch(where, size, Access.WRITE if stores else Access.READ, space, element_bytes(op), size)
+        touch = MemoryAccess(where, size, Access.WRITE if stores else Access.READ, space, element_bytes(op), size)
         row = Row(op, where, size, touch.flags, members)
         if stores:
             done = self.call(
@@ -452,7 +454,7 @@ class Checker:
         return e.builder.call(name, returned, self.place(e), *arguments)
 
     def place(self, e: WarpEmitter) -> Value:
-        """Give what native code learns that by."""
+        """Return what identifies the warp and block to native code."""
         self._begin(e)
         e.builder.store(BLOCK, "%check.block")
         e.builder.store(WARP_NUMBER, "%check.warp")
@@ -551,7 +553,7 @@ class Row:
         return Space(self.flags >> 8 & 15)
 
     def site(self, b: Builder, flags: int) -> Value:
-        """Have what native code needs to know in memory."""
+        """Write what native code needs to know to a constant in memory, and return a pointer to it."""
         # Python 3.10 writes flags by their names.
         numbers = [(self.where.stride, 64), *((n, 32) for n in (self.size, int(flags), self.spread, len(self.members))),
                    *((n, 32) for member in self.members for n in member)]  # fmt: skip
@@ -559,7 +561,7 @@ class Row:
         return b.module.constant(name, [b.integer(*number) for number in numbers])
 
 
-def _are_apart(e: WarpEmitter, touch: Touch, size: int) -> Value | None:
+def _are_apart(e: WarpEmitter, touch: MemoryAccess, size: int) -> Value | None:
     """Whether no two lanes of rows write different values to one place, as an i1; None where that is not known."""
     b, (first, *others), stride = e.builder, touch.where.bases, touch.where.stride
     if not others and not stride and not any(value.lanes for value in touch.values):
@@ -578,13 +580,13 @@ def _lanes(e: WarpEmitter, op: Op) -> Value:
 
 
 def _clock(e: WarpEmitter, number: Value | None) -> Value:
-    """Give the number of a barrier's clock: that of a barrier of the block, or the cluster's without a number."""
+    """Return the number of a barrier's clock: that of a barrier of the block, or the cluster's without a number."""
     b = e.builder
     return b.integer(CLUSTER_BARRIER, 32) if number is None else b.binary("and", number, b.integer(BARRIERS - 1, 32))
 
 
 def _group(e: WarpEmitter) -> Value:
-    """Give the number of the clock that the meetings of this warp's warpgroup have."""
+    """Return the number of the clock for meetings of this warp's warpgroup."""
     b = e.builder
     number = b.binary("udiv", WARP_NUMBER, b.integer(GROUP_WARPS, 32))
     return b.binary("add", number, b.integer(CLUSTER_BARRIER + 1, 32))

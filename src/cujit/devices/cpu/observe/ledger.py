@@ -81,7 +81,7 @@ class Table:
     knows_all: bool = False
 
     def place_of(self, address: int, size: int) -> str:
-        """Say where an access lies to the range nearest to it."""
+        """Describe the location of an access relative to the nearest known range."""
         if self.knows_all and is_readable(address) and not self._is_near(address):
             return "memory of the host, which was neither allocated for the device nor registered with it"
         if not self.known:
@@ -158,7 +158,7 @@ class MemoryLedger:
         weakref.finalize(block, self._free, block.address, block.memory).atexit = False
 
     def call(self, address: int, words: str) -> None:
-        """Have messages call the memory that was allocated at an address so."""
+        """Set how messages name the memory that was allocated at an address."""
         with self._settled():
             self._blocks[address] = replace(self._blocks[address], words=words)
             self._changes += 1
@@ -417,7 +417,9 @@ def _cut(known: Known, extents: Sequence[HostExtent]) -> Iterator[Known]:
 
 
 def _caller() -> str:
-    """Say from where this was called: outside of cujit, and of what is installed where anything else called that."""
+    """Describe where this call came from, outside of cujit. Installed packages count only if
+    nothing else called them.
+    """
     frame: FrameType | None = sys._getframe(1)
     nearest = ""
     while frame is not None:

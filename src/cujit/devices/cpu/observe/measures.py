@@ -15,7 +15,7 @@ from cujit.devices.cpu.native.counting import Count
 from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import ArgumentError, spell
 from cujit.formats.ptx.isa.semantics import Collective, Effect, Lanes, Order
-from cujit.values import attributes, dataclass, grouped, replace
+from cujit.values import attributes, dataclass, group_by, replace
 
 SECTOR_BYTES = 32
 """Source: Nsight Compute, Profiling Guide, "L1TEX": a cache line of 128 bytes has four sectors."""
@@ -103,7 +103,7 @@ class Measures:
         return found
 
     def to_json(self) -> dict[str, int]:
-        """Give what is not 0, by name."""
+        """Return the measures that are not 0, by name."""
         return {name: value for name, value in vars(self).items() if value}
 
 
@@ -131,7 +131,7 @@ class WarpAccess:
     lanes: tuple[tuple[int, int, int], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Give all of it in plain values."""
+        """Return the access as plain values."""
         return {"space": self.space, "block": self.block, "lanes": [list(lane) for lane in self.lanes]}
 
     @classmethod
@@ -179,7 +179,7 @@ class ProfiledInstruction:
         return next((part for part in self.text.split(" ") if not part.startswith("@")), "").rstrip(";").split(".")
 
     def to_json(self) -> dict[str, Any]:
-        """Give all of it in plain values."""
+        """Return the instruction as plain values."""
         return {
             **attributes(self, "ptx_line text"),
             "source": str(self.source or ""),
@@ -225,7 +225,7 @@ class ProfiledLine:
         return _reuse(self.measures, self.distinct_sectors)
 
     def to_json(self) -> dict[str, Any]:
-        """Give all of it in plain values."""
+        """Return the line as plain values."""
         distinct = {"distinct_sectors": self.distinct_sectors} if self.distinct_sectors else {}
         return {"source": str(self.source or ""), **self.measures.to_json(), **distinct}
 
@@ -268,7 +268,7 @@ class ProfiledKernel:
 
     def lines(self) -> tuple[ProfiledLine, ...]:
         """Add instructions by line of source, in the order of file and line; what has no line comes first."""
-        found = grouped((each.source, each.measures) for each in self.instructions)
+        found = group_by((each.source, each.measures) for each in self.instructions)
         distinct = dict(self.line_sectors)
         order = sorted(found, key=in_order)
         return tuple(ProfiledLine(source, added(found[source]), distinct.get(source, 0)) for source in order)
@@ -282,7 +282,7 @@ class ProfiledKernel:
         return {key: count for key, count in sorted(found.items()) if count}
 
     def metrics(self) -> dict[str, int]:
-        """Give what Nsight Compute counts too, under its names: accesses of memory, by the addresses of the threads."""
+        """Return what Nsight Compute also counts, under its names: memory accesses, by the addresses of the threads."""
         found: dict[str, int] = {}
         for name, kinds, count in _METRICS:
             for kind, accesses in kinds.items():
@@ -291,7 +291,7 @@ class ProfiledKernel:
         return found
 
     def metrics_of_ptx(self) -> dict[str, int]:
-        """Give what Nsight Compute counts of machine code, counted here of PTX: of that size, not the same."""
+        """Return what Nsight Compute counts in SASS, counted here in PTX: similar in size, but not equal."""
         totals = self.totals
         found = {
             "smsp__inst_executed.sum": totals.warps,
@@ -311,7 +311,7 @@ class ProfiledKernel:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Give all of it in plain values."""
+        """Return the kernel as plain values."""
         return {
             "kernel": self.name,
             **attributes(self, "lowered_name launches"),
@@ -492,7 +492,7 @@ _TYPE = re.compile(r"(?:f|bf|tf|e|s|u|b)\d+\w*")
 
 
 def _tensor_source(words: Sequence[str]) -> str:
-    """Say what a product of matrices multiplies: its second type; ``wmma`` leaves it out where it is f16."""
+    """Return what a matrix product multiplies: its second type. ``wmma`` omits it if it is f16."""
     types = [word for word in words if _TYPE.fullmatch(word)]
     return _TENSOR_SOURCES.get(types[1] if len(types) > 2 else "f16", "")
 

@@ -42,7 +42,7 @@ from cujit.devices.cpu.observe.measures import (
     stride_of,
     width_of,
 )
-from cujit.devices.cpu.observe.touches import Touch, may_touch_global, touches_of
+from cujit.devices.cpu.observe.touches import MemoryAccess, may_touch_global, touches_of
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
 from cujit.devices.cpu.run.lines import Lines, SourceLine
@@ -103,7 +103,7 @@ class Profile:
                 each.clear()
 
     def to_json(self) -> dict[str, Any]:
-        """Give all of it in plain values: what Nsight Compute counts too is in ``metrics``, under its names.
+        """Return the profile as plain values. What Nsight Compute also counts is in ``metrics``, under its names.
 
         Example::
 
@@ -153,7 +153,7 @@ class _ProfiledKernel(Watch):
             self._places.clear()
 
     def observer(self) -> _Profiler:
-        """Give what instruments the kernel."""
+        """Return the observer that instruments the kernel."""
         return _Profiler(self._table, ctypes.addressof(self._state), int(self._state.local_bytes))
 
     @contextlib.contextmanager
@@ -176,7 +176,7 @@ class _ProfiledKernel(Watch):
                 raise CujitError(f"there was no memory to profile all of {self._name}", help="launch fewer blocks")
 
     def result(self) -> ProfiledKernel:
-        """Give what was counted so far."""
+        """Return what was counted so far."""
         with self._lock:
             counts = self._totals.tolist()
             launches, sectors, block_sectors = self.launches, self._state.sectors, self._state.block_sectors
@@ -247,7 +247,7 @@ class _Places:
         self.row_sectors[:] = self.line_sectors[:] = 0
 
     def counted(self) -> tuple[dict[tuple[int, str], int], tuple[tuple[SourceLine | None, int], ...]]:
-        """Give the distinct sectors of rows, by line of the PTX and text, and of the lines that have any."""
+        """Return the distinct sectors of rows, by PTX line and text, and of the lines that have any."""
         rows, lines = self.row_sectors.tolist(), self.line_sectors.tolist()
         by_line = tuple((source, count) for source, count in zip(self._sources, lines, strict=True) if count)
         return {key: rows[row] for key, row in self._keys.items()}, by_line
@@ -432,11 +432,11 @@ class _Profiler:
 
     # -- accesses ----------------------------------------------------------------------------------------
 
-    def _access(self, e: WarpEmitter, op: Op, touch: Touch, first: int) -> None:
+    def _access(self, e: WarpEmitter, op: Op, touch: MemoryAccess, first: int) -> None:
         lanes, site = touch.lanes_in(e, op), self._site(e, op, touch, first)
         touch.by_rows(e.builder, lambda: self._rows(e, touch, site, lanes), lambda: self._each(e, touch, site, lanes))
 
-    def _rows(self, e: WarpEmitter, touch: Touch, site: Value, lanes: Value) -> None:
+    def _rows(self, e: WarpEmitter, touch: MemoryAccess, site: Value, lanes: Value) -> None:
         """Hand the address of the first lane of every row over."""
         b, bases = e.builder, touch.where.bases
         addresses = b.reserve("%profile.addresses", f"[{WARP} x i64]")
@@ -444,7 +444,7 @@ class _Profiler:
             b.store(base, b.offset(addresses, 8 * k) if k else addresses)
         self._call(e, site, lanes, addresses, b.integer(len(bases), 32), Value("null", "ptr"))
 
-    def _each(self, e: WarpEmitter, touch: Touch, site: Value, lanes: Value) -> None:
+    def _each(self, e: WarpEmitter, touch: MemoryAccess, site: Value, lanes: Value) -> None:
         """Hand the address of every lane over, and its size where they differ."""
         b = e.builder
         addresses = b.in_memory("%profile.addresses", b.vector(touch.where.every_lane(b)))
@@ -453,7 +453,7 @@ class _Profiler:
             sizes = b.in_memory("%profile.sizes", b.vector(touch.size))
         self._call(e, site, lanes, addresses, b.integer(WARP, 32), sizes)
 
-    def _site(self, e: WarpEmitter, op: Op, touch: Touch, first: int) -> Value:
+    def _site(self, e: WarpEmitter, op: Op, touch: MemoryAccess, first: int) -> Value:
         b = e.builder
         size = 0 if isinstance(touch.size, Value) else touch.size
         flags = ACCESSED_UPDATES if op.opcode in ("atom", "red") and not self._counts_lanes(op) else 0

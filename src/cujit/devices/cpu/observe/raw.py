@@ -78,19 +78,19 @@ def _reads_any(op: Op, registers: Collection[int]) -> bool:
 
 
 def _carries(op: Op) -> bool:
-    """Tell whether raw values of registers go on in its results."""
+    """Return whether raw values of registers propagate to the operation's results."""
     return op.form.meaning.effect is Effect.PURE or (op.opcode == "wgmma" and bool(op.results))
 
 
 def _is_store(op: Op) -> bool:
-    """Tell whether memory takes over what is raw of what is stored."""
+    """Return whether memory takes over what is raw of what is stored."""
     if op.opcode in ("stmatrix", "wmma"):
         return "store" in op.modifiers or op.opcode == "stmatrix"
     return op.opcode == "st" and "async" not in op.modifiers and "bulk" not in op.modifiers
 
 
 def _has_rows(op: Op) -> bool:
-    """Tell whether an operation moves rows between memory and matrices: what is raw of them moves the same way."""
+    """Return whether an operation moves rows between memory and matrices: what is raw of them moves the same way."""
     return op.opcode in ("ldmatrix", "stmatrix") or (op.opcode == "wmma" and "mma" not in op.modifiers)
 
 
@@ -101,7 +101,7 @@ def _places(op: Op) -> list[Reg]:
 
 
 def _moves_bits(op: Op) -> bool:
-    """Tell whether single bits of a result depend on single bits of a source."""
+    """Return whether single bits of a result depend on single bits of a source."""
     return op.opcode in _MOVES and (op.opcode != "cvt" or all(t.is_one_integer for t in op.types))
 
 
@@ -188,7 +188,7 @@ class RawValues:
             self._call(e, "cujit_check_decides", here, b.integer(code, 32), b.integer(op.line, 32))
 
     def _store(self, e: WarpEmitter, op: Op) -> None:
-        """Have memory take over what is raw of what is stored."""
+        """Copy to memory which part of a stored value is raw."""
         items = items_of(op.sources[1])
         word = self.word(e, items)
         if word is None:
@@ -223,7 +223,7 @@ class RawValues:
         return b.in_memory("%matrix.rows", rows)
 
     def _store_rows(self, e: WarpEmitter, op: Op) -> None:
-        """Have memory take over what is raw of a matrix: its bits are stored as it is, elsewhere."""
+        """Copy the raw bits of a matrix to the shadow of memory: its bits are stored as it is, elsewhere."""
         items, type_ = items_of(op.sources[1]), "i64" if op.type == "f64" else "i32"
         word = self.word(e, items)
         if word is None:
@@ -256,7 +256,7 @@ class RawValues:
         return move.move_lines(e, op, b.cast("ptrtoint", shadow, "i64"), b.integer(size, 64), (), type_)
 
     def _copy(self, e: WarpEmitter, op: Op) -> None:
-        """Have shared memory take over what the check of a copy's source left."""
+        """Copy to shared memory which part the check of a copy's source found raw."""
         b, touch, size = e.builder, touches_of(e, op)[1], op.sources[2]
         with b.when(b.compare("icmp ne", b.load("i32", "%check.raw"), b.integer(0, 32)), "raw"):
             self._hand_over(e, "addresses", touch.where.every_lane(b))
@@ -585,7 +585,7 @@ def _turn(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
 
 
 def _has_fragments(op: Op) -> bool:
-    """Tell whether registers of a product lie as those of ``m16n8k16`` do."""
+    """Return whether the registers of a product are laid out as those of ``m16n8k16`` are."""
     if "m8n8k4" in op.modifiers:
         return op.types[0] == "f64"
     return any(word.startswith(("m16n8k", "m8n8k")) for word in op.modifiers)
@@ -659,7 +659,7 @@ def _warpgroup_product(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | 
 
 
 def _in_rows(e: WarpEmitter, word: Raw) -> Value:
-    """Give all four lanes of a row of a matrix that of which one has something raw."""
+    """Return a word with all four lanes of each matrix row in which any lane has something raw."""
     b = e.builder
     if word is None:
         return b.integer(0, 32)

@@ -118,12 +118,12 @@ class _ScheduledKernel(Watch):
         self._lines = lines
 
     def observer(self) -> _Yields:
-        """Give what instruments the kernel."""
+        """Return the observer that instruments the kernel."""
         return _Yields(notes_writes=self._schedule.notes_writes)
 
     @contextlib.contextmanager
     def running(self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()) -> Iterator[None]:
-        """Say by which schedule a launch runs; read the writes that it noted."""
+        """Set the schedule by which a launch runs, and read the writes that the launch recorded."""
         del extents
         schedule = self._schedule
         numbers = numbers_of(schedule.seed)
@@ -150,7 +150,7 @@ class _ScheduledKernel(Watch):
             schedule.writes = list(self._told(launch, shape, writes))
 
     def _told(self, launch: Launch, shape: LaunchShape, writes: Writes) -> Iterator[Written]:
-        """Tell the writes that were kept, the first first."""
+        """Yield the writes that were kept, the first write first."""
         for k in range(max(writes.count - WRITES, 0), writes.count):
             found = writes.each[k % WRITES]
             place, thread = launch.place(found.block), shape.block.place(found.thread)

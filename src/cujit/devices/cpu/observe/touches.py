@@ -39,7 +39,7 @@ _MAP_BYTES = 128
 
 
 @dataclass(frozen=True)
-class Touch:
+class MemoryAccess:
     """One access of every lane that runs: ``size`` bytes (an i64, or one a lane) at ``where`` in this process.
 
     ``element`` and ``align`` are in bytes (0: of no matter); ``lanes`` narrows the lanes that run. ``values`` are what
@@ -62,7 +62,9 @@ class Touch:
         return int(self.access) | int(self.space) << 8 | self.element << 16 | log << 24
 
     def lanes_in(self, e: WarpEmitter, op: Op) -> Value:
-        """Give the lanes that access: those that run, if any does, where an access is the whole warp's."""
+        """Return the lanes that access memory: the ones that run. For a warp-wide access, its own lanes if any lane
+        runs.
+        """
         b, lanes = e.builder, e.builder.word(e.lanes(op))
         if self.lanes == -1:
             return lanes
@@ -80,7 +82,7 @@ class Touch:
 
 
 def orders_by_itself(op: Op) -> bool:
-    """Tell whether an operation orders accesses without a fence beside it; a relaxed one does not.
+    """Return whether an operation orders accesses without a separate fence. A relaxed operation does not.
 
     Source: PTX ISA 9.1, "Memory Consistency Model: Synchronizes".
     """
@@ -88,7 +90,7 @@ def orders_by_itself(op: Op) -> bool:
 
 
 def takes_raw(op: Op) -> bool:
-    """Tell whether raw values of memory are values of its results, which is no mistake yet."""
+    """Return whether raw values in memory become values of the operation's results, which is not a fault yet."""
     if op.opcode in ("ld", "ldu"):
         base = op.memory.base
         return op.space not in ("const", "param") and not (
@@ -98,16 +100,16 @@ def takes_raw(op: Op) -> bool:
 
 
 def copies_raw(op: Op) -> bool:
-    """Tell whether shared memory takes over what is raw of what an operation copies there: ``cp.async``."""
+    """Return whether an operation copies to shared memory which part of its source is raw: ``cp.async``."""
     return op.opcode == "cp" and not {"ca", "cg"}.isdisjoint(op.modifiers)
 
 
 def may_touch_global(op: Op) -> bool:
-    """Tell whether ``touches_of`` may list an access of global memory, also by addresses that may lead anywhere."""
+    """Return whether ``touches_of`` may list an access to global memory, also by addresses that may lead anywhere."""
     return op.opcode in ("cp", "wmma") or (op.opcode in _BY_OPCODE and op.space not in ("shared", "local"))
 
 
-def touches_of(e: WarpEmitter, op: Op) -> list[Touch]:
+def touches_of(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     """List what an operation accesses, in the order in which it does."""
     if op.opcode == "cp":
         return _copies(e, op)
@@ -136,54 +138,56 @@ def _order(op: Op, orders: Access) -> Access:
 # -- loads, stores, atomic operations ---------------------------------------------------------------------
 
 
-def _load(e: WarpEmitter, op: Op) -> list[Touch]:
+def _load(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     base = op.memory.base
     if isinstance(base, SymbolAddress) and base.slot.space == "param":
         return []
     address, space = where_in(e, op.memory, op.space)
     size = element_bytes(op) * len(op.results)
     return [
-        Touch(address, size, Access.READ | Access.TAKES | _order(op, Access.ACQUIRE), space, element_bytes(op), size)
+        MemoryAccess(
+            address, size, Access.READ | Access.TAKES | _order(op, Access.ACQUIRE), space, element_bytes(op), size
+        )
     ]
 
 
-def _store(e: WarpEmitter, op: Op) -> list[Touch]:
+def _store(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     if "async" in op.modifiers:
         return _store_andsignal(e, op)
     address, space = where_in(e, op.sources[0], op.space)
     if "bulk" in op.modifiers:
-        return [Touch(address, e.source(op, 1, "i64"), Access.WRITE, space, 1, 8)]
+        return [MemoryAccess(address, e.source(op, 1, "i64"), Access.WRITE, space, 1, 8)]
     items, element = items_of(op.sources[1]), element_bytes(op)
     size, order = element * len(items), _order(op, Access.RELEASE)
     values = tuple(e.read(item, f"i{8 * element}") for item in items) if not order else ()
-    return [Touch(address, size, Access.WRITE | order, space, element, size, values=values)]
+    return [MemoryAccess(address, size, Access.WRITE | order, space, element, size, values=values)]
 
 
-def _atomic(e: WarpEmitter, op: Op) -> list[Touch]:
+def _atomic(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     if "async" in op.modifiers:
         return _store_andsignal(e, op)
     address, space = where_in(e, op.sources[0], op.space)
     size = element_bytes(op) * op.form.vector
-    return [Touch(address, size, UPDATE, space, element_bytes(op), size)]
+    return [MemoryAccess(address, size, UPDATE, space, element_bytes(op), size)]
 
 
-def _store_andsignal(e: WarpEmitter, op: Op) -> list[Touch]:
+def _store_andsignal(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     """``st.async``, ``red.async``: to shared memory of the cluster, and an mbarrier there."""
     address, kind = where_in(e, op.sources[0], op.space)
     size = element_bytes(op) * len(items_of(op.sources[1]))
     access = Access.WRITE if op.opcode == "st" else UPDATE
-    target = Touch(address, size, access | Access.ASYNC, kind, element_bytes(op), element_bytes(op))
+    target = MemoryAccess(address, size, access | Access.ASYNC, kind, element_bytes(op), element_bytes(op))
     told = "mbarrier::complete_tx::bytes" in op.modifiers
     return [target, *([signal(e, op.sources[2], op.space)] if told else [])]
 
 
-def signal(e: WarpEmitter, operand: Operand, space: str) -> Touch:
+def signal(e: WarpEmitter, operand: Operand, space: str) -> MemoryAccess:
     """An mbarrier that something is counted at."""
     address, kind = where_in(e, operand, space)
-    return Touch(address, _MBARRIER_BYTES, UPDATE, kind, _MBARRIER_BYTES, _MBARRIER_BYTES)
+    return MemoryAccess(address, _MBARRIER_BYTES, UPDATE, kind, _MBARRIER_BYTES, _MBARRIER_BYTES)
 
 
-def _mbarrier(e: WarpEmitter, op: Op) -> list[Touch]:
+def _mbarrier(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     if "pending_count" in op.modifiers:
         return []
     found = signal(e, op.sources[0], op.space)
@@ -193,7 +197,7 @@ def _mbarrier(e: WarpEmitter, op: Op) -> list[Touch]:
 # -- matrices ---------------------------------------------------------------------------------------------
 
 
-def _rows(e: WarpEmitter, op: Op) -> list[Touch]:
+def _rows(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     """``ldmatrix``, ``stmatrix``: each of the first lanes has the address of a row of sixteen bytes."""
     address, space = where_in(e, op.sources[0], op.space)
     count = next(_ROWS[m] for m in op.modifiers if m in _ROWS)
@@ -201,10 +205,10 @@ def _rows(e: WarpEmitter, op: Op) -> list[Touch]:
         count *= 2
     access = Access.READ if op.opcode == "ldmatrix" else Access.WRITE
     access |= Access.TAKES if takes_raw(op) else Access(0)
-    return [Touch(address, 16, access, space, 2, 16, (1 << count) - 1)]
+    return [MemoryAccess(address, 16, access, space, 2, 16, (1 << count) - 1)]
 
 
-def _wmma(e: WarpEmitter, op: Op) -> list[Touch]:
+def _wmma(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     """Each line of the matrix is a lane's access."""
     found = memory_lines(e, op)
     b = e.builder
@@ -212,13 +216,15 @@ def _wmma(e: WarpEmitter, op: Op) -> list[Touch]:
     address = b.binary("add", base, b.binary("mul", stride, b.lanes(list(range(WARP)), 64)))
     access = Access.READ | Access.TAKES if takes_raw(op) else Access.WRITE
     lanes = (1 << found.lines) - 1
-    return [Touch(Where(lanes=address), found.line_bytes, access, _SPACES[op.space], found.element_bytes, 0, lanes)]
+    return [
+        MemoryAccess(Where(lanes=address), found.line_bytes, access, _SPACES[op.space], found.element_bytes, 0, lanes)
+    ]
 
 
 # -- copies -----------------------------------------------------------------------------------------------
 
 
-def _copies(e: WarpEmitter, op: Op) -> list[Touch]:
+def _copies(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     words = frozenset(op.modifiers)
     if not words.isdisjoint({"commit_group", "wait_group", "wait_all", "prefetch", "tensor"}):
         return []
@@ -227,7 +233,7 @@ def _copies(e: WarpEmitter, op: Op) -> list[Touch]:
     return _bulk(e, op) if "bulk" in words else _small_copy(e, op)
 
 
-def _small_copy(e: WarpEmitter, op: Op) -> list[Touch]:
+def _small_copy(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     """``cp.async dst, src, size {, source size | ignore}``."""
     size = op.sources[2]
     assert isinstance(size, IntConstant)
@@ -241,9 +247,9 @@ def _small_copy(e: WarpEmitter, op: Op) -> list[Touch]:
             b.intrinsic("umin", _said(e, more[0], size.value), b.integer(size.value, 32)), 64, signed=False
         )
     return [
-        Touch(source, taken, Access.READ | Access.TAKES, from_, 4, size.value if isinstance(taken, int) else 4),
+        MemoryAccess(source, taken, Access.READ | Access.TAKES, from_, 4, size.value if isinstance(taken, int) else 4),
         # Kernels of NVIDIA's read by wgmma what this wrote with no fence in between.
-        Touch(target, size.value, Access.WRITE | Access.ASYNC, to, 4, size.value),
+        MemoryAccess(target, size.value, Access.WRITE | Access.ASYNC, to, 4, size.value),
     ]
 
 
@@ -254,7 +260,7 @@ def _said(e: WarpEmitter, operand: Operand, size: int) -> Value:
     return e.read(operand, "i32")
 
 
-def _bulk(e: WarpEmitter, op: Op) -> list[Touch]:
+def _bulk(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     """``cp.async.bulk`` and ``cp.reduce.async.bulk``: ``[dst], [src], size {, [mbarrier]}``."""
     to, from_ = op.form.spaces
     target, target_space = where_in(e, op.sources[0], to)
@@ -262,38 +268,38 @@ def _bulk(e: WarpEmitter, op: Op) -> list[Touch]:
     size = e.builder.resize(e.source(op, 2, "i32"), 64, signed=False)
     writes = UPDATE if "reduce" in op.modifiers else Access.WRITE
     writes = (writes & ~(Access.ACQUIRE | Access.RELEASE)) | Access.ASYNC
-    found = [Touch(source, size, Access.READ | Access.ASYNC, source_space, 1, 16)]
+    found = [MemoryAccess(source, size, Access.READ | Access.ASYNC, source_space, 1, 16)]
     if "multicast::cluster" in op.modifiers:
         return found
     if "cp_mask" not in op.modifiers:
-        found.append(Touch(target, size, writes, target_space, 1, 16))
+        found.append(MemoryAccess(target, size, writes, target_space, 1, 16))
     if len(op.sources) > 3 and isinstance(op.sources[3], Memory):
         found.append(signal(e, op.sources[3], to))
     return found
 
 
-def _control(e: WarpEmitter, op: Op) -> list[Touch]:
+def _control(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     """``clusterlaunchcontrol.try_cancel [a], [mbar]``: an answer of 16 bytes; to several blocks, see ``described``."""
     if "try_cancel" not in op.modifiers or "multicast::cluster::all" in op.modifiers:
         return []
     target, space = where_in(e, op.sources[0], op.space)
-    return [Touch(target, 16, Access.WRITE | Access.ASYNC, space, 1, 16), signal(e, op.sources[1], op.space)]
+    return [MemoryAccess(target, 16, Access.WRITE | Access.ASYNC, space, 1, 16), signal(e, op.sources[1], op.space)]
 
 
-def _map(e: WarpEmitter, op: Op) -> list[Touch]:
+def _map(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     """``tensormap.replace``: a part of a map; ``tensormap.cp_fenceproxy``: all of it, to another."""
     spaces = op.form.spaces or ("generic",)
     first, space = where_in(e, op.sources[0], spaces[0])
     if "replace" in op.modifiers:
-        return [Touch(first, _MAP_BYTES, Access.READ | Access.WRITE, space, 1, 64)]
+        return [MemoryAccess(first, _MAP_BYTES, Access.READ | Access.WRITE, space, 1, 64)]
     second, from_ = where_in(e, op.sources[1], spaces[1])
     return [
-        Touch(second, _MAP_BYTES, Access.READ, from_, 1, 128),
-        Touch(first, _MAP_BYTES, Access.WRITE, space, 1, 128),
+        MemoryAccess(second, _MAP_BYTES, Access.READ, from_, 1, 128),
+        MemoryAccess(first, _MAP_BYTES, Access.WRITE, space, 1, 128),
     ]
 
 
-_BY_OPCODE: dict[str, Callable[[WarpEmitter, Op], list[Touch]]] = {
+_BY_OPCODE: dict[str, Callable[[WarpEmitter, Op], list[MemoryAccess]]] = {
     "ld": _load,
     "ldu": _load,
     "st": _store,

@@ -108,7 +108,7 @@ class TracedLaunch:
         return "\n".join(self.lines())
 
     def to_json(self) -> dict[str, Any]:
-        """Give all of it in plain values."""
+        """Return the launch as plain values."""
         steps = [
             {
                 "ptx_line": step.ptx_line,
@@ -159,7 +159,7 @@ class Trace:
         return tuple(step for launch in self.launches for step in launch.steps)
 
     def missing(self, shape: LaunchShape) -> str:
-        """Say why a launch does not have the thread; "" if it has."""
+        """Return why a launch does not have the thread. ``""`` if it does."""
         _, no_block = _linear(self.block, shape.grid, "block")
         _, no_thread = _linear(self.thread, shape.block, "thread")
         return no_block or no_thread
@@ -242,12 +242,12 @@ class _TracedKernel(Watch):
         self._table = table
 
     def observer(self) -> _Tracer:
-        """Give what instruments the kernel."""
+        """Return the observer that instruments the kernel."""
         return _Tracer(self._table.numbers)
 
     @contextlib.contextmanager
     def running(self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()) -> Iterator[None]:
-        """Have the thread leave records, and keep them, whatever happens."""
+        """Make the thread leave records, and keep the records, whatever happens."""
         del extents
         block, _ = _linear(self._trace.block, shape.grid, "block")
         thread, _ = _linear(self._trace.thread, shape.block, "thread")
@@ -431,7 +431,7 @@ class _Tracer:
         self._most_words = max([1, *recorded])
 
     def before(self, e: WarpEmitter, op: Op) -> None:
-        """Have the thread say which operation comes, and what it reads."""
+        """Record which operation comes, and what it reads."""
         number = self._numbers.get(op)
         if number is not None:
             self._record(e, number, _read_by(op))
@@ -441,7 +441,7 @@ class _Tracer:
         del e, reg
 
     def after(self, e: WarpEmitter, op: Op) -> None:
-        """Have it say what the operation wrote."""
+        """Record what the operation wrote."""
         number = self._numbers.get(op)
         if number is not None and op.written:
             self._record(e, number | TRACE_DONE, op.written)

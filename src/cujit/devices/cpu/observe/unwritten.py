@@ -69,7 +69,7 @@ class ByteMarks:
         self._bytes[address - self.begin :][: marks.size] = marks
 
     def of(self, address: int, size: int) -> Bytes | None:
-        """Give the marks of some bytes; None if all were written."""
+        """Return the marks of some bytes. None if all were written."""
         if self.plain:
             return None
         found = self._bytes[address - self.begin :][:size]
@@ -117,7 +117,7 @@ def first_raw(
 
 
 def _used(dtype: np.dtype[Any]) -> Flags:
-    """Tell which bytes of an element are of a field, and no padding."""
+    """Return which bytes of an element belong to a field, and not to padding."""
     used = np.zeros(dtype.itemsize, np.bool_)
     if dtype.fields is None:
         base, _ = dtype.subdtype or (dtype, ())
@@ -161,12 +161,12 @@ class RawStores:
         return words + self._words.get(stored.parent, "")
 
     def words_of(self, number: int) -> str:
-        """Say by which kernel, and at which lines, a raw value was stored and loaded: lines to add to a message."""
+        """Describe the kernel and the lines that stored and loaded a raw value, as lines to add to a message."""
         return self._words.get(number, "")
 
     @property
     def partial(self) -> Flags:
-        """Tell by mark whether only a part of what was stored was raw."""
+        """Return by mark whether only a part of what was stored was raw."""
         found = np.zeros(256, np.bool_)
         for k in range(min(self._stores.count, STORES)):
             found[2 * (k + 1)] = bool(self._stores.each[k].partial)

@@ -30,7 +30,7 @@ class Watch(Protocol):
     needs_stacks: bool = False
 
     def observer(self) -> Observer:
-        """Give what instruments the kernel, for one compilation."""
+        """Return the observer that instruments the kernel, for one compilation."""
 
     def running(
         self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()
@@ -38,7 +38,7 @@ class Watch(Protocol):
         """Prepare a launch, and read what it left, also when it failed; ``extents`` is what it has of the host."""
 
     def explain(self, launch: Launch) -> str | None:
-        """Say what it knows of a fault, while the launch is running; None if that is nothing."""
+        """Describe what the watch knows of a fault, while the launch is running. None if it knows nothing."""
         del launch
         return None
 

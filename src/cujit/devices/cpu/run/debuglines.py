@@ -105,7 +105,7 @@ def name_in_profiles(kernel: str, block: Dim3, symbol: str) -> str:
 
 
 def origin_of(kernel: str, lines: Lines, ptx: str, *, of_source: bool) -> Origin:
-    """Say where lines and functions come from: the PTX, in the file ``ptx``, or the source if that is known."""
+    """Return where lines and functions come from: the PTX, in the file ``ptx``, or the source if that is known."""
 
     def place_of(symbol: str, line: int) -> SourceLine:
         if line:
@@ -118,7 +118,7 @@ def origin_of(kernel: str, lines: Lines, ptx: str, *, of_source: bool) -> Origin
 
 
 def _name(kernel: str, symbol: str) -> tuple[str, str]:
-    """Give what people call a function, and its lowered name where that is another."""
+    """Return a function's display name, and its lowered name if that is different."""
     from cujit.formats.mangling import entity_name  # for who asks
 
     lowered = symbol[len(_CALLED) :] if symbol.startswith(_CALLED) else kernel

@@ -209,7 +209,7 @@ def _error(launch: Launch, site: Site) -> KernelFaultError:
 
 
 def _ended(kind: FaultKind, launch: Launch, site: Site) -> KernelFaultError:
-    """Say where a launch stood that the host ended."""
+    """Make the error that describes where a launch stood when the host ended it."""
     found = report(launch, site.words_of, site.line_of)
     return KernelFaultError(
         f"kernel {site.kernel}: {found.text}",
@@ -268,7 +268,7 @@ def _what(kind: FaultKind, launch: Launch, site: Site, text: str) -> tuple[str, 
 
 
 def _assertion(launch: Launch) -> str:
-    """Say what a failed assertion says on a GPU, and release its record."""
+    """Return the message that a failed assertion prints on a GPU, and release its record."""
     address = launch.fault_more[0]
     if not address:
         return "an assertion failed"
@@ -285,7 +285,7 @@ def _assertion(launch: Launch) -> str:
 
 
 def _without_dynamic(launch: Launch, site: Site) -> str | None:
-    """Say how to launch a kernel with the dynamic shared memory that a launch had none of."""
+    """Describe how to launch a kernel with dynamic shared memory, if a launch had none."""
     if launch.dynamic_bytes or not site.dynamic or not (_in_windows(launch) or "").startswith("byte"):
         return None
     grid = (launch.grid_x, launch.grid_y, launch.grid_z)
@@ -301,7 +301,7 @@ def _reach() -> int:
 
 
 def _in_windows(launch: Launch) -> str | None:
-    """Say where in shared or local memory a wrong access is; None if it is in neither."""
+    """Describe where in shared or local memory an invalid access is. None if it is in neither."""
     address, (shared, local, local_bytes) = launch.fault_address, launch.fault_more[2:5]
     if not shared:
         return None
@@ -333,7 +333,7 @@ def _access(launch: Launch, site: Site) -> str:
 
 
 def _neighbour(launch: Launch, site: Site) -> str:
-    """Say where an address lies to the nearest allocation, and which arguments lead there."""
+    """Describe an address relative to the nearest allocation, and which arguments lead there."""
     address = launch.fault_address
     apart = [(max(start - address, address - start - size, 0), start, size) for start, size in live_blocks()]
     distance, start, size = min(apart, default=(_NEAR, 0, 0))

@@ -133,7 +133,9 @@ class Workers:
         return Share(blocks, helpers, max(1, min(blocks // (_SHARES * (helpers + 1)), _MOST_BLOCKS)))
 
     def pool(self) -> Pool:
-        """Give the pool of this process to machine code, which does not look who is in front at each launch."""
+        """Return the pool of this process for machine code. It doesn't check at each launch which signal handlers come
+        first.
+        """
         install_handlers()
         return self._ready()
 
@@ -218,7 +220,7 @@ class Bounds:
         )
 
     def shape(self, shape: LaunchShape, cluster: Dim3 | None = None) -> LaunchShape:
-        """Give the grid and block that run: a block of one thread stands for the one that the kernel has to have."""
+        """Return the grid and block that run. A block of one thread stands for the block that the kernel requires."""
         if self.block is not None and shape.block == Dim3(1):
             shape = replace(shape, block=self.block)
         blocks = cluster or self.cluster

@@ -77,13 +77,13 @@ class Launch(Shared):
     )
 
     def place(self, block: int) -> tuple[int, int, int]:
-        """Give the place of a block in the grid by its number."""
+        """Return the position of a block in the grid, by its number."""
         x, y = max(self.grid_x, 1), max(self.grid_y, 1)
         return block % x, block // x % y, block // (x * y)
 
 
 def release(address: int) -> None:
-    """Give memory back that machine code got from ``malloc``."""
+    """Release memory that machine code allocated with ``malloc``."""
     ctypes.CDLL(None).free(ctypes.c_void_p(address))
 
 

@@ -51,7 +51,7 @@ class Lines:
         return self._parse()
 
     def text_of(self, line: int) -> str:
-        """Give a line as it stands; "" where there is none."""
+        """Return a line as it is in the text. ``""`` if there is none."""
         lines = self._lines
         return lines[line - 1].strip() if 1 <= line <= len(lines) else ""
 
@@ -96,7 +96,7 @@ class Lines:
 
     @cached_property
     def _files(self) -> dict[int, str]:
-        """Give the name of each file by its number."""
+        """Return the name of each file by its number."""
         from cujit.formats.ptx.syntax import Directive  # not for launches that go well
 
         directives = [item for item in self._module.items if isinstance(item, Directive) and item.name == "file"]

@@ -107,7 +107,7 @@ def _mapped(size: int, protection: int) -> int:
 
 
 def _open(place: int, size: int) -> None:
-    """Have memory at some addresses that were mapped closed.
+    """Open memory at addresses that were mapped without access.
 
     Raises:
         MemoryError: there is none.
@@ -169,7 +169,7 @@ class Mappings:
         return ArraySlot(place + pages * _PAGE - room, place, free)
 
     def _untouched(self, kept: _Free, pages: int) -> int:
-        """Give a small place that is new, or had its pages taken; 0 where there are enough between guards."""
+        """Return a small place that is new, or whose pages were released. 0 if there are enough between guards."""
         if kept.untouched:
             with contextlib.suppress(IndexError):  # another thread came first
                 return kept.untouched.pop()
@@ -261,5 +261,5 @@ def readable_ranges() -> list[tuple[int, int]]:
 
 
 def is_readable(address: int) -> bool:
-    """Tell whether this process may read at an address, as it may not in guards."""
+    """Return whether this process may read at an address. It may not in guards."""
     return any(low <= address < high for low, high in readable_ranges())

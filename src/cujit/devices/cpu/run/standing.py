@@ -25,7 +25,7 @@ from cujit.devices.cpu.native.structures import (
 from cujit.devices.cpu.run.launch import Launch, release
 from cujit.devices.shapes import WARP
 from cujit.errors import counted
-from cujit.values import NamedTuple, grouped
+from cujit.values import NamedTuple, group_by
 
 _MOST = 8
 """Places that a message lists."""
@@ -34,7 +34,7 @@ _MOST = 8
 
 
 def stuck(launch: Launch, words_of: Callable[[int], str]) -> str | None:
-    """Say which threads wait at which line, for what barrier or lanes; None for other faults.
+    """Describe which threads wait, at which lines, and for what barrier or lanes. None for other faults.
 
     ``words_of`` describes a line of the PTX.
     """
@@ -58,7 +58,7 @@ def stuck(launch: Launch, words_of: Callable[[int], str]) -> str | None:
 
 
 def _warps_apart(launch: Launch, words_of: Callable[[int], str]) -> str:
-    """Say which warps of a warpgroup wait, which have exited, and how many there are."""
+    """Describe which warps of a warpgroup wait, which have exited, and how many warps there are."""
     (waiting, line, done, warps, *_), warp = launch.fault_more, launch.fault_thread // WARP
     first = warp // GROUP_WARPS * GROUP_WARPS
     last = first + GROUP_WARPS - 1
@@ -114,7 +114,7 @@ def _barrier(block: Block, number: int) -> str:
 def _polling(block: Block, words_of: Callable[[int], str]) -> Iterator[str]:
     """Describe the threads of a deadlock that poll, and what they wait for."""
     waiting = [(n, block.warp[n]) for n in range(block.warps) if block.warp[n].state == State.SPINNING]
-    for (line, at, place, word), warps in grouped(
+    for (line, at, place, word), warps in group_by(
         ((w.line, w.barrier, w.seen, w.tested) if w.barrier == AT_PHASE else (w.line, w.barrier, 0, 0), n)
         for n, w in waiting
     ).items():
@@ -178,7 +178,7 @@ ENDED = (FaultKind.CANCELLED, FaultKind.TIMEOUT, FaultKind.INTERRUPTED)
 _NO_BLOCK = (1 << 64) - 1
 
 
-class Standing(NamedTuple):
+class BlockedState(NamedTuple):
     """What is said: ``text``, what to try, and the number of the first block and its PTX line (0: not known)."""
 
     text: str
@@ -187,8 +187,8 @@ class Standing(NamedTuple):
     line: int
 
 
-def report(launch: Launch, words_of: Callable[[int], str], line_of: Callable[[int], int]) -> Standing:
-    """Say where the threads of a launch stood.
+def report(launch: Launch, words_of: Callable[[int], str], line_of: Callable[[int], int]) -> BlockedState:
+    """Describe where the threads of a launch stood.
 
     ``words_of`` describes a line of the PTX, ``line_of`` finds that of an address in the machine code (0: not known).
     """
@@ -200,7 +200,7 @@ def report(launch: Launch, words_of: Callable[[int], str], line_of: Callable[[in
     left = launch.blocks - begun
     counts = [f"    {left} of {launch.blocks} blocks had not begun"] if left else []
     first = next((place for place in places if place.line), next(iter(places), None))
-    return Standing(
+    return BlockedState(
         "\n".join([_why(launch), *told, *counts]),
         _help(launch, any(place.waits for place in places)),
         None if first is None else first.block,
@@ -209,7 +209,7 @@ def report(launch: Launch, words_of: Callable[[int], str], line_of: Callable[[in
 
 
 def let_go(launch: Launch) -> None:
-    """Give back the memory of what was noted."""
+    """Release the memory of what was recorded."""
     if not launch.stands:
         return
     stands = Stands.from_address(launch.stands)
@@ -269,7 +269,7 @@ def _of_block(
         where = _at(line or (warp.line if spins else 0), words_of)
         yield _Place(f"{name}, warp {running} ran{where}", block.number, line or warp.line * spins, spins)
     spinning = [n for n in range(block.warps) if n != running and block.warp[n].state == State.SPINNING]
-    for at, warps in grouped((block.warp[n].line, n) for n in spinning).items():
+    for at, warps in group_by((block.warp[n].line, n) for n in spinning).items():
         who = f"{_named('warp', warps)} look{'s' * (len(warps) == 1)} again and again"
         yield _Place(f"{name}, {who}{_at(at, words_of)}", block.number, at, True)
     for text, at in _waiting(block, words_of, running):

@@ -33,20 +33,20 @@ class Captures:
         self._running = threading.local()
 
     def number(self) -> int:
-        """Give the number of a new stream."""
+        """Return the number of a new stream."""
         return next(self._numbers)
 
     def begin(self, stream: int, graph: InOrderGraph) -> None:
-        """Have work in ``stream`` go into ``graph``."""
+        """Capture work in ``stream`` into ``graph``."""
         self._graphs[stream] = graph
 
     def end(self, graph: InOrderGraph) -> None:
-        """Have the work of all streams that were captured into ``graph`` run again."""
+        """End the capture into ``graph``: new work in the captured streams runs again."""
         for stream in [number for number, other in self._graphs.items() if other is graph]:
             del self._graphs[stream]
 
     def of(self, stream: int) -> InOrderGraph | None:
-        """Give the graph that work in ``stream`` goes into, if there is one."""
+        """Return the graph that work in ``stream`` is captured into, if there is one."""
         return self._graphs.get(stream) if self._graphs else None
 
     def do(self, stream: int, work: Callable[[], None]) -> None:
@@ -139,7 +139,7 @@ class InOrderEvent(Event):
         return (self._time() - since._time()) / 1e6
 
     def close(self) -> None:
-        """Give it up; again is harmless."""
+        """Close the event. Closing again is harmless."""
         self._at_ns = None
 
     def __repr__(self) -> str:
@@ -213,7 +213,7 @@ class InOrderStream(Stream):
             self._captures.begin(handle, graph)
 
     def close(self) -> None:
-        """Give it up; again is harmless."""
+        """Close the stream. Closing again is harmless."""
         self._number = None
 
     def allocate(self, size: int) -> Allocation:
@@ -282,7 +282,7 @@ class InOrderGraph(Graph):
         return len(self._works)
 
     def is_of(self, thread: int) -> bool:
-        """Tell whether a thread captures into it, in a mode that forbids it some calls."""
+        """Return whether a thread captures into the graph, in a mode that forbids it some calls."""
         return self._thread == thread and self.mode != "relaxed"
 
     def add(self, work: Callable[[], None]) -> None:

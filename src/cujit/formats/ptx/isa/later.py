@@ -30,7 +30,7 @@ class Later:
     since: Since
 
     def applies(self, opcode: str, modifiers: tuple[str, ...], operands: int) -> bool:
-        """Tell whether an instruction has the words."""
+        """Return whether an instruction has the words."""
         return (
             (not self.opcodes or opcode in self.opcodes)
             and operands >= self.operands
@@ -189,7 +189,7 @@ class Removed(NamedTuple):
     sm: int
 
     def applies(self, opcode: str, modifiers: tuple[str, ...]) -> bool:
-        """Tell whether an instruction is gone."""
+        """Return whether an instruction was removed."""
         return (
             opcode in self.opcodes.split()
             and all(not set(word.split("|")).isdisjoint(modifiers) for word in self.words.split())
@@ -233,7 +233,7 @@ _OPEN_WORDS = {
 
 @functools.cache
 def open_words(opcode: str) -> frozenset[str]:
-    """Give the words of an opcode's open forms that are known, with what each needs."""
+    """Return the known words of an opcode's open forms, with what each word needs."""
     return frozenset(_OPEN_WORDS.get(opcode, "").split())
 
 

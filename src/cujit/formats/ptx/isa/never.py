@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 
-from cujit.values import grouped
+from cujit.values import group_by
 
 _NOT_GLOBAL = "const|local|param|param::entry|param::func|shared|shared::cta|shared::cluster"
 _L1 = "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"
@@ -39,7 +39,7 @@ _TABLE = (
 
 @functools.cache
 def _rows() -> dict[str, list[tuple[list[frozenset[str]], frozenset[str]]]]:
-    return grouped((opcode, _row(text)) for opcodes, text in _TABLE for opcode in opcodes.split())
+    return group_by((opcode, _row(text)) for opcodes, text in _TABLE for opcode in opcodes.split())
 
 
 def _row(text: str) -> tuple[list[frozenset[str]], frozenset[str]]:
@@ -49,7 +49,7 @@ def _row(text: str) -> tuple[list[frozenset[str]], frozenset[str]]:
 
 
 def never(opcode: str, modifiers: tuple[str, ...]) -> bool:
-    """Tell whether an instruction has words that no instruction has together."""
+    """Return whether an instruction has words that no instruction has together."""
     given = frozenset(modifiers)
     return any(
         absent.isdisjoint(given) and not any(choices.isdisjoint(given) for choices in there)

@@ -41,7 +41,7 @@ from typing import TypeAlias, TypeVar
 from cujit.forks import cached_property
 from cujit.formats.ptx.isa.sets import SETS, TYPES
 from cujit.formats.ptx.isa.table import opcodes, place_of
-from cujit.values import dataclass, grouped
+from cujit.values import dataclass, group_by
 
 
 class Effect(enum.Enum):
@@ -439,7 +439,7 @@ UNKNOWN = Meaning("", ANYTHING, ANYTHING, Effect.UPDATES, Lanes.OWN, Trait.NONE,
 """What no row takes: an instruction of a newer ISA, which ``flatten`` carries as far as where it is refused."""
 
 
-_ROWS = grouped((opcode, row) for row in TABLE for opcode in row.form.split()[0].split("|"))
+_ROWS = group_by((opcode, row) for row in TABLE for opcode in row.form.split()[0].split("|"))
 if missing := sorted(opcodes() - _ROWS.keys()):
     raise LookupError(f"instructions without a meaning: {', '.join(missing)}")
 
@@ -573,7 +573,7 @@ _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
 def _first(meanings: Mapping[str, _T], words: Iterable[str], default: _T) -> _T:
-    """Give what the first word means that means anything."""
+    """Return the meaning of the first word that has a meaning."""
     return next((meanings[word] for word in words if word in meanings), default)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cujit.values import grouped
+from cujit.values import group_by
 
 
 class Forms:
@@ -95,7 +95,7 @@ _ORDERED = (
 
 
 def _by_opcode(rows: tuple[tuple[str, str], ...]) -> dict[str, list[frozenset[str]]]:
-    return grouped((opcode, frozenset(words.split())) for opcodes, words in rows for opcode in opcodes.split())
+    return group_by((opcode, frozenset(words.split())) for opcodes, words in rows for opcode in opcodes.split())
 
 
 LEADING = {opcode: frozenset().union(*groups) for opcode, groups in _by_opcode(_LEADING).items()}

@@ -52,7 +52,7 @@ class Since:
         return both(self, other)
 
     def of(self, target: str) -> Version | None:
-        """Give the first version for a target; None if the target has it under none."""
+        """Return the first version for a target. None if the target has it under no version."""
         return self.versions.get(target)
 
     def is_as_old_as_its_target(self, target: str) -> bool:
@@ -70,7 +70,7 @@ class Since:
         return next(iter(self.versions), "")
 
     def nearest(self, target: str, version: Version = (99, 0)) -> str:
-        """Give the target to name for one that lacks it: of its number, else the next one, else the least.
+        """Return the target to name for one that lacks it: the same number, otherwise the next, otherwise the lowest.
 
         Of several those come first that ``version`` has.
         """
@@ -80,7 +80,7 @@ class Since:
 
 
 def number_of(target: str) -> int:
-    """Give the number of a target's name: 90 of ``90a``."""
+    """Return the number in a target's name: 90 for ``90a``."""
     return int(target.rstrip("af"))
 
 

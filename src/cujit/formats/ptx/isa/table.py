@@ -33,7 +33,7 @@ from cujit.formats.ptx.isa.sets import LEADING, ORDERED, SETS, TYPES, Forms
 from cujit.formats.ptx.isa.since import Since, either, number_of, since, version_of
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 from cujit.formats.ptx.syntax import Instruction
-from cujit.values import dataclass, grouped, replace
+from cujit.values import dataclass, group_by, replace
 
 NEWEST_PTX = (9, 5)
 """The newest PTX ISA whose assembler the table was held to: that of nvJitLink 13.5."""
@@ -79,7 +79,8 @@ class InstructionRow:
         return tuple(modifier.choices for modifier in self.modifiers if modifier.is_type)
 
     def matches(self, modifiers: tuple[str, ...]) -> bool:
-        """Tell whether the form takes these modifiers; like ptxas, in any order, but types and a few others in theirs.
+        """Return whether the form accepts these modifiers. Like ptxas, it accepts any order, except for types and a few
+        others.
 
         Words that are part of the instruction's name come first.
         """
@@ -100,7 +101,7 @@ class InstructionRow:
         return all(place.optional for place in free.values()) and self._in_order(taken)
 
     def _in_order(self, taken: Sequence[tuple[int, str]]) -> bool:
-        """Tell whether words are in the order of their places, by ``ORDERED``."""
+        """Return whether words are in the order of their places, by ``ORDERED``."""
         groups = ([k for k, word in taken if word in group] for group in ORDERED.get(self.opcode, ()))
         return all(places == sorted(places) for places in groups)
 
@@ -155,7 +156,7 @@ def opcodes() -> frozenset[str]:
 
 @functools.cache
 def _rows_by_opcode() -> dict[str, list[InstructionRow]]:
-    return grouped((row.opcode, row) for row in rows())
+    return group_by((row.opcode, row) for row in rows())
 
 
 def _row(forms: Forms, form: str) -> InstructionRow:

@@ -118,7 +118,7 @@ def product_of(
 
 
 def _alignment(opcode: str, types: Sequence[str], sparse: bool) -> dict[str, Any]:
-    """Tell how a tensor core sums products of these types (A, B, C, D); nothing where no machine was measured.
+    """Return how a tensor core sums products of these types (A, B, C, D). Empty if no machine was measured.
 
     8-bit floats of ``mma`` are made f16, in two groups that begin at 0; tf32 of ``wmma`` are summed in two steps of
     four. Elements of a sparse A that are not stored are -0, and none else: what they meet in B, be it infinite, is not
@@ -143,7 +143,7 @@ def _alignment(opcode: str, types: Sequence[str], sparse: bool) -> dict[str, Any
 
 
 def _alignment_of_kind(kind: str, types: Sequence[str], sparse: bool) -> dict[str, Any]:
-    """Tell how products of ``.kind`` are summed; nothing without such a word.
+    """Return how products of ``.kind`` are summed. Empty without such a modifier.
 
     All of k is one alignment; what is scaled has a rule of its own (``runtime/sums.h``). Source:
     microsoft/MMA-Sim at 735c9b7 (arXiv 2511.10909), of RTX Blackwell.

@@ -29,7 +29,7 @@ def register(rules: Rules) -> None:
 
 @contextlib.contextmanager
 def when_any_lane(e: WarpEmitter, op: Op) -> Iterator[None]:
-    """Have what is emitted inside run only if a lane does the operation."""
+    """Emit what the body emits so that it runs only if any lane does the operation."""
     b = e.builder
     with contextlib.nullcontext() if op.guard is None else b.when(b.any_lane(b.vector(e.lanes(op))), "matrix"):
         yield
@@ -37,7 +37,7 @@ def when_any_lane(e: WarpEmitter, op: Op) -> Iterator[None]:
 
 
 def one_of(e: WarpEmitter, op: Op, value: Value) -> Value:
-    """Give the value that all lanes have, from the first that runs."""
+    """Return the value that all lanes have, from the first lane that runs."""
     b = e.builder
     return b.extract(value, b.first_lane(b.vector(e.lanes(op)))) if value.lanes else value
 
@@ -144,7 +144,7 @@ def fragment_words(op: Op, matrix: str, type_: str) -> int:
 
 
 def memory_lines(e: WarpEmitter, op: Op) -> MemoryLines:
-    """Tell which memory ``wmma.load`` or ``wmma.store`` accesses."""
+    """Return which memory ``wmma.load`` or ``wmma.store`` accesses."""
     fragment = _fragment(op, _matrix_of(op), op.type)
     b, stride_at = e.builder, 1 if "load" in op.modifiers else 2
     lines, width = fragment.lines, fragment.width
