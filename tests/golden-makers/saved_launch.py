@@ -117,13 +117,14 @@ ROWS = {
 
 def _page(told: dict[str, Any]) -> str:
     """Write the part of docs/reproducer.md that says what the GPU made of them."""
-    sizes = sorted(told[name]["bytes"] for name in BUGS)
+    small, *_, large = sorted(told[name]["bytes"] for name in BUGS)
+    sizes = f"{small:,} to {large:,}"
     lines = [
-        "### From a GPU to here",
+        "### From a GPU to the CPU device",
         "",
-        f"An {told['device']} (driver {told['driver']}, {told['date']}) made three launches of kernels with a bug,",
-        f"which `tests/golden-makers/saved_launch.py` saved before, in {sizes[0]:,} to {sizes[-1]:,} bytes each. Tests",
-        "run `tests/goldens/saved/*.launch` again with no GPU:",
+        f"An {told['device']} (driver {told['driver']}, {told['date']}) ran three launches of kernels with a bug.",
+        f"`tests/golden-makers/saved_launch.py` saved them before the launch, in {sizes} bytes each. Tests run",
+        "`tests/goldens/saved/*.launch` again without a GPU:",
         "",
         "| launch, and what is wrong | there | here |",
         "|---|---|---|",

@@ -231,6 +231,8 @@ def _read(process: int, name: str) -> bytes:
 
 _ROOMS = ("devices", "formats", "events", "values", "errors", "kernel.py", "loading.py", "forks.py", "signature.py")
 _NOT_THERE = {
+    "_sha2",  # Python 3.12's, which is imported with what hashes
+    "_sha256",  # that of older ones
     "concurrent.futures",  # who compiles in the background
     "cujit.compiler.linking",  # jit of kernels that launch kernels
     "cujit.toolchain.driver",  # who has a GPU

@@ -242,8 +242,8 @@ class ImageInfo:
 
         Example::
 
-            lined = cujit.compile(SOURCE, names=["axpy<float>"], to="cubin", arch="sm_90", lineinfo=True)
-            assert ".visible .entry" in cujit.inspect(lined).images[0].ptx()
+            lined = cujit.compile(CODE, names=["axpy<float>"], to="cubin", arch="sm_90", lineinfo=True)
+            assert ".entry" in cujit.inspect(lined).images[0].ptx()
         """
         if self.kind is ImageKind.PTX:
             return self.payload().rstrip(b"\0").decode("utf-8", "replace")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 
 TYPE_CHECKING = False  # as type checkers know it: this is imported before the rest
@@ -36,6 +35,7 @@ class collecting_rarely:  # noqa: N801 - said as a verb, in a ``with`` statement
 
     def __call__(self, work: _F) -> _F:
         """Wrap a function so that each call does so."""
+        import functools  # start-up: the driver is started before anything else is imported
 
         @functools.wraps(work)
         def call(*arguments: object, **named: object) -> object:

@@ -451,7 +451,7 @@ class WarpEmitter:
         value = None if found is None else self.often.call(self.builder, op.opcode, *found)
         if value is None:
             return False
-        result = op.written[0]
+        (result,) = op.written
         self.write(result, "b" if self.shape(result).is_uniform else "v", value)
         return True
 
@@ -461,7 +461,7 @@ class WarpEmitter:
         called = self.often.outline(self.builder, begin, op.opcode, value)
         if called is None:
             return
-        self.results[0] = (reg, form, called)
+        self.results[:] = [(reg, form, called)]
         if (found := self._kind(op)) is not None:
             self.often.note(self.builder.body[-1], called, op.opcode, *found)
 
@@ -487,7 +487,8 @@ class WarpEmitter:
             about.append((number, operand.type, shape.is_uniform, index in self.any_nan, known))
             if known is None:
                 values.append(self._load(operand))
-        keeps = self.divergence.masked[self.position] >> op.written[0].index & 1
+        (result,) = op.written
+        keeps = self.divergence.masked[self.position] >> result.index & 1
         how = (op.modifiers, op.parts, op.guard_negated, self.mask.constant, keeps, self.width, self.sees_bits)
         return (how, *about), values
 

@@ -56,14 +56,11 @@ static NOINLINE void end_small(struct Intervals *all, const struct Small *copy, 
   tell_waiter(all, lanes, copy->size, copy->line);
 }
 
-typedef u64 __attribute__((vector_size(WARP * 8), aligned(8), may_alias)) every_u64;
-
 /* Whether the addresses of all lanes count up by `size`. */
 INLINE flag in_row(const u64 *addresses, u64 size) {
-  every_u64 lanes = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
-                     16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
-  every_u64 apart = *(const every_u64 *)addresses ^ (addresses[0] + lanes * size);
-  return !__builtin_reduce_or(apart);
+  u64 apart = 0;
+  for (u32 lane = 0; lane < WARP; lane++) apart |= addresses[lane] ^ (addresses[0] + lane * size);
+  return !apart;
 }
 
 /* Move what some lanes copy; what faults is the copy. */
