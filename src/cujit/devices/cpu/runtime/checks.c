@@ -377,12 +377,16 @@ NOINLINE void cujit_check_row(struct Place *place, u32 lanes, u64 base, const st
 
 /* The same where lanes read shared memory. */
 void cujit_check_reads(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  if (!row_is_common(place, lanes, base, site, 0)) cujit_check_row(place, lanes, base, site, 0);
+  if (row_is_common(place, lanes, base, site, 0)) return;
+  enter(place); /* here, where the caller is the kernel */
+  cujit_check_row(place, lanes, base, site, 0);
 }
 
 /* The same where they are written. */
 void cujit_check_writes(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  if (!row_is_common(place, lanes, base, site, 1)) cujit_check_row(place, lanes, base, site, 0);
+  if (row_is_common(place, lanes, base, site, 1)) return;
+  enter(place); /* here, where the caller is the kernel */
+  cujit_check_row(place, lanes, base, site, 0);
 }
 
 /* Whether lanes may read the same words just before; the store that a site tells of is noted then. */
