@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from prose import findings, made, pages, texts
+pytest.importorskip("harper", reason="harper-py checks the grammar")
+
+from prose import findings, made, pages, texts  # noqa: E402
 
 
 @pytest.mark.parametrize(
