@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("harper", reason="harper-py checks the grammar")
 
-from prose import findings, made, pages, texts  # noqa: E402
+from prose import findings, made, pages, texts
 
 
 @pytest.mark.parametrize(
