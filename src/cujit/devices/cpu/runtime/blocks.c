@@ -227,7 +227,7 @@ static void turn_of_block(struct Block *block, u64 *number_at, struct Turn *turn
     block->running = i;
     warp->moved = 0;
     cujit_switch(&block->scheduler, warp->stack);
-    turn->moved |= !spins || warp->moved;
+    turn->moved |= !spins || warp->moved || warp->state != STATE_SPINNING; /* its loop may have ended */
     turn->spun |= spins;
     if (block->passed) break;
   }
@@ -260,7 +260,7 @@ static NOINLINE void take_picked(struct Launch *launch, struct Group *group, u8 
     warp->moved = 0;
     cujit_switch(&choice.block->scheduler, warp->stack);
     choice.block->passed = 0;
-    spun = spins && !warp->moved ? spun + 1 : 0;
+    spun = spins && !warp->moved && warp->state == STATE_SPINNING ? spun + 1 : 0;
     if (spun && !(spun % LOOKS) && !land_copies(running) && spun > FRUITLESS * LOOKS && all_wait(group)) {
       deadlock(launch, group);
     }
