@@ -52,6 +52,8 @@ def test_the_ending_sass_writes_machine_code_as_text(cujit: Cujit, scale: str) -
     text = Path("k.sass").read_text()
     assert ".text.scale" in text
     assert re.search(r"IMAD|IMUL|LEA", text)
+    Path("unused.cu").write_text('extern "C" __global__ void k() { int unused = 1; }')
+    assert "was declared but never referenced" in cujit("compile", "unused.cu", "-o", "k.sass").stderr
     refused = cujit("compile", scale, "-D", "FACTOR=3", "-o", "k.sass", "--to", "ptx")
     assert refused.exit_code == 2
     assert "SASS is the machine code of a cubin, and --to is ptx" in refused.stderr

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cujit.arch import Arch, ArchKind
-from cujit.artifact import Kind
+from cujit.artifact import Artifact, Kind
 from cujit.artifact.writing import write_file
 from cujit.cli.compiler_options import (
     WrittenOptions,
@@ -19,7 +19,7 @@ from cujit.cli.compiler_options import (
     names_option,
 )
 from cujit.cli.console import json_option, print_json
-from cujit.cli.files import file_argument, kind_of_output, output_option, write_image
+from cujit.cli.files import file_argument, kind_of_output, note_log, output_option, write_image
 from cujit.cli.nvcc_arguments import CompilerCommand
 from cujit.inspection.sass import disassemble
 from cujit.program import compile
@@ -59,20 +59,26 @@ def command(
     FILE is CUDA C++ or LLVM IR. cujit prints compiler warnings on standard error. If the output ends in .sass, cujit
     writes SASS. For several architectures, use cujit build.
     """
-    is_sass = output is not None and output.suffix.lower() == ".sass"
-    if is_sass and to not in (None, "cubin"):
-        raise click.UsageError(f"{output}: SASS is the machine code of a cubin, and --to is {to}")
+    sass = output if output is not None and output.suffix.lower() == ".sass" else None
+    if sass is not None and to not in (None, "cubin"):
+        raise click.UsageError(f"{sass}: SASS is the machine code of a cubin, and --to is {to}")
     wanted = None if arch in (None, "native") else Arch.parse(arch)
-    kind = Kind.CUBIN if is_sass else kind_of_output(output, _asked(to, wanted), _KINDS)
+    kind = Kind.CUBIN if sass is not None else kind_of_output(output, _asked(to, wanted), _KINDS)
     options = compiler.read()
     image = compile(compiler.source(file), to=kind, arch=arch, names=names, options=options, **limits)
-    if is_sass and output is not None:
-        write_file(output, disassemble(image.data).encode())
-        about = {"output": str(output), "kind": "sass", "arch": str(image.arch)}
-        print_json(about) if as_json else click.echo(f"{output}: sass for {image.arch}")
+    if sass is not None:
+        _write_sass(image, sass, as_json)
         return
     place = output or Path(file.with_suffix(f".{image.kind.value}").name)
     write_image(image, place, as_json, names=dict(image.names))
+
+
+def _write_sass(image: Artifact, output: Path, as_json: bool) -> None:
+    """Write the SASS of a cubin, and print which."""
+    note_log(image)
+    write_file(output, disassemble(image.data).encode())
+    about = {"output": str(output), "kind": "sass", "arch": str(image.arch)}
+    print_json(about) if as_json else click.echo(f"{output}: sass for {image.arch}")
 
 
 def _asked(to: str | None, arch: Arch | None) -> Kind | None:

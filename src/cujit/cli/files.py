@@ -91,6 +91,12 @@ def kind_of_output(output: Path | None, said: Kind | None, made: Collection[Kind
     return said or ending
 
 
+def note_log(image: Artifact) -> None:
+    """Print on standard error what the tools wrote of an image."""
+    if image.log.strip():
+        note(image.log.strip())
+
+
 def write_image(image: Artifact, output: Path, as_json: bool, **more: object) -> None:
     """Write an image, and tell which; what the tools wrote of it goes to standard error.
 
@@ -98,8 +104,7 @@ def write_image(image: Artifact, output: Path, as_json: bool, **more: object) ->
         FileError: the file cannot be written.
     """
     path = image.save(output)
-    if image.log.strip():
-        note(image.log.strip())
+    note_log(image)
     if as_json:
         about = {"output": str(path), "kind": image.kind.value, "arch": str(image.arch) if image.arch else None}
         print_json({**about, "bytes": len(image), **more})
