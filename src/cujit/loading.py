@@ -406,13 +406,13 @@ def _alike(
 
     It is None unless the source is a text alone, and the names are plain.
     """
-    listed = (names,) if type(names) is str else names
-    if not is_bare(source) or type(listed) not in (list, tuple):
+    wanted = (names,) if type(names) is str else names
+    if not is_bare(source) or type(wanted) not in (list, tuple):
         return None
-    if not all(type(name) is str and name.isascii() and name.isprintable() and name.strip() for name in listed):
+    if not all(type(name) is str and name.isascii() and name.isprintable() and name.strip() for name in wanted):
         return None
     arch = device.arch
-    return (device.is_gpu, arch.number, arch.suffix, options), source.text, tuple(sorted(dict.fromkeys(listed)))
+    return (device.is_gpu, arch.number, arch.suffix, options), source.text, tuple(sorted(dict.fromkeys(wanted)))
 
 
 def _learn(

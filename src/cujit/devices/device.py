@@ -64,7 +64,7 @@ class Patterns:
         return True
 
 
-class _Elsewhere:
+class _LazyMethod:
     """A method of a class that another module defines: it is imported when somebody first takes the method."""
 
     def __init__(self, module: str) -> None:
@@ -340,11 +340,11 @@ class Device:
         tensor_map = tensormaps.tensor_map
         im2col_map = im2col.im2col_map
     else:
-        texels = _Elsewhere("cujit.devices.textures.making")
-        texture = _Elsewhere("cujit.devices.textures.making")
-        surface = _Elsewhere("cujit.devices.textures.making")
-        tensor_map = _Elsewhere("cujit.devices.tensormaps.tiling")
-        im2col_map = _Elsewhere("cujit.devices.tensormaps.im2col")
+        texels = _LazyMethod("cujit.devices.textures.making")
+        texture = _LazyMethod("cujit.devices.textures.making")
+        surface = _LazyMethod("cujit.devices.textures.making")
+        tensor_map = _LazyMethod("cujit.devices.tensormaps.tiling")
+        im2col_map = _LazyMethod("cujit.devices.tensormaps.im2col")
 
     def encode_tensor_map(self, tiling: Tiling) -> bytes:
         """Write the 128 bytes of a tensor map that was checked.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Class = TypeVar("Class", bound=type)
 
 _LAUNCH = "kernel[grid, block](…) launches a kernel, and kernel.over(n)(…) launches one thread for each of n elements"
-_RESOURCES = "kernel.resources tells registers, shared and local memory, and the most threads of a block"
+_RESOURCES = "kernel.resources lists registers, shared and local memory, and the largest block"
 _COMPILE = "cujit.compile(source, arch='sm_90', names=['axpy<float>']) compiles CUDA C++"
 _JIT = "cujit.jit(source)['kernel'] compiles CUDA C++, loads it and finds a kernel"
 _ARRAY = "cujit.default_device().array(x) copies a NumPy array to the device"
@@ -54,13 +54,13 @@ _SENTENCES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("kernel_name", "function_name", "entry"), _FIND),
         **dict.fromkeys(("code", "compute_capability", "cc", "gpu_arch"), "arch='sm_90' names the architecture"),
         **dict.fromkeys(("defines", "macros"), "define={'N': 4} defines macros"),
-        "header_code": "headers={'name.h': text} brings headers of which you have the text",
+        "header_code": "headers={'name.h': text} passes headers as text",
     },
     "DeviceArray": {
         **dict.fromkeys(("get", "copy_to_host", "to_host", "asnumpy", "cpu", "tolist", "item", "to_numpy"), _NUMPY),
         **dict.fromkeys(("set", "copy_from_host", "copy_to_device", "assign"), _COPY_FROM),
         **dict.fromkeys(("ptr", "gpudata", "data_ptr", "device_ptr", "handle", "data"), _ADDRESS),
-        **dict.fromkeys(("ravel", "flatten"), "array.reshape(-1) sees the elements along one axis"),
+        **dict.fromkeys(("ravel", "flatten"), "array.reshape(-1) is a view of the elements along one axis"),
         "itemsize": "array.dtype.itemsize is the number of bytes of an element",
         "astype": "device.array(array.numpy().astype(dtype)) converts the elements on the host",
         "copy": "device.array(array) copies the elements to a new array",
@@ -86,7 +86,7 @@ _SENTENCES: dict[str, dict[str, str]] = {
 """By what has the name: the package, the keywords of calls that compile, and three classes."""
 
 
-class _Elsewhere:
+class _NameOfAnotherApi:
     """An attribute that a class does not have: reading it fails with what to write."""
 
     __slots__ = ("_name", "_sentence")
@@ -121,7 +121,7 @@ def with_other_apis(cls: Class) -> Class:
     """
     names = _SENTENCES[cls.__name__]
     for name, sentence in names.items():
-        setattr(cls, name, _Elsewhere(name, sentence))
+        setattr(cls, name, _NameOfAnotherApi(name, sentence))
     listing: Any = cls.__dir__
     setattr(cls, "__dir__", lambda self: [name for name in listing(self) if name not in names])  # noqa: B010
     return cls

@@ -54,10 +54,8 @@ class Options(Mapping[str, Value]):
         if texts is None:
             raise OptionError(f"extra is {spell(extra)}; it takes a list of str")
         self.extra: tuple[str, ...] = texts
-        for name in said:
-            if name not in OPTIONS:
-                raise _unknown(name, ())
         given: Mapping[str, object] = said
+        _require_known(given)
         self._values: dict[str, Value] = {
             row.name: row.accept(given[row.name]) for row in OPTIONS.values() if given.get(row.name) is not None
         }
@@ -85,10 +83,10 @@ class Options(Mapping[str, Value]):
         """
         if options is None and not more:
             return _NOTHING
+        _require_known(more, call)
         if isinstance(options, Options):
             if not more:
                 return options
-            _require_known(more, call)
             return cls(**{**options._values, "extra": options.extra, **more})  # type: ignore[arg-type]
         if options is not None and not isinstance(options, Mapping):
             raise OptionError(
@@ -101,7 +99,6 @@ class Options(Mapping[str, Value]):
                 raise OptionError(
                     f"{spell(name)} is no name of an option; names are str", help="options={'lineinfo': True}"
                 )
-        _require_known(more, call)
         return cls(**{**(options or {}), **more})  # type: ignore[arg-type]
 
     def __getitem__(self, name: str) -> Value:
@@ -166,6 +163,13 @@ class Options(Mapping[str, Value]):
         return arguments + list(self.extra)
 
 
+def _require_known(more: Mapping[str, object], call: Callable[..., object] | None = None) -> None:
+    for name in more:
+        if name not in OPTIONS and name != "extra":
+            code: CodeType | None = getattr(call, "__code__", None)
+            raise _unknown(name, code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ())
+
+
 _NOTHING = Options()
 
 
@@ -196,13 +200,6 @@ def _require_exact(extra: Sequence[str]) -> None:
 
 def _taken(name: str, tools: Sequence[Tool]) -> bool:
     return any(isinstance(OPTIONS[name].spelling(tool), Spelling) for tool in tools)
-
-
-def _require_known(more: Mapping[str, object], call: Callable[..., object] | None) -> None:
-    for name in more:
-        if name not in OPTIONS and name != "extra":
-            code: CodeType | None = getattr(call, "__code__", None)
-            raise _unknown(name, code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ())
 
 
 def _as_keywords(words: Sequence[str]) -> str:

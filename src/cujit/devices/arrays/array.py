@@ -262,9 +262,8 @@ class DeviceArray:
             assert x.numpy().sum() == 1000
         """
         memory = self._allocation
-        if stream is not None or memory is None or memory.stream is not None or not self.nbytes:
-            return self.copy_to(stream=stream)
-        if NUMBERS.get(self.dtype.type) is not self.dtype:
+        is_plain = self.nbytes and NUMBERS.get(self.dtype.type) is self.dtype
+        if stream is not None or memory is None or memory.stream is not None or not is_plain:
             return self.copy_to(stream=stream)
         host, backend = np.empty(self.shape, self.dtype), self.device.backend
         backend.read(self._address, self.nbytes, self.dtype)

@@ -13,13 +13,14 @@ from cujit.artifact import Artifact
 from cujit.devices.backend import Backend
 from cujit.devices.cpu.module import CpuModule
 from cujit.devices.cpu.observe.watching import PTXAS, Checks, KernelWatcher, check_contract
-from cujit.devices.cpu.run.grid import MAX_THREADS, Workers, available_threads
+from cujit.devices.cpu.run.grid import MAX_THREADS, Workers
 from cujit.devices.cpu.run.launch import HostBlock, cache_bytes
 from cujit.devices.cpu.run.streams import Captures, InOrderGraph, InOrderStream
 from cujit.devices.cpu.texts import ARCH, ptx_of
 from cujit.devices.jit import FIRST_PROCESSOR_BYTES
 from cujit.devices.jit_options import JitOptions
 from cujit.devices.options import check_timeout
+from cujit.devices.processors import allowed_processors
 from cujit.devices.shapes import Dim3, Limits
 from cujit.devices.streams import Allocation, DeviceLike, Stream, stream_handle
 from cujit.errors import LoadError
@@ -66,7 +67,7 @@ class CpuBackend(Backend):
         timeout_s: float | None = None,
         contract: str | None = None,
     ) -> None:
-        count = threads if threads is not None else available_threads()
+        count = threads if threads is not None else allowed_processors()
         if count < 1:
             raise LoadError(f"the CPU device needs at least one thread, not {count}")
         self.product = _processor_name()

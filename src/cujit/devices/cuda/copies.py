@@ -7,7 +7,6 @@ such memory at the speed of the bus, while one thread that copies memory is five
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from contextlib import suppress
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.memory import NativeMemory, address_of, native_memory, pin
 from cujit.devices.launcher.state import STAGING_BYTES, WANTS_STAGING, LargeCopy
+from cujit.devices.processors import allowed_processors
 from cujit.errors import DriverError
 from cujit.forks import once, register_reset, single_flight_cache
 
@@ -217,7 +217,7 @@ def processors() -> int:
 
     Source: Linux, "Control Group v2", ``cpu.max``; "CFS Bandwidth Control", ``cpu.cfs_quota_us``.
     """
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = allowed_processors()
     for quota, period in ((_V2, None), (f"{_V1}quota_us", f"{_V1}period_us")):
         with suppress(OSError, ValueError):
             words = _words(quota) + (_words(period) if period else [])

@@ -30,11 +30,6 @@ _SHARES = 8
 _MOST_BLOCKS = 1024
 
 
-def available_threads() -> int:
-    """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class Share(NamedTuple):
     """How a grid is spread: its blocks, the threads beside the calling one, and the blocks taken at a time."""
 
