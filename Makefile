@@ -101,24 +101,11 @@ clients:  ## other people's CUDA programs with no GPU, by wheels of CUDA 12 and 
 	$(CLIENTS)-12/bin/python -m pytest tests/clients
 	CUJIT_CLIENTS=1 $(CLIENTS)-13/bin/python -m pytest -rP tests/clients
 
-# Left out is what an emulated GPU does not show: registers, the log of the driver's compiler, how an image came there in
-# words of a GPU, work that goes on beside Python, and blocks that meet without a cooperative launch.
-CUDA_TESTS := tests/devices/cuda
-NOT_EMULATED := $(CUDA_TESTS)/test_routes_gpu.py::test_the_most_registers_can_be_said \
-         $(CUDA_TESTS)/test_routes_gpu.py::test_the_log_of_the_jit_is_the_modules \
-         $(CUDA_TESTS)/test_routes_gpu.py::test_that_many_blocks_do_run_together \
-         $(CUDA_TESTS)/test_gpu.py::test_ptx_that_does_not_assemble_gives_the_compilers_log \
-         $(CUDA_TESTS)/test_gpu.py::test_the_driver_takes_a_fatbin_and_chooses_as_we_say \
-         $(CUDA_TESTS)/test_gpu.py::test_a_kernel_that_dies_is_reported_and_the_process_ends_well \
-         $(CUDA_TESTS)/test_stream_gpu.py::test_a_stream_goes_on_beside_python \
-         $(CUDA_TESTS)/test_stream_gpu.py::test_a_pinned_copy_goes_on_beside_python_and_outlives_its_array \
-         $(CUDA_TESTS)/test_stream_gpu.py::test_memory_of_a_stream_is_reused_in_its_order \
-         $(CUDA_TESTS)/test_stream_gpu.py::test_memory_of_streams_is_kept_for_the_next_arrays_until_it_is_trimmed
-EMULATED := $(CUDA_TESTS) tests/devices/launcher $(wildcard tests/devices/test_*.py) tests/test_kernel.py tests/test_globals.py \
+EMULATED := tests/devices/cuda tests/devices/launcher $(wildcard tests/devices/test_*.py) tests/test_kernel.py tests/test_globals.py \
          tests/test_program.py tests/test_timing.py tests/test_registry.py tests/test_traveling.py tests/test_embedding_launches.py \
          tests/test_occupancy.py tests/test_streams_page.py tests/test_launch_page.py
 emulated: $(READY)  ## the tests of what runs on a GPU, on the one of `cujit emulate`; a minute
-	$(BIN)/cujit emulate $(BIN)/python -m pytest -m gpu -n 2 $(EMULATED) $(addprefix --deselect ,$(NOT_EMULATED)) $(ARGS)
+	$(BIN)/cujit emulate $(BIN)/python -m pytest -m gpu -n 2 $(EMULATED) $(ARGS)
 
 # Other releases of the toolkit, each in a virtual environment of its own; and the assemblers of many, for the tests
 # that compare the instruction table with them. Half an hour on two cores, and several GB.

@@ -20,7 +20,7 @@ from cujit.devices.device import Device
 from cujit.devices.jit import show_modules
 from cujit.devices.process import process_devices
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError
-from cujit.toolchain.driver import open_driver
+from cujit.toolchain.driver import Driver, open_driver
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 from property.effort import times
@@ -100,24 +100,26 @@ def pytest_runtest_logfinish() -> None:
         gc.freeze()
 
 
-def _has_gpu() -> bool:
+def _driver() -> Driver | None:
     try:
-        open_driver()
+        return open_driver()
     except (DriverNotFoundError, DeviceNotFoundError):
-        return False
-    return True
+        return None
 
 
-_HAS_GPU = _has_gpu()
+_DRIVER = _driver()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Leave out what only a GPU can run where there is none, whatever fixtures its body takes."""
-    if not _HAS_GPU and item.get_closest_marker("gpu"):
-        pytest.skip("there is no GPU")
+    if _DRIVER is None:
+        if item.get_closest_marker("gpu"):
+            pytest.skip("there is no GPU")
+    elif _DRIVER.is_emulated and item.get_closest_marker("hardware"):
+        pytest.skip("the GPU is emulated")
 
 
-PLACES = ["cpu", *([pytest.param("cuda:0", marks=pytest.mark.gpu)] if _HAS_GPU else [])]
+PLACES = ["cpu", *([pytest.param("cuda:0", marks=pytest.mark.gpu)] if _DRIVER else [])]
 """Where there is no GPU, no body is made for one: there are 2,700, and each took 2 ms to be skipped."""
 
 

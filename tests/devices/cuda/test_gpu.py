@@ -132,6 +132,7 @@ def test_ptx_goes_through_the_drivers_compiler_and_its_log_is_kept(gpu: Device) 
     assert isinstance(loaded.log, str)
 
 
+@pytest.mark.hardware
 def test_ptx_that_does_not_assemble_gives_the_compilers_log(gpu: Device) -> None:
     text = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k() { nonsense.f32 %r1; }\n"
     with pytest.raises(DriverError) as caught:
@@ -140,6 +141,7 @@ def test_ptx_that_does_not_assemble_gives_the_compilers_log(gpu: Device) -> None
     assert caught.value.result == "CUDA_ERROR_INVALID_PTX"
 
 
+@pytest.mark.hardware
 def test_the_driver_takes_a_fatbin_and_chooses_as_we_say(gpu: Device) -> None:
     loaded = gpu.load(build(CODE, [gpu.arch, "compute_75"]))
     assert loaded.route == f"cubin {gpu.arch} of the fatbin"
@@ -191,6 +193,7 @@ def test_work_on_a_stream_is_waited_for_by_the_stream(gpu: Device, module: Any) 
     assert out.numpy().tolist() == [1]
 
 
+@pytest.mark.hardware
 @pytest.mark.usefixtures("gpu")
 def test_a_kernel_that_dies_is_reported_and_the_process_ends_well() -> None:
     code = (

@@ -58,6 +58,7 @@ def test_a_second_context_of_the_thread_stays_its_current_one(gpu: Device) -> No
     works(gpu, 1002)
 
 
+@pytest.mark.hardware
 def test_a_green_context_of_the_thread_stays_its_current_one(gpu: Device) -> None:
     device = context_of(gpu).device
     resource = asked("cuDeviceGetDevResource", device, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
@@ -92,6 +93,7 @@ def test_first_launches_and_new_arrays_are_captured(gpu: Device) -> None:
     assert (z.numpy() == 3 * host).all()
 
 
+@pytest.mark.hardware
 def test_a_load_waits_for_no_kernel_that_runs(gpu: Device) -> None:
     """With its code loaded ahead, a kernel starts in another stream too."""
     hold = cujit.jit(HOLD, device=gpu)["hold"]

@@ -114,6 +114,7 @@ MANY = (
 )
 
 
+@pytest.mark.hardware
 @pytest.mark.parametrize("assembler", ["driver", "nvjitlink"])
 def test_the_most_registers_can_be_said(gpu: Device, assembler: str) -> None:
     if assembler == "nvjitlink" and installed_assembler() is None:
@@ -138,6 +139,7 @@ def test_every_option_is_taken_by_the_driver(gpu: Device) -> None:
         check(load(text, gpu, jit={"assembler": "driver", **options}), gpu)
 
 
+@pytest.mark.hardware
 def test_the_log_of_the_jit_is_the_modules(gpu: Device) -> None:
     name = f"axpy_{os.getpid()}"  # what the driver compiled before, it does not compile again
     text = retarget(compile(CODE.replace("axpy", name), arch="compute_75"), version="8.0")
@@ -215,6 +217,7 @@ extern "C" __global__ void meet(unsigned* counter, unsigned* seen) {
 """
 
 
+@pytest.mark.hardware
 def test_that_many_blocks_do_run_together(gpu: Device) -> None:
     kernel = jit(BARRIER, device=gpu)["meet"]
     shape = kernel.cooperative_shape()

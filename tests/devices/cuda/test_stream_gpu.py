@@ -53,6 +53,7 @@ def prepared(module: Module, x: Any, stream: object) -> Launch:
     return launch
 
 
+@pytest.mark.hardware
 def test_a_stream_goes_on_beside_python(gpu: Device, module: Module) -> None:
     stream = gpu.stream()
     start = stream.record()
@@ -80,6 +81,7 @@ def test_priorities_are_those_of_the_gpu(gpu: Device) -> None:
         gpu.stream(priority=-100)
 
 
+@pytest.mark.hardware
 def test_a_pinned_copy_goes_on_beside_python_and_outlives_its_array(gpu: Device, module: Module) -> None:
     stream = gpu.stream()
     host = gpu.pinned(1 << 20, np.float32)
@@ -93,6 +95,7 @@ def test_a_pinned_copy_goes_on_beside_python_and_outlives_its_array(gpu: Device,
     assert (x.numpy() == 4).all()
 
 
+@pytest.mark.hardware
 def test_memory_of_a_stream_is_reused_in_its_order(gpu: Device, module: Module) -> None:
     stream = gpu.stream()
     assert context_of(gpu).has_pools
@@ -138,6 +141,7 @@ def test_memory_of_streams_is_right_under_load(gpu: Device, module: Module) -> N
     assert not wrong
 
 
+@pytest.mark.hardware
 def test_memory_of_streams_is_kept_for_the_next_arrays_until_it_is_trimmed(gpu: Device) -> None:
     bindings = context_of(gpu).driver.bindings
 

@@ -230,6 +230,7 @@ def test_a_replay_over_nothing_runs_nothing(portable: Module) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.hardware
 def test_an_image_without_ptx_is_not_replayed(gpu: Device) -> None:
     x = gpu.zeros(8, np.int32)
     launch = load(build(OVERLOADS, [gpu.arch]), gpu)["shift"].over(8)
