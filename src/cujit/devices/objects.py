@@ -12,8 +12,8 @@ from cujit.artifact import Artifact, Kind
 from cujit.cache.key import Part, make_key
 from cujit.cache.process import default_cache
 from cujit.devices.jit import NativeFunction, address_of_name, emit_object, load_object, processor
+from cujit.devices.object_loader import place
 from cujit.devices.perf import lines_asked
-from cujit.devices.placing import place
 from cujit.devices.sources import code_identity, is_as_imported
 from cujit.errors import CujitError, FormatError
 from cujit.formats.elf import Elf, ElfSymbol, read_elf

@@ -15,9 +15,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from cujit.errors import CujitError, FileError, FormatError, spell
-from cujit.explore.editing import EditedFile
-from cujit.explore.guard import App, Door, Guard, Strangers, TooLong
-from cujit.explore.looking import before
+from cujit.explore.analyzer import before
+from cujit.explore.editor import EditedFile
+from cujit.explore.request_auth import App, Door, Guard, Strangers, TooLong
 from cujit.explore.scene import LaunchLimits, Scene, fault_of
 from cujit.explore.workers import WorkerPool
 from cujit.report.page import page

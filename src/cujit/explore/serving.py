@@ -18,8 +18,8 @@ from cujit.arch.support import install
 from cujit.artifact.writing import temporary_directory, write_file
 from cujit.devices.options import check_timeout
 from cujit.errors import CujitError, MissingError, OptionError, read_int
-from cujit.explore.editing import EditedFile
-from cujit.explore.guard import Door, Strangers
+from cujit.explore.editor import EditedFile
+from cujit.explore.request_auth import Door, Strangers
 from cujit.explore.scene import TIMEOUT_S, LaunchLimits, Scene
 from cujit.occupancy.products import PRODUCTS
 from cujit.program import toolchain

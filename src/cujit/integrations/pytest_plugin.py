@@ -85,7 +85,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         return
     # Start-up: pytest loads this file in every run.
     from cujit.emulator.settings import EmulatorSettings
-    from cujit.emulator.starting import start
+    from cujit.emulator.start import start
     from cujit.errors import CujitError
 
     words = getattr(said, "cujit_emulated", None) or early_config.getini("cujit_emulated")

@@ -16,7 +16,7 @@ from cujit.arch.support import NEWEST, arches_of
 from cujit.cache.key import Part, make_key
 from cujit.cache.settings import values_of
 from cujit.compiler.includes.files import Stamp, is_old, stamp_of
-from cujit.compiler.includes.memo import HintStore
+from cujit.compiler.includes.stat_cache import HintStore
 from cujit.errors import ToolchainNotFoundError
 from cujit.toolchain.libraries import find_library, library_path, missing_library, real_path
 from cujit.toolchain.libraries import read_build_id as read_build_id  # tests replace it here

@@ -17,8 +17,8 @@ from cujit.artifact import Kind
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.settings import values_of
 from cujit.compiler.includes.files import NotModelledError
-from cujit.compiler.includes.memo import HintStore, Manifest, Memo
-from cujit.compiler.includes.where import says_where
+from cujit.compiler.includes.location import says_where
+from cujit.compiler.includes.stat_cache import HintStore, Manifest, Memo
 from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
 from cujit.compiler.inputs.source import KEPT
 from cujit.compiler.keys.builds import NAMES, Build, build_of, unopened_build_of
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pathlib
 
     from cujit.compiler.includes.closure import Closure, Found
-    from cujit.compiler.includes.shipped import Shipped
+    from cujit.compiler.includes.packaged import Shipped
 else:
     pathlib = later("pathlib")  # start-up: a hit works with text
 
@@ -154,7 +154,7 @@ class KeyMaker:
             NotModelledError: what the compile reads cannot be known.
             OSError: a header cannot be read.
         """
-        from cujit.compiler.includes.asking import asked  # start-up: for a farm that shares
+        from cujit.compiler.includes.arch_dependence import asked  # start-up: for a farm that shares
 
         arguments = request.arguments()
         texts = (request.source.text, *(text for _, text in request.source.headers), *macros(arguments))
@@ -208,7 +208,7 @@ class KeyMaker:
         return found
 
     def _written(self, work: Scan, toolkit: Sequence[str]) -> bytes:
-        from cujit.compiler.includes.shipped import write_closure  # start-up: for whoever makes a pack
+        from cujit.compiler.includes.packaged import write_closure  # start-up: for whoever makes a pack
 
         closure = self._scanned(work, toolkit)
         says = says_paths(closure)
@@ -274,7 +274,7 @@ class KeyMaker:
         """Write what a scan finds of the user's headers, and misses of them."""
         # Start-up: for whoever makes a pack.
         from cujit.compiler.includes.closure import Closure
-        from cujit.compiler.includes.shipped import write_closure
+        from cujit.compiler.includes.packaged import write_closure
 
         bases = work.bases(())
         try:
@@ -546,7 +546,7 @@ class KeyMaker:
         return None
 
     def _prove(self, data: bytes, bases: Mapping[str, str]) -> Shipped | None:
-        from cujit.compiler.includes.shipped import prove  # start-up: where there are packs
+        from cujit.compiler.includes.packaged import prove  # start-up: where there are packs
 
         place = sha256(data).digest(), tuple(bases.values())
         shipped = self._proved.get(place)

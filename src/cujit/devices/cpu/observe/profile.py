@@ -29,6 +29,7 @@ from cujit.devices.cpu.native.counting import (
 )
 from cujit.devices.cpu.native.library import address_of
 from cujit.devices.cpu.native.structures import Block
+from cujit.devices.cpu.observe.access_sites import MemoryAccess, may_touch_global, touches_of
 from cujit.devices.cpu.observe.measures import (
     LINE_BYTES,
     ProfiledInstruction,
@@ -42,10 +43,9 @@ from cujit.devices.cpu.observe.measures import (
     stride_of,
     width_of,
 )
-from cujit.devices.cpu.observe.touches import MemoryAccess, may_touch_global, touches_of
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
-from cujit.devices.cpu.run.lines import Lines, SourceLine
+from cujit.devices.cpu.run.source_map import Lines, SourceLine
 from cujit.devices.shapes import HostExtent, LaunchShape
 from cujit.devices.watch import Sources
 from cujit.errors import ClosedError, CujitError

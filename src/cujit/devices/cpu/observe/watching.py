@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # what compiles kernels is imported for the first that is in 
     from cujit.devices.cpu.analysis.body import Body
     from cujit.devices.cpu.codegen.warp import Observer
     from cujit.devices.cpu.run.launch import Launch
-    from cujit.devices.cpu.run.lines import Lines
+    from cujit.devices.cpu.run.source_map import Lines
 
 
 class Watch(Protocol):
