@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
+import operator
 import pickle
 import re
+import sys
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import cujit
 from cujit import errors
+from cujit.cli.app import COMMANDS
+from cujit.cli.environment import VARIABLES
+from cujit.devices.cpu.native.structures import FaultKind
 from cujit.errors import CompileError, CujitError, Diagnostic, FormatError, PtxSyntaxError, ToolError
+from cujit.errors.codes import CODES, explain
 from cujit.toolchain.nvrtc import nvrtcError
 from processes import printed
 
@@ -155,3 +165,59 @@ for wrong in (
 def test_a_traceback_shows_few_frames_of_cujit() -> None:
     assert all(int(line) <= 6 for line in printed(_FRAMES).split())
     assert int(printed(_FRAMES, options=("-X", "dev")).split()[0]) > 15
+
+
+def raised_codes() -> dict[str, set[str]]:
+    """Read from the source which classes raise a code that isn't the code of their class."""
+    found: dict[str, set[str]] = {}
+    for path in (Path(cujit.__file__).parent).rglob("*.py"):
+        text = path.read_text()
+        for call in ast.walk(ast.parse(text)) if "code=" in text else ():
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in errors.__all__:
+                given = [word.value for word in call.keywords if word.arg == "code" and call.func.id != "Diagnostic"]
+                for value in given:
+                    assert isinstance(value, ast.Constant), f"{path}:{value.lineno}: a code is a literal"
+                    found.setdefault(str(value.value), set()).add(call.func.id)
+    return found
+
+
+def test_the_codes_are_those_that_are_raised() -> None:
+    raised = raised_codes()
+    for name in errors.__all__:
+        if issubclass(getattr(errors, name), CujitError):
+            raised.setdefault(getattr(errors, name).code, set()).add(name)
+    for kind in FaultKind:
+        if kind is not FaultKind.NONE:
+            error = errors.KernelFaultError("it stops", kind=kind.name.lower())
+            raised[error.code] = {"KernelFaultError"}
+    del raised["kernel-fault"]  # a fault has its kind
+    assert {code: set(row.errors.split()) for code, row in CODES.items()} == raised
+    assert list(CODES) == sorted(CODES)
+
+
+def test_what_a_code_says_to_type_exists() -> None:
+    for code, row in CODES.items():
+        for path in re.findall(r"\bcujit(?:\.\w+)+", row.remedy):
+            operator.attrgetter(path.partition(".")[2])(cujit)
+        for command in re.findall(r"cujit ([a-z]+)", row.remedy):
+            assert command in COMMANDS, code
+        for variable in re.findall(r"CUJIT_\w+", row.meaning + row.remedy):
+            assert variable in {one.name for one in VARIABLES}, code
+        for name in re.findall(r"\b(kernel|device)\.(\w+)", row.remedy):
+            assert hasattr(cujit.Kernel if name[0] == "kernel" else cujit.cpu(), name[1]), code
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="notes of exceptions came with Python 3.11")
+def test_a_traceback_ends_with_the_command_that_explains_the_code() -> None:
+    error = errors.LaunchError("too large", help="less", code="grid-size")
+    assert traceback.format_exception(error)[-1] == "For details, run: cujit explain grid-size\n"
+    assert errors.LaunchError("x").code == "launch"
+    assert nvrtcError(6, "it broke").code == "tool"
+    assert errors.PtxSyntaxError("x", line=1, column=1, source_line="").code == "ptx-syntax"
+
+
+def test_a_misspelled_code_is_corrected() -> None:
+    with pytest.raises(errors.OptionError) as raised:
+        explain("grid-sise")
+    assert raised.value.code == "option-unknown"
+    assert "grid-size" in (raised.value.help or "")

@@ -63,7 +63,7 @@ UNNEEDED = (
     "cujit.cache.admin",
     "cujit.cache.packaged",
     "cujit.cache.remote",
-    "cujit.compiler.isolation",
+    "cujit.compiler.apart",
     "cujit.compiler.inputs.entry",
     "cujit.compiler.inputs.images",
     "cujit.farm",

@@ -26,6 +26,7 @@ from cujit.compiler.options.table import OPTIONS, Option, Tool
 from cujit.devices.arguments.written import FORMS
 from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS as READABLE
 from cujit.devices.cpu.implemented import Implemented, implemented, total
+from cujit.errors.codes import CODES, ErrorCode
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 from performance_page import performance_page
 
@@ -149,7 +150,9 @@ _ERRORS_HEAD = """\
 # Errors
 
 Every error that cujit raises on purpose is one of these, so `except cujit.errors.CujitError` catches them all. The
-message says what is wrong and where. The attribute `help` is a hint how to fix it, or empty.
+message says what is wrong and where. The attribute `help` is a hint how to fix it, or empty. The attribute `code` is a
+word that identifies the mistake and doesn't change between versions; see [Error codes](#error-codes). Tests and scripts
+should compare codes: messages may change.
 
 ```
 """
@@ -161,7 +164,36 @@ def errors_page() -> str:
     tree = re.sub(r" +\(\w+\)$", "", tree, flags=re.MULTILINE)  # bases of Python: the table has them
     rows = [_error(getattr(errors, name)) for name in errors.__all__]
     table = "| error | is a | status of `cujit` | when |\n|---|---|---|---|\n" + "".join(filter(None, rows))
-    return f"{_ERRORS_HEAD}{inspect.cleandoc(tree)}\n```\n\n{table}"
+    codes = "".join(_code(code, row) for code, row in CODES.items())
+    return f"{_ERRORS_HEAD}{inspect.cleandoc(tree)}\n```\n\n{table}{_CODES_HEAD}{codes}"
+
+
+_CODES_HEAD = """
+## Error codes
+
+A traceback ends with the command that explains its error. The commands of `cujit` print the code in brackets after the
+message, and with `--json` as `{"error": {"code": …, "message": …, "help": …}}`.
+
+```console
+$ cujit explain grid-missing
+grid-missing (LaunchError)
+
+A kernel is called without a launch configuration.
+Write kernel[grid, block](…), or kernel.over(n)(…) for n elements.
+```
+
+| code | error | meaning | what to do |
+|---|---|---|---|
+"""
+
+
+def _code(code: str, row: ErrorCode) -> str:
+    kinds = ", ".join(f"`{name}`" for name in row.errors.split())
+    return f'| <a id="{code}"></a>`{code}` | {kinds} | {_in_table(row.meaning)} | {_in_table(row.remedy)} |\n'
+
+
+def _in_table(text: str) -> str:
+    return re.sub(r"[|*_<]", r"\\\g<0>", text)
 
 
 def _error(kind: type) -> str:

@@ -21,7 +21,6 @@ from cujit.errors.other_apis import with_other_apis, without_grid
 from cujit.forks import cached_property
 from cujit.machine import chosen, cpu
 from cujit.signature import Signature
-from cujit.threads import future_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -332,6 +331,7 @@ class Kernel(KeepsLaunches):
             raise LaunchError(
                 f"{self.name}[…] takes grid and block, and then shared_bytes and stream, not {spell(shape)}",
                 help="kernel[blocks, threads](…), or kernel.over(n)(…)",
+                code="shared-memory-size",
             )
         exact = all(type(n) is int or (type(n) is tuple and all(type(m) is int for m in n)) for n in shape)
         if exact and shape in self._launches:
@@ -427,7 +427,11 @@ class Kernel(KeepsLaunches):
         most = self._loaded.together(one, group)
         elements = most * threads.volume if size is None else math.prod(problem_size(size, self.name))
         if not elements:
-            raise LaunchError(f"{self.name}: a cooperative launch over no elements", help="leave such a launch out")
+            raise LaunchError(
+                f"{self.name}: a cooperative launch over no elements",
+                help="leave such a launch out",
+                code="cooperative-size",
+            )
         step = 1 if group is None else group.volume
         wanted = -(-elements // (threads.volume * step)) * step
         blocks = max(min(most, wanted), step)
@@ -477,7 +481,12 @@ class Kernel(KeepsLaunches):
 
         if wait:
             return make()
-        return future_of(make, "cujit-compile")
+        from concurrent.futures import ThreadPoolExecutor  # start-up: for who compiles in the background
+
+        pool = ThreadPoolExecutor(1, "cujit-compile")
+        made = pool.submit(make)
+        pool.shutdown(wait=False)
+        return made
 
     @property
     def compile_s(self) -> float:

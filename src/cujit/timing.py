@@ -196,7 +196,11 @@ def _place(call: object, device: DeviceLike | str | None, stream: object) -> tup
     if isinstance(call, Launch):
         place = call.kernel.device
         if device is not None and process_devices().named(device) is not place:
-            raise ArgumentError(f"the launch is of {place.name}, not of {spell(device)}", help="leave device out")
+            raise ArgumentError(
+                f"the launch is of {place.name}, not of {spell(device)}",
+                help="leave device out",
+                code="device-mismatch",
+            )
         own = call.stream if call.stream_owner is None else call.stream_owner
         return place, place.queue(own if stream is None else stream)
     graph = getattr(call, "__self__", None)

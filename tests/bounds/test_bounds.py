@@ -12,7 +12,7 @@ import pytest
 import cujit
 from cujit.cli.console import Rows
 from cujit.cli.profile import said_of_bounds, said_of_cost_changes, said_of_costs
-from cujit.devices.cpu.run.source_map import SourceLine
+from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import ArchError
 from cujit.profile import Bound, Measures, Profile, ProfiledInstruction, ProfiledKernel, bounds, compare, peaks
 from cujit.profile.bounding import NOT_MODELLED, micros

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -75,8 +76,26 @@ def test_a_misspelled_command_suggests_the_one_that_is_meant(said: str, meant: s
 def test_error_is_a_message_on_standard_error_without_traceback() -> None:
     result = _ending_in(CujitError("it is [red]wrong[/red]", help="another way"))
     assert result.stdout == ""
-    assert result.stderr == "error: it is [red]wrong[/red]\n  try: another way\n"
+    assert result.stderr == "error: it is [red]wrong[/red] [failure]\n  try: another way\n"
     assert result.exit_code == ExitCode.WRONG_INPUT
+
+
+def test_with_json_an_error_is_json_on_standard_output_too(tmp_path: Path) -> None:
+    (tmp_path / "k.cubin").write_bytes(b"no image")
+    result = CliRunner().invoke(main, ["inspect", str(tmp_path / "k.cubin"), "--json"])
+    error = json.loads(result.stdout)["error"]
+    assert (error["code"], result.exit_code) == ("format", ExitCode.WRONG_INPUT)
+    assert f"{error['message']} [format]" in result.stderr
+
+
+def test_explain_prints_what_a_code_means_and_lists_all_codes() -> None:
+    said = CliRunner().invoke(main, ["explain", "option-conflict"]).output
+    assert said.startswith("option-conflict (OptionError, LaunchError)\n\nTwo options exclude each other")
+    listed = CliRunner().invoke(main, ["explain", "--json"]).stdout
+    assert json.loads(listed)["compile"]["errors"] == ["CompileError"]
+    assert "grid-size " in CliRunner().invoke(main, ["explain"]).output
+    wrong = CliRunner().invoke(main, ["explain", "grid-sise"])
+    assert (wrong.exit_code, "did you mean grid-size" in wrong.stderr) == (ExitCode.WRONG_INPUT, True)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +152,7 @@ def test_full_disk_names_the_file_that_does_not_fit(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.endswith("error: /dev/full cannot be written: No space left on device\n")
+    assert done.stderr.endswith("error: /dev/full cannot be written: No space left on device [file]\n")
     assert "Traceback" not in done.stderr
 
 

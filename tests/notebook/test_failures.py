@@ -55,7 +55,9 @@ def test_its_traceback_ends_at_the_line_of_the_cell(cells: Cells, capsys: pytest
     assert said.count("far[1, 32](x, 4)") == 1
     assert "launch(far.device" in said
     assert "cujit/devices" not in said
-    assert said.strip().splitlines()[-1].startswith("KernelFaultError: kernel far, block (0, 0, 0), thread (4, 0, 0)")
+    *_, message, explained = said.strip().splitlines()
+    assert message.startswith("KernelFaultError: kernel far, block (0, 0, 0), thread (4, 0, 0)")
+    assert explained == "For details, run: cujit explain fault-memory"
 
 
 def test_what_it_says_to_save_by_is_right(cells: Cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,7 @@ def test_work_that_is_done_soon_after_its_time_gives_its_result(monkeypatch: pyt
 
     def work() -> str:
         with stop.changed:
-            while not stop.is_asked:
-                assert stop.changed.wait(60)
+            assert stop.changed.wait_for(lambda: stop.is_asked, 60)
         return "done"
 
     assert finish(work, stop, until=time.monotonic()) == "done"

@@ -127,6 +127,7 @@ def require_arch(arch: Arch, supported: tuple[int, ...], tool: str, version: Ver
         raise ArchError(
             f"{name} has no {arch}: the suffix '{arch.suffix}' exists for {arch.number} {when}",
             help=f"{arch.kind.value}_{arch.number}",
+            code="arch-unsupported",
         )
 
 
@@ -137,8 +138,11 @@ def _without_number(arch: Arch, supported: tuple[int, ...], name: str, version: 
         return ArchError(
             f"{name} no longer builds for {arch}: CUDA {dotted(row.last)} was the last toolkit that did",
             help=f"run {install(extra_for(arch))} to build for {arch}; {name} builds for {have}",
+            code="arch-unsupported",
         )
     first = f"CUDA {dotted(row.first)} was the first that does" if row else "no toolkit known to cujit does"
     below = max((n for n in supported if n < arch.number), default=None)
     portable = f"; PTX for compute_{below} runs on it through the driver's JIT" if below and not arch.suffix else ""
-    return ArchError(f"{name} does not build for {arch}: {first}", help=f"it builds for {have}{portable}")
+    return ArchError(
+        f"{name} does not build for {arch}: {first}", help=f"it builds for {have}{portable}", code="arch-unsupported"
+    )

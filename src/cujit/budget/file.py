@@ -33,7 +33,9 @@ def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
     path = path_of(path)
     found = _toml(path)
     if unknown := set(found) - {"budget"}:
-        raise OptionError(f"{path}: no {spell(sorted(unknown)[0])} in a file of budgets", help=_TOML)
+        raise OptionError(
+            f"{path}: no {spell(sorted(unknown)[0])} in a file of budgets", help=_TOML, code="option-unknown"
+        )
     entries = found.get("budget")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise OptionError(f"{path} has no [[budget]]", help=_TOML)
@@ -68,7 +70,9 @@ def _entry(entry: Mapping[str, object], place: str) -> tuple[str, Budget]:
     for name in said:
         if name not in names:
             near = alike(name, names, most=1) or names
-            raise OptionError(f"{place}: no limit is called {spell(name)}", help=f"there is {', '.join(near)}")
+            raise OptionError(
+                f"{place}: no limit is called {spell(name)}", help=f"there is {', '.join(near)}", code="option-unknown"
+            )
     if not isinstance(pattern, str):
         raise OptionError(f"{place}: kernel is {spell(pattern)}; it takes a name or a pattern")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from cujit.arch import Arch
-from cujit.devices.cpu.run.source_map import SourceLine
+from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import BudgetError, counted, listed
 from cujit.values import dataclass, group_by
 

@@ -582,7 +582,9 @@ def _tier(url: str | None, trust: Path | None, wait_s: float) -> Tier | None:
     if url is None:
         return None
     if trust is None:
-        raise OptionError("a shared cache, and nobody who is believed", help="CUJIT_TRUST=FILE: docs/remote.md")
+        raise OptionError(
+            "a shared cache, and nobody who is believed", help="CUJIT_TRUST=FILE: docs/remote.md", code="trust-missing"
+        )
     from cujit.cache.remote.tier import Tier  # start-up time: most have none
 
     return Tier(url, directory_of(trust), wait_s=wait_s)

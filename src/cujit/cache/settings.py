@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from cujit.errors import OptionError, spell
 from cujit.values import dataclass, later
 from cujit.values.typed import TYPE_CHECKING
-from cujit.workers.environment import cache_directory
 
 if TYPE_CHECKING:
     import pathlib
@@ -96,7 +95,9 @@ class Compiling(enum.IntEnum):
         """
         if isinstance(said, str) and said in _COMPILING:
             return _COMPILING[said]
-        raise OptionError(f"{name} is {spell(said)}; it takes {', '.join(_COMPILING)}", help=f"{name}=never")
+        raise OptionError(
+            f"{name} is {spell(said)}; it takes {', '.join(_COMPILING)}", help=f"{name}=never", code="environment-value"
+        )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Compiling:
@@ -159,7 +160,7 @@ class CacheSettings:
         """
         listed = environment.get("CUJIT_CACHE_ROOTS", "").split(os.pathsep)
         return cls(
-            DirectoryName(directory) if (directory := cache_directory(environment)) else None,
+            _root(environment),
             _absolute(environment.get("XDG_RUNTIME_DIR")),
             tuple(_expanded(path) for path in listed if path),
             _cap_bytes(environment.get("CUJIT_CACHE_BYTES")),
@@ -170,10 +171,32 @@ class CacheSettings:
         )
 
 
+def _root(environment: Mapping[str, str]) -> DirectoryName | None:
+    if environment.get("CUJIT_CACHE_DIR"):
+        return _expanded(environment["CUJIT_CACHE_DIR"])
+    home = _absolute(environment.get("HOME")) or _absolute(os.path.expanduser("~")) or _home()
+    caches = _absolute(environment.get("XDG_CACHE_HOME")) or (home and f"{home}/.cache")
+    return DirectoryName(os.path.normpath(f"{caches}/cujit")) if caches else None
+
+
+def _home() -> DirectoryName | None:
+    """The home that the system knows, where HOME is relative, or there is none."""
+    try:
+        import pwd  # optional: not on every system
+
+        return _absolute(pwd.getpwuid(os.getuid()).pw_dir)
+    except (ImportError, KeyError, AttributeError):
+        return None
+
+
 def _is_on(said: str) -> bool:
     word = said.strip().lower()
     if word not in _OFF + _ON:
-        raise OptionError(f"CUJIT_CACHE is {spell(said)}; it takes 0 or 1", help="CUJIT_CACHE_DIR names the directory")
+        raise OptionError(
+            f"CUJIT_CACHE is {spell(said)}; it takes 0 or 1",
+            help="CUJIT_CACHE_DIR names the directory",
+            code="environment-value",
+        )
     return word not in _OFF
 
 
@@ -183,14 +206,16 @@ def _cap_bytes(said: str | None) -> int:
     try:
         return parse_bytes(said)
     except OptionError as e:
-        raise OptionError(f"CUJIT_CACHE_BYTES: {e.message}", help=e.help) from None
+        raise OptionError(f"CUJIT_CACHE_BYTES: {e.message}", help=e.help, code="environment-value") from None
 
 
 def _wait_s(said: str | None) -> float:
     if not said:
         return DEFAULT_REMOTE_WAIT_S
     if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,6})?", said):
-        raise OptionError(f"CUJIT_REMOTE_WAIT_S is {spell(said)}; it takes seconds, such as 0.5")
+        raise OptionError(
+            f"CUJIT_REMOTE_WAIT_S is {spell(said)}; it takes seconds, such as 0.5", code="environment-value"
+        )
     return float(said)
 
 

@@ -12,14 +12,14 @@ from typing import Any
 import click
 
 from cujit.cli.common import common_options, environment_text, with_common
-from cujit.cli.console import complain
+from cujit.cli.console import JSON, complain, print_json
 from cujit.cli.exit_codes import ExitCode, exit_code_of
 from cujit.cli.help import Group
 from cujit.errors import CujitError, alike
 from cujit.version import __version__
 
 TASKS = {
-    "Get started": ("demo", "doctor", "completion"),
+    "Get started": ("demo", "doctor", "explain", "completion"),
     "Compile and link": ("compile", "build", "bundle", "link", "retarget"),
     "Run": ("run", "emulate"),
     "Profile and inspect": ("profile", "explore", "inspect", "occupancy"),
@@ -83,10 +83,12 @@ class Commands(Group):
             return super().invoke(ctx)
         except CujitError as e:
             if e.help:
-                from cujit.cli.shell_hints import for_the_shell  # start-up: for who errs
+                from cujit.cli.speech import for_the_shell  # start-up: for who errs
 
                 e.help = for_the_shell(e.help, ctx.invoked_subcommand or "")
-            complain(str(e))
+            if ctx.meta.get(JSON):
+                print_json({"error": {"code": e.code, "message": e.message, "help": e.help}})
+            complain(str(e), e.code)
             ctx.exit(exit_code_of(e))
 
     def main(self, *args: Any, **extra: Any) -> Any:

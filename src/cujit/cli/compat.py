@@ -10,7 +10,7 @@ from cujit.cli.console import json_option, print_json, print_table
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import file_argument
 from cujit.cli.help import Command
-from cujit.cli.shell_hints import for_the_shell
+from cujit.cli.speech import for_the_shell
 from cujit.devices.cuda.compat import Verdict, compat, driver_version, release_name
 from cujit.values import attributes
 

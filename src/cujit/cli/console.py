@@ -22,6 +22,9 @@ _PLAIN_WIDTH = 160
 """Columns where the output is no terminal, which has no width of its own."""
 
 
+JSON = "cujit.json"
+"""Where a context of click says that standard output is JSON."""
+
 QUIET = "cujit.quiet"
 """Where a context of click says that nothing but errors goes to standard error."""
 
@@ -45,10 +48,10 @@ def _is_quiet() -> bool:
     return ctx is not None and bool(ctx.meta.get(QUIET))
 
 
-def complain(message: str) -> None:
-    """Print an error on standard error; the part that says what to try stands out."""
+def complain(message: str, code: str = "") -> None:
+    """Print an error on standard error, its code in brackets; the part that says what to try stands out."""
     first, *rest = message.split("\n")
-    click.echo(click.style("error: ", fg="red", bold=True) + first, err=True)
+    click.echo(click.style("error: ", fg="red", bold=True) + first + (f" [{code}]" if code else ""), err=True)
     for line in rest:
         click.echo(click.style(line, fg="cyan") if line.startswith("  try: ") else line, err=True)
 
@@ -207,4 +210,11 @@ def several(
     return lambda function: functools.reduce(lambda made, option: option(made), reversed(options), function)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def _remember_json(ctx: click.Context, _parameter: click.Parameter, as_json: bool) -> bool:
+    ctx.meta[JSON] = as_json
+    return as_json
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, callback=_remember_json, is_eager=True, help="Print JSON instead of text."
+)

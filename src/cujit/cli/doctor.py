@@ -23,7 +23,7 @@ from cujit.cli.environment import VARIABLES
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import output_option
 from cujit.cli.help import Command
-from cujit.cli.shell_hints import for_the_shell
+from cujit.cli.speech import for_the_shell
 from cujit.errors import CujitError
 from cujit.machine.health import Component, Health, doctor
 from cujit.values import attributes

@@ -18,9 +18,9 @@ from cujit.artifact.writing import temporary_directory, write_file
 from cujit.cli.console import complain, note
 from cujit.cli.help import Command
 from cujit.devices.options import MAX_TIMEOUT_S
-from cujit.emulator.call_log import AskedFunction, open_notes, read_needs
+from cujit.emulator.notes import AskedFunction, open_notes, read_needs
 from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.start import environment_of
+from cujit.emulator.starting import environment_of
 from cujit.errors import CujitError, spell
 from cujit.values import replace
 

@@ -78,7 +78,7 @@ def command(
     """
     # start-up: brings the CPU device
     from cujit.explore import Scene, look, serve
-    from cujit.explore.editor import EditedFile
+    from cujit.explore.editing import EditedFile
 
     words = [*said, *(f"-I{directory}" for directory in include), *(f"-D{macro}" for macro in define)]
     scene = Scene(

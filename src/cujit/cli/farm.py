@@ -15,8 +15,8 @@ from cujit.cli.help import Group
 from cujit.cli.pack import check_name
 from cujit.cli.worklist import list_options, run_build
 from cujit.errors import OptionError
-from cujit.farm.arch_sharing import WAYS
 from cujit.farm.driver import cache_of
+from cujit.farm.sharing import WAYS
 from cujit.remote import RemoteStore
 
 _limits = several(
@@ -81,7 +81,9 @@ def build(
     if output is not None:
         check_name(output)
     if store is None and key is not None:
-        raise OptionError("--key signs what is published, and there is no --store", help="--store URL")
+        raise OptionError(
+            "--key signs what is published, and there is no --store", help="--store URL", code="option-conflict"
+        )
     if store is not None:
         given["store"] = RemoteStore(store, signer_of(key, scope, valid_days), with_recipes=with_recipes)
     memory_bytes = None if memory_mib is None else memory_mib << 20

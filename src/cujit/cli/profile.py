@@ -13,10 +13,10 @@ from cujit.artifact.writing import write_file
 from cujit.cli.compiler_options import WrittenOptions, compiler_options, jit_arch_option
 from cujit.cli.console import Rows, json_option, print_json, show
 from cujit.cli.files import file_argument
-from cujit.cli.launch_shape import AskedShape
 from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
 from cujit.cli.nvcc_arguments import CompilerCommand
-from cujit.cli.saved_launches import is_saved_file, profiled_again, refuse_said
+from cujit.cli.saved import is_saved_file, profiled_again, refuse_said
+from cujit.cli.shaping import AskedShape
 from cujit.devices.arguments.written import Value
 from cujit.devices.watch import Text
 from cujit.errors import FormatError, counted, spell

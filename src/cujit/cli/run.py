@@ -15,11 +15,11 @@ from cujit.cli.choose_device import choose_device, device_option
 from cujit.cli.compiler_options import WrittenOptions, compiler_options, jit_arch_option
 from cujit.cli.console import json_option, note, print_json, shown_time
 from cujit.cli.files import file_argument
-from cujit.cli.launch_shape import AskedShape
 from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
 from cujit.cli.nvcc_arguments import CompilerCommand
-from cujit.cli.observers import TracedPlace, Watching, watch_options
-from cujit.cli.saved_launches import is_saved_file, refuse_said, run_again, save_array, saving_options, tell_again
+from cujit.cli.saved import is_saved_file, refuse_said, run_again, save_array, saving_options, tell_again
+from cujit.cli.shaping import AskedShape
+from cujit.cli.watching import TracedPlace, Watching, watch_options
 from cujit.devices.arguments.written import Value, shown_values
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device

@@ -215,7 +215,11 @@ def source_date_epoch() -> int:
     """
     said = os.environ.get("SOURCE_DATE_EPOCH", "0")
     if not (said.isascii() and said.isdecimal()):
-        raise OptionError(f"SOURCE_DATE_EPOCH is {spell(said)}; it takes seconds since 1970", help="unset it")
+        raise OptionError(
+            f"SOURCE_DATE_EPOCH is {spell(said)}; it takes seconds since 1970",
+            help="unset it",
+            code="environment-value",
+        )
     return int(said)
 
 

@@ -156,14 +156,18 @@ def _highest(parts: Iterable[Part]) -> Arch:
     images = [InputImage.of(part, index) for index, part in enumerate(parts) if isinstance(part, Artifact)]
     known = [image.arch for image in images if image.arch is not None]
     if not known:
-        raise LinkError("none of the inputs tells for which architecture to link", help="arch='sm_…'")
+        raise LinkError(
+            "none of the inputs tells for which architecture to link", help="arch='sm_…'", code="link-input"
+        )
     return max(known)
 
 
 def _require_taken(options: Options, tools: Sequence[Tool]) -> None:
     for name in options:
         if not any(isinstance(OPTIONS[name].spelling(tool), Spelling) for tool in tools):
-            raise OptionError(f"none of {', '.join(tool.value for tool in tools)} takes the option {name}")
+            raise OptionError(
+                f"none of {', '.join(tool.value for tool in tools)} takes the option {name}", code="option-rejected"
+            )
 
 
 def _require_owner(names: Sequence[str], sources: Sequence[Source]) -> None:
@@ -171,4 +175,5 @@ def _require_owner(names: Sequence[str], sources: Sequence[Source]) -> None:
         raise OptionError(
             "names are name expressions of CUDA C++, and it is not clear of which of the sources",
             help="compile each source with its names (to='ltoir') and give the Artifacts",
+            code="name-expression",
         )

@@ -77,7 +77,7 @@ class Request:
         if parsed.kind is not _ARCH_KIND[kind]:
             parsed = Arch(_ARCH_KIND[kind], parsed.number, parsed.suffix)
         if options.get("dlto") and kind is not Kind.LTOIR:
-            raise OptionError(f"dlto makes LTO-IR, not {kind.value}", help="to='ltoir'")
+            raise OptionError(f"dlto makes LTO-IR, not {kind.value}", help="to='ltoir'", code="option-conflict")
         made = object.__new__(cls)
         made.__dict__.update(source=unit, kind=kind, arch=parsed, options=options, names=tuple(sorted(_names(names))))
         return made
@@ -251,5 +251,9 @@ def _names(names: object) -> tuple[str, ...]:
         raise OptionError(f"names is {spell(names)}; it takes a list of str") from None
     for name in texts:
         if not isinstance(name, str) or not name.strip() or any(c in name for c in "\0\n\r") or not is_utf8(name):
-            raise OptionError(f"{spell(name)} is no name expression", help="names=['axpy<float>', 'ns::scale']")
+            raise OptionError(
+                f"{spell(name)} is no name expression",
+                help="names=['axpy<float>', 'ns::scale']",
+                code="name-expression",
+            )
     return texts

@@ -404,7 +404,7 @@ class Runner:
 
         if not (self._limits.isolate or job.apart or may_be_locked()):
             return job.run(self.toolchain)
-        from cujit.compiler.isolation.parent import run_isolated  # start-up: for isolate=True, and after some forks
+        from cujit.compiler.apart.parent import run_isolated  # start-up: for isolate=True, and after some forks
 
         return run_isolated(job, self.toolchain.settings, self._limits.memory_mib)
 

@@ -171,7 +171,9 @@ def optimise(
             module = _parse(re.sub(_HEAD, r"\1 uwtable\2", str(module)))
         module.verify()
     except RuntimeError as e:
-        raise CujitError(f"LLVM refuses the code that cujit made: {e}", help="report this, with the PTX") from e
+        raise CujitError(
+            f"LLVM refuses the code that cujit made: {e}", help="report this, with the PTX", code="internal"
+        ) from e
     defined = [function for function in module.functions if not function.is_declaration]
     for function in defined:
         function.add_function_attribute("null_pointer_is_valid")  # PTX may load from address 0, and faults

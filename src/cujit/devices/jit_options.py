@@ -64,7 +64,9 @@ class JitOptions:
             if name not in known:
                 near = alike(name if isinstance(name, str) else spell(name), known, most=1)
                 raise OptionError(
-                    f"the JIT has no option {spell(name)}", help=f"did you mean {spell(near[0])}?" if near else _HELP
+                    f"the JIT has no option {spell(name)}",
+                    help=f"did you mean {spell(near[0])}?" if near else _HELP,
+                    code="option-unknown",
                 )
         return cls(**given)  # type: ignore[arg-type]  # checked when it is made
 

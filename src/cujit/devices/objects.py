@@ -12,8 +12,8 @@ from cujit.artifact import Artifact, Kind
 from cujit.cache.key import Part, make_key
 from cujit.cache.process import default_cache
 from cujit.devices.jit import NativeFunction, address_of_name, emit_object, load_object, processor
-from cujit.devices.object_loader import place
 from cujit.devices.perf import lines_asked
+from cujit.devices.placing import place
 from cujit.devices.sources import code_identity, is_as_imported
 from cujit.errors import CujitError, FormatError
 from cujit.formats.elf import Elf, ElfSymbol, read_elf
@@ -92,7 +92,9 @@ def machine_code(work: Work, symbol: str, require: Callable[[str], object] | Non
         object_ = _read(object_of(work._replace(keep=False)))
         missing = _missing(object_, symbol, require)
     if missing:
-        raise CujitError(f"native code calls {', '.join(missing)}: there is no such function", help=_REPORT)
+        raise CujitError(
+            f"native code calls {', '.join(missing)}: there is no such function", help=_REPORT, code="internal"
+        )
     placed = None if seen else place(*object_, address_of_name)
     if placed is None:
         code = load_object(object_.elf.data, symbol)
@@ -150,7 +152,7 @@ def _read(data: bytes) -> _Object:
         elf = read_elf(data)
         return _Object(elf, elf.symbols())
     except FormatError as e:
-        raise CujitError(f"LLVM gave an object that is no ELF file: {e.message}", help=_REPORT) from e
+        raise CujitError(f"LLVM gave an object that is no ELF file: {e.message}", help=_REPORT, code="internal") from e
 
 
 def _size_of(elf: Elf, section: int) -> int:

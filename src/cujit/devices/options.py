@@ -101,12 +101,14 @@ def check_cluster(kernel: str, shape: LaunchShape, cluster: Dim3, most: int) -> 
             f"{kernel}: a cluster of {cluster.volume} blocks; of this kernel with {shape.block.volume} threads and "
             f"{shape.shared_bytes} bytes of dynamic shared memory a block, the device takes {most} at a time",
             help=f"use a cluster of at most {most} blocks, or smaller blocks" if most else "use smaller blocks",
+            code="cluster-size",
         )
     for axis, blocks, size in zip("xyz", shape.grid, cluster, strict=True):
         if blocks % size:
             raise LaunchError(
                 f"{kernel}: grid.{axis} is {blocks}, which is no multiple of cluster.{axis}, {size}",
                 help=f"use {-(-blocks // size) * size} blocks along {axis}, or another cluster",
+                code="cluster-size",
             )
 
 
@@ -123,11 +125,13 @@ def check_own_cluster(kernel: str, cluster: Dim3 | None, own: Dim3 | None, *, mu
             f"{kernel}: a cluster of {tuple(cluster)} blocks; it was compiled for clusters of {tuple(own)} "
             "(__cluster_dims__)",
             help="leave the cluster out, or compile the kernel without __cluster_dims__",
+            code="cluster-size",
         )
     if must_be_set and cluster is None:
         raise LaunchError(
             f"{kernel} was compiled for clusters whose size the launch says, and none came",
             help="kernel.prepare(grid, block, cluster=2)",
+            code="cluster-size",
         )
 
 
@@ -142,6 +146,7 @@ def check_cooperative(kernel: str, shape: LaunchShape, most: int) -> None:
             f"{kernel}: a cooperative grid of {shape.grid.volume} blocks of {shape.block.volume} threads; the device "
             f"runs {most} of them at a time",
             help="kernel.cooperative_shape() gives block and blocks that fill the device; loop over the elements",
+            code="cooperative-size",
         )
 
 

@@ -19,5 +19,7 @@ def lines_asked() -> str:
     """
     said = os.environ.get(VARIABLE, "")
     if said not in _VALUES:
-        raise OptionError(f"{VARIABLE} is 0, 1 or ptx, not {spell(said)}", help=f"unset {VARIABLE}")
+        raise OptionError(
+            f"{VARIABLE} is 0, 1 or ptx, not {spell(said)}", help=f"unset {VARIABLE}", code="environment-value"
+        )
     return _VALUES[said]

@@ -78,18 +78,24 @@ class Dim3(NamedTuple):
             return cls(value)
         sizes = value if isinstance(value, (tuple, list)) else (value,)
         if not 1 <= len(sizes) <= 3:
-            raise LaunchError(f"{what} has {len(sizes)} dimensions; it takes one to three", help=_SIZES)
+            raise LaunchError(
+                f"{what} has {len(sizes)} dimensions; it takes one to three", help=_SIZES, code="grid-size"
+            )
         ints = []
         for axis, size in zip("xyz", sizes, strict=False):
             try:
                 ints.append(size.__index__())
             except (AttributeError, TypeError):
                 message = f"{what}.{axis} is {type(size).__name__} {spell(size)}; it takes an int"
-                raise LaunchError(message, help=_SIZES) from None
+                raise LaunchError(message, help=_SIZES, code="grid-size") from None
             if ints[-1] < 1:
-                raise LaunchError(f"{what}.{axis} is {spell(ints[-1])}; the smallest is 1", help=_SIZES)
+                raise LaunchError(
+                    f"{what}.{axis} is {spell(ints[-1])}; the smallest is 1", help=_SIZES, code="grid-size"
+                )
             if ints[-1] >= 1 << 63:
-                raise LaunchError(f"{what}.{axis} is {spell(ints[-1])}; no device takes so many", help=_SIZES)
+                raise LaunchError(
+                    f"{what}.{axis} is {spell(ints[-1])}; no device takes so many", help=_SIZES, code="grid-size"
+                )
         return cls(*ints)
 
     @property
@@ -175,13 +181,20 @@ def launch_shape(grid: object, block: object, shared_bytes: object = 0, kernel: 
         raise LaunchError(
             f"{prefix}shared_bytes is {type(shared_bytes).__name__} {spell(shared_bytes)}; it takes an int",
             help="pass the bytes of dynamic shared memory of a block, or leave it out",
+            code="shared-memory-size",
         ) from None
     if size < 0:
         raise LaunchError(
-            f"{prefix}shared_bytes is {spell(size)}; the smallest is 0", help="leave it out if none is needed"
+            f"{prefix}shared_bytes is {spell(size)}; the smallest is 0",
+            help="leave it out if none is needed",
+            code="shared-memory-size",
         )
     if size >= 1 << 63:
-        raise LaunchError(f"{prefix}shared_bytes is {spell(size)}; no device has so many", help="leave it out")
+        raise LaunchError(
+            f"{prefix}shared_bytes is {spell(size)}; no device has so many",
+            help="leave it out",
+            code="shared-memory-size",
+        )
     return LaunchShape(_sizes(grid, "grid", "blocks", prefix), _sizes(block, "block", "threads", prefix), size)
 
 
@@ -192,6 +205,7 @@ def _sizes(value: object, what: str, unit: str, prefix: str) -> Dim3:
         raise LaunchError(
             prefix + e.message,
             help=f"pass one to three positive ints, the number of {unit}; or use kernel.over(n), where n can be 0",
+            code="grid-size",
         ) from None
 
 
@@ -210,6 +224,7 @@ def check_launch(kernel: str, shape: LaunchShape, limits: Limits, resources: Res
             f"{resources.max_threads}",
             help=f"use at most {resources.max_threads} threads (kernel.max_block), or compile it with "
             f"__launch_bounds__({threads})",
+            code="block-size",
         )
     _check_shared(kernel, shape.shared_bytes, limits, resources)
 
@@ -238,6 +253,7 @@ def check_sizes(kernel: str, shape: LaunchShape, limits: Limits) -> None:
         raise LaunchError(
             f"{kernel}: a block of {_product(shape.block)} = {threads} threads; the device takes {limits.max_threads}",
             help="use a smaller block and a larger grid, or kernel.over(n), which chooses both",
+            code="block-size",
         )
 
 
@@ -250,6 +266,7 @@ def _check_axes(kernel: str, what: str, sizes: Dim3, largest: Dim3, unit: str) -
                 f"{kernel}: {what}.{axis} is {size}; the device takes {limit} {unit} along {axis}",
                 help=f"use at most {limit} {unit} along {axis} and more along another axis, or let each thread loop "
                 "over several elements",
+                code="grid-size",
             )
 
 
@@ -262,6 +279,7 @@ def _check_shared(kernel: str, dynamic: int, limits: Limits, resources: Resource
     raise LaunchError(
         f"{kernel}: {total} bytes of shared memory a block{static}; the device takes {limits.shared_bytes_optin}",
         help=f"shared_bytes of at most {room}" if room > 0 else "declare less __shared__ memory in the kernel",
+        code="shared-memory-size",
     )
 
 
@@ -285,14 +303,20 @@ def problem_size(size: object, kernel: str = "") -> tuple[int, ...]:
     prefix = f"{kernel}: " if kernel else ""
     sizes = size if isinstance(size, (tuple, list)) else (size,)
     if not 1 <= len(sizes) <= 3:
-        raise LaunchError(f"{prefix}a problem of {len(sizes)} dimensions; over() takes one to three", help=_COVERED)
+        raise LaunchError(
+            f"{prefix}a problem of {len(sizes)} dimensions; over() takes one to three", help=_COVERED, code="grid-size"
+        )
     try:
         result = tuple(operator.index(n) for n in sizes)
     except TypeError:
-        raise LaunchError(f"{prefix}over() takes an int or a tuple of ints, not {spell(size)}", help=_COVERED) from None
+        raise LaunchError(
+            f"{prefix}over() takes an int or a tuple of ints, not {spell(size)}", help=_COVERED, code="grid-size"
+        ) from None
     if min(result) < 0 or max(result) >= 1 << 63:
         given = ", ".join(map(spell, result))
-        raise LaunchError(f"{prefix}over() takes sizes of 0 and more that fit 63 bits, not {given}", help=_COVERED)
+        raise LaunchError(
+            f"{prefix}over() takes sizes of 0 and more that fit 63 bits, not {given}", help=_COVERED, code="grid-size"
+        )
     return result
 
 

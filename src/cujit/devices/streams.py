@@ -155,6 +155,7 @@ class Event(abc.ABC):
             raise ArgumentError(
                 f"an event of {since.device.name} and one of {self.device.name} have no common clock",
                 help="record both on one device",
+                code="device-mismatch",
             )
         if not (self.timed and since.timed):
             raise ArgumentError(
@@ -324,6 +325,7 @@ class Stream(abc.ABC):
             raise LaunchError(
                 f"this stream of {self.device.name} is captured into a graph: {what}",
                 help="do it before the capture or after it",
+                code="stream-capture",
             )
 
     def __enter__(self: _S) -> _S:
@@ -422,7 +424,10 @@ class Graph(abc.ABC):
             graphs[0].update(graphs[1])
         """
         if not isinstance(other, Graph) or other.device is not self.device:
-            raise ArgumentError(f"a graph of {self.device.name} is updated by another one of it, not by {spell(other)}")
+            raise ArgumentError(
+                f"a graph of {self.device.name} is updated by another one of it, not by {spell(other)}",
+                code="device-mismatch",
+            )
         self._require()
         other._require()
         self._update(other)
@@ -441,7 +446,9 @@ class Graph(abc.ABC):
             graph.close()
         """
         if self._state is _State.CAPTURING:
-            raise LaunchError("this graph is being captured", help="close it after the with block")
+            raise LaunchError(
+                "this graph is being captured", help="close it after the with block", code="stream-capture"
+            )
         self._state = _State.CLOSED
         self._release()
         self._kept.clear()
@@ -451,6 +458,7 @@ class Graph(abc.ABC):
             raise LaunchError(
                 f"this graph {self._state.value}; a capture makes one graph",
                 help="make another: with device.capture(stream) as graph",
+                code="stream-capture",
             )
         self.stream._require_free("a second capture cannot begin in it")
         self._begin()
@@ -474,7 +482,9 @@ class Graph(abc.ABC):
             raise ClosedError(f"this graph on {self.device.name} was closed, or its capture failed")
         if self._state is not _State.READY:
             raise LaunchError(
-                f"this graph {self._state.value}", help="with device.capture(stream) as graph: …; then graph.launch()"
+                f"this graph {self._state.value}",
+                help="with device.capture(stream) as graph: …; then graph.launch()",
+                code="stream-capture",
             )
 
     @abc.abstractmethod
@@ -566,9 +576,10 @@ def stream_handle(stream: object, device: DeviceLike | None = None) -> int:
         raise LaunchError(
             f"stream is {type(stream).__name__} {spell(stream)}, which is no stream",
             help="pass a CUstream handle as an int, or an object with __cuda_stream__",
+            code="stream",
         ) from None
     if not 0 <= value < 1 << 64:
-        raise LaunchError(f"stream {spell(value)} is no handle")
+        raise LaunchError(f"stream {spell(value)} is no handle", code="stream")
     return value
 
 
@@ -580,6 +591,7 @@ def _handle_of_ours(stream: Stream, device: DeviceLike | None) -> int:
         raise LaunchError(
             f"a stream of {stream.device.name} has no work of {device.name} in it",
             help="make one on the other device: device.stream()",
+            code="stream",
         )
     return handle
 
@@ -591,4 +603,8 @@ def check_mode(mode: object) -> None:
         LaunchError: it is none.
     """
     if not isinstance(mode, str) or mode not in CAPTURE_MODES:
-        raise LaunchError(f"no mode of a capture is called {spell(mode)}", help=f"one of {', '.join(CAPTURE_MODES)}")
+        raise LaunchError(
+            f"no mode of a capture is called {spell(mode)}",
+            help=f"one of {', '.join(CAPTURE_MODES)}",
+            code="stream-capture",
+        )

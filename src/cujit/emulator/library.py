@@ -21,9 +21,9 @@ from cujit.artifact.writing import write_file
 from cujit.cache.filesystem import UntrustedFileError, is_remote, read_trusted
 from cujit.cache.process import default_cache
 from cujit.cache.trust import Trust
-from cujit.emulator.cleanup import note_use, remove_unused
 from cujit.emulator.entries import ENTRIES
 from cujit.emulator.functions import exports
+from cujit.emulator.leftovers import note_use, remove_unused
 from cujit.emulator.machine import boot_code, for_c, machine
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Result

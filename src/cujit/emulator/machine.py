@@ -70,7 +70,7 @@ class Native:
         found = self._part(_STATE, _parts()[_STATE])
         address = ctypes.CFUNCTYPE(ctypes.c_void_p)(found["cujit_emulator_start"])()
         if not address:
-            raise CujitError("there is no memory for the emulator's tables")
+            raise CujitError("there is no memory for the emulator's tables", code="out-of-memory")
         self.state = Emulator.from_address(address)
         name_address("cujit_state", address)
         for part in (_MEMORY, *(part for part in _parts() if part not in (_BOOT, _STATE, _MEMORY))):

@@ -9,8 +9,8 @@ import sys
 import threading
 
 from cujit.devices.cpu.backend import CpuBackend
-from cujit.emulator.call_log import Notes
 from cujit.emulator.machine import Native, native
+from cujit.emulator.notes import Notes
 from cujit.emulator.results import Refused, Result
 from cujit.emulator.settings import EmulatorSettings
 from cujit.forks import cached_property, once

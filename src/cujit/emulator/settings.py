@@ -49,6 +49,7 @@ class EmulatorSettings:
             raise OptionError(
                 f"no device of compute capability {spell(self.cc)} is emulated",
                 help=f"choose one from {_SMALLEST[0]}.{_SMALLEST[1]} to {_LARGEST[0]}.{_LARGEST[1]}",
+                code="option-unknown",
             )
         if self.timeout_s is not None:
             check_timeout(self.timeout_s)
@@ -63,7 +64,9 @@ class EmulatorSettings:
         """
         Checks.of(check)
         if unknown := more.keys() - cls.__dataclass_fields__.keys():
-            raise OptionError(f"no setting of the emulator is called {', '.join(sorted(unknown))}")
+            raise OptionError(
+                f"no setting of the emulator is called {', '.join(sorted(unknown))}", code="option-unknown"
+            )
         return cls(cc=parse_cc(cc) if isinstance(cc, str) else cc, check=check, **more)
 
     @classmethod
@@ -86,7 +89,7 @@ class EmulatorSettings:
                 said[name] = kinds.get(name, str)(value)
             except ValueError:
                 raise OptionError(
-                    f"{spell(word)} is no setting of the emulator", help="write it as threads=2"
+                    f"{spell(word)} is no setting of the emulator", help="write it as threads=2", code="option-unknown"
                 ) from None
         return cls.of(**said)
 

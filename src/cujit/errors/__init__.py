@@ -196,12 +196,29 @@ def read_int(value: object, what: str, error: type[CujitError], *, least: int | 
 
 
 class CujitError(Exception):
-    """The root of the tree: a message, and ``help`` that says what to try."""
+    """The root of the tree: a message, ``help`` that says what to try, and the stable ``code`` of the mistake.
 
-    def __init__(self, message: str, *, help: str | None = None) -> None:
+    A class has a code, which is its name; ``code=`` overrides it if one class has several meanings. From Python 3.11 on
+    the traceback ends with the command that explains the code.
+    """
+
+    code = "failure"
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ == __name__:
+            name = cls.__name__.removesuffix("Error")
+            cls.code = "".join(f"-{c.lower()}" if c.isupper() else c for c in name)[1:]
+
+    def __init__(self, message: str, *, help: str | None = None, code: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.help = help
+        self.set_code(code or self.code)
+
+    def set_code(self, code: str) -> None:
+        """Set the code, and the line at the end of the traceback that names it."""
+        self.code = code
+        self.__notes__ = [f"For details, run: cujit explain {code}"]
 
     def __str__(self) -> str:
         return f"{self.message}\n  try: {self.help}" if self.help else self.message
@@ -264,8 +281,9 @@ class ToolError(CujitError):
         result: str = "",
         log: str = "",
         help: str | None = None,
+        code: str = "",
     ) -> None:
-        super().__init__(message, help=help)
+        super().__init__(message, help=help, code=code)
         self.tool = tool
         self.call = call
         self.result = result
@@ -413,7 +431,7 @@ class KernelFaultError(CujitError):
         address: int | None = None,
         help: str | None = None,
     ) -> None:
-        super().__init__(message, help=help)
+        super().__init__(message, help=help, code=f"fault-{kind}".replace("_", "-") if kind else "")
         self.kind = kind
         self.kernel = kernel
         self.block = block

@@ -62,7 +62,11 @@ def subscribe(listener: Callable[[Happening], object], *kinds: type[Happening]) 
         raise OptionError(f"listener is {spell(listener)}; it takes a function", help="cujit.events.subscribe(print)")
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, Happening)):
-            raise OptionError(f"{spell(kind)} is no kind of event", help="cujit.events.Made, CacheHit, Fallback, …")
+            raise OptionError(
+                f"{spell(kind)} is no kind of event",
+                help="cujit.events.Made, CacheHit, Fallback, …",
+                code="option-unknown",
+            )
     return Subscription(listener, kinds)
 
 

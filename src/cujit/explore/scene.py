@@ -150,7 +150,11 @@ class Scene:
         """
         line = read_nvcc(_words(self.options, "options"), own={"-O": True})
         if line.targets or line.kind or line.output:
-            raise OptionError(f"options {spell(self.options)} name a target or a file", help="choose the architecture")
+            raise OptionError(
+                f"options {spell(self.options)} name a target or a file",
+                help="choose the architecture",
+                code="option-rejected",
+            )
         return read_options([*line.said, *(word.removeprefix("-O") for word in line.rest if word != "-O")])
 
     def values(self) -> list[Value]:
@@ -184,13 +188,13 @@ class Scene:
         if grid and over:
             raise LaunchError("over chooses the grid", help="clear grid, or over")
         if grid and not block:
-            raise LaunchError("a grid needs a block", help="a block such as 256 or 32x32")
+            raise LaunchError("a grid needs a block", help="a block such as 256 or 32x32", code="grid-missing")
         if grid and block:
             return kernel.prepare(grid, block, shared_bytes=shared_bytes, cluster=cluster, cooperative=self.cooperative)
         if self.cooperative:
             return kernel.cooperative(over, block=block, shared_bytes=shared_bytes, cluster=cluster)
         if cluster:
-            raise LaunchError("over has no clusters", help="grid and block, or cooperative")
+            raise LaunchError("over has no clusters", help="grid and block, or cooperative", code="option-conflict")
         return kernel.over(over or 0, block=block, shared_bytes=shared_bytes)
 
     def threads_of_block(self) -> int | None:

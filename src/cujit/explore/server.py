@@ -15,9 +15,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from cujit.errors import CujitError, FileError, FormatError, spell
-from cujit.explore.analyzer import before
-from cujit.explore.editor import EditedFile
-from cujit.explore.request_auth import App, Door, Guard, Strangers, TooLong
+from cujit.explore.editing import EditedFile
+from cujit.explore.guard import App, Door, Guard, Strangers, TooLong
+from cujit.explore.looking import before
 from cujit.explore.scene import LaunchLimits, Scene, fault_of
 from cujit.explore.workers import WorkerPool
 from cujit.report.page import page
@@ -141,7 +141,7 @@ async def _asked(request: Request, what: str) -> dict[str, Any]:
 async def _refused(_request: Request, error: Exception) -> Response:
     assert isinstance(error, CujitError)
     is_changed = isinstance(error, FileError) and error.errno is None
-    return JSONResponse({"message": error.message, "help": error.help}, 409 if is_changed else 400)
+    return JSONResponse({"message": error.message, "help": error.help, "code": error.code}, 409 if is_changed else 400)
 
 
 async def _too_long(_request: Request, _error: Exception) -> Response:

@@ -18,12 +18,11 @@ from cujit.arch.support import install
 from cujit.artifact.writing import temporary_directory, write_file
 from cujit.devices.options import check_timeout
 from cujit.errors import CujitError, MissingError, OptionError, read_int
-from cujit.explore.editor import EditedFile
-from cujit.explore.request_auth import Door, Strangers
+from cujit.explore.editing import EditedFile
+from cujit.explore.guard import Door, Strangers
 from cujit.explore.scene import TIMEOUT_S, LaunchLimits, Scene
 from cujit.occupancy.products import PRODUCTS
 from cujit.program import toolchain
-from cujit.threads import start as start_thread
 from cujit.values import replace
 
 if TYPE_CHECKING:
@@ -142,7 +141,8 @@ def start(
         with listening:
             server.run(sockets=[listening])
 
-    thread = start_thread(run, name="cujit-explorer", daemon=True)
+    thread = threading.Thread(target=run, name="cujit-explorer", daemon=True)
+    thread.start()
     while thread.is_alive() and not server.started:
         thread.join(0.01)
     if not server.started:

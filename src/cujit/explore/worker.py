@@ -13,7 +13,7 @@ import sys
 from typing import Any, BinaryIO
 
 from cujit.errors import CujitError
-from cujit.explore.analyzer import look
+from cujit.explore.looking import look
 from cujit.explore.scene import Scene
 from cujit.report.page import fitted
 from cujit.reproducer.sandbox import end_with_parent, limit

@@ -25,12 +25,12 @@ from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.errors import DeviceNotFoundError, OptionError, ToolCrashError, counted, read_int, spell
-from cujit.farm.arch_sharing import check_share
 from cujit.farm.engines import Engine, engine_of
-from cujit.farm.planner import Intake, Unit
+from cujit.farm.intake import Intake, Unit
 from cujit.farm.processes import WorkerDiedError
 from cujit.farm.publishing import publishing
 from cujit.farm.report import BuiltImage, Failure, Report, Tally
+from cujit.farm.sharing import check_share
 from cujit.farm.tasks import Chunk, ChunkResult, PieceResult
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
@@ -142,7 +142,11 @@ def cache_of(sink: object) -> Cache:
     if sink is None or isinstance(sink, Cache):
         cache = default_cache() if sink is None else sink
         if cache.store is None:
-            raise OptionError("images go to a cache, and there is none that is written", help="sink=, CUJIT_CACHE")
+            raise OptionError(
+                "images go to a cache, and there is none that is written",
+                help="sink=, CUJIT_CACHE",
+                code="option-conflict",
+            )
         return cache
     if not isinstance(sink, str | os.PathLike):
         raise OptionError(f"sink is {spell(sink)}; it takes a directory or a cujit.Cache", help="sink='kernels'")

@@ -60,7 +60,7 @@ def engine_of(executor: Executor | str, workers: int | None) -> Iterator[Engine]
         return
     open_named = next((make for name, make in _NAMED.items() if name.fullmatch(str(executor))), None)
     if open_named is None:
-        raise OptionError(f"no executor is called {spell(executor)}", help=_HELP)
+        raise OptionError(f"no executor is called {spell(executor)}", help=_HELP, code="option-unknown")
     with open_named(str(executor)) as engine:
         engine.slots = workers or engine.slots
         yield engine

@@ -11,7 +11,6 @@ from cujit.errors import CujitError, ToolCrashError
 from cujit.farm.tasks import Chunk, ChunkResult
 from cujit.farm.worker import work
 from cujit.forks import Lock
-from cujit.threads import start
 from cujit.workers.environment import COMPILE, kept
 from cujit.workers.interpreter import interpreter
 from cujit.workers.process import Worker, how_ended
@@ -54,7 +53,9 @@ class Processes:
         future: Future[ChunkResult] = Future()
         self._tasks.put((future, chunk))
         if len(self._threads) < self._slots:
-            self._threads.append(start(self._work, name="cujit-farm", daemon=True))
+            thread = threading.Thread(target=self._work, name="cujit-farm", daemon=True)
+            self._threads.append(thread)
+            thread.start()
         return future
 
     def drop(self) -> None:

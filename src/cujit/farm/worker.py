@@ -13,15 +13,15 @@ from pathlib import Path
 
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
+from cujit.compiler.apart.parent import worker_usage
 from cujit.compiler.backends.diagnostics import NAME_MAP
-from cujit.compiler.isolation.parent import worker_usage
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.keys.maker import KeyMaker, Uncacheable
 from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.runner import Runner
 from cujit.errors import CompileError, CujitError, ToolCrashError, ToolTimeoutError
-from cujit.farm.coalesce import Together, laid_out, result_of
 from cujit.farm.tasks import Chunk, ChunkResult, Piece, PieceResult
+from cujit.farm.together import Together, laid_out, result_of
 from cujit.forks import single_flight_cache
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain

@@ -157,10 +157,14 @@ def _images(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch 
     there = {image.arch for image in code}
     for arch in arches or ():
         if arch not in there:
-            raise ArchError(f"no machine code for {arch} in {_called(inspection)}", help=f"it has {have}")
+            raise ArchError(
+                f"no machine code for {arch} in {_called(inspection)}", help=f"it has {have}", code="arch-mismatch"
+            )
     asked = [image for image in code if _is_asked(image.arch, arches, device)]
     if not asked:
-        raise ArchError(f"no machine code of {_called(inspection)} runs on {device}", help=f"it is for {have}")
+        raise ArchError(
+            f"no machine code of {_called(inspection)} runs on {device}", help=f"it is for {have}", code="arch-mismatch"
+        )
     _require_linked(inspection, asked)
     return asked
 

@@ -85,7 +85,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         return
     # Start-up: pytest loads this file in every run.
     from cujit.emulator.settings import EmulatorSettings
-    from cujit.emulator.start import start
+    from cujit.emulator.starting import start
     from cujit.errors import CujitError
 
     words = getattr(said, "cujit_emulated", None) or early_config.getini("cujit_emulated")
@@ -318,10 +318,16 @@ def cujit_budget(request: pytest.FixtureRequest) -> CheckBudget:
         from cujit.errors import OptionError
 
         if budget is not None and limits:
-            raise OptionError(f"a budget and {', '.join(limits)} beside it", help="put all limits into the Budget")
+            raise OptionError(
+                f"a budget and {', '.join(limits)} beside it",
+                help="put all limits into the Budget",
+                code="option-conflict",
+            )
         if unknown := [name for name in limits if name not in Budget.__dataclass_fields__]:
             known = ", ".join(Budget.__dataclass_fields__)
-            raise OptionError(f"no limit is called {', '.join(unknown)}", help=f"there is {known}")
+            raise OptionError(
+                f"no limit is called {', '.join(unknown)}", help=f"there is {known}", code="option-unknown"
+            )
         report = examine(what, Budget(**limits) if budget is None else budget, kernel=kernel, arch=arch, on=on)
         _keep(request.node, report)
         return report.require()

@@ -99,7 +99,9 @@ def operator(
     if not isinstance(name, str) or name.count("::") != 1:
         raise OptionError(f"an operator of JAX is called namespace::name, not {spell(name)}", help="mylib::axpy")
     if over is not None and grid is not None:
-        raise OptionError(f"{name} has both over and grid", help="threads by over=, or blocks by grid=")
+        raise OptionError(
+            f"{name} has both over and grid", help="threads by over=, or blocks by grid=", code="option-conflict"
+        )
     if vmap_method not in _VMAP_METHODS:
         raise OptionError(f"{name}: vmap_method is {spell(vmap_method)}", help=" or ".join(_VMAP_METHODS))
     signature = _Signature.of(name, outputs)

@@ -39,7 +39,7 @@ def _raised(shell: Any, kind: type, error: Exception, trace: TracebackType, tb_o
     """Show what a cell raised: IPython calls it."""
     if not hasattr(error, "_render_traceback_"):
         trace, last = _until_ours(trace)
-        error = CujitError(_shown(shell, error, last))
+        error = CujitError(_shown(shell, error, last), code=getattr(error, "code", ""))
     shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
 
 

@@ -16,8 +16,8 @@ import click
 
 from cujit.cli.choose_device import device_option
 from cujit.cli.compiler_options import arch_option, define_options, names_option
-from cujit.cli.observers import check_option
-from cujit.cli.shell_hints import for_the_shell
+from cujit.cli.speech import for_the_shell
+from cujit.cli.watching import check_option
 from cujit.compiler.options.values import read_options
 from cujit.devices.cpu.observe.profile import Profile
 from cujit.devices.name_table import without_arguments

@@ -34,10 +34,11 @@ def shared_bytes_of(shared_bytes: SharedBytes, threads: int) -> int:
     except (AttributeError, TypeError):
         raise LaunchError(
             f"shared_bytes is {type(said).__name__} {spell(said)}; it takes an int, or a function of the block's "
-            "threads"
+            "threads",
+            code="shared-memory-size",
         ) from None
     if size < 0:
-        raise LaunchError(f"shared_bytes is {size}; the smallest is 0")
+        raise LaunchError(f"shared_bytes is {size}; the smallest is 0", code="shared-memory-size")
     return size
 
 
@@ -198,7 +199,11 @@ def clusters_bound(limits: ProcessorLimits, blocks: int, processors: int, cluste
         LaunchError: the architecture has no clusters, or ``cluster`` is not between 1 and 16.
     """
     if limits.number < _CLUSTERS_SINCE:
-        raise LaunchError(f"sm_{limits.number} has no clusters", help="clusters exist from sm_90 on")
+        raise LaunchError(
+            f"sm_{limits.number} has no clusters", help="clusters exist from sm_90 on", code="cluster-size"
+        )
     if not 1 <= cluster <= _MAX_CLUSTER:
-        raise LaunchError(f"a cluster of {cluster} blocks; it has 1 to {_MAX_CLUSTER}", help="8 run on every GPU")
+        raise LaunchError(
+            f"a cluster of {cluster} blocks; it has 1 to {_MAX_CLUSTER}", help="8 run on every GPU", code="cluster-size"
+        )
     return blocks * processors // cluster

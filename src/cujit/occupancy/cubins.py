@@ -40,7 +40,11 @@ def cubins_for(artifact: Artifact, device: Arch | None) -> list[Cubin]:
 def _only_cubin(artifact: Artifact, device: Arch | None) -> Cubin:
     cubin = _machine_code(artifact.data)
     if device is not None and not cubin.arch.runs_on(device):
-        raise ArchError(f"this cubin is for {cubin.arch} and does not run on {device}", help=f"build it for {device}")
+        raise ArchError(
+            f"this cubin is for {cubin.arch} and does not run on {device}",
+            help=f"build it for {device}",
+            code="arch-mismatch",
+        )
     return cubin
 
 
@@ -61,7 +65,9 @@ def _only_arch(fatbins: tuple[Fatbin, ...]) -> Arch:
     if not arches:
         raise FormatError("there is no machine code in this image", help=_HOW_TO_LINK[Kind.PTX])
     raise ArchError(
-        f"this image has machine code for {', '.join(map(str, arches))}", help="on='H200', or on='sm_90', says where"
+        f"this image has machine code for {', '.join(map(str, arches))}",
+        help="on='H200', or on='sm_90', says where",
+        code="arch-mismatch",
     )
 
 

@@ -115,16 +115,20 @@ class Subject:
 
     def _check(self, threads: int) -> None:
         if self.required_block is not None and threads != self.required_block:
-            raise LaunchError(f"{self.kernel} requires blocks of {self.required_block} threads, not {threads}")
+            raise LaunchError(
+                f"{self.kernel} requires blocks of {self.required_block} threads, not {threads}", code="block-size"
+            )
         if threads > MAX_BLOCK_THREADS:
             raise LaunchError(
                 f"a block of {threads} threads; a GPU takes {MAX_BLOCK_THREADS}",
                 help="use a smaller block and a larger grid",
+                code="block-size",
             )
         if threads > self.demand.max_threads:
             raise LaunchError(
                 f"a block of {threads} threads; {self.kernel} was built for {self.demand.max_threads}",
                 help=f"use at most {self.demand.max_threads}, or build it with __launch_bounds__({threads})",
+                code="block-size",
             )
 
 
@@ -303,7 +307,9 @@ def _place(on: str | Arch | Device | None, processors: int | None) -> Product | 
 def _of_device(device: Device) -> Product:
     if not device.is_gpu:
         raise ArgumentError(
-            f"occupancy is of GPUs, and {device.name} is the CPU device", help="on='H200', or on='sm_90'"
+            f"occupancy is of GPUs, and {device.name} is the CPU device",
+            help="on='H200', or on='sm_90'",
+            code="device-mismatch",
         )
     return Product(device.product, device.arch, device.limits.processors, Mark.DEVICE)
 
@@ -340,6 +346,7 @@ def _of_loaded(loaded: LoadedKernel, place: Product | None, kernel: str | None, 
         raise ArchError(
             f"{loaded.name} is loaded as code for {loaded.device.arch}, and {place} is another architecture",
             help="pass an image with machine code for that GPU",
+            code="arch-mismatch",
         )
     known = attributes(resources, "registers shared_bytes max_threads") | {"barriers": resources.barriers or 0}
     demand = Demand(limits_of(place.arch), **known | changes)

@@ -17,7 +17,7 @@ from cujit.devices.cpu.observe.measures import (
     added,
     check_profiled,
 )
-from cujit.devices.cpu.run.source_map import SourceLine
+from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import counted
 from cujit.values import dataclass, group_by
 

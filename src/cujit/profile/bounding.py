@@ -15,7 +15,7 @@ from cujit.devices.cpu.observe.measures import (
     ProfiledKernel,
     check_profiled,
 )
-from cujit.devices.cpu.run.source_map import SourceLine
+from cujit.devices.cpu.run.lines import SourceLine
 from cujit.devices.device import Device
 from cujit.profile.peaks import REQUESTS, SECTORS, SHUFFLES, SLOTS, SPECIAL, WAVEFRONTS, Peaks, peaks
 from cujit.values import NamedTuple, attributes, dataclass, replace

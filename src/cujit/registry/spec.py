@@ -62,7 +62,9 @@ class Built:
         said = Options.of(options, {})
         if isinstance(taken, Artifact):
             if said or said.extra:
-                raise OptionError("an image is compiled already: it takes no options", help=_EXAMPLE)
+                raise OptionError(
+                    "an image is compiled already: it takes no options", help=_EXAMPLE, code="option-rejected"
+                )
             if isinstance(names, Mapping):
                 taken = replace(taken, names={**taken.names, **_texts(names)})
         elif isinstance(names, Mapping):
@@ -150,6 +152,7 @@ def _source(given: object, headers: Mapping[str, str] | None, name: str | None) 
             raise OptionError(
                 f"headers and name go with text, and this is {type(given).__name__}",
                 help="give them to cujit.Source.cuda",
+                code="option-conflict",
             )
         return given if isinstance(given, Source | Artifact) else Artifact.of(given, name=name or "")
     if isinstance(given, str) and _PTX_TEXT.search(given) and "__global__" not in given:

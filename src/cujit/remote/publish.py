@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +18,6 @@ from cujit.cache.remote.tier import fetch, read_format
 from cujit.cache.remote.transport import shown_url, transport_of
 from cujit.cache.store import Root
 from cujit.errors import CacheRefusedError, FormatError, MissingError, OptionError, RemoteError, spell
-from cujit.threads import as_done
 from cujit.values import NamedTuple
 
 T = TypeVar("T")
@@ -134,11 +132,8 @@ def _counted(wanted: int, done: Mapping[str, tuple[int, str]]) -> Pulled:
 
 def _each(work: Callable[[str], T], digests: Sequence[str]) -> list[T]:
     """Do the same for each key, several at once: most of the time is that of the network."""
-    found: dict[int, T] = {}
-    with closing(as_done([partial(work, digest) for digest in digests], AT_ONCE, "cujit-remote")) as done:
-        for number, result in done:
-            found[number] = result()
-    return [found[number] for number in range(len(digests))]
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cujit-remote") as pool:
+        return list(pool.map(work, digests))
 
 
 def _digest(key: str) -> str:

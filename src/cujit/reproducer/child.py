@@ -173,7 +173,7 @@ def main(answers: int, parent: int) -> None:
 def _facts(error: CujitError) -> dict[str, Any]:
     """Write an error in plain values."""
     name = next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == CujitError.__module__)
-    known: dict[str, Any] = {"class": name, "message": error.message, "help": error.help}
+    known: dict[str, Any] = {"class": name, "message": error.message, "help": error.help, "code": error.code}
     if isinstance(error, KernelFaultError):
         known |= attributes(error, "kind kernel block thread line address")
     return known | (error.facts if isinstance(error, ToolError) else {})

@@ -206,9 +206,13 @@ def _device(name: str | None, watched: Sequence[object]) -> str:
     if name is None:
         return "cpu" if watched else default_device().name
     if not isinstance(name, str) or not is_device_name(name):
-        raise OptionError(f"no device is called {spell(name)}", help="'cpu', 'cuda:0' …")
+        raise OptionError(f"no device is called {spell(name)}", help="'cpu', 'cuda:0' …", code="option-unknown")
     if name != "cpu" and watched:
-        raise ArgumentError(f"checks, traces and profiles are of the CPU device, not of {name}", help="leave it out")
+        raise ArgumentError(
+            f"checks, traces and profiles are of the CPU device, not of {name}",
+            help="leave it out",
+            code="device-mismatch",
+        )
     return name
 
 
@@ -395,6 +399,12 @@ def _error_class(name: str) -> type[CujitError]:
 
 def _error(facts: Mapping[str, Any]) -> CujitError:
     """Make an error of what the process says of it."""
+    error = _of_class(facts)
+    error.set_code(str(facts.get("code", error.code)))
+    return error
+
+
+def _of_class(facts: Mapping[str, Any]) -> CujitError:
     cls = _error_class(str(facts["class"]))
     message, help = str(facts["message"]), facts.get("help")
     help = None if help is None else str(help)

@@ -22,7 +22,6 @@ from types import TracebackType
 from typing import Any
 
 from cujit.forks import once, register_reset
-from cujit.threads import start
 
 _NO_HANDLERS = (0, 1)
 """``SIG_DFL`` and ``SIG_IGN``."""
@@ -100,7 +99,9 @@ def leave_working_directory() -> None:
 def may_leave_working_directory() -> bool:
     """Return whether the system lets a thread have a separate working directory. This is tried once."""
     tried: list[int] = []
-    start(lambda: tried.append(_c().unshare(_CLONE_FS)), name="cujit-unshare").join()
+    thread = threading.Thread(target=lambda: tried.append(_c().unshare(_CLONE_FS)))
+    thread.start()
+    thread.join()
     return tried == [0]
 
 

@@ -74,7 +74,9 @@ def operator(
     """
     parsed = _parsed(name, schema)
     if over is not None and grid is not None:
-        raise OptionError(f"{name} has both over and grid", help="threads by over=, or blocks by grid=")
+        raise OptionError(
+            f"{name} has both over and grid", help="threads by over=, or blocks by grid=", code="option-conflict"
+        )
     if parsed.returns and outputs is None:
         raise OptionError(f"{name} returns something, and nothing makes it", help="outputs=lambda …: torch.empty(…)")
     written = tuple(k for k, a in enumerate(parsed.arguments) if a.alias_info is not None and a.alias_info.is_write)
@@ -100,7 +102,9 @@ def _parsed(name: str, schema: str) -> Any:
         parsed = torch._C.parse_schema(f"{name}{schema}")
     except RuntimeError as e:
         raise OptionError(
-            f"torch does not take the schema {spell(schema)} of {name}: {e}", help="(Tensor x, float a) -> Tensor"
+            f"torch does not take the schema {spell(schema)} of {name}: {e}",
+            help="(Tensor x, float a) -> Tensor",
+            code="option-rejected",
         ) from e
     if named := [a.name for a in parsed.arguments if a.kwarg_only]:
         raise OptionError(f"{name}: {', '.join(named)} can be given by name alone", help="leave * out of the schema")
@@ -226,6 +230,7 @@ class _Operator:
             raise ArgumentError(
                 f"{self.name} takes tensors of one device, and these are on {' and '.join(sorted(places))}",
                 help="x.to(y.device)",
+                code="device-mismatch",
             )
         return self._outputs(*self.all(given))
 

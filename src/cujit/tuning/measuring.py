@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias
 
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError, CujitError, MissingError, NotCompiledError, spell
 from cujit.kernel import Kernel
 from cujit.machine import cpu
-from cujit.threads import as_done
 from cujit.timing import Timing, time
 from cujit.tuning.records import Measured, first_of_the_fastest, first_of_the_lowest
 from cujit.tuning.spaces import Value, Variant
@@ -156,9 +154,9 @@ def _require_right(check: Check, values: Mapping[str, Value]) -> None:
     try:
         right = check(values)
     except AssertionError as e:
-        raise CujitError(f"wrong results: {e}") from None
+        raise CujitError(f"wrong results: {e}", code="wrong-result") from None
     if right is not None and not right:
-        raise CujitError("wrong results")
+        raise CujitError("wrong results", code="wrong-result")
 
 
 def measured(
@@ -185,10 +183,9 @@ def measured(
             found.update(_looked(benches[0], left, variants))
             return
         shares = [left[first :: len(benches)] for first in range(len(benches))]
-        looks = [partial(_looked, bench, share, variants) for bench, share in zip(benches, shares, strict=True)]
-        with closing(as_done(looks, len(looks), "cujit-tuning")) as done:
-            for _, result in done:
-                found.update(result())
+        with ThreadPoolExecutor(len(benches), thread_name_prefix="cujit-tuning") as pool:
+            for share in pool.map(_looked, benches, shares, [variants] * len(benches)):
+                found.update(share)
 
     if strategy is None:
         look(range(len(variants)))

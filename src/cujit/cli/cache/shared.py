@@ -43,7 +43,9 @@ def signer_of(key: Path | None, scope: str, valid_days: int) -> Signer:
         OptionError: nobody does.
     """
     if key is None:
-        raise OptionError("nobody signs what is published", help="--key FILE, of cujit cache keygen")
+        raise OptionError(
+            "nobody signs what is published", help="--key FILE, of cujit cache keygen", code="trust-missing"
+        )
     return Signer.read(key, scope=scope, valid_days=valid_days)
 
 
@@ -126,7 +128,9 @@ def pull(
     said = CacheSettings.from_environment(os.environ).trust
     trust = trust or (None if said is None else Path(said))
     if trust is None:
-        raise OptionError("nobody is believed, so nothing can be taken", help="--trust FILE, or CUJIT_TRUST")
+        raise OptionError(
+            "nobody is believed, so nothing can be taken", help="--trust FILE, or CUJIT_TRUST", code="trust-missing"
+        )
     if not keys and not lists:
         raise OptionError("there is nothing to take", help="keys, or --list LIST")
     pulled = pull_keys(url, [*keys, *listed], cache, trust)

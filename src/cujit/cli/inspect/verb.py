@@ -155,7 +155,9 @@ def _inspected(paths: Sequence[Path], logs: Sequence[Path], arch: str | None) ->
     kept = [replace(i, images=tuple(image for image in i if image.arch == wanted)) for i in found]
     if not any(map(len, kept)):
         have = dict.fromkeys(str(there) for i in found for there in i.arches)
-        raise ArchError(f"nothing in it is for {wanted}", help=f"it has {', '.join(have) or 'no device code'}")
+        raise ArchError(
+            f"nothing in it is for {wanted}", help=f"it has {', '.join(have) or 'no device code'}", code="arch-mismatch"
+        )
     return kept
 
 

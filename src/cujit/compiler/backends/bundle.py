@@ -75,6 +75,7 @@ def _check_once(images: Sequence[InputImage]) -> None:
                 f"{other.name} and {image.name} are both {image.artifact.kind.value} for {image.arch}; "
                 "a loader would take only the first",
                 help="link them into one image first: cujit.link",
+                code="bundle-conflict",
             )
 
 
@@ -98,6 +99,7 @@ def check_shadows(entries: Sequence[Entry]) -> None:
                     f"{first.name} for {arch} has no {', '.join(lost)}, which {other.name} has: a GPU that takes the "
                     "first would not find it",
                     help="bundle images of one source; kernels of different sources go into fatbins of their own",
+                    code="bundle-conflict",
                 )
 
 

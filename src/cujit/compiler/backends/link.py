@@ -44,7 +44,7 @@ def link_images(
     """
     said = options.render(Tool.NVJITLINK)
     if not artifacts:
-        raise LinkError("nothing to link")
+        raise LinkError("nothing to link", code="link-input")
     linker = toolchain.nvjitlink
     images = InputImage.all_of(artifacts)
     target = _target(images, arch)
@@ -65,6 +65,7 @@ def link_images(
             tool=linker.tool,
             log=log,
             help="compile the inputs with rdc=True, or as PTX or LTO-IR; a kernel of LLVM IR is marked as one",
+            code="link-empty",
         )
     names, signatures = merged(artifacts)
     kernels = kernels_of(cubin) if cubin else entry_signatures(data)
@@ -87,7 +88,9 @@ def _target(images: Sequence[InputImage], arch: Arch | None) -> Arch:
         return _as_specific_as(images, arch.real)
     known = [image.arch for image in images if image.arch is not None]
     if not known:
-        raise LinkError("none of the inputs tells for which architecture to link", help="arch='sm_…'")
+        raise LinkError(
+            "none of the inputs tells for which architecture to link", help="arch='sm_…'", code="link-input"
+        )
     return max(known).real
 
 
@@ -143,26 +146,34 @@ def _explain(error: ToolError, images: Sequence[InputImage], arguments: Sequence
         return OptionError(
             f"{error.tool} does not take the arguments {' '.join(arguments)}: {error.result}",
             help="docs/options.md lists the options; extra=(…) is given to the linker as it is",
+            code="option-rejected",
         )
     if symbols := list(dict.fromkeys(_UNRESOLVED.findall(error.log))):
         return LinkError(
             f"unresolved in {inputs}: {', '.join(map(spelled, symbols))}",
             help=_LIBDEVICE_HELP if all(s.startswith("__nv_") for s in symbols) else _UNRESOLVED_HELP,
             **error.facts,
+            code="undefined-symbol",
         )
     if duplicates := ["".join(pair) for pair in _DUPLICATE.findall(error.log)]:
-        return LinkError(f"defined more than once in {inputs}: {', '.join(map(spelled, duplicates))}", **error.facts)
+        return LinkError(
+            f"defined more than once in {inputs}: {', '.join(map(spelled, duplicates))}",
+            **error.facts,
+            code="duplicate-symbol",
+        )
     if match := _TOO_NEW.search(error.log):
         return LinkError(
             f"PTX {match[1]} among {inputs} is newer than {error.tool}, which reads up to {match[2]}",
             help=f"update nvJitLink: {install('cu13')}",
             **error.facts,
+            code="link-version",
         )
     if error.result == "NVJITLINK_ERROR_OUTDATED_LIBRARY":
         return LinkError(
             f"{', '.join(_newer(images, error.tool)) or inputs}: LTO-IR that is newer than {error.tool}",
             help=f"run {install('cu13')} to update nvJitLink, or compile with the NVRTC of its release",
             **error.facts,
+            code="link-version",
         )
     first = next((str(d) for d in parse_log(error.log) if d.severity == "error"), error.result)
     return LinkError(f"{inputs} do not link: {first}", **error.facts)

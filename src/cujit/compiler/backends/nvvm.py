@@ -88,7 +88,9 @@ def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
     require_arch(request.arch, nvvm.arches, "libNVVM", nvvm.release)
     if kind is Kind.CUBIN and request.options.get("rdc"):
         raise OptionError(
-            "nvJitLink makes no relocatable cubin of LLVM IR", help="to='ltoir', or to='ptx' with rdc=True, and link"
+            "nvJitLink makes no relocatable cubin of LLVM IR",
+            help="to='ltoir', or to='ptx' with rdc=True, and link",
+            code="option-rejected",
         )
     arguments = request.arguments()
     # LTO-IR does not show what it defines; the PTX of the same program does.
@@ -145,11 +147,13 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
             raise ArchError(
                 f"{toolchain.nvvm.tool} builds for {request.arch}, but {e.tool} makes no machine code for it",
                 help=f"install libNVVM and nvJitLink of one release: {install(extra_for(request.arch))}",
+                code="arch-mismatch",
             ) from None
         if e.call == "nvJitLinkCreate":
             raise OptionError(
                 f"{e.tool} does not take the arguments {' '.join(arguments)}: {e.result}",
                 help="docs/options.md lists the options",
+                code="option-rejected",
             ) from None
         diagnostics = parse_log(e.log)
         first = next((d.message for d in diagnostics if d.severity == "error"), e.result)
@@ -169,6 +173,7 @@ def _require_version(request: Request, ptx: bytes, tool: str) -> None:
         raise OptionError(
             f"{tool} writes PTX {version} for {request.arch}, not ptx_version_target={wanted}",
             help="nvvm_latest=True, or an architecture from compute_100 on; or lower it by cujit.retarget",
+            code="option-rejected",
         )
 
 
@@ -254,6 +259,7 @@ def _explain(request: Request, error: ToolError, tool: str, arguments: Sequence[
         return OptionError(
             f"{tool} does not take the arguments {' '.join(arguments)}: {error.log.strip()}",
             help="docs/options.md lists the options; extra=(…) is given to libNVVM as it is",
+            code="option-rejected",
         )
     diagnostics = _diagnostics(error.log, source.modules)
     help = _VERSION_HELP if error.result == "NVVM_ERROR_IR_VERSION_MISMATCH" else None

@@ -39,7 +39,7 @@ def link_to_ptx(artifacts: Sequence[Artifact], arch: Arch | None, options: Optio
         CujitError: as of ``link_lto``.
     """
     if not artifacts:
-        raise LinkError("nothing to link")
+        raise LinkError("nothing to link", code="link-input")
     if arch is not None and arch.is_lto:
         raise OptionError(f"a link to PTX is for {arch.virtual}, not {arch}")
     images = InputImage.all_of(artifacts)
@@ -47,7 +47,9 @@ def link_to_ptx(artifacts: Sequence[Artifact], arch: Arch | None, options: Optio
     lto, ptx = ([part for part in found if part.kind is kind] for kind in (Kind.LTOIR, Kind.PTX))
     if not lto and (options or options.extra):
         raise OptionError(
-            f"a link of PTX to PTX takes no options: {spell(options)}", help="give them to what loads the PTX"
+            f"a link of PTX to PTX takes no options: {spell(options)}",
+            help="give them to what loads the PTX",
+            code="option-rejected",
         )
     if lto:
         ptx.append(link_lto(lto, arch or _highest(found)))
@@ -129,6 +131,7 @@ def _parts(image: InputImage, arch: Arch | None) -> list[Artifact]:
         raise LinkError(
             f"{image.name} has neither PTX nor LTO-IR {what}that could become PTX",
             help="machine code cannot be turned back: compile it with to='ptx', rdc=True",
+            code="link-input",
         )
     return found
 

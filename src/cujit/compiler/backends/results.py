@@ -32,6 +32,7 @@ def require_result(artifact: Artifact, extra: Sequence[str], wanted: Iterable[st
     raise OptionError(
         f"{message}: extra={spell(tuple(extra))} changes what comes out",
         help="leave out the argument; set arch= and to= to choose the architecture and the kind of image",
+        code="option-rejected",
     )
 
 

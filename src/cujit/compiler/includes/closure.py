@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from cujit.compiler.includes.directives import Facts, Inclusion, Verb, read_calls, read_facts
 from cujit.compiler.includes.files import Files, Listings, NotModelledError, SourceText
-from cujit.compiler.includes.has_include import AskingCalls, askers
 from cujit.compiler.includes.macros import Macro, UnresolvedError, headers_asked, headers_named, read_macro
+from cujit.compiler.includes.probing import AskingCalls, askers
 from cujit.compiler.includes.search import MEMORY, HeaderPlace, Search, settled
 from cujit.values import dataclass, field
 

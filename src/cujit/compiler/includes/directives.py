@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping, Set
 
 from cujit.compiler.includes.conditions import Conditions, is_undefined, may_be_certain
-from cujit.compiler.includes.has_include import ASKS, AskingCalls, balanced, find_calls
-from cujit.compiler.includes.location import says_where
+from cujit.compiler.includes.probing import ASKS, AskingCalls, balanced, find_calls
+from cujit.compiler.includes.where import says_where
 from cujit.values import NamedTuple, dataclass
 
 

@@ -18,7 +18,7 @@ from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:  # reading headers needs large expressions; telling by stats that none changed does not
     from cujit.compiler.includes.directives import Facts
-    from cujit.compiler.includes.has_include import AskingCalls
+    from cujit.compiler.includes.probing import AskingCalls
 
 TOO_NEW_NS = 2_000_000_000
 """A stat younger than this may be that of two contents. Source: ccache manual, "The direct mode"; FAT counts in 2 s."""

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cujit.compiler.includes.has_include import ASKS
+from cujit.compiler.includes.probing import ASKS
 from cujit.errors import CujitError
 from cujit.values import dataclass
 

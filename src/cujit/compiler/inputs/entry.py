@@ -62,7 +62,9 @@ class Entry:
             )
         if not self.options.lstrip().startswith("-"):
             raise OptionError(
-                f"options of an Entry are {spell(self.options)}, which is no option", help="options='-O1'"
+                f"options of an Entry are {spell(self.options)}, which is no option",
+                help="options='-O1'",
+                code="option-unknown",
             )
 
     @classmethod

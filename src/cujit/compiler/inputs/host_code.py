@@ -134,7 +134,9 @@ def _of_nvcc(extra: Sequence[str]) -> tuple[tuple[str, ...], Options]:
     line = read_nvcc(extra)
     if line.targets or line.kind or line.output:
         raise OptionError(
-            f"extra={spell(tuple(extra))} names a target or a file", help="set arch= and to=, and save the result"
+            f"extra={spell(tuple(extra))} names a target or a file",
+            help="set arch= and to=, and save the result",
+            code="option-rejected",
         )
     return line.rest, read_options(line.said)
 

@@ -70,9 +70,10 @@ class InputImage:
             raise LinkError(
                 f"input {index + 1} is LLVM IR, which is compiled before it is linked",
                 help="compile it to ltoir",
+                code="link-input",
             )
         if artifact.kind is Kind.TUNING:
-            raise LinkError(f"input {index + 1} is a record of cujit.tune, and no image")
+            raise LinkError(f"input {index + 1} is a record of cujit.tune, and no image", code="link-input")
         return cls(artifact, index)
 
     @classmethod
@@ -153,11 +154,13 @@ class InputImage:
             raise LinkError(
                 f"{self.name} is for {self.arch}, which cannot be linked for {target}",
                 help=f"compile it for {target}, or link for {self.arch.real}",
+                code="link-input",
             )
         if self.artifact.kind is Kind.CUBIN and not self.cubin.is_relocatable:
             raise LinkError(
                 f"{self.name} is a finished cubin; the link would leave its code out",
                 help="compile it with rdc=True, or to='ltoir', or to='ptx'",
+                code="link-input",
             )
 
     def _check_fatbins(self, target: Arch) -> None:
@@ -167,6 +170,7 @@ class InputImage:
         raise LinkError(
             f"{self.name} has no relocatable code for {target}; it holds {held}",
             help="what is to be linked holds PTX, LTO-IR, or cubins compiled with rdc=True",
+            code="link-input",
         )
 
     def defined(self, target: Arch) -> frozenset[str]:
@@ -232,6 +236,7 @@ def check_one_definition(images: Sequence[InputImage], target: Arch) -> None:
                 raise LinkError(
                     f"{spelled(symbol)} is defined in {first[symbol].name} and again in {image.name}",
                     help="make one of them static or inline, or leave one image out",
+                    code="duplicate-symbol",
                 )
             first[symbol] = image
 

@@ -17,8 +17,8 @@ from cujit.artifact import Kind
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.settings import values_of
 from cujit.compiler.includes.files import NotModelledError
-from cujit.compiler.includes.location import says_where
-from cujit.compiler.includes.stat_cache import HintStore, Manifest, Memo
+from cujit.compiler.includes.memo import HintStore, Manifest, Memo
+from cujit.compiler.includes.where import says_where
 from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
 from cujit.compiler.inputs.source import KEPT
 from cujit.compiler.keys.builds import NAMES, Build, build_of, unopened_build_of
@@ -31,7 +31,7 @@ from cujit.compiler.request import Request
 from cujit.errors import FileError, ToolchainNotFoundError
 from cujit.formats.mangling import SIGNATURE_PROBE
 from cujit.toolchain.aliases import aliases
-from cujit.toolchain.headers import bundle_directory, find_headers
+from cujit.toolchain.headers import find_headers
 from cujit.toolchain.libraries import is_emulated, may_be_emulated
 from cujit.toolchain.toolset import Compiler, Toolchain
 from cujit.values import NamedTuple, later
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pathlib
 
     from cujit.compiler.includes.closure import Closure, Found
-    from cujit.compiler.includes.packaged import Shipped
+    from cujit.compiler.includes.shipped import Shipped
 else:
     pathlib = later("pathlib")  # start-up: a hit works with text
 
@@ -108,7 +108,6 @@ class KeyMaker:
     ) -> None:
         self.toolchain = toolchain
         self._has_closures = has_closures
-        self._may_open = may_open
         self._build_of = build_of if may_open else unopened_build_of
         self.memo = Memo(store)
         self._environment = os.environ if environment is None else environment
@@ -154,7 +153,7 @@ class KeyMaker:
             NotModelledError: what the compile reads cannot be known.
             OSError: a header cannot be read.
         """
-        from cujit.compiler.includes.arch_dependence import asked  # start-up: for a farm that shares
+        from cujit.compiler.includes.asking import asked  # start-up: for a farm that shares
 
         arguments = request.arguments()
         texts = (request.source.text, *(text for _, text in request.source.headers), *macros(arguments))
@@ -208,7 +207,7 @@ class KeyMaker:
         return found
 
     def _written(self, work: Scan, toolkit: Sequence[str]) -> bytes:
-        from cujit.compiler.includes.packaged import write_closure  # start-up: for whoever makes a pack
+        from cujit.compiler.includes.shipped import write_closure  # start-up: for whoever makes a pack
 
         closure = self._scanned(work, toolkit)
         says = says_paths(closure)
@@ -274,7 +273,7 @@ class KeyMaker:
         """Write what a scan finds of the user's headers, and misses of them."""
         # Start-up: for whoever makes a pack.
         from cujit.compiler.includes.closure import Closure
-        from cujit.compiler.includes.packaged import write_closure
+        from cujit.compiler.includes.shipped import write_closure
 
         bases = work.bases(())
         try:
@@ -477,12 +476,8 @@ class KeyMaker:
             ToolchainNotFoundError: it is not installed.
         """
         if self._directories is None:
-            build, settings = self._build("nvrtc"), self.toolchain.settings
-            search = find_headers(settings, build.version[0], build.path)
-            if search.missing and self._may_open and bundle_directory(settings, build.path):
-                self.toolchain.install_headers()
-                search = self.toolchain.headers
-            self._directories = search.paths
+            build = self._build("nvrtc")
+            self._directories = find_headers(self.toolchain.settings, build.version[0], build.path).paths
         return self._directories
 
     def _manifest(self, work: Scan) -> Manifest:
@@ -546,7 +541,7 @@ class KeyMaker:
         return None
 
     def _prove(self, data: bytes, bases: Mapping[str, str]) -> Shipped | None:
-        from cujit.compiler.includes.packaged import prove  # start-up: where there are packs
+        from cujit.compiler.includes.shipped import prove  # start-up: where there are packs
 
         place = sha256(data).digest(), tuple(bases.values())
         shipped = self._proved.get(place)

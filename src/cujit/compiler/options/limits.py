@@ -40,7 +40,9 @@ class WorkLimits(NamedTuple):
                 raise OptionError(f"memory_mib is {spell(memory_mib)}; it takes a number of MiB, an int of at least 1")
             if not isolate:
                 raise OptionError(
-                    "memory_mib limits a process apart, and there is none", help="isolate=True, memory_mib=4096"
+                    "memory_mib limits a process apart, and there is none",
+                    help="isolate=True, memory_mib=4096",
+                    code="option-conflict",
                 )
             return cls(seconds, isolate, memory_mib, _end(seconds))
         return cls(seconds, isolate, None, _end(seconds))

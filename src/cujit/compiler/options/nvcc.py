@@ -165,7 +165,7 @@ class _Reading:
         elif name in _WITH_VALUE:
             given = value if value is not None else next(others, None)
             if given is None:
-                raise OptionError(f"{word} needs a value", help=f"{word}=VALUE")
+                raise OptionError(f"{word} needs a value", help=f"{word}=VALUE", code="option-rejected")
             self._give(word, name, given)
 
     def _leave(self, word: str, others: Iterator[str]) -> None:

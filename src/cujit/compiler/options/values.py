@@ -153,7 +153,9 @@ class Options(Mapping[str, Value]):
             if isinstance(spelling, Rejects) and _taken(name, others):
                 continue
             if isinstance(spelling, Rejects):
-                raise OptionError(f"{tool.value} does not take the option {name}: {spelling.why}")
+                raise OptionError(
+                    f"{tool.value} does not take the option {name}: {spelling.why}", code="option-rejected"
+                )
             # What use_fast_math stands for gives way to the same thing said by itself.
             said = {argument.partition("=")[0] for argument in arguments}
             rendered = spelling.render(given)
@@ -195,6 +197,7 @@ def _require_exact(extra: Sequence[str]) -> None:
             raise OptionError(
                 f"nvJitLink has no option {argument}, and would take it for {taken}: it compares how arguments begin",
                 help=f"write {taken} if it is meant; docs/options.md lists the options",
+                code="option-unknown",
             )
 
 
@@ -222,11 +225,13 @@ def _unknown(name: str, own: Sequence[str]) -> OptionError:
     """
     sentence = other_apis.sentence_for("options", name)
     if sentence is not None:
-        return OptionError(f"unknown option {spell(name)}", help=sentence)
+        return OptionError(f"unknown option {spell(name)}", help=sentence, code="option-unknown")
     plain = name.strip("-").replace("-", "_")
     parameters = alike(plain, own, least=0.75)
     if parameters:
-        return OptionError(f"unknown option {spell(name)}", help=f"did you mean {' or '.join(parameters)}?")
+        return OptionError(
+            f"unknown option {spell(name)}", help=f"did you mean {' or '.join(parameters)}?", code="option-unknown"
+        )
     near = alike(plain, list(OPTIONS), least=0.5)
     for row in OPTIONS.values():
         spelled = (s.text for s in (row.nvrtc, row.nvjitlink, row.nvvm) if isinstance(s, Spelling))
@@ -234,5 +239,7 @@ def _unknown(name: str, own: Sequence[str]) -> OptionError:
             near = [row.name, *(n for n in near if n != row.name)]
     also = "an argument that the table lacks goes through extra=('--flag',)"
     return OptionError(
-        f"unknown option {spell(name)}", help=f"did you mean {', '.join(near)}? {also}" if near else also
+        f"unknown option {spell(name)}",
+        help=f"did you mean {', '.join(near)}? {also}" if near else also,
+        code="option-unknown",
     )

@@ -39,6 +39,7 @@ class Buffers:
             raise ArgumentError(
                 f"{self._kernel} takes {takes}; {len(data)} came",
                 help=f"each parameter lies at its offset, {[at for at, _ in self._rows]}, and nothing behind the last",
+                code="argument-count",
             )
         return data
 

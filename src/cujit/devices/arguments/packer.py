@@ -86,6 +86,7 @@ class Packer:
             raise ArgumentError(
                 f"{self.kernel} takes {takes}; you passed {len(arguments)}" + (f": {passed}" if passed else ""),
                 help=f"add what is missing: {missing}" if missing else f"leave out the last {len(arguments) - n}",
+                code="argument-count",
             )
         values = [read(a, stream) for read, a in zip(self._readers, arguments, strict=True)]
         return self._struct.pack(*values)
@@ -122,6 +123,7 @@ def _refuser(kernel: object, index: int, parameter: Parameter) -> Refuse:
         raise ArgumentError(
             f"{kernel}: argument {index + 1} ({parameter}) does not take {describe(value)}: {why}",
             help=f"pass {pass_}",
+            code="argument-type",
         )
 
     return refuse
@@ -131,7 +133,9 @@ def _field(parameter: Parameter, device: DeviceLike, refuse: Refuse, takes_ints:
     """Choose the struct code and the reader of one parameter."""
     kind, size = parameter.kind, parameter.size
     if size <= 0:
-        raise ArgumentError(f"the size of a parameter ({parameter}) is not known, so nothing can be passed to it")
+        raise ArgumentError(
+            f"the size of a parameter ({parameter}) is not known, so nothing can be passed to it", code="argument-type"
+        )
     if (number := _number(parameter, refuse)) is not None:
         return number
     if kind is ParameterClass.POINTER and size == _POINTER_BYTES:

@@ -54,9 +54,9 @@ class Pointer:
         try:
             address = operator.index(self.address)
         except TypeError:
-            raise ArgumentError(f"an address is an int, not {describe(self.address)}") from None
+            raise ArgumentError(f"an address is an int, not {describe(self.address)}", code="argument-type") from None
         if not 0 <= address < 1 << 64:
-            raise ArgumentError(f"address {spell(address)} does not fit 64 bits")
+            raise ArgumentError(f"address {spell(address)} does not fit 64 bits", code="argument-type")
         object.__setattr__(self, "address", address)
 
     def __repr__(self) -> str:

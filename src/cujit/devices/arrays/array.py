@@ -356,7 +356,9 @@ class DeviceArray:
         try:
             element = np.array(value, dtype=self.dtype)
         except (TypeError, ValueError, OverflowError) as e:
-            raise ArgumentError(f"{spell(value)} does not go into an element of {self.dtype}: {e}") from e
+            raise ArgumentError(
+                f"{spell(value)} does not go into an element of {self.dtype}: {e}", code="array-dtype"
+            ) from e
         if element.shape:
             raise ArgumentError(
                 f"an array is filled with one value, not with {element.shape} of them", help="x.copy_from(array)"
@@ -377,11 +379,14 @@ class DeviceArray:
 
     def _check_fits(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         if shape != self.shape:
-            raise ArgumentError(f"an array of shape {shape} does not go into one of shape {self.shape}")
+            raise ArgumentError(
+                f"an array of shape {shape} does not go into one of shape {self.shape}", code="array-shape"
+            )
         if dtype.newbyteorder("=") != self.dtype:
             raise ArgumentError(
                 f"elements of {dtype} do not go into an array of {self.dtype}",
                 help=f"pass x.astype({spell(self.dtype.name)})",
+                code="array-dtype",
             )
 
     def _fitting(self, out: object) -> npt.NDArray[Any]:
@@ -390,7 +395,8 @@ class DeviceArray:
             raise ArgumentError(f"out is a NumPy array, not {type(out).__name__}", help="y.copy_from(x) for devices")
         if out.shape != self.shape or out.dtype != self.dtype:
             raise ArgumentError(
-                f"an array of {self.dtype} and shape {self.shape} does not go into one of {out.dtype} and {out.shape}"
+                f"an array of {self.dtype} and shape {self.shape} does not go into one of {out.dtype} and {out.shape}",
+                code="array-shape",
             )
         if not (out.flags.c_contiguous and out.flags.writeable):
             raise ArgumentError(
@@ -417,13 +423,17 @@ class DeviceArray:
         try:
             sizes = [operator.index(cast(int, n)) for n in wanted]
         except TypeError:
-            raise ArgumentError(f"a shape is an int or a tuple of ints, not {spell(wanted)}") from None
+            raise ArgumentError(
+                f"a shape is an int or a tuple of ints, not {spell(wanted)}", code="array-shape"
+            ) from None
         if sizes.count(-1) == 1:
             rest = -math.prod(sizes)
             if rest > 0 and self.size % rest == 0:
                 sizes[sizes.index(-1)] = self.size // rest
         if min(sizes, default=0) < 0 or math.prod(sizes) != self.size:
-            raise ArgumentError(f"{self.size} elements of shape {self.shape} do not reshape to {wanted}")
+            raise ArgumentError(
+                f"{self.size} elements of shape {self.shape} do not reshape to {wanted}", code="array-shape"
+            )
         return self._view(tuple(sizes), self.dtype, 0)
 
     def view(self, dtype: npt.DTypeLike) -> DeviceArray:
@@ -443,7 +453,9 @@ class DeviceArray:
         if element.itemsize == self.dtype.itemsize:
             return self._view(self.shape, element, 0)
         if not self.shape or self.shape[-1] * self.dtype.itemsize % element.itemsize:
-            raise ArgumentError(f"an array of {self.dtype} of shape {self.shape} cannot be seen as {element}")
+            raise ArgumentError(
+                f"an array of {self.dtype} of shape {self.shape} cannot be seen as {element}", code="array-shape"
+            )
         last = self.shape[-1] * self.dtype.itemsize // element.itemsize
         return self._view((*self.shape[:-1], last), element, 0)
 
@@ -458,19 +470,20 @@ class DeviceArray:
             assert x[:10].numpy().tolist() == [1] * 10
         """
         if not self.shape:
-            raise ArgumentError("an array of no axes has nothing to index")
+            raise ArgumentError("an array of no axes has nothing to index", code="array-index")
         step = self.strides[0]
         if isinstance(index, slice):
             try:
                 start, stop, stride = index.indices(self.shape[0])
             except (TypeError, ValueError) as e:
                 raise ArgumentError(
-                    f"{spell(index)} is no slice of an array: {e}", help="x[first:last], of ints"
+                    f"{spell(index)} is no slice of an array: {e}", help="x[first:last], of ints", code="array-index"
                 ) from None
             if stride != 1:
                 raise ArgumentError(
                     f"a slice with step {stride} is not contiguous; only step 1 can share the memory",
                     help="copy it: device.array(x.numpy()[::2])",
+                    code="array-index",
                 )
             return self._view((max(stop - start, 0), *self.shape[1:]), self.dtype, start * step)
         try:
@@ -479,9 +492,10 @@ class DeviceArray:
             raise ArgumentError(
                 f"an array on a device is indexed by an int or a slice of its first axis, not {spell(index)}",
                 help="copy it to the host: x.numpy()[…]",
+                code="array-index",
             ) from None
         if not -self.shape[0] <= i < self.shape[0]:
-            raise ArgumentError(f"index {i} is outside an axis of {self.shape[0]}")
+            raise ArgumentError(f"index {i} is outside an axis of {self.shape[0]}", code="array-index")
         return self._view(self.shape[1:], self.dtype, i % self.shape[0] * step)
 
     def _view(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int) -> DeviceArray:
@@ -491,7 +505,7 @@ class DeviceArray:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ArgumentError("an array of no axes has no length")
+            raise ArgumentError("an array of no axes has no length", code="array-index")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[DeviceArray]:
@@ -554,7 +568,9 @@ class DeviceArray:
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy is False:
-            raise ArgumentError(f"an array on {self.device.name} becomes a NumPy array only by a copy")
+            raise ArgumentError(
+                f"an array on {self.device.name} becomes a NumPy array only by a copy", code="device-mismatch"
+            )
         host = self.numpy()
         return host if dtype is None else host.astype(dtype, copy=False)
 

@@ -32,9 +32,9 @@ from cujit.devices.cpu.run.launch import (
     cache_bytes,
     zeroed_block,
 )  # fmt: skip
+from cujit.devices.cpu.run.lines import Lines
 from cujit.devices.cpu.run.mappings import aligned
 from cujit.devices.cpu.run.site import Site
-from cujit.devices.cpu.run.source_map import Lines
 from cujit.devices.cpu.run.streams import Captures
 from cujit.devices.cpu.stages import dumped
 from cujit.devices.jit import NativeFunction, aside
@@ -57,7 +57,7 @@ from cujit.toolchain.stopping import Ended
 from cujit.values import NamedTuple, replace
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu.run.dwarf import MachineLines
+    from cujit.devices.cpu.run.debuglines import MachineLines
 
 _RESIDENT_THREADS = 2048
 """Threads that count as running side by side on one core, as on one processor of a GPU (same source)."""
@@ -327,7 +327,7 @@ class CpuKernel(BackendKernel):
     def _line_of(self, block: Dim3, function: NativeFunction, address: int) -> int:
         """Find the line of the PTX that an instruction of the machine code comes from; 0 where that is not known."""
         from cujit.devices.cpu.pipeline import ir_of  # start-up: machine code from the cache needs none of it
-        from cujit.devices.cpu.run.dwarf import PTX_ALONE, MachineLines  # for launches that ended
+        from cujit.devices.cpu.run.debuglines import PTX_ALONE, MachineLines  # for launches that ended
 
         if function not in self._machine_lines:
             observers = [watch.observer() for watch in self._watches]
@@ -402,7 +402,7 @@ class CpuKernel(BackendKernel):
         origin = None
         if ptx:
             # Start-up: machine code from the cache needs none of it.
-            from cujit.devices.cpu.run.dwarf import origin_of
+            from cujit.devices.cpu.run.debuglines import origin_of
 
             origin = origin_of(self.name, self._module.lines, ptx, of_source=of_source)
         observers = [watch.observer() for watch in self._watches]
@@ -411,7 +411,7 @@ class CpuKernel(BackendKernel):
 
     def _called(self, block: Dim3, symbol: str) -> str:
         # Start-up: machine code from the cache needs none of it.
-        from cujit.devices.cpu.run.dwarf import name_in_profiles
+        from cujit.devices.cpu.run.debuglines import name_in_profiles
 
         return name_in_profiles(self.name, block, symbol)
 

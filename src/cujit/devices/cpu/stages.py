@@ -74,6 +74,7 @@ def dumped() -> frozenset[str]:
         raise OptionError(
             f"{_DUMP} names no stage {spell(unknown[0])}",
             help=f"{_DUMP} takes {', '.join(STAGES)}, {_TIMES} and {_ALL}",
+            code="option-unknown",
         )
     return names | (frozenset(STAGES) if _ALL in names else frozenset())
 

@@ -122,13 +122,15 @@ def driver_version(driver: Version | int | str | None) -> Version | None:
     if type(read) is int:
         known = [release for release in RELEASES if release.driver <= read]
         if not known:
-            raise OptionError(f"no driver branch {spell(driver)}", help=_DRIVER_HELP)
+            raise OptionError(f"no driver branch {spell(driver)}", help=_DRIVER_HELP, code="option-unknown")
         return known[-1].toolkit
     if isinstance(read, tuple) and len(read) == 2 and all(type(n) is int for n in read):
         if read < RELEASES[0].toolkit:
-            raise OptionError(f"no driver of CUDA {dotted(read)} is known to cujit", help=_DRIVER_HELP)
+            raise OptionError(
+                f"no driver of CUDA {dotted(read)} is known to cujit", help=_DRIVER_HELP, code="option-unknown"
+            )
         return read
-    raise OptionError(f"no driver {spell(driver)}", help=_DRIVER_HELP)
+    raise OptionError(f"no driver {spell(driver)}", help=_DRIVER_HELP, code="option-unknown")
 
 
 def _read_driver(text: str) -> Version | int | None:

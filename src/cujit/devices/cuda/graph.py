@@ -42,7 +42,9 @@ class CudaGraph(Graph):
         handle = self.stream.handle
         if handle <= _LEGACY:
             raise LaunchError(
-                "the default stream cannot be captured", help="capture in a stream of your own: device.stream()"
+                "the default stream cannot be captured",
+                help="capture in a stream of your own: device.stream()",
+                code="stream-capture",
             )
         modes = self._context.driver.bindings.CUstreamCaptureMode
         mode = getattr(modes, f"CU_STREAM_CAPTURE_MODE_{self._mode.upper()}")
@@ -112,7 +114,11 @@ class CudaGraph(Graph):
         context, bindings = self._context, self._context.driver.bindings
         status, _id, outer, before, *_ = context.call(versioned(bindings, "cuStreamGetCaptureInfo", 3), stream)
         if status != bindings.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE:
-            raise LaunchError("the capture of this stream has failed already", help="leave the block; its end says why")
+            raise LaunchError(
+                "the capture of this stream has failed already",
+                help="leave the block; its end says why",
+                code="stream-capture",
+            )
         node = context.call("cuGraphAddChildGraphNode", outer, before, len(before), self._graph)
         flags = bindings.CUstreamUpdateCaptureDependencies_flags.CU_STREAM_SET_CAPTURE_DEPENDENCIES.value
         context.call(versioned(bindings, "cuStreamUpdateCaptureDependencies", 2), stream, [node], None, 1, flags)
@@ -129,6 +135,7 @@ class CudaGraph(Graph):
             raise LaunchError(
                 f"a graph of {self.nodes} nodes is not updated by one of {other.nodes}: {why.message} ({why.result})",
                 help="capture a new graph and launch that",
+                code="graph-update",
             )
         self._graph = graph
         self._own("cuGraphDestroy", graph)
@@ -148,4 +155,9 @@ def versioned(bindings: Any, function: str, version: int) -> str:
 
 
 def _told(error: DriverError) -> DriverError:
-    return DriverError(f"the capture failed: {error.message}", **error.facts, help=_HELP.get(error.result, error.help))
+    return DriverError(
+        f"the capture failed: {error.message}",
+        **error.facts,
+        help=_HELP.get(error.result, error.help),
+        code="stream-capture",
+    )

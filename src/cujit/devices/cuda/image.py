@@ -59,6 +59,7 @@ def _fatbin(artifact: Artifact, place: RoutePlace, options: JitOptions) -> Chose
             f"{_what(artifact)} holds {have}; {place.name} is {place.arch}, on which none of these runs",
             help=f"build with the target {place.arch}, or with PTX: {place.arch.virtual}"
             + ("; LTO-IR is linked first: cujit.link([...], arch=...)" if lto else ""),
+            code="load-mismatch",
         )
     if entry.kind is EntryKind.PTX:
         return route_ptx(entry.payload(), f"the {entry} of {_what(artifact)}", place, options, origin="of the fatbin")

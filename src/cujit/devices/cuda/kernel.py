@@ -316,6 +316,7 @@ class CudaKernel(BackendKernel):
             raise LaunchError(
                 f"{self.title}: this GPU has no clusters of blocks",
                 help="they came with sm_90; leave the cluster out on older GPUs",
+                code="cluster-size",
             )
 
     def _require_overlap(self) -> None:

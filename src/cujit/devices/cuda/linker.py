@@ -91,6 +91,7 @@ class DriverLinker:
                 call="cuLinkComplete",
                 log=self.log,
                 help="add the image that defines them",
+                code="undefined-symbol",
             )
         return cubin
 
@@ -145,7 +146,10 @@ def link_with_driver(
         made = Artifact(Kind.CUBIN, cubin, arch, log=linker.log, name=" + ".join(names), tool=context.driver.name)
     if read_cubin(cubin).is_empty:
         raise LinkError(
-            f"{made.name} gave an empty cubin", log=made.log, help="compile the inputs with rdc=True, or as PTX"
+            f"{made.name} gave an empty cubin",
+            log=made.log,
+            help="compile the inputs with rdc=True, or as PTX",
+            code="link-empty",
         )
     return made
 

@@ -127,7 +127,8 @@ def _assemble(
     if assembler.version[0] > place.driver[0]:
         raise LoadError(
             f"{assembler.name} makes code of CUDA {assembler.version[0]}, which drivers of CUDA {place.driver[0]} "
-            "do not load"
+            "do not load",
+            code="load-mismatch",
         )
     newest = newest_ptx(assembler.version)
     note = ""

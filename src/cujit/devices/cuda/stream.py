@@ -204,7 +204,9 @@ class CudaStream(Stream):
         if event is None:
             event = CudaEvent(self.device, self._context, timing=timing)
         elif not isinstance(event, CudaEvent) or event.device is not self.device:
-            raise ArgumentError(f"a stream of {self.device.name} records its own events, not {spell(event)}")
+            raise ArgumentError(
+                f"a stream of {self.device.name} records its own events, not {spell(event)}", code="device-mismatch"
+            )
         self._context.call("cuEventRecord", event.handle, handle)
         return event
 

@@ -25,11 +25,11 @@ from cujit.devices.arguments.tensors import is_tensor, tensor_interface
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.backend import BackendKernel
 from cujit.devices.device import Device
+from cujit.devices.launcher.alive import ALIVE, LivenessFlag
 from cujit.devices.launcher.cpython import BYTES, Callables, is_supported
 from cujit.devices.launcher.layout import FieldKind
 from cujit.devices.launcher.learned import ASLEEP, NO_DTYPE, Learned, learned_of
 from cujit.devices.launcher.library import Library, library_or_none
-from cujit.devices.launcher.liveness import ALIVE, LivenessFlag
 from cujit.devices.launcher.state import LaunchPattern, LaunchState
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
@@ -58,6 +58,7 @@ def refuse_keywords(kernel: str) -> None:
     raise ArgumentError(
         f"{kernel} takes its arguments in order, and none by keyword",
         help="pass the values alone; kernel[grid, block, shared_bytes, stream](…) takes everything else",
+        code="argument-count",
     )
 
 

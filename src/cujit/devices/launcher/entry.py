@@ -13,8 +13,8 @@ from cujit.devices.arguments.packer import Packer
 from cujit.devices.arguments.signatures import signature_of
 from cujit.devices.backend import BackendKernel, BackendModule
 from cujit.devices.device import Device
+from cujit.devices.launcher.alive import LivenessFlag
 from cujit.devices.launcher.binder import LaunchBinder, report_failure
-from cujit.devices.launcher.liveness import LivenessFlag
 from cujit.devices.name_table import NameTable
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import HostExtent, LaunchShape

@@ -40,6 +40,7 @@ def replay(
         raise ArgumentError(
             f"{entry.name} is replayed on the CPU device, not on {cpu.name}",
             help="leave device out, or cujit.cpu(threads)",
+            code="device-mismatch",
         )
     with contextlib.closing(replays(entry, shape, options, arguments, cpu)) as runs:
         return next(runs).results

@@ -375,7 +375,7 @@ def memory_of(device: DeviceLike, array: object) -> Mapped:
     """
     if isinstance(array, DeviceArray):
         if array.device is not device and array.device.name != device.name:
-            raise ArgumentError(f"{spell(array)} is of another device than {device.name}")
+            raise ArgumentError(f"{spell(array)} is of another device than {device.name}", code="device-mismatch")
         return Mapped(array.address, array.shape, array.strides, array.dtype, array.nbytes)
     name = "__cuda_array_interface__" if device.is_gpu else "__array_interface__"
     try:
@@ -386,6 +386,7 @@ def memory_of(device: DeviceLike, array: object) -> Mapped:
         raise ArgumentError(
             f"a tensor map on {device.name} is made of an array there, not of a {type(array).__name__}",
             help="device.array(x)",
+            code="device-mismatch",
         )
     wait_until_made(array)
     try:
@@ -404,7 +405,9 @@ def _of_interface(device: DeviceLike, said: dict[str, Any]) -> Mapped:
     steps = tuple(map(operator.index, strides))
     ordinal = device.ordinal_of(address) if device.is_gpu else None
     if ordinal is not None and ordinal != device.ordinal:
-        raise ArgumentError(f"the array is in the memory of GPU {ordinal}, not of {device.name}")
+        raise ArgumentError(
+            f"the array is in the memory of GPU {ordinal}, not of {device.name}", code="device-mismatch"
+        )
     end = sum((n - 1) * s for n, s in zip(shape, steps, strict=True)) + dtype.itemsize
     return Mapped(address, shape, steps, dtype, 0 if 0 in shape else end)
 

@@ -117,7 +117,7 @@ def texture(
     if not isinstance(data, (Texels, DeviceArray)):
         data = texels(device, data, channels=channels, layered=layered, cube=cube)
     elif data.device is not device:
-        raise ArgumentError(f"{spell(data)} is of another device than {device.name}")
+        raise ArgumentError(f"{spell(data)} is of another device than {device.name}", code="device-mismatch")
     if isinstance(data, Texels):
         extent, format = data.extent, data.format
     else:
@@ -147,7 +147,7 @@ def surface(device: TextureDevice, texels: Texels) -> Surface:
             f"a surface is made of texels, not of a {type(texels).__name__}", help="device.surface(device.texels(x))"
         )
     if texels.device is not device:
-        raise ArgumentError(f"{spell(texels)} is of another device than {device.name}")
+        raise ArgumentError(f"{spell(texels)} is of another device than {device.name}", code="device-mismatch")
     return Surface(device, device.textures.surface(texels), texels)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from cujit.devices.cpu.run.dwarf import DebugInfo
+from cujit.devices.cpu.run.debuglines import DebugInfo
 from cujit.values import NamedTuple, dataclass, field
 
 

@@ -410,6 +410,7 @@ class WarpEmitter:
                 raise CujitError(
                     f"{op.name} (line {op.line}) gives a vector for a uniform register: a fault of cujit",
                     help="report this, with the PTX",
+                    code="internal",
                 )
             self.results.append((reg, "b", value))
             return

@@ -16,7 +16,7 @@ from cujit.devices.cpu.analysis.uniformity import constant_of, is_divergent_bran
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.control.regions import RegionBoundary
 from cujit.devices.cpu.control.strips import Strip, find_strips
-from cujit.devices.cpu.control.warp_scheduling import Walks, find_walks
+from cujit.devices.cpu.control.walks import Walks, find_walks
 from cujit.devices.cpu.instructions.atomics import may_wait
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import IntConstant, Op

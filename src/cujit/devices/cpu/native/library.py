@@ -141,7 +141,7 @@ def address_of(name: str) -> int:
     """
     index = _owners().get(name)
     if index is None:
-        raise CujitError(f"no native code is called {name}", help="report this, with the PTX")
+        raise CujitError(f"no native code is called {name}", help="report this, with the PTX", code="internal")
     with _LOCK:
         return _compiled(index)[name]
 

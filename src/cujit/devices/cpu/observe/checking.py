@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.analysis.body import Body
     from cujit.devices.cpu.codegen.warp import Observer
     from cujit.devices.cpu.run.launch import Launch
-    from cujit.devices.cpu.run.source_map import Lines
+    from cujit.devices.cpu.run.lines import Lines
     from cujit.devices.shapes import HostExtent, LaunchShape
 
 

@@ -21,7 +21,7 @@ from cujit.devices.cpu.codegen.nodes import LAUNCH
 from cujit.devices.cpu.ir.program import Op, Reg
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.cpu.run.launch import Launch, field_offset
-from cujit.devices.cpu.run.source_map import Lines, SourceFunction, SourceLine
+from cujit.devices.cpu.run.lines import Lines, SourceFunction, SourceLine
 from cujit.devices.shapes import HostExtent, LaunchShape
 from cujit.devices.watch import Sources, Text
 from cujit.forks import Lock

@@ -19,7 +19,9 @@ from cujit.devices.cpu.instructions import blocks, warpwide
 from cujit.devices.cpu.ir.program import CLEAR, Op, Reg, SymbolAddress, awaits_copies, is_queued
 from cujit.devices.cpu.native.checking import CLUSTER_BARRIER, Access, Place, Space, Watch
 from cujit.devices.cpu.native.structures import BARRIERS, GROUP_WARPS
-from cujit.devices.cpu.observe.access_sites import (
+from cujit.devices.cpu.observe.described import look, orders_proxies
+from cujit.devices.cpu.observe.raw import RawValues
+from cujit.devices.cpu.observe.touches import (
     MAYBE_SHARED,
     Batch,
     MemoryAccess,
@@ -30,8 +32,6 @@ from cujit.devices.cpu.observe.access_sites import (
     touches_of,
     where_in,
 )  # fmt: skip
-from cujit.devices.cpu.observe.described import look, orders_proxies
-from cujit.devices.cpu.observe.raw import RawValues
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
 from cujit.formats.ptx.isa.semantics import Collective, Effect
 from cujit.values import dataclass, replace

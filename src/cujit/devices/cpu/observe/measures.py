@@ -12,7 +12,7 @@ from typing import Any
 
 from cujit.devices.cpu.ir.program import Op, items_of
 from cujit.devices.cpu.native.counting import Count
-from cujit.devices.cpu.run.source_map import SourceLine
+from cujit.devices.cpu.run.lines import SourceLine
 from cujit.errors import ArgumentError, spell
 from cujit.formats.ptx.isa.semantics import Collective, Effect, Lanes, Order
 from cujit.values import attributes, dataclass, group_by, replace

@@ -29,7 +29,6 @@ from cujit.devices.cpu.native.counting import (
 )
 from cujit.devices.cpu.native.library import address_of
 from cujit.devices.cpu.native.structures import Block
-from cujit.devices.cpu.observe.access_sites import MemoryAccess, may_touch_global, touches_of
 from cujit.devices.cpu.observe.measures import (
     LINE_BYTES,
     ProfiledInstruction,
@@ -43,9 +42,10 @@ from cujit.devices.cpu.observe.measures import (
     stride_of,
     width_of,
 )
+from cujit.devices.cpu.observe.touches import MemoryAccess, may_touch_global, touches_of
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
-from cujit.devices.cpu.run.source_map import Lines, SourceLine
+from cujit.devices.cpu.run.lines import Lines, SourceLine
 from cujit.devices.shapes import HostExtent, LaunchShape
 from cujit.devices.watch import Sources
 from cujit.errors import ClosedError, CujitError
@@ -173,7 +173,11 @@ class _ProfiledKernel(Watch):
                 self._threads += blocks * threads
                 lost, self._state.lost = self._state.lost, 0
             if lost:
-                raise CujitError(f"there was no memory to profile all of {self._name}", help="launch fewer blocks")
+                raise CujitError(
+                    f"there was no memory to profile all of {self._name}",
+                    help="launch fewer blocks",
+                    code="out-of-memory",
+                )
 
     def result(self) -> ProfiledKernel:
         """Return what was counted so far."""

@@ -19,7 +19,7 @@ from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER
 from cujit.devices.cpu.native.checking import Access, Space
 from cujit.devices.cpu.native.structures import AT_ANY, WRITES, Writes
-from cujit.devices.cpu.observe.access_sites import touches_of
+from cujit.devices.cpu.observe.touches import touches_of
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.watch import Sources
 from cujit.errors import OptionError, spell
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
     from cujit.devices.cpu.ir.program import Op, Reg
     from cujit.devices.cpu.run.launch import Launch
-    from cujit.devices.cpu.run.source_map import Lines
+    from cujit.devices.cpu.run.lines import Lines
     from cujit.devices.shapes import HostExtent, LaunchShape
 
 ORDERS = ("ascending", "any")

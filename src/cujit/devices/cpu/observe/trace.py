@@ -23,7 +23,7 @@ from cujit.devices.cpu.ir.program import Memory, Op, Operand, Reg, Special, part
 from cujit.devices.cpu.native.structures import TRACE_DONE, TraceState
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.cpu.run.launch import Launch, field_offset, release
-from cujit.devices.cpu.run.source_map import Lines, SourceLine
+from cujit.devices.cpu.run.lines import Lines, SourceLine
 from cujit.devices.shapes import Dim3, HostExtent, LaunchShape
 from cujit.devices.watch import Sources
 from cujit.errors import KernelFaultError, OptionError, spell

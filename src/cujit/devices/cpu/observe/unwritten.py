@@ -18,7 +18,7 @@ from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.native.checking import Stored
-    from cujit.devices.cpu.run.source_map import Lines
+    from cujit.devices.cpu.run.lines import Lines
 
 _ROW = len(PATTERN)
 _PADDING = 8

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # what compiles kernels is imported for the first that is in 
     from cujit.devices.cpu.analysis.body import Body
     from cujit.devices.cpu.codegen.warp import Observer
     from cujit.devices.cpu.run.launch import Launch
-    from cujit.devices.cpu.run.source_map import Lines
+    from cujit.devices.cpu.run.lines import Lines
 
 
 class Watch(Protocol):
@@ -100,7 +100,7 @@ class Checks:
             return cls(**dict.fromkeys(known, True))
         unknown = [name for name in names if name not in known]
         if unknown:
-            raise OptionError(f"no check is called {spell(unknown[0])}", help=allowed)
+            raise OptionError(f"no check is called {spell(unknown[0])}", help=allowed, code="option-unknown")
         return cls(**dict.fromkeys(names, True))
 
     def __bool__(self) -> bool:

@@ -10,10 +10,10 @@ import sys
 from cujit.devices.cpu.native.checking import Code
 from cujit.devices.cpu.native.library import install_handlers
 from cujit.devices.cpu.native.structures import Assertion, FaultKind, Printed
-from cujit.devices.cpu.run.blocked_threads import ENDED, let_go, report, stuck
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, WINDOW_BITS, Launch, live_blocks, release
 from cujit.devices.cpu.run.mappings import is_readable
 from cujit.devices.cpu.run.site import Site, no_line, says_nothing
+from cujit.devices.cpu.run.standing import ENDED, let_go, report, stuck
 from cujit.devices.shapes import WARP
 from cujit.errors import KernelFaultError
 from cujit.values import replace

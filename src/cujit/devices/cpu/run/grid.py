@@ -19,7 +19,6 @@ from cujit.devices.options import LaunchOptions, check_cluster, check_own_cluste
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import CujitError, LaunchError
 from cujit.forks import Lock
-from cujit.threads import start
 from cujit.values import NamedTuple, dataclass, replace
 
 _SMALL = 2048
@@ -62,7 +61,11 @@ class Pool:
             raise MemoryError("no memory for a pool of threads")
         self._run = _RUN(self.entry)
         work = _ONE(address_of("cujit_pool_work"))
-        self._threads = [start(work, self.address, name="cujit-cpu", daemon=True) for _ in range(helpers)]
+        self._threads = [
+            threading.Thread(target=work, args=(self.address,), daemon=True, name="cujit-cpu") for _ in range(helpers)
+        ]
+        for thread in self._threads:
+            thread.start()
         ends = (_ONE(address_of(f"cujit_pool_{name}")) for name in ("stop", "free"))
         end = weakref.finalize(self, _end, os.getpid(), self.address, self._threads, *ends)
         end.atexit = False  # a process ends while a launch of a daemon thread goes on, and leaves the threads to it
@@ -161,7 +164,9 @@ def settle(launch: Launch, site: Site | None = None) -> None:
 
 def no_memory(shared_bytes: int, local_bytes: int) -> CujitError:
     """Make the error of a block whose memory there is not, sizes in bytes."""
-    return CujitError(f"no memory for a block: {shared_bytes} bytes shared and {local_bytes} bytes local")
+    return CujitError(
+        f"no memory for a block: {shared_bytes} bytes shared and {local_bytes} bytes local", code="out-of-memory"
+    )
 
 
 # -- the block and the clusters that a launch has to have, and how its grid counts ----------------------
@@ -231,6 +236,7 @@ class Bounds:
                 f"{kernel}: a block of {_product(shape.block)} threads; it was compiled for blocks of "
                 f"{_product(self.block)} (.reqntid)",
                 help=f"use block={tuple(self.block)}",
+                code="block-size",
             )
         check_own_cluster(kernel, options.cluster, self.cluster, must_be_set=self.needs_cluster)
         cluster = options.cluster or self.cluster

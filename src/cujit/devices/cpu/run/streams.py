@@ -132,7 +132,9 @@ class InOrderEvent(Event):
         self._time()
         self._captures.check_wait("cuEventSynchronize")
         if self.graph is not None:
-            raise LaunchError("this event was recorded into a graph and is never reached outside it")
+            raise LaunchError(
+                "this event was recorded into a graph and is never reached outside it", code="stream-capture"
+            )
 
     def _elapsed_ms(self, since: Event) -> float:
         assert isinstance(since, InOrderEvent)  # events of one device are of one class
@@ -188,7 +190,9 @@ class InOrderStream(Stream):
         if event is None:
             event = InOrderEvent(self.device, self._captures, timing=timing)
         elif not isinstance(event, InOrderEvent) or event.device is not self.device:
-            raise ArgumentError(f"a stream of {self.device.name} records its own events, not {spell(event)}")
+            raise ArgumentError(
+                f"a stream of {self.device.name} records its own events, not {spell(event)}", code="device-mismatch"
+            )
         event.mark(graph)
         return event
 
@@ -297,7 +301,9 @@ class InOrderGraph(Graph):
     def _begin(self) -> None:
         if self.stream.handle == 0:
             raise LaunchError(
-                "the default stream cannot be captured", help="capture in a stream of your own: device.stream()"
+                "the default stream cannot be captured",
+                help="capture in a stream of your own: device.stream()",
+                code="stream-capture",
             )
         self._captures.begin(self.stream.handle, self)
         self._thread = threading.get_ident()
@@ -330,6 +336,7 @@ class InOrderGraph(Graph):
             raise LaunchError(
                 f"a graph of {self.nodes} pieces of work is not updated by one of {other.nodes}",
                 help="capture a new graph and launch that",
+                code="graph-update",
             )
         assert isinstance(other, InOrderGraph)  # graphs of one device are of one class
         self._works = list(other._works)

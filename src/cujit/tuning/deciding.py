@@ -492,5 +492,9 @@ def _places(device: Any) -> tuple[Device, ...]:
 def _mode() -> str:
     said = os.environ.get("CUJIT_TUNE") or "auto"
     if said not in _MODES:
-        raise OptionError(f"CUJIT_TUNE is {spell(said)}; it takes {', '.join(_MODES)}", help="CUJIT_TUNE=never")
+        raise OptionError(
+            f"CUJIT_TUNE is {spell(said)}; it takes {', '.join(_MODES)}",
+            help="CUJIT_TUNE=never",
+            code="environment-value",
+        )
     return said

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from cujit.artifact.writing import write_file
 from cujit.cli.console import note, print_json, several, shown_time
-from cujit.cli.observers import TracedPlace
+from cujit.cli.watching import TracedPlace
 from cujit.formats.saved_launch import SavedLaunch, is_saved
 
 if TYPE_CHECKING:

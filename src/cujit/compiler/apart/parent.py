@@ -28,7 +28,7 @@ _KEPT = 4
 """How many processes without work are kept; each has some 150 MB of NVIDIA's libraries mapped."""
 
 _LAST_CHARS = 200
-_ENTRY = "cujit.compiler.isolation.child:main"
+_ENTRY = "cujit.compiler.apart.child:main"
 _GIVEN_UP = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGKILL")
 
 

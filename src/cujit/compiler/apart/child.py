@@ -11,7 +11,7 @@ import traceback
 from typing import Any
 
 from cujit.artifact import Artifact
-from cujit.compiler.isolation.parent import WorkOrder
+from cujit.compiler.apart.parent import WorkOrder
 from cujit.errors import CujitError, ToolCrashError
 from cujit.forks import single_flight_cache
 from cujit.toolchain.headers import Settings

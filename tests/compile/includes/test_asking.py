@@ -9,8 +9,8 @@ import pytest
 
 import cujit
 from built_code import code
-from cujit.compiler.includes.arch_dependence import SILENT, asked
-from cujit.farm.arch_sharing import _FAMILIES
+from cujit.compiler.includes.asking import SILENT, asked
+from cujit.farm.sharing import _FAMILIES
 from cujit.toolchain.toolset import Toolchain
 
 _FLOAT = """

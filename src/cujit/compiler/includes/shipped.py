@@ -26,7 +26,7 @@ from cujit.compiler.includes.files import (
     stamp_of,
     stats_of,
 )
-from cujit.compiler.includes.stat_cache import Manifest, directories_of
+from cujit.compiler.includes.memo import Manifest, directories_of
 from cujit.values import NamedTuple
 from cujit.values.json_text import only_value
 from cujit.values.typed import TYPE_CHECKING, Any, TypeAlias

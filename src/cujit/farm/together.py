@@ -21,7 +21,7 @@ from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.errors import CujitError
-from cujit.farm.arch_sharing import alike, assembled, common
+from cujit.farm.sharing import alike, assembled, common
 from cujit.farm.tasks import Chunk, Piece, PieceResult, job_of
 from cujit.values import NamedTuple, replace
 

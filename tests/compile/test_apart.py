@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cujit
-from cujit.compiler.isolation import parent
+from cujit.compiler.apart import parent
 from cujit.compiler.options.table import OPTIONS
 from cujit.errors import CujitError
 from processes import python

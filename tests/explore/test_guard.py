@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cujit.explore import request_auth
-from cujit.explore.request_auth import MOST_BODY_BYTES, Door
+from cujit.explore import guard
+from cujit.explore.guard import MOST_BODY_BYTES, Door
 from explore.conftest import CODE, Asking
 
 OTHER = "attacker.example"
@@ -133,7 +133,7 @@ def test_connections_without_the_token_keep_nobody_out_and_end(
             made.sendall(sent.encode())
         assert asking.ask("GET", page(asking.token)).status == 200
         assert asking.own("/look", []).status == 400
-    monkeypatch.setattr(request_auth, "LONGEST_STRANGE_S", 0.2)
+    monkeypatch.setattr(guard, "LONGEST_STRANGE_S", 0.2)
     with contextlib.ExitStack() as held:
         made, mine = (
             held.enter_context(socket.create_connection(("127.0.0.1", asking.port), timeout=60)) for _ in range(2)
@@ -155,7 +155,7 @@ def test_connections_without_the_token_keep_nobody_out_and_end(
 def test_what_is_no_scene_is_refused_in_words(asking: Asking, body: str) -> None:
     answer = asking.ask("POST", "/look", body, {"X-Cujit-Token": asking.token})
     assert answer.status == 400
-    assert set(answer.json) == {"message", "help"}
+    assert set(answer.json) == {"message", "help", "code"}
 
 
 def test_it_listens_on_this_machine_alone(asking: Asking) -> None:

@@ -13,7 +13,7 @@ import re
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.image_jobs import LinkJob
-from cujit.compiler.includes.arch_dependence import asked
+from cujit.compiler.includes.asking import asked
 from cujit.compiler.includes.files import NotModelledError
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.keys.maker import KeyMaker
