@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 
 
 EVERY_DAY := demo test lint format emulated docs gpu-test help
-LONG_TESTS := coverage farm frameworks clients toolkits aarch64 cache-faults faults soak store leak fuzz fuzz-kernels checked promises unoptimised guarded assembled fuzz-ptx replay mutants
+LONG_TESTS := coverage sweeps farm frameworks clients toolkits aarch64 cache-faults faults soak store leak fuzz fuzz-kernels checked promises unoptimised guarded assembled fuzz-ptx replay mutants
 BUILD_AND_MEASURE := runtime native editor images bench bench-check house gpu-wheels release-check packaging urls clean
 .PHONY: $(EVERY_DAY) $(LONG_TESTS) $(BUILD_AND_MEASURE)
 
@@ -39,6 +39,10 @@ coverage: $(READY)  ## lines and branches of src/cujit that the tests run, held 
 	$(BIN)/python -m coverage run -m pytest -n auto --dist worksteal $(addprefix --deselect ,$(UNCOVERED))
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report
+
+# `make test` runs a part of each, which a seed chooses: tests/sweeps.py.
+sweeps: $(READY)  ## every point of the sweeps of which `make test` runs a part; some minutes
+	CUJIT_SWEEPS=all $(BIN)/python -m pytest -n auto --dist worksteal $$(grep -rl 'sweeps import part' tests)
 
 lint: $(READY)  ## ruff, mypy, the import contracts and the rules of the code
 	$(BIN)/ruff check .

@@ -7,12 +7,14 @@ paddings or at random, in blocks that are, or are not, a multiple of a warp.
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
 
 import cujit
 from cujit.errors import KernelFaultError
+from sweeps import part
 
 _TYPES = {
     "unsigned char": np.uint8,
@@ -70,8 +72,7 @@ def _launch(type_: str, place: str, name: str, check: str, block: int) -> None:
         np.testing.assert_array_equal(y.numpy().reshape(block, size), expected)
 
 
-@pytest.mark.parametrize("place", _PLACES)
-@pytest.mark.parametrize("type_", _TYPES)
+@pytest.mark.parametrize(("type_", "place"), part(itertools.product(_TYPES, _PLACES), 4))
 def test_each_check_finds_the_planted_bug_alone(type_: str, place: str) -> None:
     for block, check in ((256, "race"), (100, "all")):
         _launch(type_, place, "right", "all", block)

@@ -15,6 +15,7 @@ from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from kernels.cases import CASES, Case
 from kernels.test_kernels import assert_equals_reference, run
+from sweeps import part
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -200,6 +201,6 @@ REAL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("file", "test"), [(file, test) for file, tests in REAL.items() for test in tests])
+@pytest.mark.parametrize(("file", "test"), part([(file, test) for file, tests in REAL.items() for test in tests], 3))
 def test_kernels_of_real_libraries_are_silent(file: str, test: str) -> None:
     getattr(importlib.import_module(f"real.{file}"), test)(checked())

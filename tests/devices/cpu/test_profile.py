@@ -21,6 +21,7 @@ from cujit.devices.cpu.observe import profile as observing
 from cujit.profile import Measures, Profile, ProfiledKernel, ProfiledLine, WarpAccess
 from devices.cpu import counters_cases, counters_record
 from devices.cpu.launching import as_written
+from sweeps import part
 
 CASES = {case.name: case for case in counters_cases.cases()}
 GOLDEN = json.loads(counters_record.GOLDEN.read_text())
@@ -272,8 +273,8 @@ def _wavefronts(places: Mapping[int, int], size: int, *, loads: bool = True) -> 
             all(pair.get(lane ^ by, place) == place for lane, place in pair.items()) for by in (1, 2))
             else parts[2 * k : 2 * k + 2])]  # fmt: skip
     found = passes = 0
-    for part in parts:
-        words = {place // 4 + k for place in part.values() for k in range(max(size // 4, 1))}
+    for group in parts:
+        words = {place // 4 + k for place in group.values() for k in range(max(size // 4, 1))}
         if words:
             found += max(Counter(word % 32 for word in words).values())
             passes += 1
@@ -508,7 +509,7 @@ def _check_arithmetic(name: str) -> None:
     assert same != any(each in name for each in EXPANDED)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", part(CASES, 4))
 def test_counters_are_those_of_a_gpu_or_explained(name: str) -> None:
     found = counted(name).metrics
     assert sum(kernel.launches for kernel in counted(name).kernels) == CASES[name].launches

@@ -21,6 +21,7 @@ from cujit.devices.device import Device
 from cujit.errors import KernelFaultError
 from cujit.loading import load
 from instructions.scene import entry
+from sweeps import part
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -181,21 +182,21 @@ def every_case() -> dict[str, str]:
 
 
 _CASES = every_case()
-SAMPLES: dict[str, tuple[dict[str, Any], slice]] = {
-    "default": ({"threads": 1}, slice(0, None, 10)),
-    "threads": ({"threads": 3}, slice(1, None, 30)),
-    "checks": ({"check": "all"}, slice(2, None, 30)),
-    "checks and a schedule": ({"check": "all", "schedule": 3}, slice(3, None, 60)),
-    **{f"schedule {seed}": ({"schedule": seed}, slice(seed, None, 60)) for seed in range(1, 11)},
+WAYS: dict[str, tuple[dict[str, Any], int]] = {
+    "default": ({"threads": 1}, 40),
+    "threads": ({"threads": 3}, 120),
+    "checks": ({"check": "all"}, 120),
+    "checks and a schedule": ({"check": "all", "schedule": 3}, 240),
+    **{f"schedule {seed}": ({"schedule": seed}, 240) for seed in range(1, 11)},
 }
-"""Which kernels run how: each way a share of them, which differs from way to way."""
+"""How kernels run, and of how many one does so."""
 
 
-@pytest.mark.parametrize("how", SAMPLES)
+@pytest.mark.parametrize("how", WAYS)
 def test_a_lane_that_polls_and_the_rest_of_its_warp_go_on(how: str) -> None:
-    more, some = SAMPLES[how]
+    more, every = WAYS[how]
     device = cujit.cpu(**more)
-    for name, ptx in list(_CASES.items())[some]:
+    for name, ptx in part(_CASES.items(), every):
         assert run(ptx, device) == (list(range(1, 32)) if "alone exit" in name else []), name
 
 
@@ -211,8 +212,8 @@ _WHAT = {
 @pytest.mark.parametrize("how", ["default", "schedule 4", "checks"])
 @pytest.mark.parametrize("poll", _REPORTED)
 def test_a_loop_that_nobody_ends_is_a_deadlock_that_names_all_lanes(poll: str, how: str) -> None:
-    device = cujit.cpu(**SAMPLES[how][0])
-    for wait in list(JOINT)[how == "checks" :: 1 if how == "default" else 4]:
+    device = cujit.cpu(**WAYS[how][0])
+    for wait in part(JOINT, 4 if how == "default" else 10):
         with pytest.raises(KernelFaultError) as caught:
             run(joint(poll, wait, "nobody"), device)
         assert (caught.value.kind, caught.value.block) == ("deadlock", (0, 0, 0)), (poll, wait)

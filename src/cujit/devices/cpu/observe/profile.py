@@ -141,16 +141,20 @@ class _ProfiledKernel(Watch):
         }
         sizes = {"count": COUNTS * len(self._table.ops), "row_count": len(self._places.lines)}
         self._state = Profiled(local_bytes=body.program.local_size, **sizes, **places)
-        self.clear()
+        self._begin()
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Forget what launches counted; a kernel that had none has nothing to forget."""
         with self._lock:
-            self.launches = self._blocks = self._warps = self._threads = 0
-            self._totals = np.zeros((len(self._table.ops), COUNTS), np.uint64)
-            self._pictures = (Picture * (len(self._table.ops) * PICTURES))()
-            self._state.sectors = self._state.block_sectors = 0
-            self._places.clear()
+            if self.launches:
+                self._begin()
+
+    def _begin(self) -> None:
+        self.launches = self._blocks = self._warps = self._threads = 0
+        self._totals = np.zeros((len(self._table.ops), COUNTS), np.uint64)
+        self._pictures = (Picture * (len(self._table.ops) * PICTURES))()
+        self._state.sectors = self._state.block_sectors = 0
+        self._places.clear()
 
     def observer(self) -> _Profiler:
         """Return the observer that instruments the kernel."""
