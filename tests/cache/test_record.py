@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cache.samples import artifact_of, key_of
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, Kind, kind_of
 from cujit.cache import record as record_module
 from cujit.cache.key import Part, make_key
 from cujit.cache.record import PREFIX_BYTES, VERSION, decode, encode, head_bytes, peek
@@ -204,6 +204,16 @@ def test_values_that_are_no_text_get_no_record() -> None:
         encode(KEY, Artifact(Kind.PTX, PTX, names=names), make_ms=1, made_s=1)
     with pytest.raises(FormatError, match="no record can hold"):
         encode(KEY, WHOLE, make_ms=float("nan"), made_s=1)
+
+
+def test_ptx_is_known_by_its_first_lines_only_if_every_look_finds_ptx() -> None:
+    assert record_module._begins_as_ptx(PTX)
+    telling = (b"", b"define x", b"\0", b"\x85", b"\xff", b"\x0b", b"\n", b"  ", b"//", b"target triple", b".version")
+    for one in telling:
+        for other in telling:
+            text = b"// comment" + one + other + PTX[2:] + one
+            if record_module._begins_as_ptx(text):
+                assert kind_of(text) is Kind.PTX
 
 
 def test_a_look_at_the_head_tells_what_the_record_holds() -> None:

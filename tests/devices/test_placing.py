@@ -11,7 +11,7 @@ import pytest
 
 from cujit.devices.jit import address_of_name, emit_object, name_address, processor
 from cujit.devices.objects import Work, machine_code
-from cujit.devices.placing import LoadedObject, place
+from cujit.devices.placing import LoadedObject, PositionFreeCode, lay_out, place
 from cujit.errors import FormatError
 from cujit.formats.elf import read_elf
 from processes import printed
@@ -72,7 +72,12 @@ def _placed(text: str, row: Callable[[int, int, int, int], tuple[int, ...]] | No
             for at in range(section.offset, section.offset + section.size, _ROW.size):
                 _ROW.pack_into(data, at, *row(*_ROW.unpack_from(data, at)))
     elf = read_elf(bytes(data))
-    return place(elf, elf.symbols(), address_of_name)
+    code = lay_out(elf, elf.symbols())
+    if code is None:
+        return None
+    kept = PositionFreeCode.of_bytes(code.to_bytes())
+    assert kept == code
+    return place(kept, [address_of_name(name) or 0 for name in kept.needs])
 
 
 def _called(placed: LoadedObject | None, *values: int) -> list[int]:
@@ -126,7 +131,7 @@ def test_code_that_is_detached_stays() -> None:
 AT_THE_END = """
 import ctypes
 from cujit.devices.jit import emit_object
-from cujit.devices.placing import place
+from cujit.devices.placing import lay_out, place
 from cujit.formats.elf import read_elf
 
 class Last:
@@ -136,7 +141,7 @@ class Last:
         print(self.call(3))
 
 elf = read_elf(emit_object("define i32 @k(i32 %x) { %y = add i32 %x, 1 ret i32 %y }"))
-_placed = place(elf, elf.symbols(), lambda name: None)
+_placed = place(lay_out(elf, elf.symbols()), [])
 last = Last(_placed.get_function_address("k"))
 """
 

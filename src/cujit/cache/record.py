@@ -261,12 +261,23 @@ def _read_json(data: bytes | memoryview) -> Any:
 
 def _check_payload(kind: Kind, data: bytes) -> None:
     """Check that an image is what its record says, by its first bytes or its first telling line."""
+    if kind is Kind.PTX and _begins_as_ptx(data):
+        return
     try:
         found = kind_of(data[: data.rfind(b"\n", 0, _HEAD_BYTES) + 1] if kind in _TEXT else data)
     except FormatError:
         found = kind_of(data)
     if found is not kind:
         raise FormatError(f"a record of kind {kind.value} that holds {found.value}")
+
+
+def _begins_as_ptx(data: bytes) -> bool:
+    """Return whether only comments come before ``.version``, as NVRTC writes PTX. Then ``kind_of`` finds PTX."""
+    end = data.find(b"\n.version ", 0, _HEAD_BYTES)
+    head = data[: max(end, 0)]
+    if end < 0 or not head.isascii() or b"\0" in data[:_HEAD_BYTES]:
+        return False
+    return all(not line or (line.startswith("//") and line.isprintable()) for line in head.decode("ascii").split("\n"))
 
 
 def _header(key: Key, artifact: Artifact, make_ms: float, made_s: int) -> dict[str, object]:

@@ -6,14 +6,15 @@ the code of cujit that writes and compiles it. Addresses of this process are in 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 
 from cujit.artifact import Artifact, Kind
-from cujit.cache.key import Part, make_key
+from cujit.cache.key import Key, Part, key_of_text, text_of
 from cujit.cache.process import default_cache
-from cujit.devices.jit import NativeFunction, address_of_name, emit_object, load_object, processor
+from cujit.devices.jit import NativeFunction, Processor, address_of_name, emit_object, load_object, processor
 from cujit.devices.perf import lines_asked
-from cujit.devices.placing import place
+from cujit.devices.placing import PositionFreeCode, is_position_free, lay_out, place
 from cujit.devices.sources import code_identity, is_as_imported
 from cujit.errors import CujitError, FormatError
 from cujit.formats.elf import Elf, ElfSymbol, read_elf
@@ -48,6 +49,9 @@ class Work(NamedTuple):
     """Whether the cache is to have it."""
     called: Callable[[str], str] = _as_ours
     """What profilers call a function of it."""
+    beside: Callable[[Callable[[], bytes]], bytes | None] | None = None
+    """Returns position-free code that the cache keeps with other data, or None. It is called with what makes the code.
+    """
 
 
 def object_of(work: Work) -> bytes:
@@ -57,21 +61,25 @@ def object_of(work: Work) -> bytes:
         CujitError: LLVM refuses the text, which is a fault of cujit.
         Whatever ``write`` raises.
     """
+    return _made(work, seen=bool(lines_asked()), lays_out=False)
+
+
+def _made(work: Work, *, seen: bool, lays_out: bool) -> bytes:
+    """Return the object file that ``work`` makes, or its position-free code if it ``lays_out`` and has such code."""
+    host = processor()
 
     def make() -> Artifact:
         data = emit_object(work.write(), work.level, passes=work.passes, kernel=work.kernel, unwinds=seen)
+        if lays_out and (code := lay_out(*_read(data))) is not None:
+            data = code.to_bytes()
         return Artifact(Kind.OBJECT, data, name=work.name, tool=host.llvm)
 
-    host, seen = processor(), bool(lines_asked())
-    parts = (
-        Part.text("LLVM", host.llvm),
-        Part.text("processor", f"{host.triple} {host.name}"),
-        Part.content("features", host.features),
-        Part.text("name", work.name),
-        *work.parts,
-        *((Part.text("unwinds", "yes"),) if seen else ()),
-    )
-    return (keep(work.kind, parts, make) if work.keep else make()).data
+    if not work.keep:
+        return make().data
+    if lays_out and work.beside is not None and (found := work.beside(lambda: make().data)) is not None:
+        return found
+    parts = (Part.text("name", work.name), Part.text("form", f"{lays_out} {seen}"), *work.parts)
+    return keep(work.kind, parts, make, is_native=True).data
 
 
 def machine_code(work: Work, symbol: str, require: Callable[[str], object] | None = None) -> NativeFunction:
@@ -85,48 +93,100 @@ def machine_code(work: Work, symbol: str, require: Callable[[str], object] | Non
         Whatever ``write`` and ``require`` raise.
     """
     seen = bool(lines_asked())
-    object_ = _read(object_of(work))
-    missing = _missing(object_, symbol, require)
-    if missing:
+    data = _made(work, seen=seen, lays_out=work.keep and not seen)
+    code, _ = _loaded(data, symbol, require, seen=seen)
+    if code is None:
         # Kept by a machine of another C library, if it was kept at all.
-        object_ = _read(object_of(work._replace(keep=False)))
-        missing = _missing(object_, symbol, require)
-    if missing:
-        raise CujitError(
-            f"native code calls {', '.join(missing)}: there is no such function", help=_REPORT, code="internal"
-        )
-    placed = None if seen else place(*object_, address_of_name)
-    if placed is None:
-        code = load_object(object_.elf.data, symbol)
-    else:
-        code = NativeFunction(placed.get_function_address(symbol), placed)
-    own = next(each for each in object_.symbols if each.name == symbol)
-    code = replace(code, code=(code.address - own.value, _size_of(object_.elf, own.section)))
+        data = _made(work._replace(keep=False), seen=seen, lays_out=False)
+        code, missing = _loaded(data, symbol, require, seen=seen)
+        if code is None:
+            raise CujitError(
+                f"native code calls {', '.join(missing)}: there is no such function", help=_REPORT, code="internal"
+            )
     if seen:
         from cujit.devices.perf_files import tell  # which few ask for
 
-        tell(object_.elf.data, symbol, code, work.called)
+        tell(data, symbol, code, work.called)
     return code
 
 
-def keep(kind: str, parts: Iterable[Part], make: Callable[[], Artifact]) -> Artifact:
+def keep(kind: str, parts: Iterable[Part], make: Callable[[], Artifact], *, is_native: bool = False) -> Artifact:
     """Return what ``make()`` makes, from the process's cache if it is there.
 
-    ``parts`` are what it is made of; the code of cujit's devices is added to them.
+    ``parts`` are what it is made of; the code of cujit's devices is added to them, and the processor and LLVM if it
+    ``is_native``, which means that it holds machine code.
 
     Raises:
         OptionError: a variable of the environment gives the cache a value that it cannot have.
         Whatever ``make`` raises.
     """
+    key = _key(kind, parts, is_native=is_native)
+    return make() if key is None else default_cache().get_or_make(key, make, why_not_keep=_why_not_keep)[0]
+
+
+def kept(kind: str, parts: Iterable[Part], *, is_native: bool = False) -> Artifact | None:
+    """Return what ``keep`` has kept. None if the cache does not have it.
+
+    Raises:
+        OptionError: a variable of the environment gives the cache a value that it cannot have.
+    """
+    key = _key(kind, parts, is_native=is_native)
+    found = None if key is None else default_cache().find(key, is_read=True)
+    return found and found[0]
+
+
+def _key(kind: str, parts: Iterable[Part], *, is_native: bool) -> Key | None:
+    """Make the key of what ``keep`` keeps. None while somebody edits cujit."""
     identity = code_identity()
     if not identity:
-        return make()
-    key = make_key(kind, [Part.text("schema", _SCHEMA), Part.text("cujit", identity), *parts])
-    return default_cache().get_or_make(key, make, why_not_keep=_why_not_keep)[0]
+        return None
+    own = tuple(parts)
+    before, text = _before(identity, processor() if is_native else None)
+    return key_of_text(kind, len(before) + len(own), text + text_of(own), lambda: (*before, *own))
+
+
+@functools.cache
+def _before(identity: str, host: Processor | None) -> tuple[tuple[Part, ...], str]:
+    """Return the parts that all keys of this process begin with, and their text."""
+    parts = [Part.text("schema", _SCHEMA), Part.text("cujit", identity)]
+    if host is not None:
+        machine = Part.text("processor", f"{host.triple} {host.name}")
+        parts += [Part.text("LLVM", host.llvm), machine, Part.content("features", host.features)]
+    return tuple(parts), text_of(parts)
 
 
 def _why_not_keep() -> str:
     return "" if is_as_imported() else _CHANGED
+
+
+def _loaded(
+    data: bytes, symbol: str, require: Callable[[str], object] | None, *, seen: bool
+) -> tuple[NativeFunction | None, list[str]]:
+    """Load an object or position-free code. Without a function, return the names that it lacks or calls in vain."""
+    object_ = None if is_position_free(data) else _read(data)
+    if object_ is None:
+        code: PositionFreeCode | None = PositionFreeCode.of_bytes(data)
+        assert code is not None
+        needs, has = code.needs, symbol in code.functions
+    else:
+        code = None if seen else lay_out(*object_)
+        needs = tuple(each.name for each in object_.symbols if each.name and not each.section)
+        has = any(each.name == symbol and each.section for each in object_.symbols)
+    if require is not None:
+        for name in needs:
+            require(name)
+    found = [address_of_name(name) for name in needs]
+    addresses = [address for address in found if address is not None]
+    missing = [name for name, address in zip(needs, found, strict=True) if address is None] + ([] if has else [symbol])
+    if code is not None and not missing:
+        placed = place(code, addresses)
+        at, begin, size = code.functions[symbol]
+        return NativeFunction(placed.memory + at, placed, (placed.memory + begin, size)), []
+    if missing or object_ is None:
+        return None, missing
+    native = load_object(data, symbol)
+    own = next(each for each in object_.symbols if each.name == symbol)
+    return replace(native, code=(native.address - own.value, _size_of(object_.elf, own.section))), []
 
 
 class _Object(NamedTuple):
@@ -134,16 +194,6 @@ class _Object(NamedTuple):
 
     elf: Elf
     symbols: tuple[ElfSymbol, ...]
-
-
-def _missing(object_: _Object, symbol: str, require: Callable[[str], object] | None) -> list[str]:
-    """List the functions that an object calls and this process does not have, and ``symbol`` if it has not that."""
-    needed = [each.name for each in object_.symbols if each.name and not each.section]
-    if require is not None:
-        for name in needed:
-            require(name)
-    has = any(each.name == symbol and each.section for each in object_.symbols)
-    return [name for name in needed if address_of_name(name) is None] + ([] if has else [symbol])
 
 
 def _read(data: bytes) -> _Object:

@@ -11,10 +11,11 @@ import functools
 import mmap
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cujit.errors import CujitError, FormatError
-from cujit.formats.elf import Elf, ElfSymbol, Section
+from cujit.formats.elf import Elf, ElfSymbol, Section, bare_header
+from cujit.values import NamedTuple
 
 _X86_64 = 62
 _RELA = 4
@@ -22,10 +23,15 @@ _WRITABLE, _ALLOCATED = 1, 2
 _UNWINDING = ".eh_frame"
 """What nobody reads: nothing unwinds through kernels. Debuggers do, and ask for LLVM's loader (``CUJIT_PERF``)."""
 
+_HEAD = struct.Struct("<64sQQ5I")
+_MARK = bare_header()
+_PLACE = struct.Struct("<QQQ")
 _ROW = struct.Struct("<QIIq")
 _INT, _WORD = struct.Struct("<i"), struct.Struct("<Q")
-_FIELDS = {1: (_WORD, False), 2: (_INT, True), 4: (_INT, True)}
-"""Relocations by number (R_X86_64_64, PC32, PLT32): what is written, and whether it counts from its own place.
+_FILL = struct.Struct("<QQq")
+_ABSOLUTE, _RELATIVE, _CALL = 1, 2, 4
+_FIELDS = {_ABSOLUTE: _WORD, _RELATIVE: _INT, _CALL: _INT}
+"""Relocations by number (R_X86_64_64, PC32, PLT32), and what is written. The last two count from their own place.
 
 Source: System V ABI, AMD64 supplement, "Relocation Types".
 """
@@ -75,37 +81,88 @@ class LoadedObject:
             raise CujitError("this system lets no process run code that it made", help="allow execmem, or use a GPU")
 
 
-def place(elf: Elf, symbols: Sequence[ElfSymbol], address_of: Callable[[str], int | None]) -> LoadedObject | None:
-    """Put an object into memory; None where it asks for more than is done here, as objects of other processors do.
+class PositionFreeCode(NamedTuple):
+    """An object's code for any address: every distance within the code is filled in.
 
-    ``symbols`` are all of the object; ``address_of`` finds what it calls.
+    ``image`` is the start of its ``size`` bytes, and the rest is zero. The code writes only from ``written`` on, which
+    is a page boundary. ``needs`` names the functions that the object calls and does not define. ``rows`` are the places
+    of addresses: offset, index in ``needs`` (its length stands for the memory itself) and addend. ``functions`` has the
+    offset of each function, and the offset and size of its section.
+    """
+
+    image: bytes
+    written: int
+    size: int
+    needs: tuple[str, ...]
+    rows: tuple[tuple[int, int, int], ...]
+    functions: Mapping[str, tuple[int, int, int]]
+
+    def to_bytes(self) -> bytes:
+        """Write the code after an ELF header that names no machine and no section."""
+        names = "\n".join([*self.needs, *self.functions]).encode()
+        counts = len(self.image), len(self.needs), len(self.functions), len(self.rows), len(names)
+        rows = [_FILL.pack(*row) for row in self.rows]
+        places = [_PLACE.pack(*place) for place in self.functions.values()]
+        return b"".join((_HEAD.pack(_MARK, self.written, self.size, *counts), *rows, *places, names, self.image))
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> PositionFreeCode:
+        """Read what ``to_bytes`` wrote. The cache's checksum proves that it is whole."""
+        _, written, size, image_bytes, needed, functions, rows, name_bytes = _HEAD.unpack_from(data)
+        places_at = _HEAD.size + rows * _FILL.size
+        names_at = places_at + functions * _PLACE.size
+        image_at = names_at + name_bytes
+        names = data[names_at:image_at].decode().split("\n")
+        places = _PLACE.iter_unpack(data[places_at:names_at])
+        return cls(
+            data[image_at : image_at + image_bytes],
+            written,
+            size,
+            tuple(names[:needed]),
+            tuple(_FILL.iter_unpack(data[_HEAD.size : places_at])),
+            dict(zip(names[needed:], places, strict=True)),
+        )
+
+
+def is_position_free(data: bytes) -> bool:
+    """Return whether ``PositionFreeCode.to_bytes`` wrote these bytes. Otherwise they are an object file."""
+    return data.startswith(_MARK)
+
+
+def lay_out(elf: Elf, symbols: Sequence[ElfSymbol]) -> PositionFreeCode | None:
+    """Return an object's code for any address. None if only LLVM loads it, such as an object of another processor.
+
+    ``symbols`` are all symbols of the object.
 
     Raises:
-        FormatError: it is damaged.
-        CujitError: there is no memory for it.
+        FormatError: the object is damaged.
     """
+    needs = {name: None for name in (each.name for each in symbols if not each.section) if name}
     begins, written, size = _begins(elf.sections)
     if elf.machine != _X86_64 or not size:
         return None
-    placed = LoadedObject(size)
-    values = [_value(symbol, placed.memory, begins, address_of) for symbol in symbols]
-    image = bytearray(size)
+    image = bytearray(
+        max((begin + elf.sections[i].size for i, begin in begins.items() if elf.sections[i].is_in_file), default=0)
+    )
     for index, begin in begins.items():
         content = elf.content(elf.sections[index])
         image[begin : begin + len(content)] = content
+    linker = _Linker(image, symbols, begins, {name: k for k, name in enumerate(needs)})
     for table in elf.sections:
         if table.type == _RELA and table.info in begins:
-            rows = elf.content(table)
-            if not _relocate(image, begins[table.info], placed.memory, rows, values):
+            section = elf.sections[table.info]
+            if not linker.link(begins[table.info], section.size if section.is_in_file else 0, elf.content(table)):
                 return None
-    placed.fill(bytes(image), written)
-    known = zip(symbols, values, strict=True)
-    placed.addresses = {symbol.name: value for symbol, value in known if value is not None}
-    return placed
+    functions = {
+        symbol.name: (begins[symbol.section] + symbol.value, begins[symbol.section], elf.sections[symbol.section].size)
+        for symbol in symbols
+        if symbol.name and symbol.section in begins
+    }
+    return PositionFreeCode(bytes(image), written, size, tuple(needs), tuple(linker.rows), functions)
 
 
 def _begins(sections: Sequence[Section]) -> tuple[dict[int, int], int, int]:
-    """Lay out what is there while code runs: where each section begins, by its index.
+    """Lay out the sections that exist while code runs: where each section begins, by its index.
 
     Then come where the sections begin that code writes, which is at a page, and the bytes of all.
     """
@@ -123,33 +180,63 @@ def _begins(sections: Sequence[Section]) -> tuple[dict[int, int], int, int]:
     return begins, written, size
 
 
-def _value(
-    symbol: ElfSymbol, memory: int, begins: Mapping[int, int], address_of: Callable[[str], int | None]
-) -> int | None:
-    """Find the address that a symbol stands for, None where it stands for something else."""
-    if symbol.section:
-        begin = begins.get(symbol.section)
-        return None if begin is None else memory + begin + symbol.value
-    return address_of(symbol.name) if symbol.name else None
+class _Linker:
+    """Fills in the distances within an object; ``rows`` lists the relocations that depend on addresses."""
+
+    def __init__(
+        self, image: bytearray, symbols: Sequence[ElfSymbol], begins: Mapping[int, int], needs: Mapping[str, int]
+    ) -> None:
+        self.rows: list[tuple[int, int, int]] = []
+        self._image = image
+        self._symbols = symbols
+        self._begins = begins
+        self._needs = needs
+
+    def link(self, begin: int, size: int, table: bytes) -> bool:
+        """Apply a table of relocations to the section at ``begin``. False if only LLVM can.
+
+        Raises:
+            FormatError: a relocation lies outside of its section, or names no symbol.
+        """
+        try:
+            for offset, kind, index, addend in _ROW.iter_unpack(table):
+                symbol, field = self._symbols[index], _FIELDS.get(kind)
+                if field is None:
+                    return False
+                if offset + field.size > size:
+                    raise FormatError(f"a relocation outside of its section: {offset} of {size} bytes")
+                at = begin + offset
+                is_own = symbol.section in self._begins
+                if not (is_own or (symbol.name in self._needs and kind == _ABSOLUTE)):
+                    return False
+                if not is_own:
+                    self.rows.append((at, self._needs[symbol.name], addend))
+                elif kind == _ABSOLUTE:
+                    self.rows.append((at, len(self._needs), self._begins[symbol.section] + symbol.value + addend))
+                else:
+                    _INT.pack_into(self._image, at, self._begins[symbol.section] + symbol.value + addend - at)
+        except IndexError as e:
+            raise FormatError(f"a relocation without a symbol: {e}") from e
+        except struct.error:  # too far away
+            return False
+        return True
 
 
-def _relocate(image: bytearray, begin: int, memory: int, rows: bytes, values: Sequence[int | None]) -> bool:
-    """Fill in the addresses of a section that begins at ``begin``; tell whether all were of known kinds.
+def place(code: PositionFreeCode, addresses: Iterable[int]) -> LoadedObject:
+    """Put code into memory.
+
+    Args:
+        code: what ``lay_out`` returned.
+        addresses: the addresses of what it ``needs``, in that order.
 
     Raises:
-        FormatError: one lies outside.
+        CujitError: there is no memory for it.
     """
-    try:
-        for offset, kind, symbol, addend in _ROW.iter_unpack(rows):
-            field, is_relative = _FIELDS.get(kind, (None, False))
-            value = values[symbol]
-            if field is None or value is None:
-                return False
-            at = begin + offset
-            value += addend - (memory + at if is_relative else 0)
-            if field is _INT and value != (value + (1 << 31)) % (1 << 32) - (1 << 31):
-                return False
-            field.pack_into(image, at, value)
-    except (struct.error, IndexError) as e:
-        raise FormatError(f"a relocation outside of its object: {e}") from e
-    return True
+    placed = LoadedObject(code.size)
+    memory, image = placed.memory, bytearray(code.image)
+    values = [*addresses, memory]
+    for at, index, addend in code.rows:
+        _WORD.pack_into(image, at, values[index] + addend)
+    placed.fill(bytes(image), code.written)
+    placed.addresses = {name: memory + at for name, (at, _, _) in code.functions.items()}
+    return placed

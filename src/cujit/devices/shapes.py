@@ -231,10 +231,9 @@ def check_launch(kernel: str, shape: LaunchShape, limits: Limits, resources: Res
 
 def keeps_limits(shape: LaunchShape, limits: Limits, resources: Resources) -> bool:
     """Return whether ``check_launch`` would find nothing."""
-    sizes = zip((*shape.grid, *shape.block), (*limits.max_grid, *limits.max_block), strict=True)
     threads = shape.block.volume
     return (
-        all(size <= most for size, most in sizes)
+        all(map(operator.le, (*shape.grid, *shape.block), (*limits.max_grid, *limits.max_block)))
         and threads <= min(limits.max_threads, resources.max_threads)
         and resources.shared_bytes + shape.shared_bytes <= limits.shared_bytes_optin
     )

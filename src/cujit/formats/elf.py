@@ -12,7 +12,7 @@ from cujit.forks import cached_property
 from cujit.values import NamedTuple, dataclass, field
 
 _MAGIC = b"\x7fELF"
-_CLASS_64, _LITTLE_ENDIAN = 2, 1
+_CLASS_64, _LITTLE_ENDIAN, _CURRENT, _REL = 2, 1, 1, 1
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -210,6 +210,15 @@ def read_elf(data: bytes) -> Elf:
     found = _read_tables(data)
     ident, kind, machine, version, flags = found[:5]
     return Elf(data, ident[7], ident[8], kind, machine, version, flags, _sections(data, found), found.length)
+
+
+def bare_header() -> bytes:
+    """Return the header of a relocatable ELF file that names no machine and has no section.
+
+    Source: System V gABI, "ELF Header".
+    """
+    mark = _MAGIC + bytes((_CLASS_64, _LITTLE_ENDIAN, _CURRENT))
+    return _HEADER.pack(mark, _REL, 0, _CURRENT, 0, 0, 0, 0, _HEADER.size, 0, 0, 0, 0, 0)
 
 
 def elf_length(data: bytes, available: int | None = None) -> int:

@@ -203,6 +203,46 @@ def test_a_kernel_is_made_once(cache: Cache) -> None:
     assert cache.counters.makes == makes
 
 
+ALONE = f"""{HEAD}.visible .entry alone(.param .u64 out) {{
+    .reg .b32 %r<4>; .reg .b64 %a<4>;
+    mov.u32 %r1, %tid.x; mov.u32 %r2, %ntid.x; add.u32 %r3, %r1, %r2; ld.param.u64 %a1, [out];
+    mul.wide.u32 %a2, %r1, 4; add.u64 %a3, %a1, %a2; st.global.u32 [%a3], %r3; ret;
+}}"""
+"""The only kernel of its module. Thread i stores i plus the size of the block."""
+
+
+def _run_alone(block: int) -> list[int]:
+    device = Device(CpuBackend(1))
+    out = device.array(np.zeros(64, np.uint32))
+    load(ALONE.encode(), device)["alone"][1, block](out)
+    return [int(n) for n in out.numpy()[:block]]
+
+
+def test_a_module_of_one_kernel_is_loaded_and_launched_from_one_entry(cache: Cache) -> None:
+    expected = [[i + block for i in range(block)] for block in (64, 32)]
+    assert _run_alone(64) == expected[0]
+    assert len(_kept(cache, "cpu module with code")) == 1
+    assert not _kept(cache, "cpu kernel")
+    before = cache.counters
+    cache.forget()
+    assert _run_alone(64) == expected[0]
+    assert cache.counters.makes == before.makes
+    assert cache.counters.disk_hits == before.disk_hits + 1
+    cache.forget()
+    assert _run_alone(32) == expected[1]  # another block has an entry of its own
+    assert len(_kept(cache, "cpu module with code")) == len(_kept(cache, "cpu kernel")) == 1
+    assert cache.counters.makes == before.makes + 1
+
+
+def test_a_damaged_entry_with_code_is_made_again(cache: Cache) -> None:
+    expected = _run_alone(64)
+    (path,) = _kept(cache, "cpu module with code")
+    path.write_bytes(path.read_bytes()[:-100])
+    cache.forget()
+    assert _run_alone(64) == expected
+    assert cache.counters.damaged == 1
+
+
 def test_what_is_refused_is_refused_at_every_load(cache: Cache) -> None:
     head = HEAD.replace("8.0", "8.1")
     ptx = head + ".visible .entry k() { .reg .b32 %r<2>; multimem.red.global.add.u32 [0], %r1; ret; }"
@@ -333,7 +373,7 @@ PLAIN = "define i32 @k(i32 %x) { ret i32 %x }"
 
 @pytest.mark.parametrize("kept", [CALLS, "define i32 @other(i32 %x) { ret i32 %x }"], ids=["calls", "lacks"])
 def test_an_object_that_does_not_fit_this_process_is_made_again(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "keep", lambda *_: _object(kept))
+    monkeypatch.setattr(objects, "keep", lambda *_, **__: _object(kept))
     assert machine_code(Work("test", "k", (), lambda: PLAIN), "k").address
 
 

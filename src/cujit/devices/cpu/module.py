@@ -11,7 +11,7 @@ import functools
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -28,6 +28,7 @@ from cujit.devices.cpu.run.launch import (
     USUAL_CACHE_BYTES,
     WORKSPACE_BYTES,
     Control,
+    HostBlock,
     Launch,
     cache_bytes,
     zeroed_block,
@@ -52,7 +53,7 @@ from cujit.errors import (
     ToolTimeoutError,
     spell,
 )
-from cujit.forks import Lock
+from cujit.forks import Lock, once
 from cujit.toolchain.stopping import Ended
 from cujit.values import NamedTuple, replace
 
@@ -206,6 +207,8 @@ class CpuKernel(BackendKernel):
         Raises:
             LaunchError: a limit is broken; the message names it with both numbers.
         """
+        if self._bounds.is_free and options is PLAIN:
+            return
         shape = self._bounds.shape(shape, options.cluster)
         self._bounds.check(self.title, shape, options)
         if options.cooperative:
@@ -241,7 +244,7 @@ class CpuKernel(BackendKernel):
             "run": pool.entry,
             **TEMPLATE,
         }
-        failed = functools.partial(_failed, memory, self._site(shape, function))
+        failed = functools.partial(_failed, memory, functools.partial(self._site, shape, function))
         return Target(fields, failed, (job, function, pool, self._module, self._control))
 
     def _require(self, size: int) -> None:
@@ -392,6 +395,7 @@ class CpuKernel(BackendKernel):
             kernel=True,
             keep=not self._watches and not dumped(),
             called=functools.partial(self._called, block),
+            beside=functools.partial(self._module.preparation.code_of, block) if optimizes and not lines else None,
         )
         return native_code(work, "run")
 
@@ -455,9 +459,15 @@ class _Memory(NamedTuple):
     local_bytes: int
 
 
-def _failed(memory: _Memory, site: Site, launch: int) -> None:
+@once
+def _no_variables() -> HostBlock:
+    """Return the memory of every module without variables."""
+    return zeroed_block(1)
+
+
+def _failed(memory: _Memory, site: Callable[[], Site], launch: int) -> None:
     """Raise an error that explains why not all blocks ran. ``launch`` is the address of the ``Launch``."""
-    settle(Launch.from_address(launch), site)
+    settle(Launch.from_address(launch), site())
     raise no_memory(*memory)
 
 
@@ -486,7 +496,7 @@ class CpuModule(BackendModule):
         self.variables = facts.variables
         """Where each variable lies in the memory, and its size, in bytes."""
         try:
-            self.memory = zeroed_block(max(facts.size, 1))
+            self.memory = zeroed_block(facts.size) if facts.size or watchers else _no_variables()
         except CujitError as e:
             took = f"{facts.size:,} bytes of memory, more than there is"
             raise LoadError(f"the variables of this module take {took}", help=e.help) from e

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import collections
+import struct
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cujit.artifact import Artifact
+from cujit.artifact import Artifact, Kind
 from cujit.cache.key import Part
 from cujit.devices.cpu.ir.facts import MOST_IMAGE_BYTES, KernelFacts, ModuleFacts, RefusedFacts, Relocation
 from cujit.devices.cpu.ir.refusals import Refusal, Refusals, unsupported
-from cujit.devices.objects import keep
+from cujit.devices.objects import keep, kept
+from cujit.devices.shapes import Dim3
 from cujit.forks import Lock
 from cujit.values.garbage import collecting_rarely
 
@@ -18,6 +21,13 @@ if TYPE_CHECKING:  # what makes kernels ready is imported where that has to be d
     from cujit.devices.cpu.analysis.body import Body
     from cujit.devices.cpu.frontend.layout import ModuleLayout
     from cujit.formats.ptx.syntax import Function, Module
+
+
+_WITH_CODE = "cpu module with code"
+_MOST_BESIDE = 1 << 16
+"""Bytes of facts that are kept a second time, with the code of the first launch."""
+_AT = struct.Struct("<QIII")
+"""Where code begins that is kept with facts, and the block that it is for. It is the end of the entry."""
 
 
 class _TooLargeError(Exception):
@@ -72,6 +82,8 @@ class Preparation:
         self._lock = Lock()
         self._parsed: weakref.ref[_Parsed] | None = None
         self._staying: _Parsed | None = None
+        self._code: tuple[Dim3, bytes] | None = None
+        self._beside: Artifact | None = None
         self.parts = (Part.content("PTX", text), *([Part.text("contract", "ptxas")] if contract else ()))
         """What stands for the text in the key of a piece of work."""
 
@@ -110,6 +122,9 @@ class Preparation:
 
         Raises as ``facts`` does.
         """
+        found = kept(_WITH_CODE, self.parts, is_native=True)
+        if found is not None:
+            return ModuleFacts.of_artifact(found, self._take(found.data))
         made: list[ModuleFacts] = []
 
         def make() -> Artifact:
@@ -122,7 +137,32 @@ class Preparation:
             artifact = keep("cpu module", self.parts, make)
         except _TooLargeError:  # raised here, or by a thread that this one waited for
             return made[0] if made else self.facts()
-        return made[0] if made else ModuleFacts.of_artifact(artifact)
+        facts = made[0] if made else ModuleFacts.of_artifact(artifact)
+        is_small = len(artifact.data) < _MOST_BESIDE and len(facts.kernels) == 1
+        self._beside = artifact if is_small and not facts.refused else None
+        return facts
+
+    def code_of(self, block: Dim3, make: Callable[[], bytes]) -> bytes | None:
+        """Return the code of the only kernel for a block, kept with the facts. None if they are kept with another.
+
+        A process then reads one file of the cache for a module and its first launch.
+        """
+        facts = self._beside
+        if self._code is None and facts is not None:
+
+            def made() -> Artifact:
+                code = make()
+                data = b"".join((facts.data, code, _AT.pack(len(facts.data), *block)))
+                return Artifact(Kind.OBJECT, data, signatures=facts.signatures)
+
+            self._take(keep(_WITH_CODE, self.parts, made, is_native=True).data)
+        return self._code[1] if self._code is not None and self._code[0] == block else None
+
+    def _take(self, data: bytes) -> int:
+        """Remember the code that is kept with facts, and return where it begins."""
+        begin, *block = _AT.unpack_from(data, len(data) - _AT.size)
+        self._code = Dim3(*block), data[begin : -_AT.size]
+        return int(begin)
 
     @collecting_rarely()
     def facts(self) -> ModuleFacts:

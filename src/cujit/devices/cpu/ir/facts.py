@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import binascii
 import itertools
-import struct
 import zlib
 from collections.abc import Iterator, Mapping
 
 from cujit.artifact import Artifact, Kind
+from cujit.formats.elf import bare_header
 from cujit.signature import Signature
 from cujit.values import dataclass
 from cujit.values.json_text import only_value
@@ -16,9 +16,7 @@ from cujit.values.json_text import only_value
 MOST_IMAGE_BYTES = 64 << 20
 """Initial values of a module that take more than that are not kept."""
 
-_HEADER = struct.Struct("<4s5B7xHHIQQQI6H")
-_HEADER_BYTES = 64
-_ET_REL, _LITTLE, _CLASS_64, _CURRENT = 1, 1, 2, 1
+_HEADER = bare_header()
 
 
 @dataclass(frozen=True)
@@ -96,16 +94,16 @@ class ModuleFacts:
             ).decode("ascii"),
             "relocations": [(place.offset, place.target) for place in self.relocations],
         }
-        data = _elf_header() + json.dumps(told, separators=(",", ":")).encode("ascii")
+        data = _HEADER + json.dumps(told, separators=(",", ":")).encode("ascii")
         signatures = {kernel.name: kernel.signature for kernel in self.kernels}
         signatures.update({kernel.name: kernel.signature for kernel in self.refused})
         return Artifact(Kind.OBJECT, data, signatures=signatures)
 
     @classmethod
-    def of_artifact(cls, artifact: Artifact) -> ModuleFacts:
-        """Read what ``to_artifact`` wrote."""
-        told = only_value(artifact.data[_HEADER_BYTES:].decode("ascii"))
-        image = zlib.decompress(binascii.a2b_base64(told["image"]))
+    def of_artifact(cls, artifact: Artifact, end: int | None = None) -> ModuleFacts:
+        """Read what ``to_artifact`` wrote, up to ``end`` if other data follows."""
+        told = only_value(artifact.data[len(_HEADER) : end].decode("ascii"))
+        image = zlib.decompress(binascii.a2b_base64(told["image"])) if told["pieces"] else b""
         ends = [*itertools.accumulate((size for _, size in told["pieces"]), initial=0)]
         return cls(
             tuple(_kernel(kernel, artifact.signatures[kernel["name"]]) for kernel in told["kernels"]),
@@ -126,9 +124,3 @@ def _kernel(told: dict[str, object], signature: Signature) -> KernelFacts:
     directives = told.pop("directives")
     assert isinstance(directives, dict)
     return KernelFacts(**told, signature=signature, directives={k: tuple(v) for k, v in directives.items()})  # type: ignore[arg-type]
-
-
-def _elf_header() -> bytes:
-    """Write the header of an ELF file that has nothing else. Source: System V gABI, "ELF Header"."""
-    mark = (b"\x7fELF", _CLASS_64, _LITTLE, _CURRENT, 0, 0)
-    return _HEADER.pack(*mark, _ET_REL, 0, _CURRENT, 0, 0, 0, 0, _HEADER_BYTES, 0, 0, 0, 0, 0)

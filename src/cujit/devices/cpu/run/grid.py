@@ -216,6 +216,11 @@ class Bounds:
             "blocksareclusters" in directives,
         )
 
+    @property
+    def is_free(self) -> bool:
+        """Whether the kernel runs with every block and without a cluster."""
+        return self.block is None and self.cluster is None and not self.needs_cluster
+
     def shape(self, shape: LaunchShape, cluster: Dim3 | None = None) -> LaunchShape:
         """Return the grid and block that run. A block of one thread stands for the block that the kernel requires."""
         if self.block is not None and shape.block == Dim3(1):
