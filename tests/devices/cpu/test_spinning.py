@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cujit.devices.cpu.backend import CpuBackend
+from cujit.devices.cpu.control.flow import _TURNS
 from cujit.devices.cpu.run.grid import Share, Workers
 from cujit.devices.cpu.run.launch import Launch
 from cujit.devices.device import Device
@@ -175,6 +176,30 @@ def test_a_thread_waits_for_a_function_that_polls(device: Device) -> None:
     lock, count = device.zeros(1, np.int32), device.zeros(1, np.int32)
     jit(text, names=["k"], device=device)["k"][3, 40](lock, count, 0)
     assert count.numpy().tolist() == [120]
+
+
+def test_a_polling_loop_that_ends_in_the_turn_in_which_deadlocks_are_sought_is_none() -> None:
+    # One warp polls for some turns, completes the phase that the other one awaits, and exits. The other has looked in
+    # that turn already. After turns without progress the scheduler seeks deadlocks, every 64 turns.
+    text = """extern "C" __global__ void k(int polls, int *out) {
+        __shared__ unsigned long long phase; unsigned at = (unsigned)__cvta_generic_to_shared(&phase);
+        if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 32;" :: "r"(at) : "memory");
+        __syncthreads();
+        if (threadIdx.x < 32) {
+            asm volatile("{ .reg .pred p; AGAIN: mbarrier.test_wait.parity.shared.b64 p, [%0], 0; @!p bra AGAIN; }"
+                         :: "r"(at) : "memory");
+            out[threadIdx.x] = polls;
+        } else {
+            #pragma unroll 1
+            for (int i = 0; i < polls; i++) __nanosleep(20);
+            asm volatile("{ .reg .b64 s; mbarrier.arrive.shared.b64 s, [%0]; }" :: "r"(at) : "memory");
+        }
+    }"""
+    place = cpu(1)
+    kernel, out = jit(text, names=["k"], device=place)["k"], place.zeros(32, np.int32)
+    for turns in range(100, 200):
+        kernel[1, 64](turns * _TURNS, out)
+        assert out.numpy().tolist() == [turns * _TURNS] * 32
 
 
 # -- blocks -----------------------------------------------------------------------------------------------
