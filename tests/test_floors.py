@@ -112,7 +112,7 @@ _ONE_WORD = {
     "backend",
     "callgraph",
     "dataflow",
-    "debuglines",
+    "dwarf",
     "filesystem",
     "pipeline",
     "runtime",

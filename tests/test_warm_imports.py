@@ -41,7 +41,9 @@ COMPILERS = (
 )
 """What makes images; a hit of the cache needs none of it."""
 
-SCANNERS = tuple(f"cujit.compiler.includes.{name}" for name in ("closure", "directives", "macros", "probing", "search"))
+SCANNERS = tuple(
+    f"cujit.compiler.includes.{name}" for name in ("closure", "directives", "macros", "has_include", "search")
+)
 """What follows includes; where none changed, stats tell."""
 
 READERS = (

@@ -140,7 +140,7 @@ def folder() -> Path:
         MissingError: llvmlite is not installed.
         UnsupportedError: the emulator is not written for this processor.
     """
-    data = library_of(SONAME, list(exports()), "starting")
+    data = library_of(SONAME, list(exports()), "start")
     return keep({SONAME: data, "libcuda.so": data})
 
 
