@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from cujit.errors import OptionError, spell
 from cujit.values import dataclass, later
 from cujit.values.typed import TYPE_CHECKING
+from cujit.workers.environment import cache_directory
 
 if TYPE_CHECKING:
     import pathlib
@@ -160,7 +161,7 @@ class CacheSettings:
         """
         listed = environment.get("CUJIT_CACHE_ROOTS", "").split(os.pathsep)
         return cls(
-            _root(environment),
+            DirectoryName(directory) if (directory := cache_directory(environment)) else None,
             _absolute(environment.get("XDG_RUNTIME_DIR")),
             tuple(_expanded(path) for path in listed if path),
             _cap_bytes(environment.get("CUJIT_CACHE_BYTES")),
@@ -169,24 +170,6 @@ class CacheSettings:
             _expanded(environment["CUJIT_TRUST"]) if environment.get("CUJIT_TRUST") else None,
             _wait_s(environment.get("CUJIT_REMOTE_WAIT_S")),
         )
-
-
-def _root(environment: Mapping[str, str]) -> DirectoryName | None:
-    if environment.get("CUJIT_CACHE_DIR"):
-        return _expanded(environment["CUJIT_CACHE_DIR"])
-    home = _absolute(environment.get("HOME")) or _absolute(os.path.expanduser("~")) or _home()
-    caches = _absolute(environment.get("XDG_CACHE_HOME")) or (home and f"{home}/.cache")
-    return DirectoryName(os.path.normpath(f"{caches}/cujit")) if caches else None
-
-
-def _home() -> DirectoryName | None:
-    """The home that the system knows, where HOME is relative, or there is none."""
-    try:
-        import pwd  # optional: not on every system
-
-        return _absolute(pwd.getpwuid(os.getuid()).pw_dir)
-    except (ImportError, KeyError, AttributeError):
-        return None
 
 
 def _is_on(said: str) -> bool:

@@ -14,7 +14,7 @@ from cujit.errors import CujitError
 from cujit.machine.trial import COMPILER, TRIALS, failures, needs_compiler
 from cujit.program import toolchain
 from cujit.toolchain.driver import open_driver
-from cujit.toolchain.headers import HeaderSearch, find_headers
+from cujit.toolchain.headers import HeaderSearch, IncludeDirectory, bundle_directory, find_headers
 from cujit.toolchain.libraries import is_emulated, load_binding, open_library, real_path
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import dataclass, replace
@@ -176,7 +176,13 @@ _HEADERS = {
 
 def _headers(tools: Toolchain, compiler: Version | None, major: int, fix: str) -> list[Component]:
     search = tools.headers if compiler else find_headers(tools.settings, major, None)
+    bundle = bundle_directory(tools.settings, tools.nvrtc.library_path) if compiler else None
+    bundled = [IncludeDirectory(bundle, part, _BUNDLED) for part in search.missing] if bundle else []
+    search = search._replace(directories=(*search.directories, *bundled))
     return [_header(search, name, purpose, needed, compiler, fix) for name, (purpose, needed) in _HEADERS.items()]
+
+
+_BUNDLED = "NVRTC, which installs them for the first source that includes a header"
 
 
 def _header(

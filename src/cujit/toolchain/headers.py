@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from cujit.toolchain.libraries import read_build_id
 from cujit.values import NamedTuple, later
 from cujit.values.typed import TYPE_CHECKING
+from cujit.workers.environment import cache_directory
 from cujit.workers.package_files import data_path
 
 if TYPE_CHECKING:
@@ -33,11 +35,14 @@ class Settings(NamedTuple):
 
     cuda_homes: tuple[tuple[str, str], ...] = ()
     """(variable, directory) of a CUDA toolkit, in the order of the search."""
+    cache: str = ""
+    """The user's cache directory, below which NVRTC's bundled headers are installed; empty if there is none."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Read ``CUDA_HOME`` and ``CUDA_PATH``."""
-        return cls(tuple((v, environment[v]) for v in ("CUDA_HOME", "CUDA_PATH") if environment.get(v)))
+        """Read ``CUDA_HOME`` and ``CUDA_PATH``, and the variables that name the cache directory."""
+        homes = tuple((v, environment[v]) for v in ("CUDA_HOME", "CUDA_PATH") if environment.get(v))
+        return cls(homes, cache_directory(environment) or "")
 
 
 class IncludeDirectory(NamedTuple):
@@ -88,6 +93,9 @@ _PARTS: Mapping[str, str] = {
     "crt": "crt/mma.h",
 }
 
+# The bundle has no header of the runtime's functions, which no kernel needs.
+_BUNDLED_MARKERS: Mapping[str, str] = {"cuda_runtime_api.h": "cuda_fp16.h"}
+
 
 def _beside_nvrtc(place: _Place) -> Iterator[Path]:
     """The tree that NVRTC itself lies in: a wheel's, conda's or a toolkit's."""
@@ -135,11 +143,40 @@ def _usual_place(_: _Place) -> Iterator[Path]:
     yield from _toolkit(pathlib.Path("/usr/local/cuda"))
 
 
+BUNDLE = "the headers that NVRTC bundles"
+BUNDLED_SINCE = (13, 5)
+"""The first NVRTC that has headers in it. Source: ``nvrtc.h`` of 13.5."""
+
+
+def bundle_directory(settings: Settings, library: str | None) -> str | None:
+    """Return where the headers go that an NVRTC has in it. None if it has none, or the user has no cache directory.
+
+    The name holds the build of NVRTC: the files say when they were installed, and not by which patch release.
+    """
+    if library is None or not settings.cache:
+        return None
+    path = pathlib.Path(library)
+    for builtins in path.parent.glob("libnvrtc-builtins.so.*"):
+        found = re.search(r"\.so\.(\d+)\.(\d+)", builtins.name)
+        if found and (int(found[1]), int(found[2])) >= BUNDLED_SINCE:
+            return f"{settings.cache}/headers/{found[1]}.{found[2]}-{read_build_id(library)[:16]}"
+    return None
+
+
+def _bundled(place: _Place) -> Iterator[Path]:
+    """What NVRTC itself installs (``bundled``)."""
+    directory = bundle_directory(place.settings, place.library and str(place.library))
+    if directory is not None:
+        yield pathlib.Path(directory)
+        yield pathlib.Path(directory, "cccl")
+
+
 _STEPS: tuple[tuple[str, Callable[[_Place], Iterator[Path]]], ...] = (
     ("NVRTC's directory", _beside_nvrtc),
     ("the wheels of this Python", _wheels),
     ("CUDA_HOME or CUDA_PATH", _environment),
     ("/usr/local/cuda", _usual_place),
+    (BUNDLE, _bundled),
 )
 
 
@@ -154,7 +191,7 @@ def find_headers(settings: Settings, major: int, library: str | None) -> HeaderS
     tried: list[str] = []
     for part, marker in _PARTS.items():
         for step, directory in _candidates(place):
-            why_not = _why_not(directory, marker, major)
+            why_not = _why_not(directory, _BUNDLED_MARKERS.get(marker, marker) if step == BUNDLE else marker, major)
             if why_not is None:
                 found.append(IncludeDirectory(str(directory), part, step))
                 break

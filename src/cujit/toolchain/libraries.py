@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import struct
 import sys
 from _thread import get_ident
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from cujit.arch.support import install
 from cujit.errors import ToolchainNotFoundError
 from cujit.values import later
+from cujit.values.hashing import sha256
 from cujit.values.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -190,3 +192,45 @@ def _listed(directory: str) -> list[str]:
 
 
 _PLACES = ("lib", "lib64", "nvvm/lib64")
+
+
+# -- which build a library is -----------------------------------------------------------------------------------------
+
+_PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
+_FARTHEST = 1 << 40
+
+
+def read_build_id(path: str) -> str:
+    """Read the identifier of an ELF file, in hex; of a file without one, its SHA-256.
+
+    Source: System V gABI, "Note Section"; GNU ld manual, ``--build-id``.
+
+    Raises:
+        ToolchainNotFoundError: the file cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            return _gnu_build_id(file.fileno()) or f"sha256:{sha256(file.read()).hexdigest()}"
+    except OSError as e:
+        raise missing_library(os.path.basename(path), e) from e
+
+
+def _gnu_build_id(fd: int) -> str:
+    head = os.pread(fd, 64, 0)
+    if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
+        return ""
+    (table,), (size, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
+    for index in range(count if size == 56 and table <= _FARTHEST else 0):
+        entry = os.pread(fd, 56, table + 56 * index)
+        if len(entry) < 56 or int.from_bytes(entry[:4], "little") != _PT_NOTE:
+            continue
+        offset, length = struct.unpack_from("<Q", entry, 8)[0], struct.unpack_from("<Q", entry, 32)[0]
+        notes = os.pread(fd, min(length, 4096), offset) if offset <= _FARTHEST else b""
+        at = 0
+        while at + 12 <= len(notes):
+            name_size, data_size, kind = struct.unpack_from("<3I", notes, at)
+            data = at + 12 + -(-name_size // 4) * 4
+            if kind == _NT_GNU_BUILD_ID and notes[at + 12 : at + 16] == b"GNU\0" and data + data_size <= len(notes):
+                return notes[data : data + data_size].hex() if data_size >= 8 else ""
+            at = data + -(-data_size // 4) * 4
+    return ""

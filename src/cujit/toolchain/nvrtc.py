@@ -216,6 +216,28 @@ def nvrtcGetPCHHeapSizeRequired(prog: int) -> Answer:  # noqa: N802
     return _call(prog, "nvrtcGetPCHHeapSizeRequired")
 
 
+def nvrtcGetBundledHeadersInfo() -> Answer:  # noqa: N802
+    """Return (result, ``nvrtcBundledHeadersInfo``, log as bytes or None): the headers that this NVRTC has in it."""
+    return _answer("nvrtcGetBundledHeadersInfo")
+
+
+def nvrtcInstallBundledHeaders(installPath: Text, flags: int) -> Answer:  # noqa: N802, N803
+    """Write the headers that this NVRTC has in it into a directory; return (result, log as bytes or None).
+
+    Raises:
+        nvrtcError: the path holds a NUL, or ``flags`` has the bit that first deletes everything in the directory.
+    """
+    function = "nvrtcInstallBundledHeaders"
+    if isinstance(flags, bool) or not isinstance(flags, int) or flags & _FORCE_OVERWRITE:
+        _library().misuse(function, f"flags is {spell(flags)}; it takes 0, or 2 to not wait for another process")
+    return _answer(function, _string(function, "installPath", installPath), flags)
+
+
+_FORCE_OVERWRITE = 1
+"""``NVRTC_INSTALL_HEADERS_FORCE_OVERWRITE``. Neither this nor ``nvrtcRemoveBundledHeaders`` can be called here: both
+delete everything in the directory, also what NVRTC did not write."""
+
+
 def _answer(function: str, *arguments: Any) -> Answer:
     result, *values = _library().answer(function, *arguments)
     return (NvrtcResult(int(result)), *values)

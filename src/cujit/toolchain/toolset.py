@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cujit.forks import cached_property
-from cujit.toolchain.headers import HeaderSearch, Settings, find_headers
+from cujit.toolchain.headers import HeaderSearch, Settings, bundle_directory, find_headers
 from cujit.values import NamedTuple
 from cujit.values.typed import TYPE_CHECKING, Any, Protocol
 
@@ -106,6 +106,23 @@ class Toolchain:
             ToolchainNotFoundError: the compiler is not installed.
         """
         return find_headers(self.settings, self.nvrtc.version[0], self.nvrtc.library_path)
+
+    def install_headers(self) -> None:
+        """Install the headers that NVRTC bundles, if headers of the toolkit are missing and NVRTC bundles any.
+
+        It is done once for each user and NVRTC. What fails is among what ``headers`` tried.
+
+        Raises:
+            ToolchainNotFoundError: the compiler is not installed.
+        """
+        directory = self.headers.missing and bundle_directory(self.settings, self.nvrtc.library_path)
+        if not directory or directory in self.notes:
+            return
+        from cujit.toolchain.bundled import install_bundle  # start-up: where the toolkit's headers are not installed
+
+        self.notes[directory] = why_not = install_bundle(directory)
+        found = find_headers(self.settings, self.nvrtc.version[0], self.nvrtc.library_path)
+        self.__dict__["headers"] = found._replace(tried=(*found.tried, *([why_not] if why_not else ())))
 
     @property
     def live_handles(self) -> int:

@@ -1,8 +1,9 @@
-"""The variables of the environment that workers get, by whole names: the others may be secret."""
+"""The variables of the environment that workers get, by whole names: the others may be secret; the cache directory."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 _ALL = ("HOME", "XDG_CACHE_HOME", "CUJIT_CACHE", "CUJIT_CACHE_DIR", "CUJIT_CPU_OPTIMIZE", "LANG", "LC_ALL", "LC_CTYPE")
 _PROGRAMS = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
@@ -37,3 +38,30 @@ COMPILE = (
 def kept(names: tuple[str, ...]) -> dict[str, str]:
     """Return the variables of these names that are set."""
     return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def cache_directory(environment: Mapping[str, str]) -> str | None:
+    """Return ``CUJIT_CACHE_DIR``, otherwise ``$XDG_CACHE_HOME/cujit``; None if the user has no home.
+
+    Source: XDG Base Directory Specification 0.8: a relative path in its variables is ignored, the default of
+    ``XDG_CACHE_HOME`` is ``~/.cache``.
+    """
+    if environment.get("CUJIT_CACHE_DIR"):
+        return os.path.abspath(os.path.expanduser(environment["CUJIT_CACHE_DIR"]))
+    home = _absolute(environment.get("HOME")) or _absolute(os.path.expanduser("~")) or _home()
+    caches = _absolute(environment.get("XDG_CACHE_HOME")) or (home and f"{home}/.cache")
+    return os.path.normpath(f"{caches}/cujit") if caches else None
+
+
+def _home() -> str | None:
+    """The home that the system knows, where HOME is relative, or there is none."""
+    try:
+        import pwd  # optional: not on every system
+
+        return _absolute(pwd.getpwuid(os.getuid()).pw_dir)
+    except (ImportError, KeyError, AttributeError):
+        return None
+
+
+def _absolute(path: str | None) -> str | None:
+    return path if path and os.path.isabs(path) else None

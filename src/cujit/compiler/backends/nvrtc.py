@@ -62,6 +62,13 @@ _HEADER_HELP = (
     f"finds headers beside it; {install('cu13')} installs the toolkit's headers"
 )
 
+_WHEELS = (
+    (r"curand\w*\.h", "nvidia-curand"),
+    (r"cuda_tile\.h", "nvidia-cuda-crt"),
+    (r"(?:cuda_runtime|device_|driver_)\w*\.h", "nvidia-cuda-runtime"),
+)
+"""Headers that NVRTC does not bundle, and the wheels that have them; those of CUDA 12 have ``-cu12`` behind."""
+
 _FOR_HOSTS_ALONE = HOST_HEADERS.keys() - STD_HEADERS.keys()
 
 _FOR_HOSTS = "is not supported when compiling with NVRTC"
@@ -128,6 +135,8 @@ def compile_cuda(request: Request, toolchain: Toolchain) -> Artifact:
     nvrtc = toolchain.nvrtc
     require_arch(request.arch, nvrtc.arches, "NVRTC", nvrtc.version)
     arguments = request.arguments()
+    if request.source.headers or any("include" in text for text in (request.source.text, *arguments)):
+        toolchain.install_headers()
     arguments += [f"--include-path={path}" for path in toolchain.headers.paths]
     if nvrtc.version >= _SEED_SINCE and not any(a.lstrip("-").startswith(_SEED) for a in arguments):
         arguments.append(f"--{_SEED}={request.seed()}")
@@ -282,7 +291,7 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
     if header := missing_header(diagnostics):
         return HeaderNotFoundError(
             _no_header(request, toolchain, header, errors[0]),
-            help=_header_help(header, request),
+            help=_header_help(header, request, toolchain.nvrtc.version),
             **facts,
         )
     if unnamed := [name for name in request.names if any(_names(d, name) for d in errors)]:
@@ -303,10 +312,12 @@ def _newer(request: Request, version: Version) -> Iterator[tuple[str, Version]]:
             yield name, since
 
 
-def _header_help(header: str, request: Request) -> str:
+def _header_help(header: str, request: Request, version: Version) -> str:
     if "host_code" not in request.options and (header in _FOR_HOSTS_ALONE or is_for_hosts(header)):
         return _HOST_HEADER.format(header) if header in _FOR_HOSTS_ALONE else _SKIP.format(f"<{header}>")
-    return _HEADER_HELP
+    wheel = next((wheel for pattern, wheel in _WHEELS if re.fullmatch(pattern, header)), None)
+    ending = "-cu12" if version[0] == 12 else ""
+    return _HEADER_HELP if wheel is None else f"run `pip install {wheel}{ending}` to install <{header}>"
 
 
 def _skip_help(errors: Sequence[Diagnostic], request: Request) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import struct
 import sys
 from collections.abc import Mapping
 
@@ -19,10 +18,9 @@ from cujit.cache.settings import values_of
 from cujit.compiler.includes.files import Stamp, is_old, stamp_of
 from cujit.compiler.includes.memo import HintStore
 from cujit.errors import ToolchainNotFoundError
-from cujit.toolchain.libraries import find_library, library_path, missing_library, real_path
+from cujit.toolchain.libraries import find_library, library_path, missing_library, read_build_id, real_path
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import NamedTuple, later
-from cujit.values.hashing import sha256
 from cujit.values.json_text import only_value
 from cujit.values.typed import TYPE_CHECKING
 
@@ -38,8 +36,6 @@ _COMPANIONS = {"nvrtc": "libnvrtc-builtins."}
 NAMES = {"nvrtc": "NVRTC", "nvvm": "libNVVM", "nvJitLink": "nvJitLink", "nvfatbin": "nvFatbin"}
 # What decides which file is opened. Source: cuda-pathfinder 1.9 manual, "Search order"; ld.so(8).
 _DECIDES = ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
-_PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
-_FARTHEST = 1 << 40
 _LONGEST_HINT_BYTES = 1 << 16
 _NOTES_KEPT = 64
 
@@ -195,42 +191,6 @@ def _stamps(paths: list[str]) -> tuple[tuple[str, Stamp], ...]:
 
 def _identity(files: tuple[tuple[str, Stamp], ...]) -> str:
     return " ".join(f"{read_build_id(path)}/{stamp[0]}" for path, stamp in files)
-
-
-def read_build_id(path: str) -> str:
-    """Read the identifier of an ELF file, in hex; of a file without one, its SHA-256.
-
-    Source: System V gABI, "Note Section"; GNU ld manual, ``--build-id``.
-
-    Raises:
-        ToolchainNotFoundError: the file cannot be read.
-    """
-    try:
-        with open(path, "rb") as file:
-            return _gnu_build_id(file.fileno()) or f"sha256:{sha256(file.read()).hexdigest()}"
-    except OSError as e:
-        raise missing_library(os.path.basename(path), e) from e
-
-
-def _gnu_build_id(fd: int) -> str:
-    head = os.pread(fd, 64, 0)
-    if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
-        return ""
-    (table,), (size, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
-    for index in range(count if size == 56 and table <= _FARTHEST else 0):
-        entry = os.pread(fd, 56, table + 56 * index)
-        if len(entry) < 56 or int.from_bytes(entry[:4], "little") != _PT_NOTE:
-            continue
-        offset, length = struct.unpack_from("<Q", entry, 8)[0], struct.unpack_from("<Q", entry, 32)[0]
-        notes = os.pread(fd, min(length, 4096), offset) if offset <= _FARTHEST else b""
-        at = 0
-        while at + 12 <= len(notes):
-            name_size, data_size, kind = struct.unpack_from("<3I", notes, at)
-            data = at + 12 + -(-name_size // 4) * 4
-            if kind == _NT_GNU_BUILD_ID and notes[at + 12 : at + 16] == b"GNU\0" and data + data_size <= len(notes):
-                return notes[data : data + data_size].hex() if data_size >= 8 else ""
-            at = data + -(-data_size // 4) * 4
-    return ""
 
 
 def _is_open(library: str, toolchain: Toolchain) -> bool:

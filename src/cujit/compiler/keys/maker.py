@@ -31,7 +31,7 @@ from cujit.compiler.request import Request
 from cujit.errors import FileError, ToolchainNotFoundError
 from cujit.formats.mangling import SIGNATURE_PROBE
 from cujit.toolchain.aliases import aliases
-from cujit.toolchain.headers import find_headers
+from cujit.toolchain.headers import bundle_directory, find_headers
 from cujit.toolchain.libraries import is_emulated, may_be_emulated
 from cujit.toolchain.toolset import Compiler, Toolchain
 from cujit.values import NamedTuple, later
@@ -108,6 +108,7 @@ class KeyMaker:
     ) -> None:
         self.toolchain = toolchain
         self._has_closures = has_closures
+        self._may_open = may_open
         self._build_of = build_of if may_open else unopened_build_of
         self.memo = Memo(store)
         self._environment = os.environ if environment is None else environment
@@ -476,8 +477,12 @@ class KeyMaker:
             ToolchainNotFoundError: it is not installed.
         """
         if self._directories is None:
-            build = self._build("nvrtc")
-            self._directories = find_headers(self.toolchain.settings, build.version[0], build.path).paths
+            build, settings = self._build("nvrtc"), self.toolchain.settings
+            search = find_headers(settings, build.version[0], build.path)
+            if search.missing and self._may_open and bundle_directory(settings, build.path):
+                self.toolchain.install_headers()
+                search = self.toolchain.headers
+            self._directories = search.paths
         return self._directories
 
     def _manifest(self, work: Scan) -> Manifest:

@@ -1,0 +1,89 @@
+"""The headers that NVRTC 13.5 has in it, installed once for each user and build of NVRTC.
+
+NVRTC can also remove such headers, and overwrite them: both delete everything in the directory, whoever wrote it
+(``nvrtc.h``, 13.5), so neither is ever called. NVRTC fills a new directory, which is renamed when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+
+from cujit.toolchain.headers import BUNDLE
+from cujit.toolchain.nvrtc import nvrtcError, nvrtcInstallBundledHeaders
+
+_NEW = ".new-"
+_MOST_WAIT_S = 60.0
+_MARKER = ".nvrtc_headers_version"
+
+
+def install_bundle(directory: str) -> str:
+    """Install the headers into a directory, unless another process has; return "", or the line that says why not."""
+    parent = os.path.dirname(directory)
+    try:
+        os.makedirs(parent, 0o700, exist_ok=True)
+        status = os.stat(parent)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            return f"{parent}: others can write to it ({BUNDLE})"
+        with _alone(parent) as is_alone:
+            if os.path.exists(f"{directory}/{_MARKER}"):
+                return ""
+            if is_alone:
+                _sweep(parent)
+            return _install(parent, directory)
+    except (OSError, nvrtcError) as e:
+        return f"{directory}: {e} ({BUNDLE})"
+
+
+def _install(parent: str, directory: str) -> str:
+    new = tempfile.mkdtemp(prefix=_NEW, dir=parent)
+    try:
+        result, log = nvrtcInstallBundledHeaders(new, 0)
+        if result:
+            return f"{directory}: {(log or b'').decode(errors='replace') or result.name} ({BUNDLE})"
+        with contextlib.suppress(FileNotFoundError):  # one that is there has no marker: somebody has damaged it
+            os.rename(directory, f"{new}/damaged")
+        os.rename(new, directory)
+        shutil.rmtree(f"{directory}/damaged", ignore_errors=True)
+        return ""
+    except OSError:
+        if os.path.exists(f"{directory}/{_MARKER}"):  # from a process that had waited too long for this one
+            return ""
+        raise
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _sweep(parent: str) -> None:
+    """Remove what processes left that were killed: while the lock is held, nobody fills a directory."""
+    for name in os.listdir(parent):
+        if name.startswith(_NEW):
+            shutil.rmtree(f"{parent}/{name}", ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _alone(parent: str) -> Iterator[bool]:
+    """Hold the lock of a directory, or go on without it after a minute; say which. Death releases it."""
+    fd = os.open(f"{parent}/lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        yield _is_taken(fd)
+    finally:
+        os.close(fd)
+
+
+def _is_taken(fd: int) -> bool:
+    end = time.monotonic() + _MOST_WAIT_S
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.02)
+        except OSError:  # a file system without locks
+            return False
+    return False
