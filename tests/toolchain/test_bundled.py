@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cujit.cache.cache import Cache
+from cujit.cache.provenance import Provenance
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
@@ -67,6 +68,7 @@ def test_a_key_installs_them_and_is_the_same_wherever_they_are(tools: Toolchain,
     for place in ("one", "two"):
         runner = Runner(Toolchain(Settings(cache=str(tmp_path / place))), Cache(tmp_path / "results"))
         made = runner.get(job("#include <cuda_fp16.h>\n__global__ void k(__half* p) { *p = 1; }", runner))
+        assert isinstance(made.provenance, Provenance)
         keys.append(made.provenance.key)
         assert made.provenance.is_hit is (place == "two")
     assert keys[0] == keys[1]
@@ -77,7 +79,7 @@ def test_a_key_installs_them_and_is_the_same_wherever_they_are(tools: Toolchain,
 
 def test_of_several_at_once_one_installs(tools: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
     directory, calls = installed(tools), []
-    install = bundled.nvrtcInstallBundledHeaders
+    install = nvrtc.nvrtcInstallBundledHeaders
 
     def counted(path: str, flags: int) -> object:
         calls.append((path, flags))

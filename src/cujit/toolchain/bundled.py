@@ -41,20 +41,18 @@ def install_bundle(directory: str) -> str:
 
 
 def _install(parent: str, directory: str) -> str:
-    new = tempfile.mkdtemp(prefix=_NEW, dir=parent)
+    new = tempfile.mkdtemp(prefix=_NEW, dir=parent)  # in place: NVRTC writes them
     try:
         result, log = nvrtcInstallBundledHeaders(new, 0)
         if result:
             return f"{directory}: {(log or b'').decode(errors='replace') or result.name} ({BUNDLE})"
-        with contextlib.suppress(FileNotFoundError):  # one that is there has no marker: somebody has damaged it
-            os.rename(directory, f"{new}/damaged")
-        os.rename(new, directory)
+        if os.path.exists(f"{directory}/{_MARKER}"):  # from a process that did not wait for this one
+            return ""
+        with contextlib.suppress(FileNotFoundError):  # what is there has no marker: somebody has damaged it
+            os.rename(directory, f"{new}/damaged")  # in place: set aside
+        os.rename(new, directory)  # in place: it is complete
         shutil.rmtree(f"{directory}/damaged", ignore_errors=True)
         return ""
-    except OSError:
-        if os.path.exists(f"{directory}/{_MARKER}"):  # from a process that had waited too long for this one
-            return ""
-        raise
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
@@ -69,7 +67,7 @@ def _sweep(parent: str) -> None:
 @contextlib.contextmanager
 def _alone(parent: str) -> Iterator[bool]:
     """Hold the lock of a directory, or go on without it after a minute; say which. Death releases it."""
-    fd = os.open(f"{parent}/lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = os.open(f"{parent}/lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)  # in place: a lock
     try:
         yield _is_taken(fd)
     finally:
@@ -78,12 +76,10 @@ def _alone(parent: str) -> Iterator[bool]:
 
 def _is_taken(fd: int) -> bool:
     end = time.monotonic() + _MOST_WAIT_S
-    while time.monotonic() < end:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
+    with contextlib.suppress(OSError):  # a file system without locks
+        while time.monotonic() < end:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
             time.sleep(0.02)
-        except OSError:  # a file system without locks
-            return False
     return False

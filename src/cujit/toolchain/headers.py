@@ -165,7 +165,7 @@ def bundle_directory(settings: Settings, library: str | None) -> str | None:
 
 def _bundled(place: _Place) -> Iterator[Path]:
     """What NVRTC itself installs (``bundled``)."""
-    directory = bundle_directory(place.settings, place.library and str(place.library))
+    directory = bundle_directory(place.settings, None if place.library is None else str(place.library))
     if directory is not None:
         yield pathlib.Path(directory)
         yield pathlib.Path(directory, "cccl")

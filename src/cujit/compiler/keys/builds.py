@@ -18,7 +18,8 @@ from cujit.cache.settings import values_of
 from cujit.compiler.includes.files import Stamp, is_old, stamp_of
 from cujit.compiler.includes.memo import HintStore
 from cujit.errors import ToolchainNotFoundError
-from cujit.toolchain.libraries import find_library, library_path, missing_library, read_build_id, real_path
+from cujit.toolchain.libraries import find_library, library_path, missing_library, real_path
+from cujit.toolchain.libraries import read_build_id as read_build_id  # tests replace it here
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import NamedTuple, later
 from cujit.values.json_text import only_value
