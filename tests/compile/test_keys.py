@@ -268,7 +268,7 @@ def test_a_word_that_only_has_file_in_it_brings_no_path_into_the_key(
     ("request_", "part"),
     [
         (of_text(time_trace="/nowhere"), "writes a file"),
-        (of_text(pch=True), "precompiled"),
+        (of_text(extra=("--pch",)), "precompiled"),
         (of_text(use_pch="x.pch"), "precompiled"),
         (of_text(time=True), "measures"),
         (of_text(extra=("-I/usr/include",)), "include=[…]"),

@@ -78,8 +78,10 @@ class CompileJob(Job):
 
     step = "compile"
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, headers: str = "") -> None:
         self.request: Request = request
+        self.headers = headers
+        """What names its headers by their content, where they may be precompiled."""
 
     @property
     def tool(self) -> str:
@@ -122,7 +124,7 @@ class CompileJob(Job):
             return compile_nvvm(self.request, toolchain)
         from cujit.compiler.backends.nvrtc import compile_cuda  # start-up: a hit of the cache calls no tool
 
-        return compile_cuda(self.request, toolchain)
+        return compile_cuda(self.request, toolchain, self.headers)
 
     def recipe(self) -> bytes:
         """Write down the request."""

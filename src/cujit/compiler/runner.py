@@ -359,7 +359,7 @@ class Runner:
         job = CompileJob(read_recipe(shown.record.recipe))
         job.check()
         keyed = job.key(self.keys)
-        return self._run(job) if isinstance(keyed, Keyed) and keyed.key == shown.key else None
+        return self._run(job, keyed) if isinstance(keyed, Keyed) and keyed.key == shown.key else None
 
     def answers(self, roots: Iterable[Root]) -> tuple[dict[str, str], dict[str, bytes]]:
         """Return what ``KeyMaker.answers`` returns for what was compiled into caches, if the headers are unchanged.
@@ -394,19 +394,39 @@ class Runner:
             if limits.left_s == 0:
                 raise Ended
             with nvtx_range(f"{job.step} {job.subject}"):
-                return finish(lambda: self._run(job), self.stop or Stop(), limits.until)
+                return finish(lambda: self._run(job, keyed), self.stop or Stop(), limits.until)
         except Ended:
             raise _too_long(job, limits) from None
 
-    def _run(self, job: Job) -> Artifact:
+    def _run(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
         """Do a job here, or in a process apart where that is wanted, or needed."""
         from cujit.toolchain.calls import may_be_locked  # start-up: a hit of the cache calls no tool
 
         if not (self._limits.isolate or job.apart or may_be_locked()):
-            return job.run(self.toolchain)
+            return self._run_here(job, keyed)
         from cujit.compiler.apart.parent import run_isolated  # start-up: for isolate=True, and after some forks
 
         return run_isolated(job, self.toolchain.settings, self._limits.memory_mib)
+
+    def _run_here(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
+        """Do a job in this process; a compile may precompile its headers, if they are known by content."""
+        if not isinstance(job, CompileJob) or job.request.options.get("pch") is False:
+            return job.run(self.toolchain)
+        keys = self.keys
+        if keys is None and job.request.options.get("pch"):
+            keys = KeyMaker(self.toolchain)
+            keyed = job.key(keys)
+        headers = keyed.headers_of(job.request) if isinstance(keyed, Keyed) else ""
+        if keys is None or not headers:
+            return job.run(self.toolchain)
+        assert isinstance(keyed, Keyed)
+        try:
+            return CompileJob(job.request, headers).run(self.toolchain)
+        finally:
+            if not keys.is_still(keyed):
+                from cujit.toolchain.precompiled import precompiled_headers  # start-up: a hit calls no tool
+
+                precompiled_headers().discard(headers)
 
 
 def _tell_hit(step: str, subject: str, known: Provenance) -> None:

@@ -34,6 +34,7 @@ from cujit.signature import Signature
 from cujit.toolchain.aliases import aliases, as_recorded
 from cujit.toolchain.cuda_names import header_for
 from cujit.toolchain.nvrtc import Program
+from cujit.toolchain.precompiled import precompiled_headers
 from cujit.toolchain.process_state import leave_working_directory
 from cujit.toolchain.std_headers import HOST_HEADERS, NVCC_WORDS, STD_HEADERS
 from cujit.toolchain.stopping import Stop, current_stop, finish
@@ -118,8 +119,10 @@ class _Expressions:
         )
 
 
-def compile_cuda(request: Request, toolchain: Toolchain) -> Artifact:
+def compile_cuda(request: Request, toolchain: Toolchain, headers: str = "") -> Artifact:
     """Compile CUDA C++ to PTX, a cubin or LTO-IR.
+
+    ``headers`` names everything that is read before the first declaration, by its content; they may be precompiled.
 
     Kernels that are no templates are named even when nobody asks, beside the names that are asked for, where the
     text alone shows them; such a guess never makes a compile fail, and neither does a signature that cannot be
@@ -143,7 +146,7 @@ def compile_cuda(request: Request, toolchain: Toolchain) -> Artifact:
     shows_paths = may_hold_paths(request) or headers_may_hold_paths(request)
     recorded = RecordedNames.of(request, toolchain.headers.paths) if shows_paths else None
     if recorded is None:
-        return _named(_Compile(request, toolchain, arguments, None))
+        return _named(_Compile(request, toolchain, arguments, None, headers))
     with aliases().open(recorded.directories) as are_open:
         if not are_open:
             return _named(_Compile(request, toolchain, arguments, None))
@@ -157,6 +160,7 @@ class _Compile(NamedTuple):
     toolchain: Toolchain
     arguments: list[str]
     recorded: RecordedNames | None
+    headers: str = ""
 
     @property
     def program_name(self) -> str:
@@ -194,14 +198,21 @@ def _once(compile: _Compile, asked: _Expressions) -> Artifact:
     headers = source.compiler_headers()
     headers.append((_PROBE_HEADER, DEPENDENT_LAUNCH + (SIGNATURE_PROBE if asked.probes else "")))
     options = [*compile.arguments, f"--pre-include={_PROBE_HEADER}"]
-    with toolchain.nvrtc.program(
-        source.text.encode(),
-        os.fsencode(compile.program_name),
-        [(name.encode(), text.encode()) for name, text in headers],
-    ) as program:
+    prefix = compile.headers and f"{compile.headers}{'s' if asked.probes else ''}"
+    is_wanted = None if request.options.get("pch") is None else bool(request.options["pch"])
+    with (
+        precompiled_headers().of(prefix, is_wanted) as precompiled,
+        toolchain.nvrtc.program(
+            source.text.encode(),
+            os.fsencode(compile.program_name),
+            [(name.encode(), text.encode()) for name, text in headers],
+        ) as program,
+    ):
+        options += precompiled.arguments
         for expression in (*asked.names, *map(probe_expression, asked.probes)):
             program.add_name(expression.encode())
-        _compile(program, [os.fsencode(option) for option in options], compile.recorded)
+        with precompiled.measured(program):
+            _compile(program, [os.fsencode(option) for option in options], compile.recorded)
         names = {name: program.lowered_name(name.encode()) for name in asked.names}
         made = Artifact(
             request.kind,

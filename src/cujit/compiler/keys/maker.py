@@ -73,6 +73,21 @@ class Keyed(NamedTuple):
     emulated: bool | None = None
     numbers: tuple[int, ...] = ()
 
+    def headers_of(self, request: Request) -> str:
+        """Name, by content, what a compile of CUDA C++ reads before its first declaration. ``""`` if it reads nothing.
+
+        Source, names and seed are not in it; NVRTC compares the text of the source itself.
+        """
+        if request.source.language != "cuda" or not self.manifest.via:
+            return ""
+        lines = [line for line in request.source.text.split("\n") if line.lstrip().startswith("#")]
+        return make_key("precompiled headers", [
+            *(Part.text(build.library, build.identity) for build in self.builds),
+            *(part for part in request.parts() if part.label not in ("source", "name", "shown as", "name expression")),
+            Part.content("directives", "\n".join(lines)),
+            *self.manifest.parts,
+        ]).digest[:32]  # fmt: skip
+
 
 _BEFORE = Part.content("before", DEPENDENT_LAUNCH + SIGNATURE_PROBE)
 
