@@ -199,7 +199,7 @@ def _prepare(config_at: int, handle: int, parameters: int) -> int:
     size = function.parameter_bytes
     if config.more and recorded_launch(config, function.handle, ctypes.string_at(parameters, size)):
         return 0
-    target = None if config.more else function.kernel.target(shape, 0, options, size)
+    target = None if config.more or function.kernel.asks_extents else function.kernel.target(shape, 0, options, size)
     if target is not None:
         with LOCK:
             _keep(function, config, target)

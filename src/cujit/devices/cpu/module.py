@@ -20,7 +20,7 @@ from cujit.devices.backend import BackendKernel, BackendModule, Target
 from cujit.devices.cpu.ir.facts import KernelFacts
 from cujit.devices.cpu.ir.refusals import RefusedKernel
 from cujit.devices.cpu.native.library import native_code
-from cujit.devices.cpu.observe.watching import KernelWatcher
+from cujit.devices.cpu.observe.watching import KernelWatcher, Watch
 from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.cpu.run.grid import Bounds, Share, Workers, no_memory, settle
 from cujit.devices.cpu.run.launch import (
@@ -58,6 +58,7 @@ from cujit.toolchain.stopping import Ended
 from cujit.values import NamedTuple, replace
 
 if TYPE_CHECKING:
+    from cujit.devices.cpu.observe.standing import StandingLaunch
     from cujit.devices.cpu.run.debuglines import MachineLines
 
 _RESIDENT_THREADS = 2048
@@ -226,13 +227,16 @@ class CpuKernel(BackendKernel):
         A stream may be captured into a graph, which only Python looks for; the default stream may not. A grid whose
         blocks meet needs memory of its own for each launch.
         """
-        if stream or options.cooperative or self._facts.meets or self._facts.prints or self._watches:
+        if stream or options.cooperative or self._facts.meets or self._facts.prints or len(self._watches) > 1:
             return None
         self._require(size)
         shape = self._bounds.shape(shape, options.cluster)
         function, share = self._function(shape.block, options), self._share(shape, options)
         job = self._job(shape, options, function, share)
         job.blocks, job.chunk = share.blocks, share.chunk
+        watched = [(watch, watch.standing(job, shape, function.address, size)) for watch in self._watches]
+        if any(standing is None for _, standing in watched):
+            return None
         pool, memory = self._workers.pool(), self._memory(shape, job)
         fields = {
             "template": ctypes.addressof(job),
@@ -245,7 +249,29 @@ class CpuKernel(BackendKernel):
             **TEMPLATE,
         }
         failed = functools.partial(_failed, memory, functools.partial(self._site, shape, function))
+        for watch, standing in watched:
+            if standing is not None:
+                fields |= standing.fields()
+                failed = functools.partial(self._left, watch, standing, shape, options, size, failed)
         return Target(fields, failed, (job, function, pool, self._module, self._control))
+
+    def _left(
+        self,
+        watch: Watch,
+        standing: StandingLaunch,
+        shape: LaunchShape,
+        options: LaunchOptions,
+        size: int,
+        failed: Callable[[int], None],
+        address: int,
+    ) -> None:
+        """See to a launch that native code has left: make it where it was not made, else raise what ended it."""
+        launch = Launch.from_address(address)
+        with watch.left(launch, shape, standing) as made:
+            if made:
+                failed(address)
+        if not made:
+            self.launch(shape, ctypes.string_at(launch.parameters, size), 0, options)
 
     def _require(self, size: int) -> None:
         """Refuse a closed module, and a parameter buffer of too few bytes."""
@@ -466,9 +492,11 @@ def _no_variables() -> HostBlock:
 
 
 def _failed(memory: _Memory, site: Callable[[], Site], launch: int) -> None:
-    """Raise an error that explains why not all blocks ran. ``launch`` is the address of the ``Launch``."""
-    settle(Launch.from_address(launch), site())
-    raise no_memory(*memory)
+    """Raise an error that explains why a launch ended early, if it did. ``launch`` is the address of the ``Launch``."""
+    ended = Launch.from_address(launch)
+    settle(ended, site())
+    if ended.next < ended.blocks:
+        raise no_memory(*memory)
 
 
 class CpuModule(BackendModule):

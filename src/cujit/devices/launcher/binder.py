@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from cujit.devices.arguments.cupy_arrays import CupyInterface, cupy_interface, is_cupy_array
+from cujit.devices.arguments.extents import extents_of
 from cujit.devices.arguments.foreign_arrays import (
     DescribedInterface,
     NumbaInterface,
@@ -225,12 +226,16 @@ class LaunchBinder:
 
         return call
 
-    def read(self, index: int, value: Any, stream: int, state: LaunchState) -> bytes:
+    def read(self, index: int, value: Any, stream: int, state: LaunchState) -> bytes | None:
         """Make the bytes of one parameter, which native code left to Python, and remember the type of what fits.
+
+        None leaves the launch to Python: the kernel has to know how much memory the value leads to.
 
         Raises:
             ArgumentError: the value does not fit.
         """
+        if self._kernel.asks_extents and extents_of((value,)):
+            return None
         read = self._reads.get(index)
         if read is None:
             read = self._reads[index] = self._telling(self.packer().reader(index))
@@ -325,5 +330,5 @@ class _FirstCall:
         return self._kept is not _BY_HAND
 
 
-def _read(binder: LaunchBinder, stream: int, state: LaunchState, index: int, value: object) -> bytes:
+def _read(binder: LaunchBinder, stream: int, state: LaunchState, index: int, value: object) -> bytes | None:
     return binder.read(index, value, stream, state)

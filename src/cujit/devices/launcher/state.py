@@ -41,7 +41,10 @@ class LaunchState(ctypes.Structure):
         *_fields(ctypes.c_uint64, "ring label"),
         *_fields(ctypes.c_uint32, "grid_x grid_y grid_z block_x block_y block_z dynamic_bytes"),
         # the CPU device
-        *_fields(ctypes.c_uint32, "helpers template_bytes at_parameters at_next at_blocks at_fault_kind at_output"),
+        *_fields(
+            ctypes.c_uint32,
+            "helpers template_bytes at_parameters at_next at_blocks at_fault_kind at_output at_checks unused",
+        ),
         *_fields(ctypes.c_uint64, "template pool run job shared_bytes local_bytes"),
         # nothing but a copy of the parameter buffer
         *_fields(ctypes.c_uint64, "sink"),

@@ -94,6 +94,9 @@ class Code(enum.IntEnum):
     """What the asynchronous proxy reads was written by the generic one with no fence in between."""
 
 
+LEAST_ADDRESS, MOST_ADDRESS = 1 << 16, 1 << 47
+"""What a parameter has to be to count as an address. Source: Linux, Documentation/arch/x86/x86_64/mm.rst."""
+
 STORES = 127
 """Stores of raw values that a device tells apart: marks are bytes, of which those that are odd say "written"."""
 
@@ -151,15 +154,37 @@ class Watch(Shared):
     them, behind which its marks lie. ``stack_bytes`` is 0 unless functions are called or memory is taken on the
     stack. ``kernel`` is the number of the kernel, ``stores`` are those of its device. The asynchronous proxy may
     read shared memory if it is ``proxied``. ``poisoned`` tells that a raw value came into memory that was plain.
+    A launch that native code started is ``stale`` if it was not made, as memory has changed.
     ``outside`` counts accesses outside of views, of which the other fields of that name tell the first.
     """
 
     _fields_ = Fields(
         "const struct Span *spans; u64 count; u32 checks, warps; u64 shared_limit, shared_stride, "
         "cluster_blocks, piece_bytes, entries, marks, phases, events, most_events, local_bytes, local_total, "
-        "stack_bytes, parameter_bytes, serial; struct Stores *stores; u32 kernel, proxied, poisoned, unused, outside, "
+        "stack_bytes, parameter_bytes, serial; struct Stores *stores; u32 kernel, proxied, poisoned, stale, outside, "
         "outside_thread, outside_line, outside_flags; u64 outside_block, outside_address, outside_size"
     )
+
+
+class KnownMemory(Shared):
+    """The memory of a device while ``CHANGES`` of the host counts ``changes``: ``count`` spans."""
+
+    _fields_ = Fields("const struct Span *spans; u64 count, changes")
+
+
+class Standing(Shared):
+    """What launches of a device that native code starts have in common.
+
+    ``users`` may be reading ``known``, or what it was before. ``serial`` is behind the number of the last launch.
+    """
+
+    _fields_ = Fields("struct KnownMemory *known; u64 *changes, users, serial")
+
+
+class CheckedJob(Shared):
+    """What native code starts a kernel by: its machine code and its parameters' bytes."""
+
+    _fields_ = Fields("struct Standing *standing; u64 kernel, parameter_bytes")
 
 
 class Event(Shared):

@@ -8,7 +8,7 @@ import functools
 import itertools
 import secrets
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cujit.devices.backend import title_of
@@ -17,6 +17,7 @@ from cujit.devices.cpu.native.checking import Event, Tracker, Watch, checks_bits
 from cujit.devices.cpu.native.structures import STACK_BYTES
 from cujit.devices.cpu.observe.findings import CheckedRun, finding_of, words_outside
 from cujit.devices.cpu.observe.ledger import Known, MemoryLedger, Table
+from cujit.devices.cpu.observe.standing import StandingLaunch
 from cujit.devices.cpu.observe.watching import Checks
 from cujit.devices.cpu.observe.watching import Watch as KernelWatch
 from cujit.devices.cpu.run.launch import WORKSPACE_BYTES
@@ -79,14 +80,24 @@ class _CheckedKernel(KernelWatch):
         workspace = Known(launch.workspace, WORKSPACE_BYTES, "the memory in which a cooperative grid waits")
         lent = self._ledger.lent(extents)
         table = self._ledger.table(parameters, [workspace, *lent] if launch.workspace else lent)
-        watch = self._watch(launch, shape, table)
+        watch = self._watch(launch, shape)
+        watch.spans, watch.count = ctypes.addressof(table.spans), len(table.spans) - 1
+        watch.serial = secrets.randbits(63)
+        launch.checks = ctypes.addressof(watch)
+        with self._telling(launch, shape, table, watch) as stored:
+            yield
+            self._ledger.settle(self._title, table, extents, stored)
+
+    @contextlib.contextmanager
+    def _telling(
+        self, launch: Launch, shape: LaunchShape, table: Table, watch: Watch
+    ) -> Iterator[Callable[[int], str]]:
+        """Put into words what a launch finds."""
         address = ctypes.addressof(launch)
         stored = functools.partial(self._stored, watch.serial, table)
         run = self._runs[address] = CheckedRun(shape, table.place_of, watch, stored)
-        launch.checks = ctypes.addressof(watch)
         try:
-            yield
-            self._ledger.settle(self._title, table, extents, stored)
+            yield stored
         finally:
             launch.checks = 0
             stored(0)
@@ -95,12 +106,26 @@ class _CheckedKernel(KernelWatch):
                 said = words_outside(launch, run, self._title, self._lines)
                 warnings.warn(said, CheckWarning, stacklevel=2)
 
+    def standing(self, job: Launch, shape: LaunchShape, code: int, size: int) -> StandingLaunch:
+        """Prepare a launch that native code starts."""
+        return StandingLaunch(self._ledger.standing, job, self._watch(job, shape), code, size)
+
+    @contextlib.contextmanager
+    def left(self, launch: Launch, shape: LaunchShape, standing: StandingLaunch) -> Iterator[bool]:
+        """Return whether native code made a launch that it has left to Python, and put into words what it found."""
+        with standing.left(launch) as watch:
+            if watch.stale:
+                yield False
+                return
+            with self._telling(launch, shape, self._ledger.offered(watch.spans), watch):
+                yield True
+
     def _stored(self, launch: int, table: Table, number: int) -> str:
         """Describe how a raw value came into memory, by the number of the store."""
         self._ledger.stores.learn(launch, self._title, self._lines, table.name_of)
         return self._ledger.stores.words_of(number)
 
-    def _watch(self, launch: Launch, shape: LaunchShape, table: Table) -> Watch:
+    def _watch(self, launch: Launch, shape: LaunchShape) -> Watch:
         checks = self._checks
         stride = aligned(launch.shared_bytes + 1, _SHARED_UNIT)
         marks = ctypes.sizeof(Tracker) + (stride // _STRIP_BYTES * _RECORDS_BYTES if checks.race else 0)
@@ -112,8 +137,6 @@ class _CheckedKernel(KernelWatch):
         piece = phases + ((stride + WARP) * ctypes.sizeof(ctypes.c_uint32) if checks.race else 0)
         cluster = max(launch.cluster_x * launch.cluster_y * launch.cluster_z, 1)
         return Watch(
-            spans=ctypes.addressof(table.spans),
-            count=len(table.spans) - 1,
             checks=checks.bits,
             warps=-(-shape.block.volume // WARP),
             shared_limit=launch.shared_bytes,
@@ -128,7 +151,6 @@ class _CheckedKernel(KernelWatch):
             local_bytes=self._program.local_size,
             stack_bytes=STACK_BYTES if self._uses_stack else 0,
             parameter_bytes=self._program.parameters_size,
-            serial=secrets.randbits(63),
             stores=self._ledger.stores.address,
             kernel=self._number,
             proxied=self._proxied,

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import itertools
 import os
+import secrets
 import sys
 import weakref
 from collections import deque
@@ -16,9 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cujit.devices.cpu.native.checking import PATTERN, STORES, Reach, Span
+from cujit.devices.cpu.native.checking import (
+    LEAST_ADDRESS,
+    MOST_ADDRESS,
+    PATTERN,
+    STORES,
+    KnownMemory,
+    Reach,
+    Span,
+    Standing,
+)
+from cujit.devices.cpu.observe.standing import users_of
 from cujit.devices.cpu.observe.unwritten import ByteMarks, RawStores, first_raw
-from cujit.devices.cpu.run.launch import HostBlock, live_blocks
+from cujit.devices.cpu.run.launch import CHANGES, HostBlock, count_change, live_blocks
 from cujit.devices.cpu.run.mappings import APART, is_readable, readable_ranges
 from cujit.errors import ArgumentError, KernelFaultError
 from cujit.forks import Lock
@@ -39,9 +50,6 @@ _STANDARD = str(Path(os.__file__).parent) + os.sep
 _QUARANTINE_BYTES = 256 << 20
 _QUARANTINE_BLOCKS = 4096
 """Freed memory is kept, so that who uses it is told; beyond so much the oldest goes."""
-
-_LEAST_ADDRESS, _MOST_ADDRESS = 1 << 16, 1 << 47
-"""What a parameter has to be to count as an address. Source: Linux, Documentation/arch/x86/x86_64/mm.rst."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +78,22 @@ class Known:
 class Table:
     """The ranges of one launch, sorted, and the same for machine code (with one more at the end).
 
-    ``holds`` is what has to stay for so long; it ``has_others`` where memory of others was looked for, and
-    ``knows_all`` where there is none.
+    ``holds`` is what has to stay for so long; it ``knows_all`` where there is no memory of others.
     """
 
     known: tuple[Known, ...]
     spans: ctypes.Array[Span]
-    holds: tuple[object, ...]
-    has_others: bool = False
     knows_all: bool = False
+    holds: tuple[object, ...] = ()
+
+    @classmethod
+    def of(cls, known: Iterable[Known], *, knows_all: bool) -> Table:
+        """Make the table of some ranges."""
+        found = tuple(sorted(known, key=lambda k: k.begin))
+        spans = (Span * (len(found) + 1))(
+            *(Span(k.begin, k.end, k.reach, 0 if k.marks is None else k.marks.address) for k in found)
+        )
+        return cls(found, spans, knows_all)
 
     def place_of(self, address: int, size: int) -> str:
         """Describe the location of an access relative to the nearest known range."""
@@ -129,8 +144,9 @@ class MemoryLedger:
         self._quarantine: deque[tuple[Known, object]] = deque()
         self._modules: list[tuple[weakref.ref[HostBlock], list[Known]]] = []
         self._adopted: weakref.WeakValueDictionary[int, Known] = weakref.WeakValueDictionary()
-        self._changes = 0
-        self._last: tuple[object, Table] | None = None
+        self._offered: list[tuple[KnownMemory, Table]] = []
+        self.standing = Standing(changes=ctypes.addressof(CHANGES), serial=secrets.randbits(64))
+        """What native code starts launches by."""
         self._lock = Lock()
         self._freed: deque[tuple[int, object]] = deque()
 
@@ -154,18 +170,19 @@ class MemoryLedger:
         with self._settled():
             self._blocks[block.address] = known
             self._quarantine = deque(each for each in self._quarantine if each[0].begin != block.address)  # of a graph
-            self._changes += 1
+            count_change()
         weakref.finalize(block, self._free, block.address, block.memory).atexit = False
 
     def call(self, address: int, words: str) -> None:
         """Set how messages name the memory that was allocated at an address."""
         with self._settled():
             self._blocks[address] = replace(self._blocks[address], words=words)
-            self._changes += 1
+            count_change()
 
     def _free(self, address: int, memory: object) -> None:
         """Note that memory was freed: now if the lock is open, else when it is taken next."""
         self._freed.append((address, memory))
+        count_change()
         if not self._lock._is_owned() and self._lock.acquire(blocking=False):
             try:
                 with self._settled():
@@ -175,7 +192,6 @@ class MemoryLedger:
 
     def _put_away(self, address: int, memory: object) -> None:
         known = self._blocks.pop(address)
-        self._changes += 1
         if not known.size:
             return
         words = known.words.replace("the ", "the freed ", 1)
@@ -194,6 +210,7 @@ class MemoryLedger:
         known = Known(address, size, f"the {size:,} bytes adopted {_caller()}", marks=marks, of_host=True, apart=-1)
         with self._settled():
             self._adopt(known)
+            count_change()
         return known
 
     def _adopt(self, known: Known) -> None:
@@ -271,7 +288,9 @@ class MemoryLedger:
             if size
         ]
         with self._lock:
-            self._modules.append((weakref.ref(memory), found))
+            if found or all(block() is not memory for block, _ in self._modules):  # modules without variables share it
+                self._modules.append((weakref.ref(memory), found))
+            count_change()
 
     def settle(self, kernel: str, table: Table, extents: Sequence[HostExtent], stored: Callable[[int], str]) -> None:
         """End a launch that went well: see whether it left raw values in memory of the host.
@@ -335,25 +354,38 @@ class MemoryLedger:
         """Make the table for a launch with these parameters, which may access ``more`` as well.
 
         What they point to, and is not ours, is memory of others, if not all is known: all that is mapped there counts
-        as theirs. Where all
-        is as it was for the launch before, and nothing is of others, the table is, too.
+        as theirs.
         """
         with self._settled():
-            return self._table(parameters, more)
+            adopted = [replace(k) for k in self._adopted.values()]  # which end with their owners, not with a launch
+            modules = tuple(block for ref, _ in self._modules if (block := ref()) is not None)
+            table = self._own()
+            if more or adopted:
+                table = Table.of([*more, *adopted, *table.known], knows_all=self._knows_all)
+            others = [] if self._knows_all else _of_others(parameters, table.known)
+            if others:
+                table = Table.of([*table.known, *others], knows_all=False)
+            return replace(table, holds=modules)
 
-    def _table(self, parameters: bytes, more: Sequence[Known]) -> Table:
-        modules = [(block, found) for ref, found in self._modules if (block := ref()) is not None]
-        adopted = [replace(known) for known in self._adopted.values()]  # which end with their owners, not with a launch
-        live, images = live_blocks(), {block.address for block, _ in modules}
-        key, last = (self._changes, parameters, tuple(more), live, images), self._last
-        if last is not None and last[0] == key and not adopted:
-            table = last[1]
-        else:
-            variables = [known for _, all_ in modules for known in all_]
-            found = [*more, *adopted, *variables, *self._known(live, images)]
-            table = self._sorted(found, parameters)
-            self._last = None if adopted or table.has_others else (key, table)
-        return replace(table, holds=(*table.holds, [block for block, _ in modules]))
+    def offered(self, spans: int) -> Table:
+        """Find the table whose spans native code read, by their address."""
+        return next(table for _, table in self._offered if ctypes.addressof(table.spans) == spans)
+
+    def _own(self) -> Table:
+        """Return the table of what is known without a launch: the one before, unless something has changed."""
+        changes = CHANGES.value
+        if not self._offered or self._offered[-1][0].changes != changes:
+            self._modules = [(block, found) for block, found in self._modules if block() is not None]
+            blocks = [(block(), found) for block, found in self._modules]
+            images = {block.address for block, _ in blocks if block is not None}
+            found = [*(known for _, all_ in blocks for known in all_), *self._known(live_blocks(), images)]
+            table = Table.of([*found, *(known for known, _ in self._quarantine)], knows_all=self._knows_all)
+            known = KnownMemory(ctypes.addressof(table.spans), len(table.spans) - 1, changes)
+            self._offered.append((known, table))
+            self.standing.known = ctypes.addressof(known)
+            if not users_of(self.standing):
+                del self._offered[:-1]
+        return self._offered[-1][1]
 
     def _known(self, live: Iterable[tuple[int, int]], images: Collection[int]) -> Iterator[Known]:
         """List the arrays of this device, and those of others that are ``live``, but for the images of modules."""
@@ -363,17 +395,6 @@ class MemoryLedger:
                 yield ours
             elif begin not in images and size:
                 yield Known(begin, size, f"the {size:,} bytes allocated at {begin:#x}")
-
-    def _sorted(self, found: list[Known], parameters: bytes) -> Table:
-        """Make a table of what was found, what was freed, and what of others the parameters lead to."""
-        ours, freed = dict(self._blocks), list(self._quarantine)
-        found = sorted([*found, *(k for k, _ in freed)], key=lambda k: k.begin)
-        others = [] if self._knows_all else _of_others(parameters, found)
-        found = sorted([*found, *others], key=lambda k: k.begin)
-        spans = (Span * (len(found) + 1))(
-            *(Span(k.begin, k.end, k.reach, 0 if k.marks is None else k.marks.address) for k in found)
-        )
-        return Table(tuple(found), spans, (ours, freed), bool(others), self._knows_all)
 
 
 def _merged(extents: Iterable[HostExtent]) -> list[Known]:
@@ -435,13 +456,13 @@ def _caller() -> str:
     return nearest or "by a program that is not of Python"
 
 
-def _of_others(parameters: bytes, known: list[Known]) -> list[Known]:
+def _of_others(parameters: bytes, known: Sequence[Known]) -> list[Known]:
     # What lies less than APART bytes behind memory of ours is nobody's: a parameter there is one beyond the end.
     words = np.frombuffer(parameters[: len(parameters) // 8 * 8], np.uint64).tolist()
     begins = [k.begin for k in known]
     found: list[Known] = []
     mappings: list[tuple[int, int]] | None = None
-    for address in sorted({w for w in words if _LEAST_ADDRESS <= w < _MOST_ADDRESS}):
+    for address in sorted({w for w in words if LEAST_ADDRESS <= w < MOST_ADDRESS}):
         at = bisect.bisect_right(begins, address) - 1
         if (at >= 0 and address <= known[at].end + known[at].apart) or (found and address < found[-1].end):
             continue

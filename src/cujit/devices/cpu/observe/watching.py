@@ -5,6 +5,7 @@ They say which observers instrument a kernel, and read what these leave.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
@@ -17,6 +18,7 @@ from cujit.values import dataclass
 if TYPE_CHECKING:  # what compiles kernels is imported for the first that is in no cache
     from cujit.devices.cpu.analysis.body import Body
     from cujit.devices.cpu.codegen.warp import Observer
+    from cujit.devices.cpu.observe.standing import StandingLaunch
     from cujit.devices.cpu.run.launch import Launch
     from cujit.devices.cpu.run.lines import Lines
 
@@ -36,6 +38,16 @@ class Watch(Protocol):
         self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()
     ) -> AbstractContextManager[None]:
         """Prepare a launch, and read what it left, also when it failed; ``extents`` is what it has of the host."""
+
+    def standing(self, job: Launch, shape: LaunchShape, code: int, size: int) -> StandingLaunch | None:
+        """Prepare a launch that native code starts, by its job and its machine code; None leaves launches to Python."""
+        del job, shape, code, size
+        return None
+
+    def left(self, launch: Launch, shape: LaunchShape, standing: StandingLaunch) -> AbstractContextManager[bool]:
+        """Read what a launch left that native code started; the answer is whether it was made."""
+        del launch, shape, standing
+        return contextlib.nullcontext(False)
 
     def explain(self, launch: Launch) -> str | None:
         """Describe what the watch knows of a fault, while the launch is running. None if it knows nothing."""

@@ -94,7 +94,7 @@ def field_offset(name: str) -> int:
 
 TEMPLATE = {
     "template_bytes": ctypes.sizeof(Launch),
-    **{f"at_{name}": field_offset(name) for name in ("parameters", "next", "blocks", "fault_kind", "output")},
+    **{f"at_{name}": field_offset(name) for name in ("parameters", "next", "blocks", "fault_kind", "output", "checks")},
 }
 """What the launcher has to know of a ``Launch``, as fields of its ``LaunchState``: sizes and places, in bytes."""
 
@@ -124,7 +124,8 @@ class HostBlock:
     def __init__(self, size: int, place: tuple[int, object] | None = None) -> None:
         self.size = size
         self.address, self._bytes = place or _taken(size)
-        _LIVE[id(self)] = self
+        _LIVE.add(weakref.ref(self, _forget))
+        count_change()
 
     @property
     def memory(self) -> object:
@@ -164,10 +165,23 @@ def _taken(size: int, smaller: str = "") -> tuple[int, object]:
     return taken.address, taken
 
 
-_LIVE: weakref.WeakValueDictionary[int, HostBlock] = weakref.WeakValueDictionary()
+_LIVE: set[weakref.ref[HostBlock]] = set()
+
+CHANGES = ctypes.c_uint64(1)
+"""Counts what happened to memory that checks know: a block came or went, or has another name. Machine code reads it."""
+
+
+def count_change() -> None:
+    """Count a change of memory, after it. Threads that count at once may count one: that is a change, too."""
+    CHANGES.value += 1
+
+
+def _forget(block: weakref.ref[HostBlock]) -> None:
+    _LIVE.discard(block)
+    count_change()
 
 
 def live_blocks() -> list[tuple[int, int]]:
     """List the blocks that are in use: address and size in bytes of each."""
-    blocks = (reference() for reference in _LIVE.valuerefs())
+    blocks = (reference() for reference in list(_LIVE))
     return [(block.address, block.size) for block in blocks if block is not None]

@@ -205,15 +205,17 @@ static bool read_bytes(object *value, struct Round *round, u64 size, void *out) 
   return fits;
 }
 
-/* Let the reader of Python take an argument, or raise: its bytes go to the buffer. */
-static bool ask(struct LaunchState *state, i64 index, object *value, void *to, u64 size) {
+/* Let the reader of Python take an argument, or raise: its bytes go to the buffer. If the reader wants the whole launch
+   to be made by hand, `leaves` is set. */
+static bool ask(struct LaunchState *state, i64 index, object *value, void *to, u64 size, bool *leaves) {
   if (!complete(state)) return false;
   object *given[] = {CALL(PyLong_FromLong)(index), value};
   if (!given[0]) return false;
   object *bytes = CALL(PyObject_VectorcallDict)((object *)state->reader, given, 2, 0);
   CALL(Py_DecRef)(given[0]);
   if (!bytes) return false;
-  char *data = CALL(PyBytes_AsString)(bytes);
+  *leaves = bytes == OBJECT(None);
+  char *data = *leaves ? 0 : CALL(PyBytes_AsString)(bytes);
   if (data) __builtin_memcpy(to, data, size);
   CALL(Py_DecRef)(bytes);
   return data;
@@ -258,6 +260,7 @@ object *cujit_launch(object *self, object *const *arguments, u64 given, object *
   char *buffer = __builtin_alloca_with_align(state->size + 1, 128);
   __builtin_memset(buffer, 0, state->size);
   u64 asked = 0, settled;
+  bool leaves = false;
   do {
     settled = asked;
     struct Round round = {state, 0, false};
@@ -266,7 +269,7 @@ object *cujit_launch(object *self, object *const *arguments, u64 given, object *
       round.index = i;
       if (settled >> i & 1 || read(&round, fields + i, arguments[i], to)) continue;
       asked |= 1ull << i;
-      if (!ask(state, i, arguments[i], to, fields[i].size)) return 0;
+      if (!ask(state, i, arguments[i], to, fields[i].size, &leaves)) return leaves ? by_hand(state, arguments, count) : 0;
     }
   } while (asked != settled);
   if (!is_alive(state)) return by_hand(state, arguments, count);
