@@ -21,6 +21,7 @@ from cujit.errors.other_apis import with_other_apis, without_grid
 from cujit.forks import cached_property
 from cujit.machine import chosen, cpu
 from cujit.signature import Signature
+from cujit.threads import future_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -481,12 +482,7 @@ class Kernel(KeepsLaunches):
 
         if wait:
             return make()
-        from concurrent.futures import ThreadPoolExecutor  # start-up: for who compiles in the background
-
-        pool = ThreadPoolExecutor(1, "cujit-compile")
-        made = pool.submit(make)
-        pool.shutdown(wait=False)
-        return made
+        return future_of(make, "cujit-compile")
 
     @property
     def compile_s(self) -> float:

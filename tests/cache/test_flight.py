@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cujit.cache.filesystem import is_remote
-from cujit.cache.flight import SingleFlight, fresh
+from cujit.cache.flight import Flight, SingleFlight, fresh
 from cujit.cache.lock import Hold, KeyLocks, lock_file
 from cujit.cache.store import Store
 from cujit.cache.trust import Trust
@@ -42,8 +41,8 @@ def unexpected(error: OSError) -> None:
 
 def others_wait(flights: SingleFlight[int], count: int) -> None:
     """Wait until so many threads wait for what is under way."""
-    done: Any = flights._under_way[KEY].done
-    eventually(lambda: len(done._cond._waiters) >= count)
+    changed = flights._under_way[KEY].changed
+    eventually(lambda: len(changed._bells) >= count)
 
 
 def test_24_threads_that_want_one_thing_do_it_once() -> None:
@@ -111,6 +110,20 @@ def test_an_interrupt_of_the_thread_that_works_is_not_passed_on() -> None:
     assert flights.run(KEY, lambda: 2, 30) == (2, False)
     thread.join()
     assert [type(e) for e in errors] == [KeyboardInterrupt]
+
+
+def test_a_flight_that_a_signal_handler_ended_before_it_notified_anybody_is_begun_again() -> None:
+    flights: SingleFlight[int] = SingleFlight()
+    left: Flight[int] = Flight()
+    flights._under_way[KEY] = left
+    assert flights.run(KEY, lambda: 1, 60) == (1, False)
+    flights._under_way[KEY] = left
+    with left.running, ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(flights.run, KEY, lambda: 2, 60)
+        others_wait(flights, 1)
+        left.running.release()
+        assert waits.result(60) == (2, False)
+        left.running.acquire()
 
 
 def test_work_that_takes_too_long_is_done_a_second_time() -> None:

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-import threading
+import _thread
+import math
+import time
 from collections.abc import Callable
 
 from cujit.errors import ToolCrashError, ToolTimeoutError
+from cujit.threads import Condition
 from cujit.values import dataclass, field
 from cujit.values.typed import ClassVar, Generic, TypeVar
 
 T = TypeVar("T")
+
+_SLICE_S = 0.05
+"""How long a flight may go unnoticed that ends without notifying anybody: a signal handler ended its thread."""
 
 
 @dataclass(eq=False)
 class Flight(Generic[T]):
     """Work under way: what it is called and for, who does it, and what came of it.
 
-    ``done`` without result and error: its thread was interrupted.
+    Its thread holds ``running``, which is left in C, whatever a signal handler raises. ``changed`` is notified when it
+    is ``done``. Done without result and error, or left: its thread was interrupted.
     """
 
     label: str = ""
     wish: object = None
-    thread: int = field(default_factory=threading.get_ident)
-    done: threading.Event = field(default_factory=threading.Event)
+    thread: int = field(default_factory=_thread.get_ident)
+    running: _thread.LockType = field(default_factory=_thread.allocate_lock)
+    changed: Condition = field(default_factory=Condition)
+    done: bool = False
     results: list[T] = field(default_factory=list)
     error: Exception | None = None
 
@@ -34,7 +43,7 @@ class SingleFlight(Generic[T]):
     """What is of the thread that did the work, and not of the work."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._guard = _thread.allocate_lock()
         self._under_way: dict[object, Flight[T]] = {}
 
     def run(self, key: object, work: Callable[[], T], timeout_s: float) -> tuple[T, bool]:
@@ -46,18 +55,25 @@ class SingleFlight(Generic[T]):
         of a key asks for the same key, it is done a second time.
         """
         while True:
-            with self._guard:
-                flight = self._under_way.get(key)
-                if flight is None:
-                    flight = self._under_way[key] = Flight()
-                    break
-            if flight.thread == threading.get_ident() or not flight.done.wait(timeout_s):
+            mine: Flight[T] = Flight()
+            with mine.running:
+                with self._guard:
+                    flight = self._claim(key, mine)
+                if flight is mine:
+                    return self._lead(key, mine, work), False
+            if flight.thread == _thread.get_ident() or not awaited(flight, timeout_s):
                 return work(), False
             if flight.error is not None:
                 raise fresh(flight.error)
             if flight.results:
                 return flight.results[0], True
-        return self._lead(key, flight, work), False
+
+    def _claim(self, key: object, mine: Flight[T]) -> Flight[T]:
+        """Return the flight of a key that is under way, otherwise ``mine``. Call this inside ``mine.running``."""
+        flight = self._under_way.get(key)
+        if flight is None or not flight.running.locked():
+            flight = self._under_way[key] = mine
+        return flight
 
     def _lead(self, key: object, flight: Flight[T], work: Callable[[], T]) -> T:
         try:
@@ -73,12 +89,26 @@ class SingleFlight(Generic[T]):
             with self._guard:
                 if self._under_way.get(key) is flight:
                     del self._under_way[key]
-            flight.done.set()
+            with flight.changed:
+                flight.done = True
+                flight.changed.notify_all()
 
     def after_fork(self) -> None:
         """Forget, in a forked child, the work of threads that are not there."""
-        self._guard = threading.Lock()
+        self._guard = _thread.allocate_lock()
         self._under_way = {}
+
+
+def awaited(flight: Flight[T], timeout_s: float = math.inf) -> bool:
+    """Wait until a flight is done or left; False if that takes too long."""
+    end = time.monotonic() + timeout_s
+    with flight.changed:
+        while not flight.done and flight.running.locked():
+            left_s = end - time.monotonic()
+            if left_s <= 0:
+                return False
+            flight.changed.wait(min(left_s, _SLICE_S))
+    return True
 
 
 def fresh(error: Exception) -> Exception:

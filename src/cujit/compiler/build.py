@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import TypeAlias
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import require_arch
@@ -28,11 +29,9 @@ from cujit.errors import (
     read_int,
     spell,
 )
+from cujit.threads import as_done
 from cujit.toolchain.toolset import Compiler, Compilers
 from cujit.values import dataclass, group_by
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 Progress: TypeAlias = Callable[[int, int, str], object]
 """Called with (done, total, target) after every target."""
@@ -136,22 +135,14 @@ def build_fatbin(
             option.
         CujitError: see ``Runner.get`` and ``link_parts``.
     """
-    from concurrent.futures import ThreadPoolExecutor  # as long as all else of a compile that is cached
-
     threads = threads_of(jobs)
     check_compression(compress)
     if progress is not None and not callable(progress):
         raise OptionError(f"progress is {spell(progress)}; it takes a function of (done, total, target)")
     work = [_target(parts, arch, names, options, runner) for arch in targets]
-    with ThreadPoolExecutor(min(len(work), threads), thread_name_prefix="cujit-build") as pool:
-        pending = {pool.submit(target.make): target for target in work}
-        try:
-            done = _collect(pending, progress)
-        except BaseException:
-            if runner.stop:
-                runner.stop.ask()
-            pool.shutdown(cancel_futures=True)
-            raise
+    give_up = runner.stop.ask if runner.stop else lambda: None
+    with closing(as_done([target.make for target in work], threads, "cujit-build", give_up)) as made:
+        done = _collect(work, made, progress)
     return runner.get(BundleJob.of([Entry(done[target.arch]) for target in work], compress))
 
 
@@ -181,23 +172,23 @@ def _target(parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, optio
     return _Target(arch, shown, lambda: link_parts(parts, kind, arch, options, runner, wanted), None)
 
 
-def _collect(pending: dict[Future[Artifact], _Target], progress: Progress | None) -> dict[Arch, Artifact]:
-    from concurrent.futures import as_completed  # start-up: one target needs no threads
-
+def _collect(
+    work: Sequence[_Target], made: Iterator[tuple[int, Callable[[], Artifact]]], progress: Progress | None
+) -> dict[Arch, Artifact]:
     artifacts: dict[Arch, Artifact] = {}
     failed: dict[Arch, CujitError] = {}
-    for count, future in enumerate(as_completed(pending), start=1):
-        arch = pending[future].arch
+    for count, (number, result) in enumerate(made, start=1):
+        arch = work[number].arch
         try:
-            artifacts[arch] = future.result()
+            artifacts[arch] = result()
         except (ToolTimeoutError, NotCompiledError):
             raise  # the others have no more time either, or may not be compiled
         except CujitError as e:
             failed[arch] = e
         if progress:
-            progress(count, len(pending), str(arch))
+            progress(count, len(work), str(arch))
     if failed:
-        raise _all_of([(target, failed[target.arch]) for target in pending.values() if target.arch in failed])
+        raise _all_of([(target, failed[target.arch]) for target in work if target.arch in failed])
     return artifacts
 
 

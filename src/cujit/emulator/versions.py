@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable
 
 from cujit.emulator import functions, library
 from cujit.emulator.entries import always, constant, in_any_context, need, store_u32, store_u64, text_at
 from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Result
+from cujit.forks import once
 
 VERSION = 13050
 """The CUDA version that the emulator speaks: that of the table of functions."""
@@ -19,7 +19,6 @@ _FOUND, _UNKNOWN, _TOO_EARLY = range(3)
 
 _RUNTIME = bytes.fromhex("6bd5fb6c")
 """How the name of a table begins that the CUDA runtime asks for, and nobody else. Source: calls of that of 13.5."""
-_REFUSED = threading.Event()
 
 
 @always("cuDriverGetVersion", "P")
@@ -57,10 +56,14 @@ def _find(symbol: int, function: int, version: int, flags: int) -> int:
 def get_export_table(table: int, uuid: int) -> int:
     """Answer that there is none: tables without a manual, by which a linked-in CUDA runtime proves a driver genuine."""
     need(table and uuid)
-    if ctypes.string_at(uuid, 4) == _RUNTIME and not _REFUSED.is_set():
-        _REFUSED.set()
-        say("the CUDA runtime takes no driver but NVIDIA's: what it is linked into does not run here (docs/emulate.md)")
+    if ctypes.string_at(uuid, 4) == _RUNTIME:
+        _refuse_runtime()
     return int(Result.NOT_SUPPORTED)
+
+
+@once
+def _refuse_runtime() -> None:
+    say("the CUDA runtime takes no driver but NVIDIA's: what it is linked into does not run here (docs/emulate.md)")
 
 
 @in_any_context("cuProfilerStart cuProfilerStop", "")

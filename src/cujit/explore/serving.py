@@ -23,6 +23,7 @@ from cujit.explore.guard import Door, Strangers
 from cujit.explore.scene import TIMEOUT_S, LaunchLimits, Scene
 from cujit.occupancy.products import PRODUCTS
 from cujit.program import toolchain
+from cujit.threads import start as start_thread
 from cujit.values import replace
 
 if TYPE_CHECKING:
@@ -141,8 +142,7 @@ def start(
         with listening:
             server.run(sockets=[listening])
 
-    thread = threading.Thread(target=run, name="cujit-explorer", daemon=True)
-    thread.start()
+    thread = start_thread(run, name="cujit-explorer", daemon=True)
     while thread.is_alive() and not server.started:
         thread.join(0.01)
     if not server.started:

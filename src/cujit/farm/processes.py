@@ -11,6 +11,7 @@ from cujit.errors import CujitError, ToolCrashError
 from cujit.farm.tasks import Chunk, ChunkResult
 from cujit.farm.worker import work
 from cujit.forks import Lock
+from cujit.threads import start
 from cujit.workers.environment import COMPILE, kept
 from cujit.workers.interpreter import interpreter
 from cujit.workers.process import Worker, how_ended
@@ -53,9 +54,7 @@ class Processes:
         future: Future[ChunkResult] = Future()
         self._tasks.put((future, chunk))
         if len(self._threads) < self._slots:
-            thread = threading.Thread(target=self._work, name="cujit-farm", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._threads.append(start(self._work, name="cujit-farm", daemon=True))
         return future
 
     def drop(self) -> None:

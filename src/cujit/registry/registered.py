@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import threading
+from _thread import get_ident
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from cujit.cache.flight import Flight, SingleFlight, fresh
+from cujit.cache.flight import Flight, SingleFlight, awaited, fresh
 from cujit.devices.device import Device
 from cujit.errors import OptionError, listed, spell
 from cujit.kernel import Kernel
@@ -39,19 +39,18 @@ class Tasks(SingleFlight[Any]):
         Raises:
             OptionError: the work, or work that it waits for, asks for itself.
         """
-        me = threading.get_ident()
-        with self._guard:
-            task = self._under_way.get(key)
-            if task is None:
-                mine = self._under_way[key] = Flight(label, wish)
-            else:
-                self._refuse_ring(task, me)
-                self._waits_for[me] = task
-        if task is None:
-            made: T = self._lead(key, mine, work)
-            return made
+        me, mine = get_ident(), Flight[Any](label, wish)
+        with mine.running:
+            with self._guard:
+                task = self._claim(key, mine)
+                if task is not mine:
+                    self._refuse_ring(task, me)
+                    self._waits_for[me] = task
+            if task is mine:
+                made: T = self._lead(key, mine, work)
+                return made
         try:
-            task.done.wait()
+            awaited(task)
         finally:
             with self._guard:
                 self._waits_for.pop(me, None)
@@ -67,7 +66,7 @@ class Tasks(SingleFlight[Any]):
         ring: list[str] = []
         wanted: Flight[Any] | None = task
         while wanted is not None:
-            held = [t for t in self._under_way.values() if t.thread == wanted.thread]
+            held = [t for t in self._under_way.values() if t.thread == wanted.thread and t.running.locked()]
             if wanted not in held:  # done, and whoever waited is about to go on
                 return
             ring += [t.label for t in held[held.index(wanted) :]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from cujit.cache.remote.tier import fetch, read_format
 from cujit.cache.remote.transport import shown_url, transport_of
 from cujit.cache.store import Root
 from cujit.errors import CacheRefusedError, FormatError, MissingError, OptionError, RemoteError, spell
+from cujit.threads import as_done
 from cujit.values import NamedTuple
 
 T = TypeVar("T")
@@ -132,8 +134,11 @@ def _counted(wanted: int, done: Mapping[str, tuple[int, str]]) -> Pulled:
 
 def _each(work: Callable[[str], T], digests: Sequence[str]) -> list[T]:
     """Do the same for each key, several at once: most of the time is that of the network."""
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cujit-remote") as pool:
-        return list(pool.map(work, digests))
+    found: dict[int, T] = {}
+    with closing(as_done([partial(work, digest) for digest in digests], AT_ONCE, "cujit-remote")) as done:
+        for number, result in done:
+            found[number] = result()
+    return [found[number] for number in range(len(digests))]
 
 
 def _digest(key: str) -> str:

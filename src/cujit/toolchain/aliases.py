@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import threading
 from collections.abc import Iterator, Sequence
 
 from cujit.forks import once, register_reset
+from cujit.threads import Condition
 from cujit.toolchain.stopping import Ended, current_stop
 from cujit.values import NamedTuple, later
 from cujit.values.typed import TYPE_CHECKING
@@ -97,7 +97,7 @@ class Aliases:
     """The numbers of this process. A number is ours from its first use on; others of the program get none of them."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._owned: dict[int, tuple[int, int]] = {}
         self._open: tuple[Named, ...] = ()
         self._inside = 0
@@ -105,7 +105,7 @@ class Aliases:
 
     def after_fork(self) -> None:
         """Open the lock, in a child: the compiles of other threads do not go on there."""
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._inside = 0
 
     def are_ours(self, numbers: Sequence[int]) -> bool:

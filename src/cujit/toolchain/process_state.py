@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from cujit.forks import once, register_reset
+from cujit.threads import start
 
 _NO_HANDLERS = (0, 1)
 """``SIG_DFL`` and ``SIG_IGN``."""
@@ -99,9 +100,7 @@ def leave_working_directory() -> None:
 def may_leave_working_directory() -> bool:
     """Return whether the system lets a thread have a separate working directory. This is tried once."""
     tried: list[int] = []
-    thread = threading.Thread(target=lambda: tried.append(_c().unshare(_CLONE_FS)))
-    thread.start()
-    thread.join()
+    start(lambda: tried.append(_c().unshare(_CLONE_FS)), name="cujit-unshare").join()
     return tried == [0]
 
 

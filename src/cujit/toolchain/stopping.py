@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from cujit.forks import Lock
+from cujit.threads import Condition, start
 from cujit.values.imported import imported
 from cujit.values.typed import Any, TypeVar
 
@@ -41,7 +41,7 @@ class Stop:
     """A wish that work ends; any thread may ask. Once it was asked for, it stays so."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
+        self.changed = Condition()
         self.is_asked = False
         self._flags: list[Any] = []
         self._means: list[Callable[[], object]] = []
@@ -97,17 +97,6 @@ def current_stop() -> Stop | None:
     return getattr(_heeded, "stop", None)
 
 
-@contextmanager
-def _as_raised() -> Iterator[None]:
-    """Raise what a signal's handler raised where ``Condition.wait`` had given up its lock, and not taken it again."""
-    try:
-        yield
-    except RuntimeError as e:
-        if e.__context__ is not None and "un-acquired lock" in str(e):
-            raise e.__context__ from None
-        raise
-
-
 def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
     """Do the work in a thread, and wait for it until it is done, ``stop`` is asked, or ``time.monotonic()`` is there.
 
@@ -131,7 +120,7 @@ def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
             stop.changed.notify_all()
 
     def wait(until: float | None, or_asked: bool) -> None:
-        with _as_raised(), stop.changed:
+        with stop.changed:
             while not (outcome or (or_asked and stop.is_asked)):
                 left_s = _SLICE_S if until is None else min(_SLICE_S, until - time.monotonic())
                 if left_s <= 0:
@@ -140,7 +129,7 @@ def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
                 _put_back_signals()
 
     try:
-        _start(body)
+        start(body, name=_NAME, stack_bytes=_STACK_BYTES)
         wait(until, or_asked=True)
     except BaseException:
         stop.ask()
@@ -169,18 +158,3 @@ def is_work_left() -> bool:
 
 
 _NAME = "cujit-tool"
-_starting = Lock()
-
-
-def _start(body: Callable[[], None]) -> None:
-    with _starting:
-        usual = threading.stack_size()
-        try:
-            threading.stack_size(_STACK_BYTES)
-            try:
-                threading.Thread(target=body, name=_NAME).start()
-            except RuntimeError:  # the address space of the process is limited
-                threading.stack_size(usual)
-                threading.Thread(target=body, name=_NAME).start()
-        finally:
-            threading.stack_size(usual)

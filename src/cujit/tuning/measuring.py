@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError, CujitError, MissingError, NotCompiledError, spell
 from cujit.kernel import Kernel
 from cujit.machine import cpu
+from cujit.threads import as_done
 from cujit.timing import Timing, time
 from cujit.tuning.records import Measured, first_of_the_fastest, first_of_the_lowest
 from cujit.tuning.spaces import Value, Variant
@@ -183,9 +185,10 @@ def measured(
             found.update(_looked(benches[0], left, variants))
             return
         shares = [left[first :: len(benches)] for first in range(len(benches))]
-        with ThreadPoolExecutor(len(benches), thread_name_prefix="cujit-tuning") as pool:
-            for share in pool.map(_looked, benches, shares, [variants] * len(benches)):
-                found.update(share)
+        looks = [partial(_looked, bench, share, variants) for bench, share in zip(benches, shares, strict=True)]
+        with closing(as_done(looks, len(looks), "cujit-tuning")) as done:
+            for _, result in done:
+                found.update(result())
 
     if strategy is None:
         look(range(len(variants)))

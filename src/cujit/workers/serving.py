@@ -6,10 +6,10 @@ import os
 import queue
 import resource
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
+from cujit.threads import start
 from cujit.workers.messages import read_message, write_message
 
 
@@ -31,6 +31,6 @@ def serve(answers: int, answer: Callable[[Any], object]) -> None:
             waiting.put(order)
         os._exit(0)  # whoever asked is gone, and whatever is done here is for nobody
 
-    threading.Thread(target=read, daemon=True).start()
+    start(read, name="cujit-orders", daemon=True)
     while True:
         write_message(file, answer(waiting.get()))

@@ -21,6 +21,7 @@ from cujit.cache.record import PORTABLE, EntryRecord, decode
 from cujit.cache.remote.signing import HEAD_BYTES, KeyFile, TrustedKeys, bindings
 from cujit.cache.remote.transport import Transport, check_url, shown_url, transport_of
 from cujit.errors import CujitError, FormatError, OptionError, RemoteError, spell
+from cujit.threads import Condition, start
 from cujit.values import NamedTuple
 
 T = TypeVar("T")
@@ -262,7 +263,8 @@ class _Attempt:
         self._allowed_s = allowed_s
         self._begin = time.monotonic()
         self._ready_s = self._more_s = 0.0
-        self._done = threading.Event()
+        self._changed = Condition()
+        self._is_done = False
         self._is_late = False
         self.fetched = Fetched()
         self.took_s = 0.0
@@ -277,14 +279,16 @@ class _Attempt:
 
     def ask(self, question: _Question) -> Fetched:
         """Ask, and wait for the answer as long as is allowed, and longer for a signed record while it comes."""
-        self._done.clear()
+        self._is_done = False
         self.start(question)
-        while not self._done.wait(max(0.0, self._left_s())):
-            if self._left_s() <= 0:
-                self._is_late = True
-                self.took_s = time.monotonic() - self._begin
-                self.fetched = Fetched(fault=RemoteError(f"no answer within {self._allowed_s:.2g} s"))
-                break
+        with self._changed:
+            while not self._is_done:
+                self._changed.wait(self._left_s())
+                if not self._is_done and self._left_s() <= 0:
+                    self._is_late = True
+                    self.took_s = time.monotonic() - self._begin
+                    self.fetched = Fetched(fault=RemoteError(f"no answer within {self._allowed_s:.2g} s"))
+                    break
         return self.fetched
 
     def start(
@@ -294,7 +298,7 @@ class _Attempt:
     ) -> None:
         """Ask, and have ``when_done`` called with this."""
         try:
-            threading.Thread(target=self._run, args=(question, when_done), name="cujit-remote", daemon=True).start()
+            start(self._run, question, when_done, name="cujit-remote", daemon=True)
         except RuntimeError as e:  # there are too many threads, or the interpreter ends
             self._finish(Fetched(fault=RemoteError(str(e))), when_done)
 
@@ -308,10 +312,12 @@ class _Attempt:
         self._finish(fetched, when_done)
 
     def _finish(self, fetched: Fetched, when_done: Callable[[_Attempt], None]) -> None:
-        if not self._is_late:
-            self.took_s = time.monotonic() - self._begin
-            self.fetched = fetched
-        self._done.set()
+        with self._changed:
+            if not self._is_late:
+                self.took_s = time.monotonic() - self._begin
+                self.fetched = fetched
+            self._is_done = True
+            self._changed.notify_all()
         when_done(self)
 
     def _go_on(self, came_bytes: int) -> None:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from cujit.forks import single_flight_cache
+from cujit.threads import start
 from cujit.values import NamedTuple
 from cujit.values.imported import imported
 
@@ -164,9 +164,7 @@ def _stream_function(ordinal: int) -> int:
     except (TypeError, ValueError):
         return 0
     call = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_int)(address)
-    thread = threading.Thread(target=lambda: agrees.extend(_answers(_cupy(), ordinal, call)))
-    thread.start()
-    thread.join()
+    start(lambda: agrees.extend(_answers(_cupy(), ordinal, call)), name="cujit-cupy").join()
     return address if agrees and all(agrees) else 0
 
 

@@ -7,6 +7,7 @@ such memory at the speed of the bus, while one thread that copies memory is five
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from contextlib import suppress
 from typing import Any
@@ -17,6 +18,7 @@ from cujit.devices.launcher.state import STAGING_BYTES, WANTS_STAGING, LargeCopy
 from cujit.devices.processors import allowed_processors
 from cujit.errors import DriverError
 from cujit.forks import once, register_reset, single_flight_cache
+from cujit.threads import start
 
 # What is asked for in no stream is done when these return, so that every stream sees it: streams that do not block
 # are not ordered after the default one. Source: CUDA Driver API manual, "API synchronization behavior": a memset, and
@@ -166,14 +168,12 @@ class LargeCopies:
     def _run(native: NativeMemory, parts: list[_Part], copy: LargeCopy, *, is_in: bool) -> None:
         """Copy with one thread for each part, this one among them; all have ended when it returns or raises."""
         first, *others = parts
-        threads = [
-            threading.Thread(target=part.run, args=(native, copy), kwargs={"is_in": is_in}, daemon=True)
-            for part in others
-        ]
+        threads: list[threading.Thread] = []
         try:
             with suppress(RuntimeError):  # no thread can be started: the others copy more
-                for thread in threads:
-                    thread.start()
+                for part in others:
+                    run = functools.partial(part.run, native, copy, is_in=is_in)
+                    threads.append(start(run, name="cujit-copy", daemon=True))
             first.run(native, copy, is_in=is_in)
         finally:
             while any(thread.is_alive() for thread in threads):

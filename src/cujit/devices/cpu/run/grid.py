@@ -19,6 +19,7 @@ from cujit.devices.options import LaunchOptions, check_cluster, check_own_cluste
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import CujitError, LaunchError
 from cujit.forks import Lock
+from cujit.threads import start
 from cujit.values import NamedTuple, dataclass, replace
 
 _SMALL = 2048
@@ -61,11 +62,7 @@ class Pool:
             raise MemoryError("no memory for a pool of threads")
         self._run = _RUN(self.entry)
         work = _ONE(address_of("cujit_pool_work"))
-        self._threads = [
-            threading.Thread(target=work, args=(self.address,), daemon=True, name="cujit-cpu") for _ in range(helpers)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads = [start(work, self.address, name="cujit-cpu", daemon=True) for _ in range(helpers)]
         ends = (_ONE(address_of(f"cujit_pool_{name}")) for name in ("stop", "free"))
         end = weakref.finalize(self, _end, os.getpid(), self.address, self._threads, *ends)
         end.atexit = False  # a process ends while a launch of a daemon thread goes on, and leaves the threads to it
