@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import sys
 
 import pytest
 
+from cujit.devices.launcher.library import library
 from cujit.values import hashing
 from cujit.values.imported import find_spec
 from processes import printed
@@ -20,10 +22,48 @@ def test_digests_are_those_of_the_standard_library(
     pieces: tuple[bytes, ...], own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hashing, "imported", lambda _: None)
+    monkeypatch.setattr(hashing, "_native", None)
     monkeypatch.setattr(hashing, "_left", 1 << 30)
     if not own:
         monkeypatch.setattr(hashing, "_sha256", None)
     assert hashing.sha256(*pieces).hexdigest() == hashlib.sha256(b"".join(pieces)).hexdigest()
+
+
+@pytest.mark.parametrize("size", [*range(0, 200, 7), 55, 56, 63, 64, 119, 120, 128, 4097])
+def test_native_digests_are_those_of_the_standard_library(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    native = library().digest.call
+    if native() is None:
+        pytest.skip("this processor has no instructions for SHA-256")
+    monkeypatch.setattr(hashing, "_native", native)
+    data = random.Random(size).randbytes(size)
+    cuts = (data[: size // 3], memoryview(data)[size // 3 : size // 2], bytearray(data[size // 2 :]))
+    found, expected = hashing.sha256(*cuts), hashlib.sha256(data)
+    assert isinstance(found, hashing.Digest)
+    assert (found.digest(), found.hexdigest()) == (expected.digest(), expected.hexdigest())
+
+
+def test_native_digests_refuse_what_has_no_bytes() -> None:
+    native = library().digest.call
+    if native() is not None:
+        with pytest.raises(TypeError, match="bytes-like"):
+            native(b"", "text")
+        with pytest.raises(BufferError):
+            native(memoryview(bytes(8))[::2])
+
+
+def test_openssl_is_not_loaded_where_native_code_hashes() -> None:
+    code = """
+        import sys
+        from cujit.devices.launcher.library import library
+        from cujit.values.hashing import sha256
+        native = library().digest.call
+        for _ in range(300):
+            sha256(bytes(1000))
+        print(native() is None or "_hashlib" not in sys.modules)
+        sha256(bytes(300_000))
+        print("_hashlib" in sys.modules)
+        """
+    assert printed(code).split() == ["True", "True"]
 
 
 def test_openssl_is_loaded_for_much_data_alone() -> None:

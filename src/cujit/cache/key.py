@@ -120,8 +120,7 @@ def make_key(kind: str, parts: Iterable[Part]) -> Key:
     named ``name`` says what people call the work (``Key.name``): after a miss, the nearest entry is sought by it.
     """
     ordered = tuple(parts)
-    key = key_of_text(kind, len(ordered), text_of(ordered), lambda: ordered)
-    return Key(key.digest, kind, ordered)
+    return key_of_text(kind, len(ordered), text_of(ordered), lambda: ordered)
 
 
 def _encoded(text: str) -> bytes:

@@ -61,6 +61,11 @@ class Tasks(SingleFlight[Any]):
         done: list[T] = task.results
         return done[0] if done else None
 
+    def unless_busy(self, key: object, work: Callable[[], T]) -> T | None:
+        """Do work that waits for nothing, unless a thread does the work of this key. None if one does."""
+        with self._guard:
+            return None if key in self._under_way else work()
+
     def _refuse_ring(self, task: Flight[Any], me: int) -> None:
         """Follow who waits for whom, from the thread that does ``task``; it must not end here."""
         ring: list[str] = []
@@ -180,6 +185,10 @@ class RegisteredModule:
         while ready is None:
             kernel = self._module[name]
             lowered = kernel.lowered_name
+            if configure is None:
+                ready = self._tasks.unless_busy((self, lowered), functools.partial(self._hand_out, lowered))
+                if ready is not None:
+                    break
             label = f"the kernel {name} of the module {self.name!r}"
             work = functools.partial(self._configure, kernel, configure, description)
             ready = self._tasks.run_for(description, (self, lowered), label, work) or self._ready.get(lowered)
@@ -192,6 +201,10 @@ class RegisteredModule:
                 help="pass the same configure wherever the kernel is asked for",
             )
         return ready
+
+    def _hand_out(self, lowered: str) -> _Ready:
+        """Return a kernel that nobody has asked to configure."""
+        return self._ready.get(lowered) or self._ready.setdefault(lowered, _Ready(self._module[lowered], None))
 
     def _configure(
         self, kernel: Kernel, configure: Callable[[Kernel], object] | None, description: Description | None

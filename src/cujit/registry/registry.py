@@ -274,9 +274,17 @@ class _Maker:
             Part.text("version", self.order.wish.version),
             Part.text("arch", f"{self.device.arch} {'GPU' if self.device.is_gpu else 'CPU device'}"),
             Part.text("compiler", empty.key.digest),
-            Part.content("options", repr(self.order.wish.options)),  # with the directories that no other key holds
+            _part_of_options(self.order.wish.options),
             Part.content("builder", code_text(self.order.wish.description)),
         ])  # fmt: skip
+
+
+def _part_of_options(options: Options) -> Part:
+    """Return options as a part of a key, with the directories that no other key holds."""
+    return _NO_OPTIONS if options is _SAID_NOTHING else Part.content("options", repr(options))
+
+
+_NO_OPTIONS = Part.content("options", repr(_SAID_NOTHING))
 
 
 def _loaded(built: Built, device: Device, cache: Cache | bool | None) -> Module:

@@ -262,14 +262,7 @@ def code_text(description: object) -> str:
     if isinstance(description, tuple):
         return f"({', '.join(map(code_text, description))})"
     if isinstance(description, CodeType):
-        own = (
-            description.co_name,
-            description.co_code.hex(),
-            description.co_names,
-            description.co_varnames,
-            description.co_freevars,
-        )
-        return f"code({own!r}, {', '.join(map(code_text, description.co_consts))})"
+        return _text_of_code(description)
     if isinstance(description, frozenset):
         return f"set({', '.join(sorted(map(code_text, description)))})"
     return (
@@ -277,3 +270,10 @@ def code_text(description: object) -> str:
         if isinstance(description, (*_PLAIN, float, complex))
         else type(description).__name__
     )
+
+
+@functools.lru_cache(256)
+def _text_of_code(code: CodeType) -> str:
+    """Write code down. Builders of one library often share their code, and differ in what they captured."""
+    own = code.co_name, code.co_code.hex(), code.co_names, code.co_varnames, code.co_freevars
+    return f"code({own!r}, {', '.join(map(code_text, code.co_consts))})"

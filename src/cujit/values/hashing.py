@@ -1,4 +1,7 @@
-"""SHA-256 without OpenSSL for a process that hashes little: to load that library takes 2 ms of it."""
+"""SHA-256 without OpenSSL for a process that hashes little: to load that library takes 2 ms of it.
+
+A process that launches kernels has native code for it, if its processor has instructions for SHA-256.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from cujit.values.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import hashlib
+    from collections.abc import Callable
 
 _LITTLE_BYTES = 128 << 10
 """Bytes that a process hashes without OpenSSL: Python's own code takes 1 ms for them, OpenSSL a fifth of that."""
@@ -26,13 +30,43 @@ def _own() -> Any:
 
 
 _sha256, _left = _own(), _LITTLE_BYTES
+_native: Callable[..., bytes] | None = None
+
+_MOST_NATIVE = 256 << 10
+"""Bytes that are hashed by native code, which holds Python's lock. OpenSSL gives it back."""
 
 
-def sha256(*pieces: bytes | bytearray | memoryview) -> hashlib._Hash:
-    """Return the hash of pieces one after the other, an object as ``hashlib.sha256`` makes it."""
+class Digest:
+    """The SHA-256 of data."""
+
+    __slots__ = ("_bytes",)
+
+    def __init__(self, digest: bytes) -> None:
+        self._bytes = digest
+
+    def digest(self) -> bytes:
+        """Return the digest."""
+        return self._bytes
+
+    def hexdigest(self) -> str:
+        """Return the digest in lower-case hex."""
+        return self._bytes.hex()
+
+
+def use_native(digest: Callable[..., Any]) -> None:
+    """Hash small data with ``digest(*pieces)``, which returns bytes, unless it returns None."""
+    global _native
+    _native = None if digest() is None else digest
+
+
+def sha256(*pieces: bytes | bytearray | memoryview) -> Digest | hashlib._Hash:
+    """Return the hash of pieces one after the other, with ``digest`` and ``hexdigest`` as ``hashlib.sha256``."""
     global _left
-    for piece in pieces:
-        _left -= len(piece)
+    size = sum(map(len, pieces))
+    native = _native
+    if native is not None and size <= _MOST_NATIVE:
+        return Digest(native(*pieces))
+    _left -= size
     make = _sha256
     if make is None or _left < 0 or imported("_hashlib") is not None:
         import hashlib  # start-up: for much data, or where it is loaded already

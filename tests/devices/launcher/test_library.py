@@ -49,6 +49,7 @@ FUNCTIONS = {
     "gpu",
     "cpu",
     "copy",
+    "digest",
     "torch",
     "cupy",
     "numba",

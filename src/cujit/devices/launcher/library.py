@@ -13,11 +13,19 @@ from collections.abc import Callable, Iterable, Mapping
 
 from cujit.devices.arguments.pointers import Pointer
 from cujit.devices.arrays.array import DeviceArray
-from cujit.devices.launcher.cpython import BYTES, address_of, basic_size_offset, object_type_offset, slot_offset
+from cujit.devices.launcher.cpython import (
+    BYTES,
+    address_of,
+    basic_size_offset,
+    native_function,
+    object_type_offset,
+    slot_offset,
+)
 from cujit.devices.launcher.scalars import scalar_offset
 from cujit.devices.launcher.state import KeepsLaunches, LaunchCache, LaunchSlots
 from cujit.errors import MissingError
 from cujit.forks import once
+from cujit.values.hashing import use_native
 from cujit.workers.package_files import data_path
 
 NATIVE = data_path("devices", "launcher", "native")
@@ -133,6 +141,8 @@ class Library:
         self._fill("functions", functions)
         self._fill("objects", map(id, OBJECTS.values()))
         self._fill("places", (find() for find in PLACES.values()))
+        self.digest = native_function("digest", self.address("digest"), None, is_fast=True)
+        """Returns the SHA-256 of the pieces that it is called with, or None without the processor's instructions."""
 
     def _fill(self, table: str, words: Iterable[int]) -> None:
         data = array.array("Q", words).tobytes()
@@ -154,7 +164,9 @@ def library() -> Library:
     Raises:
         MissingError: see ``Library``.
     """
-    return Library(f"{NATIVE}/{os.uname().machine}/launcher.so")
+    found = Library(f"{NATIVE}/{os.uname().machine}/launcher.so")
+    use_native(found.digest.call)
+    return found
 
 
 @once

@@ -98,6 +98,7 @@ object *cujit_pieces(object *self, object *const *given, i64 count);
 object *cujit_settle(object *self, object *ignored);
 object *cujit_rows(object *self, object *image);
 object *cujit_load(object *self, object *image);
+object *cujit_digest(object *self, object *const *given, i64 count);
 object *cujit_kernel(object *self, object *const *given, i64 count);
 start cujit_gpu, cujit_cpu, cujit_copy;
 foreign cujit_torch, cujit_cupy, cujit_numba, cujit_described;
