@@ -299,7 +299,8 @@ def _bulk_copy(words: tuple[str, ...]) -> str:
     if "mbarrier::complete_tx::bytes" in words:
         source = "[%rd1]" if "global" in words else "[s]"
         many = ", %h1" if "multicast::cluster" in words else ""
-        return f"[s], {source}, %r1, [mb]{many}{_hint(words)}"
+        ends = ", %r2, %r3" if "ignore_oob" in words else ""
+        return f"[s], {source}, %r1{ends}, [mb]{many}{_hint(words)}"
     return f"[%rd1], [s], %r1{_hint(words)}{', %h1' if 'cp_mask' in words else ''}"
 
 

@@ -137,6 +137,13 @@ CASES: dict[str, tuple[Case, ...]] = {
             "g",
         ),
     ),
+    "cp .bulk .ignore_oob": (
+        Case(
+            "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes.ignore_oob [{s}], [{g}], 64, 4, 8, [bar];",
+            "g",
+            version="9.2",
+        ),
+    ),
     "cp .bulk .cp_mask": (
         _b100("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [{g}], [{s}], 64, h1;" + _OUT, "s"),
     ),

@@ -16,7 +16,7 @@ _NAME = re.compile(r"(?:@!?\S+\s+)?([a-z][a-z0-9]*)((?:\.[A-Za-z0-9_:]+)+)(?=[\s
 
 # Words of forms that are newer than the manual that the table follows, PTX ISA 9.1.
 _NEWER = re.compile(
-    r"fabric|override::|\.L2::evict_|multicast::cluster::32b|valid_addr|fence\.(proxy\.)?alias\.|sync_restrict::|ignore_oob"
+    r"fabric|override::|\.L2::evict_|multicast::cluster::32b|valid_addr|fence\.(proxy\.)?alias\.|sync_restrict::"
     r"|layout::|phase_type::|mbarrier::report|complete_tx::16B"
 )
 

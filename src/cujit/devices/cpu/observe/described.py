@@ -123,7 +123,7 @@ def _tensor(check: Checking, e: WarpEmitter, op: Op) -> None:
 
 
 def _bulk(check: Checking, e: WarpEmitter, op: Op) -> None:
-    """What of a bulk copy goes to several blocks, or is written by a mask of bytes."""
+    """What of a bulk copy goes to several blocks, or is copied by a mask of bytes."""
     b, to = e.builder, op.space
     size, words = b.resize(e.source(op, 2, "i32"), 64, signed=False), frozenset(op.modifiers)
     memories = [s for s in op.sources if isinstance(s, Memory)]
@@ -136,8 +136,12 @@ def _bulk(check: Checking, e: WarpEmitter, op: Op) -> None:
         check.touch(e, op, signal(e, memories[2], to))
     elif "cp_mask" in words:
         mask = b.cast("zext", e.read(op.sources[-1], "i16"), "i32")
-        flags = _flags(_WRITE, Space.GLOBAL, 1, 1)
-        _for_lanes(check, e, op, "masked", [address_in(e, memories[0], to), size, mask], flags)
+        places = (
+            (memories[0], to, _flags(_WRITE, Space.GLOBAL, 1, 1)),
+            (memories[1], "shared", _flags(_READ, Space.SHARED, 1, 1)),
+        )
+        for memory, space, flags in places:
+            _for_lanes(check, e, op, "masked", [address_in(e, memory, space), size, mask], flags)
 
 
 def _answer(check: Checking, e: WarpEmitter, op: Op) -> None:

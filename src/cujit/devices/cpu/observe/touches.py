@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.memory import Place as Where
+from cujit.devices.cpu.instructions.copies.bulk import inside_of
 from cujit.devices.cpu.instructions.matrix.move import memory_lines
 from cujit.devices.cpu.instructions.memory import place_in
 from cujit.devices.cpu.ir.program import IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress, items_of
@@ -261,21 +262,36 @@ def _said(e: WarpEmitter, operand: Operand, size: int) -> Value:
 
 
 def _bulk(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
-    """``cp.async.bulk`` and ``cp.reduce.async.bulk``: ``[dst], [src], size {, [mbarrier]}``."""
+    """``cp.async.bulk`` and ``cp.reduce.async.bulk``: ``[dst], [src], size {, left, right} {, [mbarrier]}``."""
     to, from_ = op.form.spaces
     target, target_space = where_in(e, op.sources[0], to)
     source, source_space = where_in(e, op.sources[1], from_)
     size = e.builder.resize(e.source(op, 2, "i32"), 64, signed=False)
     writes = UPDATE if "reduce" in op.modifiers else Access.WRITE
     writes = (writes & ~(Access.ACQUIRE | Access.RELEASE)) | Access.ASYNC
-    found = [MemoryAccess(source, size, Access.READ | Access.ASYNC, source_space, 1, 16)]
-    if "multicast::cluster" in op.modifiers:
-        return found
-    if "cp_mask" not in op.modifiers:
+    if "cp_mask" in op.modifiers:
+        return []
+    if "ignore_oob" in op.modifiers:
+        found = _inside(e, op, MemoryAccess(target, size, writes, target_space, 1, 16), source)
+    else:
+        found = [MemoryAccess(source, size, Access.READ | Access.ASYNC, source_space, 1, 16)]
+        if "multicast::cluster" in op.modifiers:
+            return found
         found.append(MemoryAccess(target, size, writes, target_space, 1, 16))
-    if len(op.sources) > 3 and isinstance(op.sources[3], Memory):
-        found.append(signal(e, op.sources[3], to))
+    found.extend(signal(e, barrier, to) for barrier in op.sources[3:] if isinstance(barrier, Memory))
     return found
+
+
+def _inside(e: WarpEmitter, op: Op, written: MemoryAccess, source: Where) -> list[MemoryAccess]:
+    """``.ignore_oob``: all of the target is written, and what comes from out of bounds has no value."""
+    b, (first, count) = e.builder, inside_of(e, op)
+    target, source = (Where(lanes=b.binary("add", w.every_lane(b), b.vector(first))) for w in (written.where, source))
+    size = b.resize(count, 64, signed=False)
+    return [
+        MemoryAccess(source, size, Access.READ | Access.ASYNC, Space.GLOBAL, 1, 1),
+        replace(written, access=written.access | Access.TAKES),
+        replace(written, where=target, size=size, access=written.access | Access.AGAIN, align=1),
+    ]
 
 
 def _control(e: WarpEmitter, op: Op) -> list[MemoryAccess]:

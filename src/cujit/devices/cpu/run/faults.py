@@ -114,7 +114,8 @@ _WORDS: dict[FaultKind, tuple[str, str | None]] = {
     ),
     FaultKind.BULK_ALIGN: (
         "a bulk copy whose addresses or size, or whose start along a tensor's innermost axis, is not a multiple of "
-        "16 bytes, or a box of a tensor whose place in shared memory is not a multiple of 128",
+        "16 bytes, or that ignores more than 15 bytes at an end, or a box of a tensor whose place in shared memory is "
+        "not a multiple of 128",
         "give it such multiples; a GPU ends other copies with an illegal instruction, or copies something else",
     ),
     FaultKind.TENSOR_START: (

@@ -27,7 +27,7 @@ COPIES: tuple[Forms, ...] = (
         "8.0",
         90,
         f"cp .async .bulk .shared::cluster .global {_BYTES} {_MANY} {{.HINT}}",
-        f"cp .async .bulk .shared::cta .global {_BYTES} {{.HINT}}",
+        f"cp .async .bulk .shared::cta .global {_BYTES} {{.HINT}} {{.ignore_oob}}",
         f"cp .async .bulk {_BETWEEN}",
         f"cp .async .bulk {_FROM_SHARED} .bulk_group {{.HINT}} {{.cp_mask}}",
         "cp .async .bulk .prefetch .L2 .global {.HINT}",

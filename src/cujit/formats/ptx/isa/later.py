@@ -121,6 +121,7 @@ _SYNCHRONISE = (
 _COPY = (
     _Row("cp", "bulk shared::cta global mbarrier::complete_tx::bytes", "8.6", "90"),
     _Row("cp", "cp_mask", "8.6", "100"),
+    _Row("cp", "ignore_oob", "9.2", "90"),
     _Row("cp", "tile::gather4|im2col::w", "8.6", "100"),
     _Row("cp", "tile::gather4|im2col::w prefetch|shared::cluster", "8.6", "100f 110f"),
     _Row("cp", "tile::scatter4|im2col::w::128|cta_group::1|cta_group::2", "8.6", "100f 110f"),

@@ -342,6 +342,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("cp .tensor .mbarrier::complete_tx::bytes", "|mtmIMH"),
         ("cp .tensor", "|tmH"),
         ("cp .bulk .shared::cluster .shared::cta", "|mmWm", "explicit"),
+        ("cp .bulk .ignore_oob", "|mmWWWmH", {3: range(16), 4: range(16)}),
         ("cp .bulk .mbarrier::complete_tx::bytes", "|mmWmMH"),
         ("cp .bulk .cp_mask", "|mmWHM"),
         ("cp .bulk", "|mmWH"),

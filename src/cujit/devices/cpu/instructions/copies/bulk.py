@@ -31,6 +31,7 @@ def register(rules: Rules) -> None:
     rules.on("cp .wait_group|wait_all", wait)
     rules.on("cp .bulk .mbarrier::complete_tx::bytes", _copy)
     rules.on("cp .bulk .mbarrier::complete_tx::bytes .multicast::cluster", _copy_to_several)
+    rules.on("cp .bulk .mbarrier::complete_tx::bytes .ignore_oob", _copy_inside)
     rules.on("cp .bulk .bulk_group", _copy)
     rules.on("cp .reduce .async .bulk", _reduce)
     rules.on("red .async .mbarrier::complete_tx::bytes|release", _reduce_one)
@@ -91,10 +92,14 @@ def _size(f: Builder, value: Value) -> Value:
 
 
 def _check(e: WarpEmitter, op: Op, to: Value, from_: Value, size: Value) -> None:
-    """End the launch where an address or the size is no multiple of 16 bytes, which is undefined on a GPU."""
-    b = e.builder
-    together = b.binary("or", b.binary("or", to, from_), _size(b, size))
-    low = b.binary("and", together, b.integer(_PIECE - 1, 64))
+    """End the launch where an address or the size is no multiple of 16 bytes, which is undefined on a GPU.
+
+    CUB's ``BlockLoadToShared`` copies nothing to addresses that are no multiples.
+    """
+    b, bytes_ = e.builder, _size(e.builder, size)
+    together = b.binary("or", b.binary("or", to, from_), bytes_)
+    some = b.compare("icmp ne", bytes_, b.integer(0, 64))
+    low = b.select(some, b.binary("and", together, b.integer(_PIECE - 1, 64)), b.integer(0, 64))
     fault_where(e, op, FaultKind.BULK_ALIGN, b.select(e.lanes(op), low, b.integer(0, 64)), to)
 
 
@@ -124,6 +129,30 @@ def _copy(e: WarpEmitter, op: Op) -> None:
     if "cp_mask" in op.modifiers:
         mask = b.binary("or", b.cast("zext", e.read(op.sources[-1], "i16"), "i32"), b.integer(_MASKED, 32))
     _issue(e, op, [target, source, size, *(barrier or [b.integer(0, 64)]), mask])
+
+
+def inside_of(e: WarpEmitter, op: Op) -> tuple[Value, Value]:
+    """Return the first byte (i64) and how many (i32) of a copy with ``.ignore_oob`` are in bounds."""
+    b = e.builder
+    size, left, right = (e.source(op, k, "i32") for k in (2, 3, 4))
+    return b.cast("zext", left, "i64"), b.binary("sub", size, b.intrinsic("umin", size, b.binary("add", left, right)))
+
+
+def _copy_inside(e: WarpEmitter, op: Op) -> None:
+    """``….ignore_oob [dst], [src], size, left, right, [mbar]``: so many bytes at the ends have no value afterwards.
+
+    The barrier counts those too, and at once: its phase ends with the others. Source: PTX ISA 9.2, "cp.async.bulk".
+    """
+    to, from_ = op.form.spaces
+    target, source, barrier = _addresses(e, op, (to, from_, to))
+    b, size = e.builder, e.source(op, 2, "i32")
+    _check(e, op, target, source, size)
+    beyond = b.binary("and", b.binary("or", e.source(op, 3, "i32"), e.source(op, 4, "i32")), b.integer(-_PIECE, 32))
+    fault_where(e, op, FaultKind.BULK_ALIGN, b.select(e.lanes(op), beyond, b.integer(0, 32)), target)
+    first, count = inside_of(e, op)
+    _issue(e, op, [b.binary("add", target, first), b.binary("add", source, first), count, barrier, b.integer(0, 32)])
+    ignored = b.cast("zext", b.binary("sub", size, count), "i64")
+    each_lane(e, op, "bulk.ignored", [barrier, ignored], lambda f, v: complete_bytes(f, *v))
 
 
 _MASKED = 1 << 16
