@@ -1,4 +1,7 @@
-"""Agents of cub's device-wide algorithms are silent over partial tiles, and a wrong size is found."""
+"""Agents of cub's device-wide algorithms are silent over partial tiles, and a wrong size is found.
+
+``test_cub_device.py`` has the others.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,23 @@ def image() -> cujit.Artifact:
     return cujit.compile(cujit.Source.cuda(Path(__file__).parent / "cub_agents.cu"), arch="compute_80")
 
 
-@pytest.mark.parametrize("check", ["all", "init", "race"])
-def test_the_agent_of_a_reduction_is_silent(check: str, image: cujit.Artifact) -> None:
-    device = cujit.cpu(1, check=check)
+def test_the_agent_of_a_reduction_is_silent(image: cujit.Artifact) -> None:
+    device = cujit.cpu(1, check="all")
     kernel = cujit.load(image, device)["reduce"]
     for n in _SIZES:
         x, out = np.random.default_rng(n).integers(-99, 99, n).astype(np.int32), device.zeros(1, np.int32)
         kernel[1, 128](device.array(x), out, np.int32(n), np.int32(0))
         assert out.numpy()[0] == x.sum(), n
+
+
+def test_the_agent_of_a_scan_looks_back_and_is_silent(image: cujit.Artifact) -> None:
+    device = cujit.cpu(1, check="all")
+    kernels = cujit.load(image, device)
+    for n in (1, 511, 512, 513, 1543):
+        x, out, states = np.arange(n, dtype=np.int32), device.empty(n, np.int32), device.empty(1024, np.uint8)
+        kernels["prepare"][1, 128](states, np.int32(n))
+        kernels["scan"][-(-n // 512), 128](device.array(x), out, states, np.int32(n))
+        np.testing.assert_array_equal(out.numpy(), 7 + np.cumsum(x) - x)
 
 
 @pytest.mark.parametrize(("check", "room"), [("memory", 0), ("init", 8)])
