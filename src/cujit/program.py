@@ -224,7 +224,8 @@ def link(
 
     Args:
         inputs: Artifacts, paths or bytes, and sources, which are compiled first for the same architecture.
-        to: ``"cubin"`` or ``"ptx"``; without it and without ``device``, a cubin.
+        to: ``"cubin"``, ``"ptx"``, or ``"ltoir"``, which is linked further and may lack functions. Default: a cubin
+            without ``device``.
         arch: the architecture; without it, the device's, or else the highest of the images.
         device: link for a device: a cubin for a GPU, PTX for the CPU device.
         options: of nvJitLink, as a mapping; ``more`` are such as keywords.
@@ -262,7 +263,7 @@ def link(
         return link_parts(parts, kind, target, said, runner)
     except ToolchainNotFoundError as absent:
         images = [part for part in parts if isinstance(part, Artifact)]
-        if kind is Kind.PTX or len(images) < len(parts):
+        if kind is not Kind.CUBIN or len(images) < len(parts):
             raise
         return _link_by_the_driver(images, target, absent)
 
@@ -271,8 +272,8 @@ def _kind_of_link(to: Kind | str | None, device: Device | None) -> Kind:
     if to is None:
         return Kind.PTX if device is not None and not device.is_gpu else Kind.CUBIN
     kind = to.value if isinstance(to, Kind) else to
-    if kind not in ("cubin", "ptx"):
-        raise OptionError(f"a link makes cubin or ptx, not {spell(to)}")
+    if kind not in ("cubin", "ptx", "ltoir"):
+        raise OptionError(f"a link makes cubin, ptx or ltoir, not {spell(to)}")
     if kind == "cubin" and device is not None and not device.is_gpu:
         raise OptionError("the CPU device runs no cubin", help="leave to out, or to='ptx'")
     return Kind(kind)

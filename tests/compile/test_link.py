@@ -160,8 +160,8 @@ def test_an_unknown_target_is_refused(toolchain: Toolchain) -> None:
     ptx = make("__global__ void k() {}", "k", "ptx", "compute_80")
     with pytest.raises(ArchError):
         program.link([ptx], arch="sm_81")
-    with pytest.raises(OptionError, match="a link makes cubin or ptx"):
-        program.link([ptx], to="ltoir")
+    with pytest.raises(OptionError, match="a link makes cubin, ptx or ltoir, not 'fatbin'"):
+        program.link([ptx], to="fatbin")
     if toolchain.nvrtc.version >= (13, 0):
         with pytest.raises(ArchError, match="no longer builds for sm_70"):
             program.link([ptx], arch="sm_70")

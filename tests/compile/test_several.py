@@ -6,6 +6,7 @@ import pytest
 
 from cujit import program
 from cujit.artifact import Artifact, Kind
+from cujit.cache.provenance import Provenance
 from cujit.errors import CompileError, CujitError, LinkError, OptionError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.fatbin import read_fatbin
@@ -134,9 +135,7 @@ def test_names_belong_to_the_one_source_of_cuda() -> None:
         program.build([IR_K, IR_F], "sm_90", names=["k"])
 
 
-@pytest.mark.parametrize(
-    ("parts", "targets"), [([], "sm_90"), ([IR_K, 3], "sm_90"), ([IR_K, IR_F], "lto_90"), ([IR_K, b"junk"], "sm_90")]
-)
+@pytest.mark.parametrize(("parts", "targets"), [([], "sm_90"), ([IR_K, 3], "sm_90"), ([IR_K, b"junk"], "sm_90")])
 def test_parts_that_make_no_build_are_refused(parts: list[object], targets: str) -> None:
     with pytest.raises(CujitError):
         program.build(parts, targets)
@@ -151,3 +150,62 @@ def test_a_link_of_sources_alone_wants_an_architecture() -> None:
 def test_ir_without_version_is_named_among_the_parts() -> None:
     with pytest.raises(CompileError, match=r"old\.ll"):
         program.link([CALLS_F, Source.nvvm(ADD_TWO.replace(VERSION, ""), name="old.ll")], arch="sm_90")
+
+
+# -- in steps ---------------------------------------------------------------------------------------------------------
+
+CALLS_IN_TWO = 'extern "C" __device__ float g(float); extern "C" __device__ float f(float x) { return g(x) + 1; }'
+HAS_G = 'extern "C" __device__ float g(float x) { return x * 3; }'
+
+
+def test_ltoir_is_linked_to_ltoir_that_lacks_a_function_and_later_inlines_it() -> None:
+    library = program.compile(CALLS_F, to="ltoir", arch="lto_80")
+    open_ = program.link([library, Source.cuda(CALLS_IN_TWO)], to="ltoir")
+    assert (open_.kind, str(open_.arch), dict(open_.names)) == (Kind.LTOIR, "lto_80", {"k": "_Z1kPf"})
+    assert open_.signatures.keys() == {"_Z1kPf"}
+    with pytest.raises(LinkError, match=r"unresolved in 1:.*: g"):
+        program.link([open_], arch="sm_80")
+    for arch in ("sm_80", "sm_100"):
+        cubin = program.link([open_, Source.cuda(HAS_G)], arch=arch)
+        assert (str(cubin.arch), kernels(cubin), dict(cubin.names)) == (arch, ["_Z1kPf"], {"k": "_Z1kPf"})
+    text = instructions(program.link([open_, Source.cuda(HAS_G)], to="ptx").text)
+    assert "call" not in text
+    assert "0f40400000" in text
+
+
+def test_a_link_to_ltoir_is_kept_and_another_architecture_is_another_key() -> None:
+    parts = [Source.cuda(CALLS_IN_TWO)]
+    first, again = (program.link(parts, to="ltoir", arch="sm_90") for _ in range(2))
+    assert isinstance(again.provenance, Provenance)
+    assert again.provenance.is_hit
+    assert (str(again.arch), again.data) == ("lto_90", first.data)
+    assert program.link(parts, to="ltoir", arch="sm_80").data != first.data
+
+
+def test_what_is_no_ltoir_is_not_linked_to_ltoir() -> None:
+    ptx = program.compile(HAS_F, rdc=True)
+    with pytest.raises(LinkError, match="LTO-IR is linked from LTO-IR and sources only"):
+        program.link([program.compile(CALLS_F, to="ltoir"), ptx], to="ltoir")
+
+
+def test_relocatable_machine_code_is_linked_in_steps() -> None:
+    calls = program.compile(CALLS_F, rdc=True)
+    step = program.link([calls, program.compile(CALLS_IN_TWO, rdc=True)], arch="sm_90", relocatable=True)
+    assert read_cubin(step.data).is_relocatable
+    cubin = program.link([step, program.compile(HAS_G, rdc=True)])
+    assert not read_cubin(cubin.data).is_relocatable
+    assert kernels(cubin) == ["_Z1kPf"]
+    with pytest.raises(OptionError, match="relocatable makes a cubin, not ptx"):
+        program.link([calls], to="ptx", relocatable=True)
+
+
+def test_a_relocatable_link_leaves_the_device_runtime_to_the_last_one() -> None:
+    nested = "__global__ void child() {} __global__ void parent() { child<<<1, 1>>>(); }"
+    step = program.link([program.compile(nested, rdc=True, arch="sm_90")], relocatable=True)
+    assert b"cuda_device_runtime" not in step.data
+    assert sorted(program.link([step]).names) == ["child", "parent"]
+
+
+def test_several_parts_are_built_to_ltoir_too() -> None:
+    fatbin = read_fatbin(program.build([CALLS_F, Source.cuda(HAS_F)], ["lto_80", "sm_80"]).data)
+    assert sorted(str(entry.arch) for entry in fatbin.entries) == ["lto_80", "sm_80"]

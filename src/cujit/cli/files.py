@@ -24,7 +24,7 @@ ENDINGS = {f".{kind.value}": kind for kind in (Kind.PTX, Kind.CUBIN, Kind.LTOIR,
 _MAKERS = {
     Kind.PTX: "cujit compile and cujit link make PTX",
     Kind.CUBIN: "cujit compile and cujit link make cubins",
-    Kind.LTOIR: "cujit compile makes LTO-IR",
+    Kind.LTOIR: "cujit compile and cujit link make LTO-IR",
     Kind.FATBIN: "cujit build and cujit bundle make fatbins",
 }
 

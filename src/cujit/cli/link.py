@@ -1,4 +1,4 @@
-"""``cujit link``: several images, and sources, to one cubin or PTX."""
+"""``cujit link``: several images, and sources, to one cubin, PTX or LTO-IR."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from cujit.program import Source, link
 @output_option("Image to write.", required=True)
 @click.option(
     "--to",
-    type=click.Choice(["cubin", "ptx"]),
-    help="Kind of image. Default: ptx if the output ends in .ptx, otherwise cubin.",
+    type=click.Choice(["cubin", "ptx", "ltoir"]),
+    help="Kind of image. Default: ptx or ltoir if the output ends so, otherwise cubin.",
 )
 @arch_option(
     "Architecture to link for. Default: the highest of the inputs.",
@@ -50,7 +50,7 @@ def command(
     FILES can be PTX, LTO-IR, relocatable cubins, fatbins, objects, archives, CUDA C++ and LLVM IR. Linking PTX to PTX
     requires neither a toolkit nor a GPU.
     """
-    kind = kind_of_output(output, Kind(to) if to else None, (Kind.CUBIN, Kind.PTX)) or Kind.CUBIN
+    kind = kind_of_output(output, Kind(to) if to else None, (Kind.CUBIN, Kind.PTX, Kind.LTOIR)) or Kind.CUBIN
     if compiler.libdevice and not any(map(is_llvm_ir, files)):
         raise click.UsageError("--libdevice requires LLVM IR, but no file ends in .ll or .bc")
     parts = [_part(file, compiler) for file in files]

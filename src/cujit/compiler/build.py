@@ -9,14 +9,14 @@ from typing import TypeAlias
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import require_arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact
 from cujit.compiler.image_jobs import BundleJob
 from cujit.compiler.inputs.entry import Entry, check_compression
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.linking import Part, link_parts
 from cujit.compiler.options.values import Options
-from cujit.compiler.request import Request
+from cujit.compiler.request import Request, kind_of_target
 from cujit.compiler.runner import Runner
 from cujit.errors import (
     ArchError,
@@ -161,13 +161,8 @@ def _target(parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, optio
     if len(parts) == 1 and isinstance(parts[0], Source):
         job = CompileJob(Request.of(parts[0], None, arch, names, options, runner))
         return _Target(arch, parts[0].name, lambda: runner.get(job), job.request)
-    if arch.is_lto:
-        raise OptionError(
-            f"{len(parts)} parts make no LTO-IR for {arch}: they are linked, and what is linked is machine code or PTX",
-            help=f"targets=['{arch.real}'] or ['{arch.virtual}']",
-        )
     wanted = [names] if isinstance(names, str) else names
-    kind = Kind.CUBIN if arch.is_real else Kind.PTX
+    kind = kind_of_target(arch)
     shown = " + ".join(part.name for part in parts)
     return _Target(arch, shown, lambda: link_parts(parts, kind, arch, options, runner, wanted), None)
 

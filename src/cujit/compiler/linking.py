@@ -89,7 +89,9 @@ def link_parts(
 
 def _link(images: Sequence[Artifact], to: Kind, arch: Arch | None, options: Options, runner: Runner) -> Artifact:
     """Link images; PTX to PTX by our own linker, without nvJitLink and cache."""
-    if to is Kind.CUBIN and any(map(needs_device_runtime, images)):
+    if options.get("relocatable") and to is not Kind.CUBIN:
+        raise OptionError(f"relocatable makes a cubin, not {to.value}", help="to='cubin', or to='ltoir' without it")
+    if to is Kind.CUBIN and not options.get("relocatable") and any(map(needs_device_runtime, images)):
         images = with_device_runtime(images, runner)
     job = LinkJob(tuple(images), to, arch, options)
     job.check()

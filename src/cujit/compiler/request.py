@@ -230,6 +230,11 @@ def _rendered(options: Options) -> tuple[str, ...]:
     return tuple(options.render(Tool.NVRTC))
 
 
+def kind_of_target(arch: Arch) -> Kind:
+    """Return the kind of image that is made for an architecture: a cubin for sm_90, PTX for compute_90, or LTO-IR."""
+    return _KIND[arch.kind]
+
+
 def _kind(to: Kind | str | None, arch: Arch | None) -> Kind:
     if to is None:
         return _KIND[arch.kind] if arch else Kind.PTX

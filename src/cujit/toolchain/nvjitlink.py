@@ -370,6 +370,10 @@ class Linker(LibraryHandle):
         """The linked PTX, without the NUL that ends it; the link needs ``-lto`` and ``-ptx``."""
         return _library().take(self.raw, "nvJitLinkGetLinkedPtx", "linked_ptx").rstrip(b"\0")
 
+    def ltoir(self) -> bytes:
+        """The linked LTO-IR; the link needs ``-lto`` and ``-arch=lto_…``."""
+        return _library().take(self.raw, "nvJitLinkGetLinkedLTOIR", "linked_ltoir")
+
     def error_log(self) -> str:
         """What went wrong, in the linker's words."""
         return as_text(_library().take(self.raw, "nvJitLinkGetErrorLog", "error_log"))

@@ -1,4 +1,4 @@
-"""Linking: images of device code into one cubin, or LTO-IR into one PTX, through nvJitLink."""
+"""Linking: images of device code into one cubin, or LTO-IR into one PTX or one LTO-IR, through nvJitLink."""
 
 from __future__ import annotations
 
@@ -51,10 +51,16 @@ def link_images(
     _require_arch(target, toolchain)
     for image in images:
         image.check(target)
+        if to is Kind.LTOIR and not image.has_ltoir:
+            raise LinkError(
+                f"{image.name} is {image.artifact.kind.value}; LTO-IR is linked from LTO-IR and sources only",
+                help="compile it with to='ltoir', or link it later, to a cubin",
+                code="link-input",
+            )
     check_one_definition(images, target)
     check_ptx(images)
     is_lto = bool(options.get("dlto")) or any(image.has_ltoir for image in images)
-    arguments = [f"-arch={target}"]
+    arguments = [f"-arch={target.lto if to is Kind.LTOIR else target}"]
     arguments += ["-lto"] * (is_lto and not options.get("dlto")) + ["-ptx"] * (to is Kind.PTX)
     arguments += said
     data, log = _run(images, arguments, to, toolchain)
@@ -68,9 +74,9 @@ def link_images(
             code="link-empty",
         )
     names, signatures = merged(artifacts)
-    kernels = kernels_of(cubin) if cubin else entry_signatures(data)
+    kernels = kernels_of(cubin) if cubin else entry_signatures(data) if to is Kind.PTX else ()
     names = named(names, [kernel for kernel in kernels if _OF_RUNTIME not in kernel])
-    made = target if to is Kind.CUBIN else target.virtual
+    made = {Kind.CUBIN: target, Kind.PTX: target.virtual, Kind.LTOIR: target.lto}[to]
     linked = Artifact(to, data, made, names, signatures, log, _all_names(images), linker.tool)
     return require_result(linked, options.extra)
 
@@ -118,7 +124,7 @@ def _run(images: Sequence[InputImage], arguments: Sequence[str], to: Kind, toolc
                 linker.add(image.artifact.kind, image.artifact.data, image.name)
             with asking_for_machine_code():
                 linker.complete()
-            data = linker.cubin() if to is Kind.CUBIN else linker.ptx()
+            data = {Kind.CUBIN: linker.cubin, Kind.PTX: linker.ptx, Kind.LTOIR: linker.ltoir}[to]()
             return as_recorded(data, is_text=to is Kind.PTX), linker.info_log()
     except ToolError as e:
         raise _explain(e, images, arguments) from None

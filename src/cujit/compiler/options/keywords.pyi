@@ -45,6 +45,7 @@ class OptionKeywords(TypedDict, total=False):
     extensible_whole_program: bool | None
     split_compile: int | None
     split_compile_extended: int | None
+    relocatable: bool | None
     jump_table_density: int | None
     device_stack_protector: bool | None
     discard_value_names: bool | None

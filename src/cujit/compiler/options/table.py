@@ -289,6 +289,8 @@ _ROWS: tuple[Option, ...] = (
     Option("split_compile_extended", _I,
            "Threads for the whole of an LTO link; 0 takes every processor. The code may differ.",
            _LINK_ONLY, value("-split-compile-extended={}"), _LINK_ONLY, low=0),
+    Option("relocatable", _B, "Make a cubin that is linked further and may lack functions.",
+           _LINK_ONLY, flag("-r"), _LINK_ONLY),
     Option("jump_table_density", _I, "Per cent of cases that a switch must fill to become a jump table.",
            value("--jump-table-density={}"), value("-jump-table-density={}"), value("-jump-table-density={}"),
            low=0, high=101),
