@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.starting import environment_of
+from cujit.emulator.start import environment_of
 
 __all__ = ["emulated", "in_emulator", "medians", "row"]
 

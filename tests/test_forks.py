@@ -357,7 +357,7 @@ def test_a_child_that_was_forked_while_another_thread_compiled_compiles_apart() 
     code = """
 import os, resource, signal, threading, time
 import cujit
-from cujit.compiler.apart import parent
+from cujit.compiler.isolation import parent
 from cujit.toolchain import calls
 
 def text(n): return "".join(f"__global__ void k{i}(float *p) {{ p[{i}] *= {n}; }}" for i in range(n))

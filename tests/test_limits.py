@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 import pytest
 
 import cujit
-from cujit.compiler.apart import child, parent
-from cujit.compiler.apart.parent import WorkOrder
+from cujit.compiler.isolation import child, parent
+from cujit.compiler.isolation.parent import WorkOrder
 from cujit.compiler.jobs import CompileJob
 from cujit.errors import CompileError, OptionError, ToolCrashError, ToolTimeoutError
 from cujit.toolchain.headers import Settings
@@ -317,7 +317,7 @@ def test_a_forked_child_holds_no_pipe_of_a_process_apart_that_is_at_work() -> No
     """It would keep that process alive when the one that wanted the work has died."""
     code = """
 import cujit, os, threading
-from cujit.compiler.apart import parent
+from cujit.compiler.isolation import parent
 def pipes():
     fds = [os.path.join("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd")]
     return {os.readlink(fd) for fd in fds if os.path.islink(fd)}

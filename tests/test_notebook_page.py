@@ -10,7 +10,7 @@ import pytest
 
 import cujit
 from cells import Cells
-from cujit.notebook.displays import SAID
+from cujit.notebook.displays import RENDERERS
 from cujit.notebook.magic import _command
 from pages import Page
 
@@ -50,8 +50,8 @@ def test_the_table_of_options_has_each() -> None:
 
 def test_the_table_of_values_has_each_type_that_is_shown() -> None:
     text = PAGE.sections["Results as tables"]
-    assert len(SAID) == 12
-    for module, name in SAID:
+    assert len(RENDERERS) == 12
+    for module, name in RENDERERS:
         assert hasattr(importlib.import_module(module), name)
     for word in (
         "Profile",

@@ -170,7 +170,7 @@ def test_the_hook_of_pyinstaller_collects_modules_data_and_toolkit() -> None:
     (point,) = project["entry-points"]["pyinstaller40"].values()
     assert point == f"{pyinstaller_build.__name__}:hook_directories"
     hook = runpy.run_path(f"{place}/hook-cujit.py")
-    assert {"cujit.loading", "cujit.compiler.apart.child", "cuda.bindings.nvrtc"} <= set(hook["hiddenimports"])
+    assert {"cujit.loading", "cujit.compiler.isolation.child", "cuda.bindings.nvrtc"} <= set(hook["hiddenimports"])
     assert not [name for name in hook["hiddenimports"] if name.startswith(("cujit.torch", "cujit.integrations"))]
     found = {os.path.join(place, os.path.basename(file)) for file, place in hook["datas"]}
     machine = os.uname().machine

@@ -11,7 +11,7 @@ import pytest
 import cujit
 from cujit.cache.pack import write_pack
 from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.starting import environment_of
+from cujit.emulator.start import environment_of
 from processes import printed
 
 pytestmark = pytest.mark.skipif(
@@ -111,7 +111,7 @@ def test_a_warm_process_imports_nothing_for_textures_checks_and_other_libraries(
         "cujit.devices.cpu.native.structures",
         "cujit.devices.cpu.observe.checking",
         "cujit.devices.cpu.run.faults",
-        "cujit.devices.cpu.run.standing",
+        "cujit.devices.cpu.run.blocked_threads",
         "cujit.devices.globals",
         "cujit.devices.launcher.cubin",
         "cujit.devices.launcher.replay",

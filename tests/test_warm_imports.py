@@ -65,7 +65,7 @@ UNNEEDED = (
     "cujit.cache.admin",
     "cujit.cache.packaged",
     "cujit.cache.remote",
-    "cujit.compiler.apart",
+    "cujit.compiler.isolation",
     "cujit.compiler.inputs.entry",
     "cujit.compiler.inputs.images",
     "cujit.farm",

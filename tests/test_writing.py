@@ -25,9 +25,9 @@ from cujit.artifact.writing import replacing, temporary_directory, temporary_nam
 from cujit.cache.remote.signing import keygen
 from cujit.cache.remote.transport import transport_of
 from cujit.cli import main
-from cujit.cli.saved import save_array
+from cujit.cli.saved_launches import save_array
 from cujit.errors import CujitError, FileError, OptionError, RemoteError
-from cujit.explore.editing import EditedFile
+from cujit.explore.editor import EditedFile
 from processes import printed, python
 
 SOURCE = "".join(f'extern "C" __global__ void k{i}(float *x) {{ x[threadIdx.x] = {i}; }}\n' for i in range(40))

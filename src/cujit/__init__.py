@@ -57,7 +57,7 @@ _HOMES = {
     "cujit.devices.arguments.written": "argument",
     "cujit.devices.tensormaps.tiling": "TensorMap",
     "cujit.devices.textures.texture": "Surface Texels Texture",
-    "cujit.emulator.starting": "emulate",
+    "cujit.emulator.start": "emulate",
     "cujit.formats.ptx.retarget": "retarget",
     "cujit.inspection.compare": "compare",
     "cujit.inspection.needs": "needs",
@@ -72,7 +72,7 @@ _HOMES = {
     "cujit.registry.registry": "default_registry module",
     "cujit.registry.spec": "Built",
     "cujit.timing": "Timing time",
-    "cujit.tuning.deciding": "tune",
+    "cujit.tuning.tuner": "tune",
     "cujit.worklist.recording": "record",
 }
 """Where each name lives."""

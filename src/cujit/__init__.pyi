@@ -33,7 +33,7 @@ from cujit.devices.tensormaps.tiling import TensorMap as TensorMap
 from cujit.devices.textures.texture import Surface as Surface
 from cujit.devices.textures.texture import Texels as Texels
 from cujit.devices.textures.texture import Texture as Texture
-from cujit.emulator.starting import emulate as emulate
+from cujit.emulator.start import emulate as emulate
 from cujit.formats.ptx.retarget import retarget as retarget
 from cujit.inspection.compare import compare as compare
 from cujit.inspection.needs import needs as needs
@@ -62,6 +62,6 @@ from cujit.registry.registry import module as module
 from cujit.registry.spec import Built as Built
 from cujit.timing import Timing as Timing
 from cujit.timing import time as time
-from cujit.tuning.deciding import tune as tune
+from cujit.tuning.tuner import tune as tune
 from cujit.version import __version__ as __version__
 from cujit.worklist.recording import record as record

@@ -378,22 +378,22 @@ def jit(
         source = Source.cuda(source, name=name, headers=headers)
     elif name is not None or headers is not None:
         raise ArgumentError("a Source has its own name and headers", help="give them to cujit.Source.cuda")
-    tools, said = runner(cache), Options.of(options, more, jit)
+    tools, given = runner(cache), Options.of(options, more, jit)
     if watchers := place.backend.watchers:
-        said = Options.of(wanted_options(watchers), dict(said))
-    build = functools.partial(compile, source, names=names, options=said, cache=cache, timeout_s=timeout_s,
+        given = Options.of(wanted_options(watchers), dict(given))
+    build = functools.partial(compile, source, names=names, options=given, cache=cache, timeout_s=timeout_s,
                               isolate=isolate, memory_mib=memory_mib)  # fmt: skip
-    alike = None if arch is not None or watchers else _alike(source, names, said, place)
+    alike = None if arch is not None or watchers else _alike(source, names, given, place)
     made = None if alike is None else tools.hit(*alike)
     if made is None:
-        found = _shipped(source, names, said, place, tools) if arch is None else None
+        found = _shipped(source, names, given, place, tools) if arch is None else None
         with known_to(watchers, _texts_of(source) if watchers else {}):
             made = found or _built(build, place, arch, tools)
-            module = _module_of(made, source, said, place, tools)
+            module = _module_of(made, source, given, place, tools)
         if alike is not None:
-            _learn(alike[0], source, names, said, place, made.arch, tools)
+            _learn(alike[0], source, names, given, place, made.arch, tools)
     else:
-        module = _module_of(made, source, said, place, tools)
+        module = _module_of(made, source, given, place, tools)
     module._image.portable = functools.partial(_portable, build, made.arch or place.arch)
     module._image.sources = functools.partial(_sources_of, source)
     return module
@@ -478,10 +478,10 @@ def _shipped(
             is_other = arch.number != wanted[0].number or arch.kind is not wanted[0].kind
             why = f"there is none for {wanted[0]}, and {arch} runs on {device.name}" if is_other else ""
             if why:
-                from cujit.events.hub import tell  # start-up: for what is not the first choice
+                from cujit.events.hub import emit  # start-up: for what is not the first choice
                 from cujit.events.values import Fallback  # start-up: as above
 
-                tell(Fallback, "devices", source.name, f"code for {arch}", why)
+                emit(Fallback, "devices", source.name, f"code for {arch}", why)
             return replace(found, provenance=replace(found.provenance, reason=why))  # type: ignore[type-var]
     return None
 

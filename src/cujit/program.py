@@ -88,12 +88,12 @@ def _listeners() -> Sequence[Listener]:
 
 
 _TOOLS = ("CUJIT_COMPILE", "CUDA_HOME", "CUDA_PATH", "CUJIT_CACHE_DIR", "HOME", "XDG_CACHE_HOME")
-_SAID = (*_TOOLS, *VARIABLES)
+_SETTINGS = (*_TOOLS, *VARIABLES)
 
 
 def _runner_of(cache: Cache | bool | None) -> Runner:
     if cache is None or cache is True:
-        return _runner_under(values_of(_SAID, os.environ), True)
+        return _runner_under(values_of(_SETTINGS, os.environ), True)
     if cache is False or isinstance(cache, Cache):
         return _runner_under(values_of(_TOOLS, os.environ), cache)
     raise OptionError(f"cache is {spell(cache)}; it takes a cujit.Cache, None or False", help="cujit.Cache(Path('…'))")
@@ -101,22 +101,22 @@ def _runner_of(cache: Cache | bool | None) -> Runner:
 
 @single_flight_cache(64)  # each library that ships its kernels has a cache of its own
 def _runner_under(values: tuple[str | bytes | None, ...], cache: Cache | bool) -> Runner:
-    """Return the runner under the values of _SAID, or of only _TOOLS if no cache of theirs is wanted."""
-    found, asked = _tools_under(values[: len(_TOOLS)])
+    """Return the runner under the values of _SETTINGS, or of only _TOOLS if no cache of theirs is wanted."""
+    found, wanted = _tools_under(values[: len(_TOOLS)])
     if isinstance(cache, Cache):
-        return _runner(found, cache, "", max(asked, cache.compiling))
+        return _runner(found, cache, "", max(wanted, cache.compiling))
     if not cache:
-        return _runner(found, None, "cache=False", asked)
+        return _runner(found, None, "cache=False", wanted)
     settings = settings_of(values[len(_TOOLS) :])
     if not settings.is_on:
-        return _runner(found, None, "CUJIT_CACHE is off", asked)
-    return _runner(found, cache_of(settings), "", asked)
+        return _runner(found, None, "CUJIT_CACHE is off", wanted)
+    return _runner(found, cache_of(settings), "", wanted)
 
 
 @single_flight_cache(8)
 def _tools_under(values: tuple[str | bytes | None, ...]) -> tuple[Toolchain, Compiling]:
-    said = {name: os.fsdecode(value) for name, value in zip(_TOOLS, values, strict=True) if value is not None}
-    return _toolchain(Settings.from_environment(said)), Compiling.from_environment(said)
+    chosen = {name: os.fsdecode(value) for name, value in zip(_TOOLS, values, strict=True) if value is not None}
+    return _toolchain(Settings.from_environment(chosen)), Compiling.from_environment(chosen)
 
 
 @single_flight_cache(64)  # as above
@@ -200,8 +200,8 @@ def compile(
     """
     is_bound = isolate is not False or timeout_s is not None or memory_mib is not None
     tools = _within(cache, timeout_s, isolate, memory_mib) if is_bound else runner(cache)
-    asked = Request.of(source, to, _named_arch(arch), names, Options.of(options, more, compile), tools)
-    return tools.get(CompileJob(asked))
+    wanted = Request.of(source, to, _named_arch(arch), names, Options.of(options, more, compile), tools)
+    return tools.get(CompileJob(wanted))
 
 
 def link(
@@ -253,14 +253,14 @@ def link(
     place = None if device is None else _named(device)
     kind = _kind_of_link(to, place)
     parts = [part_of(given) for given in _listed(inputs)]
-    said = Options.of(options, more, link)
+    chosen = Options.of(options, more, link)
     named = _named_arch(arch)
     target = None if named is None else Arch.parse(named)
     if target is None and place is not None and place.is_gpu:
         target = place.arch
     runner = _within(cache, timeout_s, isolate, memory_mib)
     try:
-        return link_parts(parts, kind, target, said, runner)
+        return link_parts(parts, kind, target, chosen, runner)
     except ToolchainNotFoundError as absent:
         images = [part for part in parts if isinstance(part, Artifact)]
         if kind is not Kind.CUBIN or len(images) < len(parts):
@@ -382,8 +382,8 @@ def build(
     runner = _within(cache, timeout_s, isolate, memory_mib)
     parts = parts_of(source)
     arches = parse_targets(targets, _present if native is None else native, runner, parts)
-    said = Options.of(options, more, build)
-    return build_fatbin(parts, arches, names, said, runner, compress=compress, progress=progress, jobs=jobs)
+    chosen = Options.of(options, more, build)
+    return build_fatbin(parts, arches, names, chosen, runner, compress=compress, progress=progress, jobs=jobs)
 
 
 def _within(cache: Cache | bool | None, timeout_s: float | None, isolate: bool, memory_mib: int | None) -> Runner:
@@ -407,10 +407,10 @@ def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, abse
     names = {name: lowered for a in artifacts for name, lowered in a.names.items()}
     signatures = {name: signature for a in artifacts for name, signature in a.signatures.items()}
     provenance = Provenance(Outcome.UNCACHED, reason="the GPU's driver linked it, and no build of that is known")
-    from cujit.events.hub import tell  # start-up: for links without a linker
+    from cujit.events.hub import emit  # start-up: for links without a linker
     from cujit.events.values import Fallback  # start-up: as above
 
-    tell(Fallback, "compiler", "a link", f"the driver of {gpus[0].name}", absent.message)
+    emit(Fallback, "compiler", "a link", f"the driver of {gpus[0].name}", absent.message)
     return replace(linked, names=names, signatures=signatures, provenance=provenance)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import cujit
 from cujit.cli.console import Rows
-from cujit.cli.profile import said_of_bounds, said_of_cost_changes, said_of_costs
-from cujit.devices.cpu.run.lines import SourceLine
+from cujit.cli.profile import render_bounds, render_cost_changes, render_costs
+from cujit.devices.cpu.run.source_map import SourceLine
 from cujit.errors import ArchError
 from cujit.profile import Bound, Measures, Profile, ProfiledInstruction, ProfiledKernel, bounds, compare, peaks
 from cujit.profile.bounding import NOT_MODELLED, micros
@@ -337,9 +337,9 @@ def test_no_output_has_a_time_without_the_word_bound() -> None:
     (counted,) = profile.kernels
     found = bounds(counted, "H200")
     said = [
-        *said_of_costs(counted),
-        *said_of_bounds(found),
-        *said_of_cost_changes(compare(counted, counted, on="H200")),
+        *render_costs(counted),
+        *render_bounds(found),
+        *render_cost_changes(compare(counted, counted, on="H200")),
     ]
     texts = [part for part in said if isinstance(part, str)] + [*map(str, found.bounds), str(found)]
     tables = [part for part in said if isinstance(part, Rows)]

@@ -55,7 +55,7 @@ CODE = 'extern "C" __global__ void k(int* o) { *o = N; }\n'
 )
 def test_an_argument_is_the_option_of_the_table(line: str, options: dict[str, object]) -> None:
     found = read_nvcc(line.split())
-    assert read_options(found.said) == Options.of(options, {})
+    assert read_options(found.option_words) == Options.of(options, {})
     assert (found.rest, found.unknown, found.targets) == ((), (), ())
 
 
@@ -80,7 +80,7 @@ def test_targets_are_those_that_nvcc_makes(line: str, targets: tuple[str, ...]) 
 def test_what_is_not_nvccs_stays_in_its_order_and_words_of_ones_own_keep_their_values() -> None:
     line = read_nvcc(["-a", "-G", "k.cu", "--y=1", "-5", "-lineinfo", "-o", "-w", "--", "-G"], {"-a": True, "-o": True})
     assert line.rest == ("-a", "-G", "k.cu", "--y=1", "-5", "-o", "-w", "--", "-G")
-    assert (line.said, line.unknown) == (("lineinfo",), ("--y=1",))
+    assert (line.option_words, line.unknown) == (("lineinfo",), ("--y=1",))
 
 
 @pytest.mark.parametrize("word", ["-std", "-maxrregcount", "-Xptxas", "-gencode"])
@@ -91,7 +91,7 @@ def test_an_argument_without_its_value_is_an_error(word: str) -> None:
 
 def test_every_option_that_an_argument_stands_for_is_in_the_table() -> None:
     lines = [read_nvcc([f"-{name}", "1"]) for name in sorted(NVCC_ARGUMENTS - {"gencode", "generate-code"})]
-    assert {said.partition("=")[0] for line in lines for said in line.said} <= OPTIONS.keys()
+    assert {said.partition("=")[0] for line in lines for said in line.option_words} <= OPTIONS.keys()
 
 
 # -- commands -------------------------------------------------------------------------------------------------------

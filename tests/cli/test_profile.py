@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from cujit.cli.console import Rows
-from cujit.cli.profile import said_of_costs
+from cujit.cli.profile import render_costs
 from cujit.loading import jit
 from cujit.machine import cpu
 from cujit.profile import Profile
@@ -176,7 +176,7 @@ def test_textures_are_told_where_there_are_any() -> None:
     }"""
     texture = device.texture(device.zeros(64, np.float32))
     jit(code, device=device, name="t.cu")["read"][1, 64](texture.handle, device.zeros(64, np.float32))
-    (table,) = (part for part in said_of_costs(profile.kernels[0]) if isinstance(part, Rows))
+    (table,) = (part for part in render_costs(profile.kernels[0]) if isinstance(part, Rows))
     assert [cell for row in table.rows if (cell := row[table.columns.index("textures")])] == ["2"]
 
 

@@ -41,7 +41,7 @@ def one(name: str) -> Options:
 _ELSEWHERE = {"pre_include", "use_pch", "create_pch", "float128", "pch", "pch_dir"}
 
 
-@pytest.mark.parametrize("name", [n for n, o in OPTIONS.items() if n not in _ELSEWHERE and not o.apart])
+@pytest.mark.parametrize("name", [n for n, o in OPTIONS.items() if n not in _ELSEWHERE and not o.isolated])
 def test_nvrtc_takes_every_spelling(toolchain: Toolchain, name: str) -> None:
     if not isinstance(OPTIONS[name].nvrtc, Spelling):
         pytest.skip("not an option of NVRTC")

@@ -84,7 +84,7 @@ def test_only_variables_of_whole_names_reach_a_compile() -> None:
             os.environ[name] = "secret"
         os.environ["NVVM_IR_VER_CHK"] = "1"  # which is part of the key
         import cujit
-        from cujit.compiler.apart import parent
+        from cujit.compiler.isolation import parent
         for number in range(2):
             os.environ["OTHER"] = str(number)
             assert cujit.compile({KERNEL!r}, arch="sm_90", cache=False, isolate=True).data

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import costs
 from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.starting import environment_of
+from cujit.emulator.start import environment_of
 
 
 def emulated(
@@ -64,7 +64,7 @@ import ctypes, gc, json, os, sys, threading
 import numpy
 import cuda.bindings.driver
 import cujit.cli.emulate
-import cujit.emulator.starting
+import cujit.emulator.start
 import cujit.formats.ptx.parser
 import llvmlite.binding
 

@@ -10,7 +10,7 @@ import textwrap
 import time
 
 from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.starting import environment_of
+from cujit.emulator.start import environment_of
 from emulator.programs import emulated
 from emulator.test_launches import START, program
 

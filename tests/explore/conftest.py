@@ -19,8 +19,8 @@ import costs
 import cujit.explore
 from browsing import browser, visit
 from cujit.explore import Explorer, Scene
-from cujit.explore.editing import EditedFile
-from cujit.explore.looking import before
+from cujit.explore.analyzer import before
+from cujit.explore.editor import EditedFile
 from cujit.explore.scene import TIMEOUT_S, LaunchLimits
 from waiting import eventually
 

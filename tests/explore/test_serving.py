@@ -21,7 +21,7 @@ import cujit.explore
 from cujit.cli.app import main
 from cujit.errors import CujitError, FileError, FormatError, LaunchError, MissingError, OptionError
 from cujit.explore import Scene
-from cujit.explore.editing import EditedFile
+from cujit.explore.editor import EditedFile
 from cujit.explore.scene import fault_of
 from cujit.explore.workers import WorkerPool
 from explore.conftest import CODE, LAUNCHED, Asking, Serve

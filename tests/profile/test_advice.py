@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.devices.cpu.run.lines import SourceLine
+from cujit.devices.cpu.run.source_map import SourceLine
 from cujit.profile import (
     Advice,
     Measures,

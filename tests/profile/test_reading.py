@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.cli.profile import said_of_costs
+from cujit.cli.profile import render_costs
 from cujit.notebook.displays import html_of
 from cujit.profile import Profile, ProfiledKernel, advice_for, bounds, read_profile
 
@@ -89,7 +89,7 @@ def test_whatever_stands_in_a_file_is_read_or_refused_and_nothing_steers_the_ter
             refused += 1
             continue
         for kernel in kernels:
-            said = [*map(str, advice_for(kernel)), str(bounds(kernel, "H200")), html_of(said_of_costs(kernel))]
+            said = [*map(str, advice_for(kernel)), str(bounds(kernel, "H200")), html_of(render_costs(kernel))]
             assert not {"\x1b", "\ud800"} & {*"".join(said), *kernel.name}
             assert ProfiledKernel.from_json(json.loads(json.dumps(kernel.to_json()))) == kernel
     assert 100 < refused < 295

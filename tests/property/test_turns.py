@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cujit.devices.cpu.control import walks
+from cujit.devices.cpu.control import warp_scheduling
 from property import test_regions
 from property.effort import times
 from property.test_divergence import launched, random_graph, walk_alone
@@ -16,8 +16,8 @@ from property.test_divergence import launched, random_graph, walk_alone
 @pytest.fixture(autouse=True)
 def every_loop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Have warps take turns wherever they may; the cache has no machine code without that."""
-    monkeypatch.setattr(walks, "_TURNS", 1)
-    monkeypatch.setattr(walks, "_goes_over_memory", lambda *_: True)
+    monkeypatch.setattr(warp_scheduling, "_TURNS", 1)
+    monkeypatch.setattr(warp_scheduling, "_goes_over_memory", lambda *_: True)
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path))
 
 

@@ -19,7 +19,7 @@ import cujit.report
 from cujit.artifact import reading
 from cujit.artifact.reading import allow_quotes
 from cujit.cli.app import main
-from cujit.devices.cpu.run.lines import SourceLine
+from cujit.devices.cpu.run.source_map import SourceLine
 from cujit.devices.watch import Text
 from cujit.errors import CompileError, CujitError, KernelFaultError
 from cujit.report import ReportPage

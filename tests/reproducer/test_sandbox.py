@@ -51,7 +51,7 @@ def test_a_process_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(running, "_READY_S", -0.9)
     path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;")
     began = time.monotonic()
-    with pytest.raises(ToolTimeoutError, match="attack was run in a process apart for 1 s, and did not"):
+    with pytest.raises(ToolTimeoutError, match="attack ran in a process apart for 1 s, and did not"):
         reproducer.run(path, device="cpu", timeout_s=1)
     assert time.monotonic() - began < 30
     assert not _children()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.starting import environment_of
+from cujit.emulator.start import environment_of
 from processes import printed, python
 
 ASKING = """

@@ -26,7 +26,7 @@ def test_work_that_is_done_soon_after_its_time_gives_its_result(monkeypatch: pyt
 
     def work() -> str:
         with stop.changed:
-            while not stop.is_asked:
+            while not stop.is_requested:
                 assert stop.changed.wait(60)
         return "done"
 

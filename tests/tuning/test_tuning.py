@@ -282,7 +282,7 @@ def test_another_gpu_is_a_miss(bench: Bench, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_answer_of_another_driver_is_used_and_marked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     before = bench.tune().record.driver
     asked = bench.asked
-    monkeypatch.setattr("cujit.tuning.deciding.driver_of", lambda _: "CUDA 14.7")
+    monkeypatch.setattr("cujit.tuning.tuner.driver_of", lambda _: "CUDA 14.7")
     stale = bench.tune()
     assert stale.provenance.is_hit
     assert stale.stale == f"it was measured under {before}, and this is CUDA 14.7"
@@ -292,7 +292,7 @@ def test_the_answer_of_another_driver_is_used_and_marked(bench: Bench, monkeypat
     monkeypatch.setenv("CUJIT_TUNE", "again")
     fresh = bench.tune()
     assert (fresh.provenance.outcome, fresh.stale, fresh.record.driver) == (Outcome.MADE, "", "CUDA 14.7")
-    monkeypatch.setattr("cujit.tuning.deciding.driver_of", lambda _: "CUDA 14.8")
+    monkeypatch.setattr("cujit.tuning.tuner.driver_of", lambda _: "CUDA 14.8")
     monkeypatch.setenv("CUJIT_TUNE", "auto")
     assert bench.tune().stale == "it was measured under CUDA 14.7, and this is CUDA 14.8"
 
@@ -480,7 +480,7 @@ def test_what_was_measured_on_a_gpu_comes_before_bounds(far: Far, monkeypatch: p
     with monkeypatch.context() as there:  # a machine that has one
         there.setattr(far.device, "product", "NVIDIA H200")
         there.setattr(far.device.backend, "limits", replace(far.device.limits, processors=132), raising=False)
-        there.setattr("cujit.tuning.deciding.driver_of", lambda _: "CUDA 13.0")
+        there.setattr("cujit.tuning.tuner.driver_of", lambda _: "CUDA 13.0")
         there.setenv("CUJIT_TUNE", "never")
         shipped = far.tune(on=None, arch="compute_90")
         assert shipped.values == {"STRIDE": 1}

@@ -294,7 +294,7 @@ def test_recording_costs_little(folder: Path) -> None:
 
             def ask(times: int, among: Iterator[tuple[CompileJob, Any]]) -> None:
                 for job, key in itertools.islice(among, times):
-                    recording.heard(job.request, key, made, tools.toolkit)
+                    recording.on_compile(job.request, key, made, tools.toolkit)
 
             new_us = cpu_us(lambda: ask(30, new)) / 30
             again_us = cpu_us(lambda: ask(4096, itertools.repeat((jobs[0], keyed[0])))) / 4096

@@ -131,8 +131,8 @@ def _signature(name: str, signature: Signature) -> str:
 
 
 def _parameter(p: Parameter) -> str:
-    said: Iterable[str] = (repr(v) for v in (p.size, p.align, p.type, p.pointee, p.offset))
-    return f"parameter(kind.{p.kind.name}, {', '.join(said)})"
+    fields: Iterable[str] = (repr(v) for v in (p.size, p.align, p.type, p.pointee, p.offset))
+    return f"parameter(kind.{p.kind.name}, {', '.join(fields)})"
 
 
 def _image(artifact: Embeddable) -> str:

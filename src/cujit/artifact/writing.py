@@ -36,7 +36,7 @@ else:
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """What link(2) gives on a file system without hard links."""
 
-_BESIDE = ".cujit-"
+_TEMPORARY = ".cujit-"
 _TEMPORARY = r"([0-9a-f]{8}|unknown)-([0-9]+)-([0-9]+)-[0-9a-f]{16}"  # compiled when it is first used: start-up
 _DESCRIPTORS = r"/proc/[0-9]+(/task/[0-9]+)?/fd"
 _DAY_S = 86400.0
@@ -97,11 +97,11 @@ def replacing(
             opened = _in_place(target)
         else:
             _require_replaceable(path, target, old, links)
-            opened = _beside(target, old, mode, is_new)
+            opened = _temporary_file(target, old, mode, is_new)
         with opened as file:
             yield file
     except OSError as e:
-        is_ours = e.filename is None or e.filename == target or os.path.basename(e.filename).startswith(_BESIDE)
+        is_ours = e.filename is None or e.filename == target or os.path.basename(e.filename).startswith(_TEMPORARY)
         if isinstance(e, CujitError) or not is_ours:  # what is read for it cannot be read
             raise
         message = f"{shown_path(path)} cannot be written: {e.strerror or e}"
@@ -175,10 +175,10 @@ def _in_place(path: str) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _beside(target: str, old: os.stat_result | None, mode: int | None, is_new: bool) -> Iterator[BinaryIO]:
+def _temporary_file(target: str, old: os.stat_result | None, mode: int | None, is_new: bool) -> Iterator[BinaryIO]:
     directory = os.path.dirname(target)  # relative paths stay so: nobody may have to look at what is above
     _sweep(directory or os.curdir)
-    temporary = os.path.join(directory, _BESIDE + temporary_name())
+    temporary = os.path.join(directory, _TEMPORARY + temporary_name())
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(temporary, flags, 0o666 if old is None and mode is None else 0o600), "wb") as file:
@@ -226,7 +226,7 @@ def make_temporary_directory() -> Path:
     try:
         directory = os.path.realpath(tempfile.gettempdir())
         _sweep(directory)
-        path = os.path.join(directory, _BESIDE + temporary_name())
+        path = os.path.join(directory, _TEMPORARY + temporary_name())
         os.mkdir(path, 0o700)
     except OSError as e:
         message = f"no temporary directory can be made: {e.strerror or e}"
@@ -287,10 +287,10 @@ def _sweep(directory: str) -> None:
     _swept.add(known)
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in itertools.islice(entries, _MOST_SWEPT):
-            if entry.name.startswith(_BESIDE):
+            if entry.name.startswith(_TEMPORARY):
                 status = entry.stat(follow_symlinks=False)
                 longest_s = math.inf if stat.S_ISDIR(status.st_mode) else _DAY_S  # some directories live as long
-                is_old = is_stale(entry.name.removeprefix(_BESIDE), time.time() - status.st_mtime, longest_s)
+                is_old = is_stale(entry.name.removeprefix(_TEMPORARY), time.time() - status.st_mtime, longest_s)
                 if is_old and status.st_uid == os.geteuid():
                     _remove(entry.path)
 

@@ -106,8 +106,8 @@ class Budget:
     @property
     def limits(self) -> tuple[tuple[str, float], ...]:
         """What is limited, and the limit."""
-        said = [(what, getattr(self, what)) for what in _LIMITS]
-        return tuple((what, value) for what, value in said if value is not None)
+        rows = [(what, getattr(self, what)) for what in _LIMITS]
+        return tuple((what, value) for what, value in rows if value is not None)
 
 
 Budgets = Budget | Mapping[str, Budget]
@@ -220,8 +220,8 @@ def _rules(budget: object) -> list[tuple[str, Budget]]:
     if isinstance(budget, Budget):
         return [("*", budget)]
     if not isinstance(budget, Mapping) or not all(isinstance(b, Budget) for b in budget.values()):
-        said = type(budget).__name__
-        raise OptionError(f"a budget is a Budget, or a mapping of name patterns to Budgets, not {said}", help=_USE)
+        kind = type(budget).__name__
+        raise OptionError(f"a budget is a Budget, or a mapping of name patterns to Budgets, not {kind}", help=_USE)
     if not budget:
         raise OptionError("these budgets are for no kernel", help=_USE)
     return list(budget.items())

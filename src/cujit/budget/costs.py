@@ -57,11 +57,11 @@ def examine_costs(
         NameNotFoundError: no kernel ran, or none that a pattern fits.
     """
     known = [KernelInfo(kernel.lowered_name, kernel.name) for kernel in kernels]
-    asked = _fitting(["*"] if wanted is None else wanted, known)
+    requested = _fitting(["*"] if wanted is None else wanted, known)
     decided: dict[str, Mapping[str, float]] = {}
     left: list[str] = []
     for pattern, limits in rules:
-        found = _fitting([pattern], known) & asked
+        found = _fitting([pattern], known) & requested
         decided |= dict.fromkeys(found - decided.keys(), limits)
         if not found:
             left.append(f"{pattern}: no kernel that ran is called so")
@@ -73,7 +73,7 @@ def examine_costs(
             limits = decided[kernel.lowered_name]
             rows += _rows(kernel, limits)
             left += [f"{what} of {kernel.name}: machine code tells it" for what in limits if what not in COSTS]
-        elif kernel.lowered_name in asked:
+        elif kernel.lowered_name in requested:
             left.append(f"{kernel.name}: no pattern fits it")
     return BudgetReport(name, tuple(rows), tuple(dict.fromkeys(left)))
 

@@ -64,10 +64,10 @@ def _toml(path: str) -> dict[str, object]:
 
 
 def _entry(entry: Mapping[str, object], place: str) -> tuple[str, Budget]:
-    said = dict(entry)
-    pattern = said.pop("kernel", "*")
+    fields = dict(entry)
+    pattern = fields.pop("kernel", "*")
     names = Budget.__match_args__
-    for name in said:
+    for name in fields:
         if name not in names:
             near = alike(name, names, most=1) or names
             raise OptionError(
@@ -76,6 +76,6 @@ def _entry(entry: Mapping[str, object], place: str) -> tuple[str, Budget]:
     if not isinstance(pattern, str):
         raise OptionError(f"{place}: kernel is {spell(pattern)}; it takes a name or a pattern")
     try:
-        return pattern, Budget(**said)  # type: ignore[arg-type]
+        return pattern, Budget(**fields)  # type: ignore[arg-type]
     except (OptionError, LaunchError) as e:
         raise type(e)(f"{place}: {e.message}", help=e.help) from e

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from cujit.arch import Arch
-from cujit.devices.cpu.run.lines import SourceLine
+from cujit.devices.cpu.run.source_map import SourceLine
 from cujit.errors import BudgetError, counted, listed
 from cujit.values import dataclass, group_by
 
@@ -55,9 +55,9 @@ class BudgetRow:
     def cells(self) -> tuple[str, str, str, str, str, str]:
         """The row as text: kernel, arch, what, allowed, is, slack."""
         slack = self.slack
-        said = "not known" if slack is None else f"{shown(self.what, abs(slack))} {'left' if slack >= 0 else 'over'}"
+        text = "not known" if slack is None else f"{shown(self.what, abs(slack))} {'left' if slack >= 0 else 'over'}"
         numbers = (shown(self.what, self.allowed), shown(self.what, self.measured))
-        return (self.kernel, str(self.arch or ""), self.what, *numbers, said)
+        return (self.kernel, str(self.arch or ""), self.what, *numbers, text)
 
 
 @dataclass(frozen=True)

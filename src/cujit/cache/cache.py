@@ -60,7 +60,7 @@ _COUNTED = {
 }
 
 
-class _Known(NamedTuple):
+class _CachedArtifact(NamedTuple):
     """An Artifact, how long it took to make, and the root where it is kept."""
 
     artifact: Artifact
@@ -90,10 +90,10 @@ class _Work(NamedTuple):
     least_wait_s: float = _LEAST_WAIT_S
 
 
-class _Got(NamedTuple):
+class _Lookup(NamedTuple):
     """What a flight brings: an Artifact and how it was got."""
 
-    known: _Known
+    known: _CachedArtifact
     outcome: Outcome
     reason: str = ""
 
@@ -163,9 +163,9 @@ class Cache:
         self.remote = _tier(remote, trust, remote_wait_s)
         self._ledger = _ledger(store, trust, self.hints)
         self._is_settled = self._ledger is None
-        self._flights: SingleFlight[_Got] = SingleFlight()
+        self._flights: SingleFlight[_Lookup] = SingleFlight()
         self._guard = threading.Lock()
-        self._memory: Recent[_Known] = Recent(memory_bytes)
+        self._memory: Recent[_CachedArtifact] = Recent(memory_bytes)
         self._failed: Recent[Exception] = Recent(_FAILURES_KEPT)
         self._keep_failure = keep_failure
         self._tally: dict[str, float] = dict.fromkeys(Counters.__match_args__, 0)
@@ -184,8 +184,8 @@ class Cache:
         """Make the cache that the environment asks for; where it is off, one that keeps nothing."""
         if not settings.is_on:
             return cls(None, memory_bytes=0)
-        said: dict[str, Any] = attributes(settings, "root read_only cap_bytes runtime_dir trust remote_wait_s")
-        return cls(**said, compile=compile, remote=settings.remote or None)
+        values: dict[str, Any] = attributes(settings, "root read_only cap_bytes runtime_dir trust remote_wait_s")
+        return cls(**values, compile=compile, remote=settings.remote or None)
 
     @classmethod
     def packaged(cls, distribution: str, *, compile: str = "auto") -> Cache:
@@ -244,7 +244,7 @@ class Cache:
         most_s = math.inf if most_wait_s is None else most_wait_s
         work = _Work(make, why_not_keep, recipe, most_s, least_wait_s)
         got, joined = self._flights.run(key.digest, lambda: self._work(key, work), self._patience_s(key, work))
-        return self._told(key, got.known, Outcome.WAITED if joined else got.outcome, got.reason)
+        return self._with_provenance(key, got.known, Outcome.WAITED if joined else got.outcome, got.reason)
 
     def find(self, key: Key, *, is_read: bool = False) -> tuple[Artifact, Provenance] | None:
         """Get the Artifact of a key if it is known here, and make nothing; None if it is not.
@@ -260,7 +260,7 @@ class Cache:
             got, _ = self._flights.run(("find", key.digest), lambda: self._work(key, work), self._patience_s(key, work))
         except _CacheMiss:
             return None
-        return self._told(key, got.known, got.outcome, got.reason)
+        return self._with_provenance(key, got.known, got.outcome, got.reason)
 
     def pinned(self, pin: str, is_answer: Callable[[Summary, Root], bool]) -> tuple[Artifact, Provenance] | None:
         """Get the Artifact that the distribution's own packs have for a pin; None if they have none.
@@ -279,13 +279,13 @@ class Cache:
             by_pin = Key(pin, head[0].work, head[1])
             known = self._remembered(by_pin) or self._on_disk(by_pin, (pack,), head[0].digest, is_read=True)
             if known is not None:
-                return self._told(Key(head[0].digest, head[0].work, head[1]), known, Outcome.SHIPPED)
+                return self._with_provenance(Key(head[0].digest, head[0].work, head[1]), known, Outcome.SHIPPED)
         return None
 
     def keep(self, key: Key, artifact: Artifact, *, make_ms: float = 0.0) -> Provenance:
         """Keep an Artifact that was made elsewhere, and took ``make_ms``; one that is kept already stays."""
         got = self._kept(key, artifact, make_ms, self.store, _NO_ROOT, _no_recipe)
-        return self._told(key, got.known, got.outcome, got.reason)[1]
+        return self._with_provenance(key, got.known, got.outcome, got.reason)[1]
 
     def adopt(self, digest: str, fetched: Fetched, ledger: Ledger | None) -> str:
         """Keep in the root what a shared cache had and was proved; return why not, or nothing."""
@@ -345,7 +345,7 @@ class Cache:
 
     # Looking
 
-    def _remembered(self, key: Key) -> _Known | None:
+    def _remembered(self, key: Key) -> _CachedArtifact | None:
         with self._guard:
             known, failure = self._memory.get(key.digest), self._failed.get(key.digest)
         if failure is not None:
@@ -358,9 +358,9 @@ class Cache:
         known, outcome = self._remembered(key), Outcome.MEMORY
         if known is None:
             known, outcome = self._on_disk(key, self.stores, key.digest, is_read=is_read), Outcome.DISK
-        return None if known is None else self._told(key, known, outcome)
+        return None if known is None else self._with_provenance(key, known, outcome)
 
-    def _on_disk(self, key: Key, roots: Sequence[Root], digest: str, *, is_read: bool) -> _Known | None:
+    def _on_disk(self, key: Key, roots: Sequence[Root], digest: str, *, is_read: bool) -> _CachedArtifact | None:
         """Look into roots, and remember under a key; the Artifact is read, or whoever looks at it first has to."""
         for root in roots:
             try:
@@ -373,7 +373,9 @@ class Cache:
             except FormatError as e:
                 artifact, damage = None, e.message
             if artifact is not None:
-                known = tuple.__new__(_Known, (artifact, make_ms, root.place))  # start-up: no method is written
+                known = tuple.__new__(
+                    _CachedArtifact, (artifact, make_ms, root.place)
+                )  # start-up: no method is written
                 self._remember(key, known, size_bytes, read_bytes=size_bytes)
                 return known
             if damage:
@@ -382,11 +384,11 @@ class Cache:
 
     # Making
 
-    def _work(self, key: Key, work: _Work) -> _Got:
+    def _work(self, key: Key, work: _Work) -> _Lookup:
         """Make an Artifact, alone among the threads, and, where there is a root, among the processes."""
         known = self._remembered(key)  # by a thread that was done between our look and our flight
         if known is not None:
-            return _Got(known, Outcome.MEMORY)
+            return _Lookup(known, Outcome.MEMORY)
         store, locks = self.store, self._locks
         if store is None or locks is None:
             return self._fetched(key, _NO_ROOT) or self._made(key, work, None, _NO_ROOT)
@@ -401,10 +403,10 @@ class Cache:
         with locks.hold(key.digest, self._patience_s(key, work), ready, self._failure) as hold:
             known = self._on_disk(key, self.stores, key.digest, is_read=True)
             if known is not None:
-                return _Got(known, Outcome.WAITED if hold is Hold.WAITED else Outcome.DISK)
+                return _Lookup(known, Outcome.WAITED if hold is Hold.WAITED else Outcome.DISK)
             return self._fetched(key, "") or self._made(key, work, store, "")
 
-    def _fetched(self, key: Key, reason: str) -> _Got | None:
+    def _fetched(self, key: Key, reason: str) -> _Lookup | None:
         """Ask the shared cache, and keep what it has, unless there is a reason not to; None where it has nothing."""
         fetched = None if self.remote is None else self.remote.get(key)
         if fetched is None or fetched.record is None:
@@ -412,10 +414,10 @@ class Cache:
             return None
         reason = reason or self.adopt(key.digest, fetched, self._ledger)
         place = None if reason or self.store is None else self.store.place
-        known = _Known(fetched.record.artifact, fetched.record.make_ms, place)
+        known = _CachedArtifact(fetched.record.artifact, fetched.record.make_ms, place)
         self._remember(key, known, len(fetched.data), read_bytes=len(fetched.data))
         self._count(not_kept=1 if reason else 0)
-        return _Got(known, Outcome.REMOTE, reason)
+        return _Lookup(known, Outcome.REMOTE, reason)
 
     def _settle(self) -> None:
         """Delete, once, what signers have brought that are believed no more."""
@@ -426,7 +428,7 @@ class Cache:
         except _TROUBLE as e:
             self._failure(e)
 
-    def _made(self, key: Key, work: _Work, store: Store | None, reason: str) -> _Got:
+    def _made(self, key: Key, work: _Work, store: Store | None, reason: str) -> _Lookup:
         if work.make is None:
             raise _CacheMiss
         self._count(misses=1)
@@ -442,12 +444,12 @@ class Cache:
         self._count(makes=1, made_ms=make_ms)
         if why_not := work.why_not_keep():
             self._count(not_kept=1)
-            return _Got(_Known(artifact, make_ms, None), Outcome.UNCACHED, why_not)
+            return _Lookup(_CachedArtifact(artifact, make_ms, None), Outcome.UNCACHED, why_not)
         return self._kept(key, artifact, make_ms, store, reason, work.recipe)
 
     def _kept(
         self, key: Key, artifact: Artifact, make_ms: float, store: Store | None, reason: str, recipe: _Recipe
-    ) -> _Got:
+    ) -> _Lookup:
         """Write an Artifact to the root, or say why not: there is none because of ``reason``, or it is no use now.
 
         The first writer wins, so that all who share a root have the same where each would make another.
@@ -456,12 +458,12 @@ class Cache:
             why_not = self._write(store, key, artifact, make_ms, recipe)
             theirs = self._on_disk(key, (store,), key.digest, is_read=True) if why_not is None else None
             if theirs is not None and theirs.artifact.data != artifact.data:
-                return _Got(theirs, Outcome.WAITED)
+                return _Lookup(theirs, Outcome.WAITED)
             reason = why_not or ""
-        known = _Known(artifact, make_ms, None if reason or store is None else store.place)
+        known = _CachedArtifact(artifact, make_ms, None if reason or store is None else store.place)
         self._remember(key, known, len(artifact.data) + len(artifact.log))
         self._count(not_kept=1 if reason else 0)
-        return _Got(known, Outcome.UNCACHED if reason else Outcome.MADE, reason)
+        return _Lookup(known, Outcome.UNCACHED if reason else Outcome.MADE, reason)
 
     def _write(self, store: Store, key: Key, artifact: Artifact, make_ms: float, recipe: _Recipe) -> str | None:
         """Write an Artifact to the root, and return why not, or nothing; None where others have written theirs."""
@@ -496,7 +498,7 @@ class Cache:
             self._failure(e)
         return ""
 
-    def _remember(self, key: Key, known: _Known, size_bytes: int, read_bytes: int = 0) -> None:
+    def _remember(self, key: Key, known: _CachedArtifact, size_bytes: int, read_bytes: int = 0) -> None:
         with self._guard:
             self._memory.put(key.digest, known, size_bytes + 1024)
             self._tally["read_bytes"] += read_bytes
@@ -514,7 +516,9 @@ class Cache:
             for name, n in more.items():
                 self._tally[name] += n
 
-    def _told(self, key: Key, known: _Known, outcome: Outcome, reason: str = "") -> tuple[Artifact, Provenance]:
+    def _with_provenance(
+        self, key: Key, known: _CachedArtifact, outcome: Outcome, reason: str = ""
+    ) -> tuple[Artifact, Provenance]:
         """Count how an Artifact was got, and tell."""
         artifact, make_ms, place = known
         field = _COUNTED.get(outcome)

@@ -113,8 +113,8 @@ def _packs_in(metadata: str, under: str, named: str, *, is_own: bool) -> Iterato
             yield RecordedPack(path, _hex(row[1] if len(row) > 1 else ""), named, is_own)
 
 
-def _hex(said: str) -> str:
-    kind, _, text = said.partition("=")
+def _hex(digits: str) -> str:
+    kind, _, text = digits.partition("=")
     try:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex() if kind == "sha256" else ""
     except ValueError:

@@ -40,5 +40,5 @@ def settings_of(values: tuple[str | bytes | None, ...]) -> CacheSettings:
     Raises:
         OptionError: one of the variables has a value that it cannot have.
     """
-    said = zip(VARIABLES, values, strict=True)
-    return CacheSettings.from_environment({name: os.fsdecode(value) for name, value in said if value is not None})
+    pairs = zip(VARIABLES, values, strict=True)
+    return CacheSettings.from_environment({name: os.fsdecode(value) for name, value in pairs if value is not None})

@@ -72,9 +72,9 @@ class Provenance:
         """Set the fields directly. Every hit calls this, and the ``__init__`` that ``dataclass`` writes takes three
         times as long.
         """
-        said = self.__dict__
-        said["outcome"], said["key"], said["_place"], said["make_ms"] = outcome, key, root, make_ms
-        said["reason"], said["headers"], said["_explain"] = reason, headers, _explain
+        fields = self.__dict__
+        fields["outcome"], fields["key"], fields["_place"], fields["make_ms"] = outcome, key, root, make_ms
+        fields["reason"], fields["headers"], fields["_explain"] = reason, headers, _explain
 
     @property
     def is_hit(self) -> bool:

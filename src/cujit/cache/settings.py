@@ -88,16 +88,16 @@ class Compiling(enum.IntEnum):
     """It is an error, and the driver compiles no PTX either."""
 
     @classmethod
-    def of(cls, said: object, name: str = "compile") -> Compiling:
+    def of(cls, text: object, name: str = "compile") -> Compiling:
         """Read ``auto``, ``warn``, ``never`` or ``never-jit``; ``name`` is what errors call it.
 
         Raises:
             OptionError: it is none of these.
         """
-        if isinstance(said, str) and said in _COMPILING:
-            return _COMPILING[said]
+        if isinstance(text, str) and text in _COMPILING:
+            return _COMPILING[text]
         raise OptionError(
-            f"{name} is {spell(said)}; it takes {', '.join(_COMPILING)}", help=f"{name}=never", code="environment-value"
+            f"{name} is {spell(text)}; it takes {', '.join(_COMPILING)}", help=f"{name}=never", code="environment-value"
         )
 
     @classmethod
@@ -172,34 +172,34 @@ class CacheSettings:
         )
 
 
-def _is_on(said: str) -> bool:
-    word = said.strip().lower()
+def _is_on(text: str) -> bool:
+    word = text.strip().lower()
     if word not in _OFF + _ON:
         raise OptionError(
-            f"CUJIT_CACHE is {spell(said)}; it takes 0 or 1",
+            f"CUJIT_CACHE is {spell(text)}; it takes 0 or 1",
             help="CUJIT_CACHE_DIR names the directory",
             code="environment-value",
         )
     return word not in _OFF
 
 
-def _cap_bytes(said: str | None) -> int:
-    if not said:
+def _cap_bytes(text: str | None) -> int:
+    if not text:
         return DEFAULT_CAP_BYTES
     try:
-        return parse_bytes(said)
+        return parse_bytes(text)
     except OptionError as e:
         raise OptionError(f"CUJIT_CACHE_BYTES: {e.message}", help=e.help, code="environment-value") from None
 
 
-def _wait_s(said: str | None) -> float:
-    if not said:
+def _wait_s(text: str | None) -> float:
+    if not text:
         return DEFAULT_REMOTE_WAIT_S
-    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,6})?", said):
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,6})?", text):
         raise OptionError(
-            f"CUJIT_REMOTE_WAIT_S is {spell(said)}; it takes seconds, such as 0.5", code="environment-value"
+            f"CUJIT_REMOTE_WAIT_S is {spell(text)}; it takes seconds, such as 0.5", code="environment-value"
         )
-    return float(said)
+    return float(text)
 
 
 def _expanded(path: str) -> DirectoryName:

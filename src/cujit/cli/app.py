@@ -83,7 +83,7 @@ class Commands(Group):
             return super().invoke(ctx)
         except CujitError as e:
             if e.help:
-                from cujit.cli.speech import for_the_shell  # start-up: for who errs
+                from cujit.cli.shell_hints import for_the_shell  # start-up: for who errs
 
                 e.help = for_the_shell(e.help, ctx.invoked_subcommand or "")
             if ctx.meta.get(JSON):

@@ -138,7 +138,7 @@ def command(
     if as_json:
         print_json({"schema": 1, "file": str(file), "within": report.is_within, **_record(report)})
     else:
-        show(said_of_budgets(report))
+        show(render_budgets(report))
     if not report.is_within:
         ctx.exit(ExitCode.WRONG_INPUT)
 
@@ -175,7 +175,7 @@ def _row(row: BudgetRow) -> dict[str, object]:
 _STYLES = {"ok": "", "over": "red", "not known": "yellow"}
 
 
-def said_of_budgets(report: BudgetReport) -> Iterator[str | Rows]:
+def render_budgets(report: BudgetReport) -> Iterator[str | Rows]:
     """Yield which limits are kept, and hints for the other limits."""
     styles = [_STYLES[row.verdict] for row in report.rows]
     yield Rows(COLUMNS, [row.cells for row in report.rows], ("allowed", "is", "slack"), styles)

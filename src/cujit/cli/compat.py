@@ -10,7 +10,7 @@ from cujit.cli.console import json_option, print_json, print_table
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import file_argument
 from cujit.cli.help import Command
-from cujit.cli.speech import for_the_shell
+from cujit.cli.shell_hints import for_the_shell
 from cujit.devices.cuda.compat import Verdict, compat, driver_version, release_name
 from cujit.values import attributes
 
@@ -37,12 +37,14 @@ def command(
     if as_json:
         print_json([attributes(verdict, "entry loads picked why help") for verdict in verdicts])
     else:
-        _tell(verdicts, " and ".join(filter(None, (version and f"a driver of {release_name(version)}", device))))
+        _print_verdicts(
+            verdicts, " and ".join(filter(None, (version and f"a driver of {release_name(version)}", device)))
+        )
     if not any(verdict.loads for verdict in verdicts):
         ctx.exit(ExitCode.WRONG_INPUT)
 
 
-def _tell(verdicts: list[Verdict], where: str) -> None:
+def _print_verdicts(verdicts: list[Verdict], where: str) -> None:
     rows = [(v.entry, _state(v), v.why) for v in verdicts]
     styles = ["bold green" if v.picked else "" if v.loads else "red" for v in verdicts]
     print_table(("entry", "loads", "why" if not where else f"on {where}"), rows, styles=styles)

@@ -25,7 +25,7 @@ from cujit.inspection.sass import disassemble
 from cujit.program import compile
 
 _KINDS = (Kind.PTX, Kind.CUBIN, Kind.LTOIR)
-_SAID_BY = {ArchKind.VIRTUAL: Kind.PTX, ArchKind.LTO: Kind.LTOIR}
+_KIND_OF = {ArchKind.VIRTUAL: Kind.PTX, ArchKind.LTO: Kind.LTOIR}
 
 
 @click.command("compile", cls=CompilerCommand)
@@ -63,7 +63,7 @@ def command(
     if sass is not None and to not in (None, "cubin"):
         raise click.UsageError(f"{sass}: SASS is the machine code of a cubin, and --to is {to}")
     wanted = None if arch in (None, "native") else Arch.parse(arch)
-    kind = Kind.CUBIN if sass is not None else kind_of_output(output, _asked(to, wanted), _KINDS)
+    kind = Kind.CUBIN if sass is not None else kind_of_output(output, _wanted_kind(to, wanted), _KINDS)
     options = compiler.read()
     image = compile(compiler.source(file), to=kind, arch=arch, names=names, options=options, **limits)
     if sass is not None:
@@ -81,12 +81,12 @@ def _write_sass(image: Artifact, output: Path, as_json: bool) -> None:
     print_json(about) if as_json else click.echo(f"{output}: sass for {image.arch}")
 
 
-def _asked(to: str | None, arch: Arch | None) -> Kind | None:
+def _wanted_kind(to: str | None, arch: Arch | None) -> Kind | None:
     """Return the kind that ``--to`` specifies, otherwise the kind that the architecture implies. PTX for sm_90 is
     usual.
     """
-    by_arch = None if arch is None else _SAID_BY.get(arch.kind)
-    said = Kind(to) if to is not None else None
-    if arch is not None and said is not None and by_arch not in (None, said):
+    by_arch = None if arch is None else _KIND_OF.get(arch.kind)
+    kind = Kind(to) if to is not None else None
+    if arch is not None and kind is not None and by_arch not in (None, kind):
         raise click.UsageError(f"{arch} stands for {by_arch.value}, but --to is {to}: use --arch {arch.real}")
-    return said or by_arch
+    return kind or by_arch

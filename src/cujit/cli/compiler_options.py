@@ -24,7 +24,7 @@ define_options = several(
     click.option(
         "-O",
         "--option",
-        "said",
+        "option_words",
         multiple=True,
         metavar="KEY[=VALUE]",
         shell_complete=lambda _context, _parameter, begun: [
@@ -44,7 +44,7 @@ _LIBDEVICE = click.option(
 class WrittenOptions(NamedTuple):
     """What ``-O``, ``-I``, ``-D``, ``--libdevice`` and, of a command that launches, ``--arch`` say to the compiler."""
 
-    said: Sequence[str]
+    option_words: Sequence[str]
     include: Sequence[str]
     define: Sequence[str]
     libdevice: bool
@@ -56,7 +56,7 @@ class WrittenOptions(NamedTuple):
         Raises:
             OptionError: one is unknown, or has a wrong value.
         """
-        return read_options(self.said, self.include, self.define)
+        return read_options(self.option_words, self.include, self.define)
 
     def source(self, file: Path) -> Source:
         """Read the source in a file: CUDA C++, or LLVM IR (.ll, .bc) with the library that ``--libdevice`` adds.
@@ -78,14 +78,14 @@ def compiler_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def verb(
-        said: Sequence[str],
+        option_words: Sequence[str],
         include: Sequence[str],
         define: Sequence[str],
         libdevice: bool,
         jit_arch: str | None = None,
         **others: Any,
     ) -> None:
-        command(compiler=WrittenOptions(said, include, define, libdevice, jit_arch), **others)
+        command(compiler=WrittenOptions(option_words, include, define, libdevice, jit_arch), **others)
 
     return several(define_options, _LIBDEVICE)(verb)
 
@@ -107,12 +107,12 @@ def arch_option(help: str) -> Callable[[Callable[..., None]], Callable[..., None
     )
 
 
-def _one_arch(ctx: click.Context, _option: click.Parameter, said: Sequence[str]) -> str | None:
+def _one_arch(ctx: click.Context, _option: click.Parameter, option_words: Sequence[str]) -> str | None:
     """Take one architecture, or none."""
-    if len(said) > 1:
-        listed = " ".join(f"--arch {arch}" for arch in said)
+    if len(option_words) > 1:
+        listed = " ".join(f"--arch {arch}" for arch in option_words)
         raise click.UsageError(f"{ctx.info_name} makes one image, for one architecture: use cujit build FILE {listed}")
-    return said[0] if said else None
+    return option_words[0] if option_words else None
 
 
 jit_arch_option = click.option(

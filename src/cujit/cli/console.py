@@ -93,7 +93,7 @@ def text_of(part: str | Rows) -> str:
     screen = console()
     widths = _widths(part.columns, part.rows, screen.width)
     if widths is None:
-        return "\n".join(_rows_apart(part, screen.width))
+        return "\n".join(_split_rows(part, screen.width))
     made = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for column, width in zip(part.columns, widths, strict=True):
         made.add_column(column, justify="right" if column in part.right else "left", overflow="fold", width=width)
@@ -144,19 +144,19 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) ->
     return widths
 
 
-def _rows_apart(part: Rows, width: int) -> Iterator[str]:
+def _split_rows(part: Rows, width: int) -> Iterator[str]:
     names = max(map(len, part.columns))
     for index, row in enumerate(part.rows):
         if index:
             yield ""
         for column, cell in zip(part.columns, row, strict=True):
             if cell:
-                beside = f"{column:{names}}  "
-                room = max(width - len(beside), 1)
+                name_column = f"{column:{names}}  "
+                room = max(width - len(name_column), 1)
                 lines = textwrap.wrap(cell, room, break_long_words=False, break_on_hyphens=False) or [""]
-                shown = f"\n{' ' * len(beside)}".join(lines)
+                shown = f"\n{' ' * len(name_column)}".join(lines)
                 color = part.styles[index].removeprefix("bold ") if part.styles else ""
-                yield beside + (click.style(shown, fg=color) if color else shown)
+                yield name_column + (click.style(shown, fg=color) if color else shown)
 
 
 def printable(text: str) -> str:

@@ -54,7 +54,7 @@ def command(ctx: click.Context, device_name: str | None, as_json: bool) -> None:
 
     cujit builds a kernel template for every architecture. The exit status is 1 if the result differs from NumPy's.
     """
-    say: Callable[[str], None] = (lambda _: None) if as_json else click.echo
+    print_line: Callable[[str], None] = (lambda _: None) if as_json else click.echo
     begin = time.perf_counter()
     with progress("building") as tick:
         fatbin = build(Source.cuda(SOURCE, name="axpy.cu"), TARGETS, names=[KERNEL], progress=tick)
@@ -62,21 +62,23 @@ def command(ctx: click.Context, device_name: str | None, as_json: bool) -> None:
     images = image_records(fatbin.data)
     if not as_json:
         print_images(images)
-    say(f"\nbuilt {KERNEL} for {len(images)} targets in {shown_time(built_s)}: {shown_bytes(len(fatbin))} bytes\n")
+    print_line(
+        f"\nbuilt {KERNEL} for {len(images)} targets in {shown_time(built_s)}: {shown_bytes(len(fatbin))} bytes\n"
+    )
 
     device, why = choose_device(device_name)
-    say(f"device     {device.name}, {device.product} ({why})")
+    print_line(f"device     {device.name}, {device.product} ({why})")
     kernel, route = _load(fatbin, device)
-    say(f"loaded     {route}")
+    print_line(f"loaded     {route}")
     outcome = _run(kernel, device)
-    say(f"registers  {_registers(kernel)}")
-    say(f"time       {shown_time(outcome.seconds)} for {COUNT:,} elements, {_rate(outcome):.3g} GB/s")
+    print_line(f"registers  {_registers(kernel)}")
+    print_line(f"time       {shown_time(outcome.seconds)} for {COUNT:,} elements, {_rate(outcome):.3g} GB/s")
     if as_json:
         print_json(_report(images, built_s, device, why, route, kernel, outcome))
     if outcome.wrong:
         complain(f"{outcome.wrong:,} of {COUNT:,} elements differ from NumPy's; the first is {outcome.first_wrong}")
         ctx.exit(ExitCode.WRONG_INPUT)
-    say(f"result     all {COUNT:,} elements equal NumPy's")
+    print_line(f"result     all {COUNT:,} elements equal NumPy's")
 
 
 def _load(fatbin: Artifact, device: Device) -> tuple[Kernel, str]:

@@ -23,7 +23,7 @@ from cujit.cli.environment import VARIABLES
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import output_option
 from cujit.cli.help import Command
-from cujit.cli.speech import for_the_shell
+from cujit.cli.shell_hints import for_the_shell
 from cujit.errors import CujitError
 from cujit.machine.health import Component, Health, doctor
 from cujit.values import attributes
@@ -55,7 +55,7 @@ def command(ctx: click.Context, as_report: bool, output: Path | None, as_json: b
     elif as_report:
         _write(_markdown(report), output)
     else:
-        _tell(report)
+        _print_health(report)
     if not report.is_good:
         ctx.exit(ExitCode.MISSING)
 
@@ -72,7 +72,7 @@ def _as_data(report: Health) -> dict[str, Any]:
     }
 
 
-def _tell(report: Health) -> None:
+def _print_health(report: Health) -> None:
     rows = [(*_part(p), p.purpose) for p in report.parts]
     styles = [_STYLES[p.state] for p in report.parts]
     print_table((*_PARTS, "for"), rows, styles=styles)

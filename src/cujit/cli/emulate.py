@@ -18,9 +18,9 @@ from cujit.artifact.writing import temporary_directory, write_file
 from cujit.cli.console import complain, note
 from cujit.cli.help import Command
 from cujit.devices.options import MAX_TIMEOUT_S
-from cujit.emulator.notes import AskedFunction, open_notes, read_needs
+from cujit.emulator.call_log import RequestedFunction, open_notes, read_needs
 from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.starting import environment_of
+from cujit.emulator.start import environment_of
 from cujit.errors import CujitError, spell
 from cujit.values import replace
 
@@ -58,7 +58,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     help="When to report a kernel fault: late, by a later call as on a GPU, or now, by the launch. Default: late.",
 )
 @click.option("--needs", is_flag=True, help="Print a table of the unsupported driver calls at the end.")
-def command(words: Sequence[str], needs: bool, errors: str, log: str, **said: Any) -> None:
+def command(words: Sequence[str], needs: bool, errors: str, log: str, **options: Any) -> None:
     """Run a CuPy, Numba or other CUDA program without a GPU.
 
     cujit replaces the CUDA driver and the PTX assembler. COMMAND and every process that it starts see one device. The
@@ -66,7 +66,7 @@ def command(words: Sequence[str], needs: bool, errors: str, log: str, **said: An
     """
     place = os.path.abspath(log) if log not in ("", "-") else log
     outer = EmulatorSettings.from_environment()
-    settings = EmulatorSettings.of(**said, log=place, errors_now=errors == "now").inside(outer)
+    settings = EmulatorSettings.of(**options, log=place, errors_now=errors == "now").inside(outer)
     if not words[0]:
         raise click.UsageError("COMMAND is empty")
     if place not in ("", "-"):
@@ -102,7 +102,7 @@ def _run_noted(words: Sequence[str], settings: EmulatorSettings, outer: Emulator
     with temporary_directory() as folder:
         file = write_file(folder / "needs", b"")
         status = _run(words, {**os.environ, **environment_of(replace(settings, needs=str(file)))})
-        _tell(read_needs(file))
+        _print_functions(read_needs(file))
         if outer.needs:
             with open(outer.needs, "ab", buffering=0) as around:  # in place: others add lines, too
                 around.write(file.read_bytes())
@@ -166,7 +166,7 @@ def _run(words: Sequence[str], environment: dict[str, str]) -> int:
             signal.signal(number, handler)
 
 
-def _tell(found: Sequence[AskedFunction]) -> None:
+def _print_functions(found: Sequence[RequestedFunction]) -> None:
     """Report on standard error which functions were called, and which were refused or failed. Standard output belongs
     to the command.
     """

@@ -63,7 +63,7 @@ def command(
     timeout_s: float,
     memory_mib: int | None,
     trusted: bool,
-    said: Sequence[str],
+    option_words: Sequence[str],
     include: Sequence[str],
     define: Sequence[str],
     as_json: bool,
@@ -78,9 +78,9 @@ def command(
     """
     # start-up: brings the CPU device
     from cujit.explore import Scene, look, serve
-    from cujit.explore.editing import EditedFile
+    from cujit.explore.editor import EditedFile
 
-    words = [*said, *(f"-I{directory}" for directory in include), *(f"-D{macro}" for macro in define)]
+    words = [*option_words, *(f"-I{directory}" for directory in include), *(f"-D{macro}" for macro in define)]
     scene = Scene(
         "",
         arch=arch or "",
@@ -98,13 +98,13 @@ def command(
         edited = EditedFile(file)
         print_json(look(edited.scene(scene), path=edited.path, **limits).record())
         return
-    serve(file, scene, port=port, opens_browser=opens_browser, say=_tell, **limits)
+    serve(file, scene, port=port, opens_browser=opens_browser, say=_print_url, **limits)
 
 
 def _sizes(sizes: Sequence[int] | None) -> str:
     return "x".join(map(str, sizes or ()))
 
 
-def _tell(url: str) -> None:
+def _print_url(url: str) -> None:
     click.echo(url)
     note("press Ctrl-C to stop; anyone with this address can compile and run code as you")

@@ -15,8 +15,8 @@ from cujit.cli.help import Group
 from cujit.cli.pack import check_name
 from cujit.cli.worklist import list_options, run_build
 from cujit.errors import OptionError
+from cujit.farm.arch_sharing import WAYS
 from cujit.farm.driver import cache_of
-from cujit.farm.sharing import WAYS
 from cujit.remote import RemoteStore
 
 _limits = several(

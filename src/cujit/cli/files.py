@@ -77,18 +77,18 @@ def open_built(path: Path, log: Path | None) -> Artifact:
     return image if log is None else replace(image, log=log.read_text(errors="replace"))
 
 
-def kind_of_output(output: Path | None, said: Kind | None, made: Collection[Kind]) -> Kind | None:
-    """Return the kind that the extension of ``output`` implies, or ``said``. None if neither specifies a kind.
+def kind_of_output(output: Path | None, stated: Kind | None, made: Collection[Kind]) -> Kind | None:
+    """Return the kind that the extension of ``output`` implies, or ``stated``. None if neither specifies a kind.
 
     Raises:
-        click.UsageError: ending and ``said`` differ, or it is not among ``made``.
+        click.UsageError: ending and ``stated`` differ, or it is not among ``made``.
     """
     ending = ENDINGS.get(output.suffix.lower()) if output is not None else None
-    if ending is not None and said is not None and ending is not said:
-        raise click.UsageError(f"{output} ends as {ending.value} does, and {said.value} was asked for")
+    if ending is not None and stated is not None and ending is not stated:
+        raise click.UsageError(f"{output} ends as {ending.value} does, and {stated.value} was asked for")
     if ending is not None and ending not in made:
         raise click.UsageError(f"{output}: this makes {' or '.join(kind.value for kind in made)}; {_MAKERS[ending]}")
-    return said or ending
+    return stated or ending
 
 
 def note_log(image: Artifact) -> None:

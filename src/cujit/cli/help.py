@@ -9,7 +9,7 @@ _GENERAL = "General options"
 _GROUP_OF_OPTION = {
     name: group
     for group, names in {
-        "Compiler options": "said include define libdevice jit_arch",
+        "Compiler options": "option_words include define libdevice jit_arch",
         "Launch options": "kernel_name arguments grid block over cluster cooperative shared_bytes",
         "Debugging options": "check traced trace_limit coverage save",
         "Limits": "timeout_s deadline_s isolate memory_mib trusted",

@@ -11,7 +11,7 @@ import numpy as np
 from cujit.cli.compiler_options import WrittenOptions
 from cujit.cli.console import several
 from cujit.cli.files import complete_kernel
-from cujit.cli.shaping import shape_options
+from cujit.cli.launch_shape import shape_options
 from cujit.devices.arguments.written import FORMS, Value, argument
 from cujit.devices.device import Device
 from cujit.errors import OptionError, counted, listed

@@ -29,10 +29,10 @@ class CompilerCommand(Command):
         except OptionError as e:
             raise click.UsageError(f"{e.message}: {e.help}", ctx) from None
         _refuse_unknown(ctx, line, own)
-        is_lto = "dlto" in line.said and ("--target" in own or self.name == "compile")
-        said = [word for said in line.said if not (is_lto and said == "dlto") for word in ("-O", said)]
+        is_lto = "dlto" in line.option_words and ("--target" in own or self.name == "compile")
+        option = [word for option in line.option_words if not (is_lto and option == "dlto") for word in ("-O", option)]
         written = _built(ctx, line, is_lto) if "--target" in own else _compiled(ctx, line, own, is_lto)
-        return [*said, *written, *(["-o", line.output] if line.output else []), *line.rest]
+        return [*option, *written, *(["-o", line.output] if line.output else []), *line.rest]
 
 
 def _refuse_unknown(ctx: click.Context, line: NvccLine, own: Mapping[str, bool]) -> None:

@@ -97,14 +97,14 @@ def command(
     best = found.best(shared_bytes=shared, grid=grid, cluster=cluster)
     rows = [found.at(n, shared_bytes=shared, grid=grid, cluster=cluster) for n in block or _sizes(found, best)]
     is_own = registers is None and static_shared_bytes is None
-    asked = _ask_driver(file, found, rows) if file is not None and is_own else {}
+    driver_answers = _ask_driver(file, found, rows) if file is not None and is_own else {}
     if plot is not None:
         shown = block[0] if block else best.block
         plot_occupancy(plot, found, shown, shared_bytes=shared, dark=dark)
     if as_json:
-        print_json(_record(found, best, rows, asked))
+        print_json(_record(found, best, rows, driver_answers))
     else:
-        show(said_of_occupancy(best, rows, asked))
+        show(render_occupancy(best, rows, driver_answers))
 
 
 def gpu(on: str | None) -> str | Device | None:
@@ -152,7 +152,7 @@ def _driver_occupancy(kernel: Kernel, row: Occupancy) -> float:
 # -- printing -----------------------------------------------------------------------------------------------
 
 
-def _record(found: Subject, best: Occupancy, rows: list[Occupancy], asked: dict[int, float]) -> dict[str, Any]:
+def _record(found: Subject, best: Occupancy, rows: list[Occupancy], driver_answers: dict[int, float]) -> dict[str, Any]:
     demand = found.demand
     return {
         "schema": 1,
@@ -164,16 +164,16 @@ def _record(found: Subject, best: Occupancy, rows: list[Occupancy], asked: dict[
         "static_shared_bytes": demand.shared_bytes,
         **attributes(demand, "barriers max_threads virtual_resources"),
         "best_block": best.block,
-        "rows": [row.to_json() | _answer(row, asked) for row in rows],
+        "rows": [row.to_json() | _answer(row, driver_answers) for row in rows],
     }
 
 
-def _answer(row: Occupancy, asked: dict[int, float]) -> dict[str, Any]:
-    return {"driver_occupancy": asked[row.block]} if row.block in asked else {}
+def _answer(row: Occupancy, driver_answers: dict[int, float]) -> dict[str, Any]:
+    return {"driver_occupancy": driver_answers[row.block]} if row.block in driver_answers else {}
 
 
-def said_of_occupancy(
-    best: Occupancy, rows: Sequence[Occupancy] = (), asked: Mapping[int, float] = MappingProxyType({})
+def render_occupancy(
+    best: Occupancy, rows: Sequence[Occupancy] = (), driver_answers: Mapping[int, float] = MappingProxyType({})
 ) -> Iterator[str | Rows]:
     """Yield how many blocks are active at a time, for one block size or for several sizes with the best marked."""
     processors = f", {best.product.processors} multiprocessors" if best.product.processors else ""
@@ -182,30 +182,30 @@ def said_of_occupancy(
         f"{best.demand.registers} registers a thread, {best.demand.shared_bytes:,} bytes of static shared memory, "
         f"blocks of {best.demand.largest_block} at most\n"
     )
-    columns = _columns(best, rows or [best], asked)
+    columns = _columns(best, rows or [best], driver_answers)
     if not rows:
         columns.pop("", None)  # which of several is the best
     styles = ["dim" if not row.active_blocks else "bold green" if row.block == best.block else "" for row in rows]
     right = [name for name in columns if name not in ("", "limited by", "one block more")]
     yield Rows(tuple(columns), list(zip(*columns.values(), strict=True)), right, styles)
     if rows:
-        yield from _said_of_best(best, rows)
+        yield from _render_best(best, rows)
 
 
-def _columns(best: Occupancy, rows: Sequence[Occupancy], asked: Mapping[int, float]) -> dict[str, list[str]]:
+def _columns(best: Occupancy, rows: Sequence[Occupancy], driver_answers: Mapping[int, float]) -> dict[str, list[str]]:
     """The columns that say something, by their heads."""
-    heads = [_cells(row, best, asked) for row in rows]
+    heads = [_cells(row, best, driver_answers) for row in rows]
     columns = {name: [cells[name] for cells in heads] for name in heads[0]}
     return {name: cells for name, cells in columns.items() if any(cells)}
 
 
-def _cells(row: Occupancy, best: Occupancy, asked: Mapping[int, float]) -> dict[str, str]:
+def _cells(row: Occupancy, best: Occupancy, driver_answers: Mapping[int, float]) -> dict[str, str]:
     """What there is to say of one block size, by the heads of the columns."""
     return {
         "block": str(row.block),
         "shared": f"{row.shared_bytes:,}" if best.shared_bytes else "",
         "occupancy": f"{row.fraction:.1%}",
-        "driver": f"{asked[row.block]:.1%}" if row.block in asked else "",
+        "driver": f"{driver_answers[row.block]:.1%}" if row.block in driver_answers else "",
         "": "best" if row.block == best.block and row.active_blocks else "",
         "blocks": str(row.active_blocks),
         "warps": f"{row.active_warps} of {row.max_warps}",
@@ -229,7 +229,7 @@ def _count(number: int | None) -> str:
     return "" if number is None else f"{number:,}"
 
 
-def _said_of_best(best: Occupancy, rows: Sequence[Occupancy]) -> Iterator[str]:
+def _render_best(best: Occupancy, rows: Sequence[Occupancy]) -> Iterator[str]:
     if not best.active_blocks:
         yield "\nno block of this kernel runs there"
     elif best.block not in [row.block for row in rows] and best.fraction > max(map(float, rows)):

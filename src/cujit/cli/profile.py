@@ -13,10 +13,10 @@ from cujit.artifact.writing import write_file
 from cujit.cli.compiler_options import WrittenOptions, compiler_options, jit_arch_option
 from cujit.cli.console import Rows, json_option, print_json, show
 from cujit.cli.files import file_argument
+from cujit.cli.launch_shape import ShapeOptions
 from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
 from cujit.cli.nvcc_arguments import CompilerCommand
-from cujit.cli.saved import is_saved_file, profiled_again, refuse_said
-from cujit.cli.shaping import AskedShape
+from cujit.cli.saved_launches import is_saved_file, profiled_again, refuse_options
 from cujit.devices.arguments.written import Value
 from cujit.devices.watch import Text
 from cujit.errors import FormatError, counted, spell
@@ -96,9 +96,9 @@ def command(
 
     gpu = None if on is None else peaks(on).name
     if is_saved_file(file):
-        refuse_said("kernel_name arguments said include define libdevice jit_arch", *shape)
-    asked = _Asked(kernel_name, [value for _, value in arguments], shape, compiler)
-    launched = asked.launched(file)
+        refuse_options("kernel_name arguments option_words include define libdevice jit_arch", *shape)
+    request = _ProfileRequest(kernel_name, [value for _, value in arguments], shape, compiler)
+    launched = request.launched(file)
     profiled = launched.profile
     if page is not None:
         from cujit.report import of as report_of  # start-up: for who asks
@@ -107,18 +107,18 @@ def command(
     if plot is not None and gpu is not None:
         draw(plot, profiled, gpu, dark=dark)
     if against is not None:
-        before = _read(against) if against.suffix == ".json" else asked.launched(against).profile
+        before = _read(against) if against.suffix == ".json" else request.launched(against).profile
         compared = compare(before, profiled, on=gpu)
         if as_json:
             print_json({"schema": 1, **compared.to_json()})
         else:
-            show(said_of_cost_changes(compared, against.name, file.name))
+            show(render_cost_changes(compared, against.name, file.name))
     elif as_json:
         print_json({"schema": 1, "kernels": [kernel_record(profiled, gpu)]})
     else:
-        show(said_of_costs(profiled))
+        show(render_costs(profiled))
         if gpu is not None:
-            show(said_of_bounds(bounds(profiled, gpu)))
+            show(render_bounds(bounds(profiled, gpu)))
 
 
 class _Launched(NamedTuple):
@@ -130,7 +130,7 @@ class _Launched(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ProfileRequest:
     """One launch, of any file."""
 
     kernel_name: str | None
@@ -147,7 +147,7 @@ class _Asked:
             return _Launched(
                 profiled, saved.images[0], {text.name: Text(text.shown, text.text) for text in saved.texts}
             )
-        shape, profile = AskedShape(**self.shape), Profile()
+        shape, profile = ShapeOptions(**self.shape), Profile()
         device = cpu(profile=profile)
         options = options_for(file, self.compiler)
         module, kernel = kernel_of(file, self.kernel_name, device, options, self.compiler)
@@ -161,7 +161,7 @@ class _Asked:
 # -- one launch -----------------------------------------------------------------------------------------------
 
 
-def said_of_costs(kernel: ProfiledKernel) -> Iterator[str | Rows]:
+def render_costs(kernel: ProfiledKernel) -> Iterator[str | Rows]:
     """Yield what a kernel costs, line by line, and the advice for it."""
     total = kernel.totals
     yield f"{kernel.name}: {total.active:,} instructions of threads, {total.warps:,} of warps, counted in PTX"
@@ -185,12 +185,12 @@ def _table(kernel: ProfiledKernel) -> Iterator[str | Rows]:
     if by_ptx:
         yield "no line of source is known (compile with -O lineinfo, nvcc with -lineinfo), so by line of the PTX:"
         rows = by_ptx
-    columns = [name for name in (rows or [{}])[0] if _is_told(name, [row[name] for row in rows])]
+    columns = [name for name in (rows or [{}])[0] if _has_values(name, [row[name] for row in rows])]
     right = [name for name in columns if name not in ("line", "source")]
     yield Rows(columns, [[row[name] for name in columns] for row in rows], right)
 
 
-def _is_told(column: str, cells: Sequence[str]) -> bool:
+def _has_values(column: str, cells: Sequence[str]) -> bool:
     return any(cells) and (column != "reuse" or max(float(cell or 0) for cell in cells) >= _MUCH)
 
 
@@ -249,7 +249,7 @@ def _count(number: int) -> str:
     return f"{number:,}" if number else ""
 
 
-def said_of_bounds(found: KernelBounds) -> Iterator[str | Rows]:
+def render_bounds(found: KernelBounds) -> Iterator[str | Rows]:
     """Yield the lower bound on the time of each unit of a GPU."""
     from cujit.profile.bounding import NOT_MODELLED, micros  # start-up: brings the CPU device
 
@@ -292,7 +292,7 @@ def _read(path: Path) -> ProfiledKernel:
     return kernels[0]
 
 
-def said_of_cost_changes(
+def render_cost_changes(
     comparison: CostComparison, old_name: str = "before", new_name: str = "after"
 ) -> Iterator[str | Rows]:
     """Yield the costs of two launches, each in a column under its name."""

@@ -15,11 +15,11 @@ from cujit.cli.choose_device import choose_device, device_option
 from cujit.cli.compiler_options import WrittenOptions, compiler_options, jit_arch_option
 from cujit.cli.console import json_option, note, print_json, shown_time
 from cujit.cli.files import file_argument
+from cujit.cli.launch_shape import ShapeOptions
 from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
 from cujit.cli.nvcc_arguments import CompilerCommand
-from cujit.cli.saved import is_saved_file, refuse_said, run_again, save_array, saving_options, tell_again
-from cujit.cli.shaping import AskedShape
-from cujit.cli.watching import TracedPlace, Watching, watch_options
+from cujit.cli.observers import TracedPlace, Watching, watch_options
+from cujit.cli.saved_launches import is_saved_file, refuse_options, report_rerun, run_again, save_array, saving_options
 from cujit.devices.arguments.written import Value, shown_values
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
@@ -107,17 +107,17 @@ def command(
     sandboxed process.
     """
     if is_saved_file(file):
-        refuse_said(
+        refuse_options(
             "kernel_name arguments repeat save coverage schedule schedules contract "
-            "said include define libdevice jit_arch",
+            "option_words include define libdevice jit_arch",
             *shape,
         )
         again = run_again(
             file, device_name, check, traced, trace_limit, timeout_s=timeout_s, memory_mib=memory_mib, trusted=trusted
         )
-        tell_again(again, out, shown, timed=timed, as_json=as_json)
+        report_rerun(again, out, shown, timed=timed, as_json=as_json)
         return
-    asked = AskedShape(**shape)
+    launch_shape = ShapeOptions(**shape)
     values = [value for _, value in arguments]
     _check_indices([*shown, *(index for index, _ in out)], values)
     options = options_for(file, compiler)
@@ -127,7 +127,7 @@ def command(
     begin = time.perf_counter()
     module, kernel = kernel_of(file, kernel_name, device, options, compiler)
     loaded_s = time.perf_counter() - begin
-    launch = asked.of(kernel)
+    launch = launch_shape.of(kernel)
     watching.require_thread(launch.shape)
     placed = placed_on(device, values)
     if schedules is not None:
@@ -150,7 +150,7 @@ def command(
     if as_json:
         print_json({**done.report(), **watching.report()})
     else:
-        done.tell(timed)
+        done.print(timed)
 
 
 def _device(watching: Watching, name: str | None, *, timed: bool) -> Device:
@@ -211,7 +211,7 @@ class Done:
             "arrays": {index: array.tolist() for index, array in self.arrays.items()},
         }
 
-    def tell(self, timed: bool) -> None:
+    def print(self, timed: bool) -> None:
         """Print it for people: the arrays on standard output, the rest on standard error."""
         shape = self.shape
         how = f"grid {_by(shape.grid)}, block {_by(shape.block)}" if shape else "nothing to cover, nothing launched"

@@ -196,8 +196,8 @@ def cover(
     """
     covered = cover_worklist(read_worklist(lists), [pack], arch=arch, project=project)
     if as_json:
-        said = {"share_of_calls": covered.share_of_calls, "share_of_time": covered.share_of_time}
-        print_json({**vars(covered), **said, "missing": _unbuilt(covered.missing)})
+        shares = {"share_of_calls": covered.share_of_calls, "share_of_time": covered.share_of_time}
+        print_json({**vars(covered), **shares, "missing": _unbuilt(covered.missing)})
     else:
         click.echo(f"{covered.share_of_calls:.1%} of {covered.calls} calls")
         click.echo(f"{covered.share_of_time:.1%} of {covered.make_ms / 1e3:.1f} s of compiling")
@@ -213,14 +213,14 @@ def source_date_epoch() -> int:
     Raises:
         OptionError: it is no such time.
     """
-    said = os.environ.get("SOURCE_DATE_EPOCH", "0")
-    if not (said.isascii() and said.isdecimal()):
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "0")
+    if not (epoch.isascii() and epoch.isdecimal()):
         raise OptionError(
-            f"SOURCE_DATE_EPOCH is {spell(said)}; it takes seconds since 1970",
+            f"SOURCE_DATE_EPOCH is {spell(epoch)}; it takes seconds since 1970",
             help="unset it",
             code="environment-value",
         )
-    return int(said)
+    return int(epoch)
 
 
 def _days(text: str) -> int:
@@ -233,9 +233,9 @@ def _days(text: str) -> int:
 def _row(worklist: Worklist, use: RecipeUse) -> dict[str, Any]:
     recipe = worklist.recipes[use.recipe]
     macros = [*(name for name, _ in recipe.get("define", ())), *recipe.get("options", {}).get("define", {})]
-    said = {"names": list(recipe.get("names", ())), "macros": macros}
-    said["headers"] = [name for name, _ in recipe.get("headers", ())]
-    return {"name": worklist.name(use.recipe), **use._asdict(), **said, "arch": str(use.arch)}
+    row = {"names": list(recipe.get("names", ())), "macros": macros}
+    row["headers"] = [name for name, _ in recipe.get("headers", ())]
+    return {"name": worklist.name(use.recipe), **use._asdict(), **row, "arch": str(use.arch)}
 
 
 def _print_source(worklist: Worklist, beginning: str, *, as_json: bool) -> None:

@@ -192,7 +192,7 @@ def _all_of(failed: Sequence[tuple[_Target, CujitError]]) -> CujitError:
     target, first = failed[0]
     if len(failed) == 1:
         return first
-    alike = group_by((_told(error), other.arch) for other, error in failed)
+    alike = group_by((_message(error), other.arch) for other, error in failed)
     if len(alike) == 1 and not isinstance(first, CompileError):
         return first
     logs = "\n".join(f"for {', '.join(map(str, arches))}:\n{log.strip()}" for log, arches in alike.items())
@@ -210,7 +210,7 @@ def _all_of(failed: Sequence[tuple[_Target, CujitError]]) -> CujitError:
     )
 
 
-def _told(error: CujitError) -> str:
+def _message(error: CujitError) -> str:
     """What an error says, without the target that its first line names."""
     if not isinstance(error, CompileError):
         return str(error)

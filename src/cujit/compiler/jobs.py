@@ -40,7 +40,7 @@ class Job(Protocol):
         """The input and the architecture: ``axpy.cu for sm_90``."""
 
     @property
-    def apart(self) -> tuple[str, ...]:
+    def isolated(self) -> tuple[str, ...]:
         """Options that make the tool do later work otherwise, or end the process: the work is done in a process apart.
 
         Only work with the same ones shares that process.
@@ -94,12 +94,12 @@ class CompileJob(Job):
         return f"{self.request.source.name} for {self.request.arch}"
 
     @property
-    def apart(self) -> tuple[str, ...]:
+    def isolated(self) -> tuple[str, ...]:
         """Those of its options, of ``extra`` too, which the table says are for a process apart."""
         options = self.request.options
         spelled = {argument.partition("=")[0] for argument in options.extra}
-        rows = (row for row in OPTIONS.values() if row.apart)
-        return tuple(row.name for row in rows if options.get(row.name) or not spelled.isdisjoint(row.apart))
+        rows = (row for row in OPTIONS.values() if row.isolated)
+        return tuple(row.name for row in rows if options.get(row.name) or not spelled.isdisjoint(row.isolated))
 
     def check(self) -> None:
         """Refuse options that the compiler does not have, and include directories that are none."""

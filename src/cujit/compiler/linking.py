@@ -147,11 +147,11 @@ def with_device_runtime(images: Sequence[Artifact], runner: Runner) -> tuple[Art
 
 def _compile_job(source: Source, route: Arch, options: Options, runner: Runner, names: Sequence[str]) -> CompileJob:
     """A source to LTO-IR or to relocatable PTX, as ``route`` says."""
-    said = options.only(_TOOL[source.language], extra=False)
+    own_options = options.only(_TOOL[source.language], extra=False)
     if not route.is_lto:
-        said = Options.of(said, {"rdc": True})
+        own_options = Options.of(own_options, {"rdc": True})
     wanted = names if source.language == "cuda" else ()
-    return CompileJob(Request.of(source, Kind.LTOIR if route.is_lto else Kind.PTX, route, wanted, said, runner))
+    return CompileJob(Request.of(source, Kind.LTOIR if route.is_lto else Kind.PTX, route, wanted, own_options, runner))
 
 
 def _highest(parts: Iterable[Part]) -> Arch:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from cujit.artifact import Kind
-from cujit.compiler.includes.where import says_where
+from cujit.compiler.includes.location import says_where
 from cujit.compiler.options.arguments import macros, unmodelled, wants_paths
 from cujit.compiler.options.values import Tool
 from cujit.compiler.request import Request

@@ -115,10 +115,10 @@ class Request:
     def _include(self) -> tuple[str, ...]:
         if not (self.source.include or self.options):
             return ()
-        said = self.options.get("include") or ()
-        assert isinstance(said, tuple)
+        paths = self.options.get("include") or ()
+        assert isinstance(paths, tuple)
         stand_ins = [HOST_DIRECTORY] if self.options.get("host_headers") else []
-        return (*self.source.include, *map(str, said), *stand_ins)
+        return (*self.source.include, *map(str, paths), *stand_ins)
 
     def arguments(self) -> list[str]:
         """Write the compiler's arguments, without the toolkit's include directories.
@@ -165,8 +165,8 @@ class Request:
         """
         if self.source.language != "nvvm" or self.kind is not Kind.CUBIN:
             return []
-        said = self.options.only(Tool.NVJITLINK, extra=False)
-        return [f"-arch={self.arch.real}", *said.render(Tool.NVJITLINK)]
+        options = self.options.only(Tool.NVJITLINK, extra=False)
+        return [f"-arch={self.arch.real}", *options.render(Tool.NVJITLINK)]
 
     def parts(self) -> Iterator[Part]:
         """Yield the user's part of the key. It has everything specified except include directories, whose content

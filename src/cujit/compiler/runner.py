@@ -61,7 +61,7 @@ _CHANGED = "its inputs or its tool were changed while it was made"
 class Listener(Protocol):
     """Whoever hears of each compile that is asked for."""
 
-    def heard(
+    def on_compile(
         self,
         request: Request,
         keyed: Keyed | Uncacheable,
@@ -171,25 +171,25 @@ class Runner:
         begin = time.perf_counter()
         job.check()
         if pinned := self._pinned(job):
-            return self._heard(job, *pinned, begin)
+            return self._notify(job, *pinned, begin)
         keyed = Uncacheable(self._off) if self.keys is None or self.cache is None else job.key(self.keys)
         try:
             result = self._got(job, keyed)
         except CujitError as e:
             if job.request is not None:
-                self._tell(job.request, keyed, e)
-            _tell_made(job, keyed, begin, e)
+                self._emit(job.request, keyed, e)
+            _emit_compiled(job, keyed, begin, e)
             raise without_frames(e) from e.__cause__
-        return self._heard(job, keyed, result, begin)
+        return self._notify(job, keyed, result, begin)
 
-    def _heard(self, job: Job, keyed: Keyed | Uncacheable, result: Artifact, begin: float) -> Artifact:
+    def _notify(self, job: Job, keyed: Keyed | Uncacheable, result: Artifact, begin: float) -> Artifact:
         if self._listeners and job.request is not None:
-            self._tell(job.request, keyed, result)
+            self._emit(job.request, keyed, result)
         known = result.provenance
         if not isinstance(known, Provenance) or not known.is_hit:
-            _tell_made(job, keyed, begin)
+            _emit_compiled(job, keyed, begin)
         elif imported("cujit.events") or imported("logging"):  # else nobody can hear of it
-            _tell_hit(job.step, job.subject, known)
+            _emit_hit(job.step, job.subject, known)
         return result
 
     def hit(self, alike: object, text: str, names: tuple[str, ...]) -> Artifact | None:
@@ -208,9 +208,9 @@ class Runner:
             return None
         if found is None:
             return None
-        made = _told(*found, keyed)
+        made = _with_provenance(*found, keyed)
         if imported("cujit.events") or imported("logging"):
-            _tell_hit(CompileJob.step, f"{made.name} for {made.arch}", found[1])
+            _emit_hit(CompileJob.step, f"{made.name} for {made.arch}", found[1])
         return made
 
     def learn(self, alike: object, request: Request) -> None:
@@ -253,9 +253,9 @@ class Runner:
             self._alike[around] = self.keys.alike(request())
         return self._alike.get(around)
 
-    def _tell(self, request: Request, keyed: Keyed | Uncacheable, result: Artifact | CujitError) -> None:
+    def _emit(self, request: Request, keyed: Keyed | Uncacheable, result: Artifact | CujitError) -> None:
         for listener in self._listeners:
-            listener.heard(request, keyed, result, self.toolkit)
+            listener.on_compile(request, keyed, result, self.toolkit)
 
     def _got(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
         if self.compiling.is_forbidden and job.compiles:
@@ -284,10 +284,10 @@ class Runner:
             return None
         begin = time.perf_counter()
         if pinned := self._pinned(job):
-            return self._heard(job, *pinned, begin)
+            return self._notify(job, *pinned, begin)
         keyed = job.key(self.keys)
         found = self._found(job, keyed)
-        return None if found is None else self._heard(job, keyed, found, begin)
+        return None if found is None else self._notify(job, keyed, found, begin)
 
     def _pinned(self, job: Job) -> tuple[Keyed, Artifact] | None:
         """Take what the distribution that asks has brought in a pack of its own, whatever build its compiler was.
@@ -314,7 +314,7 @@ class Runner:
         if self.cache is None or isinstance(keyed, Uncacheable):
             return None
         found = self.cache.find(keyed.key, is_read=True)
-        return None if found is None else job.renamed(_told(*found, keyed))
+        return None if found is None else job.renamed(_with_provenance(*found, keyed))
 
     def _missed(self, job: Job, keyed: Keyed | Uncacheable) -> NotCompiledError:
         """Make the error that names what was not found, the nearest entry, and the places searched."""
@@ -341,7 +341,7 @@ class Runner:
             recipe=job.recipe,
             most_wait_s=self._limits.left_s,
         )
-        return _told(artifact, provenance, keyed)
+        return _with_provenance(artifact, provenance, keyed)
 
     def remake(self, shown: Shown) -> Artifact | None:
         """Make an entry of the cache again; None without a recipe, or where that gives another, or may not be.
@@ -402,9 +402,9 @@ class Runner:
         """Do a job here, or in a process apart where that is wanted, or needed."""
         from cujit.toolchain.calls import may_be_locked  # start-up: a hit of the cache calls no tool
 
-        if not (self._limits.isolate or job.apart or may_be_locked()):
+        if not (self._limits.isolate or job.isolated or may_be_locked()):
             return self._run_here(job, keyed)
-        from cujit.compiler.apart.parent import run_isolated  # start-up: for isolate=True, and after some forks
+        from cujit.compiler.isolation.parent import run_isolated  # start-up: for isolate=True, and after some forks
 
         return run_isolated(job, self.toolchain.settings, self._limits.memory_mib)
 
@@ -429,25 +429,25 @@ class Runner:
                 precompiled_headers().discard(headers)
 
 
-def _tell_hit(step: str, subject: str, known: Provenance) -> None:
+def _emit_hit(step: str, subject: str, known: Provenance) -> None:
     """Emit a ``CacheHit`` event for a result that a cache had."""
-    from cujit.events.hub import tell  # start-up: for who can hear of it
+    from cujit.events.hub import emit  # start-up: for who can hear of it
     from cujit.events.values import CacheHit  # start-up: as above
 
     key = None if known.key is None else known.key.digest
-    tell(CacheHit, step, subject, known.outcome.value, key, known.make_ms / 1e3)
+    emit(CacheHit, step, subject, known.outcome.value, key, known.make_ms / 1e3)
 
 
-def _tell_made(job: Job, keyed: Keyed | Uncacheable, begin: float, error: CujitError | None = None) -> None:
+def _emit_compiled(job: Job, keyed: Keyed | Uncacheable, begin: float, error: CujitError | None = None) -> None:
     """Emit a ``Made`` event for a job that was done or that failed."""
-    from cujit.events.hub import tell  # start-up: a hit of the cache calls no tool
+    from cujit.events.hub import emit  # start-up: a hit of the cache calls no tool
     from cujit.events.values import Made  # start-up: as above
 
     key, reason = (keyed.key.digest, "") if isinstance(keyed, Keyed) else (None, keyed.reason)
-    tell(Made, job.step, job.subject, job.tool, time.perf_counter() - begin, key, reason, error)
+    emit(Made, job.step, job.subject, job.tool, time.perf_counter() - begin, key, reason, error)
 
 
-def _told(artifact: Artifact, provenance: Provenance, keyed: Keyed) -> Artifact:
+def _with_provenance(artifact: Artifact, provenance: Provenance, keyed: Keyed) -> Artifact:
     if keyed.manifest.via:
         provenance = with_headers(provenance, keyed.manifest.via)
     return unchecked(vars(artifact), provenance=provenance)

@@ -27,7 +27,7 @@ class SourceFiles:
         self._directory = directory
         self._written: dict[Path, str] = {}
 
-    def heard(self, request: Request, *_: object) -> None:
+    def on_compile(self, request: Request, *_: object) -> None:
         """Hear of a request, whether it was compiled or found.
 
         Raises:

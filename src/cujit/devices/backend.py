@@ -79,7 +79,7 @@ class BackendKernel(abc.ABC):
     """Seconds of wall time that machine code took after the module was loaded."""
     submit: str | None = None
     """Name of the native function that starts it (``launcher/native``); None leaves every launch to ``launch``."""
-    asks_extents: bool = False
+    needs_extents: bool = False
     """Whether ``launch`` is to know how much memory of the host the arguments lead to."""
 
     @cached_property

@@ -225,9 +225,9 @@ class Globals(Mapping[str, Global]):
         if not isinstance(name, str):
             raise ArgumentError(f"a variable is found by its name, not by {type(name).__name__} {spell(name)}"[:200])
         loaded = self._loaded()
-        asked = self._artifact.names
+        requested = self._artifact.names
         wanted = name.removeprefix("&").removeprefix("::")
-        for lowered in (name, self._shown.get(wanted), asked.get(name), asked.get(f"&{wanted}")):
+        for lowered in (name, self._shown.get(wanted), requested.get(name), requested.get(f"&{wanted}")):
             if lowered is not None and _has(loaded, lowered):
                 return Global(self._device, self._loaded, lowered, self._types.get(lowered))
         have = ", ".join(self._shown) or "none"

@@ -314,7 +314,7 @@ def _optimise_kernel(module: Any, defined: Sequence[Any], level: int, words: Con
 
 def _words(functions: Iterable[Any]) -> set[bytes]:
     """List the attributes of functions, of LLVM's and of our own."""
-    return {word for function in functions for said in function.attributes for word in said.split()}
+    return {word for function in functions for attribute in function.attributes for word in attribute.split()}
 
 
 def compile_ir(text: str, symbol: str, level: int = 2, *, passes: bool = True) -> NativeFunction:

@@ -88,14 +88,14 @@ class JitOptions:
     @property
     def nvjitlink_arguments(self) -> tuple[str, ...]:
         """The same for nvJitLink, as far as it has them (it has no cache mode of its own)."""
-        said = (
+        rows = (
             (f"-maxrregcount={self.max_registers}", self.max_registers is not None),
             (f"-O{min(self.opt_level or 0, 3)}", self.opt_level is not None),
             ("-lineinfo", self.line_info),
             ("-g", self.debug),
             (f"-Xptxas=-dlcm={self.cache_mode}", self.cache_mode in ("ca", "cg")),
         )
-        return tuple(argument for argument, is_said in said if is_said)
+        return tuple(argument for argument, is_set in rows if is_set)
 
 
 _HELP = "there are max_registers, opt_level, line_info, debug, cache_mode and assembler"

@@ -24,21 +24,21 @@ _UNNAMED = r"(?:\(\s*anonymous\s+namespace\s*\)|<unnamed>|\{anonymous\})\s*::\s*
 
 
 class NameTable:
-    """The kernels of a module by name; ``asked`` maps the name expressions of its build to lowered names.
+    """The kernels of a module by name; ``requested`` maps the name expressions of its build to lowered names.
 
     ``place`` is what messages call the module.
     """
 
-    def __init__(self, asked: Mapping[str, str], lowered: Iterable[str], place: str = "this module") -> None:
+    def __init__(self, requested: Mapping[str, str], lowered: Iterable[str], place: str = "this module") -> None:
         self.lowered = tuple(lowered)
         self._place = place
         present = set(self.lowered)
-        self._asked: dict[str, str] = {}
-        for text, name in asked.items():
+        self._requested: dict[str, str] = {}
+        for text, name in requested.items():
             if name in present:
-                self._asked.setdefault(name_key(text), name)
+                self._requested.setdefault(name_key(text), name)
         # Of several names for one kernel the first that was asked for.
-        self.display = display_names(self.lowered, {name: text for text, name in reversed(self._asked.items())})
+        self.display = display_names(self.lowered, {name: text for text, name in reversed(self._requested.items())})
         self._shown = {text: name for name, text in self.display.items()}
 
     def find(self, name: str) -> str:
@@ -57,8 +57,8 @@ class NameTable:
         if name in self._shown:
             return self._shown[name]
         wanted = name_key(name)
-        if wanted in self._asked:
-            return self._asked[wanted]
+        if wanted in self._requested:
+            return self._requested[wanted]
         found = self._entities.get(wanted) or self._templates.get(wanted) or self._overloads.get(wanted) or []
         if len(found) == 1:
             return found[0]
@@ -100,15 +100,15 @@ class NameTable:
         )
 
 
-def display_names(lowered: Iterable[str], asked: Mapping[str, str]) -> dict[str, str]:
-    """Choose what each kernel is shown as: as ``asked`` has it, else by its source, else lowered.
+def display_names(lowered: Iterable[str], requested: Mapping[str, str]) -> dict[str, str]:
+    """Choose what each kernel is shown as: as ``requested`` has it, else by its source, else lowered.
 
     Two of one spelling (kernels of C linkage beside C++ ones, say) go by their lowered names.
     """
     entities = {name: entity_name(name) for name in lowered}
     count = Counter(entities.values())
     shown = {
-        name: asked.get(name) or (entity if count[entity] == 1 else None) or demangle(name) or name
+        name: requested.get(name) or (entity if count[entity] == 1 else None) or demangle(name) or name
         for name, entity in entities.items()
     }
     spelled = Counter(shown.values())

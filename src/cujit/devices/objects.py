@@ -13,8 +13,8 @@ from cujit.artifact import Artifact, Kind
 from cujit.cache.key import Key, Part, key_of_text, text_of
 from cujit.cache.process import default_cache
 from cujit.devices.jit import NativeFunction, Processor, address_of_name, emit_object, load_object, processor
-from cujit.devices.perf import lines_asked
-from cujit.devices.placing import PositionFreeCode, is_position_free, lay_out, place
+from cujit.devices.object_loader import PositionFreeCode, is_position_free, lay_out, place
+from cujit.devices.perf import wanted_lines
 from cujit.devices.sources import code_identity, is_as_imported
 from cujit.errors import CujitError, FormatError
 from cujit.formats.elf import Elf, ElfSymbol, read_elf
@@ -49,7 +49,7 @@ class Work(NamedTuple):
     """Whether the cache is to have it."""
     called: Callable[[str], str] = _as_ours
     """What profilers call a function of it."""
-    beside: Callable[[Callable[[], bytes]], bytes | None] | None = None
+    companion: Callable[[Callable[[], bytes]], bytes | None] | None = None
     """Returns position-free code that the cache keeps with other data, or None. It is called with what makes the code.
     """
 
@@ -61,7 +61,7 @@ def object_of(work: Work) -> bytes:
         CujitError: LLVM refuses the text, which is a fault of cujit.
         Whatever ``write`` raises.
     """
-    return _made(work, seen=bool(lines_asked()), lays_out=False)
+    return _made(work, seen=bool(wanted_lines()), lays_out=False)
 
 
 def _made(work: Work, *, seen: bool, lays_out: bool) -> bytes:
@@ -76,7 +76,7 @@ def _made(work: Work, *, seen: bool, lays_out: bool) -> bytes:
 
     if not work.keep:
         return make().data
-    if lays_out and work.beside is not None and (found := work.beside(lambda: make().data)) is not None:
+    if lays_out and work.companion is not None and (found := work.companion(lambda: make().data)) is not None:
         return found
     parts = (Part.text("name", work.name), Part.text("form", f"{lays_out} {seen}"), *work.parts)
     return keep(work.kind, parts, make, is_native=True).data
@@ -92,7 +92,7 @@ def machine_code(work: Work, symbol: str, require: Callable[[str], object] | Non
         OptionError, FileError: ``CUJIT_PERF`` asks for what there is not, or cannot be written.
         Whatever ``write`` and ``require`` raise.
     """
-    seen = bool(lines_asked())
+    seen = bool(wanted_lines())
     data = _made(work, seen=seen, lays_out=work.keep and not seen)
     code, _ = _loaded(data, symbol, require, seen=seen)
     if code is None:

@@ -11,15 +11,15 @@ VARIABLE = "CUJIT_PERF"
 _VALUES = {"": "", "0": "", "1": "source", "ptx": "ptx"}
 
 
-def lines_asked() -> str:
+def wanted_lines() -> str:
     """Return which lines code needs: "source" (if the PTX names it), "ptx", or "" if none are requested.
 
     Raises:
         OptionError: the variable of the environment has another value.
     """
-    said = os.environ.get(VARIABLE, "")
-    if said not in _VALUES:
+    setting = os.environ.get(VARIABLE, "")
+    if setting not in _VALUES:
         raise OptionError(
-            f"{VARIABLE} is 0, 1 or ptx, not {spell(said)}", help=f"unset {VARIABLE}", code="environment-value"
+            f"{VARIABLE} is 0, 1 or ptx, not {spell(setting)}", help=f"unset {VARIABLE}", code="environment-value"
         )
-    return _VALUES[said]
+    return _VALUES[setting]

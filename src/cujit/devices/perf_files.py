@@ -73,7 +73,7 @@ def tell(object_: bytes, symbol: str, code: NativeFunction, called: Callable[[st
         )
         for each in _functions(elf, symbol)
     ]
-    _told().add(functions, elf.machine)
+    _announced().add(functions, elf.machine)
 
 
 class _Function(NamedTuple):
@@ -93,7 +93,7 @@ def _functions(elf: Elf, symbol: str) -> list[ElfSymbol]:
     return sorted(found, key=lambda each: each.value)
 
 
-class _Told:
+class _Announced:
     """The files of this process, opened when there is something to write; a forked child has its own."""
 
     def __init__(self) -> None:
@@ -119,8 +119,8 @@ class _Told:
 
 
 @once
-def _told() -> _Told:
-    return _Told()
+def _announced() -> _Announced:
+    return _Announced()
 
 
 def _append_to_map(rows: Iterable[str]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.backend import CpuBackend
     from cujit.devices.cpu.observe.watching import KernelWatcher
 
-_Asked: TypeAlias = tuple[int | None, str | None, float | None, str | None]
+_DeviceRequest: TypeAlias = tuple[int | None, str | None, float | None, str | None]
 """What a CPU device was asked for by: threads, checks, seconds that launches may run, and how sums are contracted."""
 
 MAX_CPU_THREADS = 1024
@@ -40,7 +40,7 @@ class Devices:
     def __init__(self) -> None:
         self._lock = Lock()
         self._gpus: dict[int, Device] = {}
-        self._cpus: dict[_Asked, tuple[Device, CpuBackend]] = {}
+        self._cpus: dict[_DeviceRequest, tuple[Device, CpuBackend]] = {}
         self._default: Device | None = None
         self._watchers: tuple[KernelWatcher, ...] = ()
 
@@ -124,10 +124,10 @@ class Devices:
             except (DriverNotFoundError, DeviceNotFoundError) as e:
                 self._default = self.cpu()
                 if imported("cujit.events") or imported("logging"):  # else nobody can hear of it
-                    from cujit.events.hub import tell  # start-up: as above
+                    from cujit.events.hub import emit  # start-up: as above
                     from cujit.events.values import Fallback  # start-up: as above
 
-                    tell(Fallback, "devices", "the default device", "the CPU device", e.message)
+                    emit(Fallback, "devices", "the default device", "the CPU device", e.message)
         return self._default
 
     def named(self, name: object) -> Device:
@@ -167,7 +167,7 @@ def _int(value: object, what: str, example: str) -> int:
     return operator.index(value)
 
 
-def _cpu_device(asked: _Asked, watchers: Sequence[KernelWatcher]) -> tuple[Device, CpuBackend]:
+def _cpu_device(request: _DeviceRequest, watchers: Sequence[KernelWatcher]) -> tuple[Device, CpuBackend]:
     """Make the CPU device, if what it compiles with is there; that is looked for and not yet loaded.
 
     Raises:
@@ -184,9 +184,9 @@ def _cpu_device(asked: _Asked, watchers: Sequence[KernelWatcher]) -> tuple[Devic
     with importing():
         from cujit.devices.cpu.backend import CpuBackend  # optional: the CPU device needs llvmlite
 
-    threads, check, timeout_s, contract = asked
+    threads, check, timeout_s, contract = request
     backend = CpuBackend(threads, watchers, check=check, timeout_s=timeout_s, contract=contract)
-    return _made(backend, _cpu_that_arrives, *asked), backend
+    return _made(backend, _cpu_that_arrives, *request), backend
 
 
 # -- devices in other processes ---------------------------------------------------------------------------
@@ -197,10 +197,10 @@ _ORIGINS: weakref.WeakKeyDictionary[Device, tuple[Callable[..., Device], tuple[o
 """What gives the same device in another process, and what it was asked for by."""
 
 
-def _made(backend: Backend, arrives: Callable[..., Device], *asked: object) -> Device:
+def _made(backend: Backend, arrives: Callable[..., Device], *request: object) -> Device:
     """Make the device of a back end; ``arrives`` finds it in a process that it travels to."""
     device = Device(backend)
-    _ORIGINS[device] = arrives, asked
+    _ORIGINS[device] = arrives, request
     return device
 
 

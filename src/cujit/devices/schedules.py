@@ -63,14 +63,16 @@ class Difference:
             lines.append(f"  schedule {run.seed}{how}: {run.value}")
             lines += [f"    block {w.block}, thread {w.thread} wrote it at {w.text}" for w in run.writes[-_SHOWN:]]
             lines += [] if run.writes else ["    the kernel did not write it, or by a texture or tensor instruction"]
-        lines += [_KEEP_APART] * self.by_contraction
+        lines += [_NO_CONTRACTION] * self.by_contraction
         return "\n".join(lines)
 
 
 _SHOWN = 3
 """Writes of each schedule that are printed."""
 
-_KEEP_APART = "  hint: compile with fmad=False, or write __fmul_rn(a, b) for a product that must be rounded by itself."
+_NO_CONTRACTION = (
+    "  hint: compile with fmad=False, or write __fmul_rn(a, b) for a product that must be rounded by itself."
+)
 
 
 @dataclass(frozen=True)

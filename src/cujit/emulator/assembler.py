@@ -29,7 +29,7 @@ _VERBOSE, _RELOCATABLE = ("-v", "--verbose"), ("-c", "--compile-only")
 
 def main(arguments: Sequence[str]) -> int:
     """Assemble as a command line says; give the exit status."""
-    said: dict[str, str] = {"output": "elf.o", "arch": "sm_75"}
+    options: dict[str, str] = {"output": "elf.o", "arch": "sm_75"}
     files, words = [], list(arguments)
     while words:
         word = words.pop(0)
@@ -38,27 +38,27 @@ def main(arguments: Sequence[str]) -> int:
             print(_VERSION)
             return 0
         if option in _WITH_VALUE:
-            said[_WITH_VALUE[option]] = value if equals else words.pop(0) if words else ""
+            options[_WITH_VALUE[option]] = value if equals else words.pop(0) if words else ""
         elif not word.startswith("-"):
             files.append(Path(word))
     if len(files) != 1:
         return _fail(f"one input file is expected, and there are {len(files)}")
-    return _assemble(files[0], Path(said["output"]), said["arch"], {*arguments})
+    return _assemble(files[0], Path(options["output"]), options["arch"], {*arguments})
 
 
-def _assemble(source: Path, output: Path, arch: str, said: Set[str]) -> int:
+def _assemble(source: Path, output: Path, arch: str, options: Set[str]) -> int:
     try:
         text = source.read_bytes().rstrip(b"\0")
         written = text.decode(errors="replace")
         module = parse(written, name=str(source))
         check_module(module, written, str(source))
-        is_relocatable = not said.isdisjoint(_RELOCATABLE)
+        is_relocatable = not options.isdisjoint(_RELOCATABLE)
         write_file(output, write_container(Container(text, Arch.parse(arch), is_relocatable)))
     except OSError as e:
         return _fail(f"{e.filename}: {e.strerror}")
     except CujitError as e:
         return _fail(str(e))
-    if not said.isdisjoint(_VERBOSE):
+    if not options.isdisjoint(_VERBOSE):
         for entry in module.entries:
             print(f"ptxas info    : {entry.name} for {arch} was kept as PTX", file=sys.stderr)
     return 0

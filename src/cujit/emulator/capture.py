@@ -412,7 +412,7 @@ def _ask_unsafe(*_: int) -> int:
     return GO_ON
 
 
-_ASKED: dict[int, Callable[..., int]] = {
+_CALLBACKS: dict[int, Callable[..., int]] = {
     CaptureQuestion.UNSAFE: _ask_unsafe,
     CaptureQuestion.CONTEXT: _ask_context,
     CaptureQuestion.STREAM: _ask_stream,
@@ -427,7 +427,7 @@ _ASKED: dict[int, Callable[..., int]] = {
 
 def _answer(question: int, a: int, b: int, more: int) -> int:
     with LOCK:
-        return _ASKED[question](a, b, more)
+        return _CALLBACKS[question](a, b, more)
 
 
 _ANSWER = EntryPoint("the capture of streams", "UPPP", tuple, _answer).pointer()
@@ -516,9 +516,9 @@ def stream_get_capture_info(
         handles = (ctypes.c_uint64 * len(tail))(*(node.handle for node in tail))
         data = ctypes.create_string_buffer(b"".join(tail.values()))
         capture.given[ctypes.addressof(cell)] = handles, data  # the caller may read them until the next call
-        said = ((id_out, capture.id), (graph, capture.graph.handle), (nodes, ctypes.addressof(handles)),
+        answers = ((id_out, capture.id), (graph, capture.graph.handle), (nodes, ctypes.addressof(handles)),
                 (edges, ctypes.addressof(data)), (count, len(tail)))  # fmt: skip
-        for where, value in said:
+        for where, value in answers:
             if where:
                 store_u64(where, value)
 

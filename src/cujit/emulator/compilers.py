@@ -19,7 +19,7 @@ from pathlib import Path
 from cujit.emulator import library
 from cujit.emulator.shared_library import TABLE_SYMBOL
 from cujit.emulator.structures import BootTable, BootText
-from cujit.emulator.toolkit import compiler_functions, linker_functions
+from cujit.emulator.toolkit_shims import compiler_functions, linker_functions
 from cujit.errors import UnsupportedError
 from cujit.forks import Lock, once
 from cujit.formats.elf import read_elf

@@ -73,7 +73,7 @@ def attributes() -> dict[int, int]:
     device, cc = emulation().device, emulation().settings.cc
     shared_kib, optin_kib, threads, blocks = _SIZES[max(known for known in _SIZES if known <= cc)]
     block, grid = device.limits.max_block, device.limits.max_grid
-    said = {
+    answers = {
         "MAX_THREADS_PER_BLOCK": device.limits.max_threads,
         "MAX_BLOCK_DIM_X": block.x,
         "MAX_BLOCK_DIM_Y": block.y,
@@ -125,7 +125,7 @@ def attributes() -> dict[int, int]:
         "MEM_SYNC_DOMAIN_COUNT": 4 if cc >= (9, 0) else 1,
         "TENSOR_MAP_ACCESS_SUPPORTED": cc >= (9, 0),
     }
-    values = {**said, **TEXTURE_LIMITS}
+    values = {**answers, **TEXTURE_LIMITS}
     return {number: int(values.pop(name, 0)) for number, name in enumerate(_names(), 1)}
 
 
@@ -203,9 +203,9 @@ def _store_text(at: int, size: int, text: str) -> None:
 def device_get_by_pci_bus_id(device: int, text: int) -> None:
     """Find a device by where on the bus it is; domain and function may be left out."""
     need(device)
-    said = re.fullmatch(r"(?:([0-9a-fA-F]+):)?([0-9a-fA-F]+):([0-9a-fA-F]+)(?:\.([0-9a-fA-F]+))?", text_at(text))
-    need(said)
-    need(not any(int(part or "0", 16) for part in said.groups()) if said else False, Result.INVALID_DEVICE)
+    parsed = re.fullmatch(r"(?:([0-9a-fA-F]+):)?([0-9a-fA-F]+):([0-9a-fA-F]+)(?:\.([0-9a-fA-F]+))?", text_at(text))
+    need(parsed)
+    need(not any(int(part or "0", 16) for part in parsed.groups()) if parsed else False, Result.INVALID_DEVICE)
     store_u32(device, 0)
 
 

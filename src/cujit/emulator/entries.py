@@ -72,7 +72,7 @@ class EntryPoint(NamedTuple):
 
     def _answer(self, arguments: tuple[int, ...]) -> int:
         try:
-            emulation().asked[self.name] += 1
+            emulation().call_counts[self.name] += 1
             return int(self.body(*self.begin(), *arguments) or 0)
         except Refused as e:
             emulation().remember(e)

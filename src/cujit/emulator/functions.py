@@ -68,6 +68,6 @@ def exports() -> dict[str, str]:
 def find(base: str, version: int, flags: int = 0) -> FunctionForm | None:
     """Find the newest form of a function that CUDA ``version`` (12050: 12.5) knows; None where it knows none."""
     rows = forms().get(base, ())
-    asked = [form for form in rows if form.flavour] if flags & PER_THREAD else []
-    asked = asked or [form for form in rows if not form.flavour]
-    return max((form for form in asked if form.since <= version), key=lambda form: form.since, default=None)
+    preferred = [form for form in rows if form.flavour] if flags & PER_THREAD else []
+    preferred = preferred or [form for form in rows if not form.flavour]
+    return max((form for form in preferred if form.since <= version), key=lambda form: form.since, default=None)

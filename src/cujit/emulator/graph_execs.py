@@ -130,12 +130,12 @@ class _Instantiation(ctypes.Structure):
 def graph_instantiate_with_params(out: int, graph: int, params: int) -> None:
     """Make a graph that can be launched, and say what was wrong."""
     need(params)
-    said = _Instantiation.from_address(params)
-    said.node, said.result = 0, 0
+    instantiation = _Instantiation.from_address(params)
+    instantiation.node, instantiation.result = 0, 0
     try:
-        _instantiate(out, graph, said.flags)
+        _instantiate(out, graph, instantiation.flags)
     except Refused:
-        said.result = _INVALID_STRUCTURE if said.flags <= _FLAGS else 1
+        instantiation.result = _INVALID_STRUCTURE if instantiation.flags <= _FLAGS else 1
         raise
 
 

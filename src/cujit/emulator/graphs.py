@@ -519,8 +519,8 @@ def _drawn(graph: Graph, flags: int, name: str) -> list[str]:
         words = f"{node.number}\\n{node.kind.name}"
         words += f"\\n{node.handle:#x}" if flags & (_VERBOSE | _HANDLES) else ""
         if flags & _VERBOSE and isinstance(node.params, ctypes.Structure):
-            said = ((field[0], getattr(node.params, field[0])) for field in type(node.params)._fields_)
-            words += "".join(f"\\n{field} = {value}" for field, value in said if isinstance(value, int))
+            fields = ((field[0], getattr(node.params, field[0])) for field in type(node.params)._fields_)
+            words += "".join(f"\\n{field} = {value}" for field, value in fields if isinstance(value, int))
         lines.append(f'"{name}_node_{node.number}" [shape=box, label="{words}"];')
         if node.child is not None:
             lines += _drawn(node.child, flags, f"{name}_{node.number}")

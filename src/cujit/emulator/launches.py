@@ -106,9 +106,9 @@ _PORTABLE_CLUSTER = 8
 
 def _options(config: AskedLaunch, function: LoadedFunction) -> LaunchOptions:
     cluster = Dim3(config.cluster_x, config.cluster_y, config.cluster_z) if config.cluster_x else None
-    said = Dim3(*(function.settings.values[axis] for axis in CLUSTER))
-    if cluster is None and said.volume and function.kernel.own_cluster is None:
-        cluster = said
+    set_before = Dim3(*(function.settings.values[axis] for axis in CLUSTER))
+    if cluster is None and set_before.volume and function.kernel.own_cluster is None:
+        cluster = set_before
     if cluster is None and not config.cooperative:
         return PLAIN
     return LaunchOptions(cluster=cluster, cooperative=bool(config.cooperative))
@@ -126,7 +126,7 @@ _OPTIN_BYTES = 97
 _NOTHING: Mapping[int, int] = {}
 
 
-def _said(config: AskedLaunch) -> dict[int, int]:
+def _attributes_of(config: AskedLaunch) -> dict[int, int]:
     """Read the attributes of a launch that C does not know, by their number."""
     found = {}
     for k in range(config.attribute_count):
@@ -151,9 +151,9 @@ def _most_dynamic(function: LoadedFunction, mode: int) -> int:
 
 
 def check(
-    shape: LaunchShape, options: LaunchOptions, function: LoadedFunction, said: Mapping[int, int] = _NOTHING
+    shape: LaunchShape, options: LaunchOptions, function: LoadedFunction, attributes: Mapping[int, int] = _NOTHING
 ) -> None:
-    """Check a launch against all limits; ``said`` are modes of this launch by the number of their attribute.
+    """Check a launch against all limits; ``set_before`` are modes of this launch by the number of their attribute.
 
     Raises:
         Refused: one is broken, with its sentence.
@@ -164,7 +164,7 @@ def check(
         check_launch(kernel.title, shape, emulation().device.limits, settings.resources)
     except LaunchError as e:
         raise Refused(Result.INVALID_VALUE, str(e)) from None
-    most = _most_dynamic(function, said.get(_SHARED_MODE, 0) or settings.values[SHARED_MODE])
+    most = _most_dynamic(function, attributes.get(_SHARED_MODE, 0) or settings.values[SHARED_MODE])
     need(
         shape.shared_bytes <= most,
         Result.INVALID_VALUE,
@@ -174,7 +174,7 @@ def check(
     cluster = options.cluster
     if cluster is not None and cluster.volume > _PORTABLE_CLUSTER:
         words = f"{kernel.title}: a cluster of {cluster.volume} blocks needs NON_PORTABLE_CLUSTER_SIZE_ALLOWED"
-        mode = said.get(_CLUSTER_MODE, 0)
+        mode = attributes.get(_CLUSTER_MODE, 0)
         need(mode == _ANY_SIZE if mode else settings.values[NON_PORTABLE], Result.INVALID_CLUSTER_SIZE, words)
     try:
         kernel.check_options(shape, options)
@@ -194,12 +194,12 @@ def _prepare(config_at: int, handle: int, parameters: int) -> int:
     config, function = AskedLaunch.from_address(config_at), function_of(handle)
     grid = Dim3(config.grid_x, config.grid_y, config.grid_z)
     shape = LaunchShape(grid, Dim3(config.block_x, config.block_y, config.block_z), config.shared_bytes)
-    options, said = _options(config, function), _said(config)
-    check(shape, options, function, said)
+    options, attributes = _options(config, function), _attributes_of(config)
+    check(shape, options, function, attributes)
     size = function.parameter_bytes
     if config.more and recorded_launch(config, function.handle, ctypes.string_at(parameters, size)):
         return 0
-    target = None if config.more or function.kernel.asks_extents else function.kernel.target(shape, 0, options, size)
+    target = None if config.more or function.kernel.needs_extents else function.kernel.target(shape, 0, options, size)
     if target is not None:
         with LOCK:
             _keep(function, config, target)
@@ -208,7 +208,7 @@ def _prepare(config_at: int, handle: int, parameters: int) -> int:
     with _watched(function.module.context, ends):
         function.kernel.launch(shape, ctypes.string_at(parameters, size), config.stream, options)
     for number in (_PROGRAMMATIC_EVENT, _COMPLETION_EVENT) if not ends else ():
-        need(number not in said or not record_event(said[number]), Result.INVALID_HANDLE)
+        need(number not in attributes or not record_event(attributes[number]), Result.INVALID_HANDLE)
     return _answer(ends)
 
 
@@ -266,7 +266,7 @@ def prepare() -> tuple[object, ...]:
 _launch_kernel = in_c("cuLaunchKernel", ctypes.c_int32, ctypes.c_uint64, *[ctypes.c_uint32] * 7, *[ctypes.c_uint64] * 3)
 
 
-class _Said:
+class _LegacyLaunch:
     """What was said of a function one call at a time: its block, shared bytes and parameters."""
 
     def __init__(self, size: int) -> None:
@@ -279,12 +279,12 @@ class _Said:
         self.parameters[offset : offset + len(data)] = data
 
 
-_SAID: dict[int, _Said] = {}
+_LEGACY_LAUNCHES: dict[int, _LegacyLaunch] = {}
 
 
-def _calls_of(handle: int) -> _Said:
+def _calls_of(handle: int) -> _LegacyLaunch:
     function = function_of(handle)
-    return _SAID.setdefault(function.handle, _Said(function.parameter_bytes))
+    return _LEGACY_LAUNCHES.setdefault(function.handle, _LegacyLaunch(function.parameter_bytes))
 
 
 @in_any_context("cuFuncSetBlockShape", "PIII")
@@ -304,8 +304,8 @@ def func_set_shared_size(handle: int, size: int) -> None:
 def param_set_size(handle: int, size: int) -> None:
     """Set how many bytes all parameters take."""
     need(size >= function_of(handle).parameter_bytes)
-    said = _calls_of(handle)
-    said.parameters = said.parameters.ljust(size, b"\0")[:size]
+    call = _calls_of(handle)
+    call.parameters = call.parameters.ljust(size, b"\0")[:size]
 
 
 @in_any_context("cuParamSeti", "PIU")
@@ -332,10 +332,10 @@ def param_set_v(handle: int, offset: int, data: int, size: int) -> None:
 @in_any_context("cuLaunchGridAsync", "PIIS")
 def launch_grid(handle: int, width: int = 1, height: int = 1, stream: int = 0) -> int:
     """Launch one block, or a grid, by what was said of the function."""
-    said = _calls_of(handle)
+    call = _calls_of(handle)
     need(width > 0 and height > 0)
-    data = (ctypes.c_char * len(said.parameters)).from_buffer(said.parameters)
-    size = ctypes.c_uint64(len(said.parameters))
+    data = (ctypes.c_char * len(call.parameters)).from_buffer(call.parameters)
+    size = ctypes.c_uint64(len(call.parameters))
     extra = (ctypes.c_uint64 * 5)(1, ctypes.addressof(data), 2, ctypes.addressof(size), 0)
-    sizes = (width, height, 1, *said.block, said.shared_bytes)
+    sizes = (width, height, 1, *call.block, call.shared_bytes)
     return int(_launch_kernel(handle, *sizes, stream, 0, ctypes.addressof(extra)))

@@ -21,9 +21,9 @@ from cujit.artifact.writing import write_file
 from cujit.cache.filesystem import UntrustedFileError, is_remote, read_trusted
 from cujit.cache.process import default_cache
 from cujit.cache.trust import Trust
+from cujit.emulator.cleanup import note_use, remove_unused
 from cujit.emulator.entries import ENTRIES
 from cujit.emulator.functions import exports
-from cujit.emulator.leftovers import note_use, remove_unused
 from cujit.emulator.machine import boot_code, for_c, machine
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Result
@@ -59,8 +59,8 @@ class _Slots:
             if at and not emulation().notes.watches:
                 self._slots[index] = at
         self._refuse = for_c(ctypes.c_int32, (), lambda: int(Result.NOT_SUPPORTED), Result.DEINITIALIZED)
-        asked = (ctypes.c_uint64, (ctypes.c_uint64, ctypes.c_uint64), self._on_first_call)
-        self._table.resolve = _address(for_c(*asked, _address(self._refuse)))
+        callback_type = (ctypes.c_uint64, (ctypes.c_uint64, ctypes.c_uint64), self._on_first_call)
+        self._table.resolve = _address(for_c(*callback_type, _address(self._refuse)))
 
     def _on_first_call(self, index: int, table: int) -> int:
         """Return where a call continues: in Python, from now on, or in an answer that there is no such function."""
@@ -70,7 +70,7 @@ class _Slots:
         if not native and entry is None:
             emulation().refuse(export)
             return _address(self._refuse)
-        emulation().notes.asked(export)
+        emulation().notes.requested(export)
         with _LOCK:
             if export not in self._kept:
                 own = export != function
@@ -236,7 +236,7 @@ def _statement(module: str) -> str:
 
 def _texts(module: str, others: str) -> list[str]:
     """List what the boot code has to know, in the order of ``BootText``."""
-    said = {
+    texts = {
         BootText.RUNS: "Py_IsInitialized",
         BootText.ENSURE: "PyGILState_Ensure",
         BootText.RELEASE: "PyGILState_Release",
@@ -250,7 +250,7 @@ def _texts(module: str, others: str) -> list[str]:
         BootText.WORDS: _WITHOUT_PYTHON,
         BootText.OTHERS: others,
     }
-    return [said[text] for text in BootText]
+    return [texts[text] for text in BootText]
 
 
 _SHARED = f"libpython{sysconfig.get_config_var('LDVERSION') or sysconfig.get_python_version()}.so.1.0"
@@ -262,8 +262,8 @@ _WITHOUT_PYTHON = (
 
 def _libpython() -> str:
     """Find the shared library of this Python, where it was to be or where it was moved; "" where it has none."""
-    said = [sysconfig.get_config_var(name) for name in ("LIBDIR", "LIBPL")]
-    for where in filter(None, [*said, f"{sys.base_prefix}/lib"]):
+    directories = [sysconfig.get_config_var(name) for name in ("LIBDIR", "LIBPL")]
+    for where in filter(None, [*directories, f"{sys.base_prefix}/lib"]):
         if Path(where, _SHARED).exists():
             return str(Path(where, _SHARED))
     return ""

@@ -42,20 +42,22 @@ class _ManagedBlock:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self._said: dict[tuple[int, _Place | None], list[tuple[int, int, _Place]]] = {}
+        self._marks: dict[tuple[int, _Place | None], list[tuple[int, int, _Place]]] = {}
 
-    def say(self, what: int, begin: int, end: int, place: _Place, key: _Place | None = None) -> None:
+    def mark(self, what: int, begin: int, end: int, place: _Place, key: _Place | None = None) -> None:
         """Set a value for all pages of a range. ``key`` distinguishes several values of one kind."""
         begin, end = begin // _PAGE * _PAGE, -(-end // _PAGE) * _PAGE
-        said = self._said.setdefault((what, key), [])
-        rest = [piece for b, e, v in said for piece in ((b, min(e, begin), v), (max(b, end), e, v))]
-        said[:] = [piece for piece in rest if piece[0] < piece[1]]
+        marked = self._marks.setdefault((what, key), [])
+        rest = [piece for b, e, v in marked for piece in ((b, min(e, begin), v), (max(b, end), e, v))]
+        marked[:] = [piece for piece in rest if piece[0] < piece[1]]
         if place[0] != _NOWHERE:
-            said.append((begin, end, place))
+            marked.append((begin, end, place))
 
-    def said(self, what: int, begin: int, end: int, key: _Place | None = None) -> _Place:
+    def marked(self, what: int, begin: int, end: int, key: _Place | None = None) -> _Place:
         """Return the value that all pages of a range have. Nowhere, if they differ or have none."""
-        met = [(min(e, end) - max(b, begin), v) for b, e, v in self._said.get((what, key), []) if b < end and begin < e]
+        met = [
+            (min(e, end) - max(b, begin), v) for b, e, v in self._marks.get((what, key), []) if b < end and begin < e
+        ]
         is_same = sum(size for size, _ in met) == end - begin and len({value for _, value in met}) == 1
         return met[0][1] if is_same else (_NOWHERE, 0)
 
@@ -105,7 +107,7 @@ def _advise(address: int, size: int, advice: int, location: int, place_of: Calla
     block = _managed(address, size)
     what, is_set = _ADVICE[advice - 1 + advice % 2], bool(advice % 2)
     value = (_ON_DEVICE, 1) if what == _READ_MOSTLY else place
-    block.say(what, address, address + size, value if is_set else (_NOWHERE, 0), place if what == _ACCESSED else None)
+    block.mark(what, address, address + size, value if is_set else (_NOWHERE, 0), place if what == _ACCESSED else None)
 
 
 @in_any_context("cuMemAdvise", "PPII")
@@ -126,7 +128,7 @@ def mem_advise(address: int, size: int, advice: int, location: int) -> None:
 def _prefetch(address: int, size: int, place: _Place, stream: int) -> None:
     block = _managed(address, size)
     not_captured(stream)
-    block.say(_PREFETCHED, address, address + size, place)
+    block.mark(_PREFETCHED, address, address + size, place)
 
 
 @in_any_context("cuMemPrefetchAsync", "PPIS")
@@ -193,11 +195,11 @@ def _attribute(attribute: int, address: int, size: int, count: int) -> list[int]
     block, end = _managed(address, size), address + size
     if attribute == _ACCESSED:
         everywhere = ((_ON_DEVICE, 0), (_ON_HOST, 0))
-        found = [_ordinal(place) for place in everywhere if block.said(_ACCESSED, address, end, place)[0]]
+        found = [_ordinal(place) for place in everywhere if block.marked(_ACCESSED, address, end, place)[0]]
         return (found + [_NO_DEVICE] * count)[:count]
     need(count == 1)
     what = _TYPES.get(attribute) or _ORDINALS.get(attribute, attribute)
-    place = block.said(what, address, end)
+    place = block.marked(what, address, end)
     return [place[1] if what == _READ_MOSTLY else place[0] if attribute in _TYPES else _ordinal(place)]
 
 

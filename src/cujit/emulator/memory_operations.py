@@ -36,14 +36,14 @@ def _holds(now: int, value: int, how: int, bits: int) -> bool:
 def _wait(operation: MemoryOperation, size: int) -> None:
     """Wait until memory holds what is waited for: another thread has to write it."""
     word, how = _words(operation.address, size), operation.flags & 3
-    began, limit_s, is_said = time.monotonic(), emulation().settings.timeout_s, False
+    began, limit_s, is_reported = time.monotonic(), emulation().settings.timeout_s, False
     while not _holds(word.value, operation.value, how, 8 * size):
         waited = time.monotonic() - began
         if limit_s is not None and waited > limit_s:
             raise Refused(Result.LAUNCH_TIMEOUT, f"a stream waited {limit_s} s for a value that nobody wrote")
-        if waited > _PATIENCE_S and not is_said:
+        if waited > _PATIENCE_S and not is_reported:
             say("a stream waits for a value in memory, which another thread has to write: calls return when done")
-            is_said = True
+            is_reported = True
         time.sleep(_PAUSE_S)
 
 

@@ -126,8 +126,8 @@ def recorded_launch(config: Any, function: int, data: bytes) -> bool:
     kept, run = _kernel_of(params, _parameters(function), ctypes.create_string_buffer(data, max(len(data), 1)))
     node = captured_node(config.stream, NodeKind.KERNEL, kept, run)
     if node is not None:
-        said = ctypes.string_at(config.attributes, _ATTRIBUTE_BYTES * config.attribute_count)
-        words = [said[k : k + _ATTRIBUTE_BYTES] for k in range(0, len(said), _ATTRIBUTE_BYTES)]
+        attributes = ctypes.string_at(config.attributes, _ATTRIBUTE_BYTES * config.attribute_count)
+        words = [attributes[k : k + _ATTRIBUTE_BYTES] for k in range(0, len(attributes), _ATTRIBUTE_BYTES)]
         node.attributes = {int.from_bytes(word[:4], "little"): word[8:] for word in words}
         if config.cooperative:
             node.attributes[_COOPERATIVE] = (1).to_bytes(64, "little")

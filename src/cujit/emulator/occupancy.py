@@ -95,15 +95,17 @@ _CLUSTER, _ATTRIBUTE_BYTES = 4, 72
 """The number of the attribute that says the cluster, and the bytes of each. Source: ``CUlaunchAttribute``."""
 
 
-def _asked(config: int) -> tuple[LaunchShape, Dim3 | None]:
+def _launch_shape(config: int) -> tuple[LaunchShape, Dim3 | None]:
     need(config)
-    said = LaunchWords.from_address(config)
+    launch = LaunchWords.from_address(config)
     shape = LaunchShape(
-        Dim3(said.grid_x, said.grid_y, said.grid_z), Dim3(said.block_x, said.block_y, said.block_z), said.shared_bytes
+        Dim3(launch.grid_x, launch.grid_y, launch.grid_z),
+        Dim3(launch.block_x, launch.block_y, launch.block_z),
+        launch.shared_bytes,
     )
-    need(not said.count or said.attributes)
-    for k in range(said.count):
-        words = (ctypes.c_uint32 * 5).from_address(said.attributes + k * _ATTRIBUTE_BYTES)
+    need(not launch.count or launch.attributes)
+    for k in range(launch.count):
+        words = (ctypes.c_uint32 * 5).from_address(launch.attributes + k * _ATTRIBUTE_BYTES)
         if words[0] == _CLUSTER:
             return shape, Dim3(*words[2:5])
     return shape, None
@@ -113,7 +115,7 @@ def _asked(config: int) -> tuple[LaunchShape, Dim3 | None]:
 def max_potential_cluster_size(size: int, handle: int, config: int) -> None:
     """Write how many blocks a cluster can have."""
     function = function_of(handle)
-    shape, _ = _asked(config)
+    shape, _ = _launch_shape(config)
     need(size)
     fits = active_blocks(function, shape.block.volume, shape.shared_bytes)
     most = _LARGEST_CLUSTER if function.settings.values[NON_PORTABLE] else 8
@@ -124,7 +126,7 @@ def max_potential_cluster_size(size: int, handle: int, config: int) -> None:
 def max_active_clusters(count: int, handle: int, config: int) -> None:
     """Count the clusters that the device holds at a time."""
     function = function_of(handle)
-    shape, cluster = _asked(config)
+    shape, cluster = _launch_shape(config)
     cluster = cluster or function.kernel.own_cluster
     cluster = got(cluster)
     need(count and all(cluster))

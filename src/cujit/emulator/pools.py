@@ -61,12 +61,12 @@ class _PoolProps(ctypes.Structure):
 def mem_pool_create(out: int, properties: int) -> None:
     """Make a pool, which cannot be shared."""
     need(out and properties)
-    said = _PoolProps.from_address(properties)
+    props = _PoolProps.from_address(properties)
     place = properties + _PoolProps.location.offset
-    blocks = _blocks_at(place, said.kind)
-    need(not said.handles, Result.NOT_SUPPORTED)
-    need(not said.security)
-    handle = _new(said.most_bytes, blocks, load_u64(place))
+    blocks = _blocks_at(place, props.kind)
+    need(not props.handles, Result.NOT_SUPPORTED)
+    need(not props.security)
+    handle = _new(props.most_bytes, blocks, load_u64(place))
     need(handle, Result.OUT_OF_MEMORY)
     store_u64(out, handle)
 
@@ -92,7 +92,7 @@ def mem_pool_trim_to(handle: int, _least_bytes: int) -> None:
     _pool(handle)
 
 
-def _said(pool: PoolCell, attribute: int) -> tuple[int, int]:
+def _attribute(pool: PoolCell, attribute: int) -> tuple[int, int]:
     """Return an attribute, and its size in bytes."""
     if attribute in _REUSES:
         return pool.reuse >> attribute - 1 & 1, 4
@@ -110,7 +110,7 @@ def mem_pool_get_attribute(handle: int, attribute: int, value: int) -> None:
     """Write an attribute of a pool."""
     pool = _pool(handle)
     need(value and 1 <= attribute <= _LAST_ATTRIBUTE)
-    number, size = _said(pool, attribute)
+    number, size = _attribute(pool, attribute)
     (store_u32 if size == 4 else store_u64)(value, number)
 
 

@@ -9,8 +9,8 @@ import sys
 import threading
 
 from cujit.devices.cpu.backend import CpuBackend
+from cujit.emulator.call_log import Notes
 from cujit.emulator.machine import Native, native
-from cujit.emulator.notes import Notes
 from cujit.emulator.results import Refused, Result
 from cujit.emulator.settings import EmulatorSettings
 from cujit.forks import cached_property, once
@@ -19,18 +19,17 @@ from cujit.forks import cached_property, once
 class Emulation:
     """What the entry points of a process share.
 
-    ``asked`` counts calls of Python's entry points by name, ``refused`` the calls that no entry point answers, and
-    ``notes`` has the files in which such things are written down.
-    ``said`` has the words for the last refusal of each thread, by the thread's number, ``fault`` those for the last
-    kernel that could not go on.
+    ``call_counts`` counts calls of Python's entry points by name, ``refused`` the calls that no entry point answers.
+    ``notes`` has the files in which both are written down. ``last_errors`` has the message of the last refusal of each
+    thread, by the thread's number. ``fault`` has the message of the last kernel that could not go on.
     """
 
     def __init__(self, settings: EmulatorSettings) -> None:
         self.settings = settings
         self.notes = Notes(settings)
-        self.asked: collections.Counter[str] = collections.Counter()
+        self.call_counts: collections.Counter[str] = collections.Counter()
         self.refused: collections.Counter[str] = collections.Counter()
-        self.said: dict[int, tuple[Result, str]] = {}
+        self.last_errors: dict[int, tuple[Result, str]] = {}
         self.fault: tuple[Result, str] = (Result.SUCCESS, "")
 
     @property
@@ -57,11 +56,11 @@ class Emulation:
 
     def remember(self, error: Refused) -> None:
         """Keep the words of a refusal for who asks this thread's ``cuGetErrorString``."""
-        self.said[threading.get_native_id()] = (error.result, error.words)
+        self.last_errors[threading.get_native_id()] = (error.result, error.words)
 
     def words(self, result: int) -> str:
         """Return the message of this thread's last refusal, or of the last fault, if it is of that kind."""
-        kept, words = self.said.get(threading.get_native_id(), (None, ""))
+        kept, words = self.last_errors.get(threading.get_native_id(), (None, ""))
         fault, what = self.fault
         return (words if kept is result else "") or (what if fault is result else "")
 

@@ -82,16 +82,16 @@ class EmulatorSettings:
             "timeout_s": float,
             "errors_now": lambda on: on != "0",
         }
-        said: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for word in words.split():
             name, _, value = word.partition("=")
             try:
-                said[name] = kinds.get(name, str)(value)
+                values[name] = kinds.get(name, str)(value)
             except ValueError:
                 raise OptionError(
                     f"{spell(word)} is no setting of the emulator", help="write it as threads=2", code="option-unknown"
                 ) from None
-        return cls.of(**said)
+        return cls.of(**values)
 
     def inside(self, outer: EmulatorSettings) -> EmulatorSettings:
         """Return the settings within an outer emulation, whose notes continue unless these settings specify others."""
@@ -108,13 +108,13 @@ class EmulatorSettings:
         Raises:
             OptionError: the variable has something else.
         """
-        said = environment.get(VARIABLE, "")
+        text = environment.get(VARIABLE, "")
         try:
-            words = json.loads(said) if said else {}
+            words = json.loads(text) if text else {}
             words["cc"] = tuple(words.get("cc", (9, 0)))
             return replace(cls(), **words)
         except (ValueError, TypeError, AttributeError) as e:
-            raise OptionError(f"{VARIABLE} has {spell(said)}: {e}", help="let `cujit emulate` set it") from e
+            raise OptionError(f"{VARIABLE} has {spell(text)}: {e}", help="let `cujit emulate` set it") from e
 
 
 def parse_cc(text: str) -> tuple[int, int]:

@@ -126,11 +126,11 @@ _ARM_FAIL = _words(0x52807CE0, 0xD65F03C0)  # mov w0, #999; ret
 
 
 class _Code(NamedTuple):
-    """All code of a library, and where parts of it lie: ``asks`` where slots lead at first."""
+    """All code of a library, and where parts of it lie: ``requests`` where slots lead at first."""
 
     data: bytes
     jumps: list[int]
-    asks: list[int]
+    requests: list[int]
     fail: int
     boot: int
 
@@ -143,14 +143,14 @@ def _code(processor: _Processor, at: int, table: int, count: int, boot: bytes) -
     )
     slots = table + ctypes.sizeof(BootTable)
     jumps = [at + _CELL * k for k in range(count)]
-    asks = [at + _CELL * (count + k) for k in range(count)]
+    requests = [at + _CELL * (count + k) for k in range(count)]
     common = at + 2 * _CELL * count
     pieces = [jump(place, slots + 8 * k).ljust(_CELL, b"\0") for k, place in enumerate(jumps)]
-    pieces += [ask(place, k, common).ljust(_CELL, b"\0") for k, place in enumerate(asks)]
+    pieces += [ask(place, k, common).ljust(_CELL, b"\0") for k, place in enumerate(requests)]
     pieces.append(_padded(make_common(common, table)))
     fails = common + len(pieces[-1])
     pieces += [_padded(fail), boot]
-    return _Code(b"".join(pieces), jumps, asks, fails, fails + len(_padded(fail)))
+    return _Code(b"".join(pieces), jumps, requests, fails, fails + len(_padded(fail)))
 
 
 def _padded(data: bytes, to: int = _CELL) -> bytes:
@@ -198,7 +198,7 @@ def write_library(soname: str, exports: Sequence[str], boot: bytes, texts: Seque
         (table + BootTable.texts.offset + 8 * k, processor.relative, place) for k, place in enumerate(places)
     ]
     first_slot = table + ctypes.sizeof(BootTable)
-    relocations += [(first_slot + 8 * k, processor.relative, place) for k, place in enumerate(code.asks)]
+    relocations += [(first_slot + 8 * k, processor.relative, place) for k, place in enumerate(code.requests)]
     for number, name in enumerate(_IMPORTS, 1):
         relocations.append((table + getattr(BootTable, name).offset, number << 32 | processor.global_data, 0))
     rela = b"".join(struct.pack("<QQq", *each) for each in relocations)

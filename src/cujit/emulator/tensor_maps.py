@@ -34,18 +34,18 @@ def _tiling(
     need(1 <= rank <= MAX_RANK)
     need(not interleave, Result.NOT_SUPPORTED, "tensor maps are of tensors that are not interleaved")
     try:
-        said = DataType(kind), Swizzle(swizzle), OutOfBoundsFill(fill), Promotion(promotion)
+        enums = DataType(kind), Swizzle(swizzle), OutOfBoundsFill(fill), Promotion(promotion)
     except ValueError as e:
         raise Refused(Result.INVALID_VALUE, str(e)) from None
     outer = _numbers(strides, rank - 1, ctypes.c_uint64)
     tiling = Tiling(
-        said[0],
+        enums[0],
         address,
         tuple(_numbers(sizes, rank, ctypes.c_uint64)),
-        (*outer, said[0].bytes),
+        (*outer, enums[0].bytes),
         tuple(box),
         tuple(_numbers(steps, rank, ctypes.c_uint32)),
-        *said[1:],
+        *enums[1:],
     )
     # Allocations end at multiples of more than what a copy writes at a time.
     room = {name: getattr(tiling, name) for name in tiling.__match_args__} | {"room_bytes": tiling.end + _PIECE}

@@ -81,15 +81,17 @@ def _array_of(handle: int) -> ArrayCell:
     return ArrayCell.from_address(handle)
 
 
-def _kind(said: _Space) -> str:
+def _kind(descriptor: _Space) -> str:
     """Name what an array is as the attributes of its sizes do."""
-    if said.flags & _CUBE:
-        return "CUBEMAP_LAYERED" if said.flags & _LAYERED else "CUBEMAP"
-    axes = 1 + bool(said.height) + bool(said.height and said.depth and not said.flags & _LAYERED)
-    return f"{axes}D_LAYERED" if said.flags & _LAYERED else f"{axes}D"
+    if descriptor.flags & _CUBE:
+        return "CUBEMAP_LAYERED" if descriptor.flags & _LAYERED else "CUBEMAP"
+    axes = (
+        1 + bool(descriptor.height) + bool(descriptor.height and descriptor.depth and not descriptor.flags & _LAYERED)
+    )
+    return f"{axes}D_LAYERED" if descriptor.flags & _LAYERED else f"{axes}D"
 
 
-def _fits(said: _Space, kind: str, *, ending: str = "") -> bool:
+def _fits(descriptor: _Space, kind: str, *, ending: str = "") -> bool:
     """Return whether an array is within the limits of a kind, in elements and layers."""
 
     def most(axis: str) -> int:
@@ -98,52 +100,52 @@ def _fits(said: _Space, kind: str, *, ending: str = "") -> bool:
     width = most("WIDTH")
     if "CUBEMAP" in kind:
         layers = most("LAYERS") or 6
-        is_cube = said.width == said.height and said.depth and not said.depth % 6
-        return bool(is_cube and said.width <= width and said.depth <= layers)
+        is_cube = descriptor.width == descriptor.height and descriptor.depth and not descriptor.depth % 6
+        return bool(is_cube and descriptor.width <= width and descriptor.depth <= layers)
     depth = most("DEPTH") or most("LAYERS")
-    return bool(said.width <= width and said.height <= most("HEIGHT") and said.depth <= depth)
+    return bool(descriptor.width <= width and descriptor.height <= most("HEIGHT") and descriptor.depth <= depth)
 
 
-def _check_sizes(said: _Space) -> None:
-    kind, flags = _kind(said), said.flags
-    need(said.width and (said.depth or not flags & _LAYERED))
-    fits = _fits(said, f"TEXTURE{kind}") or (kind == "3D" and _fits(said, "TEXTURE3D", ending="_ALTERNATE"))
+def _check_sizes(descriptor: _Space) -> None:
+    kind, flags = _kind(descriptor), descriptor.flags
+    need(descriptor.width and (descriptor.depth or not flags & _LAYERED))
+    fits = _fits(descriptor, f"TEXTURE{kind}") or (kind == "3D" and _fits(descriptor, "TEXTURE3D", ending="_ALTERNATE"))
     need(fits, Result.INVALID_VALUE, "an array of this kind has other sizes")
-    need(not flags & _SURFACE or _fits(said, f"SURFACE{kind}"), words="a surface of this kind has other sizes")
-    need(not flags & _GATHER or (kind == "2D" and _fits(said, "TEXTURE2D_GATHER")), words="gathered are planes")
+    need(not flags & _SURFACE or _fits(descriptor, f"SURFACE{kind}"), words="a surface of this kind has other sizes")
+    need(not flags & _GATHER or (kind == "2D" and _fits(descriptor, "TEXTURE2D_GATHER")), words="gathered are planes")
 
 
-def _create(context: int, out: int, said: _Space) -> None:
-    need(out and not said.flags & ~(_TAKEN | _NOT_TAKEN))
-    need(not said.flags & _NOT_TAKEN, Result.NOT_SUPPORTED, "arrays are not sparse, mapped later or of videos")
-    format_ = _format(said.format, said.channels)
-    _check_sizes(said)
+def _create(context: int, out: int, descriptor: _Space) -> None:
+    need(out and not descriptor.flags & ~(_TAKEN | _NOT_TAKEN))
+    need(not descriptor.flags & _NOT_TAKEN, Result.NOT_SUPPORTED, "arrays are not sparse, mapped later or of videos")
+    format_ = _format(descriptor.format, descriptor.channels)
+    _check_sizes(descriptor)
     safe()
-    row = -(-said.width * format_.texel_bytes // _ROW_BYTES) * _ROW_BYTES
-    slice_ = row * max(said.height, 1)
-    found = _memory_new(slice_ * max(said.depth, 1), BlockKind.ARRAY, 0, context, 0)
+    row = -(-descriptor.width * format_.texel_bytes // _ROW_BYTES) * _ROW_BYTES
+    slice_ = row * max(descriptor.height, 1)
+    found = _memory_new(slice_ * max(descriptor.depth, 1), BlockKind.ARRAY, 0, context, 0)
     need(found, Result.OUT_OF_MEMORY)
     handle = new_cell(CellKind.ARRAY, context)
     array = ArrayCell.from_address(handle)
     array.base, array.row, array.slice = Block.from_address(found).begin, row, slice_
     array.texel_bytes = format_.texel_bytes
     for name, _ in _Space._fields_:
-        setattr(array, name, getattr(said, name))
+        setattr(array, name, getattr(descriptor, name))
     _ARRAYS.add(handle)
     store_u64(out, handle)
 
 
 @in_context("cuArrayCreate_v2", "PP")
-def array_create(context: int, out: int, said: int) -> None:
+def array_create(context: int, out: int, descriptor: int) -> None:
     """Make an array of one or two axes."""
-    plane = _copied(_Plane, said)
+    plane = _copied(_Plane, descriptor)
     _create(context, out, _Space(plane.width, plane.height, 0, plane.format, plane.channels, 0))
 
 
 @in_context("cuArray3DCreate_v2", "PP")
-def array_3d_create(context: int, out: int, said: int) -> None:
+def array_3d_create(context: int, out: int, descriptor: int) -> None:
     """Make an array of any kind."""
-    _create(context, out, _copied(_Space, said))
+    _create(context, out, _copied(_Space, descriptor))
 
 
 def _store_description(out: int, type_: type[ctypes.Structure], handle: int) -> None:
@@ -376,10 +378,10 @@ def _store(out: int, words: Any) -> None:
 
 
 @in_context("cuTexObjectCreate", "PPPP")
-def tex_object_create(context: int, out: int, said: int, how: int, seen: int) -> None:
+def tex_object_create(context: int, out: int, descriptor: int, how: int, seen: int) -> None:
     """Make a texture of an array or of memory."""
     need(out)
-    resource, reading = _copied(_Resource, said), _copied(_Reading, how)
+    resource, reading = _copied(_Resource, descriptor), _copied(_Reading, how)
     safe()
     elements, view = _elements(resource), _copied(_View, seen) if seen else None
     if view is not None and resource.type == _OF_ARRAY:
@@ -420,10 +422,10 @@ def tex_object_get_resource_view_desc(out: int, handle: int) -> None:
 
 
 @in_context("cuSurfObjectCreate", "PP")
-def surf_object_create(context: int, out: int, said: int) -> None:
+def surf_object_create(context: int, out: int, descriptor: int) -> None:
     """Make a surface of an array; an H200 does not ask whether the array was made for that."""
     need(out)
-    resource = _copied(_Resource, said)
+    resource = _copied(_Resource, descriptor)
     need(resource.type == _OF_ARRAY)
     safe()
     base, extent, format_, row_bytes, _ = _of_array(resource)

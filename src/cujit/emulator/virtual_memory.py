@@ -92,12 +92,12 @@ _BLOCKS: dict[int, int] = {}
 def _check_properties(properties: int) -> _Properties:
     """Copy what memory is to be like; only pinned memory of the device is there."""
     need(properties)
-    said = _Properties.from_buffer_copy(ctypes.string_at(properties, ctypes.sizeof(_Properties)))
-    need(said.kind == _PINNED)
-    need(said.location[0] == _ON_DEVICE, Result.NOT_SUPPORTED, "memory of the device alone is made so")
-    need(not said.handles & ~_BY_DESCRIPTOR, Result.NOT_SUPPORTED, "memory is shared by descriptors of files alone")
-    device.check(said.location[1])
-    return said
+    props = _Properties.from_buffer_copy(ctypes.string_at(properties, ctypes.sizeof(_Properties)))
+    need(props.kind == _PINNED)
+    need(props.location[0] == _ON_DEVICE, Result.NOT_SUPPORTED, "memory of the device alone is made so")
+    need(not props.handles & ~_BY_DESCRIPTOR, Result.NOT_SUPPORTED, "memory is shared by descriptors of files alone")
+    device.check(props.location[1])
+    return props
 
 
 def _physical(handle: int) -> _Physical:
@@ -125,15 +125,15 @@ def _nothing_at(address: int, size: int, flags: int = 0) -> int:
 def mem_address_reserve(out: int, size: int, alignment: int, wish: int, flags: int) -> None:
     """Reserve addresses, where somebody wishes if these are free."""
     need(out and size and size % _GRANULE == 0 and not flags and alignment & (alignment - 1) == 0)
-    apart = max(alignment, _GRANULE)
-    at = _nothing_at(wish, size) if wish % apart == 0 else 0
-    if at % apart or not at:
+    step = max(alignment, _GRANULE)
+    at = _nothing_at(wish, size) if wish % step == 0 else 0
+    if at % step or not at:
         if at:
             _C.munmap(at, size)
-        whole = _nothing_at(0, size + apart)
+        whole = _nothing_at(0, size + step)
         need(whole, Result.OUT_OF_MEMORY)
-        at = -(-whole // apart) * apart
-        for begin, end in ((whole, at), (at + size, whole + size + apart)):
+        at = -(-whole // step) * step
+        for begin, end in ((whole, at), (at + size, whole + size + step)):
             if begin < end:
                 _C.munmap(begin, end - begin)
     with _LOCK:
@@ -157,12 +157,12 @@ def mem_address_free(address: int, size: int) -> None:
 def mem_create(out: int, size: int, properties: int, flags: int) -> None:
     """Make memory, which lies nowhere yet."""
     need(out and size and size % _GRANULE == 0 and not flags)
-    said = _check_properties(properties)
+    props = _check_properties(properties)
     need(_count(size), Result.OUT_OF_MEMORY)
     file = os.memfd_create("cujit", os.MFD_CLOEXEC)
     os.ftruncate(file, size)
     with _LOCK:
-        store_u64(out, _Physical(file, size, said, counted=size).handle)
+        store_u64(out, _Physical(file, size, props, counted=size).handle)
 
 
 @started("cuMemRelease", "P")
@@ -190,8 +190,8 @@ def mem_retain_allocation_handle(out: int, address: int) -> None:
 def mem_get_allocation_properties_from_handle(out: int, handle: int) -> None:
     """Write the properties of memory."""
     need(out)
-    said = _physical(handle).properties
-    ctypes.memmove(out, ctypes.addressof(said), ctypes.sizeof(said))
+    props = _physical(handle).properties
+    ctypes.memmove(out, ctypes.addressof(props), ctypes.sizeof(props))
 
 
 @started("cuMemExportToShareableHandle", "PPIP")
@@ -211,9 +211,9 @@ def mem_import_from_shareable_handle(out: int, descriptor: int, kind: int) -> No
         file = os.dup(descriptor)
     except (OSError, OverflowError):
         need(False)
-    said = _Properties(kind=_PINNED, handles=_BY_DESCRIPTOR, location=(_ON_DEVICE, 0))
+    props = _Properties(kind=_PINNED, handles=_BY_DESCRIPTOR, location=(_ON_DEVICE, 0))
     with _LOCK:
-        store_u64(out, _Physical(file, os.fstat(file).st_size, said).handle)
+        store_u64(out, _Physical(file, os.fstat(file).st_size, props).handle)
 
 
 # -- mappings -----------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ class Subscription:
     def __exit__(self, *_error: object) -> None:
         self.end()
 
-    def _hear(self, event: Happening) -> None:
+    def _deliver(self, event: Happening) -> None:
         try:
             self._listener(event)
         except Exception as e:  # of anybody's function
@@ -70,25 +70,25 @@ def subscribe(listener: Callable[[Happening], object], *kinds: type[Happening]) 
     return Subscription(listener, kinds)
 
 
-def tell(kind: type[Happening], *said: object) -> None:
+def emit(kind: type[Happening], *values: object) -> None:
     """Make an event of what is said, where anybody wants to hear of that kind."""
     hearing = [s for s in tuple(_SUBSCRIPTIONS) if not s._kinds or issubclass(kind, s._kinds)]
     logging = imported("logging")
-    name = f"{kind.logger}.{said[0]}" if kind is Fallback else kind.logger
+    name = f"{kind.logger}.{values[0]}" if kind is Fallback else kind.logger
     logger = logging.getLogger(name) if logging is not None else None
     is_logged = logger is not None and logger.isEnabledFor(kind.level)
     if not hearing and not is_logged:
         return
-    event = kind(*said)
+    event = kind(*values)
     if logger is not None and is_logged:
         logger.log(kind.level, "%s", event, extra={"event": event})
     for subscription in hearing:
-        subscription._hear(event)
+        subscription._deliver(event)
 
 
 def warn_of(floor: str, what: str, message: str, category: type[Warning]) -> None:
     """Warn that something goes on in another way, and tell of it."""
-    tell(Fallback, floor, what, "goes on without", message)
+    emit(Fallback, floor, what, "goes on without", message)
     warn(message, category)
 
 

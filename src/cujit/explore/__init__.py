@@ -1,6 +1,6 @@
 """A page with an editor, on this machine alone: ``import cujit.explore``."""
 
-from cujit.explore.looking import Seen, look
+from cujit.explore.analyzer import Seen, look
 from cujit.explore.scene import Scene
 from cujit.explore.serving import Explorer, serve, start
 

@@ -155,7 +155,7 @@ class Scene:
                 help="choose the architecture",
                 code="option-rejected",
             )
-        return read_options([*line.said, *(word.removeprefix("-O") for word in line.rest if word != "-O")])
+        return read_options([*line.option_words, *(word.removeprefix("-O") for word in line.rest if word != "-O")])
 
     def values(self) -> list[Value]:
         """Read the arguments.

@@ -15,9 +15,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from cujit.errors import CujitError, FileError, FormatError, spell
-from cujit.explore.editing import EditedFile
-from cujit.explore.guard import App, Door, Guard, Strangers, TooLong
-from cujit.explore.looking import before
+from cujit.explore.analyzer import before
+from cujit.explore.editor import EditedFile
+from cujit.explore.request_auth import App, Door, Guard, Strangers, TooLong
 from cujit.explore.scene import LaunchLimits, Scene, fault_of
 from cujit.explore.workers import WorkerPool
 from cujit.report.page import page
@@ -95,7 +95,7 @@ class ExplorerServer:
     # -- what it asks for -----------------------------------------------------------------------------------------
 
     async def _look(self, request: Request) -> Response:
-        scene = Scene.of({**await _asked(request, "scene"), "name": self.file.name})
+        scene = Scene.of({**await _read_fields(request, "scene"), "name": self.file.name})
         self._scene = scene
 
         async def lines() -> AsyncIterator[bytes]:
@@ -108,8 +108,8 @@ class ExplorerServer:
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     async def _save(self, request: Request) -> Response:
-        asked = await _asked(request, "save")
-        source, known, is_forced = asked.get("source"), asked.get("digest"), asked.get("force", False)
+        fields = await _read_fields(request, "save")
+        source, known, is_forced = fields.get("source"), fields.get("digest"), fields.get("force", False)
         if not isinstance(source, str) or not isinstance(known, str) or type(is_forced) is not bool:
             raise FormatError("to save takes source and digest, both str")
         if fault := fault_of(source):
@@ -123,7 +123,7 @@ class ExplorerServer:
         return HTMLResponse(page(record))
 
 
-async def _asked(request: Request, what: str) -> dict[str, Any]:
+async def _read_fields(request: Request, what: str) -> dict[str, Any]:
     """Read the JSON of a request.
 
     Raises:

@@ -18,8 +18,8 @@ from cujit.arch.support import install
 from cujit.artifact.writing import temporary_directory, write_file
 from cujit.devices.options import check_timeout
 from cujit.errors import CujitError, MissingError, OptionError, read_int
-from cujit.explore.editing import EditedFile
-from cujit.explore.guard import Door, Strangers
+from cujit.explore.editor import EditedFile
+from cujit.explore.request_auth import Door, Strangers
 from cujit.explore.scene import TIMEOUT_S, LaunchLimits, Scene
 from cujit.occupancy.products import PRODUCTS
 from cujit.program import toolchain
@@ -170,8 +170,8 @@ def _made(
         read_int(limits.memory_mib, "memory_mib", OptionError, least=1)
     limits = replace(limits, timeout_s=check_timeout(limits.timeout_s))
     file = EditedFile(path)
-    said = file.scene(scene)
-    made = ExplorerServer(file, said, limits, _choices(said))
+    resolved = file.scene(scene)
+    made = ExplorerServer(file, resolved, limits, _choices(resolved))
     listening = _socket(port)
     number = listening.getsockname()[1]
     door = Door(number, secrets.token_urlsafe(32))

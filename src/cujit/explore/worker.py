@@ -13,7 +13,7 @@ import sys
 from typing import Any, BinaryIO
 
 from cujit.errors import CujitError
-from cujit.explore.looking import look
+from cujit.explore.analyzer import look
 from cujit.explore.scene import Scene
 from cujit.report.page import fitted
 from cujit.reproducer.sandbox import end_with_parent, limit
@@ -31,13 +31,13 @@ def main(answers: int, parent: int, memory_mib: int) -> None:
         _answer(file, json.loads(line))
 
 
-def _answer(answers: BinaryIO, asked: dict[str, Any]) -> None:
+def _answer(answers: BinaryIO, request: dict[str, Any]) -> None:
     def say(stage: str, **more: object) -> None:
         answers.write(json.dumps({"stage": stage, **more}, separators=(",", ":")).encode() + b"\n")
         answers.flush()
 
     try:
-        seen = look(Scene.of(asked.pop("scene")), say=say, **asked)
+        seen = look(Scene.of(request.pop("scene")), say=say, **request)
         record = fitted(seen.record(), MOST_RECORD_BYTES)
     except CujitError as e:
         say("failed", message=e.message, help=e.help)

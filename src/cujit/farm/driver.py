@@ -25,12 +25,12 @@ from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.errors import DeviceNotFoundError, OptionError, ToolCrashError, counted, read_int, spell
+from cujit.farm.arch_sharing import check_share
 from cujit.farm.engines import Engine, engine_of
-from cujit.farm.intake import Intake, Unit
+from cujit.farm.planner import Intake, Unit
 from cujit.farm.processes import WorkerDiedError
 from cujit.farm.publishing import publishing
 from cujit.farm.report import BuiltImage, Failure, Report, Tally
-from cujit.farm.sharing import check_share
 from cujit.farm.tasks import Chunk, ChunkResult, PieceResult
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain

@@ -87,7 +87,7 @@ class Processes:
                 continue
             try:
                 worker = worker or self._started()
-                future.set_result(_asked(worker, chunk))
+                future.set_result(_run_chunk(worker, chunk))
             except BaseException as e:
                 if worker is not None:
                     self._end(worker)
@@ -108,7 +108,7 @@ class Processes:
         worker.end()
 
 
-def _asked(worker: Worker, chunk: Chunk) -> ChunkResult:
+def _run_chunk(worker: Worker, chunk: Chunk) -> ChunkResult:
     """Run a task in a worker.
 
     Raises:

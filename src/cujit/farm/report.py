@@ -130,12 +130,12 @@ class Report:
 
             print(cujit.farm.build([], sink="kernels").as_json())
         """
-        said: dict[str, Any] = {**vars(self), "hit": self.hit, "pack": self.pack and self.pack._asdict()}
+        record: dict[str, Any] = {**vars(self), "hit": self.hit, "pack": self.pack and self.pack._asdict()}
         for name in ("slowest", "largest"):
-            said[name] = [one._asdict() for one in said[name]]
+            record[name] = [one._asdict() for one in record[name]]
         for name in ("failed", "quarantined"):
-            said[name] = [_failure(one) for one in said[name]]
-        return said
+            record[name] = [_failure(one) for one in record[name]]
+        return record
 
 
 def _failure(one: Failure) -> dict[str, Any]:

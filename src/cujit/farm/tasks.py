@@ -16,7 +16,7 @@ from typing import Any
 from cujit.cache.key import Part
 from cujit.compiler.includes.closure import Found
 from cujit.compiler.jobs import CompileJob
-from cujit.compiler.keys.recipe import request_of, said_of, write_recipe
+from cujit.compiler.keys.recipe import recipe_of, request_of, write_recipe
 from cujit.compiler.request import Request
 from cujit.values import NamedTuple
 
@@ -57,7 +57,7 @@ class Piece(NamedTuple):
     """
 
     digest: str
-    said: dict[str, Any]
+    recipe: dict[str, Any]
     tree: Tree | None = None
     is_shared: bool = False
 
@@ -126,14 +126,14 @@ def piece_of(request: Request, digest: str, parts: Sequence[Part], headers: Sequ
     Raises:
         OSError: a header cannot be read.
     """
-    said = said_of(request)
+    recipe = recipe_of(request)
     if not (request.source.path or request.include) or any(part.label.startswith(_BOUND) for part in parts):
-        return Piece(digest, said)
+        return Piece(digest, recipe)
     directories = list(dict.fromkeys(map(os.path.abspath, request.include)))
     source = [request.source.path] * bool(request.source.path)
     paths = [found.place.path for found in headers]
     if any(os.path.normpath(path) != path for path in (*directories, *source, *paths)):
-        return Piece(digest, said)
+        return Piece(digest, recipe)
     common = os.path.commonpath([*directories, *map(os.path.dirname, (*source, *paths))])
     places = {path: posixpath.join("tree", os.path.relpath(path, common)) for path in (*directories, *source)}
     files: dict[str, bytes] = {}
@@ -146,7 +146,7 @@ def piece_of(request: Request, digest: str, parts: Sequence[Part], headers: Sequ
             files[name] = Path(found.place.path).read_bytes()
         else:
             links[name] = first
-    return Piece(digest, said, Tree(places, files, links))
+    return Piece(digest, recipe, Tree(places, files, links))
 
 
 def job_of(piece: Piece, directory: Path) -> CompileJob:
@@ -156,15 +156,15 @@ def job_of(piece: Piece, directory: Path) -> CompileJob:
         FormatError: it is none.
         OSError: they cannot be written.
     """
-    original = request_of(piece.said)
+    original = request_of(piece.recipe)
     if piece.tree is None:
         return CompileJob(original)
     piece.tree.lay_out(directory)
     places = {path: str(directory / place) for path, place in piece.tree.places.items()}
     for path in original.include:
         os.makedirs(places[os.path.abspath(path)], exist_ok=True)
-    said = {**piece.said, "include": [places[os.path.abspath(path)] for path in piece.said["include"]]}
-    said["path"] = places.get(piece.said["path"], "")
-    if include := said["options"].get("include"):
-        said["options"] = {**said["options"], "include": [places[path] for path in include]}
-    return MovedJob(request_of(said), original)
+    recipe = {**piece.recipe, "include": [places[os.path.abspath(path)] for path in piece.recipe["include"]]}
+    recipe["path"] = places.get(piece.recipe["path"], "")
+    if include := recipe["options"].get("include"):
+        recipe["options"] = {**recipe["options"], "include": [places[path] for path in include]}
+    return MovedJob(request_of(recipe), original)

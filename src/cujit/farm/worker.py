@@ -13,15 +13,15 @@ from pathlib import Path
 
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
-from cujit.compiler.apart.parent import worker_usage
 from cujit.compiler.backends.diagnostics import NAME_MAP
+from cujit.compiler.isolation.parent import worker_usage
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.keys.maker import KeyMaker, Uncacheable
 from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.runner import Runner
 from cujit.errors import CompileError, CujitError, ToolCrashError, ToolTimeoutError
+from cujit.farm.coalesce import Together, laid_out, result_of
 from cujit.farm.tasks import Chunk, ChunkResult, Piece, PieceResult
-from cujit.farm.together import Together, laid_out, result_of
 from cujit.forks import single_flight_cache
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
@@ -102,7 +102,7 @@ def _got(job: CompileJob, chunk: Chunk, runner: Runner) -> Artifact:
 
 def first_message(error: Exception) -> str:
     """Describe in one line what is wrong. For a source, this is the first error of the compiler."""
-    said = error.diagnostics if isinstance(error, CompileError) else ()
-    errors = [d for d in said if d.severity == "error" and d.file != NAME_MAP]  # of names, the message says more
+    diagnostics = error.diagnostics if isinstance(error, CompileError) else ()
+    errors = [d for d in diagnostics if d.severity == "error" and d.file != NAME_MAP]  # of names, the message says more
     first = errors[0] if errors else error.message if isinstance(error, CujitError) else error
     return str(first).partition("\n")[0][:_LINE_CHARS]

@@ -160,18 +160,18 @@ def _images(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch 
             raise ArchError(
                 f"no machine code for {arch} in {_called(inspection)}", help=f"it has {have}", code="arch-mismatch"
             )
-    asked = [image for image in code if _is_asked(image.arch, arches, device)]
-    if not asked:
+    matching = [image for image in code if _matches(image.arch, arches, device)]
+    if not matching:
         raise ArchError(
             f"no machine code of {_called(inspection)} runs on {device}", help=f"it is for {have}", code="arch-mismatch"
         )
-    _require_linked(inspection, asked)
-    return asked
+    _require_linked(inspection, matching)
+    return matching
 
 
 def _require_readable(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch | None) -> None:
     for image in inspection:
-        if image.error and _is_asked(image.arch, arches, device):
+        if image.error and _matches(image.arch, arches, device):
             raise FormatError(f"{_called(inspection)}: image {image.index} ({image}) cannot be checked: {image.error}")
 
 
@@ -185,7 +185,7 @@ def _require_linked(inspection: Inspection, images: Sequence[ImageInfo]) -> None
             )
 
 
-def _is_asked(arch: Arch | None, arches: Sequence[Arch] | None, device: Arch | None) -> bool:
+def _matches(arch: Arch | None, arches: Sequence[Arch] | None, device: Arch | None) -> bool:
     if arch is None:
         return True
     return (arches is None or arch in arches) and (device is None or arch.runs_on(device))
@@ -198,8 +198,8 @@ def _arches(arch: str | Arch | Sequence[str | Arch] | None) -> tuple[Arch, ...] 
         raise ArchError(f"an architecture is 'sm_90' or an Arch, not {spell(arch)}")
     found = tuple(map(Arch.parse, [arch] if isinstance(arch, (str, Arch)) else arch))
     if not found or not all(a.is_real for a in found):
-        said = next((str(a) for a in found if not a.is_real), "none")
-        raise ArchError(f"machine code is of a real architecture, not {said}", help="sm_90")
+        target = next((str(a) for a in found if not a.is_real), "none")
+        raise ArchError(f"machine code is of a real architecture, not {target}", help="sm_90")
     return found
 
 

@@ -84,16 +84,20 @@ def read_content(kind: ImageKind, data: bytes, facts: BuildFacts, arch: Arch | N
 # -- machine code -----------------------------------------------------------------------------------------
 
 
-def _variant(own: Arch, said: Arch | None) -> Arch:
+def _variant(own: Arch, stated: Arch | None) -> Arch:
     """The architecture of an image: as it says itself, but with the suffix that is known from outside."""
-    return said if said is not None and not own.suffix and (said.kind, said.number) == (own.kind, own.number) else own
+    return (
+        stated
+        if stated is not None and not own.suffix and (stated.kind, stated.number) == (own.kind, own.number)
+        else own
+    )
 
 
 _EMULATED = "made under cujit emulate, where PTX runs in place of it"
 
 
-def _cubin(cubin: Cubin, facts: BuildFacts, said: Arch | None, of_ptx: Signatures) -> Content:
-    arch = _variant(cubin.arch, said)
+def _cubin(cubin: Cubin, facts: BuildFacts, stated: Arch | None, of_ptx: Signatures) -> Content:
+    arch = _variant(cubin.arch, stated)
     note = _EMULATED if cubin.ptx else ""
     if cubin.ptx and not cubin.kernels:
         held = _ptx(cubin.ptx, facts)
@@ -102,7 +106,7 @@ def _cubin(cubin: Cubin, facts: BuildFacts, said: Arch | None, of_ptx: Signature
         return replace(held, carries_ptx=True)
     # Before that, 0 also stood for a stack of unknown size: that of recursion, which takes a function.
     zero_is_none = not cubin.functions or (cubin.toolkit or (0, 0)) >= _UNKNOWN_STACK_SINCE
-    numbered = tuple(_told_apart(cubin.kernels))
+    numbered = tuple(_with_unique_names(cubin.kernels))
     shown = facts.displays(k.name for k in numbered)
     return Content(
         arch=arch,
@@ -114,7 +118,7 @@ def _cubin(cubin: Cubin, facts: BuildFacts, said: Arch | None, of_ptx: Signature
     )
 
 
-def _told_apart(kernels: Iterable[CubinKernel]) -> Iterator[CubinKernel]:
+def _with_unique_names(kernels: Iterable[CubinKernel]) -> Iterator[CubinKernel]:
     """Number the kernels of one name, as a link to PTX does: those of several files that keep them for themselves."""
     seen: dict[str, int] = {}
     for kernel in kernels:
@@ -179,8 +183,8 @@ def _virtual(target: tuple[str, ...]) -> Arch | None:
 
 
 def _kernel_of_ptx(f: Function, arch: Arch | None, display: str, facts: BuildFacts) -> KernelInfo:
-    said = dict(f.directives)
-    registers, rank = (_numbers(said.get(word, ())) for word in ("maxnreg", "maxclusterrank"))
+    directives = dict(f.directives)
+    registers, rank = (_numbers(directives.get(word, ())) for word in ("maxnreg", "maxclusterrank"))
     signature = signature_of_entry(f)
     return KernelInfo(
         name=f.name,
@@ -188,9 +192,9 @@ def _kernel_of_ptx(f: Function, arch: Arch | None, display: str, facts: BuildFac
         arch=arch,
         kind=ImageKind.PTX,
         signature=merge_signatures(facts.signatures.get(f.name), signature),
-        max_block=_block(said.get("maxntid", ())),
-        required_block=_block(said.get("reqntid", ())),
-        cluster=_block(said.get("reqnctapercluster", ())),
+        max_block=_block(directives.get("maxntid", ())),
+        required_block=_block(directives.get("reqntid", ())),
+        cluster=_block(directives.get("reqnctapercluster", ())),
         max_registers=registers[0] if registers else None,
         max_cluster_blocks=rank[0] if rank else None,
         parameter_bytes=signature.size,

@@ -173,7 +173,7 @@ def _images(
         _Packed(ImageKind.PTX, entry, facts) if isinstance(entry, FatbinEntry) and entry.kind is EntryKind.PTX else None
         for entry in entries
     ]
-    beside = tuple(filter(None, ptx))
+    ptx_texts = tuple(filter(None, ptx))
     for index, (entry, packed) in enumerate(zip(entries, ptx, strict=True), first):
         if isinstance(entry, Damaged):
             lost = ImageInfo(ImageKind.OTHER, index, entry.size, entry.size, container, _source=_Lost(entry))
@@ -192,5 +192,5 @@ def _images(
             entry.compression.value,
             entry.flags,
             entry.arch,
-            _source=packed or _Packed(kind, entry, facts, beside),
+            _source=packed or _Packed(kind, entry, facts, ptx_texts),
         )

@@ -359,12 +359,12 @@ class Inspection:
     @property
     def with_ptx(self) -> tuple[ImageInfo, ...]:
         """The images of PTX, and the cubins that carry PTX and have none beside them."""
-        beside = {image.container for image in self.images if image.kind is ImageKind.PTX}
+        containers = {image.container for image in self.images if image.kind is ImageKind.PTX}
         return tuple(
             image
             for image in self.images
             if image.kind is ImageKind.PTX
-            or (image.kind is ImageKind.CUBIN and image.container not in beside and image.carries_ptx)
+            or (image.kind is ImageKind.CUBIN and image.container not in containers and image.carries_ptx)
         )
 
     @property

@@ -37,8 +37,8 @@ class PackHook(BuildHookInterface):  # type: ignore[misc]
         """Build the pack, and have it put into the wheel."""
         if self.target_name != "wheel" or version == "editable":
             return
-        said = {key: value for key, value in self.config.items() if key not in _OF_HATCH}
-        wanted = WantedPack.of(said, self.root, where="the build hook cujit")
+        settings = {key: value for key, value in self.config.items() if key not in _OF_HATCH}
+        wanted = WantedPack.of(settings, self.root, where="the build hook cujit")
         self._folder = make_temporary_directory()
         path = self._folder / "kernels.pack"
         self.app.display_info(f"cujit: {wanted.build(path)}")

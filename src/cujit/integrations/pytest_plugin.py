@@ -80,15 +80,15 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     Raises:
         pytest.UsageError: the settings are wrong, or a driver is loaded already.
     """
-    said = early_config.known_args_namespace
-    if not (getattr(said, _EMULATE, False) or early_config.getini(_EMULATE)) or "CUJIT_EMULATE" in os.environ:
+    options = early_config.known_args_namespace
+    if not (getattr(options, _EMULATE, False) or early_config.getini(_EMULATE)) or "CUJIT_EMULATE" in os.environ:
         return
     # Start-up: pytest loads this file in every run.
     from cujit.emulator.settings import EmulatorSettings
-    from cujit.emulator.starting import start
+    from cujit.emulator.start import start
     from cujit.errors import CujitError
 
-    words = getattr(said, "cujit_emulated", None) or early_config.getini("cujit_emulated")
+    words = getattr(options, "cujit_emulated", None) or early_config.getini("cujit_emulated")
     try:
         start(EmulatorSettings.parse(str(words)))
     except CujitError as e:
@@ -159,33 +159,33 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     if "cujit_device" not in metafunc.fixturenames:
         return
-    allowed, said = _marked(metafunc.definition)
-    asked = _kinds(_setting(metafunc.config, "cujit_device"), pytest.UsageError, "--cujit-device")
-    check = said.get("check") or _setting(metafunc.config, "cujit_check") or _CHECK
+    allowed, marked = _marked(metafunc.definition)
+    requested = _kinds(_setting(metafunc.config, "cujit_device"), pytest.UsageError, "--cujit-device")
+    check = marked.get("check") or _setting(metafunc.config, "cujit_check") or _CHECK
     cases = [
         pytest.param(
-            _Wish(kind, check, said.get("threads"), said.get("timeout_s"), seed),
+            _Wish(kind, check, marked.get("threads"), marked.get("timeout_s"), seed),
             id=kind if seed is None else f"{kind}-schedule-{seed}",
             marks=[pytest.mark.skip(reason=reason)] if reason else [],
         )
-        for kind, reason in _cases(allowed or _KINDS, asked)
-        for seed in (range(said["schedules"]) if kind == "cpu" and said.get("schedules") else (None,))
+        for kind, reason in _cases(allowed or _KINDS, requested)
+        for seed in (range(marked["schedules"]) if kind == "cpu" and marked.get("schedules") else (None,))
     ]
     metafunc.parametrize("cujit_device", cases, indirect=True)
 
 
 def _marked(item: pytest.Function) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
     """Read the markers of a test, the nearest first: where it may run, and what else they say."""
-    said: dict[str, Any] = {}
+    marked: dict[str, Any] = {}
     for marker in item.iter_markers("cujit"):
         if marker.args or marker.kwargs.keys() - set(_KEYS):
             raise pytest.Collector.CollectError(
                 f"{item.nodeid}: pytest.mark.cujit takes {', '.join(_KEYS)} by name, not {marker!r}"
             )
-        said = {**marker.kwargs, **said}
-    devices = said.pop("devices", None)
+        marked = {**marker.kwargs, **marked}
+    devices = marked.pop("devices", None)
     text = devices if isinstance(devices, str) else ",".join(map(str, devices or ()))
-    return _kinds(text, pytest.Collector.CollectError, f"{item.nodeid}: devices of pytest.mark.cujit"), said
+    return _kinds(text, pytest.Collector.CollectError, f"{item.nodeid}: devices of pytest.mark.cujit"), marked
 
 
 def _kinds(text: str, error: type[Exception], what: str) -> tuple[str, ...] | None:
@@ -200,18 +200,18 @@ def _kinds(text: str, error: type[Exception], what: str) -> tuple[str, ...] | No
     return kinds
 
 
-def _cases(allowed: Sequence[str], asked: Sequence[str] | None) -> list[tuple[str, str]]:
+def _cases(allowed: Sequence[str], requested: Sequence[str] | None) -> list[tuple[str, str]]:
     """List the devices that a test runs on, each with the reason why it is skipped there, or ""."""
     cases = []
     for kind in allowed:
-        if asked is not None and kind not in asked:
+        if requested is not None and kind not in requested:
             continue
-        if kind == "cpu" or tuple(asked or ()) == ("gpu",) or _has_gpu():
+        if kind == "cpu" or tuple(requested or ()) == ("gpu",) or _has_gpu():
             cases.append((kind, ""))  # where nothing but the GPU will do, its absence is an error
-        elif asked is not None or "cpu" not in allowed:
+        elif requested is not None or "cpu" not in allowed:
             cases.append((kind, "there is no GPU"))
     only = " or ".join(allowed)
-    return cases or [(allowed[0], f"it runs on {only} only, and --cujit-device={','.join(asked or ())} was said")]
+    return cases or [(allowed[0], f"it runs on {only} only, and --cujit-device={','.join(requested or ())} was said")]
 
 
 def _has_gpu() -> bool:

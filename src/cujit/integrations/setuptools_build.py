@@ -49,8 +49,8 @@ class BuildPy(build_py):  # type: ignore[misc]
         return Path(self.build_lib, self._wanted().pack)
 
     def _wanted(self) -> WantedPack:
-        said = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))
-        table = said.get("tool", {}).get("cujit", {}).get("pack")
+        project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))
+        table = project.get("tool", {}).get("cujit", {}).get("pack")
         if not isinstance(table, dict):
             raise OptionError("pyproject.toml has no table tool.cujit.pack", help="docs/shipping.md")
         return WantedPack.of(table, Path.cwd(), where="tool.cujit.pack")

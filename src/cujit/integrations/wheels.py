@@ -33,17 +33,17 @@ class WantedPack:
     ptx: bool = True
 
     @classmethod
-    def of(cls, said: Mapping[str, object], project: str | os.PathLike[str], *, where: str) -> WantedPack:
+    def of(cls, table: Mapping[str, object], project: str | os.PathLike[str], *, where: str) -> WantedPack:
         """Read a table of pyproject.toml; ``where`` is what errors call it.
 
         Raises:
             OptionError: a key is unknown, missing, or of the wrong type.
         """
-        unknown = [key for key in said if key not in _KEYS]
+        unknown = [key for key in table if key not in _KEYS]
         if unknown:
             raise OptionError(f"{where} has no key {spell(unknown[0])}", help=_HELP)
-        lists, arch = (_texts(said.get(key, ()), f"{where}: {key}") for key in ("worklist", "arch"))
-        pack, ptx = said.get("pack", ""), said.get("ptx", True)
+        lists, arch = (_texts(table.get(key, ()), f"{where}: {key}") for key in ("worklist", "arch"))
+        pack, ptx = table.get("pack", ""), table.get("ptx", True)
         if not lists:
             raise OptionError(f"{where} names no worklist", help=_HELP)
         path = PurePosixPath(pack if isinstance(pack, str) else "")

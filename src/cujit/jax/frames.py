@@ -38,7 +38,9 @@ _EXTENSION = struct.Struct("@Qi4xQQ")  # XLA_FFI_Metadata_Extension: size, type,
 _BUFFER = struct.Struct("@QQi4xQqQ")  # XLA_FFI_Buffer: size, extension, dtype, data, rank, dims
 _SPAN = struct.Struct("@QQ")  # XLA_FFI_ByteSpan: address, length
 _ERROR = struct.Struct("@QQQi")  # XLA_FFI_Error_Create_Args: size, extension, message, code
-_ASKED = struct.Struct("@QQQQ")  # XLA_FFI_Stream_Get_Args, and with 4 bytes at the end XLA_FFI_DeviceOrdinal_Get_Args
+_STREAM_ARGS = struct.Struct(
+    "@QQQQ"
+)  # XLA_FFI_Stream_Get_Args, and with 4 bytes at the end XLA_FFI_DeviceOrdinal_Get_Args
 
 _METADATA = 1
 _METADATA_SIZE = 36
@@ -169,21 +171,21 @@ class _Api:
     def error(self, name: str, error: BaseException) -> int:
         """Make an error of XLA of one of Python, which has its text."""
         is_ours = isinstance(error, CujitError)
-        said = f"{type(error).__name__}: {error}" if is_ours else "".join(traceback.format_exception(error))
-        text = ctypes.create_string_buffer(f"{name}: {said}".encode(errors="replace"))
+        message = f"{type(error).__name__}: {error}" if is_ours else "".join(traceback.format_exception(error))
+        text = ctypes.create_string_buffer(f"{name}: {message}".encode(errors="replace"))
         code = _INVALID_ARGUMENT if isinstance(error, ArgumentError) else _INTERNAL
-        asked = ctypes.create_string_buffer(_ERROR.pack(_ERROR.size, 0, ctypes.addressof(text), code), _ERROR.size)
-        return int(self._create(ctypes.addressof(asked)) or 0)
+        buffer = ctypes.create_string_buffer(_ERROR.pack(_ERROR.size, 0, ctypes.addressof(text), code), _ERROR.size)
+        return int(self._create(ctypes.addressof(buffer)) or 0)
 
     def where(self, context: int) -> tuple[int, int]:
         """Ask for the GPU of a call and its stream."""
         return self._ask(self._ordinal, context, 28) & 0x7FFFFFFF, self._ask(self._stream, context, 32)
 
     def _ask(self, function: Callable[[int], int | None], context: int, size: int) -> int:
-        asked = ctypes.create_string_buffer(_ASKED.pack(size, 0, context, 0), _ASKED.size)
-        if failed := function(ctypes.addressof(asked)):
+        buffer = ctypes.create_string_buffer(_STREAM_ARGS.pack(size, 0, context, 0), _STREAM_ARGS.size)
+        if failed := function(ctypes.addressof(buffer)):
             raise _ForeignError(failed)
-        return int(_ASKED.unpack(asked.raw)[3])
+        return int(_STREAM_ARGS.unpack(buffer.raw)[3])
 
 
 @single_flight_cache()

@@ -135,7 +135,7 @@ def failures(names: Collection[str]) -> dict[str, str]:
         return {}
     while left:
         tried, output, end = _run(left)
-        found.update({name: said[0] for name, how, *said in output if how == "failed"})
+        found.update({name: details[0] for name, how, *details in output if how == "failed"})
         if not end or not tried:
             break
         found[tried[-1]] = end

@@ -12,50 +12,50 @@ from typing import Any
 from cujit.artifact import Artifact
 from cujit.artifact.reading import quoted_lines
 from cujit.budget.report import BudgetReport
-from cujit.cli.budget import said_of_budgets
+from cujit.cli.budget import render_budgets
 from cujit.cli.console import Rows, printable
-from cujit.cli.inspect.tables import KernelFilter, said_of_changes, said_of_images
-from cujit.cli.occupancy import said_of_occupancy
-from cujit.cli.profile import said_of_bounds, said_of_cost_changes, said_of_costs
+from cujit.cli.inspect.tables import KernelFilter, render_changes, render_images
+from cujit.cli.occupancy import render_occupancy
+from cujit.cli.profile import render_bounds, render_cost_changes, render_costs
 from cujit.devices.cpu.observe.profile import Profile
 from cujit.errors import MEMORY, BudgetError, CompileError, CujitError, KernelFaultError, counted
 from cujit.inspection.read import inspect
 from cujit.inspection.values import Inspection
 from cujit.program import Request
 
-Said = Iterable[str | Rows]
+Rendered = Iterable[str | Rows]
 
 _MOST_ERRORS = 20
 _AROUND = 2
 """Lines that an excerpt shows before and after the one that a message is of."""
 
 
-def _of_inspection(inspection: Inspection) -> Said:
-    return said_of_images(inspection, KernelFilter())
+def _of_inspection(inspection: Inspection) -> Rendered:
+    return render_images(inspection, KernelFilter())
 
 
-def _of_artifact(artifact: Artifact) -> Said:
+def _of_artifact(artifact: Artifact) -> Rendered:
     try:
         yield from _of_inspection(inspect(artifact))
     except CujitError as e:  # LTO-IR of a bare compile, say: only NVIDIA's linker reads it
         yield f"{artifact!r}: {e.message}"
 
 
-def _of_profile(profile: Profile) -> Said:
+def _of_profile(profile: Profile) -> Rendered:
     for kernel in profile.kernels:
-        yield from said_of_costs(kernel)
+        yield from render_costs(kernel)
     if not profile.kernels:
         yield "nothing was launched yet"
 
 
-def _of_budget_error(error: BudgetError) -> Said:
-    return said_of_budgets(error.report) if isinstance(error.report, BudgetReport) else [str(error)]
+def _of_budget_error(error: BudgetError) -> Rendered:
+    return render_budgets(error.report) if isinstance(error.report, BudgetReport) else [str(error)]
 
 
 # -- what does not compile ----------------------------------------------------------------------------------
 
 
-def _of_compile_error(error: CompileError) -> Said:
+def _of_compile_error(error: CompileError) -> Rendered:
     yield error.message.partition("\n")[0]
     for diagnostic in error.diagnostics[:_MOST_ERRORS]:
         yield f"{diagnostic.severity}: {diagnostic.message}"
@@ -107,12 +107,12 @@ _PLACE = re.compile(r"(?:from |\()([^\s()]+):(\d+)")
 """How a fault names lines of source."""
 
 
-def _of_fault(error: KernelFaultError) -> Said:
-    said = error.message.replace(f"{MEMORY}/", "")  # where texts are that are no files
-    first, _, more = said.partition("\n")
+def _of_fault(error: KernelFaultError) -> Rendered:
+    text = error.message.replace(f"{MEMORY}/", "")  # where texts are that are no files
+    first, _, more = text.partition("\n")
     yield first
     yield more
-    for file, line in dict.fromkeys(_PLACE.findall(said)):
+    for file, line in dict.fromkeys(_PLACE.findall(text)):
         yield from _excerpt(file, int(line), 0, "".join(quoted_lines(file)))
     if error.help:
         yield f"try: {error.help}"
@@ -121,16 +121,16 @@ def _of_fault(error: KernelFaultError) -> Said:
 
 # -- as HTML ------------------------------------------------------------------------------------------------
 
-SAID: dict[tuple[str, str], Callable[[Any], Said]] = {
+RENDERERS: dict[tuple[str, str], Callable[[Any], Rendered]] = {
     ("cujit.artifact.artifact", "Artifact"): _of_artifact,
     ("cujit.inspection.values", "Inspection"): _of_inspection,
-    ("cujit.inspection.compare", "Comparison"): said_of_changes,
-    ("cujit.occupancy.result", "Occupancy"): said_of_occupancy,
-    ("cujit.budget.report", "BudgetReport"): said_of_budgets,
+    ("cujit.inspection.compare", "Comparison"): render_changes,
+    ("cujit.occupancy.result", "Occupancy"): render_occupancy,
+    ("cujit.budget.report", "BudgetReport"): render_budgets,
     ("cujit.devices.cpu.observe.profile", "Profile"): _of_profile,
-    ("cujit.devices.cpu.observe.measures", "ProfiledKernel"): said_of_costs,
-    ("cujit.profile.bounding", "KernelBounds"): said_of_bounds,
-    ("cujit.profile.comparing", "CostComparison"): said_of_cost_changes,
+    ("cujit.devices.cpu.observe.measures", "ProfiledKernel"): render_costs,
+    ("cujit.profile.bounding", "KernelBounds"): render_bounds,
+    ("cujit.profile.comparing", "CostComparison"): render_cost_changes,
     ("cujit.errors", "BudgetError"): _of_budget_error,
     ("cujit.errors", "CompileError"): _of_compile_error,
     ("cujit.errors", "KernelFaultError"): _of_fault,
@@ -148,7 +148,7 @@ _STYLES = {
 _FONT = "font-family:var(--jp-code-font-family,monospace)"
 
 
-def html_of(parts: Said) -> str:
+def html_of(parts: Rendered) -> str:
     """Write what is said as HTML without scripts and colours of text, and nothing in it as markup."""
     written = "".join(
         "".join(map(_table, group)) if is_table else _lines(group)  # type: ignore[arg-type]

@@ -16,8 +16,8 @@ import click
 
 from cujit.cli.choose_device import device_option
 from cujit.cli.compiler_options import arch_option, define_options, names_option
-from cujit.cli.speech import for_the_shell
-from cujit.cli.watching import check_option
+from cujit.cli.observers import check_option
+from cujit.cli.shell_hints import for_the_shell
 from cujit.compiler.options.values import read_options
 from cujit.devices.cpu.observe.profile import Profile
 from cujit.devices.name_table import without_arguments
@@ -28,7 +28,7 @@ from cujit.kernel import Kernel
 from cujit.loading import Module, jit
 from cujit.machine import cpu
 from cujit.notebook import failures
-from cujit.notebook.displays import SAID, html_of
+from cujit.notebook.displays import RENDERERS, html_of
 
 
 def load(shell: Any) -> None:
@@ -46,22 +46,22 @@ def load(shell: Any) -> None:
 
     cuda.__doc__ = _command.get_help(_command.make_context("%%cuda", []))
     shell.register_magic_function(cuda, "cell", "cuda")
-    for (module, name), said in SAID.items():
-        shell.display_formatter.formatters["text/html"].for_type_by_name(module, name, functools.partial(_html, said))
+    for (module, name), render in RENDERERS.items():
+        shell.display_formatter.formatters["text/html"].for_type_by_name(module, name, functools.partial(_html, render))
     failures.load(shell)
 
 
 def unload(shell: Any) -> None:
     """Take both out of a shell again; what cells left in the namespace stays."""
     shell.magics_manager.magics["cell"].pop("cuda", None)
-    for module, name in SAID:
+    for module, name in RENDERERS:
         shell.display_formatter.formatters["text/html"].pop(f"{module}.{name}", None)
     failures.unload(shell)
 
 
-def _html(said: Callable[[object], Any], value: object) -> str:
+def _html(render: Callable[[object], Any], value: object) -> str:
     linecache.checkcache()  # a file may be another since
-    return html_of(said(value))
+    return html_of(render(value))
 
 
 # -- a cell -------------------------------------------------------------------------------------------------
@@ -97,8 +97,8 @@ def _compile(line: str, cell: _Cell) -> None:
     except (click.ClickException, ValueError) as e:
         if isinstance(e, CujitError):
             raise
-        said = e.format_message() if isinstance(e, click.ClickException) else str(e)
-        raise OptionError(f"%%cuda {line}: {said}", help="%%cuda? lists the options") from None
+        message = e.format_message() if isinstance(e, click.ClickException) else str(e)
+        raise OptionError(f"%%cuda {line}: {message}", help="%%cuda? lists the options") from None
 
 
 class _Cell:
@@ -163,7 +163,7 @@ def _command(
     names: Sequence[str],
     arch: str | None,
     std: str | None,
-    said: Sequence[str],
+    option_words: Sequence[str],
     include: Sequence[str],
     define: Sequence[str],
     device_name: str | None,
@@ -187,7 +187,7 @@ def _command(
             raise click.UsageError(f"--check and --profile are for the CPU device: leave --device {device_name} out")
         counts = None if profile is None else Profile()
         device = cpu(check=check, profile=counts)
-    options = read_options((*said, f"std={std}") if std is not None else said, include, define)
+    options = read_options((*option_words, f"std={std}") if std is not None else option_words, include, define)
     # The line of the magic is the first of the cell.
     made = jit(f"\n{cell.text}", names=names, device=device, arch=arch, options=options, name=cell.name)
     found: dict[str, object] = {profile: counts} if profile is not None else {}

@@ -28,12 +28,12 @@ def shared_bytes_of(shared_bytes: SharedBytes, threads: int) -> int:
     Raises:
         LaunchError: it is no int, or negative.
     """
-    said = shared_bytes(threads) if callable(shared_bytes) else shared_bytes
+    wanted = shared_bytes(threads) if callable(shared_bytes) else shared_bytes
     try:
-        size = said.__index__()
+        size = wanted.__index__()
     except (AttributeError, TypeError):
         raise LaunchError(
-            f"shared_bytes is {type(said).__name__} {spell(said)}; it takes an int, or a function of the block's "
+            f"shared_bytes is {type(wanted).__name__} {spell(wanted)}; it takes an int, or a function of the block's "
             "threads",
             code="shared-memory-size",
         ) from None

@@ -85,8 +85,13 @@ def write(path: Path, inches: tuple[float, float], paint: Callable[[Figure, Them
         metadata = {"Date": None, "Creator": None} if is_svg else {"Software": None}
         page = "none" if is_svg else theme.page
         content = io.BytesIO()
-        said: dict[str, Any] = {"dpi": _DPI, "metadata": metadata, "facecolor": page, "format": path.suffix[1:].lower()}
-        figure.savefig(content, **said)  # in place: memory
+        options: dict[str, Any] = {
+            "dpi": _DPI,
+            "metadata": metadata,
+            "facecolor": page,
+            "format": path.suffix[1:].lower(),
+        }
+        figure.savefig(content, **options)  # in place: memory
     write_file(path, content.getvalue())
 
 

@@ -197,8 +197,8 @@ def by_shared(demand: Demand, dynamic_bytes: int) -> int:
 def _block_limit(demand: Demand, allowed: int) -> int:
     """The most that a block may take, which depends on what the kernel was allowed, not on what it asks for."""
     limits = demand.limits
-    asked = demand.shared_bytes + limits.reserved_shared_bytes + allowed
-    more = limits.shared_configs and asked > SHARED_DEFAULT_BYTES
+    requested = demand.shared_bytes + limits.reserved_shared_bytes + allowed
+    more = limits.shared_configs and requested > SHARED_DEFAULT_BYTES
     return (limits.block_shared_bytes if more else SHARED_DEFAULT_BYTES) + limits.reserved_shared_bytes
 
 

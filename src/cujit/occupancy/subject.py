@@ -216,14 +216,14 @@ def subject(
     Raises:
         CujitError: see ``of``.
     """
-    said = {
+    given = {
         "registers": registers,
         "shared_bytes": static_shared_bytes,
         "barriers": barriers,
         "max_threads": max_threads,
         "carveout_percent": carveout_percent,
     }
-    changes = {name: read_int(value, name, LaunchError) for name, value in said.items() if value is not None}
+    changes = {name: read_int(value, name, LaunchError) for name, value in given.items() if value is not None}
     place = _place(on, processors)
     if what is None:
         found = _of_numbers(place, kernel, changes)

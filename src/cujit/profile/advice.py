@@ -17,7 +17,7 @@ from cujit.devices.cpu.observe.measures import (
     added,
     check_profiled,
 )
-from cujit.devices.cpu.run.lines import SourceLine
+from cujit.devices.cpu.run.source_map import SourceLine
 from cujit.errors import counted
 from cujit.values import dataclass, group_by
 
@@ -140,7 +140,7 @@ class _Access:
         return self.farthest > 0 and self.farthest % (2 * max(self.width_bytes, _BANK_BYTES)) == 0
 
     @property
-    def apart(self) -> str:
+    def pattern(self) -> str:
         """How far threads are from each other, in words."""
         if self.stride_bytes is None:
             return _IRREGULAR
@@ -182,8 +182,8 @@ def _number(value: float) -> str:
 
 def _moves(access: _Access) -> str:
     m = access.measures
-    sectors, asked = _number(m.sectors_per_request), _number(m.asked_bytes / m.requests)
-    return f"each warp's {access.verb} at {access.place} moves {sectors} sectors for {asked} bytes"
+    sectors, requested = _number(m.sectors_per_request), _number(m.asked_bytes / m.requests)
+    return f"each warp's {access.verb} at {access.place} moves {sectors} sectors for {requested} bytes"
 
 
 # -- global memory ----------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def _uncoalesced(access: _Access) -> Advice:
     else:
         cure = "swap the indices so that adjacent threads access adjacent elements, or stage the data through shared "
         cure += "memory"
-    return Advice("uncoalesced", access.line, "sectors_per_request", _moves(access), access.apart, cure)
+    return Advice("uncoalesced", access.line, "sectors_per_request", _moves(access), access.pattern, cure)
 
 
 def _misaligned(access: _Access) -> Advice:
@@ -266,9 +266,9 @@ def _vectors(rows: list[ProfiledInstruction]) -> Advice:
     access, many = _access(rows), len(rows)
     at_once = _at_once(access.farthest)
     m = access.measures
-    moved, asked = many * m.sectors_per_request, many * m.asked_bytes / m.requests
+    moved, requested = many * m.sectors_per_request, many * m.asked_bytes / m.requests
     finding = f"{many} {access.verb}s of {counted(access.width_bytes, 'byte')} at {access.place} "
-    finding += f"move {_number(moved)} sectors of a warp for {_number(asked)} bytes"
+    finding += f"move {_number(moved)} sectors of a warp for {_number(requested)} bytes"
     cause = f"each thread accesses {access.farthest} bytes that lie side by side, piece by piece"
     cure = f"access {at_once} bytes at once, as {_vector(access.width_bytes, at_once)} does, aligned to that"
     return Advice("narrow", access.line, "sectors_per_request", finding, cause, cure)
@@ -343,8 +343,8 @@ def _bank_conflicts(kernel: ProfiledKernel) -> Iterator[Advice]:
         least, found = ((m.wavefronts - fewer) / m.shared_requests for fewer in (m.bank_conflicts, 0))
         finding = f"each warp's {access.verb} at {access.place} takes {_number(found)} wavefronts of shared memory"
         finding += f" where {_number(least)} would do"
-        apart = access.apart if access.meets_in_banks else _IRREGULAR
-        cause = f"{apart}, which fall into few of the 32 banks"
+        pattern = access.pattern if access.meets_in_banks else _IRREGULAR
+        cause = f"{pattern}, which fall into few of the 32 banks"
         yield Advice("bank_conflicts", access.line, "bank_conflicts", finding, cause, _parted(access))
 
 

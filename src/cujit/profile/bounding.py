@@ -15,7 +15,7 @@ from cujit.devices.cpu.observe.measures import (
     ProfiledKernel,
     check_profiled,
 )
-from cujit.devices.cpu.run.lines import SourceLine
+from cujit.devices.cpu.run.source_map import SourceLine
 from cujit.devices.device import Device
 from cujit.profile.peaks import REQUESTS, SECTORS, SHUFFLES, SLOTS, SPECIAL, WAVEFRONTS, Peaks, peaks
 from cujit.values import NamedTuple, attributes, dataclass, replace
@@ -184,8 +184,8 @@ def _merged(kernel: ProfiledKernel) -> ProfiledKernel:
             m = rows[k].measures
             waves = 0 if k != kept else m.wavefronts if rows[k].width_bytes == 4 else (m.wavefronts + 1) // 2
             requests = m.shared_requests if k == kept else 0
-            said = replace(m, shared_requests=requests, wavefronts=waves, bank_conflicts=0)
-            rows[k] = replace(rows[k], measures=said)
+            merged = replace(m, shared_requests=requests, wavefronts=waves, bank_conflicts=0)
+            rows[k] = replace(rows[k], measures=merged)
     return replace(kernel, instructions=tuple(rows))
 
 

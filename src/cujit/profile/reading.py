@@ -29,11 +29,11 @@ def read_profile(path: str | os.PathLike[str]) -> tuple[ProfiledKernel, ...]:
     """
     path = path_of(path)
     try:
-        said = json.loads(read_file(path))
-        if said.get("schema", _SCHEMA) != _SCHEMA:
+        record = json.loads(read_file(path))
+        if record.get("schema", _SCHEMA) != _SCHEMA:
             name = spell(os.path.basename(path))
-            raise FormatError(f"{name} is of schema {spell(said['schema'])}; this cujit reads {_SCHEMA}")
-        return tuple(map(ProfiledKernel.from_json, said["kernels"]))
+            raise FormatError(f"{name} is of schema {spell(record['schema'])}; this cujit reads {_SCHEMA}")
+        return tuple(map(ProfiledKernel.from_json, record["kernels"]))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
         if isinstance(e, FormatError):
             raise

@@ -96,8 +96,8 @@ def plot(path: str | os.PathLike[str], kernel: ProfiledKernel, on: str | Device,
 def _head(figure: Figure, found: KernelBounds, theme: Theme) -> None:
     title = f"{short(found.kernel)} on {found.gpu}"
     figure.text(0.022, 0.925, title, color=theme.text, fontsize=12.5, fontweight="bold")
-    said = f"a bound of {micros(found.seconds)}" if found.bounds else "no bound"
-    figure.text(0.978, 0.925, said, color=theme.text, fontsize=12.5, ha="right")
+    text = f"a bound of {micros(found.seconds)}" if found.bounds else "no bound"
+    figure.text(0.978, 0.925, text, color=theme.text, fontsize=12.5, ha="right")
     clock = f"at {found.gpu.clock_mhz:,} MHz; latency, occupancy and integer arithmetic are not modelled"
     figure.text(0.022, 0.862, clock, color=theme.muted, fontsize=9.5)
 

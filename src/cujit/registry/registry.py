@@ -30,7 +30,7 @@ __all__ = ["RegisteredModule", "Registry", "default_registry", "module"]
 Given = Built | Source | Artifact | str | bytes | tuple[object, ...]
 """What may stand in place of a builder: what it would have returned."""
 
-_SAID_NOTHING = Options()
+_DEFAULT_OPTIONS = Options()
 _MOST_WISHES = 64
 _SCHEMA = "1"
 """Another number where entries by name stand on something else."""
@@ -69,7 +69,7 @@ class _Order(NamedTuple):
             OptionError: one of them is of the wrong type.
             FormatError: text or bytes in place of a builder are not what they should be.
         """
-        said = _SAID_NOTHING if options is None else Options.of(options, {})
+        chosen = _DEFAULT_OPTIONS if options is None else Options.of(options, {})
         if version is not None and (not isinstance(version, str) or not version.strip()):
             raise OptionError(
                 f"version is {spell(version)}; it takes the version of the library as text, or None",
@@ -78,8 +78,8 @@ class _Order(NamedTuple):
         if not isinstance(builder, Built) and not callable(builder):
             builder = built_of(builder)
         if isinstance(builder, Built):
-            return cls(_Wish(("built", builder.digest), said, version), builder, cache)
-        return cls(_Wish(described(builder), said, version), builder, cache)
+            return cls(_Wish(("built", builder.digest), chosen, version), builder, cache)
+        return cls(_Wish(described(builder), chosen, version), builder, cache)
 
     def build(self) -> Built:
         """Call the builder, and take what it gives.
@@ -281,10 +281,10 @@ class _Maker:
 
 def _part_of_options(options: Options) -> Part:
     """Return options as a part of a key, with the directories that no other key holds."""
-    return _NO_OPTIONS if options is _SAID_NOTHING else Part.content("options", repr(options))
+    return _NO_OPTIONS if options is _DEFAULT_OPTIONS else Part.content("options", repr(options))
 
 
-_NO_OPTIONS = Part.content("options", repr(_SAID_NOTHING))
+_NO_OPTIONS = Part.content("options", repr(_DEFAULT_OPTIONS))
 
 
 def _loaded(built: Built, device: Device, cache: Cache | bool | None) -> Module:

@@ -59,9 +59,9 @@ class Built:
         name: str | None = None,
     ) -> None:
         taken = _source(source, headers, name)
-        said = Options.of(options, {})
+        chosen = Options.of(options, {})
         if isinstance(taken, Artifact):
-            if said or said.extra:
+            if chosen or chosen.extra:
                 raise OptionError(
                     "an image is compiled already: it takes no options", help=_EXAMPLE, code="option-rejected"
                 )
@@ -69,7 +69,7 @@ class Built:
                 taken = replace(taken, names={**taken.names, **_texts(names)})
         elif isinstance(names, Mapping):
             raise OptionError("the names of a source are a list: its compiler finds the lowered names", help=_EXAMPLE)
-        for field, value in (("source", taken), ("names", _names(names)), ("options", said)):
+        for field, value in (("source", taken), ("names", _names(names)), ("options", chosen)):
             object.__setattr__(self, field, value)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -104,12 +104,12 @@ class Built:
 
     def _parts(self) -> list[tuple[str, object]]:
         source = self.source
-        said = [("names", self.names), ("options", (sorted(self.options.items()), self.options.extra))]
+        parts = [("names", self.names), ("options", (sorted(self.options.items()), self.options.extra))]
         if isinstance(source, Artifact):
             image = sha256(source.data).hexdigest()
             known = [("names of the image", sorted(source.names.items())), ("image", image)]
-            return [("kind", source.kind.value), ("arch", str(source.arch)), *said, *known]
-        return [("kind", "source"), *((name, getattr(source, name)) for name in source.__match_args__), *said]
+            return [("kind", source.kind.value), ("arch", str(source.arch)), *parts, *known]
+        return [("kind", "source"), *((name, getattr(source, name)) for name in source.__match_args__), *parts]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Built) and self.digest == other.digest
@@ -119,8 +119,8 @@ class Built:
 
     def __reduce__(self) -> tuple[object, ...]:
         # A mapping proxy goes neither into a pickle nor into a deep copy.
-        said = {name: dict(v) if isinstance(v, Mapping) else v for name, v in self.options.items()}
-        return Built, (self.source, self.names, None, {**said, "extra": self.options.extra})
+        values = {name: dict(v) if isinstance(v, Mapping) else v for name, v in self.options.items()}
+        return Built, (self.source, self.names, None, {**values, "extra": self.options.extra})
 
     def __repr__(self) -> str:
         names = f" names={list(self.names)}" if self.names else ""

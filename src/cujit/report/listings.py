@@ -9,7 +9,7 @@ from typing import Any
 
 from cujit.artifact.artifact import place_of
 from cujit.artifact.reading import quoted_lines
-from cujit.devices.cpu.run.lines import Lines, SourceLine, file_name
+from cujit.devices.cpu.run.source_map import Lines, SourceLine, file_name
 from cujit.devices.watch import Sources, Text
 from cujit.errors import CujitError
 from cujit.formats.cubin import PTX_SECTION

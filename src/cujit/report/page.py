@@ -142,8 +142,8 @@ def _cut_images(kept: dict[str, Any], record: Mapping[str, Any], most: int) -> N
         {**file, "images": [image | {name: image[name][:most] for name in _LISTS} for image in file["images"][:most]]}
         for file in record["inspections"]
     ]
-    said = f"of images and kernels {most:,} at most are here, for the size of this page"
-    kept["notes"] = [note for note in kept["notes"] if not note.startswith("of images")] + [said]
+    sentence = f"of images and kernels {most:,} at most are here, for the size of this page"
+    kept["notes"] = [note for note in kept["notes"] if not note.startswith("of images")] + [sentence]
 
 
 def _cut_rows(record: dict[str, Any], rows: int) -> None:
@@ -153,5 +153,5 @@ def _cut_rows(record: dict[str, Any], rows: int) -> None:
         if profile and len(profile["instructions"]) > rows:
             ranked = sorted(profile["instructions"], key=lambda row: -row.get("warps", 0))[:rows]
             profile["instructions"] = sorted(ranked, key=lambda row: row["ptx_line"])
-            said = f"{kernel['name']}: counts of the {rows:,} instructions of most warps are here, for the size"
-            record["notes"] = [n for n in record["notes"] if not n.startswith(f"{kernel['name']}: counts")] + [said]
+            sentence = f"{kernel['name']}: counts of the {rows:,} instructions of most warps are here, for the size"
+            record["notes"] = [n for n in record["notes"] if not n.startswith(f"{kernel['name']}: counts")] + [sentence]

@@ -59,8 +59,8 @@ class KernelReport:
 
     def _costs(self, profile: ProfiledKernel) -> dict[str, Any]:
         record = kernel_record(profile, self.on)
-        for row, said in zip(profile.instructions, record["instructions"], strict=True):
-            said["metrics"] = _metrics_of(profile, row)
+        for row, entry in zip(profile.instructions, record["instructions"], strict=True):
+            entry["metrics"] = _metrics_of(profile, row)
         if self.on is not None:
             found = bounds(profile, self.on)
             slopes, levels = roofs(found)

@@ -135,35 +135,35 @@ def _become(files: Sequence[int]) -> None:
 def main(answers: int, parent: int) -> None:
     """Read what is asked and the saved launch from standard input, and answer on a descriptor."""
     data = sys.stdin.buffer
-    asked: dict[str, Any] = json.loads(data.read(LENGTH.unpack(data.read(LENGTH.size))[0]))
+    request: dict[str, Any] = json.loads(data.read(LENGTH.unpack(data.read(LENGTH.size))[0]))
     end_with_parent(parent)
     answer: dict[str, Any] = {"without_filter": ""}
     memory: list[bytes] = []
     try:
-        run = Run(asked)
+        run = Run(request)
         if not run.device.is_gpu:
             # Before anything runs: the CPU device has wide guards where addresses are not limited.
-            limit_memory(asked["memory_mib"])
+            limit_memory(request["memory_mib"])
             try:
                 _ready(run.device)
             except CujitError as e:
                 if isinstance(e.__cause__, MemoryError | OSError):
                     raise MemoryError from e
                 raise
-            answer["without_filter"] = _enter(asked)
+            answer["without_filter"] = _enter(request)
         saved = read_saved(data.read())
         memory = run.launch(saved, answer)
     except MemoryError:
-        message = f"{asked['kernel']}: there is not enough memory"
+        message = f"{request['kernel']}: there is not enough memory"
         answer["error"] = {"class": "ToolCrashError", "message": message, "result": "MemoryError"}
     except CujitError as e:
         answer["error"] = _facts(e)
     except Exception as e:
         answer["error"] = {"class": "CujitError", "message": f"a fault of cujit in the process apart: {e!r}"}
     sys.stdout.flush()
-    said = json.dumps(answer).encode()
+    reply = json.dumps(answer).encode()
     with os.fdopen(answers, "wb") as file:
-        file.write(LENGTH.pack(len(said)) + said)
+        file.write(LENGTH.pack(len(reply)) + reply)
         for block in memory:
             file.write(block)
     sys.stdout.flush()
@@ -179,15 +179,15 @@ def _facts(error: CujitError) -> dict[str, Any]:
     return known | (error.facts if isinstance(error, ToolError) else {})
 
 
-def _enter(asked: Mapping[str, Any]) -> str:
+def _enter(request: Mapping[str, Any]) -> str:
     """Drop all rights. If the system has no filters, and that was allowed, return why."""
     os.environ["CUJIT_CACHE"] = "0"
-    limit_resources(asked["cpu_s"])
+    limit_resources(request["cpu_s"])
     why = ""
     try:
         give_up_rights()
     except CujitError as e:
-        if not asked["trusted"]:
+        if not request["trusted"]:
             raise
         why = e.message
     return why
@@ -241,25 +241,25 @@ def _ready(device: Device) -> None:
 class Run:
     """One launch as it was asked for."""
 
-    def __init__(self, asked: Mapping[str, Any]) -> None:
+    def __init__(self, request: Mapping[str, Any]) -> None:
         self.trace: Trace | None = None
         self.profile: Profile | None = None
-        self.device = process_devices().named(asked["device"])
+        self.device = process_devices().named(request["device"])
         if not self.device.is_gpu:
-            self.device = self._watching(asked)
+            self.device = self._watching(request)
 
-    def _watching(self, asked: Mapping[str, Any]) -> Device:
+    def _watching(self, request: Mapping[str, Any]) -> Device:
         """Make the CPU device that was asked for."""
         # after the choice: a GPU does without them
         from cujit.devices.cpu.observe.profile import Profile
         from cujit.devices.cpu.observe.trace import Trace
 
-        if asked["trace"] is not None:
-            block, thread, most = asked["trace"]
+        if request["trace"] is not None:
+            block, thread, most = request["trace"]
             self.trace = Trace(block, thread, limit=most)
-        self.profile = Profile() if asked["profile"] else None
+        self.profile = Profile() if request["profile"] else None
         watchers = [watcher for watcher in (self.trace, self.profile) if watcher is not None]
-        return process_devices().cpu(None, watchers, check=asked["check"], timeout_s=asked["timeout_s"])
+        return process_devices().cpu(None, watchers, check=request["check"], timeout_s=request["timeout_s"])
 
     def launch(self, saved: SavedLaunch, answer: dict[str, Any]) -> list[bytes]:
         """Make the launch; what it left in memory is given, the rest is put into ``answer``."""

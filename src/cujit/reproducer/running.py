@@ -186,7 +186,7 @@ def attempt(
     seconds = check_timeout(timeout_s)
     if memory_mib is None:
         memory_mib = _MEMORY_MIB + (_COPIES * launch.memory_bytes >> 20)
-    asked = {
+    request = {
         "device": name,
         "check": check,
         "trace": None if trace is None else [*trace, trace_limit],
@@ -198,7 +198,7 @@ def attempt(
         "kernel": launch.kernel,
     }
     with file_errors():
-        return _Child(launch, asked).rerun()
+        return _Child(launch, request).rerun()
 
 
 def _device(name: str | None, watched: Sequence[object]) -> str:
@@ -226,9 +226,9 @@ _Take = Callable[[bytes], bool]
 class _Child:
     """One process apart, from its start to its end."""
 
-    def __init__(self, saved: SavedLaunch, asked: Mapping[str, Any]) -> None:
+    def __init__(self, saved: SavedLaunch, request: Mapping[str, Any]) -> None:
         self._saved = saved
-        self._asked = asked
+        self._request = request
         self._most = _ANSWER_BYTES + saved.memory_bytes
         self._answer = bytearray()
         self._printed = bytearray()
@@ -242,16 +242,16 @@ class _Child:
             is_late = self._listen(takes)
             line.shutdown(socket.SHUT_WR)  # if it lives it is killed
             line.settimeout(_KILL_S)
-            said = b""
+            received = b""
             with contextlib.suppress(OSError):  # the server is gone, or does not answer
-                said = line.recv(STATUS.size)
-        status, words = (STATUS.unpack(said)[0], "") if said else server.ended()
+                received = line.recv(STATUS.size)
+        status, words = (STATUS.unpack(received)[0], "") if received else server.ended()
         self._take_words(words.encode())
         return self._read(status, is_late)
 
     def _begin(self, ours: contextlib.ExitStack) -> tuple[ForkServer, socket.socket, dict[int, _Take]]:
         """Return the server that forks the child, the connection to the child, and the reader of each pipe."""
-        request = json.dumps(self._asked).encode()
+        request = json.dumps(self._request).encode()
         takes: dict[int, _Take] = {}
         with contextlib.ExitStack() as theirs:
             order = theirs.enter_context(os.fdopen(os.memfd_create("cujit-launch"), "wb"))
@@ -265,12 +265,12 @@ class _Child:
             line, far = socket.socketpair()
             ours.enter_context(line)
             files.append(theirs.enter_context(far).fileno())
-            server = fork(files, is_gpu=self._asked["device"] != "cpu")
+            server = fork(files, is_gpu=self._request["device"] != "cpu")
         return server, line, takes
 
     def _listen(self, takes: Mapping[int, _Take]) -> bool:
         """Take what comes until every pipe is closed; tell whether the time was over before."""
-        until = time.monotonic() + self._asked["timeout_s"] + _READY_S
+        until = time.monotonic() + self._request["timeout_s"] + _READY_S
         with selectors.DefaultSelector() as selector:
             for pipe, take in takes.items():
                 selector.register(pipe, selectors.EVENT_READ, take)
@@ -307,7 +307,7 @@ class _Child:
         """
         if is_late:
             raise ToolTimeoutError(
-                f"{self._saved.kernel} was run in a process apart for {self._asked['timeout_s']:g} s, and did not end",
+                f"{self._saved.kernel} ran in a process apart for {self._request['timeout_s']:g} s, and did not end",
                 tool=_TOOL,
                 help="a larger timeout_s (--timeout)",
             )
@@ -368,7 +368,7 @@ class _Child:
         if name == "SIGSYS":
             how, help = "asked the system for what no kernel may have (SIGSYS)", "do not run it without this process"
         elif name in ("SIGXCPU", "SIGKILL"):
-            help = f"more than {self._asked['memory_mib']:,} MiB and {self._asked['timeout_s']:g} s"
+            help = f"more than {self._request['memory_mib']:,} MiB and {self._request['timeout_s']:g} s"
         return ToolCrashError(
             f"{self._saved.kernel}: the process apart {how}",
             tool=_TOOL,
@@ -420,8 +420,8 @@ def _of_class(facts: Mapping[str, Any]) -> CujitError:
             help=help,
         )
     if issubclass(cls, ToolError):
-        said = {name: str(facts.get(name, "")) for name in ("tool", "call", "result", "log")}
-        return cls(message, **said, help=help)
+        received = {name: str(facts.get(name, "")) for name in ("tool", "call", "result", "log")}
+        return cls(message, **received, help=help)
     return (FormatError if issubclass(cls, FormatError) else cls)(message, help=help)
 
 

@@ -144,7 +144,7 @@ class Aliases:
         with self._changed:
             while self._inside and self._open != wanted:
                 stop = current_stop()
-                if stop is not None and stop.is_asked:
+                if stop is not None and stop.is_requested:
                     raise Ended
                 self._changed.wait(_SLICE_S)
             are_open = bool(self._inside) or all(map(self._bind, wanted))

@@ -276,16 +276,16 @@ class ToolLibrary:
         self.count(function, what, count, len(listed))
         return listed
 
-    def count(self, function: str, what: str, said: object, real: int) -> int:
+    def count(self, function: str, what: str, given: object, real: int) -> int:
         """Check that a number or a size is the real one.
 
         Raises:
             CallError: it is no int, or another one.
         """
-        if isinstance(said, bool) or not hasattr(said, "__index__"):
-            self.misuse(function, f"the size of {what} is {spell(said)}; it takes an int")
-        if operator.index(said) != real:
-            self.misuse(function, f"the size of {what} is said to be {said}, but it is {real}", f"say {real}")
+        if isinstance(given, bool) or not hasattr(given, "__index__"):
+            self.misuse(function, f"the size of {what} is {spell(given)}; it takes an int")
+        if operator.index(given) != real:
+            self.misuse(function, f"the size of {what} is said to be {given}, but it is {real}", f"say {real}")
         return real
 
     def data(self, function: str, what: str, given: Readable, size: object) -> bytes:

@@ -97,7 +97,7 @@ _PARTS: Mapping[str, str] = {
 _BUNDLED_MARKERS: Mapping[str, str] = {"cuda_runtime_api.h": "cuda_fp16.h"}
 
 
-def _beside_nvrtc(place: _Place) -> Iterator[Path]:
+def _near_nvrtc(place: _Place) -> Iterator[Path]:
     """The tree that NVRTC itself lies in: a wheel's, conda's or a toolkit's."""
     if place.library is None:
         return
@@ -172,7 +172,7 @@ def _bundled(place: _Place) -> Iterator[Path]:
 
 
 _STEPS: tuple[tuple[str, Callable[[_Place], Iterator[Path]]], ...] = (
-    ("NVRTC's directory", _beside_nvrtc),
+    ("NVRTC's directory", _near_nvrtc),
     ("the wheels of this Python", _wheels),
     ("CUDA_HOME or CUDA_PATH", _environment),
     ("/usr/local/cuda", _usual_place),

@@ -123,25 +123,25 @@ def is_emulated(path: str) -> bool:
         return False
 
 
-_ASKED: set[int] = set()
+_REQUESTED: set[int] = set()
 
 
 @contextlib.contextmanager
-def asking_for_machine_code() -> Iterator[None]:
+def requesting_machine_code() -> Iterator[None]:
     """Make a linker of ``cujit emulate`` also emit, in this thread, the machine code that a GPU would run.
 
     It takes as long again, and only who asks for what kernels use has any good of it.
     """
-    _ASKED.add(get_ident())
+    _REQUESTED.add(get_ident())
     try:
         yield
     finally:
-        _ASKED.discard(get_ident())
+        _REQUESTED.discard(get_ident())
 
 
-def is_machine_code_asked_for() -> bool:
+def is_machine_code_requested() -> bool:
     """Return whether this thread requests machine code."""
-    return get_ident() in _ASKED
+    return get_ident() in _REQUESTED
 
 
 def find_library(binding: str, homes: Sequence[str]) -> str | None:

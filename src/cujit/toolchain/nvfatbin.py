@@ -180,10 +180,10 @@ def get(handle: int, buffer: Buffer) -> None:
 def _add(handle: int, function: str, method: str, code: Readable, size: int, **texts: str) -> None:
     library = _library()
     content = library.data(function, "code", code, size)
-    said = [library.text(function, what, text, optional=what != "arch") for what, text in texts.items()]
+    encoded = [library.text(function, what, text, optional=what != "arch") for what, text in texts.items()]
     described = ", ".join([f"{what} {spell(text)}" for what, text in texts.items() if text] + [f"{len(content)} bytes"])
     with library.using(function, handle, content) as raw:
-        library.call(function, method, raw, content, len(content), *said, about=lambda: described)
+        library.call(function, method, raw, content, len(content), *encoded, about=lambda: described)
 
 
 class NvFatbin:

@@ -269,9 +269,9 @@ def _add(raw: int, function: str, *arguments: Any) -> None:
     with _with_info_log(raw):
         if c_function is None:
             method = "add_data" if function == "nvJitLinkAddData" else "add_file"
-            said = [*arguments[:-1], arguments[-1].decode()]
-            name = said[-1]
-            library.call(function, method, raw, *said, log=lambda: library.log(raw, "error_log"), about=lambda: name)
+            words = [*arguments[:-1], arguments[-1].decode()]
+            name = words[-1]
+            library.call(function, method, raw, *words, log=lambda: library.log(raw, "error_log"), about=lambda: name)
         elif status := c_function(raw, *arguments):
             raise library.error(status, function, library.log(raw, "error_log"), about=arguments[-1].decode())
 

@@ -42,7 +42,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.changed = Condition()
-        self.is_asked = False
+        self.is_requested = False
         self._flags: list[Any] = []
         self._means: list[Callable[[], object]] = []
 
@@ -55,14 +55,14 @@ class Stop:
         import ctypes  # whoever finds everything in the cache does without
 
         with self.changed:
-            flag = ctypes.create_string_buffer(b"1" if self.is_asked else b"0")
+            flag = ctypes.create_string_buffer(b"1" if self.is_requested else b"0")
             self._flags.append(flag)
         return ctypes.cast(ctypes.CDLL(None).atoi, ctypes.c_void_p).value or 0, ctypes.addressof(flag)
 
     def ask(self) -> None:
         """Ask that the work ends: by the flag that NVRTC looks at, and by what ``by`` was given."""
         with self.changed:
-            self.is_asked = True
+            self.is_requested = True
             for flag in self._flags:
                 flag[0] = b"1"
             means, self._means = self._means, []
@@ -76,10 +76,10 @@ class Stop:
         already requested.
         """
         with self.changed:
-            asked = self.is_asked
-            if not asked:
+            was_requested = self.is_requested
+            if not was_requested:
                 self._means.append(end)
-        if asked:
+        if was_requested:
             end()
         try:
             yield
@@ -119,9 +119,9 @@ def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
             outcome.append(result)
             stop.changed.notify_all()
 
-    def wait(until: float | None, or_asked: bool) -> None:
+    def wait(until: float | None, or_requested: bool) -> None:
         with stop.changed:
-            while not (outcome or (or_asked and stop.is_asked)):
+            while not (outcome or (or_requested and stop.is_requested)):
                 left_s = _SLICE_S if until is None else min(_SLICE_S, until - time.monotonic())
                 if left_s <= 0:
                     break
@@ -130,15 +130,15 @@ def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
 
     try:
         start(body, name=_NAME, stack_bytes=_STACK_BYTES)
-        wait(until, or_asked=True)
+        wait(until, or_requested=True)
     except BaseException:
         stop.ask()
-        wait(time.monotonic() + _GRACE_S, or_asked=False)
+        wait(time.monotonic() + _GRACE_S, or_requested=False)
         raise
     if not outcome:
         stop.ask()
-        wait(time.monotonic() + _GRACE_S, or_asked=False)
-    if not outcome or (outcome[0][1] is not None and stop.is_asked):
+        wait(time.monotonic() + _GRACE_S, or_requested=False)
+    if not outcome or (outcome[0][1] is not None and stop.is_requested):
         raise Ended
     result, error = outcome.pop()
     if error is not None:

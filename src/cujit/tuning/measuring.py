@@ -213,13 +213,13 @@ def _ask(
     numbers = {tuple(variant.values.values()): number for number, variant in enumerate(variants)}
     choices = {name: list(dict.fromkeys(v.values[name] for v in variants)) for name in variants[0].values}
     for done in range(0, trials, _BATCH):
-        asked = []
+        pending = []
         for _ in range(min(_BATCH, trials - done)):
             trial = strategy.ask()
             chosen = tuple(trial.suggest_categorical(name, values) for name, values in choices.items())
-            asked.append((trial, numbers.get(chosen)))
-        look(number for _, number in asked if number is not None)
-        for trial, number in asked:
+            pending.append((trial, numbers.get(chosen)))
+        look(number for _, number in pending if number is not None)
+        for trial, number in pending:
             rank_ms = None if number is None else found[number].rank_ms
             strategy.tell(trial, math.inf if rank_ms is None else rank_ms)
 

@@ -94,12 +94,12 @@ class TuningRecord:
 
     def to_json(self) -> bytes:
         """Write it."""
-        said = {
+        record = {
             _HEADER: SCHEMA,
             **attributes(self, "by kernel shape device processors driver winner"),
             "candidates": [_written(one) for one in self.candidates],
         }
-        return json.dumps(said, separators=(",", ":"), allow_nan=False).encode()
+        return json.dumps(record, separators=(",", ":"), allow_nan=False).encode()
 
     @classmethod
     def of_json(cls, data: bytes) -> TuningRecord:
@@ -109,13 +109,13 @@ class TuningRecord:
             FormatError: it is something else.
         """
         try:
-            said = json.loads(data)
-            device = str(said["device"])
-            candidates = tuple(_read(one, device) for one in said["candidates"])
-            numbers = int(said["processors"]), int(said["winner"])
-            if said[_HEADER] != SCHEMA or candidates[numbers[1]].rank_ms is None or numbers[1] < 0:
+            record = json.loads(data)
+            device = str(record["device"])
+            candidates = tuple(_read(one, device) for one in record["candidates"])
+            numbers = int(record["processors"]), int(record["winner"])
+            if record[_HEADER] != SCHEMA or candidates[numbers[1]].rank_ms is None or numbers[1] < 0:
                 raise ValueError("its winner is none")
-            texts = str(said["kernel"]), str(said["shape"]), device, numbers[0], str(said["driver"])
+            texts = str(record["kernel"]), str(record["shape"]), device, numbers[0], str(record["driver"])
             return cls(*texts, candidates, numbers[1])
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
             raise FormatError(f"no record of a tuning: {e}") from None
@@ -152,21 +152,21 @@ def _rank(one: Measured) -> float:
 
 
 def _written(one: Measured) -> dict[str, object]:
-    said: dict[str, object] = {"values": dict(one.values)}
+    record: dict[str, object] = {"values": dict(one.values)}
     if one.timing is not None:
-        said |= {"calls": one.timing.calls, "ms": [float(f"{ms:.{_DIGITS}g}") for ms in one.timing.samples_ms]}
+        record |= {"calls": one.timing.calls, "ms": [float(f"{ms:.{_DIGITS}g}") for ms in one.timing.samples_ms]}
     if one.bound_ms is not None:
-        said["bound_ms"] = one.bound_ms
-    return {**said, "error": one.error} if one.error else said
+        record["bound_ms"] = one.bound_ms
+    return {**record, "error": one.error} if one.error else record
 
 
-def _read(said: Mapping[str, Any], device: str) -> Measured:
-    samples: Sequence[float] = said.get("ms", ())
-    timing = Timing(tuple(float(ms) for ms in samples), int(said["calls"]), device) if samples else None
-    bound_ms = said.get("bound_ms")
+def _read(record: Mapping[str, Any], device: str) -> Measured:
+    samples: Sequence[float] = record.get("ms", ())
+    timing = Timing(tuple(float(ms) for ms in samples), int(record["calls"]), device) if samples else None
+    bound_ms = record.get("bound_ms")
     return Measured(
-        MappingProxyType(dict(said["values"])),
+        MappingProxyType(dict(record["values"])),
         timing,
-        str(said.get("error", "")),
+        str(record.get("error", "")),
         None if bound_ms is None else float(bound_ms),
     )

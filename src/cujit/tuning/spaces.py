@@ -39,11 +39,11 @@ class Variant:
         """All of it in one line, the same whatever the order of the names."""
         return _json([dict(self.values), self.kernel, dict(self.define), dict(self.option)])
 
-    def options(self, said: Options) -> Options:
-        """Return the options of the variant's compile, with ``said`` among them."""
-        macros = said.get("define") or {}
+    def options(self, base: Options) -> Options:
+        """Return the options of the variant's compile, with ``base`` among them."""
+        macros = base.get("define") or {}
         assert isinstance(macros, Mapping)
-        return Options.of(said, {**dict(self.option), "define": {**macros, **dict(self.define)} or None})
+        return Options.of(base, {**dict(self.option), "define": {**macros, **dict(self.define)} or None})
 
 
 def variants_of(

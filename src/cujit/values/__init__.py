@@ -101,8 +101,8 @@ class _StdlibTwin:
         import inspect
 
         fields: Mapping[str, _Field] = vars(self.cls)[_OWN]
-        body = {name: dataclasses.field(**said) for name, said in fields.items()}
-        types = {name: said.type for name, said in fields.items()}
+        body = {name: dataclasses.field(**spec) for name, spec in fields.items()}
+        types = {name: spec.type for name, spec in fields.items()}
         plain = type(self.cls.__name__, (), {**body, "__annotations__": types, "__module__": self.cls.__module__})
         twin: type = dataclasses.dataclass(**self.options)(plain)
         if is_signature:
@@ -162,22 +162,22 @@ def ready(*classes: type) -> None:
 def _head(name: str, cls: type, *leading: str) -> str:
     """Write the first line of a method that takes the fields."""
     positional, keywords = [*leading], ["*"]
-    for field, said in vars(cls)[_OWN].items():
-        default = f"=_fields_['{field}']['default']" if "default" in said else ""
-        default = default or "=_unsaid_" * ("default_factory" in said)
-        if said.get("init", True):
-            (keywords if said["kw_only"] else positional).append(f"{field}{default}")
+    for field, spec in vars(cls)[_OWN].items():
+        default = f"=_fields_['{field}']['default']" if "default" in spec else ""
+        default = default or "=_unsaid_" * ("default_factory" in spec)
+        if spec.get("init", True):
+            (keywords if spec["kw_only"] else positional).append(f"{field}{default}")
     return f"def {name}({', '.join(positional + keywords * (len(keywords) > 1))}):\n "
 
 
 def _init(cls: type, is_frozen: bool) -> str:
     body = []
-    for name, said in vars(cls)[_OWN].items():
-        value, is_given = name, said.get("init", True)
-        if "default_factory" in said:
+    for name, spec in vars(cls)[_OWN].items():
+        value, is_given = name, spec.get("init", True)
+        if "default_factory" in spec:
             value = f"_fields_['{name}']['default_factory']()"
             value = f"{value} if {name} is _unsaid_ else {name}" if is_given else value
-        if is_given or "default_factory" in said:
+        if is_given or "default_factory" in spec:
             body.append(f"_put_(self, '{name}', {value})" if is_frozen else f"self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
@@ -190,7 +190,7 @@ def _new(cls: type) -> str:
 
 def _compared(cls: type, of: str, how: str = "compare") -> str:
     fields = vars(cls)[_OWN].items()
-    return f"({''.join(f'{of}.{name}, ' for name, said in fields if said.get(how, said.get('compare', True)))})"
+    return f"({''.join(f'{of}.{name}, ' for name, spec in fields if spec.get(how, spec.get('compare', True)))})"
 
 
 def _eq(cls: type) -> str:
@@ -203,7 +203,7 @@ def _hash(cls: type) -> str:
 
 
 def _repr(cls: type) -> str:
-    shown = [f"{name}={{self.{name}!r}}" for name, said in vars(cls)[_OWN].items() if said.get("repr", True)]
+    shown = [f"{name}={{self.{name}!r}}" for name, spec in vars(cls)[_OWN].items() if spec.get("repr", True)]
     return f"def __repr__(self):\n return f'{{self.__class__.__qualname__}}({', '.join(shown)})'"
 
 
@@ -217,16 +217,16 @@ def _values(cls: type, args: tuple[object, ...], named: Mapping[str, object]) ->
     if len(given) != len(args) + len(named):
         return None
     values = {}
-    for name, said in fields.items():
-        is_given = said.get("init", True)
+    for name, spec in fields.items():
+        is_given = spec.get("init", True)
         if is_given and name in given:
             values[name] = given.pop(name)
-        elif "default_factory" in said:
-            values[name] = said["default_factory"]()
+        elif "default_factory" in spec:
+            values[name] = spec["default_factory"]()
         elif is_given:
-            if "default" not in said:
+            if "default" not in spec:
                 return None
-            values[name] = said["default"]
+            values[name] = spec["default"]
     return None if given else values
 
 
@@ -249,7 +249,7 @@ def _new_unwritten(cls: type, made: Any, args: tuple[object, ...], named: Any) -
 
 def _of(cls: type, value: object, how: str = "compare") -> tuple[object, ...]:
     fields = vars(cls)[_OWN].items()
-    return tuple(getattr(value, name) for name, said in fields if said.get(how, said.get("compare", True)))
+    return tuple(getattr(value, name) for name, spec in fields if spec.get(how, spec.get("compare", True)))
 
 
 def _eq_unwritten(cls: type, self: object, args: tuple[object, ...], named: Any) -> object:
@@ -288,20 +288,20 @@ def _freeze(cls: Any) -> None:
 
 
 def _collect(cls: Any, kw_only: bool) -> None:
-    fields = {name: said for base in reversed(cls.__mro__) for name, said in vars(base).get(_OWN, {}).items()}
+    fields = {name: spec for base in reversed(cls.__mro__) for name, spec in vars(base).get(_OWN, {}).items()}
     for name, kind in cls.__annotations__.items():
         if kind.startswith("ClassVar"):
             continue
         given = vars(cls).get(name, _UNSAID)
-        fields[name] = said = _Field(given if isinstance(given, _Field) else {"default": given})
-        said.type = kind
-        said.setdefault("kw_only", kw_only)
-        if "default" in said:
-            setattr(cls, name, said["default"])
+        fields[name] = spec = _Field(given if isinstance(given, _Field) else {"default": given})
+        spec.type = kind
+        spec.setdefault("kw_only", kw_only)
+        if "default" in spec:
+            setattr(cls, name, spec["default"])
         elif given is not _UNSAID:
             delattr(cls, name)
     setattr(cls, _OWN, fields)
-    given = (name for name, said in fields.items() if said.get("init", True) and not said["kw_only"])
+    given = (name for name, spec in fields.items() if spec.get("init", True) and not spec["kw_only"])
     cls.__match_args__, cls.__replace__ = (*given,), replace  # type: ignore[misc]
 
 
@@ -313,14 +313,14 @@ def _slotted(cls: Any) -> Any:
 
 if not TYPE_CHECKING:
 
-    def field(**said: object) -> _Field:
+    def field(**spec: object) -> _Field:
         """Describe a field as ``dataclasses.field`` does."""
-        return _Field(said)
+        return _Field(spec)
 
     def replace(value: object, /, **changes: object) -> object:
         """Make a value anew with some fields changed."""
         fields = getattr(type(value), _OWN).items()
-        kept = {name: getattr(value, name) for name, said in fields if name not in changes and said.get("init", True)}
+        kept = {name: getattr(value, name) for name, spec in fields if name not in changes and spec.get("init", True)}
         return type(value)(**kept, **changes)
 
     def dataclass(cls=None, /, *, frozen=False, eq=True, repr=True, init=True, kw_only=False, slots=False):

@@ -96,7 +96,7 @@ def _write(path: str, data: bytes) -> None:
                 return
     except FileNotFoundError:
         os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-    beside = f"{path}.{os.getpid()}"
-    with open(beside, "wb") as file:  # in place: the package is not imported yet
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "wb") as file:  # in place: the package is not imported yet
         file.write(data)
-    os.replace(beside, path)  # in place: as above
+    os.replace(temporary, path)  # in place: as above

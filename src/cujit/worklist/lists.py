@@ -28,7 +28,7 @@ from cujit.artifact import Kind
 from cujit.artifact.reading import read_file, shown_path
 from cujit.artifact.writing import write_file
 from cujit.cache.key import is_digest
-from cujit.compiler.keys.recipe import request_of, said_of
+from cujit.compiler.keys.recipe import recipe_of, request_of
 from cujit.compiler.request import Request
 from cujit.errors import MEMORY, CujitError, FileError, FormatError, OptionError, spell
 from cujit.values import NamedTuple, dataclass
@@ -107,9 +107,9 @@ class Worklist:
         def file(name: str) -> str:  # what lies elsewhere has no neighbours here, as a source in memory
             return places.path(name) or f"{MEMORY}/{os.path.basename(name)}"
 
-        said = _moved({**_LEAST, **self.recipes[recipe]}, directory, file)
+        record = _moved({**_LEAST, **self.recipes[recipe]}, directory, file)
         kind = _KINDS[arch.kind].value
-        return request_of({**said, "kind": kind, "arch": [arch.kind.value, arch.number, arch.suffix]})
+        return request_of({**record, "kind": kind, "arch": [arch.kind.value, arch.number, arch.suffix]})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the list, whole or not at all: its recipes first, each line as another machine would write it.
@@ -134,13 +134,13 @@ class Merged(NamedTuple):
 
 def recipe_line(request: Request, places: Places) -> tuple[str, str]:
     """Write the line of a request's recipe; give its digest and the line."""
-    said = _moved(said_of(request), places.name, places.name)
+    record = _moved(recipe_of(request), places.name, places.name)
     name = os.path.basename(request.source.name) if request.source.path else request.source.name
-    rest = {key: said[key] for key, least in _LEAST.items() if said[key] != least}
+    rest = {key: record[key] for key, least in _LEAST.items() if record[key] != least}
     # As json.dumps writes it, which takes five times as long for the text. ASCII alone, so that a lone surrogate of a
     # path that is no UTF-8 comes back as it was.
     between = f"{json.dumps(rest)[1:-1]}, " if rest else ""
-    text = f'{{"name": {_in_json(name)}, {between}"text": {_in_json(said["text"])}}}'
+    text = f'{{"name": {_in_json(name)}, {between}"text": {_in_json(record["text"])}}}'
     digest = hashlib.sha256(text.encode()).hexdigest()
     return digest, _recipe_line(digest, text)
 
@@ -159,12 +159,12 @@ def _recipe_line(digest: str, text: str) -> str:
     return f'{{"recipe": "{digest}", {text[1:]}\n'
 
 
-def _moved(said: Mapping[str, Any], directory: Callable[[str], str], file: Callable[[str], str]) -> dict[str, Any]:
+def _moved(record: Mapping[str, Any], directory: Callable[[str], str], file: Callable[[str], str]) -> dict[str, Any]:
     """Put other names in the place of the paths of a recipe."""
-    moved = {**said, "include": [directory(path) for path in said["include"]]}
-    moved["path"] = said["path"] and file(said["path"])
-    if include := said["options"].get("include"):
-        moved["options"] = {**said["options"], "include": [directory(path) for path in include]}
+    moved = {**record, "include": [directory(path) for path in record["include"]]}
+    moved["path"] = record["path"] and file(record["path"])
+    if include := record["options"].get("include"):
+        moved["options"] = {**record["options"], "include": [directory(path) for path in include]}
     return moved
 
 
@@ -283,14 +283,14 @@ def _read(file: Path, *, is_whole: bool) -> Worklist:
     for number, line in enumerate([*lines, torn], start=1):
         is_torn = number > len(lines)
         try:
-            said = _object(line) if line or not is_torn else {}
+            record = _object(line) if line or not is_torn else {}
             if number == 1:
-                _check_version(said)
-            elif "recipe" in said:
-                digest = _proved(said)
-                recipes.setdefault(digest, MappingProxyType(said))
-            elif said:
-                use = _use(said, recipes)
+                _check_version(record)
+            elif "recipe" in record:
+                digest = _proved(record)
+                recipes.setdefault(digest, MappingProxyType(record))
+            elif record:
+                use = _use(record, recipes)
                 known = uses.get((use.recipe, use.arch))
                 uses[use.recipe, use.arch] = use if known is None else known.joined(use, is_same_file=True)
         except (CujitError, AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as e:
@@ -305,15 +305,15 @@ _HELP = "cujit worklist merge writes lists; recordings are what CUJIT_RECORD nam
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    said = json.loads(line)
-    if not isinstance(said, dict):
+    record = json.loads(line)
+    if not isinstance(record, dict):
         raise FormatError("no line of a worklist: it is no object")
-    return said
+    return record
 
 
-def _check_version(said: Mapping[str, Any]) -> None:
-    if said.get(_HEADER) != _VERSION:
-        version = said.get(_HEADER)
+def _check_version(record: Mapping[str, Any]) -> None:
+    if record.get(_HEADER) != _VERSION:
+        version = record.get(_HEADER)
         raise FormatError(
             f"a worklist of version {spell(version)}; this cujit reads version {_VERSION}"
             if version is not None
@@ -321,12 +321,12 @@ def _check_version(said: Mapping[str, Any]) -> None:
         )
 
 
-def _proved(said: dict[str, Any]) -> str:
+def _proved(record: dict[str, Any]) -> str:
     """Take a recipe's digest out of its line; the rest has to be what the digest is of, and a request."""
-    digest = said.pop("recipe")
-    if digest != hashlib.sha256(json.dumps(said).encode()).hexdigest():
+    digest = record.pop("recipe")
+    if digest != hashlib.sha256(json.dumps(record).encode()).hexdigest():
         raise FormatError("the recipe was changed: its digest is another")
-    whole = _moved({**_LEAST, **said, "text": _text(said["text"]), "name": _text(said["name"])}, _text, _text)
+    whole = _moved({**_LEAST, **record, "text": _text(record["text"]), "name": _text(record["name"])}, _text, _text)
     request_of({**whole, "kind": Kind.PTX.value, "arch": [ArchKind.VIRTUAL.value, 90, ""]})
     return str(digest)
 
@@ -337,14 +337,14 @@ def _text(value: object) -> str:
     return value
 
 
-def _use(said: dict[str, Any], recipes: Mapping[str, object]) -> RecipeUse:
+def _use(record: dict[str, Any], recipes: Mapping[str, object]) -> RecipeUse:
     names = ("use", "arch", "key", "outcome", "make_ms", "calls", "seen")
-    recipe, arch, key, outcome, make_ms, calls, seen = (said[name] for name in names)
+    recipe, arch, key, outcome, make_ms, calls, seen = (record[name] for name in names)
     if recipe not in recipes:
         raise FormatError(f"no recipe {spell(recipe)} stands above its use")
     is_good = (key is None or is_digest(key)) and outcome in _OUTCOMES and _DAY.fullmatch(seen)
     if not is_good or type(calls) is not int or not 1 <= calls < 1 << 63 or not 0 <= make_ms < math.inf:
         raise FormatError("no use of a recipe: a value is out of range")
     return RecipeUse(
-        recipe, Arch.parse(arch), key, outcome, float(make_ms), calls, seen, str(said.get("elsewhere", ""))
+        recipe, Arch.parse(arch), key, outcome, float(make_ms), calls, seen, str(record.get("elsewhere", ""))
     )

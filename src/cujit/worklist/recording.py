@@ -19,7 +19,7 @@ from cujit.artifact.artifact import Origin
 from cujit.artifact.reading import path_of
 from cujit.artifact.writing import temporary_name
 from cujit.compiler.keys.maker import Keyed, Uncacheable
-from cujit.compiler.keys.recipe import said_of
+from cujit.compiler.keys.recipe import recipe_of
 from cujit.compiler.request import Request
 from cujit.compiler.runner import LISTENERS
 from cujit.errors import MEMORY, CacheWarning, CompileError, CujitError, warn
@@ -65,7 +65,7 @@ class Recording:
         LISTENERS.remove(self)
         self.close()
 
-    def heard(
+    def on_compile(
         self,
         request: Request,
         keyed: Keyed | Uncacheable,
@@ -177,7 +177,7 @@ def _today() -> str:
 
 def _named(request: Request) -> bytes:
     """Name a request without a key, and keep none of its text."""
-    return hashlib.sha256(repr(said_of(request)).encode("utf-8", "surrogatepass")).digest()
+    return hashlib.sha256(repr(recipe_of(request)).encode("utf-8", "surrogatepass")).digest()
 
 
 def _outcome(known: Origin | None, result: Artifact | CujitError) -> str:

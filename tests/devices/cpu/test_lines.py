@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.devices.cpu.run.lines import Lines
+from cujit.devices.cpu.run.source_map import Lines
 from cujit.errors import KernelFaultError
 from cujit.formats.ptx.parser import parse
 from cujit.report.report import _error_records

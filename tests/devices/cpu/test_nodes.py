@@ -7,7 +7,7 @@ import pytest
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.nodes import IrModule, Node, text_of
-from cujit.devices.cpu.run.debuglines import PTX_ALONE, DebugInfo
+from cujit.devices.cpu.run.dwarf import PTX_ALONE, DebugInfo
 from cujit.devices.jit import optimise
 
 _P, _I, _LANES = Value("%p", "ptr"), Value("%i", "i32"), Value("%v", "i32", 32)

@@ -16,8 +16,8 @@ import compiler_page
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
-from cujit.devices.cpu.run.debuglines import origin_of
-from cujit.devices.cpu.run.lines import Lines
+from cujit.devices.cpu.run.dwarf import origin_of
+from cujit.devices.cpu.run.source_map import Lines
 from cujit.devices.jit import emit_object
 from cujit.devices.line_table import code_lines
 from cujit.devices.shapes import Dim3

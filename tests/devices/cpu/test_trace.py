@@ -15,7 +15,7 @@ from cujit.devices.cpu.ir.decoding import TracedValue
 from cujit.devices.cpu.observe.trace import Step, Trace
 from cujit.devices.cpu.pipeline import ir_of
 from cujit.devices.cpu.preparation import Preparation
-from cujit.devices.cpu.run.lines import Lines
+from cujit.devices.cpu.run.source_map import Lines
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3
 from cujit.errors import KernelFaultError, OptionError

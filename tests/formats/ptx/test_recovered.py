@@ -13,7 +13,7 @@ import pytest
 import cujit
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.devices.cpu.run.lines import Lines
+from cujit.devices.cpu.run.source_map import Lines
 from cujit.errors import FormatError
 from cujit.formats.container import Container, write_container
 from cujit.formats.cubin import PTX_SECTION, read_cubin

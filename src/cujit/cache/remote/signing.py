@@ -295,8 +295,10 @@ def read_key_file(path: Path, *, is_private: bool = False) -> bytes:
     except UntrustedFileError as e:
         raise CacheRefusedError(f"{path} is not believed: it {e}", help=f"chmod go-w {path}") from e
     except CacheRefusedError as e:
-        said = e.message.removeprefix("the cache is not used: ")
-        raise CacheRefusedError(f"{path} is not believed: {said}", help="a directory that only you can write to") from e
+        reason = e.message.removeprefix("the cache is not used: ")
+        raise CacheRefusedError(
+            f"{path} is not believed: {reason}", help="a directory that only you can write to"
+        ) from e
     except OSError as e:
         raise FileError(f"{path}: {e.strerror}", filename=str(path), errno=e.errno) from e
     if is_private and status.st_mode & 0o077:

@@ -165,14 +165,14 @@ class Tier:
             look = functools.partial(self._look, transport, keys, key.digest)
             check = functools.partial(self._check, transport)
             if not is_probe:
-                return self._judged(self._asked(attempt, check, look), key.digest)
+                return self._judged(self._fetch(attempt, check, look), key.digest)
             attempt.start(look if self._is_checked else check, self._probed)
         except (CujitError, OSError) as e:
             self._is_probing = False
             return self._failed(e, 0.0, at_once=True)
         return Fetched()
 
-    def _asked(self, attempt: _Attempt, check: _Question, look: _Question) -> _Attempt:
+    def _fetch(self, attempt: _Attempt, check: _Question, look: _Question) -> _Attempt:
         """Ask, and import what verifies after the store has answered: what is not there costs no import."""
         if self._is_checked or attempt.ask(check).fault is None:
             attempt.ready(bindings)

@@ -147,8 +147,8 @@ class _Http:
         if parts.username is not None:
             import base64  # start-up time, as above
 
-            said = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
-            self._headers["Authorization"] = f"Basic {base64.b64encode(said).decode()}"
+            credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+            self._headers["Authorization"] = f"Basic {base64.b64encode(credentials).decode()}"
         self._idle: list[http.client.HTTPConnection] = []
         self._guard = threading.Lock()
         weakref.finalize(self, _close, self._idle)
@@ -238,10 +238,10 @@ def _retry_after(answer: http.client.HTTPResponse) -> float | None:
 
     Source: RFC 9110, section 10.2.3.
     """
-    said = answer.headers.get("Retry-After")
-    if answer.status not in _BUSY or said is None:
+    header = answer.headers.get("Retry-After")
+    if answer.status not in _BUSY or header is None:
         return None
-    return min(float(said), _MOST_RETRY_S) if said.isascii() and said.isdecimal() else 60.0
+    return min(float(header), _MOST_RETRY_S) if header.isascii() and header.isdecimal() else 60.0
 
 
 class _ObjectStore:

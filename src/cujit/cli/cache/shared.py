@@ -125,8 +125,8 @@ def pull(
     KEY is a whole cache key. The exit status is 1 if an image is missing or refused.
     """
     listed, failed = keys_of(read_worklist(lists), arch=arch) if lists else ({}, ())
-    said = CacheSettings.from_environment(os.environ).trust
-    trust = trust or (None if said is None else Path(said))
+    own_trust = CacheSettings.from_environment(os.environ).trust
+    trust = trust or (None if own_trust is None else Path(own_trust))
     if trust is None:
         raise OptionError(
             "nobody is believed, so nothing can be taken", help="--trust FILE, or CUJIT_TRUST", code="trust-missing"

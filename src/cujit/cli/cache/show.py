@@ -38,7 +38,7 @@ def show_entry(cache: Cache, key: str, *, as_json: bool) -> None:
     if as_json:
         print_json(_record(shown))
     else:
-        _tell(shown)
+        _print_shown(shown)
 
 
 def _print_source(shown: Shown, as_json: bool) -> None:
@@ -80,7 +80,7 @@ def _record(shown: Shown) -> dict[str, object]:
     }
 
 
-def _tell(shown: Shown) -> None:
+def _print_shown(shown: Shown) -> None:
     record, artifact = shown.record, shown.record.artifact
     made = datetime.datetime.fromtimestamp(record.made_s).astimezone()
     rows = [
@@ -92,14 +92,14 @@ def _tell(shown: Shown) -> None:
     ]
     for label, text in rows:
         click.echo(printable(f"{label:6}{text}"))
-    _tell_list("kernels", [f"{name} = {lowered}" for name, lowered in artifact.names.items()])
-    _tell_list("signatures", [f"{name}: {signature}" for name, signature in artifact.signatures.items()])
+    _print_list("kernels", [f"{name} = {lowered}" for name, lowered in artifact.names.items()])
+    _print_list("signatures", [f"{name}: {signature}" for name, signature in artifact.signatures.items()])
     if artifact.kind is Kind.TUNING:
-        _tell_list("candidates", str(TuningRecord.of_json(artifact.data)).splitlines()[1:])
-    _tell_list("log", artifact.log.strip().splitlines())
-    _tell_list("made from", [str(part) for part in shown.key.parts])
+        _print_list("candidates", str(TuningRecord.of_json(artifact.data)).splitlines()[1:])
+    _print_list("log", artifact.log.strip().splitlines())
+    _print_list("made from", [str(part) for part in shown.key.parts])
 
 
-def _tell_list(title: str, lines: list[str]) -> None:
+def _print_list(title: str, lines: list[str]) -> None:
     if lines:
         click.echo("\n".join([f"\n{title}", *(printable(f"  {line}") for line in lines)]))

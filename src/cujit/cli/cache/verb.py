@@ -136,7 +136,7 @@ def trim(cache: Cache, size: int, as_json: bool) -> None:
 
     SIZE is a number of bytes with a unit, such as 512MiB, 2GB or 0.
     """
-    _tell_freed(admin.trim(cache, size), cache, as_json)
+    _print_freed(admin.trim(cache, size), cache, as_json)
 
 
 @command.command("clear")
@@ -152,10 +152,10 @@ def clear(cache: Cache, yes: bool, as_json: bool) -> None:
         found = admin.info(cache)
         question = f"delete {found.entries} entries ({shown_size(found.total_bytes)}) in {found.root}?"
         click.confirm(question, abort=True, err=True)
-    _tell_freed(admin.clear(cache), cache, as_json)
+    _print_freed(admin.clear(cache), cache, as_json)
 
 
-def _tell_freed(freed_bytes: int, cache: Cache, as_json: bool) -> None:
+def _print_freed(freed_bytes: int, cache: Cache, as_json: bool) -> None:
     left = admin.info(cache)
     if as_json:
         print_json({"freed_bytes": freed_bytes, "entries": left.entries, "bytes": left.total_bytes})

@@ -47,7 +47,7 @@ def verify(ctx: click.Context, cache: Cache, fraction: float, seed: int, as_json
     if as_json:
         print_json({**counts, "entries": records})
     else:
-        _tell(records, counts)
+        _print_verified(records, counts)
     if counts["wrong"]:
         ctx.exit(ExitCode.WRONG_INPUT)
 
@@ -87,7 +87,7 @@ def _record(verdict: RecordVerdict, reason: str) -> dict[str, str]:
     return {"key": verdict.digest, "name": verdict.name, "state": state, "why": verdict.fault or reason}
 
 
-def _tell(records: list[dict[str, str]], counts: dict[str, int]) -> None:
+def _print_verified(records: list[dict[str, str]], counts: dict[str, int]) -> None:
     differing = [record for record in records if record["state"] != "same"]
     if differing:
         rows = [(short(r["key"]), printable(r["name"]), r["state"], printable(r["why"])) for r in differing]

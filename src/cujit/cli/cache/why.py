@@ -57,30 +57,30 @@ def why(
         options = compiler.read()
         keys = runner(cache).keys
         assert keys is not None
-        asked = compiler.source(source)
-        made = keys.of_request(request(asked, to=to, arch=arch, names=names, options=options))
+        wanted = compiler.source(source)
+        made = keys.of_request(request(wanted, to=to, arch=arch, names=names, options=options))
         if isinstance(made, Uncacheable):
-            _tell_uncacheable(made.reason, as_json)
+            _print_uncacheable(made.reason, as_json)
         else:
-            _tell_nearest(cache, made.key, as_json, is_there=cache.find(made.key) is not None)
+            _print_nearest(cache, made.key, as_json, is_there=cache.find(made.key) is not None)
         return
     if any((to, arch, names, *compiler)):
         raise click.UsageError("compiler options require --source")
     shown = admin.show(cache, str(key))
     if other is None:
-        _tell_nearest(cache, shown.key, as_json)
+        _print_nearest(cache, shown.key, as_json)
     else:
-        _tell_two(shown.key, admin.show(cache, other).key, as_json)
+        _print_two(shown.key, admin.show(cache, other).key, as_json)
 
 
-def _tell_uncacheable(reason: str, as_json: bool) -> None:
+def _print_uncacheable(reason: str, as_json: bool) -> None:
     if as_json:
         print_json({"key": None, "is_there": False, "reason": reason, "nearest": None, "differences": []})
     else:
         click.echo(f"such a compile is never kept: {reason}")
 
 
-def _tell_nearest(cache: Cache, key: Key, as_json: bool, *, is_there: bool | None = None) -> None:
+def _print_nearest(cache: Cache, key: Key, as_json: bool, *, is_there: bool | None = None) -> None:
     """Print what differs from the nearest other entry. ``is_there`` is None if the key is that of an entry."""
     found = None if is_there else cache.why(key)
     if as_json:
@@ -96,10 +96,10 @@ def _tell_nearest(cache: Cache, key: Key, as_json: bool, *, is_there: bool | Non
     elif is_there:
         click.echo(f"it is in the cache: {short(key.digest)}")
     else:
-        _tell_explanation(found, key)
+        _print_explanation(found, key)
 
 
-def _tell_explanation(found: Explanation | None, key: Key) -> None:
+def _print_explanation(found: Explanation | None, key: Key) -> None:
     if found is None:
         click.echo(f"there is no other entry of the kind {key.kind}")
         return
@@ -109,7 +109,7 @@ def _tell_explanation(found: Explanation | None, key: Key) -> None:
     print_differences(found.differences)
 
 
-def _tell_two(before: Key, after: Key, as_json: bool) -> None:
+def _print_two(before: Key, after: Key, as_json: bool) -> None:
     found = differences(before.parts, after.parts)
     if as_json:
         records = [difference_record(d) for d in found]

@@ -117,15 +117,16 @@ def _print_uses(column: str, uses: Sequence[Use], everything: bool) -> None:
         return
     shown = uses if everything else [use for k, use in enumerate(uses) if k < _MOST_USES or use.why]
     rows = [
-        (printable(use.name), str(use.count), *(["refused" if use.why else "yes"] * _asks(column))) for use in shown
+        (printable(use.name), str(use.count), *(["refused" if use.why else "yes"] * _has_requirement(column)))
+        for use in shown
     ]
-    columns = (column, "times", *(["CPU device"] * _asks(column)))
+    columns = (column, "times", *(["CPU device"] * _has_requirement(column)))
     print_table(columns, rows, right=("times",), styles=["red" if use.why else "" for use in shown])
     if len(shown) < len(uses):
         click.echo(f"and {len(uses) - len(shown)} more; --all shows them")
 
 
-def _asks(column: str) -> bool:
+def _has_requirement(column: str) -> bool:
     """Whether the CPU device is asked for it: features are made of instructions and variables."""
     return column != "feature"
 

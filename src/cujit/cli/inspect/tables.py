@@ -54,7 +54,7 @@ def _aligned(columns: Sequence[str], cells: Sequence[str], widths: Sequence[int]
     return "   ".join(padded).rstrip()
 
 
-def said_of_images(inspection: Inspection, keep: KernelFilter, everything: bool = False) -> Iterator[str | Rows]:
+def render_images(inspection: Inspection, keep: KernelFilter, everything: bool = False) -> Iterator[str | Rows]:
     """Yield the images of a file, then its kernels. For a file with very many images, yield totals."""
     count = len(inspection)
     yield (
@@ -212,7 +212,7 @@ _METRICS = {
 }
 
 
-def said_of_changes(comparison: Comparison, everything: bool = False) -> Iterator[str | Rows]:
+def render_changes(comparison: Comparison, everything: bool = False) -> Iterator[str | Rows]:
     """Yield what changed, kernel by kernel, and which kernels only one side has.
 
     Kernels that are equal, and metrics in which all are, are left out unless ``everything`` is asked for.

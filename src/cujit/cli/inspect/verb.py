@@ -16,7 +16,7 @@ from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, complete_kernel, open_built
 from cujit.cli.help import Command
 from cujit.cli.inspect.extract import extract
-from cujit.cli.inspect.tables import KernelFilter, said_of_changes, said_of_images
+from cujit.cli.inspect.tables import KernelFilter, render_changes, render_images
 from cujit.errors import ArchError, FormatError, NameNotFoundError, listed, spell
 from cujit.inspection.choose import names_matching
 from cujit.inspection.compare import compare
@@ -97,7 +97,7 @@ def command(
     keep = _kernels_called(pattern, found)
     if against is not None:
         comparison = compare(*found, keep=keep)
-        print_json(comparison_record(comparison)) if as_json else show(said_of_changes(comparison, everything))
+        print_json(comparison_record(comparison)) if as_json else show(render_changes(comparison, everything))
     elif needs:
         from cujit.cli.inspect.needs import show_needs  # brings the CPU device, which nothing else here needs
 
@@ -123,7 +123,7 @@ def _show_images(found: Sequence[Inspection], keep: KernelFilter, *, everything:
         print_json(inspections_record(found, keep))
         return
     for inspection in found:
-        show(said_of_images(inspection, keep, everything))
+        show(render_images(inspection, keep, everything))
 
 
 def _is_damaged(inspection: Inspection) -> bool:

@@ -56,11 +56,11 @@ def _image(entry: Entry, index: int) -> InputImage:
         )
     image = InputImage(entry.image, index)
     actual = None if kind is Kind.OBJECT else InputImage(Artifact(kind, entry.image.data), index).arch
-    said = entry.image.arch
-    if kind is not Kind.OBJECT and (said or actual) is None:
+    arch = entry.image.arch
+    if kind is not Kind.OBJECT and (arch or actual) is None:
         raise BundleError(f"{image.name} does not tell its architecture")
-    if said and actual and (said.number, kind) != (actual.number, kind):
-        raise BundleError(f"{image.name} says that it is for {said}, but its content is for {actual}")
+    if arch and actual and (arch.number, kind) != (actual.number, kind):
+        raise BundleError(f"{image.name} says that it is for {arch}, but its content is for {actual}")
     return image
 
 

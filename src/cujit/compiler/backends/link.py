@@ -19,7 +19,7 @@ from cujit.formats.ltoir import read_ltoir
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx.heads import entry_signatures
 from cujit.toolchain.aliases import as_recorded
-from cujit.toolchain.libraries import asking_for_machine_code
+from cujit.toolchain.libraries import requesting_machine_code
 from cujit.toolchain.toolset import Toolchain
 
 
@@ -42,7 +42,7 @@ def link_images(
         OptionError: the linker does not take an option.
         ToolchainNotFoundError: nvJitLink is not installed.
     """
-    said = options.render(Tool.NVJITLINK)
+    rendered = options.render(Tool.NVJITLINK)
     if not artifacts:
         raise LinkError("nothing to link", code="link-input")
     linker = toolchain.nvjitlink
@@ -62,7 +62,7 @@ def link_images(
     is_lto = bool(options.get("dlto")) or any(image.has_ltoir for image in images)
     arguments = [f"-arch={target.lto if to is Kind.LTOIR else target}"]
     arguments += ["-lto"] * (is_lto and not options.get("dlto")) + ["-ptx"] * (to is Kind.PTX)
-    arguments += said
+    arguments += rendered
     data, log = _run(images, arguments, to, toolchain)
     cubin = read_cubin(data) if to is Kind.CUBIN else None
     if cubin is not None and cubin.is_empty:
@@ -122,7 +122,7 @@ def _run(images: Sequence[InputImage], arguments: Sequence[str], to: Kind, toolc
         with nvjitlink.linker(arguments) as linker:
             for image in images:
                 linker.add(image.artifact.kind, image.artifact.data, image.name)
-            with asking_for_machine_code():
+            with requesting_machine_code():
                 linker.complete()
             data = {Kind.CUBIN: linker.cubin, Kind.PTX: linker.ptx, Kind.LTOIR: linker.ltoir}[to]()
             return as_recorded(data, is_text=to is Kind.PTX), linker.info_log()

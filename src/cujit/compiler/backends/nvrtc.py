@@ -180,25 +180,25 @@ def _named(compile: _Compile) -> Artifact:
     """Compile, as often as it takes to leave out guessed names that are none."""
     request = compile.request
     wanted = tuple(dict.fromkeys((*request.names, *plain_kernels(request.source.text))))
-    asked = _Expressions(wanted, wanted)
+    expressions = _Expressions(wanted, wanted)
     while True:
         try:
-            return _once(compile, asked)
+            return _once(compile, expressions)
         except ToolError as e:
             error = e
         log = compile.shown(error.log)
-        fewer = _without_failed(asked, parse_log(log), request.names)
-        if fewer is None or fewer == asked:
+        fewer = _without_failed(expressions, parse_log(log), request.names)
+        if fewer is None or fewer == expressions:
             raise _explain(request, compile.toolchain, error, log) from None
-        asked = fewer
+        expressions = fewer
 
 
-def _once(compile: _Compile, asked: _Expressions) -> Artifact:
+def _once(compile: _Compile, expressions: _Expressions) -> Artifact:
     request, toolchain, source = compile.request, compile.toolchain, compile.request.source
     headers = source.compiler_headers()
-    headers.append((_PROBE_HEADER, DEPENDENT_LAUNCH + (SIGNATURE_PROBE if asked.probes else "")))
+    headers.append((_PROBE_HEADER, DEPENDENT_LAUNCH + (SIGNATURE_PROBE if expressions.probes else "")))
     options = [*compile.arguments, f"--pre-include={_PROBE_HEADER}"]
-    prefix = compile.headers and f"{compile.headers}{'s' if asked.probes else ''}"
+    prefix = compile.headers and f"{compile.headers}{'s' if expressions.probes else ''}"
     is_wanted = None if request.options.get("pch") is None else bool(request.options["pch"])
     with (
         precompiled_headers().of(prefix, is_wanted) as precompiled,
@@ -209,17 +209,17 @@ def _once(compile: _Compile, asked: _Expressions) -> Artifact:
         ) as program,
     ):
         options += precompiled.arguments
-        for expression in (*asked.names, *map(probe_expression, asked.probes)):
+        for expression in (*expressions.names, *map(probe_expression, expressions.probes)):
             program.add_name(expression.encode())
         with precompiled.measured(program):
             _compile(program, [os.fsencode(option) for option in options], compile.recorded)
-        names = {name: program.lowered_name(name.encode()) for name in asked.names}
+        names = {name: program.lowered_name(name.encode()) for name in expressions.names}
         made = Artifact(
             request.kind,
             _image(program, request.kind, names.values()),
             request.arch,
             names,
-            _signatures(program, names, asked.probes),
+            _signatures(program, names, expressions.probes),
             compile.shown(program.log()),
             source.name,
             toolchain.nvrtc.tool,
@@ -258,16 +258,16 @@ def _signatures(program: Program, names: dict[str, str], probes: Sequence[str]) 
 
 
 def _without_failed(
-    asked: _Expressions, diagnostics: Sequence[Diagnostic], required: Sequence[str]
+    expressions: _Expressions, diagnostics: Sequence[Diagnostic], required: Sequence[str]
 ) -> _Expressions | None:
     """Return what to request in another attempt. None if the failure is the user's own."""
     errors = _errors(diagnostics)
     if any(d.file == _PROBE_HEADER for d in errors):
-        return replace(asked, probes=())
+        return replace(expressions, probes=())
     failed = frozenset(_expression(d) for d in errors if d.file == NAME_MAP)
     if not failed or not failed.isdisjoint(required):
         return None
-    return asked.without(failed)
+    return expressions.without(failed)
 
 
 _CUDA_H = "/include/cuda.h"
@@ -368,9 +368,9 @@ def _include_help(errors: Sequence[Diagnostic]) -> str | None:
 def _host_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
     """Return a hint for host code in a source, in terms of cujit's options."""
     is_unmarked = _says(_outside_cuda_h(errors), "-default-device")
-    said = _launch_help(errors, request, is_unmarked) or (None if is_unmarked else _skip_help(errors, request))
-    if said := said or _dialect_help(errors, request):
-        return said
+    hint = _launch_help(errors, request, is_unmarked) or (None if is_unmarked else _skip_help(errors, request))
+    if hint := hint or _dialect_help(errors, request):
+        return hint
     refused = [d.file for d in errors if _HOST_FUNCTION in d.message]
     of_cub, of_thrust = (sum(folder in file for file in refused) for folder in ("/cub/", "/thrust/"))
     if _says(errors, _FOR_HOSTS) or of_cub > of_thrust:
@@ -398,16 +398,16 @@ def _says(errors: Sequence[Diagnostic], words: str) -> bool:
 def _explain_names(request: Request, unnamed: Sequence[str], facts: dict[str, Any]) -> CompileError:
     """Explain which names are not in the source, which are overloaded, and which refer to something else."""
     facts |= _without_ours(facts["diagnostics"], unnamed)
-    why = {name: _said_of(name, facts["diagnostics"]) for name in unnamed}
+    why = {name: _messages_about(name, facts["diagnostics"]) for name in unnamed}
     overloaded = [name for name, messages in why.items() if any(_OVERLOADED in m for m in messages)]
     absent = [name for name in unnamed if name not in overloaded]
     parts = [f"has no {' and no '.join(absent)}"] if absent else []
     parts += [f"has more than one {name}: it is overloaded" for name in overloaded]
     reasons = [m for name in absent for m in why[name] if not m.startswith(_NO_REASON)]
-    said = f"{request.source.name} {' and '.join(parts)}"
+    message = f"{request.source.name} {' and '.join(parts)}"
     helps = [f"names=['(void(*)(int*)){name}'], with the types of its parameters" for name in overloaded]
     helps += [_suggest_names(request, absent)] if absent else []
-    return CompileError("\n  ".join(dict.fromkeys([said, *reasons])), help="; ".join(helps), **facts)
+    return CompileError("\n  ".join(dict.fromkeys([message, *reasons])), help="; ".join(helps), **facts)
 
 
 def _without_ours(diagnostics: Sequence[Diagnostic], unnamed: Sequence[str]) -> dict[str, object]:
@@ -416,7 +416,7 @@ def _without_ours(diagnostics: Sequence[Diagnostic], unnamed: Sequence[str]) -> 
     return {"diagnostics": shown, "log": "\n".join(str(d) for d in shown if d.file != NAME_MAP)}
 
 
-def _said_of(name: str, diagnostics: Sequence[Diagnostic]) -> list[str]:
+def _messages_about(name: str, diagnostics: Sequence[Diagnostic]) -> list[str]:
     return [d.message for d in diagnostics if d.file == NAME_MAP and _expression(d) == name]
 
 

@@ -12,7 +12,7 @@ from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.source import NvvmModule
 from cujit.compiler.request import Request
 from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError, alike
-from cujit.toolchain.libraries import asking_for_machine_code
+from cujit.toolchain.libraries import requesting_machine_code
 from cujit.toolchain.nvvm import FIRST_OPAQUE, MODULE_HEAD
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import dataclass
@@ -139,7 +139,7 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
     try:
         with nvjitlink.linker(arguments) as linker:
             linker.add(Kind.PTX, ptx, request.source.name)
-            with asking_for_machine_code():
+            with requesting_machine_code():
                 linker.complete()
             return linker.cubin(), linker.info_log()
     except ToolError as e:

@@ -25,8 +25,8 @@ def require_result(artifact: Artifact, extra: Sequence[str], wanted: Iterable[st
     found = _difference(artifact, bool(extra), wanted)
     if not found:
         return artifact
-    asked = f"{artifact.kind.value} for {artifact.arch}" if artifact.arch else artifact.kind.value
-    message = f"{artifact.tool} was asked for {asked} of {artifact.name}, and returned {found}"
+    requested = f"{artifact.kind.value} for {artifact.arch}" if artifact.arch else artifact.kind.value
+    message = f"{artifact.tool} was asked for {requested} of {artifact.name}, and returned {found}"
     if not extra:
         raise ToolError(message, tool=artifact.tool, log=artifact.log)
     raise OptionError(
@@ -55,7 +55,7 @@ def _difference(artifact: Artifact, may_differ: bool, wanted: Iterable[str]) -> 
     return f"an image without {', '.join(absent)}" if absent else ""
 
 
-def _is_same(found: Arch, asked: Arch, kind: Kind) -> bool:
+def _is_same(found: Arch, requested: Arch, kind: Kind) -> bool:
     """Compare architectures; the header of LTO-IR does not record the suffix ``f``."""
-    suffix = asked.suffix.replace("f", "") if kind is Kind.LTOIR else asked.suffix
-    return (found.number, found.suffix) == (asked.number, suffix)
+    suffix = requested.suffix.replace("f", "") if kind is Kind.LTOIR else requested.suffix
+    return (found.number, found.suffix) == (requested.number, suffix)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from cujit.compiler.includes.directives import Facts, Inclusion, Verb, read_calls, read_facts
 from cujit.compiler.includes.files import Files, Listings, NotModelledError, SourceText
-from cujit.compiler.includes.macros import Macro, UnresolvedError, headers_asked, headers_named, read_macro
-from cujit.compiler.includes.probing import AskingCalls, askers
+from cujit.compiler.includes.has_include import HasIncludeCalls, askers
+from cujit.compiler.includes.macros import Macro, UnresolvedError, headers_named, read_macro, tested_headers
 from cujit.compiler.includes.search import MEMORY, HeaderPlace, Search, settled
 from cujit.values import dataclass, field
 
@@ -74,8 +74,8 @@ def scan(
     """
     walk = _Walk(search, files, is_old_dialect)
     start = HeaderPlace("pre-include", "")
-    said = "".join(f"#define {text}\n" for text in define)
-    walk.take_text(HeaderPlace("command line", "the command line"), said.encode("utf-8", "surrogateescape"))
+    defines = "".join(f"#define {text}\n" for text in define)
+    walk.take_text(HeaderPlace("command line", "the command line"), defines.encode("utf-8", "surrogateescape"))
     for name in pre_include:
         walk.follow(Inclusion(Verb.INCLUDE, '"', name), start)
     walk.take_text(primary, source)
@@ -154,8 +154,8 @@ class _Walk:
         if not directive.form:
             self._computed[directive, includer] = None
             return
-        beside = (includer.root, includer.path.rpartition("/")[0]) if directive.form == '"' else ()
-        looked = (directive, beside)
+        includer_place = (includer.root, includer.path.rpartition("/")[0]) if directive.form == '"' else ()
+        looked = (directive, includer_place)
         if looked in self._looked:
             return
         self._looked.add(looked)
@@ -209,7 +209,7 @@ class _Walk:
                 raise NotModelledError(f"{place.name} has {calls.refusal}")
             self._computed.update(((Inclusion(Verb.CALL, "", call), place), None) for call in calls.calls)
 
-    def _calls(self, place: HeaderPlace, names: Mapping[str, bool]) -> AskingCalls:
+    def _calls(self, place: HeaderPlace, names: Mapping[str, bool]) -> HasIncludeCalls:
         if place in self._given:
             return read_calls(self._given[place], names)
         return self.files.calls(place.path, self._found[place].text, names)
@@ -224,7 +224,7 @@ class _Walk:
         for directive, includer in list(self._computed):
             is_call = directive.verb is Verb.CALL
             try:
-                named = (headers_asked if is_call else headers_named)(directive.name, macros)
+                named = (tested_headers if is_call else headers_named)(directive.name, macros)
             except UnresolvedError as e:
                 raise NotModelledError(f"#{directive.verb.value} {directive.name} in {includer.name}: {e}") from None
             for form, name in named:

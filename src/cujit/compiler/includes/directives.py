@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping, Set
 
 from cujit.compiler.includes.conditions import Conditions, is_undefined, may_be_certain
-from cujit.compiler.includes.probing import ASKS, AskingCalls, balanced, find_calls
-from cujit.compiler.includes.where import says_where
+from cujit.compiler.includes.has_include import HAS_INCLUDE, HasIncludeCalls, balanced, find_calls
+from cujit.compiler.includes.location import says_where
 from cujit.values import NamedTuple, dataclass
 
 
@@ -75,11 +75,11 @@ _NOT_CONDITIONAL = re.compile(_HASH + r"(include|include_next|import|embed|defin
 _INCLUDES = {"include": Verb.INCLUDE, "import": Verb.INCLUDE, "include_next": Verb.NEXT}
 _NAMED = re.compile(r'[ \t\f\v\r]*(?:<([^>\n]*)>|"([^"\n]*)")')
 _PROBE = re.compile(
-    rf"(?<![\w$]){ASKS}(?:_next)?(?![\w$])([ \t\f\v\r]*\([ \t\f\v\r]*)?({_NAME}|[^)\n]{{0,4096}})",
+    rf"(?<![\w$]){HAS_INCLUDE}(?:_next)?(?![\w$])([ \t\f\v\r]*\([ \t\f\v\r]*)?({_NAME}|[^)\n]{{0,4096}})",
 )
 _DEFINE = re.compile(r"[ \t\f\v\r]*(?:#|%:)[ \t\f\v\r]*define\b")
 _IN_A_CALL = re.compile(r"(?!(?:if|elif)\b)\b[A-Za-z_$][\w$]*\s*\(")
-_ASKED_FOR = re.compile(r"\bdefined[ \t]*\(?[ \t]*$|#[ \t]*(?:ifn?def|elifn?def|undef)[ \t]+$")
+_TESTED = re.compile(r"\bdefined[ \t]*\(?[ \t]*$|#[ \t]*(?:ifn?def|elifn?def|undef)[ \t]+$")
 # An argument of a macro in a condition, which may ask for the header.
 _ARGUMENT = re.compile(r'[(,][ \t]*(?:<([^<>\n]+)>|"([^"\n]+)")(?=[ \t]*[),])')
 _HIDDEN = re.compile(r'(?:#|%:)\s*(?:include|include_next|import)\s*(?:<([^>\n]*)>|"([^"\n]*)")')
@@ -187,7 +187,7 @@ def _read_lines(plain: str, words: Set[str]) -> tuple[list[Inclusion], tuple[str
                 conditions.see(word, rest)
             if word in ("if", "elif"):
                 probed += _arguments(rest)
-    if ASKS in " ".join(words):
+    if HAS_INCLUDE in " ".join(words):
         found, why = _probes(plain)
         probed += found
         refusal = refusal or why
@@ -218,9 +218,9 @@ def _probes(plain: str) -> tuple[list[Inclusion], str]:
     found: list[Inclusion] = []
     for match in _PROBE.finditer(plain):
         line = plain[plain.rfind("\n", 0, match.start()) + 1 : match.start()]
-        if match[1] is None or balanced(plain, match.end() - len(match[0]) + len(ASKS)) is None:
-            if match[1] is not None or not _ASKED_FOR.search(line):
-                return found, f"{ASKS} under another name"
+        if match[1] is None or balanced(plain, match.end() - len(match[0]) + len(HAS_INCLUDE)) is None:
+            if match[1] is not None or not _TESTED.search(line):
+                return found, f"{HAS_INCLUDE} under another name"
             continue
         operand = match[2].strip()
         named = _NAMED.match(operand)
@@ -238,15 +238,15 @@ def _is_in_a_call(line: str) -> bool:
     return _IN_A_CALL.search(line) is not None
 
 
-def read_calls(data: bytes, names: Mapping[str, bool]) -> AskingCalls:
+def read_calls(data: bytes, names: Mapping[str, bool]) -> HasIncludeCalls:
     """Find in a text the calls of macros that ask for headers; ``names`` as ``probing.askers`` gives them."""
     text = data.removeprefix(_BOM).decode("latin-1")
     spliced = _SPLICE.sub("", text)
     if not any(name in spliced for name in names):
-        return AskingCalls()
+        return HasIncludeCalls()
     plain, has_raw, _ = _strip(spliced)
     if has_raw and (len(spliced) != len(text) or _OPEN in plain):
-        return AskingCalls(refusal="macros that ask for headers, beside a raw string that may end elsewhere")
+        return HasIncludeCalls(refusal="macros that ask for headers, beside a raw string that may end elsewhere")
     return find_calls(plain, names)
 
 

@@ -18,7 +18,7 @@ from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:  # reading headers needs large expressions; telling by stats that none changed does not
     from cujit.compiler.includes.directives import Facts
-    from cujit.compiler.includes.probing import AskingCalls
+    from cujit.compiler.includes.has_include import HasIncludeCalls
 
 TOO_NEW_NS = 2_000_000_000
 """A stat younger than this may be that of two contents. Source: ccache manual, "The direct mode"; FAT counts in 2 s."""
@@ -135,7 +135,7 @@ class Files:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, SourceText] = OrderedDict()
-        self._calls: OrderedDict[tuple[str, tuple[tuple[str, bool], ...]], AskingCalls] = OrderedDict()
+        self._calls: OrderedDict[tuple[str, tuple[tuple[str, bool], ...]], HasIncludeCalls] = OrderedDict()
         self._lock = threading.Lock()
 
     def read(self, path: str) -> SourceText | None:
@@ -168,7 +168,7 @@ class Files:
                 self._known.popitem(last=False)
         return text
 
-    def calls(self, path: str, text: SourceText, names: Mapping[str, bool]) -> AskingCalls:
+    def calls(self, path: str, text: SourceText, names: Mapping[str, bool]) -> HasIncludeCalls:
         """Return the calls, in a header that was read, of macros that test for headers: ``names``, from ``askers``.
 
         Raises:

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cujit.compiler.includes.probing import ASKS
+from cujit.compiler.includes.has_include import HAS_INCLUDE
 from cujit.errors import CujitError
 from cujit.values import dataclass
 
@@ -56,7 +56,7 @@ def headers_named(tokens: str, macros: Macros) -> list[tuple[str, str]]:
     return _named(_expand(tokens, macros, frozenset()), macros)
 
 
-def headers_asked(call: str, macros: Macros) -> list[tuple[str, str]]:
+def tested_headers(call: str, macros: Macros) -> list[tuple[str, str]]:
     """Return (``<`` or ``"``, name) of every header that a macro call may test with ``__has_include``.
 
     Raises:
@@ -66,10 +66,10 @@ def headers_asked(call: str, macros: Macros) -> list[tuple[str, str]]:
     for text in _expand(call, macros, frozenset()):
         tokens = _TOKEN.findall(text)
         for at, token in enumerate(tokens):
-            if token == ASKS:
+            if token == HAS_INCLUDE:
                 arguments, _ = _arguments(tokens[at + 1 :])
                 if arguments is None or len(arguments) != 1:
-                    raise UnresolvedError(f"{ASKS} without a name of its own")
+                    raise UnresolvedError(f"{HAS_INCLUDE} without a name of its own")
                 operands += arguments
     return _named(operands, macros)
 

@@ -41,13 +41,13 @@ class Search:
     """The directories of one compile.
 
     ``memory`` maps names of headers in memory to their bytes. ``directories`` are (label, path) of the include
-    directories. ``beside`` is False under ``--no-source-include``. ``working`` is the working directory.
+    directories. ``searches_includer`` is False under ``--no-source-include``. ``working`` is the working directory.
     """
 
     memory: Mapping[str, bytes]
     directories: tuple[tuple[str, str], ...]
     working: str
-    beside: bool = True
+    searches_includer: bool = True
 
     def candidates(self, form: str, name: str, includer: HeaderPlace) -> Iterator[HeaderPlace]:
         """Yield every place where the header may be, in order. The first place that has it is used.
@@ -60,7 +60,7 @@ class Search:
             yield HeaderPlace(ABSOLUTE, name, name)
             return
         spellings = (name,) if "." in posixpath.basename(name) else (name, f"{name}.stdh")
-        if form == '"' and (self.beside or includer.root == "pre-include"):
+        if form == '"' and (self.searches_includer or includer.root == "pre-include"):
             yield from (self._neighbour(includer, spelled) for spelled in spellings)
         for root, directory in self.directories:
             yield from (HeaderPlace(root, spelled, f"{directory}/{spelled}") for spelled in spellings)

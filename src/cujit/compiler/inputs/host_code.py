@@ -106,23 +106,25 @@ def as_for_devices(source: Source, options: Options) -> tuple[Source, Options]:
         options: of the compile; ``host_code`` adds the options that it implies.
     """
     extra, arguments = _of_nvcc(options.extra)
-    said = {**(_IMPLIED if "host_code" in options else {}), **_joined(arguments, options)}
-    before = said.get("pre_include") or ()
+    keywords = {**(_IMPLIED if "host_code" in options else {}), **_joined(arguments, options)}
+    before = keywords.get("pre_include") or ()
     assert isinstance(before, tuple)
     if "host_code" in options:
-        include = said.get("include") or ()
+        include = keywords.get("include") or ()
         assert isinstance(include, tuple)
         source = device_source(source, map(str, include))
-        unused = said.get("diag_suppress") or ()
+        unused = keywords.get("diag_suppress") or ()
         assert isinstance(unused, tuple)
-        said["diag_suppress"] = (*unused, _UNUSED)
+        keywords["diag_suppress"] = (*unused, _UNUSED)
     texts = [source.text, *(text for _, text in source.headers)]
     if "host_code" in options:
         texts = _without_std_headers(texts)
-    said["pre_include"] = tuple(dict.fromkeys((*_implied_headers(texts, "host_code" in options), *map(str, before))))
+    keywords["pre_include"] = tuple(
+        dict.fromkeys((*_implied_headers(texts, "host_code" in options), *map(str, before)))
+    )
     plain = [_LAMBDA.sub(lambda match: match[1] + " " * len(match[2]), text) for text in texts]
     known = tuple((name, text) for (name, _), text in zip(source.headers, plain[1:], strict=True))
-    return replace(source, text=plain[0], headers=known), Options.of(said, {"extra": extra})
+    return replace(source, text=plain[0], headers=known), Options.of(keywords, {"extra": extra})
 
 
 def _of_nvcc(extra: Sequence[str]) -> tuple[tuple[str, ...], Options]:
@@ -138,7 +140,7 @@ def _of_nvcc(extra: Sequence[str]) -> tuple[tuple[str, ...], Options]:
             help="set arch= and to=, and save the result",
             code="option-rejected",
         )
-    return line.rest, read_options(line.said)
+    return line.rest, read_options(line.option_words)
 
 
 def _joined(arguments: Options, options: Options) -> dict[str, Value]:

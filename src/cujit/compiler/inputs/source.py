@@ -149,8 +149,8 @@ class Source:
             _check_text(what, content)
         if isinstance(include, Iterable) and not isinstance(include, str):
             include = list(include)
-        said = Options.of({"include": include, "define": define}, {})
-        directories, macros = said.get("include") or (), said.get("define") or {}
+        options = Options.of({"include": include, "define": define}, {})
+        directories, macros = options.get("include") or (), options.get("define") or {}
         assert isinstance(directories, tuple)
         assert isinstance(macros, Mapping)
         return cls(

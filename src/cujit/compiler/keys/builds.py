@@ -16,7 +16,7 @@ from cujit.arch.support import NEWEST, arches_of
 from cujit.cache.key import Part, make_key
 from cujit.cache.settings import values_of
 from cujit.compiler.includes.files import Stamp, is_old, stamp_of
-from cujit.compiler.includes.memo import HintStore
+from cujit.compiler.includes.stat_cache import HintStore
 from cujit.errors import ToolchainNotFoundError
 from cujit.toolchain.libraries import find_library, library_path, missing_library, real_path
 from cujit.toolchain.libraries import read_build_id as read_build_id  # tests replace it here
@@ -177,10 +177,10 @@ def _files(library: str, path: str) -> list[str]:
     prefix = _COMPANIONS.get(library)
     directory = os.path.dirname(path)
     try:
-        beside = sorted(name for name in os.listdir(directory) if name.startswith(prefix)) if prefix else []
+        siblings = sorted(name for name in os.listdir(directory) if name.startswith(prefix)) if prefix else []
     except OSError as e:
         raise missing_library(NAMES[library], e) from e
-    return [path, *(f"{directory}/{name}" for name in beside)]
+    return [path, *(f"{directory}/{name}" for name in siblings)]
 
 
 def _stamps(paths: list[str]) -> tuple[tuple[str, Stamp], ...]:
@@ -224,8 +224,8 @@ def _deciding(toolchain: Toolchain, environment: Mapping[str, str]) -> _Deciding
     write whatever they like, only the packages ``cuda`` and ``nvidia`` matter.
     """
     changed = tuple(map(_changed_ns, _places(tuple(sys.path))))
-    said = values_of(_DECIDES, environment)
-    return sys.prefix, sys.base_prefix, toolchain.settings, said, tuple(sys.path), changed
+    values = values_of(_DECIDES, environment)
+    return sys.prefix, sys.base_prefix, toolchain.settings, values, tuple(sys.path), changed
 
 
 @functools.lru_cache(maxsize=8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cujit.cache.key import Key, Part, key_of_text, text_of
-from cujit.compiler.includes.where import says_where
+from cujit.compiler.includes.location import says_where
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.request import Request
 from cujit.values.hashing import sha256

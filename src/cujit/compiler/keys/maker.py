@@ -17,8 +17,8 @@ from cujit.artifact import Kind
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.settings import values_of
 from cujit.compiler.includes.files import NotModelledError
-from cujit.compiler.includes.memo import HintStore, Manifest, Memo
-from cujit.compiler.includes.where import says_where
+from cujit.compiler.includes.location import says_where
+from cujit.compiler.includes.stat_cache import HintStore, Manifest, Memo
 from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
 from cujit.compiler.inputs.source import KEPT
 from cujit.compiler.keys.builds import NAMES, Build, build_of, unopened_build_of
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pathlib
 
     from cujit.compiler.includes.closure import Closure, Found
-    from cujit.compiler.includes.shipped import Shipped
+    from cujit.compiler.includes.packaged import Shipped
 else:
     pathlib = later("pathlib")  # start-up: a hit works with text
 
@@ -160,7 +160,7 @@ class KeyMaker:
         """
         return [one for one in self._headers(request) if not one.place.root.startswith("toolkit")]
 
-    def asks(self, request: Request) -> str:
+    def has_include_calls(self, request: Request) -> str:
         """Return how a source depends on its architecture, directly or in a header. ``""`` if it does not.
 
         Whatever comes of the toolkit's headers counts: nearly all of them ask.
@@ -169,17 +169,17 @@ class KeyMaker:
             NotModelledError: what the compile reads cannot be known.
             OSError: a header cannot be read.
         """
-        from cujit.compiler.includes.asking import asked  # start-up: for a farm that shares
+        from cujit.compiler.includes.arch_dependence import find_arch_dependence  # start-up: for a farm that shares
 
         arguments = request.arguments()
         texts = (request.source.text, *(text for _, text in request.source.headers), *macros(arguments))
         for text in texts:
-            if word := asked(text.encode("utf-8", "surrogateescape")):
+            if word := find_arch_dependence(text.encode("utf-8", "surrogateescape")):
                 return word
         for found in self._headers(request):
             if found.place.root.startswith("toolkit"):
                 return "a header of the toolkit"
-            if word := asked(pathlib.Path(found.place.path).read_bytes()):
+            if word := find_arch_dependence(pathlib.Path(found.place.path).read_bytes()):
                 return f"{word} in {found.place.name}"
         return ""
 
@@ -223,7 +223,7 @@ class KeyMaker:
         return found
 
     def _written(self, work: Scan, toolkit: Sequence[str]) -> bytes:
-        from cujit.compiler.includes.shipped import write_closure  # start-up: for whoever makes a pack
+        from cujit.compiler.includes.packaged import write_closure  # start-up: for whoever makes a pack
 
         closure = self._scanned(work, toolkit)
         says = says_paths(closure)
@@ -289,7 +289,7 @@ class KeyMaker:
         """Write what a scan finds of the user's headers, and misses of them."""
         # Start-up: for whoever makes a pack.
         from cujit.compiler.includes.closure import Closure
-        from cujit.compiler.includes.shipped import write_closure
+        from cujit.compiler.includes.packaged import write_closure
 
         bases = work.bases(())
         try:
@@ -519,7 +519,7 @@ class KeyMaker:
             roots = {found.place.root: directories.get(found.place.root) for found in closure.found}
             parts = [*found_parts(closure), *path_parts(work, roots, toolkit, says=says_paths(closure))]
             manifest = Manifest.of(closure, parts)._replace(via="scan")
-            if outline is not None and not _asks(manifest, work.source.text):
+            if outline is not None and not _has_include(manifest, work.source.text):
                 name = work.name(toolkit, outline)
             self.memo.keep(name, manifest)
         return manifest
@@ -529,7 +529,7 @@ class KeyMaker:
         headers.
         """
         manifest = self.memo.find(name)
-        return None if manifest is None or _asks(manifest, text) else manifest
+        return None if manifest is None or _has_include(manifest, text) else manifest
 
     def _scanned(self, work: Scan, toolkit: Sequence[str]) -> Closure:
         # Start-up: a hit whose headers are as they were searches none.
@@ -561,7 +561,7 @@ class KeyMaker:
         return None
 
     def _prove(self, data: bytes, bases: Mapping[str, str]) -> Shipped | None:
-        from cujit.compiler.includes.shipped import prove  # start-up: where there are packs
+        from cujit.compiler.includes.packaged import prove  # start-up: where there are packs
 
         place = sha256(data).digest(), tuple(bases.values())
         shipped = self._proved.get(place)
@@ -574,7 +574,7 @@ class KeyMaker:
         return shipped
 
 
-def _asks(manifest: Manifest, text: str) -> bool:
+def _has_include(manifest: Manifest, text: str) -> bool:
     """Return whether a text may call a macro that tests for headers."""
     return any(asker in text for asker in manifest.askers)
 

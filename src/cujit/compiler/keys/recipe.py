@@ -28,11 +28,11 @@ def write_recipe(request: Request) -> bytes:
 
     Relative include directories are written as absolute ones.
     """
-    text = json.dumps({"schema": _SCHEMA, **said_of(request)})
+    text = json.dumps({"schema": _SCHEMA, **recipe_of(request)})
     return zlib.compress(text.encode(), 1) if len(text) <= _MOST_BYTES else b""
 
 
-def said_of(request: Request) -> dict[str, Any]:
+def recipe_of(request: Request) -> dict[str, Any]:
     """Write a request as JSON has it."""
     source = request.source
     return {
@@ -66,41 +66,41 @@ def read_recipe(data: bytes) -> Request:
         text = packed.decompress(data, _MOST_BYTES)
         if not packed.eof:
             raise FormatError(f"a recipe of more than {_MOST_BYTES} bytes, or one cut off")
-        said = json.loads(text)
-        if said["schema"] != _SCHEMA:
-            raise FormatError(f"a recipe of schema {said['schema']}; this cujit reads {_SCHEMA}")
+        recipe = json.loads(text)
+        if recipe["schema"] != _SCHEMA:
+            raise FormatError(f"a recipe of schema {recipe['schema']}; this cujit reads {_SCHEMA}")
     except (zlib.error, KeyError, TypeError, ValueError, RecursionError) as e:
         raise FormatError(f"no recipe: {e}") from e
-    return request_of(said)
+    return request_of(recipe)
 
 
-def request_of(said: dict[str, Any]) -> Request:
-    """Read what ``said_of`` wrote.
+def request_of(recipe: dict[str, Any]) -> Request:
+    """Read what ``recipe_of`` wrote.
 
     Raises:
         FormatError: it is no request.
     """
     try:
-        return _request(said)
+        return _request(recipe)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, CujitError) as e:
         raise FormatError(f"no recipe: {e}") from e
 
 
-def _request(said: dict[str, Any]) -> Request:
-    modules = tuple(NvvmModule(str(name), base64.b64decode(data, validate=True)) for name, data in said["modules"])
-    text = (modules[0].text or "") if len(modules) == 1 else str(said["text"])
+def _request(recipe: dict[str, Any]) -> Request:
+    modules = tuple(NvvmModule(str(name), base64.b64decode(data, validate=True)) for name, data in recipe["modules"])
+    text = (modules[0].text or "") if len(modules) == 1 else str(recipe["text"])
     source = Source(
         text,
-        str(said["name"]),
-        tuple((str(name), str(header)) for name, header in said["headers"]),
-        tuple(map(str, said["include"])),
-        tuple((str(name), None if value is None else str(value)) for name, value in said["define"]),
-        str(said["path"]),
-        str(said["language"]),
+        str(recipe["name"]),
+        tuple((str(name), str(header)) for name, header in recipe["headers"]),
+        tuple(map(str, recipe["include"])),
+        tuple((str(name), None if value is None else str(value)) for name, value in recipe["define"]),
+        str(recipe["path"]),
+        str(recipe["language"]),
         modules,
-        bool(said["libdevice"]),
+        bool(recipe["libdevice"]),
     )
-    kind, number, suffix = said["arch"]
+    kind, number, suffix = recipe["arch"]
     arch = Arch(ArchKind(kind), int(number), str(suffix))
-    options = Options.of(said["options"], {"extra": said["extra"]})
-    return Request(source, Kind(said["kind"]), arch, options, tuple(map(str, said["names"])))
+    options = Options.of(recipe["options"], {"extra": recipe["extra"]})
+    return Request(source, Kind(recipe["kind"]), arch, options, tuple(map(str, recipe["names"])))

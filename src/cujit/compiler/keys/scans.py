@@ -97,8 +97,14 @@ class Scan(NamedTuple):
 
     def shipped_name(self, toolkit: Sequence[str]) -> str:
         """Name the search for a pack: a hash over what the scan is made of besides files, and no path."""
-        said = (self.headers, self.pre_include, tuple(macros(self.arguments)), self.is_old_dialect, self.beside)
-        decides = repr((os.path.basename(self.program), len(self.include), len(toolkit), *said))
+        parts = (
+            self.headers,
+            self.pre_include,
+            tuple(macros(self.arguments)),
+            self.is_old_dialect,
+            self.searches_includer,
+        )
+        decides = repr((os.path.basename(self.program), len(self.include), len(toolkit), *parts))
         return make_key(
             "search",
             [Part.text("schema", _SEARCH), Part.text("source", self.source.text), Part.text("decides", decides)],
@@ -115,7 +121,7 @@ class Scan(NamedTuple):
         return self.request.kind is Kind.LTOIR or wants_working_directory(self.arguments)
 
     @property
-    def beside(self) -> bool:
+    def searches_includer(self) -> bool:
         """Whether headers are looked for beside the source."""
         return not any(a.lstrip("-") == "no-source-include" for a in self.arguments)
 
@@ -135,7 +141,7 @@ class Scan(NamedTuple):
         from cujit.compiler.includes.search import Search
 
         memory = {name: text.encode() for name, text in self.headers}
-        return Search(memory, tuple(self.directories(toolkit).items()), self.working, self.beside)
+        return Search(memory, tuple(self.directories(toolkit).items()), self.working, self.searches_includer)
 
 
 def found_parts(closure: Closure) -> Iterator[Part]:

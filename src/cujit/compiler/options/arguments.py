@@ -50,9 +50,9 @@ def unmodelled(arguments: Iterable[str], tool: Tool, extra: Iterable[str] = ()) 
 
     ``extra`` are those of the arguments that the option table did not write.
     """
-    said = frozenset(extra)
+    given = frozenset(extra)
     for argument in arguments:
-        why = _why_not(argument, tool, argument in said)
+        why = _why_not(argument, tool, argument in given)
         if why:
             return f"the argument {argument}: {why}"
     return None
@@ -65,10 +65,10 @@ def _why_not(argument: str, tool: Tool, is_extra: bool) -> str | None:
         return None
     if is_extra and argument.startswith("-I") and argument != "-I":
         return _SAY["I"]
-    said, equals, value = argument.partition("=")
-    name = said.removeprefix("-").removeprefix("-")
+    option, equals, value = argument.partition("=")
+    name = option.removeprefix("-").removeprefix("-")
     is_word = name.replace("-", "a").replace("_", "a").isalnum() and name[0].isascii() and name[0].isalpha()
-    if name == said or not is_word:
+    if name == option or not is_word:
         return "it is none of the form --name=value"
     return _why_not_named(name, value if equals else None, tool, is_extra)
 

@@ -103,11 +103,11 @@ NVCC_ARGUMENTS = frozenset({*_FLAGS, *_KINDS, *_FOR_HOSTS, *_WITH_VALUE})
 class NvccLine(NamedTuple):
     """What a command line of nvcc says.
 
-    ``said`` are options as ``KEY=VALUE``; ``targets`` are architectures; ``kind`` is that of the image, or ""; ``rest``
-    are the words that are none of nvcc's, in their order; ``unknown`` are those of them that nobody is known to take.
+    ``option_words`` are options as ``KEY=VALUE``; ``targets`` are architectures; ``kind`` is the image kind, or "".
+    ``rest`` are the words that are none of nvcc's, in their order; ``unknown`` are those that no tool is known to take.
     """
 
-    said: tuple[str, ...]
+    option_words: tuple[str, ...]
     targets: tuple[str, ...]
     kind: str
     output: str
@@ -148,7 +148,7 @@ class _Reading:
     def __init__(self, own: Mapping[str, bool]) -> None:
         self._own = own
         self._unknown: list[str] = []
-        self._said: list[str] = []
+        self._option_words: list[str] = []
         self._rest: list[str] = []
         self._arch, self._codes, self._targets = "", list[str](), list[str]()
         self._kind = self._output = ""
@@ -161,7 +161,7 @@ class _Reading:
         elif name in _KINDS:
             self._kind = _KINDS[name]
         elif name in _FLAGS:
-            self._said.append(_FLAGS[name])
+            self._option_words.append(_FLAGS[name])
         elif name in _WITH_VALUE:
             given = value if value is not None else next(others, None)
             if given is None:
@@ -197,7 +197,7 @@ class _Reading:
 
     def _give(self, word: str, name: str, value: str) -> None:
         if name in _PTXAS:
-            self._said += map(_of_ptxas, value.split(","))
+            self._option_words += map(_of_ptxas, value.split(","))
         elif name in _ARCH:
             self._arch = value
         elif name in _CODE:
@@ -207,13 +207,15 @@ class _Reading:
         elif name in _OUTPUT:
             self._output = value
         elif name in _VALUES:
-            self._said.append(f"{_VALUES[name]}={value}")
+            self._option_words.append(f"{_VALUES[name]}={value}")
 
     def line(self) -> NvccLine:
         """Return what was read."""
         targets = [*self._targets, *(self._codes or _alone(self._arch))]
         kept = tuple(dict.fromkeys(targets))
-        return NvccLine(tuple(self._said), kept, self._kind, self._output, tuple(self._rest), tuple(self._unknown))
+        return NvccLine(
+            tuple(self._option_words), kept, self._kind, self._output, tuple(self._rest), tuple(self._unknown)
+        )
 
 
 def _known(spelled: str) -> str | None:

@@ -50,7 +50,7 @@ class Tool(enum.Enum):
 class Option(NamedTuple):
     """One row: ``choices`` are the values of a TEXT, ``low`` and ``high`` the inclusive bounds of an INT.
 
-    What has an option with ``apart`` is compiled in a process apart; these are NVRTC's spellings of it in ``extra``.
+    What has an option with ``isolated`` is compiled in a process apart; these are NVRTC's spellings of it in ``extra``.
     ``since`` is the first release whose NVRTC has it, where that is not the oldest that cujit supports.
     """
 
@@ -63,7 +63,7 @@ class Option(NamedTuple):
     choices: tuple[str, ...] = ()
     low: int | None = None
     high: int | None = None
-    apart: tuple[str, ...] = ()
+    isolated: tuple[str, ...] = ()
     since: Version | None = None
 
     def spelling(self, tool: Tool) -> Spelling | Rejects:
@@ -229,7 +229,7 @@ _ROWS: tuple[Option, ...] = (
     # all later ones otherwise: measured by PTX before and after, one option at a time.
     # NVRTC 12.9 and 13.5 take all later compiles of a process so, once one was: measured by PTX before and after.
     Option("restrict", _B, "Take every pointer parameter of a kernel as `__restrict__`.", flag("--restrict"),
-           apart=("--restrict", "-restrict")),
+           isolated=("--restrict", "-restrict")),
     Option("int128", _B, "Allow `__int128`.", flag("--device-int128")),
     Option("float128", _B, "Allow `__float128`; sm_100 and later.", flag("--device-float128")),
     Option("builtin_move_forward", _B, "Let NVRTC declare `std::move` and `std::forward`.",
@@ -272,7 +272,7 @@ _ROWS: tuple[Option, ...] = (
            value("-opt={}"), low=0, high=3),
     Option("ofast_compile", _T, "Compile faster, run slower.",
            value("--Ofast-compile={}"), value("-Ofc={}"), _NO_PLACE, choices=("0", "min", "mid", "max"),
-           apart=("--Ofast-compile", "-Ofast-compile", "-Ofc")),
+           isolated=("--Ofast-compile", "-Ofast-compile", "-Ofc")),
     Option("maxrregcount", _I, "The most registers a thread may use.",
            value("--maxrregcount={}"), value("-maxrregcount={}"), _NO_PLACE, low=16, high=255),
     # What libNVVM writes always is.
@@ -318,7 +318,7 @@ _ROWS: tuple[Option, ...] = (
            _LINK_ONLY, flag("-optimize-unused-variables"), _LINK_ONLY),
     # Debugging
     Option("debug", _B, "Full debug information (`-G`).", flag("--device-debug"), flag("-g"), flag("-g"),
-           apart=("--device-debug", "-device-debug", "-G")),
+           isolated=("--device-debug", "-device-debug", "-G")),
     Option("lineinfo", _B, "Source lines for profilers and error reports; the code stays the same.",
            flag("--generate-line-info"), flag("-lineinfo"), flag("-generate-line-info")),
     Option("no_lineinfo_inlined_at", _B, "With lineinfo: leave out where functions were inlined.",
@@ -344,13 +344,13 @@ _ROWS: tuple[Option, ...] = (
     # NVRTC 13.5 goes on to report it of all later compiles of a process: measured by logs before and after.
     Option("optimization_info", _T, "Report what the optimiser did.",
            value("--optimization-info={}"), _FRONT_END, _NO_PLACE, choices=("inline",),
-           apart=("--optimization-info", "-opt-info")),
+           isolated=("--optimization-info", "-opt-info")),
     Option("verbose", _B, "Registers, stack and spills of every kernel, in the log.",
            flag("--ptxas-options=-v"), flag("-verbose"), _NO_PLACE),
     Option("time", _B, "Time of every phase, in the log.", flag("--time=-"), flag("-time"), _NO_PLACE),
     # NVRTC 13.5 ends the process where it cannot write the file.
     Option("time_trace", _T, "A file to write the front end's time trace into.", value("--fdevice-time-trace={}"),
-           apart=("--fdevice-time-trace", "-fdevice-time-trace")),
+           isolated=("--fdevice-time-trace", "-fdevice-time-trace")),
     # The compiler's own caches
     Option("no_cache", _B, "Do not ask the driver's cache of compiled code.",
            flag("--no-cache"), flag("-no-cache"), _NO_PLACE),

@@ -44,7 +44,7 @@ class Options(Mapping[str, Value]):
 
     __slots__ = ("_values", "extra")
 
-    def __init__(self, *, extra: Sequence[str] = (), **said: Unpack[OptionKeywords]) -> None:
+    def __init__(self, *, extra: Sequence[str] = (), **keywords: Unpack[OptionKeywords]) -> None:
         """Check every option; one whose value is None counts as not said.
 
         Raises:
@@ -54,7 +54,7 @@ class Options(Mapping[str, Value]):
         if texts is None:
             raise OptionError(f"extra is {spell(extra)}; it takes a list of str")
         self.extra: tuple[str, ...] = texts
-        given: Mapping[str, object] = said
+        given: Mapping[str, object] = keywords
         _require_known(given)
         self._values: dict[str, Value] = {
             row.name: row.accept(given[row.name]) for row in OPTIONS.values() if given.get(row.name) is not None
@@ -124,20 +124,20 @@ class Options(Mapping[str, Value]):
 
     def __reduce__(self) -> tuple[object, ...]:
         # A mapping proxy goes neither into a pickle nor into a deep copy.
-        said = {name: dict(v) if isinstance(v, Mapping) else v for name, v in self._values.items()}
-        return Options.of, (said, {"extra": self.extra})
+        values = {name: dict(v) if isinstance(v, Mapping) else v for name, v in self._values.items()}
+        return Options.of, (values, {"extra": self.extra})
 
     def __hash__(self) -> int:
         return hash((tuple(self._values), self.extra))
 
     def __repr__(self) -> str:
-        said = [f"{name}={v!r}" for name, v in self._values.items()]
-        return f"Options({', '.join(said + [f'extra={self.extra!r}'] * bool(self.extra))})"
+        parts = [f"{name}={v!r}" for name, v in self._values.items()]
+        return f"Options({', '.join(parts + [f'extra={self.extra!r}'] * bool(self.extra))})"
 
     def only(self, *tools: Tool, extra: bool = True) -> Options:
         """Return the options that one of ``tools`` supports, with or without the ``extra`` arguments."""
-        said = {name: v for name, v in self._values.items() if _taken(name, tools)}
-        return Options.of(said, {"extra": self.extra} if extra else {})
+        taken = {name: v for name, v in self._values.items() if _taken(name, tools)}
+        return Options.of(taken, {"extra": self.extra} if extra else {})
 
     def render(self, tool: Tool, others: Sequence[Tool] = ()) -> list[str]:
         """Write the arguments for ``tool``, in the order of the table; this is also the canonical form.
@@ -157,9 +157,9 @@ class Options(Mapping[str, Value]):
                     f"{tool.value} does not take the option {name}: {spelling.why}", code="option-rejected"
                 )
             # What use_fast_math stands for gives way to the same thing said by itself.
-            said = {argument.partition("=")[0] for argument in arguments}
+            names = {argument.partition("=")[0] for argument in arguments}
             rendered = spelling.render(given)
-            arguments += [a for a in rendered if len(rendered) == 1 or a.partition("=")[0] not in said]
+            arguments += [a for a in rendered if len(rendered) == 1 or a.partition("=")[0] not in names]
         if tool is Tool.NVJITLINK:
             _require_exact(self.extra)
         return arguments + list(self.extra)
@@ -175,13 +175,13 @@ def _require_known(more: Mapping[str, object], call: Callable[..., object] | Non
 _NOTHING = Options()
 
 
-def read_options(said: Sequence[str], include: Sequence[str] = (), define: Sequence[str] = ()) -> Options:
+def read_options(words: Sequence[str], include: Sequence[str] = (), define: Sequence[str] = ()) -> Options:
     """Read options as ``cujit compile -O`` takes them and the explorer's page does: ``KEY=VALUE``, or ``KEY``.
 
     Raises:
         OptionError: an option is unknown, or its value is of the wrong type or out of bounds.
     """
-    return Options.of(written.read_values(said, include, define), {})
+    return Options.of(written.read_values(words, include, define), {})
 
 
 # Source: measured with nvJitLink 13.5, which takes any argument that begins so, and says nothing.
@@ -210,10 +210,10 @@ def _as_keywords(words: Sequence[str]) -> str:
     if not words:
         return "options={'lineinfo': True} and lineinfo=True mean the same"
     line = nvcc.read_nvcc(words)
-    keywords = written.read_values(line.said, [w[2:] for w in line.rest if w.startswith("-I")])
+    keywords = written.read_values(line.option_words, [w[2:] for w in line.rest if w.startswith("-I")])
     extra = [word for word in line.rest if not word.startswith("-I")]
-    said = [f"arch={t!r}" for t in line.targets[:1]] + [f"{name}={v!r}" for name, v in keywords.items()]
-    return f"write keywords instead: {', '.join(said + [f'extra={extra!r}'] * (bool(extra) or not said))}"
+    parts = [f"arch={t!r}" for t in line.targets[:1]] + [f"{name}={v!r}" for name, v in keywords.items()]
+    return f"write keywords instead: {', '.join(parts + [f'extra={extra!r}'] * (bool(extra) or not parts))}"
 
 
 def _unknown(name: str, own: Sequence[str]) -> OptionError:

@@ -143,8 +143,8 @@ def _place(objects: list[Any], say: Callable[[Any], int], size: int) -> int:
     bytes_ = type(objects[0]).__basicsize__
     found = set(range(object.__basicsize__, bytes_ - size + 1, size))
     for each in objects:
-        memory, said = ctypes.string_at(id(each), bytes_), int(say(each)).to_bytes(size, "little")
-        found = {at for at in found if memory[at : at + size] == said}
+        memory, pointer = ctypes.string_at(id(each), bytes_), int(say(each)).to_bytes(size, "little")
+        found = {at for at in found if memory[at : at + size] == pointer}
     (place,) = found
     return place
 

@@ -32,9 +32,9 @@ def is_numba_array(value: object) -> bool:
 def is_described(value: object) -> bool:
     """Return whether an object is a JAX array whose interface runs no Python code."""
     kind: Any = type(value)
-    said = vars(kind).get(_INTERFACE) if kind.__module__.startswith("jaxlib.") else None
-    asked = [getattr(said, "fget", None), *(getattr(kind, name, None) for name in (_READY, _WAIT))]
-    return isinstance(said, property) and not any(f is None or isinstance(f, types.FunctionType) for f in asked)
+    descriptor = vars(kind).get(_INTERFACE) if kind.__module__.startswith("jaxlib.") else None
+    getters = [getattr(descriptor, "fget", None), *(getattr(kind, name, None) for name in (_READY, _WAIT))]
+    return isinstance(descriptor, property) and not any(f is None or isinstance(f, types.FunctionType) for f in getters)
 
 
 # -- JAX ---------------------------------------------------------------------------------------------------
@@ -82,11 +82,11 @@ def kind_of_row(array: Any, interface: DescribedInterface) -> object:
     Of these, nothing but the address differs while they are in one place, which the interface keeps: JAX has one object
     for each shape and dtype, and one for each place, and rows have only one layout.
     """
-    kind, said = type(array), array.__cuda_array_interface__
+    kind, attributes = type(array), array.__cuda_array_interface__
     in_c = (kind.unsafe_buffer_pointer, vars(kind)["aval"].fget, vars(kind)["_sharding"].fget)
-    if len(said["shape"]) > 1 or 0 in said["shape"] or any(isinstance(f, types.FunctionType) for f in in_c):
+    if len(attributes["shape"]) > 1 or 0 in attributes["shape"] or any(isinstance(f, types.FunctionType) for f in in_c):
         return None
-    if in_c[0](array) != said["data"][0]:
+    if in_c[0](array) != attributes["data"][0]:
         return None
     interface.pointer_of, interface.sharding = id(in_c[0]), id(array._sharding)
     interface.keep = (*interface.keep[:3], in_c[0], array._sharding)
@@ -156,22 +156,22 @@ def _agrees(kind: Any, driver: Any) -> bool:
             address = 0x7F0030000000 + 4096 * number
             memory = driver.MemoryPointer(None, ctypes.c_void_p(address), 4096)
             array = kind(shape, strides, dtype, gpu_data=driver.OwnedPointer(memory))
-            if not _says_so(array, address):
+            if not _has_address(array, address):
                 return False
     except Exception:  # of another numba: whatever it raises, it is read by Python
         return False
     return True
 
 
-def _says_so(array: Any, address: int) -> bool:
-    said, own = array.__cuda_array_interface__, vars(array)
+def _has_address(array: Any, address: int) -> bool:
+    attributes, own = array.__cuda_array_interface__, vars(array)
     pointer = vars(own["gpu_data"])["device_ctypes_pointer"]
     is_contiguous = vars(own["_dummy"])["flags"]["C_CONTIGUOUS"]
     return (
-        said["data"] == (address, False)
+        attributes["data"] == (address, False)
         and (type(pointer), pointer.value) == (ctypes.c_size_t, address)
-        and said["typestr"] == own["dtype"].str
-        and own["size"] == math.prod(said["shape"])
-        and (said["strides"] is None) is is_contiguous
-        and (said.get("stream"), own["stream"]) == (None, 0)
+        and attributes["typestr"] == own["dtype"].str
+        and own["size"] == math.prod(attributes["shape"])
+        and (attributes["strides"] is None) is is_contiguous
+        and (attributes.get("stream"), own["stream"]) == (None, 0)
     )

@@ -70,10 +70,10 @@ class Total:
 @functools.cache
 def implemented() -> tuple[Implemented, ...]:
     """Ask for every row of the table, in its order."""
-    return tuple(_asked(row) for row in rows())
+    return tuple(_find_implemented(row) for row in rows())
 
 
-def _asked(row: InstructionRow) -> Implemented:
+def _find_implemented(row: InstructionRow) -> Implemented:
     rules = all_rules()
     forms = list(concrete_forms(row))
     refused = [m for m in forms if not _is_taken(row.opcode, m)]

@@ -33,15 +33,15 @@ from cujit.devices.cpu.run.launch import (
     cache_bytes,
     zeroed_block,
 )  # fmt: skip
-from cujit.devices.cpu.run.lines import Lines
 from cujit.devices.cpu.run.mappings import aligned
 from cujit.devices.cpu.run.site import Site
+from cujit.devices.cpu.run.source_map import Lines
 from cujit.devices.cpu.run.streams import Captures
 from cujit.devices.cpu.stages import dumped
 from cujit.devices.jit import NativeFunction, aside
 from cujit.devices.objects import Work
 from cujit.devices.options import PLAIN, LaunchOptions, check_cooperative
-from cujit.devices.perf import lines_asked
+from cujit.devices.perf import wanted_lines
 from cujit.devices.shapes import WARP, Dim3, HostExtent, LaunchShape, Limits, Resources, keeps_limits
 from cujit.errors import (
     ClosedError,
@@ -59,7 +59,7 @@ from cujit.values import NamedTuple, replace
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.standing import StandingLaunch
-    from cujit.devices.cpu.run.debuglines import MachineLines
+    from cujit.devices.cpu.run.dwarf import MachineLines
 
 _RESIDENT_THREADS = 2048
 """Threads that count as running side by side on one core, as on one processor of a GPU (same source)."""
@@ -92,7 +92,7 @@ class CpuKernel(BackendKernel):
         self._watches = tuple(
             watcher.watch(facts.name, module.preparation.body(facts.name), module.lines) for watcher in module.watchers
         )
-        self.asks_extents = bool(self._watches)
+        self.needs_extents = bool(self._watches)
         self._scheduled = any(watch.needs_stacks for watch in self._watches)
         self._control = Control()
         self._machine_lines: WeakKeyDictionary[NativeFunction, MachineLines] = WeakKeyDictionary()
@@ -356,7 +356,7 @@ class CpuKernel(BackendKernel):
     def _line_of(self, block: Dim3, function: NativeFunction, address: int) -> int:
         """Find the line of the PTX that an instruction of the machine code comes from; 0 where that is not known."""
         from cujit.devices.cpu.pipeline import ir_of  # start-up: machine code from the cache needs none of it
-        from cujit.devices.cpu.run.debuglines import PTX_ALONE, MachineLines  # for launches that ended
+        from cujit.devices.cpu.run.dwarf import PTX_ALONE, MachineLines  # for launches that ended
 
         if function not in self._machine_lines:
             observers = [watch.observer() for watch in self._watches]
@@ -404,7 +404,7 @@ class CpuKernel(BackendKernel):
 
     def _compile(self, block: Dim3) -> NativeFunction:
         """Get the machine code for one block shape; that which is watched is in no cache."""
-        optimizes, lines, ptx = _optimizes(), lines_asked(), ""
+        optimizes, lines, ptx = _optimizes(), wanted_lines(), ""
         parts = [Part.text("block", _by(block)), *self._module.preparation.parts]
         if not optimizes:
             parts.append(Part.text("optimized", "no"))
@@ -421,7 +421,7 @@ class CpuKernel(BackendKernel):
             kernel=True,
             keep=not self._watches and not dumped(),
             called=functools.partial(self._called, block),
-            beside=functools.partial(self._module.preparation.code_of, block) if optimizes and not lines else None,
+            companion=functools.partial(self._module.preparation.code_of, block) if optimizes and not lines else None,
         )
         return native_code(work, "run")
 
@@ -432,7 +432,7 @@ class CpuKernel(BackendKernel):
         origin = None
         if ptx:
             # Start-up: machine code from the cache needs none of it.
-            from cujit.devices.cpu.run.debuglines import origin_of
+            from cujit.devices.cpu.run.dwarf import origin_of
 
             origin = origin_of(self.name, self._module.lines, ptx, of_source=of_source)
         observers = [watch.observer() for watch in self._watches]
@@ -441,7 +441,7 @@ class CpuKernel(BackendKernel):
 
     def _called(self, block: Dim3, symbol: str) -> str:
         # Start-up: machine code from the cache needs none of it.
-        from cujit.devices.cpu.run.debuglines import name_in_profiles
+        from cujit.devices.cpu.run.dwarf import name_in_profiles
 
         return name_in_profiles(self.name, block, symbol)
 
@@ -472,10 +472,10 @@ def _optimizes() -> bool:
     Raises:
         OptionError: the variable is neither 0 nor 1.
     """
-    said = os.environ.get(_OPTIMIZE) or "1"
-    if said not in ("0", "1"):
-        raise OptionError(f"{_OPTIMIZE} is 0 or 1, not {spell(said)}", help=f"unset {_OPTIMIZE}")
-    return said == "1"
+    setting = os.environ.get(_OPTIMIZE) or "1"
+    if setting not in ("0", "1"):
+        raise OptionError(f"{_OPTIMIZE} is 0 or 1, not {spell(setting)}", help=f"unset {_OPTIMIZE}")
+    return setting == "1"
 
 
 class _Memory(NamedTuple):

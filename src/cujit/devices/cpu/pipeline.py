@@ -28,7 +28,7 @@ from cujit.devices.cpu.ir.cfg import Block, Graph, build_graph
 from cujit.devices.cpu.ir.decoding import spelled
 from cujit.devices.cpu.ir.program import KernelProgram, Op, Reg
 from cujit.devices.cpu.ir.refusals import Refusals
-from cujit.devices.cpu.run.debuglines import DebugInfo, Origin
+from cujit.devices.cpu.run.dwarf import DebugInfo, Origin
 from cujit.devices.cpu.stages import stage
 from cujit.devices.shapes import Dim3
 from cujit.errors import UnsupportedError

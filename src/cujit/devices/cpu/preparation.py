@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # what makes kernels ready is imported where that has to be d
 
 
 _WITH_CODE = "cpu module with code"
-_MOST_BESIDE = 1 << 16
+_MOST_COMPANION_BYTES = 1 << 16
 """Bytes of facts that are kept a second time, with the code of the first launch."""
 _AT = struct.Struct("<QIII")
 """Where code begins that is kept with facts, and the block that it is for. It is the end of the entry."""
@@ -83,7 +83,7 @@ class Preparation:
         self._parsed: weakref.ref[_Parsed] | None = None
         self._staying: _Parsed | None = None
         self._code: tuple[Dim3, bytes] | None = None
-        self._beside: Artifact | None = None
+        self._facts_artifact: Artifact | None = None
         self.parts = (Part.content("PTX", text), *([Part.text("contract", "ptxas")] if contract else ()))
         """What stands for the text in the key of a piece of work."""
 
@@ -138,8 +138,8 @@ class Preparation:
         except _TooLargeError:  # raised here, or by a thread that this one waited for
             return made[0] if made else self.facts()
         facts = made[0] if made else ModuleFacts.of_artifact(artifact)
-        is_small = len(artifact.data) < _MOST_BESIDE and len(facts.kernels) == 1
-        self._beside = artifact if is_small and not facts.refused else None
+        is_small = len(artifact.data) < _MOST_COMPANION_BYTES and len(facts.kernels) == 1
+        self._facts_artifact = artifact if is_small and not facts.refused else None
         return facts
 
     def code_of(self, block: Dim3, make: Callable[[], bytes]) -> bytes | None:
@@ -147,7 +147,7 @@ class Preparation:
 
         A process then reads one file of the cache for a module and its first launch.
         """
-        facts = self._beside
+        facts = self._facts_artifact
         if self._code is None and facts is not None:
 
             def made() -> Artifact:

@@ -48,7 +48,7 @@ def stage(name: str, kernel: str, make: Callable[[], _T], write: Callable[[_T], 
     """
     stopping = imported("cujit.toolchain.stopping")
     stop = None if stopping is None else stopping.current_stop()
-    if stop is not None and stop.is_asked:
+    if stop is not None and stop.is_requested:
         raise stopping.Ended
     begin = time.perf_counter()
     made = make()
@@ -65,10 +65,10 @@ def dumped() -> frozenset[str]:
     Raises:
         OptionError: there is no such stage.
     """
-    said = os.environ.get(_DUMP)
-    if not said:
+    setting = os.environ.get(_DUMP)
+    if not setting:
         return frozenset()
-    names = frozenset(name.strip() for name in said.split(","))
+    names = frozenset(name.strip() for name in setting.split(","))
     unknown = sorted(names - {*STAGES, _TIMES, _ALL})
     if unknown:
         raise OptionError(

@@ -22,7 +22,7 @@ class JitLogs:
         return "\n".join(filter(None, (_text(self.info), _text(self.errors))))
 
 
-def driver_options(driver: Driver, said: JitOptions, logs: JitLogs) -> dict[Any, Any]:
+def driver_options(driver: Driver, jit_options: JitOptions, logs: JitLogs) -> dict[Any, Any]:
     """Spell options for the driver: ``CUjit_option`` to value, both logs among them.
 
     Source: CUDA Driver API manual, ``CUjit_option`` and ``CUjit_cacheMode``.
@@ -35,16 +35,16 @@ def driver_options(driver: Driver, said: JitOptions, logs: JitLogs) -> dict[Any,
         option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: len(logs.errors),
         option.CU_JIT_LOG_VERBOSE: 1,
     }
-    if said.max_registers is not None:
-        options[option.CU_JIT_MAX_REGISTERS] = said.max_registers
-    if said.opt_level is not None:
-        options[option.CU_JIT_OPTIMIZATION_LEVEL] = said.opt_level
-    if said.line_info:
+    if jit_options.max_registers is not None:
+        options[option.CU_JIT_MAX_REGISTERS] = jit_options.max_registers
+    if jit_options.opt_level is not None:
+        options[option.CU_JIT_OPTIMIZATION_LEVEL] = jit_options.opt_level
+    if jit_options.line_info:
         options[option.CU_JIT_GENERATE_LINE_INFO] = 1
-    if said.debug:
+    if jit_options.debug:
         options[option.CU_JIT_GENERATE_DEBUG_INFO] = 1
-    if said.cache_mode is not None:
-        mode = f"CU_JIT_CACHE_OPTION_{said.cache_mode.upper()}"
+    if jit_options.cache_mode is not None:
+        mode = f"CU_JIT_CACHE_OPTION_{jit_options.cache_mode.upper()}"
         options[option.CU_JIT_CACHE_MODE] = getattr(driver.bindings.CUjit_cacheMode, mode)
     return options
 

@@ -63,7 +63,7 @@ class CudaGraph(Graph):
                 context.release("cuGraphDestroy", graph)
             return
         if graph is None:
-            raise _told(context.explained(driver.error("cuStreamEndCapture", status)))
+            raise _explained(context.explained(driver.error("cuStreamEndCapture", status)))
         self._adopt(graph)
 
     def _adopt(self, graph: Any) -> None:
@@ -128,7 +128,7 @@ class CudaGraph(Graph):
         context = self._context
         graph = context.call("cuGraphClone", other._graph)  # for graphs that it goes into; the other one may go
         with context as driver:
-            status, *_told_why = driver.attempt("cuGraphExecUpdate", self._executable, other._graph)
+            status, *_reason = driver.attempt("cuGraphExecUpdate", self._executable, other._graph)
         if status != driver.bindings.CUresult.CUDA_SUCCESS:
             context.release("cuGraphDestroy", graph)
             why = driver.error("cuGraphExecUpdate", status)
@@ -154,7 +154,7 @@ def versioned(bindings: Any, function: str, version: int) -> str:
     return name if hasattr(bindings, name) else function
 
 
-def _told(error: DriverError) -> DriverError:
+def _explained(error: DriverError) -> DriverError:
     return DriverError(
         f"the capture failed: {error.message}",
         **error.facts,

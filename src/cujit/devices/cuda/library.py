@@ -101,8 +101,8 @@ def load_library(context: Context, image: bytes, options: JitOptions | None = No
     """
     driver = context.driver
     logs = None if options is None else JitLogs()
-    said = {} if options is None or logs is None else driver_options(driver, options, logs)
-    arguments: tuple[Any, ...] = (image, list(said), list(said.values()), len(said), [], [], 0)
+    values = {} if options is None or logs is None else driver_options(driver, options, logs)
+    arguments: tuple[Any, ...] = (image, list(values), list(values.values()), len(values), [], [], 0)
     status, handle = _attempt(context, "cuLibraryLoadData", *arguments)
     if status:
         raise context.explained(driver.error("cuLibraryLoadData", status, logs.text if logs is not None else ""))

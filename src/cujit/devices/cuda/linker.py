@@ -43,8 +43,8 @@ class DriverLinker:
         self._context = context
         self._logs = JitLogs()
         self._options = driver_options(context.driver, options, self._logs)
-        said, values = list(self._options), list(self._options.values())
-        self._state: Any = context.call("cuLinkCreate", len(said), said, values)
+        names, values = list(self._options), list(self._options.values())
+        self._state: Any = context.call("cuLinkCreate", len(names), names, values)
         self._finalizer = weakref.finalize(self, _destroy, context, self._state, self._logs)
         self._finalizer.atexit = False
 

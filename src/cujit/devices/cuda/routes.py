@@ -89,7 +89,7 @@ def route_ptx(text: bytes, what: str, place: RoutePlace, options: JitOptions, *,
     why = f"PTX {dotted(header.version)} is newer than the driver, which is of CUDA {dotted(place.driver)}"
     if options.assembler == "auto":
         try:
-            return _told(what, why, _assemble(text, what, shown, place, options, header.version, header.arch))
+            return _reported(what, why, _assemble(text, what, shown, place, options, header.version, header.arch))
         except CujitError as e:
             tried.append(_first_line(e))
     else:
@@ -99,15 +99,15 @@ def route_ptx(text: bytes, what: str, place: RoutePlace, options: JitOptions, *,
     except (UnsupportedError, PtxSyntaxError, UnicodeDecodeError) as e:
         raise _refusal(text, what, place, header.version, newest, tried, e) from None
     route = f"{shown} lowered from {dotted(header.version)} to {dotted(newest)}, through the driver's JIT"
-    return _told(what, why, Chosen(_ended(lowered), route))
+    return _reported(what, why, Chosen(_ended(lowered), route))
 
 
-def _told(what: str, why: str, chosen: Chosen) -> Chosen:
+def _reported(what: str, why: str, chosen: Chosen) -> Chosen:
     """Emit a ``Fallback`` event for a route that is not the first."""
-    from cujit.events.hub import tell  # start-up: most PTX is not newer than the driver
+    from cujit.events.hub import emit  # start-up: most PTX is not newer than the driver
     from cujit.events.values import Fallback  # start-up: as above
 
-    tell(Fallback, "devices", what, chosen.route, why)
+    emit(Fallback, "devices", what, chosen.route, why)
     return chosen
 
 

@@ -26,11 +26,11 @@ from cujit.devices.arguments.tensors import is_tensor, tensor_interface
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.backend import BackendKernel
 from cujit.devices.device import Device
-from cujit.devices.launcher.alive import ALIVE, LivenessFlag
 from cujit.devices.launcher.cpython import BYTES, Callables, is_supported
 from cujit.devices.launcher.layout import FieldKind
 from cujit.devices.launcher.learned import ASLEEP, NO_DTYPE, Learned, learned_of
 from cujit.devices.launcher.library import Library, library_or_none
+from cujit.devices.launcher.liveness import ALIVE, LivenessFlag
 from cujit.devices.launcher.state import LaunchPattern, LaunchState
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
@@ -103,10 +103,10 @@ class Prepared:
 
 def report_failure(kernel: str, device: DeviceLike, error: CujitError) -> None:
     """Emit a ``LaunchFailure`` event for a launch that raises."""
-    from cujit.events.hub import tell  # start-up: most launches raise nothing
+    from cujit.events.hub import emit  # start-up: most launches raise nothing
     from cujit.events.values import LaunchFailure  # start-up: as above
 
-    tell(LaunchFailure, kernel, device.name, error)
+    emit(LaunchFailure, kernel, device.name, error)
     if isinstance(error, KernelFaultError) and sys.version_info >= (3, 11):
         error.add_note(f"  {kernel}[grid, block].save('bug.launch', …) writes this launch to a file, to run it again")
 
@@ -234,7 +234,7 @@ class LaunchBinder:
         Raises:
             ArgumentError: the value does not fit.
         """
-        if self._kernel.asks_extents and extents_of((value,)):
+        if self._kernel.needs_extents and extents_of((value,)):
             return None
         read = self._reads.get(index)
         if read is None:

@@ -13,8 +13,8 @@ from cujit.devices.arguments.packer import Packer
 from cujit.devices.arguments.signatures import signature_of
 from cujit.devices.backend import BackendKernel, BackendModule
 from cujit.devices.device import Device
-from cujit.devices.launcher.alive import LivenessFlag
 from cujit.devices.launcher.binder import LaunchBinder, report_failure
+from cujit.devices.launcher.liveness import LivenessFlag
 from cujit.devices.name_table import NameTable
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import HostExtent, LaunchShape
@@ -79,8 +79,8 @@ class LoadedImage:
         """
         if isinstance(name, str) and name in self.kernels:
             return name
-        asked = self.artifact.names.get(name) if len(self.kernels) == 1 else None
-        return asked if asked is not None and asked in self.kernels else self.names.find(name)
+        requested = self.artifact.names.get(name) if len(self.kernels) == 1 else None
+        return requested if requested is not None and requested in self.kernels else self.names.find(name)
 
     @cached_property
     def kernels(self) -> Mapping[str, BackendKernel]:
@@ -257,10 +257,10 @@ class LaunchEntry:
             self.image.require()
             parameters = self.packer.pack(arguments, stream)
         except CujitError as e:
-            self.tell(e)
+            self.report_failure(e)
             raise without_frames(e) from e.__cause__
         if shape is not None:
-            extents = extents_of(arguments) if self.loaded.asks_extents else ()
+            extents = extents_of(arguments) if self.loaded.needs_extents else ()
             self.run_packed(shape, stream, options, parameters, extents)
 
     def run_packed(
@@ -276,9 +276,9 @@ class LaunchEntry:
             self.image.require()  # who made the buffer may have run anybody's code
             self.loaded.launch(shape, parameters, stream, options, extents)
         except CujitError as e:
-            self.tell(e)
+            self.report_failure(e)
             raise without_frames(e) from e.__cause__
 
-    def tell(self, error: CujitError) -> None:
+    def report_failure(self, error: CujitError) -> None:
         """Report a launch that raises."""
         report_failure(self.name, self.device, error)

@@ -139,7 +139,7 @@ class PreparedLaunch(LaunchSlots):
             entry.image.require()
             parameters = pack(given)
         except CujitError as e:
-            entry.tell(e)
+            entry.report_failure(e)
             raise
         if self.shape is None or (prepared is not None and prepared.start(parameters)):
             return

@@ -9,10 +9,10 @@ from typing import Any
 
 from cujit.devices.backend import PlainTarget, Target
 from cujit.devices.device import Device
-from cujit.devices.launcher.alive import LivenessFlag
 from cujit.devices.launcher.cpython import BYTES, Callables, is_supported
 from cujit.devices.launcher.layout import Layout, layout_of
 from cujit.devices.launcher.library import Library, library_or_none
+from cujit.devices.launcher.liveness import LivenessFlag
 from cujit.devices.launcher.scalars import numpy_scalars
 from cujit.devices.launcher.state import LaunchState
 from cujit.devices.shapes import LaunchShape, Limits

@@ -175,8 +175,8 @@ def library_or_none() -> Library | None:
     try:
         return library()
     except MissingError as e:
-        from cujit.events.hub import tell  # start-up: most processes load it
+        from cujit.events.hub import emit  # start-up: most processes load it
         from cujit.events.values import Fallback  # start-up: as above
 
-        tell(Fallback, "devices", "launches", "the launcher written in Python", e.message)
+        emit(Fallback, "devices", "launches", "the launcher written in Python", e.message)
         return None

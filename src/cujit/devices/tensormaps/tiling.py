@@ -379,10 +379,10 @@ def memory_of(device: DeviceLike, array: object) -> Mapped:
         return Mapped(array.address, array.shape, array.strides, array.dtype, array.nbytes)
     name = "__cuda_array_interface__" if device.is_gpu else "__array_interface__"
     try:
-        said: dict[str, Any] | None = getattr(array, name, None)
+        interface: dict[str, Any] | None = getattr(array, name, None)
     except Exception as e:  # torch raises for a tensor that requires grad
         raise ArgumentError(f"what this {type(array).__name__} says of its memory cannot be read: {e}") from e
-    if said is None:
+    if interface is None:
         raise ArgumentError(
             f"a tensor map on {device.name} is made of an array there, not of a {type(array).__name__}",
             help="device.array(x)",
@@ -390,16 +390,16 @@ def memory_of(device: DeviceLike, array: object) -> Mapped:
         )
     wait_until_made(array)
     try:
-        return _of_interface(device, said)
+        return _of_interface(device, interface)
     except (LookupError, TypeError, ValueError) as e:
         raise ArgumentError(f"what this {type(array).__name__} says of its memory cannot be read: {e}") from e
 
 
-def _of_interface(device: DeviceLike, said: dict[str, Any]) -> Mapped:
+def _of_interface(device: DeviceLike, interface: dict[str, Any]) -> Mapped:
     """Read ``__array_interface__`` or ``__cuda_array_interface__``, whose fields are the same."""
-    shape, dtype = tuple(map(operator.index, said["shape"])), np.dtype(said["typestr"])
-    address = operator.index(said["data"][0] or 0)
-    strides = said.get("strides")
+    shape, dtype = tuple(map(operator.index, interface["shape"])), np.dtype(interface["typestr"])
+    address = operator.index(interface["data"][0] or 0)
+    strides = interface.get("strides")
     if strides is None:
         strides = [dtype.itemsize * math.prod(shape[k + 1 :]) for k in range(len(shape))]
     steps = tuple(map(operator.index, strides))
@@ -412,18 +412,20 @@ def _of_interface(device: DeviceLike, said: dict[str, Any]) -> Mapped:
     return Mapped(address, shape, steps, dtype, 0 if 0 in shape else end)
 
 
-def _data_type(said: object, dtype: np.dtype[Any]) -> DataType:
+def _data_type(wanted: object, dtype: np.dtype[Any]) -> DataType:
     """Read the type of the elements, or take that of the array."""
     names = [t.name.lower() for t in DataType]
-    if said is None:
+    if wanted is None:
         if dtype.name not in _OF_DTYPE or not dtype.isnative:
             raise ArgumentError(f"a tensor map has no elements of {dtype}", help=f"data_type=, of {', '.join(names)}")
         return _OF_DTYPE[dtype.name]
-    if not isinstance(said, str) or said not in names:
-        raise ArgumentError(f"data_type is one of {', '.join(names)}, not {spell(said)}")
-    kind = DataType[said.upper()]
+    if not isinstance(wanted, str) or wanted not in names:
+        raise ArgumentError(f"data_type is one of {', '.join(names)}, not {spell(wanted)}")
+    kind = DataType[wanted.upper()]
     if kind.bytes != dtype.itemsize:
-        raise ArgumentError(f"{said} has {kind.bytes} bytes, and the elements of the array ({dtype}) {dtype.itemsize}")
+        raise ArgumentError(
+            f"{wanted} has {kind.bytes} bytes, and the elements of the array ({dtype}) {dtype.itemsize}"
+        )
     return kind
 
 
@@ -440,10 +442,10 @@ def ints_of(name: str, values: object) -> tuple[int, ...]:
         raise ArgumentError(f"{name} is an int for each axis, not {spell(values)}") from None
 
 
-def _word(name: str, said: object, kind: type[_Words]) -> _Words:
+def _word(name: str, value: object, kind: type[_Words]) -> _Words:
     """Read ``"none"``, ``"128"`` or 128 as a member of ``kind``."""
     words = {m.name.lower().removeprefix("bytes_"): m for m in kind}
-    text = str(said) if isinstance(said, (str, int)) and not isinstance(said, bool) else ""
+    text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
     if text not in words:
-        raise ArgumentError(f"{name} is one of {', '.join(map(repr, words))}, not {spell(said)}")
+        raise ArgumentError(f"{name} is one of {', '.join(map(repr, words))}, not {spell(value)}")
     return words[text]

@@ -236,15 +236,15 @@ class _Parser:
     def _function_directives(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """``.maxntid 256, 1, 1 .minnctapersm 2 .noreturn .pragma "…";`` in any order."""
         cursor = self._cursor
-        found, said = [], set()
+        found, directives = [], set()
         while cursor.at(DIRECTIVE) and cursor.words[cursor.index] not in _ITEMS:
             if cursor.at_word(".pragma"):
                 found.append(("pragma", self._pragma().arguments))
                 continue
             word = cursor.take()[1:]
             rival = _RIVALS.get(word)
-            said.add(word)
-            if rival in said:
+            directives.add(word)
+            if rival in directives:
                 cursor.fail(f".{word} and .{rival} exclude each other", back=1)
             values = self._directive_numbers()
             if word in _THREADS and "0" in values:

@@ -72,9 +72,9 @@ class Symbol:
         """
         if not self.is_defined:
             return self.item.linkage
-        said = [self.defined.linkage] if self.defined else []
-        said += [item.linkage for item in self.declared if item.linkage != "extern"]
-        return next((linkage for linkage in said if linkage), "")
+        linkages = [self.defined.linkage] if self.defined else []
+        linkages += [item.linkage for item in self.declared if item.linkage != "extern"]
+        return next((linkage for linkage in linkages if linkage), "")
 
     @property
     def is_private(self) -> bool:

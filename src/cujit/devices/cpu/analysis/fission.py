@@ -141,8 +141,8 @@ def _may_split(body: Body, divergence: Divergence) -> bool:
     groups = any(op.form.collective is Collective.WARPGROUP for op in ops)
     if groups or len(numbers) != 1 or None in numbers or any(Trait.STACK in op.form.meaning.traits for op in ops):
         return False
-    apart = divergence.non_reconverging or polling_loops(body.graph)
-    return not (body.functions or body.clears or body.uses_cluster or apart)
+    divergent = divergence.non_reconverging or polling_loops(body.graph)
+    return not (body.functions or body.clears or body.uses_cluster or divergent)
 
 
 def _number(op: Op, divergence: Divergence) -> int | None:
@@ -217,22 +217,22 @@ def find_common(graph: Graph, block: Dim3) -> Blockwide:
     successors = graph.successors()
     barriers = joined(1 << b.position for b in graph.blocks if b.barrier is not None)
     goes_on = reach(barriers, graph.exit, turned(successors))
-    differing = apart = 0
+    differing = separate = 0
 
     def spread(b: Block) -> bool:
-        nonlocal differing, apart
-        before = differing, apart
+        nonlocal differing, separate
+        before = differing, separate
         for op in b.ops:
-            if apart >> b.position & 1 or _differs(op, differing, block):
+            if separate >> b.position & 1 or _differs(op, differing, block):
                 differing |= op.writes
         ways = _ways(b, differing)
         if (ways & goes_on).bit_count() > 1:
-            apart |= reach(ways, ipdom[b.position], successors)
-        return before != (differing, apart)
+            separate |= reach(ways, ipdom[b.position], successors)
+        return before != (differing, separate)
 
     solve(graph.blocks, spread)
     parted = [_ways(b, differing) for b in graph.blocks]
-    return Blockwide(differing, not apart & barriers, any(ways & goes_on not in (0, ways) for ways in parted))
+    return Blockwide(differing, not separate & barriers, any(ways & goes_on not in (0, ways) for ways in parted))
 
 
 def _ways(b: Block, differing: int) -> int:

@@ -267,8 +267,10 @@ def by_rows(load: Op, access: VectorAccess, pattern: Pattern) -> VectorAccess:
     yet, and waits for two.
     """
     row = WARP * access.size
-    apart = access.start % row // access.size
+    misalignment = access.start % row // access.size
     is_row = load.opcode == "ld" and access.per_vector == WARP and 2 * row <= _MOST * _VECTOR_BYTES
-    if not is_row or pattern.align < row or pattern.offsets[0] % row or not apart:
+    if not is_row or pattern.align < row or pattern.offsets[0] % row or not misalignment:
         return access
-    return VectorAccess(access.size, access.start // row * row, WARP, (0, 1), tuple(range(apart, apart + WARP)))
+    return VectorAccess(
+        access.size, access.start // row * row, WARP, (0, 1), tuple(range(misalignment, misalignment + WARP))
+    )

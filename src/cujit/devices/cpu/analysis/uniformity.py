@@ -150,9 +150,9 @@ def analyse(program: KernelProgram, graph: Graph, block: Dim3) -> Divergence:
     while True:
         shapes = _shapes(program, graph, block, constants, forced)
         inactive = inactive_in(graph, shapes, ipdom)
-        apart = [loop for loop in polls if _lanes_part(graph, loop, shapes, inactive)]
+        divergent_polls = [loop for loop in polls if _lanes_part(graph, loop, shapes, inactive)]
         barriers = [b.position for b in graph.blocks if _waits_in_part(b, shapes)]
-        non_reconverging = find_non_reconverging(graph, inactive, apart, barriers)
+        non_reconverging = find_non_reconverging(graph, inactive, divergent_polls, barriers)
         needed = {mask: joined(live[p] for p in bits_of(mask)) for mask in set(inactive)}
         masked = [needed[mask] for mask in inactive]
         more = masked_in(graph, masked)

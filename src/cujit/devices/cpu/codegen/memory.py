@@ -303,10 +303,10 @@ def _is_of_walk(e: WarpEmitter, g: Gather) -> bool:
     if loop is None or not one_row or g.op.space not in ("global", "generic") or not isinstance(base, Reg):
         return False
     moves = any(base in op.results for block in e.graph.blocks[loop.head : loop.last + 1] for op in block.ops)
-    return moves and not _is_beside(e.graph.blocks[e.position].ops, g.op, base)
+    return moves and not _is_adjacent(e.graph.blocks[e.position].ops, g.op, base)
 
 
-def _is_beside(ops: Sequence[Op], load: Op, base: Reg) -> bool:
+def _is_adjacent(ops: Sequence[Op], load: Op, base: Reg) -> bool:
     """Whether an earlier load of a block is less than a cache line away: it had the same lines fetched."""
     found = False
     for op in ops[: ops.index(load)]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from cujit.devices.cpu.run.debuglines import DebugInfo
+from cujit.devices.cpu.run.dwarf import DebugInfo
 from cujit.values import NamedTuple, dataclass, field
 
 
@@ -145,7 +145,7 @@ _FORMS: Mapping[str, Callable[[Node], str]] = {
 
 # -- modules ----------------------------------------------------------------------------------------------
 
-_SAID = 0
+_ATTRIBUTES = 0
 """Number of the attributes that the function has which is called from elsewhere."""
 
 _UNROLLED = 175_000
@@ -240,7 +240,7 @@ class IrModule:
             parameters = _list(parameters)
         about, lines = self._printed(name, _with_hidden(list(nodes)), is_internal=bool(linkage))
         if not linkage:
-            attributes = f"#{_SAID} {attributes}"
+            attributes = f"#{_ATTRIBUTES} {attributes}"
         words = ("define", linkage, returned, f"@{name}({parameters})", attributes.strip(), about, "{")
         self.functions[name] = "\n".join([" ".join(filter(None, words)), "entry:", *lines, "}"])
 
@@ -272,5 +272,5 @@ class IrModule:
         if self.is_huge or length > _HUGE:
             facts["huge"] = True
         words = " ".join(f'"cujit-{fact}"="{"yes" if holds else "no"}"' for fact, holds in facts.items())
-        said = f"attributes #{_SAID} = {{ {words} }}"
-        return "\n".join([text, said, *(self.debug.lines if self.debug is not None else ())])
+        attributes = f"attributes #{_ATTRIBUTES} = {{ {words} }}"
+        return "\n".join([text, attributes, *(self.debug.lines if self.debug is not None else ())])

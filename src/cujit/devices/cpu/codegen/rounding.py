@@ -147,12 +147,12 @@ def step(b: Builder, nearest: Value, residual: Value, mode: str) -> Value:
         return b.select(inward, b.bits_as(less, nearest.type), nearest)
     if mode == "rm":
         wrong = b.compare("fcmp olt", residual, zero)
-        beside, smallest = b.select(negative, more, less), b.integer(1 | 1 << (width - 1), width)
+        neighbour, smallest = b.select(negative, more, less), b.integer(1 | 1 << (width - 1), width)
     else:
         wrong = b.compare("fcmp ogt", residual, zero)
-        beside, smallest = b.select(negative, less, more), b.integer(1, width)
+        neighbour, smallest = b.select(negative, less, more), b.integer(1, width)
     at_zero = b.compare("fcmp oeq", nearest, b.number(0.0, nearest.type))
-    moved = b.bits_as(b.select(at_zero, smallest, beside), nearest.type)
+    moved = b.bits_as(b.select(at_zero, smallest, neighbour), nearest.type)
     return b.select(wrong, moved, nearest)
 
 

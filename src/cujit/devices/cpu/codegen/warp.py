@@ -53,7 +53,7 @@ class Observer(Protocol):
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Emit what runs after it, in the lanes that still go on."""
 
-    def beside(self, e: WarpEmitter, reg: Reg) -> tuple[str, str, int] | None:
+    def shadow_of(self, e: WarpEmitter, reg: Reg) -> tuple[str, str, int] | None:
         """Name the variable that is kept beside a register, its type and lanes; None where there is none."""
 
     @property

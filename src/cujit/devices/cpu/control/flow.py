@@ -24,7 +24,7 @@ from cujit.devices.cpu.codegen.warp import ALL_LANES, MASK, WarpEmitter
 from cujit.devices.cpu.control import strips
 from cujit.devices.cpu.control.plan import ORDERS, Plan
 from cujit.devices.cpu.control.waiting import NO_LANE, Masks
-from cujit.devices.cpu.control.walks import pass_on, resume
+from cujit.devices.cpu.control.warp_scheduling import pass_on, resume
 from cujit.devices.cpu.ir.cfg import Block, Loop
 from cujit.devices.cpu.ir.program import Op, Operand
 

@@ -23,7 +23,7 @@ from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, 
 from cujit.devices.cpu.codegen.warp import ALL_LANES, WarpEmitter
 from cujit.devices.cpu.control.flow import Flow
 from cujit.devices.cpu.control.regions import GONE, WATCHED, kept_places, kept_pointers, run_regions
-from cujit.devices.cpu.control.walks import NO_WALKS, Walks, in_groups, in_rounds
+from cujit.devices.cpu.control.warp_scheduling import NO_WALKS, Walks, in_groups, in_rounds
 from cujit.devices.cpu.instructions.calls import symbol_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block
 from cujit.devices.cpu.run.launch import PLACE, SYSTEM_BYTES, WINDOW_BITS, field_offset

@@ -16,7 +16,7 @@ from cujit.devices.cpu.analysis.uniformity import constant_of, is_divergent_bran
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.control.regions import RegionBoundary
 from cujit.devices.cpu.control.strips import Strip, find_strips
-from cujit.devices.cpu.control.walks import Walks, find_walks
+from cujit.devices.cpu.control.warp_scheduling import Walks, find_walks
 from cujit.devices.cpu.instructions.atomics import may_wait
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import IntConstant, Op
@@ -67,13 +67,13 @@ class Plan:
 
 def make_plan(e: WarpEmitter, boundary: RegionBoundary | None) -> Plan:
     """Plan what ``e`` is to emit; where somebody watches, every operation is done in the simplest way."""
-    blocks, apart = e.graph.blocks, frozenset(bits_of(e.divergence.non_reconverging))
+    blocks, non_reconverging = e.graph.blocks, frozenset(bits_of(e.divergence.non_reconverging))
     polls = {loop.head: (_line_of(e.graph, loop), awaited(e.graph, loop)) for loop in polling_loops(e.graph)}
-    equivalent, first_separate = control_equivalent(e.graph), min(apart, default=e.graph.exit)
+    equivalent, first_separate = control_equivalent(e.graph), min(non_reconverging, default=e.graph.exit)
     # Behind that position no two blocks need to have the same lanes; and lanes may exit in a function.
     keeps = 0 if e.program.called else first_separate
-    sites = [b for b in blocks if b.site is not None and b.position in apart]
-    bound = apart | polls.keys()
+    sites = [b for b in blocks if b.site is not None and b.position in non_reconverging]
+    bound = non_reconverging | polls.keys()
     parts, together = _together(e, bound)
     return Plan(
         boundary, polls, first_separate, [*equivalent[:keeps], *[None] * (len(blocks) - keeps)],

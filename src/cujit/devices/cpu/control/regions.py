@@ -153,7 +153,7 @@ class RegionBoundary:
                 load_kept(e, reg, form, type_, kept)
             else:
                 store_kept(e, reg, form, kept)
-        for variable, type_, lanes in _beside(e, reg):
+        for variable, type_, lanes in _shadows(e, reg):
             place = self._place(e, variable, f"<{lanes} x {type_}>" if lanes else type_)
             if way == "in":
                 e.builder.write(variable, e.builder.load(type_, place, lanes=lanes))
@@ -164,9 +164,9 @@ class RegionBoundary:
         return e.builder.point(type_, f"%{name}", WARP_NUMBER)
 
 
-def _beside(e: WarpEmitter, reg: Reg) -> list[tuple[str, str, int]]:
+def _shadows(e: WarpEmitter, reg: Reg) -> list[tuple[str, str, int]]:
     """List the variables that observers keep beside a register."""
-    return [named for observer in e.observers if (named := observer.beside(e, reg)) is not None]
+    return [named for observer in e.observers if (named := observer.shadow_of(e, reg)) is not None]
 
 
 def load_kept(e: WarpEmitter, reg: Reg, form: str, type_: str, place: Value) -> None:
@@ -209,7 +209,7 @@ def _places(e: WarpEmitter, fission: Fission, warps: int) -> list[tuple[str, str
             found += [(f"k{reg.index}.{way}", forms[0][1]) for way in ("in", "out")]
         else:
             found += [(f"k{reg.index}.{form}", f"[{warps} x {type_kept(type_)}]") for form, type_ in forms]
-        found += [(v, f"[{warps} x {f'<{n} x {type_}>' if n else type_}]") for v, type_, n in _beside(e, reg)]
+        found += [(v, f"[{warps} x {f'<{n} x {type_}>' if n else type_}]") for v, type_, n in _shadows(e, reg)]
     if e.watched:
         found.append((WATCHED, f"[{PLACE_AT + ctypes.sizeof(Place)} x i8]"))
     if not fission.blockwide.together:

@@ -53,24 +53,24 @@ class CallGraph:
         """
         counts = Counter(target for targets in self._calls.values() for target in targets)
         parts = components(self._calls)
-        apart = {name for part in parts for name in part if len(part) > 1 or name in self._calls[name]}
-        apart |= {name for name, count in counts.items() if count > _MANY and self._own_size[name] > _LARGE}
+        recursive = {name for part in parts for name in part if len(part) > 1 or name in self._calls[name]}
+        recursive |= {name for name, count in counts.items() if count > _MANY and self._own_size[name] > _LARGE}
         most, budget = max(_MOST, 2 * sum(self._own_size.values())), _BUDGET
         order = [name for part in parts for name in part]
-        found, total = self._apart(order, apart, counts, budget)
+        found, total = self._choose_out_of_line(order, recursive, counts, budget)
         while total > most and budget:
             budget //= 4
-            found, total = self._apart(order, apart, counts, budget)
+            found, total = self._choose_out_of_line(order, recursive, counts, budget)
         return frozenset(found)
 
-    def _apart(
-        self, order: Sequence[str], apart: Collection[str], counts: Mapping[str, int], budget: int
+    def _choose_out_of_line(
+        self, order: Sequence[str], recursive: Collection[str], counts: Mapping[str, int], budget: int
     ) -> tuple[set[str], int]:
         """Add to functions that are not inlined those past a budget; count the statements of all with what they inline.
 
         ``order`` has each function behind those that it calls.
         """
-        found, total = set(apart), 0
+        found, total = set(recursive), 0
         size: dict[str, int] = {}
         depth: dict[str, int] = {}
         for name in order:

@@ -352,10 +352,10 @@ def mismatch(op: Op) -> tuple[str, str] | None:
         for k, word in enumerate(words):
             choices = _choices(op, [_ANY] * len(words), k, word)
             if choices and word not in choices:
-                return _told_of(op, k, word, choices)
+                return _description_of(op, k, word, choices)
         for k, word in reversed([*enumerate(words)]):
             if choices := _choices(op, words, k, word):
-                return _told_of(op, k, word, choices)
+                return _description_of(op, k, word, choices)
     return "other operands, or another number of them, than it takes", ""
 
 
@@ -413,7 +413,7 @@ def _special(name: str) -> str:
 
 # -- telling ----------------------------------------------------------------------------------------------
 
-_TOLD = {
+_DESCRIPTIONS = {
     "c": "an integer", "0f": "a float of 32 bits", "0d": "a float of 64 bits", "a": "an address", "_": "_",
     "!": "the negation of no predicate", "": "a number", "[]": "memory at a number",
 }  # fmt: skip
@@ -437,32 +437,34 @@ def _alike(word: str) -> Iterator[str]:
     yield from (f"{{{each}}}" for each in _REGISTERS)
 
 
-def _told_of(op: Op, place: int, word: str, choices: list[str]) -> tuple[str, str]:
+def _description_of(op: Op, place: int, word: str, choices: list[str]) -> tuple[str, str]:
     """Describe what an operand is and what it should be. Operands count from 1, and the results count as one."""
     count = len(op.results)
     number, operand = (1, op.results[place]) if place < count else (place - count + 1, op.sources[place - count])
     number += place >= count > 0
     name = "_" if operand is None else _name(operand)
-    return f"operand {number}, {name}, is {_told(word)}; it takes {_listed(choices)}", _advice(operand, name, choices)
+    return f"operand {number}, {name}, is {_described(word)}; it takes {_listed(choices)}", _advice(
+        operand, name, choices
+    )
 
 
-def _told(word: str) -> str:
-    if word in _TOLD or word[0] == "%":
-        return _TOLD.get(word, "a special register")
+def _described(word: str) -> str:
+    if word in _DESCRIPTIONS or word[0] == "%":
+        return _DESCRIPTIONS.get(word, "a special register")
     if word[0] not in "{[":
         return f".{word}"
-    parts = dict.fromkeys(_told(part) for part in word[1:-1].split("," if word[0] == "{" else ";"))
+    parts = dict.fromkeys(_described(part) for part in word[1:-1].split("," if word[0] == "{" else ";"))
     return f"{'elements of' if word[0] == '{' else 'memory at'} {' and '.join(parts)}"
 
 
 def _listed(choices: list[str]) -> str:
-    told = list(dict.fromkeys(map(_told, choices)))
-    floats = {_TOLD[word] for word in _FLOATS}
-    if floats <= {*told}:
-        told = [each for each in told if each not in floats] + ["a float"]
-    if told[0].startswith("memory at"):
+    described = list(dict.fromkeys(map(_described, choices)))
+    floats = {_DESCRIPTIONS[word] for word in _FLOATS}
+    if floats <= {*described}:
+        described = [each for each in described if each not in floats] + ["a float"]
+    if described[0].startswith("memory at"):
         return "memory at a variable, or at a register of bits or of integers"
-    return " or ".join(filter(None, (", ".join(told[:-1]), told[-1])))
+    return " or ".join(filter(None, (", ".join(described[:-1]), described[-1])))
 
 
 _MOST = 1 << 64

@@ -199,9 +199,9 @@ def _moved(b: Builder, x: Value, rest: Value, where: Value) -> Value:
     """Move a number by one unit in the last place toward ``x + rest``, where asked and ``rest`` is not 0 or NaN."""
     bits = b.as_bits(x)
     differs = b.binary("ashr", b.binary("xor", bits, b.as_bits(rest)), b.integer(31, 32))
-    beside = b.binary("add", bits, b.binary("or", differs, b.integer(1, 32)))
+    adjacent = b.binary("add", bits, b.binary("or", differs, b.integer(1, 32)))
     some = b.compare("fcmp one", rest, b.number(0.0, "float"))
-    return b.bits_as(b.select(b.binary("and", where, some), beside, bits), "float")
+    return b.bits_as(b.select(b.binary("and", where, some), adjacent, bits), "float")
 
 
 # -- ex2 and tanh -----------------------------------------------------------------------------------------

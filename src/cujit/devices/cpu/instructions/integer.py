@@ -273,8 +273,8 @@ def _find_nth_bit(b: Builder, _op: Op, mask: Value, base: Value, offset: Value) 
     down = b.compare("icmp slt", offset, zero)
     mask = b.select(down, b.intrinsic("bitreverse", mask), mask)
     base = b.select(down, b.binary("xor", base, b.integer(31, 32)), base)
-    asked = b.binary("shl", b.select(b.compare("icmp eq", offset, zero), one, ones), base)
-    mask = b.binary("and", mask, asked)
+    wanted = b.binary("shl", b.select(b.compare("icmp eq", offset, zero), one, ones), base)
+    mask = b.binary("and", mask, wanted)
     count = b.intrinsic("umax", b.intrinsic("abs", offset, flag=b.integer(0, 1)), one)
     missing = b.compare("icmp ult", b.intrinsic("ctpop", mask), count)
     at = _nth_bit(b, mask, count)
@@ -419,10 +419,10 @@ def _joined(b: Builder, how: str, x: Value, y: Value) -> Value:
 
 
 def _shift(b: Builder, op: Op, x: Value, count: Value) -> Value:
-    bits, signed, said = type_width(x.type), op.type.is_signed, op.sources[1]
-    if isinstance(said, IntConstant) and 0 <= said.value < bits:
+    bits, signed, distance = type_width(x.type), op.type.is_signed, op.sources[1]
+    if isinstance(distance, IntConstant) and 0 <= distance.value < bits:
         opcode = "shl" if op.opcode == "shl" else "ashr" if signed else "lshr"
-        return b.binary(opcode, x, b.integer(said.value, bits))
+        return b.binary(opcode, x, b.integer(distance.value, bits))
     return _shift_left(b, x, count) if op.opcode == "shl" else _shift_right(b, x, count, signed)
 
 
@@ -454,7 +454,7 @@ def _permute(b: Builder, _op: Op, low: Value, high: Value, selectors: Value) -> 
         bit = b.binary("shl", b.binary("and", selector, b.integer(7, 64)), b.integer(3, 64))
         byte = b.resize(b.binary("lshr", both, bit), 8, signed=False)
         sign = b.binary("ashr", byte, b.integer(7, 8))
-        asked = b.compare("icmp ne", b.binary("and", selector, b.integer(8, 64)), b.integer(0, 64))
-        chosen = b.resize(b.select(asked, sign, byte), 32, signed=False)
+        replicates = b.compare("icmp ne", b.binary("and", selector, b.integer(8, 64)), b.integer(0, 64))
+        chosen = b.resize(b.select(replicates, sign, byte), 32, signed=False)
         result = b.binary("or", result, b.binary("shl", chosen, b.integer(8 * k, 32)))
     return result

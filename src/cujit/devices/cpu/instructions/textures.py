@@ -154,8 +154,8 @@ def count_texels(e: WarpEmitter, op: Op, counts: Value) -> None:
     b, is_gather = e.builder, op.opcode == "tld4"
     component = _COMPONENTS.index(next(m for m in op.modifiers if m in _COMPONENTS)) if is_gather else -1
     numbers = _lookup(op, "f32" if is_gather else op.types[1], component)
-    asked = [b.integer(number, 32) for number in numbers]
-    b.call("cujit_texels", "void", b.word(e.lanes(op)), Value(_DATA, "ptr"), *asked, counts)
+    requested = [b.integer(number, 32) for number in numbers]
+    b.call("cujit_texels", "void", b.word(e.lanes(op)), Value(_DATA, "ptr"), *requested, counts)
 
 
 def _in_halves(b: Builder, type_: str, channels: list[Value]) -> list[Value]:

@@ -106,8 +106,8 @@ def type_for(op: Op, operand: Reg | Special, *, is_result: bool, kinds: dict[Reg
     if width == 1:
         return "pred"
     types = _types(op)
-    said = (types[0] if is_result else types[-1]) if types else ""
-    kind = _kind(said, width)
+    type_word = (types[0] if is_result else types[-1]) if types else ""
+    kind = _kind(type_word, width)
     if kind == "b" and isinstance(operand, Reg):
         kind = "f" if operand.is_float else kinds.get(operand, "u")
     if width > 64:
@@ -126,24 +126,24 @@ def kinds_of(ops: Iterable[Op]) -> dict[Reg, str]:
         types = _types(op)
         if not types:
             continue
-        for said, operands in ((types[0], op.results), (types[-1], op.sources)):
+        for type_word, operands in ((types[0], op.results), (types[-1], op.sources)):
             for reg in operands:
                 if isinstance(reg, Reg) and reg.bits > 1:
-                    kind = _kind(said, reg.bits)
+                    kind = _kind(type_word, reg.bits)
                     if strength[kind] > strength[found.get(reg, "b")]:
                         found[reg] = kind
     return found
 
 
-def _kind(said: str, width: int) -> str:
+def _kind(type_word: str, width: int) -> str:
     """Reduce a type to ``s``, ``u``, ``f``, ``f16``, ``bf16`` (and ``x2``); ``b`` where it says nothing of the bits."""
-    if said in ("f16", "bf16"):
-        return said if width == 16 else "b"
-    if said in ("f16x2", "bf16x2"):
-        return said if width == 32 else "b"
-    if said[:1] == "f":
-        return "f" if said == f"f{width}" else "b"
-    return said[:1] if said[:1] in ("s", "u") else "b"
+    if type_word in ("f16", "bf16"):
+        return type_word if width == 16 else "b"
+    if type_word in ("f16x2", "bf16x2"):
+        return type_word if width == 32 else "b"
+    if type_word[:1] == "f":
+        return "f" if type_word == f"f{width}" else "b"
+    return type_word[:1] if type_word[:1] in ("s", "u") else "b"
 
 
 # -- how PTX spells it ------------------------------------------------------------------------------------

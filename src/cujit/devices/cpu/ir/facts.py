@@ -83,7 +83,7 @@ class ModuleFacts:
         """Write them as an object without sections, behind whose header they stand."""
         import json  # start-up: for what is in no cache
 
-        told = {
+        record = {
             "kernels": [{k: v for k, v in vars(kernel).items() if k != "signature"} for kernel in self.kernels],
             "refused": [(kernel.name, kernel.items) for kernel in self.refused],
             "variables": self.variables,
@@ -94,7 +94,7 @@ class ModuleFacts:
             ).decode("ascii"),
             "relocations": [(place.offset, place.target) for place in self.relocations],
         }
-        data = _HEADER + json.dumps(told, separators=(",", ":")).encode("ascii")
+        data = _HEADER + json.dumps(record, separators=(",", ":")).encode("ascii")
         signatures = {kernel.name: kernel.signature for kernel in self.kernels}
         signatures.update({kernel.name: kernel.signature for kernel in self.refused})
         return Artifact(Kind.OBJECT, data, signatures=signatures)
@@ -102,25 +102,26 @@ class ModuleFacts:
     @classmethod
     def of_artifact(cls, artifact: Artifact, end: int | None = None) -> ModuleFacts:
         """Read what ``to_artifact`` wrote, up to ``end`` if other data follows."""
-        told = only_value(artifact.data[len(_HEADER) : end].decode("ascii"))
-        image = zlib.decompress(binascii.a2b_base64(told["image"])) if told["pieces"] else b""
-        ends = [*itertools.accumulate((size for _, size in told["pieces"]), initial=0)]
+        record = only_value(artifact.data[len(_HEADER) : end].decode("ascii"))
+        image = zlib.decompress(binascii.a2b_base64(record["image"])) if record["pieces"] else b""
+        ends = [*itertools.accumulate((size for _, size in record["pieces"]), initial=0)]
         return cls(
-            tuple(_kernel(kernel, artifact.signatures[kernel["name"]]) for kernel in told["kernels"]),
+            tuple(_kernel(kernel, artifact.signatures[kernel["name"]]) for kernel in record["kernels"]),
             tuple(
                 RefusedFacts(name, artifact.signatures[name], tuple(map(tuple, items)))
-                for name, items in told["refused"]
+                for name, items in record["refused"]
             ),
-            {name: (offset, size) for name, (offset, size) in told["variables"].items()},
-            told["size"],
+            {name: (offset, size) for name, (offset, size) in record["variables"].items()},
+            record["size"],
             tuple(
-                (offset, image[end - size : end]) for (offset, size), end in zip(told["pieces"], ends[1:], strict=True)
+                (offset, image[end - size : end])
+                for (offset, size), end in zip(record["pieces"], ends[1:], strict=True)
             ),
-            tuple(Relocation(*place) for place in told["relocations"]),
+            tuple(Relocation(*place) for place in record["relocations"]),
         )
 
 
-def _kernel(told: dict[str, object], signature: Signature) -> KernelFacts:
-    directives = told.pop("directives")
+def _kernel(record: dict[str, object], signature: Signature) -> KernelFacts:
+    directives = record.pop("directives")
     assert isinstance(directives, dict)
-    return KernelFacts(**told, signature=signature, directives={k: tuple(v) for k, v in directives.items()})  # type: ignore[arg-type]
+    return KernelFacts(**record, signature=signature, directives={k: tuple(v) for k, v in directives.items()})  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.analysis.body import Body
     from cujit.devices.cpu.codegen.warp import Observer
     from cujit.devices.cpu.run.launch import Launch
-    from cujit.devices.cpu.run.lines import Lines
+    from cujit.devices.cpu.run.source_map import Lines
     from cujit.devices.shapes import HostExtent, LaunchShape
 
 
@@ -103,8 +103,8 @@ class _CheckedKernel(KernelWatch):
             stored(0)
             del self._runs[address]
             if watch.outside:
-                said = words_outside(launch, run, self._title, self._lines)
-                warnings.warn(said, CheckWarning, stacklevel=2)
+                words = words_outside(launch, run, self._title, self._lines)
+                warnings.warn(words, CheckWarning, stacklevel=2)
 
     def standing(self, job: Launch, shape: LaunchShape, code: int, size: int) -> StandingLaunch:
         """Prepare a launch that native code starts."""

@@ -21,7 +21,7 @@ from cujit.devices.cpu.codegen.nodes import LAUNCH
 from cujit.devices.cpu.ir.program import Op, Reg
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.cpu.run.launch import Launch, field_offset
-from cujit.devices.cpu.run.lines import Lines, SourceFunction, SourceLine
+from cujit.devices.cpu.run.source_map import Lines, SourceFunction, SourceLine
 from cujit.devices.shapes import HostExtent, LaunchShape
 from cujit.devices.watch import Sources, Text
 from cujit.forks import Lock
@@ -326,7 +326,7 @@ class _LineCounter:
         wide = b.resize(b.call("llvm.ctpop.i32", "i32", word), 64, signed=False)
         b.update("add", b.point("i64", "%coverage", b.integer(number, 64)), wide, "monotonic")
 
-    def beside(self, e: WarpEmitter, reg: Reg) -> None:
+    def shadow_of(self, e: WarpEmitter, reg: Reg) -> None:
         """Keep nothing beside registers."""
         del e, reg
 

@@ -15,7 +15,7 @@ from cujit.devices.cpu.instructions.matrix.mma import product_in_shared
 from cujit.devices.cpu.instructions.memory import address_in, place_in
 from cujit.devices.cpu.ir.program import Memory, Op
 from cujit.devices.cpu.native.checking import Access, Space
-from cujit.devices.cpu.observe.touches import UPDATE, MemoryAccess, signal
+from cujit.devices.cpu.observe.access_sites import UPDATE, MemoryAccess, signal
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.native.checking import Access, Code, Space, Watch
 from cujit.devices.cpu.native.structures import FaultKind
-from cujit.devices.cpu.run.standing import ranges
+from cujit.devices.cpu.run.blocked_threads import ranges
 from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.run.launch import Launch
-    from cujit.devices.cpu.run.lines import Lines
+    from cujit.devices.cpu.run.source_map import Lines
     from cujit.devices.shapes import LaunchShape
 
 

@@ -19,9 +19,7 @@ from cujit.devices.cpu.instructions import blocks, warpwide
 from cujit.devices.cpu.ir.program import CLEAR, Op, Reg, SymbolAddress, awaits_copies, is_queued
 from cujit.devices.cpu.native.checking import CLUSTER_BARRIER, Access, Place, Space, Watch
 from cujit.devices.cpu.native.structures import BARRIERS, GROUP_WARPS
-from cujit.devices.cpu.observe.described import look, orders_proxies
-from cujit.devices.cpu.observe.raw import RawValues
-from cujit.devices.cpu.observe.touches import (
+from cujit.devices.cpu.observe.access_sites import (
     MAYBE_SHARED,
     Batch,
     MemoryAccess,
@@ -32,6 +30,8 @@ from cujit.devices.cpu.observe.touches import (
     touches_of,
     where_in,
 )  # fmt: skip
+from cujit.devices.cpu.observe.described import look, orders_proxies
+from cujit.devices.cpu.observe.raw import RawValues
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
 from cujit.formats.ptx.isa.semantics import Collective, Effect
 from cujit.values import dataclass, replace
@@ -189,13 +189,13 @@ class Checker:
         if not (checks.memory or checks.init or orders or touch.space in MAYBE_SHARED):
             return
         lanes = touch.lanes_in(e, op)
-        told = bool(checks.race and touch.values) and touch.space in MAYBE_SHARED
-        if told:
+        with_value = bool(checks.race and touch.values) and touch.space in MAYBE_SHARED
+        if with_value:
             self._store_data(e, touch.values)
         touch.by_rows(
             e.builder,
-            lambda: self._rows(e, op, touch, lanes, told=told),
-            lambda: self._each(e, op, touch, lanes, told=told),
+            lambda: self._rows(e, op, touch, lanes, with_value=with_value),
+            lambda: self._each(e, op, touch, lanes, with_value=with_value),
         )
         if checks.race and touch.access & ~_ORDERING == Access.READ | Access.ASYNC:
             self._fence(e, op, touch, lanes)
@@ -207,7 +207,7 @@ class Checker:
         self._hand_over(e, "values", size if isinstance(size, Value) else b.integer(size, 64))
         self.call(e, "cujit_check_fence", lanes, b.integer(touch.flags, 32), b.integer(op.line, 32))
 
-    def _each(self, e: WarpEmitter, op: Op, touch: MemoryAccess, lanes: Value, *, told: bool) -> None:
+    def _each(self, e: WarpEmitter, op: Op, touch: MemoryAccess, lanes: Value, *, with_value: bool) -> None:
         """Emit the check of an access whose lanes have separate addresses."""
         b, size = e.builder, touch.size
         self._hand_over(e, "addresses", touch.where.every_lane(b))
@@ -216,24 +216,24 @@ class Checker:
             size = 0
         where = [b.integer(touch.flags, 32), b.integer(op.line, 32)]
         self.call(e, "cujit_check_access", lanes, b.integer(size, 64), *where)
-        if told:
+        if with_value:
             self.call(e, "cujit_check_same", lanes, b.integer(len(touch.values), 64), *where)
 
-    def _rows(self, e: WarpEmitter, op: Op, touch: MemoryAccess, lanes: Value, *, told: bool) -> None:
+    def _rows(self, e: WarpEmitter, op: Op, touch: MemoryAccess, lanes: Value, *, with_value: bool) -> None:
         """Emit the check of an access whose lanes lie in rows."""
         assert isinstance(touch.size, int)
         b, row = e.builder, Row(op, touch.where, touch.size, touch.flags, ((0, op.line),))
         window = "" if touch.access & _ORDERING or self._races(touch.space) else self._window(e, op, touch.space)
         with b.when(self._is_inside(e, row, window), "row", holds=False) if window else contextlib.nullcontext():
             self._call_joined(e, row, lanes, window)
-        if not told:
+        if not with_value:
             return
-        apart = _are_apart(e, touch, touch.size)
+        disjoint = _are_disjoint(e, touch, touch.size)
         where = [b.integer(touch.flags, 32), b.integer(op.line, 32)]
-        with b.when(apart, "same", holds=False) if apart is not None else contextlib.nullcontext():
+        with b.when(disjoint, "same", holds=False) if disjoint is not None else contextlib.nullcontext():
             self._hand_over(e, "addresses", touch.where.every_lane(b))
             self.call(e, "cujit_check_same", lanes, b.integer(len(touch.values), 64), *where)
-        if apart is not None:
+        if disjoint is not None:
             b.store(Value("null", "ptr"), "%check.data")
 
     def _races(self, space: Space) -> bool:
@@ -315,7 +315,7 @@ class Checker:
 
     # -- raw values ----------------------------------------------------------------------------------------
 
-    def beside(self, e: WarpEmitter, reg: Reg) -> tuple[str, str, int] | None:
+    def shadow_of(self, e: WarpEmitter, reg: Reg) -> tuple[str, str, int] | None:
         """Name what is kept beside a register, its type and lanes."""
         raw = self._raw_of(e)
         return None if raw is None else raw.variable(reg)
@@ -561,18 +561,18 @@ class Row:
         return b.module.constant(name, [b.integer(*number) for number in numbers])
 
 
-def _are_apart(e: WarpEmitter, touch: MemoryAccess, size: int) -> Value | None:
+def _are_disjoint(e: WarpEmitter, touch: MemoryAccess, size: int) -> Value | None:
     """Whether no two lanes of rows write different values to one place, as an i1; None where that is not known."""
     b, (first, *others), stride = e.builder, touch.where.bases, touch.where.stride
     if not others and not stride and not any(value.lanes for value in touch.values):
         return b.integer(1, 1)
     if abs(stride) < size:
         return None
-    reach, apart = (WARP // (1 + len(others)) - 1) * abs(stride) + size, b.integer(1, 1)
+    reach, disjoint = (WARP // (1 + len(others)) - 1) * abs(stride) + size, b.integer(1, 1)
     for before, base in zip((first, *others), others, strict=False):
         one = b.compare("icmp sge", b.binary("sub", base, before), b.integer(reach, 64))
-        apart = b.binary("and", apart, one)
-    return apart
+        disjoint = b.binary("and", disjoint, one)
+    return disjoint
 
 
 def _lanes(e: WarpEmitter, op: Op) -> Value:

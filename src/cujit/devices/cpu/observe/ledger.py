@@ -30,7 +30,7 @@ from cujit.devices.cpu.native.checking import (
 from cujit.devices.cpu.observe.standing import users_of
 from cujit.devices.cpu.observe.unwritten import ByteMarks, RawStores, first_raw
 from cujit.devices.cpu.run.launch import CHANGES, HostBlock, count_change, live_blocks
-from cujit.devices.cpu.run.mappings import APART, is_readable, readable_ranges
+from cujit.devices.cpu.run.mappings import GUARD_BYTES, is_readable, readable_ranges
 from cujit.errors import ArgumentError, KernelFaultError
 from cujit.forks import Lock
 from cujit.values import dataclass, replace
@@ -63,7 +63,7 @@ class Known:
     marks: ByteMarks | None = None
     of_host: bool = False
     """The host sees it without a copy: raw values are reported at the end of a launch."""
-    apart: int = APART
+    guard_bytes: int = GUARD_BYTES
     """Bytes behind it in which nothing else lies; -1 where something may begin at its end."""
     before: int = 0
     """Bytes of what its words name that lie before it."""
@@ -109,7 +109,7 @@ class Table:
         return next((k.words for k in self.known if k.begin <= address < k.end), "")
 
     def _is_near(self, address: int) -> bool:
-        return any(known.begin - known.apart <= address < known.end + known.apart for known in self.known)
+        return any(known.begin - known.guard_bytes <= address < known.end + known.guard_bytes for known in self.known)
 
 
 def _relation(known: Known, address: int, size: int) -> str:
@@ -207,7 +207,9 @@ class MemoryLedger:
             ArgumentError: some of it is noted already.
         """
         marks = self._written_marks(address, size)
-        known = Known(address, size, f"the {size:,} bytes adopted {_caller()}", marks=marks, of_host=True, apart=-1)
+        known = Known(
+            address, size, f"the {size:,} bytes adopted {_caller()}", marks=marks, of_host=True, guard_bytes=-1
+        )
         with self._settled():
             self._adopt(known)
             count_change()
@@ -403,7 +405,7 @@ def _merged(extents: Iterable[HostExtent]) -> list[Known]:
         if found and begin < found[-1].end:
             found[-1] = replace(found[-1], size=max(found[-1].end, begin + size) - found[-1].begin)
         else:
-            found.append(Known(begin, size, words, apart=0))
+            found.append(Known(begin, size, words, guard_bytes=0))
     return found
 
 
@@ -464,7 +466,7 @@ def _of_others(parameters: bytes, known: Sequence[Known]) -> list[Known]:
     mappings: list[tuple[int, int]] | None = None
     for address in sorted({w for w in words if LEAST_ADDRESS <= w < MOST_ADDRESS}):
         at = bisect.bisect_right(begins, address) - 1
-        if (at >= 0 and address <= known[at].end + known[at].apart) or (found and address < found[-1].end):
+        if (at >= 0 and address <= known[at].end + known[at].guard_bytes) or (found and address < found[-1].end):
             continue
         mappings = readable_ranges() if mappings is None else mappings
         end = next((high for low, high in mappings if low <= address < high), 0)

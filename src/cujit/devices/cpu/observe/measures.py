@@ -12,7 +12,7 @@ from typing import Any
 
 from cujit.devices.cpu.ir.program import Op, items_of
 from cujit.devices.cpu.native.counting import Count
-from cujit.devices.cpu.run.lines import SourceLine
+from cujit.devices.cpu.run.source_map import SourceLine
 from cujit.errors import ArgumentError, spell
 from cujit.formats.ptx.isa.semantics import Collective, Effect, Lanes, Order
 from cujit.values import attributes, dataclass, group_by, replace
@@ -95,8 +95,8 @@ class Measures:
             ValueError: it is no number of something, or nothing that can have been counted.
         """
         found = cls(**{name: _count(data[name]) for name in cls.__match_args__ if name in data})
-        apart = ((found.sectors, found.requests), (found.local_sectors, found.local_requests))
-        if any(sectors and not requests for sectors, requests in apart) or found.bank_conflicts > max(
+        pairs = ((found.sectors, found.requests), (found.local_sectors, found.local_requests))
+        if any(sectors and not requests for sectors, requests in pairs) or found.bank_conflicts > max(
             found.wavefronts - 1, 0
         ):
             raise ValueError("sectors without requests, or conflicts without wavefronts")

@@ -29,6 +29,7 @@ from cujit.devices.cpu.native.counting import (
 )
 from cujit.devices.cpu.native.library import address_of
 from cujit.devices.cpu.native.structures import Block
+from cujit.devices.cpu.observe.access_sites import MemoryAccess, may_touch_global, touches_of
 from cujit.devices.cpu.observe.measures import (
     LINE_BYTES,
     ProfiledInstruction,
@@ -42,10 +43,9 @@ from cujit.devices.cpu.observe.measures import (
     stride_of,
     width_of,
 )
-from cujit.devices.cpu.observe.touches import MemoryAccess, may_touch_global, touches_of
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
-from cujit.devices.cpu.run.lines import Lines, SourceLine
+from cujit.devices.cpu.run.source_map import Lines, SourceLine
 from cujit.devices.shapes import HostExtent, LaunchShape
 from cujit.devices.watch import Sources
 from cujit.errors import ClosedError, CujitError
@@ -399,7 +399,7 @@ class _Profiler:
             self._predicate(e, branch, self._table.numbers[branch] * COUNTS)
         self._count(e.within(mask=e.lanes(op)), original, number)
 
-    def beside(self, e: WarpEmitter, reg: Reg) -> None:
+    def shadow_of(self, e: WarpEmitter, reg: Reg) -> None:
         """Keep nothing beside registers."""
         del e, reg
 
@@ -429,8 +429,8 @@ class _Profiler:
         self._add(e, first + Count.OFF, b.binary("sub", _lanes_in(e, come), _lanes_in(e, do)))
         if op.form.is_jump:
             none = b.integer(0, 32)
-            apart = b.binary("and", b.compare("icmp ne", do, none), b.compare("icmp ne", do, come))
-            self._add(e, first + Count.DIVERGENT, b.cast("zext", apart, "i64"))
+            divergent = b.binary("and", b.compare("icmp ne", do, none), b.compare("icmp ne", do, come))
+            self._add(e, first + Count.DIVERGENT, b.cast("zext", divergent, "i64"))
 
     def _add(self, e: WarpEmitter, place: int, value: Value) -> None:
         """Add to a count, where nobody else counts."""

@@ -26,7 +26,7 @@ from cujit.devices.cpu.instructions.matrix import frames, move
 from cujit.devices.cpu.instructions.matrix.mma import product_of_fragments
 from cujit.devices.cpu.ir.program import Group, IntConstant, Memory, Op, Operand, Reg, items_of, registers_in
 from cujit.devices.cpu.native.checking import Code
-from cujit.devices.cpu.observe.touches import copies_raw, takes_raw, touches_of
+from cujit.devices.cpu.observe.access_sites import copies_raw, takes_raw, touches_of
 from cujit.formats.ptx.isa.semantics import Effect
 from cujit.values import dataclass
 

@@ -19,7 +19,7 @@ from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER
 from cujit.devices.cpu.native.checking import Access, Space
 from cujit.devices.cpu.native.structures import AT_ANY, WRITES, Writes
-from cujit.devices.cpu.observe.touches import touches_of
+from cujit.devices.cpu.observe.access_sites import touches_of
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.watch import Sources
 from cujit.errors import OptionError, spell
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
     from cujit.devices.cpu.ir.program import Op, Reg
     from cujit.devices.cpu.run.launch import Launch
-    from cujit.devices.cpu.run.lines import Lines
+    from cujit.devices.cpu.run.source_map import Lines
     from cujit.devices.shapes import HostExtent, LaunchShape
 
 ORDERS = ("ascending", "any")
@@ -41,7 +41,7 @@ _MASK = (1 << 64) - 1
 _NEVER = 0xFFFFFFFF
 """A mask that no random number passes: copies land at their waits."""
 
-_MOST_BESIDE = 4
+_MOST_NEARBY = 4
 """Blocks (or clusters) that a schedule runs side by side."""
 
 _MOST_SHARED = 4 << 20
@@ -137,7 +137,7 @@ class _ScheduledKernel(Watch):
             launch.order_step, launch.order_first = _shuffled(clusters, next(numbers), next(numbers))
         if launch.together == cluster:  # not a cooperative grid, whose blocks all run side by side
             most = max(_MOST_SHARED // max(launch.shared_bytes * cluster, 1), 1)
-            launch.together *= min(1 + next(numbers) % _MOST_BESIDE, most, clusters)
+            launch.together *= min(1 + next(numbers) % _MOST_NEARBY, most, clusters)
         begin, size = schedule.watched
         writes = Writes(begin=begin, end=begin + size)
         if size:
@@ -147,9 +147,9 @@ class _ScheduledKernel(Watch):
         finally:
             launch.writes = 0
             schedule.write_count = writes.count
-            schedule.writes = list(self._told(launch, shape, writes))
+            schedule.writes = list(self._final_writes(launch, shape, writes))
 
-    def _told(self, launch: Launch, shape: LaunchShape, writes: Writes) -> Iterator[Written]:
+    def _final_writes(self, launch: Launch, shape: LaunchShape, writes: Writes) -> Iterator[Written]:
         """Yield the writes that were kept, the first write first."""
         for k in range(max(writes.count - WRITES, 0), writes.count):
             found = writes.each[k % WRITES]
@@ -195,7 +195,7 @@ class _Yields:
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Nothing comes behind an operation."""
 
-    def beside(self, e: WarpEmitter, reg: Reg) -> None:
+    def shadow_of(self, e: WarpEmitter, reg: Reg) -> None:
         """Keep nothing beside registers."""
         del e, reg
 

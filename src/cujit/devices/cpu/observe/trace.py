@@ -23,7 +23,7 @@ from cujit.devices.cpu.ir.program import Memory, Op, Operand, Reg, Special, part
 from cujit.devices.cpu.native.structures import TRACE_DONE, TraceState
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.cpu.run.launch import Launch, field_offset, release
-from cujit.devices.cpu.run.lines import Lines, SourceLine
+from cujit.devices.cpu.run.source_map import Lines, SourceLine
 from cujit.devices.shapes import Dim3, HostExtent, LaunchShape
 from cujit.devices.watch import Sources
 from cujit.errors import KernelFaultError, OptionError, spell
@@ -59,9 +59,9 @@ class Step:
     def __str__(self) -> str:
         reads, writes = (", ".join(map(str, values)) for values in (self.reads, self.writes))
         jumps = self.text.split(" ")[-2:-1] in (["bra"], ["bra.uni"])
-        said = writes if self.ran else "not taken" if jumps else "not done"
-        arrow = " -> " if reads and said else "-> " if said else ""
-        return f"{self.ptx_line:>7}  {self.text:<44}  {reads}{arrow}{said}".rstrip()
+        state = writes if self.ran else "not taken" if jumps else "not done"
+        arrow = " -> " if reads and state else "-> " if state else ""
+        return f"{self.ptx_line:>7}  {self.text:<44}  {reads}{arrow}{state}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -305,8 +305,8 @@ class _Table:
         """Write a line of source with its place; what it says may not be known."""
         known = self._sources.find(source.file)
         lines = quoted_lines(source.file) if known is None else known.text.splitlines()
-        said = lines[source.line - 1].strip() if source.line <= len(lines) else ""
-        return f"{source.file if known is None else known.shown}:{source.line}: {said}".rstrip()
+        text = lines[source.line - 1].strip() if source.line <= len(lines) else ""
+        return f"{source.file if known is None else known.shown}:{source.line}: {text}".rstrip()
 
     def steps(self, words: list[int]) -> list[Step]:
         """Read records. What an operation wrote follows it, after what the functions that it calls did."""
@@ -436,7 +436,7 @@ class _Tracer:
         if number is not None:
             self._record(e, number, _read_by(op))
 
-    def beside(self, e: WarpEmitter, reg: Reg) -> None:
+    def shadow_of(self, e: WarpEmitter, reg: Reg) -> None:
         """Keep nothing beside registers."""
         del e, reg
 

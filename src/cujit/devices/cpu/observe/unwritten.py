@@ -18,7 +18,7 @@ from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.native.checking import Stored
-    from cujit.devices.cpu.run.lines import Lines
+    from cujit.devices.cpu.run.source_map import Lines
 
 _ROW = len(PATTERN)
 _PADDING = 8
@@ -152,9 +152,9 @@ class RawStores:
         for k in range(self._stores.count):
             stored = self._stores.each[k]
             if stored.launch == launch and k + 1 not in self._words:
-                self._words[k + 1] = self._said(stored, kernel, lines, name_of)
+                self._words[k + 1] = self._describe(stored, kernel, lines, name_of)
 
-    def _said(self, stored: Stored, kernel: str, lines: Lines, name_of: Callable[[int], str]) -> str:
+    def _describe(self, stored: Stored, kernel: str, lines: Lines, name_of: Callable[[int], str]) -> str:
         name = _PLACES[stored.place] if stored.place < len(_PLACES) else name_of(stored.place)
         words = f"\n  stored by kernel {kernel}{_at(lines, stored.line)}"
         words += f"\n  loaded{f' from {name}' if name else ''}{_at(lines, stored.load)}"

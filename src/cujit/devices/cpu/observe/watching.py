@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what compiles kernels is imported for the first that is in 
     from cujit.devices.cpu.codegen.warp import Observer
     from cujit.devices.cpu.observe.standing import StandingLaunch
     from cujit.devices.cpu.run.launch import Launch
-    from cujit.devices.cpu.run.lines import Lines
+    from cujit.devices.cpu.run.source_map import Lines
 
 
 class Watch(Protocol):

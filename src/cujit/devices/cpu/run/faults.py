@@ -10,10 +10,10 @@ import sys
 from cujit.devices.cpu.native.checking import Code
 from cujit.devices.cpu.native.library import install_handlers
 from cujit.devices.cpu.native.structures import Assertion, FaultKind, Printed
+from cujit.devices.cpu.run.blocked_threads import ENDED, let_go, report, stuck
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, WINDOW_BITS, Launch, live_blocks, release
 from cujit.devices.cpu.run.mappings import is_readable
 from cujit.devices.cpu.run.site import Site, no_line, says_nothing
-from cujit.devices.cpu.run.standing import ENDED, let_go, report, stuck
 from cujit.devices.shapes import WARP
 from cujit.errors import KernelFaultError
 from cujit.values import replace
@@ -180,8 +180,8 @@ def _help(kind: FaultKind, launch: Launch) -> str | None:
         return _WAIT
     if kind is FaultKind.RACE and launch.fault_more[2] == Code.UNFENCED:
         return _FENCE
-    says_help = kind > FaultKind.CHECK or kind in (FaultKind.LANES_APART, FaultKind.WARPS_APART)
-    return _WORDS[kind][1] if says_help else None
+    has_help = kind > FaultKind.CHECK or kind in (FaultKind.LANES_APART, FaultKind.WARPS_APART)
+    return _WORDS[kind][1] if has_help else None
 
 
 def _error(launch: Launch, site: Site) -> KernelFaultError:
@@ -191,9 +191,9 @@ def _error(launch: Launch, site: Site) -> KernelFaultError:
         return _ended(kind, launch, site)
     block = None if launch.fault_block == _UNKNOWN_BLOCK else launch.place(launch.fault_block)
     thread = None if launch.fault_thread == _UNKNOWN_THREAD else site.block.place(launch.fault_thread)
-    said = site.explain(launch) or stuck(launch, site.words_of)
+    explanation = site.explain(launch) or stuck(launch, site.words_of)
     line = launch.fault_line or _line_of_access(kind, launch, site)
-    what, help_ = (said, _help(kind, launch)) if said else _what(kind, launch, site, site.text_of(line))
+    what, help_ = (explanation, _help(kind, launch)) if explanation else _what(kind, launch, site, site.text_of(line))
     where = [f"kernel {site.kernel}" if site.kernel else "a kernel"]
     where += [f"block {block}"] if block is not None else []
     where += [f"thread {thread}"] if thread is not None else _threads(kind, launch, site)
@@ -336,8 +336,8 @@ def _access(launch: Launch, site: Site) -> str:
 def _neighbour(launch: Launch, site: Site) -> str:
     """Describe an address relative to the nearest allocation, and which arguments lead there."""
     address = launch.fault_address
-    apart = [(max(start - address, address - start - size, 0), start, size) for start, size in live_blocks()]
-    distance, start, size = min(apart, default=(_NEAR, 0, 0))
+    distances = [(max(start - address, address - start - size, 0), start, size) for start, size in live_blocks()]
+    distance, start, size = min(distances, default=(_NEAR, 0, 0))
     if distance >= _NEAR:
         return ""
     where = f"{distance:,} bytes " + ("before" if address < start else "behind the end of")

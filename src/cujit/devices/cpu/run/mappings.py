@@ -25,7 +25,7 @@ from cujit.values import NamedTuple
 ALIGNMENT = 256
 """Bytes. Source: CUDA C++ Programming Guide, "Device Memory Accesses": allocations align to at least 256 bytes."""
 
-APART = 512
+GUARD_BYTES = 512
 """Bytes behind each block in which nothing else lies: an address there is one beyond the block, and of nobody else."""
 
 _PAGE = mmap.PAGESIZE
@@ -165,7 +165,7 @@ class Mappings:
             except IndexError:
                 place = self._untouched(kept, pages)
         if not place:
-            return self._in_slab(aligned(room + APART, ALIGNMENT))
+            return self._in_slab(aligned(room + GUARD_BYTES, ALIGNMENT))
         return ArraySlot(place + pages * _PAGE - room, place, free)
 
     def _untouched(self, kept: _Free, pages: int) -> int:

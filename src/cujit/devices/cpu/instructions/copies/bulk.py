@@ -182,8 +182,8 @@ def _copy_to_several(e: WarpEmitter, op: Op) -> None:
 
         def to_one(rank: Value) -> None:
             start = f.binary("add", cluster, f.binary("mul", f.cast("zext", rank, "i64"), stride))
-            there, told = (f.binary("add", start, offset) for offset in (to, barrier))
-            f.call("cujit_pending_bulk", "void", *own, there, from_, bytes_, told, nothing, nothing, NOTHING)
+            there, barrier_address = (f.binary("add", start, offset) for offset in (to, barrier))
+            f.call("cujit_pending_bulk", "void", *own, there, from_, bytes_, barrier_address, nothing, nothing, NOTHING)
 
         for_each_bit(f, f.cast("zext", mask, "i32"), to_one)
 
@@ -237,11 +237,13 @@ def _issue_value(
     owner, step = lane_queue(e, op), type_width(values[0].type) // 8
 
     def issue(f: Builder, v: Sequence[Value]) -> None:
-        own, (to, told, reduces, *items) = v[: len(owner)], v[len(owner) :]
+        own, (to, barrier_address, reduces, *items) = v[: len(owner)], v[len(owner) :]
         place = f.reserve("%value", f"[{step * len(values)} x i8]")
         for k, item in enumerate(items):
             f.store(item, f.offset(place, k * step), align=step)
-        f.call("cujit_pending_value", "void", *own, to, place, f.integer(step * len(values), 32), told, reduces)
+        f.call(
+            "cujit_pending_value", "void", *own, to, place, f.integer(step * len(values), 32), barrier_address, reduces
+        )
 
     each_lane(e, op, f"value.issue.{len(values)}x{step}", [*owner, target, barrier, apply, *values], issue)
 

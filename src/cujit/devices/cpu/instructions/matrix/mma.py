@@ -47,8 +47,8 @@ def _mma(e: WarpEmitter, op: Op) -> None:
 
 def _chunks(op: Op) -> int:
     """Count the scale factors of a row."""
-    said = next((count for count in (1, 2, 4) if f"scale_vec::{count}X" in op.modifiers), 0)
-    return said or (1 if "kind::mxf8f6f4" in op.modifiers else 2)
+    factor = next((count for count in (1, 2, 4) if f"scale_vec::{count}X" in op.modifiers), 0)
+    return factor or (1 if "kind::mxf8f6f4" in op.modifiers else 2)
 
 
 def _selectors(e: WarpEmitter, op: Op, first: int) -> dict[str, Value]:

@@ -28,7 +28,7 @@ _KEPT = 4
 """How many processes without work are kept; each has some 150 MB of NVIDIA's libraries mapped."""
 
 _LAST_CHARS = 200
-_ENTRY = "cujit.compiler.apart.child:main"
+_ENTRY = "cujit.compiler.isolation.child:main"
 _GIVEN_UP = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGKILL")
 
 
@@ -47,7 +47,7 @@ class _World(NamedTuple):
     interpreter: str
     directories: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
-    apart: object
+    isolated: object
 
 
 def run_isolated(job: Job, settings: Settings, memory_mib: int | None) -> Artifact:
@@ -145,7 +145,7 @@ def worker_usage() -> Spent:
 
 
 def _take(job: Job) -> _Child:
-    world = _World(interpreter(), tuple(module_directories()), tuple(kept(COMPILE).items()), job.apart)
+    world = _World(interpreter(), tuple(module_directories()), tuple(kept(COMPILE).items()), job.isolated)
     while True:
         with _guard:
             child = _idle.pop() if _idle else None

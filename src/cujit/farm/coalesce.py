@@ -21,7 +21,7 @@ from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.errors import CujitError
-from cujit.farm.sharing import alike, assembled, common
+from cujit.farm.arch_sharing import alike, assembled, common
 from cujit.farm.tasks import Chunk, Piece, PieceResult, job_of
 from cujit.values import NamedTuple, replace
 
@@ -59,7 +59,7 @@ class Together:
                     request = files.enter_context(laid_out(piece)).request
                     if keyed := self._keyed(piece, request):
                         share = self._chunk.share if piece.is_shared else ""
-                        groups[alike(request_of(piece.said), share)].append(_Member(request, keyed))
+                        groups[alike(request_of(piece.recipe), share)].append(_Member(request, keyed))
             for members in groups.values():
                 for some in _bunches(members, self._chunk.join):
                     self._make(some, {member.request.arch for member in some})

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cujit.explore import guard
-from cujit.explore.guard import MOST_BODY_BYTES, Door
+from cujit.explore import request_auth
+from cujit.explore.request_auth import MOST_BODY_BYTES, Door
 from explore.conftest import CODE, Asking
 
 OTHER = "attacker.example"
@@ -133,7 +133,7 @@ def test_connections_without_the_token_keep_nobody_out_and_end(
             made.sendall(sent.encode())
         assert asking.ask("GET", page(asking.token)).status == 200
         assert asking.own("/look", []).status == 400
-    monkeypatch.setattr(guard, "LONGEST_STRANGE_S", 0.2)
+    monkeypatch.setattr(request_auth, "LONGEST_STRANGE_S", 0.2)
     with contextlib.ExitStack() as held:
         made, mine = (
             held.enter_context(socket.create_connection(("127.0.0.1", asking.port), timeout=60)) for _ in range(2)

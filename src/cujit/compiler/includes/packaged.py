@@ -26,7 +26,7 @@ from cujit.compiler.includes.files import (
     stamp_of,
     stats_of,
 )
-from cujit.compiler.includes.memo import Manifest, directories_of
+from cujit.compiler.includes.stat_cache import Manifest, directories_of
 from cujit.values import NamedTuple
 from cujit.values.json_text import only_value
 from cujit.values.typed import TYPE_CHECKING, Any, TypeAlias
@@ -63,7 +63,7 @@ def write_closure(closure: Closure, parts: Iterable[Part], bases: Mapping[str, s
         found.setdefault(place.root, []).append(f"{place.name},sha256={digest},{text.stamp[0]}")  # as in a RECORD
     stamps = {str(header.place): header.text.stamp for header in closure.found}
     missed, odd = _missed(closure.absent, bases)
-    said = {
+    record = {
         "schema": _SCHEMA,
         "parts": [(part.label, part.value, part.size) for part in parts],
         "roots": list(found),
@@ -76,7 +76,7 @@ def write_closure(closure: Closure, parts: Iterable[Part], bases: Mapping[str, s
     }
     import json  # start-up: for whoever makes a pack
 
-    return json.dumps(said, separators=(",", ":"), sort_keys=True).encode()
+    return json.dumps(record, separators=(",", ":"), sort_keys=True).encode()
 
 
 def prove(data: bytes, bases: Mapping[str, str]) -> Shipped | None:
@@ -91,13 +91,13 @@ def prove(data: bytes, bases: Mapping[str, str]) -> Shipped | None:
         return None
 
 
-def _proved(said: dict[str, Any], bases: Mapping[str, str]) -> Shipped | None:
-    if said["schema"] != _SCHEMA:
+def _proved(record: dict[str, Any], bases: Mapping[str, str]) -> Shipped | None:
+    if record["schema"] != _SCHEMA:
         return None
-    odd = [_path(bases, root, name) for root, name in said["odd"]]
+    odd = [_path(bases, root, name) for root, name in record["odd"]]
     missed = [
         _path(bases, root, f"{place}/{name}" if place else name)
-        for root, places in said["missed"].items()
+        for root, places in record["missed"].items()
         for place, names in places.items()
         for name in names
     ]
@@ -105,14 +105,14 @@ def _proved(said: dict[str, Any], bases: Mapping[str, str]) -> Shipped | None:
     listings = Listings()
     if not all(listings.lacks(path) or not os.path.lexists(path) for path in missed) or not all(map(is_absent, odd)):
         return None
-    if any(_settled(bases, root, spelled) != name for root, spelled, name in said["settled"]):
+    if any(_settled(bases, root, spelled) != name for root, spelled, name in record["settled"]):
         return None
-    manifest = _there(said["found"], bases, said["alike"])
+    manifest = _there(record["found"], bases, record["alike"])
     if manifest is None:
         return None
-    parts = tuple(Part(str(label), str(value), size) for label, value, size in said["parts"])
+    parts = tuple(Part(str(label), str(value), size) for label, value, size in record["parts"])
     found = manifest._replace(parts=parts, directories=directories)
-    return Shipped(found, tuple(map(str, said["roots"])), bool(said["says where"]))
+    return Shipped(found, tuple(map(str, record["roots"])), bool(record["says where"]))
 
 
 def _path(bases: Mapping[str, str], root: str, name: str) -> str:
@@ -164,7 +164,7 @@ class _Group(NamedTuple):
     """The headers under one root, side by side: paths, what a ``RECORD`` says of each behind its name, and stats."""
 
     paths: list[str]
-    said: list[str]
+    digests: list[str]
     stamps: list[Stamp]
 
     @classmethod
@@ -180,8 +180,8 @@ class _Group(NamedTuple):
         status = stats_of(bases.get(root, "/"), names)
         if not all(stat.S_ISREG(one.st_mode) for one in status):
             raise ValueError
-        said = [line[len(name) :] for line, name in zip(lines, names, strict=True)]
-        return cls(paths, said, list(map(stamp_of, status)))
+        digests = [line[len(name) :] for line, name in zip(lines, names, strict=True)]
+        return cls(paths, digests, list(map(stamp_of, status)))
 
 
 def _name(line: str) -> str:
@@ -195,9 +195,9 @@ def _there(found: Mapping[str, Sequence[str]], bases: Mapping[str, str], alike: 
         return None
     by_record, records = _recorded(bases, groups)
     others = [
-        (path, _digest(said), stamp)
+        (path, _digest(digest), stamp)
         for group in groups.values()
-        for path, said, stamp in zip(*group, strict=True)
+        for path, digest, stamp in zip(*group, strict=True)
         if path not in by_record
     ]
     if not all(starmap(_holds, others)):
@@ -212,10 +212,10 @@ def _there(found: Mapping[str, Sequence[str]], bases: Mapping[str, str], alike: 
     )
 
 
-def _digest(said: str) -> bytes:
+def _digest(text: str) -> bytes:
     import base64  # start-up: what distributions brought is not read
 
-    return base64.urlsafe_b64decode(said.split(",")[1].removeprefix("sha256=") + "=")
+    return base64.urlsafe_b64decode(text.split(",")[1].removeprefix("sha256=") + "=")
 
 
 def _holds(path: str, digest: bytes, stamp: Stamp) -> bool:
@@ -238,8 +238,8 @@ def _recorded(
         site, packages, _ = f"{bases.get(root)}/".rpartition(_PACKAGES)
         if packages:
             wanted, begin = sites.setdefault(site + packages, {}), len(site + packages)
-            for path, said, stamp in zip(*group, strict=True):
-                wanted[path[begin:] + said] = path, stamp
+            for path, recorded, stamp in zip(*group, strict=True):
+                wanted[path[begin:] + recorded] = path, stamp
     for site, wanted in sites.items():
         tops = tuple(top.translate(_PLAIN).lower() for top in {line.partition("/")[0] for line in wanted})
         for name in sorted(os.listdir(site)):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
     from cujit.devices.cpu.ir.cfg import Block
 
-_MOST_APART = 4096
+_LARGEST_STRIDE = 4096
 """Bytes between loads that are looked at together."""
 
 _SPACES = {
@@ -178,8 +178,8 @@ def _store_andsignal(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     size = element_bytes(op) * len(items_of(op.sources[1]))
     access = Access.WRITE if op.opcode == "st" else UPDATE
     target = MemoryAccess(address, size, access | Access.ASYNC, kind, element_bytes(op), element_bytes(op))
-    told = "mbarrier::complete_tx::bytes" in op.modifiers
-    return [target, *([signal(e, op.sources[2], op.space)] if told else [])]
+    signals = "mbarrier::complete_tx::bytes" in op.modifiers
+    return [target, *([signal(e, op.sources[2], op.space)] if signals else [])]
 
 
 def signal(e: WarpEmitter, operand: Operand, space: str) -> MemoryAccess:
@@ -245,7 +245,7 @@ def _small_copy(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     if more:
         b = e.builder
         taken = b.resize(
-            b.intrinsic("umin", _said(e, more[0], size.value), b.integer(size.value, 32)), 64, signed=False
+            b.intrinsic("umin", _byte_count(e, more[0], size.value), b.integer(size.value, 32)), 64, signed=False
         )
     return [
         MemoryAccess(source, taken, Access.READ | Access.TAKES, from_, 4, size.value if isinstance(taken, int) else 4),
@@ -254,7 +254,7 @@ def _small_copy(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     ]
 
 
-def _said(e: WarpEmitter, operand: Operand, size: int) -> Value:
+def _byte_count(e: WarpEmitter, operand: Operand, size: int) -> Value:
     item = operand.item if isinstance(operand, Negation) else operand
     if isinstance(item, Reg) and item.bits == 1:
         return e.builder.select(e.read(operand, "i1"), e.builder.integer(0, 32), e.builder.integer(size, 32))
@@ -359,7 +359,7 @@ def batches_in(block: Block, e: WarpEmitter) -> list[Batch]:
                 len(op.results),
             )
             ops = growing.setdefault(key, [])
-            if ops and abs(op.memory.offset - ops[0].memory.offset) > _MOST_APART:
+            if ops and abs(op.memory.offset - ops[0].memory.offset) > _LARGEST_STRIDE:
                 ops = growing[key] = []
             if not ops:
                 found.append(ops)

@@ -11,7 +11,7 @@ import traceback
 from typing import Any
 
 from cujit.artifact import Artifact
-from cujit.compiler.apart.parent import WorkOrder
+from cujit.compiler.isolation.parent import WorkOrder
 from cujit.errors import CujitError, ToolCrashError
 from cujit.forks import single_flight_cache
 from cujit.toolchain.headers import Settings
@@ -35,11 +35,11 @@ def _answer(order: WorkOrder) -> Artifact | CujitError:
         return e
     except Exception as e:
         if _is_of_memory(e, is_limited=order.memory_mib is not None):
-            said, result, log = "MemoryError: there is not enough memory", "MemoryError", ""
+            message, result, log = "MemoryError: there is not enough memory", "MemoryError", ""
         else:
-            said, result, log = f"a fault of cujit in the process apart: {e!r}", "", traceback.format_exc()
+            message, result, log = f"a fault of cujit in the process apart: {e!r}", "", traceback.format_exc()
         help = "a larger memory_mib, or none" if result else ""
-        return ToolCrashError(said, result=result, log=log, help=help)
+        return ToolCrashError(message, result=result, log=log, help=help)
 
 
 def _is_of_memory(error: Exception, *, is_limited: bool) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cujit
-from cujit.compiler.apart import parent
+from cujit.compiler.isolation import parent
 from cujit.compiler.options.table import OPTIONS
 from cujit.errors import CujitError
 from processes import python
@@ -113,6 +113,6 @@ def test_no_other_option_lasts() -> None:
     here = Path(__file__).parent
     done = python(f"import sys\nsys.path[:0] = [{str(here)!r}, {str(here.parent)!r}]\n{constants}{EACH}")
     assert done.returncode == 0, done.stderr
-    assert {name for name, option in OPTIONS.items() if option.apart} == {
+    assert {name for name, option in OPTIONS.items() if option.isolated} == {
         "restrict", "ofast_compile", "debug", "optimization_info", "time_trace",
     }  # fmt: skip

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cujit.emulator import leftovers, library
-from cujit.emulator.leftovers import remove_unused
+from cujit.emulator import cleanup, library
+from cujit.emulator.cleanup import remove_unused
 
 DAY_S = 86_400
 
@@ -53,7 +53,7 @@ def test_the_oldest_that_no_process_names_go_and_what_those_need_stays(tmp_path:
 def test_one_that_is_used_at_that_moment_comes_back(tmp_path: Path) -> None:
     used, unused = folder(tmp_path, 1, 1), folder(tmp_path, 2, 2 * DAY_S)
     for path in (used, unused):
-        leftovers._remove(path, DAY_S)
+        cleanup._remove(path, DAY_S)
     assert [path.name for path in tmp_path.iterdir()] == [used.name]
     assert (used / "libcuda.so.1").exists()
 

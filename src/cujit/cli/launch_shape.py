@@ -45,7 +45,7 @@ shape_options = several(
 
 
 @dataclass(frozen=True)
-class AskedShape:
+class ShapeOptions:
     """What the options said.
 
     Raises:

@@ -12,7 +12,7 @@ import functools
 import itertools
 from collections.abc import Callable
 
-from cujit.devices.cpu.run.lines import Lines, SourceLine
+from cujit.devices.cpu.run.source_map import Lines, SourceLine
 from cujit.devices.jit import emit_object
 from cujit.devices.line_table import code_lines
 from cujit.devices.shapes import Dim3

@@ -33,7 +33,7 @@ class Notes:
         self._needs = open_notes(settings.needs)
         self.watches = self._log is not None or self._needs is not None
 
-    def asked(self, name: str) -> None:
+    def requested(self, name: str) -> None:
         """Note that a process calls a function for the first time."""
         self._need("asked", name)
 
@@ -84,7 +84,7 @@ def _write(file: int, line: str) -> None:
         os.write(file, f"{line}\n".encode(errors="replace"))
 
 
-class AskedFunction(NamedTuple):
+class RequestedFunction(NamedTuple):
     """A function that processes asked for: how many calls were refused, and how many answered by which errors."""
 
     name: str
@@ -92,7 +92,7 @@ class AskedFunction(NamedTuple):
     errors: dict[str, int]
 
 
-def read_needs(path: Path) -> list[AskedFunction]:
+def read_needs(path: Path) -> list[RequestedFunction]:
     """Read what all processes of a command added to a file; what was refused comes first, by number of calls."""
     refused: collections.Counter[str] = collections.Counter()
     errors: collections.defaultdict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -104,5 +104,5 @@ def read_needs(path: Path) -> list[AskedFunction]:
             refused[name] += 1
         elif what == "failed":
             errors[name][more[0]] += 1
-    found = [AskedFunction(name, refused[name], dict(errors[name])) for name in names]
+    found = [RequestedFunction(name, refused[name], dict(errors[name])) for name in names]
     return sorted(found, key=lambda need: (-need.refused, -sum(need.errors.values()), need.name))

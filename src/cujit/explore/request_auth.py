@@ -140,8 +140,8 @@ class Guard:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
-        said = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"])
-        headers = group_by(said)
+        pairs = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"])
+        headers = group_by(pairs)
         query = scope["query_string"].decode("latin-1")
         refused = self._door.refusal(scope["method"], scope["path"], query, headers)
 

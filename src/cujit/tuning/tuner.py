@@ -163,11 +163,11 @@ def tune(
     try:
         how = _MeasureOptions.of(workload, check, strategy, trials, rounds, executor)
         variants = variants_of(space, kernel, becomes, constraint)
-        said, places = Options.of(options, more, tune), _places(device if on is None or device is not None else "cpu")
-        variants[0].options(said)  # names of options that there are not
+        chosen, places = Options.of(options, more, tune), _places(device if on is None or device is not None else "cpu")
+        variants[0].options(chosen)  # names of options that there are not
         far = None if on is None else _peaks(on, places)
         arch = arch if arch is not None or far is None else far.product.arch
-        task = _Task(Source.of(source), variants, kernel, shape_text(shape), said, arch, cache, places, how, far)
+        task = _Task(Source.of(source), variants, kernel, shape_text(shape), chosen, arch, cache, places, how, far)
         program = task.program
     except BaseException as e:
         ranks.give_up(e)
@@ -235,7 +235,7 @@ class _Task:
     variants: tuple[Variant, ...]
     kernel: str | None
     shape: str
-    said: Options
+    chosen: Options
     arch: Arch | str | None
     cache: Cache | bool | None
     places: tuple[Device, ...]
@@ -263,7 +263,7 @@ class _Task:
     def request(self, variant: Variant | None) -> Request:
         """Describe the compile of a candidate; without one, what all have in common."""
         names = () if variant is None or variant.kernel is None else (variant.kernel,)
-        options = self.said if variant is None else variant.options(self.said)
+        options = self.chosen if variant is None else variant.options(self.chosen)
         return Request.of(self.source, None, self.target, names, options, self.tools)
 
     @cached_property
@@ -420,7 +420,7 @@ class _Task:
             CujitError: as of ``jit``.
         """
         names = () if variant.kernel is None else (variant.kernel,)
-        options = variant.options(self.said)
+        options = variant.options(self.chosen)
         module = jit(self.source, names=names, device=place, arch=self.arch, options=options, cache=self.cache)
         if variant.kernel is not None:
             return module[variant.kernel]
@@ -490,11 +490,11 @@ def _places(device: Any) -> tuple[Device, ...]:
 
 
 def _mode() -> str:
-    said = os.environ.get("CUJIT_TUNE") or "auto"
-    if said not in _MODES:
+    chosen = os.environ.get("CUJIT_TUNE") or "auto"
+    if chosen not in _MODES:
         raise OptionError(
-            f"CUJIT_TUNE is {spell(said)}; it takes {', '.join(_MODES)}",
+            f"CUJIT_TUNE is {spell(chosen)}; it takes {', '.join(_MODES)}",
             help="CUJIT_TUNE=never",
             code="environment-value",
         )
-    return said
+    return chosen

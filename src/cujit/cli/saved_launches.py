@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from cujit.artifact.writing import write_file
 from cujit.cli.console import note, print_json, several, shown_time
-from cujit.cli.watching import TracedPlace
+from cujit.cli.observers import TracedPlace
 from cujit.formats.saved_launch import SavedLaunch, is_saved
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def is_saved_file(path: Path) -> bool:
         return False
 
 
-def refuse_said(names: str, *more: str) -> None:
+def refuse_options(names: str, *more: str) -> None:
     """Refuse options that a saved launch has no use for, by the names of their parameters.
 
     Raises:
@@ -66,8 +66,8 @@ def refuse_said(names: str, *more: str) -> None:
     context = click.get_current_context()
     wrong = {*names.split(), *more}
     for parameter in context.command.params:
-        said = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if said and parameter.name in wrong:
+        is_given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if is_given and parameter.name in wrong:
             raise click.UsageError(
                 f"{parameter.opts[-1]} doesn't apply to a saved launch, which contains its kernel and arguments"
             )
@@ -103,14 +103,14 @@ def run_again(
     )
 
 
-def tell_again(
+def report_rerun(
     rerun: Rerun, out: Sequence[tuple[int, Path]], shown: Sequence[int], *, timed: bool, as_json: bool
 ) -> None:
     """Print what a saved launch did, and raise what ended it."""
     for index, path in out:
         save_array(path, _array(rerun, index))
     arrays = {index: _array(rerun, index) for index in shown}
-    _tell_words(rerun, as_json=as_json)
+    _print_words(rerun, as_json=as_json)
     if rerun.error is not None:
         raise rerun.error
     if as_json:
@@ -126,7 +126,7 @@ def tell_again(
         click.echo(prefix + np.array2string(array, separator=" ", prefix=prefix))
 
 
-def _tell_words(rerun: Rerun, *, as_json: bool) -> None:
+def _print_words(rerun: Rerun, *, as_json: bool) -> None:
     """Print what the kernel printed, and what was traced; in JSON ``_report`` has both, of a launch that went well."""
     from cujit.workers.answers import printable  # start-up: for saved launches
 

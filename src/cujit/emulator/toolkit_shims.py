@@ -32,7 +32,7 @@ from cujit.formats.ptx.printer import print_module
 from cujit.formats.ptx.resolving import is_of_nvidia
 from cujit.formats.ptx.validity import check_module
 from cujit.program import compile
-from cujit.toolchain.libraries import is_machine_code_asked_for
+from cujit.toolchain.libraries import is_machine_code_requested
 from cujit.toolchain.results import InputType, NvrtcResult
 from cujit.toolchain.results import NvJitLinkResult as Code
 from cujit.values import NamedTuple, replace
@@ -156,7 +156,7 @@ class Link:
         except CujitError as e:
             return self._refuse(Code.ERROR_PTX_COMPILE, str(e))
         self.ptx = text if len(inputs) == 1 else print_module(linked.module).encode()
-        if is_machine_code_asked_for() and all(piece.data for piece in self._given):
+        if is_machine_code_requested() and all(piece.data for piece in self._given):
             with contextlib.suppress(_RealLinkError):  # of a fatbin of containers, say: then there is PTX alone
                 self.cubin = self._by_real(self.options, self._given, "LinkedCubin")
         return Code.SUCCESS
@@ -289,10 +289,10 @@ class _Links:
     def create(self, handle: int, count: int, options: int) -> int:
         result = int(self._real.nvJitLinkCreate(_at(handle), _U(count), _at(options)))
         listed = (_P * count).from_address(options) if count and not result else ()
-        said = [ctypes.string_at(each) for each in listed]
-        if said and b"-ptx" not in said and not any(option.startswith(b"-arch=lto_") for option in said):
+        texts = [ctypes.string_at(each) for each in listed]
+        if texts and b"-ptx" not in texts and not any(option.startswith(b"-arch=lto_") for option in texts):
             made = _P.from_address(handle).value
-            self._links[made] = Link(self._real, said)
+            self._links[made] = Link(self._real, texts)
         return result
 
     def destroy(self, handle: int) -> int:

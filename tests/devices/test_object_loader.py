@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cujit.devices.jit import address_of_name, emit_object, name_address, processor
+from cujit.devices.object_loader import LoadedObject, PositionFreeCode, lay_out, place
 from cujit.devices.objects import Work, machine_code
-from cujit.devices.placing import LoadedObject, PositionFreeCode, lay_out, place
 from cujit.errors import FormatError
 from cujit.formats.elf import read_elf
 from processes import printed
@@ -131,7 +131,7 @@ def test_code_that_is_detached_stays() -> None:
 AT_THE_END = """
 import ctypes
 from cujit.devices.jit import emit_object
-from cujit.devices.placing import lay_out, place
+from cujit.devices.object_loader import lay_out, place
 from cujit.formats.elf import read_elf
 
 class Last:

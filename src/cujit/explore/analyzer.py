@@ -147,8 +147,8 @@ class _Look:
         return replace(Source.cuda(scene.source, name=scene.name), path=self.path)
 
     def _options(self) -> Options:
-        said = self.scene.compiler_options()
-        return said if self.scene.is_ir else Options.of({"lineinfo": True}, said)
+        options = self.scene.compiler_options()
+        return options if self.scene.is_ir else Options.of({"lineinfo": True}, options)
 
     def _names(self) -> list[str]:
         return [self.scene.kernel] if "<" in self.scene.kernel else []
@@ -209,8 +209,8 @@ class _Look:
 
     def _assembler(self) -> dict[str, object]:
         """Return the options that the assembler accepts too."""
-        said = self._options()
-        return {name: said[name] for name in said if isinstance(OPTIONS[name].nvjitlink, Spelling)}
+        options = self._options()
+        return {name: options[name] for name in options if isinstance(OPTIONS[name].nvjitlink, Spelling)}
 
     def _shown(self, image: Artifact) -> list[str] | None:
         """Name the kernel that was chosen, as the image does; None is all of them."""

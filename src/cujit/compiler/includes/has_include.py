@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from cujit.values import dataclass
 
-ASKS = "__has_include"
+HAS_INCLUDE = "__has_include"
 
 _HEAD = re.compile(r"([^\W\d][\w$]*)(\([^()]*\))?")
 _DEFINED = re.compile(r"\bdefined\s*\(?\s*$")
@@ -24,7 +24,7 @@ _INERT = ("define", "undef", "ifdef", "ifndef", "elifdef", "elifndef", "error", 
 
 
 @dataclass(frozen=True, slots=True)
-class AskingCalls:
+class HasIncludeCalls:
     """The calls in the conditions of one text, as tokens to expand; or ``refusal``, what is no such call."""
 
     calls: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ def askers(defines: Iterable[str]) -> dict[str, bool]:
     Raises:
         ValueError: a definition names one and does not call it; the message is the end of "it has …".
     """
-    known = {ASKS: True}
+    known = {HAS_INCLUDE: True}
     texts = tuple(defines)
     while True:
         before = dict(known)
@@ -55,10 +55,10 @@ def askers(defines: Iterable[str]) -> dict[str, bool]:
                     raise ValueError(f"{match[0]} under another name")
                 known[head[1]] = known.get(head[1], False) or head[2] is not None
         if known == before:
-            return {name: takes for name, takes in known.items() if name != ASKS}
+            return {name: takes for name, takes in known.items() if name != HAS_INCLUDE}
 
 
-def find_calls(plain: str, names: Mapping[str, bool]) -> AskingCalls:
+def find_calls(plain: str, names: Mapping[str, bool]) -> HasIncludeCalls:
     """Find what a text, without comments, does with macros that ask; ``names`` is what ``askers`` gave."""
     calls: dict[str, None] = {}
     for match in _named(names).finditer(plain):
@@ -70,12 +70,12 @@ def find_calls(plain: str, names: Mapping[str, bool]) -> AskingCalls:
         if (word and word[1] in _INERT) or _DEFINED.search(before) or _in_string(line, match.start() - start):
             continue
         if word is None or word[1] not in ("if", "elif"):
-            return AskingCalls(refusal=f"{match[0]}, which asks for a header, outside of a condition")
+            return HasIncludeCalls(refusal=f"{match[0]}, which asks for a header, outside of a condition")
         close = balanced(line, at)
         if close is None and names[match[0]]:
-            return AskingCalls(refusal=f"{match[0]}, which asks for a header, under another name")
+            return HasIncludeCalls(refusal=f"{match[0]}, which asks for a header, under another name")
         calls[match[0] if close is None else match[0] + line[at:close]] = None
-    return AskingCalls(tuple(calls))
+    return HasIncludeCalls(tuple(calls))
 
 
 def balanced(text: str, at: int) -> int | None:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 import cujit.errors as errors
-from cujit.cli.speech import for_the_shell
+from cujit.cli.shell_hints import for_the_shell
 
 _SRC = Path(errors.__file__).parents[1]
 _PYTHON = re.compile(r"\b\w+=[\[({'\"]|\w+=(True|False)\b|\bcujit\.[a-z]|\b\w+\.\w+\([^)]*\)$")

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from cujit.cache.key import Part
 from cujit.compiler.includes import files as files_module
-from cujit.compiler.includes import memo as memo_module
+from cujit.compiler.includes import stat_cache as memo_module
 from cujit.compiler.includes.closure import scan
 from cujit.compiler.includes.files import Files, NotModelledError
-from cujit.compiler.includes.memo import Manifest, Memo
 from cujit.compiler.includes.search import HeaderPlace, Search
+from cujit.compiler.includes.stat_cache import Manifest, Memo
 
 TEXT = b'#include "one.h"\n#include <deep/er/two.h>\n#if __has_include(<maybe.h>)\n#endif\n'
 

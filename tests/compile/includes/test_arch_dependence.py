@@ -9,8 +9,8 @@ import pytest
 
 import cujit
 from built_code import code
-from cujit.compiler.includes.asking import SILENT, asked
-from cujit.farm.sharing import _FAMILIES
+from cujit.compiler.includes.arch_dependence import SILENT, find_arch_dependence
+from cujit.farm.arch_sharing import _FAMILIES
 from cujit.toolchain.toolset import Toolchain
 
 _FLOAT = """
@@ -105,7 +105,7 @@ def ptx(text: str, number: int) -> str:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_words_that_do_not_ask_are_the_same_for_all_of_a_family(name: str, toolchain: Toolchain) -> None:
-    assert asked(KERNELS[name].encode()) == ""
+    assert find_arch_dependence(KERNELS[name].encode()) == ""
     firsts = _FAMILIES["ptx"]
     for first, end in itertools.pairwise(firsts):
         numbers = [number for number in toolchain.nvrtc.arches if first <= number < end]
@@ -142,7 +142,7 @@ def test_every_silent_word_is_compared() -> None:
 )
 def test_words_that_ask_are_found(code: str, toolchain: Toolchain) -> None:
     text = f"__global__ void k(int *x) {{ {code} }}"
-    assert asked(text.encode())
+    assert find_arch_dependence(text.encode())
     numbers = [number for number in toolchain.nvrtc.arches if 75 <= number <= 90]
     assert ptx(text, numbers[0]) != ptx(text, numbers[-1])
 
@@ -167,16 +167,16 @@ def test_words_that_ask_are_found(code: str, toolchain: Toolchain) -> None:
     ],
 )
 def test_a_word_is_found_however_it_is_written(text: str, word: str) -> None:
-    assert asked(text.encode()) == word
-    assert asked("\ufeff".encode() + text.encode()) == word
+    assert find_arch_dependence(text.encode()) == word
+    assert find_arch_dependence("\ufeff".encode() + text.encode()) == word
 
 
 def test_what_is_no_code_of_the_compilers_does_not_ask() -> None:
-    assert not asked(b'// __CUDA_ARCH__\n/* __vadd2 */ int search, _private, my_ARCH, nvidia; "it\'s";')
-    assert not asked(b"#ifndef __TILE_CUH__\n#define __TILE_CUH__\n#endif")
-    assert asked("int x;".encode("utf-16")) == "UTF-16"
+    assert not find_arch_dependence(b'// __CUDA_ARCH__\n/* __vadd2 */ int search, _private, my_ARCH, nvidia; "it\'s";')
+    assert not find_arch_dependence(b"#ifndef __TILE_CUH__\n#define __TILE_CUH__\n#endif")
+    assert find_arch_dependence("int x;".encode("utf-16")) == "UTF-16"
 
 
 @pytest.mark.parametrize("name", ["atomicExch", "atomicCAS"])
 def test_words_that_ask_in_some_overloads_are_found(name: str) -> None:
-    assert asked(f"__global__ void k(int *x) {{ *x = {name}(x, 1, 3); }}".encode())
+    assert find_arch_dependence(f"__global__ void k(int *x) {{ *x = {name}(x, 1, 3); }}".encode())

@@ -41,7 +41,7 @@ SILENT = frozenset(
 """Reserved words with which NVRTC writes the same for architectures of one family."""
 
 
-def asked(data: bytes) -> str:
+def find_arch_dependence(data: bytes) -> str:
     """Return the word by which a text may query the architecture, or what may create such a word.
     ``""`` if none does.
     """

@@ -16,9 +16,9 @@ from cujit.compiler.keys.maker import KeyMaker, Uncacheable
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.errors import CujitError, OptionError, spell
+from cujit.farm.arch_sharing import alike, why_alone, why_names_alone
 from cujit.farm.publishing import Publisher
 from cujit.farm.report import Failure, Tally
-from cujit.farm.sharing import alike, why_alone, why_names_alone
 from cujit.farm.tasks import Chunk, Piece, piece_of
 from cujit.farm.worker import first_message
 

@@ -40,11 +40,11 @@ def stuck(launch: Launch, words_of: Callable[[int], str]) -> str | None:
     """
     if launch.fault_kind == FaultKind.LANES_APART:
         places = (Meeting * (Launch.fault_more.size // ctypes.sizeof(Meeting))).from_buffer_copy(launch.fault_more)
-        apart = _apart([(launch.fault_thread // 32, place) for place in places], words_of)
-        found = [f"    {text}" for text, _ in apart]
+        lane_lines = _split_lanes([(launch.fault_thread // 32, place) for place in places], words_of)
+        found = [f"    {text}" for text, _ in lane_lines]
         return "\n".join(["lanes of one warp wait for each other at different .sync operations:", *found])
     if launch.fault_kind == FaultKind.WARPS_APART:
-        return _warps_apart(launch, words_of)
+        return _split_warps(launch, words_of)
     if launch.fault_kind != FaultKind.DEADLOCK or not launch.fault_more[0]:
         return None
     blocks = (Block * launch.fault_more[1]).from_address(launch.fault_more[0])
@@ -57,7 +57,7 @@ def stuck(launch: Launch, words_of: Callable[[int], str]) -> str | None:
     return "\n".join(["every thread that is left waits, and none can go on:", *_first_of(found)])
 
 
-def _warps_apart(launch: Launch, words_of: Callable[[int], str]) -> str:
+def _split_warps(launch: Launch, words_of: Callable[[int], str]) -> str:
     """Describe which warps of a warpgroup wait, which have exited, and how many warps there are."""
     (waiting, line, done, warps, *_), warp = launch.fault_more, launch.fault_thread // WARP
     first = warp // GROUP_WARPS * GROUP_WARPS
@@ -96,7 +96,7 @@ def _waiting(block: Block, words_of: Callable[[int], str], but: int | None = Non
         for (number, line), threads in places.items()
     ]
     polling = [w for w in range(block.warps) if block.warp[w].state == State.SPINNING and w != but]
-    return lines + _apart([(w, place) for w in warps + polling for place in block.warp[w].apart], words_of)
+    return lines + _split_lanes([(w, place) for w in warps + polling for place in block.warp[w].apart], words_of)
 
 
 def _barrier(block: Block, number: int) -> str:
@@ -137,7 +137,7 @@ def _lacking(word: int) -> str:
     return " but ".join(parts)
 
 
-def _apart(places: Iterable[tuple[int, Meeting]], words_of: Callable[[int], str]) -> list[tuple[str, int]]:
+def _split_lanes(places: Iterable[tuple[int, Meeting]], words_of: Callable[[int], str]) -> list[tuple[str, int]]:
     """Describe the places where lanes of a warp wait for others of it; the warp's number comes with each."""
     threads: dict[tuple[int, int], list[int]] = {}
     for warp, place in places:
@@ -195,13 +195,13 @@ def report(launch: Launch, words_of: Callable[[int], str], line_of: Callable[[in
     stands = Stands.from_address(launch.stands) if launch.stands else Stands()
     each = stands.each[: min(stands.count, len(stands.each))]
     places = [place for stand in each for place in _places(stand, launch, words_of, line_of)]
-    told = _first_of([f"    {place.text}" for place in places])
+    lines_of_places = _first_of([f"    {place.text}" for place in places])
     begun = min(launch.begun, launch.blocks)
     left = launch.blocks - begun
     counts = [f"    {left} of {launch.blocks} blocks had not begun"] if left else []
     first = next((place for place in places if place.line), next(iter(places), None))
     return BlockedState(
-        "\n".join([_why(launch), *told, *counts]),
+        "\n".join([_why(launch), *lines_of_places, *counts]),
         _help(launch, any(place.waits for place in places)),
         None if first is None else first.block,
         0 if first is None else first.line,

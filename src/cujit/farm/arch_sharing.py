@@ -13,7 +13,7 @@ import re
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.image_jobs import LinkJob
-from cujit.compiler.includes.asking import asked
+from cujit.compiler.includes.arch_dependence import find_arch_dependence
 from cujit.compiler.includes.files import NotModelledError
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.keys.maker import KeyMaker
@@ -79,12 +79,12 @@ def why_alone(request: Request, share: str, keys: KeyMaker) -> str:
         return f"it makes {request.kind.value}, and no machine code"
     if not family(request, share):
         return f"{request.arch} is of no family"
-    said = request.options
-    option = next((name for name in said if name not in _FREE and (name, str(said[name])) not in _DIALECTS), "")
-    if option or said.extra:
-        return f"the option {option or said.extra[0]}"
+    options = request.options
+    option = next((name for name in options if name not in _FREE and (name, str(options[name])) not in _DIALECTS), "")
+    if option or options.extra:
+        return f"the option {option or options.extra[0]}"
     try:
-        return _why_asking(keys.asks(request))
+        return _why_arch_dependent(keys.has_include_calls(request))
     except (NotModelledError, OSError) as e:
         return str(e)
 
@@ -93,10 +93,10 @@ def why_names_alone(request: Request) -> str:
     """Return why the requested instances are compiled for their architecture only. ``""`` if one compile can serve its
     family.
     """
-    return _why_asking(next(filter(None, (asked(name.encode()) for name in request.names)), ""))
+    return _why_arch_dependent(next(filter(None, (find_arch_dependence(name.encode()) for name in request.names)), ""))
 
 
-def _why_asking(word: str) -> str:
+def _why_arch_dependent(word: str) -> str:
     return f"it may ask for the architecture: {word}" if word else ""
 
 
@@ -121,8 +121,8 @@ def assembled(shared: Artifact, arch: Arch, options: Options, runner: Runner) ->
     if is_ptx:  # to the letter what NVRTC writes for that architecture
         data = _TARGET.sub(b".target sm_%d" % arch.number, shared.data, count=1)
         part = replace(shared, data=data, arch=arch.virtual)
-    said = Options() if is_ptx else options.only(Tool.NVJITLINK, extra=False)
-    made = runner.get(LinkJob((part,), Kind.CUBIN, arch, said))
+    assembler_options = Options() if is_ptx else options.only(Tool.NVJITLINK, extra=False)
+    made = runner.get(LinkJob((part,), Kind.CUBIN, arch, assembler_options))
     return replace(
         made,
         names=shared.names,

@@ -32,13 +32,13 @@ class EditedFile:
         self.name = shown_path(os.path.basename(name))
         self.text = self._read()
 
-    def scene(self, said: Scene | None) -> Scene:
-        """Return the scene of this file, compiled and launched as ``said`` specifies.
+    def scene(self, wanted: Scene | None) -> Scene:
+        """Return the scene of this file, compiled and launched as ``wanted`` specifies.
 
         Raises:
             CujitError: the architecture, an option, the GPU or a check is none.
         """
-        return replace(said or Scene(""), source=self.text, name=self.name).settled()
+        return replace(wanted or Scene(""), source=self.text, name=self.name).settled()
 
     def _read(self) -> str:
         data = read_file(self.path)

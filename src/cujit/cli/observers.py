@@ -143,11 +143,11 @@ class Watching:
             "--check": self._check, "--trace": self.trace, "--coverage": self.coverage, "--timeout": self._timeout_s,
             "--schedule": self._schedule, "--contract": self._contract,
         }  # fmt: skip
-        asked = [option for option, value in wanted.items() if value is not None]
-        if not asked:
+        given = [option for option, value in wanted.items() if value is not None]
+        if not given:
             return None
         if name not in (None, "cpu"):
-            raise click.UsageError(f"{asked[0]} requires the CPU device: remove --device {name}")
+            raise click.UsageError(f"{given[0]} requires the CPU device: remove --device {name}")
         try:
             return cpu(
                 check=self._check or self.default_check,

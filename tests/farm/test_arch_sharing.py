@@ -18,7 +18,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome
 from cujit.compiler.runner import Runner
 from cujit.errors import OptionError
-from cujit.farm.sharing import _TARGET, family
+from cujit.farm.arch_sharing import _TARGET, family
 from cujit.program import runner, toolchain
 from farming import Elsewhere, pool, variants
 from installed import install
