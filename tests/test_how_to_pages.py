@@ -20,13 +20,15 @@ PAGES = [
         "see-source",
         "ordinary-files",
         "others-kernels",
+        "inspect",
+        "time-a-kernel",
     )
 ]
 LINED = Path(__file__).with_name("goldens") / "lined"
 AXPY = next(text for _, path, text in steps(PAGES[0]) if path == "src/kernels.cu")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, Page("quick-start.md")], ids=lambda page: page.name)
 def test_what_a_page_shows_is_so(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("CUJIT_CACHE_ROOTS", "CUJIT_COMPILE"):

@@ -136,8 +136,8 @@ def test_checks_and_the_launch_of_ones_own_shape_work_as_the_page_says() -> None
 
 
 def test_the_index_of_an_argument_is_explained_and_is_that_of_y() -> None:
-    assert "`--print 2` prints the third argument" in _README
-    (arguments,) = re.findall(r"(--arg .*) --print 2", _SESSION)
+    assert "`--print 3` prints the third argument" in _README
+    (arguments,) = re.findall(r"(--arg .*) --print 3", _SESSION)
     assert arguments.split("--arg ")[1:][2].strip() == "ones:f32:8"
 
 

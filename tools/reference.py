@@ -193,7 +193,7 @@ def _code(code: str, row: ErrorCode) -> str:
 
 
 def _in_table(text: str) -> str:
-    return re.sub(r"[|*_<]", r"\\\g<0>", text)
+    return re.sub(r"[|*_<\[]", r"\\\g<0>", text)
 
 
 def _error(kind: type) -> str:

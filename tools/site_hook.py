@@ -12,13 +12,22 @@ import functools
 import os
 import re
 import runpy
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(1, str(Path(__file__).parents[1] / "src"))
+
+from site_pages import API, ApiPage, anchors, api_pages, messages_page
 
 if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
-__all__ = ["boxed", "followed", "foot", "named", "on_config", "on_files", "on_page_markdown", "piped"]
+__all__ = [
+    "boxed", "followed", "foot", "labeled", "named", "on_config", "on_files", "on_page_content", "on_page_markdown",
+    "piped",
+]  # fmt: skip
 
 ROOT = Path(__file__).parents[1]
 
@@ -50,9 +59,24 @@ _PICTURE = re.compile(
 
 
 def on_config(config: Any) -> Any:
-    """Put version and repository at the foot of every page."""
+    """Put version and repository at the foot of every page, and the pages of the API into the navigation."""
     config.copyright = foot()
+    for section in config.nav:
+        for pages in section.values():
+            if "api.md" in pages:
+                pages[pages.index("api.md")] = {"API reference": [{page.title: page.uri} for page in _api()]}
     return config
+
+
+@functools.cache
+def _api() -> list[ApiPage]:
+    return api_pages(API.read_text())
+
+
+@functools.cache
+def _api_anchors() -> dict[str, str]:
+    """The page of the API by the anchors that it has."""
+    return {anchor: page.uri for page in _api() for anchor in anchors(page.text)}
 
 
 def foot() -> str:
@@ -68,14 +92,38 @@ def on_files(files: Files, *, config: Any) -> Files:
 
     for uri, path in _PAGES.items():
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
+    for page in _api():
+        if page.uri != "api.md":
+            files.append(File.generated(config, page.uri, content=page.text))
+    files.append(File.generated(config, "error-messages.md", content=messages_page()))
     for path in _examples():
         files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
     return files
 
 
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Name the column in each cell of a table, so that a phone can show a row as a list."""
+    return _TABLE.sub(labeled, html)
+
+
+def labeled(table: re.Match[str]) -> str:
+    """Return a table whose cells have the texts of their columns as ``data-label``."""
+    names = [re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<th[^>]*>(.*?)</th>", table[0], re.DOTALL)]
+
+    def row(match: re.Match[str]) -> str:
+        left = iter(names)
+        return re.sub("<td", lambda _: f'<td data-label="{next(left, "")}"', match[0])
+
+    return re.sub(r"<tr>.*?</tr>", row, table[0], flags=re.DOTALL)
+
+
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Turn links of the repository into links of the site, and tables of GitHub into those of Python-Markdown."""
     uri = page.file.src_uri
+    markdown = _api()[0].text if uri == "api.md" else markdown
     return boxed(piped(named(followed(markdown, uri), uri)))
 
 
@@ -125,6 +173,8 @@ def followed(markdown: str, uri: str) -> str:
         there = pages.get(path) or (path if path in files else None)
         if path.startswith("docs/"):
             there = path.removeprefix("docs/")
+        if there == "api.md" and anchor:
+            there = _api_anchors().get(anchor[1:], there)
         if there is None:
             return text
         return f"{mark}[{text}]({os.path.relpath(there, os.path.dirname(uri) or '.')}{anchor or ''})"

@@ -130,7 +130,7 @@ def test_ptx_that_is_too_new_keeps_its_version_and_says_why(cujit: Cujit, tmp_pa
     assert "specify --ptx, --arch, or both" in cujit("retarget", "k.ptx", "-o", "old.ptx").stderr
 
 
-LAUNCH = ["--grid", "1", "--block", "1", "--arg", "ones:f32:1", "--print", "0", "--device", "cpu"]
+LAUNCH = ["--grid", "1", "--block", "1", "--arg", "ones:f32:1", "--print", "1", "--device", "cpu"]
 # The module of one file: a kernel k(float* p) with *p = sin(*p), by a function of libdevice.
 SINE = kernel_that_calls("__nv_sinf")
 

@@ -108,7 +108,7 @@ def test_run_and_profile_take_a_cubin_of_triton(run: Run) -> None:
     launch = ["--kernel", "softmax", "--grid", 4, "--block", 128, "--shared-bytes", 16, "--arg", "zeros:f32:4x100"]
     launch += ["--arg", "x.npy", "--arg", 100, "--arg", 100, "--arg", "null", "--arg", "null"]
     done = run(
-        "run", LINED / "triton-softmax-sm_90.cubin", *launch, "--device", "cpu", "--check", "all", "--out", "0=y.npy"
+        "run", LINED / "triton-softmax-sm_90.cubin", *launch, "--device", "cpu", "--check", "all", "--out", "1=y.npy"
     )
     assert done.exit_code == 0, done.stderr
     assert "PTX recovered from the cubin" in done.stderr

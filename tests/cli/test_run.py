@@ -25,7 +25,7 @@ _EXPECTED = [1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0]
 
 
 def test_source_is_compiled_and_run(cujit: Cujit, axpy: Path) -> None:
-    result = cujit("run", str(axpy), *_AXPY, "--over", "8", *_ARGS, "--print", "2")
+    result = cujit("run", str(axpy), *_AXPY, "--over", "8", *_ARGS, "--print", "3")
     assert result.exit_code == 0, result.stderr
     assert result.stdout == "[ 1.  3.  5.  7.  9. 11. 13. 15.]\n"
     assert "axpy<float> on cpu: grid 1, block 32" in result.stderr
@@ -40,10 +40,10 @@ def test_image_is_told_by_its_content_and_run(cujit: Cujit, axpy: Path, kind: st
         else build(source, ["sm_90", "compute_80"], names="axpy<float>")
     )
     artifact.save("image.bin")
-    result = cujit("run", "image.bin", *_AXPY, "--grid", "2", "--block", "4", *_ARGS, "--json", "--print", "2")
+    result = cujit("run", "image.bin", *_AXPY, "--grid", "2", "--block", "4", *_ARGS, "--json", "--print", "3")
     assert result.exit_code == 0, result.stderr
     told = json.loads(result.stdout)
-    assert told["arrays"] == {"2": _EXPECTED}
+    assert told["arrays"] == {"3": _EXPECTED}
     assert (told["kernel"], told["device"], told["grid"], told["block"]) == ("axpy<float>", "cpu", [2, 1, 1], [4, 1, 1])
     assert told["lowered_name"].startswith("_Z4axpyIf")
     assert told["load_s"] > 0
@@ -54,7 +54,7 @@ def test_arrays_come_from_files_and_go_back_to_files(cujit: Cujit, axpy: Path) -
     np.save("x.npy", np.arange(8, dtype=np.float32))
     np.save("y.npy", np.ones(8, np.float32))
     arguments = ("--arg", "2.0", "--arg", "x.npy", "--arg", "y.npy", "--arg", "8")
-    result = cujit("run", str(axpy), *_AXPY, "--over", "8", *arguments, "--out", "2=done", "--out", "1=x2.npy")
+    result = cujit("run", str(axpy), *_AXPY, "--over", "8", *arguments, "--out", "3=done", "--out", "2=x2.npy")
     assert result.exit_code == 0, result.stderr
     assert result.stdout == ""
     assert np.load("done").tolist() == _EXPECTED
@@ -66,7 +66,7 @@ def test_options_reach_the_compiler(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("__global__ void k(int* x) { *x = N; }")
     result = cujit(
         *("run", "k.cu", "-k", "k", "-D", "N=42", "--grid", "1", "--block", "1", "-a", "zeros:i32:1"),
-        *("--print", "0", "--device", "cpu"),
+        *("--print", "1", "--device", "cpu"),
     )
     assert result.stdout == "[42]\n", result.stderr
 
@@ -80,11 +80,11 @@ def test_shape_has_three_axes_and_shared_memory(cujit: Cujit, tmp_path: Path) ->
         }""")
     result = cujit(
         *("run", "k.cu", "-k", "k", "--grid", "1x1x2", "--block", "1,2", "--shared-bytes", "8"),
-        *("-a", "zeros:i32:4", "--print", "0", "--device", "cpu", "--json"),
+        *("-a", "zeros:i32:4", "--print", "1", "--device", "cpu", "--json"),
     )
     assert result.exit_code == 0, result.stderr
     told = json.loads(result.stdout)
-    assert told["arrays"] == {"0": [0, 1, 10, 11]}
+    assert told["arrays"] == {"1": [0, 1, 10, 11]}
     assert (told["grid"], told["block"], told["shared_bytes"]) == ([1, 1, 2], [1, 2, 1], 8)
 
 
@@ -92,22 +92,22 @@ def test_repeat_launches_that_often_and_time_tells(cujit: Cujit, tmp_path: Path)
     (tmp_path / "k.cu").write_text("__global__ void k(int* x) { *x += 1; }")
     result = cujit(
         *("run", "k.cu", "-k", "k", "--grid", "1", "--block", "1", "-a", "zeros:i32:1", "--repeat", "3", "--time"),
-        *("--print", "0", "--device", "cpu"),
+        *("--print", "1", "--device", "cpu"),
     )
     assert result.stdout == "[3]\n", result.stderr
     assert "the best of 3" in result.stderr
 
 
 def test_nothing_to_cover_launches_nothing(cujit: Cujit, axpy: Path) -> None:
-    result = cujit("run", str(axpy), *_AXPY, "--over", "0", *_ARGS, "--print", "2", "--json")
+    result = cujit("run", str(axpy), *_AXPY, "--over", "0", *_ARGS, "--print", "3", "--json")
     told = json.loads(result.stdout)
-    assert told["arrays"]["2"] == [1.0] * 8
+    assert told["arrays"]["3"] == [1.0] * 8
     assert told["grid"] is None
 
 
 def test_several_arrays_are_told_apart(cujit: Cujit, axpy: Path) -> None:
-    result = cujit("run", str(axpy), *_AXPY, "--over", "8", *_ARGS, "--print", "1", "--print", "2")
-    assert [line[:3] for line in result.stdout.splitlines()] == ["1: ", "2: "]
+    result = cujit("run", str(axpy), *_AXPY, "--over", "8", *_ARGS, "--print", "2", "--print", "3")
+    assert [line[:3] for line in result.stdout.splitlines()] == ["2: ", "3: "]
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,11 @@ def test_several_arrays_are_told_apart(cujit: Cujit, axpy: Path) -> None:
         (("--over", "8", "--grid", "1", "--block", "8"), "not both"),
         (("--over", "1x2x3x4"), "one to three sizes"),
         (("--over", "8", "--arg", "what"), "'what': neither a number"),
-        (("--over", "8", "--print", "4"), "there is no argument 4"),
-        (("--over", "8", "--out", "0=x.npy"), "argument 0 is not an array"),
-        (("--over", "8", "--out", "x.npy"), "INDEX=FILE"),
+        (("--over", "8", "--print", "5"), "there is no argument 5"),
+        (("--over", "8", "--out", "1=x.npy"), "argument 1 is not an array"),
+        (("--over", "8", "--out", "x.npy"), "N=FILE"),
+        (("--over", "8", "--out", "0=x.npy"), "N=FILE"),
+        (("--over", "8", "--print", "0"), "0 is not in the range x>=1"),
         (("--over", "8", "--repeat", "0"), "--repeat"),
     ],
 )
@@ -144,7 +146,7 @@ def test_compiler_options_for_an_image_are_usage(cujit: Cujit, axpy: Path) -> No
         (("--over", "8", "--kernel", "axpy<double"), "axpy<double"),
         (("--grid", "1", "--block", "2048"), "2048"),
         (("--over", "8", "-O", "nonsense"), "unknown option 'nonsense'"),
-        (("--over", "8", "--out", "2=no/where.npy"), "no/where.npy cannot be written: No such file or directory"),
+        (("--over", "8", "--out", "3=no/where.npy"), "no/where.npy cannot be written: No such file or directory"),
     ],
 )
 def test_wrong_input_ends_in_status_1(cujit: Cujit, axpy: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -181,7 +183,7 @@ _SHAPE = ("--grid", "2", "--block", "4")
 
 
 def test_trace_prints_what_a_thread_executes_before_the_arrays(cujit: Cujit, axpy: Path) -> None:
-    result = cujit("run", str(axpy), *_AXPY, *_SHAPE, *_ARGS, "--trace", "1,3", "--print", "2")
+    result = cujit("run", str(axpy), *_AXPY, *_SHAPE, *_ARGS, "--trace", "1,3", "--print", "3")
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0].endswith("block 1:0:0, thread 3:0:0")
@@ -236,7 +238,7 @@ def test_memory_is_checked_unless_the_command_line_says_none(cujit: Cujit, tmp_p
     result = cujit(*launch)
     assert result.exit_code == 1
     assert "thread (4, 0, 0): Invalid write of 4 bytes" in result.stderr
-    unchecked = cujit(*launch, "--check", "none", "--print", "0")
+    unchecked = cujit(*launch, "--check", "none", "--print", "1")
     assert (unchecked.exit_code, unchecked.stdout) == (0, "[1 1 1 1]\n"), unchecked.stderr
 
 
@@ -316,7 +318,7 @@ _TWO_KERNELS = """
 extern "C" __global__ void one(int* x) { *x = 1; }
 extern "C" __global__ void two(int* x) { *x = 2; }
 """
-_ONCE = ("--grid", "1", "--block", "1", "-a", "zeros:i32:1", "--print", "0", "--device", "cpu")
+_ONCE = ("--grid", "1", "--block", "1", "-a", "zeros:i32:1", "--print", "1", "--device", "cpu")
 
 
 def test_the_only_kernel_needs_no_name(cujit: Cujit, tmp_path: Path) -> None:
@@ -335,7 +337,7 @@ def test_several_kernels_without_a_name_are_usage_and_listed(cujit: Cujit, tmp_p
 
 def test_llvm_ir_is_compiled_and_run(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.ll").write_text(SCALE)
-    said = ("--grid", "1", "--block", "1", "-a", "ones:f32:1", "--print", "0", "--device", "cpu")
+    said = ("--grid", "1", "--block", "1", "-a", "ones:f32:1", "--print", "1", "--device", "cpu")
     assert cujit("run", "k.ll", *said).stdout == "[2.]\n"
 
 
@@ -351,14 +353,14 @@ extern "C" __global__ void k(int* x, int* y) {
 
 def test_a_cooperative_launch_has_blocks_that_wait_for_each_other(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text(_GRID_SYNC)
-    said = ("run", "k.cu", "--cooperative", "-a", "zeros:i32:8", "-a", "zeros:i32:8", "--print", "1", "--device", "cpu")
+    said = ("run", "k.cu", "--cooperative", "-a", "zeros:i32:8", "-a", "zeros:i32:8", "--print", "2", "--device", "cpu")
     shapes = (("--grid", "2", "--block", "4"), ("--over", "8", "--block", "4"))
     for shape in shapes:
         assert cujit(*said, *shape).stdout == "[7 6 5 4 3 2 1 0]\n"
     (tmp_path / "count.cu").write_text('extern "C" __global__ void k(int* x) { atomicAdd(x, 1); }')
     whole = cujit("run", "count.cu", "--cooperative", "--block", "8", *_ONCE[4:], "--json")
     told = json.loads(whole.stdout)
-    assert told["arrays"] == {"0": [8 * told["grid"][0]]}
+    assert told["arrays"] == {"1": [8 * told["grid"][0]]}
 
 
 def test_a_cluster_is_as_said(cujit: Cujit, tmp_path: Path) -> None:
@@ -367,7 +369,7 @@ def test_a_cluster_is_as_said(cujit: Cujit, tmp_path: Path) -> None:
             unsigned size; asm("mov.u32 %0, %cluster_nctaid.x;" : "=r"(size));
             x[blockIdx.x] = size;
         }""")
-    said = ("run", "k.cu", "-a", "zeros:u32:4", "--print", "0", "--device", "cpu", "--block", "1", "--cluster", "2,1,1")
+    said = ("run", "k.cu", "-a", "zeros:u32:4", "--print", "1", "--device", "cpu", "--block", "1", "--cluster", "2,1,1")
     assert cujit(*said, "--grid", "4").stdout == "[2 2 2 2]\n"
     assert "--over doesn't support clusters" in cujit(*said, "--over", "4").stderr
     assert cujit(*said, "--grid", "3").exit_code == 1
@@ -387,9 +389,9 @@ def test_numbers_that_numpy_lacks_are_taken_and_shown(cujit: Cujit, tmp_path: Pa
         }""")
     given = ("arange:bf16:3", "bf16:1.5", "arange:e4m3:3", "ones:c64:3", "1+2j")
     said = [word for value in given for word in ("-a", value)]
-    shown = ("--print", "0", "--print", "2", "--print", "3")
+    shown = ("--print", "1", "--print", "3", "--print", "4")
     result = cujit("run", "k.cu", "--grid", "1", "--block", "3", *said, *shown, "--device", "cpu")
-    assert result.stdout == "0: [0.  1.5 3. ]\n2: [0.5 1.5 2.5]\n3: [1.+2.j 1.+2.j 1.+2.j]\n", result.stderr
+    assert result.stdout == "1: [0.  1.5 3. ]\n3: [0.5 1.5 2.5]\n4: [1.+2.j 1.+2.j 1.+2.j]\n", result.stderr
 
 
 RACES = """extern "C" __global__ void races(int *o) { if (threadIdx.x % 32 == 0) o[0] = threadIdx.x; }
@@ -411,5 +413,5 @@ def test_schedules_are_compared(cujit: Cujit, tmp_path: Path) -> None:
     first, second = told["difference"]["runs"]
     assert first["value"] != second["value"]
     seed = str(second["seed"])
-    again = cujit("run", str(file), "--kernel", "races", *_LAUNCH, "--schedule", seed, "--print", "0", "--json")
-    assert str(json.loads(again.stdout)["arrays"]["0"][0]) == second["value"]
+    again = cujit("run", str(file), "--kernel", "races", *_LAUNCH, "--schedule", seed, "--print", "1", "--json")
+    assert str(json.loads(again.stdout)["arrays"]["1"][0]) == second["value"]

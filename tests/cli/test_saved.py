@@ -47,7 +47,7 @@ def bug(cujit: Cujit) -> str:
 
 
 def test_it_is_run_again_with_its_own_sizes_and_arguments(cujit: Cujit, bug: str) -> None:
-    done = cujit("run", bug, "--device", "cpu", "--print", "1", "--out", "1=y.npy", "--time")
+    done = cujit("run", bug, "--device", "cpu", "--print", "2", "--out", "2=y.npy", "--time")
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("copied\ufffd[2J\n[1. 1.")
     assert "copy on cpu: grid 5x1x1, block 64x1x1, as it was saved on cpu" in done.stderr
@@ -56,11 +56,11 @@ def test_it_is_run_again_with_its_own_sizes_and_arguments(cujit: Cujit, bug: str
 
 
 def test_json_has_all_of_it(cujit: Cujit, bug: str) -> None:
-    done = cujit("run", bug, "--device", "cpu", "--print", "1", "--trace", "0,1", "--json")
+    done = cujit("run", bug, "--device", "cpu", "--print", "2", "--trace", "0,1", "--json")
     said = json.loads(done.stdout)
     assert said["kernel"] == "copy"
     assert said["grid"] == [5, 1, 1]
-    assert said["arrays"] == {"1": [1.0] * 256}
+    assert said["arrays"] == {"2": [1.0] * 256}
     assert said["printed"] == "copied\x1b[2J\n"
     assert said["trace"][0]["thread"] == [1, 0, 0]
 
@@ -96,8 +96,8 @@ def test_what_it_has_already_is_not_said_again(cujit: Cujit, bug: str, options: 
 
 
 def test_arguments_that_are_no_arrays_are_not_printed(cujit: Cujit, bug: str) -> None:
-    assert "argument 2 is not an array" in cujit("run", bug, "--device", "cpu", "--print", "2").stderr
-    assert "there is no argument 3: copy has 3" in cujit("run", bug, "--device", "cpu", "--out", "3=y.npy").stderr
+    assert "argument 3 is not an array" in cujit("run", bug, "--device", "cpu", "--print", "3").stderr
+    assert "there is no argument 4: copy has 3" in cujit("run", bug, "--device", "cpu", "--out", "4=y.npy").stderr
 
 
 def test_a_file_that_is_cut_off_is_told(cujit: Cujit, bug: str) -> None:

@@ -31,15 +31,15 @@ from cujit.values import dataclass
 
 
 def output_file(text: str) -> tuple[int, Path]:
-    """Read ``INDEX=FILE``: which argument goes to which file.
+    """Read ``N=FILE``: which argument goes to which file; the first is 1.
 
     Raises:
         click.BadParameter: it is something else.
     """
-    index, separator, path = text.partition("=")
-    if not (separator and path and index.isascii() and index.isdigit()):
-        raise click.BadParameter(f"{spell(text)} is not INDEX=FILE, such as 1=y.npy")
-    return int(index), Path(path)
+    number, separator, path = text.partition("=")
+    if not (separator and path and number.isascii() and number.isdigit() and int(number)):
+        raise click.BadParameter(f"{spell(text)} is not N=FILE, such as 1=y.npy for the first argument")
+    return int(number), Path(path)
 
 
 @click.command("run", cls=CompilerCommand, epilog=forms_of_arguments())
@@ -48,17 +48,17 @@ def output_file(text: str) -> tuple[int, Path]:
 @click.option(
     "--out",
     type=output_file,
-    metavar="INDEX=FILE",
+    metavar="N=FILE",
     multiple=True,
-    help="Save the array argument INDEX to FILE (.npy) after the launch. INDEX counts from 0.",
+    help="Save the Nth argument, an array, to FILE (.npy) after the launch. The first is 1.",
 )
 @click.option(
     "--print",
     "shown",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=1),
     multiple=True,
-    metavar="INDEX",
-    help="Print the array argument INDEX after the launch. INDEX counts from 0.",
+    metavar="N",
+    help="Print the Nth argument, an array, after the launch. The first is 1.",
 )
 @click.option(
     "--repeat", type=click.IntRange(min=1), default=1, metavar="N", help="Launch N times in a row. Default: 1."
@@ -119,7 +119,7 @@ def command(
         return
     launch_shape = ShapeOptions(**shape)
     values = [value for _, value in arguments]
-    _check_indices([*shown, *(index for index, _ in out)], values)
+    _check_numbers([*shown, *(number for number, _ in out)], values)
     options = options_for(file, compiler)
     watching = Watching(check, traced, trace_limit, coverage, timeout_s, schedule, contract)
     device = _device(watching, device_name, timed=timed)
@@ -143,9 +143,9 @@ def command(
             note("to replay this launch on any machine, save it with --save bug.launch")
         raise
 
-    for index, path in out:
-        save_array(path, _array(placed, index))
-    arrays = {index: shown_values(arguments[index][0], _array(placed, index)) for index in shown}
+    for number, path in out:
+        save_array(path, _array(placed, number))
+    arrays = {number: shown_values(arguments[number - 1][0], _array(placed, number)) for number in shown}
     done = Done(kernel, module.route, launch.shape, arrays, loaded_s, tuple(seconds))
     if as_json:
         print_json({**done.report(), **watching.report()})
@@ -228,14 +228,12 @@ def _by(sizes: Dim3) -> str:
     return "x".join(map(str, sizes[: 3 if sizes.z > 1 else 2 if sizes.y > 1 else 1]))
 
 
-def _check_indices(indices: Sequence[int], arguments: Sequence[Value]) -> None:
-    for index in indices:
-        if index >= len(arguments):
-            raise click.UsageError(
-                f"there is no argument {index}: --arg appears {len(arguments)} times, and 0 is the first"
-            )
-        if not isinstance(arguments[index], np.ndarray):
-            raise click.UsageError(f"argument {index} is not an array, so it has no result")
+def _check_numbers(numbers: Sequence[int], arguments: Sequence[Value]) -> None:
+    for number in numbers:
+        if number > len(arguments):
+            raise click.UsageError(f"there is no argument {number}: --arg appears {len(arguments)} times")
+        if not isinstance(arguments[number - 1], np.ndarray):
+            raise click.UsageError(f"argument {number} is not an array, so it has no result")
 
 
 def _timed(launch: Launch, arguments: Sequence[object], device: Device) -> float:
@@ -246,7 +244,7 @@ def _timed(launch: Launch, arguments: Sequence[object], device: Device) -> float
     return time.perf_counter() - begin
 
 
-def _array(placed: Sequence[object], index: int) -> npt.NDArray[Any]:
-    array = placed[index]
+def _array(placed: Sequence[object], number: int) -> npt.NDArray[Any]:
+    array = placed[number - 1]
     assert isinstance(array, DeviceArray)
     return array.numpy()

@@ -159,12 +159,12 @@ def _report(rerun: Rerun, arrays: Mapping[int, npt.NDArray[Any]]) -> dict[str, A
     }
 
 
-def _array(rerun: Rerun, index: int) -> npt.NDArray[Any]:
-    if index >= len(rerun.arguments):
-        raise click.UsageError(f"there is no argument {index}: {rerun.saved.kernel} has {len(rerun.arguments)}")
-    if rerun.saved.arguments[index].place is None:
-        raise click.UsageError(f"argument {index} is not an array, so it has no result")
-    value = rerun.arguments[index]
+def _array(rerun: Rerun, number: int) -> npt.NDArray[Any]:
+    if number > len(rerun.arguments):
+        raise click.UsageError(f"there is no argument {number}: {rerun.saved.kernel} has {len(rerun.arguments)}")
+    if rerun.saved.arguments[number - 1].place is None:
+        raise click.UsageError(f"argument {number} is not an array, so it has no result")
+    value = rerun.arguments[number - 1]
     return np.frombuffer(value, np.uint8) if isinstance(value, bytes) else value
 
 

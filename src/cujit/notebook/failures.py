@@ -39,7 +39,9 @@ def _raised(shell: Any, kind: type, error: Exception, trace: TracebackType, tb_o
     """Show what a cell raised: IPython calls it."""
     if not hasattr(error, "_render_traceback_"):
         trace, last = _until_ours(trace)
-        error = CujitError(_shown(shell, error, last), code=getattr(error, "code", ""))
+        shown = CujitError(_shown(shell, error, last))
+        shown.set_code(getattr(error, "code", shown.code))
+        error = shown
     shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
 
 

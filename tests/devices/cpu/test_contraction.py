@@ -168,7 +168,7 @@ def test_the_command_line_contracts_if_it_is_asked(tmp_path: Path) -> None:
     command = ["run", str(tmp_path / "k.ptx"), "--grid", "1", "--block", "1", "--arg", str(tmp_path / "x.npy")]
     printed = [
         CliRunner()
-        .invoke(main, [*command, "--arg", "zeros:f32:6", "--print", "1", *more], catch_exceptions=False)
+        .invoke(main, [*command, "--arg", "zeros:f32:6", "--print", "2", *more], catch_exceptions=False)
         .stdout
         for more in ((), ("--contract", "off"), ("--contract", "ptxas"))
     ]
