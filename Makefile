@@ -229,9 +229,10 @@ images: $(READY)  ## draw the pictures of the README anew
 	$(BIN)/python docs/images/figures.py
 
 SITE := build/site
-docs: $(READY)  ## write the site to build/site; a warning, such as a link to nothing, is an error
+docs: $(READY)  ## write the site to build/site, and search it; a warning, such as a link to nothing, is an error
 	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --site-dir $(SITE)
+	! command -v chromium > /dev/null || $(BIN)/python tools/site_search.py $(SITE)
 	@! grep -rnoE --include=*.html '<(script|img|iframe|link rel="(stylesheet|preconnect)")[^>]*(src|href)="(https?:)?//[^"]*' $(SITE) || \
 	  { echo "a page asks another host for something"; exit 1; }
 

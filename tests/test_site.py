@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 import cujit
 import cujit.errors as errors
-from site_hook import boxed, followed, foot, named, piped
+from cujit.errors.codes import CODES
+from site_hook import boxed, followed, foot, labeled, named, piped
+from site_pages import API, anchors, api_pages, messages_page
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = (ROOT / "mkdocs.yml").read_text()
@@ -78,8 +81,8 @@ def test_every_page_names_version_and_repository() -> None:
 
 
 def test_the_tabs_are_those_of_a_reader() -> None:
-    tabs = re.findall(r"^  - ([^:\n]+):$", SETTINGS.partition("\nnav:")[2], re.MULTILINE)
-    assert tabs == ["Get started", "Guides", "Reference", "Concepts", "Contributing"]
+    tabs = re.findall(r"^  - ([^:\n]+):", SETTINGS.partition("\nnav:")[2], re.MULTILINE)
+    assert tabs == ["Get started", "How-to", "Concepts", "Reference", "Troubleshooting", "Contributing"]
 
 
 def test_the_home_shows_the_ten_lines_of_the_readme_and_is_shorter() -> None:
@@ -88,3 +91,35 @@ def test_the_home_shows_the_ten_lines_of_the_readme_and_is_shorter() -> None:
     assert f"```python\n{shown}```" in readme  # which runs it
     assert readme.partition("**")[2].partition("**")[0] in home
     assert len(home.splitlines()) < len(readme.splitlines()) / 2
+
+
+def test_the_api_is_cut_into_pages_and_no_link_is_lost() -> None:
+    pages = {page.uri: page.text for page in api_pages(API.read_text())}
+    assert "# cujit.arch\n" in pages["api/module-arch.md"]
+    assert pages["api/functions-compile-link-and-load.md"].startswith("# Compile, link and load\n\n## cujit.build\n")
+    assert pages["api/class-kernel.md"].startswith("# class cujit.Kernel\n")
+    assert sum(text.count("```python") for text in pages.values()) == API.read_text().count("```python")
+    functions = {f"## cujit.{name}" for name in dir(cujit) if inspect.isfunction(getattr(cujit, name))}
+    assert functions <= {line for uri, text in pages.items() if "/functions-" in uri for line in text.splitlines()}
+    for uri, text in pages.items():
+        for target, anchor in re.findall(r"(?<=\]\()([\w./-]*)#([\w-]+)\)", re.sub("`[^`]*`", "", text)):
+            page = uri if not target else (Path(uri).parent / target).as_posix().replace("api/../", "")
+            if page in pages:
+                assert anchor in anchors(pages[page]), (uri, target, anchor)
+    assert (
+        '| <a id="cujitbuild"></a>[`cujit.build`](api/functions-compile-link-and-load.md#cujitbuild)' in pages["api.md"]
+    )
+    assert followed("[b](api.md#cujitbuild)", "cache.md") == "[b](api/functions-compile-link-and-load.md#cujitbuild)"
+
+
+def test_the_page_of_messages_has_them_under_their_codes() -> None:
+    sections = dict(re.findall(r"^## ([\w-]+)\n(.*?)(?=^## |\Z)", messages_page(), re.DOTALL | re.MULTILINE))
+    assert "* `… needs to know how many threads run it`\n" in sections["grid-missing"]
+    assert "* `nothing to link`\n" in sections["link-input"]
+    assert {*sections} <= {*CODES}
+
+
+def test_a_cell_of_a_table_names_its_column() -> None:
+    table = "<table><thead><tr><th>a</th><th><code>b</code></th></tr></thead><tr><td>1</td><td>2</td></tr></table>"
+    shown = labeled(re.fullmatch(".*", table))  # type: ignore[arg-type]
+    assert '<tr><td data-label="a">1</td><td data-label="b">2</td></tr>' in shown

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cujit import errors
+from cujit.errors.codes import CODES
 from cujit.values import NamedTuple
 
 __all__ = ["API", "ApiPage", "anchors", "api_pages", "messages_page", "slug"]
@@ -56,7 +57,9 @@ def api_pages(text: str) -> list[ApiPage]:
         name = section.partition("\n")[0].removeprefix("## ")
         parts[group_of.get(name.removeprefix("cujit."), name)].append(section)
     order = [*(name for name in parts if name.startswith("class ")), *_GROUPS]
-    pages = [ApiPage("api.md", "Overview", overview)]
+    # An address of the time when this was one page, such as api/#cujitbuild, leads to the row of the table.
+    kept = re.sub(r"^\| (?=\[`[^`]+`\]\(#([\w-]+)\))", r'| <a id="\1"></a>', overview, flags=re.MULTILINE)
+    pages = [ApiPage("api.md", "Overview", kept)]
     for name in (*order, *(name for name in parts if name not in order)):
         body = "".join(parts[name])
         raised = re.sub(r"^##(#*) ", r"#\1 ", body, flags=re.MULTILINE)
@@ -68,6 +71,8 @@ def api_pages(text: str) -> list[ApiPage]:
 
     def followed(page: ApiPage) -> str:
         def link(match: re.Match[str]) -> str:
+            if match[1] is None:
+                return match[0]
             target, _, anchor = match[1].partition("#")
             up = "" if page.uri == "api.md" else "../"
             if target:
@@ -75,11 +80,12 @@ def api_pages(text: str) -> list[ApiPage]:
             to = place.get(anchor, page.uri)
             return f"](#{anchor})" if to == page.uri else f"]({up}{to}#{anchor})"
 
-        return re.sub(r"\]\(((?!\w+:)[^)\s]+)\)", link, page.text)
+        return _CODE_OR_LINK.sub(link, page.text)
 
     return [page._replace(text=followed(page) + ("" if page.uri == "api.md" else _NAMES)) for page in pages]
 
 
+_CODE_OR_LINK = re.compile(r"```.*?```|`[^`\n]*`|\]\(((?!\w+:)[^)\s]+)\)", re.DOTALL)
 _NAMES = "\nThe examples use the names that the [API reference](../api.md) defines, such as `device` and `kernel`.\n"
 
 
@@ -88,7 +94,8 @@ def messages_page() -> str:
     found: dict[str, set[str]] = defaultdict(set)
     for path in sorted((ROOT / "src/cujit").rglob("*.py")):
         for code, text in _messages(ast.parse(path.read_text())):
-            found[code].add(text)
+            if code in CODES:
+                found[code].add(text)
     lines = [f"## {code}\n\n" + "".join(f"* `{text}`\n" for text in sorted(found[code])) for code in sorted(found)]
     return f"{_MESSAGES}\n" + "\n".join(lines)
 

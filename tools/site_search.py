@@ -1,0 +1,91 @@
+"""Search the built site for what readers look for: ``python tools/site_search.py build/site``, after ``make docs``.
+
+For each task of a reader it types the obvious search into the site, in a browser, and prints the page that comes first.
+It exits with 1 if that isn't the page of the task, or if the page is more than two clicks from the home page.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import re
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import urljoin
+
+from playwright.sync_api import Page, sync_playwright
+
+TASKS = {
+    "install": "installation/",
+    "first kernel": "tutorial/1-first-kernel/",
+    "compile nvcc cu file": "how-to/ordinary-files/",
+    "grid block": "launch/",
+    "out of bounds": "checks/",
+    "data race": "how-to/find-a-race/",
+    "benchmark": "how-to/time-a-kernel/",
+    "SASS": "how-to/inspect/",
+    "slow kernel profile": "profile/",
+    "precompiled kernels wheel": "shipping/",
+    "CuPy": "coming-from/",
+    "without a GPU CI": "how-to/ci/",
+    "error code": "errors/",
+    "illegal memory access": "checks/",
+    "LTO-IR link": "linking/",
+}
+"""The obvious search for each task of a reader, and the page that answers it."""
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing."""
+
+
+def first_result(page: Page, query: str) -> str:
+    """Type a query into the search of the site; return the address of the first result, from the root of the site."""
+    page.fill("input.md-search__input", "")
+    page.locator("input.md-search__input").press_sequentially(query)
+    page.wait_for_timeout(900)  # the worker answers when the typing has ended
+    found = page.locator(".md-search-result__item a.md-search-result__link")
+    address = (found.first.get_attribute("href") or "") if found.count() else ""
+    return re.sub(r"^https?://[^/]+/|^\./|[?#].*$", "", address)
+
+
+def links(root: Path, address: str) -> set[str]:
+    """Return the addresses that a page leads to."""
+    found = re.findall(r'<a [^>]*href="([^"#?]*)', (root / address / "index.html").read_text())
+    return {urljoin(f"/{address}", href).lstrip("/") for href in found if "://" not in href and href.endswith("/")}
+
+
+def clicks(root: Path, target: str) -> int:
+    """Count the clicks from the home page to a page; three stand for more."""
+    home = links(root, "")
+    if target in home:
+        return 1
+    return 2 if any(target in links(root, one) for one in home) else 3
+
+
+def main(root: Path) -> int:
+    """Search for every task; return the exit status."""
+    handler = functools.partial(_Quiet, directory=str(root))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    wrong = 0
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_port}/")
+        page.focus("input.md-search__input")
+        page.wait_for_timeout(3000)  # it loads its index
+        for query, target in TASKS.items():
+            found, steps = first_result(page, query), clicks(root, target)
+            is_good = found == target and steps <= 2
+            wrong += not is_good
+            print(f"{'good' if is_good else 'WRONG'}  {query!r}: {found or 'nothing'}, {target} in {steps} clicks")
+        browser.close()
+    server.shutdown()
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
