@@ -95,13 +95,13 @@ def on_files(files: Files, *, config: Any) -> Files:
     for page in _api():
         if page.uri != "api.md":
             files.append(File.generated(config, page.uri, content=page.text))
-    files.append(File.generated(config, "error-messages.md", content=messages_page()))
     for path in _examples():
         files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
     return files
 
 
 _WEIGHTS = {
+    "error-messages.md": 0.3,
     "glossary.md": 0.3,
     "how-to/ci.md": 4,
     "how-to/find-a-race.md": 3,
@@ -137,7 +137,10 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     uri = page.file.src_uri
     if uri in _WEIGHTS:
         page.meta["search"] = {"boost": _WEIGHTS[uri]}
-    markdown = _api()[0].text if uri == "api.md" else markdown
+    if uri == "api.md":
+        markdown = _api()[0].text
+    if uri == "error-messages.md":
+        markdown = messages_page()
     return boxed(piped(named(followed(markdown, uri), uri)))
 
 

@@ -1,6 +1,7 @@
 """Pages of the site that are cut or collected from others: the API by class, and the texts of all error messages.
 
-``site_hook.py`` adds them when the site is built. In the repository, ``docs/api.md`` is one page.
+``site_hook.py`` adds them when the site is built. In the repository, ``docs/api.md`` is one page, and
+``docs/error-messages.md`` only the head of one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = ["API", "ApiPage", "anchors", "api_pages", "messages_page", "slug"]
 
 ROOT = Path(__file__).parents[1]
 API = ROOT / "docs/api.md"
+MESSAGES = ROOT / "docs/error-messages.md"
 
 _GROUPS = {
     "Compile, link and load": "build bundle compile jit link load module record request retarget",
@@ -97,18 +99,7 @@ def messages_page() -> str:
             if code in CODES:
                 found[code].add(text)
     lines = [f"## {code}\n\n" + "".join(f"* `{text}`\n" for text in sorted(found[code])) for code in sorted(found)]
-    return f"{_MESSAGES}\n" + "\n".join(lines)
-
-
-_MESSAGES = """---
-search:
-  boost: 0.3
----
-# Error messages
-
-Every message of cujit, by the [code of the error](errors.md#error-codes). An ellipsis stands for a name or a number.
-`cujit explain CODE` prints what to do.
-"""
+    return MESSAGES.read_text() + "\n" + "\n".join(lines)
 
 
 def _messages(tree: ast.Module) -> Iterator[tuple[str, str]]:
