@@ -177,7 +177,7 @@ fuzz-kernels: $(READY)  ## random kernels and programs on the CPU device: for SE
 checked: $(READY)  ## what is known to be right is silent under every check of the CPU device
 	CUJIT_CHECK=all $(BIN)/python -m pytest -n auto tests/real tests/kernels -m "not gpu"
 	CUJIT_EFFORT=$(EFFORT) $(BIN)/python -m pytest -n auto tests/property/test_checks_silent.py tests/devices/cpu/test_checks_cub.py \
-	  tests/real/test_cub_device.py
+	  tests/devices/cpu/test_checks_wmma.py tests/real/test_cub_device.py
 	CUJIT_RACES=3000 $(BIN)/python -m pytest tests/devices/cpu/test_checks_random.py
 
 promises: $(READY)  ## hold all code that the tests of the CPU device compile to what tests/promises.py lists
