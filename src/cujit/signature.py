@@ -101,11 +101,23 @@ class Signature:
 def merge_signatures(stated: Signature | None, loaded: Signature) -> Signature:
     """Join the types that a build, or PTX, says with the sizes and places that an image has.
 
-    Where the two contradict each other, the image is right: it is what runs.
+    Where the two contradict each other, the image is right: it is what runs. Equal kernels of a library have the same
+    two objects, and get the same result.
     """
     if stated is None or len(stated) != len(loaded):
         return loaded
-    return Signature(tuple(map(_merge, stated, loaded)))
+    found = _merged.get((id(stated), id(loaded)))
+    if found is None:
+        if len(_merged) >= _MOST_MERGED:
+            _merged.clear()
+        merged = Signature(tuple(map(_merge, stated, loaded)))
+        found = _merged.setdefault((id(stated), id(loaded)), (merged, stated, loaded))
+    return found[0]
+
+
+_MOST_MERGED = 1024
+_merged: dict[tuple[int, int], tuple[Signature, Signature, Signature]] = {}
+"""Signatures by the two that they were made of, which are kept, so that no other gets their address."""
 
 
 def _merge(stated: Parameter, loaded: Parameter) -> Parameter:

@@ -4,10 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cujit import signature as signature_module
 from cujit.artifact import Artifact
 from cujit.devices.arguments.signatures import signature_of, signature_of_layout
+from cujit.devices.device import Device
+from cujit.devices.launcher import learned as learned_module
+from cujit.devices.launcher.learned import learned_of
 from cujit.program import build, compile
 from cujit.signature import Parameter, ParameterClass, Signature, merge_signatures
+from cujit.values import replace
 
 FLOAT = Parameter(ParameterClass.FLOAT, 4, 4, "float")
 UNSIZED = Parameter(ParameterClass.AGGREGATE, 0, 0, "Point")
@@ -81,3 +86,27 @@ def test_of_an_image_with_ptx_and_names_of_c_the_ptx_tells_the_types(kind: str) 
     assert kinds == [ParameterClass.FLOAT, ParameterClass.BITS, ParameterClass.BITS]
     assert signature_of(bare, "other", sizes) == sizes
     assert str(signature_of(made, "k", sizes)) == "(float, int, double*)"
+
+
+def test_kernels_of_the_same_two_signatures_share_one_however_many_there_are() -> None:
+    stated, loaded = Signature((FLOAT,)), Signature((Parameter(ParameterClass.UNKNOWN, 4, offset=0),))
+    assert merge_signatures(stated, loaded) is merge_signatures(stated, loaded)
+    for offset in range(3000):  # more than are kept; signatures that went leave their addresses to others
+        (merged,) = merge_signatures(stated, Signature((Parameter(ParameterClass.UNKNOWN, 4, offset=offset),)))
+        assert merged.offset == offset
+    assert len(signature_module._merged) <= signature_module._MOST_MERGED
+
+
+def test_kernels_that_take_the_same_share_what_is_learned_however_many_there_are(cpu: Device) -> None:
+    device = Device(cpu.backend)
+    first = learned_of(device, Signature((FLOAT,)))
+    assert all(learned_of(device, Signature((FLOAT,))) is first for _ in range(100))
+    for offset in range(2000):
+        parameters = (replace(FLOAT, offset=offset),)
+        assert learned_of(device, Signature((FLOAT,))) is not None  # which leaves its address to the next
+        signature = Signature(parameters)
+        found = learned_of(device, signature)
+        assert found is not None
+        assert found is learned_of(device, signature)
+        assert found.layout.size == offset + 4
+    assert len(device.learned) <= learned_module._MOST_KEPT + 1

@@ -24,7 +24,12 @@ def default_cache() -> Cache:
 
         print(cujit.default_cache().counters)
     """
-    return cache_of(settings_of(values_of(VARIABLES, os.environ)))
+    return _cache_under(values_of(VARIABLES, os.environ))
+
+
+@functools.lru_cache(maxsize=8)
+def _cache_under(values: tuple[str | bytes | None, ...]) -> Cache:
+    return cache_of(settings_of(values))
 
 
 @single_flight_cache(8)

@@ -274,10 +274,14 @@ def _check_payload(kind: Kind, data: bytes) -> None:
 def _begins_as_ptx(data: bytes) -> bool:
     """Return whether only comments come before ``.version``, as NVRTC writes PTX. Then ``kind_of`` finds PTX."""
     end = data.find(b"\n.version ", 0, _HEAD_BYTES)
-    head = data[: max(end, 0)]
-    if end < 0 or not head.isascii() or b"\0" in data[:_HEAD_BYTES]:
-        return False
-    return all(not line or (line.startswith("//") and line.isprintable()) for line in head.decode("ascii").split("\n"))
+    return end >= 0 and b"\0" not in data[:_HEAD_BYTES] and _is_comment(data[:end])
+
+
+@functools.lru_cache(16)  # every kernel that a compiler wrote has the same
+def _is_comment(head: bytes) -> bool:
+    return head.isascii() and all(
+        not line or (line.startswith("//") and line.isprintable()) for line in head.decode("ascii").split("\n")
+    )
 
 
 def _header(key: Key, artifact: Artifact, make_ms: float, made_s: int) -> dict[str, object]:

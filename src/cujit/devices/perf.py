@@ -6,7 +6,7 @@ import os
 
 from cujit.errors import OptionError, spell
 
-VARIABLE = "CUJIT_PERF"
+PERF_VARIABLE = "CUJIT_PERF"
 
 _VALUES = {"": "", "0": "", "1": "source", "ptx": "ptx"}
 
@@ -17,9 +17,11 @@ def wanted_lines() -> str:
     Raises:
         OptionError: the variable of the environment has another value.
     """
-    setting = os.environ.get(VARIABLE, "")
+    setting = os.environ.get(PERF_VARIABLE, "")
     if setting not in _VALUES:
         raise OptionError(
-            f"{VARIABLE} is 0, 1 or ptx, not {spell(setting)}", help=f"unset {VARIABLE}", code="environment-value"
+            f"{PERF_VARIABLE} is 0, 1 or ptx, not {spell(setting)}",
+            help=f"unset {PERF_VARIABLE}",
+            code="environment-value",
         )
     return _VALUES[setting]

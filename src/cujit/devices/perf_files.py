@@ -23,7 +23,7 @@ from pathlib import Path
 from cujit.artifact.writing import write_file
 from cujit.devices.jit import NativeFunction
 from cujit.devices.line_table import CodeLine, code_lines
-from cujit.devices.perf import VARIABLE
+from cujit.devices.perf import PERF_VARIABLE
 from cujit.errors import FileError
 from cujit.forks import Lock, once, register_reset
 from cujit.formats.elf import Elf, ElfSymbol, read_elf
@@ -198,7 +198,7 @@ def _folder() -> Path:
 
 def _require_ours(status: os.stat_result, path: Path) -> None:
     if status.st_uid != os.geteuid():
-        raise FileError(f"{path} belongs to another user", filename=str(path), help=f"unset {VARIABLE}")
+        raise FileError(f"{path} belongs to another user", filename=str(path), help=f"unset {PERF_VARIABLE}")
 
 
 @contextmanager
@@ -214,6 +214,7 @@ def _writing(path: Path) -> Iterator[None]:
         if isinstance(e, FileError) and e.help:
             raise
         raise FileError(
-            f"cannot write {path}, as {VARIABLE} asks: {os.strerror(e.errno or 0)}", filename=str(path), errno=e.errno,
-            help=f"unset {VARIABLE}, or TMPDIR=<a folder of yours>",
+            f"cannot write {path}, as {PERF_VARIABLE} asks: {os.strerror(e.errno or 0)}",
+            filename=str(path), errno=e.errno,
+            help=f"unset {PERF_VARIABLE}, or TMPDIR=<a folder of yours>",
         ) from e  # fmt: skip

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from cujit.cache.key import Part
+from cujit.cache.settings import values_of
 from cujit.devices.backend import BackendKernel, BackendModule, Target
 from cujit.devices.cpu.ir.facts import KernelFacts
 from cujit.devices.cpu.ir.refusals import RefusedKernel
 from cujit.devices.cpu.native.library import native_code
 from cujit.devices.cpu.observe.watching import KernelWatcher, Watch
 from cujit.devices.cpu.preparation import Preparation
-from cujit.devices.cpu.run.grid import Bounds, Share, Workers, no_memory, settle
+from cujit.devices.cpu.run.grid import NO_BOUNDS, Bounds, Share, Workers, no_memory, settle
 from cujit.devices.cpu.run.launch import (
     TEMPLATE,
     USUAL_CACHE_BYTES,
@@ -37,11 +38,11 @@ from cujit.devices.cpu.run.mappings import aligned
 from cujit.devices.cpu.run.site import Site
 from cujit.devices.cpu.run.source_map import Lines
 from cujit.devices.cpu.run.streams import Captures
-from cujit.devices.cpu.stages import dumped
+from cujit.devices.cpu.stages import DUMP_VARIABLE, dumped
 from cujit.devices.jit import NativeFunction, aside
 from cujit.devices.objects import Work
 from cujit.devices.options import PLAIN, LaunchOptions, check_cooperative
-from cujit.devices.perf import wanted_lines
+from cujit.devices.perf import PERF_VARIABLE, wanted_lines
 from cujit.devices.shapes import WARP, Dim3, HostExtent, LaunchShape, Limits, Resources, keeps_limits
 from cujit.errors import (
     ClosedError,
@@ -75,19 +76,22 @@ _LEAST_COMPILE_S = 10.0
 
 _OPTIMIZE = "CUJIT_CPU_OPTIMIZE"
 """Variable of the environment: 0 has kernels compiled without LLVM's optimiser, for who suspects it."""
+_ASKED = _OPTIMIZE, PERF_VARIABLE, DUMP_VARIABLE
+"""The variables that a compile looks at."""
 
 
 class CpuKernel(BackendKernel):
     """One entry of a PTX module."""
 
     submit = "cpu"
+    _machine_lines: WeakKeyDictionary[NativeFunction, MachineLines] | None = None
 
     def __init__(self, module: CpuModule, facts: KernelFacts, workers: Workers) -> None:
         self.name = facts.name
         self.signature = facts.signature
         self._module = module
         self._facts = facts
-        self._bounds = Bounds.of(facts.directives)
+        self._bounds = Bounds.of(facts.directives) if facts.directives else NO_BOUNDS
         self._workers = workers
         self._watches = tuple(
             watcher.watch(facts.name, module.preparation.body(facts.name), module.lines) for watcher in module.watchers
@@ -95,7 +99,6 @@ class CpuKernel(BackendKernel):
         self.needs_extents = bool(self._watches)
         self._scheduled = any(watch.needs_stacks for watch in self._watches)
         self._control = Control()
-        self._machine_lines: WeakKeyDictionary[NativeFunction, MachineLines] = WeakKeyDictionary()
         self._compiled: OrderedDict[Dim3, NativeFunction] = OrderedDict()
         self._last: tuple[Dim3, NativeFunction] | None = None
         self._lock = Lock()
@@ -358,6 +361,8 @@ class CpuKernel(BackendKernel):
         from cujit.devices.cpu.pipeline import ir_of  # start-up: machine code from the cache needs none of it
         from cujit.devices.cpu.run.dwarf import PTX_ALONE, MachineLines  # for launches that ended
 
+        if self._machine_lines is None:
+            self._machine_lines = WeakKeyDictionary()
         if function not in self._machine_lines:
             observers = [watch.observer() for watch in self._watches]
             body = self._module.preparation.body(self.name)
@@ -404,7 +409,9 @@ class CpuKernel(BackendKernel):
 
     def _compile(self, block: Dim3) -> NativeFunction:
         """Get the machine code for one block shape; that which is watched is in no cache."""
-        optimizes, lines, ptx = _optimizes(), wanted_lines(), ""
+        optimizes, lines, dumps, ptx = True, "", False, ""
+        if any(values_of(_ASKED, os.environ)):
+            optimizes, lines, dumps = _optimizes(), wanted_lines(), bool(dumped())
         parts = [Part.text("block", _by(block)), *self._module.preparation.parts]
         if not optimizes:
             parts.append(Part.text("optimized", "no"))
@@ -419,7 +426,7 @@ class CpuKernel(BackendKernel):
             level=2 if optimizes else 0,
             passes=optimizes,
             kernel=True,
-            keep=not self._watches and not dumped(),
+            keep=not self._watches and not dumps,
             called=functools.partial(self._called, block),
             companion=functools.partial(self._module.preparation.code_of, block) if optimizes and not lines else None,
         )

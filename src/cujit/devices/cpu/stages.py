@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 STAGES = ("flatten", "blocks", "uniformity", "fission", "plan", "emit")
 """The stages in order, as ``pipeline`` has them."""
 
-_DUMP = "CUJIT_DUMP"
+DUMP_VARIABLE = "CUJIT_DUMP"
 _TIMES, _ALL = "times", "all"
 
 
@@ -65,15 +65,15 @@ def dumped() -> frozenset[str]:
     Raises:
         OptionError: there is no such stage.
     """
-    setting = os.environ.get(_DUMP)
+    setting = os.environ.get(DUMP_VARIABLE)
     if not setting:
         return frozenset()
     names = frozenset(name.strip() for name in setting.split(","))
     unknown = sorted(names - {*STAGES, _TIMES, _ALL})
     if unknown:
         raise OptionError(
-            f"{_DUMP} names no stage {spell(unknown[0])}",
-            help=f"{_DUMP} takes {', '.join(STAGES)}, {_TIMES} and {_ALL}",
+            f"{DUMP_VARIABLE} names no stage {spell(unknown[0])}",
+            help=f"{DUMP_VARIABLE} takes {', '.join(STAGES)}, {_TIMES} and {_ALL}",
             code="option-unknown",
         )
     return names | (frozenset(STAGES) if _ALL in names else frozenset())

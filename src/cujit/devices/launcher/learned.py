@@ -115,13 +115,18 @@ def learned_of(device: Device, signature: Signature, *, takes_ints: bool = False
 
     The device keeps it, the last of ``_MOST_KEPT``.
     """
-    kept, key = device.learned, (signature, takes_ints)
+    kept, key, same = device.learned, (signature, takes_ints), (id(signature), takes_ints)
+    known = kept.get(same)
+    if known is not None:
+        return known[1]  # type: ignore[no-any-return]
     found: Learned | None = kept.get(key)
     if found is None:
         layout = layout_of(signature, takes_ints=takes_ints)
         if layout is None:
             return None
-        if len(kept) >= _MOST_KEPT:
-            kept.clear()
-        found = kept.setdefault(key, Learned(layout, device))
+        found = Learned(layout, device)
+    if len(kept) >= _MOST_KEPT:
+        kept.clear()
+    found = kept.setdefault(key, found)
+    kept[same] = signature, found  # the signature stays, so that no other gets its address
     return found

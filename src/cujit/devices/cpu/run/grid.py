@@ -246,5 +246,9 @@ class Bounds:
             check_cluster(kernel, shape, cluster, self.largest_cluster)
 
 
+NO_BOUNDS = Bounds.of({})
+"""The bounds of a kernel without directives."""
+
+
 def _product(block: Dim3) -> str:
     return " × ".join(map(str, block))
