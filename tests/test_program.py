@@ -15,7 +15,8 @@ from cujit import program
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.cli.build import command
-from cujit.compiler.inputs.entry import Entry
+from cujit.compiler.backends import bundle as bundling
+from cujit.compiler.inputs.entry import COMPRESSIONS, Entry
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.errors import (
@@ -27,7 +28,8 @@ from cujit.errors import (
     HeaderNotFoundError,
     OptionError,
 )
-from cujit.formats.fatbin import read_fatbin
+from cujit.formats.fatbin import EntryKind, read_fatbin
+from cujit.loading import Module, load
 from cujit.program import Source
 from formats.hosts import host_object
 from llvm_ir import SCALE
@@ -182,16 +184,18 @@ def test_a_wrong_number_of_jobs_is_refused(jobs: int) -> None:
         program.build(AXPY, "portable", jobs=jobs)
 
 
-@pytest.mark.parametrize("compress", [None, True, False, "none", "size", "speed", "balance", "default"])
+@pytest.mark.parametrize("compress", [None, True, False, *COMPRESSIONS])
 def test_a_bundle_can_be_compressed(compress: str | bool | None) -> None:
     images = [program.compile(AXPY, arch=arch, names="axpy<float>") for arch in ("sm_90", "compute_90")]
+    if compress == "concat" and program.toolchain().nvfatbin.version < (13, 5):
+        pytest.skip("13.5 is the first that is known to take it")
     fatbin = program.bundle(images, compress=compress)
-    first, second = read_fatbin(fatbin.data).entries
+    first, second = sorted(read_fatbin(fatbin.data).entries, key=lambda entry: entry.kind is EntryKind.PTX)
     assert first.payload() == images[0].data
     assert LOWERED.encode() in second.payload()
     if compress in (False, "none"):
         assert not first.is_compressed
-    if compress in (None, True, "size", "speed", "balance"):
+    if compress in (None, True, "size", "speed", "balance", "concat"):
         assert first.is_compressed
         assert second.is_compressed
 
@@ -203,6 +207,27 @@ def test_what_compression_means_if_nothing_is_said_is_the_balance() -> None:
     assert program.bundle(images, compress=True).data == balance
     has_ltoir = program.bundle([*images, program.compile(AXPY, arch="lto_90", names="axpy<float>")])
     assert not any(entry.is_compressed for entry in read_fatbin(has_ltoir.data)), "LTO-IR could not be taken out again"
+
+
+def test_images_that_are_compressed_as_one_are_smaller_and_are_taken_out_again() -> None:
+    if program.toolchain().nvfatbin.version < (13, 5):
+        pytest.skip("13.5 is the first that is known to take it")
+    images = [program.compile(AXPY, arch=f"sm_{number}", names="axpy<float>") for number in (80, 86, 90)]
+    balance, concat = (program.bundle(images, compress=how) for how in ("balance", "concat"))
+    assert len(concat.data) < len(balance.data)
+    again = program.bundle([concat, program.compile(AXPY, arch="sm_100", names="axpy<float>")], compress="none")
+    kept = {str(entry.arch): entry.payload() for entry in read_fatbin(again.data)}
+    assert {str(image.arch): image.data for image in images}.items() <= kept.items()
+    with_ptx = program.bundle([concat, program.compile(AXPY, names="axpy<float>")], compress="concat")
+    with load(with_ptx, "cpu") as module:
+        assert isinstance(module, Module)
+        assert module["axpy<float>"].name == "axpy<float>"
+
+
+def test_a_packer_that_does_not_compress_images_as_one_is_told_by_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundling, "_compression", lambda *_: ["-concatenate"])
+    with pytest.raises(OptionError, match=r"nvFatbin [\d.]+ does not take -concatenate"):
+        program.bundle([program.compile(AXPY, arch="sm_90", names="axpy<float>")], compress="concat", cache=False)
 
 
 def test_one_image_is_bundled_without_a_list_too(tmp_path: Path) -> None:

@@ -560,6 +560,7 @@ def _runnable(target: Arch, device: Device) -> Arch:
 
 
 _NOT_LOADABLE = {
+    Kind.OPTIXIR: "OptiX IR is loaded by optixModuleCreate; cujit.compile(source) makes PTX",
     Kind.LTOIR: "LTO-IR is not machine code yet: link it with cujit.link([...], arch=...) and load the cubin",
     Kind.OBJECT: "a host object is linked first: cujit.link([...], arch=...), then load the cubin",
     Kind.LIBRARY: "a library is linked first: cujit.link([...], arch=...), then load the cubin",

@@ -173,8 +173,8 @@ def compile(
 
     Args:
         source: text of CUDA C++, the path of a file, a ``Source``, or LLVM IR (``Source.nvvm``).
-        to: ``"ptx"``, ``"cubin"`` or ``"ltoir"``; if None, the architecture tells: ``sm_…`` makes a cubin, ``lto_…``
-            LTO-IR, anything else PTX.
+        to: ``"ptx"``, ``"cubin"``, ``"ltoir"``, or ``"optixir"``, which ``optixModuleCreate`` takes; if None, the
+            architecture tells: ``sm_…`` makes a cubin, ``lto_…`` LTO-IR, anything else PTX.
         arch: ``"sm_90"``, ``"compute_80"``, or ``"native"``, the first GPU's. Default: the lowest of the compiler,
             since PTX of it runs on every GPU that the toolkit knows.
         names: name expressions (``"axpy<float>"``) whose lowered names the Artifact carries; without any, kernels that
@@ -295,12 +295,12 @@ def bundle(
 
     Args:
         entries: Artifacts, Entries, paths or bytes of images.
-        compress: a bool, or ``"none"``, ``"size"``, ``"speed"``, ``"balance"``, or ``"default"``, which leaves it to
-            nvFatbin: it compresses PTX alone. None and True are ``"balance"``, but None compresses nothing where there
-            is LTO-IR, which could not be taken out again. Why: 80 kernels become 11 times smaller, 800 become 78 times,
-            smaller than a wheel deflates them; they are made in 1.1 to 1.5 times the time and loaded in 1.08 to 1.16
-            times (nvFatbin 13.0, an H200; ``benchmarks/fatbin_size.py``). ``"size"`` takes 30 times as long for a fifth
-            to a third less.
+        compress: a bool, or ``"none"``, ``"size"``, ``"speed"``, ``"balance"``, ``"concat"``, which compresses all
+            images as one, or ``"default"``, which leaves it to nvFatbin: it compresses PTX alone. None and True are
+            ``"balance"``, but None compresses nothing where there is LTO-IR, which could not be taken out again. Why:
+            80 kernels become 11 times smaller, 800 become 78 times, smaller than a wheel deflates them; they are made
+            in 1.1 to 1.5 times the time and loaded in 1.08 to 1.16 times (nvFatbin 13.0, an H200;
+            ``benchmarks/fatbin_size.py``). ``"size"`` takes 30 times as long for a fifth to a third less.
         cache: as for ``compile``.
         timeout_s: as for ``compile``.
         isolate: as for ``compile``.

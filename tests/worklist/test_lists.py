@@ -223,6 +223,7 @@ def test_a_request_comes_back_as_it_was(tmp_path: Path) -> None:
         cujit.request("x" * 2_000_000, arch="sm_90a", names=["a<int>", "b"], extra=["--flag"], maxrregcount=40),
         cujit.request(cujit.Source.cuda("é\n\t\\", name="a/b.cu", define={"A": None, "B": "é"}), to="ptx"),
         cujit.request(llvm, arch="lto_90"),
+        cujit.request("optix", to="optixir", arch="compute_90"),
         cujit.request(cujit.Source.cuda("", include=[tmp_path / "inc"]), arch="sm_90", include=[str(tmp_path)]),
     ]
     for request in asked:

@@ -24,7 +24,7 @@ from cujit.cli.nvcc_arguments import CompilerCommand
 from cujit.inspection.sass import disassemble
 from cujit.program import compile
 
-_KINDS = (Kind.PTX, Kind.CUBIN, Kind.LTOIR)
+_KINDS = (Kind.PTX, Kind.CUBIN, Kind.LTOIR, Kind.OPTIXIR)
 _KIND_OF = {ArchKind.VIRTUAL: Kind.PTX, ArchKind.LTO: Kind.LTOIR}
 
 
@@ -54,7 +54,7 @@ def command(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Compile FILE to PTX, a cubin or LTO-IR for one target.
+    """Compile FILE to PTX, a cubin, LTO-IR or OptiX IR for one target.
 
     FILE is CUDA C++ or LLVM IR. cujit prints compiler warnings on standard error. If the output ends in .sass, cujit
     writes SASS. For several architectures, use cujit build.

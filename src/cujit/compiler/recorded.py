@@ -89,7 +89,7 @@ def may_hold_paths(request: Request) -> bool:
         return False
     arguments = request.arguments()
     texts = (request.source.text, *arguments, *(text for _, text in request.source.headers))
-    may = request.kind is Kind.LTOIR or wants_paths(arguments) or any(map(says_where, texts))
+    may = request.kind in (Kind.LTOIR, Kind.OPTIXIR) or wants_paths(arguments) or any(map(says_where, texts))
     return may and _is_understood(request)
 
 

@@ -21,8 +21,11 @@ from cujit.toolchain.toolset import Compilers
 from cujit.values import dataclass, field, replace
 
 _LANGUAGES = ("cuda", "nvvm")
-_ARCH_KIND = MappingProxyType({Kind.PTX: ArchKind.VIRTUAL, Kind.CUBIN: ArchKind.REAL, Kind.LTOIR: ArchKind.LTO})
-_KIND = MappingProxyType({arch_kind: kind for kind, arch_kind in _ARCH_KIND.items()})
+_KIND = MappingProxyType({ArchKind.VIRTUAL: Kind.PTX, ArchKind.REAL: Kind.CUBIN, ArchKind.LTO: Kind.LTOIR})
+_ARCH_KIND = MappingProxyType({
+    **{kind: arch_kind for arch_kind, kind in _KIND.items()}, Kind.OPTIXIR: ArchKind.VIRTUAL,
+})  # fmt: skip
+_ARGUMENTS = MappingProxyType({Kind.LTOIR: ("--dlink-time-opt",), Kind.OPTIXIR: ("--optix-ir",)})
 _UNSEEDED = ("result", "arch", "name expression")
 
 
@@ -84,7 +87,8 @@ class Request:
 
     def for_arch(self, arch: Arch) -> Request:
         """Return the same request for another architecture, with the kind that belongs to it."""
-        return replace(self, kind=_KIND[arch.kind], arch=arch)
+        is_same = _ARCH_KIND[self.kind] is arch.kind
+        return replace(self, kind=self.kind if is_same else _KIND[arch.kind], arch=arch)
 
     def check(self) -> None:
         """Refuse, before any library is opened, what no compiler could take.
@@ -139,14 +143,15 @@ class Request:
             return self._nvvm_arguments()
         arch = self.arch.real if self.kind is Kind.CUBIN else self.arch.virtual
         arguments = [f"--gpu-architecture={arch}"]
-        if self.kind is Kind.LTOIR:
-            arguments.append("--dlink-time-opt")
+        arguments += _ARGUMENTS.get(self.kind, ())
         for name, value in self.source.define:
             arguments.append(f"--define-macro={name}" if value is None else f"--define-macro={name}={value}")
         arguments += [f"--include-path={directory}" for directory in self.source.include]
         return [*arguments, *_rendered(self.options)]
 
     def _nvvm_arguments(self) -> list[str]:
+        if self.kind is Kind.OPTIXIR:
+            raise OptionError("LLVM IR makes ptx, cubin or ltoir, not optixir", code="option-rejected")
         arguments = [f"-arch={self.arch.virtual}"]
         if self.kind is Kind.LTOIR and not self.options.get("dlto"):
             arguments.append("-gen-lto")
@@ -211,7 +216,12 @@ class Request:
 
             assert cujit.request(CODE, arch="sm_80").seed() == cujit.request(CODE, arch="compute_90").seed()
         """
-        ours = {"--dlink-time-opt", f"--gpu-architecture={self.arch.real}", f"--gpu-architecture={self.arch.virtual}"}
+        ours = {
+            "--dlink-time-opt",
+            "--optix-ir",
+            f"--gpu-architecture={self.arch.real}",
+            f"--gpu-architecture={self.arch.virtual}",
+        }
         parts = [part for part in self.parts() if part.label not in _UNSEEDED and part.value not in ours]
         return make_key("seed", parts).digest[:16]
 
@@ -243,7 +253,7 @@ def _kind(to: Kind | str | None, arch: Arch | None) -> Kind:
         if isinstance(word, str) and word.lower() == kind.value:
             return kind
     raise OptionError(
-        f"a compile makes ptx, cubin or ltoir, not {spell(word)}",
+        f"a compile makes ptx, cubin, ltoir or optixir, not {spell(word)}",
         help="cujit.build makes fatbins" if word == Kind.FATBIN.value else None,
     )
 

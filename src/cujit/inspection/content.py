@@ -76,6 +76,10 @@ def read_content(kind: ImageKind, data: bytes, facts: BuildFacts, arch: Arch | N
         ltoir = read_ltoir(data)
         own = _variant(ltoir.arch, arch)
         return Content(arch=own, toolkit=ltoir.toolkit, note="the body of LTO-IR can be read by nvJitLink alone")
+    if kind is ImageKind.OPTIXIR:
+        ltoir = read_ltoir(data)  # with tags of OptiX
+        note = "the body of OptiX IR can be read by OptiX alone"
+        return Content(arch=_variant(ltoir.arch.virtual, arch), toolkit=ltoir.toolkit, note=note)
     if kind is ImageKind.NVVMIR:
         return _nvvmir(data, facts)
     return Content(note="cujit does not read this kind of code")

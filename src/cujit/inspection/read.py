@@ -28,6 +28,7 @@ _BARE = {
     Kind.PTX: ImageKind.PTX,
     Kind.CUBIN: ImageKind.CUBIN,
     Kind.LTOIR: ImageKind.LTOIR,
+    Kind.OPTIXIR: ImageKind.OPTIXIR,
     Kind.NVVMIR: ImageKind.NVVMIR,
 }
 

@@ -31,6 +31,7 @@ class ImageKind(enum.Enum):
     PTX = "ptx"
     CUBIN = "cubin"
     LTOIR = "ltoir"
+    OPTIXIR = "optixir"
     NVVMIR = "nvvmir"
     TILEIR = "tileir"
     OTHER = "other"

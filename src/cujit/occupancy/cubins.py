@@ -14,6 +14,7 @@ _HOW_TO_LINK = {
     Kind.PTX: "cujit.compile(source, arch='sm_90') compiles for an architecture, cujit.link([ptx], arch='sm_90') "
     "assembles PTX",
     Kind.LTOIR: "cujit.link([image], arch='sm_90') makes machine code of it",
+    Kind.OPTIXIR: "cujit.compile(source, arch='sm_90') compiles the same source to machine code",
     Kind.NVVMIR: "cujit.compile(cujit.Source.nvvm(...), arch='sm_90') makes machine code of it",
 }
 

@@ -375,6 +375,10 @@ class Program(LibraryHandle):
         """The LTO-IR; the compile needs ``-dlto``."""
         return self._take("LTOIR")
 
+    def optixir(self) -> bytes:
+        """The OptiX IR; the compile needs ``--optix-ir``."""
+        return self._take("OptiXIR")
+
     def _take(self, what: str) -> bytes:
         (size,) = _checked(f"nvrtcGet{what}Size", _call(self.raw, f"nvrtcGet{what}Size"))
         content = bytearray(size)

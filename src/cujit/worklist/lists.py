@@ -42,7 +42,7 @@ _in_json = json.encoder.encode_basestring_ascii
 _OUTCOMES = ("made", "hit", "missed", "failed")  # from what tells most
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _LEAST = MappingProxyType({
-    "path": "", "names": (), "define": (), "options": {}, "extra": (), "include": [], "language": "cuda",
+    "kind": "", "path": "", "names": (), "define": (), "options": {}, "extra": (), "include": [], "language": "cuda",
     "libdevice": False, "modules": [], "headers": (),
 })  # fmt: skip
 """What a recipe says between name and text, in this order, and what it means where it does not."""
@@ -108,7 +108,7 @@ class Worklist:
             return places.path(name) or f"{MEMORY}/{os.path.basename(name)}"
 
         record = _moved({**_LEAST, **self.recipes[recipe]}, directory, file)
-        kind = _KINDS[arch.kind].value
+        kind = record["kind"] or _KINDS[arch.kind].value
         return request_of({**record, "kind": kind, "arch": [arch.kind.value, arch.number, arch.suffix]})
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -135,6 +135,8 @@ class Merged(NamedTuple):
 def recipe_line(request: Request, places: Places) -> tuple[str, str]:
     """Write the line of a request's recipe; give its digest and the line."""
     record = _moved(recipe_of(request), places.name, places.name)
+    if request.kind is _KINDS[request.arch.kind]:
+        record["kind"] = ""
     name = os.path.basename(request.source.name) if request.source.path else request.source.name
     rest = {key: record[key] for key, least in _LEAST.items() if record[key] != least}
     # As json.dumps writes it, which takes five times as long for the text. ASCII alone, so that a lone surrogate of a

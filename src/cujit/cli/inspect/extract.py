@@ -17,6 +17,7 @@ _ENDINGS = {
     ImageKind.PTX: "ptx",
     ImageKind.CUBIN: "cubin",
     ImageKind.LTOIR: "ltoir",
+    ImageKind.OPTIXIR: "optixir",
     ImageKind.NVVMIR: "ll",
     ImageKind.TILEIR: "tileir",
     ImageKind.OTHER: "bin",

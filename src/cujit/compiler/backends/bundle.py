@@ -9,7 +9,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.entry import Entry
 from cujit.compiler.inputs.images import InputImage, merged
-from cujit.errors import BundleError, ToolError
+from cujit.errors import BundleError, OptionError, ToolError
 from cujit.toolchain.nvfatbin import FatbinPacker
 from cujit.toolchain.toolset import Toolchain
 
@@ -36,6 +36,10 @@ def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain)
                 _add(packer, entry, image)
             data = packer.fatbin()
     except ToolError as e:
+        if e.call == "nvFatbinCreate":
+            raise OptionError(
+                f"{nvfatbin.tool} does not take {' '.join(options)}", help="compress='balance'", code="option-rejected"
+            ) from None
         raise BundleError(
             f"{' + '.join(i.name for i in images)} do not go into one fatbin",
             **e.facts,
@@ -108,6 +112,8 @@ def _compression(word: str, version: tuple[int, int]) -> list[str]:
         return []
     if word == "none":
         return ["-compress=false"]
+    if word == "concat":
+        return ["-concat", "-compress-mode=balance", "-compress-all"]
     # Without -compress-all, nvFatbin 13 leaves machine code as it is in every mode but size.
     return [f"-compress-mode={word}", "-compress-all"] if version >= _COMPRESS_ALL_MODES else ["-compress-all"]
 

@@ -120,7 +120,7 @@ class _Expressions:
 
 
 def compile_cuda(request: Request, toolchain: Toolchain, headers: str = "") -> Artifact:
-    """Compile CUDA C++ to PTX, a cubin or LTO-IR.
+    """Compile CUDA C++ to PTX, a cubin, LTO-IR or OptiX IR.
 
     ``headers`` names everything that is read before the first declaration, by its content; they may be precompiled.
 
@@ -243,7 +243,9 @@ def _compile(program: Program, options: Sequence[bytes], recorded: RecordedNames
 def _image(program: Program, kind: Kind, named: Collection[str]) -> bytes:
     if kind is Kind.PTX:
         return as_recorded(without_unused(program.ptx().decode(), named).encode(), is_text=True)
-    return as_recorded(program.cubin(), is_text=False) if kind is Kind.CUBIN else program.ltoir()
+    if kind is Kind.CUBIN:
+        return as_recorded(program.cubin(), is_text=False)
+    return program.ltoir() if kind is Kind.LTOIR else program.optixir()
 
 
 def _signatures(program: Program, names: dict[str, str], probes: Sequence[str]) -> dict[str, Signature]:

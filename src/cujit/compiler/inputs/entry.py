@@ -12,8 +12,8 @@ from cujit.values import dataclass
 if TYPE_CHECKING:
     from cujit.formats.fatbin_entry import FatbinEntry
 
-COMPRESSIONS = ("default", "none", "size", "speed", "balance")
-"""How a fatbin is compressed; ``default`` as nvFatbin does by itself: PTX alone.
+COMPRESSIONS = ("default", "none", "size", "speed", "balance", "concat")
+"""How a fatbin is compressed; ``default`` as nvFatbin does by itself: PTX alone; ``concat`` all images as one.
 
 Source: nvFatbin 13 user guide, ``-compress-mode``; 12.9 has only on and off.
 """

@@ -72,6 +72,12 @@ class InputImage:
                 help="compile it to ltoir",
                 code="link-input",
             )
+        if artifact.kind is Kind.OPTIXIR:
+            raise LinkError(
+                f"input {index + 1} is OptiX IR, which optixModuleCreate compiles and links",
+                help="compile it to ltoir",
+                code="link-input",
+            )
         if artifact.kind is Kind.TUNING:
             raise LinkError(f"input {index + 1} is a record of cujit.tune, and no image", code="link-input")
         return cls(artifact, index)

@@ -118,7 +118,7 @@ class Scan(NamedTuple):
     @property
     def shows_working_directory(self) -> bool:
         """Whether the result names the working directory even where every header is a file."""
-        return self.request.kind is Kind.LTOIR or wants_working_directory(self.arguments)
+        return self.request.kind in (Kind.LTOIR, Kind.OPTIXIR) or wants_working_directory(self.arguments)
 
     @property
     def searches_includer(self) -> bool:

@@ -105,6 +105,8 @@ def _verdicts(artifact: Artifact, target: _Target) -> list[Verdict]:
         return _fatbin(read_fatbin(artifact.data), target)
     if artifact.kind is Kind.LTOIR:
         return [_to_be_linked(f"ltoir {read_ltoir(artifact.data).arch}")]
+    if artifact.kind is Kind.OPTIXIR:
+        return [Verdict("OptiX IR", False, "OptiX compiles and loads it", "optixModuleCreate(…)")]
     if artifact.kind is Kind.NVVMIR:
         return [Verdict("LLVM IR", False, "it is not compiled yet", "cujit.compile(cujit.Source.nvvm(...))")]
     return _host_file(artifact, target) or [Verdict(artifact.kind.value, False, "there is no device code in it")]

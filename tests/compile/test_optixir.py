@@ -1,0 +1,77 @@
+"""OptiX IR: LTO-IR with tags of its own, which OptiX alone takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import cujit
+from cujit import program
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.artifact.artifact import kind_of
+from cujit.cache.provenance import Provenance
+from cujit.cli.compile import command
+from cujit.errors import CompileError, FormatError, LinkError, LoadError, OptionError
+from cujit.inspection.read import inspect
+from cujit.inspection.values import ImageKind
+from cujit.loading import load
+from cujit.occupancy.cubins import cubins_for
+from cujit.program import Source
+from llvm_ir import SCALE
+
+SOURCE = Source.cuda('extern "C" __global__ void __raygen__k(int* p) { *p = 1; }', name="ray.cu")
+
+
+@pytest.fixture(scope="module")
+def made() -> Artifact:
+    return program.compile(SOURCE, to="optixir", arch="compute_90", names="__raygen__k")
+
+
+def test_it_is_made_kept_and_told_from_ltoir(made: Artifact, tmp_path: Path) -> None:
+    assert (made.kind, str(made.arch), dict(made.names)) == (Kind.OPTIXIR, "compute_90", {"__raygen__k": "__raygen__k"})
+    again = program.compile(SOURCE, to="optixir", arch="compute_90", names="__raygen__k")
+    assert isinstance(again.provenance, Provenance)
+    assert again.provenance.is_hit
+    assert Artifact.open(made.save(tmp_path / "ray.optixir")).kind is Kind.OPTIXIR
+    for options in ({}, {"lineinfo": True}, {"debug": True}, {"rdc": True}):
+        for number in (75, 90, 120):
+            arch = Arch.parse(f"compute_{number}")
+            images = {to: program.compile(SOURCE, to=to, arch=arch, options=options) for to in ("optixir", "ltoir")}
+            assert {to: kind_of(image.data).value for to, image in images.items()} == {to: to for to in images}
+
+
+def test_it_says_what_it_is_and_what_takes_it(made: Artifact) -> None:
+    [image] = inspect(made.data)
+    assert (image.kind, str(image.arch)) == (ImageKind.OPTIXIR, "compute_90")
+    assert "by OptiX alone" in image.note
+    [verdict] = cujit.compat(made, device="sm_90", driver="13.0")
+    assert (verdict.loads, verdict.help) == (False, "optixModuleCreate(…)")
+    with pytest.raises(LoadError, match=r"optixir ray\.cu cannot be loaded") as refused:
+        load(made, "cpu")
+    assert "optixModuleCreate" in str(refused.value.help)
+    with pytest.raises(FormatError, match="this is optixir"):
+        cubins_for(made, None)
+    with pytest.raises(LinkError, match="OptiX IR, which optixModuleCreate compiles"):
+        program.link([made], arch="sm_90")
+
+
+def test_what_makes_none_is_refused() -> None:
+    with pytest.raises(OptionError, match="LLVM IR makes ptx, cubin or ltoir, not optixir"):
+        program.compile(Source.nvvm(SCALE), to="optixir")
+    with pytest.raises(OptionError, match="dlto makes LTO-IR, not optixir"):
+        program.compile(SOURCE, to="optixir", dlto=True)
+    with pytest.raises(OptionError, match="a compile makes ptx, cubin, ltoir or optixir, not 'fatbin'"):
+        program.compile(SOURCE, to="fatbin")
+    with pytest.raises(CompileError):
+        program.compile("__global__ void k() { error }", to="optixir")
+
+
+def test_the_command_makes_it_by_the_ending_of_the_output(tmp_path: Path) -> None:
+    (tmp_path / "ray.cu").write_text(SOURCE.text)
+    output = tmp_path / "ray.optixir"
+    result = CliRunner().invoke(command, [str(tmp_path / "ray.cu"), "-o", str(output)])
+    assert result.exit_code == 0, result.output
+    assert kind_of(output.read_bytes()) is Kind.OPTIXIR
