@@ -52,7 +52,7 @@ def test_where_nothing_would_load_compat_ends_with_1(tmp_path: Path) -> None:
     source = tmp_path / "k.cu"
     source.write_text(AXPY)
     assert typed(f"cujit build {source} --target sm_80 -o {tmp_path}/k.fatbin")[0] == 0
-    assert typed(f"cujit compat {tmp_path}/k.fatbin --driver 12.4 --device sm_90")[0] == 1
+    assert typed(f"cujit compat {tmp_path}/k.fatbin --driver 12.4 --arch sm_90")[0] == 1
 
 
 def test_the_index_has_every_page() -> None:

@@ -60,7 +60,7 @@ def rows(result: Result) -> list[dict[str, Any]]:
 
 
 def test_within_budget_is_status_0_with_the_slack(check: Check, fatbin: Path) -> None:
-    result = check(fatbin, "--registers", 200, "--shared-bytes", 1100)
+    result = check(fatbin, "--registers", 200, "--static-shared-bytes", 1100)
     assert result.exit_code == 0
     assert "76 left" in result.stdout
     assert "not checked: ptx compute_80" in result.stdout
@@ -68,7 +68,7 @@ def test_within_budget_is_status_0_with_the_slack(check: Check, fatbin: Path) ->
 
 
 def test_over_budget_is_status_1_with_every_violation(check: Check, fatbin: Path) -> None:
-    result = check(fatbin, "--shared-bytes", 1000, "--registers", 3)
+    result = check(fatbin, "--static-shared-bytes", 1000, "--registers", 3)
     assert result.exit_code == 1
     assert "8 over budget, of 12 limits of 6 kernels" in result.stdout
     assert result.stdout.count("24 over") == 2
@@ -90,7 +90,7 @@ def test_the_log_of_the_build_tells_spills(check: Check, spilling: Path) -> None
 
 
 def test_json_has_every_row(check: Check, fatbin: Path) -> None:
-    result = check(fatbin, "--shared-bytes", 1000, "--kernel", "sum", "--arch", "sm_80", "--json")
+    result = check(fatbin, "--static-shared-bytes", 1000, "--kernel", "sum", "--arch", "sm_80", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {
         "schema": 1,

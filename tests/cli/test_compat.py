@@ -29,14 +29,14 @@ def fatbin(tmp_path: Path) -> Path:
 
 
 def test_entries_are_told_with_the_one_that_would_run(compat: Compat, fatbin: Path) -> None:
-    result = compat(fatbin, "--cuda", "13.9", "--device", "sm_86", "--json")
+    result = compat(fatbin, "--cuda", "13.9", "--arch", "sm_86", "--json")
     assert result.exit_code == 0
     rows = {row["entry"]: (row["loads"], row["picked"]) for row in json.loads(result.stdout)}
     assert rows == {"cubin sm_80": (True, True), "cubin sm_90": (False, False), "ptx compute_75": (True, False)}
 
 
 def test_people_are_told_the_same(compat: Compat, fatbin: Path) -> None:
-    result = compat(fatbin, "--driver", "580", "--device", "sm_86")
+    result = compat(fatbin, "--driver", "580", "--arch", "sm_86")
     assert result.exit_code == 0
     assert "on a driver of CUDA 13.0 (r580) and sm_86" in result.stdout
     assert "this one" in result.stdout
@@ -45,8 +45,8 @@ def test_people_are_told_the_same(compat: Compat, fatbin: Path) -> None:
 
 def test_nothing_that_loads_is_status_1(compat: Compat, tmp_path: Path) -> None:
     path = compile(CODE, arch="sm_80").save(tmp_path / "k.cubin")
-    assert compat(path, "--device", "sm_90").exit_code == 1
-    assert compat(path, "--device", "sm_80").exit_code == 0
+    assert compat(path, "--arch", "sm_90").exit_code == 1
+    assert compat(path, "--arch", "sm_80").exit_code == 0
     assert compat(path).exit_code == 0
 
 

@@ -15,7 +15,7 @@ from cujit import cli
 from cujit.cli.app import COMMANDS, TASKS, main, overview
 from cujit.cli.environment import VARIABLES
 from cujit.cli.exit_codes import ExitCode
-from cujit.cli.help import options_by_group
+from cujit.cli.help import RENAMED_OPTIONS, options_by_group
 
 _AVOIDED = re.compile(
     r"\b(?:verbs?|un?said|if nothing|without it|or else|whoever|whose|shall|by hand|anew|likewise|apart|tells?|told|"
@@ -145,3 +145,31 @@ def test_usage_errors_use_the_exact_verb() -> None:
                 if kind in ("click.UsageError", "click.BadParameter"):
                     found += [f"{path.name}: {text}" for text in texts if isinstance(text, str) and _VAGUE.search(text)]
     assert found == []
+
+
+def test_an_option_still_has_its_name_of_the_last_release(tmp_path: Path) -> None:
+    (tmp_path / "k.ptx").write_text(".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n")
+    old, new = (CliRunner().invoke(main, ["compat", str(tmp_path / "k.ptx"), f"{name}=sm_90"]) for name in _COMPAT)
+    assert (old.exit_code, old.stdout) == (0, new.stdout)
+    assert (old.stderr, new.stderr) == ("warning: --device is now --arch\n", "")
+    compiles = CliRunner().invoke(main, ["run", str(tmp_path / "k.ptx"), "--trust", "--over", "8"])
+    assert compiles.stderr.count("warning: --trust is now --unsandboxed\n") == 1
+
+
+_COMPAT = ("--device", "--arch")
+
+
+def test_renamed_options_have_the_names_that_the_commands_have() -> None:
+    found: dict[str, set[str]] = {}
+
+    def collect(command: click.Command) -> None:
+        for each in command.commands.values() if isinstance(command, click.Group) else ():
+            collect(each)
+        names = {name for option in command.params for name in option.opts}
+        found[command.name or ""] = names
+
+    for name in COMMANDS:
+        collect(main.get_command(click.Context(main), name) or main)
+    for name, renamed in RENAMED_OPTIONS.items():
+        assert set(renamed.values()) <= found[name]
+        assert not set(renamed) & found[name]

@@ -104,9 +104,9 @@ def test_the_size_by_what_it_holds_and_its_limit(verb: PackVerb, pack: Path) -> 
     told = json.loads(verb("size", pack, "--by", "kernel,arch", "--json").output)
     assert told["bytes"] == pack.stat().st_size
     assert [(row["kernel"], row["arch"]) for row in told["groups"]] == [(f"f<{n}>", "sm_90") for n in (2, 1, 0)]
-    assert verb("size", pack, "--limit", "50MB").exit_code == 0
-    over = verb("size", pack, "--limit", "1KiB")
-    assert (over.exit_code, "more than --limit 1 KiB" in over.output) == (1, True)
+    assert verb("size", pack, "--max-bytes", "50MB").exit_code == 0
+    over = verb("size", pack, "--max-bytes", "1KiB")
+    assert (over.exit_code, "more than --max-bytes 1 KiB" in over.output) == (1, True)
     wrong = verb("size", pack, "--by", "colour")
     assert (wrong.exit_code, "--by colour is none of kernel, arch, name, work" in wrong.output) == (1, True)
 

@@ -95,11 +95,11 @@ def test_retarget_writes_ptx(run: Run, lined: Path) -> None:
 
 
 def test_compat_names_what_would_load(run: Run, lined: Path) -> None:
-    done = run("compat", lined, "--device", "sm_90")
+    done = run("compat", lined, "--arch", "sm_90")
     assert done.exit_code == 1
     assert "or load the PTX that it carries: cujit inspect FILE --extract DIR" in done.stdout
     special = LINED / "cute-added-sm_90a.cubin"
-    assert "carries" not in run("compat", special, "--device", "sm_100").stdout
+    assert "carries" not in run("compat", special, "--arch", "sm_100").stdout
 
 
 def test_run_and_profile_take_a_cubin_of_triton(run: Run) -> None:

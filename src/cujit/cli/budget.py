@@ -39,9 +39,14 @@ _COSTS = {
 }
 
 
+def _option_of(limit: str) -> str:
+    # Elsewhere --shared-bytes is the dynamic shared memory of a launch.
+    return "--static-shared-bytes" if limit == "shared_bytes" else f"--{limit.replace('_', '-')}"
+
+
 _limits = several(
     *(
-        click.option(f"--{name.replace('_', '-')}", name, type=click.IntRange(min=0), metavar="N", help=text)
+        click.option(_option_of(name), name, type=click.IntRange(min=0), metavar="N", help=text)
         for name, text in {**_COUNTS, **_COSTS}.items()
     ),
     click.option(

@@ -28,6 +28,8 @@ from cujit.program import build
 @click.option(
     "-t",
     "--target",
+    "-a",
+    "--arch",
     "targets",
     multiple=True,
     default=["all"],

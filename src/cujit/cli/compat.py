@@ -19,26 +19,26 @@ from cujit.values import attributes
 @file_argument
 @click.option("--driver", metavar="BRANCH", help="Driver branch, such as 580.")
 @click.option("--cuda", metavar="VERSION", help="CUDA version of the driver, instead of its branch: 13.0.")
-@click.option("--device", metavar="ARCH", help="Architecture of the GPU: sm_90.")
+@click.option("-a", "--arch", metavar="ARCH", help="Architecture of the GPU: sm_90.")
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, file: Path, driver: str | None, cuda: str | None, device: str | None, as_json: bool
+    ctx: click.Context, file: Path, driver: str | None, cuda: str | None, arch: str | None, as_json: bool
 ) -> None:
     """Check whether an image loads on a given driver and GPU.
 
-    FILE is a cubin, PTX or a fatbin. Without --driver, --cuda and --device, cujit prints what each entry requires. The
+    FILE is a cubin, PTX or a fatbin. Without --driver, --cuda and --arch, cujit prints what each entry requires. The
     exit status is 1 if no entry loads.
     """
     if driver is not None and cuda is not None:
         raise click.UsageError("--driver and --cuda exclude each other")
     version = driver_version(driver or cuda)
-    verdicts = compat(file, driver=version, device=device)
+    verdicts = compat(file, driver=version, device=arch)
     if as_json:
         print_json([attributes(verdict, "entry loads picked why help") for verdict in verdicts])
     else:
         _print_verdicts(
-            verdicts, " and ".join(filter(None, (version and f"a driver of {release_name(version)}", device)))
+            verdicts, " and ".join(filter(None, (version and f"a driver of {release_name(version)}", arch)))
         )
     if not any(verdict.loads for verdict in verdicts):
         ctx.exit(ExitCode.WRONG_INPUT)

@@ -48,7 +48,7 @@ from cujit.devices.options import MAX_TIMEOUT_S
     metavar="MIB",
     help="Address space of the sandbox that a launch runs in, in MiB.",
 )
-@click.option("--trust", "trusted", is_flag=True, help="Launch even if the system can't filter system calls.")
+@click.option("--unsandboxed", "trusted", is_flag=True, help="Launch even if the system can't filter system calls.")
 @define_options
 @json_option
 def command(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from cujit.cli.console import note
+
 _GENERAL = "General options"
 
 _GROUP_OF_OPTION = {
@@ -33,8 +35,33 @@ def options_by_group(command: click.Command, ctx: click.Context) -> dict[str, li
     return {group: options for group, options in found.items() if options}
 
 
+RENAMED_OPTIONS = {
+    "budget": {"--shared-bytes": "--static-shared-bytes"},
+    "compat": {"--device": "--arch"},
+    "explore": {"--trust": "--unsandboxed"},
+    "run": {"--trust": "--unsandboxed"},
+    "size": {"--limit": "--max-bytes"},
+}
+"""Names that options had in the last release, by command. They still work, with a warning."""
+
+
 class Command(click.Command):
     """A command whose help lists its options by group."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line, and options by the names that they had in the last release."""
+        return super().parse_args(ctx, self.with_new_names(args))
+
+    def with_new_names(self, args: list[str]) -> list[str]:
+        """Return the command line with options by their new names; each renamed one is warned of."""
+        renamed = RENAMED_OPTIONS.get(self.name or "", {})
+        found = []
+        for word in args:
+            name, equals, value = word.partition("=")
+            if name in renamed:
+                note(f"warning: {name} is now {renamed[name]}")
+            found.append(f"{renamed[name]}{equals}{value}" if name in renamed else word)
+        return found
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, each group under its heading."""

@@ -168,7 +168,8 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
     help="Group by kernel, arch, name or work, separated by commas. Default: arch.",
 )
 @click.option(
-    "--limit",
+    "--max-bytes",
+    "limit",
     callback=lambda c, p, text: text and read_size(c, p, text),
     metavar="SIZE",
     help="Maximum total size, such as 50MB.",
@@ -177,7 +178,7 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
 def size(files: tuple[Path, ...], by: str, limit: int | None, as_json: bool) -> None:
     """Print the size of packs by group.
 
-    The exit status is 1 if the packs together exceed --limit.
+    The exit status is 1 if the packs together exceed --max-bytes.
     """
     words = by.split(",")
     unknown = [word for word in words if word not in _GROUPS]
@@ -194,7 +195,7 @@ def size(files: tuple[Path, ...], by: str, limit: int | None, as_json: bool) -> 
         cells = [(*map(printable, group), shown_size(size), f"{size / total:.0%}") for group, size in groups]
         print_table((*words, "size", "share"), cells, right=("size", "share"))
     if limit is not None and total > limit:
-        note(f"{shown_size(total)} is more than --limit {shown_size(limit)}")
+        note(f"{shown_size(total)} is more than --max-bytes {shown_size(limit)}")
         click.get_current_context().exit(ExitCode.WRONG_INPUT)
 
 

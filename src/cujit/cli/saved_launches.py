@@ -39,7 +39,10 @@ saving_options = several(
         help="Address space of the sandbox that a saved launch runs in, in MiB.",
     ),
     click.option(
-        "--trust", "trusted", is_flag=True, help="Run a saved launch even if the system can't filter system calls."
+        "--unsandboxed",
+        "trusted",
+        is_flag=True,
+        help="Run a saved launch even if the system can't filter system calls.",
     ),
 )
 
