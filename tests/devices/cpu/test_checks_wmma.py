@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,13 +40,14 @@ def module() -> cujit.Module:
     return cujit.load(cujit.compile(source, arch="compute_80"), cujit.cpu(1, check="all"))
 
 
-def stored(kind: str, x: npt.NDArray[np.int64], is_turned: bool) -> npt.NDArray[np.generic]:
+def stored(kind: str, x: npt.NDArray[Any], is_turned: bool) -> npt.NDArray[Any]:
     """Lay a matrix of small numbers out in memory."""
     x = np.ascontiguousarray(x.T if is_turned else x)
     if kind in ("s4", "b1"):
         bits = 4 if kind == "s4" else 1
         parts = x.reshape(8, -1, 32 // bits) << np.arange(0, 32, bits)
-        return parts.sum(axis=2).astype(np.uint32).view(np.int32)
+        x = parts.sum(axis=2).astype(np.uint32).view(np.int32)
+        return x
     if kind == "bfloat":
         return (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     return x.astype(_STORED.get(kind) or _SUMS[kind])
