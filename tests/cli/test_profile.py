@@ -13,7 +13,7 @@ from cujit.cli.console import Rows
 from cujit.cli.profile import render_costs
 from cujit.loading import jit
 from cujit.machine import cpu
-from cujit.profile import Profile
+from cujit.profile import Profile, ProfiledKernel
 from cujit.program import Source, compile
 
 Cujit: TypeAlias = Callable[..., Result]
@@ -40,6 +40,22 @@ def test_a_line_is_told_with_its_sectors(cujit: Cujit, copy: Path) -> None:
     assert "y[i] = x[i * stride];" in line
     assert line.split()[-2:] == ["288", "18.0"]
     assert "16 requests, 288 sectors, 9,216 bytes moved for 2,048 asked; 288 sectors are distinct" in result.stdout
+
+
+def test_a_line_of_a_header_names_the_line_of_the_kernel(cujit: Cujit, copy: Path) -> None:
+    Path("inner.cuh").write_text("__device__ inline float inner(const float *x, int i) { return x[i * 8]; }\n")
+    middle = "__device__ inline float outer(const float *x, int i) {\n    return inner(x, i);\n}\n"
+    copy.write_text(f'#include "inner.cuh"\n{middle}' + CODE.replace("x[i * stride]", "outer(x, i)"))
+    result = cujit("profile", str(copy), *LAUNCH, "--arg", "8")
+    assert result.exit_code == 0, result.stderr
+    *table, advice = result.stdout.splitlines()
+    assert any(line.startswith("inner.cuh:1, inlined at copy.cu:7  ") for line in table)
+    assert "each warp's load at inner.cuh:1, inlined at copy.cu:7 moves 32 sectors" in advice
+    (kernel,) = json.loads(cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--json").stdout)["kernels"]
+    (load,) = (row for row in kernel["instructions"] if row["access"] == "ld" and row.get("requests"))
+    assert [Path(call).name for call in load["inlined_at"]] == ["copy.cu:3", "copy.cu:7"]
+    again = ProfiledKernel.from_json(kernel)
+    assert load in again.to_json()["instructions"]
 
 
 def test_a_line_whose_sectors_come_again_is_told_with_how_often(cujit: Cujit, copy: Path) -> None:

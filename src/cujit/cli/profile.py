@@ -220,7 +220,7 @@ def _cells_of_line(line: ProfiledLine) -> dict[str, str]:
         return _cells("", "", line)
     lines = quoted_lines(source.file)
     text = lines[source.line - 1].strip() if 0 < source.line <= len(lines) else ""
-    return _cells(f"{Path(source.file).name}:{source.line}", text, line)
+    return _cells(line.place, text, line)
 
 
 def _cells(line: str, text: str, part: ProfiledLine | ProfiledInstruction) -> dict[str, str]:

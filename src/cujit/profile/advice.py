@@ -6,8 +6,7 @@ Nothing is guessed: each rule reads counts and the distances between threads, an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from cujit.devices.cpu.observe.measures import (
     SECTOR_BYTES,
@@ -15,7 +14,9 @@ from cujit.devices.cpu.observe.measures import (
     ProfiledInstruction,
     ProfiledKernel,
     added,
+    calls_in,
     check_profiled,
+    place_of,
 )
 from cujit.devices.cpu.run.source_map import SourceLine
 from cujit.errors import counted
@@ -100,11 +101,12 @@ class _Access:
     width_bytes: int
     stride_bytes: tuple[int, int] | None
     measures: Measures
+    calls: tuple[SourceLine, ...]
 
     @property
     def place(self) -> str:
         """Where it is."""
-        return _place(self.line, self.ptx_line)
+        return _place(self.line, self.ptx_line, self.calls)
 
     @property
     def verb(self) -> str:
@@ -169,11 +171,11 @@ def _access(rows: list[ProfiledInstruction]) -> _Access:
     stride = (min(least for least, _ in known), max(most for _, most in known)) if known == strides else None
     first = rows[0]
     measures = added(row.measures for row in rows)
-    return _Access(first.source, first.ptx_line, first.access, first.width_bytes, stride, measures)
+    return _Access(first.source, first.ptx_line, first.access, first.width_bytes, stride, measures, calls_in(rows))
 
 
-def _place(line: SourceLine | None, ptx_line: int) -> str:
-    return f"{Path(line.file).name}:{line.line}" if line is not None else f"line {ptx_line} of the PTX"
+def _place(line: SourceLine | None, ptx_line: int, calls: Sequence[SourceLine]) -> str:
+    return place_of(line, calls) or f"line {ptx_line} of the PTX"
 
 
 def _number(value: float) -> str:
@@ -395,7 +397,7 @@ def _divergence(kernel: ProfiledKernel) -> Iterator[Advice]:
         return
     jumps = [row for row in kernel.instructions if row.source == worst.source and row.measures.divergent_branches]
     parted, came = worst.measures.divergent_branches, sum(row.measures.warps for row in jumps)
-    place = _place(worst.source, jumps[0].ptx_line)
+    place = _place(worst.source, jumps[0].ptx_line, worst.inlined_at)
     finding = f"the threads of a warp part at {place}, {parted:,} of {came:,} times"
     cause = f"{100 - 100 * totals.active / there:.0f} % of the kernel's lanes wait while others of their warp work"
     cure = "let whole warps decide alike: have the threads that work be neighbours, or sort the work by its kind"
@@ -427,7 +429,7 @@ def _double_precision(kernel: ProfiledKernel) -> Iterator[Advice]:
         narrows = any(row.words[0] == "cvt" and row.words[-2:] == ["f32", "f64"] for row in rows)
         if line is None or not (doubles and widens and narrows):
             continue
-        finding = f"{_place(line, 0)} does {doubles:,} operations on doubles"
+        finding = f"{place_of(line, calls_in(rows))} does {doubles:,} operations on doubles"
         cause = "floats become doubles and the result becomes a float again, as a constant without an f has it"
         cure = "write constants as 2.0f, and call sqrtf or expf"
         yield Advice("double_precision", line, "flops", finding, cause, cure)

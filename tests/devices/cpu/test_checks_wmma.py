@@ -46,8 +46,7 @@ def stored(kind: str, x: npt.NDArray[Any], is_turned: bool) -> npt.NDArray[Any]:
     if kind in ("s4", "b1"):
         bits = 4 if kind == "s4" else 1
         parts = x.reshape(8, -1, 32 // bits) << np.arange(0, 32, bits)
-        x = parts.sum(axis=2).astype(np.uint32).view(np.int32)
-        return x
+        return np.asarray(parts.sum(axis=2), np.uint32).view(np.int32)
     if kind == "bfloat":
         return (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     return x.astype(_STORED.get(kind) or _SUMS[kind])

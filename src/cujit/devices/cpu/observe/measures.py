@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from cujit.devices.cpu.ir.program import Op, items_of
@@ -152,7 +153,8 @@ class ProfiledInstruction:
     most threads are from their neighbours, the least and the most of all requests; None where no more than half of
     these have such a distance. ``accesses`` has one access of a warp for each memory that it came to.
     ``distinct_sectors`` of global memory it accessed at all, added over launches; others may access the same ones, so
-    those of several instructions do not add up.
+    those of several instructions do not add up. ``inlined_at`` are the calls by which its line was inlined, the next
+    first: the last one is in the kernel.
     """
 
     ptx_line: int
@@ -167,6 +169,7 @@ class ProfiledInstruction:
     measures: Measures
     accesses: tuple[WarpAccess, ...] = ()
     distinct_sectors: int = 0
+    inlined_at: tuple[SourceLine, ...] = ()
 
     @property
     def reuse(self) -> float:
@@ -183,6 +186,7 @@ class ProfiledInstruction:
         return {
             **attributes(self, "ptx_line text"),
             "source": str(self.source or ""),
+            **_calls(self.inlined_at),
             **attributes(self, "pipe type access space width_bytes"),
             "stride_bytes": self.stride_bytes and list(self.stride_bytes),
             "accesses": [access.to_json() for access in self.accesses],
@@ -205,6 +209,7 @@ class ProfiledInstruction:
             measures=measures,
             accesses=tuple(map(WarpAccess.from_json, data.get("accesses", ()))),
             distinct_sectors=_distinct(data, measures),
+            inlined_at=tuple(call for each in data.get("inlined_at", ()) if (call := _line(each))),
         )
 
 
@@ -213,11 +218,18 @@ class ProfiledLine:
     """One line of source (None: not known), and what the instructions that are made of it cost together.
 
     ``distinct_sectors`` of global memory they accessed at all, added over launches: what several accessed is one.
+    ``inlined_at`` are the lines of the kernel that they come from, where those are others.
     """
 
     source: SourceLine | None
     measures: Measures
     distinct_sectors: int = 0
+    inlined_at: tuple[SourceLine, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The line by the name of its file: ``h.cuh:3, inlined at k.cu:6``; "" if it is not known."""
+        return place_of(self.source, self.inlined_at)
 
     @property
     def reuse(self) -> float:
@@ -227,7 +239,23 @@ class ProfiledLine:
     def to_json(self) -> dict[str, Any]:
         """Return the line as plain values."""
         distinct = {"distinct_sectors": self.distinct_sectors} if self.distinct_sectors else {}
-        return {"source": str(self.source or ""), **self.measures.to_json(), **distinct}
+        return {"source": str(self.source or ""), **_calls(self.inlined_at), **self.measures.to_json(), **distinct}
+
+
+def _calls(places: Sequence[SourceLine]) -> dict[str, list[str]]:
+    return {"inlined_at": list(map(str, places))} if places else {}
+
+
+def place_of(source: SourceLine | None, calls: Sequence[SourceLine]) -> str:
+    """Write a line and the first of the lines that call it, by the names of their files."""
+    names = [f"{Path(each.file).name}:{each.line}" for each in (*([source] if source else []), *calls[:1])]
+    more = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
+    return ", inlined at ".join(names) + more
+
+
+def calls_in(rows: Iterable[ProfiledInstruction]) -> tuple[SourceLine, ...]:
+    """List the lines of the kernel at which the lines of instructions were inlined."""
+    return tuple(sorted({row.inlined_at[-1] for row in rows if row.inlined_at}))
 
 
 def in_order(source: SourceLine | None) -> tuple[bool, SourceLine]:
@@ -268,10 +296,12 @@ class ProfiledKernel:
 
     def lines(self) -> tuple[ProfiledLine, ...]:
         """Add instructions by line of source, in the order of file and line; what has no line comes first."""
-        found = group_by((each.source, each.measures) for each in self.instructions)
+        found = group_by((each.source, each) for each in self.instructions)
         distinct = dict(self.line_sectors)
-        order = sorted(found, key=in_order)
-        return tuple(ProfiledLine(source, added(found[source]), distinct.get(source, 0)) for source in order)
+        return tuple(
+            ProfiledLine(source, added(row.measures for row in rows), distinct.get(source, 0), calls_in(rows))
+            for source, rows in sorted(found.items(), key=lambda each: in_order(each[0]))
+        )
 
     def arithmetic(self) -> dict[tuple[str, str], int]:
         """Count the threads that did something, by pipe and type."""

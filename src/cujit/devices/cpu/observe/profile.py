@@ -204,11 +204,18 @@ class _ProfiledKernel(Watch):
         return ProfiledKernel(title, launches, instructions, *counted, *sizes, self._name, by_line)
 
     def _source_of(self, op: Op) -> SourceLine | None:
-        source = self._lines.source_of(op.line)
-        if source is None or not source.line:
-            return None
-        known = self._sources.find(source.file)
-        return SourceLine(source.file if known is None else known.shown, source.line)
+        return next(iter(self._chain_of(op)), None)
+
+    def _chain_of(self, op: Op) -> tuple[SourceLine, ...]:
+        """List the line of an operation, if it is known, and the calls by which it was inlined."""
+        chain = self._lines.chain_of(op.line)
+        if not chain or not chain[0].line:
+            return ()
+        known = [self._sources.find(each.file) for each in chain]
+        return tuple(
+            SourceLine(each.file if text is None else text.shown, each.line)
+            for each, text in zip(chain, known, strict=True)
+        )
 
     def _row(
         self, op: Op, counts: list[int], lanes: list[int], accesses: tuple[WarpAccess, ...]
@@ -225,6 +232,7 @@ class _ProfiledKernel(Watch):
             stride_of(counts),
             measures_of(op, counts, lanes),
             accesses,
+            inlined_at=self._chain_of(op)[1:],
         )
 
 
