@@ -115,7 +115,7 @@ def merge_signatures(stated: Signature | None, loaded: Signature) -> Signature:
     return found[0]
 
 
-_MOST_MERGED = 1024
+_MOST_MERGED = 256
 _merged: dict[tuple[int, int], tuple[Signature, Signature, Signature]] = {}
 """Signatures by the two that they were made of, which are kept, so that no other gets their address."""
 

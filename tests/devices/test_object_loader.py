@@ -177,6 +177,13 @@ def test_relocations_of_other_kinds_are_left_to_llvm() -> None:
     assert _placed(TABLE, lambda offset, _, symbol, addend: (offset, 9, symbol, addend)) is None
 
 
+def test_objects_of_other_processors_are_left_to_llvm() -> None:
+    data = bytearray(emit_object(TABLE))
+    data[18:20] = (183).to_bytes(2, "little")  # e_machine: AArch64
+    elf = read_elf(bytes(data))
+    assert lay_out(elf, elf.symbols()) is None
+
+
 def test_addresses_out_of_reach_are_left_to_llvm() -> None:
     assert _placed(TABLE, lambda offset, _, symbol, addend: (offset, 2, symbol, addend + (1 << 40))) is None
 

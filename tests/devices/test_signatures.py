@@ -109,4 +109,5 @@ def test_kernels_that_take_the_same_share_what_is_learned_however_many_there_are
         assert found is not None
         assert found is learned_of(device, signature)
         assert found.layout.size == offset + 4
-    assert len(device.learned) <= learned_module._MOST_KEPT + 1
+    assert len(device.learned) <= learned_module._MOST_KEPT
+    assert len(device.learned_by_id) <= learned_module._MOST_BY_ID

@@ -110,6 +110,8 @@ class Device:
         """What plain launches are made of (``devices.launcher.state``)."""
         self.learned: dict[Hashable, Any] = {}
         """What the launcher knows of the signatures that kernels have here (``devices.launcher.learned``)."""
+        self.learned_by_id: dict[Hashable, tuple[object, Any]] = {}
+        """The same by the identity of signatures, which stay with it, so that no other gets their address."""
 
     def load(self, artifact: Artifact, options: JitOptions | None = None) -> BackendModule:
         """Load a cubin, PTX or fatbin; ``options`` are for whoever makes machine code of PTX for a GPU.

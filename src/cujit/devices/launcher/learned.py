@@ -30,6 +30,8 @@ NO_DTYPE = -1000
 """The code of no dtype of torch."""
 
 _MOST_KEPT = 1024
+_MOST_BY_ID = 64
+"""Signatures that are found without a look at their parameters. The kernels of a library share a few."""
 
 
 @functools.cache
@@ -115,18 +117,20 @@ def learned_of(device: Device, signature: Signature, *, takes_ints: bool = False
 
     The device keeps it, the last of ``_MOST_KEPT``.
     """
-    kept, key, same = device.learned, (signature, takes_ints), (id(signature), takes_ints)
-    known = kept.get(same)
+    same, by_id = (id(signature), takes_ints), device.learned_by_id
+    known = by_id.get(same)
     if known is not None:
         return known[1]  # type: ignore[no-any-return]
+    kept, key = device.learned, (signature, takes_ints)
     found: Learned | None = kept.get(key)
     if found is None:
         layout = layout_of(signature, takes_ints=takes_ints)
         if layout is None:
             return None
-        found = Learned(layout, device)
-    if len(kept) >= _MOST_KEPT:
-        kept.clear()
-    found = kept.setdefault(key, found)
-    kept[same] = signature, found  # the signature stays, so that no other gets its address
+        if len(kept) >= _MOST_KEPT:
+            kept.clear()
+        found = kept.setdefault(key, Learned(layout, device))
+    if len(by_id) >= _MOST_BY_ID:
+        by_id.clear()
+    by_id[same] = signature, found
     return found
