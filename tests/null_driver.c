@@ -113,6 +113,13 @@ CALL(cuEventSynchronize, void *event) (void)event; DONE
 CALL(cuStreamWaitEvent, void *stream, void *event, unsigned flags) (void)stream, (void)event, (void)flags; DONE
 CALL(cuGetErrorString, int status, const char **text) (void)status; *text = "the null driver refused"; DONE
 CALL(cuGetErrorName, int status, const char **text) (void)status; *text = "CUDA_ERROR_OF_THE_NULL_DRIVER"; DONE
+CALL(cuLogsDumpToMemory, unsigned *iterator, char *buffer, size_t *size, unsigned flags)
+  (void)flags;
+  unsigned first = iterator ? *iterator : 0;  /* one more line each time that it is asked */
+  *size = (size_t)snprintf(buffer, *size, "[CUDA][E] line %u\n", first + 1);
+  if (iterator) *iterator = first + 1;
+DONE
+CALL(cuLogsCurrent, unsigned *iterator, unsigned flags) (void)flags; *iterator = 1; DONE
 CALL(cuPointerGetAttribute, void *value, int attribute, uint64_t address) (void)attribute, (void)address; *(int *)value = 0; DONE
 
 /* -- images: a library is the copied cubin, a kernel its name and its section of .nv.info ----------------------------- */

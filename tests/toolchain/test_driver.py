@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+import null_driver
 from cujit.errors import DeviceNotFoundError, DriverError, DriverNotFoundError
 from cujit.toolchain.driver import OLDEST_DRIVER, Driver, open_driver
 from processes import printed
@@ -151,3 +153,37 @@ def test_the_driver_of_this_machine_opens_once() -> None:
         driver.call("cuDeviceGet", 4096)
     assert caught.value.result == "CUDA_ERROR_INVALID_DEVICE"
     assert "device" in caught.value.message
+
+
+LOGS = """
+from cujit.toolchain.driver import open_driver
+driver = open_driver()
+refused = driver.bindings.CUresult.CUDA_ERROR_INVALID_VALUE
+print([driver.error("cuMemAlloc", refused, log).log for log in ("", "of the linker", "")])
+"""
+
+
+def test_an_error_has_what_the_driver_logged_since_the_last_one(tmp_path: Path) -> None:
+    if not null_driver.is_buildable():
+        pytest.skip("the wheel ziglang is not installed")
+    printed_log = printed(LOGS, environment=null_driver.build(tmp_path)).strip()
+    assert printed_log == repr(["[CUDA][E] line 1", "of the linker\n[CUDA][E] line 2", "[CUDA][E] line 3"])
+
+
+def test_a_driver_without_a_log_or_one_that_refuses_it_still_gives_the_error() -> None:
+    result = bindings().CUresult
+
+    def refuse(*_: object) -> tuple[object, ...]:
+        return result.CUDA_ERROR_NOT_SUPPORTED, None, None
+
+    def absent(*_: object) -> tuple[object, ...]:
+        raise RuntimeError("Function cuLogsDumpToMemory not found")
+
+    text = {"cuGetErrorString": lambda _: (result.CUDA_SUCCESS, b"no")}
+    for version, functions in (
+        ((12, 8), {"cuLogsDumpToMemory": lambda *_: pytest.fail("it came with 12.9")}),
+        ((13, 0), {}),
+        ((13, 0), {"cuLogsDumpToMemory": refuse}),
+        ((13, 0), {"cuLogsDumpToMemory": absent}),
+    ):
+        assert Driver(made_of(**text, **functions), version).error("cuX", result.CUDA_ERROR_UNKNOWN).log == ""

@@ -346,7 +346,7 @@ class ToolCrashError(ToolError):
 
 
 class DriverError(ToolError):
-    """The CUDA driver refused a call."""
+    """The CUDA driver refused a call; ``log`` has what it logged since the last error (CUDA 12.9 and later)."""
 
 
 class MissingError(CujitError):

@@ -22,6 +22,10 @@ OLDEST_DRIVER: Version = (12, 4)
 Source: CUDA Driver API manual, ``cuKernelGetParamInfo`` and ``cuLibraryEnumerateKernels`` (new in CUDA 12.4).
 """
 
+_LOGS_SINCE: Version = (12, 9)
+_LOG_BYTES = 25_600
+"""The most that the driver stores. Source: as of ``_new_log``."""
+
 _INSTALL = "install NVIDIA's display driver, or run on the CPU device: device=cujit.cpu()"
 _FORKED = (
     "this process was forked from one that had used CUDA, which the driver does not support: start workers "
@@ -36,6 +40,7 @@ class Driver:
         self.bindings: Any = bindings
         self.version = version
         self._pid = os.getpid()
+        self._last_log: Any = None
 
     @property
     def name(self) -> str:
@@ -88,9 +93,28 @@ class Driver:
             tool=self.name,
             call=function,
             result=name,
-            log=log,
+            log="\n".join(filter(None, (log, self._new_log()))),
             help=_FORKED if forked else _REMEDIES.get(name),
         )
+
+    def _new_log(self) -> str:
+        """Return what the driver has logged since it was last asked; "" for a driver without such a log.
+
+        Source: CUDA Driver API manual, "Error Log Management Functions", new in CUDA 12.9.
+        """
+        if self.version < _LOGS_SINCE:
+            return ""
+        room = bytes(bytearray(_LOG_BYTES))  # which the bindings write into
+        try:
+            status, *answer = self.bindings.cuLogsDumpToMemory(self._last_log, room, len(room), 0)
+            if status != self.bindings.CUresult.CUDA_SUCCESS:
+                return ""
+            self._last_log, size = answer
+            if self._last_log is None:  # what was asked for everything does not say where that ends
+                _, self._last_log = self.bindings.cuLogsCurrent(0)
+        except (AttributeError, RuntimeError, TypeError, ValueError):  # an error must not hide the first
+            return ""
+        return room[:size].rstrip(b"\0\n").decode(errors="replace")
 
     def describe(self, status: Any) -> str:
         """Return the driver's own description of a result."""
