@@ -23,7 +23,7 @@ from typing import Any
 import cujit
 import cujit.farm
 from cujit.cache.cache import Cache
-from cujit.farm.tasks import Chunk, ChunkResult, PieceResult
+from cujit.farm.tasks import ChunkResult, PieceResult, WorkChunk
 
 TILE: str = runpy.run_path(str(Path(__file__).parents[1] / "examples/farmed_tiles.py"))["TILE"]
 _COUNTER = itertools.count()
@@ -132,7 +132,7 @@ class Instant(Executor):
     """Says of every key that it was made, after an empty file for it: what is left is the driver's work."""
 
     def submit(self, _fn: Callable[..., Any], /, *args: Any, **_more: Any) -> Future[Any]:
-        chunk: Chunk = args[0]
+        chunk: WorkChunk = args[0]
         for piece in chunk.pieces:
             directory = f"{chunk.root}/e/{piece.digest[:2]}"
             os.makedirs(directory, exist_ok=True)

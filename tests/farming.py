@@ -69,14 +69,14 @@ def _begin(environment: dict[str, str]) -> None:
 
 def _log_to(log: str) -> None:
     """Have this process write a line of each compile that it begins."""
-    made = Runner._made
+    made = Runner._run_job
 
     def noted(self: Runner, job: Any, keyed: Any) -> Any:
         with open(log, "a") as file:
             file.write(f"{job.subject}\n")
         return made(self, job, keyed)
 
-    Runner._made = noted  # type: ignore[method-assign]
+    Runner._run_job = noted  # type: ignore[method-assign]
 
 
 def workers() -> list[int]:

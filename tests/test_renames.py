@@ -51,3 +51,16 @@ def test_names_of_modules_have_no_old_name_of_the_map() -> None:
 
 
 _DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
+
+
+_SHARED_WITH_C = {"Block", "Event", "Launch", "Product", "TensorMap"}
+"""Names of structures of C that a public class, or a structure of the other C program, has too."""
+
+
+def test_a_class_name_is_used_for_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for path in sorted((_ROOT / "src/cujit").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(_ROOT)))
+    assert {name for name, files in places.items() if len({*files}) > 1} == _SHARED_WITH_C

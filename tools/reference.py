@@ -19,7 +19,7 @@ from api_page import api_page, first_sentence
 from cujit.arch.support import dotted
 from cujit.cli.app import TASKS, main
 from cujit.cli.common import common_options
-from cujit.cli.environment import VARIABLES, Variable
+from cujit.cli.environment import VARIABLES, EnvironmentVariable
 from cujit.cli.exit_codes import ExitCode
 from cujit.compiler.options.spelling import Rejects
 from cujit.compiler.options.table import OPTIONS, Option, Tool
@@ -141,7 +141,7 @@ def environment_page() -> str:
     return _ENVIRONMENT_HEAD + "".join(map(_variable, VARIABLES))
 
 
-def _variable(one: Variable) -> str:
+def _variable(one: EnvironmentVariable) -> str:
     page = f"[{one.page}]({one.page}.md)" if one.page else ""
     return f"| `{one.name}` | {one.takes} | {one.meaning} | {one.unset} | {page} |\n"
 

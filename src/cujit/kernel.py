@@ -19,7 +19,7 @@ from cujit.devices.streams import DeviceLike, stream_handle
 from cujit.errors import ArgumentError, LaunchError, spell
 from cujit.errors.other_apis import with_other_apis, without_grid
 from cujit.forks import cached_property
-from cujit.machine import chosen, cpu
+from cujit.machine import cpu, resolve_device
 from cujit.signature import Signature
 from cujit.threads import future_of
 
@@ -87,7 +87,7 @@ class Launch(PreparedLaunch):
             raise ArgumentError("a device has its own checks", help=remedy)
         from cujit.devices.launcher.replay import replay  # start-up: for who looks for a mistake
 
-        place = cpu(check=check) if device is None else chosen(device)
+        place = cpu(check=check) if device is None else resolve_device(device)
         return replay(self._entry, self.shape, self.options, arguments, place)
 
     def under_schedules(

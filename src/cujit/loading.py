@@ -38,7 +38,7 @@ from cujit.errors import (
 )
 from cujit.forks import cached_property
 from cujit.kernel import Kernel
-from cujit.machine import chosen
+from cujit.machine import resolve_device
 from cujit.program import Options, Request, Source, compile, runner
 from cujit.toolchain.toolset import Compiler
 from cujit.values import replace
@@ -294,7 +294,7 @@ def _load(
     if artifact.kind is not Kind.CUBIN:  # nobody compiles that one
         _require_loadable(artifact)
         options = options.under(Compiling.from_environment(os.environ) if compiling is None else compiling)
-    place = device if type(device) is Device else chosen(device)
+    place = device if type(device) is Device else resolve_device(device)
     start = time.perf_counter()
     image = LoadedImage(place, place.backend.load(artifact, options), artifact, options)
     return Module(image, load_s=time.perf_counter() - start)
@@ -373,7 +373,7 @@ def jit(
         kernel = cujit.jit(CODE, names=["axpy<float>"], device=device)["axpy<float>"]
         kernel.over(x.size)(2.0, x, y, x.size)
     """
-    place = device if type(device) is Device else chosen(device)
+    place = device if type(device) is Device else resolve_device(device)
     if not isinstance(source, Source):
         source = Source.cuda(source, name=name, headers=headers)
     elif name is not None or headers is not None:

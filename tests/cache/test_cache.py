@@ -27,7 +27,7 @@ from cache.samples import artifact_of, key_of
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
 from cujit.cache.key import make_key
-from cujit.cache.memory import Recent
+from cujit.cache.memory import RecentCache
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.cache.settings import CacheSettings
 from cujit.errors import CacheWarning, CompileError, OptionError
@@ -127,7 +127,7 @@ def test_memory_is_bounded_by_its_bytes_and_the_least_used_goes_first(root: Path
 
 
 def test_a_memory_holds_as_much_as_its_cap_and_what_goes_leaves_its_room() -> None:
-    recent = Recent[int](100)
+    recent = RecentCache[int](100)
 
     def held() -> list[str]:
         return [key for key in "abcde" if recent.get(key) is not None]  # which uses them in this order

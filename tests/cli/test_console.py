@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cujit.cli.console import complain, print_json, print_table, progress, shown_time
+from cujit.cli.console import print_error, print_json, print_table, progress, shown_time
 
 
 def test_json_is_one_line_and_valid_with_any_float(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,7 +29,7 @@ def test_progress_is_silent_where_there_is_no_terminal(capsys: pytest.CaptureFix
 
 
 def test_message_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    complain("a\n  b\n  try: c")
+    print_error("a\n  b\n  try: c")
     assert capsys.readouterr().err == "error: a\n  b\n  try: c\n"
 
 

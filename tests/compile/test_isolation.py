@@ -56,7 +56,7 @@ def test_only_work_with_the_same_options_shares_a_process(monkeypatch: pytest.Mo
     parent._end_idle()
     made: list[object] = []
 
-    class Counted(parent._Child):
+    class Counted(parent._CompilerChild):
         def __init__(self, world: parent._World) -> None:
             made.append(world)
             super().__init__(world)

@@ -11,7 +11,7 @@ import pytest
 
 from cujit.devices.jit import address_of_name, emit_object, name_address, processor
 from cujit.devices.object_loader import LoadedObject, PositionFreeCode, lay_out, place
-from cujit.devices.objects import Work, machine_code
+from cujit.devices.objects import CompileTask, machine_code
 from cujit.errors import FormatError
 from cujit.formats.elf import read_elf
 from processes import printed
@@ -197,13 +197,13 @@ def test_relocations_outside_of_their_object_are_damage(at: int) -> None:
 
 
 def test_machine_code_is_placed_unless_somebody_debugs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    work = Work("test", "k", (), lambda: TABLE, keep=False)
+    work = CompileTask("test", "k", (), lambda: TABLE, keep=False)
     code = machine_code(work, "k")
     assert isinstance(code.engine, LoadedObject)
     begin, size = code.code
     assert begin <= code.other("other") < begin + size
     assert begin <= code.address < begin + size
-    written = machine_code(Work("test", "k", (), lambda: COUNTS, keep=False), "k")
+    written = machine_code(CompileTask("test", "k", (), lambda: COUNTS, keep=False), "k")
     assert [FUNCTION(written.address)(n) for n in (1, 2)] == [6, 8]
     monkeypatch.setenv("CUJIT_PERF", "1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -11,7 +11,7 @@ import pytest
 from cujit import build, compile
 from cujit.artifact import Kind
 from cujit.emulator.images import bytes_at, contained, ptx_of
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.formats.elf import read_elf
 
 PTX = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
@@ -49,7 +49,7 @@ def test_images_are_as_long_as_they_say() -> None:
 
 
 def refusal(data: bytes) -> tuple[Result, str]:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedCall) as caught:
         ptx_of(bytes_at(at(data)))
     return caught.value.result, caught.value.words
 
@@ -104,13 +104,13 @@ def test_images_that_end_where_no_memory_is_are_refused() -> None:
     for whole in images:
         start = area + page - 40
         ctypes.memmove(start, whole, 40)
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedCall) as caught:
             bytes_at(start)
         assert caught.value.result == Result.INVALID_IMAGE
     ctypes.memmove(area + page - len(PTX) - 1, PTX + b"\0", len(PTX) + 1)
     assert bytes_at(area + page - len(PTX) - 1) == PTX
     for nowhere in (8, area + page, 1 << 63):
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedCall):
             bytes_at(nowhere)
 
 

@@ -13,7 +13,7 @@ import cujit
 import cujit.profile
 import cujit.report
 from cujit.errors import FormatError, LaunchError, OptionError
-from cujit.explore import Scene, look
+from cujit.explore import Scene, analyze
 from cujit.explore.scene import MOST_ARGUMENT_BYTES
 from cujit.reproducer import fork_server
 from cujit.values import replace
@@ -26,7 +26,7 @@ SHARED = replace(LAUNCHED, source=CODE, name="shared.cu")
 def test_what_is_seen_is_what_a_profile_and_a_report_of_it_say() -> None:
     stages: list[str] = []
     began = time.perf_counter()
-    seen = look(SHARED, say=stages.append)
+    seen = analyze(SHARED, say=stages.append)
     assert 0 < seen.seconds <= time.perf_counter() - began
     assert (seen.is_compiled, seen.is_counted, seen.kernels) == (True, True, ("transpose",))
     assert stages == ["compiling", "launching", "assembling"]
@@ -41,7 +41,7 @@ def test_what_is_seen_is_what_a_profile_and_a_report_of_it_say() -> None:
 
 def test_a_text_that_does_not_compile_has_its_messages_at_their_lines() -> None:
     began = time.perf_counter()
-    seen = look(replace(SHARED, source=CODE.replace("* n + column]", "* m + column]")))
+    seen = analyze(replace(SHARED, source=CODE.replace("* n + column]", "* m + column]")))
     assert 0 < seen.seconds <= time.perf_counter() - began
     assert not seen.is_compiled
     record = seen.record()
@@ -52,14 +52,14 @@ def test_a_text_that_does_not_compile_has_its_messages_at_their_lines() -> None:
 
 
 def test_warnings_are_at_their_lines_and_the_rest_is_seen() -> None:
-    seen = look(replace(SHARED, source=CODE.replace("int column", "int unused, column", 1)))
+    seen = analyze(replace(SHARED, source=CODE.replace("int column", "int unused, column", 1)))
     assert seen.is_counted
     (warned,) = seen.record()["errors"]
     assert (warned["rule"], warned["source"]) == ("warning", "shared.cu:3")
 
 
 def test_what_a_check_finds_is_at_its_line_of_source() -> None:
-    seen = look(replace(SHARED, arguments="ones:f32:4090 zeros:f32:4096 64"))
+    seen = analyze(replace(SHARED, arguments="ones:f32:4090 zeros:f32:4096 64"))
     assert (seen.is_compiled, seen.is_counted) == (True, False)
     (error,) = seen.record()["errors"]
     assert (error["rule"], error["source"]) == ("memory", "shared.cu:4")
@@ -70,29 +70,29 @@ def test_what_a_check_finds_is_at_its_line_of_source() -> None:
 
 def test_a_race_is_found_and_is_not_where_checks_are_off() -> None:
     racing = replace(SHARED, source=CODE.replace("    __syncthreads();\n", "    ;\n"))
-    (error,) = look(replace(racing, check="race")).record()["errors"]
+    (error,) = analyze(replace(racing, check="race")).record()["errors"]
     assert error["rule"] == "race"
     assert error["source"] in ("shared.cu:4", "shared.cu:6")  # whoever comes second
-    assert look(replace(racing, check="")).is_counted
+    assert analyze(replace(racing, check="")).is_counted
 
 
 def test_architecture_options_and_block_decide_what_is_seen() -> None:
-    first = look(SHARED).record()["kernels"][0]["occupancy"]
-    other = look(replace(SHARED, arch="sm_80", on="")).record()
+    first = analyze(SHARED).record()["kernels"][0]["occupancy"]
+    other = analyze(replace(SHARED, arch="sm_80", on="")).record()
     assert [each["name"] for each in other["listings"]] == ["shared.cu", "PTX sm_80", "SASS sm_80"]
     assert other["kernels"][0]["occupancy"]["arch"] == "sm_80"
     assert first["arch"] == "sm_90"
     code = CODE.replace("__shared__", '#if N != 4\n#error "N"\n#endif\n__shared__')
-    assert look(replace(SHARED, source=code, options="define=N=4")).is_compiled
-    assert not look(replace(SHARED, source=code)).is_compiled
-    small = look(replace(SHARED, block="32x16", check="memory")).record()["kernels"][0]
+    assert analyze(replace(SHARED, source=code, options="define=N=4")).is_compiled
+    assert not analyze(replace(SHARED, source=code)).is_compiled
+    small = analyze(replace(SHARED, block="32x16", check="memory")).record()["kernels"][0]
     assert small["occupancy"]["block"] == 512
     assert small["profile"]["threads"] == 4 * 512
 
 
 def test_code_for_any_gpu_is_assembled_for_the_one_that_is_named() -> None:
     for arch, assembled in (("sm_80", "SASS sm_80"), ("compute_80", "SASS sm_90")):
-        listings = look(Scene(CODE, "shared.cu", arch=arch, on="H200")).report.listings
+        listings = analyze(Scene(CODE, "shared.cu", arch=arch, on="H200")).report.listings
         assert [each.name for each in listings] == ["shared.cu", "PTX sm_80", assembled]
 
 
@@ -105,12 +105,12 @@ def test_options_go_to_the_assembler_too() -> None:
     loop = "for (int i = 0; i < 40; i++)"
     body = f"float a[40]; {loop} a[i] = x[i]; __syncthreads(); {loop} x[i] = a[39 - i];"
     scene = Scene(f"__global__ void k(float *x) {{ {body} }}\n", "k.cu")
-    free, few = (look(replace(scene, options=said)).record()["kernels"][0] for said in ("", "maxrregcount=24 -DN=1"))
+    free, few = (analyze(replace(scene, options=said)).record()["kernels"][0] for said in ("", "maxrregcount=24 -DN=1"))
     assert free["occupancy"]["registers"] > few["occupancy"]["registers"] <= 24
 
 
 def test_without_a_launch_image_and_occupancy_are_seen() -> None:
-    seen = look(Scene(CODE, "shared.cu", block="256", on="H200"))
+    seen = analyze(Scene(CODE, "shared.cu", block="256", on="H200"))
     record = seen.record()
     (kernel,) = record["kernels"]
     assert (kernel["profile"], kernel["occupancy"]["block"], record["notes"]) == (None, 256, [])
@@ -133,14 +133,14 @@ __global__ void third(int *p) { *p = 2; }
 
 def test_one_of_several_kernels_is_named_and_templates_by_their_types() -> None:
     scene = Scene(TEMPLATES, "axpy.cu", over="1000", arguments="2.0 ones:f64:1000 zeros:f64:1000 1000")
-    seen = look(scene)
+    seen = analyze(scene)
     (error,) = seen.record()["errors"]
     assert "axpy.cu has 2 kernels" in error["text"]
     assert seen.kernels == ("other(int*)", "third(int*)") or set(seen.kernels) == {"other", "third"}
-    seen = look(replace(scene, kernel="axpy<double>"))
+    seen = analyze(replace(scene, kernel="axpy<double>"))
     assert seen.is_counted
     assert seen.report.title == "axpy<double> of axpy.cu"
-    assert [kernel.name for kernel in look(replace(scene, kernel="third", over="", grid="")).report.kernels] == [
+    assert [kernel.name for kernel in analyze(replace(scene, kernel="third", over="", grid="")).report.kernels] == [
         "third"
     ]
 
@@ -167,7 +167,7 @@ def test_one_of_several_kernels_is_named_and_templates_by_their_types() -> None:
     ],
 )
 def test_what_is_said_wrongly_is_an_error_in_the_report(said: dict[str, str], words: str) -> None:
-    seen = look(Scene.of({**SHARED.to_json(), **said}))
+    seen = analyze(Scene.of({**SHARED.to_json(), **said}))
     assert any(words in error["text"] for error in seen.record()["errors"]), seen.record()["errors"]
     assert not seen.is_counted or "on" in said
 
@@ -193,7 +193,7 @@ def test_headers_beside_the_file_are_found_and_quoted(tmp_path: Path) -> None:
     (tmp_path / "scale.h").write_text("__device__ float scale(float x) {\n    return 2 * x;\n}\n")
     code = '#include "scale.h"\n' + CODE.replace("1.5f * x[row * n + column]", "scale(x[row * n + column])")
     (tmp_path / "shared.cu").write_text("not this text")
-    seen = look(replace(SHARED, source=code), path=str(tmp_path / "shared.cu"))
+    seen = analyze(replace(SHARED, source=code), path=str(tmp_path / "shared.cu"))
     assert seen.is_counted
     sources = [each for each in seen.report.listings if each.kind == "source"]
     assert [Path(each.name).name for each in sources] == ["shared.cu", "scale.h"]
@@ -212,22 +212,22 @@ define void @one(float addrspace(1)* %p) {
 !nvvmir.version = !{!1}
 !1 = !{i32 2, i32 0}
 """.replace("LAYOUT", LAYOUT)
-    seen = look(Scene(text, "one.ll", grid="1", block="1", arguments="zeros:f32:1"))
+    seen = analyze(Scene(text, "one.ll", grid="1", block="1", arguments="zeros:f32:1"))
     assert seen.is_counted, seen.record()["errors"]
     assert [each.kind for each in seen.report.listings][:2] == ["source", "ptx"]
 
 
 def test_what_is_printed_is_kept() -> None:
     code = 'extern "C" __device__ int printf(const char *, ...);\n__global__ void k() { printf("%d\\n", 6 * 7); }\n'
-    assert look(Scene(code, grid="1", block="2")).printed == "42\n42\n"
+    assert analyze(Scene(code, grid="1", block="2")).printed == "42\n42\n"
 
 
 def test_without_filters_nothing_is_launched_unless_it_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_server, "_BEGIN", WITHOUT_FILTERS)
-    seen = look(SHARED)
+    seen = analyze(SHARED)
     (error,) = seen.record()["errors"]
     assert (seen.is_compiled, seen.is_counted) == (True, False)
     assert "no filter of system calls is written for riscv64" in error["text"]
-    trusted = look(SHARED, trusted=True)
+    trusted = analyze(SHARED, trusted=True)
     assert trusted.is_counted
     assert any("the launch could make any system call" in note for note in trusted.report.notes)

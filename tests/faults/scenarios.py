@@ -34,7 +34,7 @@ from cujit.artifact import writing
 from cujit.cache.pack import write_pack
 from cujit.cache.remote.signing import Signer, keygen
 from cujit.errors import CujitError
-from cujit.reproducer.running import attempt
+from cujit.reproducer.running import run_once
 
 ERRNOS = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EMFILE, errno.ENOMEM)
 LONGEST_S = 120
@@ -149,7 +149,7 @@ def reported(folder: Path) -> None:
 
 def reran(folder: Path) -> None:
     """Run a saved launch in a process apart."""
-    rerun = attempt(folder / "saved.launch", trusted=True)
+    rerun = run_once(folder / "saved.launch", trusted=True)
     assert rerun.error is not None or np.array_equal(rerun.arguments[0], np.arange(64, dtype=np.float32) + 1)
 
 

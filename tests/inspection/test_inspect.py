@@ -18,7 +18,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.errors import ArchError, ArgumentError, FileError, FormatError, NameNotFoundError, OptionError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.ptx.parser import parse
-from cujit.formats.ptx.syntax import Module
+from cujit.formats.ptx.syntax import PtxModule
 from cujit.inspection import content
 from cujit.inspection.read import inspect
 from cujit.inspection.values import ImageKind, Inspection, KernelInfo
@@ -537,7 +537,7 @@ def test_the_file_that_is_damaged_is_named(size: int, tmp_path: Path) -> None:
 def test_python_looks_rarely_for_garbage_while_ptx_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     before, seen = gc.get_threshold(), list[int]()
 
-    def parsed(text: str) -> Module:
+    def parsed(text: str) -> PtxModule:
         seen.append(gc.get_threshold()[0])
         return parse(text)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_module
-from cujit.formats.ptx.syntax import Function, Instruction, Module, Predicate, Scope, Statement
+from cujit.formats.ptx.syntax import Function, Instruction, Predicate, PtxModule, Scope, Statement
 
 __all__ = ["GUARDS", "guarded", "instructions_in", "instructions_of", "rewrite"]
 
@@ -35,7 +35,7 @@ def instructions_of(text: str) -> Iterator[Instruction]:
     return instructions_in(parse(text))
 
 
-def instructions_in(module: Module) -> Iterator[Instruction]:
+def instructions_in(module: PtxModule) -> Iterator[Instruction]:
     """Give every instruction of a module that has been read."""
     return (one for function in module.functions for one in _walk(function.body or ()))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_module
-from cujit.formats.ptx.syntax import Function, Module, Variable
+from cujit.formats.ptx.syntax import Function, PtxModule, Variable
 
 _WORD = re.compile(r"(?<![\w$%.])[A-Za-z_$][\w$]*")
 _LABEL = re.compile(r"^([A-Za-z_$][\w$]*):$", re.MULTILINE)
@@ -129,10 +129,10 @@ def _renamed(text: str, names: dict[str, str]) -> str:
     return _WORD.sub(lambda match: names.get(match[0], match[0]), text)
 
 
-def _definitions(module: Module) -> list[Function | Variable]:
+def _definitions(module: PtxModule) -> list[Function | Variable]:
     functions = [f for f in module.functions if f.body is not None]
     return [*(v for v in module.variables if v.linkage != "extern"), *functions]
 
 
 def _text(item: Function | Variable) -> str:
-    return print_module(Module((8, 0), ("sm_80",), 64, (item,))).split("\n\n", 1)[1]
+    return print_module(PtxModule((8, 0), ("sm_80",), 64, (item,))).split("\n\n", 1)[1]

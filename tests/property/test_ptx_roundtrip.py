@@ -22,11 +22,11 @@ from cujit.formats.ptx.syntax import (
     Label,
     LabelRef,
     Location,
-    Module,
     Negated,
     PairOperand,
     Predicate,
     Property,
+    PtxModule,
     Register,
     RegisterDecl,
     RegisterList,
@@ -189,7 +189,7 @@ items = (
     )
 )
 modules = st.builds(
-    Module,
+    PtxModule,
     st.tuples(st.integers(0, 99), st.integers(0, 99)),
     st.lists(st.sampled_from(["sm_90a", "debug", "texmode_independent"]), min_size=1, max_size=2).map(tuple),
     st.sampled_from([32, 64]),
@@ -199,5 +199,5 @@ modules = st.builds(
 
 @settings(max_examples=200)
 @given(modules)
-def test_a_module_is_equal_after_printing_and_reading(module: Module) -> None:
+def test_a_module_is_equal_after_printing_and_reading(module: PtxModule) -> None:
     assert parse(print_module(module)) == module

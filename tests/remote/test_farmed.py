@@ -20,7 +20,7 @@ from cujit.cache.remote.tier import FORMAT_NAME, object_name
 from cujit.cli.app import main
 from cujit.errors import OptionError, RemoteError
 from cujit.farm import Report, publishing
-from cujit.farm.report import Tally
+from cujit.farm.report import BuildTally
 from cujit.remote import RemoteStore, pull
 from farming import Elsewhere, variants
 from remote.serving import Farm, Handler, Server, farm_in
@@ -222,7 +222,7 @@ def test_what_waits_for_its_turn_is_not_published_after_an_error(
     store, roots = Slow(f"file://{tmp_path}/store", farm.signer), Cache(tmp_path / "root").stores
 
     def interrupted() -> None:
-        with publishing.publishing(store, roots, Tally()) as publisher:
+        with publishing.publishing(store, roots, BuildTally()) as publisher:
             assert publisher is not None
             for key, request in zip(made.keys, variants(3), strict=True):
                 publisher.put(key, request, is_made=True)

@@ -489,7 +489,7 @@ child.main = main
 def test_without_filters_nothing_runs_that_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _saved(tmp_path, "p[0] = 1;")
     monkeypatch.setattr(fork_server, "_BEGIN", WITHOUT_FILTERS)
-    for ask in (reproducer.run, running.attempt):
+    for ask in (reproducer.run, running.run_once):
         with pytest.raises(MissingError, match="no filter of system calls is written for riscv64"):
             ask(path, device="cpu")
     rerun = reproducer.run(path, device="cpu", trusted=True)

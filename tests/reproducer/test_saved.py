@@ -22,7 +22,7 @@ from cujit import reproducer
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError, FileError, FormatError, KernelFaultError, LaunchError, LoadError, OptionError
 from cujit.formats.saved_launch import PREFIX_BYTES, read_saved
-from cujit.reproducer.running import attempt
+from cujit.reproducer.running import run_once
 
 AXPY = """extern "C" __global__ void axpy(float a, const float *x, float *y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -114,7 +114,7 @@ def test_a_trace_and_costs_come_too(bug: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_is_not_asked_for_is_not_made(bug: Path) -> None:
-    for rerun in (reproducer.run(bug, device="cpu"), attempt(bug, device="cpu")):
+    for rerun in (reproducer.run(bug, device="cpu"), run_once(bug, device="cpu")):
         assert (rerun.trace, rerun.profile) == (None, None)
 
 

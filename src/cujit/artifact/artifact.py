@@ -170,7 +170,7 @@ def image_bytes(data: object) -> bytes:
     raise FormatError(f"an image is bytes or text, not {type(data).__name__}", help=hint)
 
 
-class Origin(Protocol):
+class ArtifactOrigin(Protocol):
     """How an Artifact was got; ``cujit.cache.Provenance`` is one."""
 
     @property
@@ -218,7 +218,7 @@ class Artifact:
     log: str = ""
     name: str = ""
     tool: str = ""
-    provenance: Origin | None = field(default=None, compare=False, repr=False)
+    provenance: ArtifactOrigin | None = field(default=None, compare=False, repr=False)
     places: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:

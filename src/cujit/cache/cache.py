@@ -15,7 +15,7 @@ from cujit.cache.flight import SingleFlight, fresh
 from cujit.cache.hints import Hints
 from cujit.cache.key import Key
 from cujit.cache.lock import Hold, KeyLocks, lock_file
-from cujit.cache.memory import Recent
+from cujit.cache.memory import RecentCache
 from cujit.cache.provenance import Counters, Outcome, Provenance
 from cujit.cache.record import Summary, encode
 from cujit.cache.settings import (
@@ -80,7 +80,7 @@ class _CacheMiss(Exception):
     """What is sought without being made is not there."""
 
 
-class _Work(NamedTuple):
+class _PendingWork(NamedTuple):
     """What to do for a key: see ``Cache.get_or_make``. ``make`` is None where it is only sought."""
 
     make: Callable[[], Artifact] | None
@@ -165,8 +165,8 @@ class Cache:
         self._is_settled = self._ledger is None
         self._flights: SingleFlight[_Lookup] = SingleFlight()
         self._guard = threading.Lock()
-        self._memory: Recent[_CachedArtifact] = Recent(memory_bytes)
-        self._failed: Recent[Exception] = Recent(_FAILURES_KEPT)
+        self._memory: RecentCache[_CachedArtifact] = RecentCache(memory_bytes)
+        self._failed: RecentCache[Exception] = RecentCache(_FAILURES_KEPT)
         self._keep_failure = keep_failure
         self._tally: dict[str, float] = dict.fromkeys(Counters.__match_args__, 0)
         self._longest_ms: dict[str, float] = {}
@@ -242,7 +242,7 @@ class Cache:
         if had is not None:
             return had
         most_s = math.inf if most_wait_s is None else most_wait_s
-        work = _Work(make, why_not_keep, recipe, most_s, least_wait_s)
+        work = _PendingWork(make, why_not_keep, recipe, most_s, least_wait_s)
         got, joined = self._flights.run(key.digest, lambda: self._work(key, work), self._patience_s(key, work))
         return self._with_provenance(key, got.known, Outcome.WAITED if joined else got.outcome, got.reason)
 
@@ -255,7 +255,7 @@ class Cache:
         had = self._lookup_memory(key, is_read=is_read)
         if had is not None or not is_read or self.remote is None:
             return had
-        work = _Work(None)
+        work = _PendingWork(None)
         try:
             got, _ = self._flights.run(("find", key.digest), lambda: self._work(key, work), self._patience_s(key, work))
         except _CacheMiss:
@@ -384,7 +384,7 @@ class Cache:
 
     # Making
 
-    def _work(self, key: Key, work: _Work) -> _Lookup:
+    def _work(self, key: Key, work: _PendingWork) -> _Lookup:
         """Make an Artifact, alone among the threads, and, where there is a root, among the processes."""
         known = self._remembered(key)  # by a thread that was done between our look and our flight
         if known is not None:
@@ -428,7 +428,7 @@ class Cache:
         except _TROUBLE as e:
             self._failure(e)
 
-    def _made(self, key: Key, work: _Work, store: Store | None, reason: str) -> _Lookup:
+    def _made(self, key: Key, work: _PendingWork, store: Store | None, reason: str) -> _Lookup:
         if work.make is None:
             raise _CacheMiss
         self._count(misses=1)
@@ -505,7 +505,7 @@ class Cache:
             if known.make_ms > self._longest_ms.get(key.kind, 0.0):
                 self._longest_ms[key.kind] = known.make_ms
 
-    def _patience_s(self, key: Key, work: _Work) -> float:
+    def _patience_s(self, key: Key, work: _PendingWork) -> float:
         """How long to wait for somebody else: longer than such work has ever taken, if there is the time."""
         return min(work.most_wait_s, max(work.least_wait_s, _WAIT_FACTOR * self._longest_ms.get(key.kind, 0.0) / 1e3))
 

@@ -9,7 +9,7 @@ from cujit.values.typed import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Recent(Generic[T]):
+class RecentCache(Generic[T]):
     """Values by key, of at most ``cap_bytes`` together; the least recently used goes first. Its user holds the lock."""
 
     def __init__(self, cap_bytes: int) -> None:

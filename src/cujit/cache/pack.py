@@ -63,7 +63,7 @@ _LEVEL = 19
 _Fields: TypeAlias = tuple[bytes, bytes, int, int, int]
 
 
-class _Row(NamedTuple):
+class _PackRow(NamedTuple):
     digest: bytes
     sha256: bytes
     at: int
@@ -314,9 +314,9 @@ class _Opened:
         if hashlib.sha256(tables).digest() != sha256:
             raise FormatError("a damaged pack: the SHA-256 of its tables is another")
         first, second = (end - _HEAD.size for end in ends)
-        self._index = _Table(tables[:first], _ROW)
-        self._answers = _Table(tables[first:second], _REQUEST)
-        self._closures = _Table(tables[second:], _ROW)
+        self._index = _PackTable(tables[:first], _ROW)
+        self._answers = _PackTable(tables[first:second], _REQUEST)
+        self._closures = _PackTable(tables[second:], _ROW)
 
     def row(self, digest: str) -> _Fields | None:
         row: _Fields | None = self._index.first(bytes.fromhex(digest))
@@ -329,11 +329,11 @@ class _Opened:
     def answers_to(self, request: str) -> Iterator[bytes]:
         return (answer for _, answer in self._answers.of(bytes.fromhex(request)))
 
-    def rows(self) -> Iterator[_Row]:
-        return map(_Row._make, self._index)
+    def rows(self) -> Iterator[_PackRow]:
+        return map(_PackRow._make, self._index)
 
-    def closures(self) -> Iterator[_Row]:
-        return map(_Row._make, self._closures)
+    def closures(self) -> Iterator[_PackRow]:
+        return map(_PackRow._make, self._closures)
 
     def answers(self) -> Iterator[tuple[bytes, bytes]]:
         return iter(self._answers)
@@ -365,21 +365,21 @@ class _Opened:
             return data[: head_bytes(data)]
         return self._file.read(at, head_bytes(self._file.read(at, PREFIX_BYTES)))
 
-    def fault(self, row: _Row) -> str:
+    def fault(self, row: _PackRow) -> str:
         try:
             decode(self.record(row), row.digest.hex()).key()
         except FormatError as e:
             return e.message
         return ""
 
-    def fault_of_closure(self, row: _Row) -> str:
+    def fault_of_closure(self, row: _PackRow) -> str:
         try:
             return "" if hashlib.sha256(self.record(row)).digest() == row.digest else "its SHA-256 is another"
         except FormatError as e:
             return e.message
 
 
-class _Table:
+class _PackTable:
     """Rows of one size, a multiple of 8, sorted by the digests that they begin with."""
 
     def __init__(self, rows: memoryview, row: struct.Struct) -> None:
@@ -413,7 +413,7 @@ class _Table:
                 break
 
 
-def _overlapping(end: int, rows: Iterable[_Row]) -> set[bytes]:
+def _overlapping(end: int, rows: Iterable[_PackRow]) -> set[bytes]:
     """Return the digests of rows that begin before ``end``, or before the end of an earlier row."""
     found = set()
     for at, stored, digest in sorted((row.at, row.stored_bytes, row.digest) for row in rows):
@@ -433,7 +433,7 @@ def _false_answers(answers: Iterable[tuple[bytes, bytes]], known: Set[bytes]) ->
         before = pair
 
 
-def _stats(rows: Sequence[_Row], requests: int, closures: int, file_bytes: int) -> PackStats:
+def _stats(rows: Sequence[_PackRow], requests: int, closures: int, file_bytes: int) -> PackStats:
     sizes = sum(row.record_bytes for row in rows), sum(row.stored_bytes for row in rows)
     return PackStats(len(rows), requests, closures, *sizes, file_bytes)
 
@@ -518,12 +518,12 @@ def _write(
 ) -> PackStats:
     """Write the records, and then before them the tables, which say where they came to lie."""
 
-    def written(digest: str, record: bytes) -> _Row:
+    def written(digest: str, record: bytes) -> _PackRow:
         stored = _packed(record) if compress else record
         file.write(bytes(-file.tell() % _ALIGNMENT))
         at = file.tell()
         file.write(stored)
-        return _Row(bytes.fromhex(digest), hashlib.sha256(stored).digest(), at, len(stored), len(record))
+        return _PackRow(bytes.fromhex(digest), hashlib.sha256(stored).digest(), at, len(stored), len(record))
 
     file.seek(_HEAD.size + (len(digests) + len(closures)) * _ROW.size + len(answers) * _REQUEST.size)
     rows = [written(digest, record_of(digest)) for digest in digests]

@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from cujit.cli.common import common_options, environment_text, with_common
-from cujit.cli.console import JSON, complain, print_json
+from cujit.cli.console import JSON, print_error, print_json
 from cujit.cli.exit_codes import ExitCode, exit_code_of
-from cujit.cli.help import Group
+from cujit.cli.help import CommandGroup
 from cujit.errors import CujitError, alike
 from cujit.version import __version__
 
@@ -34,7 +34,7 @@ RENAMED = {"check": "budget"}
 COMMANDS = tuple(name for names in TASKS.values() for name in names)
 
 
-class Commands(Group):
+class Commands(CommandGroup):
     """A group that imports a command when it is called, and prints errors of cujit without a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -88,7 +88,7 @@ class Commands(Group):
                 e.help = for_the_shell(e.help, ctx.invoked_subcommand or "")
             if ctx.meta.get(JSON):
                 print_json({"error": {"code": e.code, "message": e.message, "help": e.help}})
-            complain(str(e), e.code)
+            print_error(str(e), e.code)
             ctx.exit(exit_code_of(e))
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -107,7 +107,7 @@ class Commands(Group):
             if e.errno != errno.EPIPE:
                 place = f"{os.fsdecode(e.filename)}: " if isinstance(e.filename, (str, bytes)) else ""
                 with contextlib.suppress(OSError):
-                    complain(f"{place}{e.strerror or e}")
+                    print_error(f"{place}{e.strerror or e}")
             sys.exit(ExitCode.WRONG_INPUT)
 
 

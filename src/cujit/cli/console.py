@@ -48,7 +48,7 @@ def _is_quiet() -> bool:
     return ctx is not None and bool(ctx.meta.get(QUIET))
 
 
-def complain(message: str, code: str = "") -> None:
+def print_error(message: str, code: str = "") -> None:
     """Print an error on standard error, its code in brackets; the part that says what to try stands out."""
     first, *rest = message.split("\n")
     click.echo(click.style("error: ", fg="red", bold=True) + first + (f" [{code}]" if code else ""), err=True)

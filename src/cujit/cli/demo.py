@@ -11,7 +11,7 @@ import numpy as np
 
 from cujit.artifact import Artifact
 from cujit.cli.choose_device import choose_device, device_option
-from cujit.cli.console import complain, json_option, print_json, progress, shown_bytes, shown_time
+from cujit.cli.console import json_option, print_error, print_json, progress, shown_bytes, shown_time
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.help import Command
 from cujit.cli.images import image_records, print_images
@@ -76,7 +76,7 @@ def command(ctx: click.Context, device_name: str | None, as_json: bool) -> None:
     if as_json:
         print_json(_report(images, built_s, device, why, route, kernel, outcome))
     if outcome.wrong:
-        complain(f"{outcome.wrong:,} of {COUNT:,} elements differ from NumPy's; the first is {outcome.first_wrong}")
+        print_error(f"{outcome.wrong:,} of {COUNT:,} elements differ from NumPy's; the first is {outcome.first_wrong}")
         ctx.exit(ExitCode.WRONG_INPUT)
     print_line(f"result     all {COUNT:,} elements equal NumPy's")
 

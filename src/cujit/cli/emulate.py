@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from cujit.artifact.writing import temporary_directory, write_file
-from cujit.cli.console import complain, note
+from cujit.cli.console import note, print_error
 from cujit.cli.help import Command
 from cujit.devices.options import MAX_TIMEOUT_S
 from cujit.emulator.call_log import RequestedFunction, open_notes, read_needs
@@ -146,7 +146,7 @@ def _not_started(word: str, error: OSError) -> int:
         try_ = f"chmod +x {quoted}" if not is_missing else "see its first line" if "/" in word else f"./{quoted}"
     else:
         try_ = "see whether it is installed, and in PATH" if is_missing else "name a program"
-    complain(str(CujitError(words, help=try_)))
+    print_error(str(CujitError(words, help=try_)))
     return _NOT_FOUND if is_missing else _CANNOT_RUN
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cujit.values import NamedTuple
 
 
-class Variable(NamedTuple):
+class EnvironmentVariable(NamedTuple):
     """One variable: its values, its meaning, its default, and the page that explains it."""
 
     name: str
@@ -21,61 +21,67 @@ class Variable(NamedTuple):
 
 
 VARIABLES = (
-    Variable("CUJIT_CACHE", "0 or 1", "Cache compiled images: 0 or 1.", "1", "cache"),
-    Variable("CUJIT_CACHE_BYTES", "size", "Maximum size of the cache, such as 4GiB.", "2GiB", "cache"),
-    Variable("CUJIT_CACHE_DIR", "directory", "Directory of the cache.", "$XDG_CACHE_HOME/cujit", "cache"),
-    Variable("CUJIT_CACHE_ROOTS", "paths", "Read-only caches and packs, separated by colons.", "", "cache"),
-    Variable(
+    EnvironmentVariable("CUJIT_CACHE", "0 or 1", "Cache compiled images: 0 or 1.", "1", "cache"),
+    EnvironmentVariable("CUJIT_CACHE_BYTES", "size", "Maximum size of the cache, such as 4GiB.", "2GiB", "cache"),
+    EnvironmentVariable("CUJIT_CACHE_DIR", "directory", "Directory of the cache.", "$XDG_CACHE_HOME/cujit", "cache"),
+    EnvironmentVariable("CUJIT_CACHE_ROOTS", "paths", "Read-only caches and packs, separated by colons.", "", "cache"),
+    EnvironmentVariable(
         "CUJIT_COMPILE",
         "auto, warn, never, never-jit",
         "Compile on a cache miss: auto (silently), warn (with a warning), never (error).",
         "auto",
         "shipping",
     ),
-    Variable(
+    EnvironmentVariable(
         "CUJIT_PYTHON", "file", "Python interpreter for worker processes, in a frozen program.", "", "installation"
     ),
-    Variable("CUJIT_RECORD", "directory", "Record compile requests in this directory, for worklists.", "", "worklists"),
-    Variable("CUJIT_REMOTE", "URL", "URL of a shared remote cache.", "", "remote"),
-    Variable("CUJIT_REMOTE_WAIT_S", "seconds", "Seconds to wait for an unresponsive remote cache.", "0.15", "remote"),
-    Variable(
+    EnvironmentVariable(
+        "CUJIT_RECORD", "directory", "Record compile requests in this directory, for worklists.", "", "worklists"
+    ),
+    EnvironmentVariable("CUJIT_REMOTE", "URL", "URL of a shared remote cache.", "", "remote"),
+    EnvironmentVariable(
+        "CUJIT_REMOTE_WAIT_S", "seconds", "Seconds to wait for an unresponsive remote cache.", "0.15", "remote"
+    ),
+    EnvironmentVariable(
         "CUJIT_SOURCES",
         "directory",
         "Copy the source of each kernel to this directory, for ncu and cuda-gdb.",
         "",
         "how-to/see-source",
     ),
-    Variable("CUJIT_TRUST", "file", "File of trusted public keys, for a remote cache.", "", "remote"),
-    Variable(
+    EnvironmentVariable("CUJIT_TRUST", "file", "File of trusted public keys, for a remote cache.", "", "remote"),
+    EnvironmentVariable(
         "CUJIT_TUNE",
         "auto, never, again",
         "Run benchmarks in cujit.tune: auto (if no result is stored), again (always), never.",
         "auto",
         "tuning",
     ),
-    Variable("CUJIT_CPU_OPTIMIZE", "0 or 1", "Optimize CPU-device kernels with LLVM: 0 or 1.", "1", "cpu"),
-    Variable(
+    EnvironmentVariable("CUJIT_CPU_OPTIMIZE", "0 or 1", "Optimize CPU-device kernels with LLVM: 0 or 1.", "1", "cpu"),
+    EnvironmentVariable(
         "CUJIT_DUMP",
         "stages, times or all",
         "Print what the CPU device's compiler does: stages, times or all.",
         "",
         "cpu-compiler",
     ),
-    Variable(
+    EnvironmentVariable(
         "CUJIT_PERF",
         "0, 1 or ptx",
         "Let perf and gdb see CPU-device kernels: 0, 1 (by source line) or ptx (by PTX line).",
         "0",
         "cpu",
     ),
-    Variable("CUJIT_EMULATE", "settings", "Set by cujit emulate for its child processes.", "", "emulate"),
-    Variable("CUDA_HOME", "directory", "CUDA toolkit to use for libraries that aren't installed as wheels."),
-    Variable("CUDA_PATH", "directory", "Same as CUDA_HOME, read if CUDA_HOME isn't set."),
-    Variable("CUDA_VISIBLE_DEVICES", "numbers", "GPUs that the driver makes visible."),
-    Variable("NO_COLOR", "any text", "Disable color if set to any non-empty value."),
-    Variable("SOURCE_DATE_EPOCH", "seconds", "Time to record in packs and worklists, in seconds.", "0", "worklists"),
-    Variable("XDG_CACHE_HOME", "directory", "Base directory of user caches.", "~/.cache", "cache"),
-    Variable(
+    EnvironmentVariable("CUJIT_EMULATE", "settings", "Set by cujit emulate for its child processes.", "", "emulate"),
+    EnvironmentVariable("CUDA_HOME", "directory", "CUDA toolkit to use for libraries that aren't installed as wheels."),
+    EnvironmentVariable("CUDA_PATH", "directory", "Same as CUDA_HOME, read if CUDA_HOME isn't set."),
+    EnvironmentVariable("CUDA_VISIBLE_DEVICES", "numbers", "GPUs that the driver makes visible."),
+    EnvironmentVariable("NO_COLOR", "any text", "Disable color if set to any non-empty value."),
+    EnvironmentVariable(
+        "SOURCE_DATE_EPOCH", "seconds", "Time to record in packs and worklists, in seconds.", "0", "worklists"
+    ),
+    EnvironmentVariable("XDG_CACHE_HOME", "directory", "Base directory of user caches.", "~/.cache", "cache"),
+    EnvironmentVariable(
         "XDG_RUNTIME_DIR", "directory", "Directory for lock files if the cache is on a shared file system.", "", "cache"
     ),
 )

@@ -77,7 +77,7 @@ def command(
     cujit prints the data of the first view instead.
     """
     # start-up: brings the CPU device
-    from cujit.explore import Scene, look, serve
+    from cujit.explore import Scene, analyze, serve
     from cujit.explore.editor import EditedFile
 
     words = [*option_words, *(f"-I{directory}" for directory in include), *(f"-D{macro}" for macro in define)]
@@ -96,7 +96,7 @@ def command(
     limits: dict[str, Any] = {"timeout_s": timeout_s, "memory_mib": memory_mib, "trusted": trusted}
     if as_json:
         edited = EditedFile(file)
-        print_json(look(edited.scene(scene), path=edited.path, **limits).record())
+        print_json(analyze(edited.scene(scene), path=edited.path, **limits).record())
         return
     serve(file, scene, port=port, opens_browser=opens_browser, say=_print_url, **limits)
 

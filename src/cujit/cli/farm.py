@@ -11,7 +11,7 @@ from cujit.cache.cache import Cache
 from cujit.cli.cache.shared import filling_options, signer_of
 from cujit.cli.console import several
 from cujit.cli.files import output_option
-from cujit.cli.help import Group
+from cujit.cli.help import CommandGroup
 from cujit.cli.pack import check_name
 from cujit.cli.worklist import list_options, run_build
 from cujit.errors import OptionError
@@ -27,7 +27,7 @@ _limits = several(
 )  # fmt: skip
 
 
-@click.group("farm", cls=Group)
+@click.group("farm", cls=CommandGroup)
 def command() -> None:
     """Compile worklists in many processes or on many machines."""
 

@@ -70,7 +70,7 @@ class Command(click.Command):
                 formatter.write_dl([record for one in options if (record := one.get_help_record(ctx))])
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A command that has commands below it."""
 
     command_class = Command

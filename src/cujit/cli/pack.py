@@ -20,7 +20,7 @@ from cujit.cli.cache.show import show_entry
 from cujit.cli.console import json_option, note, print_json, print_table, printable
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, file_argument, output_option
-from cujit.cli.help import Group
+from cujit.cli.help import CommandGroup
 from cujit.cli.worklist import build_options, run_build, source_date_epoch
 from cujit.errors import OptionError
 from cujit.program import runner
@@ -34,7 +34,7 @@ _GROUPS: dict[str, Callable[[Summary], str]] = {
 }
 
 
-@click.group("pack", cls=Group)
+@click.group("pack", cls=CommandGroup)
 def command() -> None:
     """Build and inspect packs: read-only caches in one file.
 

@@ -92,9 +92,9 @@ def run_again(
     Raises:
         CujitError: as ``reproducer.run``, but for what ends the launch early.
     """
-    from cujit.reproducer.running import TIMEOUT_S, attempt  # start-up: for who has a saved launch
+    from cujit.reproducer.running import TIMEOUT_S, run_once  # start-up: for who has a saved launch
 
-    return attempt(
+    return run_once(
         file,
         device=device,
         check=check,

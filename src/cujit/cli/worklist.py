@@ -15,7 +15,7 @@ from cujit.cli.cache.common import cache_option, short, shown_size
 from cujit.cli.console import json_option, note, print_json, print_table, printable, progress, several
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import output_option
-from cujit.cli.help import Group
+from cujit.cli.help import CommandGroup
 from cujit.errors import NameNotFoundError, OptionError, spell
 from cujit.worklist import RecipeUse, Unbuilt, Worklist
 from cujit.worklist import build as build_worklist
@@ -33,7 +33,7 @@ _PROJECT = click.option(
 )
 
 
-@click.group("worklist", cls=Group)
+@click.group("worklist", cls=CommandGroup)
 def command() -> None:
     """Manage worklists: lists of kernels to compile in advance.
 

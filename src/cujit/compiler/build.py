@@ -103,7 +103,7 @@ def _words(target: str | Arch, native: Native, numbers: Sequence[int]) -> Sequen
 
 
 @dataclass(frozen=True)
-class _Target:
+class _BuildTarget:
     """One target's work; ``request`` is None where several parts are linked."""
 
     arch: Arch
@@ -157,18 +157,20 @@ def threads_of(jobs: object) -> int:
     return read_int(jobs, "jobs", OptionError, least=1)
 
 
-def _target(parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, options: Options, runner: Runner) -> _Target:
+def _target(
+    parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, options: Options, runner: Runner
+) -> _BuildTarget:
     if len(parts) == 1 and isinstance(parts[0], Source):
         job = CompileJob(Request.of(parts[0], None, arch, names, options, runner))
-        return _Target(arch, parts[0].name, lambda: runner.get(job), job.request)
+        return _BuildTarget(arch, parts[0].name, lambda: runner.get(job), job.request)
     wanted = [names] if isinstance(names, str) else names
     kind = kind_of_target(arch)
     shown = " + ".join(part.name for part in parts)
-    return _Target(arch, shown, lambda: link_parts(parts, kind, arch, options, runner, wanted), None)
+    return _BuildTarget(arch, shown, lambda: link_parts(parts, kind, arch, options, runner, wanted), None)
 
 
 def _collect(
-    work: Sequence[_Target], made: Iterator[tuple[int, Callable[[], Artifact]]], progress: Progress | None
+    work: Sequence[_BuildTarget], made: Iterator[tuple[int, Callable[[], Artifact]]], progress: Progress | None
 ) -> dict[Arch, Artifact]:
     artifacts: dict[Arch, Artifact] = {}
     failed: dict[Arch, CujitError] = {}
@@ -187,7 +189,7 @@ def _collect(
     return artifacts
 
 
-def _all_of(failed: Sequence[tuple[_Target, CujitError]]) -> CujitError:
+def _all_of(failed: Sequence[tuple[_BuildTarget, CujitError]]) -> CujitError:
     """Make one error of several; targets that failed alike are named once."""
     target, first = failed[0]
     if len(failed) == 1:

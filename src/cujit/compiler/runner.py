@@ -174,7 +174,7 @@ class Runner:
             return self._notify(job, *pinned, begin)
         keyed = Uncacheable(self._off) if self.keys is None or self.cache is None else job.key(self.keys)
         try:
-            result = self._got(job, keyed)
+            result = self._resolve(job, keyed)
         except CujitError as e:
             if job.request is not None:
                 self._emit(job.request, keyed, e)
@@ -257,21 +257,21 @@ class Runner:
         for listener in self._listeners:
             listener.on_compile(request, keyed, result, self.toolkit)
 
-    def _got(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
+    def _resolve(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
         if self.compiling.is_forbidden and job.compiles:
-            found = self._found(job, keyed)
+            found = self._lookup(job, keyed)
             if found is None:
-                raise self._missed(job, keyed)
+                raise self._miss_error(job, keyed)
             return found
         if isinstance(keyed, Uncacheable):
-            return job.renamed(uncached(lambda: self._made(job, keyed), keyed.reason))
+            return job.renamed(uncached(lambda: self._run_job(job, keyed), keyed.reason))
         try:
-            return job.renamed(self._kept(job, keyed))
+            return job.renamed(self._from_cache(job, keyed))
         except CompileError as e:
             if e.request == job.request:
                 raise
         # It was the error of an equal source elsewhere, with the paths of that.
-        return uncached(lambda: self._made(job, keyed), "it does not compile")
+        return uncached(lambda: self._run_job(job, keyed), "it does not compile")
 
     def find(self, job: Job) -> Artifact | None:
         """Take what such a job has made before, and do nothing else.
@@ -286,7 +286,7 @@ class Runner:
         if pinned := self._pinned(job):
             return self._notify(job, *pinned, begin)
         keyed = job.key(self.keys)
-        found = self._found(job, keyed)
+        found = self._lookup(job, keyed)
         return None if found is None else self._notify(job, keyed, found, begin)
 
     def _pinned(self, job: Job) -> tuple[Keyed, Artifact] | None:
@@ -310,13 +310,13 @@ class Runner:
         assert provenance.key is not None
         return Keyed(provenance.key), job.renamed(unchecked(vars(artifact), provenance=provenance))
 
-    def _found(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact | None:
+    def _lookup(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact | None:
         if self.cache is None or isinstance(keyed, Uncacheable):
             return None
         found = self.cache.find(keyed.key, is_read=True)
         return None if found is None else job.renamed(_with_provenance(*found, keyed))
 
-    def _missed(self, job: Job, keyed: Keyed | Uncacheable) -> NotCompiledError:
+    def _miss_error(self, job: Job, keyed: Keyed | Uncacheable) -> NotCompiledError:
         """Make the error that names what was not found, the nearest entry, and the places searched."""
         lines = [f"no cache has {job.subject}, and {job.tool} is not called to {job.step} it ({self.compiling})"]
         nearest, roots = None, () if self.cache is None else tuple(str(root.root) for root in self.cache.stores)
@@ -330,13 +330,13 @@ class Runner:
         lines.append(f"searched: {', '.join(roots) or 'nothing'}")
         return NotCompiledError("\n  ".join(lines), nearest=nearest, searched=roots, help=_COMPILE_HELP)
 
-    def _kept(self, job: Job, keyed: Keyed) -> Artifact:
+    def _from_cache(self, job: Job, keyed: Keyed) -> Artifact:
         keys, cache = self.keys, self.cache
         assert keys is not None
         assert cache is not None
         artifact, provenance = cache.get_or_make(
             keyed.key,
-            lambda: self._made(job, keyed),
+            lambda: self._run_job(job, keyed),
             why_not_keep=lambda: "" if keys.is_still(keyed) else _CHANGED,
             recipe=job.recipe,
             most_wait_s=self._limits.left_s,
@@ -383,10 +383,10 @@ class Runner:
                         made[entry.digest] = request
         return self.keys.answers(made)
 
-    def _made(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
+    def _run_job(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
         limits = self._limits
         if self.compiling is Compiling.WARN and job.compiles:
-            warn(self._missed(job, keyed).message, CompileWarning)
+            warn(self._miss_error(job, keyed).message, CompileWarning)
 
         from cujit.events.hub import nvtx_range  # start-up: a hit of the cache calls no tool
 

@@ -31,7 +31,7 @@ def _as_ours(symbol: str) -> str:
     return symbol if symbol.startswith("cujit_") else f"cujit_{symbol}"
 
 
-class Work(NamedTuple):
+class CompileTask(NamedTuple):
     """One object to make: ``kind`` is the kind of work (``Key.kind``), ``name`` what people call it.
 
     ``parts`` are the rest of what it is made of. ``write`` gives its LLVM IR, as text or as bitcode; ``level``,
@@ -54,7 +54,7 @@ class Work(NamedTuple):
     """
 
 
-def object_of(work: Work) -> bytes:
+def object_of(work: CompileTask) -> bytes:
     """Return the object file that ``work`` makes, from the cache or made now.
 
     Raises:
@@ -64,7 +64,7 @@ def object_of(work: Work) -> bytes:
     return _made(work, seen=bool(wanted_lines()), lays_out=False)
 
 
-def _made(work: Work, *, seen: bool, lays_out: bool) -> bytes:
+def _made(work: CompileTask, *, seen: bool, lays_out: bool) -> bytes:
     """Return the object file that ``work`` makes, or its position-free code if it ``lays_out`` and has such code."""
     host = processor()
 
@@ -82,7 +82,7 @@ def _made(work: Work, *, seen: bool, lays_out: bool) -> bytes:
     return keep(work.kind, parts, make, is_native=True).data
 
 
-def machine_code(work: Work, symbol: str, require: Callable[[str], object] | None = None) -> NativeFunction:
+def machine_code(work: CompileTask, symbol: str, require: Callable[[str], object] | None = None) -> NativeFunction:
     """Load the object that ``work`` makes, out of the cache or made now, and find one of its functions.
 
     ``require`` is called with each symbol that the object needs, to make sure that it is there if it is one of ours.
@@ -189,18 +189,18 @@ def _loaded(
     return replace(native, code=(native.address - own.value, _size_of(object_.elf, own.section))), []
 
 
-class _Object(NamedTuple):
+class _CachedObject(NamedTuple):
     """An object file that was read, and all of its symbols."""
 
     elf: Elf
     symbols: tuple[ElfSymbol, ...]
 
 
-def _read(data: bytes) -> _Object:
+def _read(data: bytes) -> _CachedObject:
     """Read an object."""
     try:
         elf = read_elf(data)
-        return _Object(elf, elf.symbols())
+        return _CachedObject(elf, elf.symbols())
     except FormatError as e:
         raise CujitError(f"LLVM gave an object that is no ELF file: {e.message}", help=_REPORT, code="internal") from e
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.cpu.observe.scheduling import Schedule, Written
+from cujit.devices.cpu.observe.scheduling import Schedule, WrittenRange
 from cujit.devices.cpu.observe.watching import PTXAS
 from cujit.devices.device import Device
 from cujit.devices.launcher.entry import LaunchEntry
@@ -32,7 +32,7 @@ class ScheduledRun(NamedTuple):
 
     seed: int
     value: object
-    writes: tuple[Written, ...]
+    writes: tuple[WrittenRange, ...]
     contract: str = "off"
 
 
@@ -189,7 +189,7 @@ def compare(
     return ScheduleReport(entry.name, how.schedules, how.first_seed, open_to)
 
 
-class _Place(NamedTuple):
+class _WritePlace(NamedTuple):
     """An element of an array argument: how many come before it in ``array``."""
 
     argument: int
@@ -197,7 +197,7 @@ class _Place(NamedTuple):
     array: npt.NDArray[Any]
 
 
-def _differences(first: Replayed, other: Replayed) -> Iterator[_Place]:
+def _differences(first: Replayed, other: Replayed) -> Iterator[_WritePlace]:
     """List the first element of each array that differs, bit by bit."""
     for number in first.addresses:
         one, two = (np.ascontiguousarray(run.results[number]) for run in (first, other))
@@ -205,7 +205,7 @@ def _differences(first: Replayed, other: Replayed) -> Iterator[_Place]:
         bytes_ = [a.view(np.uint8).reshape(-1, size) if a.size else np.zeros((0, size), np.uint8) for a in (one, two)]
         differ = np.flatnonzero((bytes_[0] != bytes_[1]).any(axis=1))
         if differ.size:
-            yield _Place(number, int(differ[0]), one)
+            yield _WritePlace(number, int(differ[0]), one)
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class _Launch:
     ) -> Generator[Replayed, None, None]:
         return replays(self.entry, self.shape, self.options, self.arguments, device, before)
 
-    def explained(self, place: _Place, *which: tuple[int, str]) -> Difference:
+    def explained(self, place: _WritePlace, *which: tuple[int, str]) -> Difference:
         """Repeat two schedules, by seed and contraction, and say which writes are behind what they gave."""
         first, second = (self._noted(place, seed, contract) for seed, contract in which)
         array = place.array
@@ -250,7 +250,7 @@ class _Launch:
         type_ = str(self.entry.signature.parameters[place.argument].type)
         return Difference(place.argument, type_, index, first, second, close, by_contraction)
 
-    def _noted(self, place: _Place, seed: int, contract: str) -> ScheduledRun:
+    def _noted(self, place: _WritePlace, seed: int, contract: str) -> ScheduledRun:
         device, noting = self.how.device(contract, notes_writes=True)
         size = place.array.itemsize
 

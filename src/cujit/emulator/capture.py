@@ -31,7 +31,7 @@ from cujit.emulator.entries import (
     checked,
     got,
     load_u64,
-    need,
+    require,
     started,
     store_u32,
     store_u64,
@@ -43,7 +43,7 @@ from cujit.emulator.nodes import (
     GRAPHS,
     LOCK,
     NO_DATA,
-    Graph,
+    EmulatedGraph,
     GraphNode,
     NodeKind,
     Run,
@@ -53,7 +53,7 @@ from cujit.emulator.nodes import (
     plain,
 )
 from cujit.emulator.process import emulation
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import GO_ON, CaptureQuestion, CaptureStatus, CellKind, EventCell, StreamCell
 
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)
@@ -95,7 +95,7 @@ class _Capture:
     ``origin`` is the cell of the stream that began it, ``mine`` whether the graph was made for it.
     """
 
-    def __init__(self, origin: StreamCell, mode: int, graph: Graph, tail: Tail, mine: bool) -> None:
+    def __init__(self, origin: StreamCell, mode: int, graph: EmulatedGraph, tail: Tail, mine: bool) -> None:
         self.origin = ctypes.addressof(origin)
         self.context = origin.context
         self.mode = mode
@@ -168,11 +168,11 @@ def _tell_c() -> None:
     emulation().native.state.capturing = ctypes.cast(_ANSWER, ctypes.c_void_p).value if _LIVE else 0
 
 
-def _refuse(result: Result, captures: Iterable[_Capture], words: str) -> Refused:
+def _refuse(result: Result, captures: Iterable[_Capture], words: str) -> RefusedCall:
     """Invalidate captures, and return the refusal for the call that caused it."""
     for capture in list(captures):
         capture.invalidate()
-    return Refused(result, words)
+    return RefusedCall(result, words)
 
 
 @contexts.at_end
@@ -206,7 +206,9 @@ def captured_node(stream: int, kind: NodeKind, params: Any, run: Run | None) -> 
     return captured_work(stream, kind, lambda _: (params, run))
 
 
-def captured_work(stream: int, kind: NodeKind, work: Callable[[Graph], tuple[Any, Run | None]]) -> GraphNode | None:
+def captured_work(
+    stream: int, kind: NodeKind, work: Callable[[EmulatedGraph], tuple[Any, Run | None]]
+) -> GraphNode | None:
     """Do the same of work that is made ready for the graph, if the stream is captured. Raises the same, and as that."""
     with LOCK:
         found = _capturing(stream)
@@ -226,7 +228,7 @@ def _capturing(stream: int) -> tuple[_Capture, StreamCell] | None:
         if stream <= LEGACY_STREAM:
             _check_legacy(cell.context)
         return None
-    need(capture.is_valid, Result.STREAM_CAPTURE_INVALIDATED, "the capture of this stream came to nothing before")
+    require(capture.is_valid, Result.STREAM_CAPTURE_INVALIDATED, "the capture of this stream came to nothing before")
     return capture, cell
 
 
@@ -332,7 +334,7 @@ def _ask_record(event: int, cell: int, flags: int) -> int:
     return 0
 
 
-def event_node(graph: Graph, kind: NodeKind, event: int) -> GraphNode:
+def event_node(graph: EmulatedGraph, kind: NodeKind, event: int) -> GraphNode:
     """Make a node that records an event, or waits for one."""
     return GraphNode(graph, kind, ctypes.c_uint64(event), RUNS[kind])
 
@@ -363,7 +365,7 @@ def _ask_wait(cell: int, event: int, flags: int) -> int:
         capture.add(stream, event_node(capture.graph, NodeKind.WAIT_EVENT, event))
         return 0
     if source is not None:
-        need(source.is_valid, Result.STREAM_CAPTURE_INVALIDATED)
+        require(source.is_valid, Result.STREAM_CAPTURE_INVALIDATED)
         if capture is not None and capture is not source:
             raise _refuse(Result.STREAM_CAPTURE_MERGE, [capture, source], "this would join two captures")
         if capture is None and stream.is_default:
@@ -380,7 +382,7 @@ def _of_cell(cell: int) -> _Capture | None:
     """Return the capture that a stream is part of, which must be valid. Check the default stream."""
     capture = _BY_STREAM.get(cell)
     if capture is not None:
-        need(capture.is_valid, Result.STREAM_CAPTURE_INVALIDATED)
+        require(capture.is_valid, Result.STREAM_CAPTURE_INVALIDATED)
     elif StreamCell.from_address(cell).is_default:
         _check_legacy_default(StreamCell.from_address(cell))
     return capture
@@ -453,23 +455,23 @@ def stream_begin_capture_to_graph(stream: int, graph: int, nodes: int, data: int
         _begin(stream, mode, whole, tail)
 
 
-def _begin(stream: int, mode: int, graph: Graph | None = None, tail: Tail | None = None) -> None:
-    need(mode <= RELAXED)
+def _begin(stream: int, mode: int, graph: EmulatedGraph | None = None, tail: Tail | None = None) -> None:
+    require(mode <= RELAXED)
     cell = stream_cell(stream)
-    need(stream > LEGACY_STREAM, Result.STREAM_CAPTURE_UNSUPPORTED, "the default stream cannot be captured")
+    require(stream > LEGACY_STREAM, Result.STREAM_CAPTURE_UNSUPPORTED, "the default stream cannot be captured")
     with LOCK:
-        need(not cell.status, Result.ILLEGAL_STATE, "the stream is captured already")
-        capture = _Capture(cell, mode, graph or Graph(), tail or {}, graph is None)
+        require(not cell.status, Result.ILLEGAL_STATE, "the stream is captured already")
+        capture = _Capture(cell, mode, graph or EmulatedGraph(), tail or {}, graph is None)
         capture.join(cell, tail or {})
         _LIVE[capture.id] = capture
         _tell_c()
 
 
-def _tail(graph: Graph, nodes: int, data: int, count: int) -> Tail:
+def _tail(graph: EmulatedGraph, nodes: int, data: int, count: int) -> Tail:
     """Read nodes of a graph that are to be waited for."""
-    need(nodes or not count)
+    require(nodes or not count)
     found = [node_of(load_u64(nodes, k)) for k in range(count)]
-    need(all(node.graph is graph for node in found), words="a node of another graph is to be waited for")
+    require(all(node.graph is graph for node in found), words="a node of another graph is to be waited for")
     edges = [ctypes.string_at(data + 8 * k, 8) if data else NO_DATA for k in range(count)]
     return dict(zip(found, edges, strict=True))
 
@@ -488,9 +490,9 @@ def stream_end_capture(stream: int, graph: int) -> None:
         was_valid, is_joined = capture.is_valid, capture.is_joined()
         capture.is_valid = was_valid and is_joined and allowed
         capture.end()
-        need(allowed, Result.STREAM_CAPTURE_WRONG_THREAD, "the capture began in another thread")
-        need(was_valid, Result.STREAM_CAPTURE_INVALIDATED, "the capture came to nothing before")
-        need(is_joined, Result.STREAM_CAPTURE_UNJOINED, "a stream was joined to the capture and has not come back")
+        require(allowed, Result.STREAM_CAPTURE_WRONG_THREAD, "the capture began in another thread")
+        require(was_valid, Result.STREAM_CAPTURE_INVALIDATED, "the capture came to nothing before")
+        require(is_joined, Result.STREAM_CAPTURE_UNJOINED, "a stream was joined to the capture and has not come back")
         store_u64(graph, capture.graph.handle)
 
 
@@ -502,7 +504,7 @@ def stream_get_capture_info(
 ) -> None:
     """Write whether a stream is captured, by which capture, the graph, and the nodes that the next node depends on."""
     cell = stream_cell(stream)
-    need(status)
+    require(status)
     with LOCK:
         if stream <= LEGACY_STREAM:
             _check_legacy(cell.context, spoils=False)
@@ -512,7 +514,7 @@ def stream_get_capture_info(
             return
         tail = capture.tails[ctypes.addressof(cell)]
         lossy = nodes and not edges and any(data != NO_DATA for data in tail.values())
-        need(not lossy, Result.LOSSY_QUERY, "the edges have data, which this call does not give")
+        require(not lossy, Result.LOSSY_QUERY, "the edges have data, which this call does not give")
         handles = (ctypes.c_uint64 * len(tail))(*(node.handle for node in tail))
         data = ctypes.create_string_buffer(b"".join(tail.values()))
         capture.given[ctypes.addressof(cell)] = handles, data  # the caller may read them until the next call
@@ -527,7 +529,7 @@ def stream_get_capture_info(
 @started("cuStreamUpdateCaptureDependencies_v2", "SPPPU")
 def stream_update_capture_dependencies(stream: int, nodes: int, data: int, count: int, flags: int) -> None:
     """Change what the next node of a captured stream waits for."""
-    need(flags <= _SET)
+    require(flags <= _SET)
     with LOCK:
         capture, cell = got(_capturing(stream), Result.ILLEGAL_STATE, "the stream is not captured")
         tail = _tail(capture.graph, nodes, data, count)
@@ -549,7 +551,7 @@ def ctx_wait_event(context: int, event: int) -> None:
 
 
 def _check_context(context: int, event: int) -> None:
-    need(cell_is(context, CellKind.CONTEXT), Result.INVALID_CONTEXT)
-    need(cell_is(event, CellKind.EVENT), Result.INVALID_HANDLE)
+    require(cell_is(context, CellKind.CONTEXT), Result.INVALID_CONTEXT)
+    require(cell_is(event, CellKind.EVENT), Result.INVALID_HANDLE)
     with LOCK:
         _ask_context(context, 0, 0)

@@ -11,15 +11,15 @@ from cujit.emulator.entries import (
     in_any_context,
     in_context,
     load_u64,
-    need,
     new_cell,
+    require,
     started,
     store_u32,
     store_u64,
 )
 from cujit.emulator.machine import cell_free, cell_is, in_c
 from cujit.emulator.process import emulation
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import CellKind, Context
 from cujit.forks import Lock
 
@@ -50,7 +50,7 @@ def of_context(handle: int) -> Context:
     Raises:
         Refused: there is no such context.
     """
-    need(cell_is(handle, CellKind.CONTEXT), Result.INVALID_CONTEXT)
+    require(cell_is(handle, CellKind.CONTEXT), Result.INVALID_CONTEXT)
     return Context.from_address(handle)
 
 
@@ -61,7 +61,7 @@ def fail(result: Result, words: str, context: int | None = None) -> None:
 
 
 def _check_flags(flags: int) -> None:
-    need(not flags & ~_FLAGS and flags & 7 in _SCHEDULES)
+    require(not flags & ~_FLAGS and flags & 7 in _SCHEDULES)
 
 
 def _end(handle: int, *, is_primary: bool) -> None:
@@ -87,7 +87,7 @@ def _primary() -> Context:
 @started("cuDevicePrimaryCtxRetain", "PI")
 def device_primary_ctx_retain(out: int, ordinal: int) -> None:
     """Hold the primary context, which begins with the first who does."""
-    need(out)
+    require(out)
     device.check(ordinal)
     with _LOCK:
         context = _primary()
@@ -106,7 +106,7 @@ def device_primary_ctx_release(ordinal: int) -> None:
     device.check(ordinal)
     with _LOCK:
         context = _primary()
-        need(context.users, Result.INVALID_CONTEXT)
+        require(context.users, Result.INVALID_CONTEXT)
         context.users -= 1
         if not context.users:
             _end_primary(context)
@@ -139,7 +139,7 @@ def device_primary_ctx_set_flags(ordinal: int, flags: int) -> None:
 def device_primary_ctx_get_state(ordinal: int, flags: int, active: int) -> None:
     """Write the flags of the primary context, and whether it is active."""
     device.check(ordinal)
-    need(flags and active)
+    require(flags and active)
     with _LOCK:
         context = _primary()
         store_u32(flags, context.flags)
@@ -150,7 +150,7 @@ def device_primary_ctx_get_state(ordinal: int, flags: int, active: int) -> None:
 
 
 def _create(out: int, flags: int, ordinal: int, version: int = 3020) -> None:
-    need(out)
+    require(out)
     device.check(ordinal)
     _check_flags(flags)
     handle = new_cell(CellKind.CONTEXT)
@@ -175,8 +175,8 @@ def ctx_create(out: int, flags: int, ordinal: int) -> None:
 @started("cuCtxCreate_v3", "PPIUI")
 def ctx_create_for_part(out: int, affinities: int, count: int, flags: int, ordinal: int) -> None:
     """Make a context; a part of the device cannot be had."""
-    need(count >= 0 and bool(affinities) == bool(count))
-    need(not count, Result.UNSUPPORTED_EXEC_AFFINITY)
+    require(count >= 0 and bool(affinities) == bool(count))
+    require(not count, Result.UNSUPPORTED_EXEC_AFFINITY)
     _create(out, flags, ordinal)
 
 
@@ -184,17 +184,17 @@ def ctx_create_for_part(out: int, affinities: int, count: int, flags: int, ordin
 def ctx_create_with(out: int, parameters: int, flags: int, ordinal: int) -> None:
     """Make a context; a part of the device cannot be had, and no graphics either."""
     if parameters:
-        need(not load_u64(parameters), Result.UNSUPPORTED_EXEC_AFFINITY)
-        need(not load_u64(parameters, 2), Result.NOT_SUPPORTED)
+        require(not load_u64(parameters), Result.UNSUPPORTED_EXEC_AFFINITY)
+        require(not load_u64(parameters, 2), Result.NOT_SUPPORTED)
     _create(out, flags, ordinal)
 
 
 @started("cuCtxDestroy cuCtxDestroy_v2", "P")
 def ctx_destroy(handle: int) -> None:
     """End a context, in whatever threads it is current. The primary one ends otherwise."""
-    need(handle)
+    require(handle)
     with _LOCK:
-        need(not of_context(handle).is_primary, Result.INVALID_CONTEXT)
+        require(not of_context(handle).is_primary, Result.INVALID_CONTEXT)
         if _current() == handle:
             _pop(0)
         _end(handle, is_primary=False)
@@ -204,7 +204,7 @@ def ctx_destroy(handle: int) -> None:
 @in_context("cuCtxAttach", "PU")
 def ctx_attach(context: int, out: int, flags: int) -> None:
     """Hold the current context once more."""
-    need(out and not flags)
+    require(out and not flags)
     with _LOCK:
         Context.from_address(context).users += 1
     store_u64(out, context)
@@ -215,7 +215,7 @@ def ctx_detach(handle: int) -> None:
     """Hold a context once less; it ends with the last who does."""
     with _LOCK:
         context = of_context(handle)
-        need(_current() == handle and not context.is_primary, Result.INVALID_CONTEXT)
+        require(_current() == handle and not context.is_primary, Result.INVALID_CONTEXT)
         context.users -= 1
         if not context.users:
             ctx_destroy(handle)
@@ -239,17 +239,17 @@ _PERSISTING, _FETCHED = 6, 5
 @in_context("cuCtxGetLimit", "PI")
 def ctx_get_limit(context: int, value: int, limit: int) -> None:
     """Write a limit of the current context."""
-    need(value and 0 <= limit < _LIMIT_BEYOND)
-    need(limit in _FIRST_LIMITS, Result.UNSUPPORTED_LIMIT)
+    require(value and 0 <= limit < _LIMIT_BEYOND)
+    require(limit in _FIRST_LIMITS, Result.UNSUPPORTED_LIMIT)
     store_u64(value, _LIMITS.get(context, {}).get(limit, _FIRST_LIMITS[limit]))
 
 
 @in_context("cuCtxSetLimit", "IP")
 def ctx_set_limit(context: int, limit: int, value: int) -> None:
     """Set a limit of the current context. Kernels have what they need without."""
-    need(0 <= limit < _LIMIT_BEYOND)
-    need(limit in _FIRST_LIMITS and limit < _PERSISTING, Result.UNSUPPORTED_LIMIT)
-    need(value < device.total_bytes())
+    require(0 <= limit < _LIMIT_BEYOND)
+    require(limit in _FIRST_LIMITS and limit < _PERSISTING, Result.UNSUPPORTED_LIMIT)
+    require(value < device.total_bytes())
     if limit == _FETCHED:
         value = min(value, 128)
     _LIMITS.setdefault(context, {})[limit] = value
@@ -264,7 +264,7 @@ def ctx_get_cache_config(context: int, config: int) -> None:
 @in_context("cuCtxSetCacheConfig", "I")
 def ctx_set_cache_config(context: int, config: int) -> None:
     """Set the cache configuration that the current context prefers."""
-    need(0 <= config <= 3)
+    require(0 <= config <= 3)
     _CACHE[context] = config
 
 
@@ -277,7 +277,7 @@ def ctx_get_shared_mem_config(config: int) -> None:
 @in_any_context("cuCtxSetSharedMemConfig", "I")
 def ctx_set_shared_mem_config(config: int) -> None:
     """Take a wish for other banks of shared memory, which no device has any more."""
-    need(0 <= config <= 2)
+    require(0 <= config <= 2)
 
 
 @started("cuCtxGetFlags", "P")
@@ -300,14 +300,14 @@ def _or_current(handle: int) -> Context:
 @started("cuCtxGetId", "PP")
 def ctx_get_id(handle: int, identity: int) -> None:
     """Write the unique number of a context. A null handle means the current context."""
-    need(identity)
+    require(identity)
     store_u64(identity, _or_current(handle).id)
 
 
 @started("cuCtxGetApiVersion", "PP")
 def ctx_get_api_version(handle: int, version: int) -> None:
     """Write the version of the API that a context was created with."""
-    need(version)
+    require(version)
     store_u32(version, _or_current(handle).version)
 
 
@@ -327,20 +327,20 @@ def ctx_reset_persisting_l2_cache() -> None:
 @in_any_context("cuCtxGetExecAffinity", "PI")
 def ctx_get_exec_affinity(affinity: int, kind: int) -> None:
     """Refuse: contexts have all of the device."""
-    need(affinity and kind == 0)
-    raise Refused(Result.UNSUPPORTED_EXEC_AFFINITY)
+    require(affinity and kind == 0)
+    raise RefusedCall(Result.UNSUPPORTED_EXEC_AFFINITY)
 
 
 @in_any_context("cuCtxEnablePeerAccess", "PU")
 def ctx_enable_peer_access(peer: int, flags: int) -> None:
     """Refuse: there is no peer."""
-    need(not flags)
+    require(not flags)
     of_context(peer)
-    raise Refused(Result.PEER_ACCESS_UNSUPPORTED)
+    raise RefusedCall(Result.PEER_ACCESS_UNSUPPORTED)
 
 
 @in_any_context("cuCtxDisablePeerAccess", "P")
 def ctx_disable_peer_access(peer: int) -> None:
     """Refuse: there is no peer."""
     of_context(peer)
-    raise Refused(Result.PEER_ACCESS_NOT_ENABLED)
+    raise RefusedCall(Result.PEER_ACCESS_NOT_ENABLED)

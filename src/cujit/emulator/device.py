@@ -14,9 +14,9 @@ import os
 import re
 from pathlib import Path
 
-from cujit.emulator.entries import need, started, store_u32, store_u64, text_at
+from cujit.emulator.entries import require, started, store_u32, store_u64, text_at
 from cujit.emulator.process import emulation
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.workers.package_files import data_path
 
 MAX_PITCH = (1 << 31) - 1
@@ -37,7 +37,7 @@ _PCI_BUS_ID = "0000:00:00.0"
 
 def check(device: int) -> None:
     """Refuse a device that there is not."""
-    need(device == 0, Result.INVALID_DEVICE)
+    require(device == 0, Result.INVALID_DEVICE)
 
 
 @functools.cache
@@ -173,7 +173,7 @@ def device_get_count(count: int) -> None:
 @started("cuDeviceGet", "PI")
 def device_get(device: int, ordinal: int) -> None:
     """Write a device by its ordinal number."""
-    need(device)
+    require(device)
     check(ordinal)
     store_u32(device, ordinal)
 
@@ -189,12 +189,12 @@ def device_get_name(text: int, size: int, device: int) -> None:
 def device_get_pci_bus_id(text: int, size: int, device: int) -> None:
     """Write the PCI bus ID of a device."""
     check(device)
-    need(size > len(_PCI_BUS_ID))
+    require(size > len(_PCI_BUS_ID))
     _store_text(text, size, _PCI_BUS_ID)
 
 
 def _store_text(at: int, size: int, text: str) -> None:
-    need(at and size > 0)
+    require(at and size > 0)
     data = text.encode(errors="replace")[: size - 1] + b"\0"
     ctypes.memmove(at, data, len(data))
 
@@ -202,17 +202,17 @@ def _store_text(at: int, size: int, text: str) -> None:
 @started("cuDeviceGetByPCIBusId", "PP")
 def device_get_by_pci_bus_id(device: int, text: int) -> None:
     """Find a device by where on the bus it is; domain and function may be left out."""
-    need(device)
+    require(device)
     parsed = re.fullmatch(r"(?:([0-9a-fA-F]+):)?([0-9a-fA-F]+):([0-9a-fA-F]+)(?:\.([0-9a-fA-F]+))?", text_at(text))
-    need(parsed)
-    need(not any(int(part or "0", 16) for part in parsed.groups()) if parsed else False, Result.INVALID_DEVICE)
+    require(parsed)
+    require(not any(int(part or "0", 16) for part in parsed.groups()) if parsed else False, Result.INVALID_DEVICE)
     store_u32(device, 0)
 
 
 @started("cuDeviceGetUuid cuDeviceGetUuid_v2", "PI")
 def device_get_uuid(uuid: int, device: int) -> None:
     """Write the UUID of a device, which no other device has."""
-    need(uuid)
+    require(uuid)
     check(device)
     ctypes.memmove(uuid, _uuid(), 16)
 
@@ -220,15 +220,15 @@ def device_get_uuid(uuid: int, device: int) -> None:
 @started("cuDeviceGetLuid", "PPI")
 def device_get_luid(luid: int, mask: int, device: int) -> None:
     """Refuse, as on every system but Windows."""
-    need(luid and mask)
+    require(luid and mask)
     check(device)
-    raise Refused(Result.NOT_SUPPORTED)
+    raise RefusedCall(Result.NOT_SUPPORTED)
 
 
 @started("cuDeviceTotalMem_v2", "PI")
 def device_total_mem(size: int, device: int) -> None:
     """Count the memory of a device."""
-    need(size)
+    require(size)
     check(device)
     store_u64(size, total_bytes())
 
@@ -236,7 +236,7 @@ def device_total_mem(size: int, device: int) -> None:
 @started("cuDeviceTotalMem", "PI")
 def device_total_mem_small(size: int, device: int) -> None:
     """Count the memory of a device as far as 32 bits go."""
-    need(size)
+    require(size)
     check(device)
     store_u32(size, min(total_bytes(), 0xFFFFFFFF))
 
@@ -244,7 +244,7 @@ def device_total_mem_small(size: int, device: int) -> None:
 @started("cuDeviceComputeCapability", "PPI")
 def device_compute_capability(major: int, minor: int, device: int) -> None:
     """Write the compute capability of a device."""
-    need(major and minor)
+    require(major and minor)
     check(device)
     for at, number in zip((major, minor), emulation().settings.cc, strict=True):
         store_u32(at, number)
@@ -253,7 +253,7 @@ def device_compute_capability(major: int, minor: int, device: int) -> None:
 @started("cuDeviceGetAttribute", "PII")
 def device_get_attribute(value: int, attribute: int, device: int) -> None:
     """Write an attribute of a device."""
-    need(value and attribute in attributes())
+    require(value and attribute in attributes())
     check(device)
     store_u32(value, attributes()[attribute])
 
@@ -261,7 +261,7 @@ def device_get_attribute(value: int, attribute: int, device: int) -> None:
 @started("cuDeviceGetProperties", "PI")
 def device_get_properties(properties: int, device: int) -> None:
     """Write the attributes that the first devices had, as a structure of ten fields."""
-    need(properties)
+    require(properties)
     check(device)
     for index in range(14):
         store_u32(properties + 4 * index, attributes()[index + 1])
@@ -273,7 +273,7 @@ def device_get_properties(properties: int, device: int) -> None:
 @started("cuDeviceCanAccessPeer", "PII")
 def device_can_access_peer(can: int, device: int, peer: int) -> None:
     """Report that a device is not its own peer."""
-    need(can)
+    require(can)
     check(device)
     check(peer)
     store_u32(can, 0)
@@ -282,16 +282,16 @@ def device_can_access_peer(can: int, device: int, peer: int) -> None:
 @started("cuDeviceGetP2PAttribute", "PIII")
 def device_get_p2p_attribute(value: int, attribute: int, device: int, peer: int) -> None:
     """Refuse: what is said of two devices cannot be said of one."""
-    need(value and 1 <= attribute <= 5)
+    require(value and 1 <= attribute <= 5)
     check(device)
     check(peer)
-    raise Refused(Result.INVALID_DEVICE)
+    raise RefusedCall(Result.INVALID_DEVICE)
 
 
 @started("cuDeviceGetExecAffinitySupport", "PII")
 def device_get_exec_affinity_support(supported: int, kind: int, device: int) -> None:
     """Report that no part of a device can be reserved."""
-    need(supported and kind == 0)
+    require(supported and kind == 0)
     check(device)
     store_u32(supported, 0)
 
@@ -299,7 +299,7 @@ def device_get_exec_affinity_support(supported: int, kind: int, device: int) -> 
 @started("cuDeviceGetTexture1DLinearMaxWidth", "PIUI")
 def device_get_texture_1d_linear_max_width(width: int, format_: int, channels: int, device: int) -> None:
     """Write how many elements a texture of linear memory may have."""
-    need(width and format_ in TEXEL_DTYPES and channels in (1, 2, 4))
+    require(width and format_ in TEXEL_DTYPES and channels in (1, 2, 4))
     check(device)
     store_u64(width, TEXTURE_LIMITS["MAXIMUM_TEXTURE1D_LINEAR_WIDTH"])
 
@@ -307,7 +307,7 @@ def device_get_texture_1d_linear_max_width(width: int, format_: int, channels: i
 @started("cuDeviceGetHostAtomicCapabilities", "PPUI")
 def device_get_host_atomic_capabilities(masks: int, operations: int, count: int, device: int) -> None:
     """Report which atomic operations work over a link to the host: none, as there is no link."""
-    need(masks and operations and count)
+    require(masks and operations and count)
     check(device)
     ctypes.memset(masks, 0, 4 * count)
 
@@ -315,16 +315,16 @@ def device_get_host_atomic_capabilities(masks: int, operations: int, count: int,
 @started("cuDeviceGetP2PAtomicCapabilities", "PPUII")
 def device_get_p2p_atomic_capabilities(masks: int, operations: int, count: int, one: int, other: int) -> None:
     """Report which atomic operations work from one device to another: none, as there is no other device."""
-    need(masks and operations and count)
+    require(masks and operations and count)
     check(one)
-    need(other != one, Result.INVALID_DEVICE)
+    require(other != one, Result.INVALID_DEVICE)
     check(other)
 
 
 @started("cuFlushGPUDirectRDMAWrites", "UU")
 def flush_gpu_direct_rdma_writes(target: int, scope: int) -> None:
     """Wait for what others wrote to the device: it is there."""
-    need(target == _THE_CONTEXT and scope in (_TO_OWNER, _TO_ALL))
+    require(target == _THE_CONTEXT and scope in (_TO_OWNER, _TO_ALL))
 
 
 _THE_CONTEXT, _TO_OWNER, _TO_ALL = 0, 100, 200

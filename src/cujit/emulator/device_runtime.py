@@ -104,6 +104,6 @@ def is_device_runtime(data: bytes) -> bool:
 
 
 @functools.cache
-def device_runtime() -> syntax.Module:
+def device_runtime() -> syntax.PtxModule:
     """Return the module that stands for the library."""
     return parse(_TEXT, name=NAME)

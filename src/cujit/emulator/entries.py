@@ -4,8 +4,8 @@
     def mem_get_info(free: int, total: int) -> None:
         store_u64(free, …)
 
-What a body raises is the answer: ``Refused`` names it, and every error of cujit's own tree has one. A fault of ours is
-``CUDA_ERROR_UNKNOWN``, with its traceback on standard error: it must not reach a caller who knows no Python.
+What a body raises is the answer: ``RefusedCall`` names it, and every error of cujit's own tree has one. A fault of
+ours is ``CUDA_ERROR_UNKNOWN``, with its traceback on standard error: it must not reach a caller who knows no Python.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from cujit.emulator.machine import cell_new, for_c, in_c
 from cujit.emulator.process import emulation, say
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import CellKind
 from cujit.errors import (
     CompileError,
@@ -74,12 +74,12 @@ class EntryPoint(NamedTuple):
         try:
             emulation().call_counts[self.name] += 1
             return int(self.body(*self.begin(), *arguments) or 0)
-        except Refused as e:
+        except RefusedCall as e:
             emulation().remember(e)
             return e.result
         except CujitError as e:
             answer = next((result for kind, result in _ANSWERS if isinstance(e, kind)), Result.UNKNOWN)
-            emulation().remember(Refused(answer, str(e)))
+            emulation().remember(RefusedCall(answer, str(e)))
             return answer
         except KeyboardInterrupt:
             raise  # for the caller: see ``for_c``
@@ -124,7 +124,7 @@ def _declaring(begin: Callable[[], tuple[int, ...]]) -> Callable[..., Callable[[
 def checked(answer: int, words: str = "") -> None:
     """Refuse a call with what C answered, unless that is success."""
     if answer:
-        raise Refused(Result(answer), words)
+        raise RefusedCall(Result(answer), words)
 
 
 def current_context() -> int:
@@ -180,10 +180,10 @@ def without_data(names: str, types: str, place: int) -> Callable[[_Body], _Body]
 # -- memory of the caller -----------------------------------------------------------------------------------
 
 
-def need(condition: object, result: Result = Result.INVALID_VALUE, words: str = "") -> None:
+def require(condition: object, result: Result = Result.INVALID_VALUE, words: str = "") -> None:
     """Refuse a call where something does not hold."""
     if not condition:
-        raise Refused(result, words)
+        raise RefusedCall(result, words)
 
 
 _Found = TypeVar("_Found")
@@ -192,13 +192,13 @@ _Found = TypeVar("_Found")
 def got(found: _Found | None, result: Result = Result.INVALID_VALUE, words: str = "") -> _Found:
     """Return what was looked for, or refuse a call if it was not found."""
     if found is None:
-        raise Refused(result, words)
+        raise RefusedCall(result, words)
     return found
 
 
 def store(pointer: int, type_: Any, value: int) -> None:
     """Write a number where the caller wants it, which must not be nowhere."""
-    need(pointer)
+    require(pointer)
     type_.from_address(pointer).value = value
 
 
@@ -214,13 +214,13 @@ def store_u64(pointer: int, value: int) -> None:
 
 def load_u64(pointer: int, index: int = 0) -> int:
     """Read a pointer, a handle or a size from an array of them."""
-    need(pointer)
+    require(pointer)
     return ctypes.c_uint64.from_address(pointer + 8 * index).value
 
 
 def text_at(pointer: int) -> str:
     """Read a string of C."""
-    need(pointer)
+    require(pointer)
     return ctypes.string_at(pointer).decode(errors="surrogateescape")
 
 
@@ -231,7 +231,7 @@ def new_cell(kind: CellKind, context: int = 0) -> int:
         Refused: there is no memory for it.
     """
     handle: int = cell_new(kind, context)
-    need(handle, Result.OUT_OF_MEMORY)
+    require(handle, Result.OUT_OF_MEMORY)
     return handle
 
 

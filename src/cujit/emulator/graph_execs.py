@@ -7,14 +7,14 @@ from typing import Any
 
 from cujit.devices.cpu.native.shared import Fields
 from cujit.emulator.capture import captured_node, not_captured, stream_cell
-from cujit.emulator.entries import got, load_u64, need, new_cell, started, store_u32, store_u64
+from cujit.emulator.entries import got, load_u64, new_cell, require, started, store_u32, store_u64
 from cujit.emulator.graphs import EVENTS, KINDS, body_of, named
 from cujit.emulator.machine import cell_free
 from cujit.emulator.node_params import CopyParams
 from cujit.emulator.node_work import begin_launch, in_context, work_of
-from cujit.emulator.nodes import LOCK, Graph, GraphNode, NodeKind, graph_of
+from cujit.emulator.nodes import LOCK, EmulatedGraph, GraphNode, NodeKind, graph_of
 from cujit.emulator.process import emulation
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import Cell, CellKind
 
 # Source: CUDA Driver API manual, ``CUgraphInstantiate_flags``, ``CUgraphInstantiateResult``,
@@ -37,7 +37,7 @@ class _UpdateError(Exception):
 class _Executable:
     """An instantiated graph: a copy of it, and which of the copy's nodes stands for which of the graph's."""
 
-    def __init__(self, graph: Graph, flags: int) -> None:
+    def __init__(self, graph: EmulatedGraph, flags: int) -> None:
         self.flags = flags
         self.source = graph
         self.graph = graph.clone()
@@ -70,7 +70,7 @@ class _Executable:
 _EXECUTABLES: dict[int, _Executable] = {}
 
 
-def _flat(graph: Graph, items: dict[int, GraphNode]) -> list[GraphNode]:
+def _flat(graph: EmulatedGraph, items: dict[int, GraphNode]) -> list[GraphNode]:
     """List nodes as they run, those of child graphs in place of theirs; note which they stand for."""
     order = []
     for node in graph.ordered():
@@ -87,19 +87,21 @@ def _executable(handle: int) -> _Executable:
 # -- instantiation ------------------------------------------------------------------------------------------
 
 
-def _is_acyclic(graph: Graph) -> bool:
+def _is_acyclic(graph: EmulatedGraph) -> bool:
     children = (node.child for node in graph.nodes if node.child is not None)
     return len(graph.ordered()) == len(graph.nodes) and all(map(_is_acyclic, children))
 
 
 def _instantiate(out: int, graph: int, flags: int) -> None:
-    need(out and not flags & ~_FLAGS)
-    need(not flags & _DEVICE_LAUNCH, Result.NOT_SUPPORTED, "kernels cannot launch graphs here")
+    require(out and not flags & ~_FLAGS)
+    require(not flags & _DEVICE_LAUNCH, Result.NOT_SUPPORTED, "kernels cannot launch graphs here")
     with LOCK:
         found = graph_of(graph)
-        need(_is_acyclic(found), words="nodes of the graph wait for each other")
+        require(_is_acyclic(found), words="nodes of the graph wait for each other")
         is_once = found.has_memory and any(each.source is found for each in _EXECUTABLES.values())
-        need(not is_once, Result.NOT_SUPPORTED, "a graph that allocates or frees is instantiated only once at a time")
+        require(
+            not is_once, Result.NOT_SUPPORTED, "a graph that allocates or frees is instantiated only once at a time"
+        )
         store_u64(out, _Executable(found, flags).handle)
 
 
@@ -116,7 +118,7 @@ def graph_instantiate(out: int, graph: int, node: int, log: int, log_bytes: int)
 @started("cuGraphInstantiateWithFlags", "PPP")
 def graph_instantiate_with_flags(out: int, graph: int, flags: int) -> None:
     """Make a graph that can be launched."""
-    need(not flags & _UPLOAD)
+    require(not flags & _UPLOAD)
     _instantiate(out, graph, flags)
 
 
@@ -129,12 +131,12 @@ class _Instantiation(ctypes.Structure):
 @started("cuGraphInstantiateWithParams", "PPP")
 def graph_instantiate_with_params(out: int, graph: int, params: int) -> None:
     """Make a graph that can be launched, and say what was wrong."""
-    need(params)
+    require(params)
     instantiation = _Instantiation.from_address(params)
     instantiation.node, instantiation.result = 0, 0
     try:
         _instantiate(out, graph, instantiation.flags)
-    except Refused:
+    except RefusedCall:
         instantiation.result = _INVALID_STRUCTURE if instantiation.flags <= _FLAGS else 1
         raise
 
@@ -181,7 +183,7 @@ def graph_launch(handle: int, stream: int) -> int | None:
             return None
     try:
         in_context(context, lambda: executable.run(stream))
-    except Refused as e:
+    except RefusedCall as e:
         if e.result != Cell.from_address(context).error:
             raise
         return int(e.result) if emulation().settings.errors_now else None
@@ -203,7 +205,7 @@ def _check_change(item: GraphNode, params: Any) -> None:
     """A copy stays one between such memories; all else may change."""
     kept = item.params
     if isinstance(params, CopyParams) and isinstance(kept, CopyParams):
-        need((params.src_type, params.dst_type) == (kept.src_type, kept.dst_type), words="a copy of other memory")
+        require((params.src_type, params.dst_type) == (kept.src_type, kept.dst_type), words="a copy of other memory")
 
 
 def _alike(name: str, kind: NodeKind, more: str, size: int) -> None:
@@ -236,7 +238,7 @@ def graph_exec_child_graph_node_set_params(handle: int, node: int, child: int) -
         try:
             _update(item.child, graph_of(child))
         except _UpdateError as e:
-            raise Refused(Result.INVALID_VALUE, "the child graphs have different nodes or edges") from e
+            raise RefusedCall(Result.INVALID_VALUE, "the child graphs have different nodes or edges") from e
 
 
 @started("cuGraphExecNodeSetParams", "PPP")
@@ -246,7 +248,7 @@ def graph_exec_node_set_params(handle: int, node: int, params: int) -> None:
     if kind is NodeKind.GRAPH:
         graph_exec_child_graph_node_set_params(handle, node, load_u64(body))
     else:
-        need(kind not in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE))
+        require(kind not in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE))
         _set_work(handle, node, kind, body)
 
 
@@ -262,14 +264,14 @@ def graph_node_get_enabled(handle: int, node: int, is_enabled: int) -> None:
     store_u32(is_enabled, _executable(handle).item(node, *_CAN_BE_DISABLED).is_enabled)
 
 
-def _update(kept: Graph, graph: Graph) -> None:
+def _update(kept: EmulatedGraph, graph: EmulatedGraph) -> None:
     """Make the nodes of an instantiated graph do what another graph's nodes do, if it has the same nodes and edges."""
     changes = list(_changes(kept, graph))
     for item, node in changes:
         item.params, item.run, item.attributes = node.params, node.run, dict(node.attributes)
 
 
-def _changes(kept: Graph, graph: Graph) -> list[tuple[GraphNode, GraphNode]]:
+def _changes(kept: EmulatedGraph, graph: EmulatedGraph) -> list[tuple[GraphNode, GraphNode]]:
     if len(kept.nodes) != len(graph.nodes):
         raise _UpdateError(_TOPOLOGY_CHANGED)
     pairs = list(zip(kept.nodes, graph.nodes, strict=True))
@@ -286,7 +288,7 @@ def _changes(kept: Graph, graph: Graph) -> list[tuple[GraphNode, GraphNode]]:
             raise _UpdateError(_UNSUPPORTED, node)
         try:
             _check_change(item, node.params)
-        except Refused:
+        except RefusedCall:
             raise _UpdateError(_PARAMETERS_CHANGED, node) from None
         if item.child is not None and node.child is not None:
             found += _changes(item.child, node.child)
@@ -310,15 +312,15 @@ def graph_exec_update(handle: int, graph: int, node: int, result: int) -> None:
     found, which, _ = _try_update(handle, graph)
     store_u64(node, which)
     store_u32(result, found)
-    need(not found, Result.GRAPH_EXEC_UPDATE_FAILURE)
+    require(not found, Result.GRAPH_EXEC_UPDATE_FAILURE)
 
 
 @started("cuGraphExecUpdate_v2", "PPP")
 def graph_exec_update_v2(handle: int, graph: int, info: int) -> None:
     """Do the same, and say both nodes of an edge that differs."""
-    need(info)
+    require(info)
     found, node, before = _try_update(handle, graph)
     store_u32(info, found)
     store_u64(info + 8, node)
     store_u64(info + 16, before)
-    need(not found, Result.GRAPH_EXEC_UPDATE_FAILURE)
+    require(not found, Result.GRAPH_EXEC_UPDATE_FAILURE)

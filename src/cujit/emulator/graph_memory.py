@@ -9,9 +9,9 @@ import ctypes
 import weakref
 
 from cujit.emulator import device
-from cujit.emulator.entries import checked, got, load_u64, need, started, store_u64
+from cujit.emulator.entries import checked, got, load_u64, require, started, store_u64
 from cujit.emulator.machine import in_c
-from cujit.emulator.nodes import Graph
+from cujit.emulator.nodes import EmulatedGraph
 from cujit.emulator.results import Result
 from cujit.emulator.structures import BlockKind, PoolCell
 from cujit.forks import once
@@ -47,20 +47,20 @@ _PLACES: weakref.WeakValueDictionary[int, HeldPlace] = weakref.WeakValueDictiona
 def _pool() -> int:
     """Make the pool that counts what graphs have taken; nobody gets its handle."""
     pool = int(_new_pool(0, BlockKind.POOLED, 0))
-    need(pool, Result.OUT_OF_MEMORY)
+    require(pool, Result.OUT_OF_MEMORY)
     return pool
 
 
 class GraphMemory:
     """Memory of graphs: ``address`` stays its own until the last of their nodes is gone."""
 
-    def __init__(self, graph: Graph, size: int) -> None:
+    def __init__(self, graph: EmulatedGraph, size: int) -> None:
         found = ctypes.c_uint64()
         answer = Result(_keep(found, size, _pool()))
-        need(not answer, answer)
+        require(not answer, answer)
         self.address = found.value
         self._graph = weakref.ref(graph)
-        self._freeing: weakref.WeakSet[Graph] = weakref.WeakSet()
+        self._freeing: weakref.WeakSet[EmulatedGraph] = weakref.WeakSet()
         self._place = HeldPlace.of(self.address)
         _MEMORY[self.address] = self
 
@@ -78,16 +78,16 @@ class GraphMemory:
         """Whether a launch has taken it, and nobody has freed it."""
         return _block_of(self.address) is not None
 
-    def freed_by(self, graph: Graph) -> None:
+    def freed_by(self, graph: EmulatedGraph) -> None:
         """Note that a node of a graph frees it: once in a graph, and in the one that allocates or in others.
 
         Raises:
             Refused: that cannot be.
         """
         owner = self._graph()
-        need(graph not in self._freeing, words="another node of the graph frees this memory")
-        need(graph is owner or owner not in self._freeing, words="the graph that allocates this memory frees it")
-        need(graph is not owner or not self._freeing, words="another graph frees this memory")
+        require(graph not in self._freeing, words="another node of the graph frees this memory")
+        require(graph is owner or owner not in self._freeing, words="the graph that allocates this memory frees it")
+        require(graph is not owner or not self._freeing, words="another graph frees this memory")
         self._freeing.add(graph)
 
     def take(self) -> None:
@@ -117,7 +117,7 @@ _COUNTERS = ("reserved", "used_high", "reserved", "reserved_high")
 def device_get_graph_mem_attribute(ordinal: int, attribute: int, value: int) -> None:
     """Count the bytes that graphs have, or have kept for their next launch, now or at most."""
     device.check(ordinal)
-    need(0 <= attribute < len(_COUNTERS))
+    require(0 <= attribute < len(_COUNTERS))
     store_u64(value, getattr(PoolCell.from_address(_pool()), _COUNTERS[attribute]))
 
 
@@ -125,7 +125,7 @@ def device_get_graph_mem_attribute(ordinal: int, attribute: int, value: int) -> 
 def device_set_graph_mem_attribute(ordinal: int, attribute: int, value: int) -> None:
     """Forget the most that graphs had."""
     device.check(ordinal)
-    need(value and attribute in (1, 3) and not load_u64(value))
+    require(value and attribute in (1, 3) and not load_u64(value))
     pool = PoolCell.from_address(_pool())
     setattr(pool, _COUNTERS[attribute], getattr(pool, _COUNTERS[attribute - 1]))
 

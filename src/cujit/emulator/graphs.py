@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cujit.artifact.writing import write_file
-from cujit.emulator.entries import got, load_u64, need, started, store_u32, store_u64, text_at, without_data
+from cujit.emulator.entries import got, load_u64, require, started, store_u32, store_u64, text_at, without_data
 from cujit.emulator.node_params import AllocParams, NodeParams
 from cujit.emulator.node_work import store_params, work_of
 from cujit.emulator.nodes import (
     LOCK,
     NO_DATA,
     USER_OBJECTS,
-    Graph,
+    EmulatedGraph,
     GraphNode,
     NodeKind,
     UserObject,
@@ -36,8 +36,8 @@ _KERNEL_ATTRIBUTES = frozenset({1, 2, 4, 5, 6, 8, 9, 10, 11, 13, 14, 16})
 @started("cuGraphCreate", "PU")
 def graph_create(graph: int, flags: int) -> None:
     """Make a graph without nodes."""
-    need(graph and not flags)
-    store_u64(graph, Graph().handle)
+    require(graph and not flags)
+    store_u64(graph, EmulatedGraph().handle)
 
 
 @started("cuGraphDestroy", "P")
@@ -45,17 +45,17 @@ def graph_destroy(graph: int) -> None:
     """Destroy a graph and its nodes."""
     with LOCK:
         found = graph_of(graph)
-        need(found.owner is None, words="a node has this graph")
+        require(found.owner is None, words="a node has this graph")
         found.destroy()
 
 
 @started("cuGraphClone", "PP")
 def graph_clone(clone: int, graph: int) -> None:
     """Make a graph of the same nodes."""
-    need(clone)
+    require(clone)
     with LOCK:
         found = graph_of(graph)
-        need(not found.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
+        require(not found.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
         store_u64(clone, found.clone().handle)
 
 
@@ -65,11 +65,11 @@ _ALLOCATES = "a graph that allocates or frees cannot be cloned, and nothing can 
 @started("cuGraphNodeFindInClone", "PPP")
 def graph_node_find_in_clone(found: int, node: int, clone: int) -> None:
     """Find the node of a clone that was made of a node."""
-    need(found)
+    require(found)
     with LOCK:
         original = node_of(node)
         copies = [each for each in graph_of(clone).nodes if each.origin is original]
-        need(copies)
+        require(copies)
         store_u64(found, copies[0].handle)
 
 
@@ -82,17 +82,17 @@ def graph_get_id(graph: int, number: int) -> None:
 # -- nodes --------------------------------------------------------------------------------------------------
 
 
-_Work = Callable[[Graph], tuple[Any, Any]]
+_Work = Callable[[EmulatedGraph], tuple[Any, Any]]
 
 
 def _added(out: int, graph: int, nodes: int, count: int, kind: NodeKind, work: _Work, data: int = 0) -> GraphNode:
     """Add a node, when all that is said of it is right."""
-    need(out)
+    require(out)
     with LOCK:
         found = graph_of(graph)
-        need(nodes or not count)
+        require(nodes or not count)
         before = [node_of(load_u64(nodes, k)) for k in range(count)]
-        need(all(each.graph is found for each in before) and len(set(before)) == len(before))
+        require(all(each.graph is found for each in before) and len(set(before)) == len(before))
         node = GraphNode(found, kind, *work(found))
         for k, each in enumerate(before):
             node.connect(each, ctypes.string_at(data + 8 * k, 8) if data else NO_DATA)
@@ -141,7 +141,7 @@ for _name, (_kind, _more, _size) in KINDS.items():
 
 def _of_kind(handle: int, *kinds: NodeKind) -> GraphNode:
     node = node_of(handle)
-    need(node.kind in kinds, words="the node is of another type")
+    require(node.kind in kinds, words="the node is of another type")
     return node
 
 
@@ -179,8 +179,8 @@ def graph_add_child_graph_node(
     """Add a node that runs a copy of another graph, or that one itself if it ``is_moved``."""
     with LOCK:
         source = graph_of(child)
-        need(is_moved or not source.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
-        need(not is_moved or source.owner is None)
+        require(is_moved or not source.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
+        require(not is_moved or source.owner is None)
         node = _added(out, graph, nodes, count, NodeKind.GRAPH, lambda _: (None, None), data)
         node.child = source if is_moved else source.clone(node)
         node.child.owner = node
@@ -231,9 +231,9 @@ _COPY = 16
 
 def body_of(params: int) -> tuple[NodeKind, int]:
     """Return the type in a ``CUgraphNodeParams``, and the address of the parameters of that type."""
-    need(params)
+    require(params)
     number = NodeParams.from_address(params).type
-    need(number in NodeKind._value2member_map_)
+    require(number in NodeKind._value2member_map_)
     kind = NodeKind(number)
     return kind, params + _BODY + (_COPY if kind is NodeKind.MEMCPY else 0)
 
@@ -257,7 +257,7 @@ def graph_node_set_params(node: int, params: int) -> None:
     """Change what a node of any type does."""
     kind, body = body_of(params)
     found = _of_kind(node, kind)
-    need(kind not in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE, NodeKind.GRAPH))
+    require(kind not in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE, NodeKind.GRAPH))
     found.params, found.run = work_of(kind, body)
 
 
@@ -265,7 +265,7 @@ def graph_node_set_params(node: int, params: int) -> None:
 def graph_node_get_params(node: int, params: int) -> None:
     """Write what a node of any type does."""
     found = node_of(node)
-    need(params)
+    require(params)
     ctypes.memset(params, 0, ctypes.sizeof(NodeParams))
     NodeParams.from_address(params).type = found.kind
     body = params + _BODY
@@ -281,7 +281,7 @@ def graph_destroy_node(node: int) -> None:
     """Take a node out of its graph."""
     with LOCK:
         found = node_of(node)
-        need(not found.graph.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
+        require(not found.graph.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
         found.destroy()
 
 
@@ -325,7 +325,7 @@ def _store_some(count: int, columns: Sequence[tuple[int, Sequence[int]]], total:
         store_u64(count, total)
         return 0
     room = load_u64(count)
-    need(room or not total)
+    require(room or not total)
     some = min(room, total)
     for where, values in columns:
         for k in range(room if where else 0):
@@ -336,7 +336,7 @@ def _store_some(count: int, columns: Sequence[tuple[int, Sequence[int]]], total:
 
 def _store_edges(edges: list[Edge], before: int, after: int, data: int, count: int) -> None:
     lossy = (before or after) and not data and any(each != NO_DATA for _, _, each in edges)
-    need(not lossy, Result.LOSSY_QUERY, "the edges have data, which this call does not give")
+    require(not lossy, Result.LOSSY_QUERY, "the edges have data, which this call does not give")
     columns = [(before, [a.handle for a, _, _ in edges]), (after, [b.handle for _, b, _ in edges])]
     some = _store_some(count, columns, len(edges))
     for k in range(some if data else 0):
@@ -365,7 +365,7 @@ def graph_get_root_nodes(graph: int, nodes: int, count: int) -> None:
 @started("cuGraphGetEdges_v2", "PPPPP")
 def graph_get_edges(graph: int, before: int, after: int, data: int, count: int) -> None:
     """List the edges of a graph."""
-    need(bool(before) == bool(after))
+    require(bool(before) == bool(after))
     _store_edges(_edges(graph_of(graph).nodes), before, after, data, count)
 
 
@@ -387,13 +387,13 @@ def graph_node_get_dependent_nodes(node: int, nodes: int, data: int, count: int)
 def _pairs(graph: int, before: int, after: int, data: int, count: int) -> list[Edge]:
     """Read edges of a graph."""
     whole = graph_of(graph)
-    need((before and after) or not count)
+    require((before and after) or not count)
     found = []
     for k in range(count):
         one, other = node_of(load_u64(before, k)), node_of(load_u64(after, k))
-        need(one.graph is other.graph is whole and one is not other)
+        require(one.graph is other.graph is whole and one is not other)
         found.append((one, other, ctypes.string_at(data + 8 * k, 8) if data else NO_DATA))
-    need(len({edge[:2] for edge in found}) == count)
+    require(len({edge[:2] for edge in found}) == count)
     return found
 
 
@@ -403,7 +403,7 @@ def graph_add_dependencies(graph: int, before: int, after: int, data: int, count
     """Add edges."""
     with LOCK:
         found = _pairs(graph, before, after, data, count)
-        need(all(one not in other.before for one, other, _ in found), words="the graph has such an edge")
+        require(all(one not in other.before for one, other, _ in found), words="the graph has such an edge")
         for one, other, each in found:
             other.connect(one, each)
 
@@ -414,9 +414,9 @@ def graph_remove_dependencies(graph: int, before: int, after: int, data: int, co
     """Take edges away that have such data."""
     with LOCK:
         found = _pairs(graph, before, after, data, count)
-        need(not graph_of(graph).has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
+        require(not graph_of(graph).has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
         for one, other, each in found:
-            need(other.before.get(one) == each, words="the graph has no such edge")
+            require(other.before.get(one) == each, words="the graph has no such edge")
         for one, other, _ in found:
             other.disconnect(one)
 
@@ -428,7 +428,7 @@ def graph_remove_dependencies(graph: int, before: int, after: int, data: int, co
 def graph_kernel_node_get_attribute(node: int, attribute: int, value: int) -> None:
     """Write an attribute of a kernel node."""
     found = _of_kind(node, NodeKind.KERNEL)
-    need(value and attribute in _KERNEL_ATTRIBUTES)
+    require(value and attribute in _KERNEL_ATTRIBUTES)
     ctypes.memmove(value, found.attributes.get(attribute, bytes(_VALUE_BYTES)), _VALUE_BYTES)
 
 
@@ -436,7 +436,7 @@ def graph_kernel_node_get_attribute(node: int, attribute: int, value: int) -> No
 def graph_kernel_node_set_attribute(node: int, attribute: int, value: int) -> None:
     """Set an attribute of a kernel's node."""
     found = _of_kind(node, NodeKind.KERNEL)
-    need(value and attribute in _KERNEL_ATTRIBUTES)
+    require(value and attribute in _KERNEL_ATTRIBUTES)
     found.attributes[attribute] = ctypes.string_at(value, _VALUE_BYTES)
 
 
@@ -458,14 +458,14 @@ def _user_object(handle: int) -> UserObject:
 @started("cuUserObjectCreate", "PPPUU")
 def user_object_create(out: int, pointer: int, destroy: int, references: int, flags: int) -> None:
     """Create a reference count for an object of the caller's. A function destroys the object at the end."""
-    need(out and destroy and 0 < references < 1 << 31 and flags == 1)
+    require(out and destroy and 0 < references < 1 << 31 and flags == 1)
     store_u64(out, UserObject(pointer, destroy, references).handle)
 
 
 @started("cuUserObjectRetain", "PU")
 def user_object_retain(handle: int, count: int) -> None:
     """Take more references."""
-    need(0 < count < 1 << 31)
+    require(0 < count < 1 << 31)
     with LOCK:
         _user_object(handle).references += count
 
@@ -474,14 +474,14 @@ def user_object_retain(handle: int, count: int) -> None:
 def user_object_release(handle: int, count: int) -> None:
     """Release references."""
     found = _user_object(handle)
-    need(count > 0)
+    require(count > 0)
     found.release(count)
 
 
 @started("cuGraphRetainUserObject", "PPUU")
 def graph_retain_user_object(graph: int, handle: int, count: int, flags: int) -> None:
     """Retain references for a graph, or move the caller's references to it."""
-    need(0 < count < 1 << 31 and flags <= _MOVE)
+    require(0 < count < 1 << 31 and flags <= _MOVE)
     with LOCK:
         found = _user_object(handle)
         graph_of(graph).objects[found] += count
@@ -492,7 +492,7 @@ def graph_retain_user_object(graph: int, handle: int, count: int, flags: int) ->
 def graph_release_user_object(graph: int, handle: int, count: int) -> None:
     """Release references that a graph holds."""
     found, whole = _user_object(handle), graph_of(graph)
-    need(0 < count <= whole.objects[found])
+    require(0 < count <= whole.objects[found])
     whole.objects[found] -= count
     found.release(count)
 
@@ -505,15 +505,15 @@ _VERBOSE, _HANDLES = 1, 1 << 10
 @started("cuGraphDebugDotPrint", "PPU")
 def graph_debug_dot_print(graph: int, path: int, flags: int) -> None:
     """Write a graph as a file that Graphviz draws."""
-    need(path)
+    require(path)
     lines = ["digraph dot {", *_drawn(graph_of(graph), flags, "graph_1"), "}"]
     try:
         write_file(text_at(path), "\n".join(lines) + "\n")
     except CujitError as e:
-        need(False, Result.OPERATING_SYSTEM, str(e))
+        require(False, Result.OPERATING_SYSTEM, str(e))
 
 
-def _drawn(graph: Graph, flags: int, name: str) -> list[str]:
+def _drawn(graph: EmulatedGraph, flags: int, name: str) -> list[str]:
     lines = [f"subgraph cluster_{name} {{", f'label="{name}"']
     for node in graph.nodes:
         words = f"{node.number}\\n{node.kind.name}"

@@ -17,9 +17,9 @@ from pathlib import Path
 from cujit.arch import Arch
 from cujit.arch.support import dotted
 from cujit.artifact import Artifact, Kind
-from cujit.emulator.entries import load_u64, need
+from cujit.emulator.entries import load_u64, require
 from cujit.emulator.process import emulation
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.errors import CujitError, FormatError, PtxSyntaxError, UnsupportedError, spell
 from cujit.formats.container import (
     HEADER_BYTES,
@@ -64,11 +64,11 @@ def _read(address: int, size: int, *, at_least: int | None = None) -> bytes:
     except (OSError, OverflowError):
         data = b""
     if len(data) < (size if at_least is None else at_least):
-        raise Refused(Result.INVALID_IMAGE, f"the image at {address:#x} goes on where there is no memory")
+        raise RefusedCall(Result.INVALID_IMAGE, f"the image at {address:#x} goes on where there is no memory")
     return data
 
 
-class _Piece(ctypes.Structure):
+class _ContainerPiece(ctypes.Structure):
     """``struct iovec``. Source: Linux, process_vm_readv(2)."""
 
     _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
@@ -82,7 +82,7 @@ def _read_by_pages(address: int, size: int) -> bytes:
         begin = address + len(found)
         step = min(size - len(found), mmap.PAGESIZE - begin % mmap.PAGESIZE)
         page = ctypes.create_string_buffer(step)
-        ours, theirs = _Piece(ctypes.addressof(page), step), _Piece(begin, step)
+        ours, theirs = _ContainerPiece(ctypes.addressof(page), step), _ContainerPiece(begin, step)
         if read(os.getpid(), ctypes.byref(ours), 1, ctypes.byref(theirs), 1, 0) != step:
             break
         found += page.raw
@@ -95,20 +95,20 @@ def bytes_at(address: int) -> bytes:
     Raises:
         Refused: it is none that a driver takes.
     """
-    need(address)
+    require(address)
     head = _read(address, HEADER_BYTES, at_least=1)
     if head.startswith(_WRAPPER) and len(head) >= _WRAPPER_HEADER.size:
         address = _WRAPPER_HEADER.unpack_from(head)[2]
         head = _read(address, HEADER_BYTES, at_least=_FATBIN_HEADER.size)
         if not head.startswith(_FATBIN):
-            raise Refused(Result.INVALID_IMAGE, "the wrapper of a fatbin leads to something else")
+            raise RefusedCall(Result.INVALID_IMAGE, "the wrapper of a fatbin leads to something else")
     if head.startswith(_FATBIN):
         _, _, header_bytes, size = _FATBIN_HEADER.unpack_from(_read(address, _FATBIN_HEADER.size))
-        need(size < _MOST_BYTES, Result.INVALID_IMAGE, f"a fatbin of {size} bytes")
+        require(size < _MOST_BYTES, Result.INVALID_IMAGE, f"a fatbin of {size} bytes")
         return _read(address, header_bytes + size)
     if is_container(head):
         size = container_bytes(_read(address, HEADER_BYTES))
-        need(size < _MOST_BYTES, Result.INVALID_IMAGE, f"a container of {size} bytes")
+        require(size < _MOST_BYTES, Result.INVALID_IMAGE, f"a container of {size} bytes")
         return _read(address, size)
     if head.startswith(_LTOIR):
         return head
@@ -119,10 +119,10 @@ def _elf_at(address: int, head: bytes) -> bytes:
     """Copy an ELF file up to where its tables say that it ends."""
     try:
         size = tables_end(head)
-        need(size < _MOST_BYTES, Result.INVALID_IMAGE, f"tables of an ELF file up to byte {size}")
+        require(size < _MOST_BYTES, Result.INVALID_IMAGE, f"tables of an ELF file up to byte {size}")
         return _read(address, elf_length(_read(address, size), _MOST_BYTES))
     except FormatError as e:
-        raise Refused(Result.INVALID_IMAGE, e.message) from None
+        raise RefusedCall(Result.INVALID_IMAGE, e.message) from None
 
 
 def _text_at(address: int) -> bytes:
@@ -133,7 +133,7 @@ def _text_at(address: int) -> bytes:
         found += piece if end < 0 else piece[:end]
         if not _may_be_ptx(found) or end >= 0:
             return bytes(found)
-        need(len(found) < _MOST_BYTES, Result.INVALID_IMAGE, "a text without an end")
+        require(len(found) < _MOST_BYTES, Result.INVALID_IMAGE, "a text without an end")
 
 
 def _may_be_ptx(data: bytes | bytearray) -> bool:
@@ -168,7 +168,7 @@ def ptx_of(data: bytes, name: str = "") -> Artifact:
         return _of_fatbin(read_fatbin(data), name)
     if data.startswith(_LTOIR):
         if len(data) <= HEADER_BYTES:
-            raise Refused(
+            raise RefusedCall(
                 Result.NOT_SUPPORTED,
                 "LTO-IR does not say how long it is: link it by nvJitLink or cuLink, or put it into a fatbin",
             )
@@ -176,7 +176,7 @@ def ptx_of(data: bytes, name: str = "") -> Artifact:
     if data.startswith(_ELF):
         return _of_elf(data, name)
     if not _IS_PTX.match(data):
-        raise Refused(Result.INVALID_IMAGE, f"no image: it begins {spell(data[:16])}")
+        raise RefusedCall(Result.INVALID_IMAGE, f"no image: it begins {spell(data[:16])}")
     return _checked(data, name)
 
 
@@ -195,20 +195,20 @@ def _of_elf(data: bytes, name: str) -> Artifact:
     """Take the PTX in the line information of a cubin that a device of this architecture would run."""
     (machine,) = struct.unpack_from("<H", data.ljust(HEADER_BYTES, b"\0"), _MACHINE_AT)
     if machine != _CUDA:
-        raise Refused(Result.INVALID_IMAGE, f"an ELF file for machine {machine}, which is none of CUDA")
+        raise RefusedCall(Result.INVALID_IMAGE, f"an ELF file for machine {machine}, which is none of CUDA")
     try:
         arch = read_cubin(data).arch
     except FormatError as e:
-        raise Refused(Result.INVALID_IMAGE, e.message) from None
+        raise RefusedCall(Result.INVALID_IMAGE, e.message) from None
     if not arch.runs_on(device_arch()):
-        raise Refused(
+        raise RefusedCall(
             Result.NO_BINARY_FOR_GPU,
             f"a cubin for {arch}, which does not run on {device_arch().real}: emulate another compute capability",
         )
     try:
         return Artifact(Kind.PTX, ptx_of_cubin(data).encode(), name=name)
     except FormatError as e:
-        raise Refused(
+        raise RefusedCall(
             Result.NO_BINARY_FOR_GPU,
             f"machine code of a GPU, which is not executed here, and {e.message}: hand over PTX, a fatbin with a "
             "compute_… target, or a cubin with line information",
@@ -235,7 +235,7 @@ def _of_fatbin(fatbin: Fatbin, name: str) -> Artifact:
         with contextlib.suppress(FormatError):
             return Artifact(Kind.PTX, ptx_of_cubin(entry.payload()).encode(), name=name)
     has = ", ".join(f"{entry.kind.name} {entry.arch}" for entry in fatbin) or "nothing"
-    raise Refused(
+    raise RefusedCall(
         Result.NO_BINARY_FOR_GPU,
         f"the fatbin has no PTX that runs on {device.real}: it has {has}; add a compute_… target or line information",
     )
@@ -250,7 +250,7 @@ def _checked(data: bytes, name: str) -> Artifact:
     text = data.rstrip(b"\0").decode(errors="replace")
     version = _VERSION.search(text)
     if version is not None and (int(version[1]), int(version[2])) > (NEWEST_PTX[0], 99):
-        raise Refused(
+        raise RefusedCall(
             Result.UNSUPPORTED_PTX_VERSION,
             f"PTX {version[1]}.{version[2]}; the newest that cujit knows is {dotted(NEWEST_PTX)}",
         )
@@ -266,7 +266,7 @@ def _check_target(target: str) -> None:
     except CujitError:
         return  # the parser says what it is
     if not arch.runs_on(device_arch()):
-        raise Refused(
+        raise RefusedCall(
             Result.INVALID_PTX,
             f"PTX for {target}, which does not run on {device_arch().real}: emulate another compute capability",
         )
@@ -283,13 +283,13 @@ def contained(ptx: bytes, arch: Arch | None = None, *, cubin: bytes = b"") -> by
     return write_container(Container(ptx, (arch or of_text or device_arch()).real, is_relocatable, cubin))
 
 
-def refused_by(error: CujitError) -> Refused:
+def refused_by(error: CujitError) -> RefusedCall:
     """Return what a driver answers if it refuses PTX."""
     if isinstance(error, UnsupportedError):
-        return Refused(Result.NOT_SUPPORTED, str(error))
+        return RefusedCall(Result.NOT_SUPPORTED, str(error))
     if isinstance(error, PtxSyntaxError):
-        return Refused(Result.INVALID_PTX, str(error))
-    return Refused(Result.INVALID_IMAGE if isinstance(error, FormatError) else Result.INVALID_PTX, str(error))
+        return RefusedCall(Result.INVALID_PTX, str(error))
+    return RefusedCall(Result.INVALID_IMAGE if isinstance(error, FormatError) else Result.INVALID_PTX, str(error))
 
 
 # -- options of the driver's compiler -----------------------------------------------------------------------------
@@ -306,11 +306,11 @@ class JitLog:
     """
 
     def __init__(self, count: int, options: int, values: int) -> None:
-        need(not count or (options and values))
+        require(not count or (options and values))
         numbers = (ctypes.c_uint32 * count).from_address(options) if count else ()
         self._at = {number: values + 8 * index for index, number in enumerate(numbers)}
         if any(number >= _OPTIONS for number in self._at):
-            raise Refused(Result.INVALID_VALUE, f"there is no such option of the compiler: {spell(max(self._at))}")
+            raise RefusedCall(Result.INVALID_VALUE, f"there is no such option of the compiler: {spell(max(self._at))}")
 
     def write(self, error: str = "", info: str = "") -> None:
         """Fill the buffers, as far as there are some, and say how much is in them."""
@@ -321,7 +321,7 @@ class JitLog:
             data = text.encode()[: max(room - 1, 0)]
             if buffer in self._at and room:
                 address = load_u64(self._at[buffer])
-                need(address)
+                require(address)
                 ctypes.memmove(address, data + b"\0", len(data) + 1)
             if size in self._at:
                 ctypes.c_uint64.from_address(self._at[size]).value = len(data) + 1 if data else 0
@@ -336,4 +336,4 @@ def file_bytes(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as e:
-        raise Refused(Result.FILE_NOT_FOUND, f"{path}: {e.strerror}") from None
+        raise RefusedCall(Result.FILE_NOT_FOUND, f"{path}: {e.strerror}") from None

@@ -7,7 +7,7 @@ import re
 from cujit.devices.backend import BackendKernel
 from cujit.devices.cpu.module import CpuModule
 from cujit.emulator import device
-from cujit.emulator.entries import constant, in_context, need, started, store_u32, store_u64, unfailed
+from cujit.emulator.entries import constant, in_context, require, started, store_u32, store_u64, unfailed
 from cujit.emulator.machine import cell_is
 from cujit.emulator.modules import CARVEOUT, MAX_DYNAMIC, SHARED_MODE, FunctionSettings, function_of, kernel_of
 from cujit.emulator.process import emulation
@@ -19,21 +19,21 @@ from cujit.emulator.structures import CellKind
 @in_context("cuKernelGetFunction", "PP")
 def kernel_get_function(context: int, out: int, handle: int) -> None:
     """Write the function of a kernel in the current context."""
-    need(out)
+    require(out)
     store_u64(out, kernel_of(handle).function(context).handle)
 
 
 @started("cuKernelGetLibrary", "PP")
 def kernel_get_library(out: int, handle: int) -> None:
     """Write the library of a kernel."""
-    need(out)
+    require(out)
     store_u64(out, kernel_of(handle).library.handle)
 
 
 @unfailed("cuFuncGetModule", "PP")
 def func_get_module(out: int, handle: int) -> None:
     """Write the module of a function."""
-    need(out)
+    require(out)
     store_u64(out, function_of(handle).module.handle)
 
 
@@ -46,7 +46,7 @@ def _kernel_behind(handle: int) -> BackendKernel:
 @started("cuKernelGetName cuFuncGetName", "PP")
 def func_get_name(out: int, handle: int) -> None:
     """Write the name of a function or kernel."""
-    need(out)
+    require(out)
     store_u64(out, constant(_kernel_behind(handle).name))
 
 
@@ -54,7 +54,7 @@ def func_get_name(out: int, handle: int) -> None:
 def func_get_param_info(handle: int, index: int, offset: int, size: int) -> None:
     """Write the offset of a parameter, and its size in bytes."""
     signature = _kernel_behind(handle).signature
-    need(offset and index < len(signature))
+    require(offset and index < len(signature))
     store_u64(offset, signature.offsets[index])
     if size:
         store_u64(size, signature.parameters[index].size)
@@ -70,7 +70,7 @@ def func_get_param_count(handle: int, count: int) -> None:
 @unfailed("cuFuncIsLoaded", "PP")
 def func_is_loaded(state: int, handle: int) -> None:
     """Report that a function is loaded."""
-    need(state)
+    require(state)
     function_of(handle)
     store_u32(state, 1)
 
@@ -102,7 +102,7 @@ _TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)", re.MULTILINE)
 
 
 def _attribute(number: int, kernel: BackendKernel, settings: FunctionSettings, module: CpuModule) -> int:
-    need(0 <= number < _END)
+    require(0 <= number < _END)
     if number in settings.values:
         return settings.values[number]
     resources = settings.resources
@@ -130,20 +130,20 @@ def _constant_bytes(module: CpuModule) -> int:
 
 
 def _set(number: int, value: int, settings: FunctionSettings) -> None:
-    need(number in settings.values)
+    require(number in settings.values)
     if number == MAX_DYNAMIC:
-        need(0 <= value <= device.attributes()[_OPTIN_BYTES] - settings.resources.shared_bytes)
+        require(0 <= value <= device.attributes()[_OPTIN_BYTES] - settings.resources.shared_bytes)
     elif number == CARVEOUT:
-        need(-1 <= value <= 100)
+        require(-1 <= value <= 100)
     else:
-        need(value >= 0 and (number != SHARED_MODE or value <= _LAST_SHARED_MODE))
+        require(value >= 0 and (number != SHARED_MODE or value <= _LAST_SHARED_MODE))
     settings.values[number] = value
 
 
 @unfailed("cuFuncGetAttribute", "PIP")
 def func_get_attribute(out: int, number: int, handle: int) -> None:
     """Write an attribute of a function."""
-    need(out)
+    require(out)
     function = function_of(handle)
     store_u32(out, _attribute(number, function.kernel, function.settings, function.module.device))
 
@@ -159,7 +159,7 @@ def func_set_attribute(handle: int, number: int, value: int) -> None:
 @started("cuKernelGetAttribute", "PIPI")
 def kernel_get_attribute(out: int, number: int, handle: int, ordinal: int) -> None:
     """Write an attribute of a kernel on a device."""
-    need(out)
+    require(out)
     device.check(ordinal)
     kernel = kernel_of(handle)
     store_u32(out, _attribute(number, kernel.kernel, kernel.settings, kernel.library.any_module()))
@@ -181,18 +181,18 @@ def kernel_set_cache_config(handle: int, config: int, ordinal: int) -> None:
     """Take a wish for the caches, which changes nothing."""
     device.check(ordinal)
     kernel_of(handle)
-    need(0 <= config <= 3)
+    require(0 <= config <= 3)
 
 
 @unfailed("cuFuncSetCacheConfig", "PI")
 def func_set_cache_config(handle: int, config: int) -> None:
     """Take a wish for the caches, which changes nothing."""
     function_of(handle)
-    need(0 <= config <= 3)
+    require(0 <= config <= 3)
 
 
 @unfailed("cuFuncSetSharedMemConfig", "PI")
 def func_set_shared_mem_config(handle: int, config: int) -> None:
     """Take a wish for the banks of shared memory, which changes nothing."""
     function_of(handle)
-    need(0 <= config <= 2)
+    require(0 <= config <= 2)

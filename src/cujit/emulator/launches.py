@@ -17,7 +17,7 @@ from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape, check_launch
 from cujit.emulator import contexts, device
 from cujit.emulator.capture import record_event
-from cujit.emulator.entries import EntryPoint, in_any_context, load_u64, need
+from cujit.emulator.entries import EntryPoint, in_any_context, load_u64, require
 from cujit.emulator.machine import cell_is, in_c
 from cujit.emulator.modules import (
     CLUSTER,
@@ -32,7 +32,7 @@ from cujit.emulator.modules import (
 )
 from cujit.emulator.node_work import recorded_launch
 from cujit.emulator.process import emulation, say
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import GO_ON, AskedLaunch, CellKind, ReadyLaunch
 from cujit.errors import CujitError, KernelFaultError, LaunchError
 from cujit.forks import once
@@ -132,13 +132,13 @@ def _attributes_of(config: AskedLaunch) -> dict[int, int]:
     for k in range(config.attribute_count):
         at = config.attributes + k * _ATTRIBUTE_BYTES
         number = ctypes.c_uint32.from_address(at).value
-        need(number != _UPDATABLE, Result.NOT_SUPPORTED, "nodes of graphs that a device changes are not emulated")
+        require(number != _UPDATABLE, Result.NOT_SUPPORTED, "nodes of graphs that a device changes are not emulated")
         if number in (_PROGRAMMATIC_EVENT, _COMPLETION_EVENT):
             found[number] = load_u64(at, 1)
-            need(cell_is(found[number], CellKind.EVENT), Result.INVALID_HANDLE)
+            require(cell_is(found[number], CellKind.EVENT), Result.INVALID_HANDLE)
         elif number in _MODES:
             found[number] = load_u64(at, 1) & 0xFFFFFFFF
-            need(found[number] <= _MODES[number])
+            require(found[number] <= _MODES[number])
     return found
 
 
@@ -159,13 +159,13 @@ def check(
         Refused: one is broken, with its sentence.
     """
     kernel, settings = function.kernel, function.settings
-    need(all(shape.grid) and all(shape.block), Result.INVALID_VALUE, f"{kernel.title}: a size of a launch is 0")
+    require(all(shape.grid) and all(shape.block), Result.INVALID_VALUE, f"{kernel.title}: a size of a launch is 0")
     try:
         check_launch(kernel.title, shape, emulation().device.limits, settings.resources)
     except LaunchError as e:
-        raise Refused(Result.INVALID_VALUE, str(e)) from None
+        raise RefusedCall(Result.INVALID_VALUE, str(e)) from None
     most = _most_dynamic(function, attributes.get(_SHARED_MODE, 0) or settings.values[SHARED_MODE])
-    need(
+    require(
         shape.shared_bytes <= most,
         Result.INVALID_VALUE,
         f"{kernel.title}: {shape.shared_bytes} bytes of dynamic shared memory; the function has {most} "
@@ -175,7 +175,7 @@ def check(
     if cluster is not None and cluster.volume > _PORTABLE_CLUSTER:
         words = f"{kernel.title}: a cluster of {cluster.volume} blocks needs NON_PORTABLE_CLUSTER_SIZE_ALLOWED"
         mode = attributes.get(_CLUSTER_MODE, 0)
-        need(mode == _ANY_SIZE if mode else settings.values[NON_PORTABLE], Result.INVALID_CLUSTER_SIZE, words)
+        require(mode == _ANY_SIZE if mode else settings.values[NON_PORTABLE], Result.INVALID_CLUSTER_SIZE, words)
     try:
         kernel.check_options(shape, options)
     except LaunchError as e:
@@ -183,7 +183,7 @@ def check(
         result = Result.INVALID_VALUE if cluster is None else Result.INVALID_CLUSTER_SIZE
         if options.cooperative and shape.grid.volume > kernel.together(shape, cluster):
             result = Result.COOPERATIVE_LAUNCH_TOO_LARGE
-        raise Refused(result, str(e)) from None
+        raise RefusedCall(result, str(e)) from None
 
 
 # -- what C asks --------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def _prepare(config_at: int, handle: int, parameters: int) -> int:
     with _watched(function.module.context, ends):
         function.kernel.launch(shape, ctypes.string_at(parameters, size), config.stream, options)
     for number in (_PROGRAMMATIC_EVENT, _COMPLETION_EVENT) if not ends else ():
-        need(number not in attributes or not record_event(attributes[number]), Result.INVALID_HANDLE)
+        require(number not in attributes or not record_event(attributes[number]), Result.INVALID_HANDLE)
     return _answer(ends)
 
 
@@ -244,8 +244,8 @@ def _find(kernel: int, context: int) -> int:
     """Return the function of a kernel in a context. 0 if there is none."""
     try:
         return kernel_of(kernel).function(context).handle
-    except (Refused, CujitError) as e:
-        emulation().remember(e if isinstance(e, Refused) else Refused(Result.INVALID_HANDLE, str(e)))
+    except (RefusedCall, CujitError) as e:
+        emulation().remember(e if isinstance(e, RefusedCall) else RefusedCall(Result.INVALID_HANDLE, str(e)))
         return 0
 
 
@@ -275,7 +275,7 @@ class _LegacyLaunch:
 
     def put(self, offset: int, data: bytes) -> None:
         """Write a parameter."""
-        need(offset >= 0 and offset + len(data) <= len(self.parameters))
+        require(offset >= 0 and offset + len(data) <= len(self.parameters))
         self.parameters[offset : offset + len(data)] = data
 
 
@@ -290,7 +290,7 @@ def _calls_of(handle: int) -> _LegacyLaunch:
 @in_any_context("cuFuncSetBlockShape", "PIII")
 def func_set_block_shape(handle: int, x: int, y: int, z: int) -> None:
     """Set the block of later launches."""
-    need(min(x, y, z) > 0 and x * y * z <= function_of(handle).settings.resources.max_threads)
+    require(min(x, y, z) > 0 and x * y * z <= function_of(handle).settings.resources.max_threads)
     _calls_of(handle).block = (x, y, z)
 
 
@@ -303,7 +303,7 @@ def func_set_shared_size(handle: int, size: int) -> None:
 @in_any_context("cuParamSetSize", "PU")
 def param_set_size(handle: int, size: int) -> None:
     """Set how many bytes all parameters take."""
-    need(size >= function_of(handle).parameter_bytes)
+    require(size >= function_of(handle).parameter_bytes)
     call = _calls_of(handle)
     call.parameters = call.parameters.ljust(size, b"\0")[:size]
 
@@ -323,7 +323,7 @@ def param_set_f(handle: int, offset: int, value: float) -> None:
 @in_any_context("cuParamSetv", "PIPU")
 def param_set_v(handle: int, offset: int, data: int, size: int) -> None:
     """Write parameters of any size."""
-    need(data)
+    require(data)
     _calls_of(handle).put(offset, ctypes.string_at(data, size))
 
 
@@ -333,7 +333,7 @@ def param_set_v(handle: int, offset: int, data: int, size: int) -> None:
 def launch_grid(handle: int, width: int = 1, height: int = 1, stream: int = 0) -> int:
     """Launch one block, or a grid, by what was said of the function."""
     call = _calls_of(handle)
-    need(width > 0 and height > 0)
+    require(width > 0 and height > 0)
     data = (ctypes.c_char * len(call.parameters)).from_buffer(call.parameters)
     size = ctypes.c_uint64(len(call.parameters))
     extra = (ctypes.c_uint64 * 5)(1, ctypes.addressof(data), 2, ctypes.addressof(size), 0)

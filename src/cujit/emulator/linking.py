@@ -8,11 +8,11 @@ from collections.abc import Callable
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.emulator import images
-from cujit.emulator.entries import in_context, need, new_cell, started, store_u64, text_at
+from cujit.emulator.entries import in_context, new_cell, require, started, store_u64, text_at
 from cujit.emulator.images import JitLog
 from cujit.emulator.machine import cell_free, cell_is
 from cujit.emulator.process import emulation
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import CellKind
 from cujit.errors import CujitError
 from cujit.formats.container import read_container
@@ -21,7 +21,7 @@ from cujit.formats.container import read_container
 _KINDS = {0: Kind.CUBIN, 1: Kind.PTX, 2: Kind.FATBIN, 3: Kind.OBJECT, 4: Kind.LIBRARY, 5: Kind.LTOIR}
 
 
-class _Link:
+class _LinkState:
     """A link that goes on: its log, what was added, and the image once it is complete."""
 
     def __init__(self, log: JitLog) -> None:
@@ -30,32 +30,32 @@ class _Link:
         self.made: ctypes.Array[ctypes.c_char] | None = None
 
 
-_LINKS: dict[int, _Link] = {}
+_LINKS: dict[int, _LinkState] = {}
 
 
-def _link_of(handle: int) -> _Link:
-    need(cell_is(handle, CellKind.LINK) and handle in _LINKS, Result.INVALID_HANDLE)
+def _link_of(handle: int) -> _LinkState:
+    require(cell_is(handle, CellKind.LINK) and handle in _LINKS, Result.INVALID_HANDLE)
     return _LINKS[handle]
 
 
 @in_context("cuLinkCreate cuLinkCreate_v2", "UPPP")
 def link_create(context: int, count: int, options: int, values: int, out: int) -> None:
     """Begin a link. The buffers of its options are written to until it is destroyed."""
-    need(out)
+    require(out)
     log = JitLog(count, options, values)
     handle = new_cell(CellKind.LINK, context)
-    _LINKS[handle] = _Link(log)
+    _LINKS[handle] = _LinkState(log)
     store_u64(out, handle)
 
 
 def _add(handle: int, kind: int, read: Callable[[], bytes], name: str) -> None:
     link = _link_of(handle)
-    need(kind in _KINDS)
-    need(link.made is None, Result.INVALID_VALUE, "the link is complete: begin another one")
+    require(kind in _KINDS)
+    require(link.made is None, Result.INVALID_VALUE, "the link is complete: begin another one")
     try:
         link.inputs.append(_input(_KINDS[kind], read(), name))
-    except (Refused, CujitError) as e:
-        refused = e if isinstance(e, Refused) else images.refused_by(e)
+    except (RefusedCall, CujitError) as e:
+        refused = e if isinstance(e, RefusedCall) else images.refused_by(e)
         link.log.write(error=refused.words)
         raise refused from e
 
@@ -76,7 +76,7 @@ def link_add_data(
 ) -> None:
     """Add an image from memory."""
     JitLog(count, options, values)
-    need(data and size)
+    require(data and size)
     _add(handle, kind, lambda: ctypes.string_at(data, size), text_at(name) if name else "")
 
 
@@ -92,8 +92,8 @@ def link_add_file(handle: int, kind: int, path: int, count: int, options: int, v
 def link_complete(handle: int, out: int, size: int) -> None:
     """Link, and give the image, which stays until the link is destroyed."""
     link = _link_of(handle)
-    need(out)
-    need(link.inputs, Result.INVALID_VALUE, "nothing was added")
+    require(out)
+    require(link.inputs, Result.INVALID_VALUE, "nothing was added")
     try:
         linked = images.linked(link.inputs)
     except CujitError as e:

@@ -14,7 +14,7 @@ from typing import Any
 
 from cujit.cache.key import Part
 from cujit.devices.jit import name_address, processor, publish
-from cujit.devices.objects import Work, machine_code, object_of
+from cujit.devices.objects import CompileTask, machine_code, object_of
 from cujit.devices.sources import read_file
 from cujit.emulator.structures import Emulator
 from cujit.errors import CujitError, UnsupportedError
@@ -35,14 +35,14 @@ def machine() -> str:
     return processor().triple.partition("-")[0]
 
 
-def _work(part: str) -> Work:
+def _work(part: str) -> CompileTask:
     try:
         bitcode = read_file(str(_NATIVE / machine() / f"{part}.bc"))
     except FileNotFoundError:
         raise UnsupportedError(
             f"the emulator is not written for {machine()} processors", help="it runs on x86_64 and aarch64"
         ) from None
-    return Work("emulator", part, (Part.content("bitcode", bitcode),), lambda: bitcode)
+    return CompileTask("emulator", part, (Part.content("bitcode", bitcode),), lambda: bitcode)
 
 
 @functools.cache

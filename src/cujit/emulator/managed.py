@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from cujit.emulator import device
 from cujit.emulator.capture import not_captured
-from cujit.emulator.entries import LEGACY_STREAM, in_any_context, load_u64, need
+from cujit.emulator.entries import LEGACY_STREAM, in_any_context, load_u64, require
 from cujit.emulator.machine import in_c
 from cujit.emulator.structures import Block, BlockKind
 
@@ -73,9 +73,9 @@ def _managed(address: int, size: int) -> _ManagedBlock:
         Refused: the range does not lie in one allocation of managed memory.
     """
     at = _block_of(address)
-    need(at and size)
+    require(at and size)
     block = Block.from_address(at)
-    need(block.kind == BlockKind.MANAGED and address + size <= block.begin + block.size)
+    require(block.kind == BlockKind.MANAGED and address + size <= block.begin + block.size)
     found = _BLOCKS.get(block.begin)
     if found is None or found.number != block.id:
         found = _BLOCKS[block.begin] = _ManagedBlock(block.id)
@@ -92,7 +92,7 @@ def _place_of(ordinal: int) -> _Place:
 def _place_in(location: int) -> _Place:
     """Read a place: a structure of eight bytes comes as a number."""
     kind, ordinal = location & 0xFFFFFFFF, location >> 32
-    need(kind == _ON_DEVICE or kind in _HOSTS)
+    require(kind == _ON_DEVICE or kind in _HOSTS)
     if kind == _ON_DEVICE:
         device.check(ordinal)
     return kind, ordinal
@@ -102,7 +102,7 @@ def _place_in(location: int) -> _Place:
 
 
 def _advise(address: int, size: int, advice: int, location: int, place_of: Callable[[int], _Place]) -> None:
-    need(1 <= advice <= 6)
+    require(1 <= advice <= 6)
     place = place_of(location) if advice not in (1, 2, 4) else (_NOWHERE, 0)
     block = _managed(address, size)
     what, is_set = _ADVICE[advice - 1 + advice % 2], bool(advice % 2)
@@ -140,13 +140,13 @@ def mem_prefetch_by_ordinal(address: int, size: int, ordinal: int, stream: int) 
 @in_any_context("cuMemPrefetchAsync_v2", "PPPUS")
 def mem_prefetch(address: int, size: int, location: int, flags: int, stream: int) -> None:
     """Bring memory where it is already."""
-    need(not flags)
+    require(not flags)
     _prefetch(address, size, _place_in(location), stream)
 
 
 def _batch(pointers: int, sizes: int, count: int, flags: int, stream: int) -> list[tuple[int, int]]:
     """Read ranges, each in one allocation of managed memory."""
-    need(pointers and sizes and count and not flags and stream > LEGACY_STREAM)
+    require(pointers and sizes and count and not flags and stream > LEGACY_STREAM)
     found = [(load_u64(pointers, k), load_u64(sizes, k)) for k in range(count)]
     for address, size in found:
         _managed(address, size)
@@ -172,10 +172,10 @@ def mem_prefetch_batch(
     stream: int,
 ) -> None:
     """Bring ranges where they are already; each place is of the ranges from a number on."""
-    need(places and first and 0 < place_count <= count)
+    require(places and first and 0 < place_count <= count)
     ranges = _batch(pointers, sizes, count, flags, stream)
     begins = [load_u64(first, k) for k in range(place_count)]
-    need(begins[0] == 0 and all(a < b for a, b in itertools.pairwise([*begins, count])))
+    require(begins[0] == 0 and all(a < b for a, b in itertools.pairwise([*begins, count])))
     for begin, end, k in zip(begins, [*begins[1:], count], range(place_count), strict=True):
         place = _place_in(load_u64(places, k))
         for address, size in ranges[begin:end]:
@@ -197,7 +197,7 @@ def _attribute(attribute: int, address: int, size: int, count: int) -> list[int]
         everywhere = ((_ON_DEVICE, 0), (_ON_HOST, 0))
         found = [_ordinal(place) for place in everywhere if block.marked(_ACCESSED, address, end, place)[0]]
         return (found + [_NO_DEVICE] * count)[:count]
-    need(count == 1)
+    require(count == 1)
     what = _TYPES.get(attribute) or _ORDINALS.get(attribute, attribute)
     place = block.marked(what, address, end)
     return [place[1] if what == _READ_MOSTLY else place[0] if attribute in _TYPES else _ordinal(place)]
@@ -212,12 +212,12 @@ def mem_range_get_attribute(out: int, bytes_: int, attribute: int, address: int,
 @in_any_context("cuMemRangeGetAttributes", "PPPPPP")
 def mem_range_get_attributes(out: int, sizes: int, attributes: int, count: int, address: int, size: int) -> None:
     """Write several attributes of what was advised for a range."""
-    need(out and sizes and attributes and count)
+    require(out and sizes and attributes and count)
     for k, attribute in enumerate((ctypes.c_int32 * count).from_address(attributes)):
         _store_attribute(load_u64(out, k), load_u64(sizes, k), attribute, address, size)
 
 
 def _store_attribute(out: int, bytes_: int, attribute: int, address: int, size: int) -> None:
-    need(out and bytes_ and bytes_ % 4 == 0 and 1 <= attribute <= 8)
+    require(out and bytes_ and bytes_ % 4 == 0 and 1 <= attribute <= 8)
     numbers = _attribute(attribute, address, size, bytes_ // 4)
     ctypes.memmove(out, (ctypes.c_int32 * len(numbers))(*numbers), bytes_)

@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 
 from cujit.emulator.capture import recorded
-from cujit.emulator.entries import need, started
+from cujit.emulator.entries import require, started
 from cujit.emulator.node_params import BatchParams, MemoryOperation
 from cujit.emulator.nodes import NodeKind
 from cujit.emulator.process import emulation, say
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 
 # Source: CUDA Driver API manual, ``CUstreamBatchMemOpType``, ``CUstreamWaitValue_flags``, ``CUatomicOperation``.
 _WAIT_32, _WRITE_32, _FLUSH, _WAIT_64, _WRITE_64, _BARRIER, _ATOMIC = 1, 2, 3, 4, 5, 6, 8
@@ -40,7 +40,7 @@ def _wait(operation: MemoryOperation, size: int) -> None:
     while not _holds(word.value, operation.value, how, 8 * size):
         waited = time.monotonic() - began
         if limit_s is not None and waited > limit_s:
-            raise Refused(Result.LAUNCH_TIMEOUT, f"a stream waited {limit_s} s for a value that nobody wrote")
+            raise RefusedCall(Result.LAUNCH_TIMEOUT, f"a stream waited {limit_s} s for a value that nobody wrote")
         if waited > _PATIENCE_S and not is_reported:
             say("a stream waits for a value in memory, which another thread has to write: calls return when done")
             is_reported = True
@@ -74,20 +74,20 @@ def check(operations: Sequence[MemoryOperation]) -> None:
     Raises:
         Refused: one of them is none, or has no address.
     """
-    need(len(operations) <= _MOST)
+    require(len(operations) <= _MOST)
     for operation in operations:
         kind, size = operation.operation, _BYTES.get(operation.operation, 0)
-        need(size or kind in (_FLUSH, _BARRIER, _ATOMIC))
-        need(not size or (operation.address and operation.address % size == 0))
+        require(size or kind in (_FLUSH, _BARRIER, _ATOMIC))
+        require(not size or (operation.address and operation.address % size == 0))
         if kind in (_WAIT_32, _WAIT_64):
-            need(not operation.flags & ~(_FLUSH_AFTER_WAIT | 3))
+            require(not operation.flags & ~(_FLUSH_AFTER_WAIT | 3))
         elif size:
-            need(operation.flags <= _NO_BARRIER)
+            require(operation.flags <= _NO_BARRIER)
 
 
 def batch_of(count: int, operations: int) -> list[MemoryOperation]:
     """Copy the operations that a caller has, and look at them. Raises as ``check``."""
-    need(operations or not count)
+    require(operations or not count)
     found = [
         MemoryOperation.from_buffer_copy((ctypes.c_char * 48).from_address(operations + 48 * k)) for k in range(count)
     ]
@@ -128,13 +128,13 @@ for _kind in _BYTES:
 @started("cuStreamBatchMemOp cuStreamBatchMemOp_v2", "SUPU")
 def stream_batch_mem_op(stream: int, count: int, operations: int, flags: int) -> None:
     """Do operations one after the other."""
-    need(not flags)
+    require(not flags)
     _do(stream, batch_of(count, operations))
 
 
 @started("cuStreamAttachMemAsync", "SPPU")
 def stream_attach_mem_async(stream: int, pointer: int, _size: int, flags: int) -> None:
     """Set which stream uses managed memory. Here, every stream can use all memory."""
-    need(pointer and flags in (1, 2, 4))
+    require(pointer and flags in (1, 2, 4))
     if not recorded(stream, NodeKind.EMPTY, None, lambda: None):
-        need(flags != 4 or stream > 2, words="memory is attached to a stream that was made")
+        require(flags != 4 or stream > 2, words="memory is attached to a stream that was made")

@@ -16,8 +16,8 @@ from cujit.emulator import contexts, images
 from cujit.emulator.entries import (
     current_context,
     in_context,
-    need,
     new_cell,
+    require,
     started,
     store_u32,
     store_u64,
@@ -27,7 +27,7 @@ from cujit.emulator.entries import (
 from cujit.emulator.images import JitLog
 from cujit.emulator.machine import cell_free, cell_is, memory_adopt, memory_forget
 from cujit.emulator.process import emulation
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import BlockKind, CellKind, FunctionCell, KernelCell, ParameterSpan
 from cujit.errors import CujitError, NameNotFoundError, spell
 from cujit.forks import Lock
@@ -241,22 +241,22 @@ _Kept = TypeVar("_Kept")
 
 
 def _found(table: dict[int, _Kept], kind: CellKind, handle: int) -> _Kept:
-    need(cell_is(handle, kind) and handle in table, Result.INVALID_HANDLE)
+    require(cell_is(handle, kind) and handle in table, Result.INVALID_HANDLE)
     return table[handle]
 
 
 def module_of(handle: int) -> LoadedModule:
-    """Find a module of the current context. Raises ``Refused`` for handles of something else."""
+    """Find a module of the current context. Raises ``RefusedCall`` for handles of something else."""
     return _found(MODULES, CellKind.MODULE, handle)
 
 
 def library_of(handle: int) -> KernelLibrary:
-    """Find a library. Raises ``Refused`` for handles of something else."""
+    """Find a library. Raises ``RefusedCall`` for handles of something else."""
     return _found(LIBRARIES, CellKind.LIBRARY, handle)
 
 
 def kernel_of(handle: int) -> LibraryKernel:
-    """Find a kernel of a library. Raises ``Refused`` for handles of something else."""
+    """Find a kernel of a library. Raises ``RefusedCall`` for handles of something else."""
     return _found(KERNELS, CellKind.KERNEL, handle)
 
 
@@ -279,7 +279,7 @@ def _device_module(data: Callable[[], bytes], log: JitLog) -> tuple[Artifact, Cp
     try:
         artifact = images.ptx_of(data())
         module = emulation().device.load(artifact)
-    except Refused as e:
+    except RefusedCall as e:
         log.write(error=e.words)
         raise
     except CujitError as e:
@@ -292,7 +292,7 @@ def _device_module(data: Callable[[], bytes], log: JitLog) -> tuple[Artifact, Cp
 
 
 def _load(context: int, out: int, data: Callable[[], bytes], log: JitLog) -> None:
-    need(out)
+    require(out)
     store_u64(out, LoadedModule(context, _device_module(data, log)[1]).handle)
 
 
@@ -300,7 +300,7 @@ def _load(context: int, out: int, data: Callable[[], bytes], log: JitLog) -> Non
 @in_context("cuModuleLoadDataEx", "PPUPP")
 def module_load_data(context: int, out: int, image: int, count: int = 0, options: int = 0, values: int = 0) -> None:
     """Load an image from memory, with options of the compiler if there are some."""
-    need(image)
+    require(image)
     _load(context, out, lambda: images.bytes_at(image), JitLog(count, options, values))
 
 
@@ -315,16 +315,16 @@ def module_load(context: int, out: int, path: int) -> None:
 def module_unload(handle: int) -> None:
     """Let go of a module; those of libraries stay."""
     module = module_of(handle)
-    need(all(module not in library.modules.values() for library in LIBRARIES.values()), Result.INVALID_HANDLE)
+    require(all(module not in library.modules.values() for library in LIBRARIES.values()), Result.INVALID_HANDLE)
     module.unload()
 
 
 def _library(out: int, data: Callable[[], bytes], log: JitLog, options: tuple[int, int, int]) -> None:
-    need(out)
+    require(out)
     values, numbers, count = options
-    need(not count or (numbers and values))
+    require(not count or (numbers and values))
     for number in (ctypes.c_uint32 * count).from_address(numbers) if count else ():
-        need(number in (0, 1))
+        require(number in (0, 1))
     store_u64(out, KernelLibrary(*_device_module(data, log)).handle)
 
 
@@ -333,7 +333,7 @@ def library_load_data(
     out: int, image: int, options: int, values: int, count: int, own: int, own_values: int, own_count: int
 ) -> None:
     """Load a library from memory; no context is needed."""
-    need(image)
+    require(image)
     log = JitLog(count, options, values)
     _library(out, lambda: images.bytes_at(image), log, (own_values, own, own_count))
 
@@ -360,7 +360,7 @@ def library_unload(handle: int) -> None:
 @unfailed("cuModuleGetFunction", "PPP")
 def module_get_function(out: int, handle: int, name: int) -> None:
     """Find a function by its name."""
-    need(out and text_at(name))
+    require(out and text_at(name))
     store_u64(out, module_of(handle).function(text_at(name)).handle)
 
 
@@ -375,7 +375,7 @@ def _store_variable(device: CpuModule, pointer: int, size: int, name: str) -> No
 @unfailed("cuModuleGetGlobal_v2", "PPPP")
 def module_get_global(pointer: int, size: int, handle: int, name: int) -> None:
     """Find a variable by its name: where it is, and its size."""
-    need((pointer or size) and text_at(name))
+    require((pointer or size) and text_at(name))
     _store_variable(module_of(handle).device, pointer, size, text_at(name))
 
 
@@ -386,7 +386,7 @@ def module_get_function_count(count: int, handle: int) -> None:
 
 
 def _store_handles(out: int, most: int, handles: Iterable[int]) -> None:
-    need(out and most)
+    require(out and most)
     for k, handle in zip(range(most), handles, strict=False):
         store_u64(out + 8 * k, handle)
 
@@ -412,40 +412,40 @@ def module_get_loading_mode(mode: int) -> None:
 @started("cuLibraryGetKernel", "PPP")
 def library_get_kernel(out: int, handle: int, name: int) -> None:
     """Find a kernel by its name."""
-    need(out)
+    require(out)
     store_u64(out, library_of(handle).kernel(text_at(name)).handle)
 
 
 @in_context("cuLibraryGetModule", "PP")
 def library_get_module(context: int, out: int, handle: int) -> None:
     """Write the module of a library in the current context."""
-    need(out)
+    require(out)
     store_u64(out, library_of(handle).module(context).handle)
 
 
 @in_context("cuLibraryGetGlobal", "PPPP")
 def library_get_global(context: int, pointer: int, size: int, handle: int, name: int) -> None:
     """Find a variable in the current context."""
-    need(pointer or size)
+    require(pointer or size)
     _store_variable(library_of(handle).module(context).device, pointer, size, text_at(name))
 
 
 @in_context("cuLibraryGetManaged", "PPPP")
 def library_get_managed(context: int, pointer: int, size: int, handle: int, name: int) -> None:
     """Find a variable in memory that host and device share."""
-    need(pointer or size)
+    require(pointer or size)
     device, wanted = library_of(handle).module(context).device, text_at(name)
     managed = {each.name for each in device.preparation.ptx().variables if "managed" in each.attributes}
-    need(wanted in managed, Result.NOT_FOUND, f"no managed variable {spell(wanted)}")
+    require(wanted in managed, Result.NOT_FOUND, f"no managed variable {spell(wanted)}")
     _store_variable(device, pointer, size, wanted)
 
 
 @started("cuLibraryGetUnifiedFunction", "PPP")
 def library_get_unified_function(out: int, handle: int, name: int) -> None:
     """Refuse: no function is the same for host and device here."""
-    need(out)
+    require(out)
     library_of(handle)
-    raise Refused(Result.NOT_FOUND, f"no unified function {spell(text_at(name))}")
+    raise RefusedCall(Result.NOT_FOUND, f"no unified function {spell(text_at(name))}")
 
 
 @started("cuLibraryGetKernelCount", "PP")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from cujit.emulator.capture import RUNS, captured_node, captured_work, stream_cell
-from cujit.emulator.entries import ENTRIES, EntryPoint, checked, got, need, store_u64
+from cujit.emulator.entries import ENTRIES, EntryPoint, checked, got, require, store_u64
 from cujit.emulator.graph_memory import GraphMemory
 from cujit.emulator.machine import cell_is, in_c
 from cujit.emulator.memory_operations import batch_of, batch_params, operate
@@ -20,9 +20,9 @@ from cujit.emulator.node_params import (
     LaunchWords,
     SetParams,
 )
-from cujit.emulator.nodes import Graph, GraphNode, NodeKind, Run, plain
+from cujit.emulator.nodes import EmulatedGraph, GraphNode, NodeKind, Run, plain
 from cujit.emulator.process import emulation
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import GO_ON, ArrayCell, BlockKind, CellKind, CopyPlan, PoolCell, SetPlan
 
 _LETTERS: dict[str, Any] = {"P": ctypes.c_uint64, "U": ctypes.c_uint32}
@@ -54,8 +54,8 @@ def _parameters(function: int) -> list[tuple[int, int]]:
     while True:
         try:
             driver(name, "PPPP", function, len(found), ctypes.addressof(offset), ctypes.addressof(size))
-        except Refused as e:
-            need(e.result is Result.INVALID_VALUE, e.result)
+        except RefusedCall as e:
+            require(e.result is Result.INVALID_VALUE, e.result)
             return found
         found.append((offset.value, size.value))
 
@@ -66,7 +66,7 @@ def _values(params: KernelParams, parameters: list[tuple[int, int]]) -> Any:
     data = ctypes.create_string_buffer(max(bytes_, 1))
     if not parameters:
         return data
-    need(params.values or params.extra)
+    require(params.values or params.extra)
     if params.values:
         pointers = (ctypes.c_uint64 * len(parameters)).from_address(params.values)
         for pointer, (offset, size) in zip(pointers, parameters, strict=True):
@@ -79,15 +79,15 @@ def _values(params: KernelParams, parameters: list[tuple[int, int]]) -> Any:
             source = words[k + 1]
         elif words[k] == 2:
             given = ctypes.c_uint64.from_address(words[k + 1]).value
-    need(source and given >= bytes_)
+    require(source and given >= bytes_)
     ctypes.memmove(data, source, bytes_)
     return data
 
 
 def _kernel(params: KernelParams) -> tuple[KernelParams, Run]:
     function = params.function or params.kernel
-    need(cell_is(function, CellKind.FUNCTION) or cell_is(function, CellKind.KERNEL), Result.INVALID_HANDLE)
-    need(all((params.grid_x, params.grid_y, params.grid_z, params.block_x, params.block_y, params.block_z)))
+    require(cell_is(function, CellKind.FUNCTION) or cell_is(function, CellKind.KERNEL), Result.INVALID_HANDLE)
+    require(all((params.grid_x, params.grid_y, params.grid_z, params.block_x, params.block_y, params.block_z)))
     parameters = _parameters(function)
     return _kernel_of(params, parameters, _values(params, parameters))
 
@@ -180,7 +180,7 @@ def _copying(plan: CopyPlan) -> Run:
 
 
 def _set(params: SetParams) -> tuple[SetParams, Run]:
-    need(params.element in (1, 2, 4) and params.width and params.height)
+    require(params.element in (1, 2, 4) and params.width and params.height)
     plan = SetPlan(**{name: getattr(params, name) for name in _SET_WORDS})
     return params, _setting(plan)
 
@@ -235,14 +235,14 @@ def _place_in_array(box: CopyParams, side: str, handle: int, address: int) -> No
 
 
 def _host(params: HostParams) -> tuple[HostParams, Run]:
-    need(params.function)
+    require(params.function)
     run = RUNS[NodeKind.HOST]
     assert run is not None
     return params, run
 
 
 def _batch(params: BatchParams) -> tuple[BatchParams, Run]:
-    need(not params.flags)
+    require(not params.flags)
     operations = batch_of(params.count, params.operations)
     kept = batch_params(operations)
     kept.context = params.context
@@ -253,20 +253,20 @@ def _batch(params: BatchParams) -> tuple[BatchParams, Run]:
 _PINNED, _ON_DEVICE = 1, 1
 
 
-def _alloc(params: AllocParams, graph: Graph) -> tuple[AllocParams, Run]:
+def _alloc(params: AllocParams, graph: EmulatedGraph) -> tuple[AllocParams, Run]:
     kind, place = (word & 0xFFFFFFFF for word in params.properties[:2])
-    need(params.size and kind == _PINNED and place)
-    need(place == _ON_DEVICE, Result.NOT_SUPPORTED, "graphs allocate memory of the device alone")
-    need(not params.properties[0] >> 32, Result.NOT_SUPPORTED, "memory of graphs cannot be shared")
+    require(params.size and kind == _PINNED and place)
+    require(place == _ON_DEVICE, Result.NOT_SUPPORTED, "graphs allocate memory of the device alone")
+    require(not params.properties[0] >> 32, Result.NOT_SUPPORTED, "memory of graphs cannot be shared")
     memory = GraphMemory(graph, params.size)
     params.address = memory.address
     return params, plain(memory.take)
 
 
-def _free(params: ctypes.c_uint64, graph: Graph) -> tuple[ctypes.c_uint64, Run]:
+def _free(params: ctypes.c_uint64, graph: EmulatedGraph) -> tuple[ctypes.c_uint64, Run]:
     memory = GraphMemory.of(params.value)
     memory.freed_by(graph)
-    return params, plain(lambda: need(memory.free(), words="the memory was freed already"))
+    return params, plain(lambda: require(memory.free(), words="the memory was freed already"))
 
 
 def begin_launch(nodes: Iterable[GraphNode], *, frees: bool) -> None:
@@ -279,7 +279,7 @@ def begin_launch(nodes: Iterable[GraphNode], *, frees: bool) -> None:
         if node.kind is NodeKind.MEM_ALLOC:
             memory = GraphMemory.of(node.params.address)
             is_free = not memory.is_taken or (frees and memory.free())
-            need(is_free, words="memory of the graph was not freed since its last launch")
+            require(is_free, words="memory of the graph was not freed since its last launch")
 
 
 def _on_pooled(stream: int, pool: int, size: int, where: int) -> int:
@@ -291,10 +291,10 @@ def _on_pooled(stream: int, pool: int, size: int, where: int) -> int:
     params = AllocParams(properties=(_PINNED, _ON_DEVICE), size=size) if size else ctypes.c_uint64(where)
     made: list[tuple[Any, Run | None]] = []
 
-    def work(graph: Graph) -> tuple[Any, Run | None]:
+    def work(graph: EmulatedGraph) -> tuple[Any, Run | None]:
         """Make it ready in the stream's context: the thread may have none."""
         is_on_device = not pool or PoolCell.from_address(pool).block == BlockKind.POOLED
-        need(is_on_device, Result.NOT_SUPPORTED, "graphs allocate memory of the device alone")
+        require(is_on_device, Result.NOT_SUPPORTED, "graphs allocate memory of the device alone")
         context = stream_cell(stream).context
         in_context(context, lambda: made.append(work_of(kind, ctypes.addressof(params), graph=graph)))
         return made[0]
@@ -318,7 +318,7 @@ def prepare() -> None:
 
 
 def _event(params: ctypes.c_uint64) -> tuple[ctypes.c_uint64, Run | None]:
-    need(cell_is(params.value, CellKind.EVENT), Result.INVALID_HANDLE)
+    require(cell_is(params.value, CellKind.EVENT), Result.INVALID_HANDLE)
     return params, None
 
 
@@ -333,14 +333,14 @@ _TYPES: dict[NodeKind, tuple[Any, Callable[[Any], tuple[Any, Run | None]]]] = {
 }
 """The structure of each kind of node, and what makes its work of that."""
 
-_OF_MEMORY: dict[NodeKind, tuple[Any, Callable[[Any, Graph], tuple[Any, Run]]]] = {
+_OF_MEMORY: dict[NodeKind, tuple[Any, Callable[[Any, EmulatedGraph], tuple[Any, Run]]]] = {
     NodeKind.MEM_ALLOC: (AllocParams, _alloc),
     NodeKind.MEM_FREE: (ctypes.c_uint64, _free),
 }
 """The same of nodes that belong to their graph, and never change."""
 
 
-def work_of(kind: NodeKind, pointer: int, size: int = 0, graph: Graph | None = None) -> tuple[Any, Run | None]:
+def work_of(kind: NodeKind, pointer: int, size: int = 0, graph: EmulatedGraph | None = None) -> tuple[Any, Run | None]:
     """Read what a node is to do, of which the caller has ``size`` bytes; give what is kept of it, and its work.
 
     ``graph`` gets the node, if it is a new one.
@@ -350,12 +350,12 @@ def work_of(kind: NodeKind, pointer: int, size: int = 0, graph: Graph | None = N
     """
     if kind is NodeKind.EMPTY:
         return None, None
-    need(pointer)
+    require(pointer)
     if kind in _OF_MEMORY:
         graph = got(graph, words="a node that allocates or frees cannot be changed")
         type_, make_in = _OF_MEMORY[kind]
         return make_in(_read(type_, pointer), graph)
-    need(kind in _TYPES, Result.NOT_SUPPORTED, "graphs have no such nodes here")
+    require(kind in _TYPES, Result.NOT_SUPPORTED, "graphs have no such nodes here")
     type_, make = _TYPES[kind]
     kept, run = make(_read(type_, pointer, size))
     return kept, run or RUNS.get(kind)
@@ -373,7 +373,9 @@ def store_params(node: GraphNode, pointer: int, size: int = 0) -> None:
     Raises:
         Refused: there is nowhere to write, or what was captured cannot be said so.
     """
-    need(pointer)
+    require(pointer)
     type_, _ = (_TYPES | _OF_MEMORY)[node.kind]
-    need(isinstance(node.params, type_), Result.NOT_SUPPORTED, "what this node does was captured, and cannot be read")
+    require(
+        isinstance(node.params, type_), Result.NOT_SUPPORTED, "what this node does was captured, and cannot be read"
+    )
     ctypes.memmove(pointer, ctypes.addressof(node.params), size or ctypes.sizeof(type_))

@@ -59,7 +59,7 @@ class GraphNode:
     runs one. What is not enabled does nothing.
     """
 
-    def __init__(self, graph: Graph, kind: NodeKind, params: Any = None, run: Run | None = None) -> None:
+    def __init__(self, graph: EmulatedGraph, kind: NodeKind, params: Any = None, run: Run | None = None) -> None:
         self.graph = graph
         self.kind = kind
         self.params = params
@@ -68,7 +68,7 @@ class GraphNode:
         self.after: dict[GraphNode, None] = {}
         self.attributes: dict[int, bytes] = {}
         self.origin: GraphNode | None = None
-        self.child: Graph | None = None
+        self.child: EmulatedGraph | None = None
         self.is_enabled = True
         self.handle = new_cell(CellKind.NODE)
         self.number = graph.numbered
@@ -97,7 +97,7 @@ class GraphNode:
             self.child.destroy()
 
 
-class Graph:
+class EmulatedGraph:
     """Nodes, in the order in which they were made. ``owner`` is the node that has it as its child.
 
     ``objects`` counts the references that it has to user objects.
@@ -108,7 +108,7 @@ class Graph:
         self.numbered = 0
         self.objects: Counter[UserObject] = Counter()
         self.owner = owner
-        self.origin: Graph | None = None
+        self.origin: EmulatedGraph | None = None
         self.handle = new_cell(CellKind.GRAPH)
         self.number = next(_NUMBERS)
         GRAPHS[self.handle] = self
@@ -130,9 +130,9 @@ class Graph:
         for item, count in self.objects.items():
             item.release(count)
 
-    def clone(self, owner: GraphNode | None = None) -> Graph:
+    def clone(self, owner: GraphNode | None = None) -> EmulatedGraph:
         """Make a graph of the same nodes and edges, those of child graphs too."""
-        made = Graph(owner)
+        made = EmulatedGraph(owner)
         made.origin = self
         found: dict[GraphNode, GraphNode] = {}
         for node in self.nodes:
@@ -165,7 +165,7 @@ class Graph:
 
 
 _NUMBERS = itertools.count(1)
-GRAPHS: dict[int, Graph] = {}
+GRAPHS: dict[int, EmulatedGraph] = {}
 NODES: dict[int, GraphNode] = {}
 """Graphs and nodes by their handles."""
 
@@ -175,7 +175,7 @@ def behind(nodes: Iterable[GraphNode]) -> set[GraphNode]:
     return closure(nodes, lambda node: node.before)
 
 
-def graph_of(handle: int) -> Graph:
+def graph_of(handle: int) -> EmulatedGraph:
     """Return the graph of a handle.
 
     Raises:

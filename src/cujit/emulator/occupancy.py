@@ -12,7 +12,7 @@ from collections.abc import Callable
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.emulator import device
-from cujit.emulator.entries import got, in_any_context, need, store_u32, store_u64
+from cujit.emulator.entries import got, in_any_context, require, store_u32, store_u64
 from cujit.emulator.launches import check
 from cujit.emulator.modules import NON_PORTABLE, LoadedFunction, function_of
 from cujit.emulator.node_params import LaunchWords
@@ -42,7 +42,7 @@ def active_blocks(function: LoadedFunction, threads: int, dynamic_bytes: int) ->
 
 
 def _check(handle: int, flags: int) -> LoadedFunction:
-    need(not flags & ~_DISABLE_CACHING)
+    require(not flags & ~_DISABLE_CACHING)
     return function_of(handle)
 
 
@@ -50,7 +50,7 @@ def _check(handle: int, flags: int) -> LoadedFunction:
 @in_any_context("cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", "PPIPU")
 def max_active_blocks(blocks: int, handle: int, threads: int, dynamic_bytes: int, flags: int = 0) -> None:
     """Count the blocks that a multiprocessor holds at a time; flags change nothing."""
-    need(blocks and threads > 0)
+    require(blocks and threads > 0)
     store_u32(blocks, active_blocks(_check(handle, flags), threads, dynamic_bytes))
 
 
@@ -72,7 +72,7 @@ def max_potential_block_size(
 
     ``of_block`` says what shared memory a block of so many threads takes.
     """
-    need(grid and block and most >= 0)
+    require(grid and block and most >= 0)
     function = _check(handle, flags)
     ask = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_int)(of_block) if of_block else lambda _: dynamic_bytes
     threads, blocks = _best(function, most, ask)
@@ -83,9 +83,9 @@ def max_potential_block_size(
 @in_any_context("cuOccupancyAvailableDynamicSMemPerBlock", "PPII")
 def available_dynamic_smem_per_block(size: int, handle: int, blocks: int, threads: int) -> None:
     """Write how much dynamic shared memory a block can have if an SM must hold so many blocks."""
-    need(size and blocks > 0 and threads > 0)
+    require(size and blocks > 0 and threads > 0)
     function, has = function_of(handle), device.attributes()
-    need(blocks <= active_blocks(function, threads, 0))
+    require(blocks <= active_blocks(function, threads, 0))
     static = function.settings.resources.shared_bytes
     each = has[_SHARED] // blocks // _UNIT * _UNIT - has.get(_RESERVED, 0)
     store_u64(size, max(min(each, has[_OPTIN]) - static, 0))
@@ -96,14 +96,14 @@ _CLUSTER, _ATTRIBUTE_BYTES = 4, 72
 
 
 def _launch_shape(config: int) -> tuple[LaunchShape, Dim3 | None]:
-    need(config)
+    require(config)
     launch = LaunchWords.from_address(config)
     shape = LaunchShape(
         Dim3(launch.grid_x, launch.grid_y, launch.grid_z),
         Dim3(launch.block_x, launch.block_y, launch.block_z),
         launch.shared_bytes,
     )
-    need(not launch.count or launch.attributes)
+    require(not launch.count or launch.attributes)
     for k in range(launch.count):
         words = (ctypes.c_uint32 * 5).from_address(launch.attributes + k * _ATTRIBUTE_BYTES)
         if words[0] == _CLUSTER:
@@ -116,7 +116,7 @@ def max_potential_cluster_size(size: int, handle: int, config: int) -> None:
     """Write how many blocks a cluster can have."""
     function = function_of(handle)
     shape, _ = _launch_shape(config)
-    need(size)
+    require(size)
     fits = active_blocks(function, shape.block.volume, shape.shared_bytes)
     most = _LARGEST_CLUSTER if function.settings.values[NON_PORTABLE] else 8
     store_u32(size, most if fits else 0)
@@ -129,7 +129,7 @@ def max_active_clusters(count: int, handle: int, config: int) -> None:
     shape, cluster = _launch_shape(config)
     cluster = cluster or function.kernel.own_cluster
     cluster = got(cluster)
-    need(count and all(cluster))
+    require(count and all(cluster))
     check(shape, LaunchOptions(cluster=cluster), function)
     together = emulation().device.limits.processors * active_blocks(function, shape.block.volume, shape.shared_bytes)
     store_u32(count, together // cluster.volume)

@@ -6,10 +6,10 @@ import ctypes
 
 from cujit.devices.cpu.native.shared import Fields
 from cujit.emulator import device
-from cujit.emulator.entries import load_u64, need, started, store_u32, store_u64
+from cujit.emulator.entries import load_u64, require, started, store_u32, store_u64
 from cujit.emulator.machine import cell_free, cell_is, in_c
 from cujit.emulator.process import emulation
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import BlockKind, CellKind, PoolCell
 
 _ON_DEVICE, _ON_HOST = 1, (2, 3, 4)
@@ -28,9 +28,9 @@ _used = in_c("pool_used", ctypes.c_uint64)
 
 
 def _pool(handle: int) -> PoolCell:
-    need(cell_is(handle, CellKind.POOL))
+    require(cell_is(handle, CellKind.POOL))
     pool = PoolCell.from_address(handle)
-    need(not pool.ended)
+    require(not pool.ended)
     return pool
 
 
@@ -40,14 +40,14 @@ _NAMED: dict[BlockKind, int] = {}
 
 def _blocks_at(location: int, kind: int) -> BlockKind:
     """Return the kind of blocks for a location and a kind of allocation. Managed memory has no location of its own."""
-    need(location)
+    require(location)
     place, ordinal = (ctypes.c_int32 * 2).from_address(location)
-    need(place in range(7) and kind in (_PINNED, _MANAGED))
+    require(place in range(7) and kind in (_PINNED, _MANAGED))
     if place == _ON_DEVICE:
         device.check(ordinal)
     if kind == _MANAGED:
         return BlockKind.MANAGED
-    need(place == _ON_DEVICE or place in _ON_HOST, Result.NOT_SUPPORTED)
+    require(place == _ON_DEVICE or place in _ON_HOST, Result.NOT_SUPPORTED)
     return BlockKind.POOLED if place == _ON_DEVICE else BlockKind.HOST
 
 
@@ -60,14 +60,14 @@ class _PoolProps(ctypes.Structure):
 @started("cuMemPoolCreate", "PP")
 def mem_pool_create(out: int, properties: int) -> None:
     """Make a pool, which cannot be shared."""
-    need(out and properties)
+    require(out and properties)
     props = _PoolProps.from_address(properties)
     place = properties + _PoolProps.location.offset
     blocks = _blocks_at(place, props.kind)
-    need(not props.handles, Result.NOT_SUPPORTED)
-    need(not props.security)
+    require(not props.handles, Result.NOT_SUPPORTED)
+    require(not props.security)
     handle = _new(props.most_bytes, blocks, load_u64(place))
-    need(handle, Result.OUT_OF_MEMORY)
+    require(handle, Result.OUT_OF_MEMORY)
     store_u64(out, handle)
 
 
@@ -75,7 +75,7 @@ def mem_pool_create(out: int, properties: int) -> None:
 def mem_pool_destroy(handle: int) -> None:
     """End a pool, which goes with its last allocation. The device's own stays."""
     pool = _pool(handle)
-    need(not pool.is_default)
+    require(not pool.is_default)
     memory = emulation().native.state.memory
     if memory.pool == handle:
         memory.pool = 0
@@ -109,7 +109,7 @@ def _attribute(pool: PoolCell, attribute: int) -> tuple[int, int]:
 def mem_pool_get_attribute(handle: int, attribute: int, value: int) -> None:
     """Write an attribute of a pool."""
     pool = _pool(handle)
-    need(value and 1 <= attribute <= _LAST_ATTRIBUTE)
+    require(value and 1 <= attribute <= _LAST_ATTRIBUTE)
     number, size = _attribute(pool, attribute)
     (store_u32 if size == 4 else store_u64)(value, number)
 
@@ -118,7 +118,7 @@ def mem_pool_get_attribute(handle: int, attribute: int, value: int) -> None:
 def mem_pool_set_attribute(handle: int, attribute: int, value: int) -> None:
     """Set an attribute of a pool; the marks of the most it had can only be forgotten."""
     pool = _pool(handle)
-    need(value and 1 <= attribute <= _USED_HIGH and attribute not in (_RESERVED, _USED))
+    require(value and 1 <= attribute <= _USED_HIGH and attribute not in (_RESERVED, _USED))
     if attribute in _REUSES:
         bit = 1 << attribute - 1
         on = ctypes.c_int32.from_address(value).value
@@ -128,7 +128,7 @@ def mem_pool_set_attribute(handle: int, attribute: int, value: int) -> None:
     if attribute == _THRESHOLD:
         pool.threshold = number
     else:
-        need(not number)
+        require(not number)
         setattr(pool, "used_high" if attribute == _USED_HIGH else "reserved_high", pool.used)
 
 
@@ -136,20 +136,20 @@ def mem_pool_set_attribute(handle: int, attribute: int, value: int) -> None:
 def mem_pool_set_access(handle: int, descriptions: int, count: int) -> None:
     """Set which devices may access a pool. The device always may."""
     _pool(handle)
-    need(descriptions or not count)
+    require(descriptions or not count)
     for index in range(count):
         place, ordinal, flags = (ctypes.c_int32 * 3).from_address(descriptions + 12 * index)
-        need(place == _ON_DEVICE and flags == _READ_WRITE)
+        require(place == _ON_DEVICE and flags == _READ_WRITE)
         device.check(ordinal)
 
 
 @started("cuMemPoolGetAccess", "PPP")
 def mem_pool_get_access(flags: int, handle: int, location: int) -> None:
     """Report that the device may access a pool."""
-    need(flags and location)
+    require(flags and location)
     _pool(handle)
     place, ordinal = (ctypes.c_int32 * 2).from_address(location)
-    need(place == _ON_DEVICE)
+    require(place == _ON_DEVICE)
     device.check(ordinal)
     store_u32(flags, _READ_WRITE)
 
@@ -157,7 +157,7 @@ def mem_pool_get_access(flags: int, handle: int, location: int) -> None:
 @started("cuDeviceGetDefaultMemPool", "PI")
 def device_get_default_mem_pool(out: int, ordinal: int) -> None:
     """Write the device's own pool."""
-    need(out)
+    require(out)
     device.check(ordinal)
     store_u64(out, _own(BlockKind.POOLED))
 
@@ -165,7 +165,7 @@ def device_get_default_mem_pool(out: int, ordinal: int) -> None:
 @started("cuDeviceGetMemPool", "PI")
 def device_get_mem_pool(out: int, ordinal: int) -> None:
     """Write the pool that is used if none is named."""
-    need(out)
+    require(out)
     device.check(ordinal)
     store_u64(out, _used())
 
@@ -174,7 +174,7 @@ def device_get_mem_pool(out: int, ordinal: int) -> None:
 def device_set_mem_pool(ordinal: int, handle: int) -> None:
     """Set the pool that is used if none is named."""
     device.check(ordinal)
-    need(_pool(handle).block == BlockKind.POOLED)
+    require(_pool(handle).block == BlockKind.POOLED)
     emulation().native.state.memory.pool = handle
 
 
@@ -195,7 +195,7 @@ def mem_get_mem_pool(out: int, location: int, kind: int) -> None:
 def mem_set_mem_pool(location: int, kind: int, handle: int) -> None:
     """Set the pool that is used for a location."""
     blocks = _blocks_at(location, kind)
-    need(_pool(handle).block == blocks)
+    require(_pool(handle).block == blocks)
     if blocks is BlockKind.POOLED:
         emulation().native.state.memory.pool = handle
     else:
@@ -205,6 +205,6 @@ def mem_set_mem_pool(location: int, kind: int, handle: int) -> None:
 @started("cuMemPoolExportToShareableHandle", "PPIP")
 def mem_pool_export_to_shareable_handle(out: int, handle: int, _kind: int, flags: int) -> None:
     """Refuse: no pool can be shared."""
-    need(out and not flags)
+    require(out and not flags)
     _pool(handle)
-    raise Refused(Result.NOT_SUPPORTED)
+    raise RefusedCall(Result.NOT_SUPPORTED)

@@ -11,7 +11,7 @@ import threading
 from cujit.devices.cpu.backend import CpuBackend
 from cujit.emulator.call_log import Notes
 from cujit.emulator.machine import Native, native
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.settings import EmulatorSettings
 from cujit.forks import cached_property, once
 
@@ -54,7 +54,7 @@ class Emulation:
         if self.refused[name] == 1:
             say(f"{name} is not emulated: it answers CUDA_ERROR_NOT_SUPPORTED")
 
-    def remember(self, error: Refused) -> None:
+    def remember(self, error: RefusedCall) -> None:
         """Keep the words of a refusal for who asks this thread's ``cuGetErrorString``."""
         self.last_errors[threading.get_native_id()] = (error.result, error.words)
 

@@ -126,7 +126,7 @@ class Result(enum.IntEnum):
         return "no error" if self is Result.SUCCESS else self.name.replace("_", " ").lower()
 
 
-class Refused(Exception):
+class RefusedCall(Exception):
     """A call that is answered with ``result``; ``words`` say why, where the result alone does not."""
 
     def __init__(self, result: Result, words: str = "") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from cujit.emulator.capture import call_host, not_captured, stream_cell
-from cujit.emulator.entries import need, started, store_u64
+from cujit.emulator.entries import require, started, store_u64
 from cujit.emulator.structures import StreamCell
 
 _VALUE_BYTES = 64
@@ -34,7 +34,7 @@ def _attributes(stream: StreamCell) -> dict[int, bytes]:
 def stream_get_attribute(stream: int, attribute: int, value: int) -> None:
     """Write an attribute of a stream."""
     cell = stream_cell(stream)
-    need(value and attribute in _ATTRIBUTES)
+    require(value and attribute in _ATTRIBUTES)
     data = _attributes(cell).get(attribute, _ATTRIBUTES[attribute])
     if attribute == _PRIORITY:
         data = cell.priority.to_bytes(4, "little", signed=True)
@@ -45,7 +45,7 @@ def stream_get_attribute(stream: int, attribute: int, value: int) -> None:
 def stream_set_attribute(stream: int, attribute: int, value: int) -> None:
     """Set an attribute of a stream."""
     cell = stream_cell(stream)
-    need(value and attribute in _ATTRIBUTES)
+    require(value and attribute in _ATTRIBUTES)
     _attributes(cell)[attribute] = ctypes.string_at(value, _VALUE_BYTES)
     if attribute == _PRIORITY:
         cell.priority = max(-5, min(0, ctypes.c_int32.from_address(value).value))
@@ -68,6 +68,6 @@ def stream_get_green_ctx(stream: int, green: int) -> None:
 @started("cuStreamAddCallback", "SPPU")
 def stream_add_callback(stream: int, callback: int, data: int, flags: int) -> None:
     """Call a function when the work of a stream is done: now."""
-    need(callback and not flags)
+    require(callback and not flags)
     not_captured(stream, "a callback cannot be captured: use cuLaunchHostFunc")
     call_host(callback, stream, 0, data)

@@ -9,9 +9,9 @@ import ctypes
 
 from cujit.devices.tensormaps.im2col import Im2col
 from cujit.devices.tensormaps.tiling import MAX_RANK, DataType, OutOfBoundsFill, Promotion, Swizzle, Tiling
-from cujit.emulator.entries import need, started
+from cujit.emulator.entries import require, started
 from cujit.emulator.process import emulation
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.errors import ArgumentError
 
 _BYTES = 128
@@ -22,7 +22,7 @@ _ADDRESS = 0
 
 def _numbers(address: int, count: int, type_: type[ctypes.c_uint64 | ctypes.c_uint32 | ctypes.c_int32]) -> list[int]:
     """Read an array that goes from the innermost axis outward, the other way round."""
-    need(address or not count)
+    require(address or not count)
     return list((type_ * count).from_address(address))[::-1] if count else []
 
 
@@ -31,12 +31,12 @@ def _tiling(
 ) -> Tiling:
     """Read the arguments that both kinds of maps have; ``words`` are interleaving, swizzle, promotion and fill."""
     interleave, swizzle, promotion, fill = words
-    need(1 <= rank <= MAX_RANK)
-    need(not interleave, Result.NOT_SUPPORTED, "tensor maps are of tensors that are not interleaved")
+    require(1 <= rank <= MAX_RANK)
+    require(not interleave, Result.NOT_SUPPORTED, "tensor maps are of tensors that are not interleaved")
     try:
         enums = DataType(kind), Swizzle(swizzle), OutOfBoundsFill(fill), Promotion(promotion)
     except ValueError as e:
-        raise Refused(Result.INVALID_VALUE, str(e)) from None
+        raise RefusedCall(Result.INVALID_VALUE, str(e)) from None
     outer = _numbers(strides, rank - 1, ctypes.c_uint64)
     tiling = Tiling(
         enums[0],
@@ -53,11 +53,11 @@ def _tiling(
 
 
 def _write(out: int, tiling: Tiling) -> None:
-    need(out)
+    require(out)
     try:
         tiling.check()
     except ArgumentError as e:
-        raise Refused(Result.INVALID_VALUE, str(e)) from None
+        raise RefusedCall(Result.INVALID_VALUE, str(e)) from None
     ctypes.memmove(out, emulation().device.encode_tensor_map(tiling), _BYTES)
 
 
@@ -66,7 +66,7 @@ def tensor_map_encode_tiled(
     out: int, kind: int, rank: int, address: int, sizes: int, strides: int, box: int, steps: int, *words: int
 ) -> None:
     """Describe a tensor and a box of it."""
-    need(1 <= rank <= MAX_RANK)
+    require(1 <= rank <= MAX_RANK)
     taken = _numbers(box, rank, ctypes.c_uint32)
     _write(out, _tiling(kind, rank, address, sizes, strides, taken, steps, words))
 
@@ -87,7 +87,7 @@ def tensor_map_encode_im2col(
     *words: int,
 ) -> None:
     """Describe images, of which a copy takes pixels as a convolution goes over them."""
-    need(3 <= rank <= MAX_RANK)
+    require(3 <= rank <= MAX_RANK)
     tiling = _tiling(kind, rank, address, sizes, strides, [*[1] * (rank - 1), channels], steps, words)
     given = {name: getattr(tiling, name) for name in tiling.__match_args__}
     corners = (tuple(_numbers(corner, rank - 2, ctypes.c_int32)) for corner in (lower, upper))
@@ -97,5 +97,5 @@ def tensor_map_encode_im2col(
 @started("cuTensorMapReplaceAddress", "PP")
 def tensor_map_replace_address(tensor_map: int, address: int) -> None:
     """Change a map to describe a tensor at another address."""
-    need(tensor_map and address % _PIECE == 0)
+    require(tensor_map and address % _PIECE == 0)
     ctypes.c_uint64.from_address(tensor_map + _ADDRESS).value = address

@@ -20,9 +20,9 @@ from cujit.devices.textures.texture import AddressMode, Extent, Filter, Sampling
 from cujit.emulator import contexts
 from cujit.emulator.capture import safe
 from cujit.emulator.device import TEXEL_DTYPES, TEXTURE_LIMITS
-from cujit.emulator.entries import in_any_context, in_context, need, new_cell, store_u64
+from cujit.emulator.entries import in_any_context, in_context, new_cell, require, store_u64
 from cujit.emulator.machine import cell_free, cell_is, in_c
-from cujit.emulator.results import Refused, Result
+from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import ArrayCell, Block, BlockKind, CellKind
 from cujit.values import NamedTuple
 
@@ -35,15 +35,15 @@ _Words = TypeVar("_Words", bound=ctypes.Structure)
 
 
 def _copied(type_: type[_Words], pointer: int) -> _Words:
-    need(pointer)
+    require(pointer)
     return type_.from_buffer_copy(ctypes.string_at(pointer, ctypes.sizeof(type_)))
 
 
 def _format(number: int, channels: int) -> TexelFormat:
-    need(channels in (1, 2, 4))
+    require(channels in (1, 2, 4))
     coded = any(first <= number <= last for first, last in _CODED)
-    need(not coded, Result.NOT_SUPPORTED, "elements are integers and floats of 8 to 32 bits")
-    need(number in TEXEL_DTYPES)
+    require(not coded, Result.NOT_SUPPORTED, "elements are integers and floats of 8 to 32 bits")
+    require(number in TEXEL_DTYPES)
     return TexelFormat(np.dtype(TEXEL_DTYPES[number]), channels)
 
 
@@ -76,8 +76,8 @@ class _Space(ctypes.Structure):
 
 
 def _array_of(handle: int) -> ArrayCell:
-    need(not cell_is(handle, CellKind.FREE), Result.CONTEXT_IS_DESTROYED, "the array was destroyed")
-    need(cell_is(handle, CellKind.ARRAY), Result.INVALID_HANDLE, "there is no such array")
+    require(not cell_is(handle, CellKind.FREE), Result.CONTEXT_IS_DESTROYED, "the array was destroyed")
+    require(cell_is(handle, CellKind.ARRAY), Result.INVALID_HANDLE, "there is no such array")
     return ArrayCell.from_address(handle)
 
 
@@ -108,23 +108,25 @@ def _fits(descriptor: _Space, kind: str, *, ending: str = "") -> bool:
 
 def _check_sizes(descriptor: _Space) -> None:
     kind, flags = _kind(descriptor), descriptor.flags
-    need(descriptor.width and (descriptor.depth or not flags & _LAYERED))
+    require(descriptor.width and (descriptor.depth or not flags & _LAYERED))
     fits = _fits(descriptor, f"TEXTURE{kind}") or (kind == "3D" and _fits(descriptor, "TEXTURE3D", ending="_ALTERNATE"))
-    need(fits, Result.INVALID_VALUE, "an array of this kind has other sizes")
-    need(not flags & _SURFACE or _fits(descriptor, f"SURFACE{kind}"), words="a surface of this kind has other sizes")
-    need(not flags & _GATHER or (kind == "2D" and _fits(descriptor, "TEXTURE2D_GATHER")), words="gathered are planes")
+    require(fits, Result.INVALID_VALUE, "an array of this kind has other sizes")
+    require(not flags & _SURFACE or _fits(descriptor, f"SURFACE{kind}"), words="a surface of this kind has other sizes")
+    require(
+        not flags & _GATHER or (kind == "2D" and _fits(descriptor, "TEXTURE2D_GATHER")), words="gathered are planes"
+    )
 
 
 def _create(context: int, out: int, descriptor: _Space) -> None:
-    need(out and not descriptor.flags & ~(_TAKEN | _NOT_TAKEN))
-    need(not descriptor.flags & _NOT_TAKEN, Result.NOT_SUPPORTED, "arrays are not sparse, mapped later or of videos")
+    require(out and not descriptor.flags & ~(_TAKEN | _NOT_TAKEN))
+    require(not descriptor.flags & _NOT_TAKEN, Result.NOT_SUPPORTED, "arrays are not sparse, mapped later or of videos")
     format_ = _format(descriptor.format, descriptor.channels)
     _check_sizes(descriptor)
     safe()
     row = -(-descriptor.width * format_.texel_bytes // _ROW_BYTES) * _ROW_BYTES
     slice_ = row * max(descriptor.height, 1)
     found = _memory_new(slice_ * max(descriptor.depth, 1), BlockKind.ARRAY, 0, context, 0)
-    need(found, Result.OUT_OF_MEMORY)
+    require(found, Result.OUT_OF_MEMORY)
     handle = new_cell(CellKind.ARRAY, context)
     array = ArrayCell.from_address(handle)
     array.base, array.row, array.slice = Block.from_address(found).begin, row, slice_
@@ -149,7 +151,7 @@ def array_3d_create(context: int, out: int, descriptor: int) -> None:
 
 
 def _store_description(out: int, type_: type[ctypes.Structure], handle: int) -> None:
-    need(out)
+    require(out)
     array = _array_of(handle)
     description = type_(*(getattr(array, field[0]) for field in type_._fields_))
     ctypes.memmove(out, ctypes.byref(description), ctypes.sizeof(type_))
@@ -177,7 +179,7 @@ def array_destroy(handle: int) -> None:
 
 def _destroy(handle: int) -> None:
     base = ArrayCell.from_address(handle).base
-    need(cell_free(handle, CellKind.ARRAY), Result.INVALID_HANDLE)
+    require(cell_free(handle, CellKind.ARRAY), Result.INVALID_HANDLE)
     _ARRAYS.discard(handle)
     for each in list(_OBJECTS.values()):
         if (each.resource.type, each.resource.address) == (_OF_ARRAY, handle):
@@ -222,7 +224,7 @@ class _Elements(NamedTuple):
 
 
 def _of_array(resource: _Resource) -> _Elements:
-    need(not resource.flags and cell_is(resource.address, CellKind.ARRAY), words="there is no such array")
+    require(not resource.flags and cell_is(resource.address, CellKind.ARRAY), words="there is no such array")
     array = ArrayCell.from_address(resource.address)
     format_ = _format(array.format, array.channels)
     depth, layers = (0, array.depth) if array.flags & (_LAYERED | _CUBE) else (array.depth, 0)
@@ -234,19 +236,19 @@ def _of_memory(resource: _Resource) -> _Elements:
     """Take memory as the caller says it, as an H200 does: it may not be there, and its rows may overlap."""
     format_ = _format(resource.format, resource.channels)
     at, width, height, pitch = resource.address, resource.width, resource.height, resource.pitch
-    need(at and not at % _ALIGN, words=f"a texture begins at a multiple of {_ALIGN} bytes")
+    require(at and not at % _ALIGN, words=f"a texture begins at a multiple of {_ALIGN} bytes")
     if resource.type == _OF_LINE:
         return _Elements(at, Extent(min(width // format_.texel_bytes, _MOST)), format_, None, is_line=True)
-    need(0 < width <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_WIDTH"])
-    need(height <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_HEIGHT"])
-    need(pitch <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_PITCH"])
-    need(not pitch % _PITCH_ALIGN, words=f"a row begins at a multiple of {_PITCH_ALIGN} bytes")
+    require(0 < width <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_WIDTH"])
+    require(height <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_HEIGHT"])
+    require(pitch <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_PITCH"])
+    require(not pitch % _PITCH_ALIGN, words=f"a row begins at a multiple of {_PITCH_ALIGN} bytes")
     return _Elements(at, Extent(width, height), format_, pitch)
 
 
 def _elements(resource: _Resource) -> _Elements:
-    need(resource.type != _OF_MIPMAPS, Result.NOT_SUPPORTED, "mipmaps are not emulated")
-    need(resource.type <= _OF_ROWS and not resource.flags)
+    require(resource.type != _OF_MIPMAPS, Result.NOT_SUPPORTED, "mipmaps are not emulated")
+    require(resource.type <= _OF_ROWS and not resource.flags)
     return _of_array(resource) if resource.type == _OF_ARRAY else _of_memory(resource)
 
 
@@ -257,15 +259,15 @@ def _seen(elements: _Elements, view: _View) -> _Elements:
     """
     extent = elements.extent
     sizes = view.width, view.height, view.depth
-    need(sizes == (extent.width, extent.height, max(extent.depth, extent.layers)))
-    need(not view.first_level and not view.last_level and view.first_layer <= view.last_layer <= extent.layers)
-    need(1 <= view.format <= _LAST_VIEW)
+    require(sizes == (extent.width, extent.height, max(extent.depth, extent.layers)))
+    require(not view.first_level and not view.last_level and view.first_layer <= view.last_layer <= extent.layers)
+    require(1 <= view.format <= _LAST_VIEW)
     kind, channels = divmod(view.format - 1, 3)
-    need(kind < len(FORMATS), Result.NOT_SUPPORTED, "compressed elements are not emulated")
+    require(kind < len(FORMATS), Result.NOT_SUPPORTED, "compressed elements are not emulated")
     format_ = TexelFormat(np.dtype(FORMATS[kind]), (1, 2, 4)[channels])
-    need(format_.texel_bytes == elements.format.texel_bytes, words="a view has elements as large as the array's")
+    require(format_.texel_bytes == elements.format.texel_bytes, words="a view has elements as large as the array's")
     layers = min(view.last_layer + 1, extent.layers) - view.first_layer
-    need(layers > 0 or not extent.layers)
+    require(layers > 0 or not extent.layers)
     assert elements.row_bytes is not None
     skipped = view.first_layer * elements.row_bytes * extent.rows
     seen = Extent(extent.width, extent.height, extent.depth, layers, extent.cube)
@@ -293,7 +295,7 @@ class _Reading(ctypes.Structure):
 def _sampling(reading: _Reading, elements: _Elements) -> Sampling:
     """Read how a texture is sampled; of a line, only what its elements become is."""
     flags, format_ = reading.flags, elements.format
-    need(not flags & ~_FLAGS)
+    require(not flags & ~_FLAGS)
     is_float = format_.is_float or (format_.dtype.itemsize <= 2 and not flags & _AS_INTEGER)
     srgb = bool(flags & _SRGB and is_float and format_.dtype == np.uint8)
     r, g, b, a = reading.border if is_float else map(_whole, reading.border)
@@ -306,14 +308,14 @@ def _sampling(reading: _Reading, elements: _Elements) -> Sampling:
 
 def _looking(reading: _Reading, extent: Extent) -> tuple[tuple[AddressMode, AddressMode, AddressMode], Filter]:
     """Read where a texture is looked up; only what is read by normalised coordinates, as cubes always are, repeats."""
-    need(extent.cube or not reading.flags & _SEAMLESS)
-    need(not reading.flags & _SEAMLESS, Result.NOT_SUPPORTED, "cubes without seams are not emulated")
-    need(reading.anisotropy <= 1, Result.NOT_SUPPORTED, "anisotropic filtering is not emulated")
+    require(extent.cube or not reading.flags & _SEAMLESS)
+    require(not reading.flags & _SEAMLESS, Result.NOT_SUPPORTED, "cubes without seams are not emulated")
+    require(reading.anisotropy <= 1, Result.NOT_SUPPORTED, "anisotropic filtering is not emulated")
     try:
         x, y, z = (AddressMode(mode) for mode in reading.address)
         filter_ = Filter(reading.filter)
     except ValueError as e:
-        raise Refused(Result.INVALID_VALUE, str(e)) from None
+        raise RefusedCall(Result.INVALID_VALUE, str(e)) from None
     if reading.flags & _NORMALIZED or extent.cube:
         return (x, y, z), filter_
     x, y, z = (mode if mode is AddressMode.BORDER else AddressMode.CLAMP for mode in (x, y, z))
@@ -359,7 +361,7 @@ def _found(handle: int, *, is_texture: bool) -> _Object | None:
 def _object_of(handle: int, *, is_texture: bool) -> _Object:
     found = _found(handle, is_texture=is_texture)
     if found is None:
-        raise Refused(Result.INVALID_VALUE, f"there is no such {'texture' if is_texture else 'surface'}")
+        raise RefusedCall(Result.INVALID_VALUE, f"there is no such {'texture' if is_texture else 'surface'}")
     return found
 
 
@@ -373,14 +375,14 @@ def _forget(handle: int, *, is_texture: bool) -> None:
 
 
 def _store(out: int, words: Any) -> None:
-    need(out and words is not None)
+    require(out and words is not None)
     ctypes.memmove(out, ctypes.byref(words), ctypes.sizeof(words))
 
 
 @in_context("cuTexObjectCreate", "PPPP")
 def tex_object_create(context: int, out: int, descriptor: int, how: int, seen: int) -> None:
     """Make a texture of an array or of memory."""
-    need(out)
+    require(out)
     resource, reading = _copied(_Resource, descriptor), _copied(_Reading, how)
     safe()
     elements, view = _elements(resource), _copied(_View, seen) if seen else None
@@ -415,7 +417,7 @@ def tex_object_get_texture_desc(out: int, handle: int) -> None:
 @in_any_context("cuTexObjectGetResourceViewDesc", "PP")
 def tex_object_get_resource_view_desc(out: int, handle: int) -> None:
     """Write what a texture shows of an array. Write nothing if the texture was made without a view."""
-    need(out)
+    require(out)
     view = _object_of(handle, is_texture=True).view
     if view is not None:
         _store(out, view)
@@ -424,9 +426,9 @@ def tex_object_get_resource_view_desc(out: int, handle: int) -> None:
 @in_context("cuSurfObjectCreate", "PP")
 def surf_object_create(context: int, out: int, descriptor: int) -> None:
     """Make a surface of an array; an H200 does not ask whether the array was made for that."""
-    need(out)
+    require(out)
     resource = _copied(_Resource, descriptor)
-    need(resource.type == _OF_ARRAY)
+    require(resource.type == _OF_ARRAY)
     safe()
     base, extent, format_, row_bytes, _ = _of_array(resource)
     made = surface_descriptor(base, extent, format_, row_bytes=row_bytes)

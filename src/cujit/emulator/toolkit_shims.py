@@ -21,7 +21,7 @@ from cujit.emulator.device_runtime import device_runtime, is_device_runtime
 from cujit.emulator.images import contained, ptx_of
 from cujit.emulator.machine import for_c
 from cujit.emulator.process import say
-from cujit.emulator.results import Refused
+from cujit.emulator.results import RefusedCall
 from cujit.errors import CujitError
 from cujit.formats.container import read_container
 from cujit.formats.fatbin import find_fatbins, select
@@ -69,7 +69,7 @@ def _keeper(names: Sequence[str]) -> str:
     return f'extern "C" {{ {declared}__global__ void {_KEEPER}(void **at) {{ {taken}}} }}'
 
 
-def _without_keeper(module: syntax.Module, names: Sequence[str]) -> Iterator[syntax.ModuleItem]:
+def _without_keeper(module: syntax.PtxModule, names: Sequence[str]) -> Iterator[syntax.ModuleItem]:
     """Take the keeper away, and have others see the functions that it kept."""
     for item in module.items:
         if isinstance(item, syntax.Function) and item.name in names and item.linkage != "extern":
@@ -116,7 +116,7 @@ class Link:
             return Code.SUCCESS
         try:
             self._texts.append((name.decode(errors="replace"), ptx_of(data).data))
-        except Refused as e:
+        except RefusedCall as e:
             return self._refuse(Code.ERROR_INVALID_INPUT, f"{name.decode(errors='replace')}: {e.words}")
         return Code.SUCCESS
 

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 
 from cujit.emulator import functions, library
-from cujit.emulator.entries import always, constant, in_any_context, need, store_u32, store_u64, text_at
+from cujit.emulator.entries import always, constant, in_any_context, require, store_u32, store_u64, text_at
 from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Result
 from cujit.forks import once
@@ -30,7 +30,7 @@ def driver_get_version(version: int) -> None:
 @always("cuGetProcAddress", "PPIP")
 def get_proc_address(symbol: int, function: int, version: int, flags: int) -> None:
     """Find an entry point as CUDA 11 did."""
-    need(_find(symbol, function, version, flags) == _FOUND, Result.NOT_FOUND)
+    require(_find(symbol, function, version, flags) == _FOUND, Result.NOT_FOUND)
 
 
 @always("cuGetProcAddress_v2", "PPIPP")
@@ -44,7 +44,7 @@ def get_proc_address_v2(symbol: int, function: int, version: int, flags: int, st
 def _find(symbol: int, function: int, version: int, flags: int) -> int:
     """Store an address, or null, and say which of the three it is."""
     name = text_at(symbol)
-    need(function and not flags & ~functions.FLAGS)
+    require(function and not flags & ~functions.FLAGS)
     form = functions.find(name, version, flags)
     store_u64(function, library.address_of(form.export) if form is not None else 0)
     if form is not None:
@@ -55,7 +55,7 @@ def _find(symbol: int, function: int, version: int, flags: int) -> int:
 @always("cuGetExportTable", "PP")
 def get_export_table(table: int, uuid: int) -> int:
     """Answer that there is none: tables without a manual, by which a linked-in CUDA runtime proves a driver genuine."""
-    need(table and uuid)
+    require(table and uuid)
     if ctypes.string_at(uuid, 4) == _RUNTIME:
         _refuse_runtime()
     return int(Result.NOT_SUPPORTED)
@@ -84,7 +84,7 @@ def get_error_string(error: int, text: int) -> None:
 
 
 def _store_text(error: int, text: int, words: Callable[[Result], str]) -> None:
-    need(text)
+    require(text)
     known = error in Result._value2member_map_
     store_u64(text, constant(words(Result(error))) if known else 0)
-    need(known)
+    require(known)

@@ -14,7 +14,7 @@ import os
 
 from cujit.devices.cpu.native.shared import Fields
 from cujit.emulator import device
-from cujit.emulator.entries import got, need, started, store_u64
+from cujit.emulator.entries import got, require, started, store_u64
 from cujit.emulator.machine import in_c, memory_adopt, memory_forget
 from cujit.emulator.results import Result
 from cujit.emulator.structures import BlockKind
@@ -91,11 +91,11 @@ _BLOCKS: dict[int, int] = {}
 
 def _check_properties(properties: int) -> _Properties:
     """Copy what memory is to be like; only pinned memory of the device is there."""
-    need(properties)
+    require(properties)
     props = _Properties.from_buffer_copy(ctypes.string_at(properties, ctypes.sizeof(_Properties)))
-    need(props.kind == _PINNED)
-    need(props.location[0] == _ON_DEVICE, Result.NOT_SUPPORTED, "memory of the device alone is made so")
-    need(not props.handles & ~_BY_DESCRIPTOR, Result.NOT_SUPPORTED, "memory is shared by descriptors of files alone")
+    require(props.kind == _PINNED)
+    require(props.location[0] == _ON_DEVICE, Result.NOT_SUPPORTED, "memory of the device alone is made so")
+    require(not props.handles & ~_BY_DESCRIPTOR, Result.NOT_SUPPORTED, "memory is shared by descriptors of files alone")
     device.check(props.location[1])
     return props
 
@@ -110,7 +110,7 @@ def _physical(handle: int) -> _Physical:
 @started("cuMemGetAllocationGranularity", "PPU")
 def mem_get_allocation_granularity(out: int, properties: int, option: int) -> None:
     """Write the granularity of which sizes are multiples."""
-    need(out and option <= 1)
+    require(out and option <= 1)
     _check_properties(properties)
     store_u64(out, _GRANULE)
 
@@ -124,14 +124,14 @@ def _nothing_at(address: int, size: int, flags: int = 0) -> int:
 @started("cuMemAddressReserve", "PPPPP")
 def mem_address_reserve(out: int, size: int, alignment: int, wish: int, flags: int) -> None:
     """Reserve addresses, where somebody wishes if these are free."""
-    need(out and size and size % _GRANULE == 0 and not flags and alignment & (alignment - 1) == 0)
+    require(out and size and size % _GRANULE == 0 and not flags and alignment & (alignment - 1) == 0)
     step = max(alignment, _GRANULE)
     at = _nothing_at(wish, size) if wish % step == 0 else 0
     if at % step or not at:
         if at:
             _C.munmap(at, size)
         whole = _nothing_at(0, size + step)
-        need(whole, Result.OUT_OF_MEMORY)
+        require(whole, Result.OUT_OF_MEMORY)
         at = -(-whole // step) * step
         for begin, end in ((whole, at), (at + size, whole + size + step)):
             if begin < end:
@@ -145,7 +145,7 @@ def mem_address_reserve(out: int, size: int, alignment: int, wish: int, flags: i
 def mem_address_free(address: int, size: int) -> None:
     """Release reserved addresses."""
     with _LOCK:
-        need(_RESERVED.get(address) == size and not _mapped(address, size))
+        require(_RESERVED.get(address) == size and not _mapped(address, size))
         del _RESERVED[address]
         _C.munmap(address, size)
 
@@ -156,9 +156,9 @@ def mem_address_free(address: int, size: int) -> None:
 @started("cuMemCreate", "PPPP")
 def mem_create(out: int, size: int, properties: int, flags: int) -> None:
     """Make memory, which lies nowhere yet."""
-    need(out and size and size % _GRANULE == 0 and not flags)
+    require(out and size and size % _GRANULE == 0 and not flags)
     props = _check_properties(properties)
-    need(_count(size), Result.OUT_OF_MEMORY)
+    require(_count(size), Result.OUT_OF_MEMORY)
     file = os.memfd_create("cujit", os.MFD_CLOEXEC)
     os.ftruncate(file, size)
     with _LOCK:
@@ -179,7 +179,7 @@ def mem_retain_allocation_handle(out: int, address: int) -> None:
     """Write the handle of the memory at an address, and retain the memory."""
     with _LOCK:
         found = _mapped(address, 1)
-        need(out and found)
+        require(out and found)
         physical = found[0].physical
         physical.holders += 1
         _MADE[physical.handle] = physical
@@ -189,7 +189,7 @@ def mem_retain_allocation_handle(out: int, address: int) -> None:
 @started("cuMemGetAllocationPropertiesFromHandle", "PP")
 def mem_get_allocation_properties_from_handle(out: int, handle: int) -> None:
     """Write the properties of memory."""
-    need(out)
+    require(out)
     props = _physical(handle).properties
     ctypes.memmove(out, ctypes.addressof(props), ctypes.sizeof(props))
 
@@ -197,20 +197,20 @@ def mem_get_allocation_properties_from_handle(out: int, handle: int) -> None:
 @started("cuMemExportToShareableHandle", "PPIP")
 def mem_export_to_shareable_handle(out: int, handle: int, kind: int, flags: int) -> None:
     """Write a file descriptor by which another process can access the memory."""
-    need(out and not flags)
+    require(out and not flags)
     found = _physical(handle)
-    need(kind == _BY_DESCRIPTOR and found.properties.handles & kind)
+    require(kind == _BY_DESCRIPTOR and found.properties.handles & kind)
     ctypes.c_int32.from_address(out).value = os.dup(found.file)
 
 
 @started("cuMemImportFromShareableHandle", "PPI")
 def mem_import_from_shareable_handle(out: int, descriptor: int, kind: int) -> None:
     """Import memory from a file descriptor that another process exported."""
-    need(out and kind == _BY_DESCRIPTOR)
+    require(out and kind == _BY_DESCRIPTOR)
     try:
         file = os.dup(descriptor)
     except (OSError, OverflowError):
-        need(False)
+        require(False)
     props = _Properties(kind=_PINNED, handles=_BY_DESCRIPTOR, location=(_ON_DEVICE, 0))
     with _LOCK:
         store_u64(out, _Physical(file, os.fstat(file).st_size, props).handle)
@@ -233,7 +233,7 @@ def _whole(address: int, size: int) -> list[_Mapping]:
     """
     found = _mapped(address, size)
     ends = [address, *(each.end for each in found)]
-    need(
+    require(
         found and all(each.begin == end for each, end in zip(found, ends, strict=False)) and ends[-1] == address + size
     )
     return found
@@ -244,11 +244,11 @@ def mem_map(address: int, size: int, offset: int, handle: int, flags: int) -> No
     """Map memory at reserved addresses."""
     with _LOCK:
         physical = _physical(handle)
-        need(not offset and not flags and size == physical.size and address % _GRANULE == 0)
-        need(any(begin <= address and address + size <= begin + bytes_ for begin, bytes_ in _RESERVED.items()))
-        need(not _mapped(address, size), words="memory is mapped there already")
+        require(not offset and not flags and size == physical.size and address % _GRANULE == 0)
+        require(any(begin <= address and address + size <= begin + bytes_ for begin, bytes_ in _RESERVED.items()))
+        require(not _mapped(address, size), words="memory is mapped there already")
         at = _C.mmap(address, size, 0, mmap.MAP_SHARED | _FIXED, physical.file, 0)
-        need(at == address, Result.OUT_OF_MEMORY)
+        require(at == address, Result.OUT_OF_MEMORY)
         physical.mappings += 1
         bisect.insort(_MAPPINGS, _Mapping(address, physical), key=lambda each: each.begin)
 
@@ -268,10 +268,10 @@ def mem_unmap(address: int, size: int) -> None:
 @started("cuMemSetAccess", "PPPP")
 def mem_set_access(address: int, size: int, descriptions: int, count: int) -> None:
     """Set what the device may do with memory at addresses. The last description counts."""
-    need(descriptions and count)
+    require(descriptions and count)
     access = _NO_ACCESS
     for place, ordinal, access in (ctypes.c_int32 * 3 * count).from_address(descriptions):
-        need(place == _ON_DEVICE and access in (_NO_ACCESS, _READ, _READ_WRITE))
+        require(place == _ON_DEVICE and access in (_NO_ACCESS, _READ, _READ_WRITE))
         device.check(ordinal)
     with _LOCK:
         found = _whole(address, size)
@@ -284,12 +284,12 @@ def mem_set_access(address: int, size: int, descriptions: int, count: int) -> No
 @started("cuMemGetAccess", "PPP")
 def mem_get_access(out: int, location: int, address: int) -> None:
     """Write what a location may do with memory at an address."""
-    need(out and location)
+    require(out and location)
     place, ordinal = (ctypes.c_int32 * 2).from_address(location)
-    need(place == _ON_DEVICE)
+    require(place == _ON_DEVICE)
     device.check(ordinal)
     found = _mapped(address, 1)
-    need(found)
+    require(found)
     store_u64(out, found[0].access)
 
 

@@ -26,7 +26,7 @@ from cujit.occupancy.products import find_product
 from cujit.program import Options, Source, compile
 from cujit.report.listings import Listing
 from cujit.report.report import ReportPage, of
-from cujit.reproducer.running import Rerun, attempt
+from cujit.reproducer.running import Rerun, run_once
 from cujit.values import attributes, dataclass, replace
 
 _MOST_KERNELS = 200
@@ -34,7 +34,7 @@ _MOST_KERNELS = 200
 
 
 @dataclass(frozen=True)
-class Seen:
+class Analysis:
     """What was made of a scene.
 
     ``report`` is the page's value; of a text that does not compile it has the messages alone. ``kernels`` are the names
@@ -67,7 +67,7 @@ class Seen:
         return {**self.report.record(), "explorer": {**more, "kernels": list(self.kernels)}}
 
 
-def look(
+def analyze(
     scene: Scene,
     *,
     path: str = "",
@@ -75,7 +75,7 @@ def look(
     memory_mib: int | None = None,
     trusted: bool = False,
     say: Callable[[str], None] = lambda _: None,
-) -> Seen:
+) -> Analysis:
     """Compile a scene, launch it in a process apart, and report both; what goes wrong is in the report, at its line.
 
     Args:
@@ -91,19 +91,19 @@ def look(
         seen = cujit.explore.look(cujit.explore.Scene("__global__ void k() { oops; }\\n"))
         print(seen.report.errors)
     """
-    return _Look(scene, path, LaunchLimits(timeout_s, memory_mib, trusted), say).seen()
+    return _Analyzer(scene, path, LaunchLimits(timeout_s, memory_mib, trusted), say).seen()
 
 
-def before(scene: Scene) -> Seen:
+def before(scene: Scene) -> Analysis:
     """Show a source of which nothing is known yet."""
-    return Seen(ReportPage(scene.name, (), (), (_own_listing(scene),)))
+    return Analysis(ReportPage(scene.name, (), (), (_own_listing(scene),)))
 
 
 def _own_listing(scene: Scene) -> Listing:
     return Listing("source", scene.name, tuple(scene.source.splitlines()))
 
 
-class _Look:
+class _Analyzer:
     """One look at a scene, and what went wrong so far."""
 
     def __init__(self, scene: Scene, path: str, limits: LaunchLimits, say: Callable[[str], None]) -> None:
@@ -114,7 +114,7 @@ class _Look:
         self.errors: list[CujitError] = []
         self.notes: list[str] = []
 
-    def seen(self) -> Seen:
+    def seen(self) -> Analysis:
         begin = time.perf_counter()
         scene = self.scene
         try:
@@ -123,14 +123,14 @@ class _Look:
             image = compile(source, to="ptx", arch=scene.target().virtual, names=self._names(), options=options)
         except CujitError as e:
             page = ReportPage(scene.name, (), (), (_own_listing(scene),), (e,))
-            return Seen(page, seconds=time.perf_counter() - begin)
+            return Analysis(page, seconds=time.perf_counter() - begin)
         if warnings := parse_log(image.log):
             self.errors.append(CompileError("warnings of the compiler", diagnostics=warnings))
         rerun = self._rerun(source, options) if scene.is_launched else None
         self.say("assembling")
         page = self._page(source, image, rerun)
         names = tuple(kernel.display for kernel in inspect(image).kernels)
-        seen = Seen(page, True, kernels=names[:_MOST_KERNELS], seconds=time.perf_counter() - begin)
+        seen = Analysis(page, True, kernels=names[:_MOST_KERNELS], seconds=time.perf_counter() - begin)
         if rerun is None:
             return seen
         is_counted = rerun.profile is not None and rerun.error is None
@@ -167,7 +167,7 @@ class _Look:
             placed = [device.array(value) if isinstance(value, np.ndarray) else value for value in values]
             saved = saved_launch(launch._entry, launch.shape, launch.stream, launch.options, placed)
             self.say("launching")
-            rerun = attempt(saved, device="cpu", check=scene.check or None, profile=True, **vars(self.limits))
+            rerun = run_once(saved, device="cpu", check=scene.check or None, profile=True, **vars(self.limits))
         except CujitError as e:
             self.errors.append(e)
             return None

@@ -13,7 +13,7 @@ import sys
 from typing import Any, BinaryIO
 
 from cujit.errors import CujitError
-from cujit.explore.analyzer import look
+from cujit.explore.analyzer import analyze
 from cujit.explore.scene import Scene
 from cujit.report.page import fitted
 from cujit.reproducer.sandbox import end_with_parent, limit
@@ -37,7 +37,7 @@ def _answer(answers: BinaryIO, request: dict[str, Any]) -> None:
         answers.flush()
 
     try:
-        seen = look(Scene.of(request.pop("scene")), say=say, **request)
+        seen = analyze(Scene.of(request.pop("scene")), say=say, **request)
         record = fitted(seen.record(), MOST_RECORD_BYTES)
     except CujitError as e:
         say("failed", message=e.message, help=e.help)

@@ -22,13 +22,13 @@ from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.errors import CujitError
 from cujit.farm.arch_sharing import alike, assembled, common
-from cujit.farm.tasks import Chunk, Piece, PieceResult, job_of
+from cujit.farm.tasks import Piece, PieceResult, WorkChunk, job_of
 from cujit.values import NamedTuple, replace
 
 _ONLY_ONE = "no other architecture of its family is asked for"
 
 
-class _Member(NamedTuple):
+class _GroupMember(NamedTuple):
     """A piece that may be made with others: what is compiled here, and its key."""
 
     request: Request
@@ -42,7 +42,7 @@ class _Member(NamedTuple):
 class Together:
     """The pieces of one task that are made together: what came of each, by its digest, and why others were not."""
 
-    def __init__(self, chunk: Chunk, runner: Runner) -> None:
+    def __init__(self, chunk: WorkChunk, runner: Runner) -> None:
         assert runner.keys is not None
         assert runner.cache is not None
         self.ended: dict[str, PieceResult] = {}
@@ -52,14 +52,14 @@ class Together:
 
     def work(self) -> None:
         """Make what can be; all else is to be made alone, and whatever is wrong with it is said then."""
-        groups: defaultdict[Request, list[_Member]] = defaultdict(list)
+        groups: defaultdict[Request, list[_GroupMember]] = defaultdict(list)
         with contextlib.ExitStack() as files:
             for piece in self._chunk.pieces:
                 with contextlib.suppress(CujitError, OSError):
                     request = files.enter_context(laid_out(piece)).request
                     if keyed := self._keyed(piece, request):
                         share = self._chunk.share if piece.is_shared else ""
-                        groups[alike(request_of(piece.recipe), share)].append(_Member(request, keyed))
+                        groups[alike(request_of(piece.recipe), share)].append(_GroupMember(request, keyed))
             for members in groups.values():
                 for some in _bunches(members, self._chunk.join):
                     self._make(some, {member.request.arch for member in some})
@@ -74,7 +74,7 @@ class Together:
             return None
         return None if self._cache.find(keyed.key) else keyed
 
-    def _make(self, members: Sequence[_Member], arches: set[Arch]) -> None:
+    def _make(self, members: Sequence[_GroupMember], arches: set[Arch]) -> None:
         if len(arches) == 1:
             self._note(members, _ONLY_ONE)
         if len(members) == 1:
@@ -102,10 +102,10 @@ class Together:
     def _within(self) -> Runner:
         return self._tools.within(WorkLimits.of(self._chunk.deadline_s, True, self._chunk.memory_mib))
 
-    def _note(self, members: Sequence[_Member], why: str) -> None:
+    def _note(self, members: Sequence[_GroupMember], why: str) -> None:
         self.why_alone.update((member.digest, why) for member in members)
 
-    def _keep(self, members: Sequence[_Member], image: Artifact, more_ms: float) -> None:
+    def _keep(self, members: Sequence[_GroupMember], image: Artifact, more_ms: float) -> None:
         """Keep an image under the key of each; what it took is said in equal parts."""
         every = {name for member in members for name in member.request.names}
         each_ms = (make_ms(image) + more_ms) / len(members)
@@ -121,7 +121,7 @@ class Together:
                 self.ended[member.digest] = ended._replace(is_shared=not why, why_alone=why)
 
 
-def _bunches(members: Sequence[_Member], join: int) -> Iterator[list[_Member]]:
+def _bunches(members: Sequence[_GroupMember], join: int) -> Iterator[list[_GroupMember]]:
     """Split what is alike by instances: so many of them, for all their architectures, are made together."""
     names = list(dict.fromkeys(member.request.names for member in members))
     for first in range(0, len(names), join):

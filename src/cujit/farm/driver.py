@@ -30,8 +30,8 @@ from cujit.farm.engines import Engine, engine_of
 from cujit.farm.planner import Intake, Unit
 from cujit.farm.processes import WorkerDiedError
 from cujit.farm.publishing import publishing
-from cujit.farm.report import BuiltImage, Failure, Report, Tally
-from cujit.farm.tasks import Chunk, ChunkResult, PieceResult
+from cujit.farm.report import BuildTally, BuiltImage, Failure, Report
+from cujit.farm.tasks import ChunkResult, PieceResult, WorkChunk
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 
@@ -121,7 +121,7 @@ def build(
     share = check_share(share)
     root, task = _where_and_how(runner, cache, limits)
     task = task._replace(join=join, share=share)
-    is_packed, tally = pack is not None, Tally()
+    is_packed, tally = pack is not None, BuildTally()
     with engine_of(executor, workers) as engine, publishing(store, cache.stores, tally) as publisher:
         intake = Intake(requests, arches, runner, make_ms, tally, publisher, task, is_packed=is_packed)
         _Farm(intake, engine, root, task, chunk_s * 1e3, progress).run()
@@ -153,13 +153,13 @@ def cache_of(sink: object) -> Cache:
     return Cache(Path(os.fspath(sink)), cap_bytes=_NO_CAP, memory_bytes=0)
 
 
-def _where_and_how(runner: Runner, cache: Cache, limits: WorkLimits) -> tuple[Store, Chunk]:
+def _where_and_how(runner: Runner, cache: Cache, limits: WorkLimits) -> tuple[Store, WorkChunk]:
     """Return the store that images go to, and a task without pieces, which is what all tasks have in common."""
     store, budget = cache.store, cache.budget
     assert store is not None
     assert budget is not None
     root, gid, mode = str(store.root), store.trust.gid, str(runner.compiling)
-    return store, Chunk((), root, budget.cap_bytes, gid, mode, limits.timeout_s, limits.memory_mib)
+    return store, WorkChunk((), root, budget.cap_bytes, gid, mode, limits.timeout_s, limits.memory_mib)
 
 
 def _mebibytes(memory_bytes: object) -> int:
@@ -180,7 +180,7 @@ class _Farm:
         intake: Intake,
         engine: Engine,
         store: Store,
-        task: Chunk,
+        task: WorkChunk,
         chunk_ms: float,
         progress: Progress | None,
     ) -> None:

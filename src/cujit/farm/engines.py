@@ -16,7 +16,7 @@ from typing import Any
 from cujit.arch.support import install
 from cujit.errors import MissingError, OptionError, ToolCrashError, read_int, spell
 from cujit.farm.processes import Processes
-from cujit.farm.tasks import Chunk, ChunkResult
+from cujit.farm.tasks import ChunkResult, WorkChunk
 from cujit.farm.worker import work
 
 _HELP = "executor='processes:8', 'dask://host:8786', 'mpi', or any concurrent.futures.Executor"
@@ -30,7 +30,7 @@ class Engine:
         self.slots = slots
         self._executor = executor
 
-    def submit(self, chunk: Chunk) -> Future[ChunkResult]:
+    def submit(self, chunk: WorkChunk) -> Future[ChunkResult]:
         """Hand in a task."""
         if isinstance(self._executor, Processes):
             return self._executor.submit(chunk)

@@ -18,8 +18,8 @@ from cujit.compiler.runner import Runner
 from cujit.errors import CujitError, OptionError, spell
 from cujit.farm.arch_sharing import alike, why_alone, why_names_alone
 from cujit.farm.publishing import Publisher
-from cujit.farm.report import Failure, Tally
-from cujit.farm.tasks import Chunk, Piece, piece_of
+from cujit.farm.report import BuildTally, Failure
+from cujit.farm.tasks import Piece, WorkChunk, piece_of
 from cujit.farm.worker import first_message
 
 _WINDOW = 4096
@@ -74,9 +74,9 @@ class Intake:
         arches: Sequence[Arch],
         runner: Runner,
         make_ms: Callable[[Request], float],
-        tally: Tally,
+        tally: BuildTally,
         publisher: Publisher | None,
-        task: Chunk,
+        task: WorkChunk,
         *,
         is_packed: bool,
     ) -> None:

@@ -8,7 +8,7 @@ import traceback
 from concurrent.futures import BrokenExecutor, Future
 
 from cujit.errors import CujitError, ToolCrashError
-from cujit.farm.tasks import Chunk, ChunkResult
+from cujit.farm.tasks import ChunkResult, WorkChunk
 from cujit.farm.worker import work
 from cujit.forks import Lock
 from cujit.threads import start
@@ -38,7 +38,7 @@ class Processes:
     def __init__(self, slots: int) -> None:
         interpreter()
         self._slots = slots
-        self._tasks: queue.SimpleQueue[tuple[Future[ChunkResult], Chunk] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[Future[ChunkResult], WorkChunk] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._living: set[Worker] = set()
         self._lock = Lock()
@@ -49,7 +49,7 @@ class Processes:
         with self._lock:
             return [worker.process.pid for worker in self._living]
 
-    def submit(self, chunk: Chunk) -> Future[ChunkResult]:
+    def submit(self, chunk: WorkChunk) -> Future[ChunkResult]:
         """Hand in a task; its future fails with ``WorkerDiedError`` if the worker dies with it."""
         future: Future[ChunkResult] = Future()
         self._tasks.put((future, chunk))
@@ -108,7 +108,7 @@ class Processes:
         worker.end()
 
 
-def _run_chunk(worker: Worker, chunk: Chunk) -> ChunkResult:
+def _run_chunk(worker: Worker, chunk: WorkChunk) -> ChunkResult:
     """Run a task in a worker.
 
     Raises:
@@ -131,7 +131,7 @@ def main(answers: int) -> None:
     serve(answers, _answer)
 
 
-def _answer(chunk: Chunk) -> ChunkResult | CujitError:
+def _answer(chunk: WorkChunk) -> ChunkResult | CujitError:
     try:
         return work(chunk)
     except Exception as e:

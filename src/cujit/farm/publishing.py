@@ -14,7 +14,7 @@ from cujit.cache.remote.ledger import brought
 from cujit.cache.store import Root
 from cujit.compiler.request import Request
 from cujit.errors import CujitError, FormatError, OptionError, RemoteError, spell
-from cujit.farm.report import Failure, Tally
+from cujit.farm.report import BuildTally, Failure
 from cujit.farm.worker import first_message
 
 _MOST_WAITING = 256
@@ -23,7 +23,7 @@ _MOST_UNPUBLISHED = 10
 
 
 @contextmanager
-def publishing(shared: RemoteStore | None, roots: Sequence[Root], tally: Tally) -> Iterator[Publisher | None]:
+def publishing(shared: RemoteStore | None, roots: Sequence[Root], tally: BuildTally) -> Iterator[Publisher | None]:
     """Publish what the body gives, and be done with it at its end; None where there is no shared cache.
 
     Raises:
@@ -48,7 +48,7 @@ def publishing(shared: RemoteStore | None, roots: Sequence[Root], tally: Tally) 
 class Publisher:
     """Puts images of roots into a shared cache, several at once, and tells the tally what came of it."""
 
-    def __init__(self, shared: RemoteStore, roots: Sequence[Root], tally: Tally, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, shared: RemoteStore, roots: Sequence[Root], tally: BuildTally, pool: ThreadPoolExecutor) -> None:
         """Take the shared cache, where images are, the tally, and who waits for the network."""
         self._shared, self._roots, self._tally, self._pool = shared, roots, tally, pool
         self._under_way: dict[Future[bool], tuple[str, Request]] = {}

@@ -143,7 +143,7 @@ def _failure(one: Failure) -> dict[str, Any]:
 
 
 @dataclass
-class Tally:
+class BuildTally:
     """A report under way; ``keys`` are the digests of all keys that were asked for, and whether each is kept."""
 
     keys: dict[bytes, bool] = field(default_factory=dict)

@@ -62,7 +62,7 @@ class Piece(NamedTuple):
     is_shared: bool = False
 
 
-class Chunk(NamedTuple):
+class WorkChunk(NamedTuple):
     """A task: some compiles, the root that they go to, and what each may take.
 
     ``deadline_s`` are seconds, ``memory_mib`` is the address space of the process that compiles. ``compiling`` is as

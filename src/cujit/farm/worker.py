@@ -21,7 +21,7 @@ from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.runner import Runner
 from cujit.errors import CompileError, CujitError, ToolCrashError, ToolTimeoutError
 from cujit.farm.coalesce import Together, laid_out, result_of
-from cujit.farm.tasks import Chunk, ChunkResult, Piece, PieceResult
+from cujit.farm.tasks import ChunkResult, Piece, PieceResult, WorkChunk
 from cujit.forks import single_flight_cache
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
@@ -32,7 +32,7 @@ _LINE_CHARS = 1000
 _LAID_OUT = re.compile(r"[^\s:]*/cujit-farm-[^/\s]+/tree/")
 
 
-def work(chunk: Chunk) -> ChunkResult:
+def work(chunk: WorkChunk) -> ChunkResult:
     """Do a task; it is what executors are given, and raises nothing that a compile or a disk can be at fault for."""
     begin = _cpu_s()
     runner = _runner(chunk.root, chunk.cap_bytes, chunk.gid, chunk.compiling, Settings.from_environment(os.environ))
@@ -62,7 +62,7 @@ def _runner(root: str, cap_bytes: int, gid: int | None, compiling: str, settings
     return runner
 
 
-def _ended(piece: Piece, chunk: Chunk, runner: Runner) -> PieceResult:
+def _ended(piece: Piece, chunk: WorkChunk, runner: Runner) -> PieceResult:
     try:
         with laid_out(piece) as job:
             ended = _kept(job, piece.digest, chunk, runner)
@@ -71,7 +71,7 @@ def _ended(piece: Piece, chunk: Chunk, runner: Runner) -> PieceResult:
     return ended._replace(reason=_LAID_OUT.sub("", ended.reason))
 
 
-def _kept(job: CompileJob, digest: str, chunk: Chunk, runner: Runner) -> PieceResult:
+def _kept(job: CompileJob, digest: str, chunk: WorkChunk, runner: Runner) -> PieceResult:
     """Do a job whose key is that of the driver.
 
     Raises:
@@ -96,7 +96,7 @@ def _kept(job: CompileJob, digest: str, chunk: Chunk, runner: Runner) -> PieceRe
         return PieceResult("quarantined", first_message(e), signal=signal, log=log, peak_bytes=peak_bytes)
 
 
-def _got(job: CompileJob, chunk: Chunk, runner: Runner) -> Artifact:
+def _got(job: CompileJob, chunk: WorkChunk, runner: Runner) -> Artifact:
     return runner.within(WorkLimits.of(chunk.deadline_s, True, chunk.memory_mib)).get(job)
 
 

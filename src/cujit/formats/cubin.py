@@ -172,7 +172,7 @@ def read_cubin(data: bytes) -> Cubin:
     if elf.type not in (_RELOCATABLE, _EXECUTABLE):
         raise FormatError(f"a cubin of ELF type {elf.type}", offset=16)
     held = read_container(elf.data)
-    return _Reader(elf).read() if held is None else _of_container(held)
+    return _CubinReader(elf).read() if held is None else _of_container(held)
 
 
 def _of_container(held: Container) -> Cubin:
@@ -183,7 +183,7 @@ def _of_container(held: Container) -> Cubin:
     return replace(read_cubin(held.cubin), ptx=held.ptx)
 
 
-class _Reader:
+class _CubinReader:
     """One reading of one cubin."""
 
     def __init__(self, elf: Elf) -> None:

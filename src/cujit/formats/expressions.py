@@ -56,7 +56,7 @@ def normalise_expression(text: str) -> str:
         return text.strip()
     collapsed = _collapse(text)
     try:
-        reader = _Reader(_tokens(text))
+        reader = _ExpressionReader(_tokens(text))
         result = reader.item(0, ())
         return result if reader.ended else collapsed
     except _Unreadable:
@@ -149,7 +149,7 @@ def _integer(token: str) -> str:
     raise _Unreadable
 
 
-class _Reader:
+class _ExpressionReader:
     """Reads tokens into the one spelling, by descent into brackets."""
 
     def __init__(self, tokens: list[str]) -> None:

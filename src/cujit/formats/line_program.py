@@ -60,7 +60,7 @@ def _starts(elf: Elf, table: Section) -> dict[int, tuple[int, int]]:
     return found
 
 
-class _Reader:
+class _LineReader:
     """Bytes from a place on; what goes beyond their end is an IndexError."""
 
     def __init__(self, data: bytes, at: int) -> None:
@@ -94,7 +94,7 @@ def _rows(data: bytes, starts: Mapping[int, tuple[int, int]]) -> Iterator[CubinL
         end, begin = at + 4 + length, at + _HEADER.size + header_bytes
         if not at < end <= len(data) or begin > end or not 2 <= version <= _MOST_VERSION:
             raise ValueError("a unit that goes beyond its section")
-        reader = _Reader(data[:end], at + _HEADER.size)
+        reader = _LineReader(data[:end], at + _HEADER.size)
         step = reader.byte()
         if version >= _MOST_VERSION:
             reader.byte()  # operations per instruction
@@ -108,7 +108,7 @@ def _rows(data: bytes, starts: Mapping[int, tuple[int, int]]) -> Iterator[CubinL
         at = end
 
 
-def _files(reader: _Reader) -> Iterator[str]:
+def _files(reader: _LineReader) -> Iterator[str]:
     folders = [""]
     while folder := reader.text():
         folders.append(folder)
@@ -122,7 +122,7 @@ class _Program:
 
     def __init__(
         self,
-        reader: _Reader,
+        reader: _LineReader,
         end: int,
         step: int,
         base: int,

@@ -14,7 +14,7 @@ from cujit.formats.cubin import Cubin, CubinKernel, read_cubin
 from cujit.formats.ltoir import read_ltoir
 from cujit.formats.ptx.parameters import bytes_of, signature_of_entry
 from cujit.formats.ptx.parser import parse
-from cujit.formats.ptx.syntax import Function, Module, Variable
+from cujit.formats.ptx.syntax import Function, PtxModule, Variable
 from cujit.formats.ptx.uses import construct_needs
 from cujit.inspection.logs import Spills, spills_of_log
 from cujit.inspection.nvvm_ir import read_nvvmir
@@ -217,7 +217,7 @@ def _block(words: tuple[str, ...]) -> Block | None:
     return x, y, z
 
 
-def _variables(module: Module) -> Iterable[VariableInfo]:
+def _variables(module: PtxModule) -> Iterable[VariableInfo]:
     for v in module.variables:
         if v.linkage != "extern" and v.space in _SPACES:
             yield VariableInfo(v.name, bytes_of(v) or None, _space(v))

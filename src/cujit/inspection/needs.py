@@ -124,7 +124,7 @@ def _uses(counts: Counter[str], reasons: dict[str, str]) -> tuple[Use, ...]:
     return tuple(Use(name, count, reasons.get(name, "")) for name, count in ordered)
 
 
-def _oldest(module: ptx.Module) -> tuple[Version, str]:
+def _oldest(module: ptx.PtxModule) -> tuple[Version, str]:
     """Return the version and target that all constructs together need. If no target has all of them, return the
     declared ones.
     """
@@ -218,7 +218,7 @@ _FEATURES: dict[str, Callable[[ptx.Instruction], bool]] = {
 """Features by name, and which instructions are a use of each."""
 
 
-def _features(module: ptx.Module, statements: list[ptx.Statement]) -> Iterator[str]:
+def _features(module: ptx.PtxModule, statements: list[ptx.Statement]) -> Iterator[str]:
     """Name each feature once for every use."""
     for statement in statements:
         if isinstance(statement, ptx.Instruction):

@@ -126,7 +126,7 @@ _KEYS = ("devices", "check", "threads", "timeout_s", "schedules")
 _CHECK = "all"
 
 
-class _Wish(NamedTuple):
+class _WantedFixture(NamedTuple):
     """Where a test runs, and how the CPU device is made."""
 
     kind: str
@@ -164,7 +164,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     check = marked.get("check") or _setting(metafunc.config, "cujit_check") or _CHECK
     cases = [
         pytest.param(
-            _Wish(kind, check, marked.get("threads"), marked.get("timeout_s"), seed),
+            _WantedFixture(kind, check, marked.get("threads"), marked.get("timeout_s"), seed),
             id=kind if seed is None else f"{kind}-schedule-{seed}",
             marks=[pytest.mark.skip(reason=reason)] if reason else [],
         )
@@ -229,7 +229,9 @@ def cujit_device(request: pytest.FixtureRequest) -> Device:
     from cujit.devices.process import process_devices  # start-up: pytest loads this file in every run
 
     devices = process_devices()
-    wish: _Wish = getattr(request, "param", None) or _Wish("cpu", _setting(request.config, "cujit_check") or _CHECK)
+    wish: _WantedFixture = getattr(request, "param", None) or _WantedFixture(
+        "cpu", _setting(request.config, "cujit_check") or _CHECK
+    )
     check = None if wish.check == "none" else wish.check
     if wish.kind == "gpu":
         return devices.gpu()

@@ -30,7 +30,7 @@ from cujit.values import NamedTuple, group_by
 _MOST_PLANS = 1024
 """Calls of one operator that are kept, by shapes, dtypes, numbers and stream."""
 
-_OPERATORS: dict[str, _Operator] = {}
+_OPERATORS: dict[str, _JaxOperator] = {}
 """By name, and what XLA calls for them; one that is defined again takes the place of the old one."""
 _HANDLERS: list[Any] = []
 _LOCK = Lock()
@@ -115,7 +115,7 @@ def operator(
         plain(shared_bytes) if callable(shared_bytes) else shared_bytes,
     )
     aliases = dict(input_output_aliases or {})
-    made = _Operator(name, signature, instances, outputs, plain(arguments), vmap_method, aliases)
+    made = _JaxOperator(name, signature, instances, outputs, plain(arguments), vmap_method, aliases)
     return _register(made).function(backward, residuals and plain(residuals))
 
 
@@ -127,7 +127,7 @@ def _elements(out: Any, *_others: object, **_numbers: object) -> int:
     return int(out.size)
 
 
-def _register(made: _Operator) -> _Operator:
+def _register(made: _JaxOperator) -> _JaxOperator:
     """Register an operator with XLA by its name, which XLA binds once and for all."""
     with _LOCK:
         is_new = made.name not in _OPERATORS
@@ -204,7 +204,7 @@ class _Signature(NamedTuple):
         )
 
 
-class _Plan(NamedTuple):
+class _OperatorPlan(NamedTuple):
     """A call as far as it does not depend on addresses."""
 
     launch: Launch
@@ -213,7 +213,7 @@ class _Plan(NamedTuple):
     numbers: tuple[Any, ...]
 
 
-class _Operator:
+class _JaxOperator:
     """One operator: how JAX sees it, and how a call goes."""
 
     def __init__(
@@ -233,7 +233,7 @@ class _Operator:
         self._arguments = arguments
         self._vmap_method = vmap_method
         self._aliases = aliases
-        self._plans: dict[object, _Plan] = {}
+        self._plans: dict[object, _OperatorPlan] = {}
 
     # -- as JAX sees it -----------------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class _Operator:
         found = [plan.makers[k](call.addresses[k]) for k in plan.order]
         plan.launch(*self._arguments(*found, *plan.numbers))
 
-    def _plan(self, call: Call) -> _Plan:
+    def _plan(self, call: Call) -> _OperatorPlan:
         """Find how calls of some shapes go: the kernel is compiled, and what it may write to is looked at."""
         text, count, found = buffers(call.key)
         device = cpu() if call.ordinal < 0 else gpu(call.ordinal)
@@ -330,7 +330,7 @@ class _Operator:
         self._keep_from_writing(launch, self._arguments(*whole), arrays, count)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-        plan = _Plan(launch, makers, (*range(count, len(arrays)), *range(count)), numbers)
+        plan = _OperatorPlan(launch, makers, (*range(count, len(arrays)), *range(count)), numbers)
         self._plans[call.key, call.ordinal, call.stream] = plan
         return plan
 

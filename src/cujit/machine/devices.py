@@ -153,7 +153,7 @@ def _check_watchers(trace: object, coverage: object, profile: object) -> None:
             raise OptionError(f"{name} is {type(watcher).__name__} {spell(watcher)}", help=f"{name}={help}")
 
 
-def chosen(device: DeviceLike | str | None) -> Device:
+def resolve_device(device: DeviceLike | str | None) -> Device:
     """Return a device, by its name or unchanged. Without one, return the default device."""
     if device is None:
         return default_device()

@@ -139,7 +139,7 @@ class _Cell:
         _LEFT.update(found)
 
 
-class _Kernels(dict[str, Kernel]):
+class _CellKernels(dict[str, Kernel]):
     """Several kernels of one name, by their whole names: a dict that ``_LEFT`` can hold."""
 
 
@@ -201,10 +201,10 @@ def _command(
 
 def _by_name(module: Module, cell: _Cell) -> dict[str, object]:
     """Return the kernels by their names without scopes, arguments and parameter types."""
-    groups: dict[str, _Kernels] = {}
+    groups: dict[str, _CellKernels] = {}
     for shown, kernel in module.items():
         entity = without_arguments(entity_name(kernel.lowered_name) or kernel.lowered_name)
-        groups.setdefault(entity.rpartition("::")[2], _Kernels())[shown] = kernel
+        groups.setdefault(entity.rpartition("::")[2], _CellKernels())[shown] = kernel
     for name in groups:
         cell.require_free(name, "a kernel")
     return {name: next(iter(group.values())) if len(group) == 1 else group for name, group in groups.items()}

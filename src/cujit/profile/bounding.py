@@ -263,7 +263,7 @@ def _conflicting(kernel: ProfiledKernel, line: SourceLine | None) -> str:
 # -- parts of a multiprocessor ------------------------------------------------------------------------------------
 
 
-class _Unit(NamedTuple):
+class _ExecutionUnit(NamedTuple):
     """A part of a multiprocessor: what it does each clock cycle at most, and how often an instruction has it do so."""
 
     name: str
@@ -281,22 +281,28 @@ def _of_units(kernel: ProfiledKernel, gpu: Peaks, unknown: dict[str, None]) -> l
     merged = {name: _mergeable(rows, name) for name in _TYPES}
     arithmetic = (("f32", gpu.fp32), ("f64", gpu.fp64), ("f16", gpu.fp16))
     units = [
-        _Unit("first cache", "sectors", SECTORS, lambda row: row.measures.sectors, cause=_scattered),
-        _Unit("shared memory", "wavefronts", WAVEFRONTS, lambda row: row.measures.wavefronts, cause=_conflicting),
-        _Unit("load/store unit", "requests", REQUESTS, _requests),
-        _Unit("shuffles", "threads", SHUFFLES, lambda row: _WARP * row.measures.warps * (row.words[0] == "shfl")),
-        _Unit("special functions", "results", SPECIAL, _special),
+        _ExecutionUnit("first cache", "sectors", SECTORS, lambda row: row.measures.sectors, cause=_scattered),
+        _ExecutionUnit(
+            "shared memory", "wavefronts", WAVEFRONTS, lambda row: row.measures.wavefronts, cause=_conflicting
+        ),
+        _ExecutionUnit("load/store unit", "requests", REQUESTS, _requests),
+        _ExecutionUnit(
+            "shuffles", "threads", SHUFFLES, lambda row: _WARP * row.measures.warps * (row.words[0] == "shfl")
+        ),
+        _ExecutionUnit("special functions", "results", SPECIAL, _special),
         *(
-            _Unit(f"arithmetic of {name}", "results", each, functools.partial(_results, name=name), merged[name])
+            _ExecutionUnit(
+                f"arithmetic of {name}", "results", each, functools.partial(_results, name=name), merged[name]
+            )
             for name, each in arithmetic
         ),
         *_tensor_units(rows, gpu, unknown),
-        _Unit("issue slots", "instructions of warps", SLOTS, _issued, sum(merged.values()) / _WARP),
+        _ExecutionUnit("issue slots", "instructions of warps", SLOTS, _issued, sum(merged.values()) / _WARP),
     ]
     return [_bound(kernel, unit, gpu) for unit in units]
 
 
-def _bound(kernel: ProfiledKernel, unit: _Unit, gpu: Peaks) -> Bound:
+def _bound(kernel: ProfiledKernel, unit: _ExecutionUnit, gpu: Peaks) -> Bound:
     amount = sum(map(unit.amount, kernel.instructions)) - unit.saved
     line, share = _most(kernel.instructions, unit.amount)
     cause = unit.cause(kernel, line) if unit.cause else ""
@@ -357,12 +363,14 @@ def _issued(row: ProfiledInstruction) -> float:
 # -- tensor cores -------------------------------------------------------------------------------------------------
 
 
-def _tensor_units(rows: Iterable[ProfiledInstruction], gpu: Peaks, unknown: dict[str, None]) -> list[_Unit]:
+def _tensor_units(rows: Iterable[ProfiledInstruction], gpu: Peaks, unknown: dict[str, None]) -> list[_ExecutionUnit]:
     """List tensor cores by the type that they multiply; what has no throughput in the table goes to ``unknown``."""
     found = dict.fromkeys(_factor(row) for row in rows if row.measures.tensor_flops)
     unknown.update((f"products of matrices of {type_}", None) for type_ in found if type_ not in gpu.tensor)
     return [
-        _Unit(f"tensor cores, {type_}", "operations", gpu.tensor[type_], functools.partial(_dense_flops, factor=type_))
+        _ExecutionUnit(
+            f"tensor cores, {type_}", "operations", gpu.tensor[type_], functools.partial(_dense_flops, factor=type_)
+        )
         for type_ in found
         if type_ in gpu.tensor
     ]

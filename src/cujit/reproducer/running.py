@@ -155,7 +155,7 @@ def run(
         except cujit.errors.KernelFaultError as error:
             print(error)
     """
-    rerun = attempt(
+    rerun = run_once(
         saved, device=device, check=check, trace=trace, profile=profile, timeout_s=timeout_s, memory_mib=memory_mib,
         trusted=trusted,
     )  # fmt: skip
@@ -164,7 +164,7 @@ def run(
     return rerun
 
 
-def attempt(
+def run_once(
     saved: SavedLaunch | str | os.PathLike[str],
     *,
     device: str | None = None,

@@ -78,7 +78,7 @@ class HeaderSearch(NamedTuple):
         return "\n".join(lines)
 
 
-class _Place(NamedTuple):
+class _HeaderPlace(NamedTuple):
     """What a search starts from: settings, the major version of NVRTC and the file it was opened from."""
 
     settings: Settings
@@ -97,7 +97,7 @@ _PARTS: Mapping[str, str] = {
 _BUNDLED_MARKERS: Mapping[str, str] = {"cuda_runtime_api.h": "cuda_fp16.h"}
 
 
-def _near_nvrtc(place: _Place) -> Iterator[Path]:
+def _near_nvrtc(place: _HeaderPlace) -> Iterator[Path]:
     """The tree that NVRTC itself lies in: a wheel's, conda's or a toolkit's."""
     if place.library is None:
         return
@@ -110,7 +110,7 @@ def _near_nvrtc(place: _Place) -> Iterator[Path]:
         yield home.parent / component / "include"
 
 
-def _wheels(place: _Place) -> Iterator[Path]:
+def _wheels(place: _HeaderPlace) -> Iterator[Path]:
     """The wheels of this Python, wherever NVRTC came from."""
     from importlib.util import find_spec  # start-up: a process whose notes say where all is looks for nothing
 
@@ -132,13 +132,13 @@ def _toolkit(home: Path) -> Iterator[Path]:
     yield from sorted(home.glob("targets/*/include/cccl"))
 
 
-def _environment(place: _Place) -> Iterator[Path]:
+def _environment(place: _HeaderPlace) -> Iterator[Path]:
     """The toolkits that the environment names."""
     for _, home in place.settings.cuda_homes:
         yield from _toolkit(pathlib.Path(home))
 
 
-def _usual_place(_: _Place) -> Iterator[Path]:
+def _usual_place(_: _HeaderPlace) -> Iterator[Path]:
     """Where NVIDIA's installers put the toolkit."""
     yield from _toolkit(pathlib.Path("/usr/local/cuda"))
 
@@ -163,7 +163,7 @@ def bundle_directory(settings: Settings, library: str | None) -> str | None:
     return None
 
 
-def _bundled(place: _Place) -> Iterator[Path]:
+def _bundled(place: _HeaderPlace) -> Iterator[Path]:
     """What NVRTC itself installs (``bundled``)."""
     directory = bundle_directory(place.settings, None if place.library is None else str(place.library))
     if directory is not None:
@@ -171,7 +171,7 @@ def _bundled(place: _Place) -> Iterator[Path]:
         yield pathlib.Path(directory, "cccl")
 
 
-_STEPS: tuple[tuple[str, Callable[[_Place], Iterator[Path]]], ...] = (
+_STEPS: tuple[tuple[str, Callable[[_HeaderPlace], Iterator[Path]]], ...] = (
     ("NVRTC's directory", _near_nvrtc),
     ("the wheels of this Python", _wheels),
     ("CUDA_HOME or CUDA_PATH", _environment),
@@ -185,7 +185,7 @@ def find_headers(settings: Settings, major: int, library: str | None) -> HeaderS
 
     A missing part is no error here: most kernels include nothing. The compile that needs it tells.
     """
-    place = _Place(settings, major, pathlib.Path(library) if library else None)
+    place = _HeaderPlace(settings, major, pathlib.Path(library) if library else None)
     found: list[IncludeDirectory] = []
     missing: list[str] = []
     tried: list[str] = []
@@ -201,7 +201,7 @@ def find_headers(settings: Settings, major: int, library: str | None) -> HeaderS
     return HeaderSearch(tuple(found), tuple(missing), tuple(dict.fromkeys(tried)))
 
 
-def _candidates(place: _Place) -> Iterator[tuple[str, Path]]:
+def _candidates(place: _HeaderPlace) -> Iterator[tuple[str, Path]]:
     """Yield every directory to search, one at a time. Mostly the first one matches, and the rest is never listed."""
     for step, directories in _STEPS:
         for directory in directories(place):

@@ -89,7 +89,7 @@ def operator(
         over = _elements(name, len(parsed.returns), written)
     instances = Instances(name, source, kernel, [a.name for a in parsed.arguments], options, cache)
     instances.sized_by(over, grid, block, shared_bytes)
-    made = _Operator(name, parsed, instances, arguments, outputs or _nothing, written)
+    made = _TorchOperator(name, parsed, instances, arguments, outputs or _nothing, written)
     made.backward, made.setup_context = backward, setup_context
     return _register(name, schema, made)
 
@@ -113,7 +113,7 @@ def _parsed(name: str, schema: str) -> Any:
     return parsed
 
 
-def _register(name: str, schema: str, made: _Operator) -> Any:
+def _register(name: str, schema: str, made: _TorchOperator) -> Any:
     """Register an operator by all that torch asks for, and give it."""
     space, _, word = name.partition("::")
     if (old := _LIBRARIES.pop(name, None)) is not None:
@@ -132,7 +132,7 @@ def _register(name: str, schema: str, made: _Operator) -> Any:
     return found
 
 
-def _with_autograd(made: _Operator, found: Any) -> Callable[..., Any]:
+def _with_autograd(made: _TorchOperator, found: Any) -> Callable[..., Any]:
     """Make what torch calls first: a node of autograd where a gradient is wanted, else the operator without it.
 
     ``torch.library.register_autograd`` means the same. What it makes takes three times as long where no gradient is
@@ -189,7 +189,7 @@ def _elements(name: str, outputs: int, written: tuple[int, ...]) -> Callable[...
     return count
 
 
-class _Operator:
+class _TorchOperator:
     """One operator: how a call goes."""
 
     def __init__(

@@ -27,7 +27,7 @@ from cujit.errors import ArchError, ArgumentError, FormatError, NotTunedError, O
 from cujit.forks import cached_property
 from cujit.kernel import Kernel
 from cujit.loading import jit, target_for
-from cujit.machine import chosen
+from cujit.machine import resolve_device
 from cujit.program import runner
 from cujit.toolchain.driver import open_driver
 from cujit.tuning.measuring import Bench, Check, Strategy, Workload, measured
@@ -475,7 +475,7 @@ def _peaks(on: str, places: tuple[Device, ...] = ()) -> Peaks:
 
 
 def _places(device: Any) -> tuple[Device, ...]:
-    places = tuple(map(chosen, device)) if isinstance(device, list | tuple) else (chosen(device),)
+    places = tuple(map(resolve_device, device)) if isinstance(device, list | tuple) else (resolve_device(device),)
     if not places or len(set(places)) < len(places):
         raise OptionError(f"device is {spell(device)}; each is there once, and one at least")
     first = places[0]

@@ -192,7 +192,7 @@ def keys(
 
 
 @dataclass(frozen=True)
-class _Unit:
+class _WorkUnit:
     """One compile of a list, with the calls of all its uses."""
 
     name: str
@@ -218,7 +218,7 @@ class _Work(NamedTuple):
         directory = project_of(os.getcwd()) if project is None else os.path.abspath(os.fspath(project))
         return cls(worklist, runner, Places(directory, runner.toolkit))
 
-    def units(self, arch: Sequence[str | Arch], *, ptx: bool = False) -> list[_Unit]:
+    def units(self, arch: Sequence[str | Arch], *, ptx: bool = False) -> list[_WorkUnit]:
         """Return the compiles, each once: recipes in their order, and the architectures of each recipe in theirs.
 
         Raises:
@@ -230,7 +230,7 @@ class _Work(NamedTuple):
         if not uses:
             raise FormatError("there is nothing in this list", help="CUJIT_RECORD=<a directory> records what is asked")
         newest = max([*named, *(use.arch for use in uses if is_recorded)])
-        found: dict[tuple[str, Arch], _Unit] = {}
+        found: dict[tuple[str, Arch], _WorkUnit] = {}
         for use in uses:
             targets = [use.arch] * is_recorded
             if use.arch.is_lto:
@@ -239,12 +239,12 @@ class _Work(NamedTuple):
                 targets += [*named, *[Arch(ArchKind.VIRTUAL, newest.number)] * ptx]
             for target in dict.fromkeys(targets):
                 name = self.worklist.name(use.recipe)
-                known = found.get((use.recipe, target)) or _Unit(name, use.recipe, target)
+                known = found.get((use.recipe, target)) or _WorkUnit(name, use.recipe, target)
                 calls, make_ms = known.calls + use.calls, max(known.make_ms, use.make_ms)
-                found[use.recipe, target] = _Unit(name, use.recipe, target, calls, make_ms)
+                found[use.recipe, target] = _WorkUnit(name, use.recipe, target, calls, make_ms)
         return list(found.values())
 
-    def key(self, unit: _Unit) -> str:
+    def key(self, unit: _WorkUnit) -> str:
         """Make the digest of the key of a unit, of the headers and the compiler that are here.
 
         Raises:
@@ -258,7 +258,7 @@ class _Work(NamedTuple):
             raise FormatError(f"not cached: {keyed.reason}")
         return keyed.key.digest
 
-    def lacks(self, unit: _Unit, shipped: Cache) -> str:
+    def lacks(self, unit: _WorkUnit, shipped: Cache) -> str:
         """Return why no root answers a unit. ``""`` if one does."""
         try:
             digest = self.key(unit)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cujit.artifact import Artifact
-from cujit.artifact.artifact import Origin
+from cujit.artifact.artifact import ArtifactOrigin
 from cujit.artifact.reading import path_of
 from cujit.artifact.writing import temporary_name
 from cujit.compiler.keys.maker import Keyed, Uncacheable
@@ -180,7 +180,7 @@ def _named(request: Request) -> bytes:
     return hashlib.sha256(repr(recipe_of(request)).encode("utf-8", "surrogatepass")).digest()
 
 
-def _outcome(known: Origin | None, result: Artifact | CujitError) -> str:
+def _outcome(known: ArtifactOrigin | None, result: Artifact | CujitError) -> str:
     if known is None:
         return "failed" if isinstance(result, CompileError) else "missed"
     return "hit" if known.is_hit else "made"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from cujit.devices.cpu.analysis.contraction import contracted
 from cujit.devices.cpu.frontend.layout import ModuleLayout
-from cujit.devices.cpu.ir.program import KernelProgram, Memory, Op, Operand, Reg
+from cujit.devices.cpu.ir.program import KernelProgram, MemoryOperand, Op, Operand, Reg
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import prepare
 from cujit.formats.ptx.parser import parse
@@ -234,7 +234,7 @@ def results_of(ops: Iterable[Op]) -> list[str]:
     for op in ops:
         words = "".join(f".{word.upper()}" for word in op.form.words if word in ("ftz", "sat"))
         if op.space == "global" and op.opcode in ("ld", "st"):
-            assert isinstance(op.sources[0], Memory)
+            assert isinstance(op.sources[0], MemoryOperand)
             if op.opcode == "st":
                 stored[op.sources[0].offset] = value(op.sources[1])
             elif isinstance(op.results[0], Reg):

@@ -19,7 +19,7 @@ from cujit.devices.cpu.native.library import address_of, compile_kernel
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.run.grid import Pool, settle
 from cujit.devices.cpu.run.launch import PLACE, HostBlock, Launch, field_offset
-from cujit.devices.cpu.run.site import Site
+from cujit.devices.cpu.run.site import FaultSite
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError, KernelFaultError
@@ -105,7 +105,7 @@ def run(pool: Pool) -> Runner:
             if text not in compiled:
                 compiled[text] = compile_kernel(text, "kernel")
         launch = Launch(blocks=blocks, chunk=1, parameters=parameter, grid_x=4, grid_y=3, grid_z=9)
-        site = Site("k", Dim3(8, 4, 2), "{0}th line".format, "k.cu:{0}".format)
+        site = FaultSite("k", Dim3(8, 4, 2), "{0}th line".format, "k.cu:{0}".format)
         pool.run(compiled[text].address, ctypes.addressof(launch), helpers, 1 << 16, 0, site)
         return launch
 
@@ -346,7 +346,7 @@ def test_a_fault_names_block_thread_and_lines(run: Runner) -> None:
 def test_every_kind_has_words(kind: FaultKind) -> None:
     launch = Launch(fault_kind=kind, fault_address=1 << 40, grid_x=1, grid_y=1)
     with pytest.raises(KernelFaultError) as caught:
-        settle(launch, Site("k", Dim3(1)))
+        settle(launch, FaultSite("k", Dim3(1)))
     assert caught.value.kind == kind.name.lower()
     assert kind is FaultKind.CHECK or "of kind" not in str(caught.value)
 
@@ -354,11 +354,11 @@ def test_every_kind_has_words(kind: FaultKind) -> None:
 def test_whoever_knows_more_of_a_fault_says_it() -> None:
     launch = Launch(fault_kind=int(FaultKind.CHECK) + 3, grid_x=1, grid_y=1)
     with pytest.raises(KernelFaultError, match="a race"):
-        settle(launch, Site("k", Dim3(1), explain=lambda found: f"a race ({found.fault_kind})"))
+        settle(launch, FaultSite("k", Dim3(1), explain=lambda found: f"a race ({found.fault_kind})"))
 
 
 def test_a_launch_that_went_well_raises_nothing() -> None:
-    settle(Launch(), Site("k", Dim3(1)))
+    settle(Launch(), FaultSite("k", Dim3(1)))
 
 
 # -- the device heap --------------------------------------------------------------------------------------

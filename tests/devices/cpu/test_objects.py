@@ -25,7 +25,7 @@ from cujit.devices.cpu.backend import CpuBackend
 from cujit.devices.cpu.ir.facts import KernelFacts, ModuleFacts, RefusedFacts, Relocation
 from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.device import Device
-from cujit.devices.objects import Work, machine_code
+from cujit.devices.objects import CompileTask, machine_code
 from cujit.devices.shapes import Dim3
 from cujit.errors import CacheWarning, CujitError, UnsupportedError
 from cujit.signature import Parameter, ParameterClass, Signature
@@ -374,12 +374,12 @@ PLAIN = "define i32 @k(i32 %x) { ret i32 %x }"
 @pytest.mark.parametrize("kept", [CALLS, "define i32 @other(i32 %x) { ret i32 %x }"], ids=["calls", "lacks"])
 def test_an_object_that_does_not_fit_this_process_is_made_again(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "keep", lambda *_, **__: _object(kept))
-    assert machine_code(Work("test", "k", (), lambda: PLAIN), "k").address
+    assert machine_code(CompileTask("test", "k", (), lambda: PLAIN), "k").address
 
 
 def test_calls_of_functions_that_are_nowhere_are_an_error() -> None:
     with pytest.raises(CujitError, match="nobody_has_this"):
-        machine_code(Work("test", "k", (), lambda: CALLS, keep=False), "k")
+        machine_code(CompileTask("test", "k", (), lambda: CALLS, keep=False), "k")
 
 
 def test_facts_come_back_as_they_were() -> None:

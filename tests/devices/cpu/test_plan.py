@@ -13,7 +13,7 @@ import cujit
 from cujit.devices.cpu import stages
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.control.plan import Plan, fenced
+from cujit.devices.cpu.control.plan import ControlPlan, fenced
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
@@ -129,7 +129,7 @@ def test_nothing_is_set_for_a_while_when_code_is_emitted(room: str) -> None:
 
 
 def test_an_emitter_and_a_plan_never_change() -> None:
-    for frozen in (WarpEmitter, Plan):
+    for frozen in (WarpEmitter, ControlPlan):
         (attribute, *_) = (field.name for field in fields(frozen))
         with pytest.raises(FrozenInstanceError):
             setattr(object.__new__(frozen), attribute, None)

@@ -18,7 +18,7 @@ from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.run.faults import take_printed
 from cujit.devices.cpu.run.grid import settle
 from cujit.devices.cpu.run.launch import Launch
-from cujit.devices.cpu.run.site import Site
+from cujit.devices.cpu.run.site import FaultSite
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3
 from cujit.errors import KernelFaultError
@@ -232,7 +232,7 @@ def test_a_fault_loses_nothing_that_was_printed_before(capsys: pytest.CaptureFix
     kernel.print(b"last words\n")
     kernel.launch.fault_kind = FaultKind.TRAP
     with pytest.raises(KernelFaultError):
-        settle(kernel.launch, Site("k", Dim3(32)))
+        settle(kernel.launch, FaultSite("k", Dim3(32)))
     assert capsys.readouterr().out == "last words\n"
 
 

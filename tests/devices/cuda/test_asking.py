@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.kernel import CudaKernel
 from cujit.devices.device import Device
 from cujit.devices.options import LaunchOptions
@@ -49,7 +49,7 @@ class OldDriver:
 
 
 def kernel_on(major: int, device: Device) -> CudaKernel:
-    context = Context(cast(Any, OldDriver(major)), 0)
+    context = GpuContext(cast(Any, OldDriver(major)), 0)
     library = SimpleNamespace(context=context, require=lambda: None, kernel=lambda _name: 3)
     return CudaKernel(cast(Any, library), device.limits, "_Z1kIiEvPT_")
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.tensor_map import encode
 from cujit.devices.tensormaps.im2col import Im2col
 from cujit.devices.tensormaps.tiling import DataType, OutOfBoundsFill, Promotion, Swizzle, Tiling
@@ -32,7 +32,7 @@ class Asked:
 
 def asked(tiling: Tiling) -> list[Any]:
     context = Asked()
-    assert len(encode(cast(Context, context), tiling)) == 128
+    assert len(encode(cast(GpuContext, context), tiling)) == 128
     return context.arguments
 
 

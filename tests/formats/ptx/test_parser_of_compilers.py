@@ -17,7 +17,7 @@ from cujit.formats.ptx.syntax import (
     Initializer,
     Instruction,
     Location,
-    Module,
+    PtxModule,
     Scope,
     Statement,
     SymbolRef,
@@ -46,7 +46,7 @@ def statements(body: Iterable[Statement] | None) -> Iterator[Statement]:
             yield from statements(statement.body)
 
 
-def of_kind(module: Module, kind: type) -> list[Statement]:
+def of_kind(module: PtxModule, kind: type) -> list[Statement]:
     return [s for function in module.functions for s in statements(function.body) if isinstance(s, kind)]
 
 

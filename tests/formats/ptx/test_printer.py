@@ -14,9 +14,9 @@ from cujit.formats.ptx.syntax import (
     FloatLiteral,
     Immediate,
     Instruction,
-    Module,
     Operand,
     Predicate,
+    PtxModule,
     Register,
     SymbolRef,
 )
@@ -106,7 +106,7 @@ def test_sections_are_printed_word_for_word() -> None:
 
 
 def test_an_empty_module_is_its_head() -> None:
-    assert print_module(Module((8, 5), ("sm_90", "debug"))).split() == [
+    assert print_module(PtxModule((8, 5), ("sm_90", "debug"))).split() == [
         *(".version", "8.5", ".target", "sm_90,", "debug", ".address_size", "64")
     ]
 

@@ -34,7 +34,7 @@ def assembles(text: str, cubin: bytes) -> bool:
     return len(cujit.link([text], arch=str(read_cubin(cubin).arch)).data) > 0
 
 
-def without_places(module: syntax.Module) -> syntax.Module:
+def without_places(module: syntax.PtxModule) -> syntax.PtxModule:
     """A module without what ptxas leaves out, and where its lines are: files, places, the content of debug sections."""
     kept = [item for item in module.items if not (isinstance(item, syntax.Directive) and item.name in _LEFT_OUT)]
     return replace(module, items=tuple(map(unplaced, kept)))

@@ -16,10 +16,10 @@ from cujit.cli.cache.show import show
 from cujit.cli.cache.verify import verify
 from cujit.cli.cache.why import why
 from cujit.cli.console import json_option, print_json, print_table, printable, shown_time
-from cujit.cli.help import Group
+from cujit.cli.help import CommandGroup
 
 
-@click.group("cache", cls=Group)
+@click.group("cache", cls=CommandGroup)
 def command() -> None:
     """List, verify and clear the compile cache; explain misses.
 

@@ -13,7 +13,7 @@ from cujit.formats.fatbin import EntryKind, FatbinEntry
 from cujit.formats.ptx.linking import Input, check_agreement, link_modules
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_module
-from cujit.formats.ptx.syntax import Module
+from cujit.formats.ptx.syntax import PtxModule
 from cujit.formats.ptx.versions import check_head
 from cujit.values import replace
 from cujit.version import __version__
@@ -91,7 +91,7 @@ _TOOL = f"cujit {__version__}"
 _NO_FUNCTIONS = "functions in LTO-IR are not there for PTX: compile that input with to='ptx', rdc=True"
 
 
-def _module(part: Artifact) -> Module:
+def _module(part: Artifact) -> PtxModule:
     """Read an image, if there is such a version and such a target."""
     text = _text(part)
     module = parse(text, name=part.name)

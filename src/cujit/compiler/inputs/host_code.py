@@ -66,7 +66,7 @@ _MOST_HEADERS = 1000
 _ENDINGS = frozenset(("default", "delete"))
 
 
-class _Unit:
+class _HostUnit:
     """One text: the source, or a header of the user's."""
 
     def __init__(self, text: str) -> None:
@@ -185,7 +185,7 @@ def device_source(source: Source, include: Iterable[str] = ()) -> Source:
         return source
     texts = {"": source.text, **dict(source.headers)}
     texts |= _local_headers(source, texts, [*source.include, *include])
-    units = {name: _Unit(_INCLUDE.sub(_included, text)) for name, text in texts.items()}
+    units = {name: _HostUnit(_INCLUDE.sub(_included, text)) for name, text in texts.items()}
     rules = _Rules(units.values())
     made = {name: _blanked(unit.text, rules.left_out(unit.items)) for name, unit in units.items()}
     return replace(source, text=made.pop(""), headers=tuple(made.items()))
@@ -198,7 +198,7 @@ def is_for_hosts(header: str) -> bool:
 
 def lines_for_hosts(text: str) -> set[int]:
     """List the lines of a text, counted from 1, that ``host_code="skip"`` leaves out."""
-    unit = _Unit(text)
+    unit = _HostUnit(text)
     return {
         line
         for item in _Rules([unit]).left_out(unit.items)
@@ -245,7 +245,7 @@ def _read(name: str, directories: Iterable[str]) -> str | None:
 class _Rules:
     """What of the items of all texts is for the host."""
 
-    def __init__(self, units: Iterable[_Unit]) -> None:
+    def __init__(self, units: Iterable[_HostUnit]) -> None:
         self._items = [item for unit in units for item in _flat(unit.items)]
         self._macros = dict(_macros(unit.text for unit in units))
         self._marking = {name for name in self._macros if not _MARKS.isdisjoint(self._expanded({name}))}

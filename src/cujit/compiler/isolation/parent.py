@@ -93,7 +93,7 @@ def _directory() -> str | None:
 # Processes
 
 
-class _Child(Worker):
+class _CompilerChild(Worker):
     """One process apart; ``world`` is what it was started in."""
 
     def __init__(self, world: _World) -> None:
@@ -134,8 +134,8 @@ class Spent:
 
 
 _guard = Lock()
-_idle: list[_Child] = []
-_living: set[_Child] = set()
+_idle: list[_CompilerChild] = []
+_living: set[_CompilerChild] = set()
 _ended = Spent()
 
 
@@ -144,19 +144,19 @@ def worker_usage() -> Spent:
     return Spent(_ended.cpu_s + sum(child.cpu_s() for child in tuple(_living)), _ended.peak_bytes)
 
 
-def _take(job: Job) -> _Child:
+def _take(job: Job) -> _CompilerChild:
     world = _World(interpreter(), tuple(module_directories()), tuple(kept(COMPILE).items()), job.isolated)
     while True:
         with _guard:
             child = _idle.pop() if _idle else None
         if child is None:
-            return _Child(world)
+            return _CompilerChild(world)
         if child.world == world and child.is_alive:
             return child
         child.end()
 
 
-def _give_back(child: _Child) -> None:
+def _give_back(child: _CompilerChild) -> None:
     with _guard:
         if len(_idle) < _KEPT:
             _idle.append(child)
@@ -201,7 +201,7 @@ def _starved(job: Job, error: CujitError, memory_mib: int) -> CujitError:
     )
 
 
-def _senseless(job: Job, child: _Child, answer: object) -> ToolCrashError:
+def _senseless(job: Job, child: _CompilerChild, answer: object) -> ToolCrashError:
     return ToolCrashError(
         f"the process apart answered what makes no sense when asked to {job.step} {job.subject}",
         tool=job.tool,
@@ -212,7 +212,7 @@ def _senseless(job: Job, child: _Child, answer: object) -> ToolCrashError:
     )
 
 
-def _death(job: Job, child: _Child, memory_mib: int | None) -> ToolCrashError:
+def _death(job: Job, child: _CompilerChild, memory_mib: int | None) -> ToolCrashError:
     child.await_death(5)  # the pipe is closed a little before the process is gone
     words = child.last_words()
     result, how = how_ended(child.end()[0])

@@ -133,7 +133,7 @@ def read_nvcc(words: Sequence[str], own: Mapping[str, bool] = _NONE) -> NvccLine
         >>> read_nvcc(["-arch=sm_90", "-O3", "-lineinfo", "-cubin"]).targets
         ('sm_90', 'compute_90')
     """
-    reading = _Reading(own)
+    reading = _CommandLine(own)
     at = list(words).index("--") if "--" in words else len(words)
     waiting = iter(words[:at])
     for word in waiting:
@@ -142,7 +142,7 @@ def read_nvcc(words: Sequence[str], own: Mapping[str, bool] = _NONE) -> NvccLine
     return line._replace(rest=(*line.rest, *words[at:]))
 
 
-class _Reading:
+class _CommandLine:
     """A command line that is being read."""
 
     def __init__(self, own: Mapping[str, bool]) -> None:

@@ -34,7 +34,7 @@ class Options(Mapping[str, Value]):
 
     Args:
         extra: arguments for the tool, as they are.
-        said: options by name (docs/options.md).
+        keywords: options by name (docs/options.md).
 
     Example::
 

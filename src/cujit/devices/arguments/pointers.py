@@ -111,7 +111,7 @@ def describe(value: object) -> str:
     return f"a {name}"
 
 
-class _Memory(NamedTuple):
+class _PointedMemory(NamedTuple):
     """What an object says of its memory; ``dtype`` is None if NumPy has no such.
 
     ``device`` is as DLPack counts them, None if the object does not say.
@@ -180,7 +180,7 @@ class _PointerReader:
             self._refuse(value, "an address has 64 bits and no sign", self._wanted)
         return int(value)
 
-    def _check(self, value: object, memory: _Memory) -> None:
+    def _check(self, value: object, memory: _PointedMemory) -> None:
         if memory.dtype is not None and memory.dtype is not self._element:
             self._check_element(value, memory.dtype)
         if not memory.contiguous:
@@ -206,7 +206,7 @@ class _PointerReader:
             made = f"{self._wanted}: create it with dtype={name}, or convert an input by x.astype({name})"
             self._refuse(value, f"its elements are {dtype}, not {element}", made)
 
-    def _memory(self, value: object, stream: int) -> _Memory:
+    def _memory(self, value: object, stream: int) -> _PointedMemory:
         """Find the memory of another library's array and check that it is on the device."""
         if is_tensor(value) and (method := unresolved(value)) is not None:
             self._refuse(value, "torch has not computed its elements yet", f"x.{method}()")
@@ -224,14 +224,14 @@ class _PointerReader:
             self._refuse(value, f"it is in the memory of {place}, not of {self._device.name}", self._wanted)
         return memory
 
-    def _of_gpu(self, value: object, stream: int) -> _Memory:
+    def _of_gpu(self, value: object, stream: int) -> _PointedMemory:
         """Ask an array in the ways of GPUs, and have the kernel wait for the stream in which it is made."""
         if is_cupy_array(value):
             cupy = read_cupy_array(value)
             here = (dlpack.CUDA, cupy.ordinal)
             if _is_reachable(here, self._device):
                 self._order(cupy.stream, stream)
-            return _Memory(cupy.address, cupy.dtype, cupy.contiguous, False, here, cupy.empty)
+            return _PointedMemory(cupy.address, cupy.dtype, cupy.contiguous, False, here, cupy.empty)
         if (memory := _of_tensor(value)) is not None:
             return memory
         if (interface := _attribute(value, "__cuda_array_interface__")) is not None:
@@ -247,7 +247,7 @@ class _PointerReader:
             self._refuse(value, "it is in the host's memory", f"{self._wanted}: device.array(x) copies it there")
         return self._elsewhere(value, where)
 
-    def _of_host(self, value: object) -> _Memory:
+    def _of_host(self, value: object) -> _PointedMemory:
         """Ask an array in the ways of the host."""
         if isinstance(value, np.ndarray):
             return _of_numpy(value)
@@ -263,11 +263,11 @@ class _PointerReader:
             where = (dlpack.CUDA, 0)
         return self._elsewhere(value, where)
 
-    def _elsewhere(self, value: object, where: tuple[int, int] | None) -> _Memory:
+    def _elsewhere(self, value: object, where: tuple[int, int] | None) -> _PointedMemory:
         """Return the location of an array that the device cannot reach. Refuse a value that is not an array."""
         if where is None:
             self._refuse(value, "it is no array", f"{self._wanted}: device.array(x) makes one")
-        return _Memory(0, None, True, False, where)
+        return _PointedMemory(0, None, True, False, where)
 
     def _order(self, producer: int, stream: int) -> None:
         """Make the kernel wait for work that another library has begun in its own stream."""
@@ -350,16 +350,16 @@ def _stream(handle: int) -> int:
     return 0 if handle == 1 else handle
 
 
-def _of_tensor(value: object) -> _Memory | None:
+def _of_tensor(value: object) -> _PointedMemory | None:
     """Read a plain tensor of torch; None of anything else."""
     if not is_tensor(value) or (tensor := read_tensor(value)) is None:
         return None
-    return _Memory(tensor.address, tensor.dtype, tensor.contiguous, False, _dlpack_device(value), tensor.empty)
+    return _PointedMemory(tensor.address, tensor.dtype, tensor.contiguous, False, _dlpack_device(value), tensor.empty)
 
 
-def _of_numpy(array: np.ndarray[Any, Any]) -> _Memory:
+def _of_numpy(array: np.ndarray[Any, Any]) -> _PointedMemory:
     flags = array.flags
-    return _Memory(
+    return _PointedMemory(
         array.__array_interface__["data"][0],
         array.dtype,
         flags.c_contiguous,
@@ -369,7 +369,7 @@ def _of_numpy(array: np.ndarray[Any, Any]) -> _Memory:
     )
 
 
-def _of_interface(interface: dict[str, Any], device: tuple[int, int] | None) -> _Memory:
+def _of_interface(interface: dict[str, Any], device: tuple[int, int] | None) -> _PointedMemory:
     """Read ``__array_interface__`` or ``__cuda_array_interface__``, whose fields are the same.
 
     Raises:
@@ -392,7 +392,7 @@ def _of_interface(interface: dict[str, Any], device: tuple[int, int] | None) -> 
         for n, stride in zip(reversed(shape), reversed(tuple(strides)), strict=True):
             contiguous &= n == 1 or stride == step
             step *= n
-    return _Memory(address, dtype, contiguous, bool(read_only), device, empty)
+    return _PointedMemory(address, dtype, contiguous, bool(read_only), device, empty)
 
 
 @functools.lru_cache(maxsize=256)
@@ -400,6 +400,6 @@ def _dtype_of(typestr: str) -> np.dtype[Any]:
     return np.dtype(typestr)
 
 
-def _of_dlpack(value: object, stream: int | None) -> _Memory:
+def _of_dlpack(value: object, stream: int | None) -> _PointedMemory:
     tensor = dlpack.read(value, stream)
-    return _Memory(tensor.address, tensor.dtype, tensor.contiguous, tensor.read_only, tensor.device)
+    return _PointedMemory(tensor.address, tensor.dtype, tensor.contiguous, tensor.read_only, tensor.device)

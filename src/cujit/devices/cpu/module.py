@@ -21,7 +21,7 @@ from cujit.devices.backend import BackendKernel, BackendModule, Target
 from cujit.devices.cpu.ir.facts import KernelFacts
 from cujit.devices.cpu.ir.refusals import RefusedKernel
 from cujit.devices.cpu.native.library import native_code
-from cujit.devices.cpu.observe.watching import KernelWatcher, Watch
+from cujit.devices.cpu.observe.watching import KernelWatcher, WatchedKernel
 from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.cpu.run.grid import NO_BOUNDS, Bounds, Share, Workers, no_memory, settle
 from cujit.devices.cpu.run.launch import (
@@ -35,12 +35,12 @@ from cujit.devices.cpu.run.launch import (
     zeroed_block,
 )  # fmt: skip
 from cujit.devices.cpu.run.mappings import aligned
-from cujit.devices.cpu.run.site import Site
+from cujit.devices.cpu.run.site import FaultSite
 from cujit.devices.cpu.run.source_map import Lines
 from cujit.devices.cpu.run.streams import Captures
 from cujit.devices.cpu.stages import DUMP_VARIABLE, dumped
 from cujit.devices.jit import NativeFunction, aside
-from cujit.devices.objects import Work
+from cujit.devices.objects import CompileTask
 from cujit.devices.options import PLAIN, LaunchOptions, check_cooperative
 from cujit.devices.perf import PERF_VARIABLE, wanted_lines
 from cujit.devices.shapes import WARP, Dim3, HostExtent, LaunchShape, Limits, Resources, keeps_limits
@@ -76,7 +76,7 @@ _LEAST_COMPILE_S = 10.0
 
 _OPTIMIZE = "CUJIT_CPU_OPTIMIZE"
 """Variable of the environment: 0 has kernels compiled without LLVM's optimiser, for who suspects it."""
-_ASKED = _OPTIMIZE, PERF_VARIABLE, DUMP_VARIABLE
+_CODE_SETTINGS = _OPTIMIZE, PERF_VARIABLE, DUMP_VARIABLE
 """The variables that a compile looks at."""
 
 
@@ -260,7 +260,7 @@ class CpuKernel(BackendKernel):
 
     def _left(
         self,
-        watch: Watch,
+        watch: WatchedKernel,
         standing: StandingLaunch,
         shape: LaunchShape,
         options: LaunchOptions,
@@ -331,7 +331,7 @@ class CpuKernel(BackendKernel):
         part = aligned(-(-share.blocks // (1 if self._watches else share.helpers + 1)), size)
         return Share(share.blocks, -(-share.blocks // part) - 1, part)
 
-    def _site(self, shape: LaunchShape, function: NativeFunction) -> Site:
+    def _site(self, shape: LaunchShape, function: NativeFunction) -> FaultSite:
         lines = self._module.lines
 
         def explain(launch: Launch) -> str | None:
@@ -341,7 +341,7 @@ class CpuKernel(BackendKernel):
                 return _NOT_COOPERATIVE
             return next(filter(None, (watch.explain(launch) for watch in self._watches)), None)
 
-        return Site(
+        return FaultSite(
             self.title,
             shape.block,
             lines.text_of,
@@ -410,7 +410,7 @@ class CpuKernel(BackendKernel):
     def _compile(self, block: Dim3) -> NativeFunction:
         """Get the machine code for one block shape; that which is watched is in no cache."""
         optimizes, lines, dumps, ptx = True, "", False, ""
-        if any(values_of(_ASKED, os.environ)):
+        if any(values_of(_CODE_SETTINGS, os.environ)):
             optimizes, lines, dumps = _optimizes(), wanted_lines(), bool(dumped())
         parts = [Part.text("block", _by(block)), *self._module.preparation.parts]
         if not optimizes:
@@ -418,7 +418,7 @@ class CpuKernel(BackendKernel):
         if lines:
             ptx = self._module.preparation.path()
             parts.append(Part.text("lines", f"{lines} {ptx}"))
-        work = Work(
+        work = CompileTask(
             "cpu kernel",
             self.name,
             tuple(parts),
@@ -498,7 +498,7 @@ def _no_variables() -> HostBlock:
     return zeroed_block(1)
 
 
-def _failed(memory: _Memory, site: Callable[[], Site], launch: int) -> None:
+def _failed(memory: _Memory, site: Callable[[], FaultSite], launch: int) -> None:
     """Raise an error that explains why a launch ended early, if it did. ``launch`` is the address of the ``Launch``."""
     ended = Launch.from_address(launch)
     settle(ended, site())

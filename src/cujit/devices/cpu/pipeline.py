@@ -19,16 +19,16 @@ from cujit.devices.cpu.codegen.outlining import Often
 from cujit.devices.cpu.codegen.warp import Observer, WarpEmitter
 from cujit.devices.cpu.control.flow import Flow
 from cujit.devices.cpu.control.frame import emit_function, emit_regions
-from cujit.devices.cpu.control.plan import Plan, fenced, make_plan
+from cujit.devices.cpu.control.plan import ControlPlan, fenced, make_plan
 from cujit.devices.cpu.control.regions import RegionBoundary, boundaries
 from cujit.devices.cpu.control.rules import all_rules, check
 from cujit.devices.cpu.frontend.flatten import flatten
 from cujit.devices.cpu.frontend.layout import ModuleLayout
-from cujit.devices.cpu.ir.cfg import Block, Graph, build_graph
+from cujit.devices.cpu.ir.cfg import BasicBlock, ControlFlowGraph, build_graph
 from cujit.devices.cpu.ir.decoding import spelled
 from cujit.devices.cpu.ir.program import KernelProgram, Op, Reg
 from cujit.devices.cpu.ir.refusals import Refusals
-from cujit.devices.cpu.run.dwarf import DebugInfo, Origin
+from cujit.devices.cpu.run.dwarf import DebugInfo, DebugOrigin
 from cujit.devices.cpu.stages import stage
 from cujit.devices.shapes import Dim3
 from cujit.errors import UnsupportedError
@@ -62,7 +62,12 @@ def _contracted(body: Body) -> Body:
 
 @collecting_rarely()
 def ir_of(
-    body: Body, block: Dim3, observers: Sequence[Observer] = (), *, stacks: bool = False, origin: Origin | None = None
+    body: Body,
+    block: Dim3,
+    observers: Sequence[Observer] = (),
+    *,
+    stacks: bool = False,
+    origin: DebugOrigin | None = None,
 ) -> str:
     """Write the LLVM IR of a kernel, and of the functions that it calls, for one block shape.
 
@@ -82,7 +87,7 @@ def ir_of(
         ) from None
 
 
-def _ir_of(body: Body, block: Dim3, observers: Sequence[Observer], *, stacks: bool, origin: Origin | None) -> str:
+def _ir_of(body: Body, block: Dim3, observers: Sequence[Observer], *, stacks: bool, origin: DebugOrigin | None) -> str:
     name = body.program.name
     for each in body.bodies:
         IrModule().grow(len(each.program.ops) + NODES_EACH * len(each.graph.blocks))  # so many at least
@@ -131,7 +136,9 @@ def _planned(
     parameters: dict[tuple[int, str], Value] = {}
     often = Often()
 
-    def flow(body: Body, graph: Graph, divergence: Divergence, boundary: RegionBoundary | None = None) -> Flow:
+    def flow(
+        body: Body, graph: ControlFlowGraph, divergence: Divergence, boundary: RegionBoundary | None = None
+    ) -> Flow:
         is_function, vectors = body is not kernel, {} if boundary is None else boundary.vectors()
         e = WarpEmitter(
             body, fenced(graph), divergence, block, all_rules().handler_of, Builder(ir, first="warp.start"), observers,
@@ -184,13 +191,13 @@ def _of_body(body: Body) -> str:
     return "\n".join(lines)
 
 
-def _blocks(graph: Graph) -> Iterator[str]:
+def _blocks(graph: ControlFlowGraph) -> Iterator[str]:
     for block in graph.blocks:
         yield _head(block, graph)
         yield from map(_line, block.ops)
 
 
-def _head(block: Block, graph: Graph) -> str:
+def _head(block: BasicBlock, graph: ControlFlowGraph) -> str:
     leads = " or ".join("the exit" if s == graph.exit else str(s) for s in block.successors)
     loop = f", in the loop of {block.loop.head} to {block.loop.last}" if block.loop is not None else ""
     return f"block {block.position}{loop}" + (f", then {leads}" if leads else "")
@@ -230,7 +237,7 @@ def _of_flows(flows: Mapping[str, Flow]) -> str:
     )
 
 
-def _of_plan(e: WarpEmitter, plan: Plan) -> Iterator[str]:
+def _of_plan(e: WarpEmitter, plan: ControlPlan) -> Iterator[str]:
     if e.suspends:
         yield "every warp has a stack of its own"
     facts = (
@@ -250,7 +257,7 @@ def _of_plan(e: WarpEmitter, plan: Plan) -> Iterator[str]:
             yield from (f"block {block.position}, where all lanes are active", *map(_line, other.ops))
 
 
-def _numbers(positions: Iterable[int], graph: Graph) -> str:
+def _numbers(positions: Iterable[int], graph: ControlFlowGraph) -> str:
     return ", ".join("the exit" if p == graph.exit else str(p) for p in positions)
 
 

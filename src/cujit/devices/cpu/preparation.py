@@ -20,7 +20,7 @@ from cujit.values.garbage import collecting_rarely
 if TYPE_CHECKING:  # what makes kernels ready is imported where that has to be done
     from cujit.devices.cpu.analysis.body import Body
     from cujit.devices.cpu.frontend.layout import ModuleLayout
-    from cujit.formats.ptx.syntax import Function, Module
+    from cujit.formats.ptx.syntax import Function, PtxModule
 
 
 _WITH_CODE = "cpu module with code"
@@ -37,7 +37,7 @@ class _TooLargeError(Exception):
 class _Parsed:
     """What was made of a text: its tree, where its variables lie, and the kernels that are ready, by name."""
 
-    def __init__(self, ptx: Module, length: int) -> None:
+    def __init__(self, ptx: PtxModule, length: int) -> None:
         self.ptx = ptx
         self.length = length
         """Characters of the text."""
@@ -87,7 +87,7 @@ class Preparation:
         self.parts = (Part.content("PTX", text), *([Part.text("contract", "ptxas")] if contract else ()))
         """What stands for the text in the key of a piece of work."""
 
-    def ptx(self) -> Module:
+    def ptx(self) -> PtxModule:
         """Parse the text.
 
         Raises:
@@ -226,14 +226,14 @@ class Preparation:
         return parsed
 
 
-def _layout_of(ptx: Module, refusals: Refusals) -> ModuleLayout:
+def _layout_of(ptx: PtxModule, refusals: Refusals) -> ModuleLayout:
     # Start-up: what the cache knows of a module needs no parser.
     from cujit.devices.cpu.frontend.layout import ModuleLayout
 
     return ModuleLayout(ptx, refusals)
 
 
-def _check_module(ptx: Module, refusals: Refusals) -> None:
+def _check_module(ptx: PtxModule, refusals: Refusals) -> None:
     # Start-up: what the cache knows of a module needs no parser.
     from cujit.devices.cpu.run.textures import note_references
 

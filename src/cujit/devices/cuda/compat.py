@@ -27,7 +27,7 @@ from cujit.formats.ptx.isa.table import NEWEST_PTX
 from cujit.formats.ptx.obstacles import lowest_version, obstacles
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.recovered import ptx_of_cubin
-from cujit.formats.ptx.syntax import Module
+from cujit.formats.ptx.syntax import PtxModule
 from cujit.formats.ptx.versions import is_target
 from cujit.values import dataclass, replace
 
@@ -258,7 +258,7 @@ def _least_driver(text: bytes, header: PtxHeader) -> str:
     return f"through the JIT of drivers of r{release.driver} (CUDA {dotted(release.toolkit)}) and later"
 
 
-def _parsed(text: bytes) -> Module | None:
+def _parsed(text: bytes) -> PtxModule | None:
     try:
         return parse(text.rstrip(b"\0").decode())
     except (CujitError, UnicodeDecodeError):

@@ -33,7 +33,7 @@ _FAULTS = frozenset(
 )
 
 
-class Context:
+class GpuContext:
     """The primary context of one GPU (``name``, ``cuda:0``), retained from the first use to the end of the process.
 
     As a context manager it is made current for the thread and the one before it restored, so nothing that

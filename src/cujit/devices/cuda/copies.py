@@ -12,7 +12,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.memory import NativeMemory, address_of, native_memory, pin
 from cujit.devices.launcher.state import STAGING_BYTES, WANTS_STAGING, LargeCopy
 from cujit.devices.processors import allowed_processors
@@ -26,7 +26,7 @@ from cujit.threads import start
 _DEFAULT_STREAM = 0
 
 
-def upload(context: Context, address: int, data: Any) -> None:
+def upload(context: GpuContext, address: int, data: Any) -> None:
     """Copy host bytes to the GPU."""
     native = native_memory(context)
     if native is None:
@@ -40,7 +40,7 @@ def upload(context: Context, address: int, data: Any) -> None:
         raise context.refused("cuMemcpyHtoD", status)
 
 
-def place(context: Context, address: int, data: Any) -> None:
+def place(context: GpuContext, address: int, data: Any) -> None:
     """Copy host bytes to new memory of the GPU, of which no stream knows before ``settle``."""
     native = native_memory(context)
     if native is None or data.nbytes >= LARGE_BYTES:
@@ -49,7 +49,7 @@ def place(context: Context, address: int, data: Any) -> None:
         _answered(context, "cuMemcpyHtoD", status)
 
 
-def download(context: Context, data: Any, address: int) -> None:
+def download(context: GpuContext, data: Any, address: int) -> None:
     """Copy bytes of the GPU to the host."""
     native = native_memory(context)
     if native is None:
@@ -62,7 +62,7 @@ def download(context: Context, data: Any, address: int) -> None:
         _answered(context, "cuMemcpyDtoH", status)
 
 
-def fill(context: Context, address: int, size: int, byte: int) -> None:
+def fill(context: GpuContext, address: int, size: int, byte: int) -> None:
     """Set bytes of the GPU to one value."""
     native = native_memory(context)
     if native is not None:
@@ -72,7 +72,7 @@ def fill(context: Context, address: int, size: int, byte: int) -> None:
         context.call_each(("cuMemsetD8", address, byte, size), ("cuStreamSynchronize", _DEFAULT_STREAM))
 
 
-def clear(context: Context, address: int, size: int) -> None:
+def clear(context: GpuContext, address: int, size: int) -> None:
     """Set bytes of new memory to 0, of which no stream knows before ``settle``."""
     native = native_memory(context)
     if native is None:
@@ -81,7 +81,7 @@ def clear(context: Context, address: int, size: int) -> None:
         raise context.refused("cuMemsetD8Async", status)
 
 
-def settle(context: Context) -> None:
+def settle(context: GpuContext) -> None:
     """Wait for what was placed and cleared, and is under way in the default stream.
 
     Raises:
@@ -92,7 +92,7 @@ def settle(context: Context) -> None:
         raise context.refused("cuStreamSynchronize", status)
 
 
-def _answered(context: Context, function: str, status: int) -> None:
+def _answered(context: GpuContext, function: str, status: int) -> None:
     """Get page-locked memory for small copies where one has asked for it, or raise the error of a copy."""
     if status != WANTS_STAGING:
         raise context.refused(function, status)
@@ -117,7 +117,7 @@ _NO_TIMING = 2  # Source: cuda.h, CU_EVENT_DISABLE_TIMING
 class _Part:
     """What a thread makes its part of a copy by: two pieces of page-locked memory, and an event for each."""
 
-    def __init__(self, context: Context, staging: int) -> None:
+    def __init__(self, context: GpuContext, staging: int) -> None:
         self.staging = staging
         self.events = [context.call("cuEventCreate", _NO_TIMING) for _ in range(2)]
 
@@ -132,7 +132,7 @@ class LargeCopies:
     The memory is had at the first large copy, and kept.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: GpuContext) -> None:
         self._context = context
         self._lock = threading.Lock()
         self._parts: list[_Part] | None = None
@@ -206,7 +206,7 @@ class LargeCopies:
 
 
 @single_flight_cache(64)
-def copies_of(context: Context) -> LargeCopies:
+def copies_of(context: GpuContext) -> LargeCopies:
     """Return what makes the large copies of a context."""
     return LargeCopies(context)
 

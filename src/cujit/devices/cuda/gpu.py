@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cujit.devices.cuda import memory
-from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.context import GpuContext
 from cujit.devices.streams import Graph
 from cujit.errors import DriverError
 from cujit.forks import cached_property
@@ -17,7 +17,7 @@ _KEPT_PART = 8
 on one GPU."""
 
 
-class Gpu(Context):
+class Gpu(GpuContext):
     """The primary context of GPU ``ordinal``."""
 
     def __init__(self, driver: Driver, ordinal: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from cujit.devices.arguments.signatures import signature_of_layout
 from cujit.devices.backend import BackendKernel, PlainTarget, Target
-from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.launching import LaunchConfig, driver_entries, launch_config
 from cujit.devices.cuda.library import LoadedLibrary
 from cujit.devices.cuda.memory import is_capturing, relaxed
@@ -450,7 +450,7 @@ Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capabi
 
 
 @functools.lru_cache(64)
-def launch_fields(context: Context) -> dict[str, int]:
+def launch_fields(context: GpuContext) -> dict[str, int]:
     """Return what the states of all launches in a context have in common.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.driver_options import JitLogs, driver_options
 from cujit.devices.jit_options import JitOptions
 from cujit.errors import ClosedError, DriverError
@@ -22,7 +22,7 @@ class LoadedLibrary:
     """Whether the driver still has it."""
     _logs: JitLogs | None = None
 
-    def __init__(self, context: Context, handle: Any, logs: JitLogs | None = None) -> None:
+    def __init__(self, context: GpuContext, handle: Any, logs: JitLogs | None = None) -> None:
         self.context, self._handle = context, handle
         if logs is not None:
             self._logs = logs
@@ -90,7 +90,7 @@ class LoadedLibrary:
             self.close()
 
 
-def load_library(context: Context, image: bytes, options: JitOptions | None = None) -> LoadedLibrary:
+def load_library(context: GpuContext, image: bytes, options: JitOptions | None = None) -> LoadedLibrary:
     """Load an image through the driver. With ``options``, the driver compiles it at once for the current GPU, with a
     log.
 
@@ -117,7 +117,7 @@ def load_library(context: Context, image: bytes, options: JitOptions | None = No
     return library
 
 
-def _attempt(context: Context, function: str, *arguments: Any) -> tuple[Any, ...]:
+def _attempt(context: GpuContext, function: str, *arguments: Any) -> tuple[Any, ...]:
     """Call what needs no context, since libraries and kernels belong to none; with ours if the driver wants one.
 
     Source: CUDA Driver API manual, "Library Management".

@@ -12,7 +12,7 @@ from typing import Any
 from cujit.arch import Arch
 from cujit.arch.support import install
 from cujit.artifact import Artifact, Kind
-from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.driver_options import JitLogs, driver_options
 from cujit.devices.jit_options import JitOptions
 from cujit.errors import ClosedError, LinkError
@@ -39,7 +39,7 @@ class DriverLinker:
         DriverError: the driver refused.
     """
 
-    def __init__(self, context: Context, options: JitOptions) -> None:
+    def __init__(self, context: GpuContext, options: JitOptions) -> None:
         self._context = context
         self._logs = JitLogs()
         self._options = driver_options(context.driver, options, self._logs)
@@ -129,7 +129,7 @@ class DriverLinker:
 
 
 def link_with_driver(
-    context: Context, arch: Arch, artifacts: Iterable[Artifact], options: JitOptions | None = None
+    context: GpuContext, arch: Arch, artifacts: Iterable[Artifact], options: JitOptions | None = None
 ) -> Artifact:
     """Link images by the driver into a cubin for the GPU of ``context``, which is of architecture ``arch``.
 
@@ -154,7 +154,7 @@ def link_with_driver(
     return made
 
 
-def _input_type(context: Context, kind: Kind, name: str) -> Any:
+def _input_type(context: GpuContext, kind: Kind, name: str) -> Any:
     if kind not in _INPUT_TYPE:
         raise LinkError(
             f"the driver does not link {kind.value} ({name})",
@@ -163,7 +163,7 @@ def _input_type(context: Context, kind: Kind, name: str) -> Any:
     return getattr(context.driver.bindings.CUjitInputType, f"CU_JIT_INPUT_{_INPUT_TYPE[kind]}")
 
 
-def _destroy(context: Context, state: Any, logs: JitLogs) -> None:
+def _destroy(context: GpuContext, state: Any, logs: JitLogs) -> None:
     """End the link while its logs are still where the driver writes them."""
     context.release("cuLinkDestroy", state)
     del logs

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.launching import driver_entries
 from cujit.devices.launcher.cpython import is_supported, native_function
 from cujit.devices.launcher.library import Library, library_or_none
@@ -52,7 +52,7 @@ class NativeMemory:
     new memory, of which no stream knows yet: they wait for nothing, and ``settle`` does.
     """
 
-    def __init__(self, context: Context, library: Library) -> None:
+    def __init__(self, context: GpuContext, library: Library) -> None:
         functions = " ".join(field[0] for field in MemoryCalls._fields_ if field[0] not in ("context", "ring"))
         entries = attributes(driver_entries(context.driver), functions)
         calls = bytes(MemoryCalls(context=int(context.handle), ring=context.ring.address, **entries))
@@ -70,13 +70,13 @@ class NativeMemory:
 
 
 @single_flight_cache(64)
-def native_memory(context: Context) -> NativeMemory | None:
+def native_memory(context: GpuContext) -> NativeMemory | None:
     """Return the calls by native code; None leaves them to Python."""
     library = library_or_none() if is_supported() else None
     return None if library is None else NativeMemory(context, library)
 
 
-def _get(context: Context, size: int) -> int:
+def _get(context: GpuContext, size: int) -> int:
     """Get ``size`` bytes of the driver; give the address.
 
     Raises:
@@ -92,7 +92,7 @@ def _get(context: Context, size: int) -> int:
     return int(address)
 
 
-def _put(context: Context, address: int) -> None:
+def _put(context: GpuContext, address: int) -> None:
     """Return memory to the driver, which waits for all work first.
 
     Raises:
@@ -121,7 +121,7 @@ class Blocks:
     Source: CUDA C++ Programming Guide, "Implicit Synchronization"; CUDA Driver API manual, ``cuMemFree``.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: GpuContext) -> None:
         self._context = context
         self._most_bytes = 0 if context.driver.is_emulated else _SMALL_BYTES  # its checks look at what is freed
         self._ready: dict[int, list[int]] = {}
@@ -202,13 +202,13 @@ class Blocks:
 
 
 @single_flight_cache(64)
-def blocks_of(context: Context) -> Blocks:
+def blocks_of(context: GpuContext) -> Blocks:
     """Return the blocks of a context."""
     return Blocks(context)
 
 
 @contextmanager
-def relaxed(context: Context) -> Iterator[Driver]:
+def relaxed(context: GpuContext) -> Iterator[Driver]:
     """Call the driver with calls allowed that a capture, of this thread or another one, would otherwise forbid.
 
     Source: CUDA Driver API manual, ``cuThreadExchangeStreamCaptureMode``.
@@ -222,7 +222,7 @@ def relaxed(context: Context) -> Iterator[Driver]:
             driver.attempt("cuThreadExchangeStreamCaptureMode", before)
 
 
-def _release(context: Context, function: str, *arguments: Any) -> None:
+def _release(context: GpuContext, function: str, *arguments: Any) -> None:
     """Free; a failure is nobody's business any more (a dead context, the process ends)."""
     try:
         with relaxed(context) as driver:
@@ -255,7 +255,7 @@ class MemoryPool:
         DriverError: the driver refused.
     """
 
-    def __init__(self, context: Context, keep_bytes: int) -> None:
+    def __init__(self, context: GpuContext, keep_bytes: int) -> None:
         self.context = context
         bindings = context.driver.bindings
         properties = bindings.CUmemPoolProps()
@@ -295,19 +295,19 @@ class MemoryPool:
             driver.call("cuMemPoolTrimTo", self.handle, keep_bytes)
 
 
-def _free_in(context: Context, address: int, stream: int, late: list[int], _queue: object) -> None:
+def _free_in(context: GpuContext, address: int, stream: int, late: list[int], _queue: object) -> None:
     late.append(address)
     free_late(context, stream, late)
 
 
-def free_late(context: Context, stream: int, late: list[int]) -> None:
+def free_late(context: GpuContext, stream: int, late: list[int]) -> None:
     """Free the addresses in ``late`` in a stream, unless it is being captured."""
     with suppress(Exception):  # a dead context, or another thread that was faster
         while late and not is_capturing(context, stream):
             _release(context, "cuMemFreeAsync", late.pop(), stream)
 
 
-def is_capturing(context: Context, stream: int) -> bool:
+def is_capturing(context: GpuContext, stream: int) -> bool:
     """Return whether work in a stream is captured into a graph. A stream whose capture failed also counts until it
     ends.
 
@@ -321,7 +321,7 @@ def is_capturing(context: Context, stream: int) -> bool:
 # -- of the host ------------------------------------------------------------------------------------------
 
 
-def pin(context: Context, size: int) -> PinnedMemory:
+def pin(context: GpuContext, size: int) -> PinnedMemory:
     """Get ``size`` bytes of page-locked host memory, which every GPU of the process can copy from and to.
 
     Raises:
@@ -335,7 +335,7 @@ def pin(context: Context, size: int) -> PinnedMemory:
     return memory
 
 
-def _unpin(context: Context, address: int, users: Mapping[int, Any]) -> None:
+def _unpin(context: GpuContext, address: int, users: Mapping[int, Any]) -> None:
     """Free page-locked memory after the last copies from and to it."""
     for event in list(users.values()):
         with suppress(Exception):  # a dead context, where nothing is copied any more
@@ -351,7 +351,7 @@ def address_of(data: memoryview) -> int:
 # -- fills ------------------------------------------------------------------------------------------------
 
 
-def repeat(context: Context, address: int, pattern: bytes, count: int, stream: int) -> None:
+def repeat(context: GpuContext, address: int, pattern: bytes, count: int, stream: int) -> None:
     """Write ``pattern`` ``count`` times, in a stream.
 
     The driver fills with words of 1, 2 and 4 bytes; a longer pattern is as many fills, each of one word at a stride.

@@ -8,7 +8,7 @@ from typing import Any
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.devices.backend import BackendKernel, BackendModule
-from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.image import choose_image
 from cujit.devices.cuda.kernel import CudaKernel
 from cujit.devices.cuda.library import LoadedLibrary, load_library
@@ -37,7 +37,7 @@ class CudaModule(BackendModule):
 
     def __init__(
         self,
-        context: Context,
+        context: GpuContext,
         limits: Limits,
         place: RoutePlace,
         artifact: Artifact,
@@ -62,7 +62,7 @@ class CudaModule(BackendModule):
 
     @classmethod
     def plain_of(
-        cls, context: Context, limits: Limits, arch: Arch, image: bytes, cubins: PlainCubins
+        cls, context: GpuContext, limits: Limits, arch: Arch, image: bytes, cubins: PlainCubins
     ) -> CudaModule | None:
         """Load a linked cubin by native code; None where the other way is to be taken, which tells what is wrong."""
         rows = cubins.load(image)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.launching import driver_entries
 from cujit.devices.launcher.cpython import is_supported, native_function
 from cujit.devices.launcher.library import library_or_none
@@ -25,7 +25,7 @@ class PlainCubins:
         self.load, self.find, self._keep = load, find, keep
 
 
-def plain_cubins(context: Context, number: int, limits: Limits) -> PlainCubins | None:
+def plain_cubins(context: GpuContext, number: int, limits: Limits) -> PlainCubins | None:
     """Make the functions for the GPU of a context; None where there is no native code, or the driver lacks some."""
     native = library_or_none() if is_supported() else None
     if native is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 
 from cujit.devices.cuda import memory
-from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.gpu import Gpu
 from cujit.devices.streams import Allocation, DeviceLike, Event, PinnedMemory, Stream, pinned_block, stream_handle
 from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
@@ -76,7 +76,7 @@ class _Queue:
     ``owner`` keeps that of another library alive.
     """
 
-    def __init__(self, context: Context, handle: int, *, owner: object = None, is_ours: bool = False) -> None:
+    def __init__(self, context: GpuContext, handle: int, *, owner: object = None, is_ours: bool = False) -> None:
         self.handle = handle
         self.owner = owner
         self.late: list[int] = []
@@ -84,7 +84,7 @@ class _Queue:
         weakref.finalize(self, _release, context, handle, self.late, owner, is_ours).atexit = False
 
 
-def _release(context: Context, handle: int, late: list[int], _owner: object, is_ours: bool) -> None:
+def _release(context: GpuContext, handle: int, late: list[int], _owner: object, is_ours: bool) -> None:
     memory.free_late(context, handle, late)
     if is_ours:
         context.release("cuStreamDestroy", handle)
@@ -311,7 +311,7 @@ class CudaStream(Stream):
             context.call("cuMemcpyDtoDAsync", to, source, size, self.handle)
             return
         theirs = getattr(origin.backend, "context", None)
-        if not isinstance(theirs, Context):
+        if not isinstance(theirs, GpuContext):
             raise LaunchError(f"{origin.name} is no GPU that {self.device.name} can copy from")
         context.call("cuMemcpyPeerAsync", to, context.handle, source, theirs.handle, size, self.handle)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 
 from cujit.devices.arguments.structures import TENSOR_MAP_BYTES
-from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.context import GpuContext
 from cujit.devices.tensormaps.im2col import Im2col
 from cujit.devices.tensormaps.tiling import Tiling
 
 
-def encode(context: Context, tiling: Tiling) -> bytes:
+def encode(context: GpuContext, tiling: Tiling) -> bytes:
     """Encode the map of a tensor and a box through the driver. The axes of the map are innermost first.
 
     Source: CUDA Driver API manual, ``cuTensorMapEncodeTiled``, ``cuTensorMapEncodeIm2col``.

@@ -14,7 +14,7 @@ from cujit.devices.arguments.packer import Packer
 from cujit.devices.backend import BackendModule
 from cujit.devices.device import Device
 from cujit.devices.launcher.entry import LaunchEntry
-from cujit.devices.launcher.snapshot import POINTER_BYTES, Span, dtype_of, held_by, place_in, spans_of
+from cujit.devices.launcher.snapshot import POINTER_BYTES, MemorySpan, dtype_of, held_by, place_in, spans_of
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape, check_launch
 from cujit.devices.streams import Allocation
@@ -124,7 +124,7 @@ class _Copy(NamedTuple):
     memory: Allocation
 
 
-def _copies(device: Device, spans: Sequence[Span], cpu: Device) -> list[_Copy]:
+def _copies(device: Device, spans: Sequence[MemorySpan], cpu: Device) -> list[_Copy]:
     """Copy the memory to the CPU device, once where arguments share some."""
     copies = []
     for begin, data in held_by(device, ((span.address, span.address + span.size) for span in spans)):
@@ -149,7 +149,7 @@ def _pointing_to(value: object, address: int, cpu: Device) -> bytes:
     return address.to_bytes(POINTER_BYTES, "little")
 
 
-def _result(value: Any, copies: Sequence[_Copy], span: Span) -> np.ndarray[Any, Any]:
+def _result(value: Any, copies: Sequence[_Copy], span: MemorySpan) -> np.ndarray[Any, Any]:
     """Return what is left of an argument, in its shape and dtype, or in bytes if NumPy has no such dtype.
 
     Of a tensor map it is the array.

@@ -12,7 +12,7 @@ from cujit.artifact import Kind, kind_of
 from cujit.devices.arguments.pointers import without_const
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
-from cujit.devices.launcher.snapshot import POINTER_BYTES, Held, Span, dtype_of, held_by, place_in, spans_of
+from cujit.devices.launcher.snapshot import POINTER_BYTES, Held, MemorySpan, dtype_of, held_by, place_in, spans_of
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
 from cujit.devices.tensormaps.tiling import TensorMap
@@ -80,7 +80,7 @@ def _recorded(name: str, entry: LaunchEntry, images: Sequence[bytes]) -> str:
     return next((each for each in names if any(each.encode() in image for image in images)), name)
 
 
-def _range(value: object, span: Span) -> tuple[int, int]:
+def _range(value: object, span: MemorySpan) -> tuple[int, int]:
     """Return the memory to keep. For a DeviceArray, this is the whole allocation, as kernels reach beyond views."""
     block = value._allocation if isinstance(value, DeviceArray) else None
     if block is not None and block.address <= span.address and span.address + span.size <= block.address + block.size:
@@ -88,7 +88,9 @@ def _range(value: object, span: Span) -> tuple[int, int]:
     return span.address, span.address + span.size
 
 
-def _argument(parameter: Parameter, value: Any, data: bytes, held: Sequence[Held], span: Span | None) -> SavedArgument:
+def _argument(
+    parameter: Parameter, value: Any, data: bytes, held: Sequence[Held], span: MemorySpan | None
+) -> SavedArgument:
     if span is None:
         return SavedArgument(str(parameter), data)
     dtype = dtype_of(value)
@@ -161,7 +163,7 @@ def _is_of_numbers(initial: object) -> bool:
 
 
 def _refuse_addresses(
-    what: str, parameter: Parameter, value: object, data: bytes, held: Sequence[Held], span: Span | None
+    what: str, parameter: Parameter, value: object, data: bytes, held: Sequence[Held], span: MemorySpan | None
 ) -> None:
     """Refuse an argument that holds addresses: in another process they point to nothing.
 

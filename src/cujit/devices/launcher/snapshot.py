@@ -21,7 +21,7 @@ POINTER_BYTES = 8
 _POINTERS = (ParameterClass.POINTER, ParameterClass.BITS, ParameterClass.UNKNOWN)
 
 
-class Span(NamedTuple):
+class MemorySpan(NamedTuple):
     """The memory of one argument: its number from 0, address on the device, size in bytes."""
 
     number: int
@@ -29,7 +29,9 @@ class Span(NamedTuple):
     size: int
 
 
-def spans_of(kernel: str, signature: Signature, buffer: bytes | bytearray, arguments: Sequence[object]) -> list[Span]:
+def spans_of(
+    kernel: str, signature: Signature, buffer: bytes | bytearray, arguments: Sequence[object]
+) -> list[MemorySpan]:
     """Find the memory that arguments point to, which were packed into ``buffer``, and that of tensor maps.
 
     Raises:
@@ -38,7 +40,7 @@ def spans_of(kernel: str, signature: Signature, buffer: bytes | bytearray, argum
     spans = []
     for i, (parameter, offset, value) in enumerate(zip(signature, signature.offsets, arguments, strict=True)):
         if isinstance(value, TensorMap):
-            spans.append(Span(i, value.tiling.address, max(value.tiling.end, value.tiling.room_bytes)))
+            spans.append(MemorySpan(i, value.tiling.address, max(value.tiling.end, value.tiling.room_bytes)))
             continue
         if parameter.kind not in _POINTERS or parameter.size != POINTER_BYTES:
             continue
@@ -50,7 +52,7 @@ def spans_of(kernel: str, signature: Signature, buffer: bytes | bytearray, argum
                 help="pass the array itself",
             )
         if address and isinstance(size, int) and not isinstance(value, np.generic):
-            spans.append(Span(i, address, size))
+            spans.append(MemorySpan(i, address, size))
     return spans
 
 

@@ -229,7 +229,7 @@ class Texels:
         return f"<Texels {self.extent} of {self.format} on {self.device.name}>"
 
 
-class _Object:
+class _TextureObject:
     """What textures and surfaces share: a handle that is given back when the object goes."""
 
     def __init__(self, device: TextureDevice, handle: TextureHandle, source: Texels | DeviceArray) -> None:
@@ -265,7 +265,7 @@ class _Object:
         return f"<{type(self).__name__} of {self.source!r}>"
 
 
-class Texture(_Object):
+class Texture(_TextureObject):
     """A texture object; keep it as long as kernels use its ``handle``.
 
     Example::
@@ -281,7 +281,7 @@ class Texture(_Object):
         self.sampling = sampling
 
 
-class Surface(_Object):
+class Surface(_TextureObject):
     """A surface object; keep it as long as kernels use its ``handle``.
 
     Example::

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from cujit.formats.ptx.renaming import Renaming, labels_of, rewritten_names
-from cujit.formats.ptx.syntax import Directive, Function, Module, flat
+from cujit.formats.ptx.syntax import Directive, Function, PtxModule, flat
 from cujit.formats.ptx.tokens import NAME, Cursor
 from cujit.values import dataclass
 
@@ -18,7 +18,7 @@ class Labels:
     debugged: frozenset[str]
 
     @classmethod
-    def of(cls, module: Module) -> Labels:
+    def of(cls, module: PtxModule) -> Labels:
         """Collect them."""
         inside = {label for f in module.functions for label in labels_of(f.body or ())}
         texts = [d.arguments[1] for d in _directives(module, "section")]
@@ -35,7 +35,7 @@ class DebugData:
         self._files: dict[Sequence[str], int] = {}
         self._sections: dict[str, list[str]] = {}
 
-    def files_of(self, module: Module) -> dict[int, int]:
+    def files_of(self, module: PtxModule) -> dict[int, int]:
         """Return the new numbers of a module's files. A file that another module also has keeps one number."""
         numbers = {}
         for directive in _directives(module, "file"):
@@ -43,7 +43,7 @@ class DebugData:
             numbers[int(number)] = self._files.setdefault(tuple(file), len(self._files) + 1)
         return numbers
 
-    def add(self, module: Module, renaming: Renaming, number: int) -> list[str]:
+    def add(self, module: PtxModule, renaming: Renaming, number: int) -> list[str]:
         """Add the sections of a module, the ``number``-th from 1; give what was left out, in words.
 
         What refers to the beginning of a section refers to a label there where other modules come first.
@@ -73,7 +73,7 @@ class DebugData:
         return [Directive("section", (name, "".join(parts))) for name, parts in self._sections.items()]
 
 
-def _directives(module: Module, name: str) -> Iterable[Directive]:
+def _directives(module: PtxModule, name: str) -> Iterable[Directive]:
     """The ``.file`` or ``.section`` directives of a module, and of its functions."""
     statements = (s for item in module.items for s in (flat(item.body) if isinstance(item, Function) else (item,)))
     return (s for s in statements if isinstance(s, Directive) and s.name == name)

@@ -35,7 +35,7 @@ class Mistake(NamedTuple):
     why: str
 
 
-def declaration_mistakes(module: ptx.Module) -> Iterator[Mistake]:
+def declaration_mistakes(module: ptx.PtxModule) -> Iterator[Mistake]:
     """Find what no assembler takes, in the order of the text; calls of functions of other modules are none of it."""
     names: set[str] = set()
     for item in module.items:
@@ -51,7 +51,7 @@ def declaration_mistakes(module: ptx.Module) -> Iterator[Mistake]:
     yield from _too_large(module)
 
 
-def _too_large(module: ptx.Module) -> Iterator[Mistake]:
+def _too_large(module: ptx.PtxModule) -> Iterator[Mistake]:
     """Find constant variables that do not fit together, and kernels of more parameters than there may be."""
     end = 0
     for variable in _constants(module):
@@ -67,7 +67,7 @@ def _too_large(module: ptx.Module) -> Iterator[Mistake]:
             yield Mistake(entry.line, entry.name, why)
 
 
-def _constants(module: ptx.Module) -> Iterator[ptx.Variable]:
+def _constants(module: ptx.PtxModule) -> Iterator[ptx.Variable]:
     for item in module.items:
         inside = ptx.flat(item.body) if isinstance(item, ptx.Function) else (item,)
         for each in inside:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from cujit.errors import FormatError
 from cujit.formats.ptx.parameters import signature_of_entry
 from cujit.formats.ptx.parser import parse
-from cujit.formats.ptx.syntax import Module
+from cujit.formats.ptx.syntax import PtxModule
 from cujit.signature import Signature
 
 # Source: PTX ISA 9.0, 4.2 "Comments" and 5.4.4 (texts of directives): what can hide a brace. Alternatives
@@ -18,7 +18,7 @@ _COMMENTS = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _FRONT = ".version 9.0\n.target sm_90\n.address_size 64\n"
 
 
-def heads(text: str) -> Module:
+def heads(text: str) -> PtxModule:
     """Read a module that has its entries alone, with empty bodies.
 
     Raises:

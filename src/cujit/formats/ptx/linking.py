@@ -30,7 +30,7 @@ class Input(NamedTuple):
     """A module and what messages call it."""
 
     name: str
-    module: ptx.Module
+    module: ptx.PtxModule
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Linked:
     for people.
     """
 
-    module: ptx.Module
+    module: ptx.PtxModule
     renamed: tuple[Mapping[str, str], ...]
     notes: tuple[str, ...]
 
@@ -214,7 +214,7 @@ class _Link:
 
     # -- the head -------------------------------------------------------------------------------------------
 
-    def _head(self, target: Arch | None) -> ptx.Module:
+    def _head(self, target: Arch | None) -> ptx.PtxModule:
         """The version, target and address size of the result; complain of modules that do not fit it.
 
         The version is the highest, and so is the target, with the ``a`` or ``f`` of any: code of every module has to
@@ -233,10 +233,10 @@ class _Link:
             self._complaints += (Complaint(index, line, text) for line, text in found)
         words = dict.fromkeys(word for module in modules for word in module.target[1:])
         first = str(wanted.real) if wanted is not None else modules[0].target[0]
-        return ptx.Module(version, (first, *words), modules[0].address_size)
+        return ptx.PtxModule(version, (first, *words), modules[0].address_size)
 
 
-def _unfit(module: ptx.Module, declared: Arch | None, wanted: Arch, version: Version) -> list[tuple[int, str]]:
+def _unfit(module: ptx.PtxModule, declared: Arch | None, wanted: Arch, version: Version) -> list[tuple[int, str]]:
     """List by line why a module cannot be part of a link for ``wanted`` and that version."""
     if declared is not None and not declared.runs_on(wanted.real):
         return [(0, f"is for {declared.real}, which does not run on {wanted.real}, the target of the link")]
@@ -244,7 +244,7 @@ def _unfit(module: ptx.Module, declared: Arch | None, wanted: Arch, version: Ver
     return [(o.line, f"{o.construct} {o.why}") for o in there]
 
 
-def _unlike(module: ptx.Module, first: ptx.Module) -> Iterator[tuple[str, str]]:
+def _unlike(module: ptx.PtxModule, first: ptx.PtxModule) -> Iterator[tuple[str, str]]:
     """Yield each property that differs but must be the same in all modules: the module's and the first module's."""
     if module.address_size != first.address_size:
         yield f"addresses of {module.address_size} bits, and", f"{first.address_size} bits"
@@ -260,7 +260,7 @@ def _highest(targets: Sequence[Arch]) -> Arch | None:
     return Arch(ArchKind.VIRTUAL, max(target.number for target in targets), suffix)
 
 
-def _texture_mode(module: ptx.Module) -> str:
+def _texture_mode(module: ptx.PtxModule) -> str:
     """Source: PTX ISA 9.1, ".target": unified where nothing is said."""
     return next((word for word in module.target if word.startswith("texmode_")), "texmode_unified")
 

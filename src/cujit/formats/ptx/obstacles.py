@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from cujit.arch import Arch
 from cujit.arch.support import Version, dotted
 from cujit.formats.ptx.isa.since import number_of
-from cujit.formats.ptx.syntax import Directive, Module
+from cujit.formats.ptx.syntax import Directive, PtxModule
 from cujit.formats.ptx.uses import Need, construct_needs, removed_constructs
 from cujit.formats.ptx.versions import declared_target, target_version
 from cujit.values import NamedTuple
@@ -24,7 +24,7 @@ class Obstacle(NamedTuple):
         return f"line {self.line}: {self.construct} {self.why}"
 
 
-def obstacles(module: Module, version: Version, arch: Arch | None = None, *, target_line: int = 0) -> list[Obstacle]:
+def obstacles(module: PtxModule, version: Version, arch: Arch | None = None, *, target_line: int = 0) -> list[Obstacle]:
     """List what in ``module`` does not exist in PTX ISA ``version``, or not for ``arch``, by line.
 
     ``target_line`` is where its ``.target`` stands, which a Module does not tell.
@@ -42,7 +42,7 @@ def obstacles(module: Module, version: Version, arch: Arch | None = None, *, tar
     return sorted(found)
 
 
-def _removed(module: Module, version: Version, target: Arch | None, declared: Arch | None) -> Iterator[Obstacle]:
+def _removed(module: PtxModule, version: Version, target: Arch | None, declared: Arch | None) -> Iterator[Obstacle]:
     """Find what is gone in that version, or for that target, and was not where the text comes from."""
     number = target.number if target else 0
     is_moved = declared is not None and number != declared.number
@@ -51,7 +51,7 @@ def _removed(module: Module, version: Version, target: Arch | None, declared: Ar
             yield Obstacle(line, construct, f"is gone since PTX {dotted(since)}")
 
 
-def lowest_version(module: Module) -> Version:
+def lowest_version(module: PtxModule) -> Version:
     """Return the lowest version that ``module`` could have: that of its newest construct, its target included."""
     target = declared_target(module)
     own = module.target[0].removeprefix("sm_")
@@ -61,7 +61,7 @@ def lowest_version(module: Module) -> Version:
 
 
 def _obstacle(
-    need: Need, module: Module, version: Version, arch: Arch | None, declared: Arch | None
+    need: Need, module: PtxModule, version: Version, arch: Arch | None, declared: Arch | None
 ) -> Obstacle | None:
     """Return why a construct does not work in that version or that architecture, or None if it does."""
     target = arch or declared

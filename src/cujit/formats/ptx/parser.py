@@ -1,4 +1,4 @@
-"""PTX text into a ``Module``: the statements of a function, functions, and the module around them.
+"""PTX text into a ``PtxModule``: the statements of a function, functions, and the module around them.
 
 Accepts what NVRTC, nvcc, NVVM and Triton print, and what the PTX ISA manual shows. It reads syntax only:
 whether an instruction exists is a question for ``isa``.
@@ -38,7 +38,7 @@ _ITEMS = frozenset(
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})", re.ASCII)
 
 
-def parse(text: str, *, name: str = "<ptx>") -> ptx.Module:
+def parse(text: str, *, name: str = "<ptx>") -> ptx.PtxModule:
     """Read a whole PTX text. ``name`` stands for the file in errors.
 
     ``address_size`` is 64 where the text does not say, as ptxas has it.
@@ -60,7 +60,7 @@ class _Parser:
 
     # -- module ---------------------------------------------------------------------------------------------
 
-    def module(self) -> ptx.Module:
+    def module(self) -> ptx.PtxModule:
         """``.version 8.5 .target sm_90, debug .address_size 64`` and the items."""
         cursor = self._cursor
         leading: list[ptx.ModuleItem] = []
@@ -78,7 +78,7 @@ class _Parser:
         items = leading
         while not cursor.at(END):
             self._item(items)
-        return ptx.Module(version, target, address_size, tuple(items))
+        return ptx.PtxModule(version, target, address_size, tuple(items))
 
     def _version(self) -> tuple[int, int]:
         cursor = self._cursor

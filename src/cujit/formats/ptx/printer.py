@@ -1,4 +1,4 @@
-"""A ``Module`` as PTX text, laid out as NVIDIA's compilers lay it out.
+"""A ``PtxModule`` as PTX text, laid out as NVIDIA's compilers lay it out.
 
 Reading the text again gives an equal module; ptxas gives the same code for it.
 """
@@ -12,7 +12,7 @@ from cujit.errors import FormatError, spell
 from cujit.formats.ptx import syntax as ptx
 
 
-def print_module(module: ptx.Module) -> str:
+def print_module(module: ptx.PtxModule) -> str:
     """Write ``module`` as PTX text that ``parser.parse`` reads back to an equal value.
 
     Raises:

@@ -22,7 +22,7 @@ from cujit.formats.ptx.parameters import signature_of_entry
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.places import with_places
 from cujit.formats.ptx.printer import print_module
-from cujit.formats.ptx.syntax import Module
+from cujit.formats.ptx.syntax import PtxModule
 from cujit.signature import Signature
 from cujit.values import replace
 
@@ -147,7 +147,7 @@ def _linked(texts: list[str]) -> str:
         raise FormatError(f"the PTX of its {len(texts)} parts does not link: {e.message}") from None
 
 
-def _parsed(text: str) -> Module:
+def _parsed(text: str) -> PtxModule:
     try:
         return parse(text)
     except PtxSyntaxError as e:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx.parameters import ELEMENT_BYTES, bytes_of
-from cujit.formats.ptx.syntax import Directive, Function, Module, Variable
+from cujit.formats.ptx.syntax import Directive, Function, PtxModule, Variable
 from cujit.values import NamedTuple, dataclass, field, group_by
 
 _SYSTEM_FUNCTIONS = frozenset(("vprintf", "malloc", "free", "__assertfail"))
@@ -107,7 +107,7 @@ class Resolution:
     complaints: list[Complaint] = field(default_factory=list)
 
 
-def symbols_of(module: Module, index: int, complaints: list[Complaint]) -> dict[str, Symbol]:
+def symbols_of(module: PtxModule, index: int, complaints: list[Complaint]) -> dict[str, Symbol]:
     """Collect what a module says of each name of its own level; ``index`` is its place among the inputs."""
     found: dict[str, Symbol] = {}
     for item in module.items:

@@ -18,7 +18,7 @@ from cujit.formats.ptx.isa.table import NEWEST_PTX
 from cujit.formats.ptx.obstacles import Obstacle, obstacles
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.recovered import as_ptx, ptx_of_cubin
-from cujit.formats.ptx.syntax import Module
+from cujit.formats.ptx.syntax import PtxModule
 from cujit.formats.ptx.tokens import Cursor
 from cujit.formats.ptx.versions import check_head, declared_target
 from cujit.values import replace
@@ -124,7 +124,7 @@ def _read_version(version: object) -> Version:
     return major, minor
 
 
-def _message(module: Module, version: Version, arch: Arch | None, found: Sequence[Obstacle]) -> str:
+def _message(module: PtxModule, version: Version, arch: Arch | None, found: Sequence[Obstacle]) -> str:
     to = f"PTX {dotted(version)}" + (f" for {arch.real}" if arch else "")
     lines = [f"  {obstacle}" for obstacle in found[:_SHOWN]]
     if len(found) > _SHOWN:
@@ -132,7 +132,7 @@ def _message(module: Module, version: Version, arch: Arch | None, found: Sequenc
     return "\n".join((f"this PTX {dotted(module.version)} cannot become {to}:", *lines))
 
 
-def _help(module: Module, arch: Arch | None) -> str:
+def _help(module: PtxModule, arch: Arch | None) -> str:
     toolkit = toolkit_of_ptx(module.version)
     target = arch or declared_target(module)
     if target is not None and not knows(NEWEST, target):

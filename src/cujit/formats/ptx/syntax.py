@@ -362,7 +362,7 @@ ModuleItem = Function | Variable | Directive | Location
 
 
 @dataclass(frozen=True)
-class Module:
+class PtxModule:
     """A whole PTX text. ``target`` is ``("sm_90a", …)`` as listed; ``address_size`` in bits."""
 
     version: tuple[int, int]

@@ -47,18 +47,18 @@ def together(needs: Iterable[Need]) -> Since:
     return functools.reduce(both, (need.since for need in needs), ANYWHERE)
 
 
-def construct_needs(module: ptx.Module) -> list[Need]:
+def construct_needs(module: ptx.PtxModule) -> list[Need]:
     """List every construct of a module once, by its first line, with what it needs.
 
     Directives, types, instructions with their modifiers and special registers are looked at; the target is not.
     """
     found: dict[str, Need] = {}
-    for need in _Reader(module).module():
+    for need in _UseReader(module).module():
         found.setdefault(need.construct, need)
     return sorted(found.values())
 
 
-def removed_constructs(module: ptx.Module, version: Version, number: int) -> list[tuple[int, str, Version]]:
+def removed_constructs(module: ptx.PtxModule, version: Version, number: int) -> list[tuple[int, str, Version]]:
     """List what is gone from ISA ``version`` for architecture ``number``: line, construct, since when."""
     found: dict[str, tuple[int, str, Version]] = {}
     for function in module.functions:
@@ -106,10 +106,10 @@ _MOST_PARAMETER_BYTES = 4352  # Of a kernel; since 8.1 on sm_70 32764. Source: P
 # Parameters".
 
 
-class _Reader:
+class _UseReader:
     """One walk over one module."""
 
-    def __init__(self, module: ptx.Module) -> None:
+    def __init__(self, module: ptx.PtxModule) -> None:
         self._module = module
         self._sm = target_number(module)
         self._declared: set[str] = set()
@@ -278,7 +278,7 @@ def _since(ptx: Version, sm: int) -> Since:
     return since(f"{ptx[0]}.{ptx[1]}", str(sm))
 
 
-def target_number(module: ptx.Module) -> int:
+def target_number(module: ptx.PtxModule) -> int:
     """Return the number of the architecture that a module is for, 90 for ``sm_90a``. For an unknown one, the newest
     number.
     """

@@ -7,7 +7,7 @@ from cujit.errors import alike
 from cujit.formats.ptx.declared import declaration_mistakes
 from cujit.formats.ptx.isa.later import removed_of
 from cujit.formats.ptx.isa.table import InstructionRow, lookup, rows
-from cujit.formats.ptx.syntax import Function, Instruction, Module, instructions
+from cujit.formats.ptx.syntax import Function, Instruction, PtxModule, instructions
 from cujit.formats.ptx.tokens import fail_at_construct
 from cujit.formats.ptx.uses import construct_needs, target_number
 from cujit.formats.ptx.versions import check_head, declared_target, is_known_version, target_version
@@ -24,7 +24,7 @@ _POSITIVE = frozenset({"minnctapersm", "maxnctapersm", "maxnreg"})
 _HIGHEST = {"language": 10}
 
 
-def check_module(module: Module, text: str, name: str) -> None:
+def check_module(module: PtxModule, text: str, name: str) -> None:
     """Check that a module says what an assembler takes, as far as single words tell; it was parsed from ``text``.
 
     Of a module of a newer ISA than the table, but of the same major version, nothing else is looked at.
@@ -49,7 +49,7 @@ def check_module(module: Module, text: str, name: str) -> None:
     _check_needs(module, text, name)
 
 
-def _check_needs(module: Module, text: str, name: str) -> None:
+def _check_needs(module: PtxModule, text: str, name: str) -> None:
     """Check that what is used came no later than the version and the architecture that the text declares."""
     target, arch = module.target[0], declared_target(module)
     since = target_version(arch) if arch is not None else None

@@ -9,14 +9,14 @@ from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import Version, dotted
 from cujit.formats.ptx.isa.since import FIRST
 from cujit.formats.ptx.isa.table import NEWEST_PTX
-from cujit.formats.ptx.syntax import Module
+from cujit.formats.ptx.syntax import PtxModule
 from cujit.formats.ptx.tokens import fail_at_construct
 
 _TARGET = re.compile(r"sm_([1-9][0-9]{1,2})[af]?")
 _TARGET_MODES = frozenset({"texmode_unified", "texmode_independent", "debug", "map_f64_to_f32"})
 
 
-def is_known_version(module: Module) -> bool:
+def is_known_version(module: PtxModule) -> bool:
     """Return whether the instruction table is as new as a module: what the table lacks is then not PTX."""
     return module.version <= NEWEST_PTX
 
@@ -26,7 +26,7 @@ def is_target(name: str) -> bool:
     return name.startswith("sm_") and name.removeprefix("sm_") in FIRST
 
 
-def check_head(module: Module, text: str, name: str) -> None:
+def check_head(module: PtxModule, text: str, name: str) -> None:
     """Check that there is such a version and such a target; the module was parsed from ``text``.
 
     A newer version of the same major one may be, and its targets are not known here.
@@ -41,7 +41,7 @@ def check_head(module: Module, text: str, name: str) -> None:
         _check_target(module, text, name)
 
 
-def declared_target(module: Module) -> Arch | None:
+def declared_target(module: PtxModule) -> Arch | None:
     """Return the architecture that the text names as its target. None if no known toolkit has it."""
     match = _TARGET.fullmatch(module.target[0]) if module.target else None
     return Arch.parse(match[0]).virtual if match and int(match[1]) in KNOWN_ARCHES else None
@@ -55,7 +55,7 @@ def target_version(arch: Arch) -> Version | None:
     return FIRST.get(f"{arch.number}{arch.suffix}")
 
 
-def _check_target(module: Module, text: str, name: str) -> None:
+def _check_target(module: PtxModule, text: str, name: str) -> None:
     if not is_target(module.target[0]):
         newest = max(KNOWN_ARCHES)
         why = f"there is no target {module.target[0][:60]!r}"

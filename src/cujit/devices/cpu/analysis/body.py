@@ -19,16 +19,16 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from cujit.devices.cpu.analysis.dataflow import joined, polling_loops, solve, writers_of
-from cujit.devices.cpu.ir.cfg import Graph
+from cujit.devices.cpu.ir.cfg import ControlFlowGraph
 from cujit.devices.cpu.ir.program import (
     CLEAR,
     FloatConstant,
-    Group,
     IntConstant,
     KernelProgram,
-    Memory,
+    MemoryOperand,
     Op,
     Operand,
+    OperandGroup,
     Reg,
     SymbolAddress,
     is_queued,
@@ -59,7 +59,7 @@ class Body:
     """A kernel or a function: its program and graph; ``functions`` are, by name, those called and not inlined."""
 
     program: KernelProgram
-    graph: Graph
+    graph: ControlFlowGraph
     functions: Mapping[str, Body] = field(default_factory=dict)
     contracts: bool = False
     """Whether sums of it, or of its functions, were contracted."""
@@ -146,7 +146,7 @@ def _bits_of(op: Op, places: dict[int, int], found: dict[int, int]) -> int:
     """Return what the results of one operation are computed from. A value from memory comes from no known parameter."""
     if op.opcode != "ld":
         return joined(found.get(reg.index, 0) for reg in op.read_registers())
-    assert isinstance(op.sources[0], Memory)
+    assert isinstance(op.sources[0], MemoryOperand)
     at = op.sources[0].base
     if not isinstance(at, SymbolAddress) or at.slot.space != "param" or op.type.bits != _ADDRESS_BITS:
         return 0
@@ -156,7 +156,7 @@ def _bits_of(op: Op, places: dict[int, int], found: dict[int, int]) -> int:
 
 def _bases(op: Op) -> list[Reg]:
     """List the registers that hold the addresses of an operation."""
-    return [s.base for s in op.sources if isinstance(s, Memory) and isinstance(s.base, Reg)]
+    return [s.base for s in op.sources if isinstance(s, MemoryOperand) and isinstance(s.base, Reg)]
 
 
 # -- where the NaNs of f32 arithmetic get the bits that GPUs give them ------------------------------------------
@@ -218,7 +218,7 @@ def _registers_of_any_nan(program: KernelProgram) -> frozenset[int]:
             elif copied is None or any(_may_be_nan(source) for source in copied):
                 fixed.add(reg.index)
             else:
-                for source in registers_in(Group(copied)):
+                for source in registers_in(OperandGroup(copied)):
                     copies.setdefault(source.index, []).append(reg.index)
     spread = functools.partial(closure, step=lambda reg: copies.get(reg, ()))
     return frozenset(spread(computed) - spread(fixed))

@@ -20,7 +20,7 @@ import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 from cujit.devices.cpu.analysis.dataflow import joined, live_in
-from cujit.devices.cpu.ir.cfg import Block, Graph
+from cujit.devices.cpu.ir.cfg import BasicBlock, ControlFlowGraph
 from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, KernelProgram, Op, Operand, Reg
 from cujit.formats.ptx.isa.semantics import Effect, Type, form_of
 from cujit.values import NamedTuple, dataclass, field, replace
@@ -80,14 +80,14 @@ class _Scaled(NamedTuple):
     scale: int
 
 
-def contracted(program: KernelProgram, graph: Graph) -> KernelProgram:
+def contracted(program: KernelProgram, graph: ControlFlowGraph) -> KernelProgram:
     """Make the program that ptxas makes of one; the same one if there is nothing to contract."""
     chosen: dict[Op, tuple[int, _Term]] = {}
     copies: dict[Op, Op] = {}
     scaled: dict[Op, _Scaled] = {}
     unneeded: set[Op] = set()
     for ops, live, dead in _blocks(program, graph):
-        block = _Block(live, dead)
+        block = _ContractedBlock(live, dead)
         chosen.update(_chosen(block.sums(ops)))
         copies |= block.copies
         scaled |= _merged(block.scaled, {term.product.op for _, term in chosen.values()})
@@ -102,7 +102,7 @@ def contracted(program: KernelProgram, graph: Graph) -> KernelProgram:
 # -- blocks as ptxas has them -------------------------------------------------------------------------------------
 
 
-def _blocks(program: KernelProgram, graph: Graph) -> Iterator[tuple[list[Op], int, set[Op]]]:
+def _blocks(program: KernelProgram, graph: ControlFlowGraph) -> Iterator[tuple[list[Op], int, set[Op]]]:
     """List the operations of each block, the registers that are needed behind it (as bits), and what nobody needs."""
     live, behind = live_in(graph), _behind_calls(program.ops)
     for chain in _chains(graph, behind):
@@ -134,7 +134,7 @@ def _behind_calls(ops: Sequence[Op]) -> set[Op]:
     return found
 
 
-def _chains(graph: Graph, behind: set[Op]) -> Iterator[list[Block]]:
+def _chains(graph: ControlFlowGraph, behind: set[Op]) -> Iterator[list[BasicBlock]]:
     """Join each block to the only one that leads to it, if that leads nowhere else."""
     following = {}
     for block in graph.blocks:
@@ -154,7 +154,7 @@ def _chains(graph: Graph, behind: set[Op]) -> Iterator[list[Block]]:
 # -- products and sums --------------------------------------------------------------------------------------------
 
 
-class _Block:
+class _ContractedBlock:
     """What the registers hold on the way through a block."""
 
     def __init__(self, live: int, dead: set[Op]) -> None:

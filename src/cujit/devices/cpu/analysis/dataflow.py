@@ -15,7 +15,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import TypeVar
 
-from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
+from cujit.devices.cpu.ir.cfg import BasicBlock, ControlFlowGraph, Loop
 from cujit.devices.cpu.ir.program import Op, Reg, Special
 from cujit.devices.cpu.native.structures import AT_ANY, AT_PHASE, AT_SHARED
 from cujit.formats.ptx.isa.semantics import Collective, Effect
@@ -68,7 +68,7 @@ def mark_sides(inactive: list[int], sides: Sequence[int], meet: int, successors:
     return sum(each.bit_count() for each in passed.values())
 
 
-def live_in(graph: Graph) -> list[int]:
+def live_in(graph: ControlFlowGraph) -> list[int]:
     """Find for each position the registers whose values at its start are read later; the exit needs none."""
     uses, defs = [], []
     for block in graph.blocks:
@@ -93,7 +93,7 @@ def writers_of(ops: Iterable[Op]) -> dict[int, list[Op]]:
     return group_by((r.index, op) for op in ops for r in op.written)
 
 
-def written_once(graph: Graph) -> dict[int, Op]:
+def written_once(graph: ControlFlowGraph) -> dict[int, Op]:
     """Return the operation that writes a register, by the register's number, if only one does."""
     return {index: ops[0] for index, ops in writers_of(graph.ops).items() if len(ops) == 1}
 
@@ -161,7 +161,7 @@ def _reverse_postorder(successors: Sequence[Sequence[int]], root: int) -> list[i
     return order
 
 
-def immediate_postdominators(graph: Graph) -> list[int]:
+def immediate_postdominators(graph: ControlFlowGraph) -> list[int]:
     """Find for each position the first one that every way from it to the exit passes; the exit where there is none.
 
     A block from which the exit cannot be reached (an endless loop) has the exit, too.
@@ -170,7 +170,7 @@ def immediate_postdominators(graph: Graph) -> list[int]:
     return [graph.exit if p < 0 else p for p in nearest[: len(graph.blocks)]]
 
 
-def control_equivalent(graph: Graph) -> list[int | None]:
+def control_equivalent(graph: ControlFlowGraph) -> list[int | None]:
     """Find for each block an earlier one that exactly the same lanes pass, each time round their common loop.
 
     Where it exists, the lanes of the later block are known without collecting them: they are the earlier one's.
@@ -184,7 +184,7 @@ def control_equivalent(graph: Graph) -> list[int | None]:
     return found
 
 
-def _has_one_entry(graph: Graph, loop: Loop | None) -> bool:
+def _has_one_entry(graph: ControlFlowGraph, loop: Loop | None) -> bool:
     """Whether lanes come into the loop only by its head; not so where control flow is irreducible."""
     if loop is None:
         return True
@@ -192,7 +192,9 @@ def _has_one_entry(graph: Graph, loop: Loop | None) -> bool:
     return all(p in loop for b in inside for p in b.predecessors)
 
 
-def _compare(graph: Graph, loop: Loop | None, members: Sequence[int], own: list[int], found: list[int | None]) -> None:
+def _compare(
+    graph: ControlFlowGraph, loop: Loop | None, members: Sequence[int], own: list[int], found: list[int | None]
+) -> None:
     """Compare dominators and post-dominators in one round of ``loop``, inner loops taken as passed through."""
     at = {p: k for k, p in enumerate(members)}
     exit_ = len(members)
@@ -236,7 +238,9 @@ def _compare(graph: Graph, loop: Loop | None, members: Sequence[int], own: list[
 #         add.u32 i, i, 1;                   and go on together
 
 
-def find_non_reconverging(graph: Graph, inactive: list[int], polls: Sequence[Loop], barriers: Sequence[int]) -> int:
+def find_non_reconverging(
+    graph: ControlFlowGraph, inactive: list[int], polls: Sequence[Loop], barriers: Sequence[int]
+) -> int:
     """Find the positions that lanes pass at different times; add them to where lanes wait.
 
     ``polls`` are polling loops that not all lanes are in at a time, ``barriers`` positions of barriers that some
@@ -253,7 +257,7 @@ def find_non_reconverging(graph: Graph, inactive: list[int], polls: Sequence[Loo
     return joined(parts)
 
 
-def _parts_of(graph: Graph, starts: Sequence[int]) -> list[int]:
+def _parts_of(graph: ControlFlowGraph, starts: Sequence[int]) -> list[int]:
     """Collect the positions that lanes pass at different times, from each of some starts on."""
     waiting, meeting = joined(1 << b.position for b in graph.blocks if b.barrier is not None), _meeting(graph)
     while True:
@@ -265,7 +269,7 @@ def _parts_of(graph: Graph, starts: Sequence[int]) -> list[int]:
         meeting &= ~several
 
 
-def _meeting(graph: Graph) -> int:
+def _meeting(graph: ControlFlowGraph) -> int:
     """Find the barriers that open only when every thread of the block waits there or has exited, as bits."""
     ops = graph.ops
     of_block = [op for op in ops if op.form.collective is Collective.BLOCK]
@@ -276,7 +280,7 @@ def _meeting(graph: Graph) -> int:
     return joined(1 << b.position for b in barriers if b.ops[0].guard is None)
 
 
-def _reached(starts: Iterable[int], graph: Graph, stops: int) -> list[int]:
+def _reached(starts: Iterable[int], graph: ControlFlowGraph, stops: int) -> list[int]:
     """Collect what is reached from each of some starts on, ``stops`` last; what has positions in common is one."""
     successors = [() if stops >> p & 1 else ways for p, ways in enumerate(graph.successors())]
     parts: list[int] = []
@@ -295,12 +299,12 @@ def _reached(starts: Iterable[int], graph: Graph, stops: int) -> list[int]:
     return parts
 
 
-def polling_loops(graph: Graph) -> list[Loop]:
+def polling_loops(graph: ControlFlowGraph) -> list[Loop]:
     """Find the loops that end when another thread writes something: their way out depends on memory read anew."""
     return [loop for loop in graph.loops if _polls(graph.blocks[loop.head : loop.last + 1], loop)]
 
 
-def _polls(inside: Sequence[Block], loop: Loop) -> bool:
+def _polls(inside: Sequence[BasicBlock], loop: Loop) -> bool:
     ops = [op for block in inside for op in block.ops]
     if any(op.opcode == "nanosleep" for op in ops):
         return True
@@ -308,7 +312,7 @@ def _polls(inside: Sequence[Block], loop: Loop) -> bool:
     return bool(polled) and not polled.isdisjoint(_origins(_deciding(inside, loop), ops))
 
 
-def awaited(graph: Graph, loop: Loop) -> int:
+def awaited(graph: ControlFlowGraph, loop: Loop) -> int:
     """Return the only event that ends a loop: ``AT_PHASE`` or ``AT_SHARED``. ``AT_ANY`` if something else may end it.
 
     Such a loop writes nothing, and what its ways out depend on is computed anew in each turn from what it polls: a turn
@@ -361,14 +365,14 @@ def _polled(ops: Sequence[Op]) -> set[Reg]:
     return {r for op in polled for r in op.written}
 
 
-def _deciding(inside: Sequence[Block], loop: Loop) -> Iterator[Reg]:
+def _deciding(inside: Sequence[BasicBlock], loop: Loop) -> Iterator[Reg]:
     """List the registers that branches out of a loop read."""
     for branch in _ways_out(inside, loop):
         if branch is not None:
             yield from branch.read_registers()
 
 
-def _ways_out(inside: Sequence[Block], loop: Loop) -> list[Op | None]:
+def _ways_out(inside: Sequence[BasicBlock], loop: Loop) -> list[Op | None]:
     """List the branches out of a loop; None for a block that leaves it without one."""
     return [b.branch for b in inside if any(s not in loop for s in b.successors)]
 

@@ -55,8 +55,8 @@ from cujit.devices.cpu.analysis.uniformity import (
     is_divergent_branch,
     masked_in,
 )
-from cujit.devices.cpu.ir.cfg import Block, Graph, part_of
-from cujit.devices.cpu.ir.program import Memory, Op, Operand, Reg, Special, SymbolAddress, bits_in, parts_of
+from cujit.devices.cpu.ir.cfg import BasicBlock, ControlFlowGraph, part_of
+from cujit.devices.cpu.ir.program import MemoryOperand, Op, Operand, Reg, Special, SymbolAddress, bits_in, parts_of
 from cujit.devices.shapes import Dim3
 from cujit.forks import cached_property
 from cujit.formats.ptx.isa.semantics import Collective, Trait
@@ -82,7 +82,7 @@ class Region:
     """
 
     number: int
-    graph: Graph
+    graph: ControlFlowGraph
     divergence: Divergence
     live: tuple[int, ...]
     rematerialised: tuple[Op, ...]
@@ -155,7 +155,7 @@ def _number(op: Op, divergence: Divergence) -> int | None:
 class _Cut:
     """A kernel cut at its barriers. ``behind`` tells by the position of a barrier which region begins behind it."""
 
-    def __init__(self, graph: Graph, divergence: Divergence) -> None:
+    def __init__(self, graph: ControlFlowGraph, divergence: Divergence) -> None:
         self.graph, self.divergence = graph, divergence
         barriers = {b.position: b.successors[0] for b in graph.blocks if b.barrier is not None}
         self.starts = [0, *dict.fromkeys(start for start in barriers.values() if start != graph.exit)]
@@ -181,7 +181,7 @@ class _Cut:
         return Region(k, part, own, kept, tuple(again), following, {})
 
 
-def _take_too_much(regions: Sequence[Region], graph: Graph) -> bool:
+def _take_too_much(regions: Sequence[Region], graph: ControlFlowGraph) -> bool:
     ops = sum(len(region.graph.ops) for region in regions)
     return len(regions) > _MOST_REGIONS or ops > _MOST_COPIES * len(graph.ops) + 100
 
@@ -211,7 +211,7 @@ class Blockwide:
     leaves: bool
 
 
-def find_common(graph: Graph, block: Dim3) -> Blockwide:
+def find_common(graph: ControlFlowGraph, block: Dim3) -> Blockwide:
     """Analyse a kernel for blocks of the size ``block``."""
     ipdom = immediate_postdominators(graph)
     successors = graph.successors()
@@ -219,7 +219,7 @@ def find_common(graph: Graph, block: Dim3) -> Blockwide:
     goes_on = reach(barriers, graph.exit, turned(successors))
     differing = separate = 0
 
-    def spread(b: Block) -> bool:
+    def spread(b: BasicBlock) -> bool:
         nonlocal differing, separate
         before = differing, separate
         for op in b.ops:
@@ -235,7 +235,7 @@ def find_common(graph: Graph, block: Dim3) -> Blockwide:
     return Blockwide(differing, not separate & barriers, any(ways & goes_on not in (0, ways) for ways in parted))
 
 
-def _ways(b: Block, differing: int) -> int:
+def _ways(b: BasicBlock, differing: int) -> int:
     """Return the successors of a block at whose branch threads may diverge, as bits. 0 if all
     threads go the same way.
     """
@@ -279,7 +279,7 @@ class _Search:
     written at one place, and integers of 32 bits.
     """
 
-    def __init__(self, graph: Graph, divergence: Divergence, block: Dim3, regions: Iterable[Region]) -> None:
+    def __init__(self, graph: ControlFlowGraph, divergence: Divergence, block: Dim3, regions: Iterable[Region]) -> None:
         self.graph, self.divergence, self.block = graph, divergence, block
         self.masked = masked_in(graph, divergence.masked)
         self.masked |= joined(masked_in(region.graph, region.divergence.masked) for region in regions)
@@ -356,14 +356,14 @@ def _if_converted(region: Region) -> Region:
             stores += own
     if not stores:
         return region
-    graph, whole = part_of(Graph(blocks, []), 0, ())
+    graph, whole = part_of(ControlFlowGraph(blocks, []), 0, ())
     masked = [region.divergence.masked[p] for p in whole]
     divergence = replace(region.divergence, masked=masked, inactive=inactive_in(graph, region.divergence.shapes))
     following = {p: region.following[old] for p, old in enumerate(whole) if old in region.following}
     return replace(region, graph=graph, divergence=divergence, following=following, if_converted=frozenset(stores))
 
 
-def _side_of(block: Block, blocks: list[Block], patterns: Mapping[int, Pattern]) -> Block | None:
+def _side_of(block: BasicBlock, blocks: list[BasicBlock], patterns: Mapping[int, Pattern]) -> BasicBlock | None:
     """Find the stores that lanes pass on one side of a branch, if there is nothing else on either."""
     if block.ops[-1].opcode != "bra" or len(block.successors) != 2:
         return None
@@ -378,11 +378,11 @@ def _side_of(block: Block, blocks: list[Block], patterns: Mapping[int, Pattern])
     return None
 
 
-def _is_loaded(store: Op, block: Block, patterns: Mapping[int, Pattern]) -> bool:
+def _is_loaded(store: Op, block: BasicBlock, patterns: Mapping[int, Pattern]) -> bool:
     """Whether a block loads the vectors of a store, so that it is where something may be written back."""
     access = vector_access(store, patterns)
     place = store.sources[0]
-    if access is None or not isinstance(place, Memory):
+    if access is None or not isinstance(place, MemoryOperand):
         return False
     loaded = False
     for op in block.ops:
@@ -397,7 +397,7 @@ _MOST_REMADE = 12
 """Operations that a register may take to be made again: more cost more than to keep it."""
 
 
-def _rematerialisable(graph: Graph, divergence: Divergence) -> dict[int, tuple[Op, ...]]:
+def _rematerialisable(graph: ControlFlowGraph, divergence: Divergence) -> dict[int, tuple[Op, ...]]:
     """Find the registers that are written once, from constants and special registers that never change.
 
     mov.u32 t, %tid.x;                   both regions begin with mov.u32 t and shl.b32 s,
@@ -443,6 +443,6 @@ def _remade(operand: Operand, found: Mapping[int, tuple[Op, ...]]) -> tuple[Op, 
         return found.get(operand.index)
     if isinstance(operand, Special):
         return () if operand.name.startswith(_STEADY) else None
-    if isinstance(operand, Memory):
+    if isinstance(operand, MemoryOperand):
         return () if isinstance(operand.base, SymbolAddress) and operand.base.slot.space == "param" else None
     return None if parts_of(operand) else ()

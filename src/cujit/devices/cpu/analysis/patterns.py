@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cujit.devices.cpu.analysis.dataflow import solve, written_once
 from cujit.devices.cpu.analysis.uniformity import WARP, Divergence, constant_of, special_shape
-from cujit.devices.cpu.ir.cfg import Graph
-from cujit.devices.cpu.ir.program import Memory, Op, Operand, Reg, Special, SymbolAddress
+from cujit.devices.cpu.ir.cfg import ControlFlowGraph
+from cujit.devices.cpu.ir.program import MemoryOperand, Op, Operand, Reg, Special, SymbolAddress
 from cujit.devices.shapes import Dim3
 from cujit.values import dataclass
 
@@ -54,7 +54,7 @@ def number_in_all(number: int) -> Pattern:
 
 
 def find_patterns(
-    graph: Graph, divergence: Divergence, block: Dim3, masked: int, known: Mapping[int, Pattern]
+    graph: ControlFlowGraph, divergence: Divergence, block: Dim3, masked: int, known: Mapping[int, Pattern]
 ) -> dict[int, Pattern]:
     """Find the patterns of the registers of 32 bits that are written once, in all lanes together.
 
@@ -223,7 +223,7 @@ def vector_access(op: Op, patterns: Mapping[int, Pattern]) -> VectorAccess | Non
     if op.opcode not in ("ld", "st") or len(op.modifiers) != 2:
         return None
     memory = op.sources[0]
-    if op.space != "shared" or not op.form.types or op.type not in _TYPES or not isinstance(memory, Memory):
+    if op.space != "shared" or not op.form.types or op.type not in _TYPES or not isinstance(memory, MemoryOperand):
         return None
     reg = op.result if op.opcode == "ld" else op.sources[1]
     if not isinstance(reg, Reg) or reg.bits != op.type.bits or not isinstance(memory.base, Reg):

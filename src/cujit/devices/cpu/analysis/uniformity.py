@@ -30,16 +30,16 @@ from cujit.devices.cpu.analysis.dataflow import (
     solve,
     written_once,
 )
-from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
+from cujit.devices.cpu.ir.cfg import BasicBlock, ControlFlowGraph, Loop
 from cujit.devices.cpu.ir.program import (
     WARP,
-    Group,
     IntConstant,
     KernelProgram,
-    Memory,
+    MemoryOperand,
     Negation,
     Op,
     Operand,
+    OperandGroup,
     Reg,
     Special,
     registers_in,
@@ -140,7 +140,7 @@ class Divergence:
     lazy: frozenset[int] = frozenset()
 
 
-def analyse(program: KernelProgram, graph: Graph, block: Dim3) -> Divergence:
+def analyse(program: KernelProgram, graph: ControlFlowGraph, block: Dim3) -> Divergence:
     """Find shapes and divergence of a kernel for blocks of the size ``block``."""
     live = live_in(graph)
     ipdom = immediate_postdominators(graph)
@@ -161,12 +161,12 @@ def analyse(program: KernelProgram, graph: Graph, block: Dim3) -> Divergence:
         forced |= more
 
 
-def masked_in(graph: Graph, masked: Sequence[int]) -> int:
+def masked_in(graph: ControlFlowGraph, masked: Sequence[int]) -> int:
     """Find the registers that are written while lanes that still need them wait elsewhere, as bits of their numbers."""
     return joined(masked[b.position] & op.writes for b in graph.blocks for op in b.ops)
 
 
-def _lazy(graph: Graph, shapes: list[Shape]) -> frozenset[int]:
+def _lazy(graph: ControlFlowGraph, shapes: list[Shape]) -> frozenset[int]:
     """Find the guarded registers that are only addresses of loads and stores, or lead to such.
 
     mul.wide.u32 o, i, 4;                o and a are scalars; only if i wraps inside the warp, which is one bit,
@@ -192,7 +192,7 @@ def _lazy(graph: Graph, shapes: list[Shape]) -> frozenset[int]:
 # -- where lanes part -------------------------------------------------------------------------------------
 
 
-def inactive_in(graph: Graph, shapes: list[Shape], ipdom: list[int] | None = None) -> list[int]:
+def inactive_in(graph: ControlFlowGraph, shapes: list[Shape], ipdom: list[int] | None = None) -> list[int]:
     """Find where lanes may wait while a block runs: on the other sides of every branch that parted them from it.
 
     Past a budget, and of branches with many sides, lanes count as waiting on all sides: that costs masks alone.
@@ -221,7 +221,7 @@ _MOST_SIDES, _MOST_STEPS = 64, 200_000
 """Sides of one branch that are looked at each, and positions that are passed for all branches."""
 
 
-def is_divergent_branch(block: Block, shapes: list[Shape]) -> bool:
+def is_divergent_branch(block: BasicBlock, shapes: list[Shape]) -> bool:
     """Return whether lanes may go different ways after a block."""
     branch = block.branch
     if branch is None or len(set(block.successors)) < 2:
@@ -229,7 +229,7 @@ def is_divergent_branch(block: Block, shapes: list[Shape]) -> bool:
     return any(not shapes[r.index].is_uniform for r in branch.read_registers())
 
 
-def _lanes_part(graph: Graph, loop: Loop, shapes: list[Shape], inactive: list[int]) -> bool:
+def _lanes_part(graph: ControlFlowGraph, loop: Loop, shapes: list[Shape], inactive: list[int]) -> bool:
     """Return whether lanes of a warp may leave a loop at different times, or be elsewhere while others are in it."""
     if any(inactive[loop.head : loop.last + 1]):
         return True
@@ -238,7 +238,7 @@ def _lanes_part(graph: Graph, loop: Loop, shapes: list[Shape], inactive: list[in
     return any(is_divergent_branch(b, shapes) for b in leaving)
 
 
-def _waits_in_part(block: Block, shapes: list[Shape]) -> bool:
+def _waits_in_part(block: BasicBlock, shapes: list[Shape]) -> bool:
     """Return whether a block begins with a barrier at which some lanes of a warp wait and others do not."""
     guard = None if block.barrier is None else block.barrier.guard
     return guard is not None and not shapes[guard.index].is_uniform
@@ -247,7 +247,7 @@ def _waits_in_part(block: Block, shapes: list[Shape]) -> bool:
 # -- shapes of registers ----------------------------------------------------------------------------------
 
 
-def _constants(graph: Graph) -> dict[int, int]:
+def _constants(graph: ControlFlowGraph) -> dict[int, int]:
     """Find registers that are written once, with an integer."""
     found: dict[int, int] = {}
     for index, op in written_once(graph).items():
@@ -256,7 +256,9 @@ def _constants(graph: Graph) -> dict[int, int]:
     return found
 
 
-def _shapes(program: KernelProgram, graph: Graph, block: Dim3, constants: dict[int, int], forced: int) -> list[Shape]:
+def _shapes(
+    program: KernelProgram, graph: ControlFlowGraph, block: Dim3, constants: dict[int, int], forced: int
+) -> list[Shape]:
     ops = [op for op in graph.ops if op.written]
     written = joined(op.writes for op in ops)
     # A register that is never written is zero everywhere; compilers leave such in where a value does not matter.
@@ -301,9 +303,11 @@ def operand_shape(operand: Operand, known: Sequence[Shape | None], block: Dim3) 
         return known[operand.index] or UNIFORM
     if isinstance(operand, Special):
         return special_shape(operand.name, block)
-    if isinstance(operand, Group):
+    if isinstance(operand, OperandGroup):
         return UNIFORM if all(operand_shape(i, known, block).is_uniform for i in operand.items) else VARYING
-    inner = operand.base if isinstance(operand, Memory) else operand.item if isinstance(operand, Negation) else None
+    inner = (
+        operand.base if isinstance(operand, MemoryOperand) else operand.item if isinstance(operand, Negation) else None
+    )
     return UNIFORM if inner is None else operand_shape(inner, known, block)
 
 

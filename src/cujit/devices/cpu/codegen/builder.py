@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.nodes import IrModule, Node, Value, type_of
-from cujit.devices.cpu.codegen.ssa import ENDS, Block, Variable, in_ssa
+from cujit.devices.cpu.codegen.ssa import ENDS, IrBlock, SsaVariable, in_ssa
 from cujit.devices.cpu.ir.program import Reg
 
 __all__ = ["LARGEST_VECTOR", "Builder", "Value", "float_type", "int_type", "storage_type", "type_width"]
@@ -88,9 +88,9 @@ class Builder:
         self._given: set[str] = set()
         self._count = 0
         self._cuts = self._touches = self._seen = 0
-        self._first = self._block = Block(first)
-        self._blocks: dict[str, Block] = {}
-        self._variables: dict[str, Variable] = {}
+        self._first = self._block = IrBlock(first)
+        self._blocks: dict[str, IrBlock] = {}
+        self._variables: dict[str, SsaVariable] = {}
 
     # -- nodes -------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Builder:
             self.jump(label)
         self._give(f"%{label}")
         self.module.grow()
-        self._block = self._blocks[label] = Block(label)
+        self._block = self._blocks[label] = IrBlock(label)
         self.body.append(Node("label", name=label))
 
     @contextlib.contextmanager
@@ -162,7 +162,7 @@ class Builder:
         if self._variables:
             nodes, spread = in_ssa(nodes, self._first, self._blocks, self._variables, self.name, self._frame)
             self.module.is_huge |= spread.live > _MOST_LIVE or spread.ways > _MOST_WAYS
-        self._block, self._blocks, self._variables = Block("entry"), {}, {}
+        self._block, self._blocks, self._variables = IrBlock("entry"), {}, {}
         return nodes
 
     def cut_if_long(self) -> None:
@@ -208,7 +208,7 @@ class Builder:
             self._block.found[variable] = self._block.left[variable] = value
             if variable not in self._variables:
                 first = Value("zeroinitializer", type_, lanes)
-                self._variables[variable] = Variable(first, type_of(first))
+                self._variables[variable] = SsaVariable(first, type_of(first))
         return value
 
     def write(self, variable: str, value: Value) -> None:

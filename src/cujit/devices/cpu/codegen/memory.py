@@ -5,7 +5,7 @@
     ld.acquire.gpu.u32 d, [f];         ->    fence, one load, fence acquire: f is uniform
 
 What the lanes access and where is a value, before it is chosen how that is done: the first line is a ``Gather`` of two
-``float`` at a ``Place`` with one base and the stride 8, where ``r`` counts up by 8 with the lane.
+``float`` at a ``LaneAddresses`` with one base and the stride 8, where ``r`` counts up by 8 with the lane.
 
 A volatile, relaxed, acquire or release access is the plain vector access of its kind between two fences that keep the
 compiler from leaving it out, joining it with another or moving it. That is enough, because processors read and
@@ -34,7 +34,7 @@ from cujit.values import dataclass
 
 
 @dataclass(frozen=True)
-class Place:
+class LaneAddresses:
     """Where the lanes access memory, in addresses (i64) of this process.
 
     ``bases`` are those of the first lane of each row of lanes, and ``stride`` is from lane to lane within a row;
@@ -69,7 +69,7 @@ class Gather:
     """
 
     op: Op
-    place: Place
+    place: LaneAddresses
     element: str
     count: int
     mask: Value

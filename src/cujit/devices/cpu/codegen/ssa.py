@@ -43,7 +43,7 @@ class Spread(NamedTuple):
     ways: int
 
 
-class Variable(NamedTuple):
+class SsaVariable(NamedTuple):
     """What a variable is at first, and its LLVM type."""
 
     first: Value
@@ -51,7 +51,7 @@ class Variable(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class IrBlock:
     """What a basic block does with variables: those that it reads first, by the value that stands for what it finds,
     and what each is at its end."""
 
@@ -61,17 +61,17 @@ class Block:
 
 
 @dataclass(slots=True, eq=False)
-class _Piece:
+class _TextPiece:
     """A block with its nodes, where it leads, and where ways to it come from; ``number`` is in reverse postorder."""
 
-    block: Block
+    block: IrBlock
     nodes: list[Node] = field(default_factory=list)
-    after: list[_Piece] = field(default_factory=list)
-    before: list[_Piece] = field(default_factory=list)
+    after: list[_TextPiece] = field(default_factory=list)
+    before: list[_TextPiece] = field(default_factory=list)
     number: int = -1
-    parent: _Piece | None = None
+    parent: _TextPiece | None = None
     """The nearest block that every way to this one passes."""
-    frontier: list[_Piece] = field(default_factory=list)
+    frontier: list[_TextPiece] = field(default_factory=list)
     """Where ways from blocks that this one dominates meet others."""
     live: int = 0
     phis: dict[str, Node] = field(default_factory=dict)
@@ -79,9 +79,9 @@ class _Piece:
 
 def in_ssa(
     body: Sequence[Node],
-    first: Block,
-    blocks: Mapping[str, Block],
-    variables: Mapping[str, Variable],
+    first: IrBlock,
+    blocks: Mapping[str, IrBlock],
+    variables: Mapping[str, SsaVariable],
     name: Callable[[str], str],
     reserve: Callable[[int], Value],
 ) -> tuple[list[Node], Spread]:
@@ -125,13 +125,13 @@ ENDS = frozenset({"br", "switch", "ret", "unreachable"})
 """What ends a basic block."""
 
 
-def _pieces(body: Sequence[Node], first: Block, blocks: Mapping[str, Block]) -> list[_Piece]:
+def _pieces(body: Sequence[Node], first: IrBlock, blocks: Mapping[str, IrBlock]) -> list[_TextPiece]:
     """Cut a body into its blocks. What stands behind the end of one is never done."""
-    pieces = {first.label: _Piece(first)}
+    pieces = {first.label: _TextPiece(first)}
     piece, ended = pieces[first.label], False
     for node in body:
         if node.opcode == "label":
-            piece, ended = _Piece(blocks[node.name]), False
+            piece, ended = _TextPiece(blocks[node.name]), False
             pieces[node.name] = piece
         if not ended:
             piece.nodes.append(node)
@@ -142,7 +142,7 @@ def _pieces(body: Sequence[Node], first: Block, blocks: Mapping[str, Block]) -> 
     return [*pieces.values()]
 
 
-def _ordered(pieces: Sequence[_Piece]) -> list[_Piece]:
+def _ordered(pieces: Sequence[_TextPiece]) -> list[_TextPiece]:
     """Number the blocks that are reached, the first one first; find the parent of each, and where ways come from."""
     at = {id(piece): k for k, piece in enumerate(pieces)}
     numbers, parents = dominators([[at[id(each)] for each in piece.after] for piece in pieces], 0)
@@ -157,7 +157,7 @@ def _ordered(pieces: Sequence[_Piece]) -> list[_Piece]:
 # -- variables --------------------------------------------------------------------------------------------
 
 
-def _place_phis(order: Sequence[_Piece], variables: Sequence[str], length: int) -> Collection[str]:
+def _place_phis(order: Sequence[_TextPiece], variables: Sequence[str], length: int) -> Collection[str]:
     """Find where phis stand: where blocks that write a variable begin to meet others, if it is read from there on.
 
     Give the variables that are to lie in memory, as a body of that ``length`` would get too many phis for them.
@@ -191,7 +191,7 @@ def _place_phis(order: Sequence[_Piece], variables: Sequence[str], length: int) 
     return {variables[k] for k in bits_of(kept)}
 
 
-def _find_frontiers(order: Sequence[_Piece]) -> bool:
+def _find_frontiers(order: Sequence[_TextPiece]) -> bool:
     """Find where ways from the blocks that each one dominates meet others, and tell whether those are few enough."""
     most = _MOST_FRONTIERS
     for piece in order:
@@ -204,7 +204,7 @@ def _find_frontiers(order: Sequence[_Piece]) -> bool:
     return True
 
 
-def _with_most_ways(order: Sequence[_Piece], placed: Sequence[int], most: int) -> int:
+def _with_most_ways(order: Sequence[_TextPiece], placed: Sequence[int], most: int) -> int:
     """Find the variables, as bits, without which the phis of the others have at most so many ways."""
     total, kept = sum(phis.bit_count() * len(piece.before) for piece, phis in zip(order, placed, strict=True)), 0
     if total <= most:
@@ -225,9 +225,9 @@ def _with_most_ways(order: Sequence[_Piece], placed: Sequence[int], most: int) -
 
 
 def _keep(
-    order: Sequence[_Piece],
+    order: Sequence[_TextPiece],
     kept: Collection[str],
-    variables: Mapping[str, Variable],
+    variables: Mapping[str, SsaVariable],
     name: Callable[[str], str],
     reserve: Callable[[int], Value],
 ) -> None:
@@ -299,28 +299,30 @@ def _align_of(value: Value) -> int:
     return min(size & -size, 64)
 
 
-def _find_live(order: Sequence[_Piece], written: Sequence[int]) -> bool:
+def _find_live(order: Sequence[_TextPiece], written: Sequence[int]) -> bool:
     """Find the variables whose values at the begin of each block are read there or later.
 
     Tell whether that took so few passes as it does unless many loops are inside each other.
     """
 
-    def before(piece: _Piece) -> bool:
+    def before(piece: _TextPiece) -> bool:
         was, piece.live = piece.live, piece.live | (joined(each.live for each in piece.after) & ~written[piece.number])
         return was != piece.live
 
     return any(not sum(map(before, reversed(order))) for _ in range(_MOST_PASSES))
 
 
-def _rename(order: Sequence[_Piece], variables: Mapping[str, Variable], name: Callable[[str], str]) -> dict[str, str]:
+def _rename(
+    order: Sequence[_TextPiece], variables: Mapping[str, SsaVariable], name: Callable[[str], str]
+) -> dict[str, str]:
     """Fill the phis; give the texts of the values that blocks found, by the names that stand for them."""
-    children: list[list[_Piece]] = [[] for _ in order]
+    children: list[list[_TextPiece]] = [[] for _ in order]
     for piece in order[1:]:
         assert piece.parent is not None
         children[piece.parent.number].append(piece)
     known: dict[str, str] = {}
     now = {variable: first for variable, (first, _) in variables.items()}
-    todo: list[_Piece | dict[str, Value]] = [order[0]]
+    todo: list[_TextPiece | dict[str, Value]] = [order[0]]
     while todo:
         each = todo.pop()
         if isinstance(each, dict):  # what variables were before a block whose children are done
@@ -338,8 +340,8 @@ def _rename(order: Sequence[_Piece], variables: Mapping[str, Variable], name: Ca
 
 
 def _changes(
-    piece: _Piece,
-    variables: Mapping[str, Variable],
+    piece: _TextPiece,
+    variables: Mapping[str, SsaVariable],
     now: Mapping[str, Value],
     known: dict[str, str],
     name: Callable[[str], str],

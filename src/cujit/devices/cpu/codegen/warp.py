@@ -26,7 +26,7 @@ from cujit.values import dataclass, field
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.analysis.patterns import VectorAccess
-    from cujit.devices.cpu.ir.cfg import Graph
+    from cujit.devices.cpu.ir.cfg import ControlFlowGraph
     from cujit.devices.cpu.ir.program import KernelProgram
 
 __all__ = [
@@ -82,7 +82,7 @@ class WarpEmitter:
     """
 
     body: Body
-    graph: Graph
+    graph: ControlFlowGraph
     divergence: Divergence
     block: Dim3
     handler_of: Callable[[Op], Handler]

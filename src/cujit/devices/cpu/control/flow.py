@@ -22,10 +22,10 @@ from cujit.devices.cpu.analysis.uniformity import Shape
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.warp import ALL_LANES, MASK, WarpEmitter
 from cujit.devices.cpu.control import strips
-from cujit.devices.cpu.control.plan import ORDERS, Plan
+from cujit.devices.cpu.control.plan import ORDERS, ControlPlan
 from cujit.devices.cpu.control.waiting import NO_LANE, Masks
-from cujit.devices.cpu.control.warp_scheduling import pass_on, resume
-from cujit.devices.cpu.ir.cfg import Block, Loop
+from cujit.devices.cpu.control.warp_scheduling import resume, yield_warp
+from cujit.devices.cpu.ir.cfg import BasicBlock, Loop
 from cujit.devices.cpu.ir.program import Op, Operand
 
 _TURNS = 16
@@ -35,7 +35,7 @@ _TURNS = 16
 class Flow(Masks):
     """Emits the blocks of one kernel in their order, as a plan says."""
 
-    def __init__(self, e: WarpEmitter, plan: Plan) -> None:
+    def __init__(self, e: WarpEmitter, plan: ControlPlan) -> None:
         super().__init__(e, plan)
         self._sources = {earlier for earlier in plan.equivalent if earlier is not None}
         self._left: dict[int, str] = {}
@@ -76,7 +76,7 @@ class Flow(Masks):
 
     # -- blocks with masks ---------------------------------------------------------------------------------
 
-    def _emit_block(self, block: Block) -> None:
+    def _emit_block(self, block: BasicBlock) -> None:
         p, after = block.position, self._after(block.position)
         e = self._take_lanes(block, after)
         if block in self.plan.parking:
@@ -94,7 +94,7 @@ class Flow(Masks):
             if loop.last == p:
                 self._emit_loop_end(loop)
 
-    def _take_lanes(self, block: Block, after: str) -> WarpEmitter:
+    def _take_lanes(self, block: BasicBlock, after: str) -> WarpEmitter:
         """Take the lanes that wait at a block, if there are any; give what emits for them."""
         b, p, earlier = self.b, block.position, self.plan.equivalent[block.position]
         e = self._enter_block(block)
@@ -112,13 +112,13 @@ class Flow(Masks):
             b.write(f"active.{p}", mask)
         return e.within(mask=mask)
 
-    def _enter_block(self, block: Block) -> WarpEmitter:
+    def _enter_block(self, block: BasicBlock) -> WarpEmitter:
         """Return the emitter of a block for all lanes."""
         if block.ops:
             self.b.come_to(block.ops[0].line)
         return self.e.within(position=block.position)
 
-    def _emit_ops(self, e: WarpEmitter, block: Block, first: int = 0) -> WarpEmitter:
+    def _emit_ops(self, e: WarpEmitter, block: BasicBlock, first: int = 0) -> WarpEmitter:
         """Emit what a block does, from an operation on, but for the branch at its end; give what emits that."""
         if self.plan.boundary is not None and block.site is not None and block.site.form.is_barrier:
             self.plan.boundary.arrive(e, block)
@@ -167,7 +167,7 @@ class Flow(Masks):
 
     # -- leaving a block ---------------------------------------------------------------------------------
 
-    def _leave(self, e: WarpEmitter, block: Block) -> None:
+    def _leave(self, e: WarpEmitter, block: BasicBlock) -> None:
         branch = block.branch
         if branch is not None:
             e.before(branch)
@@ -178,7 +178,7 @@ class Flow(Masks):
         else:
             self._leave_by_guard(e, block, e.guard(branch))
 
-    def _leave_by_guard(self, e: WarpEmitter, block: Block, condition: Value) -> None:
+    def _leave_by_guard(self, e: WarpEmitter, block: BasicBlock, condition: Value) -> None:
         b, taken, falls = self.b, block.successors[0], block.successors[-1]
         if not condition.lanes:
             b.either(condition, lambda: self._go(e, block, taken), lambda: self._go(e, block, falls), "taken")
@@ -189,7 +189,7 @@ class Flow(Masks):
         self.transfer_lanes(e, falls, stays)
         b.jump(self._after(block.position))
 
-    def _leave_by_table(self, e: WarpEmitter, block: Block, branch: Op) -> None:
+    def _leave_by_table(self, e: WarpEmitter, block: BasicBlock, branch: Op) -> None:
         """Hand the lanes of the current block on to the targets of a ``brx``."""
         b = self.b
         index = e.read(branch.sources[0], "i32")
@@ -203,7 +203,7 @@ class Flow(Masks):
             self.transfer_lanes(e, target, b.binary("and", left, here))
         b.jump(self._after(block.position))
 
-    def _go(self, e: WarpEmitter, block: Block, target: int) -> None:
+    def _go(self, e: WarpEmitter, block: BasicBlock, target: int) -> None:
         """Send all lanes of the block to one place, straight there if no lane can wait on the way."""
         self.transfer_lanes(e, target, e.mask)
         if self._way_is_free(block, target):
@@ -212,7 +212,7 @@ class Flow(Masks):
             label = self._after(block.position)
         self.b.jump(label)
 
-    def _way_is_free(self, block: Block, target: int) -> bool:
+    def _way_is_free(self, block: BasicBlock, target: int) -> bool:
         p, loops = block.position, _loops_around(block)
         passed = [*range(p + 1, target), *(loop.head for loop in loops if target not in loop)]
         if target <= p:
@@ -236,7 +236,7 @@ class Flow(Masks):
             if p in self.plan.walks.kept:
                 b.jump(f"all.{p}")
                 b.start(f"all.again.{p}")
-                pass_on(self.e, self.plan.walks, p)
+                yield_warp(self.e, self.plan.walks, p)
             b.start(f"all.{p}")
             if not alone and p in self._sources:
                 b.write(f"active.{p}", ALL_LANES)
@@ -263,7 +263,7 @@ class Flow(Masks):
             self.transfer_lanes(self.e, target, ALL_LANES)
             self.b.jump(f"check.{target}")
 
-    def _leave_together(self, e: WarpEmitter, block: Block) -> None:
+    def _leave_together(self, e: WarpEmitter, block: BasicBlock) -> None:
         b, branch = self.b, block.branch
         ways = [self._label(target, block.position) for target in block.successors]
         if branch is not None:
@@ -281,7 +281,7 @@ class Flow(Masks):
         else:
             self._part(e, block, branch, *ways)
 
-    def _part(self, e: WarpEmitter, block: Block, branch: Op, taken: str, falls: str) -> None:
+    def _part(self, e: WarpEmitter, block: BasicBlock, branch: Op, taken: str, falls: str) -> None:
         """Go on together where a condition is the same in all lanes; else in the blocks with masks."""
         b, condition = self.b, e.guard(branch)
         if not condition.lanes:
@@ -338,7 +338,7 @@ def _behind(loop: Loop | None, position: int) -> str:
     return f"again.{loop.head}" if loop is not None and loop.last == position else f"check.{position + 1}"
 
 
-def _loops_around(block: Block) -> list[Loop]:
+def _loops_around(block: BasicBlock) -> list[Loop]:
     """List the loops that a block is in, the innermost first."""
     found, loop = [], block.loop
     while loop is not None:

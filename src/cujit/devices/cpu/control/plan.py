@@ -18,7 +18,7 @@ from cujit.devices.cpu.control.regions import RegionBoundary
 from cujit.devices.cpu.control.strips import Strip, find_strips
 from cujit.devices.cpu.control.warp_scheduling import Walks, find_walks
 from cujit.devices.cpu.instructions.atomics import may_wait
-from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
+from cujit.devices.cpu.ir.cfg import BasicBlock, ControlFlowGraph, Loop
 from cujit.devices.cpu.ir.program import IntConstant, Op
 from cujit.formats.ptx.isa.semantics import Collective, Trait, form_of
 from cujit.values import dataclass, replace
@@ -34,7 +34,7 @@ Source: PTX ISA 9.1, "setp", "Comparisons" (``lo`` to ``hs`` are unsigned).
 
 
 @dataclass(frozen=True)
-class Plan:
+class ControlPlan:
     """How the blocks of a kernel, of a region of one (which has a ``boundary``), or of a function are emitted.
 
     ``polls`` are polling loops by their heads, each with its line and what alone ends it; ``first_separate`` is the
@@ -54,18 +54,18 @@ class Plan:
     polls: Mapping[int, tuple[int, int]]
     first_separate: int
     equivalent: Sequence[int | None]
-    parking: Sequence[Block]
-    gathering: Sequence[Block]
-    meetings: Sequence[Sequence[Block]]
+    parking: Sequence[BasicBlock]
+    gathering: Sequence[BasicBlock]
+    meetings: Sequence[Sequence[BasicBlock]]
     strips: Mapping[int, Strip]
     parts: bool
-    together: Mapping[int, Block]
+    together: Mapping[int, BasicBlock]
     wholes: frozenset[int]
     walks: Walks
     ends: Mapping[int, Op]
 
 
-def make_plan(e: WarpEmitter, boundary: RegionBoundary | None) -> Plan:
+def make_plan(e: WarpEmitter, boundary: RegionBoundary | None) -> ControlPlan:
     """Plan what ``e`` is to emit; where somebody watches, every operation is done in the simplest way."""
     blocks, non_reconverging = e.graph.blocks, frozenset(bits_of(e.divergence.non_reconverging))
     polls = {loop.head: (_line_of(e.graph, loop), awaited(e.graph, loop)) for loop in polling_loops(e.graph)}
@@ -75,7 +75,7 @@ def make_plan(e: WarpEmitter, boundary: RegionBoundary | None) -> Plan:
     sites = [b for b in blocks if b.site is not None and b.position in non_reconverging]
     bound = non_reconverging | polls.keys()
     parts, together = _together(e, bound)
-    return Plan(
+    return ControlPlan(
         boundary, polls, first_separate, [*equivalent[:keeps], *[None] * (len(blocks) - keeps)],
         parking=[b for b in sites if b.ops[0].form.is_barrier],
         gathering=[b for b in sites if not b.ops[0].form.is_barrier and b.ops[0].form.needs_others],
@@ -87,13 +87,13 @@ def make_plan(e: WarpEmitter, boundary: RegionBoundary | None) -> Plan:
     )  # fmt: skip
 
 
-def _line_of(graph: Graph, loop: Loop) -> int:
+def _line_of(graph: ControlFlowGraph, loop: Loop) -> int:
     """Return the line that identifies a loop: the line of the operation that polls, if there is one."""
     ops = [op for block in graph.blocks[loop.head : loop.last + 1] for op in block.ops]
     return next((op.line for op in ops if op.form.is_poll), ops[-1].line)
 
 
-def fenced(graph: Graph) -> Graph:
+def fenced(graph: ControlFlowGraph) -> ControlFlowGraph:
     """Put loads and stores that are more than weak between fences; those of 16 bytes are that by themselves.
 
     Before what a warpgroup does together its warps meet.
@@ -121,23 +121,23 @@ def _meeting_of(op: Op) -> Op:
 
 
 def _meetings(
-    sites: Sequence[Block], equivalent: Sequence[int | None], constants: Mapping[int, int]
-) -> list[list[Block]]:
+    sites: Sequence[BasicBlock], equivalent: Sequence[int | None], constants: Mapping[int, int]
+) -> list[list[BasicBlock]]:
     """Find places of the same operation that may take part in one exchange: their masks may be equal.
 
     Source: CUDA C++ Programming Guide, "Warp Shuffle Functions" and its neighbours: the lanes that a mask names have
     to execute the same operation with the same mask; the manual does not ask that it stands in one place. Where all
     lanes pass all places in turn, they wait at each for the last of them: ``equivalent`` is of ``control_equivalent``.
     """
-    same: dict[tuple[str, ...], list[Block]] = {}
+    same: dict[tuple[str, ...], list[BasicBlock]] = {}
     for block in sites:
         if block.ops[0].form.names_members:
             same.setdefault((block.ops[0].opcode, *block.ops[0].modifiers), []).append(block)
     passed = [p if earlier is None else earlier for p, earlier in enumerate(equivalent)]
-    found: list[list[Block]] = []
+    found: list[list[BasicBlock]] = []
     for places in same.values():
         if len({passed[block.position] for block in places}) > 1:
-            by_mask: dict[int | None, list[Block]] = {}
+            by_mask: dict[int | None, list[BasicBlock]] = {}
             for block in places:
                 mask = constant_of(block.ops[0].sources[-1], constants)
                 by_mask.setdefault(None if mask is None else mask & 0xFFFFFFFF, []).append(block)
@@ -148,7 +148,7 @@ def _meetings(
 # -- warps whose lanes are all active ---------------------------------------------------------------------
 
 
-def _together(e: WarpEmitter, bound: Container[int]) -> tuple[bool, dict[int, Block]]:
+def _together(e: WarpEmitter, bound: Container[int]) -> tuple[bool, dict[int, BasicBlock]]:
     """Return whether lanes may diverge, and the blocks for warps whose lanes are all active, if those are worth it.
 
     Where it is counted which lanes have not exited, that is in loops alone, in which nobody waits: at no position that
@@ -166,11 +166,11 @@ def _together(e: WarpEmitter, bound: Container[int]) -> tuple[bool, dict[int, Bl
     return parts, {b.position: b if e.watched else _sunk(e, b) for b in blocks}
 
 
-def _inside(e: WarpEmitter, loop: Loop) -> list[Block]:
+def _inside(e: WarpEmitter, loop: Loop) -> list[BasicBlock]:
     return e.graph.blocks[loop.head : loop.last + 1]
 
 
-def _is_free(blocks: Sequence[Block], bound: Container[int]) -> bool:
+def _is_free(blocks: Sequence[BasicBlock], bound: Container[int]) -> bool:
     calls = any(op.opcode == "call.function" for b in blocks for op in b.ops)
     return not calls and all(b.site is None and b.position not in bound for b in blocks)
 
@@ -183,7 +183,7 @@ def _wholes(e: WarpEmitter, together: Container[int]) -> frozenset[int]:
     return frozenset(b.position for b, m in zip(blocks, meets, strict=True) if m or b.position in heads)
 
 
-def _sunk(e: WarpEmitter, block: Block) -> Block:
+def _sunk(e: WarpEmitter, block: BasicBlock) -> BasicBlock:
     """Split atomic operations: they collect their operands in place, and run after operations that only compute.
 
     They read from memory what the lanes hand over, which is quicker some time after it was written. Operations of one
@@ -204,7 +204,7 @@ def _sunk(e: WarpEmitter, block: Block) -> Block:
     return replace(block, ops=[*ops, *late])
 
 
-def _ends(e: WarpEmitter, blocks: Iterable[Block]) -> Iterator[tuple[int, Op]]:
+def _ends(e: WarpEmitter, blocks: Iterable[BasicBlock]) -> Iterator[tuple[int, Op]]:
     """Find the branches that the first and the last lane of a row decide: what they compare counts up in between."""
     for block in blocks:
         op = _comparison(block)
@@ -214,7 +214,7 @@ def _ends(e: WarpEmitter, blocks: Iterable[Block]) -> Iterator[tuple[int, Op]]:
             yield block.position, op
 
 
-def _comparison(block: Block) -> Op | None:
+def _comparison(block: BasicBlock) -> Op | None:
     """Find the comparison of 32-bit integers in this block that decides its branch, if what it read still stands."""
     guard, written = None if block.branch is None else block.branch.guard, 0
     for op in () if guard is None else reversed(block.ops[:-1]):

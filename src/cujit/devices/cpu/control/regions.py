@@ -21,7 +21,7 @@ from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import LARGEST_VECTOR, Builder, Value, type_width
 from cujit.devices.cpu.codegen.nodes import WARP_NUMBER, type_of
 from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter, element_of, forms_of, storage_type
-from cujit.devices.cpu.ir.cfg import Block
+from cujit.devices.cpu.ir.cfg import BasicBlock
 from cujit.devices.cpu.ir.program import Op, Reg
 from cujit.devices.cpu.native.checking import Place
 from cujit.values import replace
@@ -113,7 +113,7 @@ class RegionBoundary:
         b.only_if(b.compare("icmp ne", word, b.integer(0, 32)), "warp.end", "alive")
         return b.mask_of(word)
 
-    def arrive(self, e: WarpEmitter, block: Block) -> None:
+    def arrive(self, e: WarpEmitter, block: BasicBlock) -> None:
         """Keep what the region behind a barrier begins with; the lanes of the current mask are all that go on."""
         b = e.builder
         number = self.region.following[block.position]

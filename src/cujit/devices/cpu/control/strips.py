@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable
 from cujit.devices.cpu.analysis.uniformity import VARYING, WARP, is_divergent_branch
 from cujit.devices.cpu.codegen.builder import Value, storage_type
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.ir.cfg import Block
-from cujit.devices.cpu.ir.program import Group, Memory, Negation, Op, Operand, Reg, Special
+from cujit.devices.cpu.ir.cfg import BasicBlock
+from cujit.devices.cpu.ir.program import MemoryOperand, Negation, Op, Operand, OperandGroup, Reg, Special
 from cujit.devices.jit import processor
 from cujit.formats.ptx.isa.semantics import Trait
 from cujit.values import dataclass, replace
@@ -63,12 +63,12 @@ def _readers(ops: Iterable[Op]) -> Counter[Reg]:
     return Counter(r for op in ops for r in {*op.read_registers()})
 
 
-def behind(block: Block) -> int:
+def behind(block: BasicBlock) -> int:
     """Return where lanes go that leave a loop of one block."""
     return next(s for s in block.successors if s != block.position)
 
 
-def _is_loop(block: Block) -> bool:
+def _is_loop(block: BasicBlock) -> bool:
     """Whether a block is a whole loop, at whose end a predicate tells which lanes turn once more."""
     loop, branch, p = block.loop, block.branch, block.position
     if loop is None or branch is None or not loop.head == loop.last == p or len(block.ops) > _MOST_OPS:
@@ -90,12 +90,12 @@ def _is_alone(e: WarpEmitter, op: Op) -> bool:
 
 def _is_uniform(e: WarpEmitter, operand: Operand) -> bool | None:
     """Whether an operand is the same in all lanes; None where it is nothing that a lane has alone."""
-    if isinstance(operand, Group | Negation) or (isinstance(operand, Memory) and operand.coords):
+    if isinstance(operand, OperandGroup | Negation) or (isinstance(operand, MemoryOperand) and operand.coords):
         return None
     return e.operand_shape(operand).is_uniform or (None if isinstance(operand, Special) else False)
 
 
-def _strip(e: WarpEmitter, block: Block, readers: Counter[Reg], inside: Counter[Reg]) -> Strip | None:
+def _strip(e: WarpEmitter, block: BasicBlock, readers: Counter[Reg], inside: Counter[Reg]) -> Strip | None:
     """Find out how to run a loop in strips; None where it would gain nothing, or where that cannot be done.
 
     ``readers`` are of the whole program, ``inside`` those of them that are in the loop.
@@ -120,7 +120,7 @@ def _sorted(registers: Iterable[Reg], chosen: Callable[[Reg], bool]) -> tuple[tu
     return tuple(r for r, good in found if good), tuple(r for r, good in found if not good)
 
 
-def _used(block: Block, masked: int) -> tuple[list[Reg], list[Reg]]:
+def _used(block: BasicBlock, masked: int) -> tuple[list[Reg], list[Reg]]:
     """List the registers that a loop begins with, some because lanes that left it need them, and those it writes."""
     begins: dict[Reg, None] = {}
     written: dict[Reg, None] = {}
@@ -154,7 +154,7 @@ def _vector_registers() -> tuple[int, int]:
 # -- the code ---------------------------------------------------------------------------------------------
 
 
-def emit_loop(e: WarpEmitter, block: Block, strip: Strip) -> None:
+def emit_loop(e: WarpEmitter, block: BasicBlock, strip: Strip) -> None:
     """Emit all turns of a loop for the lanes of the current mask; they come out of it together."""
     _Loop(e, block, strip).emit()
 
@@ -165,7 +165,7 @@ class _Loop:
     Its ``own`` emitter has registers in variables of their own, with the lanes of a strip.
     """
 
-    def __init__(self, e: WarpEmitter, block: Block, strip: Strip) -> None:
+    def __init__(self, e: WarpEmitter, block: BasicBlock, strip: Strip) -> None:
         self.e, self.b, self.block, self.strip = e, e.builder, block, strip
         assert block.branch is not None
         self.branch = block.branch

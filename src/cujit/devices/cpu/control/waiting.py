@@ -18,10 +18,10 @@ from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter
-from cujit.devices.cpu.control.plan import Plan
+from cujit.devices.cpu.control.plan import ControlPlan
 from cujit.devices.cpu.instructions import blocks
 from cujit.devices.cpu.instructions.warpwide import Party, known, lacks_partners, members_of, rule_of
-from cujit.devices.cpu.ir.cfg import Block
+from cujit.devices.cpu.ir.cfg import BasicBlock
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.native.structures import AT_ANY, AT_SHARED, FaultKind, Meeting, Warp
 from cujit.devices.cpu.native.structures import Block as BlockState
@@ -40,7 +40,7 @@ class Masks:
     helps. Where every warp has a stack of its own, ``%state`` is its block.
     """
 
-    def __init__(self, e: WarpEmitter, plan: Plan) -> None:
+    def __init__(self, e: WarpEmitter, plan: ControlPlan) -> None:
         self.e, self.b, self.plan, self.graph = e, e.builder, plan, e.graph
 
     def load(self, name: str, type_: str) -> Value:
@@ -70,7 +70,7 @@ class Masks:
         b.write("progress", b.integer(1, 1))
         return e.within(mask=mask)
 
-    def meet_or_gather(self, e: WarpEmitter, block: Block, otherwise: str) -> WarpEmitter:
+    def meet_or_gather(self, e: WarpEmitter, block: BasicBlock, otherwise: str) -> WarpEmitter:
         """Do the operation that a block begins with, unless some lanes have done it with others that wait elsewhere.
 
         Those then go on, and any that came here since wait for the next scan.
@@ -97,7 +97,7 @@ class Masks:
         b.either(b.any_lane(done), take, do, "take")
         return e.within(mask=self.load("doing", MASK))
 
-    def _meet(self, blocks: Sequence[Block]) -> None:
+    def _meet(self, blocks: Sequence[BasicBlock]) -> None:
         """Do one operation for the lanes that wait for each other at these places, if all of a mask have come.
 
         Its results are left for ``_take_results``; ``met`` are the lanes that have some.
@@ -134,7 +134,7 @@ class Masks:
 
     # -- at barriers -----------------------------------------------------------------------------------------
 
-    def park(self, e: WarpEmitter, block: Block, op: Op, done: str) -> None:
+    def park(self, e: WarpEmitter, block: BasicBlock, op: Op, done: str) -> None:
         """Make lanes arrive at a barrier. They wait there unless the whole warp came or the barrier opened."""
         b, p, target = self.b, block.position, block.successors[0]
         e.before(op)
@@ -159,7 +159,7 @@ class Masks:
         self._release(block)
         b.jump(done)
 
-    def _release(self, block: Block) -> None:
+    def _release(self, block: BasicBlock) -> None:
         """Let the lanes that are parked at a barrier go on if it has opened since."""
         b, p, op, done = self.b, block.position, block.ops[0], self.b.label("released")
         parked = self.load(f"parked.{p}", MASK)

@@ -130,7 +130,7 @@ def _forms(e: WarpEmitter, reg: Reg) -> list[tuple[str, str]]:
 # -- in a warp --------------------------------------------------------------------------------------------
 
 
-def pass_on(e: WarpEmitter, walks: Walks, head: int) -> None:
+def yield_warp(e: WarpEmitter, walks: Walks, head: int) -> None:
     """Let the other warps go on every few turns, at the head of a loop; then begin another turn."""
     b, again = e.builder, f"all.{head}"
     turns = b.binary("add", b.read("walk.turns", "i32"), b.integer(1, 32))

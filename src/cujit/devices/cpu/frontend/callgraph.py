@@ -28,7 +28,7 @@ _MOST = 20_000
 class CallGraph:
     """Which functions call which, in one module."""
 
-    def __init__(self, module: ptx.Module) -> None:
+    def __init__(self, module: ptx.PtxModule) -> None:
         self.functions = {f.name: f for f in module.functions if f.body is not None}
         self.entries = frozenset(f.name for f in module.functions if f.is_entry)
         self.declared = {f.name for f in module.functions} | {v.name for v in module.variables if v.linkage == "extern"}

@@ -27,15 +27,15 @@ from cujit.devices.cpu.ir.program import (
     CLEAR,
     UNKNOWN_OPERAND,
     FloatConstant,
-    Group,
     IntConstant,
     KernelProgram,
-    Memory,
+    MemoryOperand,
+    MemorySlot,
     Negation,
     Op,
     Operand,
+    OperandGroup,
     Reg,
-    Slot,
     Special,
     SymbolAddress,
     items_of,
@@ -135,13 +135,13 @@ class Flattener(Calls):
             if decl.vector != 1:  # its elements are registers of their own
                 for each in [name] if count is None else [f"{name}{k}" for k in range(count)]:
                     elements = [self.program.register(f"{each}.{c}", decl.type) for c in "xyzw"[: decl.vector]]
-                    frame.names[each] = Group(tuple(elements))
+                    frame.names[each] = OperandGroup(tuple(elements))
             elif count is None:
                 frame.names[name] = self.program.register(name, decl.type)
             else:
                 frame.ranges[name] = (count, decl.type)
 
-    def _find(self, name: str, frame: Frame) -> Reg | Slot | Group | None:
+    def _find(self, name: str, frame: Frame) -> Reg | MemorySlot | OperandGroup | None:
         found = frame.names.get(name)
         if found is not None:
             return found
@@ -155,7 +155,7 @@ class Flattener(Calls):
                     return reg
         return None
 
-    def _variable(self, v: ptx.Variable) -> Slot:
+    def _variable(self, v: ptx.Variable) -> MemorySlot:
         if v.space == "shared":
             return self.shared.place(v)
         slot = slot_of(v)
@@ -287,13 +287,13 @@ class Flattener(Calls):
     def _move_vector(self, op: Op, target: Operand, source: Operand, i: ptx.Instruction) -> None:
         """Move element by element; what is no vector is the first element, beside zeros."""
         targets, sources = items_of(target), _elements(source, len(items_of(target)))
-        if not isinstance(target, Group) or not len(targets) == len(sources) == op.form.vector:
+        if not isinstance(target, OperandGroup) or not len(targets) == len(sources) == op.form.vector:
             self.mistake(i, f"a vector of {len(sources)} for one of {len(targets)}")
         if wrong := _wrong_elements(source):
             self.mistake(i, *wrong)
         if any(source in targets[:k] for k, source in enumerate(sources)):
             sources = tuple(self._kept(op, s) if isinstance(s, Reg) else s for s in sources)
-        if not self._results(Group(targets), i).count(None) < len(targets):
+        if not self._results(OperandGroup(targets), i).count(None) < len(targets):
             self.mistake(i, *_NOTHING_KEPT)
         for k, (to, from_) in enumerate(zip(targets, sources, strict=False)):
             if isinstance(to, Reg):
@@ -322,7 +322,7 @@ class Flattener(Calls):
         for item in items_of(operand):
             if isinstance(item, Reg):
                 results.append(item)
-            elif isinstance(item, Group):
+            elif isinstance(item, OperandGroup):
                 results += self._results(item, i)
             elif isinstance(item, Special) and item.name == "_":
                 results.append(None)
@@ -343,9 +343,9 @@ class Flattener(Calls):
         if isinstance(o, ptx.Address):
             return self._memory(o, i, frame)
         if isinstance(o, ptx.VectorOperand):
-            return Group(tuple(self.operand(item, i, frame) for item in o.items))
+            return OperandGroup(tuple(self.operand(item, i, frame) for item in o.items))
         if isinstance(o, ptx.PairOperand):
-            return Group((self.operand(o.first, i, frame), self.operand(o.second, i, frame)))
+            return OperandGroup((self.operand(o.first, i, frame), self.operand(o.second, i, frame)))
         if isinstance(o, ptx.ComponentOperand):
             return self._component(o, i, frame)
         if isinstance(o, ptx.RegisterSum):
@@ -363,7 +363,7 @@ class Flattener(Calls):
     def _memory(self, o: ptx.Address, i: ptx.Instruction, frame: Frame) -> Operand:
         base = None if o.base is None else self.operand(o.base, i, frame)
         if base is None or isinstance(base, (Reg, SymbolAddress)):
-            return Memory(base, o.offset, tuple(self.operand(c, i, frame) for c in o.coords))
+            return MemoryOperand(base, o.offset, tuple(self.operand(c, i, frame) for c in o.coords))
         return self._unknown(o, i)
 
     def _sum(self, o: ptx.RegisterSum, i: ptx.Instruction, frame: Frame) -> Operand:
@@ -379,7 +379,7 @@ class Flattener(Calls):
     def _component(self, o: ptx.ComponentOperand, i: ptx.Instruction, frame: Frame) -> Operand:
         found = self._find(o.base.name, frame)
         index = "xyzw".find(o.component) if o.component in "xyzw" else "rgba".find(o.component)
-        if not isinstance(found, Group):
+        if not isinstance(found, OperandGroup):
             return found if isinstance(found, Reg) else Special(f"{o.base.name[1:]}.{o.component}")
         if not 0 <= index < len(found.items):
             self.mistake(i, f"{o.base.name} has no element {o.component}")
@@ -389,7 +389,7 @@ class Flattener(Calls):
     def _register(self, name: str, i: ptx.Instruction, frame: Frame) -> Operand:
         found = self._find(name, frame)
         if found is not None:
-            return SymbolAddress(found) if isinstance(found, Slot) else found
+            return SymbolAddress(found) if isinstance(found, MemorySlot) else found
         if name.startswith(_RESERVED):
             return self.shared.reserved(name)
         if special_register(name) is not None:
@@ -400,7 +400,7 @@ class Flattener(Calls):
 
     def _symbol(self, o: ptx.SymbolRef, i: ptx.Instruction, frame: Frame) -> Operand:
         found = self._find(o.name, frame)
-        if isinstance(found, Reg | Group):
+        if isinstance(found, Reg | OperandGroup):
             return found
         slot = found or self.globals.get(o.name) or self.shared.slots.get(o.name)
         if slot is None and o.name in self.shared.of_module:
@@ -409,7 +409,7 @@ class Flattener(Calls):
             if o.name in self.graph.declared:
                 why = "the address of a kernel" if o.name in self.graph.entries else f"{o.name}, {UNLINKED}"
                 self.refusals.add(i.line, i.name, why)
-                return SymbolAddress(Slot(o.name, "global", 8, 8, 0))
+                return SymbolAddress(MemorySlot(o.name, "global", 8, 8, 0))
             self.mistake(i, f"{o.name} is declared nowhere")
             return UNKNOWN_OPERAND
         return SymbolAddress(slot, o.offset)
@@ -418,7 +418,7 @@ class Flattener(Calls):
 def _is_by_register(op: Op) -> bool:
     """Whether a parameter is loaded or stored by an address in a register."""
     is_param = op.opcode in ("ld", "st") and op.space == "param"
-    return is_param and any(isinstance(s, Memory) and isinstance(s.base, Reg) for s in op.sources)
+    return is_param and any(isinstance(s, MemoryOperand) and isinstance(s.base, Reg) for s in op.sources)
 
 
 def _in_space_of_variable(op: Op) -> Op:
@@ -429,7 +429,7 @@ def _in_space_of_variable(op: Op) -> Op:
     """
     if op.opcode == "wmma":
         return op
-    operands = [s for s in op.sources if isinstance(s, Memory)]
+    operands = [s for s in op.sources if isinstance(s, MemoryOperand)]
     spaces = {s.base.slot.space if isinstance(s.base, SymbolAddress) else "" for s in operands}
     if spaces in ({"shared"}, {"local"}) and not op.form.spaces and "async" not in op.modifiers:
         op.form = form_of(op.opcode, *spaces, *op.modifiers)
@@ -441,7 +441,7 @@ def _elements(source: Operand, count: int) -> tuple[Operand, ...]:
 
     Source: PTX ISA 9.1, "Special Registers"; of numbers and of registers, the code that ptxas 13.5 makes of them.
     """
-    if isinstance(source, Group):
+    if isinstance(source, OperandGroup):
         return source.items
     if isinstance(source, Special) and "." not in source.name:
         found = special_register(f"%{source.name}")
@@ -452,7 +452,7 @@ def _elements(source: Operand, count: int) -> tuple[Operand, ...]:
 
 def _wrong_elements(source: Operand) -> tuple[str, str] | None:
     """Describe what is wrong with the elements in braces that are moved to a vector."""
-    kinds = {type(item) for item in source.items} if isinstance(source, Group) else set()
+    kinds = {type(item) for item in source.items} if isinstance(source, OperandGroup) else set()
     if {IntConstant, FloatConstant} <= kinds:
         return "integers beside floats in one vector", "write all of its numbers as floats, or none."
     if {Special, SymbolAddress} & kinds:
@@ -467,14 +467,14 @@ def _wrong_parts(op: Op) -> tuple[str, str] | None:
     """Describe what is wrong with a move to several parts that a move to one register does as well."""
     if op.opcode != "mov" or len(op.results) < 2:
         return None
-    if isinstance(op.sources[0], Group):
+    if isinstance(op.sources[0], OperandGroup):
         return "parts moved to parts", "join them in a register first, as mov.b64 t, {a, b}; does."
     return None if op.written else _NOTHING_KEPT
 
 
 def _by_parts(op: Op) -> Op:
     """Return a move of several parts with a separate opcode. For every pass, ``mov`` moves one value unchanged."""
-    if op.opcode == "mov" and (len(op.results) > 1 or isinstance(op.sources[0], Group)):
+    if op.opcode == "mov" and (len(op.results) > 1 or isinstance(op.sources[0], OperandGroup)):
         op.form = form_of("mov.split" if len(op.results) > 1 else "mov.join", *op.modifiers)
     return op
 
@@ -486,7 +486,7 @@ def _part(operand: ptx.Operand, frame: Frame) -> str:
     """
     if isinstance(operand, ptx.Minus):
         return "-" + _part(operand.item, frame)
-    if isinstance(operand, ptx.ComponentOperand) and not isinstance(frame.names.get(operand.base.name), Group):
+    if isinstance(operand, ptx.ComponentOperand) and not isinstance(frame.names.get(operand.base.name), OperandGroup):
         return operand.component
     return ""
 

@@ -20,14 +20,14 @@ from typing import TypeAlias
 from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
 from cujit.devices.cpu.frontend.layout import SharedMemory, placed, slot_of, variable_size
 from cujit.devices.cpu.ir.program import (
-    Group,
     IntConstant,
     KernelProgram,
-    Memory,
+    MemoryOperand,
+    MemorySlot,
     Op,
     Operand,
+    OperandGroup,
     Reg,
-    Slot,
     SymbolAddress,
     items_of,
     type_bits,
@@ -60,7 +60,7 @@ class Frame:
     ``ret`` is the label behind an inlined function.
     """
 
-    names: ChainMap[str, Reg | Slot | Group] = field(default_factory=ChainMap)
+    names: ChainMap[str, Reg | MemorySlot | OperandGroup] = field(default_factory=ChainMap)
     ranges: ChainMap[str, tuple[int, str]] = field(default_factory=ChainMap)
     labels: ChainMap[str, str] = field(default_factory=ChainMap)
     tables: ChainMap[str, JumpTable] = field(default_factory=ChainMap)
@@ -79,7 +79,7 @@ class Frame:
         )
 
 
-class _Site(NamedTuple):
+class _CallSite(NamedTuple):
     """A call: where its results go, what it is given, and the instruction."""
 
     given: list[Operand]
@@ -91,7 +91,12 @@ class Calls:
     """A kernel or function as far as it is flat by now, and its calls; ``stack`` are those that are being inlined."""
 
     def __init__(
-        self, shared: SharedMemory, graph: CallGraph, entry: ptx.Function, globals_: dict[str, Slot], refusals: Refusals
+        self,
+        shared: SharedMemory,
+        graph: CallGraph,
+        entry: ptx.Function,
+        globals_: dict[str, MemorySlot],
+        refusals: Refusals,
     ) -> None:
         self.entry = entry
         self.shared = shared
@@ -101,7 +106,7 @@ class Calls:
         self.program = KernelProgram(entry.name)
         self.stack: list[str] = [entry.name]
         self.instances = 0
-        self._slots: list[Slot] = []
+        self._slots: list[MemorySlot] = []
         self._arguments: Reg | None = None
         self.carry: Reg | None = None
 
@@ -125,12 +130,12 @@ class Calls:
         """Note that an instruction is wrong."""
         self.refusals.mistake(i.line, i.name, why, help)
 
-    def place_local(self, slot: Slot) -> None:
+    def place_local(self, slot: MemorySlot) -> None:
         """Place a variable in the local memory of a thread."""
         slot.space = "local"
         self.program.local_size = placed(slot, self.program.local_size)
 
-    def add(self, slot: Slot) -> Slot:
+    def add(self, slot: MemorySlot) -> MemorySlot:
         """Take up a parameter of a call."""
         slot.space = "call"
         self._slots.append(slot)
@@ -147,7 +152,7 @@ class Calls:
             if formal.space == "reg":
                 reg = frame.names[formal.name] = self.program.register(formal.name, formal.type)
                 if formal not in results:
-                    self.emit(f"ld.b{reg.bits}", (reg,), (Memory(arguments, slot.offset),))
+                    self.emit(f"ld.b{reg.bits}", (reg,), (MemoryOperand(arguments, slot.offset),))
             else:
                 frame.names[formal.name] = slot
         _gather(frame, (*function.results, *function.parameters))
@@ -163,7 +168,7 @@ class Calls:
         for slot, formal in side_by_side(_scalars(function.results)):
             reg = frame.names[formal.name]
             if isinstance(reg, Reg):
-                self.emit(f"st.b{reg.bits}", (), (Memory(self._arguments, slot.offset), reg))
+                self.emit(f"st.b{reg.bits}", (), (MemoryOperand(self._arguments, slot.offset), reg))
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -178,7 +183,7 @@ class Calls:
             for operands in (i.operands[:at], i.operands[at + 1 :])
         ]
         given, taken = ([each for x in items for each in items_of(self.operand(x, i, frame))] for items in lists)
-        site = _Site(given, taken, i)
+        site = _CallSite(given, taken, i)
         name = target_name(i.operands[at])
         callee = self.graph.find(name)
         self.instances += 1
@@ -195,7 +200,7 @@ class Calls:
             self._call_by_address(self.operand(i.operands[at], i, frame), prototype, site)
         self.mark(skip)
 
-    def _call_function(self, callee: ptx.Function, site: _Site) -> None:
+    def _call_function(self, callee: ptx.Function, site: _CallSite) -> None:
         results, parameters = _scalars(callee.results), _scalars(callee.parameters)
         if len(site.given) != len(results) or len(site.taken) != len(parameters):
             self.mistake(site.i, f"{callee.name}: a number of arguments that is not the function's")
@@ -204,7 +209,7 @@ class Calls:
         else:
             self._inline(callee, site)
 
-    def _inline(self, callee: ptx.Function, site: _Site) -> None:
+    def _inline(self, callee: ptx.Function, site: _CallSite) -> None:
         prefix = f"{callee.name}#{self.instances}:"
         inner = Frame(ret=f"{prefix}return")
         formals, count = (*_scalars(callee.results), *_scalars(callee.parameters)), len(site.given)
@@ -220,29 +225,29 @@ class Calls:
         for place, actual in zip(places, site.given, strict=False):
             self._copy(actual, place, place)
 
-    def _place(self, formal: ptx.Variable, actual: Operand) -> Reg | Slot:
+    def _place(self, formal: ptx.Variable, actual: Operand) -> Reg | MemorySlot:
         """Return the place of a formal parameter: the caller's own slot, or a slot or register that gets the value."""
         if formal.space != "param":
             return self.program.register(formal.name, formal.type)
         return actual.slot if isinstance(actual, SymbolAddress) else self.add(slot_of(formal))
 
-    def _copy(self, to: Operand | Slot, from_: Operand | Slot, formal: Reg | Slot) -> None:
+    def _copy(self, to: Operand | MemorySlot, from_: Operand | MemorySlot, formal: Reg | MemorySlot) -> None:
         """Copy a parameter to or from its place ``formal``.
 
         What it is copied from or to are registers, numbers, slots of calls, and local memory.
         """
         to, from_ = (each.slot if isinstance(each, SymbolAddress) else each for each in (to, from_))
-        if isinstance(to, Slot):
+        if isinstance(to, MemorySlot):
             self._fill(to, from_, formal)
-        elif isinstance(to, Reg) and isinstance(from_, Slot):
+        elif isinstance(to, Reg) and isinstance(from_, MemorySlot):
             for at, size in _pieces(formal):
                 self._load(to, from_, at, size)
-        elif isinstance(to, Reg) and not isinstance(from_, Slot):
-            bits = 8 * formal.size if isinstance(formal, Slot) else formal.bits
+        elif isinstance(to, Reg) and not isinstance(from_, MemorySlot):
+            bits = 8 * formal.size if isinstance(formal, MemorySlot) else formal.bits
             self.emit("mov.pred" if bits == 1 else f"mov.b{bits}", (to,), (from_,))
 
-    def _fill(self, to: Slot, from_: Operand | Slot, formal: Reg | Slot) -> None:
-        if not isinstance(from_, Slot):
+    def _fill(self, to: MemorySlot, from_: Operand | MemorySlot, formal: Reg | MemorySlot) -> None:
+        if not isinstance(from_, MemorySlot):
             for at, size in _pieces(formal):
                 self._store(to, at, size, from_)
         elif from_ is not to:
@@ -251,15 +256,15 @@ class Calls:
                 self._load(part, from_, at, size)
                 self._store(to, at, size, part)
 
-    def _load(self, part: Reg, slot: Slot, at: int, size: int) -> None:
-        self.emit(f"ld.{_space(slot)}.b{8 * size}", (part,), (Memory(SymbolAddress(slot), at),))
+    def _load(self, part: Reg, slot: MemorySlot, at: int, size: int) -> None:
+        self.emit(f"ld.{_space(slot)}.b{8 * size}", (part,), (MemoryOperand(SymbolAddress(slot), at),))
 
-    def _store(self, slot: Slot, at: int, size: int, part: Operand) -> None:
-        self.emit(f"st.{_space(slot)}.b{8 * size}", (), (Memory(SymbolAddress(slot), at), part))
+    def _store(self, slot: MemorySlot, at: int, size: int, part: Operand) -> None:
+        self.emit(f"st.{_space(slot)}.b{8 * size}", (), (MemoryOperand(SymbolAddress(slot), at), part))
 
     # -- calls that stay calls ------------------------------------------------------------------------------
 
-    def _call_extern(self, name: str, site: _Site) -> None:
+    def _call_extern(self, name: str, site: _CallSite) -> None:
         """Call a function that comes with the device: parameters and result as registers."""
         sizes = [actual.slot.size for actual in (*site.given, *site.taken) if isinstance(actual, SymbolAddress)]
         odd = next((size for size in sizes if size not in (1, 2, 4, 8)), None)
@@ -284,7 +289,7 @@ class Calls:
             return actual
         return self.program.register(actual.slot.name, f"b{8 * actual.slot.size}")
 
-    def _call_by_address(self, target: Operand, prototype: ptx.CallPrototype | None, site: _Site) -> None:
+    def _call_by_address(self, target: Operand, prototype: ptx.CallPrototype | None, site: _CallSite) -> None:
         if prototype is None or not isinstance(target, Reg):
             self.mistake(site.i, "a call by address without .callprototype")
             return
@@ -299,12 +304,12 @@ class Calls:
         self._call_out_of_line(tuple(fitting), target, formals, site)
 
     def _call_out_of_line(
-        self, names: tuple[str, ...], target: Reg | None, formals: tuple[ptx.Variable, ...], site: _Site
+        self, names: tuple[str, ...], target: Reg | None, formals: tuple[ptx.Variable, ...], site: _CallSite
     ) -> None:
         """Put the parameters side by side into local memory, and call one of the functions."""
         places = [slot for slot, _ in side_by_side(formals)]
         end = max([1, *(slot.offset + slot.size for slot in places)])
-        record = Slot("arguments", "local", aligned(end, 16), 16)
+        record = MemorySlot("arguments", "local", aligned(end, 16), 16)
         self.place_local(record)
         for slot in places:
             slot.space, slot.offset = "local", slot.offset + record.offset
@@ -329,7 +334,7 @@ class Calls:
             return
         values = (each for op in self.program.ops for source in op.sources for each in items_of(source))
         taken = {value.slot for value in values if isinstance(value, SymbolAddress)}
-        uses: dict[Slot, list[tuple[Op, _Pieces]]] = {slot: [] for slot in self._slots}
+        uses: dict[MemorySlot, list[tuple[Op, _Pieces]]] = {slot: [] for slot in self._slots}
         for slot, op, pieces in self._accesses():
             uses.get(slot, []).append((op, pieces))
         for slot, accesses in uses.items():
@@ -338,16 +343,16 @@ class Calls:
             else:
                 self._promote(slot, accesses)
 
-    def _accesses(self) -> Iterator[tuple[Slot, Op, _Pieces]]:
+    def _accesses(self) -> Iterator[tuple[MemorySlot, Op, _Pieces]]:
         """List the loads and stores of variables, each with what it moves."""
         for op in self.program.ops:
             width = type_bits(op.type) // 8 if op.opcode in ("ld", "st") and op.types else 0
             for source in op.sources if width else ():  # st.bulk has no type, and stores to no parameter
-                if isinstance(source, Memory) and isinstance(source.base, SymbolAddress):
+                if isinstance(source, MemoryOperand) and isinstance(source.base, SymbolAddress):
                     start = source.base.offset + source.offset
                     yield source.base.slot, op, [(start + k * width, width) for k in range(op.form.vector)]
 
-    def _demote(self, slot: Slot, accesses: list[tuple[Op, _Pieces]]) -> None:
+    def _demote(self, slot: MemorySlot, accesses: list[tuple[Op, _Pieces]]) -> None:
         self.place_local(slot)
         for op, _ in accesses:
             move_to_local(op)
@@ -367,9 +372,9 @@ class Calls:
 
         Source: PTX ISA 9.1, "mov": the address of a parameter of a function is one of the local space.
         """
-        if isinstance(source, Memory) and isinstance(source.base, SymbolAddress) and _is_argument(source.base):
+        if isinstance(source, MemoryOperand) and isinstance(source.base, SymbolAddress) and _is_argument(source.base):
             op.form = form_of(op.opcode, *(m for m in op.modifiers if not m.startswith("param")))
-            return Memory(arguments, source.base.slot.offset + source.base.offset + source.offset)
+            return MemoryOperand(arguments, source.base.slot.offset + source.base.offset + source.offset)
         if isinstance(source, SymbolAddress) and _is_argument(source):
             generic, local = (self.program.register(source.slot.name, "b64") for _ in range(2))
             at = IntConstant(source.slot.offset + source.offset)
@@ -378,13 +383,13 @@ class Calls:
             return local
         return source
 
-    def _promote(self, slot: Slot, accesses: list[tuple[Op, _Pieces]]) -> None:
+    def _promote(self, slot: MemorySlot, accesses: list[tuple[Op, _Pieces]]) -> None:
         parts = dict.fromkeys(piece for _, pieces in accesses for piece in pieces)
         cells = {at: self.program.register(f"{slot.name}+{at}", f"b{8 * width}") for at, width in parts}
         for op, pieces in accesses:
             regs = tuple(cells[at] for at, _ in pieces)
             if op.opcode == "ld":
-                op.form, op.sources = form_of("param.get", op.type), (Group(regs),)
+                op.form, op.sources = form_of("param.get", op.type), (OperandGroup(regs),)
             else:
                 op.form, op.results, op.sources = form_of("param.put", op.type), regs, op.sources[1:]
 
@@ -405,10 +410,10 @@ def _gather(frame: Frame, formals: Sequence[ptx.Variable]) -> None:
     for formal in formals:
         if formal.space == "reg" and formal.vector > 1:
             elements = (frame.names[each.name] for each in _scalars((formal,)))
-            frame.names[formal.name] = Group(tuple(each for each in elements if isinstance(each, Reg)))
+            frame.names[formal.name] = OperandGroup(tuple(each for each in elements if isinstance(each, Reg)))
 
 
-def side_by_side(formals: Iterable[ptx.Variable], space: str = "argument") -> list[tuple[Slot, ptx.Variable]]:
+def side_by_side(formals: Iterable[ptx.Variable], space: str = "argument") -> list[tuple[MemorySlot, ptx.Variable]]:
     """Lay the parameters of a call or of a kernel side by side."""
     found, end = [], 0
     for formal in formals:
@@ -422,11 +427,11 @@ _WHOLE = (1, 2, 4, 8, 16)
 """Bytes of what one register may hold."""
 
 
-def _pieces(formal: Reg | Slot, *, at_once: bool = True) -> Iterator[tuple[int, int]]:
+def _pieces(formal: Reg | MemorySlot, *, at_once: bool = True) -> Iterator[tuple[int, int]]:
     """Cut a parameter into the largest pieces that fit, each by offset and size; into one where a register holds it."""
-    at, size = 0, formal.size if isinstance(formal, Slot) else formal.bits // 8
+    at, size = 0, formal.size if isinstance(formal, MemorySlot) else formal.bits // 8
     piece = size
-    if isinstance(formal, Slot) and not (at_once and size in _WHOLE):
+    if isinstance(formal, MemorySlot) and not (at_once and size in _WHOLE):
         piece = min(8, formal.align)
     while at < size:
         while at + piece > size:
@@ -435,7 +440,7 @@ def _pieces(formal: Reg | Slot, *, at_once: bool = True) -> Iterator[tuple[int, 
         at += piece
 
 
-def _space(slot: Slot) -> str:
+def _space(slot: MemorySlot) -> str:
     return "local" if slot.space == "local" else "param"
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 
 from cujit.devices.cpu.frontend.callgraph import CallGraph, values_in
-from cujit.devices.cpu.ir.program import IntConstant, Operand, Slot, SymbolAddress, type_bits
+from cujit.devices.cpu.ir.program import IntConstant, MemorySlot, Operand, SymbolAddress, type_bits
 from cujit.devices.cpu.ir.refusals import UNLINKED, Refusals
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES
 from cujit.devices.cpu.run.mappings import aligned
 from cujit.errors import LoadError
-from cujit.formats.ptx.syntax import FloatLiteral, Generic, Immediate, Module, SymbolRef, Variable, flat
+from cujit.formats.ptx.syntax import FloatLiteral, Generic, Immediate, PtxModule, SymbolRef, Variable, flat
 
 
 def variable_size(variable: Variable) -> int:
@@ -20,13 +20,13 @@ def variable_size(variable: Variable) -> int:
     return type_bits(variable.type) // 8 * variable.vector * prod(variable.shape)
 
 
-def slot_of(variable: Variable, space: str = "") -> Slot:
+def slot_of(variable: Variable, space: str = "") -> MemorySlot:
     """Make the slot of a variable, aligned as said, or to its natural alignment."""
     align = variable.align or type_bits(variable.type) // 8 * variable.vector
-    return Slot(variable.name, space or variable.space, variable_size(variable), align)
+    return MemorySlot(variable.name, space or variable.space, variable_size(variable), align)
 
 
-def placed(slot: Slot, end: int) -> int:
+def placed(slot: MemorySlot, end: int) -> int:
     """Place a slot behind what ends at ``end``, and give where it ends itself."""
     slot.offset = aligned(end, max(slot.align, 1))
     return slot.offset + slot.size
@@ -45,13 +45,13 @@ class SharedMemory:
 
     def __init__(self, of_module: Mapping[str, Variable]) -> None:
         self.of_module = of_module
-        self.slots: dict[str, Slot] = {}
+        self.slots: dict[str, MemorySlot] = {}
         self.size = 0
         """The bytes of all, without dynamic ones; the first lies behind those of the system."""
-        self._placed: dict[int, Slot] = {}
-        self._dynamic: list[Slot] = []
+        self._placed: dict[int, MemorySlot] = {}
+        self._dynamic: list[MemorySlot] = []
 
-    def place(self, v: Variable) -> Slot:
+    def place(self, v: Variable) -> MemorySlot:
         """Return the only place of a variable, however often its function is called. ``extern`` variables follow the
         others.
         """
@@ -65,7 +65,7 @@ class SharedMemory:
             self._put(slot)
         return slot
 
-    def _put(self, slot: Slot) -> None:
+    def _put(self, slot: MemorySlot) -> None:
         """Place a variable behind the others: aligned to where those begin, as an H200 has it, and not in the window.
 
         Source: ``tests/goldens/windows.json``.
@@ -85,7 +85,7 @@ class SharedMemory:
         Source: PTX ISA 9.1, "%reserved_smem_offset_begin", …; ``cooperative_groups/details/memory.h``.
         """
         if RESERVED not in self.slots:
-            self.slots[RESERVED] = Slot(RESERVED, "shared", RESERVED_BYTES, 16)
+            self.slots[RESERVED] = MemorySlot(RESERVED, "shared", RESERVED_BYTES, 16)
             self._put(self.slots[RESERVED])
         if register.endswith("_cap"):
             return IntConstant(RESERVED_BYTES)
@@ -125,12 +125,12 @@ class ModuleLayout:
     that take the address of a variable once the block has one. ``graph`` has the calls of the module.
     """
 
-    def __init__(self, module: Module, refusals: Refusals) -> None:
+    def __init__(self, module: PtxModule, refusals: Refusals) -> None:
         self._refusals = refusals
         self.shared = {v.name: v for v in module.variables if v.space == "shared"}
         self.target = module.target[0]
-        self.slots: dict[str, Slot] = {}
-        self.relocations: list[tuple[int, Slot, int]] = []
+        self.slots: dict[str, MemorySlot] = {}
+        self.relocations: list[tuple[int, MemorySlot, int]] = []
         named = [(name, v) for name, v in _named_variables(module) if v.space in ("global", "const")]
         self.graph = CallGraph(module)
         self.size = aligned(self._place(named, self.graph), 16)
@@ -144,7 +144,7 @@ class ModuleLayout:
         # Of an extern variable another definition of the module has the name, or another module.
         self.slots = {name: slot_of(v) for name, v in named if v.linkage != "extern"}
         # The address of a function is that of eight bytes of its own.
-        self.slots |= {name: Slot(name, "global", 8, 8) for name in graph.by_address}
+        self.slots |= {name: MemorySlot(name, "global", 8, 8) for name in graph.by_address}
         end = 0
         for slot in self.slots.values():
             # A variable of no bytes still has an address of its own.
@@ -176,7 +176,7 @@ class ModuleLayout:
         return bytes(width)
 
 
-def _named_variables(module: Module) -> Iterator[tuple[str, Variable]]:
+def _named_variables(module: PtxModule) -> Iterator[tuple[str, Variable]]:
     """List the variables of a module and of its functions, each with the name that it has here."""
     yield from ((v.name, v) for v in module.variables)
     inside = (each for f in module.functions for each in flat(f.body))

@@ -27,12 +27,12 @@ from collections.abc import Callable, Iterable, Iterator
 from cujit.devices.cpu.ir.decoding import written
 from cujit.devices.cpu.ir.program import (
     FloatConstant,
-    Group,
     IntConstant,
-    Memory,
+    MemoryOperand,
     Negation,
     Op,
     Operand,
+    OperandGroup,
     Reg,
     Special,
     SymbolAddress,
@@ -390,10 +390,10 @@ def _word(operand: Operand) -> str:
         return operand.type
     if isinstance(operand, IntConstant):
         return "c"
-    if isinstance(operand, Memory):
+    if isinstance(operand, MemoryOperand):
         base = "" if operand.base is None else _word(operand.base)
         return f"[{';'.join((base, *map(_word, operand.coords)))}]"
-    if isinstance(operand, Group):
+    if isinstance(operand, OperandGroup):
         return f"{{{','.join(map(_word, operand.items))}}}"
     if isinstance(operand, FloatConstant):
         return "0f" if operand.width == 32 else "0d"

@@ -35,7 +35,7 @@ from cujit.devices.cpu.instructions.small_formats import (
     value_of_exponent,
     without_low_bits,
 )  # fmt: skip
-from cujit.devices.cpu.ir.program import Group, Op
+from cujit.devices.cpu.ir.program import Op, OperandGroup
 from cujit.formats.ptx.isa.semantics import Type
 
 _TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
@@ -270,7 +270,7 @@ def _stochastic(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     f = FORMATS[op.types[0][:-2]]
     first = op.sources[0]
-    sources = first.items if isinstance(first, Group) else op.sources[:2]
+    sources = first.items if isinstance(first, OperandGroup) else op.sources[:2]
     randoms = _random_parts(b, e.read(op.sources[-1], "i32"), f)
     values = [_limited(b, op, e.read(source, "float"), f.name) for source in sources]
     codes = [stochastic_code(b, x, f, random) for x, random in zip(values, randoms, strict=True)]

@@ -12,12 +12,20 @@ from collections.abc import Sequence
 from cujit.devices.cpu.analysis.patterns import VectorAccess
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
-from cujit.devices.cpu.codegen.memory import Gather, Place, Scatter, element_type, load, may_be_nontemporal, store
+from cujit.devices.cpu.codegen.memory import (
+    Gather,
+    LaneAddresses,
+    Scatter,
+    element_type,
+    load,
+    may_be_nontemporal,
+    store,
+)
 from cujit.devices.cpu.codegen.nodes import STATE
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter, storage_type
 from cujit.devices.cpu.instructions import blocks
-from cujit.devices.cpu.ir.program import Memory, Op, Reg, SymbolAddress, items_of
+from cujit.devices.cpu.ir.program import MemoryOperand, Op, Reg, SymbolAddress, items_of
 from cujit.devices.cpu.native.structures import Block, Warp
 from cujit.devices.cpu.run.launch import WINDOW_BITS
 from cujit.formats.ptx.isa.semantics import Order, Type
@@ -54,14 +62,14 @@ def register(rules: Rules) -> None:
 # -- addresses --------------------------------------------------------------------------------------------
 
 
-def _place(e: WarpEmitter, op: Op, memory: Memory, *, is_wide: bool) -> Place:
+def _place(e: WarpEmitter, op: Op, memory: MemoryOperand, *, is_wide: bool) -> LaneAddresses:
     vectors = e.vectors.get(op)
     if vectors is not None:
-        return Place((_first_vector(e, memory, vectors),), vectors=vectors)
+        return LaneAddresses((_first_vector(e, memory, vectors),), vectors=vectors)
     return place_in(e, memory, op.space, is_wide=is_wide)
 
 
-def place_in(e: WarpEmitter, memory: Memory, space: str, *, is_wide: bool = False) -> Place:
+def place_in(e: WarpEmitter, memory: MemoryOperand, space: str, *, is_wide: bool = False) -> LaneAddresses:
     """Find where lanes access an operand in brackets, in a state space as a ``Form`` has it."""
     b = e.builder
     shape = e.operand_shape(memory.base)
@@ -85,10 +93,10 @@ def place_in(e: WarpEmitter, memory: Memory, space: str, *, is_wide: bool = Fals
             stride += e.program.local_size
     if len(bases) != 1 or holds is not None:
         lanes = b.vector(_in_space(e, space, _register_address(e, space, memory), first_lane=False))
-    return Place(bases, stride or 0, lanes, holds)
+    return LaneAddresses(bases, stride or 0, lanes, holds)
 
 
-def _first_vector(e: WarpEmitter, memory: Memory, vectors: VectorAccess) -> Value:
+def _first_vector(e: WarpEmitter, memory: MemoryOperand, vectors: VectorAccess) -> Value:
     """Find where in shared memory the vectors begin, from the base register of the first lane."""
     b = e.builder
     assert isinstance(memory.base, Reg)
@@ -101,7 +109,7 @@ def _first_vector(e: WarpEmitter, memory: Memory, vectors: VectorAccess) -> Valu
     return blocks.to_process(e, start)
 
 
-def _register_address(e: WarpEmitter, space: str, memory: Memory) -> Value:
+def _register_address(e: WarpEmitter, space: str, memory: MemoryOperand) -> Value:
     """The address as PTX has it, in its space, as i64."""
     b = e.builder
     if memory.base is None:
@@ -128,7 +136,7 @@ def _in_space(e: WarpEmitter, space: str, address: Value, *, first_lane: bool) -
     return address
 
 
-def address_in(e: WarpEmitter, memory: Memory, space: str) -> Value:
+def address_in(e: WarpEmitter, memory: MemoryOperand, space: str) -> Value:
     """Return the address of an operand in brackets as an address of this process: i64, a scalar if it is uniform.
 
     ``space`` is the state space as a ``Form`` has it.
@@ -194,7 +202,7 @@ def _put_together(b: Builder, values: Sequence[Value], word: str) -> Value:
     return whole
 
 
-def _lanes(e: WarpEmitter, op: Op, place: Place) -> Value:
+def _lanes(e: WarpEmitter, op: Op, place: LaneAddresses) -> Value:
     """Find the lanes that load; of a uniform place whether there are any, where a predicate says so for all."""
     any_lane = e.guard(op) if place.is_uniform else None
     return e.lanes(op) if any_lane is None or any_lane.lanes else any_lane

@@ -17,7 +17,7 @@ from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.ir.cfg import Block
+from cujit.devices.cpu.ir.cfg import BasicBlock
 from cujit.devices.cpu.ir.program import IntConstant, Op
 from cujit.devices.cpu.native.structures import ALL_COPIES
 from cujit.formats.ptx.isa.semantics import Effect
@@ -100,10 +100,10 @@ def _ends_unseen(e: WarpEmitter, op: Op) -> bool:
 _MOST_BLOCKS = 1_000
 """Blocks that are looked at for one wait; if there are more, copies are done where they are awaited."""
 
-_LAST_SEEN: weakref.WeakKeyDictionary[Block, dict[Callable[[Op], bool], int]] = weakref.WeakKeyDictionary()
+_LAST_SEEN: weakref.WeakKeyDictionary[BasicBlock, dict[Callable[[Op], bool], int]] = weakref.WeakKeyDictionary()
 
 
-def _last_seen(block: Block, is_unseen: Callable[[Op], bool]) -> int:
+def _last_seen(block: BasicBlock, is_unseen: Callable[[Op], bool]) -> int:
     """Find the last operation of a block that is not unseen, by its index; -1 if there is none. Each wait asks."""
     known = _LAST_SEEN.setdefault(block, {})
     if is_unseen not in known:

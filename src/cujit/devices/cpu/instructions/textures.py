@@ -15,7 +15,7 @@ from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.halves import join_halves
 from cujit.devices.cpu.instructions.small_formats import half_bits
-from cujit.devices.cpu.ir.program import Group, Memory, Op, Reg, items_of
+from cujit.devices.cpu.ir.program import MemoryOperand, Op, OperandGroup, Reg, items_of
 from cujit.devices.cpu.native.structures import BOUNDS, OPERATIONS, Exchange
 from cujit.devices.cpu.run.textures import SURFACE_MARK, TEXTURE_MARK, Descriptor
 from cujit.errors import UnsupportedError
@@ -78,7 +78,7 @@ def _call(e: WarpEmitter, op: Op, name: str, numbers: Sequence[int], bits: int =
     b.call(f"cujit_{name}", "void", *where, *arguments)
 
 
-def _set_handle(e: WarpEmitter, op: Op, groups: int) -> Memory:
+def _set_handle(e: WarpEmitter, op: Op, groups: int) -> MemoryOperand:
     """Put the handle of ``[handle, …]``, which so many groups of coordinates follow, into the exchange."""
     memory = op.memory
     if not isinstance(memory.base, Reg) or len(memory.coords) != groups:
@@ -130,7 +130,7 @@ def _look_up(e: WarpEmitter, op: Op, words: str, component: int, before: dict[st
     axes, *_ = _GEOMETRIES[geometry]
     _set_place(e, op, geometry, words)
     extra = op.sources[next((n for word, n in before.items() if word in op.modifiers), 1) :]
-    offsets = items_of(extra[0])[:axes] if extra and isinstance(extra[0], Group) else ()
+    offsets = items_of(extra[0])[:axes] if extra and isinstance(extra[0], OperandGroup) else ()
     if len(extra) > bool(offsets):
         raise _refused(op, "the comparison of depths")
     for k, name in enumerate(("dx", "dy", "dz")):

@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(eq=False)
-class Block:
+class BasicBlock:
     """Operations without a jump inside. ``ops[-1]`` may be a branch; else it falls through.
 
     An operation at which lanes wait for others is the first of its block; a barrier is also the last.
@@ -68,10 +68,10 @@ class Loop:
 
 
 @dataclass(eq=False)
-class Graph:
+class ControlFlowGraph:
     """Blocks in scan order. ``exit`` is the position after the last; ``loops`` come outermost first."""
 
-    blocks: list[Block]
+    blocks: list[BasicBlock]
     loops: list[Loop]
 
     @property
@@ -89,7 +89,7 @@ class Graph:
         return [list(b.successors) for b in self.blocks] + [[]]
 
 
-def build_graph(program: KernelProgram, refusals: Refusals) -> Graph:
+def build_graph(program: KernelProgram, refusals: Refusals) -> ControlFlowGraph:
     """Cut the program into blocks, drop what cannot be reached, and order the rest."""
     pieces, labels = _cut(program.ops)
     edges = [_successors(ops, k, labels, len(pieces), refusals) for k, ops in enumerate(pieces)]
@@ -97,10 +97,10 @@ def build_graph(program: KernelProgram, refusals: Refusals) -> Graph:
         return _assemble(pieces, edges)[0]
     except _TooDeepError:
         refusals.add(program.ops[0].line, program.name, "so many loops inside each other")
-        return Graph([], [])
+        return ControlFlowGraph([], [])
 
 
-def part_of(graph: Graph, start: int, stops: Container[int]) -> tuple[Graph, list[int]]:
+def part_of(graph: ControlFlowGraph, start: int, stops: Container[int]) -> tuple[ControlFlowGraph, list[int]]:
     """Cut out the blocks that lanes pass from ``start`` on, each of ``stops`` the last on its way.
 
     The part shares its operations with the whole; the second list tells which position of the whole each block has.
@@ -118,18 +118,18 @@ def part_of(graph: Graph, start: int, stops: Container[int]) -> tuple[Graph, lis
     return part, [found[old] for old in order]
 
 
-def _assemble(pieces: Sequence[list[Op]], edges: list[list[int]]) -> tuple[Graph, list[int]]:
+def _assemble(pieces: Sequence[list[Op]], edges: list[list[int]]) -> tuple[ControlFlowGraph, list[int]]:
     """Order the blocks that the first one reaches; the second list tells which piece each of them is."""
     end = len(pieces)
     order, spans = _order(edges, end)
     position = {old: new for new, old in enumerate(order)}
     position[end] = len(order)
-    blocks = [Block(new, pieces[old], tuple(position[s] for s in edges[old])) for new, old in enumerate(order)]
+    blocks = [BasicBlock(new, pieces[old], tuple(position[s] for s in edges[old])) for new, old in enumerate(order)]
     for block in blocks:
         for s in dict.fromkeys(block.successors):
             if s < len(blocks):
                 blocks[s].predecessors.append(block.position)
-    return Graph(blocks, _nest(blocks, spans)), order
+    return ControlFlowGraph(blocks, _nest(blocks, spans)), order
 
 
 def _cut(ops: Sequence[Op]) -> tuple[list[list[Op]], dict[str, int]]:
@@ -260,7 +260,7 @@ def _strong(roots: Iterable[_T], open_: set[_T], edges: Callable[[_T], Iterable[
     return parts
 
 
-def _nest(blocks: list[Block], spans: list[tuple[int, int]]) -> list[Loop]:
+def _nest(blocks: list[BasicBlock], spans: list[tuple[int, int]]) -> list[Loop]:
     loops: list[Loop] = []
     open_: list[Loop] = []
     for head, last in spans:

@@ -10,12 +10,12 @@ from typing import Any
 
 from cujit.devices.cpu.ir.program import (
     FloatConstant,
-    Group,
     IntConstant,
-    Memory,
+    MemoryOperand,
     Negation,
     Op,
     Operand,
+    OperandGroup,
     Reg,
     Special,
     SymbolAddress,
@@ -183,9 +183,9 @@ def written(operand: Operand) -> str:
         return operand.slot.name + _plus(operand.offset)
     if isinstance(operand, Negation):
         return f"!{written(operand.item)}"
-    if isinstance(operand, Group):
+    if isinstance(operand, OperandGroup):
         return f"{{{', '.join(map(written, operand.items))}}}"
-    assert isinstance(operand, Memory)
+    assert isinstance(operand, MemoryOperand)
     base = "" if operand.base is None else written(operand.base)
     coords = f", {{{', '.join(map(written, operand.coords))}}}" if operand.coords else ""
     return f"[{base + _plus(operand.offset) if base else operand.offset}{coords}]"

@@ -52,7 +52,7 @@ class Reg:
 
 
 @dataclass(eq=False)
-class Slot:
+class MemorySlot:
     """Memory with a name: where it lies in its space.
 
     ``space`` is ``global``, ``const``, ``shared``, ``local`` or ``param`` (of the kernel), or ``call`` for the
@@ -88,7 +88,7 @@ class FloatConstant:
 class SymbolAddress:
     """The address of a slot in its own space, plus a byte offset."""
 
-    slot: Slot
+    slot: MemorySlot
     offset: int = 0
 
 
@@ -100,7 +100,7 @@ class Special:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryOperand:
     """``[base + offset]``; ``coords`` are the coordinates of ``[texture, {x, y}]``, ``[map, {x, y}]``."""
 
     base: Reg | SymbolAddress | None
@@ -109,7 +109,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Group:
+class OperandGroup:
     """``{a, b, …}``."""
 
     items: tuple[Operand, ...]
@@ -125,7 +125,7 @@ class Negation:
 UNKNOWN_OPERAND = Special("?")
 """Stands for an operand that was refused, so that nothing else is said of it."""
 
-Operand = Reg | IntConstant | FloatConstant | SymbolAddress | Special | Memory | Group | Negation
+Operand = Reg | IntConstant | FloatConstant | SymbolAddress | Special | MemoryOperand | OperandGroup | Negation
 
 
 @dataclass(eq=False)
@@ -187,10 +187,10 @@ class Op:
         return self.form.scope
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> MemoryOperand:
         """Its first source, which is an operand in brackets."""
         memory = self.sources[0]
-        assert isinstance(memory, Memory)
+        assert isinstance(memory, MemoryOperand)
         return memory
 
     @property
@@ -229,7 +229,7 @@ def bits_in(registers: Iterable[Reg]) -> int:
 
 def items_of(operand: Operand) -> tuple[Operand, ...]:
     """List what stands in braces; one operand stands for itself."""
-    return operand.items if isinstance(operand, Group) else (operand,)
+    return operand.items if isinstance(operand, OperandGroup) else (operand,)
 
 
 def registers_in(operand: Operand) -> list[Reg]:
@@ -239,9 +239,11 @@ def registers_in(operand: Operand) -> list[Reg]:
 
 def parts_of(operand: Operand) -> tuple[Operand, ...]:
     """List the operands that one is made of: elements, what is negated, the base and the coordinates of memory."""
-    if isinstance(operand, Memory):
+    if isinstance(operand, MemoryOperand):
         return operand.coords if operand.base is None else (operand.base, *operand.coords)
-    return operand.items if isinstance(operand, Group) else (operand.item,) if isinstance(operand, Negation) else ()
+    return (
+        operand.items if isinstance(operand, OperandGroup) else (operand.item,) if isinstance(operand, Negation) else ()
+    )
 
 
 @dataclass

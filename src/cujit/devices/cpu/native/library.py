@@ -14,7 +14,7 @@ from collections.abc import Callable
 from cujit.cache.key import Part
 from cujit.devices.cpu.native import lanes
 from cujit.devices.jit import NativeFunction, processor, publish
-from cujit.devices.objects import Work, machine_code
+from cujit.devices.objects import CompileTask, machine_code
 from cujit.devices.sources import read_file
 from cujit.errors import CujitError, UnsupportedError
 from cujit.forks import Lock, fork_lock, on_fork_child, once
@@ -114,10 +114,10 @@ def compile_kernel(text: str, symbol: str, *, keep: bool = True) -> NativeFuncti
         UnsupportedError: it needs a part that is not written for this processor.
     """
     parts = (Part.content("IR", text),) if keep else ()
-    return native_code(Work("cpu native", symbol, parts, lambda: text, kernel=True, keep=keep), symbol)
+    return native_code(CompileTask("cpu native", symbol, parts, lambda: text, kernel=True, keep=keep), symbol)
 
 
-def native_code(work: Work, symbol: str) -> NativeFunction:
+def native_code(work: CompileTask, symbol: str) -> NativeFunction:
     """Load machine code that may call native code of ours, out of the cache or made now; see ``machine_code``.
 
     Raises:
@@ -186,7 +186,7 @@ def _compiled(index: int) -> dict[str, int]:
     """Compile a part, those that it calls first; called with the lock held."""
     part = PARTS[index]
     name = part.symbols[0]
-    work = Work("cpu native", name, (), part.code, 2 if part.passes else 0, part.passes)
+    work = CompileTask("cpu native", name, (), part.code, 2 if part.passes else 0, part.passes)
     native = native_code(work, name)
     if part.is_plain:
         _PIECE(address_of("cujit_may_stop"))(*native.code)

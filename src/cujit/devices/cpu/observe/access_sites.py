@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
-from cujit.devices.cpu.codegen.memory import Place as Where
+from cujit.devices.cpu.codegen.memory import LaneAddresses as Where
 from cujit.devices.cpu.instructions.copies.bulk import inside_of
 from cujit.devices.cpu.instructions.matrix.move import memory_lines
 from cujit.devices.cpu.instructions.memory import place_in
-from cujit.devices.cpu.ir.program import IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress, items_of
+from cujit.devices.cpu.ir.program import IntConstant, MemoryOperand, Negation, Op, Operand, Reg, SymbolAddress, items_of
 from cujit.devices.cpu.native.checking import Access, Space
 from cujit.formats.ptx.isa.semantics import Effect, Order
 from cujit.values import dataclass, replace
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
-    from cujit.devices.cpu.ir.cfg import Block
+    from cujit.devices.cpu.ir.cfg import BasicBlock
 
 _LARGEST_STRIDE = 4096
 """Bytes between loads that are looked at together."""
@@ -122,7 +122,7 @@ def touches_of(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
 
 def where_in(e: WarpEmitter, operand: Operand, space: str) -> tuple[Where, Space]:
     """Find where lanes access an operand in brackets, and the space that it is in."""
-    assert isinstance(operand, Memory)
+    assert isinstance(operand, MemoryOperand)
     return place_in(e, operand, space), _SPACES[space]
 
 
@@ -278,7 +278,7 @@ def _bulk(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
         if "multicast::cluster" in op.modifiers:
             return found
         found.append(MemoryAccess(target, size, writes, target_space, 1, 16))
-    found.extend(signal(e, barrier, to) for barrier in op.sources[3:] if isinstance(barrier, Memory))
+    found.extend(signal(e, barrier, to) for barrier in op.sources[3:] if isinstance(barrier, MemoryOperand))
     return found
 
 
@@ -343,7 +343,7 @@ class Batch:
     offset: int
 
 
-def batches_in(block: Block, e: WarpEmitter) -> list[Batch]:
+def batches_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
     """Find the loads of a block that may be looked at together, by the first."""
     found: list[list[Op]] = []
     growing: dict[tuple[object, ...], list[Op]] = {}
@@ -370,7 +370,7 @@ def batches_in(block: Block, e: WarpEmitter) -> list[Batch]:
     return [Batch(tuple(ops), min(op.memory.offset for op in ops)) for ops in found if len(ops) > 1]
 
 
-def pairs_in(block: Block, e: WarpEmitter) -> list[Batch]:
+def pairs_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
     """Find the words of shared memory that are loaded and then stored to: what the store leaves tells of both."""
     found: list[Batch] = []
     last: Op | None = None

@@ -19,7 +19,7 @@ from cujit.devices.cpu.observe.findings import CheckedRun, finding_of, words_out
 from cujit.devices.cpu.observe.ledger import Known, MemoryLedger, Table
 from cujit.devices.cpu.observe.standing import StandingLaunch
 from cujit.devices.cpu.observe.watching import Checks
-from cujit.devices.cpu.observe.watching import Watch as KernelWatch
+from cujit.devices.cpu.observe.watching import WatchedKernel as KernelWatch
 from cujit.devices.cpu.run.launch import WORKSPACE_BYTES
 from cujit.devices.cpu.run.mappings import aligned
 from cujit.devices.watch import Sources

@@ -19,7 +19,7 @@ from cujit.artifact.writing import write_file
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.codegen.nodes import LAUNCH
 from cujit.devices.cpu.ir.program import Op, Reg
-from cujit.devices.cpu.observe.watching import Watch
+from cujit.devices.cpu.observe.watching import WatchedKernel
 from cujit.devices.cpu.run.launch import Launch, field_offset
 from cujit.devices.cpu.run.source_map import Lines, SourceFunction, SourceLine
 from cujit.devices.shapes import HostExtent, LaunchShape
@@ -280,7 +280,7 @@ def _site(op: Op, lines: Lines, place: Callable[[SourceLine], SourceLine]) -> _S
     return _Site(SourceFunction(function.name, begins), place(source))
 
 
-class _CountedKernel(Watch):
+class _CountedKernel(WatchedKernel):
     """One kernel whose lines are counted; ``total`` is shared by all that are the same."""
 
     def __init__(self, total: npt.NDArray[np.uint64], counters: Mapping[Op, int], lock: Lock) -> None:

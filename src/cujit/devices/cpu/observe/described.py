@@ -13,7 +13,7 @@ from cujit.devices.cpu.instructions.copies.tensor import box_of, map_of
 from cujit.devices.cpu.instructions.matrix.frames import constant_of
 from cujit.devices.cpu.instructions.matrix.mma import product_in_shared
 from cujit.devices.cpu.instructions.memory import address_in, place_in
-from cujit.devices.cpu.ir.program import Memory, Op
+from cujit.devices.cpu.ir.program import MemoryOperand, Op
 from cujit.devices.cpu.native.checking import Access, Space
 from cujit.devices.cpu.observe.access_sites import UPDATE, MemoryAccess, signal
 
@@ -126,7 +126,7 @@ def _bulk(check: Checking, e: WarpEmitter, op: Op) -> None:
     """What of a bulk copy goes to several blocks, or is copied by a mask of bytes."""
     b, to = e.builder, op.space
     size, words = b.resize(e.source(op, 2, "i32"), 64, signed=False), frozenset(op.modifiers)
-    memories = [s for s in op.sources if isinstance(s, Memory)]
+    memories = [s for s in op.sources if isinstance(s, MemoryOperand)]
     if "multicast::cluster" in words:
         offset = blocks.offset_of(e, address_in(e, memories[0], "cluster"))
         mask = b.cast("zext", e.read(op.sources[4], "i16"), "i32")
@@ -147,7 +147,7 @@ def _bulk(check: Checking, e: WarpEmitter, op: Op) -> None:
 def _answer(check: Checking, e: WarpEmitter, op: Op) -> None:
     """The answer of ``clusterlaunchcontrol.try_cancel`` in the other blocks of the cluster."""
     b = e.builder
-    (target, barrier), space = (s for s in op.sources if isinstance(s, Memory)), op.space
+    (target, barrier), space = (s for s in op.sources if isinstance(s, MemoryOperand)), op.space
     offset = blocks.offset_of(e, address_in(e, target, space))
     everyone = b.binary("sub", b.binary("shl", b.integer(1, 32), blocks.cluster_blocks(e)), b.integer(1, 32))
     flags = _flags(_WRITE, Space.CLUSTER, 1, _LINE)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value, type_width
-from cujit.devices.cpu.codegen.memory import Place as Where
+from cujit.devices.cpu.codegen.memory import LaneAddresses as Where
 from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.control.regions import PLACE_AT, WATCHED
 from cujit.devices.cpu.instructions import blocks, warpwide
@@ -38,7 +38,7 @@ from cujit.values import dataclass, replace
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
-    from cujit.devices.cpu.ir.cfg import Graph
+    from cujit.devices.cpu.ir.cfg import ControlFlowGraph
     from cujit.devices.cpu.observe.watching import Checks
 
 _ORDERING = Access.ACQUIRE | Access.RELEASE
@@ -60,7 +60,7 @@ class Checker:
         self.copies = copies and checks.race
         self._fenced = fenced
         self._region: int | None = None
-        self._batches: dict[Graph, dict[Op, Batch]] = {}
+        self._batches: dict[ControlFlowGraph, dict[Op, Batch]] = {}
         self._found: dict[Batch, Value] = {}
         self._windows: dict[Op, str] = {}
         self._raw: dict[str, RawValues] = {}

@@ -43,7 +43,7 @@ from cujit.devices.cpu.observe.measures import (
     stride_of,
     width_of,
 )
-from cujit.devices.cpu.observe.watching import Watch
+from cujit.devices.cpu.observe.watching import WatchedKernel
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
 from cujit.devices.cpu.run.source_map import Lines, SourceLine
 from cujit.devices.shapes import HostExtent, LaunchShape
@@ -56,7 +56,7 @@ from cujit.values import replace
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
-    from cujit.devices.cpu.ir.cfg import Block as BasicBlock
+    from cujit.devices.cpu.ir.cfg import BasicBlock as BasicBlock
 
 _COUNTED = (Space.GENERIC, Space.SHARED, Space.LOCAL, Space.GLOBAL)
 _STEADY = (Effect.PURE, Effect.READS, Effect.WRITES, Effect.UPDATES)
@@ -126,14 +126,14 @@ class Profile:
         return made
 
 
-class _ProfiledKernel(Watch):
+class _ProfiledKernel(WatchedKernel):
     """One kernel that is profiled; its launches are counted one after the other."""
 
     def __init__(self, name: str, body: Body, lines: Lines, sources: Sources) -> None:
         self._name = name
         self._lines = lines
         self._sources = sources
-        self._table = _Table(body)
+        self._table = _CounterTable(body)
         self._lock = Lock()
         self._places = _Places(self._table.ops, self._source_of)
         places = {
@@ -299,7 +299,7 @@ def _access_in(picture: Picture) -> WarpAccess | None:
     return WarpAccess(_SPACE_NAMES[Space(picture.space)], picture.block - 1, places)
 
 
-class _Table:
+class _CounterTable:
     """The operations of a kernel by number, and for each the first one that the same lanes come to.
 
     ``behind`` has the barriers by the region of a kernel that begins behind them, where it is cut at its barriers;
@@ -344,7 +344,7 @@ class _Profiler:
     ``state`` is the address of the ``Profiled``: what is watched is in no cache, so that code may have it.
     """
 
-    def __init__(self, table: _Table, state: int, local_bytes: int) -> None:
+    def __init__(self, table: _CounterTable, state: int, local_bytes: int) -> None:
         self._table = table
         self._leaders = frozenset(table.leaders)
         self._state = state

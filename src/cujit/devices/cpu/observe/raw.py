@@ -24,7 +24,16 @@ from cujit.devices.cpu.instructions import warpwide
 from cujit.devices.cpu.instructions.compare import JOINS, compared_in
 from cujit.devices.cpu.instructions.matrix import frames, move
 from cujit.devices.cpu.instructions.matrix.mma import product_of_fragments
-from cujit.devices.cpu.ir.program import Group, IntConstant, Memory, Op, Operand, Reg, items_of, registers_in
+from cujit.devices.cpu.ir.program import (
+    IntConstant,
+    MemoryOperand,
+    Op,
+    Operand,
+    OperandGroup,
+    Reg,
+    items_of,
+    registers_in,
+)
 from cujit.devices.cpu.native.checking import Code
 from cujit.devices.cpu.observe.access_sites import copies_raw, takes_raw, touches_of
 from cujit.formats.ptx.isa.semantics import Effect
@@ -96,7 +105,7 @@ def _has_rows(op: Op) -> bool:
 
 def _places(op: Op) -> list[Reg]:
     """List the registers that say what an operation accesses: in brackets, and in descriptors."""
-    found = [reg for s in op.sources if isinstance(s, Memory) for reg in registers_in(s)]
+    found = [reg for s in op.sources if isinstance(s, MemoryOperand) for reg in registers_in(s)]
     return found + [s for s in op.sources[1:3] if op.opcode == "wgmma" and isinstance(s, Reg)]
 
 
@@ -130,7 +139,7 @@ class RawValues:
         b = e.builder
         found: Raw = None
         for operand in operands:
-            for reg in [] if isinstance(operand, Memory) else registers_in(operand):
+            for reg in [] if isinstance(operand, MemoryOperand) else registers_in(operand):
                 own = self._read(e, reg)
                 if own is not None:
                     if own.lanes:
@@ -142,7 +151,7 @@ class RawValues:
         """Find the raw bits of an operand, as a vector; of a group the first element is the lowest."""
         b = e.builder
         nothing = Value("zeroinitializer", f"i{width}", WARP)
-        if isinstance(operand, Group):
+        if isinstance(operand, OperandGroup):
             part = width // len(operand.items)
             for k, item in enumerate(operand.items):
                 each = b.resize(self.bits(e, item, part), width, signed=False)
@@ -504,7 +513,7 @@ def _permute(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
 
 def _move(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
     b, width = e.builder, op.type.bits
-    if op.type == "pred" or width > _WIDEST or isinstance(op.sources[0], Memory):
+    if op.type == "pred" or width > _WIDEST or isinstance(op.sources[0], MemoryOperand):
         return None
     own, part = raw.bits(e, op.sources[0], width), width // len(op.results)
     return [
@@ -647,7 +656,7 @@ def _warpgroup_product(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | 
     b, at = e.builder, 5 if any(word.startswith("sp") for word in op.modifiers) else 3
     d, a = items_of(op.sources[0]), op.sources[1]
     each = 8 * len(d) // frames.shape_of(op)[1]
-    rows = [_in_rows(e, raw.word(e, a.items[half::2] if isinstance(a, Group) else ())) for half in range(2)]
+    rows = [_in_rows(e, raw.word(e, a.items[half::2] if isinstance(a, OperandGroup) else ())) for half in range(2)]
     keeps, by = b.word(b.vector(e.read(op.sources[at], "i1"))), raw.word(e, op.sources[3 : at + 1])
     found = []
     for k, item in enumerate(d):

@@ -20,7 +20,7 @@ from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER
 from cujit.devices.cpu.native.checking import Access, Space
 from cujit.devices.cpu.native.structures import AT_ANY, WRITES, Writes
 from cujit.devices.cpu.observe.access_sites import touches_of
-from cujit.devices.cpu.observe.watching import Watch
+from cujit.devices.cpu.observe.watching import WatchedKernel
 from cujit.devices.watch import Sources
 from cujit.errors import OptionError, spell
 from cujit.formats.ptx.isa.semantics import Effect
@@ -59,7 +59,7 @@ def numbers_of(seed: int) -> Iterator[int]:
         yield mixed ^ mixed >> 31
 
 
-class Written(NamedTuple):
+class WrittenRange(NamedTuple):
     """One write to the bytes that were asked about: the block and thread that did it, and the line of the PTX.
 
     ``atomic`` tells an atomic operation or a reduction.
@@ -93,7 +93,7 @@ class Schedule:
         self.start_order = start_order
         self.notes_writes = notes_writes
         self.watched = (0, 0)
-        self.writes: list[Written] = []
+        self.writes: list[WrittenRange] = []
         self.write_count = 0
         self.sources = Sources()
 
@@ -108,7 +108,7 @@ class Schedule:
         return _ScheduledKernel(self, lines)
 
 
-class _ScheduledKernel(Watch):
+class _ScheduledKernel(WatchedKernel):
     """One kernel that runs by schedules."""
 
     needs_stacks = True
@@ -149,7 +149,7 @@ class _ScheduledKernel(Watch):
             schedule.write_count = writes.count
             schedule.writes = list(self._final_writes(launch, shape, writes))
 
-    def _final_writes(self, launch: Launch, shape: LaunchShape, writes: Writes) -> Iterator[Written]:
+    def _final_writes(self, launch: Launch, shape: LaunchShape, writes: Writes) -> Iterator[WrittenRange]:
         """Yield the writes that were kept, the first write first."""
         for k in range(max(writes.count - WRITES, 0), writes.count):
             found = writes.each[k % WRITES]
@@ -158,7 +158,7 @@ class _ScheduledKernel(Watch):
             text = self._lines.text_of(found.line).strip()
             source = self._lines.origin_of(found.line)
             where = f"PTX line {found.line}: {text}" + (f" ({source})" if source else "")
-            yield Written(tuple(place), tuple(thread), found.line, where, atomic)
+            yield WrittenRange(tuple(place), tuple(thread), found.line, where, atomic)
 
 
 def _shuffled(count: int, first: int, second: int) -> tuple[int, int]:

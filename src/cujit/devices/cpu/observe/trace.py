@@ -19,9 +19,9 @@ from cujit.devices.cpu.codegen.builder import Value, int_type, type_width
 from cujit.devices.cpu.codegen.nodes import LAUNCH
 from cujit.devices.cpu.codegen.warp import storage_type
 from cujit.devices.cpu.ir.decoding import TracedValue, kinds_of, spelled, type_for
-from cujit.devices.cpu.ir.program import Memory, Op, Operand, Reg, Special, parts_of
+from cujit.devices.cpu.ir.program import MemoryOperand, Op, Operand, Reg, Special, parts_of
 from cujit.devices.cpu.native.structures import TRACE_DONE, TraceState
-from cujit.devices.cpu.observe.watching import Watch
+from cujit.devices.cpu.observe.watching import WatchedKernel
 from cujit.devices.cpu.run.launch import Launch, field_offset, release
 from cujit.devices.cpu.run.source_map import Lines, SourceLine
 from cujit.devices.shapes import Dim3, HostExtent, LaunchShape
@@ -77,7 +77,7 @@ class TracedLaunch:
     block: tuple[int, int, int]
     thread: tuple[int, int, int]
     records: npt.NDArray[np.uint64] = field(repr=False, compare=False)
-    table: _Table = field(repr=False, compare=False)
+    table: _StepTable = field(repr=False, compare=False)
     dropped: int = 0
     fault: str = ""
     missing: str = ""
@@ -189,7 +189,7 @@ class Trace:
 
     def watch(self, name: str, body: Body, lines: Lines) -> _TracedKernel:
         """Begin with a kernel."""
-        return _TracedKernel(self, demangle(name) or name, _Table(body, lines, self.sources.copy()))
+        return _TracedKernel(self, demangle(name) or name, _StepTable(body, lines, self.sources.copy()))
 
     def take(self, wanted: int) -> int:
         """Take at most so many instructions out of what is left."""
@@ -233,10 +233,10 @@ def _linear(place: tuple[int, ...], sizes: Dim3, what: str) -> tuple[int, str]:
     return 0, f"there is no {what} {':'.join(map(str, place))}: there are {there}"
 
 
-class _TracedKernel(Watch):
+class _TracedKernel(WatchedKernel):
     """One kernel that is traced."""
 
-    def __init__(self, trace: Trace, name: str, table: _Table) -> None:
+    def __init__(self, trace: Trace, name: str, table: _StepTable) -> None:
         self._trace = trace
         self._name = name
         self._table = table
@@ -287,7 +287,7 @@ def _taken(state: TraceState) -> npt.NDArray[np.uint64]:
     return records
 
 
-class _Table:
+class _StepTable:
     """The operations of a kernel by number, and what is known of each."""
 
     def __init__(self, body: Body, lines: Lines, sources: Sources) -> None:
@@ -343,10 +343,10 @@ class _Table:
         )
         return replace(step, writes=tuple(writes))
 
-    def _planned(self, number: int) -> _Plan:
+    def _planned(self, number: int) -> _TracePlan:
         op = self.ops[number]
         source = self._lines.source_of(op.line)
-        return _Plan(
+        return _TracePlan(
             op,
             spelled(op),
             source if source is not None and source.line else None,
@@ -357,7 +357,7 @@ class _Table:
     def _read(self, op: Op, operand: Reg | Special) -> _Shown:
         if isinstance(operand, Special):
             return _Shown(f"%{operand.name}", "u64", 0, operand)
-        memory = next((s for s in op.sources if isinstance(s, Memory) and s.base is operand), None)
+        memory = next((s for s in op.sources if isinstance(s, MemoryOperand) and s.base is operand), None)
         if memory is None:
             return _Shown(operand.name, type_for(op, operand, is_result=False, kinds=self._kinds), 0, operand)
         name = f"[{operand.name}{f'{memory.offset:+d}' if memory.offset else ''}]"
@@ -373,7 +373,7 @@ class _Shown(NamedTuple):
     operand: Reg | Special
 
 
-class _Plan(NamedTuple):
+class _TracePlan(NamedTuple):
     """How the records of one operation are read."""
 
     op: Op

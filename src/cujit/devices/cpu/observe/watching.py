@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # what compiles kernels is imported for the first that is in 
     from cujit.devices.cpu.run.source_map import Lines
 
 
-class Watch(Protocol):
+class WatchedKernel(Protocol):
     """One kernel that is watched.
 
     With ``needs_stacks`` its warps have stacks of their own, and one thread runs all blocks.
@@ -79,7 +79,7 @@ class KernelWatcher(Watcher, Protocol):
     One that ``contracts`` has sums contracted in what is loaded, if nothing else decides it.
     """
 
-    def watch(self, name: str, body: Body, lines: Lines) -> Watch:
+    def watch(self, name: str, body: Body, lines: Lines) -> WatchedKernel:
         """Begin with a kernel, by its lowered name."""
 
 

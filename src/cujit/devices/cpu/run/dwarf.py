@@ -78,7 +78,7 @@ def _is_same(data: bytes, code: tuple[int, int]) -> bool:
 # -- the IR ---------------------------------------------------------------------------------------------
 
 
-class Origin(NamedTuple):
+class DebugOrigin(NamedTuple):
     """What a kernel's functions and lines are called.
 
     ``name_of`` takes the name of a function in the IR, and gives what people call it and its lowered name, "" where
@@ -89,7 +89,7 @@ class Origin(NamedTuple):
     place_of: Callable[[str, int], SourceLine]
 
 
-PTX_ALONE = Origin(lambda symbol: (symbol, ""), lambda _, line: SourceLine("kernel.ptx", line))
+PTX_ALONE = DebugOrigin(lambda symbol: (symbol, ""), lambda _, line: SourceLine("kernel.ptx", line))
 """For who looks for lines of the PTX, and shows them to nobody."""
 
 _KERNEL = ("run", "body")
@@ -104,7 +104,7 @@ def name_in_profiles(kernel: str, block: Dim3, symbol: str) -> str:
     return f"{_name(kernel, symbol)[0]} {block.x}x{block.y}x{block.z}"
 
 
-def origin_of(kernel: str, lines: Lines, ptx: str, *, of_source: bool) -> Origin:
+def origin_of(kernel: str, lines: Lines, ptx: str, *, of_source: bool) -> DebugOrigin:
     """Return where lines and functions come from: the PTX, in the file ``ptx``, or the source if that is known."""
 
     def place_of(symbol: str, line: int) -> SourceLine:
@@ -114,7 +114,7 @@ def origin_of(kernel: str, lines: Lines, ptx: str, *, of_source: bool) -> Origin
         function = lines.function_of(line)
         return (function.begins if of_source and function else None) or SourceLine(ptx, line)
 
-    return Origin(functools.partial(_name, kernel), functools.cache(place_of))
+    return DebugOrigin(functools.partial(_name, kernel), functools.cache(place_of))
 
 
 def _name(kernel: str, symbol: str) -> tuple[str, str]:
@@ -138,7 +138,7 @@ class DebugInfo:
     Source: LLVM, "Source Level Debugging with LLVM", and its language reference, "DICompileUnit" and its neighbours.
     """
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: DebugOrigin) -> None:
         self._origin = origin
         self._numbers = itertools.count(_FIRST)
         self.lines: list[str] = []

@@ -13,7 +13,7 @@ from cujit.devices.cpu.native.structures import Assertion, FaultKind, Printed
 from cujit.devices.cpu.run.blocked_threads import ENDED, let_go, report, stuck
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, WINDOW_BITS, Launch, live_blocks, release
 from cujit.devices.cpu.run.mappings import is_readable
-from cujit.devices.cpu.run.site import Site, no_line, says_nothing
+from cujit.devices.cpu.run.site import FaultSite, no_line, says_nothing
 from cujit.devices.shapes import WARP
 from cujit.errors import KernelFaultError
 from cujit.values import replace
@@ -31,7 +31,7 @@ _NEAR = 1 << 30
 _SI_KERNEL, _SEGV_ACCERR, _SI_TKILL = 128, 2, -6
 
 
-def end(launch: Launch, site: Site) -> None:
+def end(launch: Launch, site: FaultSite) -> None:
     """Print and raise as ``settle`` says."""
     try:
         if launch.output:
@@ -72,7 +72,7 @@ def take_printed(launch: Launch) -> list[tuple[int, int, bytes]]:
     return calls[::-1]
 
 
-def _raise_again(launch: Launch, site: Site) -> None:
+def _raise_again(launch: Launch, site: FaultSite) -> None:
     """Raise what a handler of signals raised while the launch ran, with a note where that stood.
 
     Nothing is compiled or parsed for the note: whoever interrupts does not want to wait.
@@ -184,7 +184,7 @@ def _help(kind: FaultKind, launch: Launch) -> str | None:
     return _WORDS[kind][1] if has_help else None
 
 
-def _error(launch: Launch, site: Site) -> KernelFaultError:
+def _error(launch: Launch, site: FaultSite) -> KernelFaultError:
     install_handlers()  # whoever told of it first is behind us from now on
     kind = _kind(launch.fault_kind)
     if kind in ENDED:
@@ -209,7 +209,7 @@ def _error(launch: Launch, site: Site) -> KernelFaultError:
     )
 
 
-def _ended(kind: FaultKind, launch: Launch, site: Site) -> KernelFaultError:
+def _ended(kind: FaultKind, launch: Launch, site: FaultSite) -> KernelFaultError:
     """Make the error that describes where a launch stood when the host ended it."""
     found = report(launch, site.words_of, site.line_of)
     return KernelFaultError(
@@ -229,7 +229,7 @@ def _kind(number: int) -> FaultKind:
         return FaultKind.CHECK
 
 
-def _lines(line: int, site: Site) -> str:
+def _lines(line: int, site: FaultSite) -> str:
     if not line:
         return ""
     text, source = site.text_of(line).strip(), site.source_of(line)
@@ -240,12 +240,12 @@ def _lines(line: int, site: Site) -> str:
 _OF_TEXTURES = re.compile(r"\s*(?:@\S+\s+)?(?:tex|tld4|txq|suld|sust|sured|suq)\.")
 
 
-def _line_of_access(kind: FaultKind, launch: Launch, site: Site) -> int:
+def _line_of_access(kind: FaultKind, launch: Launch, site: FaultSite) -> int:
     """Find the line of a wrong access by its place in the machine code."""
     return site.line_of(launch.fault_more[0]) if kind is FaultKind.ILLEGAL_ADDRESS and launch.fault_more[0] else 0
 
 
-def _threads(kind: FaultKind, launch: Launch, site: Site) -> list[str]:
+def _threads(kind: FaultKind, launch: Launch, site: FaultSite) -> list[str]:
     """Name the threads of the warp that a wrong access is of; machine code does not tell which of them it was."""
     warp, threads = launch.fault_more[5], site.block.volume
     if kind is not FaultKind.ILLEGAL_ADDRESS or not launch.fault_more[2] or warp * WARP >= threads:
@@ -254,7 +254,7 @@ def _threads(kind: FaultKind, launch: Launch, site: Site) -> list[str]:
     return [f"a thread from {first} to {last}" if first != last else f"thread {first}"]
 
 
-def _what(kind: FaultKind, launch: Launch, site: Site, text: str) -> tuple[str, str | None]:
+def _what(kind: FaultKind, launch: Launch, site: FaultSite, text: str) -> tuple[str, str | None]:
     if kind is FaultKind.ASSERT:
         return _assertion(launch), None
     if kind is FaultKind.ILLEGAL_ADDRESS and _OF_TEXTURES.match(text):
@@ -285,7 +285,7 @@ def _assertion(launch: Launch) -> str:
     return f"assertion `{message}` failed\n  in {file}:{line}: {function}"
 
 
-def _without_dynamic(launch: Launch, site: Site) -> str | None:
+def _without_dynamic(launch: Launch, site: FaultSite) -> str | None:
     """Describe how to launch a kernel with dynamic shared memory, if a launch had none."""
     if launch.dynamic_bytes or not site.dynamic or not (_in_windows(launch) or "").startswith("byte"):
         return None
@@ -317,7 +317,7 @@ def _in_windows(launch: Launch) -> str | None:
     return f"byte {in_block - SYSTEM_BYTES:,} of shared memory, of which the block has {launch.shared_bytes:,} bytes"
 
 
-def _access(launch: Launch, site: Site) -> str:
+def _access(launch: Launch, site: FaultSite) -> str:
     address = launch.fault_address
     code = ctypes.c_int64(launch.fault_more[1]).value
     if code == _SI_TKILL:
@@ -333,7 +333,7 @@ def _access(launch: Launch, site: Site) -> str:
     return f"an access to address {address:#x}, where there is {what}{where}"
 
 
-def _neighbour(launch: Launch, site: Site) -> str:
+def _neighbour(launch: Launch, site: FaultSite) -> str:
     """Describe an address relative to the nearest allocation, and which arguments lead there."""
     address = launch.fault_address
     distances = [(max(start - address, address - start - size, 0), start, size) for start, size in live_blocks()]
@@ -345,7 +345,7 @@ def _neighbour(launch: Launch, site: Site) -> str:
     return f"{'in' if start <= address < start + size else where} the {buffer}"
 
 
-def _arguments(launch: Launch, site: Site, start: int, size: int) -> str:
+def _arguments(launch: Launch, site: FaultSite, start: int, size: int) -> str:
     """Name the arguments that point into an allocation."""
     words = ((k, ctypes.c_uint64.from_address(launch.parameters + offset).value) for k, offset in site.pointers)
     leading = [f"argument {k}" for k, word in words if start <= word <= start + size]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from cujit.devices.cpu.native.library import address_of, ask_python, install_handlers
 from cujit.devices.cpu.run.launch import Launch
-from cujit.devices.cpu.run.site import Site
+from cujit.devices.cpu.run.site import FaultSite
 from cujit.devices.options import LaunchOptions, check_cluster, check_own_cluster
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import CujitError, LaunchError
@@ -68,7 +68,13 @@ class Pool:
         end.atexit = False  # a process ends while a launch of a daemon thread goes on, and leaves the threads to it
 
     def run(
-        self, function: int, launch: int, helpers: int, shared_bytes: int, local_bytes: int, site: Site | None = None
+        self,
+        function: int,
+        launch: int,
+        helpers: int,
+        shared_bytes: int,
+        local_bytes: int,
+        site: FaultSite | None = None,
     ) -> None:
         """Call ``function(launch, shared, local)`` here and in up to ``helpers`` threads; return when all are done.
 
@@ -132,7 +138,13 @@ class Workers:
         return self._ready()
 
     def run(
-        self, address: int, launch: Launch, share: Share, shared_bytes: int, local_bytes: int, site: Site | None = None
+        self,
+        address: int,
+        launch: Launch,
+        share: Share,
+        shared_bytes: int,
+        local_bytes: int,
+        site: FaultSite | None = None,
     ) -> None:
         """Run all blocks of the grid and return when they are done; ``site`` is for the words of an error.
 
@@ -146,7 +158,7 @@ class Workers:
             raise no_memory(shared_bytes, local_bytes)
 
 
-def settle(launch: Launch, site: Site | None = None) -> None:
+def settle(launch: Launch, site: FaultSite | None = None) -> None:
     """Print what the kernel printed; then raise what ended the launch, if something did.
 
     Raises:
@@ -156,7 +168,7 @@ def settle(launch: Launch, site: Site | None = None) -> None:
     if launch.output or launch.fault_kind or launch.stands or any(launch.raised):
         from cujit.devices.cpu.run.faults import end  # start-up: most launches print nothing, and end well
 
-        end(launch, site or Site("", Dim3(1)))
+        end(launch, site or FaultSite("", Dim3(1)))
 
 
 def no_memory(shared_bytes: int, local_bytes: int) -> CujitError:

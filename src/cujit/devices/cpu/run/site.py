@@ -20,7 +20,7 @@ def no_line(_address: int) -> int:
 
 
 @dataclass(frozen=True)
-class Site:
+class FaultSite:
     """What is known of a launch beforehand: the kernel, its block's shape, and what its lines say.
 
     ``text_of`` gives the text of a line of the PTX, ``source_of`` the line of CUDA source that it comes from; both

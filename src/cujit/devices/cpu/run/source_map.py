@@ -13,7 +13,7 @@ from cujit.forks import cached_property
 from cujit.values import NamedTuple, dataclass
 
 if TYPE_CHECKING:
-    from cujit.formats.ptx.syntax import Function, Location, Module
+    from cujit.formats.ptx.syntax import Function, Location, PtxModule
 
 
 class SourceLine(NamedTuple):
@@ -40,14 +40,14 @@ class Lines:
     Source lines are known where the PTX has ``.loc``: compile with ``lineinfo=True``.
     """
 
-    def __init__(self, module: Callable[[], Module], text: str, places: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(self, module: Callable[[], PtxModule], text: str, places: Sequence[tuple[str, str]] = ()) -> None:
         """Take the text, what parses it when that is needed, and the places that its image has."""
         self._parse = module
         self._text = text
         self._places = places
 
     @cached_property
-    def _module(self) -> Module:
+    def _module(self) -> PtxModule:
         return self._parse()
 
     def text_of(self, line: int) -> str:

@@ -15,7 +15,7 @@ from cujit.devices.cpu.run.mappings import ALIGNMENT
 from cujit.devices.textures.texture import Extent, Filter, Sampling, TexelFormat, Texels, TextureHandle, TextureUnit
 
 if TYPE_CHECKING:
-    from cujit.formats.ptx.syntax import Module
+    from cujit.formats.ptx.syntax import PtxModule
 from cujit.devices.cpu.native.shared import Fields, Shared
 
 TEXTURE_MARK = 0x5845545F54494A43
@@ -147,7 +147,7 @@ def _word(value: float, is_float: bool) -> int:
 _REFERENCES = ("texref", "samplerref", "surfref")
 
 
-def note_references(module: Module, refusals: Refusals) -> bool:
+def note_references(module: PtxModule, refusals: Refusals) -> bool:
     """Note the textures, samplers and surfaces that a module declares, and tell whether there are any.
 
     They have no size, so that nothing can be laid out or flattened where there are some.

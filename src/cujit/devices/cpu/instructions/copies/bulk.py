@@ -16,7 +16,7 @@ from cujit.devices.cpu.instructions.atomics import Atomic, operation_of
 from cujit.devices.cpu.instructions.mbarrier import complete_bytes
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.instructions.pending import NOTHING, commit, lane_queue, own_queue, wait
-from cujit.devices.cpu.ir.program import IntConstant, Memory, Negation, Op, Operand, Reg, items_of
+from cujit.devices.cpu.ir.program import IntConstant, MemoryOperand, Negation, Op, Operand, Reg, items_of
 from cujit.devices.cpu.native.structures import FaultKind, Small
 
 _PIECE = 16
@@ -77,7 +77,7 @@ def _nothing_canceled(e: WarpEmitter, op: Op) -> None:
 
 def _addresses(e: WarpEmitter, op: Op, spaces: Sequence[str]) -> list[Value]:
     """Addresses of the operands in brackets, in order, as addresses of this process."""
-    operands = [s for s in op.sources if isinstance(s, Memory)]
+    operands = [s for s in op.sources if isinstance(s, MemoryOperand)]
     return [address_in(e, m, space) for m, space in zip(operands, spaces, strict=False)]
 
 
@@ -308,8 +308,8 @@ def _arrive_after(e: WarpEmitter, op: Op) -> None:
 def _copy_small(e: WarpEmitter, op: Op) -> None:
     """``cp.async dst, src, size {, source size | ignore} {, policy}``: what the source lacks is filled with zeros."""
     target, source, size = op.sources[:3]
-    assert isinstance(target, Memory)
-    assert isinstance(source, Memory)
+    assert isinstance(target, MemoryOperand)
+    assert isinstance(source, MemoryOperand)
     assert isinstance(size, IntConstant)
     more = op.sources[3 : len(op.sources) - ("L2::cache_hint" in op.modifiers)]
     b, lanes = e.builder, e.builder.word(e.lanes(op))

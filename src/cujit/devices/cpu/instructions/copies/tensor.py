@@ -18,7 +18,7 @@ from cujit.devices.cpu.instructions.atomics import Atomic, operation_of
 from cujit.devices.cpu.instructions.copies.bulk import apply_function, fault_where, move
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.instructions.pending import NOTHING, lane_queue
-from cujit.devices.cpu.ir.program import IntConstant, Memory, Op, items_of
+from cujit.devices.cpu.ir.program import IntConstant, MemoryOperand, Op, items_of
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, IM2COL_MARK, MARK, TensorMap, field_offset
 from cujit.values import dataclass
@@ -57,7 +57,7 @@ def register(rules: Rules) -> None:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _TensorPlace:
     """Where a copy begins in a tensor."""
 
     rank: int
@@ -73,7 +73,7 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class _Copy(_Place):
+class _TensorCopy(_TensorPlace):
     """Operands of one copy, on the way into the lane function."""
 
     shared: Value
@@ -101,7 +101,7 @@ class _Copy(_Place):
         f.call("cujit_pending_tensor", "void", *queue, barrier, map_, *values[1:3], coords, *numbers, reductions)
 
 
-def _place_of(e: WarpEmitter, op: Op, tensor: Memory, types: Collection[int] = ()) -> _Place:
+def _place_of(e: WarpEmitter, op: Op, tensor: MemoryOperand, types: Collection[int] = ()) -> _TensorPlace:
     """Read the operands, and end the launch where they cannot be; ``types`` are PTX's numbers of those it takes."""
     items = items_of(tensor.coords[0])
     rank, coords = len(items), [e.read(item, "i32") for item in items]
@@ -111,17 +111,19 @@ def _place_of(e: WarpEmitter, op: Op, tensor: Memory, types: Collection[int] = (
         coords += [e.builder.cast("zext", e.read(item, "i16"), "i32") for item in offsets]
     elif im2col:
         coords += [e.builder.integer(0, 32)] * (rank - 2)
-    map_ = address_in(e, Memory(tensor.base, tensor.offset), "generic")
-    place = _Place(rank, map_, coords, im2col)
+    map_ = address_in(e, MemoryOperand(tensor.base, tensor.offset), "generic")
+    place = _TensorPlace(rank, map_, coords, im2col)
     _check_map(e, op, place, types)
     _check_start(e, op, place)
     return place
 
 
-def _copy_of(e: WarpEmitter, op: Op, tensor: Memory, shared: Memory, space: str, types: Collection[int] = ()) -> _Copy:
+def _copy_of(
+    e: WarpEmitter, op: Op, tensor: MemoryOperand, shared: MemoryOperand, space: str, types: Collection[int] = ()
+) -> _TensorCopy:
     """The same for a copy from or to shared memory."""
     place = _place_of(e, op, tensor, types)
-    copy = _Copy(place.rank, place.map, place.coords, place.im2col, address_in(e, shared, space))
+    copy = _TensorCopy(place.rank, place.map, place.coords, place.im2col, address_in(e, shared, space))
     _check_shared(e, op, copy)
     return copy
 
@@ -134,11 +136,11 @@ class Box:
     ``shared``, an offset then, tell where.
     """
 
-    place: _Copy
+    place: _TensorCopy
     shared: Value
     inward: bool
     reduces: bool
-    barrier: Memory | None = None
+    barrier: MemoryOperand | None = None
     mask: Value | None = None
 
 
@@ -156,13 +158,13 @@ def box_of(e: WarpEmitter, op: Op) -> Box:
     return Box(copy, at, inward, reduces, memories[2] if inward else None, mask)
 
 
-def map_of(op: Op) -> Memory:
+def map_of(op: Op) -> MemoryOperand:
     """Find the operand that is a tensor map."""
     tensor = next(m for m in _memories(op) if m.coords)
-    return Memory(tensor.base, tensor.offset)
+    return MemoryOperand(tensor.base, tensor.offset)
 
 
-def _check_map(e: WarpEmitter, op: Op, copy: _Place, types: Collection[int]) -> None:
+def _check_map(e: WarpEmitter, op: Op, copy: _TensorPlace, types: Collection[int]) -> None:
     """End the launch where the map is none of ours, or not for the instruction."""
 
     bits = sum(1 << number for number in types) if types else 0xFFFFFFFF
@@ -177,7 +179,7 @@ def _check_map(e: WarpEmitter, op: Op, copy: _Place, types: Collection[int]) -> 
     fault_where(e, op, FaultKind.TENSOR_MAP, wrong, copy.map)
 
 
-def _check_start(e: WarpEmitter, op: Op, place: _Place) -> None:
+def _check_start(e: WarpEmitter, op: Op, place: _TensorPlace) -> None:
     """End the launch where the box does not begin at a multiple of 16 bytes along the innermost axis."""
 
     def misplaced(f: Builder, v: Sequence[Value]) -> Value:
@@ -188,7 +190,7 @@ def _check_start(e: WarpEmitter, op: Op, place: _Place) -> None:
     fault_where(e, op, FaultKind.BULK_ALIGN, address, address)
 
 
-def _check_outward(e: WarpEmitter, op: Op, place: _Place) -> None:
+def _check_outward(e: WarpEmitter, op: Op, place: _TensorPlace) -> None:
     """End the launch where a store or reduction of a tile begins before the tensor along the innermost axis.
 
     Source: measured on an H200, which ends it with an illegal instruction; a load may begin there.
@@ -200,7 +202,7 @@ def _check_outward(e: WarpEmitter, op: Op, place: _Place) -> None:
     fault_where(e, op, FaultKind.TENSOR_START, b.select(e.lanes(op), before, b.integer(0, 32)), place.map)
 
 
-def _check_shared(e: WarpEmitter, op: Op, copy: _Copy) -> None:
+def _check_shared(e: WarpEmitter, op: Op, copy: _TensorCopy) -> None:
     """End the launch where the box in shared memory does not begin at a multiple of 128 bytes.
 
     Source: CUDA C++ Programming Guide, "Using TMA", table of alignment requirements.
@@ -211,8 +213,8 @@ def _check_shared(e: WarpEmitter, op: Op, copy: _Copy) -> None:
     fault_where(e, op, FaultKind.BULK_ALIGN, low, copy.shared)
 
 
-def _memories(op: Op) -> list[Memory]:
-    return [s for s in op.sources if isinstance(s, Memory)]
+def _memories(op: Op) -> list[MemoryOperand]:
+    return [s for s in op.sources if isinstance(s, MemoryOperand)]
 
 
 def _load(e: WarpEmitter, op: Op) -> None:

@@ -10,7 +10,7 @@ from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.matrix import frames
 from cujit.devices.cpu.instructions.matrix.move import fragment_words, one_of, when_any_lane
-from cujit.devices.cpu.ir.program import WARP, Group, IntConstant, Op, items_of
+from cujit.devices.cpu.ir.program import WARP, IntConstant, Op, OperandGroup, items_of
 from cujit.devices.cpu.native.structures import ELEMENTS, Product
 from cujit.errors import FormatError
 
@@ -119,7 +119,7 @@ def product_in_shared(e: WarpEmitter, op: Op) -> tuple[Product, list[Value]]:
     b, (_, n, k), (d, a_type, b_type) = e.builder, frames.shape_of(op), op.types
     sparse = any(m.startswith("sp") for m in op.modifiers)
     product = frames.product_of(op, (a_type, b_type, d, d), 16, n, k, sparse=sparse)
-    product.from_shared = not isinstance(op.sources[1], Group)
+    product.from_shared = not isinstance(op.sources[1], OperandGroup)
     negative, product.turned_a, product.turned_b = _immediates(op, 5 if sparse else 3, bool(product.from_shared))
     product.signs = _SIGNS[a_type] if negative else 0
     of_a = one_of(e, op, e.source(op, 1, "i64")) if product.from_shared else b.integer(0, 64)
