@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cujit.cache.process import default_cache
 from cujit.errors import CujitError, MissingError
 from cujit.forks import fork_lock, once
+from cujit.toolchain.stopping import Stop, end_if_requested, finish, to_its_end
 from cujit.values import NamedTuple, dataclass, later
 from cujit.values.hashing import sha256
 from cujit.values.imported import find_spec
@@ -49,25 +50,23 @@ class NativeFunction:
 _T = TypeVar("_T")
 
 
-def aside(work: Callable[[], _T], until: float | None = None) -> _T:
+def aside(work: Callable[[], _T], is_late: Callable[[], bool] | None = None) -> _T:
     """Return what ``work()`` returns, done in a thread that no signal handler interrupts.
 
-    A thread other than the main one does work without a deadline itself. Ctrl-C and the deadline end the wait; the
-    thread then ends by itself.
+    A thread other than the main one does work without a deadline itself. Ctrl-C and the deadline end the wait. After
+    Ctrl-C the thread ends with the call of LLVM that it is in; after a deadline it does the work to its end.
 
     Args:
         work: makes nothing of LLVM's that outlives it, but by ``_Engine``.
-        until: the deadline, in seconds of ``time.monotonic()``.
+        is_late: returns whether the time for the work is over.
 
     Raises:
         Ended: the work was not done in time.
         Whatever ``work`` raises.
     """
-    if until is None and threading.current_thread() is not threading.main_thread():
+    if is_late is None and threading.current_thread() is not threading.main_thread():
         return work()
-    from cujit.toolchain.stopping import Stop, finish  # start-up: machine code from the cache needs none of it
-
-    return finish(lambda: _freeing(work), Stop(), until)
+    return finish(lambda: _freeing(work if is_late is None else lambda: to_its_end(work)), Stop(), is_late)
 
 
 def _freeing(work: Callable[[], _T]) -> _T:
@@ -179,6 +178,7 @@ def optimise(
         function.add_function_attribute("null_pointer_is_valid")  # PTX may load from address 0, and faults
     for look in _LOOKERS:
         look(str(module))
+    end_if_requested()
     words = _words(defined)
     if passes and _HUGE not in words:
         if kernel and b"alwaysinline" not in words:
@@ -302,6 +302,7 @@ def _optimise_kernel(module: Any, defined: Sequence[Any], level: int, words: Con
     if not is_flat:
         with _once(builder.getFunctionPassManager()) as simplify:
             for function in defined:
+                end_if_requested()
                 simplify.run(function, builder)
     own = (_OF_LONG_FLAT if is_long else _OF_FLAT) if is_flat else ()
     names = (*own, *(_AROUND if len(defined) > 1 else ()))
@@ -339,6 +340,7 @@ def emit_object(
 
     def emit() -> bytes:
         module = optimise(ir, level, passes=passes, kernel=kernel, unwinds=unwinds)
+        end_if_requested()
         words = _words(module.functions)
         most = 0 if _HUGE in words else 1 if _LONG in words else level
         return bytes(_compiler(min(level, most)).emit_object(module))

@@ -97,10 +97,24 @@ def current_stop() -> Stop | None:
     return getattr(_heeded, "stop", None)
 
 
-def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
-    """Do the work in a thread, and wait for it until it is done, ``stop`` is asked, or ``time.monotonic()`` is there.
+def end_if_requested() -> None:
+    """Raise ``Ended`` if work in this thread was asked to end."""
+    stop = current_stop()
+    if stop is not None and stop.is_requested:
+        raise Ended
 
-    What the work raises is raised. An exception in the wait, as Ctrl-C makes in the main thread, asks ``stop`` too.
+
+def to_its_end(work: Callable[[], T]) -> T:
+    """Do work that this thread does to its end, even if nobody waits for it any longer."""
+    _heeded.stop = None
+    return work()
+
+
+def finish(work: Callable[[], T], stop: Stop, until: float | Callable[[], bool] | None = None) -> T:
+    """Do the work in a thread, and wait for it until it is done, ``stop`` is asked, or its time is over.
+
+    ``until`` is that time as of ``time.monotonic()``, or returns whether it is over. What the work raises is raised. An
+    exception in the wait, as Ctrl-C makes in the main thread, asks ``stop`` too.
     Work that was asked to end is waited for 0.2 s; then it is left alone, and what comes of it is dropped.
 
     Raises:
@@ -119,11 +133,11 @@ def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
             outcome.append(result)
             stop.changed.notify_all()
 
-    def wait(until: float | None, or_requested: bool) -> None:
+    def wait(until: float | Callable[[], bool] | None, or_requested: bool) -> None:
         with stop.changed:
             while not (outcome or (or_requested and stop.is_requested)):
-                left_s = _SLICE_S if until is None else min(_SLICE_S, until - time.monotonic())
-                if left_s <= 0:
+                left_s = min(_SLICE_S, until - time.monotonic()) if isinstance(until, float) else _SLICE_S
+                if left_s <= 0 or (callable(until) and until()):
                     break
                 stop.changed.wait(left_s)
                 _put_back_signals()

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 import cujit
+from cujit.devices import jit
 from cujit.devices.cpu import module as cujit_module
 from cujit.devices.cpu.module import CpuKernel
 from cujit.devices.shapes import Dim3
 from cujit.errors import ToolTimeoutError
 from cujit.forks import Lock
+from cujit.toolchain import stopping
 from processes import printed
+from waiting import eventually
 
 INTERRUPTED = """
 import faulthandler, os, random, signal, sys, threading, time
@@ -99,6 +105,23 @@ def test_the_time_of_a_launch_covers_its_compile(monkeypatch: pytest.MonkeyPatch
     kernel[1, 32](None)  # waits for the compile that goes on, and runs
 
 
+def test_a_compile_may_take_some_cpu_time_however_short_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, write = slow(monkeypatch, 0), CpuKernel._write
+
+    def work(self: CpuKernel, block: Dim3, ptx: str, *, of_source: bool) -> str:
+        end = time.process_time() + 0.5
+        while time.process_time() < end:
+            pass
+        return write(self, block, ptx, of_source=of_source)
+
+    monkeypatch.setattr(CpuKernel, "_write", work)
+    monkeypatch.setattr(cujit_module, "_LEAST_COMPILE_S", 60)
+    kernel.prepare(1, 32, timeout_s=0.01)(None)
+    monkeypatch.setattr(cujit_module, "_LEAST_COMPILE_CPU_S", 0.1)
+    with pytest.raises(ToolTimeoutError, match=r"did not compile k for blocks of 64 x 1 x 1 threads in 0\.1 s"):
+        kernel.prepare(1, 64, timeout_s=0.01)(None)
+
+
 def test_a_compile_in_time_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     slow(monkeypatch, 0).prepare(1, 32, timeout_s=60)(None)
 
@@ -140,3 +163,37 @@ def test_threads_allocate_free_and_launch_on_one_checked_device(check: str) -> N
     for thread in threads:
         thread.join()
     assert errors == []
+
+
+def _interrupted(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> list[str]:
+    """Interrupt the main thread while LLVM has read a module, and list what LLVM does with it afterwards."""
+    eventually(lambda: not stopping.is_work_left())  # of the tests before
+    calls: list[str] = []
+    was_left = threading.Event()
+
+    def look(_: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert was_left.wait(60)
+
+    def generate(level: int) -> Any:
+        calls.append("generate")
+        return compiler(level)
+
+    compiler = jit._compiler
+    monkeypatch.setattr(jit, "_LOOKERS", [look])
+    monkeypatch.setattr(jit, "_compiler", generate)
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    was_left.set()
+    eventually(lambda: not stopping.is_work_left())
+    return calls
+
+
+def test_llvm_leaves_an_interrupted_compile_before_its_next_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    ir = "define void @run() { ret void }"
+    assert _interrupted(monkeypatch, lambda: jit.emit_object(ir)) == []
+
+
+def test_a_compile_whose_launch_is_late_is_done_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    ir = "define void @run() { ret void }"
+    assert _interrupted(monkeypatch, lambda: jit.aside(lambda: jit.emit_object(ir), lambda: False)) == ["generate"]
