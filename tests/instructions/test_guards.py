@@ -21,6 +21,7 @@ from instructions.rewriting import guarded, instructions_in
 from instructions.runner import run_rows
 from instructions.scene import GOLDENS, difference, every_scene, golden_of, run_scene
 from instructions.table import all_rows, key_of
+from sweeps import part
 
 pytestmark = pytest.mark.verbatim  # it puts guards before instructions itself
 Array = npt.NDArray[Any]
@@ -108,10 +109,7 @@ def test_an_operation_is_done_in_the_lanes_of_its_guard(first: int, device: Devi
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(
     ("name", "guard"),
-    [
-        *((name, "all") for name in FORMS_OF_SCENES),  # with all types: `make guarded`
-        *((name, "all, known to be alike") for name in FORMS_OF_SCENES),
-    ],
+    part([(name, guard) for name in FORMS_OF_SCENES for guard in ("all", "all, known to be alike")], 4),
 )
 def test_a_guard_that_holds_changes_nothing(name: str, guard: str, device: Device, goldens: dict[str, Array]) -> None:
     scene = every_scene()[name]
@@ -126,10 +124,13 @@ def test_a_guard_that_holds_changes_nothing(name: str, guard: str, device: Devic
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(
     ("name", "guard"),
-    [
-        *((name, "none") for name in CHOSEN_SCENES if _CONTENTS[name].is_straight),
-        *((name, "none, known to be alike") for name in FORMS_OF_SCENES if _CONTENTS[name].is_straight),
-    ],
+    part(
+        [
+            *((name, "none") for name in CHOSEN_SCENES if _CONTENTS[name].is_straight),
+            *((name, "none, known to be alike") for name in FORMS_OF_SCENES if _CONTENTS[name].is_straight),
+        ],
+        4,
+    ),
 )
 def test_a_guard_that_holds_nowhere_leaves_all_as_it_is(name: str, guard: str, device: Device) -> None:
     scene = every_scene()[name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from cujit.devices.device import Device
 from cujit.errors import KernelFaultError, UnsupportedError
 from cujit.loading import jit
 from devices.cpu.launching import Array, blank, run_ptx
+from sweeps import part
 
 
 def run_cuda(device: Device, text: str, *arguments: object, grid: int = 1, block: int = 64) -> Array:
@@ -138,9 +141,10 @@ def test_virtual_functions_through_a_tree_of_classes(device: Device) -> None:
     assert run_cuda(device, text).tolist() == [value(t & 3, t, t) * 100 + value(t >> 2 & 3, t, 1) for t in range(64)]
 
 
-@pytest.mark.parametrize("align", [1, 4, 16])
-@pytest.mark.parametrize("size", [1, 3, 8, 12, 31, 64])
-@pytest.mark.parametrize("how", ["inline", "recursive"])
+@pytest.mark.usefixtures("unoptimised")
+@pytest.mark.parametrize(
+    ("how", "size", "align"), part(itertools.product(["inline", "recursive"], [1, 3, 8, 12, 31, 64], [1, 4, 16]), 3)
+)
 def test_structures_go_in_and_come_back_by_value(device: Device, how: str, size: int, align: int) -> None:
     if device.is_gpu and how == "recursive":
         pytest.skip("a thread of a GPU has 1 KiB of stack unless the context is told otherwise")
