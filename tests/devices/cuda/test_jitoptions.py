@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from cujit.devices.cuda.driver_options import JitLogs, driver_options
 from cujit.devices.jit_options import JitOptions
 from cujit.errors import OptionError
 from cujit.loading import load
+from cujit.toolchain.driver import Driver
 
 
 def test_options_are_read_from_a_mapping() -> None:
@@ -24,6 +26,9 @@ def test_options_are_read_from_a_mapping() -> None:
         ({"opt_level": 5}, "from 0 to 4, not 5"),
         ({"line_info": 1}, "line_info is True or False"),
         ({"cache_mode": "l2"}, "it takes none, ca, cg"),
+        ({"max_threads": 2048}, "from 1 to 1024, not 2048"),
+        ({"min_blocks": 2}, "max_threads, which is not set"),
+        ({"override_directives": 1}, "override_directives is True or False"),
         ({"assembler": "ptxas"}, "it takes auto, driver, nvjitlink"),
         ({"max_register": 3}, "did you mean 'max_registers'?"),
         ({"": 3}, "there are max_registers"),
@@ -40,7 +45,30 @@ def test_nvjitlink_is_told_the_same_in_its_own_words() -> None:
     said = JitOptions(max_registers=40, opt_level=4, line_info=True, debug=True, cache_mode="ca")
     assert said.nvjitlink_arguments == ("-maxrregcount=40", "-O3", "-lineinfo", "-g", "-Xptxas=-dlcm=ca")
     assert JitOptions(opt_level=0).nvjitlink_arguments == ("-O0",)
+    bounds = JitOptions(max_threads=512, min_blocks=2, override_directives=True)
+    assert bounds.nvjitlink_arguments == tuple(
+        f"-Xptxas=--{word}" for word in ("maxntid=512", "minnctapersm=2", "override-directive-values")
+    )
     assert JitOptions().nvjitlink_arguments == ()
+
+
+def test_the_driver_is_told_each_in_its_own_words() -> None:
+    bindings = pytest.importorskip("cuda.bindings.driver")
+    option, logs = bindings.CUjit_option, JitLogs()
+    said = JitOptions(40, 2, True, True, "cg", "driver", 512, 2, True)
+    assert None not in vars(said).values(), "every field is said here"
+    told = driver_options(Driver(bindings, (13, 0)), said, logs)
+    plain = driver_options(Driver(bindings, (13, 0)), JitOptions(), logs)
+    assert {key: value for key, value in told.items() if key not in plain} == {
+        option.CU_JIT_MAX_REGISTERS: 40,
+        option.CU_JIT_OPTIMIZATION_LEVEL: 2,
+        option.CU_JIT_GENERATE_LINE_INFO: 1,
+        option.CU_JIT_GENERATE_DEBUG_INFO: 1,
+        option.CU_JIT_CACHE_MODE: bindings.CUjit_cacheMode.CU_JIT_CACHE_OPTION_CG,
+        option.CU_JIT_MAX_THREADS_PER_BLOCK: 512,
+        option.CU_JIT_MIN_CTA_PER_SM: 2,
+        option.CU_JIT_OVERRIDE_DIRECTIVE_VALUES: 1,
+    }
 
 
 def test_load_takes_them_on_every_device_and_refuses_wrong_ones() -> None:

@@ -115,6 +115,12 @@ def test_options_reach_the_installed_nvjitlink() -> None:
     assert registers(JitOptions(assembler="nvjitlink")) > 24
     assert registers(JitOptions(assembler="nvjitlink", opt_level=0, line_info=True, cache_mode="cg"))
     assert registers(JitOptions(assembler="nvjitlink", debug=True))
+    assert all(registers(JitOptions(assembler="nvjitlink", opt_level=level)) for level in range(5))
+    assert registers(JitOptions(assembler="nvjitlink", max_threads=1024, min_blocks=2)) <= 32
+    text = text.replace(b"\n{", b"\n.maxntid 64\n{", 1)
+    assert registers(JitOptions(assembler="nvjitlink", max_threads=1024, min_blocks=2)) > 32
+    overridden = JitOptions(assembler="nvjitlink", max_threads=1024, min_blocks=2, override_directives=True)
+    assert registers(overridden) <= 32
 
 
 def test_without_an_assembler_the_version_is_lowered_to_the_drivers() -> None:

@@ -43,6 +43,12 @@ def driver_options(driver: Driver, jit_options: JitOptions, logs: JitLogs) -> di
         options[option.CU_JIT_GENERATE_LINE_INFO] = 1
     if jit_options.debug:
         options[option.CU_JIT_GENERATE_DEBUG_INFO] = 1
+    if jit_options.max_threads is not None:
+        options[option.CU_JIT_MAX_THREADS_PER_BLOCK] = jit_options.max_threads
+    if jit_options.min_blocks is not None:
+        options[option.CU_JIT_MIN_CTA_PER_SM] = jit_options.min_blocks
+    if jit_options.override_directives:
+        options[option.CU_JIT_OVERRIDE_DIRECTIVE_VALUES] = 1
     if jit_options.cache_mode is not None:
         mode = f"CU_JIT_CACHE_OPTION_{jit_options.cache_mode.upper()}"
         options[option.CU_JIT_CACHE_MODE] = getattr(driver.bindings.CUjit_cacheMode, mode)
