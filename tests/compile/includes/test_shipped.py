@@ -18,7 +18,7 @@ from cujit.arch import Arch
 from cujit.artifact import Kind
 from cujit.cache.pack import write_pack
 from cujit.cache.provenance import Provenance
-from cujit.compiler.includes import files, memo, shipped
+from cujit.compiler.includes import files, packaged, stat_cache
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.keys.scans import Scan
@@ -137,7 +137,7 @@ def _stamp_of_bytes(status: os.stat_result) -> files.Stamp:
 
 
 def test_what_the_toolkit_brings_is_known_by_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (files, memo, shipped):
+    for module in (files, packaged, stat_cache):
         monkeypatch.setattr(module, "stamp_of", _stamp_of_bytes)
     text = "#include <cub/block/block_reduce.cuh>\n__global__ void k() {}\n"
     request = Request(Source.cuda(text), Kind.CUBIN, Arch.parse("sm_90"))
