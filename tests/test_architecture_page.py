@@ -95,3 +95,12 @@ def test_a_source_goes_through_a_build_in_the_order_drawn(tmp_path: Path) -> Non
         if left and call == left[0]:
             left.pop(0)
     assert left == [], "what is drawn and was not called, or in another order"
+
+
+@pytest.mark.parametrize(
+    "thing",
+    ["an option", "a command", "a PTX instruction", "an architecture", "a cache tier", "a transport", "a driver call",
+     "an advice rule", "a check", "a kind of argument"],
+)  # fmt: skip
+def test_the_table_says_where_each_kind_of_thing_is_added(thing: str) -> None:
+    assert re.search(rf"^\| {thing}\b[^|]*\| [^|]*`[\w./-]+`", _PAGE, re.MULTILINE)
