@@ -307,29 +307,32 @@ INLINE flag row_is_known(struct Place *place, const struct Row *row, flag writes
   return 1;
 }
 
-/* The same for words that lie side by side, where all memory was written. */
+/* The same for words that lie side by side, where all memory was written: of a site with one member, or of a batch. Who
+   polls comes to `enter` before long: the log gets full, or the events. */
 INLINE flag words_are_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, flag writes) {
   struct Tracker *piece = place->piece;
-  u32 first = first_lane(lanes), count = last_lane(lanes) - first + 1;
-  u64 offset = base + first * sizeof(u32) - place->shared;
-  if (offset & 3 || !within(offset, count * sizeof(u32), place->watch->shared_limit) || !may_log(place, writes)) return 0;
+  if (place->block != place->seen_block || site->stride != 4 || site->size != 4 || piece->grain != WORD_GRAIN) return 0;
+  if (place->watch->checks & CHECK_INIT && !piece->full) return 0;
+  if (!(site->flags & ACCESS_AGAIN)) piece->begun = lanes != 0;
+  if (!lanes) return 1;
+  u32 first = first_lane(lanes), count = last_lane(lanes) - first + 1, spread = site->spread;
+  u64 offset = base + first * sizeof(u32) - place->shared, bytes = count * sizeof(u32) + spread;
+  if ((offset | spread) & 3 || !within(offset, bytes, place->watch->shared_limit) || !may_log(place, writes)) return 0;
   if (writes && !begin_stores(place)) return 0;
-  u32x32 thread = LANES + (place->warp * WARP + first), active = (u32x32)only(lanes >> (first & 31));
-  u32 *at = phases_of(place) + offset / sizeof(u32);
-  if (piece->stored && !shade(at, thread, active, piece->phase * PHASE, writes ? IN_WRITES : IN_READS)) return 0;
-  piece->log[piece->logged++] = (struct Logged){site, base, lanes, place->warp};
+  piece->log[piece->logged] = (struct Logged){site, base, lanes, place->warp};
+  if (piece->stored && !shade_words(place, lanes, base, site, writes ? IN_WRITES : IN_READS)) return 0;
+  piece->logged++;
   return 1;
 }
 
-/* The common ways of a row of shared memory, in a few instructions: it is logged, or strips take the record. 0: the row
-   has to be looked at. Who polls comes to `enter` before long: the log gets full, or the events. */
-INLINE flag row_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, flag writes) {
+/* The common ways of other rows of shared memory: it is logged, or strips take the record. 0: the row has to be looked
+   at. */
+static NOINLINE flag row_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, flag writes) {
   struct Row row;
   if (place->block != place->seen_block) return 0;
   if (!(site->flags & ACCESS_AGAIN)) place->piece->begun = lanes != 0;
   if (!lanes) return 1;
   flag looks = place->watch->checks & CHECK_INIT && !place->piece->full, is_word = site->stride == 4 && site->size == 4;
-  if (is_word && !looks && place->piece->grain == WORD_GRAIN && words_are_common(place, lanes, base, site, writes)) return 1;
   fill_row(&row, lanes, base, site, 0, 0);
   if (!in_shared(place, row.low, row.bytes) || (row.base | row.stride) & odd_bits_of(row.flags)) return 0;
   if (!row_is_known(place, &row, writes)) return 0;
@@ -377,14 +380,14 @@ NOINLINE void cujit_check_row(struct Place *place, u32 lanes, u64 base, const st
 
 /* The same where lanes read shared memory. */
 void cujit_check_reads(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  if (row_is_common(place, lanes, base, site, 0)) return;
+  if (words_are_common(place, lanes, base, site, 0) || row_is_common(place, lanes, base, site, 0)) return;
   enter(place); /* here, where the caller is the kernel */
   cujit_check_row(place, lanes, base, site, 0);
 }
 
 /* The same where they are written. */
 void cujit_check_writes(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  if (row_is_common(place, lanes, base, site, 1)) return;
+  if (words_are_common(place, lanes, base, site, 1) || row_is_common(place, lanes, base, site, 1)) return;
   enter(place); /* here, where the caller is the kernel */
   cujit_check_row(place, lanes, base, site, 0);
 }
@@ -392,12 +395,10 @@ void cujit_check_writes(struct Place *place, u32 lanes, u64 base, const struct S
 /* Whether lanes may read the same words just before; the store that a site tells of is noted then. */
 flag cujit_check_pair(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
   if (place->block != place->seen_block || (place->watch->checks & CHECK_INIT && !place->piece->full)) return 0;
-  return row_is_common(place, lanes, base, site, 1);
+  return words_are_common(place, lanes, base, site, 1) || row_is_common(place, lanes, base, site, 1);
 }
 
-/* Whether nothing is wrong with any of the loads of a batch, by one look. 0: each of them has to be looked at. */
-flag cujit_check_batch(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *window) {
-  enter(place);
+static NOINLINE flag batch_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *window) {
   if (!lanes) return 1;
   struct Row row;
   fill_row(&row, lanes, base, site, site->spread, members_of(site)->line);
@@ -407,6 +408,14 @@ flag cujit_check_batch(struct Place *place, u32 lanes, u64 base, const struct Si
   }
   open_window(place, &row, window);
   return 1;
+}
+
+/* Whether nothing is wrong with any of the loads of a batch, by one look. 0: each of them has to be looked at. */
+flag cujit_check_batch(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *window) {
+  flag races = place->block == place->seen_block && place->watch->checks & CHECK_RACE && !is_elsewhere(site->flags);
+  if (races && words_are_common(place, lanes, base, site, 0)) return 1;
+  enter(place);
+  return batch_is_common(place, lanes, base, site, window);
 }
 
 /* Lanes of one store that write different values to the same shared memory: `parts` items lie in the place's data.

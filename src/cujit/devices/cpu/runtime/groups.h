@@ -49,18 +49,9 @@ static NOINLINE void tell_waiter(const struct Intervals *all, u32 lanes, u64 siz
 
 /* Somebody has waited for some lanes of a copy. */
 static NOINLINE void end_small(struct Intervals *all, const struct Small *copy, u32 lanes) {
-  EACH_LANE(lane, lanes) {
-    mark_writes(all, copy->to[lane], copy->size, 0);
-    if (all->waiter.place) all->waiter.place->addresses[lane] = copy->to[lane];
-  }
+  mark_lanes(all, copy->to, lanes, copy->size, 0);
+  EACH_LANE(lane, all->waiter.place ? lanes : 0) all->waiter.place->addresses[lane] = copy->to[lane];
   tell_waiter(all, lanes, copy->size, copy->line);
-}
-
-/* Whether the addresses of all lanes count up by `size`. */
-INLINE flag in_row(const u64 *addresses, u64 size) {
-  u64 apart = 0;
-  for (u32 lane = 0; lane < WARP; lane++) apart |= addresses[lane] ^ (addresses[0] + lane * size);
-  return !apart;
 }
 
 /* Move what some lanes copy; what faults is the copy. */

@@ -45,6 +45,22 @@ INLINE void mark_writes(struct Intervals *all, u64 address, u64 size, u32 line) 
   for (u64 k = 0; k < count; k++) all->writes[first + k] = line;
 }
 
+/* Whether the addresses of all lanes count up by `size`. */
+INLINE flag in_row(const u64 *addresses, u64 size) {
+  u64 apart = 0;
+  for (u32 lane = 0; lane < WARP; lane++) apart |= addresses[lane] ^ (addresses[0] + lane * size);
+  return !apart;
+}
+
+/* The same for lanes that write `size` bytes each. */
+INLINE void mark_lanes(struct Intervals *all, const u64 *addresses, u32 lanes, u64 size, u32 line) {
+  if (lanes == ~0u && in_row(addresses, size)) {
+    mark_writes(all, addresses[0], WARP * size, line);
+    return;
+  }
+  EACH_LANE(lane, lanes) mark_writes(all, addresses[lane], size, line);
+}
+
 INLINE void mark_reads(struct Intervals *all, u64 address, u64 size, u32 line) {
   u64 first, count = words_in(all, address, size, &first);
   for (u64 k = 0; k < count; k++) {

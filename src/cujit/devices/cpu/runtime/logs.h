@@ -20,8 +20,24 @@ INLINE flag may_log(const struct Place *place, flag writes) {
   return (writes ? piece->events : piece->written) < settled_of(place);
 }
 
+/* Shade what all members of a site access that are words side by side. */
+INLINE flag shade_words(const struct Place *place, u32 lanes, u64 base, const struct Site *site, u32 kind) {
+  u32 first = first_lane(lanes), thread = place->warp * WARP + first, active = lanes >> (first & 31);
+  u32 *at = phases_of(place) + (base - place->shared) / sizeof(u32) + first, tag = place->piece->phase * PHASE;
+  flag few = __builtin_popcount(lanes) <= FEW;
+  for (u32 m = 0; m < (site->spread ? site->count : 1); m++) {
+    u32 *own = at + (site->spread ? members_of(site)[m].offset / sizeof(u32) : 0);
+    flag right = few ? shade_few(own, active, thread, tag, kind)
+                     : shade(own, LANES + thread, (u32x32)only(active), tag, kind);
+    if (!right) return 0;
+  }
+  return 1;
+}
+
 /* Shade what all members of a site access. */
 INLINE flag shade_site(const struct Place *place, u32 lanes, u64 base, const struct Site *site, u32 kind) {
+  flag words = site->stride == 4 && site->size == 4 && place->piece->grain == WORD_GRAIN;
+  if (words && !(((base - place->shared) | site->spread) & 3)) return shade_words(place, lanes, base, site, kind);
   for (u32 m = 0; m < site->count; m++) {
     struct Row row;
     fill_row(&row, lanes, base + members_of(site)[m].offset, site, 0, 0);

@@ -457,10 +457,28 @@ INLINE void meet_copies(const struct Intervals *all, const struct Place *place, 
   }
 }
 
+/* Whether no copy is at any word from the first to the last that lanes access; 0 where that takes a look at each. */
+INLINE flag is_clear(const struct Intervals *all, const u64 *addresses, u32 lanes, u64 size, flag writes) {
+  u64 low = ~0ull, high = 0, first;
+  if (!lanes || !size) return !lanes;
+  for (u32 lane = 0; lane < WARP; lane++) {
+    u64 address = lanes >> lane & 1 ? addresses[lane] : addresses[first_lane(lanes)];
+    low = low < address ? low : address;
+    high = high > address ? high : address;
+  }
+  if (low < all->begin || high - low > 2 * WARP * size || high - low + size > all->bytes) return 0;
+  if ((low - all->begin) % WINDOW > all->bytes - (high - low + size)) return 0;
+  u64 count = words_in(all, low, high - low + size, &first);
+  u32 found = 0;
+  for (u64 k = 0; k < count; k++) found |= all->writes[first + k] | (writes ? all->reads[first + k] : 0);
+  return count && !found;
+}
+
 /* `lanes` are about to access `size` bytes each (0: as many as `values` say) at `addresses`. */
 void cujit_pending_touch(struct Place *place, u32 lanes, u64 size, u32 flags, u32 line) {
   const struct Copies *copies = running_of(place->state, (u8 *)place->shared)->copies;
   if (!copies || !copies->intervals || !(copies->small | copies->count)) return;
+  if (is_clear(copies->intervals, place->addresses, lanes, size, flags & ACCESS_WRITE)) return;
   EACH_LANE(lane, lanes) {
     meet_copies(copies->intervals, place, lane, place->addresses[lane], size ? size : place->values[lane], flags, line);
   }
@@ -476,7 +494,7 @@ void cujit_pending_watch(struct Place *place) {
   for (u32 k = queue->tail; k != queue->head && !small_at(queue, k - 1)->seen; k--) {
     struct Small *copy = small_at(queue, k - 1);
     copy->seen = 1;
-    EACH_LANE(lane, copy->lanes) mark_writes(all, copy->to[lane], copy->size, copy->line);
+    mark_lanes(all, copy->to, copy->lanes, copy->size, copy->line);
   }
   for (u32 k = copies->count; k && !copies->each[k - 1].seen; k--) {
     struct Async *copy = &copies->each[k - 1];

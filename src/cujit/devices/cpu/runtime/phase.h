@@ -10,8 +10,9 @@
 
 enum { SEVERAL = THREADS, STORED = 2 * THREADS, ATOMIC = 4 * THREADS, PHASE = 8 * THREADS, LAST_PHASE = (1 << 19) - 1 };
 
-/* Grains behind the last one that a vector may reach, and how far apart lanes of a row are whose gaps are read, too. */
-enum { PHASE_SLACK = WARP, NEAR = 8 };
+/* Grains behind the last one that a vector may reach, and how far apart lanes of a row are whose gaps are read, too; how many lanes
+   are looked at one by one. */
+enum { PHASE_SLACK = WARP, NEAR = 8, FEW = 4 };
 
 /* What an access is. */
 enum { IN_READS, IN_WRITES, IN_ATOMICS };
@@ -82,6 +83,16 @@ INLINE flag shade_each(u32 *at, const u32 *numbers, u32 lanes, u32 count, u32 fi
   return 1;
 }
 
+/* Shade `count` grains of each lane of a whole warp, the lanes' first grains `step` apart: both are powers of two. */
+INLINE flag shade_full(u32 *at, u32 step, u32 count, u32 first, u32 tag, u32 kind) {
+  u32x32 active = (u32x32)((LANES & (step - 1)) < count);
+  u32 shift = (u32)__builtin_ctz(step);
+  for (u32 k = 0; k < WARP * step; k += WARP) {
+    if (!shade(at + k, ((LANES + k) >> (shift & 31)) + first, active, tag, kind)) return 0;
+  }
+  return 1;
+}
+
 /* Shade what lanes access at offsets into shared memory, all of them multiples of the size. */
 static NOINLINE flag shade_lanes(const struct Place *place, const u32 *offsets, u32 lanes, u32 size, u32 kind, flag *common) {
   u32 grain = place->piece->grain & 3, tag = place->piece->phase * PHASE, first = place->warp * WARP, *at = phases_of(place);
@@ -89,6 +100,10 @@ static NOINLINE flag shade_lanes(const struct Place *place, const u32 *offsets, 
   if (!count) return 0;
   u32x32 index = *(const loose32 *)offsets >> grain, active = (u32x32)only(lanes);
   const u32 *numbers = (const u32 *)&index;
+  if (count > 1 && lanes == ~0u && !__builtin_reduce_or((i32x32)(index - LANES * count != numbers[0]))) {
+    *common = 0;
+    return shade_full(at + numbers[0], count, count, first, tag, kind);
+  }
   if (count > 1) return shade_each(at, numbers, lanes, count, first, tag, kind, common);
   /* Grains side by side, or those of a line in the order of an exclusive or. */
   u32 lane = first_lane(lanes), begin = numbers[lane], turned = begin ^ lane;
@@ -121,6 +136,14 @@ INLINE flag shade_common(u32 *at, u32 count, u32 thread, flag several, u32 tag, 
   return 1;
 }
 
+/* Words side by side, of which few are accessed: one by one, as a load of many would wait for the stores of the last ones. */
+INLINE flag shade_few(u32 *at, u32 lanes, u32 thread, u32 tag, u32 kind) {
+  EACH_LANE(lane, lanes) {
+    if (!shade_common(at + lane, 1, thread + lane, 0, tag, kind)) return 0;
+  }
+  return 1;
+}
+
 /* Shade what the warp accesses in a row, by a load or a store. */
 INLINE flag shade_row(const struct Place *place, const struct Row *row, u32 kind) {
   u32 grain = place->piece->grain & 3, odd = (1u << grain) - 1, tag = place->piece->phase * PHASE;
@@ -138,14 +161,7 @@ INLINE flag shade_row(const struct Place *place, const struct Row *row, u32 kind
     return shade_lanes(place, (const u32 *)&offsets, row->lanes, row->size, kind, &common);
   }
   const u32 parts[] = {0, 65536, 32769, 21846, 16385, 13108, 10923, 9363, 8193};
-  if (lanes == ~0u && !(step & (step - 1))) {
-    u32x32 active = (u32x32)((LANES & (step - 1)) < count);
-    u32 shift = (u32)__builtin_ctz(step);
-    for (u32 k = 0; k < WARP * step; k += WARP) {
-      if (!shade(at + k, ((LANES + k) >> (shift & 31)) + thread, active, tag, kind)) return 0;
-    }
-    return 1;
-  }
+  if (lanes == ~0u && !(step & (step - 1))) return shade_full(at, step, count, thread, tag, kind);
   u32 all = last * step + count, part = parts[step];
   for (u32 k = 0; k < all; k += WARP) {
     u32x32 number = LANES + k, lane = number * part >> 16;
