@@ -190,3 +190,51 @@ def test_memory_of_the_kernels_malloc_is_raw_at_first(device: Device, kernels: c
     assert x.numpy().tolist() == [15] * 32
     kernels["heap"][1, 32](x, 15)
     assert "element 0" in _found(x.numpy).message
+
+
+# -- shared memory of other blocks ----------------------------------------------------------------------------
+
+_CLUSTER = r"""
+#define SYNC asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory")
+static __device__ unsigned place(const int *p) { return (unsigned)__cvta_generic_to_shared(p); }
+extern "C" __global__ void __cluster_dims__(4, 1, 1) pulled(int *out, int early) {
+    __shared__ int part[32];
+    int sum = 0, word;
+    part[threadIdx.x] = threadIdx.x;
+    if (!early) SYNC;
+    for (int r = 0; r < 4; r++) {
+        asm volatile("{ .reg .b32 a; mapa.shared::cluster.u32 a, %1, %2; ld.shared::cluster.b32 %0, [a]; }"
+                     : "=r"(word) : "r"(place(&part[threadIdx.x])), "r"(r) : "memory");
+        sum += word;
+    }
+    out[blockIdx.x * 32 + threadIdx.x] = sum;
+    SYNC;
+}
+extern "C" __global__ void __cluster_dims__(4, 1, 1) pushed(int *out, int) {
+    __shared__ int part[32];
+    unsigned rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    SYNC;
+    for (int r = 0; r < 4 && rank == 0; r++)
+        asm volatile("{ .reg .b32 a; mapa.shared::cluster.u32 a, %1, %2; st.shared::cluster.b32 [a], %0; }"
+                     :: "r"(4 * threadIdx.x), "r"(place(&part[threadIdx.x])), "r"(r) : "memory");
+    SYNC;
+    out[blockIdx.x * 32 + threadIdx.x] = part[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize("check", ["init", "all"])
+def test_unwritten_memory_of_another_block_of_the_cluster(check: str) -> None:
+    device = cujit.cpu(1, check=check)
+    module = cujit.load(cujit.compile(_CLUSTER, arch="compute_90"), device)
+    for _ in range(2):  # what the blocks of a launch before wrote does not count
+        for name in ("pulled", "pushed"):
+            out = device.empty(256, np.int32)
+            module[name][8, 32](out, 0)
+            np.testing.assert_array_equal(out.numpy(), np.tile(4 * np.arange(32), 8))
+        out = device.empty(256, np.int32)
+        module["pulled"][8, 32](out, 1)
+        with pytest.raises(KernelFaultError, match="loaded from shared memory") as caught:
+            out.numpy()
+        assert caught.value.kind == "init"
