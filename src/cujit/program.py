@@ -87,7 +87,7 @@ def _listeners() -> Sequence[Listener]:
     return found
 
 
-_TOOLS = ("CUJIT_COMPILE", "CUDA_HOME", "CUDA_PATH", "CUJIT_CACHE_DIR", "HOME", "XDG_CACHE_HOME")
+_TOOLS = ("CUJIT_COMPILE", "CUDA_HOME", "CUDA_PATH")
 _SETTINGS = (*_TOOLS, *VARIABLES)
 
 

@@ -38,8 +38,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> Toolchain:
-    return Toolchain(Settings(cache=str(tmp_path / "cache")))
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    return Toolchain()
 
 
 def job(source: str, runner: Runner) -> CompileJob:
@@ -47,7 +48,7 @@ def job(source: str, runner: Runner) -> CompileJob:
 
 
 def installed(tools: Toolchain) -> Path:
-    directory = bundle_directory(tools.settings, tools.nvrtc.library_path)
+    directory = bundle_directory(tools.nvrtc.library_path)
     assert directory is not None
     return Path(directory)
 
@@ -63,18 +64,19 @@ def test_with_nvrtc_alone_its_headers_compile_and_their_names_hold_the_build(too
     assert installed(tools).name == f"{tools.nvrtc.version[0]}.{tools.nvrtc.version[1]}-{installed(tools).name[-16:]}"
 
 
-def test_a_key_installs_them_and_is_the_same_wherever_they_are(tools: Toolchain, tmp_path: Path) -> None:
+def test_a_key_installs_them_and_is_the_same_wherever_they_are(
+    tools: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = []
     for place in ("one", "two"):
-        runner = Runner(Toolchain(Settings(cache=str(tmp_path / place))), Cache(tmp_path / "results"))
+        monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / place))
+        runner = Runner(Toolchain(), Cache(tmp_path / "results"))
         made = runner.get(job("#include <cuda_fp16.h>\n__global__ void k(__half* p) { *p = 1; }", runner))
         assert isinstance(made.provenance, Provenance)
         keys.append(made.provenance.key)
         assert made.provenance.is_hit is (place == "two")
     assert keys[0] == keys[1]
-    forbidden = Toolchain(Settings(cache=str(tmp_path / "one")))
-    assert str(tmp_path / "one") in headers.find_headers(forbidden.settings, 13, tools.nvrtc.library_path).paths[0]
-    assert "nvrtc" not in forbidden.__dict__
+    assert str(tmp_path / "two") in headers.find_headers(Settings(), 13, tools.nvrtc.library_path).paths[0]
 
 
 def test_of_several_at_once_one_installs(tools: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:

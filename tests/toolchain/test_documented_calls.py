@@ -18,6 +18,7 @@ from cujit.errors import ToolError
 from cujit.toolchain import nvfatbin, nvjitlink, nvrtc, nvvm
 from cujit.toolchain.calls import ToolLibrary
 from cujit.toolchain.results import InputType, NvFatbinResult, NvJitLinkResult, NvrtcResult, NvvmResult
+from cujit.toolchain.toolset import Toolchain
 from llvm_ir import SCALE
 
 PTX = b".version 7.8\n.target sm_75\n.address_size 64\n.visible .entry nothing() { ret; }\n"
@@ -113,8 +114,34 @@ def test_every_call_of_nvrtc_is_there_but_those_that_take_addresses() -> None:
     from cuda.bindings import nvrtc as theirs
 
     calls = {name for name in vars(theirs) if name.startswith("nvrtc")}
-    left_out = {name for name in calls if "BundledHeaders" in name or "TileIR" in name}
+    left_out = {"nvrtcRemoveBundledHeaders", "nvrtcBundledHeadersInfo"}  # it deletes everything in a folder; a type
     assert calls - left_out <= set(vars(nvrtc))
+
+
+TILE = """
+#include <cuda_tile.h>
+__tile_global__ void k(float* a, float* b, int n) {
+    namespace ct = cuda::tiles;
+    ct::tensor_span from{a, ct::extents<int, ct::dynamic_extent>{n}}, to{b, ct::extents<int, ct::dynamic_extent>{n}};
+    ct::partition_view x{from, ct::shape<256>{}}, y{to, ct::shape<256>{}};
+    y.store(x.load_masked(ct::bid().x) * 2.0f, ct::bid().x);
+}
+"""
+
+
+def test_tile_code_gives_tile_ir_and_other_code_gives_none(toolchain: Toolchain) -> None:
+    if toolchain.nvrtc.version < (13, 3):
+        pytest.skip("tile code came with CUDA 13.3")
+    options = ["-arch=compute_90", "-std=c++20", "--enable-tile", *(f"-I{path}" for path in toolchain.headers.paths)]
+    sizes = {}
+    for text in (TILE, "__global__ void k() {}"):
+        with toolchain.nvrtc.program(text.encode(), b"k.cu") as program:
+            program.compile([option.encode() for option in options])
+            result, sizes[text] = nvrtc.nvrtcGetTileIRSize(program.raw)
+            found = bytearray(sizes[text])
+            assert (result, nvrtc.nvrtcGetTileIR(program.raw, found)) == (0, (0,))
+            assert text is not TILE or found.startswith(b"\x7fTileIR\0")
+    assert sizes[TILE] > 500 > sizes["__global__ void k() {}"]
 
 
 @pytest.mark.parametrize("name", ERRORS)

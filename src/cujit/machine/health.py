@@ -176,7 +176,7 @@ _HEADERS = {
 
 def _headers(tools: Toolchain, compiler: Version | None, major: int, fix: str) -> list[Component]:
     search = tools.headers if compiler else find_headers(tools.settings, major, None)
-    bundle = bundle_directory(tools.settings, tools.nvrtc.library_path) if compiler else None
+    bundle = bundle_directory(tools.nvrtc.library_path) if compiler else None
     bundled = [IncludeDirectory(bundle, part, _BUNDLED) for part in search.missing] if bundle else []
     search = search._replace(directories=(*search.directories, *bundled))
     return [_header(search, name, purpose, needed, compiler, fix) for name, (purpose, needed) in _HEADERS.items()]

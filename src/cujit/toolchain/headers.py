@@ -7,6 +7,7 @@ all that was tried.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 
 from cujit.toolchain.libraries import read_build_id
@@ -35,14 +36,11 @@ class Settings(NamedTuple):
 
     cuda_homes: tuple[tuple[str, str], ...] = ()
     """(variable, directory) of a CUDA toolkit, in the order of the search."""
-    cache: str = ""
-    """The user's cache directory, below which NVRTC's bundled headers are installed; empty if there is none."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Read ``CUDA_HOME`` and ``CUDA_PATH``, and the variables that name the cache directory."""
-        homes = tuple((v, environment[v]) for v in ("CUDA_HOME", "CUDA_PATH") if environment.get(v))
-        return cls(homes, cache_directory(environment) or "")
+        """Read ``CUDA_HOME`` and ``CUDA_PATH``."""
+        return cls(tuple((v, environment[v]) for v in ("CUDA_HOME", "CUDA_PATH") if environment.get(v)))
 
 
 class IncludeDirectory(NamedTuple):
@@ -148,24 +146,26 @@ BUNDLED_SINCE = (13, 5)
 """The first NVRTC that has headers in it. Source: ``nvrtc.h`` of 13.5."""
 
 
-def bundle_directory(settings: Settings, library: str | None) -> str | None:
+def bundle_directory(library: str | None) -> str | None:
     """Return where the headers go that an NVRTC has in it. None if it has none, or the user has no cache directory.
 
+    That is asked of the environment of the moment, which a toolchain does not depend on otherwise.
     The name holds the build of NVRTC: the files say when they were installed, and not by which patch release.
     """
-    if library is None or not settings.cache:
+    cache = cache_directory(os.environ)
+    if library is None or cache is None:
         return None
     path = pathlib.Path(library)
     for builtins in path.parent.glob("libnvrtc-builtins.so.*"):
         found = re.search(r"\.so\.(\d+)\.(\d+)", builtins.name)
         if found and (int(found[1]), int(found[2])) >= BUNDLED_SINCE:
-            return f"{settings.cache}/headers/{found[1]}.{found[2]}-{read_build_id(library)[:16]}"
+            return f"{cache}/headers/{found[1]}.{found[2]}-{read_build_id(library)[:16]}"
     return None
 
 
 def _bundled(place: _HeaderPlace) -> Iterator[Path]:
     """What NVRTC itself installs (``bundled``)."""
-    directory = bundle_directory(place.settings, None if place.library is None else str(place.library))
+    directory = bundle_directory(None if place.library is None else str(place.library))
     if directory is not None:
         yield pathlib.Path(directory)
         yield pathlib.Path(directory, "cccl")

@@ -180,6 +180,16 @@ def nvrtcGetOptiXIR(prog: int, optixir: Buffer) -> Answer:  # noqa: N802
     return _get(prog, "nvrtcGetOptiXIR", optixir)
 
 
+def nvrtcGetTileIRSize(prog: int) -> Answer:  # noqa: N802
+    """Return (result, size of the Tile IR in bytes). The compile needs ``--enable-tile`` and a tile function."""
+    return _call(prog, "nvrtcGetTileIRSize")
+
+
+def nvrtcGetTileIR(prog: int, TileIR: Buffer) -> Answer:  # noqa: N802, N803
+    """Write the Tile IR into a buffer; give (result,)."""
+    return _get(prog, "nvrtcGetTileIR", TileIR)
+
+
 def nvrtcGetProgramLogSize(prog: int) -> Answer:  # noqa: N802
     """Return (result, size of the log in bytes with the NUL at its end)."""
     return _call(prog, "nvrtcGetProgramLogSize")

@@ -115,7 +115,7 @@ class Toolchain:
         Raises:
             ToolchainNotFoundError: the compiler is not installed.
         """
-        directory = self.headers.missing and bundle_directory(self.settings, self.nvrtc.library_path)
+        directory = self.headers.missing and bundle_directory(self.nvrtc.library_path)
         if not directory or directory in self.notes:
             return
         from cujit.toolchain.bundled import install_bundle  # start-up: where the toolkit's headers are not installed

@@ -494,7 +494,7 @@ class KeyMaker:
         if self._directories is None:
             build, settings = self._build("nvrtc"), self.toolchain.settings
             search = find_headers(settings, build.version[0], build.path)
-            if search.missing and self._may_open and bundle_directory(settings, build.path):
+            if search.missing and self._may_open and bundle_directory(build.path):
                 self.toolchain.install_headers()
                 search = self.toolchain.headers
             self._directories = search.paths
