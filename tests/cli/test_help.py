@@ -152,8 +152,6 @@ def test_an_option_still_has_its_name_of_the_last_release(tmp_path: Path) -> Non
     old, new = (CliRunner().invoke(main, ["compat", str(tmp_path / "k.ptx"), f"{name}=sm_90"]) for name in _COMPAT)
     assert (old.exit_code, old.stdout) == (0, new.stdout)
     assert (old.stderr, new.stderr) == ("warning: --device is now --arch\n", "")
-    compiles = CliRunner().invoke(main, ["run", str(tmp_path / "k.ptx"), "--trust", "--over", "8"])
-    assert compiles.stderr.count("warning: --trust is now --unsandboxed\n") == 1
 
 
 _COMPAT = ("--device", "--arch")

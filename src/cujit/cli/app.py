@@ -14,12 +14,12 @@ import click
 from cujit.cli.common import common_options, environment_text, with_common
 from cujit.cli.console import JSON, print_error, print_json
 from cujit.cli.exit_codes import ExitCode, exit_code_of
-from cujit.cli.help import CommandGroup
+from cujit.cli.help import RENAMED_COMMANDS, CommandGroup
 from cujit.errors import CujitError, alike
 from cujit.version import __version__
 
 TASKS = {
-    "Get started": ("demo", "doctor", "explain", "completion"),
+    "Get started": ("demo", "doctor", "explain", "migrate", "completion"),
     "Compile and link": ("compile", "build", "bundle", "link", "retarget"),
     "Run": ("run", "emulate"),
     "Profile and inspect": ("profile", "explore", "inspect", "occupancy"),
@@ -27,9 +27,6 @@ TASKS = {
     "Cache and distribute": ("cache", "pack", "worklist", "farm", "embed"),
 }
 """The commands by task, in the order of the help; each is the ``command`` of the file of its name."""
-
-RENAMED = {"check": "budget"}
-"""Names that commands had in the last release, which still run them."""
 
 COMMANDS = tuple(name for names in TASKS.values() for name in names)
 
@@ -45,7 +42,7 @@ class Commands(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command and return it; None if no command has this name."""
         del ctx
-        name = RENAMED.get(cmd_name, cmd_name)
+        name = RENAMED_COMMANDS.get(cmd_name, cmd_name)
         if name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"cujit.cli.{name}").command

@@ -54,7 +54,7 @@ def command(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Compile FILE to PTX, a cubin, LTO-IR or OptiX IR for one target.
+    """Compile FILE for one target: PTX, cubin, LTO-IR, OptiX IR.
 
     FILE is CUDA C++ or LLVM IR. cujit prints compiler warnings on standard error. If the output ends in .sass, cujit
     writes SASS. For several architectures, use cujit build.

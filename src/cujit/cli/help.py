@@ -35,11 +35,12 @@ def options_by_group(command: click.Command, ctx: click.Context) -> dict[str, li
     return {group: options for group, options in found.items() if options}
 
 
+RENAMED_COMMANDS = {"check": "budget"}
+"""Names that commands had in the last release. They still work."""
+
 RENAMED_OPTIONS = {
     "budget": {"--shared-bytes": "--static-shared-bytes"},
     "compat": {"--device": "--arch"},
-    "explore": {"--trust": "--unsandboxed"},
-    "run": {"--trust": "--unsandboxed"},
     "size": {"--limit": "--max-bytes"},
 }
 """Names that options had in the last release, by command. They still work, with a warning."""
@@ -50,10 +51,6 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line, and options by the names that they had in the last release."""
-        return super().parse_args(ctx, self.with_new_names(args))
-
-    def with_new_names(self, args: list[str]) -> list[str]:
-        """Return the command line with options by their new names; each renamed one is warned of."""
         renamed = RENAMED_OPTIONS.get(self.name or "", {})
         found = []
         for word in args:
@@ -61,7 +58,7 @@ class Command(click.Command):
             if name in renamed:
                 note(f"warning: {name} is now {renamed[name]}")
             found.append(f"{renamed[name]}{equals}{value}" if name in renamed else word)
-        return found
+        return super().parse_args(ctx, found)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, each group under its heading."""

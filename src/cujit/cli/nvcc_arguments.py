@@ -19,7 +19,7 @@ class CompilerCommand(Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; arguments of nvcc are written as the command's own first."""
-        return super().parse_args(ctx, args if ctx.resilient_parsing else self._as_own(ctx, self.with_new_names(args)))
+        return super().parse_args(ctx, args if ctx.resilient_parsing else self._as_own(ctx, args))
 
     def _as_own(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
