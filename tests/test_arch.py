@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cujit
 from cujit.arch import Arch, ArchKind
 from cujit.arch.arch import KNOWN_ARCHES
+from cujit.arch.multiprocessor import LIMITS
 from cujit.errors import ArchError
 
 NAMES = ["sm_75", "sm_90a", "sm_100f", "compute_80", "compute_120f", "compute_90a", "lto_90", "lto_100a", "lto_121f"]
@@ -161,3 +165,19 @@ def test_a_number_alone_gets_the_name_that_is_meant(said: str, meant: str) -> No
     with pytest.raises(ArchError) as caught:
         Arch.parse(said)
     assert caught.value.help == f"did you mean {meant}?"
+
+
+def test_tables_of_architectures_are_in_one_package() -> None:
+    code = Path(cujit.__file__).parent
+    words = {word for number in LIMITS for word in (str(number), str(divmod(number, 10)))}
+    found = set()
+    for path in code.rglob("*.py"):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if sum(word in text for word in words) >= 6 else ():
+            keys = node.keys if isinstance(node, ast.Dict) else node.elts if isinstance(node, ast.Tuple) else []
+            rows = [*keys, *(key.elts[0] for key in keys if isinstance(key, ast.Tuple) and key.elts)]
+            texts = {ast.unparse(row) for row in rows if isinstance(row, ast.Constant | ast.Tuple)}
+            if len(texts & words) >= 6:
+                found.add(path.relative_to(code).as_posix())
+    of_products = {"occupancy/products.py", "profile/peaks.py"}
+    assert found == {"arch/multiprocessor.py"} | of_products

@@ -6,12 +6,10 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from cuda.bindings import driver
 
 from cujit.emulator import device
 from cujit.emulator.settings import EmulatorSettings
-from cujit.occupancy.multiprocessor import LIMITS
 from emulator.programs import python
 
 ASKS = """
@@ -136,15 +134,6 @@ def test_sizes_are_those_of_the_capability() -> None:
         }
         sizes |= {f"MAXIMUM_{kind}_LAYERS": int(layers)} if layers else {}
     assert {name: number for name, number in said.items() if number > 1 and name != "L2_CACHE_SIZE"} == sizes
-
-
-@pytest.mark.parametrize("number", [n for n in LIMITS if n >= 75])
-def test_processors_of_a_capability_are_those_of_occupancy(number: int) -> None:
-    known = max(each for each in device._SIZES if each <= divmod(number, 10))
-    limits = LIMITS[number]
-    sizes = limits.shared_bytes >> 10, limits.block_shared_bytes >> 10, limits.threads, limits.blocks
-    assert device._SIZES[known] == sizes
-    assert (limits.registers, limits.block_registers) == (64 << 10, 64 << 10)
 
 
 def test_what_has_nowhere_to_write_is_refused() -> None:

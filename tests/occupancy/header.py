@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, SHARED_DEFAULT_BYTES, WARP_SIZE, ProcessorLimits
+from cujit.arch.multiprocessor import MAX_BLOCK_THREADS, SHARED_DEFAULT_BYTES, WARP_SIZE, ProcessorLimits
 
 __all__ = ["Answer", "Best", "Case", "Header", "build_header"]
 

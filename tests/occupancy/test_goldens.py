@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from cujit.arch import Arch
-from cujit.occupancy.multiprocessor import limits_of
+from cujit.arch.multiprocessor import limits_of
 from cujit.occupancy.residency import Demand, residency
 
 GOLDEN = Path(__file__).parents[1] / "goldens" / "occupancy-h200.json"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from cujit.arch.multiprocessor import LIMITS, ProcessorLimits
 from cujit.occupancy.choosing import best_block
-from cujit.occupancy.multiprocessor import LIMITS, ProcessorLimits
 from cujit.occupancy.residency import Demand, Limiter, Residency, residency
 from cujit.toolchain.toolset import Toolchain
 from occupancy.header import UNLIMITED, Answer, Case, Header, build_header

@@ -8,8 +8,8 @@ import pytest
 
 from cujit.arch import Arch
 from cujit.arch.arch import KNOWN_ARCHES
+from cujit.arch.multiprocessor import LIMITS, WARP_SIZE, limits_of
 from cujit.errors import ArchError
-from cujit.occupancy.multiprocessor import LIMITS, WARP_SIZE, limits_of
 from cujit.toolchain.toolset import Toolchain
 
 # CCCL's own table, as rows on standard output. It refers to one function of the runtime, which is not called.

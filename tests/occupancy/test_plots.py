@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cujit.arch.multiprocessor import LIMITS
 from cujit.errors import MissingError
 from cujit.occupancy.drawing import _LIGHT, plain
-from cujit.occupancy.multiprocessor import LIMITS
 from cujit.occupancy.plots import curves, draw
 from cujit.occupancy.residency import Demand, Limiter, residency
 

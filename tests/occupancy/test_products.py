@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from cujit.arch.multiprocessor import limits_of
 from cujit.errors import ArchError
-from cujit.occupancy.multiprocessor import limits_of
 from cujit.occupancy.products import PRODUCTS, Mark, find_product, product_of_arch
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from cujit.arch.multiprocessor import LIMITS
 from cujit.errors import LaunchError
 from cujit.occupancy.choosing import (
     NextStep,
@@ -16,7 +17,6 @@ from cujit.occupancy.choosing import (
     shared_bytes_of,
     waves,
 )
-from cujit.occupancy.multiprocessor import LIMITS
 from cujit.occupancy.residency import Demand, Limiter, Residency, residency
 
 H200 = LIMITS[90]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cujit.arch import Arch
+from cujit.arch.multiprocessor import MAX_BLOCK_THREADS, limits_of
 from cujit.artifact import Artifact
 from cujit.budget.costs import COSTS, examine_costs, profiled
 from cujit.budget.report import BudgetReport, BudgetRow
@@ -19,7 +20,6 @@ from cujit.inspection.choose import Names, choose_kernels
 from cujit.inspection.logs import Spills, spills_of_log
 from cujit.inspection.read import inspect
 from cujit.inspection.values import ImageKind, Inspection, KernelInfo
-from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, limits_of
 from cujit.occupancy.products import Product, product_of_arch
 from cujit.occupancy.residency import Demand
 from cujit.occupancy.subject import Subject, product_of

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from cujit.arch.multiprocessor import MAX_BLOCK_THREADS
 from cujit.budget.budgets import Budget, Budgets, examine
 from cujit.budget.file import read_budgets
 from cujit.budget.report import COLUMNS, BudgetReport, BudgetRow
@@ -16,7 +17,6 @@ from cujit.cli.files import FILE, complete_kernel, file_argument, open_built
 from cujit.cli.help import Command
 from cujit.cli.occupancy import gpu
 from cujit.errors import OptionError
-from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS
 from cujit.values import attributes
 
 _COUNTS = {

@@ -14,23 +14,13 @@ import os
 import re
 from pathlib import Path
 
+from cujit.arch.multiprocessor import LIMITS
 from cujit.emulator.entries import require, started, store_u32, store_u64, text_at
 from cujit.emulator.process import emulation
 from cujit.emulator.results import RefusedCall, Result
 from cujit.workers.package_files import data_path
 
 MAX_PITCH = (1 << 31) - 1
-
-
-_SIZES = {
-    (7, 5): (64, 64, 1024, 16), (8, 0): (164, 163, 2048, 32), (8, 6): (100, 99, 1536, 16), (8, 7): (164, 163, 1536, 16),
-    (8, 8): (100, 99, 1536, 16), (8, 9): (100, 99, 1536, 24), (9, 0): (228, 227, 2048, 32),
-    (10, 1): (228, 227, 1536, 24), (10, 3): (228, 227, 2048, 32), (10, 7): (228, 227, 1024, 16),
-    (11, 0): (228, 227, 1536, 24), (12, 0): (100, 99, 1536, 24),
-}  # fmt: skip
-"""Shared KiB of a multiprocessor and of a block, threads and blocks of a multiprocessor. A capability that is not
-here has the sizes of the one before it. Source: CUDA C++ Programming Guide, "Technical Specifications per Compute
-Capability"."""
 
 _PCI_BUS_ID = "0000:00:00.0"
 
@@ -71,7 +61,7 @@ def attributes() -> dict[int, int]:
     Specifications per Compute Capability", and clocks and widths those of an H100.
     """
     device, cc = emulation().device, emulation().settings.cc
-    shared_kib, optin_kib, threads, blocks = _SIZES[max(known for known in _SIZES if known <= cc)]
+    limits = LIMITS[max(number for number in LIMITS if divmod(number, 10) <= cc)]
     block, grid = device.limits.max_block, device.limits.max_grid
     answers = {
         "MAX_THREADS_PER_BLOCK": device.limits.max_threads,
@@ -85,7 +75,7 @@ def attributes() -> dict[int, int]:
         "TOTAL_CONSTANT_MEMORY": 64 << 10,
         "WARP_SIZE": 32,
         "MAX_PITCH": MAX_PITCH,
-        "MAX_REGISTERS_PER_BLOCK": 64 << 10,
+        "MAX_REGISTERS_PER_BLOCK": limits.block_registers,
         "CLOCK_RATE": 1_980_000,
         "TEXTURE_ALIGNMENT": 512,
         "GPU_OVERLAP": 1,
@@ -95,7 +85,7 @@ def attributes() -> dict[int, int]:
         "MEMORY_CLOCK_RATE": 2_619_000,
         "GLOBAL_MEMORY_BUS_WIDTH": 5120,
         "L2_CACHE_SIZE": device.cache_bytes,
-        "MAX_THREADS_PER_MULTIPROCESSOR": threads,
+        "MAX_THREADS_PER_MULTIPROCESSOR": limits.threads,
         "ASYNC_ENGINE_COUNT": 3,
         "UNIFIED_ADDRESSING": 1,
         "TEXTURE_PITCH_ALIGNMENT": 32,
@@ -104,17 +94,17 @@ def attributes() -> dict[int, int]:
         "STREAM_PRIORITIES_SUPPORTED": 1,
         "GLOBAL_L1_CACHE_SUPPORTED": 1,
         "LOCAL_L1_CACHE_SUPPORTED": 1,
-        "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": shared_kib << 10,
-        "MAX_REGISTERS_PER_MULTIPROCESSOR": 64 << 10,
+        "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": limits.shared_bytes,
+        "MAX_REGISTERS_PER_MULTIPROCESSOR": limits.registers,
         "MANAGED_MEMORY": 1,
         "SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO": 2,
         "CONCURRENT_MANAGED_ACCESS": 1,
         "COMPUTE_PREEMPTION_SUPPORTED": 1,
         "CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM": 1,
         "COOPERATIVE_LAUNCH": 1,
-        "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": optin_kib << 10,
+        "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": limits.block_shared_bytes,
         "HOST_REGISTER_SUPPORTED": 1,
-        "MAX_BLOCKS_PER_MULTIPROCESSOR": blocks,
+        "MAX_BLOCKS_PER_MULTIPROCESSOR": limits.blocks,
         "RESERVED_SHARED_MEMORY_PER_BLOCK": 1 << 10 if cc >= (8, 0) else 0,
         "VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED": 1,
         "HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED": 1,

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cujit.arch.multiprocessor import LIMITS
 from cujit.devices.cpu.observe.watching import Checks
 from cujit.devices.options import check_timeout
 from cujit.errors import OptionError, spell
@@ -15,7 +16,7 @@ from cujit.values import dataclass, replace
 VARIABLE = "CUJIT_EMULATE"
 """Variable of the environment: the settings as JSON, for the processes that `cujit emulate` starts."""
 
-_SMALLEST, _LARGEST = (7, 5), (12, 1)
+_SMALLEST, _LARGEST = (7, 5), divmod(max(LIMITS), 10)
 
 
 @dataclass(frozen=True)

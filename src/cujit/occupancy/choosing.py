@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cujit.arch.multiprocessor import WARP_SIZE, ProcessorLimits
 from cujit.errors import LaunchError, counted, spell
-from cujit.occupancy.multiprocessor import WARP_SIZE, ProcessorLimits
 from cujit.occupancy.residency import (
     Demand,
     Limiter,

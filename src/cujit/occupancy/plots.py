@@ -7,9 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cujit.arch.multiprocessor import MAX_BLOCK_THREADS, WARP_SIZE
 from cujit.errors import counted
 from cujit.occupancy.drawing import Theme, plain, short, write
-from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, WARP_SIZE
 from cujit.occupancy.residency import Demand, Limiter, Residency, residency
 from cujit.values import dataclass, replace
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import enum
 
-from cujit.errors import LaunchError
-from cujit.occupancy.multiprocessor import (
+from cujit.arch.multiprocessor import (
     MAX_BLOCK_THREADS,
     REGISTER_UNIT,
     SHARED_DEFAULT_BYTES,
     WARP_SIZE,
     ProcessorLimits,
 )
+from cujit.errors import LaunchError
 from cujit.values import dataclass
 
 

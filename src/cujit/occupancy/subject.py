@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from cujit.arch import Arch
+from cujit.arch.multiprocessor import MAX_BLOCK_THREADS, SHARED_DEFAULT_BYTES, limits_of
 from cujit.artifact import Artifact
 from cujit.artifact.opening import naming, open_image
 from cujit.devices.device import Device
@@ -27,7 +28,6 @@ from cujit.formats.cubin import Cubin, CubinKernel
 from cujit.occupancy.choosing import SharedBytes, best_block, block_sizes, clusters_bound, shared_bytes_of
 from cujit.occupancy.cubins import cubins_for
 from cujit.occupancy.drawing import plot_path
-from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, SHARED_DEFAULT_BYTES, limits_of
 from cujit.occupancy.products import Mark, Product, find_product, product_of_arch
 from cujit.occupancy.residency import Demand, Residency, residency
 from cujit.occupancy.result import Occupancy
