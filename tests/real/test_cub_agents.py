@@ -13,6 +13,7 @@ import pytest
 import cujit
 from cujit.errors import KernelFaultError
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
 _SIZES = (1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 511, 512, 513, 639, 640, 1023, 1024, 1025, 1500)
 """A tile has 512 elements."""
 
@@ -39,6 +40,20 @@ def test_the_agent_of_a_scan_looks_back_and_is_silent(image: cujit.Artifact) -> 
         kernels["prepare"][1, 128](states, np.int32(n))
         kernels["scan"][-(-n // 512), 128](device.array(x), out, states, np.int32(n))
         np.testing.assert_array_equal(out.numpy(), 7 + np.cumsum(x) - x)
+
+
+def test_a_scan_looks_back_under_every_schedule(image: cujit.Artifact) -> None:
+    device = cujit.cpu()
+    kernels = cujit.load(image, device)
+    n, tiles = 40 * 512 + 7, 41  # more tiles than a warp looks back at once
+    x, out, states = np.arange(n, dtype=np.int32), device.zeros(n, np.int32), device.zeros(1024, np.uint8)
+    kernels["prepare"][1, 128](states, np.int32(n))
+    launch = kernels["scan"].prepare(tiles, 128)
+    arguments = device.array(x), out, states, np.int32(n)
+    report = launch.under_schedules(*arguments, schedules=10)
+    assert report.equal, report
+    launch(*arguments)
+    np.testing.assert_array_equal(out.numpy(), 7 + np.cumsum(x) - x)
 
 
 @pytest.mark.parametrize(("check", "room"), [("memory", 0), ("init", 8)])
