@@ -17,13 +17,16 @@ Point = TypeVar("Point")
 _SEED = "CUJIT_SWEEPS"
 
 
-def part(points: Iterable[Point], every: int) -> list[Point]:
-    """Choose one of each ``every`` points that follow each other, so that the choice is spread over all of them."""
+def part(points: Iterable[Point], every: int, of: str = "") -> list[Point]:
+    """Choose one of each ``every`` points that follow each other, so that the choice is spread over all of them.
+
+    ``of`` names one of several sweeps of as many points, each of which makes a choice of its own.
+    """
     points, seed = list(points), os.environ.get(_SEED, "0")
     if seed == "all":
         return points
     begins = range(0, len(points), every)
-    return [random.Random(f"{seed} {begin}").choice(points[begin : begin + every]) for begin in begins]
+    return [random.Random(f"{seed} {of} {begin}").choice(points[begin : begin + every]) for begin in begins]
 
 
 def pytest_configure() -> None:
