@@ -45,9 +45,12 @@ def first_result(page: Page, query: str) -> str:
     """Type a query into the search of the site; return the address of the first result, from the root of the site."""
     page.fill("input.md-search__input", "")
     page.locator("input.md-search__input").press_sequentially(query)
-    page.wait_for_timeout(900)  # the worker answers when the typing has ended
     found = page.locator(".md-search-result__item a.md-search-result__link")
-    address = (found.first.get_attribute("href") or "") if found.count() else ""
+    address, before, waits = "", None, 0
+    while (not address or address != before) and waits < 20:  # until the first result stays the same
+        page.wait_for_timeout(700)
+        before, waits = address, waits + 1
+        address = (found.first.get_attribute("href") or "") if found.count() else ""
     return re.sub(r"^https?://[^/]+/|^\./|[?#].*$", "", address)
 
 
