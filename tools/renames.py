@@ -55,7 +55,7 @@ class Renamer:
         return self._trees[path]
 
     def rename(self, place: str, old: str, new: str) -> None:
-        """Rename in the files of a row and, for a name of a module, in those that import it."""
+        """Rename in the files of a row, and a name of a module in each importer."""
         pattern, _, scope = place.partition("#")
         paths = sorted({*(ROOT / "src/cujit").glob(pattern), *ROOT.glob(pattern)})
         assert paths, place

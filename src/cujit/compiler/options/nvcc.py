@@ -104,7 +104,7 @@ class NvccLine(NamedTuple):
     """What a command line of nvcc says.
 
     ``option_words`` are options as ``KEY=VALUE``; ``targets`` are architectures; ``kind`` is the image kind, or "".
-    ``rest`` are the words that are none of nvcc's, in their order; ``unknown`` are those that no tool is known to take.
+    ``rest`` are the words that are none of nvcc's, in their order; ``unknown`` are words that no tool is known to take.
     """
 
     option_words: tuple[str, ...]
