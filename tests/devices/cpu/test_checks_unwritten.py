@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cujit
+from cujit.devices.cpu.native.checking import STORES
 from cujit.devices.device import Device
 from cujit.errors import KernelFaultError
 
@@ -238,3 +239,15 @@ def test_unwritten_memory_of_another_block_of_the_cluster(check: str) -> None:
         with pytest.raises(KernelFaultError, match="loaded from shared memory") as caught:
             out.numpy()
         assert caught.value.kind == "init"
+
+
+def test_a_store_that_is_too_many_to_be_named_is_said_to_be() -> None:
+    device = cujit.cpu(1, check="init")
+    stores = "".join(f"    y[{k}] = x[{k}] + {k};\n" for k in range(STORES + 3))
+    code = f'extern "C" __global__ void many(int *y, const int *x) {{\n{stores}}}'
+    x, y = (device.empty(STORES + 3, np.int32) for _ in range(2))
+    cujit.load(cujit.compile(code, arch="compute_80"), device)["many"][1, 1](y, x)
+    with pytest.raises(KernelFaultError, match=r"\n  stored by kernel many\n"):
+        y[:100].numpy()
+    with pytest.raises(KernelFaultError, match="cujit names the first 126 stores of such values on a device"):
+        y[-1:].numpy()

@@ -24,6 +24,9 @@ _ROW = len(PATTERN)
 _PADDING = 8
 """Fewer bytes in a row that nobody wrote, between bytes that somebody did, are padding of a structure."""
 
+_LATER = f"\n  cujit names the first {STORES - 1} stores of such values on a device: this is a later one, or a copy"
+"""What is said of marks that all other stores have in common."""
+
 _PLACES = ("", "shared memory", "local memory")
 
 Bytes = npt.NDArray[np.uint8]
@@ -158,11 +161,11 @@ class RawStores:
         name = _PLACES[stored.place] if stored.place < len(_PLACES) else name_of(stored.place)
         words = f"\n  stored by kernel {kernel}{_at(lines, stored.line)}"
         words += f"\n  loaded{f' from {name}' if name else ''}{_at(lines, stored.load)}"
-        return words + self._words.get(stored.parent, "")
+        return words + self.words_of(stored.parent)
 
     def words_of(self, number: int) -> str:
         """Describe the kernel and the lines that stored and loaded a raw value, as lines to add to a message."""
-        return self._words.get(number, "")
+        return _LATER if number == STORES else self._words.get(number, "")
 
     @property
     def partial(self) -> Flags:
