@@ -136,7 +136,10 @@ that the times are too short to tell. Commit {commits}, {date}, two cores that o
 |---|---|---|---|---|---|---|
 {rows}
 * An exponent below 1 means that LLVM compiles the larger texts without its optimizer, or that a fixed cost dominates.
-* Above 1.15 are `calls`, `wide switch`, `mma`, `kernels` and `uniform ladder`. Their causes are not known yet.
+* Above 1.15, the time goes to single passes of LLVM that grow faster than the function: to `IndVarSimplify` and
+  `LoopDeletion` for `loops in a row`, to `InstCombine` for `calls`, to instruction selection for `wide switch`, to the
+  register allocator for `atomics`, and to both of these for `matrices` and `mma`. `kernels` and
+  `selections` were not profiled.
 * *refused* texts raise an error within the time of the table: the assembler refuses them too, or they exceed a
   [limit](limits.md#large-ptx-on-the-cpu-device).
 """
