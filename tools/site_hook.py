@@ -106,6 +106,7 @@ _WEIGHTS = {
     "how-to/ci.md": 4,
     "how-to/find-a-race.md": 3,
     "how-to/ordinary-files.md": 5,
+    "launch.md": 3,
     "profile.md": 3,
     "shipping.md": 2,
     "tutorial/1-first-kernel.md": 4,
