@@ -114,7 +114,7 @@ class Elsewhere(Executor):
         assert not kwargs
         self.sent = pickle.dumps((fn, args))
         self.tasks += 1
-        self.names += [list(piece.said["names"]) for piece in args[0].pieces]
+        self.names += [list(piece.recipe["names"]) for piece in args[0].pieces]
         self.digests += [piece.digest for piece in args[0].pieces]
         there, (task, given) = self.hidden.with_suffix(".hidden"), pickle.loads(self.sent)
         future: Future[Any] = Future()
@@ -133,7 +133,7 @@ class _Killing(ProcessPoolExecutor):
 
 
 def _killed(fn: Callable[..., Any], chunk: Any) -> Any:
-    if any("scale<float, 13>" in piece.said["names"] for piece in chunk.pieces):
+    if any("scale<float, 13>" in piece.recipe["names"] for piece in chunk.pieces):
         os.kill(os.getpid(), signal.SIGKILL)
     return fn(chunk)
 

@@ -61,7 +61,7 @@ def test_only_work_with_the_same_options_shares_a_process(monkeypatch: pytest.Mo
             made.append(world)
             super().__init__(world)
 
-    monkeypatch.setattr(parent, "_Child", Counted)
+    monkeypatch.setattr(parent, "_CompilerChild", Counted)
     for mark in ("4", "5"):
         _made(mark, options={"restrict": True})
     assert len(made) == 1
@@ -100,7 +100,7 @@ def made(*options):
 
 before = made()
 for name, option in OPTIONS.items():
-    if name in _ELSEWHERE or option.apart or name in LATER or not isinstance(option.nvrtc, Spelling):
+    if name in _ELSEWHERE or option.isolated or name in LATER or not isinstance(option.nvrtc, Spelling):
         continue
     made(*(word.encode() for word in Options.of({name: sample(option)}, {}).render(Tool.NVRTC)))
     assert made() == before, name

@@ -301,7 +301,7 @@ def test_an_argument_that_nvrtc_does_not_know_is_an_option_error(compiled: Compi
 
 @pytest.mark.parametrize("to", ["fatbin", "object", "exe", 3])
 def test_a_kind_that_no_compile_makes_is_refused(compiled: Compiler, to: str) -> None:
-    with pytest.raises(OptionError, match="a compile makes ptx, cubin or ltoir"):
+    with pytest.raises(OptionError, match="a compile makes ptx, cubin, ltoir or optixir"):
         compiled(AXPY, to)
 
 
