@@ -177,3 +177,20 @@ def test_imports_are_not_looked_through_for_garbage_and_thresholds_stay(tmp_path
         cwd=tmp_path,
     )
     assert text.splitlines() == ["(701, 11, 12) True 0 True", "True", "True"]
+
+
+def test_what_a_program_makes_stays_young_if_all_is_imported(tmp_path: Path) -> None:
+    """Otherwise each call would leave the program's garbage to the oldest generation, and count all frozen objects."""
+    text = printed(
+        """
+        import gc
+        import cujit
+        cujit.cpu(), cujit.cpu(check="memory")
+        gc.collect()
+        young = [0]
+        cujit.cpu(), cujit.cpu(check="memory")
+        print(any(each is young for each in gc.get_objects(generation=0)))
+        """,
+        cwd=tmp_path,
+    )
+    assert text == "True\n"
