@@ -26,13 +26,13 @@ def scene(source: str, columns: int) -> Scene:
 
 
 for columns in (32, 33):
-    seen = cujit.explore.look(scene(SOURCE, columns))
+    seen = cujit.explore.analyze(scene(SOURCE, columns))
     (kernel,) = seen.record()["kernels"]
     rules = [advice["rule"] for advice in kernel["profile"]["advice"]]
     print(f"{kernel['name']}: {kernel['occupancy']['registers']} registers, {rules or 'nothing to fix'}")
     assert rules == (["bank_conflicts"] if columns == 32 else [])
 
-wrong = cujit.explore.look(scene(SOURCE.replace("__syncthreads();", "__syncthreads()"), 33))
+wrong = cujit.explore.analyze(scene(SOURCE.replace("__syncthreads();", "__syncthreads()"), 33))
 for error in wrong.record()["errors"]:
     print(f"{error['source']}: {error['text']}")
 assert not wrong.is_compiled

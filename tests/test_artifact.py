@@ -199,9 +199,9 @@ def test_a_full_disk_says_which_file_does_not_fit() -> None:
 def test_the_name_of_an_image_is_put_before_an_error_once() -> None:
     text = ".version 8.0\n.target sm_80\n.address_size 64\n"
     artifact = Artifact.of(text, name="k.ptx")
-    with pytest.raises(FormatError, match=r"^k\.ptx: line 3 is odd$"), naming(artifact), naming(artifact):
+    with pytest.raises(FormatError, match=r"^k\.ptx: line 3 is odd\n"), naming(artifact), naming(artifact):
         raise FormatError("line 3 is odd")
-    with pytest.raises(FormatError, match=r"^line 3 is odd$"), naming(Artifact.of(text)):
+    with pytest.raises(FormatError, match=r"^line 3 is odd\n"), naming(Artifact.of(text)):
         raise FormatError("line 3 is odd")
 
 

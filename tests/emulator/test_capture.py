@@ -259,13 +259,13 @@ def test_the_default_stream_of_a_context_is_not_captured_and_waits_for_those_tha
 def test_threads_and_modes_say_what_may_be_done() -> None:
     captures("""
     from cujit.emulator.capture import safe
-    from cujit.emulator.results import Refused
+    from cujit.emulator.results import RefusedCall
     s = stream()
 
     def refused():
         try:
             safe()
-        except Refused as e:
+        except RefusedCall as e:
             return int(e.result)
         return 0
 

@@ -173,8 +173,8 @@ def test_hot_calls_need_no_lock_of_python() -> None:
     calls = [("cuStreamQuery", s), ("cuStreamSynchronize", s), ("cuEventRecord", event, s), ("cuEventQuery", event),
              ("cuEventSynchronize", event), ("cuEventElapsedTime", ctypes.byref(out), event, event),
              ("cuStreamWaitEvent", s, event, 0), ("cuCtxSynchronize",)]
-    before = sum(emulation().asked.values())
+    before = sum(emulation().call_counts.values())
     for call, *given in calls:
         assert getattr(lib, call)(*given) == 0, call
-    assert sum(emulation().asked.values()) == before
+    assert sum(emulation().call_counts.values()) == before
     """)

@@ -156,8 +156,8 @@ def noisy(scene, say, **more):
         say("launching")
         os._exit(0)
     os.write(1, f"{resource.getrlimit(resource.RLIMIT_CORE)} {resource.getrlimit(resource.RLIMIT_AS)}".encode())
-    return look(scene, say=say, **more)
-look, worker.look = worker.look, noisy
+    return analyze(scene, say=say, **more)
+analyze, worker.analyze = worker.analyze, noisy
 answers = os.dup(1)
 os.dup2(2, 1)
 worker.main(answers, *map(int, sys.argv[1:]))

@@ -116,7 +116,7 @@ def test_a_forked_child_goes_on_with_the_store_or_at_once_without(
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="obstore needs Python 3.11")
 def test_object_storage_that_lacks_a_setting_is_named_on_one_line(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    with pytest.raises(OptionError, match=r"^az://c/x names no shared cache: .*Account must be specified$"):
+    with pytest.raises(OptionError, match=r"^az://c/x names no shared cache: .*Account must be specified\n"):
         RemoteStore("az://c/x", farm.signer)
 
 

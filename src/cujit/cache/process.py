@@ -27,7 +27,7 @@ def default_cache() -> Cache:
     return _cache_under(values_of(VARIABLES, os.environ))
 
 
-@functools.lru_cache(maxsize=8)
+@single_flight_cache(8)
 def _cache_under(values: tuple[str | bytes | None, ...]) -> Cache:
     return cache_of(settings_of(values))
 

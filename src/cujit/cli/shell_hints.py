@@ -51,7 +51,7 @@ _RULES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\bdefine=\{[^}]*\}", "-D N=4 -D FLAG -D 'SQ(x)=((x)*(x))'"),
     (r"\btargets=\['[^\]]*\](?: or \['[^\]]*\])?", _targets),
     (r"\bnames=\[(['\"])(.*?)\1(?:, '[^']*')*\]", r"{name} '\2'"),
-    (r"\bto='(\w+)'", r"--to \1"),
+    (r"\b(to|compress)='(\w+)'", r"--\1 \2"),
     (r"\barch='([^']+)'", r"{arch} \1"),
     (r"\bon='(\w+)'", r"--on \1"),
     (r"\bkernel='([^']+)'", r"--kernel '\1'"),

@@ -43,7 +43,7 @@ class Analysis:
 
     Example::
 
-        seen = cujit.explore.look(cujit.explore.Scene(CODE, kernel="axpy<float>"))
+        seen = cujit.explore.analyze(cujit.explore.Scene(CODE, kernel="axpy<float>"))
         print(seen.report.title, seen.kernels)
     """
 
@@ -60,7 +60,7 @@ class Analysis:
 
         Example::
 
-            record = cujit.explore.look(cujit.explore.Scene("__global__ void k() {}\\n")).record()
+            record = cujit.explore.analyze(cujit.explore.Scene("__global__ void k() {}\\n")).record()
             assert record["explorer"]["kernels"] == ["k"]
         """
         more = attributes(self, "is_compiled is_counted printed dropped_bytes seconds")
@@ -88,7 +88,7 @@ def analyze(
 
     Example::
 
-        seen = cujit.explore.look(cujit.explore.Scene("__global__ void k() { oops; }\\n"))
+        seen = cujit.explore.analyze(cujit.explore.Scene("__global__ void k() { oops; }\\n"))
         print(seen.report.errors)
     """
     return _Analyzer(scene, path, LaunchLimits(timeout_s, memory_mib, trusted), say).seen()

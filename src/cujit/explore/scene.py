@@ -69,7 +69,7 @@ class Scene:
 
         arguments = "2.0 ones:f32:1000 zeros:f32:1000 1000"
         scene = cujit.explore.Scene(CODE, kernel="axpy<float>", over="1000", arguments=arguments)
-        print(cujit.explore.look(scene).report.title)
+        print(cujit.explore.analyze(scene).report.title)
     """
 
     source: str = field(repr=False)
