@@ -17,7 +17,8 @@ ProcessorLimits.block_registers=64 ProcessorLimits.registers=64 ProcessorLimits.
 ProcessorLimits.thread_registers=255 RecipeUse.calls=1
 RegisterDecl.vector=1 RuntimePart.passes=True Search.searches_includer=True Shape.align=1 Signer.valid_days=365
 SpecialRegister.sm=10 Step.ran=True MemoryAccess.lanes=-1 Variable.vector=1 Walks.blocks=1 WantedPack.ptx=True
-WarpEmitter.sees_bits=True CompileTask.keep=True CompileTask.level=2 CompileTask.passes=True _Head.vector=1 _TextPiece.number=-1
+WarpEmitter.sees_bits=True
+CompileTask.keep=True CompileTask.level=2 CompileTask.passes=True _Head.vector=1 _TextPiece.number=-1
 """
 _FIELD = re.compile(r"    (\w+): [^=]+ = (?:field\(default=)?\(*(-?\d[\d_.]*|True|False)\b")
 
