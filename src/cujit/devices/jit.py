@@ -65,14 +65,18 @@ def aside(work: Callable[[], _T], is_late: Callable[[], bool] | None = None) -> 
         Whatever ``work`` raises.
     """
     if is_late is None and threading.current_thread() is not threading.main_thread():
-        return work()
+        return _freeing(work)
     return finish(lambda: _freeing(work if is_late is None else lambda: to_its_end(work)), Stop(), is_late)
 
 
 def _freeing(work: Callable[[], _T]) -> _T:
-    """Do the work, and free here what is LLVM's: engines that were dropped, and what the frames of an error hold."""
-    while _DROPPED:
-        _ENGINES.pop(_DROPPED.pop(), None)
+    """Do the work, and free here what is LLVM's: engines that were dropped, and what the frames of an error hold.
+
+    The garbage collector may free a context before the module that is in it, which ends the process.
+    """
+    with contextlib.suppress(IndexError):  # other threads take from it
+        while True:
+            _ENGINES.pop(_DROPPED.pop(), None)
     try:
         return work()
     except Exception as e:
@@ -173,6 +177,15 @@ def optimise(
         raise CujitError(
             f"LLVM refuses the code that cujit made: {e}", help="report this, with the PTX", code="internal"
         ) from e
+    try:
+        _prepare(module, level, passes=passes, kernel=kernel)
+    except BaseException:
+        module.close()  # the frames of the error hold it
+        raise
+    return module
+
+
+def _prepare(module: Any, level: int, *, passes: bool, kernel: bool) -> None:
     defined = [function for function in module.functions if not function.is_declaration]
     for function in defined:
         function.add_function_attribute("null_pointer_is_valid")  # PTX may load from address 0, and faults
@@ -185,7 +198,6 @@ def optimise(
             _optimise_kernel(module, defined, level, words)
         else:
             _optimise_all(module, level, unrolls=_ROLLED not in words)
-    return module
 
 
 _HEAD = r"(?m)^(define .*?)((?: ![\w.]+ !\d+)* \{)$"

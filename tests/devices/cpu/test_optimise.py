@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -175,3 +177,37 @@ def test_every_kernel_is_optimised_as_one(check: str | None, monkeypatch: pytest
     assert np.array_equal(out.numpy(), np.arange(64) + 5)
     assert seen
     assert all(seen)
+
+
+def refuse(text: str) -> None:
+    raise ValueError(text)
+
+
+@pytest.mark.parametrize("in_a_thread", [False, True])
+def test_the_frames_of_an_error_hold_no_module(in_a_thread: bool) -> None:
+    """The collector finalizes a module and its context in any order: in the wrong one the process ends."""
+    modules: list[weakref.ref[object]] = []
+
+    def work() -> None:
+        module = optimise(IR, passes=False)
+        modules.append(weakref.ref(module))
+        refuse(str(module))
+
+    def hold() -> None:
+        with pytest.raises(ValueError, match="twice") as caught:
+            jit.aside(work)
+        assert [module() for module in modules] == [None], caught
+
+    if in_a_thread:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(hold).result()
+    else:
+        hold()
+
+
+def test_a_module_that_is_not_optimised_to_its_end_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "_LOOKERS", [refuse])
+    with pytest.raises(ValueError, match="twice") as caught:
+        optimise(IR)
+    frames = [frame.f_locals for frame, _ in traceback.walk_tb(caught.tb)]
+    assert [held["module"].closed for held in frames if "module" in held] == [True, True]
