@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 import cujit
+from cujit.arch.support import dotted
 from cujit.devices.cpu.control.rules import all_rules
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.device import Device
 from cujit.errors import KernelFaultError
 from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.isa.semantics import TABLE, form_of
-from cujit.formats.ptx.isa.table import rows
+from cujit.formats.ptx.isa.table import NEWEST_PTX, rows
 from processes import printed
 from sweeps import part
 from toolkits.minimal import minimal
@@ -28,7 +29,7 @@ from toolkits.minimal import minimal
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
 _KINDS = {"r": "b32", "rd": "b64", "h": "b16", "f": "f32", "fd": "f64", "c": "b8", "p": "pred", "q": "b128"}
-_HEAD = """.version 9.0
+_HEAD = """.version {version}
 .target {target}
 .address_size 64
 .global .align 128 .b8 a[256]; .const .align 16 .b8 c[64];
@@ -108,7 +109,7 @@ def _kernel(statement: str, raw: str, fill: str, target: str) -> str:
     lines += ["ld.shared.v2.u32 {%r190, %r191}, [s];", _kept("%r190", 48), _kept("%r191", 52)]
     lines += ["ld.global.v2.u32 {%r190, %r191}, [a];", _kept("%r190", 40), _kept("%r191", 44)]
     lines += ["ld.local.v2.u32 {%r190, %r191}, [l];", _kept("%r190", 56), _kept("%r191", 60)]
-    return _HEAD.format(target=target) + "\n".join(lines) + "\nret; }\n"
+    return _HEAD.format(version=dotted(NEWEST_PTX), target=target) + "\n".join(lines) + "\nret; }\n"
 
 
 def is_found(statement: str, raw: str, device: Device) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from llvmlite.binding import TargetMachine
 
 import cujit
 from cujit.devices import jit
@@ -175,13 +176,12 @@ def _interrupted(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) ->
         os.kill(os.getpid(), signal.SIGINT)
         assert was_left.wait(60)
 
-    def generate(level: int) -> Any:
-        calls.append("generate")
-        return compiler(level)
+    def listed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments, **named: (calls.append(name), call(*arguments, **named))[1]
 
-    compiler = jit._compiler
     monkeypatch.setattr(jit, "_LOOKERS", [look])
-    monkeypatch.setattr(jit, "_compiler", generate)
+    monkeypatch.setattr(jit, "_optimise_all", listed("optimise", jit._optimise_all))
+    monkeypatch.setattr(TargetMachine, "emit_object", listed("generate", TargetMachine.emit_object))
     with pytest.raises(KeyboardInterrupt):
         work()
     was_left.set()
@@ -196,4 +196,7 @@ def test_llvm_leaves_an_interrupted_compile_before_its_next_pass(monkeypatch: py
 
 def test_a_compile_whose_launch_is_late_is_done_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     ir = "define void @run() { ret void }"
-    assert _interrupted(monkeypatch, lambda: jit.aside(lambda: jit.emit_object(ir), lambda: False)) == ["generate"]
+    assert _interrupted(monkeypatch, lambda: jit.aside(lambda: jit.emit_object(ir), lambda: False)) == [
+        "optimise",
+        "generate",
+    ]
