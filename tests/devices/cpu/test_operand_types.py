@@ -27,6 +27,7 @@ LAX = {
     r"mov\.v[24]\.": "elements are moved as bits there, and by their type here",
     r"(tex|tld4|ld|ldu|atom|red|st|suld)\..*f(16|32|64).*\{(x[us](16|32|64)|0|16)\b": "integers in a vector of floats",
     r".*\bpred .*\bxh2\b": "f16x2 for a predicate",
+    r"(tex|tld4)\..*\.s32 .*, \{[^}]*\bxh2\b": "f16x2 in a vector of integers",
     r"w?mma\..*f64.*\{x[us]64\b": "integers in a matrix of f64",
     r"w?mma\..*\.[us]?b?[1-8]\b.*\{x(f32|h2)\b": "floats in a matrix of integers",
     r"(mma|wmma)\..*\{(0|16)\b": "a matrix of numbers alone",
