@@ -177,7 +177,11 @@ def _interrupted(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) ->
         assert was_left.wait(60)
 
     def listed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *arguments, **named: (calls.append(name), call(*arguments, **named))[1]
+        def listing(*arguments: object, **named: object) -> Any:
+            calls.append(name)
+            return call(*arguments, **named)
+
+        return listing
 
     monkeypatch.setattr(jit, "_LOOKERS", [look])
     monkeypatch.setattr(jit, "_optimise_all", listed("optimise", jit._optimise_all))
