@@ -244,10 +244,23 @@ def test_unwritten_memory_of_another_block_of_the_cluster(check: str) -> None:
 def test_a_store_that_is_too_many_to_be_named_is_said_to_be() -> None:
     device = cujit.cpu(1, check="init")
     stores = "".join(f"    y[{k}] = x[{k}] + {k};\n" for k in range(STORES + 3))
-    code = f'extern "C" __global__ void many(int *y, const int *x) {{\n{stores}}}'
-    x, y = (device.empty(STORES + 3, np.int32) for _ in range(2))
-    cujit.load(cujit.compile(code, arch="compute_80"), device)["many"][1, 1](y, x)
+    code = f"""extern "C" __global__ void many(int *y, const int *x) {{\n{stores}}}
+    extern "C" __global__ void kept(int *y, const int *x) {{ y[0] = x[0] + 5; }}"""
+    x, y, z = (device.empty(STORES + 3, np.int32) for _ in range(3))
+    module = cujit.load(cujit.compile(code, arch="compute_80"), device)
+    module["many"][1, 1](y, x)
     with pytest.raises(KernelFaultError, match=r"\n  stored by kernel many\n"):
         y[:100].numpy()
-    with pytest.raises(KernelFaultError, match="cujit names the first 126 stores of such values on a device"):
+    with pytest.raises(KernelFaultError, match="cujit names 126 stores of such values that a device's memory holds"):
         y[-1:].numpy()
+    # One of those that are named, and what is made of its value, are named when the others are gone.
+    z[:1].copy_from(y[64:65])
+    y.copy_from(np.zeros(STORES + 3, np.int32))
+    with pytest.raises(KernelFaultError, match=r"\n  stored by kernel many\n") as before:
+        z[:1].numpy()
+    module["kept"][1, 1](y, z)
+    with pytest.raises(KernelFaultError, match=r"\n  stored by kernel kept\n(.*\n)+  stored by kernel many\n"):
+        y[:1].numpy()
+    with pytest.raises(KernelFaultError) as after:
+        z[:1].numpy()
+    assert str(after.value) == str(before.value)

@@ -84,7 +84,7 @@ class _CheckedKernel(KernelWatch):
         watch.spans, watch.count = ctypes.addressof(table.spans), len(table.spans) - 1
         watch.serial = secrets.randbits(63)
         launch.checks = ctypes.addressof(watch)
-        with self._telling(launch, shape, table, watch) as stored:
+        with self._ledger.launching(), self._telling(launch, shape, table, watch) as stored:
             yield
             self._ledger.settle(self._title, table, extents, stored)
 
@@ -101,6 +101,7 @@ class _CheckedKernel(KernelWatch):
         finally:
             launch.checks = 0
             stored(0)
+            self._ledger.told()
             del self._runs[address]
             if watch.outside:
                 words = words_outside(launch, run, self._title, self._lines)

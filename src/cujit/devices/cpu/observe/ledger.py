@@ -147,6 +147,9 @@ class MemoryLedger:
         self._offered: list[tuple[KnownMemory, Table]] = []
         self.standing = Standing(changes=ctypes.addressof(CHANGES), serial=secrets.randbits(64))
         """What native code starts launches by."""
+        self._running = 0
+        self._forgot_at = 0
+        """What ``CHANGES`` was when the stores were looked through and none could be dropped; 0 before."""
         self._lock = Lock()
         self._freed: deque[tuple[int, object]] = deque()
 
@@ -233,6 +236,10 @@ class MemoryLedger:
 
     def copied(self, to: int, source: int, size: int) -> None:
         """Note that bytes of this device were copied, with what is raw among them."""
+        with self._settled():
+            self._copied(to, source, size)
+
+    def _copied(self, to: int, source: int, size: int) -> None:
         known = self._marked(source, size)
         marks = None if known is None else known[1].of(source, size)
         target = self._marked(to, size)
@@ -249,6 +256,10 @@ class MemoryLedger:
         Raises:
             KernelFaultError: an element was never written.
         """
+        with self._settled():
+            self._read(address, size, dtype, shared=shared)
+
+    def _read(self, address: int, size: int, dtype: np.dtype[Any], *, shared: bool) -> None:
         found = self._marked(address, size)
         if found is None:
             return
@@ -349,6 +360,33 @@ class MemoryLedger:
                 for k in found
             ]
         return found
+
+    @contextlib.contextmanager
+    def launching(self) -> Iterator[None]:
+        """Keep the numbers of stores for the duration of a launch. Before, drop those that are no longer needed."""
+        with self._settled():
+            if self.stores.full and not self._running and self._forgot_at != CHANGES.value:
+                self._forget_stores()
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def _forget_stores(self) -> None:
+        count_change()  # native code leaves launches to Python from here on
+        if users_of(self.standing):
+            return
+        variables = (known for block, all_ in self._modules if block() is not None for known in all_)
+        known = itertools.chain(self._blocks.values(), self._adopted.values(), variables)
+        self.stores.forget([each.marks for each in known if each.marks is not None])
+        self._forgot_at = CHANGES.value if self.stores.full else 0
+
+    def told(self) -> None:
+        """End a launch: if it has seen the last store that has a number, the next one drops some."""
+        if self.stores.full and not self._forgot_at:
+            count_change()  # native code leaves that launch to Python
 
     # -- what a launch needs -----------------------------------------------------------------------------
 

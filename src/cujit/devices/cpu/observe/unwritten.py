@@ -7,7 +7,7 @@ others see its memory, and at the end of a launch that was given memory of the h
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +24,14 @@ _ROW = len(PATTERN)
 _PADDING = 8
 """Fewer bytes in a row that nobody wrote, between bytes that somebody did, are padding of a structure."""
 
-_LATER = f"\n  cujit names the first {STORES - 1} stores of such values on a device: this is a later one, or a copy"
+_LATER = (
+    f"\n  cujit names {STORES - 1} stores of such values that a device's memory holds at a time: "
+    "this is a later one, or a copy"
+)
 """What is said of marks that all other stores have in common."""
+
+_DROPPED = STORES + 1
+"""The number of a parent that was dropped: no store has it."""
 
 _PLACES = ("", "shared memory", "local memory")
 
@@ -77,6 +83,20 @@ class ByteMarks:
             return None
         found = self._bytes[address - self.begin :][:size]
         return None if (found & 1).all() else found
+
+    def stores(self) -> set[int]:
+        """Return the numbers of the stores whose raw values are here."""
+        return set() if self.plain else set(np.unique(self._bytes[self._stored()] // 2).tolist())
+
+    def renumber(self, marks: Bytes) -> None:
+        """Put in the place of each mark of a store the one that ``marks`` has at its index."""
+        if not self.plain:
+            stored = self._stored()
+            self._bytes[stored] = marks[self._bytes[stored]]
+
+    def _stored(self) -> Flags:
+        found: Flags = (self._bytes & 1 == 0) & (self._bytes != 0)
+        return found
 
     def unwritten(self, address: int, size: int) -> Flags:
         """Find the bytes that nobody wrote, others than kernels included: these left something else in memory."""
@@ -143,12 +163,33 @@ def _short_runs(bare: Flags) -> Flags:
 
 
 class RawStores:
-    """The stores of raw values that a device has seen, in words."""
+    """The stores of raw values that are in a device's memory, in words."""
 
     def __init__(self) -> None:
         self._stores = Stores()
         self.address = ctypes.addressof(self._stores)
         self._words: dict[int, str] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether the next store has no number of its own."""
+        return int(self._stores.count) >= STORES - 1
+
+    def forget(self, everywhere: Sequence[ByteMarks]) -> None:
+        """Drop the stores that no mark tells of any longer, and number the others anew; no launch may be running."""
+        kept = sorted(set().union(*(marks.stores() for marks in everywhere)) - {STORES})
+        numbers = {old: new for new, old in enumerate(kept, 1)} | {0: 0, STORES: STORES}
+        for old, new in numbers.items():
+            if 0 < new < STORES:
+                self._stores.each[new - 1] = self._stores.each[old - 1]
+                stored = self._stores.each[new - 1]
+                stored.parent = numbers.get(stored.parent, _DROPPED)
+        self._stores.count = len(kept)
+        self._words = {numbers[old]: words for old, words in self._words.items() if old in numbers}
+        marks = np.arange(256, dtype=np.uint8)
+        marks[[2 * old for old in numbers]] = [2 * new for new in numbers.values()]
+        for each in everywhere:
+            each.renumber(marks)
 
     def learn(self, launch: int, kernel: str, lines: Lines, name_of: Callable[[int], str]) -> None:
         """Put into words what a launch has stored, by its serial number; ``name_of`` names memory by an address."""
