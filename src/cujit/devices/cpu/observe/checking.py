@@ -101,7 +101,7 @@ class _CheckedKernel(KernelWatch):
         finally:
             launch.checks = 0
             stored(0)
-            self._ledger.told()
+            self._ledger.launch_ended()
             del self._runs[address]
             if watch.outside:
                 words = words_outside(launch, run, self._title, self._lines)

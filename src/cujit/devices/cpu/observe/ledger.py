@@ -383,8 +383,8 @@ class MemoryLedger:
         self.stores.forget([each.marks for each in known if each.marks is not None])
         self._forgot_at = CHANGES.value if self.stores.full else 0
 
-    def told(self) -> None:
-        """End a launch: if it has seen the last store that has a number, the next one drops some."""
+    def launch_ended(self) -> None:
+        """Let the next launch forget old stores, if this one took the last number of a store."""
         if self.stores.full and not self._forgot_at:
             count_change()  # native code leaves that launch to Python
 
