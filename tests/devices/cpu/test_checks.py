@@ -56,6 +56,8 @@ extern "C" __global__ void freed_twice(int *x) {
     free(q);
 }
 extern "C" __global__ void left(long long *x) { x[0] = (long long)malloc(64); }
+extern "C" __global__ void left_large(long long *x, long long size) { x[0] = (long long)malloc(size); }
+extern "C" __global__ void reads(const unsigned char *x, int *y, int at) { y[0] = ((const int *)x)[at]; }
 extern "C" __global__ void taken(long long *x) {
     int *p = (int *)x[0];
     p[15] = 1;
@@ -287,6 +289,21 @@ def test_memory_of_the_kernels_malloc_is_known() -> None:
     kernels("memory")["heap_end"][1, 1](ints("memory"), 15)
     kernels("memory")["taken"][1, 1](x)
     assert "which was freed" in fault("memory", "taken", x, threads=1).message
+
+
+def test_the_nearest_memory_is_named_not_a_block_of_the_kernels_malloc() -> None:
+    """Behind so large a block libc has the rest of a page, in which nothing lies."""
+    size = 1 << 26
+    kernels("memory")["left_large"][1, 1](x := device_with("memory").zeros(1, "int64"), size)
+    end = int(x.numpy()[0]) + size
+    adopted = device_with("memory").adopt(end + 512, 64)
+
+    def place(at: int) -> str:
+        return fault("memory", "reads", adopted, ints("memory"), at, threads=1).message
+
+    assert "just past the end of the 64 bytes adopted" in place(16)
+    assert "8 bytes before the 64 bytes adopted" in place(-2)
+    assert "32 bytes past the end of the 67,108,864 bytes of a block of the kernel's malloc" in place(-120)
 
 
 def test_memory_of_others_that_a_parameter_points_to_is_theirs() -> None:

@@ -20,7 +20,7 @@ class CheckedRun(NamedTuple):
     """One launch under checks: its shape, what says where an address and a size lie, and what machine code reads."""
 
     shape: LaunchShape
-    place_of: Callable[[int, int], str]
+    place_of: Callable[[int, int, tuple[int, int, str] | None], str]
     watch: Watch
     stored: Callable[[int], str]
     """Says how a raw value came into memory, by the number of the store."""
@@ -83,9 +83,11 @@ def _place(launch: Launch, run: CheckedRun, shared: int) -> str:
         return "a null pointer, or an offset from one"
     gap, block = launch.fault_more[3], launch.fault_more[4]
     if launch.fault_kind == FaultKind.MEMORY and block:
-        where = f"{gap:,} bytes past the end of" if gap else "in or just past the end of"
-        return f"{where} the {_bytes(block)} of a block of the kernel's malloc"
-    return run.place_of(address, size)
+        words = f"the {_bytes(block)} of a block of the kernel's malloc"
+        if not gap:
+            return f"in or just past the end of {words}"
+        return run.place_of(address, size, (address - gap - block, block, words))
+    return run.place_of(address, size, None)
 
 
 def words_outside(launch: Launch, run: CheckedRun, kernel: str, lines: Lines) -> str:
@@ -97,7 +99,7 @@ def words_outside(launch: Launch, run: CheckedRun, kernel: str, lines: Lines) ->
     return (
         f"kernel {kernel}, block {launch.place(watch.outside_block)}, thread "
         f"{run.shape.block.place(watch.outside_thread)}: {_article(what)} outside of the view that it was given"
-        f"{others}: {run.place_of(watch.outside_address, watch.outside_size)}\n"
+        f"{others}: {run.place_of(watch.outside_address, watch.outside_size, None)}\n"
         f"  at PTX line {line}: {lines.text_of(line)}" + (f"\n  from {source}" if source else "")
     )
 

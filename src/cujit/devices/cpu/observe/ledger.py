@@ -95,13 +95,14 @@ class Table:
         )
         return cls(found, spans, knows_all)
 
-    def place_of(self, address: int, size: int) -> str:
-        """Describe the location of an access relative to the nearest known range."""
-        if self.knows_all and is_readable(address) and not self._is_near(address):
+    def place_of(self, address: int, size: int, other: tuple[int, int, str] | None) -> str:
+        """Describe the location of an access relative to the nearest known range, or to an ``other`` that is nearer."""
+        if other is None and self.knows_all and is_readable(address) and not self._is_near(address):
             return "memory of the host, which was neither allocated for the device nor registered with it"
-        if not self.known:
+        known = self.known if other is None else (*self.known, Known(*other))
+        if not known:
             return "the device has no memory allocated"
-        nearest = min(self.known, key=lambda k: max(k.begin - address, address + size - k.end, 0))
+        nearest = min(known, key=lambda k: max(k.begin - address, address + size - k.end, 0))
         return _relation(nearest, address, size)
 
     def name_of(self, address: int) -> str:
