@@ -83,6 +83,7 @@ PROGRAMS = {
     "profiled": ("faults", "pool", "profile"),
     "samples": ("faults", "pool", "textures"),
     "landing": ("faults", "pool", "copies", "pending"),
+    "known": ("faults", "pool", "standing"),
     "lanes": ("warps", "matrix", "rows", "directed", "copies"),
 }
 """What runs parts of the run-time by itself: the parts that each has."""
@@ -92,7 +93,7 @@ def test_every_part_is_run_under_sanitizers() -> None:
     assert {part for parts in PROGRAMS.values() for part in parts} == {path.stem for path in SOURCES.glob("*.c")}
 
 
-@pytest.mark.parametrize("name", ["threads", "turns", "profiled", "landing"])
+@pytest.mark.parametrize("name", ["threads", "turns", "profiled", "landing", "known"])
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_the_run_time_is_sound_under_sanitizers(sanitizer: str, name: str, tmp_path: Path) -> None:
     compiler = compiler_with(sanitizer)
