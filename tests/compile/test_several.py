@@ -7,13 +7,16 @@ import pytest
 from cujit import program
 from cujit.artifact import Artifact, Kind
 from cujit.cache.provenance import Provenance
+from cujit.compiler.backends import link
 from cujit.errors import CompileError, CujitError, LinkError, OptionError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.fatbin import read_fatbin
 from cujit.program import Source
 from llvm_ir import ADD_TWO, HEAD, SCALE, SINE, VERSION, kernel_that_calls, opaque
+from releases import links_to_ltoir
 
 pytestmark = pytest.mark.usefixtures("no_handle_stays_open")
+MAKES_LTOIR = pytest.mark.skipif(not links_to_ltoir(), reason="this nvJitLink does not link to LTO-IR")
 
 CALLS_F = Source.cuda(
     'extern "C" __device__ float f(float); __global__ void k(float* p) { *p = f(*p); }', name="calls.cu"
@@ -158,6 +161,13 @@ CALLS_IN_TWO = 'extern "C" __device__ float g(float); extern "C" __device__ floa
 HAS_G = 'extern "C" __device__ float g(float x) { return x * 3; }'
 
 
+def test_an_nvjitlink_that_makes_no_ltoir_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "LTOIR_SINCE", (program.toolchain().nvjitlink.version[0], 99))
+    with pytest.raises(OptionError, match=r"nvJitLink \d+\.\d+ does not link to LTO-IR; \d+\.99 is the first"):
+        program.link([Source.cuda(HAS_G)], to="ltoir", arch="sm_80", cache=False)
+
+
+@MAKES_LTOIR
 def test_ltoir_is_linked_to_ltoir_that_lacks_a_function_and_later_inlines_it() -> None:
     library = program.compile(CALLS_F, to="ltoir", arch="lto_80")
     open_ = program.link([library, Source.cuda(CALLS_IN_TWO)], to="ltoir")
@@ -173,6 +183,7 @@ def test_ltoir_is_linked_to_ltoir_that_lacks_a_function_and_later_inlines_it() -
     assert "0f40400000" in text
 
 
+@MAKES_LTOIR
 def test_a_link_to_ltoir_is_kept_and_another_architecture_is_another_key() -> None:
     parts = [Source.cuda(CALLS_IN_TWO)]
     first, again = (program.link(parts, to="ltoir", arch="sm_90") for _ in range(2))
@@ -182,6 +193,7 @@ def test_a_link_to_ltoir_is_kept_and_another_architecture_is_another_key() -> No
     assert program.link(parts, to="ltoir", arch="sm_80").data != first.data
 
 
+@MAKES_LTOIR
 def test_what_is_no_ltoir_is_not_linked_to_ltoir() -> None:
     ptx = program.compile(HAS_F, rdc=True)
     with pytest.raises(LinkError, match="LTO-IR is linked from LTO-IR and sources only"):

@@ -22,6 +22,9 @@ from cujit.toolchain.aliases import as_recorded
 from cujit.toolchain.libraries import requesting_machine_code
 from cujit.toolchain.toolset import Toolchain
 
+LTOIR_SINCE = (13, 4)
+"""The first release of nvJitLink that links to ``lto_…``. Source: 13.0 to 13.3 refuse it as an incompatible option."""
+
 
 def link_images(
     artifacts: Sequence[Artifact],
@@ -46,6 +49,12 @@ def link_images(
     if not artifacts:
         raise LinkError("nothing to link", code="link-input")
     linker = toolchain.nvjitlink
+    if to is Kind.LTOIR and linker.version < LTOIR_SINCE:
+        raise OptionError(
+            f"{linker.tool} does not link to LTO-IR; {dotted(LTOIR_SINCE)} is the first that does",
+            help=f"pip install 'nvidia-nvjitlink>={dotted(LTOIR_SINCE)}'",
+            code="option-rejected",
+        )
     images = InputImage.all_of(artifacts)
     target = _target(images, arch)
     _require_arch(target, toolchain)
