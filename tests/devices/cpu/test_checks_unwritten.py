@@ -242,7 +242,7 @@ def test_unwritten_memory_of_another_block_of_the_cluster(check: str) -> None:
 
 
 def test_a_store_that_is_too_many_to_be_named_is_said_to_be() -> None:
-    device = cujit.cpu(1, check="init")
+    device = cujit.cpu(1, check="init", timeout_s=987)  # which no other test uses: no store has a number yet
     stores = "".join(f"    y[{k}] = x[{k}] + {k};\n" for k in range(STORES + 3))
     code = f"""extern "C" __global__ void many(int *y, const int *x) {{\n{stores}}}
     extern "C" __global__ void kept(int *y, const int *x) {{ y[0] = x[0] + 5; }}"""
