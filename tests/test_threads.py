@@ -13,6 +13,32 @@ import cujit
 from cujit.threads import Condition, as_done, future_of, start
 from processes import printed
 
+TWO_SIGNALS = """
+import _thread, ctypes, os, signal, sys, time
+from cujit.threads import Condition
+
+numbers = signal.SIGUSR1, signal.SIGUSR2
+for number in numbers:
+    signal.signal(number, signal.default_int_handler)
+kill = ctypes.PyDLL(None).kill  # with Python's lock held: the main thread finds both
+
+
+def interrupt():
+    time.sleep(0.1)
+    for number in numbers:
+        kill(os.getpid(), number)
+
+
+sys.setswitchinterval(60)
+changed = Condition()
+_thread.start_new_thread(interrupt, ())
+try:
+    with changed:
+        changed.wait(20)
+except BaseException as e:
+    print(type(e).__name__, type(e.__context__).__name__, changed._is_owned())
+"""
+
 INTERRUPTED = """
 import os, random, signal, sys, threading, time
 from cujit.cache.flight import SingleFlight
@@ -84,6 +110,10 @@ def test_threads_start_and_wait_in_one_file() -> None:
 
 def test_a_condition_is_entered_and_left_in_c() -> None:
     assert {type(Condition.__enter__), type(Condition.__exit__)} == {type(list.append)}
+
+
+def test_two_signals_at_once_leave_no_lock_and_raise_what_the_handlers_raise() -> None:
+    assert printed(TWO_SIGNALS) == "KeyboardInterrupt KeyboardInterrupt False\n"
 
 
 def test_who_waits_hears_a_notification_or_the_end_of_the_time() -> None:

@@ -42,12 +42,13 @@ class Condition(Lock):
         bell = _thread.allocate_lock()
         bell.acquire()
         self._bells.append(bell)
-        try:
+        limit_s = -1 if timeout_s is None else max(timeout_s, 0.0)
+        held_once = 1, _thread.get_ident()
+        try:  # Handlers run after calls. The first call is in C and releases the lock, and the next one takes it again.
             self._release_save()
-            return bell.acquire(timeout=-1 if timeout_s is None else max(timeout_s, 0.0))
+            return bell.acquire(timeout=limit_s)
         finally:
-            if not self._is_owned():
-                self._acquire_restore((1, _thread.get_ident()))
+            self._acquire_restore(held_once)
             if bell in self._bells:
                 self._bells.remove(bell)
 
