@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,19 @@ def test_what_is_counted_is_left_to_the_reader() -> None:
     assert list(by_hand("a\ncujit run k \\\n --out=0=x.npy\ncujit profile k --print 1")) == [
         (2, "cujit run k \\ --out=0=x.npy")
     ]
+
+
+def test_bytes_and_ends_of_lines_that_are_no_command_stay(tmp_path: Path) -> None:
+    script = tmp_path / "build.sh"
+    script.write_bytes(b"# caf\xe9\r\ncujit compat k --device sm_90 \xff\r\ncujit run k --print 1 \xff\r\n")
+    script.chmod(0o755)
+    for options in ([], ["--write"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "cujit", "migrate", *options, script], capture_output=True, check=True
+        )
+        assert b"cujit run k --print 1 \xff\n" in done.stdout
+    assert script.read_bytes() == b"# caf\xe9\r\ncujit compat k --arch sm_90 \xff\r\ncujit run k --print 1 \xff\r\n"
+    assert script.stat().st_mode & 0o777 == 0o755
 
 
 def test_the_page_shows_what_is_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

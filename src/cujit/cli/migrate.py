@@ -50,13 +50,15 @@ def command(files: tuple[Path, ...], write: bool) -> None:
     lines that you have to check yourself.
     """
     for file in files:
-        old = file.read_text()
+        old = file.read_bytes().decode(errors="surrogateescape")  # other bytes, and ends of lines, stay as they are
         new = migrated(old)
         if new != old and write:
-            write_file(file, new.encode())
+            write_file(file, new.encode(errors="surrogateescape"))
             click.echo(f"{file}: rewritten")
         elif new != old:
             before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-            click.echo("".join(difflib.unified_diff(before, after, str(file), str(file))), nl=False)
+            shown = "".join(difflib.unified_diff(before, after, str(file), str(file)))
+            click.echo(shown.encode(errors="surrogateescape"), nl=False)
         for line, text in by_hand(new):
-            click.echo(f"{file}:{line}: check yourself: --print and --out count from 1 since 0.3: {text}")
+            shown = f"{file}:{line}: check yourself: --print and --out count from 1 since 0.3: {text}"
+            click.echo(shown.encode(errors="surrogateescape"))
