@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from cujit.errors import OptionError, spell
 from cujit.values import dataclass, later
 from cujit.values.typed import TYPE_CHECKING
-from cujit.workers.environment import cache_directory
+from cujit.workers.environment import absolute, cache_directory
 
 if TYPE_CHECKING:
     import pathlib
@@ -162,7 +162,7 @@ class CacheSettings:
         listed = environment.get("CUJIT_CACHE_ROOTS", "").split(os.pathsep)
         return cls(
             DirectoryName(directory) if (directory := cache_directory(environment)) else None,
-            _absolute(environment.get("XDG_RUNTIME_DIR")),
+            DirectoryName(runtime) if (runtime := absolute(environment.get("XDG_RUNTIME_DIR"))) else None,
             tuple(_expanded(path) for path in listed if path),
             _cap_bytes(environment.get("CUJIT_CACHE_BYTES")),
             _is_on(environment.get("CUJIT_CACHE", "")),
@@ -204,10 +204,6 @@ def _wait_s(text: str | None) -> float:
 
 def _expanded(path: str) -> DirectoryName:
     return DirectoryName(os.path.abspath(os.path.expanduser(path)))
-
-
-def _absolute(path: str | None) -> DirectoryName | None:
-    return DirectoryName(path) if path and os.path.isabs(path) else None
 
 
 def require_size(name: str, size: object) -> None:

@@ -17,12 +17,11 @@ import fcntl
 import os
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 
 from cujit.errors import CompileWarning, warn
-from cujit.forks import once, register_reset
+from cujit.forks import Lock, once, register_reset
 from cujit.toolchain import nvrtc
 from cujit.toolchain.nvrtc import Program
 
@@ -42,7 +41,7 @@ class PrecompiledHeaders:
     """The precompiled headers of a process, for any number of threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._root = ""
         self._fd = -1
         self._directories: dict[str, str] = {}
@@ -54,7 +53,6 @@ class PrecompiledHeaders:
 
     def after_fork(self) -> None:
         """Begin again in a forked child: the directories are its parent's."""
-        self._lock = threading.Lock()
         if self._fd >= 0:
             os.close(self._fd)
         self._root, self._fd, self._directories, self._inside = "", -1, {}, 0

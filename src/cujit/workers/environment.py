@@ -48,8 +48,8 @@ def cache_directory(environment: Mapping[str, str]) -> str | None:
     """
     if environment.get("CUJIT_CACHE_DIR"):
         return os.path.abspath(os.path.expanduser(environment["CUJIT_CACHE_DIR"]))
-    home = _absolute(environment.get("HOME")) or _absolute(os.path.expanduser("~")) or _home()
-    caches = _absolute(environment.get("XDG_CACHE_HOME")) or (home and f"{home}/.cache")
+    home = absolute(environment.get("HOME")) or absolute(os.path.expanduser("~")) or _home()
+    caches = absolute(environment.get("XDG_CACHE_HOME")) or (home and f"{home}/.cache")
     return os.path.normpath(f"{caches}/cujit") if caches else None
 
 
@@ -58,10 +58,11 @@ def _home() -> str | None:
     try:
         import pwd  # optional: not on every system
 
-        return _absolute(pwd.getpwuid(os.getuid()).pw_dir)
+        return absolute(pwd.getpwuid(os.getuid()).pw_dir)
     except (ImportError, KeyError, AttributeError):
         return None
 
 
-def _absolute(path: str | None) -> str | None:
+def absolute(path: str | None) -> str | None:
+    """Return a path of a variable if it is absolute; the specification has a relative one ignored."""
     return path if path and os.path.isabs(path) else None
