@@ -35,20 +35,16 @@ def driver_options(driver: Driver, jit_options: JitOptions, logs: JitLogs) -> di
         option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: len(logs.errors),
         option.CU_JIT_LOG_VERBOSE: 1,
     }
-    if jit_options.max_registers is not None:
-        options[option.CU_JIT_MAX_REGISTERS] = jit_options.max_registers
-    if jit_options.opt_level is not None:
-        options[option.CU_JIT_OPTIMIZATION_LEVEL] = jit_options.opt_level
-    if jit_options.line_info:
-        options[option.CU_JIT_GENERATE_LINE_INFO] = 1
-    if jit_options.debug:
-        options[option.CU_JIT_GENERATE_DEBUG_INFO] = 1
-    if jit_options.max_threads is not None:
-        options[option.CU_JIT_MAX_THREADS_PER_BLOCK] = jit_options.max_threads
-    if jit_options.min_blocks is not None:
-        options[option.CU_JIT_MIN_CTA_PER_SM] = jit_options.min_blocks
-    if jit_options.override_directives:
-        options[option.CU_JIT_OVERRIDE_DIRECTIVE_VALUES] = 1
+    requested = {
+        option.CU_JIT_MAX_REGISTERS: jit_options.max_registers,
+        option.CU_JIT_OPTIMIZATION_LEVEL: jit_options.opt_level,
+        option.CU_JIT_GENERATE_LINE_INFO: jit_options.line_info or None,
+        option.CU_JIT_GENERATE_DEBUG_INFO: jit_options.debug or None,
+        option.CU_JIT_MAX_THREADS_PER_BLOCK: jit_options.max_threads,
+        option.CU_JIT_MIN_CTA_PER_SM: jit_options.min_blocks,
+        option.CU_JIT_OVERRIDE_DIRECTIVE_VALUES: jit_options.override_directives or None,
+    }
+    options |= {name: int(value) for name, value in requested.items() if value is not None}
     if jit_options.cache_mode is not None:
         mode = f"CU_JIT_CACHE_OPTION_{jit_options.cache_mode.upper()}"
         options[option.CU_JIT_CACHE_MODE] = getattr(driver.bindings.CUjit_cacheMode, mode)
