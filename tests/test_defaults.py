@@ -42,5 +42,6 @@ def test_an_error_of_a_message_alone_says_nothing_else() -> None:
         made = getattr(errors, name)
         if issubclass(made, CujitError) and made is not PtxSyntaxError:  # which always has a place
             said = vars(made("it is wrong"))
-            always = {"message": "it is wrong", "code": made.code, "__notes__": said["__notes__"]}
+            note = f"For details, run: cujit explain {made.code}"
+            always = {"message": "it is wrong", "code": made.code, "__notes__": [note]}
             assert {key: value for key, value in said.items() if value} == always, name
