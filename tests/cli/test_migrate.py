@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cujit.cli.help import RENAMED_OPTIONS
-from cujit.cli.migrate import by_hand, migrated
+from cujit.cli.migrate import ambiguous_lines, migrated
 from pages import Page
 from steps import is_shown, steps, typed
 
@@ -37,7 +37,7 @@ def test_command_lines_have_the_new_names(old: str, new: str) -> None:
 
 
 def test_what_is_counted_is_left_to_the_reader() -> None:
-    assert list(by_hand("a\ncujit run k \\\n --out=0=x.npy\ncujit profile k --print 1")) == [
+    assert list(ambiguous_lines("a\ncujit run k \\\n --out=0=x.npy\ncujit profile k --print 1")) == [
         (2, "cujit run k \\ --out=0=x.npy")
     ]
 

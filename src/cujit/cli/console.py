@@ -49,7 +49,7 @@ def _is_quiet() -> bool:
 
 
 def print_error(message: str, code: str = "") -> None:
-    """Print an error on standard error, its code in brackets; the part that says what to try stands out."""
+    """Print an error, its code in brackets and a colored hint to standard error."""
     first, *rest = message.split("\n")
     click.echo(click.style("error: ", fg="red", bold=True) + first + (f" [{code}]" if code else ""), err=True)
     for line in rest:

@@ -50,7 +50,7 @@ class Command(click.Command):
     """A command whose help lists its options by group."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line, and options by the names that they had in the last release."""
+        """Parse the command line; replace the names that options had in the last release, with a warning."""
         renamed = RENAMED_OPTIONS.get(self.name or "", {})
         found = []
         for word in args:

@@ -19,7 +19,7 @@ _COUNTED = re.compile(r"(?<=\s)--(?:print|out)[ =]\d")
 
 
 def migrated(text: str) -> str:
-    """Return the text with the command lines of cujit in it by the new names."""
+    """Return the text with the new names in its command lines of cujit."""
 
     def renamed(match: re.Match[str]) -> str:
         command = RENAMED_COMMANDS.get(match["command"], match["command"])
@@ -33,8 +33,8 @@ def migrated(text: str) -> str:
     return _COMMAND_LINE.sub(renamed, text)
 
 
-def by_hand(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines, with their numbers, whose meaning changed and whose age nobody can see."""
+def ambiguous_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and text of each line that can mean either release: people have to check it."""
     for match in _COMMAND_LINE.finditer(text):
         if match["command"] == "run" and _COUNTED.search(match["rest"]):
             yield text.count("\n", 0, match.start()) + 1, " ".join(match[0].split())
@@ -59,6 +59,6 @@ def command(files: tuple[Path, ...], write: bool) -> None:
             before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
             shown = "".join(difflib.unified_diff(before, after, str(file), str(file)))
             click.echo(shown.encode(errors="surrogateescape"), nl=False)
-        for line, text in by_hand(new):
+        for line, text in ambiguous_lines(new):
             shown = f"{file}:{line}: check yourself: --print and --out count from 1 since 0.3: {text}"
             click.echo(shown.encode(errors="surrogateescape"))

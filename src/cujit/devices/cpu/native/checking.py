@@ -95,7 +95,7 @@ class Code(enum.IntEnum):
 
 
 LEAST_ADDRESS, MOST_ADDRESS = 1 << 16, 1 << 47
-"""What a parameter has to be to count as an address. Source: Linux, Documentation/arch/x86/x86_64/mm.rst."""
+"""The range of parameters that may be addresses. Source: Linux, Documentation/arch/x86/x86_64/mm.rst."""
 
 STORES = 127
 """Stores of raw values that a device tells apart: marks are bytes, of which those that are odd say "written"."""
@@ -182,7 +182,7 @@ class Standing(Shared):
 
 
 class CheckedJob(Shared):
-    """What native code starts a kernel by: its machine code and its parameters' bytes."""
+    """A kernel for native code to start: the address of its machine code and the size of its parameters."""
 
     _fields_ = Fields("struct Standing *standing; u64 kernel, parameter_bytes")
 

@@ -113,7 +113,7 @@ class _CheckedKernel(KernelWatch):
 
     @contextlib.contextmanager
     def left(self, launch: Launch, shape: LaunchShape, standing: StandingLaunch) -> Iterator[bool]:
-        """Return whether native code made a launch that it has left to Python, and put into words what it found."""
+        """Raise what a launch that native code started has found; return whether it ran at all."""
         with standing.left(launch) as watch:
             if watch.stale:
                 yield False

@@ -1,4 +1,4 @@
-"""Launches under checks that native code starts, while memory is as it was: see ``runtime/standing.c``."""
+"""Launches under checks that native code starts while memory is unchanged: see ``runtime/standing.c``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_STANDING = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
 
 
 class StandingLaunch:
-    """A launch that native code starts by the job and its watch; the host sees to it where something is to be told."""
+    """A launch that native code starts. Python takes over if memory has changed or a check found something."""
 
     def __init__(self, standing: Standing, job: Launch, watch: Watch, kernel: int, size: int) -> None:
         self._standing, self._launch, self._watch = standing, job, watch

@@ -28,7 +28,7 @@ _LATER = (
     f"\n  cujit names {STORES - 1} stores of such values that a device's memory holds at a time: "
     "this is a later one, or a copy"
 )
-"""What is said of marks that all other stores have in common."""
+"""The message for the mark that stands for all stores without a number of their own."""
 
 _DROPPED = STORES + 1
 """The number of a parent that was dropped: no store has it."""
@@ -163,7 +163,7 @@ def _short_runs(bare: Flags) -> Flags:
 
 
 class RawStores:
-    """The stores of raw values that are in a device's memory, in words."""
+    """The stores whose raw values are in a device's memory, with the text that findings show of each."""
 
     def __init__(self) -> None:
         self._stores = Stores()
@@ -176,7 +176,7 @@ class RawStores:
         return int(self._stores.count) >= STORES - 1
 
     def forget(self, everywhere: Sequence[ByteMarks]) -> None:
-        """Drop the stores that no mark tells of any longer, and number the others anew; no launch may be running."""
+        """Drop the stores that no mark refers to, and number the others anew. No launch may be running."""
         kept = sorted(set().union(*(marks.stores() for marks in everywhere)) - {STORES})
         numbers = {old: new for new, old in enumerate(kept, 1)} | {0: 0, STORES: STORES}
         for old, new in numbers.items():

@@ -40,12 +40,12 @@ class WatchedKernel(Protocol):
         """Prepare a launch, and read what it left, also when it failed; ``extents`` is what it has of the host."""
 
     def standing(self, job: Launch, shape: LaunchShape, code: int, size: int) -> StandingLaunch | None:
-        """Prepare a launch that native code starts, by its job and its machine code; None leaves launches to Python."""
+        """Prepare a launch that native code starts; None if Python has to start it."""
         del job, shape, code, size
         return None
 
     def left(self, launch: Launch, shape: LaunchShape, standing: StandingLaunch) -> AbstractContextManager[bool]:
-        """Read what a launch left that native code started; the answer is whether it was made."""
+        """Raise what a launch that native code started has found; return whether it ran at all."""
         del launch, shape, standing
         return contextlib.nullcontext(False)
 

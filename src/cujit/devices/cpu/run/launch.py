@@ -168,7 +168,7 @@ def _taken(size: int, smaller: str = "") -> tuple[int, object]:
 _LIVE: set[weakref.ref[HostBlock]] = set()
 
 CHANGES = ctypes.c_uint64(1)
-"""Counts what happened to memory that checks know: a block came or went, or has another name. Machine code reads it."""
+"""Counts changes of memory that checks know: blocks allocated, freed or renamed. Native code reads it."""
 
 
 def count_change() -> None:
