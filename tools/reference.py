@@ -302,9 +302,9 @@ It saves nothing for a process that compiles a source once. cujit doesn't precom
 `lineinfo` or `debug`, in a separate process (`isolate=True`), or for a source that has no cache key.
 
 cujit keeps up to two precompiled headers of a process in the directory for temporary files (`TMPDIR`), and removes them
-when the process ends. It enlarges NVRTC's heap for them to 1 GiB. If that is too little, cujit warns and enlarges it
-again. `create_pch`, `use_pch` and `pch_dir` are NVRTC's own: NVRTC doesn't notice that an in-memory header, or a
-header of the same size, has changed.
+when the process ends. If there is no room for one, cujit compiles without it, and makes no more. It enlarges NVRTC's
+heap for them to 1 GiB. If that is too little, cujit warns and enlarges it again. `create_pch`, `use_pch` and `pch_dir`
+are NVRTC's own: NVRTC doesn't notice that an in-memory header, or a header of the same size, has changed.
 """
 
 

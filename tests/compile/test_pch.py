@@ -209,3 +209,27 @@ def test_no_room_costs_no_more_than_time(headers: PrecompiledHeaders, monkeypatc
         assert compile.arguments == []
     monkeypatch.setattr(precompiled, "_FREE_BYTES", 1 << 62)
     assert not headers._pays("one")
+
+
+NO_ROOM = """
+import resource, sys
+import cujit
+from cujit.toolchain import precompiled
+
+precompiled._AUTOMATIC_S = precompiled._FREE_BYTES = 0
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+text = '#include "own.h"\\nextern "C" __global__ void k(int *p) {{ *p = {}; }}'
+for number in range(3):
+    source = cujit.Source.cuda(text.format(number), headers={"own.h": "struct S { int x; };"})
+    cujit.compile(source, arch="sm_90", to="ptx", **eval(sys.argv[1]))
+print("all compiled")
+"""
+
+
+@pytest.mark.parametrize(("options", "warnings"), [("{}", 0), ("{'pch': True}", 1)])
+def test_a_compile_does_without_if_there_is_no_room_for_a_header(options: str, warnings: int, tmp_path: Path) -> None:
+    environment = {**os.environ, "CUJIT_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", NO_ROOM, options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "all compiled\n"
+    assert done.stderr.count("CompileWarning: the headers are not precompiled: ") == warnings

@@ -20,10 +20,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from cujit.errors import CompileWarning, warn
+from cujit.errors import CompileWarning, ToolError, warn
 from cujit.forks import Lock, once, register_reset
 from cujit.toolchain import nvrtc
 from cujit.toolchain.nvrtc import Program
+
+NO_ROOM = "unable to obtain mapped memory"
+"""What NVRTC's log says if the file system has no room for the precompiled header. Source: measured, 13.5."""
 
 HEAP_BYTES = 1 << 30
 """The heap before anything has needed more. Only what is used of it takes memory."""
@@ -48,6 +51,7 @@ class PrecompiledHeaders:
         self._seen: dict[str, tuple[int, float]] = {}
         self._inside = 0
         self._heap_bytes = HEAP_BYTES
+        self._has_room = True
         register_reset(self)
         atexit.register(self.close)
 
@@ -68,11 +72,20 @@ class PrecompiledHeaders:
 
     @contextlib.contextmanager
     def of(self, name: str, is_wanted: bool | None) -> Iterator[Compile]:
-        """Open a compile whose headers are known by a name; ``is_wanted`` is None where it is for cujit to decide."""
+        """Open a compile whose headers are known by a name; ``is_wanted`` is None where it is for cujit to decide.
+
+        After a compile that failed with ``NO_ROOM``, no other one gets a precompiled header.
+        """
         directory = "" if is_wanted is False or not name else self._enter(name, bool(is_wanted))
         compile = Compile(directory, bool(is_wanted))
         try:
             yield compile
+        except ToolError as e:
+            if directory and NO_ROOM in e.log:
+                self._has_room = False
+                if is_wanted:
+                    warn(f"the headers are not precompiled: {self._root} has no room for them", CompileWarning)
+            raise
         finally:
             with self._lock:
                 self._inside -= bool(directory)
@@ -92,6 +105,8 @@ class PrecompiledHeaders:
 
     def _enter(self, name: str, is_wanted: bool) -> str:
         with self._lock:
+            if not self._has_room:
+                return ""
             try:
                 directory = self._directories.pop(name, "")
                 if not directory:

@@ -34,7 +34,7 @@ from cujit.signature import Signature
 from cujit.toolchain.aliases import aliases, as_recorded
 from cujit.toolchain.cuda_names import header_for
 from cujit.toolchain.nvrtc import Program
-from cujit.toolchain.precompiled import precompiled_headers
+from cujit.toolchain.precompiled import NO_ROOM, precompiled_headers
 from cujit.toolchain.process_state import leave_working_directory
 from cujit.toolchain.std_headers import HOST_HEADERS, NVCC_WORDS, STD_HEADERS
 from cujit.toolchain.stopping import Stop, current_stop, finish
@@ -186,6 +186,9 @@ def _named(compile: _Compile) -> Artifact:
             return _once(compile, expressions)
         except ToolError as e:
             error = e
+        if NO_ROOM in error.log and compile.headers:
+            compile = compile._replace(headers="")
+            continue
         log = compile.shown(error.log)
         fewer = _without_failed(expressions, parse_log(log), request.names)
         if fewer is None or fewer == expressions:
