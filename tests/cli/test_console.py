@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 
+import click
 import pytest
 
-from cujit.cli.console import print_error, print_json, print_table, progress, shown_time
+from cujit.cli.console import print_error, print_json, print_table, progress, settings, shown_time
+from cujit.values import NamedTuple
 
 
 def test_json_is_one_line_and_valid_with_any_float(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,3 +40,22 @@ def test_message_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_time_has_three_digits_and_a_unit(seconds: float, text: str) -> None:
     assert shown_time(seconds) == text
+
+
+class _Sizes(NamedTuple):
+    width: int
+    height: int = 2
+
+
+def test_settings_reach_a_command_as_one_value() -> None:
+    seen = []
+
+    @click.command()
+    @click.option("--depth", type=int, default=3)
+    @settings("sizes", _Sizes, click.option("--width", type=int, default=1, help="Width."))
+    def command(**given: object) -> None:
+        seen.append(given)
+
+    command.main(["--width", "5"], standalone_mode=False)
+    assert seen == [{"depth": 3, "sizes": _Sizes(5, 2)}]
+    assert [option.name for option in command.params] == ["depth", "width"]

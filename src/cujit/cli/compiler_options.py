@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from cujit.arch import ArchKind
 from cujit.arch.arch import known_names
-from cujit.cli.console import several
+from cujit.cli.console import settings, several
 from cujit.compiler.options.table import OPTIONS
 from cujit.compiler.options.values import read_options
 from cujit.program import Options, Source
@@ -19,8 +17,7 @@ from cujit.values import NamedTuple
 
 OPTION_NAMES = ", ".join(OPTIONS)
 
-
-define_options = several(
+_DEFINE_OPTIONS = (
     click.option(
         "-O",
         "--option",
@@ -47,8 +44,13 @@ class WrittenOptions(NamedTuple):
     option_words: Sequence[str]
     include: Sequence[str]
     define: Sequence[str]
-    libdevice: bool
-    arch: str | None = None
+    libdevice: bool = False
+    jit_arch: str | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The options as the explorer's page takes them."""
+        return [*self.option_words, *(f"-I{path}" for path in self.include), *(f"-D{macro}" for macro in self.define)]
 
     def read(self) -> Options:
         """Read the options.
@@ -73,21 +75,11 @@ class WrittenOptions(NamedTuple):
         return Source.nvvm(file, libdevice=True)
 
 
-def compiler_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the compiler options to a command, as ``compiler``: WrittenOptions."""
+define_options = settings("compiler", WrittenOptions, *_DEFINE_OPTIONS)
+"""Add ``-O``, ``-I`` and ``-D`` to a command, as ``compiler``."""
 
-    @functools.wraps(command)
-    def verb(
-        option_words: Sequence[str],
-        include: Sequence[str],
-        define: Sequence[str],
-        libdevice: bool,
-        jit_arch: str | None = None,
-        **others: Any,
-    ) -> None:
-        command(compiler=WrittenOptions(option_words, include, define, libdevice, jit_arch), **others)
-
-    return several(define_options, _LIBDEVICE)(verb)
+compiler_options = settings("compiler", WrittenOptions, *_DEFINE_OPTIONS, _LIBDEVICE)
+"""Add the compiler options to a command, as ``compiler``. They include ``--arch`` of a command that launches."""
 
 
 def is_llvm_ir(file: Path) -> bool:

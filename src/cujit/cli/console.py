@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -208,6 +209,43 @@ def several(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make one decorator of those of several options; the help has them in this order."""
     return lambda function: functools.reduce(lambda made, option: option(made), reversed(options), function)
+
+
+def settings(
+    name: str, kind: type[tuple[Any, ...]], *options: Callable[[Callable[..., None]], Callable[..., None]]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds options to a command, which gets their values as one ``kind``, called ``name``.
+
+    An option belongs to the field of ``kind`` with its name.
+    """
+    fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def verb(*given: object, **values: Any) -> None:
+            mine = {field: values.pop(field) for field in fields if field in values}
+            command(*given, **{name: kind(**mine)}, **values)
+
+        return several(*options)(verb)
+
+    return add
+
+
+class PlotOptions(NamedTuple):
+    """The file of a plot, and whether its colors are dark."""
+
+    plot: Path | None
+    dark: bool
+
+
+def plot_options(help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds ``--plot`` and ``--dark`` to a command, as ``drawing``."""
+    return settings(
+        "drawing",
+        PlotOptions,
+        click.option("--plot", metavar="PATH", type=click.Path(path_type=Path), help=help),
+        click.option("--dark", is_flag=True, help="Use dark colors for the plot."),
+    )
 
 
 def _remember_json(ctx: click.Context, _parameter: click.Parameter, as_json: bool) -> bool:

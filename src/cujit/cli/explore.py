@@ -9,13 +9,59 @@ from typing import Any
 
 import click
 
-from cujit.cli.compiler_options import complete_arch, define_options
-from cujit.cli.console import json_option, note, print_json
+from cujit.cli.compiler_options import WrittenOptions, complete_arch, define_options
+from cujit.cli.console import json_option, note, print_json, settings
 from cujit.cli.files import file_argument
-from cujit.cli.launching import forms_of_arguments, launch_options
+from cujit.cli.launching import KernelOptions, forms_of_arguments, launch_options
 from cujit.cli.nvcc_arguments import CompilerCommand
-from cujit.devices.arguments.written import Value
 from cujit.devices.options import MAX_TIMEOUT_S
+from cujit.values import NamedTuple
+
+
+class ServerOptions(NamedTuple):
+    """Where the page is served, and whether the browser opens it."""
+
+    port: int
+    opens_browser: bool
+
+
+class SandboxOptions(NamedTuple):
+    """What a launch may take, and whether it needs a sandbox."""
+
+    timeout_s: float
+    memory_mib: int | None
+    trusted: bool
+
+
+_server_options = settings(
+    "server",
+    ServerOptions,
+    click.option(
+        "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port to listen on. Default: a free port."
+    ),
+    click.option("--open", "opens_browser", is_flag=True, help="Open the page in the browser."),
+)
+
+_sandbox_options = settings(
+    "sandbox",
+    SandboxOptions,
+    click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0, min_open=True, max=MAX_TIMEOUT_S),
+        default=10.0,
+        metavar="SECONDS",
+        help="Maximum time of a launch. Default: 10.",
+    ),
+    click.option(
+        "--memory",
+        "memory_mib",
+        type=click.IntRange(min=1),
+        metavar="MIB",
+        help="Address space of the sandbox that a launch runs in, in MiB.",
+    ),
+    click.option("--unsandboxed", "trusted", is_flag=True, help="Launch even if the system can't filter system calls."),
+)
 
 
 @click.command("explore", cls=CompilerCommand, epilog=forms_of_arguments())
@@ -23,49 +69,25 @@ from cujit.devices.options import MAX_TIMEOUT_S
 @launch_options
 @click.option(
     "--arch",
+    "jit_arch",
     metavar="ARCH",
     shell_complete=complete_arch,
     help="Architecture to compile for. Default: that of --on, otherwise sm_90.",
 )
 @click.option("--on", default="", metavar="GPU", help="GPU for lower bounds and occupancy, such as H200 or 'RTX 4090'.")
 @click.option("--check", default="all", metavar="WHAT", help="Checks for launches, or none. Default: all.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port to listen on. Default: a free port."
-)
-@click.option("--open", "opens_browser", is_flag=True, help="Open the page in the browser.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=0, min_open=True, max=MAX_TIMEOUT_S),
-    default=10.0,
-    metavar="SECONDS",
-    help="Maximum time of a launch. Default: 10.",
-)
-@click.option(
-    "--memory",
-    "memory_mib",
-    type=click.IntRange(min=1),
-    metavar="MIB",
-    help="Address space of the sandbox that a launch runs in, in MiB.",
-)
-@click.option("--unsandboxed", "trusted", is_flag=True, help="Launch even if the system can't filter system calls.")
+@_server_options
+@_sandbox_options
 @define_options
 @json_option
 def command(
     file: Path,
-    kernel_name: str | None,
-    arguments: Sequence[tuple[str, Value]],
-    arch: str | None,
+    called: KernelOptions,
     on: str,
     check: str,
-    port: int,
-    opens_browser: bool,
-    timeout_s: float,
-    memory_mib: int | None,
-    trusted: bool,
-    option_words: Sequence[str],
-    include: Sequence[str],
-    define: Sequence[str],
+    server: ServerOptions,
+    sandbox: SandboxOptions,
+    compiler: WrittenOptions,
     as_json: bool,
     **shape: Any,
 ) -> None:
@@ -80,25 +102,23 @@ def command(
     from cujit.explore import Scene, analyze, serve
     from cujit.explore.editor import EditedFile
 
-    words = [*option_words, *(f"-I{directory}" for directory in include), *(f"-D{macro}" for macro in define)]
     scene = Scene(
         "",
-        arch=arch or "",
-        options=shlex.join(words),
-        kernel=kernel_name or "",
-        arguments=shlex.join(text for text, _ in arguments),
+        arch=compiler.jit_arch or "",
+        options=shlex.join(compiler.words),
+        kernel=called.kernel_name or "",
+        arguments=shlex.join(text for text, _ in called.arguments),
         on=on,
         check="" if check == "none" else check,
         cooperative=shape["cooperative"],
         shared_bytes=str(shape["shared_bytes"] or ""),
         **{what: _sizes(shape[what]) for what in ("grid", "block", "over", "cluster")},
     )
-    limits: dict[str, Any] = {"timeout_s": timeout_s, "memory_mib": memory_mib, "trusted": trusted}
     if as_json:
         edited = EditedFile(file)
-        print_json(analyze(edited.scene(scene), path=edited.path, **limits).record())
+        print_json(analyze(edited.scene(scene), path=edited.path, **sandbox._asdict()).record())
         return
-    serve(file, scene, port=port, opens_browser=opens_browser, say=_print_url, **limits)
+    serve(file, scene, **server._asdict(), say=_print_url, **sandbox._asdict())
 
 
 def _sizes(sizes: Sequence[int] | None) -> str:

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from cujit.cli.compiler_options import WrittenOptions
-from cujit.cli.console import several
+from cujit.cli.console import settings
 from cujit.cli.files import complete_kernel
 from cujit.cli.launch_shape import shape_options
 from cujit.devices.arguments.written import FORMS, Value, argument
@@ -18,6 +18,7 @@ from cujit.errors import OptionError, counted, listed
 from cujit.kernel import Kernel
 from cujit.loading import Module, jit, load
 from cujit.program import Options, Source
+from cujit.values import NamedTuple
 
 _SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".ll", ".bc")
 """Endings of files that are compiled; every other file is an image, whose kind its content tells."""
@@ -39,7 +40,21 @@ def forms_of_arguments() -> str:
     return "\b\nVALUE of --arg is one of:\n" + "\n".join(f"  {form:{width}}  {means}" for form, means in FORMS)
 
 
-launch_options = several(
+class KernelOptions(NamedTuple):
+    """The kernel and the arguments of ``--kernel`` and ``--arg``, which have their texts."""
+
+    kernel_name: str | None
+    arguments: Sequence[tuple[str, Value]]
+
+    @property
+    def values(self) -> list[Value]:
+        """The values of the arguments."""
+        return [value for _, value in self.arguments]
+
+
+launch_options = settings(
+    "called",
+    KernelOptions,
     click.option(
         "-k",
         "--kernel",
@@ -77,7 +92,7 @@ def kernel_of(
 ) -> tuple[Module, Kernel]:
     """Compile a file for the device where there are ``options``, or load it; and find the kernel."""
     source = None if options is None else compiler.source(file)
-    module = load(file, device) if source is None else _compile(source, kernel_name, device, options, compiler.arch)
+    module = load(file, device) if source is None else _compile(source, kernel_name, device, options, compiler.jit_arch)
     return module, module[kernel_name or _only(module, file)]
 
 

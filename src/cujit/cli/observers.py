@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cujit.cli.console import several
+from cujit.cli.choose_device import device_option
+from cujit.cli.console import settings
 from cujit.devices.device import Device
 from cujit.devices.options import MAX_TIMEOUT_S
 from cujit.devices.shapes import LaunchShape
@@ -54,7 +55,24 @@ check_option = click.option(
     "by commas, all, or none. Uses the CPU device. Default of cujit run: memory on the CPU device.",
 )
 
-watch_options = several(
+
+class WatchOptions(NamedTuple):
+    """Where a launch runs, and what watches it."""
+
+    check: str | None
+    traced: TracedPlace | None
+    trace_limit: int
+    coverage: Path | None
+    schedule: int | None
+    contract: str | None
+    schedules: int | None
+    timeout_s: float | None
+    device_name: str | None
+
+
+watch_options = settings(
+    "watch",
+    WatchOptions,
     check_option,
     click.option(
         "--trace",
@@ -84,6 +102,12 @@ watch_options = several(
         help="Run warps and blocks, and land asynchronous copies, in the order of this seed. Uses the CPU device.",
     ),
     click.option(
+        "--schedules",
+        type=click.IntRange(min=2),
+        metavar="N",
+        help="Launch under N schedules, and exit with 1 if the results differ. Uses the CPU device.",
+    ),
+    click.option(
         "--contract",
         type=click.Choice(["ptxas", "off"]),
         help="Round products and sums once where ptxas does so, or each on its own. Default: off, or by the seed "
@@ -96,34 +120,22 @@ watch_options = several(
         metavar="SECONDS",
         help="End a launch that runs longer, and print where its blocks are. Uses the CPU device.",
     ),
+    device_option,
 )
 
 
 class Watching:
     """What was asked for; ``trace`` is None, and ``coverage`` too, where nobody asked."""
 
-    def __init__(
-        self,
-        check: str | None,
-        traced: TracedPlace | None,
-        limit: int,
-        file: Path | None,
-        timeout_s: float | None = None,
-        schedule: int | None = None,
-        contract: str | None = None,
-    ) -> None:
-        self._check = check
-        self._contract = contract
-        self._schedule = schedule
-        self._timeout_s = timeout_s
+    def __init__(self, asked: WatchOptions) -> None:
+        self.asked = asked
         self.trace: Trace | None = None
         self.coverage: Coverage | None = None
-        self._file = file
-        if traced is not None:
+        if asked.traced is not None:
             from cujit.devices.cpu.observe.trace import Trace  # start-up: brings the CPU device
 
-            self.trace = Trace(traced.block, traced.thread, limit=limit)
-        if file is not None:
+            self.trace = Trace(*asked.traced, limit=asked.trace_limit)
+        if asked.coverage is not None:
             from cujit.devices.cpu.observe.coverage import Coverage  # start-up: brings the CPU device
 
             self.coverage = Coverage()
@@ -131,17 +143,18 @@ class Watching:
     @property
     def default_check(self) -> str | None:
         """What a CPU device checks if nobody asked for anything that watches kernels."""
-        return None if self._check or self.trace or self.coverage else "memory"
+        return None if self.asked.check or self.trace or self.coverage else "memory"
 
-    def device(self, name: str | None) -> Device | None:
+    def device(self) -> Device | None:
         """Make a CPU device that watches, also how long launches take; None if nothing is to be watched.
 
         Raises:
             click.UsageError: a GPU was asked for, or a check that there is none of.
         """
+        asked, name = self.asked, self.asked.device_name
         wanted = {
-            "--check": self._check, "--trace": self.trace, "--coverage": self.coverage, "--timeout": self._timeout_s,
-            "--schedule": self._schedule, "--contract": self._contract,
+            "--check": asked.check, "--trace": self.trace, "--coverage": self.coverage, "--timeout": asked.timeout_s,
+            "--schedule": asked.schedule, "--contract": asked.contract,
         }  # fmt: skip
         given = [option for option, value in wanted.items() if value is not None]
         if not given:
@@ -150,12 +163,12 @@ class Watching:
             raise click.UsageError(f"{given[0]} requires the CPU device: remove --device {name}")
         try:
             return cpu(
-                check=self._check or self.default_check,
+                check=asked.check or self.default_check,
                 trace=self.trace,
                 coverage=self.coverage,
-                timeout_s=self._timeout_s,
-                schedule=self._schedule,
-                contract=self._contract,
+                timeout_s=asked.timeout_s,
+                schedule=asked.schedule,
+                contract=asked.contract,
             )
         except OptionError as e:
             raise click.UsageError(f"--check: {e}") from None
@@ -185,8 +198,8 @@ class Watching:
         finally:
             if self.trace is not None and (failed or not as_json):
                 click.echo(str(self.trace), err=as_json)
-            if self.coverage is not None and self._file is not None:
-                self.coverage.save(self._file)
+            if self.coverage is not None and self.asked.coverage is not None:
+                self.coverage.save(self.asked.coverage)
 
     def report(self) -> dict[str, Any]:
         """Return the trace as plain values, for machines. Empty if there is none."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cujit.cli.console import Rows, json_option, note, print_json, show
+from cujit.cli.console import PlotOptions, Rows, json_option, note, plot_options, print_json, settings, show
 from cujit.cli.files import FILE, complete_kernel
 from cujit.cli.help import Command
 from cujit.devices.device import Device
@@ -21,60 +21,94 @@ from cujit.occupancy.choosing import NextStep, SharedBytes
 from cujit.occupancy.result import Occupancy
 from cujit.occupancy.subject import Subject, subject
 from cujit.occupancy.subject import plot as plot_occupancy
-from cujit.values import attributes
+from cujit.values import NamedTuple, attributes
 
 _USUAL = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
 
 
+class SubjectOptions(NamedTuple):
+    """The kernel, and what the options say of it and of the GPU."""
+
+    kernel: str | None
+    processors: int | None
+    registers: int | None
+    static_shared_bytes: int | None
+
+
+class OccupancyOptions(NamedTuple):
+    """The launch whose occupancy is computed, apart from its block."""
+
+    shared_bytes: int
+    shared_per_thread: int
+    grid: int | None
+    cluster: int | None
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the keywords of ``Subject.at`` and ``Subject.best``."""
+        shared: SharedBytes = self.shared_bytes
+        if self.shared_per_thread:
+            shared = lambda threads: self.shared_bytes + self.shared_per_thread * threads  # noqa: E731
+        return {"shared_bytes": shared, "grid": self.grid, "cluster": self.cluster}
+
+
+_subject_options = settings(
+    "asked",
+    SubjectOptions,
+    click.option(
+        "--kernel",
+        metavar="NAME",
+        shell_complete=complete_kernel,
+        help="Kernel to look at. Default: the only kernel in FILE.",
+    ),
+    click.option("--processors", metavar="N", type=int, help="Number of SMs, for a GPU that isn't in the table."),
+    click.option("--registers", metavar="N", type=int, help="Registers per thread. Default: those of the image."),
+    click.option(
+        "--static-shared-bytes",
+        metavar="N",
+        type=int,
+        help="Static shared memory per block, in bytes. Default: that of the image.",
+    ),
+)
+
+_launch_options = settings(
+    "launch",
+    OccupancyOptions,
+    click.option(
+        "--shared-bytes",
+        metavar="N",
+        type=int,
+        default=0,
+        help="Dynamic shared memory per block, in bytes. Default: 0.",
+    ),
+    click.option(
+        "--shared-per-thread",
+        metavar="N",
+        type=int,
+        default=0,
+        help="Additional dynamic shared memory per thread, in bytes. Default: 0.",
+    ),
+    click.option("--grid", metavar="N", type=int, help="Blocks per launch, to compute its waves."),
+    click.option("--cluster", metavar="N", type=int, help="Blocks per cluster, to compute the resident clusters."),
+)
+
+
 @click.command("occupancy", cls=Command)
 @click.argument("file", required=False, type=FILE)
-@click.option(
-    "--kernel",
-    metavar="NAME",
-    shell_complete=complete_kernel,
-    help="Kernel to look at. Default: the only kernel in FILE.",
-)
+@_subject_options
 @click.option(
     "--on", metavar="GPU", help="GPU: H200, 'RTX 5090', …, sm_90 or cuda:0. Default: the architecture of the image."
 )
-@click.option("--processors", metavar="N", type=int, help="Number of SMs, for a GPU that isn't in the table.")
 @click.option("--block", metavar="N", type=int, multiple=True, help="Threads per block. Default: the usual sizes.")
-@click.option(
-    "--shared-bytes", metavar="N", type=int, default=0, help="Dynamic shared memory per block, in bytes. Default: 0."
-)
-@click.option(
-    "--shared-per-thread",
-    metavar="N",
-    type=int,
-    default=0,
-    help="Additional dynamic shared memory per thread, in bytes. Default: 0.",
-)
-@click.option("--grid", metavar="N", type=int, help="Blocks per launch, to compute its waves.")
-@click.option("--cluster", metavar="N", type=int, help="Blocks per cluster, to compute the resident clusters.")
-@click.option("--registers", metavar="N", type=int, help="Registers per thread. Default: those of the image.")
-@click.option(
-    "--static-shared-bytes",
-    metavar="N",
-    type=int,
-    help="Static shared memory per block, in bytes. Default: that of the image.",
-)
-@click.option("--plot", metavar="PATH", type=click.Path(path_type=Path), help="Write a plot to PATH (.svg or .png).")
-@click.option("--dark", is_flag=True, help="Use dark colors for the plot.")
+@_launch_options
+@plot_options("Write a plot to PATH (.svg or .png).")
 @json_option
 def command(
     file: Path | None,
-    kernel: str | None,
+    asked: SubjectOptions,
     on: str | None,
-    processors: int | None,
     block: tuple[int, ...],
-    shared_bytes: int,
-    shared_per_thread: int,
-    grid: int | None,
-    cluster: int | None,
-    registers: int | None,
-    static_shared_bytes: int | None,
-    plot: Path | None,
-    dark: bool,
+    launch: OccupancyOptions,
+    drawing: PlotOptions,
     as_json: bool,
 ) -> None:
     """Compute the occupancy of a kernel for a named GPU.
@@ -83,24 +117,17 @@ def command(
     and the limiting resource for each block size, and marks the largest block with the highest occupancy. If a GPU of
     that architecture is present, cujit also asks its driver.
     """
-    if file is None and (registers is None or on is None):
+    if file is None and (asked.registers is None or on is None):
         raise click.UsageError("without FILE, specify --registers and --on")
-    found = subject(
-        file,
-        kernel=kernel,
-        on=gpu(on),
-        processors=processors,
-        registers=registers,
-        static_shared_bytes=static_shared_bytes,
-    )
-    shared = _shared(shared_bytes, shared_per_thread)
-    best = found.best(shared_bytes=shared, grid=grid, cluster=cluster)
-    rows = [found.at(n, shared_bytes=shared, grid=grid, cluster=cluster) for n in block or _sizes(found, best)]
-    is_own = registers is None and static_shared_bytes is None
+    found = subject(file, on=gpu(on), **asked._asdict())
+    how = launch.keywords()
+    best = found.best(**how)
+    rows = [found.at(n, **how) for n in block or _sizes(found, best)]
+    is_own = asked.registers is None and asked.static_shared_bytes is None
     driver_answers = _ask_driver(file, found, rows) if file is not None and is_own else {}
-    if plot is not None:
+    if drawing.plot is not None:
         shown = block[0] if block else best.block
-        plot_occupancy(plot, found, shown, shared_bytes=shared, dark=dark)
+        plot_occupancy(drawing.plot, found, shown, shared_bytes=how["shared_bytes"], dark=drawing.dark)
     if as_json:
         print_json(_record(found, best, rows, driver_answers))
     else:
@@ -110,10 +137,6 @@ def command(
 def gpu(on: str | None) -> str | Device | None:
     """Read ``--on``: a device of this machine by its name, or what the table of GPUs knows."""
     return process_devices().named(on) if on is not None and is_device_name(on) else on
-
-
-def _shared(shared_bytes: int, per_thread: int) -> SharedBytes:
-    return (lambda threads: shared_bytes + per_thread * threads) if per_thread else shared_bytes
 
 
 def _sizes(found: Subject, best: Occupancy) -> list[int]:

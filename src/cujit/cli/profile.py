@@ -11,13 +11,12 @@ import click
 from cujit.artifact.reading import quoted_lines
 from cujit.artifact.writing import write_file
 from cujit.cli.compiler_options import WrittenOptions, compiler_options, jit_arch_option
-from cujit.cli.console import Rows, json_option, print_json, show
+from cujit.cli.console import PlotOptions, Rows, json_option, plot_options, print_json, show
 from cujit.cli.files import file_argument
 from cujit.cli.launch_shape import ShapeOptions
-from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
+from cujit.cli.launching import KernelOptions, forms_of_arguments, kernel_of, launch_options, options_for, placed_on
 from cujit.cli.nvcc_arguments import CompilerCommand
 from cujit.cli.saved_launches import is_saved_file, profiled_again, refuse_options
-from cujit.devices.arguments.written import Value
 from cujit.devices.watch import Text
 from cujit.errors import FormatError, counted, spell
 from cujit.loading import Module
@@ -51,13 +50,7 @@ _MUCH = 2
     metavar="GPU",
     help="Print lower bounds of the time on a GPU, such as H200 or 'RTX 4090', without using one.",
 )
-@click.option(
-    "--plot",
-    metavar="PATH",
-    type=click.Path(path_type=Path),
-    help="With --on: write a roofline plot to PATH (.svg or .png).",
-)
-@click.option("--dark", is_flag=True, help="Use dark colors for the plot.")
+@plot_options("With --on: write a roofline plot to PATH (.svg or .png).")
 @click.option(
     "--html",
     "page",
@@ -70,12 +63,10 @@ _MUCH = 2
 @json_option
 def command(
     file: Path,
-    kernel_name: str | None,
-    arguments: Sequence[tuple[str, Value]],
+    called: KernelOptions,
     against: Path | None,
     on: str | None,
-    plot: Path | None,
-    dark: bool,
+    drawing: PlotOptions,
     page: Path | None,
     compiler: WrittenOptions,
     as_json: bool,
@@ -87,25 +78,24 @@ def command(
     docs/profile.md lists which counters are exact. At the end it prints findings with advice. FILE is CUDA C++ (.cu),
     LLVM IR (.ll, .bc), an image that contains PTX, or a saved launch, which runs in a sandboxed process.
     """
-    if plot is not None and on is None:
+    if drawing.plot is not None and on is None:
         raise click.UsageError("--plot draws lower bounds: specify --on GPU")
     # start-up: brings the CPU device
-    from cujit.profile import bounds, compare, peaks
-    from cujit.profile import plot as draw
+    from cujit.profile import bounds, compare, peaks, plot
     from cujit.profile.records import kernel_record
 
     gpu = None if on is None else peaks(on).name
     if is_saved_file(file):
         refuse_options("kernel_name arguments option_words include define libdevice jit_arch", *shape)
-    request = _ProfileRequest(kernel_name, [value for _, value in arguments], shape, compiler)
+    request = _ProfileRequest(called, shape, compiler)
     launched = request.launched(file)
     profiled = launched.profile
     if page is not None:
         from cujit.report import of as report_of  # start-up: for who asks
 
         write_file(page, report_of(launched.image, profile=profiled, on=gpu, texts=launched.texts).html())
-    if plot is not None and gpu is not None:
-        draw(plot, profiled, gpu, dark=dark)
+    if drawing.plot is not None and gpu is not None:
+        plot(drawing.plot, profiled, gpu, dark=drawing.dark)
     if against is not None:
         before = _read(against) if against.suffix == ".json" else request.launched(against).profile
         compared = compare(before, profiled, on=gpu)
@@ -133,8 +123,7 @@ class _Launched(NamedTuple):
 class _ProfileRequest:
     """One launch, of any file."""
 
-    kernel_name: str | None
-    values: list[Value]
+    called: KernelOptions
     shape: Mapping[str, Any]
     compiler: WrittenOptions
 
@@ -150,11 +139,11 @@ class _ProfileRequest:
         shape, profile = ShapeOptions(**self.shape), Profile()
         device = cpu(profile=profile)
         options = options_for(file, self.compiler)
-        module, kernel = kernel_of(file, self.kernel_name, device, options, self.compiler)
+        module, kernel = kernel_of(file, self.called.kernel_name, device, options, self.compiler)
         launch = shape.of(kernel)
         if launch.shape is None:
             raise click.UsageError("--over is 0: specify at least one element")
-        launch(*placed_on(device, self.values))
+        launch(*placed_on(device, self.called.values))
         return _Launched(profile.kernels[0], module, {})
 
 

@@ -11,91 +11,54 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from cujit.cli.choose_device import choose_device, device_option
+from cujit.cli.choose_device import choose_device
 from cujit.cli.compiler_options import WrittenOptions, compiler_options, jit_arch_option
 from cujit.cli.console import json_option, note, print_json, shown_time
 from cujit.cli.files import file_argument
 from cujit.cli.launch_shape import ShapeOptions
-from cujit.cli.launching import forms_of_arguments, kernel_of, launch_options, options_for, placed_on
+from cujit.cli.launching import KernelOptions, forms_of_arguments, kernel_of, launch_options, options_for, placed_on
 from cujit.cli.nvcc_arguments import CompilerCommand
-from cujit.cli.observers import TracedPlace, Watching, watch_options
-from cujit.cli.saved_launches import is_saved_file, refuse_options, report_rerun, run_again, save_array, saving_options
+from cujit.cli.observers import Watching, WatchOptions, watch_options
+from cujit.cli.saved_launches import (
+    ResultOptions,
+    SavingOptions,
+    is_saved_file,
+    refuse_options,
+    report_rerun,
+    result_options,
+    run_again,
+    save_array,
+    saving_options,
+)
 from cujit.devices.arguments.written import Value, shown_values
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3, LaunchShape
-from cujit.errors import KernelFaultError, spell
+from cujit.errors import KernelFaultError
 from cujit.kernel import Kernel, Launch
 from cujit.machine import cpu
 from cujit.values import dataclass
 
 
-def output_file(text: str) -> tuple[int, Path]:
-    """Read ``N=FILE``: which argument goes to which file; the first is 1.
-
-    Raises:
-        click.BadParameter: it is something else.
-    """
-    number, separator, path = text.partition("=")
-    if not (separator and path and number.isascii() and number.isdigit() and int(number)):
-        raise click.BadParameter(f"{spell(text)} is not N=FILE, such as 1=y.npy for the first argument")
-    return int(number), Path(path)
-
-
 @click.command("run", cls=CompilerCommand, epilog=forms_of_arguments())
 @file_argument
 @launch_options
-@click.option(
-    "--out",
-    type=output_file,
-    metavar="N=FILE",
-    multiple=True,
-    help="Save the Nth argument, an array, to FILE (.npy) after the launch. The first is 1.",
-)
-@click.option(
-    "--print",
-    "shown",
-    type=click.IntRange(min=1),
-    multiple=True,
-    metavar="N",
-    help="Print the Nth argument, an array, after the launch. The first is 1.",
-)
+@result_options
 @click.option(
     "--repeat", type=click.IntRange(min=1), default=1, metavar="N", help="Launch N times in a row. Default: 1."
 )
-@click.option(
-    "--schedules",
-    type=click.IntRange(min=2),
-    metavar="N",
-    help="Launch under N schedules, and exit with 1 if the results differ. Uses the CPU device.",
-)
-@click.option("--time", "timed", is_flag=True, help="Print the load time and the launch times.")
 @saving_options
 @watch_options
-@device_option
 @jit_arch_option
 @compiler_options
 @json_option
 def command(
     file: Path,
-    kernel_name: str | None,
-    arguments: Sequence[tuple[str, Value]],
-    out: Sequence[tuple[int, Path]],
-    shown: Sequence[int],
+    called: KernelOptions,
+    results: ResultOptions,
     repeat: int,
-    schedules: int | None,
-    schedule: int | None,
-    contract: str | None,
-    timed: bool,
-    save: Path | None,
-    memory_mib: int | None,
-    trusted: bool,
-    check: str | None,
-    traced: TracedPlace | None,
-    trace_limit: int,
-    coverage: Path | None,
-    timeout_s: float | None,
-    device_name: str | None,
+    saving: SavingOptions,
+    watch: WatchOptions,
     compiler: WrittenOptions,
     as_json: bool,
     **shape: Any,
@@ -112,51 +75,47 @@ def command(
             "option_words include define libdevice jit_arch",
             *shape,
         )
-        again = run_again(
-            file, device_name, check, traced, trace_limit, timeout_s=timeout_s, memory_mib=memory_mib, trusted=trusted
-        )
-        report_rerun(again, out, shown, timed=timed, as_json=as_json)
+        report_rerun(run_again(file, watch, saving), results, as_json=as_json)
         return
     launch_shape = ShapeOptions(**shape)
-    values = [value for _, value in arguments]
-    _check_numbers([*shown, *(number for number, _ in out)], values)
+    _check_numbers([*results.shown, *(number for number, _ in results.out)], called.values)
     options = options_for(file, compiler)
-    watching = Watching(check, traced, trace_limit, coverage, timeout_s, schedule, contract)
-    device = _device(watching, device_name, timed=timed)
+    watching = Watching(watch)
+    device = _device(watching, timed=results.timed)
 
     begin = time.perf_counter()
-    module, kernel = kernel_of(file, kernel_name, device, options, compiler)
+    module, kernel = kernel_of(file, called.kernel_name, device, options, compiler)
     loaded_s = time.perf_counter() - begin
     launch = launch_shape.of(kernel)
     watching.require_thread(launch.shape)
-    placed = placed_on(device, values)
-    if schedules is not None:
-        _compare(launch, placed, schedules, schedule or 0, check, contract, as_json=as_json)
+    placed = placed_on(device, called.values)
+    if watch.schedules is not None:
+        _compare(launch, placed, watch.schedules, watch, as_json=as_json)
         return
-    if save is not None:
-        note(f"{launch.save(save, *placed)}: cujit run {save} runs this launch again")
+    if saving.save is not None:
+        note(f"{launch.save(saving.save, *placed)}: cujit run {saving.save} runs this launch again")
     try:
         with watching.telling(as_json=as_json):
             seconds = [_timed(launch, placed, device) for _ in range(repeat)]
     except KernelFaultError:
-        if save is None:
+        if saving.save is None:
             note("to replay this launch on any machine, save it with --save bug.launch")
         raise
 
-    for number, path in out:
+    for number, path in results.out:
         save_array(path, _array(placed, number))
-    arrays = {number: shown_values(arguments[number - 1][0], _array(placed, number)) for number in shown}
+    arrays = {number: shown_values(called.arguments[number - 1][0], _array(placed, number)) for number in results.shown}
     done = Done(kernel, module.route, launch.shape, arrays, loaded_s, tuple(seconds))
     if as_json:
         print_json({**done.report(), **watching.report()})
     else:
-        done.print(timed)
+        done.print(results.timed)
 
 
-def _device(watching: Watching, name: str | None, *, timed: bool) -> Device:
+def _device(watching: Watching, *, timed: bool) -> Device:
     """Return the device that watches, or the one that was asked for; a CPU device has the default check."""
-    watched = watching.device(name)
-    device = watched or choose_device(name)[0]
+    watched = watching.device()
+    device = watched or choose_device(watching.asked.device_name)[0]
     if watched is None and not device.is_gpu:
         device = cpu(check=watching.default_check)
     if timed and not device.is_gpu and watching.default_check is not None:
@@ -165,17 +124,12 @@ def _device(watching: Watching, name: str | None, *, timed: bool) -> Device:
 
 
 def _compare(
-    launch: Launch,
-    arguments: Sequence[object],
-    schedules: int,
-    first: int,
-    check: str | None,
-    contract: str | None,
-    *,
-    as_json: bool,
+    launch: Launch, arguments: Sequence[object], schedules: int, watch: WatchOptions, *, as_json: bool
 ) -> None:
     """Launch under many schedules, say whether all give the same, and exit with 1 if they do not."""
-    report = launch.under_schedules(*arguments, schedules=schedules, first_seed=first, check=check, contract=contract)
+    report = launch.under_schedules(
+        *arguments, schedules=schedules, first_seed=watch.schedule or 0, check=watch.check, contract=watch.contract
+    )
     if as_json:
         print_json(report.as_json())
     else:

@@ -14,9 +14,11 @@ import numpy.typing as npt
 from click.core import ParameterSource
 
 from cujit.artifact.writing import write_file
-from cujit.cli.console import note, print_json, several, shown_time
-from cujit.cli.observers import TracedPlace
+from cujit.cli.console import note, print_json, settings, shown_time
+from cujit.cli.observers import WatchOptions
+from cujit.errors import spell
 from cujit.formats.saved_launch import SavedLaunch, is_saved
+from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.measures import ProfiledKernel
@@ -24,7 +26,18 @@ if TYPE_CHECKING:
 
 _MAGIC_BYTES = 8
 
-saving_options = several(
+
+class SavingOptions(NamedTuple):
+    """Where a launch is saved, and the sandbox that a saved launch runs in."""
+
+    save: Path | None
+    memory_mib: int | None
+    trusted: bool
+
+
+saving_options = settings(
+    "saving",
+    SavingOptions,
     click.option(
         "--save",
         type=click.Path(dir_okay=False, writable=True, path_type=Path),
@@ -44,6 +57,48 @@ saving_options = several(
         is_flag=True,
         help="Run a saved launch even if the system can't filter system calls.",
     ),
+)
+
+
+def output_file(text: str) -> tuple[int, Path]:
+    """Read ``N=FILE``: which argument goes to which file; the first is 1.
+
+    Raises:
+        click.BadParameter: it is something else.
+    """
+    number, separator, path = text.partition("=")
+    if not (separator and path and number.isascii() and number.isdigit() and int(number)):
+        raise click.BadParameter(f"{spell(text)} is not N=FILE, such as 1=y.npy for the first argument")
+    return int(number), Path(path)
+
+
+class ResultOptions(NamedTuple):
+    """Which results of a launch are saved and printed."""
+
+    out: Sequence[tuple[int, Path]]
+    shown: Sequence[int]
+    timed: bool
+
+
+result_options = settings(
+    "results",
+    ResultOptions,
+    click.option(
+        "--out",
+        type=output_file,
+        metavar="N=FILE",
+        multiple=True,
+        help="Save the Nth argument, an array, to FILE (.npy) after the launch. The first is 1.",
+    ),
+    click.option(
+        "--print",
+        "shown",
+        type=click.IntRange(min=1),
+        multiple=True,
+        metavar="N",
+        help="Print the Nth argument, an array, after the launch. The first is 1.",
+    ),
+    click.option("--time", "timed", is_flag=True, help="Print the load time and the launch times."),
 )
 
 
@@ -76,17 +131,7 @@ def refuse_options(names: str, *more: str) -> None:
             )
 
 
-def run_again(
-    file: Path,
-    device: str | None,
-    check: str | None,
-    traced: TracedPlace | None,
-    trace_limit: int,
-    *,
-    timeout_s: float | None,
-    memory_mib: int | None,
-    trusted: bool,
-) -> Rerun:
+def run_again(file: Path, watch: WatchOptions, sandbox: SavingOptions) -> Rerun:
     """Run a saved launch as the options say.
 
     Raises:
@@ -96,23 +141,20 @@ def run_again(
 
     return run_once(
         file,
-        device=device,
-        check=check,
-        trace=None if traced is None else (traced.block, traced.thread),
-        trace_limit=trace_limit,
-        timeout_s=TIMEOUT_S if timeout_s is None else timeout_s,
-        memory_mib=memory_mib,
-        trusted=trusted,
+        device=watch.device_name,
+        check=watch.check,
+        trace=None if watch.traced is None else (*watch.traced, watch.trace_limit),
+        timeout_s=TIMEOUT_S if watch.timeout_s is None else watch.timeout_s,
+        memory_mib=sandbox.memory_mib,
+        trusted=sandbox.trusted,
     )
 
 
-def report_rerun(
-    rerun: Rerun, out: Sequence[tuple[int, Path]], shown: Sequence[int], *, timed: bool, as_json: bool
-) -> None:
+def report_rerun(rerun: Rerun, wanted: ResultOptions, *, as_json: bool) -> None:
     """Print what a saved launch did, and raise what ended it."""
-    for index, path in out:
+    for index, path in wanted.out:
         save_array(path, _array(rerun, index))
-    arrays = {index: _array(rerun, index) for index in shown}
+    arrays = {index: _array(rerun, index) for index in wanted.shown}
     _print_words(rerun, as_json=as_json)
     if rerun.error is not None:
         raise rerun.error
@@ -122,7 +164,7 @@ def report_rerun(
     saved = rerun.saved
     how = f"grid {'x'.join(map(str, saved.grid))}, block {'x'.join(map(str, saved.block))}"
     note(f"{saved.kernel} on {rerun.device}: {how}, as it was saved on {saved.device} ({rerun.route})")
-    if timed:
+    if wanted.timed:
         note(f"the launch took {shown_time(rerun.seconds)}")
     for index, array in arrays.items():
         prefix = f"{index}: " if len(arrays) > 1 else ""

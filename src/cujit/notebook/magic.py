@@ -15,10 +15,10 @@ from typing import Any
 import click
 
 from cujit.cli.choose_device import device_option
-from cujit.cli.compiler_options import arch_option, define_options, names_option
+from cujit.cli.compiler_options import WrittenOptions, arch_option, define_options, names_option
+from cujit.cli.console import settings
 from cujit.cli.observers import check_option
 from cujit.cli.shell_hints import for_the_shell
-from cujit.compiler.options.values import read_options
 from cujit.devices.cpu.observe.profile import Profile
 from cujit.devices.name_table import without_arguments
 from cujit.emulator.settings import VARIABLE
@@ -29,6 +29,7 @@ from cujit.loading import Module, jit
 from cujit.machine import cpu
 from cujit.notebook import failures
 from cujit.notebook.displays import RENDERERS, html_of
+from cujit.values import NamedTuple
 
 
 def load(shell: Any) -> None:
@@ -147,14 +148,26 @@ _LEFT: weakref.WeakValueDictionary[str, object] = weakref.WeakValueDictionary()
 """What cells left under a name last, as long as somebody has it."""
 
 
+class _WatchOptions(NamedTuple):
+    """The device, and what it watches."""
+
+    device_name: str | None
+    check: str | None
+    profile: str | None
+
+
 @click.command("%%cuda", context_settings={"help_option_names": ["-h", "--help"]})
 @names_option
 @arch_option("Compile for another architecture than the device's: sm_90a.")
 @click.option("--std", metavar="DIALECT", help="The dialect of C++: c++20.")
 @define_options
-@device_option
-@check_option
-@click.option("--profile", metavar="NAME", help="Count what launches cost, in NAME. Runs on the CPU device.")
+@settings(
+    "watch",
+    _WatchOptions,
+    device_option,
+    check_option,
+    click.option("--profile", metavar="NAME", help="Count what launches cost, in NAME. Runs on the CPU device."),
+)
 @click.option("--module", metavar="NAME", help="Leave the module in NAME, and not its kernels.")
 @click.option("-q", "--quiet", is_flag=True, help="Print neither names nor warnings.")
 @click.pass_obj
@@ -163,12 +176,8 @@ def _command(
     names: Sequence[str],
     arch: str | None,
     std: str | None,
-    option_words: Sequence[str],
-    include: Sequence[str],
-    define: Sequence[str],
-    device_name: str | None,
-    check: str | None,
-    profile: str | None,
+    compiler: WrittenOptions,
+    watch: _WatchOptions,
     module: str | None,
     quiet: bool,
 ) -> None:
@@ -177,20 +186,23 @@ def _command(
     Several kernels of one name, instances of a template among them, make a dict of that name: axpy["axpy<float>"].
     What has the name of a kernel and comes from no earlier cell is not replaced: that is an error.
     """
-    for name in filter(None, (profile, module)):
+    for name in filter(None, (watch.profile, module)):
         cell.require_free(name, "what is asked for")
     counts = None
     # The GPU of the emulator is for other programs.
-    device: Any = device_name or ("cpu" if VARIABLE in os.environ else None)
-    if check is not None or profile is not None:
-        if device_name not in (None, "cpu"):
-            raise click.UsageError(f"--check and --profile are for the CPU device: leave --device {device_name} out")
-        counts = None if profile is None else Profile()
-        device = cpu(check=check, profile=counts)
-    options = read_options((*option_words, f"std={std}") if std is not None else option_words, include, define)
+    device: Any = watch.device_name or ("cpu" if VARIABLE in os.environ else None)
+    if watch.check is not None or watch.profile is not None:
+        if watch.device_name not in (None, "cpu"):
+            raise click.UsageError(
+                f"--check and --profile are for the CPU device: leave --device {watch.device_name} out"
+            )
+        counts = None if watch.profile is None else Profile()
+        device = cpu(check=watch.check, profile=counts)
+    if std is not None:
+        compiler = compiler._replace(option_words=(*compiler.option_words, f"std={std}"))
     # The line of the magic is the first of the cell.
-    made = jit(f"\n{cell.text}", names=names, device=device, arch=arch, options=options, name=cell.name)
-    found: dict[str, object] = {profile: counts} if profile is not None else {}
+    made = jit(f"\n{cell.text}", names=names, device=device, arch=arch, options=compiler.read(), name=cell.name)
+    found: dict[str, object] = {watch.profile: counts} if watch.profile is not None else {}
     found |= {module: made} if module is not None else _by_name(made, cell)
     cell.leave(found)
     if not quiet:

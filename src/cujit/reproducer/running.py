@@ -43,6 +43,7 @@ from cujit.workers.answers import printable, read_answer
 from cujit.workers.process import how_ended
 
 TIMEOUT_S = 60.0
+TRACE_LIMIT = 100_000
 OUTPUT_BYTES = 1 << 20
 """What is kept of what a kernel prints."""
 
@@ -156,8 +157,8 @@ def run(
             print(error)
     """
     rerun = run_once(
-        saved, device=device, check=check, trace=trace, profile=profile, timeout_s=timeout_s, memory_mib=memory_mib,
-        trusted=trusted,
+        saved, device=device, check=check, trace=trace and (*trace, TRACE_LIMIT), profile=profile,
+        timeout_s=timeout_s, memory_mib=memory_mib, trusted=trusted,
     )  # fmt: skip
     if rerun.error is not None:
         raise rerun.error
@@ -169,14 +170,15 @@ def run_once(
     *,
     device: str | None = None,
     check: str | None = None,
-    trace: tuple[int | Sequence[int], int | Sequence[int]] | None = None,
-    trace_limit: int = 100_000,
+    trace: tuple[int | Sequence[int], int | Sequence[int], int] | None = None,
     profile: bool = False,
     timeout_s: float = TIMEOUT_S,
     memory_mib: int | None = None,
     trusted: bool = False,
 ) -> Rerun:
     """Do as ``run`` does, and give the fault of a kernel as ``Rerun.error``, with all that is known besides.
+
+    The third number of ``trace`` limits it.
 
     Raises:
         CujitError: as ``run`` does, but for what ends a launch early.
@@ -189,7 +191,7 @@ def run_once(
     request = {
         "device": name,
         "check": check,
-        "trace": None if trace is None else [*trace, trace_limit],
+        "trace": trace,
         "profile": profile,
         "timeout_s": seconds,
         "memory_mib": read_int(memory_mib, "memory_mib", OptionError, least=1),

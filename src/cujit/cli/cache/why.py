@@ -14,10 +14,19 @@ from cujit.cache.key import Key, differences
 from cujit.cache.store import Explanation
 from cujit.cli.cache.common import cache_option, difference_record, print_differences, short, summary_record
 from cujit.cli.compiler_options import WrittenOptions, arch_option, compiler_options, names_option
-from cujit.cli.console import json_option, print_json, printable
+from cujit.cli.console import json_option, print_json, printable, settings
 from cujit.cli.nvcc_arguments import CompilerCommand
 from cujit.compiler.keys.maker import Uncacheable
 from cujit.program import request, runner
+from cujit.values import NamedTuple
+
+
+class RequestOptions(NamedTuple):
+    """The compile that is looked up, apart from the options of the compiler."""
+
+    to: str | None
+    arch: str | None
+    names: Sequence[str]
 
 
 @click.command("why", cls=CompilerCommand)
@@ -29,9 +38,13 @@ from cujit.program import request, runner
     metavar="FILE",
     help="Look up the compile of FILE instead of KEY, with the options below.",
 )
-@click.option("--to", type=click.Choice(("ptx", "cubin", "ltoir")), help="Kind of image that FILE is compiled to.")
-@arch_option("Architecture that FILE is compiled for.")
-@names_option
+@settings(
+    "asked",
+    RequestOptions,
+    click.option("--to", type=click.Choice(("ptx", "cubin", "ltoir")), help="Kind of image that FILE is compiled to."),
+    arch_option("Architecture that FILE is compiled for."),
+    names_option,
+)
 @compiler_options
 @cache_option
 @json_option
@@ -40,9 +53,7 @@ def why(
     key: str | None,
     other: str | None,
     source: Path | None,
-    to: str | None,
-    arch: str | None,
-    names: Sequence[str],
+    asked: RequestOptions,
     compiler: WrittenOptions,
     as_json: bool,
 ) -> None:
@@ -58,13 +69,13 @@ def why(
         keys = runner(cache).keys
         assert keys is not None
         wanted = compiler.source(source)
-        made = keys.of_request(request(wanted, to=to, arch=arch, names=names, options=options))
+        made = keys.of_request(request(wanted, options=options, **asked._asdict()))
         if isinstance(made, Uncacheable):
             _print_uncacheable(made.reason, as_json)
         else:
             _print_nearest(cache, made.key, as_json, is_there=cache.find(made.key) is not None)
         return
-    if any((to, arch, names, *compiler)):
+    if any((*asked, *compiler)):
         raise click.UsageError("compiler options require --source")
     shown = admin.show(cache, str(key))
     if other is None:

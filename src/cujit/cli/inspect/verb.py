@@ -11,7 +11,7 @@ import click
 
 from cujit.arch import Arch
 from cujit.artifact.writing import write_file
-from cujit.cli.console import json_option, print_json, show
+from cujit.cli.console import json_option, print_json, settings, show
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, complete_kernel, open_built
 from cujit.cli.help import Command
@@ -24,10 +24,47 @@ from cujit.inspection.read import inspect
 from cujit.inspection.records import comparison_record, inspections_record
 from cujit.inspection.sass import disassemble, find_nvdisasm
 from cujit.inspection.values import ImageKind, Inspection
-from cujit.values import replace
+from cujit.values import NamedTuple, replace
 
 _SHOWN_NAMES = 12
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
+
+
+class InsteadOptions(NamedTuple):
+    """What is shown instead of the images; at most one of them is specified."""
+
+    ptx: bool
+    sass: bool
+    directory: Path | None
+    needs: bool
+    against: Path | None
+    page: Path | None
+
+
+_instead_options = settings(
+    "instead",
+    InsteadOptions,
+    click.option("--ptx", is_flag=True, help="Print the PTX, also from the line information of a cubin."),
+    click.option("--sass", is_flag=True, help="Print the SASS. Requires nvdisasm: pip install 'cujit[sass]'."),
+    click.option(
+        "--extract",
+        "directory",
+        metavar="DIR",
+        type=_DIRECTORY,
+        help="Write every image, and the PTX of cubins, to files in DIR.",
+    ),
+    click.option(
+        "--needs", is_flag=True, help="List the PTX instructions in use, and those the CPU device doesn't support."
+    ),
+    click.option("--against", metavar="B", type=FILE, help="Compare FILE with B and list what grew and shrank."),
+    click.option(
+        "--html",
+        "page",
+        metavar="PATH",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Write a self-contained HTML report: source, PTX, SASS by line, and occupancy.",
+    ),
+)
 
 
 @click.command("inspect", cls=Command)
@@ -41,19 +78,7 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 )
 @click.option("--arch", metavar="ARCH", help="Show only images for this architecture: sm_90, compute_80.")
 @click.option("--all", "everything", is_flag=True, help="Show all images and kernels, without a limit.")
-@click.option("--ptx", is_flag=True, help="Print the PTX, also from the line information of a cubin.")
-@click.option("--sass", is_flag=True, help="Print the SASS. Requires nvdisasm: pip install 'cujit[sass]'.")
-@click.option(
-    "--extract",
-    "directory",
-    metavar="DIR",
-    type=_DIRECTORY,
-    help="Write every image, and the PTX of cubins, to files in DIR.",
-)
-@click.option(
-    "--needs", is_flag=True, help="List the PTX instructions in use, and those the CPU device doesn't support."
-)
-@click.option("--against", metavar="B", type=FILE, help="Compare FILE with B and list what grew and shrank.")
+@_instead_options
 @click.option(
     "--log",
     "logs",
@@ -61,13 +86,6 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
     metavar="FILE",
     type=FILE,
     help="Log of the assembler for FILE, and for B (-O verbose, -Xptxas -v). Only this log contains spills.",
-)
-@click.option(
-    "--html",
-    "page",
-    metavar="PATH",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a self-contained HTML report: source, PTX, SASS by line, and occupancy.",
 )
 @json_option
 @click.pass_context
@@ -77,13 +95,8 @@ def command(
     pattern: str | None,
     arch: str | None,
     everything: bool,
-    ptx: bool,
-    sass: bool,
-    directory: Path | None,
-    needs: bool,
-    against: Path | None,
+    instead: InsteadOptions,
     logs: tuple[Path, ...],
-    page: Path | None,
     as_json: bool,
 ) -> None:
     """List the kernels and images in FILE and print PTX or SASS.
@@ -91,27 +104,27 @@ def command(
     FILE is PTX, a cubin, LTO-IR, a fatbin, an object, a library, an executable or an archive. You need neither a GPU
     nor a driver. The exit status is 1 if a FILE is damaged.
     """
-    paths = files if against is None else (*files, against)
-    _check_usage(ctx.params, len(paths))
+    paths = files if instead.against is None else (*files, instead.against)
+    _check_usage(instead, ctx.params, len(paths))
     found = _inspected(paths, logs, arch)
     keep = _kernels_called(pattern, found)
-    if against is not None:
+    if instead.against is not None:
         comparison = compare(*found, keep=keep)
         print_json(comparison_record(comparison)) if as_json else show(render_changes(comparison, everything))
-    elif needs:
+    elif instead.needs:
         from cujit.cli.inspect.needs import show_needs  # brings the CPU device, which nothing else here needs
 
         if not show_needs(found, everything=everything, as_json=as_json):
             ctx.exit(ExitCode.WRONG_INPUT)
-    elif page is not None:
+    elif instead.page is not None:
         from cujit.report import of as report_of  # brings the CPU device, which nothing else here needs
 
         image = open_built(files[0], next(iter(logs), None))
-        write_file(page, report_of(image, arch=arch, kernels=keep.names).html())
-    elif ptx or sass:
-        (_print_ptx if ptx else _print_sass)(found, keep)
-    elif directory is not None:
-        extract(((image, i.name) for i in found for image in keep.chosen(i)), directory, as_json=as_json)
+        write_file(instead.page, report_of(image, arch=arch, kernels=keep.names).html())
+    elif instead.ptx or instead.sass:
+        (_print_ptx if instead.ptx else _print_sass)(found, keep)
+    elif instead.directory is not None:
+        extract(((image, i.name) for i in found for image in keep.chosen(i)), instead.directory, as_json=as_json)
     else:
         _show_images(found, keep, everything=everything, as_json=as_json)
     if any(map(_is_damaged, found)):
@@ -130,17 +143,17 @@ def _is_damaged(inspection: Inspection) -> bool:
     return any(image.is_read and image.error for image in inspection)
 
 
-def _check_usage(given: Mapping[str, Any], files: int) -> None:
+def _check_usage(instead: InsteadOptions, given: Mapping[str, Any], files: int) -> None:
     """Refuse options that do not go together; ``files`` counts B too."""
-    if sum(bool(given[name]) for name in ("ptx", "sass", "directory", "needs", "against", "page")) > 1:
+    if sum(map(bool, instead)) > 1:
         raise click.UsageError("--ptx, --sass, --extract, --needs, --html and --against exclude each other")
-    if given["needs"] and given["pattern"] is not None:
+    if instead.needs and given["pattern"] is not None:
         raise click.UsageError("--needs reads whole images: remove --kernel")
-    if given["as_json"] and (given["ptx"] or given["sass"]):
+    if given["as_json"] and (instead.ptx or instead.sass):
         raise click.UsageError("--ptx and --sass exclude --json")
-    if given["page"] and files > 1:
+    if instead.page and files > 1:
         raise click.UsageError(f"--html requires one FILE, not {files}")
-    if given["against"] and files > 2:
+    if instead.against and files > 2:
         raise click.UsageError(f"--against requires one FILE, not {files - 1}")
     if given["logs"] and len(given["logs"]) != files:
         raise click.UsageError(f"--log appears {len(given['logs'])} times for {files} files: specify one log per file")
