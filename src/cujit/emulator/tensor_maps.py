@@ -73,22 +73,12 @@ def tensor_map_encode_tiled(
 
 @started("cuTensorMapEncodeIm2col", "PIUPPPPPUUPIIII")
 def tensor_map_encode_im2col(
-    out: int,
-    kind: int,
-    rank: int,
-    address: int,
-    sizes: int,
-    strides: int,
-    lower: int,
-    upper: int,
-    channels: int,
-    pixels: int,
-    steps: int,
-    *words: int,
+    out: int, kind: int, rank: int, address: int, sizes: int, strides: int, *copied: int
 ) -> None:
     """Describe images, of which a copy takes pixels as a convolution goes over them."""
+    lower, upper, channels, pixels, steps, *words = copied
     require(3 <= rank <= MAX_RANK)
-    tiling = _tiling(kind, rank, address, sizes, strides, [*[1] * (rank - 1), channels], steps, words)
+    tiling = _tiling(kind, rank, address, sizes, strides, [*[1] * (rank - 1), channels], steps, (*words,))
     given = {name: getattr(tiling, name) for name in tiling.__match_args__}
     corners = (tuple(_numbers(corner, rank - 2, ctypes.c_int32)) for corner in (lower, upper))
     _write(out, Im2col(**given, lower=next(corners), upper=next(corners), pixels=pixels))

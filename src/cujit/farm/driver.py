@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cujit.arch import Arch
 from cujit.cache.cache import Cache
@@ -34,6 +35,28 @@ from cujit.farm.report import BuildTally, BuiltImage, Failure, Report
 from cujit.farm.tasks import ChunkResult, PieceResult, WorkChunk
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
+from cujit.values import NamedTuple
+from cujit.values.keywords import has_keywords, take
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from typing_extensions import Unpack
+
+    class FarmKeywords(TypedDict, total=False):
+        """The fields of ``FarmSettings``."""
+
+        store: RemoteStore | None
+        deadline_s: float | None
+        memory_bytes: int | None
+        make_ms: Callable[[Request], float]
+        chunk_s: float
+        join: int
+        share: str | None
+        workers: int | None
+        made_s: int
+        progress: Progress | None
+
 
 _FLYING = 3
 """Chunks that are handed out for each process, so that none waits for the driver."""
@@ -55,6 +78,26 @@ _DEATHS = ("KilledWorker",)
 _NO_CAP = 1 << 62
 
 
+def _unknown_ms(_: Request) -> float:
+    return 0.0
+
+
+class FarmSettings(NamedTuple):
+    """Where images are published, what a compile may take, and how compiles are put together."""
+
+    store: RemoteStore | None = None
+    deadline_s: float | None = None
+    memory_bytes: int | None = None
+    make_ms: Callable[[Request], float] = _unknown_ms
+    chunk_s: float = 2.0
+    join: int = 1
+    share: str | None = None
+    workers: int | None = None
+    made_s: int = 0
+    progress: Progress | None = None
+
+
+@has_keywords(FarmSettings)
 def build(
     requests: Iterable[Request],
     targets: str | Arch | Sequence[str | Arch] = (),
@@ -62,16 +105,7 @@ def build(
     executor: Executor | str = "processes",
     sink: Cache | str | os.PathLike[str] | None = None,
     pack: str | os.PathLike[str] | None = None,
-    store: RemoteStore | None = None,
-    deadline_s: float | None = None,
-    memory_bytes: int | None = None,
-    make_ms: Callable[[Request], float] = lambda _: 0.0,
-    chunk_s: float = 2.0,
-    join: int = 1,
-    share: str | None = None,
-    workers: int | None = None,
-    made_s: int = 0,
-    progress: Progress | None = None,
+    **settings: Unpack[FarmKeywords],
 ) -> Report:
     """Compile requests by the processes of an executor, into a cache directory, a pack or a shared cache.
 
@@ -112,24 +146,24 @@ def build(
         kernels = [cujit.request(CODE, names=["axpy<double>"], arch="sm_90")]       # or thousands
         report = cujit.farm.build(kernels, executor="processes:1", sink="kernels", pack="kernels.pack")
     """
-    begin = time.monotonic()
+    begin, how = time.monotonic(), take(FarmSettings, settings, build)
     cache = cache_of(sink)
     runner = Runner.allowed(Toolchain(Settings.from_environment(os.environ)), cache)
     arches = parse_targets(targets, _no_gpu, runner) if targets else ()
-    limits = WorkLimits.of(deadline_s, True, None if memory_bytes is None else _mebibytes(memory_bytes))
-    read_int(join, "join", OptionError, least=1)
-    share = check_share(share)
+    memory_mib = None if how.memory_bytes is None else _mebibytes(how.memory_bytes)
+    limits = WorkLimits.of(how.deadline_s, True, memory_mib)
+    read_int(how.join, "join", OptionError, least=1)
     root, task = _where_and_how(runner, cache, limits)
-    task = task._replace(join=join, share=share)
+    task = task._replace(join=how.join, share=check_share(how.share))
     is_packed, tally = pack is not None, BuildTally()
-    with engine_of(executor, workers) as engine, publishing(store, cache.stores, tally) as publisher:
-        intake = Intake(requests, arches, runner, make_ms, tally, publisher, task, is_packed=is_packed)
-        _Farm(intake, engine, root, task, chunk_s * 1e3, progress).run()
+    with engine_of(executor, how.workers) as engine, publishing(how.store, cache.stores, tally) as publisher:
+        intake = Intake(requests, arches, runner, how.make_ms, tally, publisher, task, is_packed=is_packed)
+        _Farm(intake, engine, root, task, how.chunk_s * 1e3, how.progress).run()
     stats = None
     if pack is not None:
         wanted = tally.kept()
         pins, closures = intake.pins, intake.closures
-        stats = write_pack(Path(pack), cache.stores, wanted=wanted, requests=pins, closures=closures, made_s=made_s)
+        stats = write_pack(Path(pack), cache.stores, wanted=wanted, requests=pins, closures=closures, made_s=how.made_s)
     return tally.report(time.monotonic() - begin, stats)
 
 

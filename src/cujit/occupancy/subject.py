@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cujit.arch import Arch
 from cujit.arch.multiprocessor import MAX_BLOCK_THREADS, SHARED_DEFAULT_BYTES, limits_of
@@ -31,7 +31,25 @@ from cujit.occupancy.drawing import plot_path
 from cujit.occupancy.products import Mark, Product, find_product, product_of_arch
 from cujit.occupancy.residency import Demand, Residency, residency
 from cujit.occupancy.result import Occupancy
-from cujit.values import attributes, dataclass, replace
+from cujit.values import NamedTuple, attributes, dataclass, replace
+from cujit.values.keywords import has_keywords, take
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from typing_extensions import Unpack
+
+    class DemandKeywords(TypedDict, total=False):
+        """The fields of ``DemandWords``."""
+
+        processors: int | None
+        registers: int | None
+        static_shared_bytes: int | None
+        barriers: int | None
+        max_threads: int | None
+        carveout_percent: int | None
+        opt_in: bool
+
 
 __all__ = ["Image", "LoadedKernel", "Occupancy", "Subject", "of", "plot", "product_of", "subject"]
 
@@ -132,22 +150,29 @@ class Subject:
             )
 
 
+class DemandWords(NamedTuple):
+    """What users say of a kernel and of a GPU, in place of what the image and the table say."""
+
+    processors: int | None = None
+    registers: int | None = None
+    static_shared_bytes: int | None = None
+    barriers: int | None = None
+    max_threads: int | None = None
+    carveout_percent: int | None = None
+    opt_in: bool = True
+
+
+@has_keywords(DemandWords)
 def of(
     what: Image | LoadedKernel | None = None,
     block: int | tuple[int, ...] | None = None,
     *,
     kernel: str | None = None,
     on: str | Arch | Device | None = None,
-    processors: int | None = None,
-    registers: int | None = None,
-    static_shared_bytes: int | None = None,
-    barriers: int | None = None,
-    max_threads: int | None = None,
     shared_bytes: SharedBytes = 0,
     grid: int | tuple[int, ...] | None = None,
     cluster: int | None = None,
-    carveout_percent: int | None = None,
-    opt_in: bool = True,
+    **demand: Unpack[DemandKeywords],
 ) -> Occupancy:
     """Return how many blocks of a kernel one SM of a GPU runs at a time. No GPU is needed.
 
@@ -158,14 +183,14 @@ def of(
         kernel: which, where there are several.
         on: a GPU by name (``"H200"``, ``"RTX 5090"``), an architecture (``"sm_90"``), or a Device; None is that of the
             image.
+        shared_bytes: dynamic shared memory of a block, in bytes: a number, or a function of the block's threads.
+        grid: counts blocks.
+        cluster: the blocks of a cluster.
         processors: how many multiprocessors the GPU has.
         registers: of a thread; this and the next three take the place of what the image says.
         static_shared_bytes: of a block.
         barriers: of a block.
         max_threads: of a block.
-        shared_bytes: dynamic shared memory of a block, in bytes: a number, or a function of the block's threads.
-        grid: counts blocks.
-        cluster: the blocks of a cluster.
         carveout_percent: how much of the L1 cache is shared memory, as a kernel can prefer it.
         opt_in: False keeps a block to the 48 KiB of shared memory that a kernel gets unasked.
 
@@ -181,57 +206,37 @@ def of(
         assert cujit.occupancy.of(cubin, 256, on="H200").fraction == 1
         assert cujit.occupancy.of(block=1024, registers=64, on="sm_90").fraction == 0.5
     """
-    found = subject(
-        what,
-        kernel=kernel,
-        on=on,
-        processors=processors,
-        registers=registers,
-        static_shared_bytes=static_shared_bytes,
-        barriers=barriers,
-        max_threads=max_threads,
-        carveout_percent=carveout_percent,
-        opt_in=opt_in,
-    )
+    found = subject(what, kernel=kernel, on=on, **demand)
     if block is None:
         return found.best(shared_bytes=shared_bytes, grid=grid, cluster=cluster)
     return found.at(block, shared_bytes=shared_bytes, grid=grid, cluster=cluster)
 
 
+@has_keywords(DemandWords)
 def subject(
     what: Image | LoadedKernel | None = None,
     *,
     kernel: str | None = None,
     on: str | Arch | Device | None = None,
-    processors: int | None = None,
-    registers: int | None = None,
-    static_shared_bytes: int | None = None,
-    barriers: int | None = None,
-    max_threads: int | None = None,
-    carveout_percent: int | None = None,
-    opt_in: bool = True,
+    **demand: Unpack[DemandKeywords],
 ) -> Subject:
     """Find the kernel and the GPU that ``of`` would look at, for several block sizes.
 
     Raises:
         CujitError: see ``of``.
     """
-    given = {
-        "registers": registers,
-        "shared_bytes": static_shared_bytes,
-        "barriers": barriers,
-        "max_threads": max_threads,
-        "carveout_percent": carveout_percent,
-    }
+    words = take(DemandWords, demand, subject)
+    given = attributes(words, "registers barriers max_threads carveout_percent")
+    given["shared_bytes"] = words.static_shared_bytes
     changes = {name: read_int(value, name, LaunchError) for name, value in given.items() if value is not None}
-    place = _place(on, processors)
+    place = _place(on, words.processors)
     if what is None:
         found = _of_numbers(place, kernel, changes)
     elif isinstance(what, LoadedKernel):
         found = _of_loaded(what, place, kernel, changes)
     else:
-        found = _of_image(open_image(what, "occupancy.of"), place, processors, kernel, changes)
-    if opt_in:
+        found = _of_image(open_image(what, "occupancy.of"), place, words.processors, kernel, changes)
+    if words.opt_in:
         return found
     unasked = SHARED_DEFAULT_BYTES - found.demand.shared_bytes
     return replace(found, demand=replace(found.demand, dynamic_limit_bytes=unasked))

@@ -35,6 +35,7 @@ from cujit.tuning.ranks import Ranks
 from cujit.tuning.records import SCHEMA, TuningRecord
 from cujit.tuning.spaces import Value, Variant, shape_text, variants_of
 from cujit.values import NamedTuple, dataclass
+from cujit.values.keywords import has_keywords, take
 from cujit.version import __version__
 
 if TYPE_CHECKING:
@@ -42,6 +43,21 @@ if TYPE_CHECKING:
 
     from cujit.compiler.options.keywords import Keywords
     from cujit.profile import Peaks
+
+    class TuneKeywords(Keywords, total=False):
+        """The fields of ``TuneSettings``, and options of the compiler."""
+
+        constraint: Callable[[Mapping[str, Any]], object] | None
+        check: Check | None
+        strategy: Strategy | None
+        trials: int
+        rounds: int
+        executor: Executor | str | None
+        group: object
+        on: str | None
+        arch: Arch | str | None
+        cache: Cache | bool | None
+
 
 _WORK = "tuning"
 _WAIT_S = 1800.0
@@ -85,6 +101,22 @@ class Tuned:
         return f"<Tuned {self.record.kernel} {self.record.shape}: {values}, {self.provenance.outcome.value}>"
 
 
+class TuneSettings(NamedTuple):
+    """Which candidates there are, how they are compiled and measured, and by whom."""
+
+    constraint: Callable[[Mapping[str, Any]], object] | None = None
+    check: Check | None = None
+    strategy: Strategy | None = None
+    trials: int = 64
+    rounds: int = 5
+    executor: Executor | str | None = None
+    group: object = None
+    on: str | None = None
+    arch: Arch | str | None = None
+    cache: Cache | bool | None = None
+
+
+@has_keywords(TuneSettings)
 def tune(
     source: Source | str | os.PathLike[str],
     space: Mapping[str, Iterable[Value]],
@@ -93,19 +125,9 @@ def tune(
     shape: object,
     kernel: str | None = None,
     becomes: Mapping[str, str] | None = None,
-    constraint: Callable[[Mapping[str, Any]], object] | None = None,
-    check: Check | None = None,
-    strategy: Strategy | None = None,
-    trials: int = 64,
-    rounds: int = 5,
     device: DeviceLike | str | Sequence[DeviceLike | str] | None = None,
-    executor: Executor | str | None = None,
-    group: object = None,
-    on: str | None = None,
-    arch: Arch | str | None = None,
-    cache: Cache | bool | None = None,
     options: Mapping[str, object] | Options | None = None,
-    **more: Unpack[Keywords],
+    **more: Unpack[TuneKeywords],
 ) -> Tuned:
     """Find which variant of a kernel is the fastest on a device: measured once, and then known to every process.
 
@@ -125,13 +147,14 @@ def tune(
             None is the only one that there is.
         becomes: what a value is, by name: ``"define"``, ``"option"`` of the compiler (by the option's name), or
             ``"launch"`` for what the workload alone looks at.
+        device: where; several GPUs of one product share the work. None is the first GPU, or else the CPU device.
+        options: of the compiler, for all candidates; ``more`` too.
         constraint: ``constraint(values)`` says whether a combination is a candidate.
         check: ``check(values)`` is called after the first launch of each candidate; one that gives False, or raises an
             AssertionError, loses.
         strategy: who chooses what is tried, by ``ask`` and ``tell``, such as ``optuna.create_study()``; None tries all.
         trials: how many candidates it is asked for.
         rounds: how often the candidates that come near the fastest are measured again, in turns.
-        device: where; several GPUs of one product share the work. None is the first GPU, or else the CPU device.
         executor: who compiles the candidates, as for ``cujit.farm.build``; None compiles each here, one by one.
         group: ranks of which one decides for all, and all of which have to call: a communicator of mpi4py, or whatever
             has ``rank`` and ``bcast(value, root=0)``, or ``get_rank()`` and ``broadcast_object_list(values, src=0)``.
@@ -139,7 +162,6 @@ def tune(
             ranked by how long that takes such a GPU at least (docs/profile.md); what was measured on one comes first.
         arch: compile for another architecture (``sm_90a``).
         cache: as for ``cujit.compile``.
-        options: of the compiler, for all candidates; ``more`` too.
 
     Raises:
         NotTunedError: there is no answer, and ``CUJIT_TUNE=never``; or no candidate runs.
@@ -159,15 +181,19 @@ def tune(
                            device=device)
         workload(tuned.kernel, tuned.values)()
     """
-    ranks = Ranks.of(group)
+    asked = take(TuneSettings, more, tune, is_all=False)
+    ranks = Ranks.of(asked.group)
     try:
-        how = _MeasureOptions.of(workload, check, strategy, trials, rounds, executor)
-        variants = variants_of(space, kernel, becomes, constraint)
-        chosen, places = Options.of(options, more, tune), _places(device if on is None or device is not None else "cpu")
+        how = _MeasureOptions.of(workload, asked)
+        variants = variants_of(space, kernel, becomes, asked.constraint)
+        places = _places(device if asked.on is None or device is not None else "cpu")
+        chosen = Options.of(options, more, tune)
         variants[0].options(chosen)  # names of options that there are not
-        far = None if on is None else _peaks(on, places)
-        arch = arch if arch is not None or far is None else far.product.arch
-        task = _Task(Source.of(source), variants, kernel, shape_text(shape), chosen, arch, cache, places, how, far)
+        far = None if asked.on is None else _peaks(asked.on, places)
+        arch = asked.arch if asked.arch is not None or far is None else far.product.arch
+        task = _Task(
+            Source.of(source), variants, kernel, shape_text(shape), chosen, arch, asked.cache, places, how, far
+        )
         program = task.program
     except BaseException as e:
         ranks.give_up(e)
@@ -192,9 +218,8 @@ class _MeasureOptions(NamedTuple):
     executor: Executor | str | None
 
     @classmethod
-    def of(
-        cls, workload: Any, check: Any, strategy: Any, trials: object, rounds: object, executor: Any
-    ) -> _MeasureOptions:
+    def of(cls, workload: Any, asked: TuneSettings) -> _MeasureOptions:
+        check, strategy, trials, rounds = asked.check, asked.strategy, asked.trials, asked.rounds
         for name, given in (("workload", workload), ("check", check)):
             if not callable(given) and not (name == "check" and given is None):
                 raise OptionError(f"{name} is {spell(given)}; it takes a function", help=_CALLS[name])
@@ -204,7 +229,7 @@ class _MeasureOptions(NamedTuple):
             )
         least = {"least": 1}
         numbers = read_int(trials, "trials", OptionError, **least), read_int(rounds, "rounds", OptionError, **least)
-        return cls(workload, check, strategy, *numbers, executor)
+        return cls(workload, check, strategy, *numbers, asked.executor)
 
     def __str__(self) -> str:
         if self.strategy is None:

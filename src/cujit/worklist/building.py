@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import require_arch
 from cujit.cache.cache import Cache
 from cujit.cache.process import default_cache
-from cujit.compiler.build import Progress, threads_of
+from cujit.compiler.build import threads_of
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.keys.maker import Uncacheable
 from cujit.compiler.request import Request
@@ -26,6 +26,11 @@ from cujit.toolchain.toolset import Toolchain
 from cujit.values import NamedTuple, dataclass, replace
 from cujit.worklist.lists import Worklist
 from cujit.worklist.places import Places, project_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from cujit.farm.driver import FarmKeywords
 
 RECORDED = "recorded"
 """Among architectures: those of the list."""
@@ -74,9 +79,7 @@ def build(
     project: str | os.PathLike[str] | None = None,
     jobs: int | None = None,
     executor: Executor | str | None = None,
-    made_s: int = 0,
-    progress: Progress | None = None,
-    **limits: Any,
+    **settings: Unpack[FarmKeywords],
 ) -> Report:
     """Compile what a list has, what took longest first, through a cache, and put it into a pack.
 
@@ -91,9 +94,8 @@ def build(
         project: the directory that ``{project}`` stands for; None is the one that the working directory is in.
         jobs: how many processes compile at a time; None takes one per processor, and one alone for a short list.
         executor: what compiles instead, here or on other machines, as ``cujit.farm.build`` takes it.
-        made_s: the Unix time that is noted in the pack.
-        progress: called with (done, total, name) after every compile.
-        limits: ``deadline_s``, ``memory_bytes`` and what else ``cujit.farm.build`` takes.
+        settings: ``store``, ``deadline_s``, ``memory_bytes``, ``made_s``, ``progress`` and what else
+            ``cujit.farm.build`` takes.
 
     Raises:
         ArchError: an architecture is malformed or unknown, or the compiler does not build for it.
@@ -108,6 +110,7 @@ def build(
         compiler = work.runner.compiler("cuda")
         require_arch(target, compiler.arches, compiler.tool, compiler.version)
     times: dict[Request, float] = {}
+    settings.setdefault("make_ms", times.__getitem__)
     failed = []
     for unit in units:
         try:
@@ -120,10 +123,7 @@ def build(
             executor=threads if executor is None else executor,
             sink=work.runner.cache,
             pack=pack,
-            make_ms=times.__getitem__,
-            made_s=made_s,
-            progress=progress,
-            **limits,
+            **settings,
         )
     return replace(report, failed=(*failed, *report.failed))
 

@@ -14,7 +14,7 @@ from cujit.values import later
 from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import CodeType
+    import inspect
 
     from typing_extensions import Unpack
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cujit.errors import other_apis
 else:
     # Start-up: for options on a command line, and for mistakes.
+    inspect = later("inspect")
     nvcc, written = later("cujit.compiler.options.nvcc"), later("cujit.compiler.options.written")
     other_apis = later("cujit.errors.other_apis")
 
@@ -168,8 +169,7 @@ class Options(Mapping[str, Value]):
 def _require_known(more: Mapping[str, object], call: Callable[..., object] | None = None) -> None:
     for name in more:
         if name not in OPTIONS and name != "extra":
-            code: CodeType | None = getattr(call, "__code__", None)
-            raise _unknown(name, code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ())
+            raise _unknown(name, () if call is None else [*inspect.signature(call).parameters])
 
 
 _NOTHING = Options()

@@ -8,12 +8,13 @@ Source: PTX ISA 9.1, 5.5.4 "im2col mode"; CUDA Driver API manual, ``cuTensorMapE
 from __future__ import annotations
 
 import operator
+from typing import TYPE_CHECKING
 
 from cujit.devices.tensormaps.tiling import (
+    MapWords,
     TensorMap,
     TensorMapDevice,
     Tiling,
-    Words,
     check_end,
     check_range,
     ints_of,
@@ -22,6 +23,12 @@ from cujit.devices.tensormaps.tiling import (
 )
 from cujit.errors import ArgumentError, spell
 from cujit.values import dataclass
+from cujit.values.keywords import has_keywords, take
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from cujit.devices.tensormaps.tiling import MapKeywords
 
 _CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
 """By the number of axes: corners are from minus this to below it."""
@@ -68,6 +75,7 @@ class Im2col(Tiling):
                 )
 
 
+@has_keywords(MapWords)
 def im2col_map(
     device: TensorMapDevice,
     array: object,
@@ -77,10 +85,7 @@ def im2col_map(
     channels: int,
     *,
     element_strides: tuple[int, ...] | None = None,
-    swizzle: str | int = "none",
-    fill: str = "zero",
-    l2: str | int = "none",
-    data_type: str | None = None,
+    **words: Unpack[MapKeywords],
 ) -> TensorMap:
     """Describe images for copies in im2col mode, which take pixels as a convolution goes over them.
 
@@ -114,7 +119,7 @@ def im2col_map(
     except TypeError:
         raise ArgumentError(f"pixels and channels are ints, not {spell(pixels)} and {spell(channels)}") from None
     box = (*[1] * (len(memory.shape) - 1), wide)
-    tiling = tiling_of(memory, box, element_strides, Words(swizzle, fill, l2, data_type))
+    tiling = tiling_of(memory, box, element_strides, take(MapWords, words, im2col_map))
     given = {name: getattr(tiling, name) for name in tiling.__match_args__}
     images = Im2col(**given, lower=ints_of("lower", lower), upper=ints_of("upper", upper), pixels=taken)
     images.check()

@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,21 @@ from cujit.devices.arrays.array import DeviceArray, wait_until_made
 from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, ClosedError, UnsupportedError, spell
 from cujit.values import NamedTuple, dataclass
+from cujit.values.keywords import has_keywords, take
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from typing_extensions import Unpack
+
+    class MapKeywords(TypedDict, total=False):
+        """The fields of ``MapWords``."""
+
+        swizzle: str | int
+        fill: str
+        l2: str | int
+        data_type: str | None
+
 
 MAX_RANK = 5
 
@@ -257,6 +272,16 @@ class TensorMapDevice(DeviceLike, Protocol):
         """Write the 128 bytes."""
 
 
+class MapWords(NamedTuple):
+    """How a map copies, as users write it."""
+
+    swizzle: str | int = "none"
+    fill: str = "zero"
+    l2: str | int = "none"
+    data_type: str | None = None
+
+
+@has_keywords(MapWords)
 def tensor_map(
     device: TensorMapDevice,
     array: object,
@@ -265,11 +290,8 @@ def tensor_map(
     shape: int | tuple[int, ...] | None = None,
     strides: tuple[int, ...] | None = None,
     element_strides: int | tuple[int, ...] | None = None,
-    swizzle: str | int = "none",
     interleave: str | int = "none",
-    fill: str = "zero",
-    l2: str | int = "none",
-    data_type: str | None = None,
+    **words: Unpack[MapKeywords],
 ) -> TensorMap:
     """Describe an array for the tensor memory accelerator; kernels take it as a ``__grid_constant__ CUtensorMap``.
 
@@ -281,8 +303,8 @@ def tensor_map(
         shape: describes a part of the array, with ``strides``, such as rows that are padded.
         strides: of that part, in bytes.
         element_strides: take every so manieth element.
-        swizzle: ``none``, ``32``, ``64`` or ``128``.
         interleave: ``none``: interleaved layouts are not supported.
+        swizzle: ``none``, ``32``, ``64`` or ``128``.
         fill: what lies outside, ``zero`` or ``nan``.
         l2: bytes that the L2 cache fetches: ``none``, ``64``, ``128`` or ``256``.
         data_type: another type of the same size: ``tfloat32``, ``bfloat16``.
@@ -302,23 +324,14 @@ def tensor_map(
             help="interleave='none', with the channels as the last axis",
         )
     memory = memory_of(device, array)
-    tiling = tiling_of(memory, box, element_strides, Words(swizzle, fill, l2, data_type), shape, strides)
+    tiling = tiling_of(memory, box, element_strides, take(MapWords, words, tensor_map), shape, strides)
     tiling.check()
     check_end(tiling, memory)
     return TensorMap(device, array, tiling, device.encode_tensor_map(tiling))
 
 
-class Words(NamedTuple):
-    """How a map copies, as users write it."""
-
-    swizzle: object
-    fill: object
-    l2: object
-    data_type: object
-
-
 def tiling_of(
-    memory: Mapped, box: object, element_strides: object, words: Words, shape: object = None, strides: object = None
+    memory: Mapped, box: object, element_strides: object, words: MapWords, shape: object = None, strides: object = None
 ) -> Tiling:
     """Read what users say of a tensor and a box; it is not checked yet.
 

@@ -19,9 +19,25 @@ from cujit.devices.textures.texture import (
     TextureDevice,
 )
 from cujit.errors import ArgumentError, spell
+from cujit.values import NamedTuple
+from cujit.values.keywords import has_keywords, take
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     import numpy.typing as npt
+    from typing_extensions import Unpack
+
+    class SamplingKeywords(TypedDict, total=False):
+        """The fields of ``SamplingWords``."""
+
+        address: str | tuple[str, ...]
+        filter: str
+        normalized: bool
+        read: str
+        border: float | tuple[float, ...]
+        srgb: bool
+
 
 _DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
 
@@ -73,6 +89,18 @@ def texels(
     return made
 
 
+class SamplingWords(NamedTuple):
+    """How a texture is sampled, as users write it."""
+
+    address: str | tuple[str, ...] = "clamp"
+    filter: str = "point"
+    normalized: bool = False
+    read: str = "element"
+    border: float | tuple[float, ...] = 0.0
+    srgb: bool = False
+
+
+@has_keywords(SamplingWords)
 def texture(
     device: TextureDevice,
     data: Texels | DeviceArray | npt.ArrayLike,
@@ -80,12 +108,7 @@ def texture(
     channels: int = 1,
     layered: bool = False,
     cube: bool = False,
-    address: str | tuple[str, ...] = "clamp",
-    filter: str = "point",
-    normalized: bool = False,
-    read: str = "element",
-    border: float | tuple[float, ...] = 0.0,
-    srgb: bool = False,
+    **sampling: Unpack[SamplingKeywords],
 ) -> Texture:
     """Make a texture; kernels take its ``handle`` as a ``cudaTextureObject_t``.
 
@@ -113,7 +136,7 @@ def texture(
         texture = device.texture(picture, filter="linear", normalized=True, address="wrap")
         print(texture.handle)
     """
-    sampling = _sampling(address, filter, normalized, read, border, srgb)
+    wanted = _sampling(take(SamplingWords, sampling, texture))
     if not isinstance(data, (Texels, DeviceArray)):
         data = texels(device, data, channels=channels, layered=layered, cube=cube)
     elif data.device is not device:
@@ -123,9 +146,9 @@ def texture(
     else:
         format = _format(data.dtype, channels)
         extent = _in_place(device, data, format, layered or cube)
-    _check_reading(sampling, format)
-    _check_coordinates(sampling, extent, is_linear=not isinstance(data, Texels) and extent.height == 0)
-    return Texture(device, device.textures.texture(data, extent, format, sampling), data, sampling)
+    _check_reading(wanted, format)
+    _check_coordinates(wanted, extent, is_linear=not isinstance(data, Texels) and extent.height == 0)
+    return Texture(device, device.textures.texture(data, extent, format, wanted), data, wanted)
 
 
 def surface(device: TextureDevice, texels: Texels) -> Surface:
@@ -231,8 +254,9 @@ def _in_place(device: TextureDevice, data: DeviceArray, format: TexelFormat, is_
     return Extent(width, height)
 
 
-def _sampling(address: object, filter: object, normalized: bool, read: object, border: object, srgb: bool) -> Sampling:
-    """Read how a texture is sampled, as users write it."""
+def _sampling(words: SamplingWords) -> Sampling:
+    """Read how a texture is sampled."""
+    address, filter, normalized, read, border, srgb = words
     names = (address,) * 3 if isinstance(address, str) else tuple(address) if isinstance(address, (tuple, list)) else ()
     modes = {m.name.lower(): m for m in AddressMode}
     if not 1 <= len(names) <= 3 or not all(isinstance(n, str) and n in modes for n in names):

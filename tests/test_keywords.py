@@ -1,0 +1,68 @@
+"""Keywords that are fields of settings classes: what ``help`` shows, what is refused, what type checkers know."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit.devices.textures.making import SamplingWords
+from cujit.values import NamedTuple
+from cujit.values.keywords import has_keywords, take
+
+SOURCE = Path(cujit.__file__).parent
+
+
+class _Size(NamedTuple):
+    width: int
+    height: int = 2
+
+
+@has_keywords(_Size)
+def _area(scale: int = 1, **more: Any) -> tuple[int, dict[str, Any]]:
+    size = take(_Size, more, _area, is_all=False)
+    return size.width * size.height * scale, more
+
+
+def test_keywords_of_settings_are_in_the_signature() -> None:
+    assert str(inspect.signature(_area)).startswith("(scale: 'int' = 1, *, width: 'int', height: 'int' = 2, **more")
+    assert _area(3, width=5, other=1) == (30, {"other": 1})
+    assert inspect.signature(cujit.Device.texture).parameters["filter"].default == SamplingWords().filter
+
+
+def test_keyword_that_no_settings_have_is_refused_as_python_does(device: cujit.Device) -> None:
+    image: Any = np.zeros((8, 8), np.float32)
+    with pytest.raises(TypeError, match=re.escape("texture() got an unexpected keyword argument 'filtered'")):
+        device.texture(image, filtered="linear")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=re.escape("tensor_map() got an unexpected keyword argument 'swizzled'")):
+        device.tensor_map(image, (8, 8), swizzled=32)  # type: ignore[call-arg]
+
+
+def _classes() -> dict[str, dict[str, str]]:
+    """Read the fields of every class of the package, with their types."""
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+                found[ast.get_docstring(node) or "", node.name] = {
+                    ast.unparse(each.target): ast.unparse(each.annotation) for each in fields
+                }
+    return {f"{name}: {text}": fields for (text, name), fields in found.items()}
+
+
+def test_keywords_for_type_checkers_are_the_fields_of_settings() -> None:
+    classes = _classes()
+    by_name = {text.partition(":")[0]: fields for text, fields in classes.items()}
+    pairs = [
+        (match[1], fields) for text, fields in classes.items() if (match := re.search(r"fields of ``(\w+)``", text))
+    ]
+    assert len(pairs) >= 5
+    for settings, fields in pairs:
+        assert fields == by_name[settings], settings
