@@ -196,4 +196,4 @@ def test_the_verb_takes_a_profile(counts: Path) -> None:
     assert (code, rows["divergent_branches"]["verdict"], rows["most_contended"]["is"]) == (1, "ok", 32)
     assert Path(rows["local_sectors"]["line"]).name == "transpose.cu:16"
     assert rows["flops"]["arch"] is None
-    assert run("--flops", 9, "--log", counts)[0] == 2
+    assert run("--flops", 9, "--assembler-log", counts)[0] == 2

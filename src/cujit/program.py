@@ -381,7 +381,7 @@ def build(
 
     runner = _within(cache, timeout_s, isolate, memory_mib)
     parts = parts_of(source)
-    arches = parse_targets(targets, _present if native is None else native, runner, parts)
+    arches = parse_targets(targets, present_arches if native is None else native, runner, parts)
     chosen = Options.of(options, more, build)
     return build_fatbin(parts, arches, names, chosen, runner, compress=compress, progress=progress, jobs=jobs)
 
@@ -420,7 +420,7 @@ def _named(device: Device | str) -> Device:
     return process_devices().named(device)
 
 
-def _present() -> Sequence[Arch]:
+def present_arches() -> Sequence[Arch]:
     """The architectures of the GPUs of this machine, for the target ``"native"``; nothing else asks the driver."""
     from cujit.devices.process import process_devices  # start-up: brings the devices, which compiling does not need
 
@@ -435,7 +435,7 @@ def _present() -> Sequence[Arch]:
 
 def _named_arch(arch: Arch | str | None) -> Arch | str | None:
     """Replace ``"native"`` by the architecture of the first GPU."""
-    return _present()[0] if arch == "native" else arch
+    return present_arches()[0] if arch == "native" else arch
 
 
 def _listed(given: Iterable[object]) -> list[object]:

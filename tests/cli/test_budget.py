@@ -82,7 +82,7 @@ def test_not_known_is_status_1(check: Check, spilling: Path) -> None:
 
 
 def test_the_log_of_the_build_tells_spills(check: Check, spilling: Path) -> None:
-    arguments = (spilling, "--log", spilling.with_suffix(".log"), "--kernel", "spilling", "--json")
+    arguments = (spilling, "--assembler-log", spilling.with_suffix(".log"), "--kernel", "spilling", "--json")
     (row,) = rows(check(*arguments, "--spills", 10000))
     assert row["is"] > 0
     assert check(*arguments, "--spills", row["is"]).exit_code == 0
@@ -198,7 +198,7 @@ def test_json_says_why_a_limit_is_not_known_and_what_to_try(check: Check, spilli
     result = check(spilling, "--spills", 0, "--json")
     (row,) = [row for row in json.loads(result.stdout)["rows"] if row["verdict"] == "not known"]
     assert "only the assembler's log" in row["note"]
-    assert "--log" in row["help"]
+    assert "--assembler-log" in row["help"]
 
 
 def test_a_device_of_this_machine_can_be_named_and_the_cpu_device_is_no_gpu(

@@ -230,7 +230,7 @@ def test_why_compares_two_entries(verb: CacheVerb, root: Path, source: Path) -> 
 
 
 def test_why_tells_of_a_compile_before_it_is_done(verb: CacheVerb, root: Path, source: Path) -> None:
-    compile_words = ["--source", source, "--arch", "sm_90", "-n", "axpy<float>"]
+    compile_words = ["--file", source, "--arch", "sm_90", "-n", "axpy<float>"]
     assert "there is no other entry" in verb("why", *compile_words).stdout
     artifact = compiled(root, source)
     compiled(root, source, "axpy<int>")
@@ -247,7 +247,7 @@ def test_why_tells_of_a_compile_before_it_is_done(verb: CacheVerb, root: Path, s
 
 
 def test_why_says_of_a_compile_without_a_key_that_it_has_none(verb: CacheVerb, source: Path) -> None:
-    words = ["why", "--source", source, "--arch", "sm_90", "-O", "extra=--fdevice-time-trace=x"]
+    words = ["why", "--file", source, "--arch", "sm_90", "-O", "extra=--fdevice-time-trace=x"]
     assert "never kept" in verb(*words).stdout
     told = said(verb(*words, "--json"))
     assert (told["key"], told["is_there"]) == (None, False)
@@ -255,7 +255,7 @@ def test_why_says_of_a_compile_without_a_key_that_it_has_none(verb: CacheVerb, s
 
 
 def test_why_takes_a_key_or_a_source(verb: CacheVerb, source: Path) -> None:
-    for words in ([], ["abc", "--source", source], ["abc", "--arch", "sm_90"], ["abc", "-D", "X"]):
+    for words in ([], ["abc", "--file", source], ["abc", "--arch", "sm_90"], ["abc", "-D", "X"]):
         assert verb("why", *words).exit_code == 2
 
 

@@ -89,7 +89,7 @@ def test_llvm_ir_is_compiled_too(cujit: Cujit, tmp_path: Path) -> None:
         (("bundle", "-o", "k.ltoir"), "cujit compile and cujit link make LTO-IR"),
         (("link", "-o", "k.ptx", "--to", "cubin"), "k.ptx ends as ptx does, and cubin was asked for"),
         (("link", "-o", "k.FATBIN"), "this makes cubin or ptx"),
-        (("retarget", "-o", "k.cubin", "--ptx", "8.0"), "this makes ptx"),
+        (("retarget", "-o", "k.cubin", "--ptx-version", "8.0"), "this makes ptx"),
     ],
 )
 def test_an_ending_that_disagrees_is_usage_and_nothing_is_written(
@@ -115,7 +115,7 @@ def test_a_source_in_a_bundle_is_refused(cujit: Cujit, scale: str) -> None:
 
 def test_ptx_gets_another_version_and_target(cujit: Cujit, tmp_path: Path) -> None:
     compile("__global__ void k(int* x) { *x = 1; }", arch="compute_90").save(tmp_path / "k.ptx")
-    done = cujit("retarget", "k.ptx", "-o", "old.ptx", "--ptx", "7.0", "--arch", "compute_80")
+    done = cujit("retarget", "k.ptx", "-o", "old.ptx", "--ptx-version", "7.0", "--arch", "compute_80")
     assert done.stdout.startswith("old.ptx: ptx, "), done.stderr
     text = Path("old.ptx").read_text()
     assert (".version 7.0" in text, ".target sm_80" in text) == (True, True)
@@ -124,10 +124,10 @@ def test_ptx_gets_another_version_and_target(cujit: Cujit, tmp_path: Path) -> No
 def test_ptx_that_is_too_new_keeps_its_version_and_says_why(cujit: Cujit, tmp_path: Path) -> None:
     text = '__global__ void k(int* x) { asm volatile("griddepcontrol.wait;"); *x = 1; }'
     compile(text, arch="compute_90").save(tmp_path / "k.ptx")
-    done = cujit("retarget", "k.ptx", "-o", "old.ptx", "--ptx", "7.0", "--arch", "sm_80")
+    done = cujit("retarget", "k.ptx", "-o", "old.ptx", "--ptx-version", "7.0", "--arch", "sm_80")
     assert (done.exit_code, "griddepcontrol.wait" in done.stderr) == (1, True)
     assert not Path("old.ptx").exists()
-    assert "specify --ptx, --arch, or both" in cujit("retarget", "k.ptx", "-o", "old.ptx").stderr
+    assert "specify --ptx-version, --arch, or both" in cujit("retarget", "k.ptx", "-o", "old.ptx").stderr
 
 
 LAUNCH = ["--grid", "1", "--block", "1", "--arg", "ones:f32:1", "--print", "1", "--device", "cpu"]
@@ -151,7 +151,7 @@ def test_llvm_ir_gets_the_mathematical_functions_where_they_are_asked_for(cujit:
 
 
 def test_the_mathematical_functions_are_refused_for_what_is_no_llvm_ir(cujit: Cujit, scale: str) -> None:
-    for verb in (["compile"], ["run", "--over", "1"], ["link", "-o", "x.cubin"], ["cache", "why", "--source"]):
+    for verb in (["compile"], ["run", "--over", "1"], ["link", "-o", "x.cubin"], ["cache", "why", "--file"]):
         done = cujit(*verb, scale, "--libdevice")
         assert done.exit_code == 2
         assert "--libdevice requires LLVM IR" in done.stderr

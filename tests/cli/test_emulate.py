@@ -41,7 +41,7 @@ def test_a_command_and_its_children_see_one_device_and_pass_their_status_on() ->
 
 
 def test_needs_ends_with_what_all_processes_asked_in_vain_and_standard_output_is_the_commands() -> None:
-    done = _cujit("--needs", sys.executable, "-c", _ASKS)
+    done = _cujit("--unsupported", sys.executable, "-c", _ASKS)
     assert (done.returncode, done.stdout) == (7, "9\n9\n"), done.stderr
     lines = [line.split() for line in done.stderr.splitlines()[-4:]]
     assert lines == [
@@ -71,7 +71,7 @@ def test_signals_go_to_the_command_and_its_end_by_one_is_passed_on(tmp_path: Pat
         pathlib.Path(sys.argv[1]).touch()
         time.sleep(60)
     """)
-    for options in ([], ["--needs"]):
+    for options in ([], ["--unsupported"]):
         for number, status in ((signal.SIGUSR1, 5), (signal.SIGTERM, -signal.SIGTERM)):
             ready = tmp_path / f"{number}{options}"
             command = [sys.executable, "-m", "cujit", "emulate", *options, sys.executable, "-c", program, str(ready)]
@@ -90,7 +90,7 @@ def test_what_cannot_be_emulated_or_started_is_said() -> None:
         (["--log", "/no/such/folder/log", "true"], "cannot write to /no/such/folder/log"),
         (["--log", "/", "true"], "cannot write to /"),
         ([""], "COMMAND is empty"),
-        (["--needs", ""], "COMMAND is empty"),
+        (["--unsupported", ""], "COMMAND is empty"),
     ):
         done = _cujit(*arguments)
         assert done.returncode != 0
@@ -99,7 +99,7 @@ def test_what_cannot_be_emulated_or_started_is_said() -> None:
     assert _cujit().returncode == 2
 
 
-@pytest.mark.parametrize("needs", [[], ["--needs"]], ids=["", "needs"])
+@pytest.mark.parametrize("needs", [[], ["--unsupported"]], ids=["", "needs"])
 def test_a_command_that_does_not_start_has_the_status_of_shells_and_a_word_of_what_to_try(
     needs: list[str], tmp_path: Path
 ) -> None:
@@ -120,7 +120,7 @@ def test_a_command_that_does_not_start_has_the_status_of_shells_and_a_word_of_wh
         assert hint in try_
 
 
-@pytest.mark.parametrize("needs", [[], ["--needs"]], ids=["", "needs"])
+@pytest.mark.parametrize("needs", [[], ["--unsupported"]], ids=["", "needs"])
 def test_a_script_that_does_not_say_of_what_is_the_shells(needs: list[str], tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text(
@@ -132,7 +132,7 @@ def test_a_script_that_does_not_say_of_what_is_the_shells(needs: list[str], tmp_
 
 
 def test_a_command_that_is_killed_is_told_of_and_its_end_passed_on() -> None:
-    done = _cujit("--needs", sys.executable, "-c", f"{_FORGETS}; import os; os.kill(os.getpid(), 9)")
+    done = _cujit("--unsupported", sys.executable, "-c", f"{_FORGETS}; import os; os.kill(os.getpid(), 9)")
     assert done.returncode == -signal.SIGKILL
     assert "error" not in done.stderr
     assert "1 functions of the driver were called" in done.stderr
@@ -141,10 +141,10 @@ def test_a_command_that_is_killed_is_told_of_and_its_end_passed_on() -> None:
 _FORGETS = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
 
 
-@pytest.mark.parametrize("inner", [[], ["--needs"], ["--log", "-"]], ids=["", "needs", "log"])
+@pytest.mark.parametrize("inner", [[], ["--unsupported"], ["--log", "-"]], ids=["", "needs", "log"])
 def test_what_is_asked_in_an_emulation_within_another_comes_into_the_table_of_both(inner: list[str]) -> None:
     within = (sys.executable, "-m", "cujit", "emulate", *inner, "--cc", "8.0", sys.executable, "-c", _ASKS, "child")
-    done = _cujit("--needs", *within)
+    done = _cujit("--unsupported", *within)
     assert (done.returncode, done.stdout) == (7, "8\n"), done.stderr
     assert done.stderr.count("5 functions of the driver were called, of which 1 are not emulated") == 1 + len(inner) % 2
 
@@ -172,7 +172,7 @@ print("goes on", flush=True)
 """
 
 
-@pytest.mark.parametrize("options", [[], ["--needs"], ["--log", "calls"]], ids=["", "needs", "log"])
+@pytest.mark.parametrize("options", [[], ["--unsupported"], ["--log", "calls"]], ids=["", "needs", "log"])
 def test_the_terminals_interrupt_ends_a_kernel_and_the_program_that_waits_for_it(
     options: list[str], tmp_path: Path
 ) -> None:

@@ -11,11 +11,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import cujit.program
 from cujit import cli
+from cujit.arch import Arch
 from cujit.cli.app import COMMANDS, TASKS, main, overview
 from cujit.cli.environment import VARIABLES
 from cujit.cli.exit_codes import ExitCode
-from cujit.cli.help import RENAMED_OPTIONS, options_by_group
+from cujit.cli.help import RENAMED_OPTIONS, options_by_group, with_new_names
 
 _AVOIDED = re.compile(
     r"\b(?:verbs?|un?said|if nothing|without it|or else|whoever|whose|shall|by hand|anew|likewise|apart|tells?|told|"
@@ -157,17 +159,55 @@ def test_an_option_still_has_its_name_of_the_last_release(tmp_path: Path) -> Non
 _COMPAT = ("--device", "--arch")
 
 
+def test_a_value_or_a_word_of_another_command_keeps_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "--device"
+    path.write_text(".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n")
+    result = CliRunner().invoke(main, ["retarget", "-o", str(tmp_path / "k.ptx"), "--ptx=7.1", "--", str(path)])
+    assert (result.exit_code, result.stderr) == (0, "warning: --ptx is now --ptx-version\n")
+    emulate = _ALL["emulate"]
+    words = ["--log", "--needs", "--needs", "python", "--needs"]
+    found = with_new_names(emulate, RENAMED_OPTIONS["emulate"], words)
+    assert found == ["--log", "--needs", "--unsupported", "python", "--needs"]
+
+
 def test_renamed_options_have_the_names_that_the_commands_have() -> None:
-    found: dict[str, set[str]] = {}
+    for path, renamed in RENAMED_OPTIONS.items():
+        names = {name for option in _options(_ALL[path]) for name in option.opts}
+        assert set(renamed.values()) <= names, path
+        assert not set(renamed) & names, path
 
-    def collect(command: click.Command) -> None:
-        for each in command.commands.values() if isinstance(command, click.Group) else ():
-            collect(each)
-        names = {name for option in command.params for name in option.opts}
-        found[command.name or ""] = names
 
-    for name in COMMANDS:
-        collect(main.get_command(click.Context(main), name) or main)
-    for name, renamed in RENAMED_OPTIONS.items():
-        assert set(renamed.values()) <= found[name]
-        assert not set(renamed) & found[name]
+_SHAPES = {
+    "--block": {"N", "SIZES"},  # one dimension where only the number of threads counts
+    "--cluster": {"N", "SIZES"},
+    "--grid": {"N", "SIZES"},
+    "--kernel": {"NAME", "PATTERN"},
+    "-a": {"ARCH", "VALUE"},
+}
+"""Options that have several kinds of values on purpose."""
+
+
+def test_an_option_has_one_kind_of_value_in_every_command() -> None:
+    shapes: dict[str, set[str]] = {}
+    for command in _ALL.values():
+        for option in _options(command):
+            shape = "flag" if option.is_flag else option.metavar or "choice"
+            for name in option.opts:
+                shapes.setdefault(name, set()).add(shape)
+    assert {name: found for name, found in shapes.items() if len(found) > 1 and _SHAPES.get(name) != found} == {}
+
+
+def test_every_command_takes_arch_several_times_and_native(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cujit.program, "present_arches", lambda: [Arch.parse("sm_80"), Arch.parse("sm_90")])
+    found = {}
+    for path, command in _ALL.items():
+        for option in _options(command):
+            if "--arch" in option.opts:
+                assert (option.multiple, option.metavar) == (True, "ARCH"), path
+                assert "native" in [one.value for one in option.shell_complete(click.Context(command), "nat")], path
+                context = click.Context(command, info_name=path)
+                assert option.callback, path
+                found[path] = option.callback(context, option, ("native",))
+    one = {"compile", "link", "retarget", "cache why"}
+    assert found == {path: "sm_80" if path in one else ("sm_80", "sm_90") for path in found}
+    assert {"run", "profile", "explore", "inspect", "budget", "compat", "worklist build", *one} <= {*found}

@@ -423,25 +423,29 @@ def built(folder: Path, name: str, code: str) -> tuple[Path, Path]:
 
 def test_the_log_of_the_build_tells_spills(run: Run, tmp_path: Path) -> None:
     path, log = built(tmp_path, "spills", SPILLING)
-    assert "--log" in run(path).stdout
-    result = run(path, "--log", log)
-    assert "--log" not in result.stdout
+    assert "--assembler-log" in run(path).stdout
+    result = run(path, "--assembler-log", log)
+    assert "--assembler-log" not in result.stdout
     assert re.fullmatch(r"[\d,]+\+[\d,]+", row(result.stdout, "spilling", "sm_90")[4])
     assert (
-        max(k["spill_store_bytes"] for k in records(run(path, "--log", log, "--json"))[0]["images"][0]["kernels"]) > 0
+        max(
+            k["spill_store_bytes"]
+            for k in records(run(path, "--assembler-log", log, "--json"))[0]["images"][0]["kernels"]
+        )
+        > 0
     )
 
 
 def test_logs_of_both_sides_tell_which_spills_grew(run: Run, tmp_path: Path) -> None:
     more, more_log = built(tmp_path, "more", SPILLING)
     less, less_log = built(tmp_path, "less", SPILLING.replace("1024, 2", "256, 1"))
-    result = run(less, "--against", more, "--log", less_log, "--log", more_log)
+    result = run(less, "--against", more, "--assembler-log", less_log, "--assembler-log", more_log)
     assert re.search(r"spilling .*0 → [\d,]+ \(\+[\d,]+\)", result.stdout)
     assert "spill stores" in result.stdout
 
 
 def test_logs_are_for_each_file_or_for_none(run: Run, tmp_path: Path) -> None:
     path, log = built(tmp_path, "spills", SPILLING)
-    result = run(path, "--against", path, "--log", log)
+    result = run(path, "--against", path, "--assembler-log", log)
     assert result.exit_code == 2
-    assert "--log appears 1 times for 2 files" in result.stderr
+    assert "--assembler-log appears 1 times for 2 files" in result.stderr

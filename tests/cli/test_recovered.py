@@ -90,7 +90,7 @@ def test_a_report_has_the_text_beside_the_machine_code(run: Run, lined: Path, ot
 
 
 def test_retarget_writes_ptx(run: Run, lined: Path) -> None:
-    assert run("retarget", lined, "--ptx", "7.0", "-o", "old.ptx").exit_code == 0
+    assert run("retarget", lined, "--ptx-version", "7.0", "-o", "old.ptx").exit_code == 0
     assert ".version 7.0" in Path("old.ptx").read_text()
 
 

@@ -7,13 +7,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 import pytest
 from click.testing import Result
 
 from costs import spent_by
+from cujit.arch import Arch
+from cujit.cli.arches import arch_for
+from cujit.devices.device import Device
 from cujit.program import Source, build, compile
 from llvm_ir import SCALE
 
@@ -415,3 +418,26 @@ def test_schedules_are_compared(cujit: Cujit, tmp_path: Path) -> None:
     seed = str(second["seed"])
     again = cujit("run", str(file), "--kernel", "races", *_LAUNCH, "--schedule", seed, "--print", "1", "--json")
     assert str(json.loads(again.stdout)["arrays"]["1"][0]) == second["value"]
+
+
+def test_run_compiles_for_the_best_of_several_architectures(cujit: Cujit, tmp_path: Path) -> None:
+    source = tmp_path / "arch.cu"
+    source.write_text('extern "C" __global__ void arch(int* x) { *x = __CUDA_ARCH__; }')
+    shape = ("run", str(source), "--over", "1", "--arg", "zeros:i32:1", "--print", "1", "--device", "cpu")
+    several = cujit(*shape, "--arch", "sm_90", "--arch", "sm_80")
+    assert (several.exit_code, several.stdout) == (0, "[900]\n")
+    assert "compiling for sm_90: a launch runs code for one architecture" in several.stderr
+    one = cujit(*shape, "--arch", "sm_80")
+    assert (one.stdout, "compiling for" in one.stderr) == ("[800]\n", False)
+    nvcc = ["-gencode", "arch=compute_80,code=sm_80", "-gencode", "arch=compute_86,code=sm_86"]
+    assert cujit(*shape, *nvcc).stdout == "[860]\n"
+
+
+@pytest.mark.parametrize(("here", "best"), [("sm_86", "sm_80"), ("sm_90", "compute_80"), ("sm_75", "sm_100")])
+def test_arch_for_chooses_what_runs_on_a_gpu(here: str, best: str) -> None:
+    class Gpu:
+        arch = Arch.parse(here)
+        is_gpu = True
+
+    assert arch_for(["sm_80", "compute_80", "sm_100"], cast("Device", Gpu())) == best
+    assert arch_for([], None) is None

@@ -60,7 +60,7 @@ def test_of_a_new_key_it_is_said_where_it_stays_unless_a_program_asks(verb: Verb
 def test_what_is_not_there_or_refused_is_said_and_the_status_is_1(verb: Verb, url: str, tmp_path: Path) -> None:
     Cache(tmp_path / "cache").keep(key_of(0), artifact_of(0))
     verb("push", url, "--key", "farm.key")
-    Path("others.json").write_text(verb("keygen", "other.key", "--name", "other").stdout)
+    Path("others.json").write_text(verb("keygen", "other.key", "--key-name", "other").stdout)
     asked = ("pull", url, key_of(0).digest, key_of(1).digest, "--dir", tmp_path, "--trust", "others.json")
     said = verb(*asked)
     assert said.exit_code == 1

@@ -54,9 +54,9 @@ def test_a_list_is_shown_without_the_values_of_macros(verb: Verb, recordings: Pa
         ("sm_100", 1, ["TOKEN"], []),
         ("compute_75", 1, [], ["other"]),
     ]
-    text = verb("worklist", "show", recordings, "--source", rows[2]["recipe"][:8]).output
+    text = verb("worklist", "show", recordings, "--recipe", rows[2]["recipe"][:8]).output
     assert text == 'extern "C" __global__ void other() {}\n'
-    absent = verb("worklist", "show", recordings, "--source", "0123456789")
+    absent = verb("worklist", "show", recordings, "--recipe", "0123456789")
     assert (absent.exit_code, "0 recipes have digests" in absent.output) == (1, True)
 
 
@@ -92,7 +92,7 @@ def test_a_message_of_the_compiler_is_told(verb: Verb, tmp_path: Path, monkeypat
     code = '#if __CUDA_ARCH__ == 800\n#error not here\n#endif\nextern "C" __global__ void k() {}'
     with cujit.record(tmp_path / "rec"):
         cujit.compile(cujit.Source.cuda(code, name="k.cu"), arch="sm_90")
-    words = ("worklist", "build", tmp_path / "rec", "--arch", "sm_80", "--arch", "recorded", "--ptx")
+    words = ("worklist", "build", tmp_path / "rec", "--arch", "sm_80", "--arch", "recorded", "--add-ptx")
     told = json.loads(verb(*words, "--json").output)
     assert (len(told["keys"]), told["made"], told["pack"]) == (2, 1, None)
     assert [(one["arch"], one["reason"]) for one in told["failed"]] == [

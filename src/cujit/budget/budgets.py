@@ -310,7 +310,7 @@ def _spills(info: KernelInfo, called: Mapping[str, int], allowed: float) -> _Fou
 _INLINE = "mark these functions __forceinline__, or allow for what they spill too"
 _VERBOSE = (
     "build with verbose=True and check the Artifact, limit stack_bytes instead, or give the log of a saved file "
-    "(cujit budget --log)"
+    "(cujit budget --assembler-log)"
 )
 
 

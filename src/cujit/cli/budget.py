@@ -11,6 +11,7 @@ from cujit.arch.multiprocessor import MAX_BLOCK_THREADS
 from cujit.budget.budgets import Budget, Budgets, examine
 from cujit.budget.file import read_budgets
 from cujit.budget.report import COLUMNS, BudgetReport, BudgetRow
+from cujit.cli.arches import arches_option
 from cujit.cli.console import Rows, json_option, print_json, several, show
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, complete_kernel, file_argument, open_built
@@ -21,7 +22,7 @@ from cujit.values import attributes
 
 _COUNTS = {
     "registers": "Maximum registers per thread.",
-    "spills": "Maximum bytes of spill stores and loads together; see --log.",
+    "spills": "Maximum bytes of spill stores and loads together; see --assembler-log.",
     "stack_bytes": "Maximum stack per thread, in bytes.",
     "shared_bytes": "Maximum static shared memory per block, in bytes.",
     "code_bytes": "Maximum size of the SASS, in bytes.",
@@ -94,16 +95,14 @@ _limits = several(
     shell_complete=complete_kernel,
     help="Check only kernels with this name: axpy, 'axpy<*>', '_Z4axpy*'.",
 )
-@click.option(
-    "--arch", "arches", multiple=True, metavar="ARCH", help="Check only the code for this architecture: sm_90."
-)
+@arches_option("Check only the code for this architecture: sm_90.")
 @click.option(
     "--on",
     metavar="GPU",
     help="Check the code that this GPU runs, and its occupancy: H200, 'RTX 4090', sm_90, cuda:0.",
 )
 @click.option(
-    "--log",
+    "--assembler-log",
     "log_file",
     type=FILE,
     metavar="FILE",
@@ -132,7 +131,7 @@ def command(
     budgets = _budgets(budget_file, {name: value for name, value in limits.items() if value is not None})
     is_profile = file.suffix == ".json"
     if is_profile and log_file is not None:
-        raise click.UsageError("--log is for cubins, but FILE is a profile")
+        raise click.UsageError("--assembler-log is for cubins, but FILE is a profile")
     report = examine(
         file if is_profile else open_built(file, log_file),
         budgets,

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from cujit.artifact import Kind
+from cujit.cli.arches import arches_option
 from cujit.cli.compiler_options import (
     WrittenOptions,
     compiler_options,
-    complete_arch,
     limit_options,
     names_option,
 )
@@ -25,17 +25,12 @@ from cujit.program import build
 
 @click.command("build", cls=CompilerCommand)
 @file_argument
-@click.option(
+@arches_option(
+    "Target to build for: sm_… (cubin), compute_… (PTX), lto_… (LTO-IR), all, portable or native. Default: all.",
     "-t",
     "--target",
     "-a",
-    "--arch",
     "targets",
-    multiple=True,
-    default=["all"],
-    metavar="ARCH",
-    shell_complete=complete_arch,
-    help="Target to build for: sm_… (cubin), compute_… (PTX), lto_… (LTO-IR), all, portable or native. Default: all.",
 )
 @names_option
 @output_option("Fatbin to write. Default: FILE with the ending .fatbin, in the working directory.")

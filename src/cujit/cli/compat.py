@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from cujit.cli.arches import arches_option
 from cujit.cli.console import json_option, print_json, print_table
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import file_argument
@@ -19,28 +21,30 @@ from cujit.values import attributes
 @file_argument
 @click.option("--driver", metavar="BRANCH", help="Driver branch, such as 580.")
 @click.option("--cuda", metavar="VERSION", help="CUDA version of the driver, instead of its branch: 13.0.")
-@click.option("-a", "--arch", metavar="ARCH", help="Architecture of the GPU: sm_90.")
+@arches_option("Architecture of the GPU: sm_90.", "-a", "arches")
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, file: Path, driver: str | None, cuda: str | None, arch: str | None, as_json: bool
+    ctx: click.Context, file: Path, driver: str | None, cuda: str | None, arches: Sequence[str], as_json: bool
 ) -> None:
     """Check whether an image loads on a given driver and GPU.
 
     FILE is a cubin, PTX or a fatbin. Without --driver, --cuda and --arch, cujit prints what each entry requires. The
-    exit status is 1 if no entry loads.
+    exit status is 1 if no entry loads on one of the GPUs.
     """
     if driver is not None and cuda is not None:
         raise click.UsageError("--driver and --cuda exclude each other")
     version = driver_version(driver or cuda)
-    verdicts = compat(file, driver=version, device=arch)
+    found = {arch: compat(file, driver=version, device=arch) for arch in arches or (None,)}
     if as_json:
-        print_json([attributes(verdict, "entry loads picked why help") for verdict in verdicts])
+        listed = [(arch, verdict) for arch, verdicts in found.items() for verdict in verdicts]
+        print_json([{**attributes(verdict, "entry loads picked why help"), "arch": arch} for arch, verdict in listed])
     else:
-        _print_verdicts(
-            verdicts, " and ".join(filter(None, (version and f"a driver of {release_name(version)}", arch)))
-        )
-    if not any(verdict.loads for verdict in verdicts):
+        for arch, verdicts in found.items():
+            _print_verdicts(
+                verdicts, " and ".join(filter(None, (version and f"a driver of {release_name(version)}", arch)))
+            )
+    if not all(any(verdict.loads for verdict in verdicts) for verdicts in found.values()):
         ctx.exit(ExitCode.WRONG_INPUT)
 
 

@@ -11,9 +11,9 @@ import click
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
 from cujit.artifact.writing import write_file
+from cujit.cli.arches import arch_option
 from cujit.cli.compiler_options import (
     WrittenOptions,
-    arch_option,
     compiler_options,
     limit_options,
     names_option,
@@ -62,7 +62,7 @@ def command(
     sass = output if output is not None and output.suffix.lower() == ".sass" else None
     if sass is not None and to not in (None, "cubin"):
         raise click.UsageError(f"{sass}: SASS is the machine code of a cubin, and --to is {to}")
-    wanted = None if arch in (None, "native") else Arch.parse(arch)
+    wanted = None if arch is None else Arch.parse(arch)
     kind = Kind.CUBIN if sass is not None else kind_of_output(output, _wanted_kind(to, wanted), _KINDS)
     options = compiler.read()
     image = compile(compiler.source(file), to=kind, arch=arch, names=names, options=options, **limits)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from cujit.arch import ArchKind
-from cujit.arch.arch import known_names
 from cujit.cli.console import settings, several
 from cujit.compiler.options.table import OPTIONS
 from cujit.compiler.options.values import read_options
@@ -45,7 +43,7 @@ class WrittenOptions(NamedTuple):
     include: Sequence[str]
     define: Sequence[str]
     libdevice: bool = False
-    jit_arch: str | None = None
+    jit_arches: Sequence[str] = ()
 
     @property
     def words(self) -> list[str]:
@@ -86,34 +84,6 @@ def is_llvm_ir(file: Path) -> bool:
     """Whether a file is LLVM IR by its ending."""
     return file.suffix.lower() in (".ll", ".bc")
 
-
-def complete_arch(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """List the architectures that begin so, for shells."""
-    return [name for kind in ArchKind for name in known_names(kind) if name.startswith(begun)]
-
-
-def arch_option(help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that adds ``-a`` and ``--arch`` to a command, as ``arch``."""
-    return click.option(
-        "-a", "--arch", metavar="ARCH", multiple=True, callback=_one_arch, shell_complete=complete_arch, help=help
-    )
-
-
-def _one_arch(ctx: click.Context, _option: click.Parameter, option_words: Sequence[str]) -> str | None:
-    """Take one architecture, or none."""
-    if len(option_words) > 1:
-        listed = " ".join(f"--arch {arch}" for arch in option_words)
-        raise click.UsageError(f"{ctx.info_name} makes one image, for one architecture: use cujit build FILE {listed}")
-    return option_words[0] if option_words else None
-
-
-jit_arch_option = click.option(
-    "--arch",
-    "jit_arch",
-    metavar="ARCH",
-    shell_complete=complete_arch,
-    help="Architecture to compile FILE for. Default: the architecture of the device.",
-)
 
 names_option = click.option(
     "-n",

@@ -28,17 +28,18 @@ from cujit.values import replace
     help="Language of the output: a Python module that loads itself, or a header for C99 and C++. Default: python.",
 )
 @click.option(
-    "-n",
-    "--name",
-    metavar="NAME",
+    "-p",
+    "--prefix",
+    "name",
+    metavar="PREFIX",
     help="Prefix of the names in a header. Default: the name of the header.",
 )
 def command(file: Path, output: Path, language: str, name: str | None) -> None:
     """Turn an image into a Python module or a C header.
 
     FILE is PTX, a cubin, a fatbin or LTO-IR. The module has artifact() and load(device=None); it stores PTX as text and
-    compresses binaries. The header has NAME_image (an aligned array that the driver loads as it is), NAME_SIZE, and a
-    constant for the lowered name of each kernel.
+    compresses binaries. The header has PREFIX_image (an aligned array that the driver loads as it is), PREFIX_SIZE,
+    and a constant for the lowered name of each kernel.
     """
     artifact = Artifact.open(file)
     if language == "python":

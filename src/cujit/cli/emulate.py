@@ -57,8 +57,8 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     default="late",
     help="When to report a kernel fault: late, by a later call as on a GPU, or now, by the launch. Default: late.",
 )
-@click.option("--needs", is_flag=True, help="Print a table of the unsupported driver calls at the end.")
-def command(words: Sequence[str], needs: bool, errors: str, log: str, **options: Any) -> None:
+@click.option("--unsupported", is_flag=True, help="Print a table of the unsupported driver calls at the end.")
+def command(words: Sequence[str], unsupported: bool, errors: str, log: str, **options: Any) -> None:
     """Run a CuPy, Numba or other CUDA program without a GPU.
 
     cujit replaces the CUDA driver and the PTX assembler. COMMAND and every process that it starts see one device. The
@@ -72,7 +72,7 @@ def command(words: Sequence[str], needs: bool, errors: str, log: str, **options:
     if place not in ("", "-"):
         os.close(open_notes(place) or 0)  # before a process fails that knows no better than to say so by a number
     try:
-        status = _run_noted(words, settings, outer) if needs else _become(words, settings)
+        status = _run_noted(words, settings, outer) if unsupported else _become(words, settings)
     except OSError as e:
         status = _not_started(words[0], e)
     if status < 0:

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from cujit.cli.compiler_options import WrittenOptions, complete_arch, define_options
+from cujit.cli.arches import arch_for, jit_arches_option
+from cujit.cli.compiler_options import WrittenOptions, define_options
 from cujit.cli.console import json_option, note, print_json, settings
 from cujit.cli.files import file_argument
 from cujit.cli.launching import KernelOptions, forms_of_arguments, launch_options
@@ -67,13 +68,7 @@ _sandbox_options = settings(
 @click.command("explore", cls=CompilerCommand, epilog=forms_of_arguments())
 @file_argument
 @launch_options
-@click.option(
-    "--arch",
-    "jit_arch",
-    metavar="ARCH",
-    shell_complete=complete_arch,
-    help="Architecture to compile for. Default: that of --on, otherwise sm_90.",
-)
+@jit_arches_option("Architecture to compile FILE for. Default: that of --on, otherwise sm_90.")
 @click.option("--on", default="", metavar="GPU", help="GPU for lower bounds and occupancy, such as H200 or 'RTX 4090'.")
 @click.option("--check", default="all", metavar="WHAT", help="Checks for launches, or none. Default: all.")
 @_server_options
@@ -104,7 +99,7 @@ def command(
 
     scene = Scene(
         "",
-        arch=compiler.jit_arch or "",
+        arch=arch_for(compiler.jit_arches, None) or "",
         options=shlex.join(compiler.words),
         kernel=called.kernel_name or "",
         arguments=shlex.join(text for text, _ in called.arguments),

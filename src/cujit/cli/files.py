@@ -68,7 +68,7 @@ def _kernels(file: Path) -> list[str]:
 
 
 def open_built(path: Path, log: Path | None) -> Artifact:
-    """Open an image with what the assembler wrote when it was built (``--log``), which alone tells spills.
+    """Open an image with what the assembler wrote when it was built (``--assembler-log``), which alone tells spills.
 
     Raises:
         FormatError: the image is of no kind that cujit knows.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping, Sequence
+
 import click
 
 from cujit.cli.console import note
@@ -11,7 +14,7 @@ _GENERAL = "General options"
 _GROUP_OF_OPTION = {
     name: group
     for group, names in {
-        "Compiler options": "option_words include define libdevice jit_arch",
+        "Compiler options": "option_words include define libdevice jit_arches",
         "Launch options": "kernel_name arguments grid block over cluster cooperative shared_bytes",
         "Debugging options": "check traced trace_limit coverage save",
         "Limits": "timeout_s deadline_s isolate memory_mib trusted",
@@ -38,33 +41,92 @@ def options_by_group(command: click.Command, ctx: click.Context) -> dict[str, li
 RENAMED_COMMANDS = {"check": "budget"}
 """Names that commands had in the last release. They still work."""
 
+_ADD_PTX = {"--ptx": "--add-ptx"}
+
 RENAMED_OPTIONS = {
-    "budget": {"--shared-bytes": "--static-shared-bytes"},
+    "budget": {"--shared-bytes": "--static-shared-bytes", "--log": "--assembler-log"},
+    "cache keygen": {"--name": "--key-name"},
+    "cache why": {"--source": "--file"},
     "compat": {"--device": "--arch"},
-    "size": {"--limit": "--max-bytes"},
+    "embed": {"--name": "--prefix", "-n": "-p"},
+    "emulate": {"--needs": "--unsupported"},
+    "farm build": _ADD_PTX,
+    "inspect": {"--log": "--assembler-log"},
+    "pack build": _ADD_PTX,
+    "pack merge": {"--compress": "--zstd"},
+    "pack size": {"--limit": "--max-bytes"},
+    "retarget": {"--ptx": "--ptx-version"},
+    "worklist build": _ADD_PTX,
+    "worklist show": {"--source": "--recipe"},
 }
 """Names that options had in the last release, by command. They still work, with a warning."""
+
+
+def with_new_names(command: click.Command, renamed: Mapping[str, str], words: Sequence[str]) -> list[str]:
+    """Return the words of a command line, one for each, with the new names of options.
+
+    Values of options stay, and so do the words after ``--`` and those of a command that this one runs.
+    """
+    takes_value = {
+        name: not (option.is_flag or option.count)
+        for option in command.params
+        if isinstance(option, click.Option)
+        for name in option.opts
+    }
+    takes_value |= {old: takes_value.get(new, False) for old, new in renamed.items()}
+    mixes = command.context_settings.get("allow_interspersed_args", True)
+    found: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            if not mixes:
+                found.append(word)
+                break
+        elif word == "--":
+            found.append(word)
+            break
+        elif name in renamed:
+            word = f"{renamed[name]}{equals}{value}"
+        elif len(word) > 2 and word[:2] in renamed and word[1] != "-":
+            word = renamed[word[:2]] + word[2:]
+        found.append(word)
+        if takes_value.get(name) and not equals:
+            found += itertools.islice(rest, 1)
+    return [*found, *rest]
 
 
 class Command(click.Command):
     """A command whose help lists its options by group."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line; replace the names that options had in the last release, with a warning."""
-        renamed = RENAMED_OPTIONS.get(self.name or "", {})
-        found = []
-        for word in args:
-            name, equals, value = word.partition("=")
-            if name in renamed:
-                note(f"warning: {name} is now {renamed[name]}")
-            found.append(f"{renamed[name]}{equals}{value}" if name in renamed else word)
-        return super().parse_args(ctx, found)
+        """Parse the command line, with the names that options had in the last release."""
+        return super().parse_args(ctx, self.renamed(ctx, args))
+
+    def renamed(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
+        """Replace the names that options had in the last release, with a warning for each."""
+        renamed = RENAMED_OPTIONS.get(_path_of(ctx), {})
+        found = with_new_names(self, renamed, args)
+        for old, new in zip(args, found, strict=True):
+            if old != new:
+                note(f"warning: {_option_in(old)} is now {_option_in(new)}")
+        return found
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, each group under its heading."""
         for group, options in options_by_group(self, ctx).items():
             with formatter.section(group):
                 formatter.write_dl([record for one in options if (record := one.get_help_record(ctx))])
+
+
+def _path_of(ctx: click.Context) -> str:
+    """Return the names of a command and the groups above it, without the name of the program."""
+    above = "" if ctx.parent is None or ctx.parent.parent is None else f"{_path_of(ctx.parent)} "
+    return f"{above}{ctx.command.name}"
+
+
+def _option_in(word: str) -> str:
+    return word.partition("=")[0] if word.startswith("--") else word[:2]
 
 
 class CommandGroup(click.Group):

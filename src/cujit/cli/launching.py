@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from cujit.cli.arches import arch_for
 from cujit.cli.compiler_options import WrittenOptions
 from cujit.cli.console import settings
 from cujit.cli.files import complete_kernel
@@ -92,7 +93,9 @@ def kernel_of(
 ) -> tuple[Module, Kernel]:
     """Compile a file for the device where there are ``options``, or load it; and find the kernel."""
     source = None if options is None else compiler.source(file)
-    module = load(file, device) if source is None else _compile(source, kernel_name, device, options, compiler.jit_arch)
+    module = (
+        load(file, device) if source is None else _compile(source, kernel_name, device, options, compiler.jit_arches)
+    )
     return module, module[kernel_name or _only(module, file)]
 
 
@@ -102,11 +105,11 @@ def placed_on(device: Device, values: Sequence[Value]) -> list[object]:
 
 
 def _compile(
-    source: Source, kernel_name: str | None, device: Device, options: Options | None, arch: str | None
+    source: Source, kernel_name: str | None, device: Device, options: Options | None, arches: Sequence[str]
 ) -> Module:
     """Compile for the device; the name of an instance of a template is what makes the compiler build it."""
     names = [kernel_name] if kernel_name and "<" in kernel_name else []
-    return jit(source, names=names, device=device, arch=arch, options=options)
+    return jit(source, names=names, device=device, arch=arch_for(arches, device), options=options)
 
 
 def _only(module: Module, file: Path) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from cujit.artifact import Kind
+from cujit.cli.arches import arch_option
 from cujit.cli.compiler_options import (
     WrittenOptions,
-    arch_option,
     compiler_options,
     is_llvm_ir,
     limit_options,

@@ -7,6 +7,7 @@ from collections.abc import Container, Mapping
 import click
 
 from cujit.arch import Arch, ArchKind
+from cujit.cli.arches import takes_several_arches
 from cujit.cli.help import Command
 from cujit.compiler.options.nvcc import NvccLine, like_nvcc, read_nvcc
 from cujit.errors import CujitError, OptionError, alike
@@ -19,6 +20,7 @@ class CompilerCommand(Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; arguments of nvcc are written as the command's own first."""
+        args = self.renamed(ctx, args)
         return super().parse_args(ctx, args if ctx.resilient_parsing else self._as_own(ctx, args))
 
     def _as_own(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -52,6 +54,8 @@ def _built(ctx: click.Context, line: NvccLine, is_lto: bool) -> list[str]:
 def _compiled(ctx: click.Context, line: NvccLine, own: Container[str], is_lto: bool) -> list[str]:
     """Write the kind of an image and its architecture."""
     kind = "ltoir" if is_lto else line.kind
+    if not kind and takes_several_arches(ctx.command):
+        return [word for target in line.targets for word in ("--arch", target)]
     if kind and ("--to" not in own or kind == "fatbin"):
         why = "use cujit build for a fatbin" if kind == "fatbin" else "the command writes no image"
         raise click.UsageError(f"cujit {ctx.info_name} does not accept -{kind}: {why}", ctx)

@@ -75,7 +75,7 @@ _launch_options = settings(
     OccupancyOptions,
     click.option(
         "--shared-bytes",
-        metavar="N",
+        metavar="BYTES",
         type=int,
         default=0,
         help="Dynamic shared memory per block, in bytes. Default: 0.",

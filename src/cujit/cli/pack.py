@@ -45,7 +45,7 @@ def command() -> None:
 @command.command("merge")
 @click.argument("roots", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="ROOT...")
 @_OUTPUT
-@click.option("--compress", is_flag=True, help="Compress each record with zstd. A wheel is compressed anyway.")
+@click.option("--zstd", "compress", is_flag=True, help="Compress each record with zstd. A wheel is compressed anyway.")
 @click.option("--with-recipes", is_flag=True, help="Keep sources and logs. They contain paths of this machine.")
 @json_option
 def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: bool, as_json: bool) -> None:

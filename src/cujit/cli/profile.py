@@ -10,7 +10,8 @@ import click
 
 from cujit.artifact.reading import quoted_lines
 from cujit.artifact.writing import write_file
-from cujit.cli.compiler_options import WrittenOptions, compiler_options, jit_arch_option
+from cujit.cli.arches import jit_arches_option
+from cujit.cli.compiler_options import WrittenOptions, compiler_options
 from cujit.cli.console import PlotOptions, Rows, json_option, plot_options, print_json, show
 from cujit.cli.files import file_argument
 from cujit.cli.launch_shape import ShapeOptions
@@ -58,7 +59,7 @@ _MUCH = 2
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write a self-contained HTML report: source, PTX and SASS by line, with all counters.",
 )
-@jit_arch_option
+@jit_arches_option("Architecture to compile FILE for. Default: the architecture of the device.")
 @compiler_options
 @json_option
 def command(
@@ -86,7 +87,7 @@ def command(
 
     gpu = None if on is None else peaks(on).name
     if is_saved_file(file):
-        refuse_options("kernel_name arguments option_words include define libdevice jit_arch", *shape)
+        refuse_options("kernel_name arguments option_words include define libdevice jit_arches", *shape)
     request = _ProfileRequest(called, shape, compiler)
     launched = request.launched(file)
     profiled = launched.profile

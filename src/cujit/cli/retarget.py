@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from cujit.artifact import Artifact, Kind
-from cujit.cli.compiler_options import arch_option
+from cujit.cli.arches import arch_option
 from cujit.cli.console import json_option
 from cujit.cli.files import file_argument, kind_of_output, output_option, write_image
 from cujit.cli.help import Command
@@ -18,7 +18,7 @@ from cujit.formats.ptx.retarget import retarget
 @file_argument
 @output_option("PTX file to write.", required=True)
 @click.option(
-    "--ptx",
+    "--ptx-version",
     "version",
     metavar="VERSION",
     help="PTX version, such as 8.4. A driver loads its own version and older ones.",
@@ -34,6 +34,6 @@ def command(file: Path, output: Path, version: str | None, arch: str | None, as_
     target, cujit lists it with its line and fails.
     """
     if version is None and arch is None:
-        raise click.UsageError("specify --ptx, --arch, or both")
+        raise click.UsageError("specify --ptx-version, --arch, or both")
     kind_of_output(output, None, (Kind.PTX,))
     write_image(retarget(Artifact.open(file), version=version, arch=arch), output, as_json)

@@ -11,8 +11,9 @@ import click
 import numpy as np
 import numpy.typing as npt
 
+from cujit.cli.arches import jit_arches_option
 from cujit.cli.choose_device import choose_device
-from cujit.cli.compiler_options import WrittenOptions, compiler_options, jit_arch_option
+from cujit.cli.compiler_options import WrittenOptions, compiler_options
 from cujit.cli.console import json_option, note, print_json, shown_time
 from cujit.cli.files import file_argument
 from cujit.cli.launch_shape import ShapeOptions
@@ -49,7 +50,7 @@ from cujit.values import dataclass
 )
 @saving_options
 @watch_options
-@jit_arch_option
+@jit_arches_option("Architecture to compile FILE for. Default: the architecture of the device.")
 @compiler_options
 @json_option
 def command(
@@ -72,7 +73,7 @@ def command(
     if is_saved_file(file):
         refuse_options(
             "kernel_name arguments repeat save coverage schedule schedules contract "
-            "option_words include define libdevice jit_arch",
+            "option_words include define libdevice jit_arches",
             *shape,
         )
         report_rerun(run_again(file, watch, saving), results, as_json=as_json)

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from cujit.cache.cache import Cache
+from cujit.cli.arches import arches_option
 from cujit.cli.cache.common import cache_option, short, shown_size
 from cujit.cli.console import json_option, note, print_json, print_table, printable, progress, several
 from cujit.cli.exit_codes import ExitCode
@@ -62,7 +63,7 @@ def command() -> None:
     help="Drop requests not seen for this long, such as 90d.",
 )
 @click.option("--cap", type=click.IntRange(1), metavar="N", help="Keep at most N requests: those with the most calls.")
-@click.option("--arch", multiple=True, metavar="ARCH", help="Architecture to keep. Default: all.")
+@arches_option("Architecture to keep. Default: all.")
 @json_option
 def merge(
     lists: tuple[Path, ...],
@@ -71,14 +72,16 @@ def merge(
     min_ms: float,
     seen_within: int | None,
     cap: int | None,
-    arch: tuple[str, ...],
+    arches: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Merge worklists and recordings into one worklist.
 
     cujit drops requests that never compiled, and prints what else it dropped.
     """
-    merged = merge_worklists(lists, min_uses=min_uses, min_ms=min_ms, seen_within_days=seen_within, cap=cap, arch=arch)
+    merged = merge_worklists(
+        lists, min_uses=min_uses, min_ms=min_ms, seen_within_days=seen_within, cap=cap, arch=arches
+    )
     merged.worklist.save(output)
     uses = merged.worklist.uses
     sources = len({use.recipe for use in uses})
@@ -93,17 +96,19 @@ def merge(
 @command.command("show")
 @_LISTS
 @click.option(
-    "--source", metavar="RECIPE", help="Print the source of one recipe. RECIPE is the beginning of its digest."
+    "--recipe",
+    metavar="RECIPE",
+    help="Print the source of one recipe. RECIPE is the beginning of its digest.",
 )
 @json_option
-def show(lists: tuple[Path, ...], source: str | None, as_json: bool) -> None:
+def show(lists: tuple[Path, ...], recipe: str | None, as_json: bool) -> None:
     """List the sources, kernels and architectures in a worklist.
 
     The list also names the requests that another machine cannot compile.
     """
     worklist = read_worklist(lists)
-    if source is not None:
-        _print_source(worklist, source, as_json=as_json)
+    if recipe is not None:
+        _print_source(worklist, recipe, as_json=as_json)
         return
     rows = [_row(worklist, use) for use in worklist.uses]
     if as_json:
@@ -132,13 +137,8 @@ def show(lists: tuple[Path, ...], source: str | None, as_json: bool) -> None:
 
 list_options = several(
     _LISTS,
-    click.option(
-        "--arch",
-        multiple=True,
-        metavar="ARCH",
-        help="Architecture to compile for. Default: recorded, the architectures in the list.",
-    ),
-    click.option("--ptx", is_flag=True, help="Add PTX of the highest architecture, for future GPUs."),
+    arches_option("Architecture to compile for. Default: recorded, the architectures in the list.", "arch"),
+    click.option("--add-ptx", "ptx", is_flag=True, help="Add PTX of the highest architecture, for future GPUs."),
     _PROJECT,
     json_option,
 )
@@ -181,20 +181,20 @@ def run_build(output: Path | None, *, lists: Sequence[Path], cache: Cache, as_js
 @command.command("cover")
 @click.argument("pack", type=_LIST)
 @_LISTS
-@click.option("--arch", multiple=True, metavar="ARCH", help="Look up the requests for this architecture instead.")
+@arches_option("Look up the requests for this architecture instead.")
 @click.option("--at-least", type=click.FloatRange(0, 100), default=100.0, metavar="PERCENT",
               help="Exit with status 1 if PACK covers a smaller share of calls. Default: 100.")  # fmt: skip
 @_PROJECT
 @json_option
 def cover(
-    pack: Path, lists: tuple[Path, ...], arch: tuple[str, ...], at_least: float, project: Path | None, as_json: bool
+    pack: Path, lists: tuple[Path, ...], arches: tuple[str, ...], at_least: float, project: Path | None, as_json: bool
 ) -> None:
     """Print the share of requests that a pack answers.
 
     PACK is a pack or a cache directory. cujit compiles nothing; it recomputes the keys with the headers and the
     compiler of this machine.
     """
-    covered = cover_worklist(read_worklist(lists), [pack], arch=arch, project=project)
+    covered = cover_worklist(read_worklist(lists), [pack], arch=arches, project=project)
     if as_json:
         shares = {"share_of_calls": covered.share_of_calls, "share_of_time": covered.share_of_time}
         print_json({**vars(covered), **shares, "missing": _unbuilt(covered.missing)})

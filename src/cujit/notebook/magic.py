@@ -14,8 +14,9 @@ from typing import Any
 
 import click
 
+from cujit.cli.arches import arch_option
 from cujit.cli.choose_device import device_option
-from cujit.cli.compiler_options import WrittenOptions, arch_option, define_options, names_option
+from cujit.cli.compiler_options import WrittenOptions, define_options, names_option
 from cujit.cli.console import settings
 from cujit.cli.observers import check_option
 from cujit.cli.shell_hints import for_the_shell

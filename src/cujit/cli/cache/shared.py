@@ -10,6 +10,7 @@ import click
 from cujit.cache.cache import Cache
 from cujit.cache.remote.signing import keygen as make_key
 from cujit.cache.settings import CacheSettings
+from cujit.cli.arches import arches_option
 from cujit.cli.cache.common import cache_option, short, shown_size
 from cujit.cli.console import json_option, note, print_json, several
 from cujit.cli.exit_codes import ExitCode
@@ -52,7 +53,7 @@ def signer_of(key: Path | None, scope: str, valid_days: int) -> Signer:
 @click.command("keygen", cls=Command)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @_SCOPE
-@click.option("--name", metavar="TEXT", help="Name of the key in messages. Default: the name of FILE.")
+@click.option("--key-name", "name", metavar="TEXT", help="Name of the key in messages. Default: the name of FILE.")
 @json_option
 def keygen(file: Path, scope: str, name: str | None, as_json: bool) -> None:
     """Create a signing key for a remote cache.
@@ -100,9 +101,7 @@ def push(
 @click.argument("keys", nargs=-1, metavar="[KEY...]")
 @click.option("--list", "lists", multiple=True, type=click.Path(exists=True, path_type=Path), metavar="LIST",
               help="Worklist or directory of recordings to fetch the images of.")  # fmt: skip
-@click.option(
-    "--arch", multiple=True, metavar="ARCH", help="Architecture to fetch. Default: the architectures in the list."
-)
+@arches_option("Architecture to fetch. Default: the architectures in the list.")
 @click.option(
     "--trust",
     type=click.Path(path_type=Path),
@@ -115,7 +114,7 @@ def pull(
     url: str,
     keys: tuple[str, ...],
     lists: tuple[Path, ...],
-    arch: tuple[str, ...],
+    arches: tuple[str, ...],
     trust: Path | None,
     cache: Cache,
     as_json: bool,
@@ -124,7 +123,7 @@ def pull(
 
     KEY is a whole cache key. The exit status is 1 if an image is missing or refused.
     """
-    listed, failed = keys_of(read_worklist(lists), arch=arch) if lists else ({}, ())
+    listed, failed = keys_of(read_worklist(lists), arch=arches) if lists else ({}, ())
     own_trust = CacheSettings.from_environment(os.environ).trust
     trust = trust or (None if own_trust is None else Path(own_trust))
     if trust is None:

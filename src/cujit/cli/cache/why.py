@@ -12,8 +12,9 @@ from cujit.cache import admin
 from cujit.cache.cache import Cache
 from cujit.cache.key import Key, differences
 from cujit.cache.store import Explanation
+from cujit.cli.arches import arch_option
 from cujit.cli.cache.common import cache_option, difference_record, print_differences, short, summary_record
-from cujit.cli.compiler_options import WrittenOptions, arch_option, compiler_options, names_option
+from cujit.cli.compiler_options import WrittenOptions, compiler_options, names_option
 from cujit.cli.console import json_option, print_json, printable, settings
 from cujit.cli.nvcc_arguments import CompilerCommand
 from cujit.compiler.keys.maker import Uncacheable
@@ -33,7 +34,8 @@ class RequestOptions(NamedTuple):
 @click.argument("key", required=False)
 @click.argument("other", required=False)
 @click.option(
-    "--source",
+    "--file",
+    "source",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Look up the compile of FILE instead of KEY, with the options below.",
@@ -59,11 +61,11 @@ def why(
 ) -> None:
     """Explain a cache miss: print the inputs that differ.
 
-    cujit compares KEY with the nearest entry, or with OTHER. With --source, it prints whether the compile of FILE is a
+    cujit compares KEY with the nearest entry, or with OTHER. With --file, it prints whether the compile of FILE is a
     hit, and otherwise what changed since the nearest entry.
     """
     if (key is None) == (source is None):
-        raise click.UsageError("specify KEY or --source FILE")
+        raise click.UsageError("specify KEY or --file FILE")
     if source is not None:
         options = compiler.read()
         keys = runner(cache).keys

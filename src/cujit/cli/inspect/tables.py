@@ -155,7 +155,7 @@ def _kernels(kernels: list[KernelInfo]) -> Iterator[str | Rows]:
     columns = ("kernel", "arch", *_NUMBERS, "threads")
     yield _table(columns, [_kernel_row(kernel) for kernel in kernels], right=(*_NUMBERS, "threads"))
     if any(kernel.kind is ImageKind.CUBIN and kernel.spill_bytes is None for kernel in kernels):
-        yield ("\nspills that are not shown stand in the assembler's log alone: --log FILE")
+        yield "\nfor spills that aren't shown, specify the assembler's log: --assembler-log FILE"
     yield ""
     takes = dict.fromkeys((k.display, str(k.signature)) for k in kernels if k.signature is not None)
     if takes:

@@ -11,6 +11,7 @@ import click
 
 from cujit.arch import Arch
 from cujit.artifact.writing import write_file
+from cujit.cli.arches import arches_option
 from cujit.cli.console import json_option, print_json, settings, show
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, complete_kernel, open_built
@@ -56,7 +57,7 @@ _instead_options = settings(
     click.option(
         "--needs", is_flag=True, help="List the PTX instructions in use, and those the CPU device doesn't support."
     ),
-    click.option("--against", metavar="B", type=FILE, help="Compare FILE with B and list what grew and shrank."),
+    click.option("--against", metavar="OTHER", type=FILE, help="List what grew and shrank from FILE to OTHER."),
     click.option(
         "--html",
         "page",
@@ -76,16 +77,16 @@ _instead_options = settings(
     shell_complete=complete_kernel,
     help="Show only kernels with this name: axpy, 'axpy<*>', '_Z4axpy*'.",
 )
-@click.option("--arch", metavar="ARCH", help="Show only images for this architecture: sm_90, compute_80.")
+@arches_option("Show only images for this architecture: sm_90, compute_80.")
 @click.option("--all", "everything", is_flag=True, help="Show all images and kernels, without a limit.")
 @_instead_options
 @click.option(
-    "--log",
+    "--assembler-log",
     "logs",
     multiple=True,
     metavar="FILE",
     type=FILE,
-    help="Log of the assembler for FILE, and for B (-O verbose, -Xptxas -v). Only this log contains spills.",
+    help="Log of the assembler for FILE, and for OTHER (-O verbose, -Xptxas -v). Only this log contains spills.",
 )
 @json_option
 @click.pass_context
@@ -93,7 +94,7 @@ def command(
     ctx: click.Context,
     files: tuple[Path, ...],
     pattern: str | None,
-    arch: str | None,
+    arches: tuple[str, ...],
     everything: bool,
     instead: InsteadOptions,
     logs: tuple[Path, ...],
@@ -106,7 +107,7 @@ def command(
     """
     paths = files if instead.against is None else (*files, instead.against)
     _check_usage(instead, ctx.params, len(paths))
-    found = _inspected(paths, logs, arch)
+    found = _inspected(paths, logs, arches)
     keep = _kernels_called(pattern, found)
     if instead.against is not None:
         comparison = compare(*found, keep=keep)
@@ -120,7 +121,7 @@ def command(
         from cujit.report import of as report_of  # brings the CPU device, which nothing else here needs
 
         image = open_built(files[0], next(iter(logs), None))
-        write_file(instead.page, report_of(image, arch=arch, kernels=keep.names).html())
+        write_file(instead.page, report_of(image, arch=next(iter(arches), None), kernels=keep.names).html())
     elif instead.ptx or instead.sass:
         (_print_ptx if instead.ptx else _print_sass)(found, keep)
     elif instead.directory is not None:
@@ -151,25 +152,30 @@ def _check_usage(instead: InsteadOptions, given: Mapping[str, Any], files: int) 
         raise click.UsageError("--needs reads whole images: remove --kernel")
     if given["as_json"] and (instead.ptx or instead.sass):
         raise click.UsageError("--ptx and --sass exclude --json")
+    if instead.page and len(given["arches"]) > 1:
+        raise click.UsageError("--html shows one architecture: specify --arch once")
     if instead.page and files > 1:
         raise click.UsageError(f"--html requires one FILE, not {files}")
     if instead.against and files > 2:
         raise click.UsageError(f"--against requires one FILE, not {files - 1}")
     if given["logs"] and len(given["logs"]) != files:
-        raise click.UsageError(f"--log appears {len(given['logs'])} times for {files} files: specify one log per file")
+        times = f"--assembler-log appears {len(given['logs'])} times for {files} files"
+        raise click.UsageError(f"{times}: specify one log per file")
 
 
-def _inspected(paths: Sequence[Path], logs: Sequence[Path], arch: str | None) -> list[Inspection]:
-    """Inspect files with their logs, and keep the images for one architecture."""
-    wanted = None if arch is None else Arch.parse(arch)
+def _inspected(paths: Sequence[Path], logs: Sequence[Path], arches: Sequence[str]) -> list[Inspection]:
+    """Inspect files with their logs, and keep the images for these architectures; for no architecture, keep all."""
+    wanted = {Arch.parse(arch) for arch in arches}
     found = [inspect(open_built(path, log)) for path, log in zip_longest(paths, logs)]
-    if wanted is None:
+    if not wanted:
         return found
-    kept = [replace(i, images=tuple(image for image in i if image.arch == wanted)) for i in found]
+    kept = [replace(i, images=tuple(image for image in i if image.arch in wanted)) for i in found]
     if not any(map(len, kept)):
         have = dict.fromkeys(str(there) for i in found for there in i.arches)
         raise ArchError(
-            f"nothing in it is for {wanted}", help=f"it has {', '.join(have) or 'no device code'}", code="arch-mismatch"
+            f"nothing in it is for {' or '.join(map(str, sorted(wanted)))}",
+            help=f"it has {', '.join(have) or 'no device code'}",
+            code="arch-mismatch",
         )
     return kept
 
