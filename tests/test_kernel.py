@@ -44,6 +44,7 @@ from cujit.machine import all_devices, cpu, default_device, gpu
 from cujit.program import Source, build, compile, toolchain
 from cujit.signature import Parameter, ParameterClass, Signature
 from cujit.toolchain.toolset import Compiler
+from raising import raises
 
 AXPY = """
 template <typename T> __global__ void axpy(T a, const T* x, T* y, size_t n) {
@@ -213,7 +214,7 @@ def test_a_module_is_closed_at_the_end_of_its_with_statement(device: Device) -> 
 
 
 def test_too_many_threads_name_the_limit(module: Module) -> None:
-    with pytest.raises(LaunchError, match=r"1025.*1024"):
+    with raises(LaunchError, "grid-size", "1025", "1024"):
         module["plane"][1, 1025]
 
 
@@ -278,12 +279,12 @@ def test_a_kernel_called_without_a_grid_says_what_to_write(module: Module) -> No
 
 
 def test_a_wrong_number_of_arguments_lists_the_parameters(module: Module) -> None:
-    with pytest.raises(ArgumentError, match=r"ns::fill takes 3 arguments \(int\*, int, int\); you passed 1"):
+    with raises(ArgumentError, "argument-count", "ns::fill", "int*"):
         module["ns::fill"][1, 1](3)
 
 
 def test_a_float_for_a_pointer_says_what_to_pass(module: Module) -> None:
-    with pytest.raises(ArgumentError, match=r"argument 1 \(int\*\) does not take float 1.0"):
+    with raises(ArgumentError, "argument-type", "int*", "1.0"):
         module["ns::fill"][1, 1](1.0, 1, 1)
 
 
@@ -496,7 +497,7 @@ def test_types_that_the_build_told_check_the_arguments_of_an_image_that_tells_no
     kernel = load(Artifact(Kind.PTX, PTX.encode(), signatures=told), device)["k"]
     kernel[1, 1](2.5)
     assert recorder.kernel.launches[0][1] == struct.pack("<f", 2.5)
-    with pytest.raises(ArgumentError, match="float32"):
+    with raises(ArgumentError, "argument-type", "float32"):
         load(PTX, device)["k"][1, 1](2.5)
 
 
@@ -613,7 +614,7 @@ def test_a_gpu_that_the_compiler_dropped_names_the_last_toolkit_that_had_it() ->
     device.arch = Arch.parse("sm_70")
     if 70 in toolchain().nvrtc.arches:
         pytest.skip("this NVRTC has sm_70")
-    with pytest.raises(ArchError, match=r"no longer builds for sm_70: CUDA 12\.9 was the last toolkit that did"):
+    with raises(ArchError, "arch-unsupported", "sm_70", "12.9"):
         jit('extern "C" __global__ void k(int) {}', device=device)
 
 
@@ -650,11 +651,11 @@ def test_as_many_blocks_run_together_as_all_processors_hold() -> None:
     assert kernel.cooperative_limit(512) == 3 * 132
     assert kernel.cooperative_limit((16, 16)) == 6 * 132
     assert kernel.cooperative_limit((16, 16), 1024) == 3 * 132
-    with pytest.raises(LaunchError, match="800 threads"):
+    with raises(LaunchError, "block-size", "800"):
         kernel.cooperative_limit(800)
     with pytest.raises(LaunchError, match="shared memory"):
         kernel.cooperative_limit(32, 1 << 20)
-    with pytest.raises(LaunchError, match="2048"):  # of which no processor holds even one
+    with raises(LaunchError, "grid-size", "2048"):  # of which no processor holds even one
         kernel.cooperative(block=2048)
 
 
@@ -713,5 +714,5 @@ def test_what_is_no_device_is_refused(device: object) -> None:
 
 
 def test_nothing_to_cover_still_needs_a_block_that_could_run(module: Module) -> None:
-    with pytest.raises(LaunchError, match="2048"):
+    with raises(LaunchError, "grid-size", "2048"):
         module["plane"].over(0, block=2048)

@@ -18,6 +18,7 @@ from cujit.formats.ptx.retarget import retarget
 from cujit.loading import load
 from cujit.program import Source, build, bundle, compile, link
 from emulator.programs import python
+from raising import raises
 
 FILES = Path(__file__).parent / "goldens" / "device"
 CALLER = Source.cuda(
@@ -99,13 +100,13 @@ def test_a_host_object_without_device_code_says_so(tmp_path: Path) -> None:
     elf = (FILES / "device.o").read_bytes()
     path = tmp_path / "host.o"
     path.write_bytes(elf[:40].ljust(64, b"\0"))
-    with pytest.raises(CujitError, match=r"host\.o"):
+    with raises(CujitError, "link-input", "host.o"):
         link([caller("cubin"), path], arch="sm_90")
 
 
 def test_a_fatbin_without_the_architecture_is_refused() -> None:
     fatbin = build(CALLEE, ["sm_80"], rdc=True)
-    with pytest.raises(LinkError, match="sm_80"):
+    with raises(LinkError, "link-input", "sm_80"):
         link([caller("cubin"), fatbin], arch="sm_90")
 
 

@@ -30,6 +30,7 @@ from cujit.occupancy.subject import LoadedKernel, plot, subject
 from cujit.occupancy.subject import of as occupancy
 from cujit.program import build, bundle, compile
 from inspection.files import host_elf
+from raising import raises
 
 CODE = r"""
 template <typename T> __global__ void axpy(T a, const T* x, T* y, size_t n) {
@@ -154,7 +155,7 @@ def test_code_in_a_fatbin_that_is_still_to_be_linked_is_told_as_such() -> None:
 def test_which_kernel_must_be_said_where_there_are_several(cubin: Artifact) -> None:
     with pytest.raises(NameNotFoundError, match=r"has 3 kernels\n  try: say which: axpy<double>, axpy<float>, tile"):
         occupancy(cubin)
-    with pytest.raises(NameNotFoundError, match="tille"):
+    with raises(NameNotFoundError, "name-not-found", "tille"):
         occupancy(cubin, kernel="tille")
     with pytest.raises(NameNotFoundError, match="has 0 kernels"):
         occupancy(compile("__device__ int x;", arch="sm_90"))
@@ -365,7 +366,7 @@ def test_a_kernel_on_the_cpu_device_has_no_registers() -> None:
 
 
 def test_the_cpu_device_is_no_gpu(cpu: Device) -> None:
-    with pytest.raises(ArgumentError, match="occupancy is of GPUs, and cpu is the CPU device"):
+    with raises(ArgumentError, "device-mismatch"):
         occupancy(registers=32, on=cpu)
 
 

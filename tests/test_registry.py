@@ -34,6 +34,7 @@ from cujit.registry.registry import RegisteredModule, Registry, default_registry
 from cujit.registry.spec import Built
 from llvm_ir import module as llvm_module
 from processes import printed
+from raising import raises
 from registering import TIMES, Builder, in_threads, value, writes
 
 TWO = 'extern "C" __global__ void a(int* p) { *p = 1; }  extern "C" __global__ void b(int* p) { *p = 2; }'
@@ -400,7 +401,7 @@ def test_a_builder_that_gives_nonsense_is_told(
 
 def test_an_image_must_have_the_kernels_that_were_named(modules: Registry, cpu: Device) -> None:
     image = compile(writes(1), to="ptx")
-    with pytest.raises(NameNotFoundError, match="no kernel 'j'"):
+    with raises(NameNotFoundError, "name-not-found", "'j'"):
         modules.module("k", lambda: (image, ["k", "j"]), device=cpu)
     with pytest.raises(OptionError, match="an image is compiled already"):
         modules.module("k", lambda: (image, ["k"], None, {"extra": ["-DA"]}), device=cpu)
@@ -429,7 +430,7 @@ def test_wrong_arguments_are_told(arguments: dict[str, object], match: str, modu
     given: dict[str, object] = {"name": "k", "builder": lambda: writes(1), "device": "cpu", **arguments}
     with pytest.raises(OptionError, match=match):
         modules.module(**given)  # type: ignore[arg-type]
-    with pytest.raises(DeviceNotFoundError, match="no device is called 'gpu'"):
+    with raises(DeviceNotFoundError, "device-not-found", "'gpu'"):
         modules.forget("k", "gpu")
     if "name" in arguments:
         with pytest.raises(OptionError, match=match):
@@ -526,7 +527,7 @@ def test_configure_and_a_builder_that_need_each_other_over_threads_do_not_hang(m
 
 def test_wrong_kernels_and_configures_are_told(modules: Registry, cpu: Device) -> None:
     got = modules.module("k", lambda: writes(1), device=cpu)
-    with pytest.raises(NameNotFoundError, match="no kernel 'j'"):
+    with raises(NameNotFoundError, "name-not-found", "'j'"):
         got.get_kernel("j")
     with pytest.raises(CujitError, match="found by its name, not by list"):
         got.get_kernel([])  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ import cujit
 from cujit.cache.provenance import Provenance
 from cujit.errors import CompileError, KernelFaultError, NameNotFoundError, OptionError
 from processes import printed
+from raising import raises
 
 _SOURCE = """
 namespace { struct S { int x; }; template <class T> __global__ void hs(int* o) { *o = sizeof(T); }
@@ -243,7 +244,7 @@ def test_an_argument_that_changes_what_comes_out_is_an_error(arch: str, extra: s
 
 def test_a_link_argument_that_changes_what_comes_out_is_an_error() -> None:
     part = cujit.compile("__global__ void k(int* o) { *o = 1; }", arch="compute_80", rdc=True)
-    with pytest.raises(OptionError, match="returned cubin for sm_120"):
+    with raises(OptionError, "option-rejected", "sm_120"):
         cujit.link([part], arch="sm_90", extra=("-arch=sm_120",))
 
 

@@ -11,6 +11,7 @@ from cujit.formats.cubin import read_cubin
 from cujit.program import Source
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import replace
+from raising import raises
 
 CALLS = "extern __device__ float f(float);\n__global__ void k(float* p) { *p = f(p[1]); }\n"
 HAS = "__device__ float f(float x) { return x / 3; }\n"
@@ -52,20 +53,20 @@ def test_images_link_into_a_cubin_with_names_and_signatures(
 
 
 def test_an_unresolved_symbol_is_named(parts: tuple[Artifact, Artifact, Artifact]) -> None:
-    with pytest.raises(LinkError, match=r"unresolved in 1:a\.cu: f\(float\) \(_Z1ff\)") as caught:
+    with raises(LinkError, "undefined-symbol", "1:a.cu", "f(float", "_Z1ff") as caught:
         program.link([parts[0]])
     assert caught.value.log
     assert caught.value.call == "nvJitLinkComplete"
 
 
 def test_a_symbol_defined_twice_is_named(parts: tuple[Artifact, Artifact, Artifact]) -> None:
-    with pytest.raises(LinkError, match=r"f\(float\) \(_Z1ff\)") as caught:
+    with raises(LinkError, "duplicate-symbol", "f(float", "_Z1ff") as caught:
         program.link(parts)
     assert "3:c.cu" in str(caught.value)
 
 
 def test_an_image_for_a_newer_architecture_is_refused(parts: tuple[Artifact, Artifact, Artifact]) -> None:
-    with pytest.raises(LinkError, match=r"1:a\.cu is for (sm|compute|lto)_90, which cannot be .* sm_80"):
+    with raises(LinkError, "link-input", "1:a.cu", "sm_80"):
         program.link(parts[:2], arch="sm_80")
 
 
@@ -77,13 +78,13 @@ def test_templates_may_be_in_several_images() -> None:
 
 
 def test_a_finished_cubin_is_refused_because_its_code_would_be_left_out() -> None:
-    with pytest.raises(LinkError, match=r"1:k\.cu is a finished cubin") as caught:
+    with raises(LinkError, "link-input", "1:k.cu") as caught:
         program.link([make("__global__ void k() {}", "k.cu")])
     assert "rdc=True" in str(caught.value)
 
 
 def test_machine_code_of_another_generation_is_refused() -> None:
-    with pytest.raises(LinkError, match="cannot be linked for sm_100"):
+    with raises(LinkError, "link-input", "sm_100"):
         program.link([make(HAS, "b.cu", rdc=True)], arch="sm_100")
 
 
@@ -91,15 +92,15 @@ def test_a_fatbin_is_linked_or_refused_by_what_it_holds() -> None:
     one = make(CALLS, "a.cu", rdc=True)
     assert program.link([program.bundle([one]), make(HAS, "b.cu", rdc=True)]).names
     finished = program.bundle([make("__global__ void k() {}", "k.cu")])
-    with pytest.raises(LinkError, match="no relocatable code for sm_90; it holds cubin sm_90"):
+    with raises(LinkError, "link-input", "sm_90"):
         program.link([finished], arch="sm_90")
-    with pytest.raises(LinkError, match="no relocatable code for sm_80"):
+    with raises(LinkError, "link-input", "sm_80"):
         program.link([program.bundle([one])], arch="sm_80")
 
 
 def test_a_symbol_defined_in_a_fatbin_too_is_found() -> None:
     fatbin = program.bundle([make(HAS, "b.cu", rdc=True)])
-    with pytest.raises(LinkError, match=r"is defined in 1:b\.cu and again in 2:c\.cu"):
+    with raises(LinkError, "duplicate-symbol", "1:b.cu", "2:c.cu"):
         program.link([fatbin, make(AGAIN, "c.cu", rdc=True)], arch="sm_90")
 
 
@@ -131,7 +132,7 @@ def test_options_reach_the_linker() -> None:
 def test_an_option_of_the_compiler_is_rejected() -> None:
     with pytest.raises(OptionError, match="nvJitLink does not take the option std"):
         program.link([make("__global__ void k() {}", "k", "ptx")], std="c++17")
-    with pytest.raises(OptionError, match=r"nvJitLink .* does not take the arguments .* -bogus"):
+    with raises(OptionError, "option-rejected", "-bogus"):
         program.link([make("__global__ void k() {}", "k", "ptx")], extra=["-bogus"])
 
 
@@ -163,7 +164,7 @@ def test_an_unknown_target_is_refused(toolchain: Toolchain) -> None:
     with pytest.raises(OptionError, match="a link makes cubin, ptx or ltoir, not 'fatbin'"):
         program.link([ptx], to="fatbin")
     if toolchain.nvrtc.version >= (13, 0):
-        with pytest.raises(ArchError, match="no longer builds for sm_70"):
+        with raises(ArchError, "arch-unsupported", "sm_70"):
             program.link([ptx], arch="sm_70")
 
 
@@ -171,6 +172,6 @@ def test_ltoir_that_is_newer_than_the_linker_is_named() -> None:
     caller, has = (program.compile(text, arch="lto_90") for text in (CALLS, HAS))
     data = bytearray(has.data)
     data[7] = 0xF0  # the minor version of its IR, which no release has yet
-    with pytest.raises(LinkError, match=r"^2:later\.cu: LTO-IR that is newer than nvJitLink 1") as caught:
+    with raises(LinkError, "link-version", "2:later.cu") as caught:
         program.link([caller, replace(has, data=bytes(data), name="later.cu")], arch="sm_90")
     assert "update nvJitLink" in (caught.value.help or "")

@@ -11,6 +11,7 @@ from cujit.compiler.options.values import OPTIONS, Options, Tool
 from cujit.errors import OptionError, ToolError
 from cujit.program import compile
 from cujit.toolchain.toolset import Toolchain
+from raising import raises
 
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda o: o.name)
@@ -105,9 +106,9 @@ def test_fast_math_is_spelled_out_for_the_linker_and_gives_way_to_what_is_said()
 
 
 def test_an_option_that_the_tool_lacks_is_rejected_with_a_reason() -> None:
-    with pytest.raises(OptionError, match="nvJitLink does not take the option std: it is for the C\\+\\+"):
+    with raises(OptionError, "option-rejected", "C++"):
         Options(std="c++17").render(Tool.NVJITLINK)
-    with pytest.raises(OptionError, match="NVRTC does not take the option kernels_used"):
+    with raises(OptionError, "option-rejected", "kernels_used"):
         Options(kernels_used=["k"]).render(Tool.NVRTC)
 
 

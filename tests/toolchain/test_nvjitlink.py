@@ -8,6 +8,7 @@ from cujit.artifact import Kind
 from cujit.errors import ClosedError, ToolError
 from cujit.toolchain.nvjitlink import Linker
 from cujit.toolchain.toolset import Toolchain
+from raising import raises
 
 PTX = b""".version 8.0
 .target sm_80
@@ -57,5 +58,5 @@ def test_a_closed_linker_refuses_work(toolchain: Toolchain) -> None:
     assert toolchain.live_handles == 1
     linker.close()
     linker.close()
-    with pytest.raises(ClosedError, match="nvJitLink handle"):
+    with raises(ClosedError, "closed"):
         linker.add(Kind.PTX, PTX, "x")

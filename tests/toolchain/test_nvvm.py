@@ -8,6 +8,7 @@ from cujit.errors import ClosedError
 from cujit.toolchain.nvvm import nvvmError
 from cujit.toolchain.toolset import Toolchain
 from llvm_ir import SCALE, SINE, kernel_that_calls
+from raising import raises
 
 
 def test_the_release_the_versions_and_the_architectures_are_told(toolchain: Toolchain) -> None:
@@ -63,5 +64,5 @@ def test_a_closed_program_refuses_work(toolchain: Toolchain) -> None:
     assert toolchain.live_handles == 1
     program.close()
     program.close()
-    with pytest.raises(ClosedError, match="libNVVM program is closed"):
+    with raises(ClosedError, "closed"):
         program.compile([])

@@ -11,6 +11,7 @@ import cujit
 from cujit.devices.device import Device
 from cujit.errors import KernelFaultError
 from instructions.scene import Scene, entry, run_scene
+from raising import raises
 
 IN = "[mem{to}], [p0{from_}], {size}, [bar]"
 OUT = "[p0{to}], [mem{from_}], {size}"
@@ -97,7 +98,7 @@ def test_an_ignored_byte_has_no_value() -> None:
 
 
 def test_more_than_15_ignored_bytes_end_the_launch() -> None:
-    with pytest.raises(KernelFaultError, match="ignores more than 15 bytes"):
+    with raises(KernelFaultError, "fault-bulk-align", "15"):
         inside(32, 16, 0)
 
 

@@ -18,6 +18,7 @@ from cujit.devices.arguments.extents import extents_of
 from cujit.devices.device import Device
 from cujit.errors import CheckWarning, KernelFaultError
 from cujit.kernel import Kernel
+from raising import raises
 
 _ELEMENTS = 10
 _CODE = r"""
@@ -181,5 +182,5 @@ def test_buffers_are_arguments_of_the_cpu_device(cpu: Device) -> None:
         assert np.asarray(memoryview(x)).tolist() == [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
     with pytest.raises(cujit.errors.ArgumentError, match="read-only"):
         kernel[1, 1](memoryview(bytes(40)).cast("f"), 3)
-    with pytest.raises(cujit.errors.ArgumentError, match="float64"):
+    with raises(cujit.errors.ArgumentError, "argument-type", "float64"):
         kernel[1, 1](array.array("d", [0.0] * 10), 3)

@@ -13,6 +13,7 @@ from cujit.errors import KernelFaultError
 from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.isa.semantics import Collective, form_of
 from cujit.formats.ptx.isa.table import rows
+from raising import raises
 
 # -- the scope of every instruction ---------------------------------------------------------------------------
 
@@ -154,7 +155,7 @@ def test_warps_that_wait_for_a_barrier_meanwhile_are_a_deadlock_with_both_places
 
 def test_lanes_that_do_not_come_are_named(cpu: Device) -> None:
     body = "@q bra OTHER;\n wgmma.fence.sync.aligned;\n bra END;\n OTHER: bar.warp.sync -1;\n END: ret; }"
-    with pytest.raises(KernelFaultError, match="threads 7-31, with the lanes of mask 0xffffffff") as caught:
+    with raises(KernelFaultError, "fault-lanes-apart", "7-31", "0xffffffff") as caught:
         cujit.load(_HEAD + body, cpu)["k"][1, 128](cpu.zeros(1, np.uint64))
     assert caught.value.kind == "lanes_apart"
 
