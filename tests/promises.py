@@ -56,7 +56,7 @@ _TRUE = {
 
 _ENDS = re.compile(
     r"call void @(cujit_(fault|stop|assert|trap)|abort|llvm\.trap|(sig)?longjmp|fail|fail_sync|fail_raw|fail_pending"
-    r"|stop|race|asker_fault|deadlock|leave|depart|no_room|warps_apart)\("
+    r"|fail_far|stop|race|asker_fault|deadlock|leave|depart|no_room|warps_apart)\("
 )
 
 _NAMES = re.compile(
@@ -222,6 +222,9 @@ _LISTED = {
         r"^(check_span|find_due|end_async|cujit_check_shuffled): .* = shl i32 ": "by the number of a lane",
         r"^warps_apart: .* = shl i32 1,": "by the number of a warp in its warpgroup",
         r"^check_pieces: .* = shl i32 1,": "by a count of lanes where it is below 32",
+        r"^(cluster_of|leave_cluster): .* = u(div|rem) i64 ": "clusters have two blocks or more, and blocks a warp",
+        r"^(leave_cluster|reach_far|check_far|check_others|stores_same_word): .* = (shl|lshr) i32 ": "by the rank of "
+        "one of 16 blocks, by the number of a byte of a word, by the size of a grain",
         r"^cujit_check_turned: .* = (shl|lshr) i32 ": "by numbers of lanes, and of bits of four matrices, eight each",
         r"^cujit_check_product: .* = u(div|rem) i32 ": "C has a half or two, each of a register or more",
         r"^cujit_check_product: .* = (shl|lshr) i32 ": "by numbers of lanes, and four times those of 8 columns",

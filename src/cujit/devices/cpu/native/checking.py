@@ -92,6 +92,12 @@ class Code(enum.IntEnum):
     PRINTED = 21
     UNFENCED = 20
     """What the asynchronous proxy reads was written by the generic one with no fence in between."""
+    FAR = 22
+    """Two blocks of a cluster access the shared memory of one of them."""
+    ENDED = 23
+    """The block whose shared memory is accessed may have ended."""
+    NOT_BEGUN = 24
+    """The block whose shared memory is accessed may not have begun."""
 
 
 LEAST_ADDRESS, MOST_ADDRESS = 1 << 16, 1 << 47
@@ -288,7 +294,8 @@ class Place(Shared):
     it is that of the first warp at ``local_first``, and of each warp ``local_step`` further. ``called`` is 0 in a
     kernel and 1 in a function that it calls; ``goes_on`` is 1 where a part of the kernel ran before. ``seen_*`` are for
     which block and warp native code has made ready what it keeps. ``side`` is the block's place among those that run
-    side by side, whose shared memory begins at ``group``; native code looks both up.
+    side by side, whose shared memory begins at ``group``; native code looks both up, and what it keeps of the cluster:
+    ``others``, null where that is not looked at.
     Lanes whose store was looked at last are known to be ``apart`` if that is 1.
     ``addresses`` and ``values`` are what the lanes hand over, ``data`` (0: none) what they are about to store, in parts
     of ``part_bytes``. ``span`` is the memory that was accessed last, or null, ``window`` where it is kept that all of
@@ -301,7 +308,8 @@ class Place(Shared):
         "struct Launch *launch; "
         "const struct Block *state; u64 shared, cluster, group, block, local, local_first, local_step, "
         "local_bytes, seen_block; "
-        f"u32 first, warp, side, seen_warp, called, goes_on; const u8 *data; u64 part_bytes, addresses[{WARP}], "
+        f"struct Cluster *others; u32 first, warp, side, seen_warp, called, goes_on; const u8 *data; "
+        f"u64 part_bytes, addresses[{WARP}], "
         f"values[{WARP}]; u64 *window; u32 apart, unused, raw, ever, raw_lanes[{VALUES}]; "
         f"u64 raw_bits[{VALUES}][{WARP}]"
     )

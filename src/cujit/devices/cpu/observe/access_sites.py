@@ -192,7 +192,13 @@ def _mbarrier(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     if "pending_count" in op.modifiers:
         return []
     found = signal(e, op.sources[0], op.space)
-    return [replace(found, access=Access.WRITE) if "init" in op.modifiers else found]
+    words = frozenset(op.modifiers)
+    if "init" in words:
+        return [replace(found, access=Access.WRITE)]
+    # Who arrives learns nothing of others, and who waits tells them nothing.
+    waits, arrives = not words.isdisjoint({"test_wait", "try_wait"}), not words.isdisjoint({"arrive", "arrive_drop"})
+    lacks = Access.RELEASE if waits else Access.ACQUIRE if arrives else Access(0)
+    return [replace(found, access=found.access & ~lacks)]
 
 
 # -- matrices ---------------------------------------------------------------------------------------------

@@ -107,16 +107,17 @@ def _tensor(check: Checking, e: WarpEmitter, op: Op) -> None:
 
     def one(f: Builder, v: Sequence[Value]) -> None:
         coords = f.reserve("%coords", f"[{count} x i32]")
-        for k, coord in enumerate(v[6:]):
+        for k, coord in enumerate(v[7:]):
             f.store(coord, f.offset(coords, 4 * k))
         rank, im2col, inward, far, near, line = (f.integer(int(number), 32) for number in numbers)
-        map_ = f.cast("inttoptr", v[3], "ptr")
-        f.call("cujit_check_tensor", "void", v[0], v[1], map_, v[4], v[5], coords, rank, im2col, inward, far, near,
-               v[2], line)  # fmt: skip
+        map_ = f.cast("inttoptr", v[4], "ptr")
+        f.call("cujit_check_tensor", "void", v[0], v[1], map_, v[5], v[6], coords, rank, im2col, inward, far, near,
+               v[2], v[3], line)  # fmt: skip
 
     mask = b.integer(0, 32) if box.mask is None else box.mask
     map_, _, origin, *coords = box.place.operands()
-    operands = [check.place(e), b.lanes(list(range(WARP)), 32), mask, map_, box.shared, origin, *coords]
+    barrier = b.integer(0, 64) if box.barrier is None else blocks.offset_of(e, address_in(e, box.barrier, op.space))
+    operands = [check.place(e), b.lanes(list(range(WARP)), 32), mask, barrier, map_, box.shared, origin, *coords]
     each_lane(e, op, ".".join(["check.tensor", *map(str, map(int, numbers))]), operands, one)
     if box.barrier is not None:
         check.touch(e, op, signal(e, box.barrier, op.space))
@@ -128,11 +129,10 @@ def _bulk(check: Checking, e: WarpEmitter, op: Op) -> None:
     size, words = b.resize(e.source(op, 2, "i32"), 64, signed=False), frozenset(op.modifiers)
     memories = [s for s in op.sources if isinstance(s, MemoryOperand)]
     if "multicast::cluster" in words:
-        offset = blocks.offset_of(e, address_in(e, memories[0], "cluster"))
+        offset, barrier = (blocks.offset_of(e, address_in(e, memories[k], "cluster")) for k in (0, 2))
         mask = b.cast("zext", e.read(op.sources[4], "i16"), "i32")
-        _for_lanes(
-            check, e, op, "multicast", [blocks.CLUSTER, offset, size, mask], _flags(_WRITE, Space.CLUSTER, 1, _LINE)
-        )
+        flags = _flags(_WRITE, Space.CLUSTER, 1, _LINE)
+        _for_lanes(check, e, op, "multicast", [blocks.CLUSTER, offset, size, mask, barrier], flags)
         check.touch(e, op, signal(e, memories[2], to))
     elif "cp_mask" in words:
         mask = b.cast("zext", e.read(op.sources[-1], "i16"), "i32")
@@ -148,8 +148,8 @@ def _answer(check: Checking, e: WarpEmitter, op: Op) -> None:
     """The answer of ``clusterlaunchcontrol.try_cancel`` in the other blocks of the cluster."""
     b = e.builder
     (target, barrier), space = (s for s in op.sources if isinstance(s, MemoryOperand)), op.space
-    offset = blocks.offset_of(e, address_in(e, target, space))
+    offset, told = (blocks.offset_of(e, address_in(e, each, space)) for each in (target, barrier))
     everyone = b.binary("sub", b.binary("shl", b.integer(1, 32), blocks.cluster_blocks(e)), b.integer(1, 32))
     flags = _flags(_WRITE, Space.CLUSTER, 1, _LINE)
-    _for_lanes(check, e, op, "multicast", [blocks.CLUSTER, offset, b.integer(_LINE, 64), everyone], flags)
+    _for_lanes(check, e, op, "multicast", [blocks.CLUSTER, offset, b.integer(_LINE, 64), everyone, told], flags)
     check.touch(e, op, signal(e, barrier, space))

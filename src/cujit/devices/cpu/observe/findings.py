@@ -164,6 +164,8 @@ def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     size, flags, _, other, line, extra = launch.fault_more
     if code in (Code.UNWRITTEN, Code.UNREAD, Code.LEFT):
         return _awaited(launch, run, code, lines)
+    if code in (Code.FAR, Code.ENDED, Code.NOT_BEGUN):
+        return _between(launch, run, code, lines)
     offset = extra >> 32
     who = f"thread {run.shape.block.place(other)}"
     at = f"{_bytes(size)} at byte {offset:,} of shared memory"
@@ -175,6 +177,21 @@ def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     before = "wrote" if extra & Access.WRITE else "read"
     first = f"a race: {_article(_doing(flags))} {at}, which {who} {before} with {missing} in between"
     return _against(first, who, line, launch, run, lines)
+
+
+def _between(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
+    """Describe an access of a block's shared memory that is unordered with what another block of the cluster does."""
+    size, flags, _, other, there, extra = launch.fault_more
+    what = f"a race: {_article(_doing(flags))} {_bytes(size)} at byte {extra >> 32:,} of shared memory"
+    what += "" if there >> 32 == launch.fault_block else f" of block {launch.place(there >> 32)}"
+    if code is Code.NOT_BEGUN:
+        return f"{what}, which may not have begun"
+    if code is Code.ENDED:
+        return f"{what}, which may have ended: nothing that it waits for comes after this access"
+    who = f"thread {run.shape.block.place(other & 0xFFFFFFFF)} of block {launch.place(other >> 32)}"
+    before = "wrote" if extra & Access.WRITE else "read"
+    first = f"{what}, which {who} {before} with no barrier of the cluster in between"
+    return _against(first, who, there & 0xFFFFFFFF, launch, run, lines)
 
 
 # -- synchronisation --------------------------------------------------------------------------------------

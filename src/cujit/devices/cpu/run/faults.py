@@ -174,12 +174,21 @@ _FENCE = (
 )
 
 
+_CLUSTER = (
+    "have the blocks meet by cooperative_groups::this_cluster().sync(): before the first access to another block's "
+    "shared memory, after the last one, and between accesses that depend on each other; or have one block arrive at an "
+    "mbarrier that the other one waits for by mbarrier.try_wait"
+)
+
+
 def _help(kind: FaultKind, launch: Launch) -> str | None:
     """What to try after what a check found, or where lanes never meet; other findings say it themselves."""
     if kind is FaultKind.RACE and launch.fault_more[2] in _AWAITED:
         return _WAIT
     if kind is FaultKind.RACE and launch.fault_more[2] == Code.UNFENCED:
         return _FENCE
+    if kind is FaultKind.RACE and launch.fault_more[2] in (Code.FAR, Code.ENDED, Code.NOT_BEGUN):
+        return _CLUSTER
     has_help = kind > FaultKind.CHECK or kind in (FaultKind.LANES_APART, FaultKind.WARPS_APART)
     return _WORDS[kind][1] if has_help else None
 

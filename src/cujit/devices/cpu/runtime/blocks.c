@@ -167,6 +167,8 @@ static NORETURN void warp_main(struct Block *block, u32 warp) {
     warps_apart(block, warp, 0);
   }
   block->done++;
+  struct Clusters *clusters = block->place->clusters;
+  if (clusters && block->done == block->warps) clusters->leave(block);
   leave(block, warp, STATE_DONE);
   __builtin_unreachable();
 }

@@ -81,6 +81,21 @@ static struct Tracker *piece_of(const struct Place *place, u64 side) {
   return (struct Tracker *)(running_at((u8 *)place->group)->pieces + side * place->watch->piece_bytes);
 }
 
+static void make_piece_ready(const struct Place *place);
+
+/* The tracker of a block by its place in the group. One of others may not have begun yet, or nothing that it did was
+   looked at: then what it has is of a block before it. */
+static NOINLINE struct Tracker *piece_beside(const struct Place *place, u64 side) {
+  const struct Group *group = running_at((u8 *)place->group)->group;
+  struct Tracker *piece = piece_of(place, side);
+  if (!group || piece->owner == place->watch->serial + group->blocks[side].number) return piece;
+  struct Place other = *place;
+  other.piece = piece, other.block = group->blocks[side].number, other.side = (u32)side;
+  other.shared = place->group + side * WINDOW;
+  make_piece_ready(&other);
+  return piece;
+}
+
 /* The bytes in it that say which of the block's shared memory was written. */
 INLINE u8 *marks_in(const struct Place *place, struct Tracker *piece) { return (u8 *)piece + place->watch->marks; }
 

@@ -45,7 +45,7 @@ static void make_piece_ready(const struct Place *place) {
     if (is_first) piece->grain = WORD_GRAIN, piece->phase = 0, piece->stored = 1, clear_phases(place);
     clear_logs(place);
     piece->has_objects = piece->stirred = piece->events = piece->turn = 0;
-    piece->plain = 1;
+    piece->plain = watch->cluster_blocks < 2 || !place->state;
     piece->room = LEAST_EVENTS;
     for (u32 w = 0; w < WARPS; w++) piece->settled[w] = 1;
     piece->unfenced = 1;
@@ -65,6 +65,7 @@ static NOINLINE void begin_block(struct Place *place) {
   place->group = place->shared - place->side * WINDOW;
   place->piece = piece_of(place, place->side);
   make_piece_ready(place);
+  place->others = cluster_of(place);
 }
 
 INLINE void begin(struct Place *place) {
@@ -101,12 +102,19 @@ INLINE void check_one(struct Place *place, const struct Access *access, u32 chec
   if (checks & CHECK_MEMORY) check_memory(place, access);
   if (checks & CHECK_RACE && flags & ACCESS_ACQUIRE) {
     join(place, own_clock(place), object_of(place, access->address));
+    if (place->others) join_far(place, own_far(place), far_object(place, place->others, access->address));
     synced(place); /* lanes of one warp may wait for each other in this way, too */
   }
   if (checks & CHECK_INIT) check_init(place, access);
   /* Each lane that orders something is an event of its own. */
-  if (checks & CHECK_RACE) check_race(place, access, orders ? new_event(place, flags, access->line) : event);
-  if (checks & CHECK_RACE && flags & ACCESS_RELEASE) release(place, object_of(place, access->address));
+  if (checks & CHECK_RACE) {
+    check_between(place, access);
+    check_race(place, access, orders ? new_event(place, flags, access->line) : event);
+  }
+  if (checks & CHECK_RACE && flags & ACCESS_RELEASE) {
+    release(place, object_of(place, access->address));
+    if (place->others) release_far(place, far_object(place, place->others, access->address));
+  }
 }
 
 /* The number of an access as an event, if it may be of shared memory: that of the row before, if it goes on with it. */
@@ -184,7 +192,7 @@ static NOINLINE void check_lanes(struct Place *place, u32 lanes, u64 size, u32 f
     note_reads(place);
     if (!event) event = all.event = event_of(place, checks, flags, line);
   }
-  if (plain && checks == CHECK_RACE) {
+  if (plain && checks == CHECK_RACE && !is_reached(place, all.low, all.bytes)) {
     check_races(place, &all);
     return;
   }
@@ -338,7 +346,7 @@ static NOINLINE flag row_is_common(struct Place *place, u32 lanes, u64 base, con
   if (!row_is_known(place, &row, writes)) return 0;
   if (!log_row(place, lanes, base, site)) {
     u64 offset = base - place->shared;
-    if (lanes != ~0u || !is_word || place->piece->grain != WORD_GRAIN) return 0;
+    if (lanes != ~0u || !is_word || place->piece->grain != WORD_GRAIN || is_reached(place, row.low, row.bytes)) return 0;
     if (!strip_is_common(place, offset, site, settled_of(place), writes)) return 0;
   }
   if (writes && looks) {
@@ -367,7 +375,7 @@ NOINLINE void cujit_check_row(struct Place *place, u32 lanes, u64 base, const st
     right = shared || in_one_span(place, row.low, row.bytes);
     if (shared) note_reads(place);
     if (shared) event = writes ? event_of(place, CHECK_RACE, flags, line) : new_event(place, flags, line);
-    if (shared) right = row_is_ordered(place, &row, event);
+    if (shared) right = !is_reached(place, row.low, row.bytes) && row_is_ordered(place, &row, event);
   }
   if (right) {
     mark_row(place, &row);
@@ -659,6 +667,7 @@ void cujit_check_arrive(struct Place *place, u32 number, flag waits) {
   }
   note_reads(place);
   release_to(place, slot);
+  if (place->others) arrive_far(place, number, generation);
 }
 
 /* Threads of this warp go on behind a barrier. */
@@ -678,6 +687,7 @@ void cujit_check_pass(struct Place *place, u32 number) {
   if (piece->plain) end_plain(place);
   note_reads(place);
   if (known) join(place, own_clock(place), slot->clock);
+  if (place->others) pass_far(place, number, generation);
   if (all) piece->settled[place->warp] = slot->events;
   synced(place);
 }

@@ -36,7 +36,9 @@ static NOINLINE void check_span(struct Place *place, const struct Access *access
   if (!access->size) return;
   if (checks & CHECK_MEMORY) check_memory(place, access);
   if (checks & CHECK_INIT && (flags & ACCESS_WRITE || !is_written(place, access))) check_init(place, access);
-  if (!(checks & CHECK_RACE) || !in_shared(place, access->address, access->size)) return;
+  if (!(checks & CHECK_RACE)) return;
+  check_between(place, access);
+  if (!in_shared(place, access->address, access->size)) return;
   if (flags & ACCESS_READ) look_for_fence(place, access);
   u64 at = access->address, size = access->size;
   struct Row row = {1u << access->lane, flags, access->line, (u32)size, 1, at, 0, at, size};
@@ -65,28 +67,37 @@ static void visit(void *context, u64 there, u64 there_bytes, u64 here, u64 here_
   check_span(x->place, &near, x->event);
 }
 
+/* A copy to other blocks tells an mbarrier in each of them. */
+INLINE void check_barrier_of(struct Place *place, u32 lane, u64 address, u32 line) {
+  struct Access access = {lane, ACCESS_READ | ACCESS_WRITE | ACCESS_STRONG | ACCESS_ASYNC, line, address, sizeof(u64)};
+  if (place->others && !in_shared(place, address, access.size)) check_between(place, &access);
+}
+
 /* A lane copies a box, of flags `there` and `here`: inward to all blocks of a mask, or to the address itself if it has
-   none; `shared` is an offset then. */
+   none; `shared` and `barrier` are offsets then. */
 void cujit_check_tensor(struct Place *place, u32 lane, const struct TensorMap *map, u64 shared, u64 origin,
-                        const i32 *coords, u32 rank, flag im2col, flag inward, u32 there, u32 here, u32 mask, u32 line) {
+                        const i32 *coords, u32 rank, flag im2col, flag inward, u32 there, u32 here, u32 mask, u64 barrier, u32 line) {
   struct Boxed boxed = {place, lane, line, begin_spans(place, here, line), there, here};
   u64 stride = WINDOW;
   if (!mask) cujit_tensor_walk(map, shared, origin, coords, rank, im2col, inward, visit, &boxed);
   EACH_LANE(block, mask) {
     cujit_tensor_walk(map, origin + block * stride + shared, origin, coords, rank, im2col, inward, visit, &boxed);
+    check_barrier_of(place, lane, origin + block * stride + barrier, line);
     boxed.there = 0;
   }
 }
 
 /* -- masks ------------------------------------------------------------------------------------------------------------- */
 
-/* A lane writes `size` bytes at an offset into the windows of all blocks of a mask; the cluster's begin at `origin`. */
-void cujit_check_multicast(struct Place *place, u32 lane, u64 origin, u64 offset, u64 size, u32 mask, u32 flags,
+/* A lane writes `size` bytes at an offset into the windows of all blocks of a mask, and tells an mbarrier at another; the
+   cluster's begin at `origin`. */
+void cujit_check_multicast(struct Place *place, u32 lane, u64 origin, u64 offset, u64 size, u32 mask, u64 barrier, u32 flags,
                            u32 line) {
   u32 event = begin_spans(place, flags, line);
   EACH_LANE(block, mask) {
     struct Access access = {lane, flags, line, origin + block * WINDOW + offset, size};
     check_span(place, &access, event);
+    check_barrier_of(place, lane, origin + block * WINDOW + barrier, line);
   }
 }
 

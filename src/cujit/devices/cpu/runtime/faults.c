@@ -323,7 +323,7 @@ flag cujit_prepare(struct Guard *guard, struct Launch *launch, u64 shared_bytes,
   if (!thread || !memory_take(thread->memory, &guard->memory, together, shared_bytes, local_bytes)) return 0;
   u64 kept = launch->checks ? together * launch->checks->piece_bytes : 0;
   u8 *pieces = kept ? aligned_alloc(64, kept) : 0;
-  *running_at(guard->memory.shared) = (struct Running){~0ull, 0, -1, 0, launch, 0, pieces};
+  *running_at(guard->memory.shared) = (struct Running){~0ull, 0, -1, 0, launch, 0, pieces, 0};
   guard->launch = launch;
   guard->thread = thread;
   guard->previous = thread->guard;
@@ -343,6 +343,7 @@ void cujit_leave(struct Guard *guard) {
   const struct Running *running = running_at(guard->memory.shared);
   free_copies(running->copies);
   free(running->pieces);
+  free(running->clusters);
   memory_keep(guard->thread->memory, &guard->memory);
 }
 

@@ -14,7 +14,8 @@ typedef void Body(struct Block *block, u32 warp);
 
 /* What runs, PLACE bytes before shared memory: so that what comes as a signal can name it. `group` is null where warps do
    not take turns, `warp` -1 where it is not known. `line` is that of the asynchronous copy which lands now, or 0; `copies`
-   are those that have not (null: none yet). `pieces` is what checks keep of each block. */
+   are those that have not (null: none yet). `pieces` is what checks keep of each block, `clusters` of
+   blocks together (null: nothing). */
 struct Running {
   u64 block;
   struct Group *group;
@@ -23,6 +24,13 @@ struct Running {
   struct Launch *launch;
   struct Copies *copies;
   u8 *pieces;
+  struct Clusters *clusters;
+};
+
+/* What the check for races keeps of clusters; `leave` is told of each block that has ended. */
+struct Clusters {
+  void (*leave)(const struct Block *block);
+  u64 unused[7];
 };
 
 INLINE struct Running *running_at(u8 *shared) { return (struct Running *)(shared - PLACE); }

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include "clusters.h"
 #include "phase.h"
 
 /* The addresses of the lanes of a row. */
@@ -15,8 +16,8 @@ INLINE void addresses_of(const struct Row *row, u64 *addresses) {
 /* Whether the warp may log: no write with a record may be unordered with what it reads, nothing with what it writes. */
 INLINE flag may_log(const struct Place *place, flag writes) {
   const struct Tracker *piece = place->piece;
-  /* Fences for the asynchronous proxy are looked for behind barriers, too. */
-  if (piece->logged == LOG || (writes && place->watch->proxied)) return 0;
+  /* Fences for the asynchronous proxy, and races with other blocks, are looked for behind barriers, too. */
+  if (piece->logged == LOG || (writes && place->watch->proxied) || place->others) return 0;
   return (writes ? piece->events : piece->written) < settled_of(place);
 }
 

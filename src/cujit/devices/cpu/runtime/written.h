@@ -21,21 +21,6 @@ static NOINLINE u8 *marks_in_heap(u64 address, u64 size) {
   return marks;
 }
 
-static void make_piece_ready(const struct Place *place);
-
-/* The tracker of a block by its place in the group. One of others may not have begun yet, or nothing that it did was
-   looked at: then what it has is of a block before it. */
-static NOINLINE struct Tracker *piece_beside(const struct Place *place, u64 side) {
-  const struct Group *group = running_at((u8 *)place->group)->group;
-  struct Tracker *piece = piece_of(place, side);
-  if (!group || piece->owner == place->watch->serial + group->blocks[side].number) return piece;
-  struct Place other = *place;
-  other.piece = piece, other.block = group->blocks[side].number, other.side = (u32)side;
-  other.shared = place->group + side * WINDOW;
-  make_piece_ready(&other);
-  return piece;
-}
-
 /* Where the marks of an access are, one byte a byte; null where nobody keeps any. `global` gets whether what is in
    memory counts too: others than kernels write there. */
 static u8 *marks_of(const struct Place *place, u64 address, u64 size, flag *global) {
