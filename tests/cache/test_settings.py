@@ -73,10 +73,8 @@ def test_the_shared_cache_comes_from_the_environment(tmp_path: Path) -> None:
     settings = CacheSettings.from_environment({**given, "CUJIT_REMOTE_WAIT_S": "1.5"})
     assert (settings.remote, settings.trust) == ("s3://bucket/x", str(tmp_path / "believed.json"))
     assert (settings.remote_wait_s, CacheSettings().remote_wait_s) == (1.5, DEFAULT_REMOTE_WAIT_S)
-    remote = Cache.of(settings).remote
-    assert remote is not None
-    assert remote.url == "s3://bucket/x"
-    assert Cache.of(CacheSettings.from_environment({**given, "CUJIT_CACHE": "0"})).remote is None
+    assert [tier.url for tier in Cache.of(settings).tiers] == ["s3://bucket/x"]
+    assert Cache.of(CacheSettings.from_environment({**given, "CUJIT_CACHE": "0"})).tiers == ()
     with pytest.raises(OptionError, match="nobody who is believed"):
         Cache.of(CacheSettings.from_environment({**given, "CUJIT_TRUST": ""}))
 

@@ -22,7 +22,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome
 from cujit.cache.remote import tier
 from cujit.cache.remote.signing import HEAD_BYTES
-from cujit.cache.remote.tier import FORMAT_NAME, Tier, _Attempt, object_name
+from cujit.cache.remote.tier import FORMAT_NAME, RemoteTier, _Attempt, object_name
 from cujit.errors import CacheWarning, NotCompiledError, OptionError, RemoteError
 from cujit.remote import push
 from processes import printed
@@ -116,8 +116,9 @@ class Clock:
 
 
 def clock_of(cache: Cache) -> Clock:
-    assert cache.remote is not None
-    cache.remote._clock = clock = Clock()
+    (tier,) = cache.tiers
+    assert isinstance(tier, RemoteTier)
+    tier._clock = clock = Clock()
     return clock
 
 
@@ -253,7 +254,8 @@ def test_a_slow_store_is_waited_for_once(
     cache = cache_of(wait_s=0.2)
     with pytest.warns(CacheWarning, match="no answer within"):
         assert [get(cache, n) for n in range(6)] == 6 * [Outcome.MADE]
-    assert isinstance(cache.remote, Tier)
+    (tier,) = cache.tiers
+    assert isinstance(tier, RemoteTier)
     assert cache.counters.remote_failures == 1
     assert server.asked.count(NAME) <= 1
 
@@ -344,8 +346,9 @@ def probe_is_done(cache: Cache) -> bool:
     for thread in threading.enumerate():
         if thread.name == "cujit-remote":
             thread.join(30)
-    assert cache.remote is not None
-    return not cache.remote._is_probing
+    (tier,) = cache.tiers
+    assert isinstance(tier, RemoteTier)
+    return not tier._is_probing
 
 
 @pytest.fixture
@@ -429,8 +432,9 @@ def test_a_store_that_wants_to_be_left_alone_is_for_as_long_as_it_says(
 
 def test_a_trial_that_is_slow_brings_nothing_back(failing: tuple[Cache, Clock], server: Server) -> None:
     cache, clock = failing
-    assert cache.remote is not None
-    cache.remote._wait_s = 0.0  # whatever takes any time is slow
+    (tier,) = cache.tiers
+    assert isinstance(tier, RemoteTier)
+    tier._wait_s = 0.0  # whatever takes any time is slow
     server.trouble.clear()
     clock.now += 31
     assert get(cache, 10) is Outcome.MADE
@@ -622,8 +626,7 @@ def test_the_password_of_a_url_is_sent_and_never_shown(server: Server, farm: Far
     with pytest.warns(CacheWarning) as said:
         get(cache)
     assert "s3c" not in str(said[0].message)
-    assert cache.remote is not None
-    assert cache.remote.url == server.url
+    assert [tier.url for tier in cache.tiers] == [server.url]
     with pytest.raises(RemoteError, match="401"):
         push(server.url, Cache(cache_of().stores[0].root.parent / "ahead").stores, farm.signer, replace=True)
 

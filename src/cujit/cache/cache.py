@@ -19,8 +19,6 @@ from cujit.cache.memory import RecentCache
 from cujit.cache.provenance import Counters, Outcome, Provenance
 from cujit.cache.record import Summary, encode
 from cujit.cache.settings import (
-    DEFAULT_CAP_BYTES,
-    DEFAULT_REMOTE_WAIT_S,
     CacheSettings,
     Compiling,
     DirectoryName,
@@ -28,18 +26,37 @@ from cujit.cache.settings import (
     require_size,
 )
 from cujit.cache.store import PACK_SUFFIX, Explanation, Published, Root, Store
+from cujit.cache.tier import Fetched
 from cujit.cache.trust import Trust
-from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell
+from cujit.errors import CacheRefusedError, CacheWarning, CompileError, CujitError, FormatError, OptionError, spell
 from cujit.forks import register_reset, single_flight_cache
-from cujit.values import NamedTuple, attributes
-from cujit.values.typed import TYPE_CHECKING, Any, TypeAlias
+from cujit.values import NamedTuple, replace
+from cujit.values.keywords import ClassKeywords, take
+from cujit.values.typed import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import TypedDict
+
+    from typing_extensions import Unpack
 
     from cujit.cache.packaged import PackagedPack
+    from cujit.cache.record import EntryRecord
     from cujit.cache.remote.ledger import Ledger
-    from cujit.cache.remote.tier import Fetched, Tier
+    from cujit.cache.tier import Tier
+
+    class CacheKeywords(TypedDict, total=False):
+        """Fields of ``CacheSettings``."""
+
+        runtime_dir: Path | DirectoryName | None
+        read_only: Sequence[Path | DirectoryName]
+        cap_bytes: int
+        remote: str | None
+        trust: Path | DirectoryName | None
+        remote_wait_s: float
+        memory_bytes: int
+        trusted_gid: int | None
+
 
 _TROUBLE = (OSError, CacheRefusedError)
 """What never keeps an Artifact from being made."""
@@ -47,7 +64,6 @@ _TROUBLE = (OSError, CacheRefusedError)
 _Recipe: TypeAlias = Callable[[], bytes]
 
 _NO_ROOT = "there is no root to write to"
-_MEMORY_BYTES = 64 << 20
 _FAILURES_KEPT = 64
 _LEAST_WAIT_S = 30.0
 _WAIT_FACTOR = 3.0
@@ -110,62 +126,62 @@ class Cache:
         image = cujit.compile(CODE, names=["axpy<float>"], cache=cache)
     """
 
+    __signature__ = ClassKeywords(CacheSettings, hidden=("root", "is_on"))
+
     def __init__(
         self,
-        root: Path | None,
+        root: Path | CacheSettings | None,
         *,
-        read_only: Sequence[Path] = (),
-        cap_bytes: int = DEFAULT_CAP_BYTES,
-        memory_bytes: int = _MEMORY_BYTES,
-        trusted_gid: int | None = None,
-        runtime_dir: Path | None = None,
-        keep_failure: Callable[[Exception], bool] = lambda e: isinstance(e, CompileError),
         compile: str = "auto",
-        remote: str | None = None,
-        trust: Path | None = None,
-        remote_wait_s: float = DEFAULT_REMOTE_WAIT_S,
+        keep_failure: Callable[[Exception], bool] = lambda e: isinstance(e, CompileError),
+        tiers: Sequence[Tier] = (),
+        **settings: Unpack[CacheKeywords],
     ) -> None:
         """Search the roots ``read_only`` in their order, then ``root``.
 
         Args:
-            root: a directory that is written too; None writes nowhere.
+            root: a directory that is written too; None writes nowhere. Or all settings as one value.
+            compile: what ``CUJIT_COMPILE`` can be, for what uses this cache; of the two, the stricter one holds.
+            keep_failure: which exceptions come again for the same key, as those of source that does not compile.
+            tiers: caches that are asked after the roots, in their order, and never written.
+            runtime_dir: a directory of this machine and user, for the locks of a remote ``root``.
             read_only: directories and packs.
             cap_bytes: how large ``root`` may become.
-            memory_bytes: how much this process remembers.
-            trusted_gid: a group that shares ``root``.
-            runtime_dir: a directory of this machine and user, for the locks of a remote ``root``.
-            keep_failure: which exceptions come again for the same key, as those of source that does not compile.
-            compile: what ``CUJIT_COMPILE`` can be, for what uses this cache; of the two, the stricter one holds.
             remote: the URL of a shared cache, which is asked last and never written.
             trust: a file of keys; what they have signed is believed, and kept in ``root``.
             remote_wait_s: seconds that a store which does not answer costs in all.
+            memory_bytes: how much this process remembers.
+            trusted_gid: a group that shares ``root``.
 
         Raises:
             OptionError: a root that no directory can be called, a negative size, or an argument of the wrong type.
         """
-        require_size("cap_bytes", cap_bytes)
-        require_size("memory_bytes", memory_bytes)
-        if not isinstance(read_only, Sequence):
-            raise OptionError(f"read_only is {spell(read_only)}; it takes a list", help="read_only=[pathlib.Path('…')]")
+        asked = _settings_of(root, settings)
+        require_size("cap_bytes", asked.cap_bytes)
+        require_size("memory_bytes", asked.memory_bytes)
+        if not isinstance(asked.read_only, Sequence):
+            raise OptionError(
+                f"read_only is {spell(asked.read_only)}; it takes a list", help="read_only=[pathlib.Path('…')]"
+            )
         if not callable(keep_failure):
             raise OptionError(f"keep_failure is {spell(keep_failure)}; it takes a function of an exception")
         self.compiling = Compiling.of(compile)
         self.distribution = ""
         self.own_packs: tuple[PackagedPack, ...] = ()
-        private = None if runtime_dir is None else directory_of(runtime_dir)
-        owners = Trust.of_process(trusted_gid)
-        self.store = store = None if root is None else Store(directory_of(root), owners, writable=True)
-        others: list[Root] = [_read_only(directory_of(r), owners) for r in read_only]
+        private = None if asked.runtime_dir is None else directory_of(asked.runtime_dir)
+        owners = Trust.of_process(asked.trusted_gid)
+        self.store = store = None if asked.root is None else Store(directory_of(asked.root), owners, writable=True)
+        others: list[Root] = [_read_only(directory_of(r), owners) for r in asked.read_only]
         self.stores = (*others, *((store,) if store else ()))
-        self.budget = None if store is None else Evictor(store, cap_bytes)
+        self.budget = None if store is None else Evictor(store, asked.cap_bytes)
         self._locks = None if store is None else KeyLocks(functools.partial(lock_file, store, private), owners)
         self.hints = None if store is None else Hints(store, private)
-        self.remote = _tier(remote, trust, remote_wait_s)
-        self._ledger = _ledger(store, trust, self.hints)
+        self.tiers: tuple[Tier, ...] = (*tiers, *_remote_tiers(asked))
+        self._ledger = _ledger(store, asked.trust, self.hints)
         self._is_settled = self._ledger is None
         self._flights: SingleFlight[_Lookup] = SingleFlight()
         self._guard = threading.Lock()
-        self._memory: RecentCache[_CachedArtifact] = RecentCache(memory_bytes)
+        self._memory: RecentCache[_CachedArtifact] = RecentCache(asked.memory_bytes)
         self._failed: RecentCache[Exception] = RecentCache(_FAILURES_KEPT)
         self._keep_failure = keep_failure
         self._tally: dict[str, float] = dict.fromkeys(Counters.__match_args__, 0)
@@ -176,16 +192,13 @@ class Cache:
 
     @property
     def is_supplied(self) -> bool:
-        """Whether others compile for it: it has read-only roots or a remote cache."""
-        return self.remote is not None or any(store is not self.store for store in self.stores)
+        """Whether others compile for it: it has read-only roots or tiers."""
+        return bool(self.tiers) or any(store is not self.store for store in self.stores)
 
     @classmethod
     def of(cls, settings: CacheSettings, *, compile: str = "auto") -> Cache:
         """Make the cache that the environment asks for; where it is off, one that keeps nothing."""
-        if not settings.is_on:
-            return cls(None, memory_bytes=0)
-        values: dict[str, Any] = attributes(settings, "root read_only cap_bytes runtime_dir trust remote_wait_s")
-        return cls(**values, compile=compile, remote=settings.remote or None)
+        return cls(settings, compile=compile) if settings.is_on else cls(None, memory_bytes=0)
 
     @classmethod
     def packaged(cls, distribution: str, *, compile: str = "auto") -> Cache:
@@ -249,11 +262,11 @@ class Cache:
     def find(self, key: Key, *, is_read: bool = False) -> tuple[Artifact, Provenance] | None:
         """Get the Artifact of a key if it is known here, and make nothing; None if it is not.
 
-        Unless ``is_read``, whoever looks at it first may have to read it, and find it damaged; and the shared cache is
+        Unless ``is_read``, whoever looks at it first may have to read it, and find it damaged; and the tiers are
         not asked.
         """
         had = self._lookup_memory(key, is_read=is_read)
-        if had is not None or not is_read or self.remote is None:
+        if had is not None or not is_read or not self.tiers:
             return had
         work = _PendingWork(None)
         try:
@@ -288,11 +301,12 @@ class Cache:
         return self._with_provenance(key, got.known, got.outcome, got.reason)[1]
 
     def adopt(self, digest: str, fetched: Fetched, ledger: Ledger | None) -> str:
-        """Keep in the root what a shared cache had and was proved; return why not, or nothing."""
-        if self.store is None or ledger is None:
+        """Keep in the root what a tier had and was proved; return why not, or nothing."""
+        if self.store is None or (ledger is None and fetched.signer):
             return _NO_ROOT
         try:
-            ledger.note(fetched.signer, digest)  # before it is kept: nothing is there without its signer
+            if ledger is not None and fetched.signer:
+                ledger.note(fetched.signer, digest)  # before it is kept: nothing is there without its signer
             return self._publish(self.store, digest, fetched.data) or ""
         except _TROUBLE as e:
             self._failure(e)
@@ -407,14 +421,22 @@ class Cache:
             return self._fetched(key, "") or self._made(key, work, store, "")
 
     def _fetched(self, key: Key, reason: str) -> _Lookup | None:
-        """Ask the shared cache, and keep what it has, unless there is a reason not to; None where it has nothing."""
-        fetched = None if self.remote is None else self.remote.get(key)
-        if fetched is None or fetched.record is None:
-            self._without_remote(fetched and fetched.fault)
-            return None
+        """Ask the tiers, and keep what one has, unless there is a reason not to; None where none has anything."""
+        for tier in self.tiers:
+            try:
+                fetched = tier.get(key)
+            except (CujitError, OSError) as e:
+                fetched = Fetched(fault=e)
+            if fetched.record is not None:
+                return self._adopted(key, fetched, fetched.record, reason)
+            if fetched.fault is not None:
+                self._without_tier(tier, fetched.fault)
+        return None
+
+    def _adopted(self, key: Key, fetched: Fetched, record: EntryRecord, reason: str) -> _Lookup:
         reason = reason or self.adopt(key.digest, fetched, self._ledger)
         place = None if reason or self.store is None else self.store.place
-        known = _CachedArtifact(fetched.record.artifact, fetched.record.make_ms, place)
+        known = _CachedArtifact(record.artifact, record.make_ms, place)
         self._remember(key, known, len(fetched.data), read_bytes=len(fetched.data))
         self._count(not_kept=1 if reason else 0)
         return _Lookup(known, Outcome.REMOTE, reason)
@@ -531,13 +553,11 @@ class Cache:
         self._count(failures=1)
         self._warn_once("files", f"cujit can't use its cache directory, and continues without it: {error}")
 
-    def _without_remote(self, fault: Exception | None) -> None:
-        if fault is None or self.remote is None:
-            return
+    def _without_tier(self, tier: Tier, fault: Exception) -> None:
         is_refused = isinstance(fault, FormatError)
         self._count(**{"remote_refused" if is_refused else "remote_failures": 1})
         what = "refuses an entry of" if is_refused else "goes on without"
-        self._warn_once(what, f"cujit {what} the shared cache {self.remote.url}: {fault}")
+        self._warn_once(f"{what} {tier.url}", f"cujit {what} the shared cache {tier.url}: {fault}")
 
     def _warn_once(self, subject: str, message: str) -> None:
         with self._guard:
@@ -553,8 +573,8 @@ class Cache:
         self._flights.after_fork()
         if self._locks is not None:
             self._locks.after_fork()
-        if self.remote is not None:
-            self.remote.after_fork()
+        for tier in self.tiers:
+            tier.after_fork()
         if self._guard.locked():
             self._memory.clear()
             self._failed.clear()
@@ -582,19 +602,25 @@ def _read_only(path: DirectoryName, trust: Trust) -> Root:
     return Pack(path, trust)
 
 
-def _tier(url: str | None, trust: Path | None, wait_s: float) -> Tier | None:
-    if url is None:
-        return None
-    if trust is None:
+def _settings_of(root: Path | CacheSettings | None, more: CacheKeywords) -> CacheSettings:
+    if isinstance(root, CacheSettings):
+        return replace(root, **more)
+    return take(CacheSettings, {"root": root, **more}, Cache)
+
+
+def _remote_tiers(asked: CacheSettings) -> Iterator[Tier]:
+    if asked.remote is None:
+        return
+    if asked.trust is None:
         raise OptionError(
             "a shared cache, and nobody who is believed", help="CUJIT_TRUST=FILE: docs/remote.md", code="trust-missing"
         )
-    from cujit.cache.remote.tier import Tier  # start-up time: most have none
+    from cujit.cache.remote.tier import RemoteTier  # start-up time: most have none
 
-    return Tier(url, directory_of(trust), wait_s=wait_s)
+    yield RemoteTier(asked.remote, directory_of(asked.trust), wait_s=asked.remote_wait_s)
 
 
-def _ledger(store: Store | None, trust: Path | None, hints: Hints | None) -> Ledger | None:
+def _ledger(store: Store | None, trust: Path | DirectoryName | None, hints: Hints | None) -> Ledger | None:
     if store is None or trust is None:
         return None
     from cujit.cache.remote.ledger import Ledger  # start-up time, as above

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cujit.errors import OptionError, spell
 from cujit.values import dataclass, later
@@ -21,6 +21,7 @@ else:
     re = later("re")  # start-up: few calls need it
 
 DEFAULT_CAP_BYTES = 2 << 30
+_MEMORY_BYTES = 64 << 20
 DEFAULT_REMOTE_WAIT_S = 0.15
 """How long a process waits in vain for a shared cache, in all."""
 
@@ -133,18 +134,21 @@ class CacheSettings:
 
     ``root`` is written, and None where the user has no home; ``read_only`` are searched before it, in order.
     ``runtime_dir`` is $XDG_RUNTIME_DIR or None. ``cap_bytes`` bounds ``root``. Nothing is cached unless ``is_on``.
-    ``remote`` is the URL of a shared cache or empty, ``trust`` the file of keys that it is believed by,
-    ``remote_wait_s`` how long a process waits in vain for it.
+    ``remote`` is the URL of a shared cache or None, ``trust`` the file of keys that it is believed by,
+    ``remote_wait_s`` how long a process waits in vain for it. ``memory_bytes`` is how much a process remembers,
+    ``trusted_gid`` a group that shares ``root``.
     """
 
     root: Path | DirectoryName | None = None
     runtime_dir: Path | DirectoryName | None = None
-    read_only: tuple[Path | DirectoryName, ...] = ()
+    read_only: Sequence[Path | DirectoryName] = ()
     cap_bytes: int = DEFAULT_CAP_BYTES
     is_on: bool = True
-    remote: str = ""
+    remote: str | None = None
     trust: Path | DirectoryName | None = None
     remote_wait_s: float = DEFAULT_REMOTE_WAIT_S
+    memory_bytes: int = _MEMORY_BYTES
+    trusted_gid: int | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> CacheSettings:
@@ -166,7 +170,7 @@ class CacheSettings:
             tuple(_expanded(path) for path in listed if path),
             _cap_bytes(environment.get("CUJIT_CACHE_BYTES")),
             _is_on(environment.get("CUJIT_CACHE", "")),
-            environment.get("CUJIT_REMOTE", ""),
+            environment.get("CUJIT_REMOTE") or None,
             _expanded(environment["CUJIT_TRUST"]) if environment.get("CUJIT_TRUST") else None,
             _wait_s(environment.get("CUJIT_REMOTE_WAIT_S")),
         )

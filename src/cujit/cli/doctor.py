@@ -158,8 +158,7 @@ def _cache() -> Iterator[tuple[str, ...]]:
         for store in cache.stores:
             sizes = [entry.size_bytes for entry in store.entries()]
             yield str(store.root), "yes" if store.root == root else "no", str(len(sizes)), str(sum(sizes))
-        if cache.remote is not None:
-            yield cache.remote.url, "no", "", ""
+        yield from ((tier.url, "no", "", "") for tier in cache.tiers)
         if not cache.stores:
             yield "nothing is kept", "no", "", ""
     except (CujitError, OSError) as e:

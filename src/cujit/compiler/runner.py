@@ -216,13 +216,13 @@ class Runner:
     def learn(self, alike: object, request: Request) -> None:
         """Open the short way for what is alike: texts that are compiled as that of a request was.
 
-        It stays shut where a remote cache is asked, or the packs of a distribution are, which have keys of their own.
+        It stays shut where tiers are asked, or the packs of a distribution are, which have keys of their own.
 
         Raises:
             ToolchainNotFoundError: the compiler is not installed.
         """
         cache = self.cache
-        if cache is not None and cache.remote is None and not cache.own_packs and not self.compiling.is_forbidden:
+        if cache is not None and not cache.tiers and not cache.own_packs and not self.compiling.is_forbidden:
             self._keyed_by(alike, lambda: request)
 
     def key_of_none(self, options: Options) -> Keyed | Uncacheable | None:
@@ -320,8 +320,8 @@ class Runner:
         """Make the error that names what was not found, the nearest entry, and the places searched."""
         lines = [f"no cache has {job.subject}, and {job.tool} is not called to {job.step} it ({self.compiling})"]
         nearest, roots = None, () if self.cache is None else tuple(str(root.root) for root in self.cache.stores)
-        if self.cache is not None and self.cache.remote is not None:
-            roots += (self.cache.remote.url,)
+        if self.cache is not None:
+            roots += tuple(tier.url for tier in self.cache.tiers)
         if isinstance(keyed, Uncacheable):
             lines.append(f"it has no key: {keyed.reason}")
         elif self.cache is not None:

@@ -1,32 +1,58 @@
-"""Keywords of a public function that are the fields of a settings class."""
+"""Keywords of a public function, or of a class, that are the fields of a settings class."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+
+from cujit.values import later
+from cujit.values.typed import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import inspect
+else:
+    inspect = later("inspect")  # start-up: a hit of the cache shows no signature
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])
-_Settings = TypeVar("_Settings", bound=tuple[Any, ...])
+_Settings = TypeVar("_Settings")
 
 
-def has_keywords(kind: type[tuple[Any, ...]]) -> Callable[[_Call], _Call]:
+def has_keywords(kind: type) -> Callable[[_Call], _Call]:
     """Return a decorator that shows the fields of ``kind`` in the signature of a function.
 
     ``help`` and the API page then list them. The function takes them as ``**more`` and reads them by ``take``. Other
     keywords, such as the options of the compiler, stay in ``**more``.
     """
-    fields = inspect.signature(kind).parameters.values()
-    shown = [field.replace(kind=inspect.Parameter.KEYWORD_ONLY) for field in fields]
 
     def mark(call: _Call) -> _Call:
-        signature = inspect.signature(call)
-        *given, more = signature.parameters.values()
-        rest = [more] if more.name == "more" else []
-        call.__signature__ = signature.replace(parameters=[*given, *shown, *rest])  # type: ignore[attr-defined]
+        call.__signature__ = _with_fields(inspect.signature(call), kind)  # type: ignore[attr-defined]
         return call
 
     return mark
+
+
+class ClassKeywords:
+    """The ``__signature__`` of a class whose constructor takes the fields of ``kind``, but for ``hidden`` ones.
+
+    It is computed when it is read, so that the class costs no start-up time.
+    """
+
+    def __init__(self, kind: type, hidden: Iterable[str] = ()) -> None:
+        self._kind = kind
+        self._hidden = frozenset(hidden)
+
+    def __get__(self, instance: object, owner: type) -> inspect.Signature:
+        if instance is not None:
+            raise AttributeError("__signature__")
+        whole = inspect.signature(owner.__init__)  # type: ignore[misc]
+        _, *parameters = whole.parameters.values()
+        return _with_fields(whole.replace(parameters=parameters), self._kind, self._hidden)
+
+
+def _with_fields(signature: inspect.Signature, kind: type, hidden: Iterable[str] = ()) -> inspect.Signature:
+    fields = inspect.signature(kind).parameters.values()
+    shown = [field.replace(kind=inspect.Parameter.KEYWORD_ONLY) for field in fields if field.name not in hidden]
+    *given, more = signature.parameters.values()
+    return signature.replace(parameters=[*given, *shown, *([more] if more.name == "more" else [])])
 
 
 def take(kind: type[_Settings], given: Any, call: Callable[..., Any], *, is_all: bool = True) -> _Settings:
@@ -35,7 +61,7 @@ def take(kind: type[_Settings], given: Any, call: Callable[..., Any], *, is_all:
     Raises:
         TypeError: with ``is_all``, a keyword is left.
     """
-    fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
+    fields: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]
     found = {name: given.pop(name) for name in fields if name in given}
     if is_all and given:
         raise TypeError(f"{call.__name__}() got an unexpected keyword argument {next(iter(given))!r}")

@@ -17,12 +17,12 @@ from typing import TypeAlias, TypeVar
 
 from cujit.artifact import Kind
 from cujit.cache.key import Key
-from cujit.cache.record import PORTABLE, EntryRecord, decode
+from cujit.cache.record import PORTABLE, decode
 from cujit.cache.remote.signing import HEAD_BYTES, KeyFile, TrustedKeys, bindings
 from cujit.cache.remote.transport import Transport, check_url, shown_url, transport_of
+from cujit.cache.tier import Fetched
 from cujit.errors import CujitError, FormatError, OptionError, RemoteError, spell
 from cujit.threads import Condition, start
-from cujit.values import NamedTuple
 
 T = TypeVar("T")
 
@@ -41,18 +41,6 @@ _SOCKET_S = 10.0
 def object_name(digest: str) -> str:
     """Return the name of a key's record in a shared cache."""
     return f"v1/e/{digest[:2]}/{digest[2:]}"
-
-
-class Fetched(NamedTuple):
-    """What came of a question: a record that is proved, its bytes and who signed it; or ``fault``, why there is none.
-
-    A record that is not there has no fault. A ``FormatError`` is that of a record which is refused.
-    """
-
-    record: EntryRecord | None = None
-    data: bytes = b""
-    signer: str = ""
-    fault: Exception | None = None
 
 
 def fetch(
@@ -119,7 +107,7 @@ _Question: TypeAlias = Callable[[Callable[[int], None]], Fetched]
 """What is asked of a store; it is given ``may_go_on`` as ``fetch`` takes it."""
 
 
-class Tier:
+class RemoteTier:
     """A shared cache that is only read, under a file of keys that are believed; for any number of threads."""
 
     def __init__(self, url: str, trust: Path | str, *, wait_s: float) -> None:

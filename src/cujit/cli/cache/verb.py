@@ -33,7 +33,7 @@ def command() -> None:
 def info(cache: Cache, as_json: bool) -> None:
     """Print the cache directories in search order, with sizes."""
     found = admin.info(cache)
-    remote = None if cache.remote is None else cache.remote.url
+    remote = next((tier.url for tier in cache.tiers), None)
     roots = [(store.root, [entry.size_bytes for entry in store.entries()]) for store in cache.stores]
     rows = [
         {
