@@ -2,7 +2,8 @@
 
 ``python benchmarks/life.py [--processes 5] [--kernels 300] [--json FILE] [--tree NAME=PATH …]``. All contenders take
 turns in one run, each measurement in a separate process; the table has medians over the processes. The floor is
-``life_floor.c``: the same calls of the driver, in C. ``--tree`` adds another checkout of cujit. A library that is not
+``life_floor.c``: the same calls of the driver, in C; ``floor (lib)`` finds the kernels in a ``CUlibrary``, as cuda.core
+does. ``--tree`` adds another checkout of cujit. A library that is not
 installed is reported and left out. Without a GPU, run it by ``python tests/null_driver.py``: then the driver costs
 nothing, and the times are what each library adds.
 """
@@ -85,12 +86,15 @@ def main() -> None:
         trees = {"cujit": str(_ROOT / "src"), **dict(each.split("=", 1) for each in given.tree)}
         contenders = {name: [sys.executable, child, "cujit"] for name in trees}
         contenders |= {name: [sys.executable, child, name] for name in ("cupy", "cuda.core")}
-        names = [*(["floor"] if floor else []), *contenders]
+        floors = {"floor": [*floor, str(directory), str(given.kernels), "10"]} if floor else {}
+        if floor:
+            floors["floor (lib)"] = [*floors["floor"], "library"]
+        names = [*floors, *contenders]
         times: dict[str, dict[str, list[float]]] = {}
         absent: dict[str, str] = {}
         for turn in range(given.processes + 1):  # the first fills the disk caches and is not counted
             for what in given.what.split(","):
-                for name, command in {**({"floor": floor} if floor else {}), **contenders}.items():
+                for name, command in {**floors, **contenders}.items():
                     if name not in {"shipped": trees, "library": names}.get(what, contenders):
                         continue
                     if name == "cuda.core" and what in ("templates", "memory"):
@@ -104,11 +108,7 @@ def main() -> None:
                             filter(None, (trees[name], os.environ.get("PYTHONPATH")))
                         )
                     count = given.templates if what in ("templates", "shipped") else given.kernels
-                    rest = (
-                        [str(directory), str(given.kernels), "10"]
-                        if name == "floor"
-                        else [what, str(directory), str(count)]
-                    )
+                    rest = [] if name in floors else [what, str(directory), str(count)]
                     found = measure([*command, *rest], environment)
                     if isinstance(found, str):
                         absent[f"{name}, {what}"] = found

@@ -1,6 +1,6 @@
 /* The floor of benchmarks/life.py: the fewest calls of the driver for a library's kernels, in C, each of them timed.
 
-   life_floor DIRECTORY COUNT ROUNDS: DIRECTORY has 0.cubin to COUNT-1.cubin, each with the kernel k0 to k<COUNT-1> of
+   life_floor DIRECTORY COUNT ROUNDS [library]: kernels are found in a CUmodule, or in a CUlibrary. DIRECTORY has 0.cubin to COUNT-1.cubin, each with the kernel k0 to k<COUNT-1> of
    (const float *, const float *, float *, int), and one.cubin with all of them. Everything printed is JSON; times are
    microseconds for each kernel. libcuda is opened by dlopen, so this compiles without CUDA's headers:
    cc -O2 life_floor.c -o life_floor -ldl */
@@ -18,6 +18,8 @@ static int (*cuInit)(unsigned), (*cuDeviceGet)(int *, int), (*cuDevicePrimaryCtx
 static int (*cuCtxSetCurrent)(void *), (*cuCtxSynchronize)(void), (*cuMemAlloc)(device_pointer *, size_t);
 static int (*cuLibraryLoadData)(void **, const void *, void *, void *, unsigned, void *, void *, unsigned);
 static int (*cuLibraryGetKernel)(void **, void *, const char *);
+static int (*cuModuleLoadData)(void **, const void *), (*cuModuleGetFunction)(void **, void *, const char *);
+static int is_library;
 static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                              void **);
 
@@ -59,6 +61,16 @@ static int compare(const void *left, const void *right) {
   return difference > 0 ? 1 : difference < 0 ? -1 : 0;
 }
 
+static void load_image(void **loaded, const void *image) {
+  if (is_library) check(cuLibraryLoadData(loaded, image, 0, 0, 0, 0, 0, 0), "cuLibraryLoadData");
+  else check(cuModuleLoadData(loaded, image), "cuModuleLoadData");
+}
+
+static void find_kernel(void **kernel, void *loaded, const char *name) {
+  if (is_library) check(cuLibraryGetKernel(kernel, loaded, name), "cuLibraryGetKernel");
+  else check(cuModuleGetFunction(kernel, loaded, name), "cuModuleGetFunction");
+}
+
 /* One way through the kernels: load and find (or find alone), launch ROUNDS times each. */
 static void drive(const char *tag, char **images, void *one, void **kernels, int count, int rounds) {
   static device_pointer x, y, z;
@@ -67,13 +79,13 @@ static void drive(const char *tag, char **images, void *one, void **kernels, int
   void *parameters[] = {&x, &y, &z, &n};
   double load = 0, find_ = 0, *each = malloc(sizeof(double) * (size_t)count), times[3] = {0, 0, 0}, first_median = 0;
   for (int i = 0; i < count; i++) {
-    void *library = one;
+    void *loaded_image = one;
     char name[16];
     snprintf(name, sizeof name, "k%d", i);
     double start = now();
-    if (images) check(cuLibraryLoadData(&library, images[i], 0, 0, 0, 0, 0, 0), "cuLibraryLoadData");
+    if (images) load_image(&loaded_image, images[i]);
     double loaded = now();
-    check(cuLibraryGetKernel(&kernels[i], library, name), "cuLibraryGetKernel");
+    find_kernel(&kernels[i], loaded_image, name);
     load += loaded - start;
     find_ += now() - loaded;
     each[i] = now() - start;
@@ -96,7 +108,7 @@ static void drive(const char *tag, char **images, void *one, void **kernels, int
       first_median = each[count / 2];
     }
   }
-  printf("\"%s cuLibraryLoadData\": %.3f, \"%s cuLibraryGetKernel\": %.3f, \"%s load\": %.3f, \"%s load median\": %.3f, \"%s first\": %.3f, "
+  printf("\"%s driver's load\": %.3f, \"%s driver's find\": %.3f, \"%s load\": %.3f, \"%s load median\": %.3f, \"%s first\": %.3f, "
          "\"%s first median\": %.3f, \"%s second\": %.3f, \"%s later\": %.3f, \"%s all ms\": %.3f",
          tag, load / count, tag, find_ / count, tag, (load + find_) / count, tag, load_median, tag, times[0] / count, tag, first_median, tag,
          times[1] / count, tag, times[2] / count / (rounds - 2), tag, (load + find_ + launches) / 1000);
@@ -106,6 +118,7 @@ static void drive(const char *tag, char **images, void *one, void **kernels, int
 int main(int count_, char **arguments) {
   if (count_ < 4) return 2;
   int count = atoi(arguments[2]), rounds = atoi(arguments[3]), device;
+  is_library = count_ > 4 && !strcmp(arguments[4], "library");
   void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context, *one;
   if (!driver) return 3;
   cuInit = find(driver, "cuInit");
@@ -116,6 +129,8 @@ int main(int count_, char **arguments) {
   cuMemAlloc = find(driver, "cuMemAlloc_v2");
   cuLibraryLoadData = find(driver, "cuLibraryLoadData");
   cuLibraryGetKernel = find(driver, "cuLibraryGetKernel");
+  cuModuleLoadData = find(driver, "cuModuleLoadData");
+  cuModuleGetFunction = find(driver, "cuModuleGetFunction");
   cuLaunchKernel = find(driver, "cuLaunchKernel");
   char **images = malloc(sizeof(char *) * (size_t)count), name[16];
   void **kernels = malloc(sizeof(void *) * (size_t)count);
@@ -130,7 +145,7 @@ int main(int count_, char **arguments) {
   check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
   printf("{");
   drive("modules", images, 0, kernels, count, rounds);
-  check(cuLibraryLoadData(&one, whole, 0, 0, 0, 0, 0, 0), "cuLibraryLoadData");
+  load_image(&one, whole);
   printf(", ");
   drive("one", 0, one, kernels, count, rounds);
   printf("}\n");

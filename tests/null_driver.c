@@ -122,7 +122,7 @@ DONE
 CALL(cuLogsCurrent, unsigned *iterator, unsigned flags) (void)flags; *iterator = 1; DONE
 CALL(cuPointerGetAttribute, void *value, int attribute, uint64_t address) (void)attribute, (void)address; *(int *)value = 0; DONE
 
-/* -- images: a library is the copied cubin, a kernel its name and its section of .nv.info ----------------------------- */
+/* -- images: a library or a module is the copied cubin, a kernel its name and its section of .nv.info ----------------------------- */
 
 struct Header { char id[16]; uint16_t type, machine; uint32_t version; uint64_t entry, phoff, shoff; uint32_t flags;
   uint16_t size, phsize, phnum, shsize, shnum, shstrndx; };
@@ -130,9 +130,7 @@ struct Section { uint32_t name, type; uint64_t flags, address, offset, size; uin
 struct Kernel { char *name; const unsigned char *info; uint64_t info_bytes; struct Library *library; };
 struct Library { int count; struct Kernel kernels[]; };
 
-CALL(cuLibraryLoadData, void **library, const char *data, void *options, void **values, unsigned number, void *names,
-     void **more, unsigned others)
-  (void)options, (void)values, (void)number, (void)names, (void)more, (void)others;
+static int load(void **library, const char *data) {
   const struct Header *head = (const void *)data;
   if (memcmp(data, "\177ELF", 4)) return 200;
   const struct Section *sections = (const void *)(data + head->shoff);
@@ -146,14 +144,9 @@ CALL(cuLibraryLoadData, void **library, const char *data, void *options, void **
     made->kernels[made->count++] = (struct Kernel){strdup(name + 9), copy, sections[i].size, made};
   }
   *library = made;
-DONE
-CALL(cuLibraryUnload, void *library) (void)library; DONE
-CALL(cuLibraryGetModule, void **module, void *library) *module = library; DONE
-CALL(cuLibraryGetKernelCount, unsigned *number, struct Library *library) *number = (unsigned)library->count; DONE
-CALL(cuLibraryEnumerateKernels, void **kernels, unsigned number, struct Library *library)
-  for (unsigned i = 0; i < number; i++) kernels[i] = library->kernels + i;
-DONE
-CALL(cuLibraryGetKernel, void **kernel, struct Library *library, const char *name)
+  return OK;
+}
+static int find(void **kernel, struct Library *library, const char *name) {
   for (int i = 0; i < library->count; i++)
     if (!strcmp(library->kernels[i].name, name)) {
       *kernel = library->kernels + i;
@@ -161,11 +154,43 @@ CALL(cuLibraryGetKernel, void **kernel, struct Library *library, const char *nam
     }
   return NOT_FOUND;
 }
+CALL(cuLibraryLoadData, void **library, const char *data, void *options, void **values, unsigned number, void *names,
+     void **more, unsigned others)
+  (void)options, (void)values, (void)number, (void)names, (void)more, (void)others;
+  return load(library, data);
+}
+CALL(cuModuleLoadData, void **module, const char *data) return load(module, data); }
+CALL(cuModuleLoadDataEx, void **module, const char *data, unsigned number, void *options, void **values)
+  (void)number, (void)options, (void)values;
+  return load(module, data);
+}
+CALL(cuModuleUnload, void *module) (void)module; DONE
+CALL(cuModuleGetFunctionCount, unsigned *number, struct Library *module) *number = (unsigned)module->count; DONE
+CALL(cuModuleEnumerateFunctions, void **functions, unsigned number, struct Library *module)
+  for (unsigned i = 0; i < number; i++) functions[i] = module->kernels + i;
+DONE
+CALL(cuModuleGetFunction, void **function, struct Library *module, const char *name)
+  return find(function, module, name);
+}
+CALL(cuModuleGetGlobal_v2, uint64_t *address, size_t *bytes, void *module, const char *name)
+  (void)address, (void)bytes, (void)module, (void)name;
+  return NOT_FOUND;
+}
+CALL(cuLibraryUnload, void *library) (void)library; DONE
+CALL(cuLibraryGetModule, void **module, void *library) *module = library; DONE
+CALL(cuLibraryGetKernelCount, unsigned *number, struct Library *library) *number = (unsigned)library->count; DONE
+CALL(cuLibraryEnumerateKernels, void **kernels, unsigned number, struct Library *library)
+  for (unsigned i = 0; i < number; i++) kernels[i] = library->kernels + i;
+DONE
+CALL(cuLibraryGetKernel, void **kernel, struct Library *library, const char *name)
+  return find(kernel, library, name);
+}
 CALL(cuLibraryGetGlobal, uint64_t *address, size_t *bytes, void *library, const char *name)
   (void)address, (void)bytes, (void)library, (void)name;
   return NOT_FOUND;
 }
 CALL(cuKernelGetName, const char **name, struct Kernel *kernel) *name = kernel->name; DONE
+CALL(cuFuncGetName, const char **name, struct Kernel *function) *name = function->name; DONE
 CALL(cuKernelGetFunction, void **function, void *kernel) *function = kernel; DONE
 CALL(cuFuncLoad, void *function) (void)function; DONE
 CALL(cuKernelGetLibrary, void **library, struct Kernel *kernel) *library = kernel->library; DONE

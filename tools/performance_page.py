@@ -73,8 +73,9 @@ kernels, 10 launches each, on an H200. Figures are medians of five processes, an
 21: 212 to 435 µs in cujit, and 221 to 452 in CuPy. The contenders took turns on a shared host.
 
 {table}
-* *C* is `benchmarks/life_floor.c`: the fewest calls of the driver, `cuLibraryLoadData`, `cuLibraryGetKernel` and
-  `cuLaunchKernel`. The driver loads a kernel's code at its first launch, except in CuPy, which loads it earlier.
+* *C* is `benchmarks/life_floor.c`: the fewest calls of the driver, `cuModuleLoadData`, `cuModuleGetFunction` and
+  `cuLaunchKernel`. The driver loads a kernel's code when the kernel is found, except in cuda.core, where it loads the
+  code at the first launch: there it finds the kernel in a `CUlibrary`.
 * Figures are means over the 300 kernels, and over 100 templates. The first load and the first launch of a process take
   1 to 3 ms more. To import and to make the first arrays, cujit took {start:.0f} ms, CuPy {cupy_start:.0f} ms and
   cuda.core {core_start:.0f} ms.

@@ -202,10 +202,10 @@ class Module(Mapping[str, Kernel]):
         return self._image.device
 
     def preload(self) -> None:
-        """Load the code of every kernel onto a GPU now, so that no first launch has to.
+        """Load the code of every kernel onto a GPU now.
 
-        The driver loads the code of a kernel at its first launch, which can wait for kernels that run. While a stream
-        is captured, cujit loads each kernel before its first launch is captured. On the CPU device nothing happens:
+        Otherwise, the driver loads the code of a kernel when somebody finds it (``module["axpy"]``), which can wait for
+        kernels that run. A first launch loads nothing. On the CPU device nothing happens:
         machine code depends on the block there, and ``Kernel.compile`` makes it.
 
         Source: CUDA C++ Programming Guide, "Lazy Loading".

@@ -19,7 +19,7 @@ from cujit.toolchain.libraries import is_emulated
 OLDEST_DRIVER: Version = (12, 4)
 """The oldest CUDA version of a driver that cujit works with.
 
-Source: CUDA Driver API manual, ``cuKernelGetParamInfo`` and ``cuLibraryEnumerateKernels`` (new in CUDA 12.4).
+Source: CUDA Driver API manual, ``cuFuncGetParamInfo`` and ``cuModuleEnumerateFunctions`` (new in CUDA 12.4).
 """
 
 _LOGS_SINCE: Version = (12, 9)

@@ -40,8 +40,8 @@ class OldDriver:
             return self.major if arguments[0] == "COMPUTE_CAPABILITY_MAJOR" else int(self.major >= 9)
         if function == "cuGetProcAddress":
             raise DriverError("asked for a launch", tool=self.name, call=function, result="asked")
-        if function == "cuKernelSetAttribute":
-            self.asked.append(arguments[1])
+        if function == "cuFuncSetAttribute":
+            self.asked.append(arguments[2])
         return 0
 
     def attempt(self, _function: str, *_arguments: object) -> tuple[object, ...]:
@@ -50,8 +50,8 @@ class OldDriver:
 
 def kernel_on(major: int, device: Device) -> CudaKernel:
     context = GpuContext(cast(Any, OldDriver(major)), 0)
-    library = SimpleNamespace(context=context, require=lambda: None, kernel=lambda _name: 3)
-    return CudaKernel(cast(Any, library), device.limits, "_Z1kIiEvPT_")
+    module = SimpleNamespace(context=context, require=lambda: None, function=lambda _name: 3)
+    return CudaKernel(cast(Any, module), device.limits, "_Z1kIiEvPT_")
 
 
 SHAPE = LaunchShape(Dim3(4), Dim3(32))

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact, Kind
-from cujit.devices.cuda import library
+from cujit.devices.cuda import driver_module
+from cujit.devices.cuda.driver_module import DriverModule, load_module
 from cujit.devices.cuda.gpu import Gpu
 from cujit.devices.cuda.kernel import CudaKernel
-from cujit.devices.cuda.library import LoadedLibrary, load_library
 from cujit.devices.cuda.module import CudaModule
 from cujit.devices.cuda.ring import RING_SIZE, LaunchRing
 from cujit.devices.device import Device
@@ -111,8 +111,8 @@ def launch_of(
     context: Gpu, device: Device, name: str, stream: int = 0, options: LaunchOptions = PLAIN
 ) -> PreparedLaunch:
     """A launch of a kernel of the driver's, which takes an int; machine code makes it from the second call on."""
-    library = SimpleNamespace(context=context, require=lambda: None, kernel=lambda _name: 3)
-    kernel = CudaKernel(cast(Any, library), device.limits, name)
+    module = SimpleNamespace(context=context, require=lambda: None, function=lambda _name: 3)
+    kernel = CudaKernel(cast(Any, module), device.limits, name)
     signature = Signature((Parameter(ParameterClass.SIGNED, 4, 4),))
     image = LoadedImage(device, SimpleNamespace(close=lambda: None, kernels={}), Artifact(Kind.PTX, b""))  # type: ignore[arg-type]
     entry = LaunchEntry(image, kernel, name, signature)
@@ -207,12 +207,12 @@ class StatusDriver(FailingDriver):
     )
 
     def call(self, function: str, *_arguments: object, log: str = "") -> object:
-        if function.startswith("cuLibrary") or function == "cuEventRecord":
+        if function.startswith("cuModule") or function == "cuEventRecord":
             raise self.error(function, 700, log)
         return 0
 
     def attempt(self, function: str, *_arguments: object) -> tuple[object, ...]:
-        return (0 if function in ("cuCtxPopCurrent", "cuLibraryUnload") else 700, 0)
+        return (0 if function in ("cuCtxPopCurrent", "cuModuleUnload") else 700, 0)
 
 
 def told_by(ask: Callable[[Gpu], object]) -> str:
@@ -232,11 +232,11 @@ def bare(kind: Any, **members: object) -> Any:
 
 
 LATE: dict[str, Callable[[Any, Device], object]] = {
-    "load": lambda c, _: load_library(c, b"", JitOptions()),
-    "kernels": lambda c, _: LoadedLibrary(c, 1).kernels(),
-    "variable": lambda c, _: bare(CudaModule, _library=SimpleNamespace(context=c, handle=1)).variable("x"),
+    "load": lambda c, _: load_module(c, b"", JitOptions()),
+    "kernels": lambda c, _: DriverModule(c, 1).kernels(),
+    "variable": lambda c, _: bare(CudaModule, _module=SimpleNamespace(context=c, handle=1)).variable("x"),
     "signature": lambda c, d: (
-        CudaKernel(cast(Any, SimpleNamespace(context=c, require=int, kernel=lambda _name: 3)), d.limits, "k").signature
+        CudaKernel(cast(Any, SimpleNamespace(context=c, require=int, function=lambda _: 3)), d.limits, "k").signature
     ),
     "order": lambda c, _: c.order(0, 1),
 }
@@ -246,7 +246,7 @@ LATE: dict[str, Callable[[Any, Device], object]] = {
 def test_a_fault_that_is_told_by_a_look_up_names_the_launches(
     late: str, gpu_memory: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "driver_options", lambda *_: {})
+    monkeypatch.setattr(driver_module, "driver_options", lambda *_: {})
     text = told_by(lambda context: LATE[late](context, gpu_memory))
     assert "this was running, the newest first:\n    stray: grid (1, 1, 1)" in text
 

@@ -12,9 +12,9 @@ from typing import Any
 from cujit.devices.arguments.signatures import signature_of_layout
 from cujit.devices.backend import BackendKernel, PlainTarget, Target
 from cujit.devices.cuda.context import GpuContext
+from cujit.devices.cuda.driver_module import DriverModule
 from cujit.devices.cuda.launching import LaunchConfig, driver_entries, launch_config
-from cujit.devices.cuda.library import LoadedLibrary
-from cujit.devices.cuda.memory import is_capturing, relaxed
+from cujit.devices.cuda.memory import relaxed
 from cujit.devices.launcher.cubin import CubinKernelFacts
 from cujit.devices.options import PLAIN, LaunchOptions, check_cluster, check_cooperative, check_own_cluster
 from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Limits, Resources, check_launch
@@ -34,9 +34,6 @@ _PORTABLE_CLUSTER = 8
 Source: CUDA C++ Programming Guide, "Thread Block Clusters".
 """
 
-_DEFAULT_STREAMS = 2
-"""The highest handle of a default stream, which is never captured. Source: cuda.h, CU_STREAM_PER_THREAD."""
-
 _OVERLAP_SINCE = 9
 """Major compute capability from which a kernel can start before the one before it has ended.
 
@@ -52,23 +49,21 @@ _BROKEN_LIMITS = (
 
 
 class CudaKernel(BackendKernel):
-    """One kernel of a library that the driver loaded, on one GPU.
+    """One kernel of an image that the driver loaded, on one GPU.
 
-    It keeps the library loaded. What a launch needs is in ``facts``, if the image could be read; the driver is asked
-    when somebody reads more, or a launch comes near a limit. The driver loads the code at the first launch.
+    It keeps the image loaded. What a launch needs is in ``facts``, if the image could be read; the driver is asked
+    when somebody reads more, or a launch comes near a limit.
     """
 
     submit = "gpu"
 
-    def __init__(
-        self, library: LoadedLibrary, limits: Limits, name: str, facts: CubinKernelFacts | None = None
-    ) -> None:
+    def __init__(self, module: DriverModule, limits: Limits, name: str, facts: CubinKernelFacts | None = None) -> None:
         self.name = name
-        self._library = library
-        self._context = library.context
+        self._module = module
+        self._context = module.context
         self._limits = limits
         self._facts = facts
-        self._handle = library.kernel(name)
+        self._handle = module.function(name)
         self._lock = threading.Lock()
         self._shared_bytes_allowed = 0
 
@@ -83,15 +78,13 @@ class CudaKernel(BackendKernel):
         return None if self._facts is None else self._facts.parameters
 
     @property
-    def _kernel(self) -> int:
-        """The ``CUkernel``, which stands for the function of whichever context is current.
-
-        Source: CUDA Driver API manual, ``cuLaunchKernel`` and the occupancy calculator: a kernel may be passed.
+    def _function(self) -> int:
+        """The ``CUfunction``.
 
         Raises:
             ClosedError: the module was closed.
         """
-        self._library.require()
+        self._module.require()
         return int(self._handle)
 
     @cached_property
@@ -99,8 +92,7 @@ class CudaKernel(BackendKernel):
         """What the kernel uses, as the driver tells."""
 
         def get(name: str) -> int:
-            device = self._context.device
-            return int(self._context.call("cuKernelGetAttribute", self._attribute(name), self._kernel, device))
+            return int(self._context.call("cuFuncGetAttribute", self._attribute(name), self._function))
 
         return Resources(
             registers=get("NUM_REGS"),
@@ -128,7 +120,7 @@ class CudaKernel(BackendKernel):
             DriverError: the driver refused.
         """
         del extents
-        function = self._kernel
+        function = self._function
         self._allow(shape, options)
         size = ctypes.c_size_t(len(parameters))
         buffer = (ctypes.c_char * len(parameters)).from_buffer_copy(parameters)
@@ -173,7 +165,7 @@ class CudaKernel(BackendKernel):
         facts = self._facts
         if facts is None or facts.has_clusters or facts.shared_bytes > limits.shared_bytes:
             return None
-        return PlainTarget(launch_fields(self._context), self._kernel, self._label, self._most_threads(facts, limits))
+        return PlainTarget(launch_fields(self._context), self._function, self._label, self._most_threads(facts, limits))
 
     def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
         """Check clusters, blocks that run together, overlap and priority against what the driver says.
@@ -207,9 +199,7 @@ class CudaKernel(BackendKernel):
             check_cooperative(self.title, shape, self.together(shape, cluster))
 
     def preload(self) -> None:
-        """Make the driver load the code now. Otherwise, the driver loads it at the first launch.
-
-        While a stream is captured, that is one of the calls that need the relaxed mode.
+        """Make sure that the driver has loaded the code, which it does when a kernel is found.
 
         Source: CUDA C++ Programming Guide, "Lazy Loading"; CUDA Driver API manual, ``cuFuncLoad``.
 
@@ -217,14 +207,11 @@ class CudaKernel(BackendKernel):
             ClosedError: the module was closed.
             DriverError: the driver refused.
         """
-        kernel = self._kernel
+        function = self._function
         with relaxed(self._context) as driver:
-            status, *function = driver.attempt("cuKernelGetFunction", kernel)
-            call = "cuKernelGetFunction"
-            if not status:
-                call, (status, *_) = "cuFuncLoad", driver.attempt("cuFuncLoad", *function)
+            (status,) = driver.attempt("cuFuncLoad", function)
         if status:
-            raise self._context.explained(self._context.driver.error(call, status))
+            raise self._context.explained(self._context.driver.error("cuFuncLoad", status))
 
     def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
         """Return what the driver is called with.
@@ -234,10 +221,8 @@ class CudaKernel(BackendKernel):
             DriverError: the driver refused.
         """
         del size
-        function = self._kernel
+        function = self._function
         self._allow(shape, options)
-        if stream > _DEFAULT_STREAMS and is_capturing(self._context, stream):
-            self.preload()
         config = None if options is PLAIN or options == PLAIN else launch_config(shape, stream, options)
         fields = {
             **launch_fields(self._context),
@@ -250,7 +235,7 @@ class CudaKernel(BackendKernel):
             **{f"block_{axis}": n for axis, n in zip("xyz", shape.block, strict=True)},
         }
         failed = functools.partial(self._failed, shape, options)
-        return Target(fields, failed, (config, self._library))
+        return Target(fields, failed, (config, self._module))
 
     def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
         """Count the blocks that one multiprocessor holds at a time.
@@ -259,9 +244,8 @@ class CudaKernel(BackendKernel):
             DriverError: the driver refused.
         """
         self._allow_shared(shared_bytes)
-        return int(
-            self._context.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", self._kernel, block_threads, shared_bytes)
-        )
+        query = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+        return int(self._context.call(query, self._function, block_threads, shared_bytes))
 
     def best_block(self, shared_bytes: int = 0) -> int:
         """Choose the threads per block of highest occupancy.
@@ -270,7 +254,7 @@ class CudaKernel(BackendKernel):
             DriverError: the driver refused.
         """
         self._allow_shared(shared_bytes)
-        _grid, block = self._context.call("cuOccupancyMaxPotentialBlockSize", self._kernel, None, shared_bytes, 0)
+        _grid, block = self._context.call("cuOccupancyMaxPotentialBlockSize", self._function, None, shared_bytes, 0)
         return int(block)
 
     def _allow_shared(self, dynamic: int) -> None:
@@ -301,8 +285,8 @@ class CudaKernel(BackendKernel):
             self._set_attribute(self._attribute("NON_PORTABLE_CLUSTER_SIZE_ALLOWED"), 1)
 
     def _set_attribute(self, which: Any, value: int) -> None:
-        """Set an attribute of the kernel on this GPU, for every context there."""
-        self._context.call("cuKernelSetAttribute", which, value, self._kernel, self._context.device)
+        """Set an attribute of the kernel."""
+        self._context.call("cuFuncSetAttribute", self._function, which, value)
 
     def cancel(self) -> None:
         """Refuse: nobody can end a launch on a GPU."""
@@ -379,13 +363,13 @@ class CudaKernel(BackendKernel):
 
     def _cluster_attribute(self, name: str) -> int:
         """Ask for an attribute that came with sm_90; 0 where the driver has none."""
-        kernel, device = self._kernel, self._context.device
+        function = self._function
         with self._context as driver:
-            status, *value = driver.attempt("cuKernelGetAttribute", self._attribute(name), kernel, device)
+            status, *value = driver.attempt("cuFuncGetAttribute", self._attribute(name), function)
         return int(value[0]) if status == self._context.driver.bindings.CUresult.CUDA_SUCCESS else 0
 
     def _count(self, function: str, entry: str, config: LaunchConfig) -> int:
-        handle = self._kernel
+        handle = self._function
         with self._context as driver:
             entries = driver_entries(driver)
             status, number = entries.count(getattr(entries, entry), handle, config)
@@ -429,16 +413,16 @@ class CudaKernel(BackendKernel):
     def _layout(self) -> list[tuple[int, int]]:
         """Ask the driver for offset and size in bytes of each parameter."""
         layout: list[tuple[int, int]] = []
-        handle = self._kernel
+        handle = self._function
         success = self._context.driver.bindings.CUresult.CUDA_SUCCESS
         with self._context as driver:
             while True:
-                status, *place = driver.attempt("cuKernelGetParamInfo", handle, len(layout))
+                status, *place = driver.attempt("cuFuncGetParamInfo", handle, len(layout))
                 if status != success:
                     # Source: CUDA Driver API manual: an index past the last is CUDA_ERROR_INVALID_VALUE.
                     if status == driver.bindings.CUresult.CUDA_ERROR_INVALID_VALUE:
                         return layout
-                    raise self._context.explained(driver.error("cuKernelGetParamInfo", status))
+                    raise self._context.explained(driver.error("cuFuncGetParamInfo", status))
                 layout.append((int(place[0]), int(place[1])))
 
 

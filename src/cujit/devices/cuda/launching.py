@@ -88,8 +88,8 @@ class Entries:
     record: int
     wait: int
     get_id: int
-    load_library: int
-    get_kernel: int
+    load_module: int
+    get_function: int
     max_cluster_size: int
     max_active_clusters: int
 
@@ -149,8 +149,8 @@ def driver_entries(driver: Driver) -> Entries:
         find("cuEventRecord"),
         find("cuEventSynchronize"),
         find("cuCtxGetId"),
-        find("cuLibraryLoadData"),
-        find("cuLibraryGetKernel"),
+        find("cuModuleLoadData"),
+        find("cuModuleGetFunction"),
         find("cuOccupancyMaxPotentialClusterSize"),
         find("cuOccupancyMaxActiveClusters"),
     )

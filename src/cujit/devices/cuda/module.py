@@ -9,9 +9,9 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.devices.backend import BackendKernel, BackendModule
 from cujit.devices.cuda.context import GpuContext
+from cujit.devices.cuda.driver_module import DriverModule, load_module
 from cujit.devices.cuda.image import choose_image
 from cujit.devices.cuda.kernel import CudaKernel
-from cujit.devices.cuda.library import LoadedLibrary, load_library
 from cujit.devices.cuda.plain import PlainCubins
 from cujit.devices.cuda.routes import RoutePlace
 from cujit.devices.jit_options import JitOptions
@@ -50,15 +50,15 @@ class CudaModule(BackendModule):
         if facts is not None and number_of(data) == place.arch.number:
             self._rows, self._arch = facts.rows, artifact.arch or place.arch
             try:
-                self._library = load_library(context, data)
+                self._module = load_module(context, data)
             except DriverError:
                 choose_image(artifact, place, options)  # which says what is wrong with the image, if that is it
                 raise
         else:
             chosen = choose_image(artifact, place, options)
             self.route = chosen.route
-            self._library = load_library(context, chosen.image, options)
-            self.log = "\n".join(filter(None, (chosen.log.strip(), self._library.log)))
+            self._module = load_module(context, chosen.image, options)
+            self.log = "\n".join(filter(None, (chosen.log.strip(), self._module.log)))
 
     @classmethod
     def plain_of(
@@ -69,7 +69,7 @@ class CudaModule(BackendModule):
         if rows is None:
             return None
         module = object.__new__(cls)
-        module._library = LoadedLibrary(context, rows.pop(None))
+        module._module = DriverModule(context, rows.pop(None))
         module._limits, module._arch, module._rows, module._cubins = limits, arch, rows, cubins
         return module
 
@@ -81,8 +81,8 @@ class CudaModule(BackendModule):
     @cached_property
     def kernels(self) -> Mapping[str, BackendKernel]:  # type: ignore[override]
         """The kernels by lowered name, each made when it is asked for."""
-        known = dict.fromkeys(self._library.kernels()) if self._rows is None else CubinFacts(self._rows)
-        return _Kernels(self._library, self._limits, known)
+        known = dict.fromkeys(self._module.kernels()) if self._rows is None else CubinFacts(self._rows)
+        return _Kernels(self._module, self._limits, known)
 
     @property
     def is_empty(self) -> bool:
@@ -95,12 +95,12 @@ class CudaModule(BackendModule):
         ``patterns`` are those of the device by parameters, ``alive`` is the address of the word of the module, and
         ``entry`` what launches refer to.
         """
-        library = self._library
+        loaded = self._module
         row = None if self._rows is None or self._cubins is None else self._rows.get(name)
-        if row is None or not library.is_loaded:
+        if row is None or not loaded.is_loaded:
             return None
-        names = library.context.ring.names
-        return self._cubins.find(library._handle, name, row, patterns, alive, entry, names)  # type: ignore[no-any-return, union-attr]
+        names = loaded.context.ring.names
+        return self._cubins.find(loaded._handle, name, row, patterns, alive, entry, names)  # type: ignore[no-any-return, union-attr]
 
     def variable(self, name: str) -> tuple[int, int]:
         """Find a ``__device__`` or ``__constant__`` variable: its address and its size in bytes.
@@ -109,29 +109,29 @@ class CudaModule(BackendModule):
             ClosedError: the module was closed.
             NameNotFoundError: there is none of that name.
         """
-        library = self._library.handle
-        with self._library.context as driver:
+        handle = self._module.handle
+        with self._module.context as driver:
             result = driver.bindings.CUresult
-            status, *place = driver.attempt("cuLibraryGetGlobal", library, name.encode())
+            status, *place = driver.attempt("cuModuleGetGlobal", handle, name.encode())
             if status == result.CUDA_ERROR_NOT_FOUND:
                 raise NameNotFoundError(
                     f"no variable {spell(name)} in this module",
                     help="variables go by their lowered names; the compiler drops what nothing uses",
                 )
             if status != result.CUDA_SUCCESS:
-                raise self._library.context.explained(driver.error("cuLibraryGetGlobal", status))
+                raise self._module.context.explained(driver.error("cuModuleGetGlobal", status))
         return int(place[0]), int(place[1])
 
     def close(self) -> None:
         """Unload the image through the driver. Closing again is harmless."""
-        self._library.close()
+        self._module.close()
 
 
 class _Kernels(Mapping[str, BackendKernel]):
-    """The kernels of a library by lowered name, each made when it is asked for."""
+    """The kernels of an image by lowered name, each made when it is asked for."""
 
-    def __init__(self, library: LoadedLibrary, limits: Limits, known: Mapping[str, CubinKernelFacts | None]) -> None:
-        self._library = library
+    def __init__(self, loaded: DriverModule, limits: Limits, known: Mapping[str, CubinKernelFacts | None]) -> None:
+        self._module = loaded
         self._limits = limits
         self._known = known
         self._made: dict[str, CudaKernel] = {}
@@ -139,7 +139,7 @@ class _Kernels(Mapping[str, BackendKernel]):
     def __getitem__(self, name: str) -> CudaKernel:
         made = self._made.get(name)
         if made is None:
-            made = CudaKernel(self._library, self._limits, name, self._known[name])
+            made = CudaKernel(self._module, self._limits, name, self._known[name])
             made = self._made.setdefault(name, made)
         return made
 

@@ -11,13 +11,14 @@ from cujit.devices.launcher.library import library_or_none
 from cujit.devices.launcher.state import CubinCalls
 from cujit.devices.shapes import Limits
 from cujit.errors import DriverError
+from cujit.values import attributes
 
 
 class PlainCubins:
     """Functions of native code for the cubins of one architecture.
 
-    ``load(image)`` gives what native code read of each kernel (``CubinFacts``), and the ``CUlibrary`` under None.
-    ``find(library, name, row, patterns, alive, entry, names)`` gives the bytes of the ``LaunchPattern`` of a kernel.
+    ``load(image)`` gives what native code read of each kernel (``CubinFacts``), and the ``CUmodule`` under None.
+    ``find(module, name, row, patterns, alive, entry, names)`` gives the bytes of the ``LaunchPattern`` of a kernel.
     Both give None where the way that is written in Python is to be taken.
     """
 
@@ -36,8 +37,10 @@ def plain_cubins(context: GpuContext, number: int, limits: Limits) -> PlainCubin
         return None
     calls = bytes(
         CubinCalls(
-            load=entries.load_library,
-            get_kernel=entries.get_kernel,
+            load=entries.load_module,
+            get_function=entries.get_function,
+            context=int(context.handle),
+            **attributes(entries, "get_context set_context push_context pop_context"),
             number=number,
             max_threads=limits.max_threads,
             shared_bytes=limits.shared_bytes,

@@ -174,7 +174,7 @@ def _refusal(
     return DriverError(
         "\n".join(lines),
         tool=f"CUDA driver {dotted(place.driver)}",
-        call="cuLibraryLoadData",
+        call="cuModuleLoadDataEx",
         result="CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
         help=_advice(text, place, version),
     )

@@ -69,10 +69,12 @@ class LaunchPattern(ctypes.Structure):
 
 
 class CubinCalls(ctypes.Structure):
-    """What native code loads cubins of one architecture by: functions of the driver, and limits of a block."""
+    """What native code loads cubins of one architecture by: functions of the driver, a context, and limits
+    of a block.
+    """
 
     _fields_ = (
-        *_fields(ctypes.c_uint64, "load get_kernel"),
+        *_fields(ctypes.c_uint64, "load get_function context get_context set_context push_context pop_context"),
         *_fields(ctypes.c_uint32, "number max_threads shared_bytes unused"),
     )
 

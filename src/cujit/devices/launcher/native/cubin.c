@@ -288,24 +288,30 @@ object *cujit_rows(object *self, object *image) {
   return rows || CALL(PyErr_Occurred)() ? rows : none();
 }
 
-typedef i32 (*load)(void **library, const void *code, void *jit, void *values, u32 count, void *options, void *more, u32 n);
-typedef i32 (*get_kernel)(void **kernel, void *library, const char *name);
+typedef i32 (*load)(void **module, const void *image);
+typedef i32 (*get_function)(void **function, void *module, const char *name);
 
-/* Have the driver load a linked cubin for this architecture: a dict of its kernels, and of the library under None; or None
+static i32 enter_for(const struct CubinCalls *calls, bool *is_pushed) {
+  return enter((void *)calls->context, calls->get_context, calls->set_context, calls->push_context, is_pushed);
+}
+
+/* Have the driver load a linked cubin for this architecture: a dict of its kernels, and of the module under None; or None
    where Python is to find out why not. ``self`` is the bytes of the calls. */
 object *cujit_load(object *self, object *image) {
   const struct CubinCalls *calls = (void *)((char *)self + cujit_places.bytes);
   object *rows = rows_in(image);
   if (!rows) return CALL(PyErr_Occurred)() ? 0 : none();
   const struct Header *head = (const void *)CALL(PyBytes_AsString)(image);
-  void *library = 0;
+  void *module = 0;
+  bool is_pushed;
   i32 status = -1;
-  if (arch_of(head) == calls->number) {
+  if (arch_of(head) == calls->number && !enter_for(calls, &is_pushed)) {
     void *thread = CALL(PyEval_SaveThread)();
-    status = ((load)calls->load)(&library, head, 0, 0, 0, 0, 0, 0);
+    status = ((load)calls->load)(&module, head);
     CALL(PyEval_RestoreThread)(thread);
+    leave(calls->pop_context, is_pushed);
   }
-  object *handle = status ? 0 : CALL(PyLong_FromUnsignedLongLong)((u64)library);
+  object *handle = status ? 0 : CALL(PyLong_FromUnsignedLongLong)((u64)module);
   bool is_kept = handle && !CALL(PyDict_SetItem)(rows, OBJECT(None), handle);
   if (handle) CALL(Py_DecRef)(handle);
   if (is_kept) return rows;
@@ -320,12 +326,12 @@ static u32 room_for(u32 registers) {
   return of_warp ? 65536 / of_warp / 4 * 4 * 32 : 0;
 }
 
-/* Find a kernel of a library: the bytes of its LaunchPattern, or None where Python is to find it. Given are the library, the
+/* Find a kernel of a module: the bytes of its LaunchPattern, or None where Python is to find it. Given are the module, the
    name, the row of the kernel, the patterns by parameters, the address of the word of its module, what launches refer to,
    and the names by label. */
 object *cujit_kernel(object *self, object *const *given, i64 count) {
   const struct CubinCalls *calls = (void *)((char *)self + cujit_places.bytes);
-  enum { LIBRARY, NAME, ROW, PATTERNS, ALIVE, ENTRY, NAMES, ALL };
+  enum { MODULE, NAME, ROW, PATTERNS, ALIVE, ENTRY, NAMES, ALL };
   if (count != ALL) return none();
   const u32 *row = (const u32 *)CALL(PyBytes_AsString)(given[ROW]);
   i64 bytes = row ? CALL(PyBytes_Size)(given[ROW]) : 0;
@@ -337,10 +343,13 @@ object *cujit_kernel(object *self, object *const *given, i64 count) {
   if (name) plain = *(struct LaunchPattern *)((char *)known + cujit_places.bytes);
   if (parameters) CALL(Py_DecRef)(parameters);
   if (!name) return CALL(PyErr_Occurred)() ? 0 : none();
-  void *library = (void *)CALL(PyLong_AsUnsignedLongLong)(given[LIBRARY]), *function = 0;
+  void *module = (void *)CALL(PyLong_AsUnsignedLongLong)(given[MODULE]), *function = 0;
+  bool is_pushed;
+  if (enter_for(calls, &is_pushed)) return none();
   void *thread = CALL(PyEval_SaveThread)();
-  i32 status = ((get_kernel)calls->get_kernel)(&function, library, name);
+  i32 status = ((get_function)calls->get_function)(&function, module, name);
   CALL(PyEval_RestoreThread)(thread);
+  leave(calls->pop_context, is_pushed);
   if (status) return none();
   object *made = CALL(PyBytes_FromStringAndSize)(0, sizeof(struct LaunchPattern));
   object *label = made ? CALL(PyLong_FromUnsignedLongLong)((u64)function) : 0;

@@ -2,8 +2,6 @@
 
 #include "launcher.h"
 
-typedef i32 (*on_context)(void *context);
-typedef i32 (*give_context)(void **context);
 typedef i32 (*launch)(void *function, u32 grid_x, u32 grid_y, u32 grid_z, u32 block_x, u32 block_y, u32 block_z,
                       u32 dynamic_bytes, void *stream, void **each, void **extra);
 typedef i32 (*launch_ex)(void *config, void *function, void **each, void **extra);
@@ -36,21 +34,16 @@ static i32 enqueue(struct LaunchState *s, void **each, void **extra) {
 }
 
 object *cujit_gpu(struct LaunchState *state, void *buffer, u64 size, void **each) {
-  void *context = (void *)state->context, *current = 0;
-  ((give_context)state->get_context)(&current);
-  /* A thread in which no context is current keeps ours, as the CUDA runtime does it; another one is put back. */
-  bool is_pushed = current && current != context;
-  if (current != context) {
-    i32 refused = ((on_context)(is_pushed ? state->push_context : state->set_context))(context);
-    if (refused) return report(state, refused);
-  }
+  bool is_pushed;
+  i32 status = enter((void *)state->context, state->get_context, state->set_context, state->push_context, &is_pushed);
+  if (status) return report(state, status);
   /* cuda.h: CU_LAUNCH_PARAM_BUFFER_POINTER (1), CU_LAUNCH_PARAM_BUFFER_SIZE (2), CU_LAUNCH_PARAM_END (0). */
   void *extra[5] = {(void *)1, buffer, (void *)2, &size, 0};
-  i32 status = settle(state);
+  status = settle(state);
   if (!status) {
     note(state);
     status = enqueue(state, each, size && !each ? extra : 0);
   }
-  if (is_pushed) ((give_context)state->pop_context)(&current);
+  leave(state->pop_context, is_pushed);
   return status ? report(state, status) : none();
 }

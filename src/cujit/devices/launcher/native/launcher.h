@@ -117,6 +117,20 @@ __attribute__((unused)) static object *none(void) {
 #define UNSETTLED(ring) ((struct Unsettled *)((u64 *)(ring) + RING_TAIL))
 enum { RELAXED = 2 }; /* cuda.h: CU_STREAM_CAPTURE_MODE_RELAXED */
 
+/* Make a context current, and say in *is_pushed whether ``leave`` is to put another one back: a thread in which none is
+   current keeps this one, as the CUDA runtime does it. Gives the status of the driver. */
+__attribute__((unused)) static i32 enter(void *context, u64 get, u64 set, u64 push, bool *is_pushed) {
+  void *current = 0;
+  ((i32 (*)(void **))get)(&current);
+  *is_pushed = current && current != context;
+  return current == context ? 0 : ((i32 (*)(void *))(*is_pushed ? push : set))(context);
+}
+
+__attribute__((unused)) static void leave(u64 pop, bool is_pushed) {
+  void *context;
+  if (is_pushed) ((i32 (*)(void **))pop)(&context);
+}
+
 /* Wait for the default stream, also while a stream is captured: what was issued there before this is then settled. */
 __attribute__((unused)) static i32 wait_for_default(struct Unsettled *unsettled, u64 exchange, u64 synchronize) {
   u64 issued = __atomic_load_n(&unsettled->issued, __ATOMIC_ACQUIRE);
