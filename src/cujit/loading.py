@@ -205,8 +205,8 @@ class Module(Mapping[str, Kernel]):
         """Load the code of every kernel onto a GPU now.
 
         Otherwise, the driver loads the code of a kernel when somebody finds it (``module["axpy"]``), which can wait for
-        kernels that run. A first launch loads nothing. On the CPU device nothing happens:
-        machine code depends on the block there, and ``Kernel.compile`` makes it.
+        kernels that run. A first launch loads nothing. On the CPU device nothing happens: machine code depends on the
+        block there, and ``Kernel.compile`` makes it.
 
         Source: CUDA C++ Programming Guide, "Lazy Loading".
 

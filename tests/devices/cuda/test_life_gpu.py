@@ -59,6 +59,21 @@ def test_a_second_context_of_the_thread_stays_its_current_one(gpu: Device) -> No
 
 
 @pytest.mark.hardware
+def test_a_stream_of_another_context_is_refused_by_name(gpu: Device) -> None:
+    add = cujit.jit(f"{ADD}// 1005", device=gpu, cache=False)["add"]
+    x, y = gpu.array(np.ones(N, np.float32)), gpu.zeros(N, np.float32)
+    second = asked("cuCtxCreate", None, 0, context_of(gpu).device)
+    try:
+        stream = int(asked("cuStreamCreate", 0))
+        with pytest.raises(cujit.errors.LaunchError, match="is of another context of cuda:0"):
+            add[4, 256, 0, stream](x, y, N)
+    finally:
+        asked("cuCtxDestroy", second)
+    add[4, 256](x, y, N)
+    assert (y.numpy() == 1).all()
+
+
+@pytest.mark.hardware
 def test_a_green_context_of_the_thread_stays_its_current_one(gpu: Device) -> None:
     device = context_of(gpu).device
     resource = asked("cuDeviceGetDevResource", device, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)

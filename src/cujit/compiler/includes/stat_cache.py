@@ -7,6 +7,7 @@ the hints where they are written.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import os
@@ -205,10 +206,16 @@ class Manifest(NamedTuple):
         )
 
 
-def _stats(paths: Sequence[bytes]) -> list[os.stat_result]:
+def _stats(paths: tuple[bytes, ...]) -> list[os.stat_result]:
     """Look at files from the directory that all of them are in; raises as ``stats_of``."""
+    return stats_of(*_below(paths))
+
+
+@functools.lru_cache(64)
+def _below(paths: tuple[bytes, ...]) -> tuple[bytes, list[bytes]]:
+    """Split paths into the directory that all of them are in, and their names below it."""
     way = os.path.commonpath([os.path.dirname(min(paths)), os.path.dirname(max(paths))]) if paths else b"/"
-    return stats_of(way, [path[len(way) :].lstrip(b"/") for path in paths])
+    return way, [path[len(way) :].lstrip(b"/") for path in paths]
 
 
 def directories_of(absent: Sequence[str]) -> tuple[Directory, ...]:

@@ -40,6 +40,9 @@ _OVERLAP_SINCE = 9
 Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization".
 """
 
+_FOREIGN_STREAM = ("CUDA_ERROR_INVALID_HANDLE", "CUDA_ERROR_INVALID_CONTEXT")
+"""What the driver says of a stream of another context, among other things."""
+
 _BROKEN_LIMITS = (
     "CUDA_ERROR_INVALID_VALUE",
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
@@ -138,7 +141,7 @@ class CudaKernel(BackendKernel):
                 config = launch_config(shape, stream, options)
                 status = driver_entries(driver).launch_ex(config, function, packed)
         if status:
-            self._failed(shape, options, status)
+            self._failed(shape, options, stream, status)
         self._context.ring.note(self._label, shape, stream)
 
     @cached_property
@@ -234,7 +237,7 @@ class CudaKernel(BackendKernel):
             **{f"grid_{axis}": n for axis, n in zip("xyz", shape.grid, strict=True)},
             **{f"block_{axis}": n for axis, n in zip("xyz", shape.block, strict=True)},
         }
-        failed = functools.partial(self._failed, shape, options)
+        failed = functools.partial(self._failed, shape, options, stream)
         return Target(fields, failed, (config, self._module))
 
     def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
@@ -377,15 +380,21 @@ class CudaKernel(BackendKernel):
             raise self._context.refused(function, status)
         return number
 
-    def _failed(self, shape: LaunchShape, options: LaunchOptions, status: int) -> None:
-        """Raise an error that explains why the driver refused a launch. It names an exceeded limit, otherwise the
-        driver's message.
+    def _failed(self, shape: LaunchShape, options: LaunchOptions, stream: int, status: int) -> None:
+        """Raise an error that explains why the driver refused a launch. It names an exceeded limit or a stream of
+        another context, otherwise the driver's message.
 
         Raises:
-            LaunchError: a limit.
+            LaunchError: a limit, or the stream.
             DriverError: anything else.
         """
         error = self._context.refused("cuLaunchKernel" if options == PLAIN else "cuLaunchKernelEx", status)
+        if error.result in _FOREIGN_STREAM and stream and self._is_foreign(stream):
+            raise LaunchError(
+                f"{self.title}: stream {stream:#x} is of another context of {self._context.name}, and cujit launches "
+                "in the primary context",
+                help="launch in a stream of the primary context: stream = device.stream()",
+            ) from error
         if error.result in _BROKEN_LIMITS:
             try:
                 check_launch(self.title, shape, self._limits, self.resources)
@@ -396,6 +405,12 @@ class CudaKernel(BackendKernel):
                 raise error from None
             raise self._with_numbers(error, shape) from None
         raise error
+
+    def _is_foreign(self, stream: int) -> bool:
+        """Return whether a stream is of another context than the kernel."""
+        with self._context as driver:
+            status, *context = driver.attempt("cuStreamGetCtx", stream)
+        return not status and int(context[0]) != int(self._context.handle)
 
     def _with_numbers(self, error: DriverError, shape: LaunchShape) -> DriverError:
         """Add what the launch asked for to an error of a limit that no check here knows."""
