@@ -173,7 +173,7 @@ _LISTED = {
         "what is no number goes another way",
         r"^value_of: .* = fptosi ": "what is below 2**-126 is times 2**149 below 2**23; what is no number is returned",
         r"^sum_scaled: .* = udiv i32 ": "scaled products have chunks, and four steps or more in each",
-        r"^(place_block|make_block): .* = u(div|rem) ": "a cluster has a block in each direction",
+        r"^(find_place|place_block|make_block): .* = u(div|rem) ": "a cluster has a block in each direction",
         r"^started: .* = urem i64 ": "a launch that begins a block has a cluster",
         r"^copier: .* = urem i32 ": "by the number of warps of a block, which has one",
         r"^shade\w*: .* = (shl|lshr) (i\d+|<32 x i32>) ": "by the size of a grain, of two bits, or by a lane",

@@ -296,7 +296,7 @@ _NO_COPIES = _WAITS | {"commit_group", "prefetch"}
 
 def is_queued(op: Op) -> bool:
     """Whether an operation is asynchronous: what it does may be done at any time before it is waited for."""
-    signals = op.opcode in ("st", "red") and "mbarrier::complete_tx::bytes" in op.modifiers
+    signals = op.opcode in ("st", "red", "clusterlaunchcontrol") and "mbarrier::complete_tx::bytes" in op.modifiers
     return signals or (op.opcode == "cp" and _NO_COPIES.isdisjoint(op.modifiers))
 
 

@@ -322,18 +322,36 @@ static u64 cluster_size(const struct Launch *launch) {
 }
 
 /* Where a block lies in the grid: blocks are numbered cluster by cluster, inside a cluster by rank. */
-static void place_block(const struct Launch *launch, struct Block *block, u64 number) {
+static void find_place(const struct Launch *launch, u64 number, u32 at[3]) {
   u64 gx = at_least_one(launch->grid_x), gy = at_least_one(launch->grid_y);
   u64 cx = at_least_one(launch->cluster_x), cy = at_least_one(launch->cluster_y);
   u64 size = cluster_size(launch), rank = number % size;
   u64 cluster = started(launch, number / size, (launch->blocks + size - 1) / size);
   u64 row = gx / cx, column = gy / cy;
   u64 cz = at_least_one(launch->cluster_z);
-  u64 x = cluster % row * cx + rank % cx;
-  u64 y = cluster / row % column * cy + rank / cx % cy;
-  u64 z = cluster / row / column * cz + rank / cx / cy;
-  block->ctaid_x = (u32)x, block->ctaid_y = (u32)y, block->ctaid_z = (u32)z;
-  block->number = (gy * z + y) * gx + x;
+  at[0] = (u32)(cluster % row * cx + rank % cx);
+  at[1] = (u32)(cluster / row % column * cy + rank / cx % cy);
+  at[2] = (u32)(cluster / row / column * cz + rank / cx / cy);
+}
+
+static void place_block(const struct Launch *launch, struct Block *block, u64 number) {
+  u32 at[3];
+  find_place(launch, number, at);
+  block->ctaid_x = at[0], block->ctaid_y = at[1], block->ctaid_z = at[2];
+  block->number = (at_least_one(launch->grid_y) * at[2] + at[1]) * at_least_one(launch->grid_x) + at[0];
+}
+
+/* A block asks for the work of the next cluster that has not begun: that is handed out to nobody else, and never runs.
+   `answer` gets 1 and where its first block would lie, or zeros: where all have begun, where somebody traces a block, and
+   by a schedule at times, as a GPU may refuse. */
+void cujit_try_cancel(struct Launch *launch, u32 *answer) {
+  u64 size = cluster_size(launch);
+  memset(answer, 0, 4 * sizeof *answer);
+  if (launch->trace || (launch->schedule && !(next_number(launch) >> 40 & 3))) return;
+  u64 number = __atomic_fetch_add(&launch->next, size, __ATOMIC_RELAXED);
+  if (number >= launch->blocks) return;
+  answer[0] = 1;
+  find_place(launch, number, answer + 1);
 }
 
 /* Block `k` of `count` joins its cluster of `size` blocks, whose first one keeps what they share. */

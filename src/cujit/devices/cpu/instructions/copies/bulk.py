@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from cujit.devices.cpu.codegen.builder import Builder, Value, type_width
 from cujit.devices.cpu.codegen.memory import each_lane, for_each_bit
+from cujit.devices.cpu.codegen.nodes import LAUNCH
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions import blocks
@@ -37,42 +38,57 @@ def register(rules: Rules) -> None:
     rules.on("red .async .mbarrier::complete_tx::bytes|release", _reduce_one)
     rules.on("st .async .mbarrier::complete_tx::bytes|release", _store)
     rules.on("st .bulk", _clear)
-    rules.on("clusterlaunchcontrol .try_cancel", _decline)
-    rules.on("clusterlaunchcontrol .query_cancel", _nothing_canceled)
+    rules.on("clusterlaunchcontrol .try_cancel", _take_over)
+    rules.on("clusterlaunchcontrol .query_cancel", _query)
 
 
-def _decline(e: WarpEmitter, op: Op) -> None:
-    """``clusterlaunchcontrol.try_cancel [a], [mbar]``: answer that no block is left to take over.
+def _take_over(e: WarpEmitter, op: Op) -> None:
+    """``clusterlaunchcontrol.try_cancel [a], [mbar]``: the answer comes as an asynchronous store of 16 bytes does.
 
-    That answer may always come: blocks are handed out as soon as a core is free, and each does its own work. With
-    ``.multicast::cluster::all`` it goes to the same places of every block of the cluster.
+    With ``.multicast::cluster::all`` it goes to the same places of every block of the cluster.
     """
-    b, space = e.builder, op.space
+    b, owner, space = e.builder, lane_queue(e, op), op.space
     target, barrier = _addresses(e, op, (space, space))
-
-    def decline(f: Builder, v: Sequence[Value]) -> None:
-        f.store(f.integer(0, 128), f.cast("inttoptr", v[0], "ptr"), align=16)
-        complete_bytes(f, v[1], f.integer(16, 64))
-
-    def decline_all(f: Builder, v: Sequence[Value]) -> None:
-        def decline_one(rank: Value) -> None:
-            start = f.binary("add", v[2], f.binary("mul", f.cast("zext", rank, "i64"), v[3]))
-            decline(f, [f.binary("add", start, offset) for offset in v[:2]])
-
-        for_each_bit(f, v[4], decline_one)
-
-    if "multicast::cluster::all" not in op.modifiers:
-        each_lane(e, op, "try.cancel", [target, barrier], decline)
-        return
-    offsets = [blocks.offset_of(e, v) for v in (target, barrier)]
+    to_all = "multicast::cluster::all" in op.modifiers
+    if to_all:
+        target, barrier = (blocks.offset_of(e, v) for v in (target, barrier))
     everyone = b.binary("sub", b.binary("shl", b.integer(1, 32), blocks.cluster_blocks(e)), b.integer(1, 32))
-    each_lane(e, op, "try.cancel.all", [*offsets, blocks.CLUSTER, blocks.STRIDE, everyone], decline_all)
+
+    def ask(f: Builder, v: Sequence[Value]) -> None:
+        own, (to, told, launch, mask, cluster, stride) = v[: len(owner)], v[len(owner) :]
+        answer = f.reserve("%answer", f"[{_PIECE} x i8]")
+        f.call("cujit_try_cancel", "void", launch, answer)
+
+        def tell(start: Value) -> None:
+            there, barrier_there = (f.binary("add", start, at) for at in (to, told))
+            f.call("cujit_pending_value", "void", *own, there, answer, f.integer(_PIECE, 32), barrier_there, NOTHING)
+
+        def tell_one(rank: Value) -> None:
+            tell(f.binary("add", cluster, f.binary("mul", f.cast("zext", rank, "i64"), stride)))
+
+        if to_all:
+            for_each_bit(f, mask, tell_one)
+        else:
+            tell(f.integer(0, 64))
+
+    values = [target, barrier, LAUNCH, everyone, blocks.CLUSTER, blocks.STRIDE]
+    each_lane(e, op, "try.cancel" + ".all" * to_all, [*owner, *values], ask)
 
 
-def _nothing_canceled(e: WarpEmitter, op: Op) -> None:
-    """``clusterlaunchcontrol.query_cancel``: no; and the block that was not taken over has no number."""
-    for k, reg in enumerate(op.results):
-        e.put(op, e.builder.integer(0, reg.bits if reg is not None else 32), k)
+_NO_AXIS = -1
+"""The fourth number of ``get_first_ctaid.v4``, which may be any. Source: PTX ISA 9.1, "query_cancel"."""
+
+
+def _query(e: WarpEmitter, op: Op) -> None:
+    """``clusterlaunchcontrol.query_cancel``: whether a cluster was taken over, or where its first block would lie."""
+    b, answer = e.builder, e.source(op, 0, "i128")
+    if "is_canceled" in op.modifiers:
+        e.put(op, b.compare("icmp ne", b.resize(answer, 32, signed=False), b.integer(0, 32)))
+        return
+    axes = [k for k, axis in enumerate("xyz") if f"get_first_ctaid::{axis}" in op.modifiers] or [0, 1, 2, _NO_AXIS]
+    for k, (reg, axis) in enumerate(zip(op.results, axes, strict=True)):
+        if reg is not None:
+            e.put(op, b.resize(b.binary("lshr", answer, b.integer(32 * (axis + 1), 128)), 32, signed=False), k)
 
 
 def _addresses(e: WarpEmitter, op: Op, spaces: Sequence[str]) -> list[Value]:
