@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 
 class Launch(PreparedLaunch):
-    """A kernel with its grid, block, dynamic shared memory, stream and options: call it with the arguments.
+    """A kernel with its grid, block, dynamic shared memory, stream and options. Call it with the kernel's arguments.
 
-    Native code checks and reads the arguments and starts the kernel, from the first call on. It reads exact ints,
-    floats and bools, None, ``Pointer``, NumPy's scalars, structures, our arrays, torch's tensors, and the arrays of
-    CuPy (where it works in the stream of the launch), numba and JAX. Anything else is read by Python: halves, vectors,
-    subclasses (one to a few microseconds for each).
+    Native code checks the arguments and starts the kernel, from the first call on. It reads exact ints, floats and
+    bools, None, ``Pointer``, NumPy scalars, structures and cujit arrays. It also reads PyTorch tensors, and arrays of
+    numba, JAX and CuPy (if CuPy works in the stream of the launch). Python reads other arguments: halves, vectors and
+    subclasses take one to a few microseconds each.
 
-    A kernel runs after what CuPy, or another library that says so in ``__cuda_array_interface__``, has begun in its own
-    stream. What such a library does later waits for the kernel only in the same stream: pass that as ``stream``.
+    If an array's ``__cuda_array_interface__`` names a stream, as CuPy's does, the kernel waits for that stream. Later
+    work of the other library waits for the kernel only in the same stream, so pass that stream as ``stream``.
 
     Example::
 
@@ -52,30 +52,31 @@ class Launch(PreparedLaunch):
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel that it runs."""
+        """The kernel of the launch."""
         kernel = self._kernel()
         return kernel if isinstance(kernel, Kernel) else Kernel(self._entry)
 
     def replay_on_cpu(
         self, *arguments: object, device: DeviceLike | str | None = None, check: str | None = None
     ) -> tuple[object, ...]:
-        """Run the same launch with the same arguments on the CPU device, and give what it makes of them.
+        """Run the same launch with the same arguments on the CPU device, and return the results.
 
-        For each argument that is an array it gives a NumPy array as the kernel left it, for any other the argument
-        itself. The arrays are copied first and stay as they are; arguments that share memory share it there too.
-        Variables of the module begin as the image has them. The image has to hold PTX.
+        For each array, the result is a NumPy array after the kernel; for other arguments, the argument itself. cujit
+        copies the arrays first, so they don't change; arguments that share memory share it there, too. Module variables
+        have their initial values. The image must contain PTX.
 
         Args:
-            arguments: as for the launch.
+            arguments: arguments of the launch.
             device: a CPU device other than ``cujit.cpu()``.
-            check: the checks that the kernel runs under, as in ``cujit.cpu(check=…)``.
+            check: checks for the kernel, as in ``cujit.cpu(check=…)``.
 
         Raises:
-            KernelFaultError: a check found something, or the kernel could not go on.
-            LoadError: the image has no PTX, or PTX that the CPU device does not execute.
-            ArgumentError: the arguments do not fit, one is a bare address (of unknown size), or ``device`` is a GPU.
-            LaunchError: the CPU device does not take such a launch.
-            ClosedError: the module, or an array, was closed.
+            KernelFaultError: a check reported an error, or the kernel failed.
+            LoadError: the image has no PTX, or PTX that the CPU device doesn't support.
+            ArgumentError: the arguments don't match the parameters, an argument is a bare address of unknown size, or
+                ``device`` is a GPU.
+            LaunchError: the CPU device doesn't support such a launch.
+            ClosedError: the module or an array was closed.
 
         Example::
 
@@ -105,17 +106,17 @@ class Launch(PreparedLaunch):
         A schedule varies orders and contraction, as PTX allows (docs/schedules.md). The arrays are copied for each run.
 
         Args:
-            arguments: as for the launch.
+            arguments: arguments of the launch.
             schedules: how many schedules to run, at least 2. Default: 50.
             first_seed: seed of the first schedule; the others follow it. Default: 0.
-            check: the checks that the kernel runs under, as in ``cujit.cpu(check=…)``. Default: none.
-            start_order: ``any`` has blocks start in any order. Default: ``ascending``.
-            tolerance: relative difference of floats that the order of atomic operations explains. Default: 1e-3.
+            check: checks for the kernel, as in ``cujit.cpu(check=…)``. Default: none.
+            start_order: ``any`` lets blocks start in any order. Default: ``ascending``.
+            tolerance: relative difference of floats to attribute to the order of atomic operations. Default: 1e-3.
             contract: ``ptxas`` or ``off``, as in ``cujit.cpu(contract=…)``. Default: both.
 
         Raises:
-            KernelFaultError: a check found something, or the kernel could not go on under a schedule.
-            OptionError: fewer than two schedules, or one of the other arguments is not as above.
+            KernelFaultError: a check reported an error, or the kernel failed under a schedule.
+            OptionError: there are fewer than two schedules, or another argument is invalid.
             LoadError, ArgumentError, LaunchError, ClosedError: as for ``replay_on_cpu``.
 
         Example::
@@ -128,23 +129,23 @@ class Launch(PreparedLaunch):
         return compare(self._entry, self.shape, self.options, arguments, how)
 
     def save(self, path: str | os.PathLike[str], *arguments: object) -> Path:
-        """Keep the launch in one file, with image, source, sizes and arguments as they are now: ``cujit run`` runs it.
+        """Save the launch to one file, with its image, source, sizes and current arguments. ``cujit run`` replays it.
 
-        The arrays are copied, ours with their whole allocations; arguments that share memory share it
-        there too. On a GPU save before the launch: after a fault its memory cannot be read any more. Variables of the
-        module are kept where there is PTX of it. docs/reproducer.md has the rest.
+        The file contains copies of the arrays, for cujit arrays of their whole allocations. Arguments that share memory
+        share it in the file, too. On a GPU, save before the launch: after a fault, the memory can't be read. Module
+        variables are saved if the image contains PTX. See docs/reproducer.md.
 
         Args:
-            path: of the file, such as ``bug.launch``.
-            arguments: as for the launch.
+            path: path of the file, such as ``bug.launch``.
+            arguments: arguments of the launch.
 
         Raises:
-            ArgumentError: the arguments do not fit, or one has addresses that cannot be followed: a bare address, a
-                structure with pointers, an array of addresses, a texture, a tensor map.
-            LaunchError: there is nothing to cover.
-            FormatError: memory and image have more than 1 GiB together.
+            ArgumentError: the arguments don't match the parameters, or an argument contains addresses that cujit can't
+                follow: a bare address, a structure with pointers, an array of addresses, a texture, a tensor map.
+            LaunchError: the launch covers 0 elements.
+            FormatError: the memory and the image together exceed 1 GiB.
             FileError: the file cannot be written.
-            ClosedError: the module, or an array, was closed.
+            ClosedError: the module or an array was closed.
 
         Example::
 
@@ -161,9 +162,9 @@ class Launch(PreparedLaunch):
 
 @with_other_apis
 class Kernel(KeepsLaunches):
-    """One kernel, loaded: ``kernel[grid, block](…)`` or ``kernel.over(n)(…)`` runs it.
+    """A loaded kernel. ``kernel[grid, block](…)`` or ``kernel.over(n)(…)`` runs it.
 
-    ``name`` is how it was found in the source, ``lowered_name`` what the image calls it.
+    ``name`` is the name in the source, ``lowered_name`` the name in the image.
 
     Example::
 
@@ -194,17 +195,17 @@ class Kernel(KeepsLaunches):
 
     @property
     def name(self) -> str:
-        """How it is found in the source: as the build was asked for it, else as the source spells it."""
+        """The requested name expression, otherwise the name in the source."""
         return self._entry.name
 
     @property
     def signature(self) -> Signature:
-        """What it takes, as far as the build and the image tell."""
+        """The parameters, as far as the build and the image describe them."""
         return self._entry.signature
 
     @property
     def device(self) -> Device:
-        """Where it runs."""
+        """The device that it runs on."""
         return self._image.device
 
     @property
@@ -214,7 +215,7 @@ class Kernel(KeepsLaunches):
 
     @property
     def resources(self) -> Resources:
-        """Registers, memory and barriers that it uses.
+        """The registers, memory and barriers that the kernel uses.
 
         Raises:
             ClosedError: the module was closed.
@@ -224,7 +225,7 @@ class Kernel(KeepsLaunches):
 
     @property
     def max_block(self) -> int:
-        """The most threads that a block of it can have.
+        """The maximum number of threads per block.
 
         Raises:
             ClosedError: the module was closed.
@@ -232,14 +233,14 @@ class Kernel(KeepsLaunches):
         return min(self.resources.max_threads, self.device.limits.max_threads)
 
     def occupancy(self, block: int | tuple[int, ...], shared_bytes: int = 0) -> float:
-        """Return the fraction of an SM's thread slots that blocks of that size fill, from 0 to 1.
+        """Return the fraction of an SM's thread slots that blocks of this size fill, from 0 to 1.
 
         Args:
-            block: threads of a block, an int or a tuple.
-            shared_bytes: dynamic shared memory of a block, in bytes.
+            block: threads per block, an int or a tuple.
+            shared_bytes: bytes of dynamic shared memory per block.
 
         Raises:
-            LaunchError: such a block cannot run.
+            LaunchError: the kernel can't run with such a block.
             ClosedError: the module was closed.
 
         Example::
@@ -254,20 +255,20 @@ class Kernel(KeepsLaunches):
         return min(blocks * warps * limits.warp_size / limits.threads_per_processor, 1.0)
 
     def cooperative_limit(self, block: int | tuple[int, ...], shared_bytes: int = 0) -> int:
-        """Count the blocks of that size that can be on the device at a time, all of them running.
+        """Return how many blocks of this size the device can run at the same time.
 
-        A kernel whose blocks wait for each other (``grid.sync()``, a counter in global memory) may have that many
-        blocks and no more: another one would be waited for and never start. On a GPU it is what one multiprocessor
-        holds times their number, as far as nothing else runs. 0 means that not even one block fits.
+        A kernel whose blocks wait for each other (``grid.sync()``, a counter in global memory) can have at most that
+        many blocks. Otherwise, blocks would wait for one that never starts. On a GPU, the limit is the blocks per SM
+        times the number of SMs, if nothing else runs. 0 means that no block fits.
 
         Source: CUDA C++ Programming Guide, "Grid Synchronization".
 
         Args:
-            block: threads of a block, an int or a tuple.
-            shared_bytes: dynamic shared memory of a block, in bytes.
+            block: threads per block, an int or a tuple.
+            shared_bytes: bytes of dynamic shared memory per block.
 
         Raises:
-            LaunchError: such a block cannot run.
+            LaunchError: the kernel can't run with such a block.
             ClosedError: the module was closed.
 
         Example::
@@ -279,16 +280,17 @@ class Kernel(KeepsLaunches):
         return self._loaded.together(shape)
 
     def cooperative_shape(self, shared_bytes: int = 0) -> CooperativeShape:
-        """Choose the block of which most threads can run at a time, and count its blocks: a whole device's worth.
+        """Return the block size with the most concurrently running threads, and the number of such blocks that fill the
+        device.
 
-        Of blocks that are equal in that, the largest is taken, so that the fewest have to wait for each other. The
-        kernel loops over its elements from there.
+        Of equal candidates, the function chooses the largest block, so that fewer blocks have to wait for each other.
+        The kernel then loops over its elements.
 
         Args:
-            shared_bytes: dynamic shared memory of a block, in bytes.
+            shared_bytes: bytes of dynamic shared memory per block.
 
         Raises:
-            LaunchError: a block with so much shared memory cannot run.
+            LaunchError: the kernel can't run with so much shared memory.
             ClosedError: the module was closed.
 
         Example::
@@ -361,24 +363,24 @@ class Kernel(KeepsLaunches):
         timeout_s: float | None = None,
         int_pointers: bool = False,
     ) -> Launch:
-        """Fix all that a launch can ask for; ``kernel[grid, block]`` is the short way.
+        """Create a launch with all options. ``kernel[grid, block]`` is the short form.
 
         Args:
-            grid: blocks, an int or a tuple of up to three.
-            block: threads of a block, likewise.
-            shared_bytes: dynamic shared memory of a block, in bytes; above 48 KiB the kernel is opted in.
-            stream: ours, another library's, or a handle.
-            cluster: blocks of a cluster.
-            cooperative: have all blocks run at a time, so that they can wait for each other.
-            overlap: let the kernel start before the one before it in the stream has ended (programmatic dependent
-                launch); it waits for that one by ``cudaGridDependencySynchronize()``.
-            priority: as for streams, lower is sooner.
-            timeout_s: seconds that the launch may run, on the CPU device alone: a ``KernelFaultError`` then ends it and
-                says where its blocks stood.
-            int_pointers: take an int for a pointer parameter, as an address that you vouch for.
+            grid: number of blocks, an int or a tuple of up to three.
+            block: threads per block, in the same forms.
+            shared_bytes: bytes of dynamic shared memory per block. Above 48 KiB, cujit opts the kernel in.
+            stream: a stream of cujit or another library, or a handle.
+            cluster: blocks per cluster.
+            cooperative: whether all blocks must run at the same time, so that they can wait for each other.
+            overlap: whether the kernel may start before the previous kernel in the stream ends (programmatic dependent
+                launch). It then waits by ``cudaGridDependencySynchronize()``.
+            priority: priority of the launch: a lower number runs first.
+            timeout_s: maximum seconds of a launch on the CPU device. A longer launch ends with a ``KernelFaultError``
+                that shows where its blocks were.
+            int_pointers: whether a pointer parameter accepts an int, as an address that you vouch for.
 
         Raises:
-            LaunchError: a size is malformed or breaks a limit of the device or of the kernel.
+            LaunchError: a size is malformed or exceeds a limit of the device or the kernel.
             ClosedError: the module or the stream was closed.
 
         Example::
@@ -399,20 +401,20 @@ class Kernel(KeepsLaunches):
         stream: object = 0,
         cluster: int | tuple[int, ...] | None = None,
     ) -> Launch:
-        """Prepare a launch whose blocks all run at a time, so that they can wait for each other (``grid.sync()``). By
-        default, the blocks fill the device.
+        """Create a launch whose blocks all run at the same time, so that they can wait for each other
+        (``grid.sync()``). By default, the blocks fill the device.
 
-        Fewer blocks run if so many are not needed, and where there are more elements the kernel loops.
+        Fewer blocks run if there are fewer elements. If there are more elements, the kernel must loop.
 
         Args:
-            size: how many elements there are, an int or a tuple; None is as many as run at a time.
-            block: threads of a block; None is that of ``cooperative_shape``.
-            shared_bytes: dynamic shared memory of a block, in bytes.
-            stream: where it runs.
-            cluster: blocks of a cluster; they are counted in whole clusters.
+            size: number of elements, an int or a tuple. Default: as many as can run at the same time.
+            block: threads per block. Default: the block of ``cooperative_shape``.
+            shared_bytes: bytes of dynamic shared memory per block.
+            stream: stream of the launch.
+            cluster: blocks per cluster; the grid contains whole clusters.
 
         Raises:
-            LaunchError: not even one block, or one cluster, fits; a size is malformed; or the size is 0.
+            LaunchError: no block or cluster fits, a size is malformed, or the size is 0.
             ClosedError: the module was closed.
 
         Example::
@@ -452,19 +454,19 @@ class Kernel(KeepsLaunches):
     def compile(
         self, block: int | tuple[int, ...], *, cluster: int | tuple[int, ...] | None = None, wait: bool = True
     ) -> float | Future[float]:
-        """Compile the machine code for a block on the CPU device ahead of the first launch, and run nothing.
+        """Compile the kernel for a block on the CPU device before the first launch, without running it.
 
-        It gives the seconds of wall time that this took, next to none where the code is there or on a GPU. Without
-        ``wait`` a thread does it, and the answer is a ``concurrent.futures.Future`` of them, whose ``result()`` raises
-        what went wrong. A launch that comes meanwhile waits for the code, and does not make it again.
+        Returns the elapsed seconds; almost 0 if the code exists, or on a GPU. With ``wait=False``, a thread compiles,
+        and the result is a ``concurrent.futures.Future`` whose ``result()`` raises any error. A launch during the
+        compile waits for it.
 
         Args:
-            block: threads of a block, an int or a tuple.
-            cluster: blocks of a cluster.
-            wait: do it now; False does it in the background.
+            block: threads per block, an int or a tuple.
+            cluster: blocks per cluster.
+            wait: whether to wait; False compiles in the background.
 
         Raises:
-            LaunchError: such a block cannot run.
+            LaunchError: the kernel can't run with such a block.
             ClosedError: the module was closed.
 
         Example::
@@ -486,17 +488,19 @@ class Kernel(KeepsLaunches):
 
     @property
     def compile_s(self) -> float:
-        """Seconds of wall time that the CPU device took for the machine code of all blocks up to now, or its cache.
+        """Elapsed seconds that the CPU device needed to compile this kernel, or to load it from its cache, for all
+        blocks.
 
         Loading is apart (``Module.load_s``), and has what a GPU's driver compiles; here a GPU says 0.
         """
         return self._loaded.compile_s
 
     def cancel(self) -> None:
-        """End the launches of this kernel that run now, from another thread: each raises a ``KernelFaultError`` there.
+        """End the running launches of this kernel from another thread. Each raises a ``KernelFaultError`` in its
+        thread.
 
         Raises:
-            UnsupportedError: the device is a GPU, whose launches nobody can end.
+            UnsupportedError: the device is a GPU, which can't end a launch.
             ClosedError: the module was closed.
 
         Example::
@@ -514,18 +518,18 @@ class Kernel(KeepsLaunches):
         shared_bytes: int = 0,
         stream: object = 0,
     ) -> Launch:
-        """Cover ``size`` elements, one thread each: an int, or up to three along x, y and z.
+        """Create a launch over ``size`` elements, one thread each: an int, or up to three along x, y and z.
 
-        The last blocks reach beyond ``size``, so the kernel must check. A size of 0 launches nothing.
+        The last blocks can extend past ``size``, so the kernel must check its index. A size of 0 launches nothing.
 
         Args:
-            size: elements along x, y and z.
-            block: threads of a block; None is that of highest occupancy.
-            shared_bytes: dynamic shared memory of a block, in bytes.
-            stream: where it runs.
+            size: number of elements along x, y and z.
+            block: threads per block. Default: the block with the highest occupancy.
+            shared_bytes: bytes of dynamic shared memory per block.
+            stream: stream of the launch.
 
         Raises:
-            LaunchError: a size is malformed or breaks a limit.
+            LaunchError: a size is malformed or exceeds a limit.
             ClosedError: the module was closed.
 
         Example::

@@ -53,17 +53,17 @@ if TYPE_CHECKING:
 
 
 class Module(Mapping[str, Kernel]):
-    """An Artifact loaded on a device: a mapping of its kernels.
+    """An Artifact loaded on a device. It is a mapping of its kernels.
 
-    ``module["axpy<float>"]`` finds a kernel by name expression, by its name in the source, or by its lowered name.
-    Kernels keep their module; it is unloaded when closed, or when nothing refers to it any more.
+    ``module["axpy<float>"]`` finds a kernel by name expression, name in the source, or lowered name. Kernels keep their
+    module alive. The module is unloaded when it is closed or no longer used.
 
-    ``route`` says how the image came to run, ``log`` is what the compilers on the way wrote, ``load_s`` is how long
-    loading took in seconds of wall time, a compilation of PTX among it.
+    ``route`` describes how the image was loaded, ``log`` contains the output of the compilers, and ``load_s`` is the
+    load time in seconds, including the compilation of PTX.
 
-    A module travels to other processes, by ``pickle``, and so do its kernels: the Artifact goes with the name of the
-    device and ``jit``, and is loaded where it arrives. That is the CPU device with the same checks, or the GPU of the
-    same number, or the first where that process sees fewer. Variables begin there as the image has them.
+    Modules and kernels can be sent to other processes with ``pickle``: the other process loads the Artifact with the
+    same ``jit`` options. It uses a CPU device with the same checks, or the GPU of the same number, otherwise the first
+    GPU that it sees. Variables have their initial values there.
 
     Example::
 
@@ -166,16 +166,16 @@ class Module(Mapping[str, Kernel]):
     def variable(
         self, name: str, dtype: npt.DTypeLike = "uint8", shape: int | tuple[int, ...] | None = None
     ) -> DeviceArray:
-        """See a ``__device__`` or ``__constant__`` variable as an array, by its lowered name.
+        """Return a ``__device__`` or ``__constant__`` variable as an array, by its lowered name.
 
         Args:
-            name: its lowered name.
-            dtype: of the elements.
-            shape: their number; without it, as many as fit.
+            name: lowered name of the variable.
+            dtype: dtype of the elements.
+            shape: shape of the array. Default: as many elements as fit.
 
         Raises:
-            NameNotFoundError: there is none of that name.
-            ArgumentError: its bytes are not that many elements.
+            NameNotFoundError: no kernel or variable has that name.
+            ArgumentError: the size of the variable is not that many elements.
             ClosedError: the module was closed.
 
         Example::
@@ -198,21 +198,20 @@ class Module(Mapping[str, Kernel]):
 
     @property
     def device(self) -> Device:
-        """Where it is loaded."""
+        """The device that it is loaded on."""
         return self._image.device
 
     def preload(self) -> None:
         """Load the code of every kernel onto a GPU now.
 
-        Otherwise, the driver loads the code of a kernel when somebody finds it (``module["axpy"]``), which can wait for
-        kernels that run. A first launch loads nothing. On the CPU device nothing happens: machine code depends on the
-        block there, and ``Kernel.compile`` makes it.
+        Otherwise, the driver loads the code of a kernel when you look it up (``module["axpy"]``), and that can wait for
+        running kernels. On the CPU device, the method does nothing: use ``Kernel.compile`` for each block.
 
         Source: CUDA C++ Programming Guide, "Lazy Loading".
 
         Raises:
             ClosedError: the module was closed.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
 
         Example::
 
@@ -223,11 +222,11 @@ class Module(Mapping[str, Kernel]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the module was closed."""
         return self._image.loaded is None
 
     def close(self) -> None:
-        """Unload it; its kernels no longer run. Again is harmless.
+        """Unload the module; its kernels can't run any more. Closing it twice has no effect.
 
         Example::
 
@@ -262,21 +261,21 @@ def load(
 ) -> Module:
     """Load a cubin, PTX or fatbin on a device: an Artifact, the bytes of an image, or the path of a file.
 
-    PTX that is newer than a GPU's driver is assembled by the installed nvJitLink, or else its ``.version`` is lowered
-    to the driver's where everything in it is that old; ``Module.route`` tells.
+    If PTX is newer than a GPU's driver, the installed nvJitLink assembles it. Otherwise, cujit lowers its ``.version``
+    to the driver's, if everything in it allows that. ``Module.route`` shows what happened.
 
     Args:
-        image: an Artifact, the bytes of an image, the path of a file, or PTX as a str of several lines.
-        device: a Device or its name; None is the first GPU, or else the CPU device.
-        jit: options for whoever makes machine code of PTX for a GPU: ``max_registers`` (per thread), ``opt_level`` (0
-            to 4), ``line_info``, ``debug``, ``cache_mode`` (``none``, ``ca``, ``cg``) and ``assembler`` (``auto``,
-            ``driver``, ``nvjitlink``, ``none``). Machine code and the CPU device have no use for them.
+        image: an Artifact, the bytes of an image, the path of a file, or PTX as a multi-line str.
+        device: a Device or its name. Default: the first GPU, otherwise the CPU device.
+        jit: options for compiling PTX for a GPU: ``max_registers`` (per thread), ``opt_level`` (0 to 4), ``line_info``,
+            ``debug``, ``cache_mode`` (``none``, ``ca``, ``cg``) and ``assembler`` (``auto``, ``driver``, ``nvjitlink``,
+            ``none``). They have no effect on SASS and on the CPU device.
 
     Raises:
-        FormatError: the bytes are of no kind that cujit knows, or damaged.
-        LoadError: the image does not run on the device; the message says what would.
-        NotCompiledError: it is PTX, for a GPU, and ``CUJIT_COMPILE`` forbids the driver to compile it.
-        DriverError: the driver refused it; ``log`` is what its compiler wrote.
+        FormatError: the bytes have an unknown format, or they are damaged.
+        LoadError: the image can't run on the device; the message states which image could.
+        NotCompiledError: the image is PTX for a GPU, and ``CUJIT_COMPILE`` forbids the driver to compile it.
+        DriverError: the driver rejected the image; ``log`` contains the output of its compiler.
         OptionError: an option is unknown or has a wrong value.
 
     Example::
@@ -342,30 +341,30 @@ def jit(
 ) -> Module:
     """Compile CUDA C++ for a device and load it there.
 
-    A GPU that NVRTC knows gets machine code, a newer one PTX of the newest architecture below it; the CPU device gets
-    PTX. The code is for the device's architecture only (``sm_90a``, ``compute_90a``) if that has such a variant, so
-    sources may use its instructions; ``Module.artifact.arch`` shows it. Where compiling is forbidden, and from a cache
-    of packs that a distribution brings, it gets the best that there is: machine code of its family or of an older
-    architecture, or PTX.
+    A GPU that NVRTC knows gets SASS, a newer GPU PTX of the newest older architecture, and the CPU device PTX. The code
+    is for the device's architecture only (``sm_90a``, ``compute_90a``) if there is such a variant, so sources can use
+    its instructions. ``Module.artifact.arch`` shows the architecture. If compiling is forbidden, or a distribution
+    ships packs, cujit takes the best available image: SASS of the architecture, its family or an older architecture, or
+    PTX.
 
     Args:
         source: text of CUDA C++, the path of a file, or a ``Source``.
-        names: the instances of templates to build (``"axpy<float>"``).
-        device: a Device or its name; None is the first GPU, or else the CPU device.
+        names: template instances to build (``"axpy<float>"``).
+        device: a Device or its name. Default: the first GPU, otherwise the CPU device.
         arch: the architecture to compile for (``"sm_90"``). Default: the device's, with the suffix ``a`` if there is
             such a variant.
-        options: of the compiler, as a mapping; ``more`` are such as keywords.
-        name: what messages call a source that is text.
-        headers: texts of headers by name, for a source that is text.
+        options: compiler options as a mapping; ``more`` are compiler options as keywords.
+        name: name of a source string in messages.
+        headers: in-memory headers by name, for a source string.
         cache: as for ``compile``.
         timeout_s: as for ``compile``.
         isolate: as for ``compile``.
         memory_mib: as for ``compile``.
 
     Raises:
-        CompileError: the source does not compile; ``diagnostics`` has every message.
-        ArchError: code for ``arch`` does not run on the GPU, or the compiler no longer builds for the GPU.
-        NotCompiledError: no cache has what runs there, and ``CUJIT_COMPILE`` or the cache forbids to compile.
+        CompileError: the source doesn't compile; ``diagnostics`` contains every message.
+        ArchError: code for ``arch`` can't run on the GPU, or the compiler no longer supports the GPU.
+        NotCompiledError: no cache contains a suitable image, and ``CUJIT_COMPILE`` or the cache forbids compiling.
         CujitError: see ``compile`` and ``load``.
 
     Example::

@@ -133,17 +133,17 @@ def request(
     options: Mapping[str, object] | Options | None = None,
     **more: Unpack[Keywords],
 ) -> Request:
-    """Describe a compile without doing it: what ``compile`` would do, to print.
+    """Return a description of a compile without running it.
 
     Args:
         source: CUDA C++ or LLVM IR, as for ``compile``.
-        to: what comes out, as for ``compile``.
-        arch: the architecture, as for ``compile``.
-        names: the instances of templates, as for ``compile``.
-        options: of the compiler, as a mapping; ``more`` are such as keywords.
+        to: kind of image, as for ``compile``.
+        arch: architecture, as for ``compile``.
+        names: template instances, as for ``compile``.
+        options: compiler options as a mapping; ``more`` are compiler options as keywords.
 
     Raises:
-        OptionError: an option, ``to`` or a name is wrong.
+        OptionError: an option, ``to`` or a name is invalid.
         ArchError: the architecture is malformed or unknown.
 
     Example::
@@ -167,30 +167,30 @@ def compile(
     memory_mib: int | None = None,
     **more: Unpack[Keywords],
 ) -> Artifact:
-    """Compile one source for one architecture: CUDA C++ through NVRTC, LLVM IR (``Source.nvvm``) through libNVVM.
+    """Compile one source for one architecture: CUDA C++ with NVRTC, LLVM IR (``Source.nvvm``) with libNVVM.
 
-    What the same inputs have made before comes out of the cache; ``provenance`` of the Artifact tells.
+    If the cache contains the result, cujit returns it. ``provenance`` of the Artifact shows where the image came from.
 
     Args:
         source: text of CUDA C++, the path of a file, a ``Source``, or LLVM IR (``Source.nvvm``).
-        to: ``"ptx"``, ``"cubin"``, ``"ltoir"``, or ``"optixir"``, which ``optixModuleCreate`` takes; if None, the
-            architecture tells: ``sm_…`` makes a cubin, ``lto_…`` LTO-IR, anything else PTX.
-        arch: ``"sm_90"``, ``"compute_80"``, or ``"native"``, the first GPU's. Default: the lowest of the compiler,
-            since PTX of it runs on every GPU that the toolkit knows.
-        names: name expressions (``"axpy<float>"``) whose lowered names the Artifact carries; without any, kernels that
-            are no templates are named where the text shows them.
+        to: ``"ptx"``, ``"cubin"``, ``"ltoir"``, or ``"optixir"`` for ``optixModuleCreate``. Default: by the
+            architecture, a cubin for ``sm_…``, LTO-IR for ``lto_…``, otherwise PTX.
+        arch: ``"sm_90"``, ``"compute_80"``, or ``"native"`` for the first GPU. Default: the lowest architecture of the
+            compiler, whose PTX runs on every GPU that the toolkit supports.
+        names: name expressions (``"axpy<float>"``) whose lowered names the Artifact contains. Default: the kernels in
+            the text that aren't templates.
         options: of the compiler (docs/options.md), as a mapping; ``more`` are such as keywords, which win.
-        cache: the Cache to use; None is the process's, False none.
+        cache: the Cache to use. Default: the process's cache. False uses none.
         timeout_s: seconds that the whole call may take (docs/limits.md).
-        isolate: whether a process apart does the work.
-        memory_mib: the address space of that process, in MiB.
+        isolate: whether to compile in a separate process.
+        memory_mib: maximum address space of that process, in MiB.
 
     Raises:
-        CompileError: the source does not compile, or a name is not in it; ``diagnostics`` has every message.
-        HeaderNotFoundError: an ``#include`` was not found; the message lists what was searched.
-        ArchError: the architecture is unknown, or this compiler does not build for it.
-        NotCompiledError: no cache has it, and ``CUJIT_COMPILE`` or the cache forbids to compile.
-        OptionError: an option is unknown, ill-typed or not taken by NVRTC.
+        CompileError: the source doesn't compile, or a name isn't in it. ``diagnostics`` contains every message.
+        HeaderNotFoundError: an ``#include`` was not found; the message lists the searched directories.
+        ArchError: the architecture is unknown, or this compiler doesn't support it.
+        NotCompiledError: no cache contains the image, and ``CUJIT_COMPILE`` or the cache forbids compiling.
+        OptionError: an option is unknown, has a wrong type, or isn't supported by NVRTC.
         ToolchainNotFoundError: NVRTC is not installed.
 
     Example::
@@ -217,30 +217,32 @@ def link(
     memory_mib: int | None = None,
     **more: Unpack[Keywords],
 ) -> Artifact:
-    """Link images of device code: Artifacts, paths or bytes of PTX, cubins, LTO-IR, objects, archives, fatbins.
+    """Link images of device code: Artifacts, paths or bytes of PTX, cubins, LTO-IR, objects, archives and fatbins.
 
-    A cubin is nvJitLink's work. PTX of PTX is our own linker's, which needs no toolkit; LTO-IR among the inputs goes
-    through nvJitLink first. Names and signatures of the inputs are joined. ``docs/linking.md`` has the rules.
+    nvJitLink links cubins. cujit's own linker links PTX to PTX without a toolkit, after nvJitLink has processed LTO-IR
+    inputs. The result has the names and signatures of all inputs. See docs/linking.md.
 
     Args:
-        inputs: Artifacts, paths or bytes, and sources, which are compiled first for the same architecture.
-        to: ``"cubin"``, ``"ptx"``, or ``"ltoir"``, which is linked further and may lack functions. Default: a cubin
-            without ``device``.
-        arch: the architecture; without it, the device's, or else the highest of the images.
-        device: link for a device: a cubin for a GPU, PTX for the CPU device.
-        options: of nvJitLink, as a mapping; ``more`` are such as keywords.
+        inputs: Artifacts, paths or bytes, and sources, which cujit compiles first for the same architecture.
+        to: ``"cubin"``, ``"ptx"``, or ``"ltoir"``, which can lack functions and can be linked again. Default: a cubin,
+            if there is no ``device``.
+        arch: architecture of the result. Default: the architecture of ``device``, otherwise the highest of the images.
+        device: device to link for: a GPU gets a cubin, the CPU device PTX.
+        options: options of nvJitLink as a mapping; ``more`` are options as keywords.
         cache: as for ``compile``.
         timeout_s: as for ``compile``.
         isolate: as for ``compile``.
         memory_mib: as for ``compile``.
 
     Raises:
-        LinkError: the images do not link; the message names input and symbol, and of PTX every reason with its line.
-        CompileError: a source among the inputs does not compile.
-        ArchError: the architecture is malformed, or unknown to the linker.
-        FormatError: an input is no image that cujit knows.
-        OptionError: an option is unknown, ill-typed or not taken by nvJitLink, or ``to`` is neither.
-        ToolchainNotFoundError: nvJitLink is needed and not installed, and there is no GPU whose driver could link.
+        LinkError: the images can't be linked. The message names the input and symbol; for PTX, it lists every reason
+            with its line.
+        CompileError: a source doesn't compile.
+        ArchError: the architecture is malformed, or the linker doesn't support it.
+        FormatError: an input is not an image, or its format is unknown.
+        OptionError: an option is unknown, has a wrong type, or isn't supported by nvJitLink, or ``to`` is invalid.
+        ToolchainNotFoundError: the link needs nvJitLink, which isn't installed, and there is no GPU whose driver can
+            link.
 
     Example::
 
@@ -290,27 +292,27 @@ def bundle(
 ) -> Artifact:
     """Pack images for several architectures into one fatbin: Artifacts, Entries, paths or bytes.
 
-    A fatbin among the entries stands for the images in it, so one more architecture is ``bundle([fatbin, image])``.
-    ``Entry(image, options="-O1")`` gives options to the tool that compiles PTX or LTO-IR later.
+    A fatbin among the entries stands for its images, so ``bundle([fatbin, image])`` adds an image. ``Entry(image,
+    options="-O1")`` passes options to the tool that compiles PTX or LTO-IR later.
 
     Args:
         entries: Artifacts, Entries, paths or bytes of images.
-        compress: a bool, or ``"none"``, ``"size"``, ``"speed"``, ``"balance"``, ``"concat"``, which compresses all
-            images as one, or ``"default"``, which leaves it to nvFatbin: it compresses PTX alone. None and True are
-            ``"balance"``, but None compresses nothing where there is LTO-IR, which could not be taken out again. Why:
-            80 kernels become 11 times smaller, 800 become 78 times, smaller than a wheel deflates them; they are made
-            in 1.1 to 1.5 times the time and loaded in 1.08 to 1.16 times (nvFatbin 13.0, an H200;
-            ``benchmarks/fatbin_size.py``). ``"size"`` takes 30 times as long for a fifth to a third less.
+        compress: ``"none"``, ``"size"``, ``"speed"``, ``"balance"``, ``"concat"`` (compress all images as one),
+            ``"default"`` (nvFatbin compresses only PTX), or a bool. True means ``"balance"``. Default: ``"balance"``,
+            but no compression if there is LTO-IR, which couldn't be extracted again. ``"balance"`` makes 80 kernels 11
+            times and 800 kernels 78 times smaller, smaller than in a wheel. Bundling takes 1.1 to 1.5 times as long,
+            loading 1.08 to 1.16 times (nvFatbin 13.0, an H200; ``benchmarks/fatbin_size.py``). ``"size"`` takes 30
+            times as long for a fifth to a third less.
         cache: as for ``compile``.
         timeout_s: as for ``compile``.
         isolate: as for ``compile``.
         memory_mib: as for ``compile``.
 
     Raises:
-        BundleError: an entry does not go into a fatbin, two are of one kind for one architecture, or one that a GPU
-            would take lacks a kernel that another has.
-        FormatError: an entry is no image that cujit knows.
-        OptionError: ``compress`` is none of these.
+        BundleError: a fatbin can't contain an entry, two entries have the same kind and architecture, or an image lacks
+            a kernel that another one has.
+        FormatError: an entry is not an image, or its format is unknown.
+        OptionError: ``compress`` is invalid.
         ToolchainNotFoundError: nvFatbin is not installed.
 
     Example::
@@ -346,28 +348,28 @@ def build(
 ) -> Artifact:
     """Compile one source for several targets and bundle the images into one fatbin.
 
-    A list of sources, of CUDA C++ and LLVM IR, and of images is compiled and linked for every target. Each target and
-    the fatbin are cached by themselves.
+    cujit compiles and links a list of CUDA C++ sources, LLVM IR and images for every target. It caches each target and
+    the fatbin separately.
 
     Args:
-        source: as for ``compile``, or a list of sources and images.
-        targets: ``sm_…`` (machine code), ``compute_…`` (PTX), ``lto_…`` (LTO-IR), ``"all"`` (machine code for every
-            architecture of the toolkit, and the newest PTX), ``"portable"`` (the oldest PTX), ``"native"`` (the GPUs of
-            this machine), or a list of these.
-        names: the instances of templates, as for ``compile``.
-        options: of the compiler, for all targets; ``more`` are such as keywords.
+        source: a source as for ``compile``, or a list of sources and images.
+        targets: ``sm_…`` (SASS), ``compute_…`` (PTX), ``lto_…`` (LTO-IR), or a list of these. ``"all"`` means SASS for
+            every architecture of the toolkit, and the newest PTX. ``"portable"`` means the oldest PTX, and ``"native"``
+            the GPUs of this machine.
+        names: template instances, as for ``compile``.
+        options: compiler options for all targets; ``more`` are compiler options as keywords.
         compress: as for ``bundle``.
-        progress: is called with (done, total, target) as targets are done.
-        jobs: how many threads compile; None is one per processor.
-        native: gives the architectures that ``"native"`` stands for, instead of the GPUs of this machine.
+        progress: function called with ``(done, total, target)`` after each target.
+        jobs: number of threads that compile. Default: one per core.
+        native: function that returns the architectures for ``"native"``, instead of the GPUs of this machine.
         cache: as for ``compile``.
         timeout_s: as for ``compile``.
         isolate: as for ``compile``.
         memory_mib: as for ``compile``.
 
     Raises:
-        CompileError: the source does not compile; with several targets, the message has all of them.
-        DeviceNotFoundError: ``"native"`` and there is no GPU.
+        CompileError: the source doesn't compile. The message contains the errors of all targets.
+        DeviceNotFoundError: ``"native"`` was requested, and there is no GPU.
         CujitError: see ``compile`` and ``bundle``.
 
     Example::

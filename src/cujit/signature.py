@@ -11,7 +11,7 @@ __all__ = ["Parameter", "ParameterClass", "Signature"]
 
 
 class ParameterClass(enum.Enum):
-    """How the bytes of a parameter are meant.
+    """Interpretation of the bytes of a parameter.
 
     Example::
 
@@ -35,9 +35,9 @@ class ParameterClass(enum.Enum):
 class Parameter:
     """One parameter of a kernel.
 
-    ``type`` is the C++ type where a build says it (``float const*``), else the PTX type (``.u64``) or "". ``size`` and
-    ``align`` are in bytes; 0 when not known. ``pointee`` is the C++ type pointed to. ``offset`` is where a loaded image
-    has it in the parameter buffer, in bytes; None where only the rule of alignment tells.
+    ``type`` is the C++ type if the build provides it (``float const*``), otherwise the PTX type (``.u64``) or "".
+    ``size`` and ``align`` are in bytes; 0 if unknown. ``pointee`` is the C++ type that a pointer points to. ``offset``
+    is the byte offset in the parameter buffer of a loaded image; None if only the alignment rule applies.
 
     Example::
 
@@ -78,7 +78,7 @@ class Signature:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Byte offset of each parameter in the parameter buffer: as an image says, else each at its own alignment.
+        """Byte offset of each parameter in the parameter buffer, from the image or by alignment.
 
         Source: PTX ISA 9.1, "Kernel Function Parameters" and the natural alignment of ``.param``. Parameters that
         are aligned to more than 16 bytes lie elsewhere on sm_90, where ptxas aligns them in the constant bank,
@@ -94,7 +94,7 @@ class Signature:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole parameter buffer."""
+        """Size of the parameter buffer in bytes."""
         return self.offsets[-1] + self.parameters[-1].size if self.parameters else 0
 
 

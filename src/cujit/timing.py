@@ -29,7 +29,7 @@ _CACHE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Timing:
-    """How long one call took, in milliseconds, sample by sample in the order taken; each is a mean over ``calls``.
+    """Time of one call in milliseconds. Each sample is a mean over ``calls`` calls, in the order of the measurement.
 
     Example::
 
@@ -43,17 +43,17 @@ class Timing:
 
     @property
     def median_ms(self) -> float:
-        """The middle one."""
+        """The median."""
         return self.percentile_ms(50)
 
     @property
     def p10_ms(self) -> float:
-        """One in ten is shorter."""
+        """The 10th percentile."""
         return self.percentile_ms(10)
 
     @property
     def p90_ms(self) -> float:
-        """One in ten is longer."""
+        """The 90th percentile."""
         return self.percentile_ms(90)
 
     @property
@@ -68,14 +68,14 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """How far apart the samples are: from one in ten to nine in ten, as a part of the median."""
+        """The spread of the samples: the difference of the 90th and 10th percentiles, relative to the median."""
         return (self.p90_ms - self.p10_ms) / self.median_ms if self.median_ms else 0.0
 
     def percentile_ms(self, percent: float) -> float:
-        """Return the time that ``percent`` percent of the samples are shorter than, interpolated between two samples.
+        """Return a percentile of the samples, interpolated between two samples.
 
         Args:
-            percent: from 0 to 100.
+            percent: percentile, from 0 to 100.
 
         Example::
 
@@ -113,26 +113,27 @@ def time(
     device: DeviceLike | str | None = None,
     stream: object = None,
 ) -> Timing:
-    """Measure how long ``call(*arguments)`` takes: a launch, a graph's ``launch``, or any function that makes some.
+    """Measure the time of ``call(*arguments)``: a launch, a graph's ``launch``, or a function that launches.
 
-    On a GPU the time is that between two events in ``stream``; work that a function puts into other streams is not
-    measured. On the CPU device it is that of the clock.
+    On a GPU, the time is between two events in ``stream``; work in other streams isn't measured. On the CPU device, it
+    is elapsed time.
 
     Args:
-        call: what is timed.
-        arguments: what it is called with.
-        repeat: how many samples are taken.
+        call: what to time.
+        arguments: arguments of the call.
+        repeat: number of samples.
         warmup: calls before the first sample.
-        calls: a sample is the mean over so many calls in a row; None chooses so many that a sample takes 0.2 ms or
-            more, so that neither the resolution of the events nor the way to the GPU is measured.
-        flush_cache: have each call find the GPU's L2 cache (of the CPU device, the processor's last one) full of other
-            memory; ``calls`` is then 1.
-        limit_s: seconds after which no more samples are taken, but three at least.
-        device: None is that of a launch or a graph, or else the first GPU or the CPU device.
-        stream: None is that of a launch or a graph, or else the default stream.
+        calls: calls per sample. Default: enough for 0.2 ms, so that the resolution of the events and the launch latency
+            don't count.
+        flush_cache: whether to fill the L2 cache (on the CPU device, the last-level cache) with other memory before
+            each call. ``calls`` is then 1.
+        limit_s: seconds after which sampling stops, with at least three samples.
+        device: device to measure. Default: the device of the launch or graph, otherwise the first GPU or the CPU
+            device.
+        stream: stream to measure. Default: the stream of the launch or graph, otherwise the default stream.
 
     Raises:
-        ArgumentError: ``call`` cannot be called, or a number is out of range.
+        ArgumentError: ``call`` isn't callable, or a number is out of range.
         DriverError: a kernel failed.
 
     Example::

@@ -17,7 +17,7 @@ else:
 
 
 class ArchKind(enum.Enum):
-    """What stands before the number: real (``sm_``), virtual (``compute_``) or link-time (``lto_``).
+    """Kind of an architecture, by its prefix: real (``sm_``), virtual (``compute_``) or link-time (``lto_``).
 
     Example::
 
@@ -88,9 +88,9 @@ _NAME = r"(sm|compute|lto)_([1-9][0-9]{1,2})([af]?)"  # compiled when it is firs
 class Arch:
     """One architecture: ``sm_90a``, ``compute_75``, ``lto_120f``.
 
-    ``number`` is ten times the compute capability (90, 103, 120); ``suffix`` is ``""``, ``"a"`` (this architecture
-    only) or ``"f"`` (this family only). Ordered by number, then suffix, then kind. ``Arch.parse`` is the door for
-    strings and refuses names that no toolkit knows.
+    ``number`` is ten times the compute capability (90, 103, 120). ``suffix`` is ``""``, ``"a"`` (this architecture
+    only) or ``"f"`` (this family only). Architectures are ordered by number, suffix and kind. To create one from a
+    string, call ``Arch.parse``, which rejects names that no toolkit knows.
 
     Example::
 
@@ -118,11 +118,11 @@ class Arch:
         """Read ``sm_90a``, ``compute_75``, ``lto_100f``.
 
         Args:
-            name: as tools write it; an Arch is given back as it is.
+            name: name of an architecture. ``parse`` returns an Arch unchanged.
 
         Raises:
-            ArchError: the name is malformed, or no toolkit has such an architecture; the nearest good
-                names are in the message.
+            ArchError: the name is malformed, or no toolkit has such an architecture. The message contains the nearest
+                valid names.
 
         Example::
 
@@ -138,10 +138,10 @@ class Arch:
 
     @classmethod
     def of_capability(cls, major: int, minor: int) -> Arch:
-        """Name the real architecture of a device of compute capability ``major.minor``.
+        """Return the real architecture of a device of compute capability ``major.minor``.
 
         Args:
-            major: of the compute capability.
+            major: major version of the compute capability.
             minor: of it.
 
         Example::
@@ -172,17 +172,17 @@ class Arch:
 
     @property
     def is_real(self) -> bool:
-        """Whether a build for it gives machine code (a cubin)."""
+        """Whether a build for this architecture produces SASS (a cubin)."""
         return self.kind is ArchKind.REAL
 
     @property
     def is_virtual(self) -> bool:
-        """Whether a build for it gives PTX."""
+        """Whether a build for this architecture produces PTX."""
         return self.kind is ArchKind.VIRTUAL
 
     @property
     def is_lto(self) -> bool:
-        """Whether a build for it gives LTO-IR."""
+        """Whether a build for this architecture produces LTO-IR."""
         return self.kind is ArchKind.LTO
 
     @property
@@ -204,7 +204,7 @@ class Arch:
         """Return the variant for this architecture only (``sm_90a``), or the architecture itself if there is none.
 
         Args:
-            release: (major, minor) of the CUDA toolkit that compiles.
+            release: version of the CUDA toolkit that compiles, as ``(major, minor)``.
 
         Example::
 
@@ -218,9 +218,10 @@ class Arch:
     def runs_on(self, device: Arch) -> bool:
         """Return whether code built for this architecture runs on ``device`` (a real architecture).
 
-        Machine code runs on the same major capability from its minor on, but that of Tegra, and that of others on
-        Tegra, on exactly its own; PTX (and LTO-IR, once linked) on every later architecture; ``a`` only on exactly its
-        own; ``f`` only on its own major capability from its minor on.
+        SASS runs on GPUs of the same major capability and the same or a higher minor capability. SASS for Tegra runs
+        only on its own architecture, and Tegra runs no other SASS. PTX and linked LTO-IR run on every later
+        architecture. Code with the suffix ``a`` runs only on its own architecture. Code with the suffix ``f`` runs on
+        its own major capability, from its minor capability on.
 
         Source: CUDA C++ Programming Guide, "Binary Compatibility" with its note on Tegra, "Compute Capability and
         Streaming Multiprocessor Versions", "Family-Specific" and "Architecture-Specific Features"; PTX ISA 9.1,
@@ -230,7 +231,7 @@ class Arch:
             device: a real architecture.
 
         Raises:
-            ArchError: ``device`` is no Arch.
+            ArchError: ``device`` is not an Arch.
 
         Example::
 
@@ -250,9 +251,10 @@ class Arch:
         return self.number <= device.number
 
     def served_by(self) -> tuple[Arch, ...]:
-        """List what code may be built for to run on this real architecture, the best first.
+        """List the architectures whose code runs on this real architecture, best first.
 
-        That is machine code for this one only, for its family, and for older ones of its major capability; then PTX.
+        The order is: SASS for this architecture, SASS for its family, SASS for older architectures of its major
+        capability, and PTX.
 
         Example::
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Kind(enum.Enum):
-    """What the bytes of an Artifact are.
+    """Format of the bytes of an Artifact.
 
     Example::
 
@@ -179,7 +179,7 @@ class ArtifactOrigin(Protocol):
 
     @property
     def is_hit(self) -> bool:
-        """Whether it did not have to be made by this process."""
+        """Whether the image came from the cache."""
 
     @property
     def reason(self) -> str:
@@ -195,14 +195,15 @@ class ArtifactOrigin(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Artifact:
-    """An image and what is known of it; never changed, only replaced.
+    """An image and its metadata. An Artifact never changes.
 
-    ``names`` maps each name expression that was asked for (``axpy<float>``) to its lowered name; ``signatures`` maps
-    lowered names to what the kernels take, where the build says. ``arch`` is None for a fatbin, which holds several.
-    ``log`` is what the tools wrote; ``name`` says where the image came from; ``tool`` is what made it, with its
-    version. ``provenance`` tells whether it came out of the cache, and why not; None for an image that was not
-    compiled, linked or bundled here. ``places`` are the directories of this machine behind the names of files in line
-    tables: ``/cujit-source/src`` and the path. Neither is part of what makes two Artifacts equal.
+    ``names`` maps each requested name expression (``axpy<float>``) to its lowered name. ``signatures`` maps lowered
+    names to kernel signatures, if the build provides them. ``arch`` is the architecture, and None for a fatbin, which
+    can contain several. ``log`` is the output of the tools, ``name`` the origin of the image, and ``tool`` the tool
+    that made it, with its version. ``provenance`` states whether the image came from the cache; it is None for an image
+    that this process didn't compile, link or bundle. ``places`` maps recorded directories in line tables
+    (``/cujit-source/src``) to directories of this machine. Comparisons of Artifacts ignore ``provenance`` and
+    ``places``.
 
     Example::
 
@@ -242,14 +243,14 @@ class Artifact:
 
     @classmethod
     def of(cls, data: bytes | bytearray | memoryview | str, *, name: str = "") -> Artifact:
-        """Wrap an image; its kind is found from its content.
+        """Wrap an image. cujit detects its kind from its content.
 
         Args:
             data: the image, as bytes or text.
-            name: where it came from, for messages.
+            name: name of the image in messages.
 
         Raises:
-            FormatError: it is neither bytes nor text, or the bytes are of no kind that cujit knows.
+            FormatError: the value is neither bytes nor text, or its format is unknown.
 
         Example::
 
@@ -262,14 +263,14 @@ class Artifact:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Artifact:
-        """Read an image from a file; its kind is found from its content, never from the file's ending.
+        """Read an image from a file. cujit detects its kind from its content, not from the file name.
 
         Args:
-            path: of the file.
+            path: path of the file.
 
         Raises:
-            FormatError: the file is empty or of no kind that cujit knows.
-            OptionError: ``path`` is none.
+            FormatError: the file is empty, or its format is unknown.
+            OptionError: ``path`` is not a path.
             FileError: the file cannot be read.
 
         Example::
@@ -285,14 +286,14 @@ class Artifact:
             raise FormatError(f"{name}: {e.message}", help=e.help) from e
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the bare image, as NVIDIA's tools read it, and return the path.
+        """Write the image to a file that NVIDIA's tools can read, and return the path.
 
         Args:
-            path: of the file.
+            path: path of the file.
 
         Raises:
-            OptionError: ``path`` is none.
-            FileError: the file cannot be written; ``filename`` says which.
+            OptionError: ``path`` is not a path.
+            FileError: the file cannot be written; ``filename`` is its path.
 
         Example::
 
@@ -301,7 +302,7 @@ class Artifact:
         return write_file(path, self.data)
 
     def to_python(self) -> str:
-        """Write the source of a Python module that holds the image and loads itself (``load(device=None)``).
+        """Return the source of a Python module that contains the image and a function ``load(device=None)``.
 
         Example::
 
@@ -312,15 +313,15 @@ class Artifact:
         return python_module(self)
 
     def to_c(self, name: str = "image") -> str:
-        """Write a header of C99 and C++ that holds the image, its size and the lowered names of its kernels.
+        """Return a C99 and C++ header with the image, its size and the lowered names of its kernels.
 
-        What it declares is called ``name_image``, ``NAME_SIZE``, ``name_kernel_…`` and ``name_kernels``.
+        The header declares ``name_image``, ``NAME_SIZE``, ``name_kernel_…`` and ``name_kernels``.
 
         Args:
-            name: what it declares begins with that.
+            name: prefix of the declared names.
 
         Raises:
-            OptionError: ``name`` is no identifier of C.
+            OptionError: ``name`` is not a C identifier.
 
         Example::
 

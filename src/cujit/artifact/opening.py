@@ -16,9 +16,9 @@ def open_image(image: object, verb: str) -> Artifact:
     What holds an Artifact as its ``artifact``, as a loaded Module does, stands for that one.
 
     Raises:
-        FormatError: the bytes are of no kind that cujit knows.
-        OptionError: no file can be called so.
-        ArgumentError: it is none of these.
+        FormatError: the bytes have an unknown format.
+        OptionError: the value is not a file name.
+        ArgumentError: the value has another type.
         FileError: the file cannot be read.
     """
     if isinstance(image, Artifact):

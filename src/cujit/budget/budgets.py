@@ -28,34 +28,34 @@ from cujit.values import NamedTuple, dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """What one kernel may use and cost; what is None is not limited.
+    """Limits for the resources and costs of one kernel. None means no limit.
 
-    Machine code tells what comes before ``block``, and a profile the rest: what all launches cost together, under the
-    names of ``cujit.profile.Measures``.
+    cujit reads the limits before ``block`` from SASS, and the others from a profile. They are totals over all launches,
+    with the names of ``cujit.profile.Measures``.
 
     Args:
-        registers: of a thread.
+        registers: registers per thread.
         spills: bytes of spill stores and loads together, as the assembler's log counts them (``verbose=True``).
-        stack_bytes: of a thread.
-        shared_bytes: static shared memory of a block.
-        code_bytes: the size of the machine code.
-        constant_bytes: that of all constant banks, the bank of the parameters too.
-        barriers: of a block.
-        occupancy: the least that is asked for, from 0 to 1.
-        block: threads of a block, or its shape, for the occupancy; None is the block that the kernel was built for,
-            else the one of highest occupancy.
-        dynamic_shared_bytes: what a block has beside its static shared memory, for the occupancy.
-        sectors_per_request: sectors of global memory that an access of a warp moves, on average.
-        sectors: those of global memory together.
-        local_sectors: those of local memory.
-        wavefronts: of shared memory.
-        bank_conflicts: the wavefronts that are there for conflicts.
-        divergent_branches: warps that part at a branch.
-        most_contended: threads of a warp that update one word of global memory at once.
-        flops: operations on floating-point numbers.
+        stack_bytes: stack bytes per thread.
+        shared_bytes: bytes of static shared memory per block.
+        code_bytes: bytes of SASS.
+        constant_bytes: bytes of all constant banks, including the bank of the parameters.
+        barriers: barriers per block.
+        occupancy: lowest allowed occupancy, from 0 to 1.
+        block: threads per block, or the shape of the block, for the occupancy. Default: the kernel's launch bounds,
+            otherwise the block size with the highest occupancy.
+        dynamic_shared_bytes: bytes of dynamic shared memory per block, for the occupancy.
+        sectors_per_request: global-memory sectors per request, on average.
+        sectors: total global-memory sectors.
+        local_sectors: total local-memory sectors.
+        wavefronts: shared-memory wavefronts.
+        bank_conflicts: shared-memory wavefronts that bank conflicts cause.
+        divergent_branches: branches at which the threads of a warp diverge.
+        most_contended: most threads of a warp that update one word of global memory at once.
+        flops: floating-point operations.
 
     Raises:
-        OptionError: it limits nothing, or a limit is malformed.
+        OptionError: there is no limit, or a limit is malformed.
         LaunchError: ``block`` is malformed.
 
     Example::
@@ -100,12 +100,12 @@ class Budget:
 
     @property
     def threads(self) -> int | None:
-        """The threads of ``block``; None without one."""
+        """The threads of ``block``; None if ``block`` is None."""
         return None if self.block is None else Dim3.of(self.block, "block").volume
 
     @property
     def limits(self) -> tuple[tuple[str, float], ...]:
-        """What is limited, and the limit."""
+        """The names and values of the limits."""
         rows = [(what, getattr(self, what)) for what in _LIMITS]
         return tuple((what, value) for what, value in rows if value is not None)
 
@@ -131,29 +131,29 @@ def check(
     arch: str | Arch | Sequence[str | Arch] | None = None,
     on: str | Arch | Device | None = None,
 ) -> BudgetReport:
-    """Hold every kernel of every machine code in an image, or of a profile, against its budget; no GPU is needed.
+    """Compare every kernel in an image or a profile with its budget. You don't need a GPU.
 
-    The first pattern that fits a kernel decides, so the narrow ones come first; one that decides for no kernel of an
-    image is an error. What only the other of both tells, image or profile, is listed in ``unchecked``.
+    The first matching pattern decides, so put narrow patterns first. A pattern that decides for no kernel is an error.
+    ``unchecked`` lists the limits that need the other source: a profile for an image, an image for a profile.
 
     Args:
-        what: whatever ``cujit.inspect`` takes; or a ``Profile``, kernels of one, or a file (.json) that
-            ``cujit profile --json`` wrote.
-        budget: one Budget, or Budgets by name pattern: a name expression, a name in the source, a lowered name, or a
-            glob of these (``"axpy<*>"``).
-        kernel: patterns; kernels that none names are left out.
-        arch: architectures; code for others is left out.
-        on: a GPU (``"RTX 4090"``), an architecture or a Device: of each kernel the code that it would run is checked,
-            and occupancy is that on it.
+        what: anything that ``cujit.inspect`` accepts; a ``Profile`` or its kernels; or a file (.json) that ``cujit
+            profile --json`` wrote.
+        budget: one Budget, or Budgets by name pattern. A pattern is a name expression, a name in the source, a lowered
+            name, or a glob of these (``"axpy<*>"``).
+        kernel: name patterns; cujit leaves out kernels that match no pattern.
+        arch: architectures; cujit leaves out code for other architectures.
+        on: a GPU (``"RTX 4090"``), an architecture or a Device. cujit checks the code that this GPU would run, and its
+            occupancy there.
 
     Raises:
-        BudgetError: a kernel is over its budget, or uses what is not known; the message lists all of these. It is an
-            AssertionError, and ``report`` has every row.
-        FormatError: there is no machine code, it is damaged, or still to be linked.
-        NameNotFoundError: there is no kernel, or none that a pattern fits.
+        BudgetError: a kernel exceeds its budget, or its usage is unknown. The message lists every such kernel, and
+            ``report`` has every row. It is an AssertionError, too.
+        FormatError: there is no SASS, it is damaged, or it isn't linked yet.
+        NameNotFoundError: there is no kernel, or none that matches a pattern.
         ArchError: there is no code for ``arch`` or ``on``.
-        ArgumentError: the device ``on`` is no GPU.
-        OptionError: ``budget`` or a pattern is malformed, or limits nothing that ``what`` tells.
+        ArgumentError: ``on`` is a device that isn't a GPU.
+        OptionError: ``budget`` or a pattern is malformed, or limits something that ``what`` doesn't contain.
 
     Example::
 

@@ -12,16 +12,16 @@ from cujit.errors import FormatError, LaunchError, OptionError, alike, spell
 
 
 def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
-    r"""Read budgets by name pattern from a TOML file, in its order.
+    r"""Read budgets by name pattern from a TOML file, in the order of the file.
 
-    Each ``[[budget]]`` has ``kernel`` (a pattern; left out it is ``"*"``) and the fields of a Budget.
+    Each ``[[budget]]`` has ``kernel`` (a pattern; default: ``"*"``) and the fields of a Budget.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Raises:
-        FormatError: it is no TOML.
-        OptionError: a budget is malformed, or a pattern is there twice.
+        FormatError: the file is not TOML.
+        OptionError: a budget is malformed, or a pattern appears twice.
         LaunchError: a ``block`` is malformed.
         FileError: the file cannot be read.
 

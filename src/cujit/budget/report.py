@@ -12,11 +12,11 @@ from cujit.values import dataclass, group_by
 
 @dataclass(frozen=True)
 class BudgetRow:
-    """One limit held against one kernel: ``allowed`` and ``measured``, in the unit of the limit.
+    """One limit of one kernel: ``allowed`` and ``measured``, in the unit of the limit.
 
-    ``kernel`` is its name for people, ``lowered_name`` that of the image. ``measured`` is None where it is not known,
-    and ``note`` says why and ``help`` what to try; a note beside a number says how it came about. Of a profile,
-    ``arch`` is None, ``line`` is the line of source that has the most of it, and ``help`` is advice about it.
+    ``kernel`` is the displayed name, ``lowered_name`` the name in the image. If the value is unknown, ``measured`` is
+    None, ``note`` states why, and ``help`` what to try. A note beside a value explains the value. For a profile,
+    ``arch`` is None, ``line`` is the source line with the largest share, and ``help`` is advice for that line.
 
     Example::
 
@@ -36,14 +36,14 @@ class BudgetRow:
 
     @property
     def slack(self) -> float | None:
-        """How much is left; below 0 it is over. None where it is not known."""
+        """The remaining budget; negative if the kernel exceeds it, None if the usage is unknown."""
         if self.measured is None:
             return None
         return self.measured - self.allowed if self.what == "occupancy" else self.allowed - self.measured
 
     @property
     def is_within(self) -> bool:
-        """Whether it is known to be within the budget."""
+        """Whether the usage is known and within the budget."""
         return self.slack is not None and self.slack >= 0
 
     @property
@@ -53,7 +53,7 @@ class BudgetRow:
 
     @property
     def cells(self) -> tuple[str, str, str, str, str, str]:
-        """The row as text: kernel, arch, what, allowed, is, slack."""
+        """The row as text: kernel, architecture, resource, allowed, used, slack."""
         slack = self.slack
         text = "not known" if slack is None else f"{shown(self.what, abs(slack))} {'left' if slack >= 0 else 'over'}"
         numbers = (shown(self.what, self.allowed), shown(self.what, self.measured))
@@ -62,8 +62,8 @@ class BudgetRow:
 
 @dataclass(frozen=True)
 class BudgetReport:
-    """Every row that was checked, in the order of the image. ``unchecked`` names what is in it and was not held against
-    a budget: PTX, kernels that no pattern names.
+    """Every checked row, in the order of the image. ``unchecked`` names the parts without a budget, such as PTX and
+    kernels that match no pattern.
 
     Example::
 
@@ -77,7 +77,7 @@ class BudgetReport:
 
     @property
     def violations(self) -> tuple[BudgetRow, ...]:
-        """The rows that are over, or not known."""
+        """The rows that exceed their budget or whose usage is unknown."""
         return tuple(row for row in self.rows if not row.is_within)
 
     @property
@@ -99,21 +99,21 @@ class BudgetReport:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be noted of the violations, a line each."""
+        """The notes of the violations, one per line."""
         rows = [row for row in self.violations if row.note]
         found = group_by(((row.what, row.note), f"{row.kernel} {row.arch or ''}".rstrip()) for row in rows)
         return tuple(f"{what} of {listed(kernels, _SOME)}: {note}" for (what, note), kernels in found.items())
 
     @property
     def helps(self) -> tuple[str, ...]:
-        """What to try, each once."""
+        """The hints for the violations, each once."""
         return tuple(dict.fromkeys(row.help for row in self.violations if row.help))
 
     def table(self, rows: Iterable[BudgetRow] | None = None) -> str:
-        """Write rows, all of them by default, as lines of text, and under them what is to be noted.
+        """Return rows as a text table with their notes. Default: all rows.
 
         Args:
-            rows: those to write; None is all.
+            rows: the rows to include. Default: all.
 
         Example::
 
@@ -126,7 +126,7 @@ class BudgetReport:
         """Return this report if every row is within its budget.
 
         Raises:
-            BudgetError: a row is over, or not known; the message has all of these.
+            BudgetError: a row exceeds its budget or its usage is unknown. The message lists every such row.
 
         Example::
 

@@ -115,10 +115,10 @@ class _Lookup(NamedTuple):
 
 
 class Cache:
-    """Artifacts by key: in memory, in read-only roots, and in one root that is written.
+    """Artifacts by key: in memory, in read-only roots, and in one writable root.
 
-    Any number of threads and processes share the roots. Whatever the file system does, ``get_or_make`` gives the
-    Artifact: what went wrong is counted, and said once by a ``CacheWarning``.
+    Any number of threads and processes can share the roots. ``get_or_make`` returns the Artifact even if the file
+    system fails. The cache counts such failures and warns once with a ``CacheWarning``.
 
     Example::
 
@@ -192,7 +192,7 @@ class Cache:
 
     @property
     def is_supplied(self) -> bool:
-        """Whether others compile for it: it has read-only roots or tiers."""
+        """Whether the cache has read-only roots or tiers, which others fill."""
         return bool(self.tiers) or any(store is not self.store for store in self.stores)
 
     @classmethod
@@ -205,21 +205,21 @@ class Cache:
         """Return the process's cache with the packs of an installed distribution. The same settings return the same
         cache.
 
-        Its packs are the files in its RECORD whose names end in ``.pack``, and those of other distributions that name
-        it in an entry point ``cujit.packs``. Nothing of theirs is imported. They are searched after
-        ``CUJIT_CACHE_ROOTS``, also where ``CUJIT_CACHE=0``. Without any, as in an editable install, it is as
-        ``default_cache()``.
+        The packs are the files in the distribution's RECORD that end in ``.pack``, and those of other distributions
+        that name it in an entry point ``cujit.packs``. cujit imports none of them. It searches them after
+        ``CUJIT_CACHE_ROOTS``, even with ``CUJIT_CACHE=0``. If there are no packs, as in an editable install, the result
+        is ``default_cache()``.
 
-        ``cujit.jit(…, cache=…)`` takes from it what runs on a device, the best first: machine code for just that
-        architecture, for its family, for an older one, and PTX; only then it compiles.
+        ``cujit.jit(…, cache=…)`` searches it for code that runs on the device, best first: SASS for the architecture,
+        for its family and for older architectures, and PTX. Otherwise it compiles.
 
         Args:
-            distribution: its name, as ``pip list`` has it.
+            distribution: name of the distribution, as ``pip list`` shows it.
             compile: as for ``Cache``.
 
         Raises:
             MissingError: the distribution is not installed.
-            OptionError: that is no name of one, or a variable of the environment has a value that it cannot have.
+            OptionError: the name is invalid, or an environment variable has an invalid value.
 
         Example::
 
@@ -229,7 +229,7 @@ class Cache:
 
     @property
     def counters(self) -> Counters:
-        """What was counted up to now."""
+        """The counters so far."""
         with self._guard:
             return Counters(**self._tally)  # type: ignore[arg-type]
 
@@ -347,7 +347,7 @@ class Cache:
                 self._failure(e)
 
     def forget(self) -> None:
-        """Forget what this process remembers; the roots stay as they are.
+        """Drop the entries in this process's memory. The roots don't change.
 
         Example::
 

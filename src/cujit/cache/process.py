@@ -13,12 +13,12 @@ from cujit.forks import single_flight_cache
 def default_cache() -> Cache:
     """Return the process's cache under the current environment. The same settings return the same cache.
 
-    ``CUJIT_CACHE_DIR`` names its directory (else ``cujit`` in the user's cache directory), ``CUJIT_CACHE_ROOTS``
-    directories that are searched before it and only read, ``CUJIT_CACHE_BYTES`` how large it may become (``4GiB``).
-    With ``CUJIT_CACHE=0`` nothing is cached.
+    ``CUJIT_CACHE_DIR`` names the directory (default: ``cujit`` in the user's cache directory). ``CUJIT_CACHE_ROOTS``
+    names read-only directories, which cujit searches first. ``CUJIT_CACHE_BYTES`` limits the size (``4GiB``).
+    ``CUJIT_CACHE=0`` turns the cache off.
 
     Raises:
-        OptionError: one of these variables has a value that it cannot have.
+        OptionError: an environment variable has an invalid value.
 
     Example::
 

@@ -18,7 +18,7 @@ else:
 
 
 class Outcome(enum.Enum):
-    """How an Artifact was got."""
+    """How cujit got an Artifact."""
 
     MEMORY = "memory"
     """This process had it."""
@@ -38,13 +38,13 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, init=False)
 class Provenance:
-    """How an Artifact was got.
+    """How cujit got an Artifact.
 
-    ``key`` is None where there is no key, because not every input is known. ``root`` is the directory that it was read
-    from or written to, or None. ``make_ms`` is how long it took to make, now or whenever that was. ``reason`` says why
-    it is not kept, or why it is for another architecture than was asked for. ``headers`` says how the headers of a
-    compile were known: by the ``request table`` of a pack, by ``hints`` of an earlier process, or by a ``scan``; it is
-    empty where nothing is included.
+    ``key`` is None if an input is unknown. ``root`` is the directory that cujit read the entry from or wrote it to, or
+    None. ``make_ms`` is the compile time, now or when the entry was made. ``reason`` states why the entry isn't kept,
+    or why it is for another architecture than requested. ``headers`` states how cujit found the headers: by the
+    ``request table`` of a pack, by ``hints`` of an earlier process, or by a ``scan``. It is empty if the source
+    includes nothing.
 
     Example::
 
@@ -78,11 +78,12 @@ class Provenance:
 
     @property
     def is_hit(self) -> bool:
-        """Whether it did not have to be made by this process."""
+        """Whether the image came from the cache."""
         return self.outcome not in (Outcome.MADE, Outcome.UNCACHED)
 
     def why(self) -> Explanation | None:
-        """Return what differs from the nearest cache entry after a miss. None for a hit, or if there is no such entry.
+        """Return what differs from the nearest cache entry after a miss. None after a hit, or if there is no such
+        entry.
 
         Example::
 

@@ -93,7 +93,7 @@ class Compiling(enum.IntEnum):
         """Read ``auto``, ``warn``, ``never`` or ``never-jit``; ``name`` is what errors call it.
 
         Raises:
-            OptionError: it is none of these.
+            OptionError: the value has another type.
         """
         if isinstance(text, str) and text in _COMPILING:
             return _COMPILING[text]
@@ -214,7 +214,7 @@ def require_size(name: str, size: object) -> None:
     """Refuse what is no number of bytes that a cache can hold.
 
     Raises:
-        OptionError: it is none.
+        OptionError: the value is invalid.
     """
     if type(size) is not int:
         raise OptionError(f"{name} is {spell(size)}; it takes a number of bytes", help=f"{name}=2 << 30")

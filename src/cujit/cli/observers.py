@@ -36,7 +36,7 @@ def place(text: str) -> TracedPlace:
     """Read ``BLOCK,THREAD``, each a linear number or ``x:y:z``.
 
     Raises:
-        click.BadParameter: it is something else.
+        click.BadParameter: the value is invalid.
     """
     numbers = [part.split(":") for part in text.split(",")]
     right = len(numbers) == 2 and all(

@@ -64,7 +64,7 @@ def output_file(text: str) -> tuple[int, Path]:
     """Read ``N=FILE``: which argument goes to which file; the first is 1.
 
     Raises:
-        click.BadParameter: it is something else.
+        click.BadParameter: the value is invalid.
     """
     number, separator, path = text.partition("=")
     if not (separator and path and number.isascii() and number.isdigit() and int(number)):

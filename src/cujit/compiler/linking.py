@@ -47,7 +47,7 @@ def part_of(given: object) -> Part:
 
     Raises:
         FormatError: it is no image that cujit knows.
-        OptionError: it is none of these.
+        OptionError: the value has another type.
         FileError: a file cannot be read.
     """
     if isinstance(given, Source):

@@ -31,7 +31,7 @@ _UNSEEDED = ("result", "arch", "name expression")
 
 @dataclass(frozen=True)
 class Request:
-    """What to compile, into what, for which architecture, how, and which instances of templates.
+    """A compile: the source, kind of result, architecture, options and template instances.
 
     Example::
 
@@ -112,7 +112,7 @@ class Request:
 
     @property
     def include(self) -> tuple[str, ...]:
-        """The include directories of the source and of the options, in their order; stand-ins for hosts come last."""
+        """The include directories of the source, then of the options, then the stand-ins for host headers."""
         return self._include
 
     @cached_property
@@ -125,10 +125,10 @@ class Request:
         return (*self.source.include, *map(str, paths), *stand_ins)
 
     def arguments(self) -> list[str]:
-        """Write the compiler's arguments, without the toolkit's include directories.
+        """Return the compiler's arguments, without the toolkit's include directories.
 
         Raises:
-            OptionError: the compiler does not have an option that was said.
+            OptionError: the compiler doesn't support one of the options.
 
         Example::
 
@@ -159,7 +159,7 @@ class Request:
         return arguments + self.options.render(Tool.NVVM, others)
 
     def assembler_arguments(self) -> list[str]:
-        """Write the arguments of nvJitLink, which makes machine code of what libNVVM writes; of CUDA C++, none.
+        """Return the arguments for nvJitLink, which assembles the output of libNVVM; empty for CUDA C++.
 
         Raises:
             OptionError: neither compiler nor assembler has an option that was said.
@@ -204,10 +204,10 @@ class Request:
             yield Part.content("module text", module.data)
 
     def seed(self) -> str:
-        """Return the seed of the symbols that a source keeps to itself, such as those of a namespace without a name.
+        """Return the seed for local symbols, such as those in an unnamed namespace.
 
-        It follows from the key's parts, except names, architecture and kind of result: two processes write the same
-        symbols, and all images of one source have the same names.
+        The seed depends on the parts of the key except names, architecture and kind of result. So two processes write
+        the same symbols, and all images of one source use the same names.
 
         Raises:
             OptionError: as of ``arguments`` and ``assembler_arguments``.

@@ -231,7 +231,7 @@ class Runner:
         It is None without keys.
 
         Raises:
-            OptionError: the compiler does not have an option that was said.
+            OptionError: the compiler doesn't support one of the options.
             ToolchainNotFoundError: the compiler is not installed.
         """
         if self.keys is None:

@@ -151,7 +151,7 @@ class BackendKernel(abc.ABC):
         Asynchronous on a GPU; on the CPU device done when it returns.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
 
     def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
@@ -161,7 +161,7 @@ class BackendKernel(abc.ABC):
 
         Raises:
             ClosedError: the module was closed.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         del shape, stream, options, size
         return None
@@ -171,7 +171,7 @@ class BackendKernel(abc.ABC):
 
         Raises:
             ClosedError: the module was closed.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         del limits
         return None
@@ -190,7 +190,7 @@ class BackendKernel(abc.ABC):
 
         Raises:
             ClosedError: the module was closed.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
 
     @abc.abstractmethod
@@ -227,7 +227,7 @@ class BackendModule(abc.ABC):
         """Find a ``__device__`` or ``__constant__`` variable: its address and its size in bytes.
 
         Raises:
-            NameNotFoundError: there is none of that name.
+            NameNotFoundError: no kernel or variable has that name.
         """
 
     @abc.abstractmethod
@@ -258,7 +258,7 @@ class Backend(Protocol):
 
         Raises:
             LoadError: the image does not run here; the message says what would.
-            DriverError: the driver refused it.
+            DriverError: the driver rejected the image.
         """
 
     def link(self, artifacts: Sequence[Artifact]) -> Artifact:
@@ -344,7 +344,7 @@ class Backend(Protocol):
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of the largest cache that all processors share; 0 where that is not known."""
+        """Bytes of the largest cache that all SMs or cores share; 0 if unknown."""
         return 0
 
     def ordinal_of(self, address: int) -> int | None:
@@ -406,7 +406,7 @@ class Backend(Protocol):
 
         Raises:
             UnsupportedError: there are no tensor maps, or none like this.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         del tiling
         raise UnsupportedError(f"{self.name} has no tensor maps")

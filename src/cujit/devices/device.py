@@ -81,11 +81,11 @@ class _LazyMethod:
 
 @final
 class Device:
-    """A place where Artifacts run.
+    """A GPU or the CPU device: it runs Artifacts.
 
-    ``name`` is ``cuda:0`` or ``cpu``, ``product`` what its maker calls it. ``arch`` is the real architecture whose code
-    it runs (for the CPU device: as which it runs PTX), ``ordinal`` the number of a GPU as the driver counts; 0 for the
-    CPU device. ``backend`` does the work.
+    ``name`` is ``cuda:0`` or ``cpu``, ``product`` the manufacturer's name. ``arch`` is the real architecture whose code
+    it runs, or that it emulates for PTX on the CPU device. ``ordinal`` is the driver's number of a GPU, and 0 for the
+    CPU device. ``backend`` implements the device.
 
     Example::
 
@@ -118,7 +118,7 @@ class Device:
 
         Raises:
             LoadError: the image does not run here; the message says what would.
-            DriverError: the driver refused it; ``log`` is what its compiler wrote.
+            DriverError: the driver rejected the image; ``log`` contains the output of its compiler.
         """
         return self.backend.load(artifact, options)
 
@@ -128,7 +128,7 @@ class Device:
         """Get ``size`` bytes, aligned to 256; released when nothing holds the Allocation.
 
         Raises:
-            DriverError: the device has no such memory left.
+            DriverError: the device is out of memory.
         """
         return self.backend.allocate(size)
 
@@ -162,17 +162,18 @@ class Device:
         return self.backend.ordinal_of(address)
 
     def pinned(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Allocate a NumPy array in page-locked memory of the host, unset; plain memory for the CPU device.
+        """Allocate an uninitialized NumPy array in page-locked host memory; for the CPU device, in ordinary memory.
 
-        Copies between it and the device in a stream go on while Python goes on; it is freed after the last of them.
+        Copies between this memory and the device run in the background, in a stream. The memory is freed after the last
+        copy.
 
         Args:
             shape: the sizes of the axes, outermost first.
-            dtype: of the elements.
+            dtype: dtype of the elements.
 
         Raises:
-            ArgumentError: the shape or the dtype is none.
-            DriverError: the host has no such memory left.
+            ArgumentError: the shape or the dtype is invalid.
+            DriverError: the host is out of memory.
 
         Example::
 
@@ -183,17 +184,17 @@ class Device:
         return pinned_array(self.backend.pin(max(size, 1)), sizes, element)
 
     def trim(self, keep_bytes: SupportsIndex = 0) -> None:
-        """Release to the system the memory that arrays no longer use, except for ``keep_bytes`` of arrays in streams.
+        """Return unused memory to the system, except ``keep_bytes`` of stream-ordered memory.
 
-        For arrays in streams a GPU keeps up to an eighth of its memory, which other processes then have not. For others
-        it keeps blocks of at most 64 KB, 4 MB together. The CPU device keeps none.
+        For stream-ordered arrays, a GPU keeps up to an eighth of its memory, which other processes can't use. For other
+        arrays, it keeps blocks of up to 64 KB, 4 MB in total. The CPU device keeps nothing.
 
         Args:
-            keep_bytes: how much of what arrays in streams have left stays.
+            keep_bytes: bytes of unused stream-ordered memory to keep.
 
         Raises:
-            ArgumentError: ``keep_bytes`` is no number of bytes.
-            DriverError: the driver refused.
+            ArgumentError: ``keep_bytes`` is not a number of bytes.
+            DriverError: the driver reported an error.
 
         Example::
 
@@ -206,7 +207,7 @@ class Device:
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of the largest cache that all processors share; 0 where that is not known."""
+        """Bytes of the largest cache that all SMs or cores share; 0 if unknown."""
         return self.backend.cache_bytes
 
     # -- streams and graphs -------------------------------------------------------------------------------
@@ -229,18 +230,18 @@ class Device:
         self.backend.order(earlier, later)
 
     def stream(self, of: object = None, *, priority: int | None = None) -> Stream:
-        """Make a stream, or see another library's stream (or a handle; 0 is the default stream) as one.
+        """Create a stream, or wrap another library's stream or a handle (0 is the default stream).
 
-        A new stream does not wait for the default stream. On the CPU device a priority has no effect, and another
-        library's stream is as good as the default one, since nothing waits in any.
+        A new stream doesn't wait for the default stream. On the CPU device, priorities have no effect, and all streams
+        behave alike, because work runs immediately.
 
         Args:
-            of: another library's stream, or a handle: 0 is the default stream. None makes a new one.
-            priority: of a new one: lower is sooner, 0 the default.
+            of: another library's stream, or a handle (0 is the default stream). Default: create a new stream.
+            priority: priority of a new stream: a lower number runs first. Default: 0.
 
         Raises:
-            LaunchError: ``of`` is no stream, or the priority is none that the device has.
-            DriverError: the driver refused.
+            LaunchError: ``of`` is not a stream, or the device doesn't have this priority.
+            DriverError: the driver reported an error.
             ClosedError: ``of`` was closed.
 
         Example::
@@ -268,20 +269,18 @@ class Device:
         return self.stream(0 if stream is None else stream)
 
     def capture(self, stream: object = None, *, mode: str = "relaxed") -> Graph:
-        """Capture work into a graph: ``with device.capture(stream) as graph: …``, and then ``graph.launch()``.
+        """Capture work into a graph: ``with device.capture(stream) as graph: …``. Then call ``graph.launch()``.
 
         Args:
-            stream: where the launches inside the block are made, ours or another library's; None makes one,
-                ``graph.stream``.
-            mode: what else threads may do meanwhile, as the driver's modes do: ``relaxed`` anything, ``thread_local``
-                nothing in this thread that could wait for the GPU, ``global`` in no thread. The CPU device has no use
-                for it.
+            stream: stream to capture, from cujit or another library. Default: a new stream, ``graph.stream``.
+            mode: what threads may do during the capture, as for the driver: with ``relaxed`` anything; with
+                ``thread_local`` this thread, and with ``global`` every thread, can't call functions that might wait for
+                the GPU.
 
         Raises:
-            LaunchError: it is no stream, or the mode is none; at the start of the block also that the stream is the
-                default stream, or captured already.
-            DriverError: at the end of the block, that the work in it could not be captured (LaunchError on the CPU
-                device).
+            LaunchError: ``stream`` is not a stream, it is the default stream or already being captured, or the mode is
+                unknown.
+            DriverError: at the end of the block: the driver couldn't capture the work (LaunchError on the CPU device).
 
         Example::
 
@@ -294,18 +293,19 @@ class Device:
         return self.backend.graph(self, self.stream() if stream is None else self.queue(stream), mode)
 
     def adopt(self, address: int, size_bytes: int) -> arrays.DeviceArray:
-        """See memory that somebody else allocated as an array of bytes; ``view`` gives it a dtype, and nobody frees it.
+        """Wrap externally allocated memory as an array of bytes; ``view`` changes its dtype. cujit doesn't free the
+        memory.
 
-        Under ``cujit.cpu(check="memory")`` it counts as an allocation until the array and its views are closed or gone:
-        an access beside it is an error that names it. Adopt all that a kernel gets: memory of others that a kernel gets
-        and nobody adopted may be accessed as far as it is mapped.
+        Under ``cujit.cpu(check="memory")``, the memory counts as an allocation until the array and its views are gone,
+        and out-of-bounds accesses are errors. Adopt all external memory that kernels use: cujit accepts any access to
+        mapped memory near a pointer that it doesn't know.
 
         Args:
-            address: of the memory.
-            size_bytes: how many bytes it has.
+            address: address of the memory.
+            size_bytes: size of the memory in bytes.
 
         Raises:
-            ArgumentError: one of them is no such number, or some of the memory is known as another allocation.
+            ArgumentError: an argument is not a valid number, or the memory overlaps another allocation.
 
         Example::
 
@@ -353,7 +353,7 @@ class Device:
 
         Raises:
             UnsupportedError: the device has no tensor maps, or none like this.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         return self.backend.encode_tensor_map(tiling)
 

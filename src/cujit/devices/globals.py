@@ -83,7 +83,7 @@ class Global:
             ArgumentError: its bytes are not such elements; or it is an integer of unknown sign whose value depends
                 on the sign, and no dtype is given.
             ClosedError: the module was closed.
-            DriverError: a kernel before it failed.
+            DriverError: an earlier kernel failed.
         """
         seen = self._seen(dtype, shape)
         values = seen.numpy(stream=stream)
@@ -99,7 +99,7 @@ class Global:
         Raises:
             ArgumentError: the value does not fit.
             ClosedError: the module was closed.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         data = self._bytes(value, dtype)
         target = DeviceArray(self.device, self._memory(), (self.nbytes,), np.dtype(np.uint8))

@@ -81,7 +81,7 @@ def check_flag(value: object, what: str) -> bool:
     """Read what is True or False.
 
     Raises:
-        LaunchError: it is something else.
+        LaunchError: the value is invalid.
     """
     if not isinstance(value, bool):
         raise LaunchError(f"{what} is {type(value).__name__} {spell(value)}; it takes True or False")

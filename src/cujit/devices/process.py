@@ -48,8 +48,8 @@ class Devices:
         """Return the GPU with that number.
 
         Raises:
-            DriverNotFoundError: there is no driver.
-            DeviceNotFoundError: there is no such GPU; the message says which there are.
+            DriverNotFoundError: no CUDA driver is installed.
+            DeviceNotFoundError: there is no such GPU; the message lists the GPUs.
             OptionError: the number is none.
         """
         ordinal = _int(ordinal, "a GPU's number", "cujit.gpu(0)")
@@ -85,9 +85,9 @@ class Devices:
 
         Raises:
             MissingError: llvmlite is not installed.
-            LoadError: it is no number of threads that a machine has.
+            LoadError: the number of threads is invalid.
             OptionError: it is no int, or no check or contraction is called so.
-            LaunchError: ``timeout_s`` is no time.
+            LaunchError: ``timeout_s`` is not a positive number.
         """
         if threads is not None:
             threads = _int(threads, "the number of threads", "cujit.cpu(4), or cujit.cpu() for one a processor")
@@ -134,8 +134,8 @@ class Devices:
         """Return ``cpu`` or ``cuda:1`` by its name. ``cuda`` is the first GPU, and a Device is returned as it is.
 
         Raises:
-            DriverNotFoundError: there is no driver.
-            DeviceNotFoundError: no device is called so.
+            DriverNotFoundError: no CUDA driver is installed.
+            DeviceNotFoundError: no device has that name.
             MissingError: llvmlite is not installed.
             OptionError: it is neither a name nor a Device.
         """

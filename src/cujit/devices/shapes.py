@@ -53,7 +53,7 @@ class Dim3(NamedTuple):
     """Sizes along x, y and z.
 
     Args:
-        x: along x, the innermost.
+        x: size along x, the innermost dimension.
         y: along y.
         z: along z.
 
@@ -100,7 +100,7 @@ class Dim3(NamedTuple):
 
     @property
     def shortest(self) -> int | tuple[int, ...]:
-        """The sizes as an int, or as a tuple that does not end with 1."""
+        """The sizes as an int, or as a tuple without trailing ones."""
         return self.x if self.y == self.z == 1 else tuple(self[: 2 + (self.z > 1)])
 
     @property
@@ -115,10 +115,11 @@ class Dim3(NamedTuple):
 
 @dataclass(frozen=True)
 class Resources:
-    """What a kernel uses: registers a thread, bytes, barriers, and the largest block that it can run in.
+    """Resources of a kernel: registers per thread, bytes, barriers, and the largest block.
 
-    ``shared_bytes`` is static shared memory of a block, ``local_bytes`` local memory of a thread (spills and stack),
-    ``constant_bytes`` the user's constants, ``max_threads`` a block. A field is None where the device cannot tell.
+    ``shared_bytes`` is static shared memory per block, ``local_bytes`` local memory per thread (spills and stack).
+    ``constant_bytes`` is the size of the user's constants, and ``max_threads`` the largest block. A field is None if
+    the device doesn't report it.
 
     Example::
 
@@ -135,7 +136,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device allows in one launch. Sizes in threads, blocks and bytes.
+    """Limits of a device for one launch, in threads, blocks and bytes.
 
     Example::
 

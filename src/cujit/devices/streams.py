@@ -94,7 +94,7 @@ class Allocation:
 
 
 class Event(abc.ABC):
-    """A moment in a stream: done when all work that was in the stream before it is done. ``stream.record()``.
+    """A point in a stream: it is done when all earlier work in the stream is done. Create one with ``stream.record()``.
 
     Example::
 
@@ -111,7 +111,7 @@ class Event(abc.ABC):
     @property
     @abc.abstractmethod
     def done(self) -> bool:
-        """Whether the work before it is done; False too where it is not reached yet.
+        """Whether the work before the event is done; False if the stream hasn't reached it yet.
 
         Raises:
             DriverError: a kernel failed.
@@ -120,7 +120,7 @@ class Event(abc.ABC):
 
     @abc.abstractmethod
     def synchronize(self) -> None:
-        """Wait until the work before it is done.
+        """Wait for the work before the event.
 
         Raises:
             DriverError: a kernel failed.
@@ -132,17 +132,18 @@ class Event(abc.ABC):
         """
 
     def elapsed_ms(self, since: Event) -> float:
-        """Measure the time from ``since`` to this event, in milliseconds; waits for both.
+        """Return the time from ``since`` to this event in milliseconds. The call waits for both events.
 
-        A GPU's events resolve about half a microsecond. Source: CUDA Driver API manual, ``cuEventElapsedTime``.
+        The events of a GPU have a resolution of about half a microsecond. Source: CUDA Driver API manual,
+        ``cuEventElapsedTime``.
 
         Args:
             since: an earlier event.
 
         Raises:
-            ArgumentError: one of them is no event of this device, or was recorded with ``timing=False``.
+            ArgumentError: a value is not an event of this device, or it was recorded with ``timing=False``.
             DriverError: a kernel failed.
-            ClosedError: one of them was closed.
+            ClosedError: a graph was closed.
 
         Example::
 
@@ -171,7 +172,7 @@ class Event(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close the event. Closing again is harmless.
+        """Close the event. Closing it twice has no effect.
 
         Example::
 
@@ -186,9 +187,9 @@ class Event(abc.ABC):
 
 
 class Stream(abc.ABC):
-    """A queue of a device's work: what is in it runs in order, beside what is in other streams.
+    """A queue of work on a device: its work runs in order, concurrently with the work of other streams.
 
-    As a context manager it is closed at the end of the block.
+    As a context manager, it closes at the end of the block.
 
     Example::
 
@@ -202,7 +203,7 @@ class Stream(abc.ABC):
     @property
     @abc.abstractmethod
     def handle(self) -> int:
-        """Its number: on a GPU the ``CUstream``, 0 for the default stream.
+        """The handle: on a GPU the ``CUstream``, 0 for the default stream.
 
         Raises:
             ClosedError: it was closed.
@@ -210,10 +211,10 @@ class Stream(abc.ABC):
 
     @property
     def priority(self) -> int:
-        """Lower is sooner; 0 is the default, and all that the CPU device has.
+        """The priority: a lower number runs first. Default: 0, which is the only priority of the CPU device.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
             ClosedError: it was closed.
         """
         return 0
@@ -221,7 +222,7 @@ class Stream(abc.ABC):
     @property
     @abc.abstractmethod
     def is_capturing(self) -> bool:
-        """Whether its work goes into a graph at this time."""
+        """Whether its work is being captured into a graph."""
 
     @property
     @abc.abstractmethod
@@ -229,7 +230,7 @@ class Stream(abc.ABC):
         """Whether all work in it is done.
 
         Raises:
-            LaunchError: it is captured into a graph.
+            LaunchError: the stream is being captured into a graph.
             DriverError: a kernel failed.
             ClosedError: it was closed.
         """
@@ -239,7 +240,7 @@ class Stream(abc.ABC):
         """Wait until all work in it is done.
 
         Raises:
-            LaunchError: it is captured into a graph.
+            LaunchError: the stream is being captured into a graph.
             DriverError: a kernel failed.
             ClosedError: it was closed.
 
@@ -250,15 +251,15 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def record(self, event: Event | None = None, *, timing: bool = True) -> Event:
-        """Mark this moment in it by an event: a new one, or ``event`` again.
+        """Record an event at this point of the stream: a new one, or ``event``.
 
         Args:
-            event: one to record again; None makes a new one.
-            timing: False makes a new event cheaper, and one that cannot be measured with.
+            event: an event to record again. Default: a new event.
+            timing: whether the event can measure time; False makes a new event cheaper.
 
         Raises:
-            ArgumentError: ``event`` is no event of this device.
-            DriverError: the driver refused.
+            ArgumentError: ``event`` is not an event of this device.
+            DriverError: the driver reported an error.
             ClosedError: the stream or the event was closed.
 
         Example::
@@ -268,14 +269,14 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def wait(self, other: object) -> None:
-        """Make later work wait for an event, or for all work now in another stream. This call does not wait.
+        """Make later work wait for an event, or for the current work of another stream. The call itself doesn't wait.
 
         Args:
             other: an Event, a Stream, or another library's stream.
 
         Raises:
-            LaunchError: it is none of these.
-            DriverError: the driver refused.
+            LaunchError: the value has another type.
+            DriverError: the driver reported an error.
             ClosedError: it was closed.
 
         Example::
@@ -287,7 +288,7 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close the stream. Work in it still completes. Closing again is harmless.
+        """Close the stream. Its work still completes. Closing it twice has no effect.
 
         Example::
 
@@ -343,11 +344,11 @@ class _State(enum.Enum):
 
 
 class Graph(abc.ABC):
-    """Work that is captured once and launched many times: ``with device.capture(stream) as graph: …``.
+    """Work that is captured once and can be launched many times: ``with device.capture(stream) as graph: …``.
 
-    Inside the block nothing runs: the launches and copies in ``stream`` are written down with their arguments, and so
-    are those in other streams that wait for it. ``graph.launch()`` runs them all. The arrays and modules that they use
-    have to live as long as the graph is launched; ``keep`` holds them.
+    Inside the block, nothing runs. cujit records the launches and copies in ``stream``, and in streams that wait for
+    it, with their arguments. ``graph.launch()`` runs them. Their arrays and modules must live as long as you launch the
+    graph; ``keep`` holds references to them.
 
     Example::
 
@@ -365,13 +366,13 @@ class Graph(abc.ABC):
     @property
     @abc.abstractmethod
     def nodes(self) -> int:
-        """How many launches, copies and fills it has; on a GPU also what orders them, and a graph in it is one."""
+        """The number of launches, copies and fills; on a GPU also of ordering nodes. A nested graph counts as one."""
 
     def keep(self, *objects: object) -> None:
         """Hold references to objects that the work uses, until the graph is closed.
 
         Args:
-            objects: arrays, modules, whatever has to live.
+            objects: arrays, modules and other objects to keep alive.
 
         Example::
 
@@ -382,16 +383,16 @@ class Graph(abc.ABC):
         self._kept.extend(objects)
 
     def launch(self, stream: object = None) -> None:
-        """Run all of it, in the stream that it was captured in or in another one.
+        """Run the work of the graph, in the stream of its capture or in another stream.
 
-        In a stream that is captured, a copy of it as it is now becomes a part of the other graph.
+        In a stream that is being captured, a copy of the graph becomes part of the other graph.
 
         Args:
-            stream: None is the one that it was captured in.
+            stream: stream to launch in. Default: the stream of the capture.
 
         Raises:
-            LaunchError: it is not captured yet, or ``stream`` is none.
-            DriverError: the driver refused.
+            LaunchError: the capture isn't complete, or ``stream`` is not a stream.
+            DriverError: the driver reported an error.
             ClosedError: the graph, the stream or (on the CPU device) a module in it was closed.
 
         Example::
@@ -404,15 +405,15 @@ class Graph(abc.ABC):
         self._launch(self.stream if stream is None else self.device.queue(stream))
 
     def update(self, other: Graph) -> None:
-        """Take the arguments and sizes of ``other``, a graph of the same work in the same order, from here on.
+        """Replace the arguments and sizes by those of ``other``, a graph with the same work in the same order.
 
         Args:
-            other: a graph of the same work in the same order.
+            other: a graph with the same work in the same order.
 
         Raises:
-            LaunchError: the two are not of the same work.
-            ArgumentError: ``other`` is no graph of this device.
-            ClosedError: one of them was closed.
+            LaunchError: the work of the two graphs differs.
+            ArgumentError: ``other`` is not a graph of this device.
+            ClosedError: a graph was closed.
 
         Example::
 
@@ -434,10 +435,10 @@ class Graph(abc.ABC):
         self._kept.extend(other._kept)
 
     def close(self) -> None:
-        """Close the graph. A launch of it that is in progress still completes. Closing again is harmless.
+        """Close the graph. A launch in progress still completes. Closing it twice has no effect.
 
         Raises:
-            LaunchError: it is being captured.
+            LaunchError: the graph is being captured.
 
         Example::
 
@@ -600,7 +601,7 @@ def check_mode(mode: object) -> None:
     """Check the mode of a capture.
 
     Raises:
-        LaunchError: it is none.
+        LaunchError: the value is invalid.
     """
     if not isinstance(mode, str) or mode not in CAPTURE_MODES:
         raise LaunchError(

@@ -124,7 +124,7 @@ class LoadedModule:
         """Find a function.
 
         Raises:
-            NameNotFoundError: there is none of that name.
+            NameNotFoundError: no kernel or variable has that name.
             UnsupportedError: it has what the CPU device does not execute.
         """
         kernel = _kernel_of(self.device, name)
@@ -264,7 +264,7 @@ def function_of(handle: int) -> LoadedFunction:
     """Find a function; a kernel passes for the one that it is in the current context.
 
     Raises:
-        Refused: it is something else.
+        Refused: the value is invalid.
     """
     if cell_is(handle, CellKind.KERNEL):
         return kernel_of(handle).function(current_context())

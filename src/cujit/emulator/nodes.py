@@ -179,7 +179,7 @@ def graph_of(handle: int) -> EmulatedGraph:
     """Return the graph of a handle.
 
     Raises:
-        Refused: it is none.
+        Refused: the value is invalid.
     """
     return got(GRAPHS.get(handle), words="there is no graph of this handle")
 
@@ -188,7 +188,7 @@ def node_of(handle: int) -> GraphNode:
     """Return the node of a handle.
 
     Raises:
-        Refused: it is none.
+        Refused: the value is invalid.
     """
     return got(NODES.get(handle), words="there is no node of this handle")
 

@@ -34,7 +34,7 @@ class EmulatorSettings:
 
     Raises:
         OptionError: there is no such compute capability.
-        LaunchError: ``timeout_s`` is no time.
+        LaunchError: ``timeout_s`` is not a positive number.
     """
 
     cc: tuple[int, int] = (9, 0)
@@ -61,7 +61,7 @@ class EmulatorSettings:
 
         Raises:
             OptionError: there is no such compute capability or check, or nothing is called so.
-            LaunchError: ``timeout_s`` is no time.
+            LaunchError: ``timeout_s`` is not a positive number.
         """
         Checks.of(check)
         if unknown := more.keys() - cls.__dataclass_fields__.keys():
@@ -122,7 +122,7 @@ def parse_cc(text: str) -> tuple[int, int]:
     """Read a compute capability: ``9.0``.
 
     Raises:
-        OptionError: it is none.
+        OptionError: the value is invalid.
     """
     major, dot, minor = text.partition(".")
     if not (dot and major.isdecimal() and minor.isdecimal()):

@@ -69,22 +69,23 @@ def emulate(
     errors_now: bool = False,
     log: str = "",
 ) -> None:
-    """Make this process, and all that it starts from now on, find the emulator when they look for a CUDA driver.
+    """Let this process, and every process that it starts later, use the emulator as its CUDA driver.
 
-    It has to come before anything touches CUDA: at the top of a notebook or a ``conftest.py``.
+    Call it before any CUDA library loads: at the top of a notebook or a ``conftest.py``.
 
     Args:
         cc: the compute capability of the device, ``"9.0"`` or ``(9, 0)``.
-        check: checks that kernels run under, as for ``cujit.cpu``: ``"memory,race"``; None for none.
-        threads: cores that run blocks; None for all.
-        timeout_s: seconds after which a launch is ended; None for never.
-        errors_now: whether a launch answers its own fault, instead of a later call.
-        log: a file that every call is written to; "-" is standard error, "" nothing.
+        check: checks for kernels, as for ``cujit.cpu``: ``"memory,race"``. Default: none.
+        threads: number of cores that run blocks. Default: all.
+        timeout_s: seconds after which a launch is ended. Default: no limit.
+        errors_now: whether a launch reports its own fault, instead of a later call.
+        log: file that records every call; "-" is standard error, "" is no file.
 
     Raises:
-        CujitError: a driver, or a compiler of NVIDIA's, is loaded already, or this process emulates something else.
-        OptionError: there is no such compute capability or check.
-        LaunchError: ``timeout_s`` is no time.
+        CujitError: a CUDA driver or an NVIDIA compiler is already loaded, or this process already uses the emulator
+            with other settings.
+        OptionError: the compute capability or a check is unknown.
+        LaunchError: ``timeout_s`` is not a positive number.
 
     Example:
         cujit.emulate(check="memory,race")
@@ -98,7 +99,8 @@ def start(settings: EmulatorSettings) -> None:
     """Do what ``emulate`` does.
 
     Raises:
-        CujitError: a driver, or a compiler of NVIDIA's, is loaded already, or this process emulates something else.
+        CujitError: a CUDA driver or an NVIDIA compiler is already loaded, or this process already uses the emulator
+            with other settings.
     """
     if (loaded := library.driver_path()) is not None:
         raise library.loaded_already(loaded)

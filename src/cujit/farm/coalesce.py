@@ -134,7 +134,7 @@ def laid_out(piece: Piece) -> Iterator[CompileJob]:
     """Read a piece; files that came with it lie in a directory until the end.
 
     Raises:
-        FormatError: it is none.
+        FormatError: the value is invalid.
         OSError: its files cannot be written.
     """
     if piece.tree is None:

@@ -107,39 +107,41 @@ def build(
     pack: str | os.PathLike[str] | None = None,
     **settings: Unpack[FarmKeywords],
 ) -> Report:
-    """Compile requests by the processes of an executor, into a cache directory, a pack or a shared cache.
+    """Compile requests with the processes of an executor, into a cache directory, a pack or a shared cache.
 
-    Images do not come back: workers write them where all of them see the same directory, and say what they made.
+    Workers don't return images: they write images to a directory that all of them can access, and report the keys.
 
     Args:
-        requests: what ``cujit.request`` gives; a generator is read as the work goes on.
-        targets: architectures, as ``cujit.build`` takes them; each request is built for each. None means as they are.
-        executor: any ``concurrent.futures.Executor``, or ``"processes:8"``, ``"dask://host:8786"``, ``"mpi"``;
-            ``"processes"`` is one per processor.
-        sink: the directory that images go to, or the Cache of one; None is the process's.
-        pack: a file to write of all images in the end, whose name ends in ``.pack``.
-        store: a shared cache that each image is published in, signed here, as soon as it is made. What it has is not
-            made again, unless for a pack.
-        deadline_s: the seconds that one compile may take.
-        memory_bytes: the address space that one compile may take, libraries and stacks too.
-        make_ms: tells the milliseconds that a request took before, 0 where that is not known.
-        chunk_s: the seconds of work that are handed out at a time.
-        join: how many requests that differ in ``names`` alone are compiled together. Each takes some 40 % less then,
-            and has its key, names and signatures as ever; its image holds the kernels of the others too, so it is
-            larger, and not the bytes that it would be alone.
-        share: ``"ptx"`` or ``"ltoir"``: what is compiled once for several architectures, where a source does not ask
-            for them, and made into machine code for each by nvJitLink. None compiles for each.
-        workers: how many tasks the executor does at a time; None asks it.
-        made_s: the Unix time that is noted in the pack.
-        progress: called with (done, total, name) after every compile; total grows where ``requests`` has no length.
+        requests: results of ``cujit.request``. cujit reads a generator while it compiles.
+        targets: architectures as for ``cujit.build``; every request is compiled for each of them. Default: the
+            architectures of the requests.
+        executor: any ``concurrent.futures.Executor``, or ``"processes:8"``, ``"dask://host:8786"`` or ``"mpi"``.
+            ``"processes"`` starts one process per core.
+        sink: directory for the images, or its Cache. Default: the process's cache.
+        pack: name of a pack (``.pack``) to write with all images at the end.
+        store: a shared cache. cujit signs each image here and publishes it immediately. Images that the store has
+            aren't compiled again, unless for a pack.
+        deadline_s: maximum seconds per compile.
+        memory_bytes: maximum address space per compile, including libraries and stacks.
+        make_ms: returns the expected milliseconds of a request; 0 if unknown.
+        chunk_s: seconds of work per task.
+        join: number of requests to compile together that differ only in ``names``. Each then takes about 40 % less
+            time, with the same key, names and signatures. Its image also contains the other kernels, so it is larger
+            and has other bytes.
+        share: ``"ptx"`` or ``"ltoir"``: kind of image to compile once for several architectures, if the source doesn't
+            depend on them. nvJitLink makes SASS of it for each. Default: compile for each architecture.
+        workers: number of tasks that the executor runs at a time. Default: ask the executor.
+        made_s: Unix time to record in the pack.
+        progress: function called with ``(done, total, name)`` after every compile. ``total`` grows if ``requests`` has
+            no length.
 
     Raises:
-        ArchError: a target is malformed or unknown, or the compiler does not build for it.
-        OptionError: an argument is none of these, or the cache is off.
-        MissingError: there is no compiler, or Dask or MPI were asked for and are not installed.
-        ToolCrashError: the executor broke; what was made stays made.
-        CujitError: the first request for a compiler cannot be begun; what is wrong with later ones is in the report.
-        FileError: the pack cannot be written, or the cache not be read.
+        ArchError: a target is malformed or unknown, or the compiler doesn't support it.
+        OptionError: an argument has a wrong type or value, or the cache is off.
+        MissingError: there is no compiler, or the executor needs Dask or MPI, which isn't installed.
+        ToolCrashError: the executor failed. Finished images stay in the cache.
+        CujitError: the first request of a compiler can't start. The report contains the errors of later requests.
+        FileError: cujit can't write the pack or read the cache.
 
     Example::
 
@@ -232,7 +234,7 @@ class _Farm:
         """Do all of it.
 
         Raises:
-            ToolCrashError: the executor broke.
+            ToolCrashError: the executor failed.
         """
         try:
             while not self._given_up and self._fill():

@@ -27,7 +27,7 @@ def publishing(shared: RemoteStore | None, roots: Sequence[Root], tally: BuildTa
     """Publish what the body gives, and be done with it at its end; None where there is no shared cache.
 
     Raises:
-        OptionError: it is none.
+        OptionError: the value is invalid.
     """
     if shared is None:
         yield None

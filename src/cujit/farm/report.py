@@ -17,11 +17,11 @@ _SHOWN = 20
 
 
 class Failure(NamedTuple):
-    """A request of which nothing is kept, and why: the first message of the compiler, or of cujit.
+    """A request without an image, and the reason: the first message of the compiler or of cujit.
 
-    ``request`` is None where a list has one that cannot be made here. ``key`` is the digest of its key, "" if it has
-    none. Of what was quarantined, ``signal`` says what its process died of (or ``deadline``, or ``worker``),
-    ``peak_bytes`` what memory that had, and ``log`` what it said last.
+    ``request`` is None if this machine can't read a request from a list. ``key`` is the digest of the key, or "". For a
+    quarantined request, ``signal`` is the cause of the process's death (a signal, ``deadline`` or ``worker``),
+    ``peak_bytes`` its peak memory, and ``log`` its last output.
 
     Example::
 
@@ -50,7 +50,7 @@ class Failure(NamedTuple):
 
 
 class BuiltImage(NamedTuple):
-    """An image that was made: what of, in how many milliseconds, and how large it is.
+    """An image that was compiled: its request, its compile time in milliseconds, and its size.
 
     Example::
 
@@ -68,13 +68,13 @@ class BuiltImage(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What became of requests: ``keys`` are the digests of all that is kept, ``made`` of them now and ``hit`` before.
+    """Result of a farm. ``keys`` are the digests of all images: ``made`` now and ``hit`` before.
 
-    ``failed`` did not compile or could not be kept; the process of each of ``quarantined`` died twice. ``cpu_s`` are
-    CPU seconds of all workers together, ``wall_s`` seconds by the clock. ``slowest`` and ``largest`` are 20 of the
-    images that were made. ``pack`` says what was written, if a pack was; ``published`` how many are new in a shared
-    cache. ``shared`` counts what was made of what architectures share, where that was asked for; ``alone`` the others,
-    by why they were not.
+    ``failed`` lists requests that didn't compile or couldn't be stored. ``quarantined`` lists requests whose process
+    died twice. ``cpu_s`` are the CPU seconds of all workers, ``wall_s`` the elapsed seconds. ``slowest`` and
+    ``largest`` list up to 20 images each. ``pack`` describes the written pack, if any. ``published`` counts new images
+    in the shared cache. With ``share``, ``shared`` counts images that several architectures share, and ``alone`` counts
+    the others by reason.
 
     Example::
 
@@ -97,12 +97,12 @@ class Report:
 
     @property
     def hit(self) -> int:
-        """How many were there before."""
+        """The number of images that existed before."""
         return len(self.keys) - self.made
 
     @property
     def is_good(self) -> bool:
-        """Whether all that was asked for is kept."""
+        """Whether an image exists for every request."""
         return not self.failed and not self.quarantined
 
     def __str__(self) -> str:

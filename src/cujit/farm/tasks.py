@@ -153,7 +153,7 @@ def job_of(piece: Piece, directory: Path) -> CompileJob:
     """Read a piece, and lay its files out in an empty directory.
 
     Raises:
-        FormatError: it is none.
+        FormatError: the value is invalid.
         OSError: they cannot be written.
     """
     original = request_of(piece.recipe)

@@ -102,7 +102,7 @@ class CubinKernel:
 
     @property
     def max_threads(self) -> int | None:
-        """The threads per block that the source allows or requires; None when it says nothing."""
+        """The threads per block that the source allows or requires; None if the source has no such bound."""
         block = self.required_block or self.max_block
         return math.prod(block) if block else None
 
@@ -154,13 +154,13 @@ class Cubin:
 def read_cubin(data: bytes) -> Cubin:
     """Read a cubin.
 
-    Of what was made under ``cujit emulate`` it is the machine code in it, if there is some.
+    For a cubin from ``cujit emulate``, the result describes the SASS in it, if any.
 
     Args:
         data: its bytes.
 
     Raises:
-        FormatError: it is no bytes, no cubin, is cut off, or contradicts itself.
+        FormatError: the value is not bytes or not a cubin, or the cubin is truncated or inconsistent.
 
     Example::
 

@@ -77,13 +77,13 @@ class Fatbin:
 
 
 def read_fatbin(data: bytes) -> Fatbin:
-    """Read one container; only NULs may follow it.
+    """Read one fatbin container. Only NUL bytes may follow it.
 
     Args:
         data: its bytes.
 
     Raises:
-        FormatError: it is no fatbin, is cut off, contradicts itself, or something else follows.
+        FormatError: the value is not a fatbin, is truncated or inconsistent, or other bytes follow it.
 
     Example::
 

@@ -82,7 +82,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two images, kernel by kernel; ``a`` and ``b`` name them, ``only_a`` and ``only_b`` have no counterpart.
+    """A comparison of two images by kernel. ``a`` and ``b`` are their names; ``only_a`` and ``only_b`` list kernels
+    without a counterpart.
 
     Example::
 
@@ -98,35 +99,34 @@ class Comparison:
 
     @property
     def grew(self) -> tuple[Pair, ...]:
-        """The kernels of which something is larger in b."""
+        """The kernels that use more of something in b."""
         return tuple(pair for pair in self.pairs if pair.grew)
 
     @property
     def shrank(self) -> tuple[Pair, ...]:
-        """The kernels of which something is smaller in b."""
+        """The kernels that use less of something in b."""
         return tuple(pair for pair in self.pairs if pair.shrank)
 
     @property
     def is_equal(self) -> bool:
-        """Whether both have the same kernels, and no metric has changed."""
+        """Whether both images have the same kernels with the same metrics."""
         return not (self.only_a or self.only_b) and all(pair.is_equal for pair in self.pairs)
 
 
 def compare(a: object, b: object, *, keep: Callable[[KernelInfo], bool] | None = None) -> Comparison:
-    """Compare what the kernels of two images use, ``a`` before and ``b`` after.
+    """Compare the resource usage of the kernels in two images: ``a`` is before, ``b`` after.
 
-    Kernels are matched by lowered name and architecture; where an image has several of one name and architecture, by
-    their order.
+    Kernels match by lowered name and architecture. Several with the same name and architecture match in their order.
 
     Args:
-        a: before: an Inspection, or anything that ``inspect`` takes.
+        a: the image before: an Inspection, or anything that ``inspect`` accepts.
         b: after.
-        keep: ``keep(kernel)`` chooses kernels.
+        keep: function that returns whether to compare a kernel.
 
     Raises:
-        FormatError: one of them cannot be read.
+        FormatError: an image can't be read.
         FileError: a file cannot be read.
-        ArgumentError: one is nothing that ``inspect`` takes.
+        ArgumentError: a value is not an image.
 
     Example::
 

@@ -62,14 +62,15 @@ class PtxNeeds:
 
 
 def needs(image: object) -> tuple[PtxNeeds, ...]:
-    """Return what each PTX in an image uses: the ISA version and architecture, and what the CPU device refuses.
+    """Return the PTX version and architecture that an image needs, and the instructions that the CPU device doesn't
+    support.
 
     Args:
-        image: an Artifact, bytes, PTX, the path of a file, or a loaded Module, as for ``inspect``. Cubins that have no
-            PTX beside them give that of their line information.
+        image: an Artifact, bytes, PTX, the path of a file, or a loaded Module, as for ``inspect``. For a cubin without
+            PTX, cujit uses the PTX in its line information.
 
     Raises:
-        FormatError: there is no PTX in it, or it is damaged.
+        FormatError: there is no PTX, or it is damaged.
         FileError: the file cannot be read.
 
     Example::

@@ -34,20 +34,20 @@ _BARE = {
 
 
 def inspect(anything: object) -> Inspection:
-    """Return what an image contains. Nothing is loaded, and no driver or GPU is needed.
+    """Return the contents of an image. The function loads nothing and needs no driver or GPU.
 
-    What a build says is used where there is an Artifact: name expressions, C++ types, spills. The images of fatbins and
-    host files read their content at first use; one that is damaged has ``error`` set and does not hide the others.
+    An Artifact adds details from its build: name expressions, C++ types, spills. Fatbins and host files read their
+    images at first use. A damaged image has its ``error`` set; the others stay readable.
 
     Args:
-        anything: an Artifact, a loaded Module, the bytes of an image, its text (a str of several lines), or the path of
-            a file: PTX, LLVM IR, cubin, LTO-IR, fatbin, host object, library, executable or archive.
+        anything: an Artifact, a loaded Module, the bytes of an image, its text (a multi-line str), or the path of a
+            file: PTX, LLVM IR, cubin, LTO-IR, fatbin, host object, library, executable or archive.
 
     Raises:
-        FormatError: nothing of it can be read, or it is of no kind that cujit knows.
+        FormatError: nothing can be read, or the format is unknown.
         FileError: the file cannot be read.
-        OptionError: no file can be called so.
-        ArgumentError: it is none of these.
+        OptionError: the value is not a file name.
+        ArgumentError: the value has another type.
 
     Example::
 

@@ -13,10 +13,10 @@ from cujit.values import dataclass
 
 @dataclass(frozen=True)
 class Usage:
-    """What one kernel uses. ``registers`` and ``stack_bytes`` are a thread's, ``shared_bytes`` a block's.
+    """Resource usage of one kernel. ``registers`` and ``stack_bytes`` are per thread, ``shared_bytes`` is per block.
 
-    The spills, in bytes of code that moves them, are known if the log of the assembler was asked for
-    (``verbose=True``), or if there is no stack to spill to; they are None else.
+    The spill sizes are in bytes of spill instructions. They are known if the assembler wrote its log (``verbose=True``)
+    or if the kernel has no stack. Otherwise, they are None.
 
     Example::
 
@@ -33,15 +33,15 @@ class Usage:
 
 
 def usage(cubin: Artifact | bytes | bytearray | memoryview | str | os.PathLike[str]) -> dict[str, Usage]:
-    """Read what each kernel of a cubin uses, by lowered name.
+    """Return the resource usage of each kernel in a cubin, by lowered name.
 
     Args:
         cubin: an Artifact, bytes, or the path of a file.
 
     Raises:
-        FormatError: it is no cubin, or a damaged one.
+        FormatError: the value is not a cubin, or the cubin is damaged.
         FileError: the file cannot be read.
-        ArgumentError: it is no image.
+        ArgumentError: the value is not an image.
 
     Example::
 

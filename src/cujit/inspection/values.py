@@ -40,20 +40,19 @@ class ImageKind(enum.Enum):
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """One kernel of one image. What the image does not tell is None, never 0.
+    """One kernel of one image. Unknown values are None, never 0.
 
-    ``name`` is the lowered name, ``display`` the name expression that the build was asked for, else the name in the
-    source, else the lowered name. ``registers`` and ``stack_bytes`` are a thread's; ``shared_bytes`` is a block's
-    static shared memory and ``reserved_shared_bytes`` what the system takes beside it. ``spill_store_bytes`` and
-    ``spill_load_bytes`` are bytes that its own code moves, without that of functions that it calls: they come from the
-    assembler's log (``verbose=True``), and are 0 without it where there is no stack to spill to. ``constant_bytes``
-    maps each constant bank to its size. ``code_bytes`` is the size of the machine code, ``parameter_bytes`` what the
-    parameters take.
+    ``name`` is the lowered name. ``display`` is the requested name expression, otherwise the name in the source,
+    otherwise the lowered name. ``registers`` and ``stack_bytes`` are per thread. ``shared_bytes`` is static shared
+    memory per block, and ``reserved_shared_bytes`` the system's share in addition. ``spill_store_bytes`` and
+    ``spill_load_bytes`` count the kernel's own spill instructions, without those of called functions. They come from
+    the assembler's log (``verbose=True``), and are 0 without a log if the kernel has no stack. ``constant_bytes`` maps
+    each constant bank to its size. ``code_bytes`` is the size of the SASS, ``parameter_bytes`` that of the parameters.
 
-    ``max_block`` comes from ``__launch_bounds__``, ``required_block`` from ``reqntid``, ``cluster`` and
-    ``max_cluster_blocks`` are in blocks, ``max_registers`` is a thread's. ``has_unbounded_stack`` says that
-    ``stack_bytes`` is None because of recursion. ``mbarriers`` counts barrier objects in shared memory;
-    ``virtual_resources`` is a block's share of what sm_100 and later have 128 of (tensor memory).
+    ``max_block`` comes from ``__launch_bounds__``, ``required_block`` from ``reqntid``. ``cluster`` and
+    ``max_cluster_blocks`` are in blocks, ``max_registers`` is per thread. ``has_unbounded_stack`` states that
+    ``stack_bytes`` is None because of recursion. ``mbarriers`` counts barrier objects in shared memory.
+    ``virtual_resources`` is a block's share of the 128 units of tensor memory on sm_100 and later.
 
     Example::
 
@@ -91,21 +90,21 @@ class KernelInfo:
 
     @property
     def max_threads(self) -> int | None:
-        """The threads per block that the source allows or requires; None when it says nothing."""
+        """The threads per block that the source allows or requires; None if the source has no such bound."""
         block = self.required_block or self.max_block
         return math.prod(block) if block else None
 
     @property
     def spill_bytes(self) -> int | None:
-        """Spill stores and loads together; None when they are not known."""
+        """The bytes of spill stores and loads together; None if unknown."""
         if self.spill_store_bytes is None or self.spill_load_bytes is None:
             return None
         return self.spill_store_bytes + self.spill_load_bytes
 
     def is_called(self, name: str) -> bool:
-        """Return whether the kernel is called ``name``: lowered, as displayed, or as in the source.
+        """Return whether ``name`` is the kernel's lowered name, displayed name, or name in the source.
 
-        The name in the source may have its parameter types: ``scale(int*)``.
+        A name in the source can include parameter types: ``scale(int*)``.
 
         Args:
             name: the name.
@@ -121,7 +120,7 @@ class KernelInfo:
         return any(spelling is not None and name_key(spelling) == wanted for spelling in spellings)
 
     def is_instance_of(self, template: str) -> bool:
-        """Return whether the kernel is an instance of the template of that name: ``axpy<float>`` of ``axpy``.
+        """Return whether the kernel is an instance of a template: ``axpy<float>`` of ``axpy``.
 
         Args:
             template: its name.
@@ -175,7 +174,7 @@ class ImageSource(Protocol):
     """Where an image's bytes and content come from."""
 
     def payload(self) -> bytes:
-        """Return the bytes of the image, unpacked."""
+        """Return the unpacked bytes of the image."""
         ...
 
     def content(self) -> Content:
@@ -185,12 +184,12 @@ class ImageSource(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ImageInfo:
-    """One image: an entry of a fatbin, or a file that is an image itself.
+    """One image: an entry of a fatbin, or a file that contains one image.
 
-    ``index`` counts the images of the Inspection from 0, ``container`` the fatbins of a host file or archive; it is
-    None for an image that is in no fatbin. ``size`` is in bytes as unpacked, ``stored_bytes`` as it lies in the file.
-    ``compression`` is ``none``, ``lz4`` or ``zstd``; ``flags``, ``identifier`` and ``options`` are those of the entry.
-    The other properties read the content at first use.
+    ``index`` counts the images of the Inspection from 0. ``container`` counts the fatbins of a host file or archive; it
+    is None outside a fatbin. ``size`` is the unpacked size, ``stored_bytes`` the size in the file. ``compression`` is
+    ``none``, ``lz4`` or ``zstd``. ``flags``, ``identifier`` and ``options`` come from the entry. The other properties
+    read the content at first use.
 
     Example::
 
@@ -217,14 +216,14 @@ class ImageInfo:
 
     @property
     def is_read(self) -> bool:
-        """Whether the content was read already."""
+        """Whether the content has been read."""
         return "content" in self.__dict__
 
     def payload(self) -> bytes:
-        r"""Return the bytes of the image, unpacked.
+        r"""Return the unpacked bytes of the image.
 
         Raises:
-            FormatError: it does not unpack, or only NVIDIA's linker can read it.
+            FormatError: the image can't be unpacked, or only NVIDIA's linker can read it.
 
         Example::
 
@@ -235,11 +234,12 @@ class ImageInfo:
     def ptx(self) -> str:
         """Return the PTX of the image: PTX itself, or the PTX in the line information of a cubin.
 
-        PTX from a cubin says so in its first line. Its lines count as in the original, and comments are left out.
+        The first line of recovered PTX states that it is recovered. Its lines have the original numbers, without
+        comments.
 
         Raises:
-            FormatError: it is of another kind, or a cubin of which no PTX can be recovered: it was built without line
-                information, or the PTX does not agree with the machine code.
+            FormatError: the image is of another kind, or no PTX can be recovered: the cubin has no line information, or
+                the PTX doesn't match the SASS.
 
         Example::
 
@@ -256,32 +256,32 @@ class ImageInfo:
 
     @property
     def carries_ptx(self) -> bool:
-        """Whether the image is a cubin whose line information has the PTX that it was made of."""
+        """Whether the image is a cubin whose line information contains its PTX."""
         return self.content.carries_ptx
 
     @property
     def arch(self) -> Arch | None:
-        """The architecture: as the entry says, else as the image says."""
+        """The architecture according to the entry, otherwise according to the image."""
         return self._arch or self.content.arch
 
     @property
     def ptx_version(self) -> Version | None:
-        """The PTX ISA version of PTX."""
+        """The ISA version of the PTX."""
         return self.content.ptx_version
 
     @property
     def target(self) -> tuple[str, ...]:
-        """The ``.target`` of PTX, word by word."""
+        """The words of the ``.target`` directive."""
         return self.content.target
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What the PTX uses, construct by construct, with the ISA version and architecture that each needs."""
+        """The constructs in the PTX, with the ISA version and architecture that each needs."""
         return self.content.needs
 
     @property
     def toolkit(self) -> Version | None:
-        """The CUDA release that made it."""
+        """The CUDA release of the compiler."""
         return self.content.toolkit
 
     @property
@@ -291,7 +291,7 @@ class ImageInfo:
 
     @property
     def is_relocatable(self) -> bool | None:
-        """Whether a cubin is still to be linked."""
+        """Whether a cubin needs linking before it can be loaded."""
         return self.content.is_relocatable
 
     @property
@@ -311,22 +311,22 @@ class ImageInfo:
 
     @property
     def undefined(self) -> tuple[str, ...]:
-        """The names that linking must bring."""
+        """The undefined symbols, which a link must resolve."""
         return self.content.undefined
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The command lines that the assembler noted."""
+        """The command lines that the assembler recorded."""
         return self.content.commands
 
     @property
     def note(self) -> str:
-        """Why there is nothing to tell where nothing is wrong; else empty."""
+        """Why the image has no details although it isn't damaged; otherwise empty."""
         return self.content.note
 
     @property
     def error(self) -> str:
-        """What is damaged; empty when nothing is."""
+        """Description of the damage; empty if the image isn't damaged."""
         return self.content.error
 
     def __str__(self) -> str:
@@ -335,7 +335,7 @@ class ImageInfo:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What an image, a file or a loaded module holds; ``size`` in bytes, ``name`` says where it came from.
+    """Contents of an image, a file or a loaded module. ``size`` is in bytes, ``name`` is its origin.
 
     Example::
 
@@ -354,12 +354,12 @@ class Inspection:
 
     @property
     def arches(self) -> tuple[Arch, ...]:
-        """The architectures of the images, each once, in the order of the images."""
+        """The architectures of the images, each once, in order."""
         return tuple(dict.fromkeys(image.arch for image in self.images if image.arch is not None))
 
     @property
     def with_ptx(self) -> tuple[ImageInfo, ...]:
-        """The images of PTX, and the cubins that carry PTX and have none beside them."""
+        """The PTX images, and the cubins that contain PTX and have no PTX image beside them."""
         containers = {image.container for image in self.images if image.kind is ImageKind.PTX}
         return tuple(
             image
@@ -370,7 +370,7 @@ class Inspection:
 
     @property
     def errors(self) -> tuple[tuple[ImageInfo, str], ...]:
-        """The images that are damaged, each with what is wrong."""
+        """The damaged images with their errors."""
         return tuple((image, image.error) for image in self.images if image.error)
 
     def __iter__(self) -> Iterator[ImageInfo]:
@@ -390,14 +390,14 @@ class Inspection:
     def kernel(self, name: str, arch: Arch | str | None = None) -> KernelInfo:
         """Find a kernel by its lowered name, its name expression or its name in the source, as ``Module`` does.
 
-        Of several architectures machine code comes before PTX, and the first image before the others.
+        If several images contain the kernel, SASS comes before PTX, and then the first image.
 
         Args:
-            name: lowered, as a name expression, or as in the source.
-            arch: of the image that has it.
+            name: lowered name, name expression, or name in the source.
+            arch: architecture of the image.
 
         Raises:
-            NameNotFoundError: there is none, or several go by that name; the message lists them.
+            NameNotFoundError: no kernel or several kernels have that name; the message lists the names.
             ArchError: ``arch`` is malformed.
 
         Example::

@@ -32,7 +32,7 @@ def module_of(raw: Any, device: DeviceLike | str | None = None, *, cache: Cache 
 
     Args:
         raw: a ``RawModule``; of a ``RawKernel`` the kernel is ``module_of(raw)[raw.name]``.
-        device: a Device or its name; None is the first GPU, or else the CPU device.
+        device: a Device or its name. Default: the first GPU, otherwise the CPU device.
         cache: as for ``cujit.compile``.
 
     Raises:

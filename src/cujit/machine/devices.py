@@ -33,7 +33,7 @@ def _devices() -> Devices:
 
 
 def all_devices() -> tuple[Device, ...]:
-    """Return every device of this machine: the GPUs that the driver shows, and the CPU device last.
+    """Return every device of this machine: the GPUs that the driver shows, then the CPU device.
 
     Example::
 
@@ -63,8 +63,8 @@ def gpu(ordinal: int = 0) -> Device:
         ordinal: the number, from 0.
 
     Raises:
-        DriverNotFoundError: there is no driver, or it does not answer.
-        DeviceNotFoundError: there is no such GPU; the message says which there are.
+        DriverNotFoundError: no CUDA driver is installed, or it doesn't respond.
+        DeviceNotFoundError: there is no such GPU; the message lists the GPUs.
 
     Example::
 
@@ -96,29 +96,29 @@ def cpu(
     start_order: str = "ascending",
     contract: str | None = None,
 ) -> Device:
-    """Return the CPU device, which runs blocks on that many threads. None means one thread per processor.
+    """Return the CPU device, which runs blocks on several threads.
 
     Args:
-        threads: how many run blocks; None is one per processor.
-        check: end a launch at the first mistake: ``memory``, ``race``, ``sync``, ``init``, several with commas between,
-            or ``all`` (docs/checks.md).
+        threads: number of threads that run blocks. Default: one per core.
+        check: checks that end a launch at the first error: ``memory``, ``race``, ``sync``, ``init``, several separated
+            by commas, or ``all`` (docs/checks.md).
         trace: keeps every instruction that one thread executes (docs/testing.md).
         coverage: counts the lines of source that are executed (docs/testing.md).
         profile: counts what kernels cost, as a GPU's counters do (docs/profile.md).
-        timeout_s: seconds after which a launch ends with a ``KernelFaultError`` that says where its blocks stood
+        timeout_s: seconds after which a launch ends with a ``KernelFaultError`` that shows where its blocks were
             (docs/cpu.md).
-        schedule: seed of the order in which warps and blocks run and copies land, from 0 on; the same seed repeats it.
-            Default: None, the fastest order (docs/schedules.md).
-        start_order: ``any`` has blocks start in any order. Default: ``ascending``.
-        contract: ``ptxas`` rounds products and sums once where ptxas 13.5 does so, ``off`` keeps operations apart
-            (docs/cpu.md). Default: None, which is ``off`` without a ``schedule``; with one the seed decides.
+        schedule: seed for the order of warps, blocks and asynchronous copies, from 0 on; the same seed gives the same
+            order. Default: None, the fastest order (docs/schedules.md).
+        start_order: ``any`` lets blocks start in any order. Default: ``ascending``.
+        contract: ``ptxas`` rounds products and sums once if ptxas 13.5 does so; ``off`` rounds each operation
+            (docs/cpu.md). Default: None, which means ``off`` without a ``schedule``; otherwise the seed decides.
 
     Raises:
         MissingError: llvmlite is not installed.
-        LoadError: it is no number of threads that a machine has.
-        OptionError: ``threads`` or ``schedule`` is no int, no check, order or contraction is called so, or a watcher
-            is something else.
-        LaunchError: ``timeout_s`` is no time.
+        LoadError: the number of threads is invalid.
+        OptionError: ``threads`` or ``schedule`` is not an int, a check, order or contraction is unknown, or a watcher
+            has a wrong type.
+        LaunchError: ``timeout_s`` is not a positive number.
 
     Example::
 

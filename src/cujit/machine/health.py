@@ -74,9 +74,9 @@ class Health:
 
 
 def doctor() -> Health:
-    """Look for every library, header and device, and whether they match and work.
+    """Find every library, header and device, and test whether they match and work.
 
-    A part that is there is tried in a separate process: cujit compiles, links, bundles and launches one line.
+    cujit tests each part that it finds in a separate process: it compiles, links, bundles and launches one line.
 
     Example::
 

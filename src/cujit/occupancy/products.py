@@ -23,7 +23,7 @@ class Mark(enum.Enum):
 
 @dataclass(frozen=True)
 class Product:
-    """A GPU: its name, real architecture, and multiprocessors; None where only the architecture was said.
+    """A GPU model: its name, real architecture, and number of SMs; None if only the architecture is known.
 
     Example::
 

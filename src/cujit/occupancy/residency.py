@@ -20,7 +20,7 @@ from cujit.values import dataclass
 
 
 class Limiter(enum.Enum):
-    """What keeps a multiprocessor from holding another block; the value says it in words.
+    """Resource that keeps an SM from running another block; the value describes it.
 
     Example::
 
@@ -104,7 +104,7 @@ class Residency:
 
     @property
     def limited_by(self) -> tuple[Limiter, ...]:
-        """What leaves no room for another block; several where they tie."""
+        """The resources that prevent another block; several if they tie."""
         return tuple(limiter for limiter, blocks in self.allowed if blocks == self.blocks)
 
 

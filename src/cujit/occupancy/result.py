@@ -15,11 +15,10 @@ from cujit.values import attributes, dataclass
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many blocks of a kernel one multiprocessor holds at a time, and what follows for a whole GPU.
+    """Number of blocks of a kernel that an SM runs at a time, and the consequences for the whole GPU.
 
-    ``demand`` is what the kernel asks, ``residency`` what the multiprocessor makes of it, ``product`` the GPU. ``grid``
-    counts blocks, ``cluster`` the blocks of a cluster; they are None where they were not said. It is a number, too:
-    ``float(o)`` is ``o.fraction``.
+    ``demand`` is the kernel's usage, ``residency`` the result for one SM, ``product`` the GPU. ``grid`` counts blocks,
+    and ``cluster`` the blocks per cluster; they are None if not specified. ``float(o)`` is ``o.fraction``.
 
     Example::
 
@@ -36,32 +35,32 @@ class Occupancy:
 
     @property
     def block(self) -> int:
-        """Threads of a block."""
+        """Threads per block."""
         return self.residency.threads
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block, in bytes."""
+        """Bytes of dynamic shared memory per block."""
         return self.residency.dynamic_bytes
 
     @property
     def active_blocks(self) -> int:
-        """Blocks that one multiprocessor holds at a time; 0 means that such a block does not run."""
+        """Blocks that one SM runs at a time; 0 means that such a block can't run."""
         return self.residency.blocks
 
     @property
     def active_warps(self) -> int:
-        """Warps that one multiprocessor holds at a time."""
+        """Warps that one SM runs at a time."""
         return self.residency.warps
 
     @property
     def max_warps(self) -> int:
-        """Warps that one multiprocessor has slots for."""
+        """Warp slots of one SM."""
         return self.residency.limits.warps
 
     @property
     def fraction(self) -> float:
-        """The part of the slots for warps that is filled, from 0 to 1."""
+        """The fraction of warp slots that are filled, from 0 to 1."""
         return self.residency.occupancy
 
     def __float__(self) -> float:
@@ -69,34 +68,35 @@ class Occupancy:
 
     @property
     def limited_by(self) -> tuple[Limiter, ...]:
-        """What leaves no room for another block; several where they tie."""
+        """The resources that prevent another block; several if they tie."""
         return self.residency.limited_by
 
     @property
     def limits(self) -> Mapping[Limiter, int]:
-        """The blocks that each limiter alone leaves room for; what cannot limit is not in it."""
+        """The blocks per SM that each resource alone allows; resources without a limit are left out."""
         return MappingProxyType(dict(self.residency.allowed))
 
     @property
     def next_step(self) -> NextStep | None:
-        """What one more block takes; None where nothing that the kernel uses stands in the way."""
+        """The change that allows one more block per SM; None if no resource of the kernel prevents it."""
         return next_step(self.demand, self.residency)
 
     @property
     def cooperative_blocks(self) -> int | None:
-        """The largest grid of which every block runs at a time; None where the multiprocessors are not known."""
+        """The largest grid whose blocks all run at the same time; None if the number of SMs is unknown."""
         return self.active_blocks * self.product.processors if self.product.processors else None
 
     @property
     def waves(self) -> Waves | None:
-        """How the grid fills the GPU; None without a grid, or where nothing runs or the GPU's size is not known."""
+        """How the grid fills the GPU; None without a grid, if nothing runs, or if the size of the GPU is unknown."""
         if self.grid is None or not self.product.processors:
             return None
         return waves(self.grid, self.active_blocks, self.product.processors)
 
     @property
     def clusters_bound(self) -> int | None:
-        """A bound from above of the clusters that run at a time; None without a cluster or the GPU's size.
+        """An upper bound of the clusters that run at a time; None without a cluster or if the size of the GPU is
+        unknown.
 
         A GPU may hold fewer, as a cluster stays within one processing cluster (GPC) of the chip.
 
@@ -108,7 +108,7 @@ class Occupancy:
         return clusters_bound(self.residency.limits, self.active_blocks, self.product.processors, self.cluster)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what follows from the block as plain values.
+        """Return the results for this block as plain values.
 
         Example::
 

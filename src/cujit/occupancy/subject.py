@@ -64,7 +64,7 @@ class LoadedKernel(Protocol):
 
     @property
     def device(self) -> Device:
-        """Where it is loaded."""
+        """The device that it is loaded on."""
 
     @property
     def resources(self) -> Resources:
@@ -177,29 +177,29 @@ def of(
     """Return how many blocks of a kernel one SM of a GPU runs at a time. No GPU is needed.
 
     Args:
-        what: a cubin, a fatbin or a host file with fatbins (an Artifact, bytes or a path), or a loaded kernel; without
-            it, ``registers`` and ``on`` say what is needed.
-        block: in threads; None is that of highest occupancy.
-        kernel: which, where there are several.
-        on: a GPU by name (``"H200"``, ``"RTX 5090"``), an architecture (``"sm_90"``), or a Device; None is that of the
-            image.
-        shared_bytes: dynamic shared memory of a block, in bytes: a number, or a function of the block's threads.
+        what: a cubin, a fatbin or a host file with fatbins (an Artifact, bytes or a path), or a loaded kernel. Without
+            it, specify ``registers`` and ``on``.
+        block: threads per block. Default: the block size with the highest occupancy.
+        kernel: name of the kernel, if there are several.
+        on: a GPU by name (``"H200"``, ``"RTX 5090"``), an architecture (``"sm_90"``), or a Device. Default: the
+            architecture of the image.
+        shared_bytes: bytes of dynamic shared memory per block: a number, or a function of the block's threads.
         grid: counts blocks.
-        cluster: the blocks of a cluster.
-        processors: how many multiprocessors the GPU has.
-        registers: of a thread; this and the next three take the place of what the image says.
-        static_shared_bytes: of a block.
-        barriers: of a block.
-        max_threads: of a block.
-        carveout_percent: how much of the L1 cache is shared memory, as a kernel can prefer it.
-        opt_in: False keeps a block to the 48 KiB of shared memory that a kernel gets unasked.
+        cluster: blocks per cluster.
+        processors: number of SMs of the GPU.
+        registers: registers per thread. This and the next three arguments override the values of the image.
+        static_shared_bytes: bytes of static shared memory per block.
+        barriers: barriers per block.
+        max_threads: maximum threads per block.
+        carveout_percent: percentage of the L1 cache to use as shared memory, as a kernel can prefer.
+        opt_in: whether the kernel opts in to more than 48 KiB of shared memory per block.
 
     Raises:
-        FormatError: the image has no machine code, or is damaged.
-        ArchError: no such GPU is known, or the image has no machine code for it.
-        NameNotFoundError: no kernel is called so, or ``kernel`` must say which.
-        LaunchError: the kernel does not take such a block, or a number is out of its range.
-        ArgumentError: the registers are not known.
+        FormatError: the image has no SASS, or it is damaged.
+        ArchError: the GPU is unknown, or the image has no SASS for it.
+        NameNotFoundError: no kernel has that name, or you must specify ``kernel``.
+        LaunchError: the kernel can't run with such a block, or a number is out of range.
+        ArgumentError: the number of registers is unknown.
 
     Example::
 
@@ -251,14 +251,15 @@ def plot(
     dark: bool = False,
     **more: Any,
 ) -> Path:
-    """Draw occupancy over the block size, registers and shared memory, with the kernel's own point, as SVG or PNG.
+    """Plot occupancy over block size, registers and shared memory as SVG or PNG, and mark the kernel.
 
     Args:
-        path: ends in ``.svg`` or ``.png``.
+        path: path of the plot; it ends in ``.svg`` or ``.png``.
         what: as for ``of``.
         block: as for ``of``.
         shared_bytes: as for ``of``.
-        dark: light on dark. ``more`` is as for ``of``, without ``grid`` and ``cluster``.
+        dark: whether to use light colors on a dark background. ``more`` is as for ``of``, without ``grid`` and
+            ``cluster``.
 
     Raises:
         MissingError: matplotlib is not installed.
@@ -289,7 +290,7 @@ def product_of(on: str | Arch | Device) -> Product:
     """Find the GPU that is said by its name, its architecture, or as a Device.
 
     Raises:
-        ArchError: no such GPU is known.
+        ArchError: the GPU is unknown.
         ArgumentError: the device is no GPU.
     """
     if isinstance(on, Device):

@@ -16,10 +16,10 @@ def read_profile(path: str | os.PathLike[str]) -> tuple[ProfiledKernel, ...]:
     """Read the kernels that ``cujit profile --json`` wrote to a file, or a program from ``Profile.to_json``.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Raises:
-        FormatError: it is something else.
+        FormatError: the value is invalid.
         FileError: the file cannot be read.
 
     Example::

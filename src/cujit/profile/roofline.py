@@ -55,10 +55,10 @@ def plot(path: str | os.PathLike[str], kernel: ProfiledKernel, on: str | Device,
     """Draw a roofline of a GPU with a kernel that was profiled under it, and its bounds, as SVG or PNG.
 
     Args:
-        path: ends in ``.svg`` or ``.png``.
+        path: path of the plot; it ends in ``.svg`` or ``.png``.
         kernel: as for ``bounds``.
         on: as for ``bounds``.
-        dark: light on dark.
+        dark: whether to use light colors on a dark background.
 
     Raises:
         MissingError: matplotlib is not installed.

@@ -98,11 +98,11 @@ class _Ready:
 
 
 class RegisteredModule:
-    """What the registry keeps under one name for one device.
+    """A module in the registry, for one name and one device.
 
-    ``built`` is what the builder gave, or None where the cache knew the name and nobody was asked. ``key`` finds the
-    entry in the cache (``cujit cache show KEY --source``), and is None where it is in none. ``version`` is the
-    library's, if it was said; ``hits`` counts how often the module was asked for and was there.
+    ``built`` is the builder's result, or None if the cache knew the name and cujit didn't call the builder. ``key`` is
+    the cache key (``cujit cache show KEY --source``), or None. ``version`` is the library's version, if specified.
+    ``hits`` counts the lookups that found the module.
 
     Example::
 
@@ -124,39 +124,39 @@ class RegisteredModule:
 
     @property
     def module(self) -> Module:
-        """The loaded module itself: its Artifact, route, log and variables."""
+        """The loaded module: its Artifact, route, log and variables."""
         return self._module
 
     @property
     def device(self) -> Device:
-        """Where it is loaded."""
+        """The device that it is loaded on."""
         return self._module.device
 
     @property
     def source(self) -> Source | None:
-        """What was compiled; None where an image was loaded, or the cache knew the name."""
+        """The compiled source; None for an image, or if the cache knew the name."""
         source = self.built.source if self.built is not None else None
         return source if isinstance(source, Source) else None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What its kernels are called."""
+        """The names of its kernels."""
         return tuple(self._module)
 
     def get_kernel(self, name: str, configure: Callable[[Kernel], object] | None = None) -> Kernel:
-        """Return a kernel, always the same object, so its state (the block of best occupancy, launches) is shared.
+        """Return a kernel. It is always the same object, so all callers share its state.
 
-        ``configure(kernel)`` is called once, before anybody gets the kernel, whichever thread comes first; whoever asks
-        may pass it again. If it raises, nobody gets the kernel, and the next one who asks calls it again.
+        cujit calls ``configure(kernel)`` once, before any thread gets the kernel. All callers can pass the same
+        function. If it raises, no thread gets the kernel, and the next caller calls it again.
 
         Args:
             name: as for ``Module``.
-            configure: ``configure(kernel)`` makes the kernel ready.
+            configure: function that prepares the kernel.
 
         Raises:
-            NameNotFoundError: there is none of that name, or several; the message lists them.
-            OptionError: another ``configure`` came first, or the kernel was handed out without one, or ``configure``
-                asks for the kernel that it configures.
+            NameNotFoundError: no kernel or several kernels have that name; the message lists the names.
+            OptionError: the kernel was configured by another function or returned without one, or ``configure``
+                requests the same kernel.
             ClosedError: the module was closed.
 
         Example::

@@ -106,9 +106,10 @@ class _Entry:
 
 
 class Registry:
-    """Modules by name and device, for any number of threads; ``cujit.default_registry()`` is that of the process.
+    """Modules by name and device, for any number of threads. ``cujit.default_registry()`` is the process's registry.
 
-    A forked child has the modules of its parent; those of a GPU say there that CUDA does not survive a fork.
+    A forked child has the modules of its parent. Modules on a GPU raise an error there, because CUDA doesn't survive a
+    fork.
 
     Example::
 
@@ -134,7 +135,7 @@ class Registry:
         cache: Cache | bool | None = None,
         check: bool = False,
     ) -> RegisteredModule:
-        """Return the module of that name on a device. ``cujit.module`` describes the rest.
+        """Return the module with a name on a device; see ``cujit.module``.
 
         Args:
             name: as for ``cujit.module``.
@@ -174,18 +175,18 @@ class Registry:
         return len(self._entries)
 
     def forget(self, name: str, device: Device | str | None = None) -> int:
-        """Forget a module on one device, or on all of them, and tell how many that were.
+        """Forget a module on one device or on all devices, and return the number of forgotten modules.
 
-        Kernels that were handed out go on. The cache keeps its entries: the same name of the same ``version`` is found
-        there again. Work under way for that name is not stopped.
+        Kernels that callers have still work. The cache keeps its entries, so the same name and ``version`` find them
+        again. The call doesn't stop a compile in progress.
 
         Args:
-            name: of the module.
-            device: one, or its name; None is all.
+            name: name of the module.
+            device: a device or its name. Default: all devices.
 
         Raises:
-            OptionError: ``name`` is no text.
-            DeviceNotFoundError: no device is called so.
+            OptionError: ``name`` is not a str.
+            DeviceNotFoundError: no device has that name.
 
         Example::
 
@@ -356,7 +357,7 @@ def _taken(name: str, device: Device, difference: str) -> OptionError:
 
 
 def default_registry() -> Registry:
-    """Return the registry of the process: what is registered, and ``forget``.
+    """Return the process's registry, which lists the modules and has ``forget``.
 
     Example::
 
@@ -381,38 +382,37 @@ def module(
     cache: Cache | bool | None = None,
     check: bool = False,
 ) -> RegisteredModule:
-    """Return the module of a name on a device. ``builder()`` is called if nothing is known by that name.
+    """Return the module with a name on a device. If the name is unknown, cujit calls ``builder()``.
 
-    The builder is called and the result compiled once per name and device, whichever thread comes first; others wait.
-    What the builder raises is raised in all of them and not remembered. A builder may ask for other modules.
+    cujit calls the builder and compiles the result once per name and device; other threads wait. If the builder raises,
+    all waiting threads get the error, and cujit doesn't remember it. A builder can request other modules.
 
-    Modules are kept by the process, and what is compiled is in the cache by its content, so without ``version`` another
-    process calls the builder and compiles nothing. With it the image is in the cache by its name too, and the builder
-    is called by no other process. Such an entry is that of one version, one cujit, one build of the compiler, one
-    architecture, these options, and a builder of the same code and plain captured values. For all else that the builder
-    depends on, such as headers in files, the version stands. LLVM IR is kept by content alone.
+    The process keeps its modules, and the cache finds images by content. So without ``version``, another process calls
+    the builder again but compiles nothing. With ``version``, the cache also finds the image by name, and no other
+    process calls the builder. Such an entry is valid for one version of the library, of cujit and of the compiler, one
+    architecture, the same options, and a builder with the same code and plain captured values. For other inputs of the
+    builder, such as header files, change ``version``. LLVM IR is found by content only.
 
-    The same name must mean the same source. A ``Built`` in place of the builder is compared at each call. Of a builder,
-    its code, defaults and captured values are compared as far as they are plain (numbers, text, enum members, types,
-    functions, short tuples of these); where they differ, it is called and what it builds is compared.
+    The same name must mean the same source. cujit compares a ``Built`` at each call. For a builder, it compares code,
+    defaults and plain captured values (numbers, text, enum members, types, functions, short tuples of these). If they
+    differ, it calls the builder and compares the result.
 
-    A GPU that the compiler knows gets machine code, a newer one PTX of the newest architecture below it, the CPU device
-    PTX.
+    A GPU that the compiler knows gets SASS, a newer GPU PTX of the newest older architecture, and the CPU device PTX.
 
     Args:
-        name: what it goes by in the process.
-        builder: a function that gives a ``Built``, or its arguments as a tuple: a source with the instances of
-            templates to build, or an image with the names of its kernels; or that itself.
-        device: a Device or its name; None is the first GPU, or else the CPU device.
-        version: the version of the library that has the builder.
-        options: the compiler's, joined with those of the Built.
+        name: name of the module in the process.
+        builder: a function that returns a ``Built`` or its arguments as a tuple: a source with template instances, or
+            an image with kernel names. You can also pass such a value itself.
+        device: a Device or its name. Default: the first GPU, otherwise the CPU device.
+        version: version of the library that contains the builder.
+        options: compiler options, in addition to those of the Built.
         cache: as for ``compile``.
-        check: call the builder and compare, at every call.
+        check: whether to call the builder and compare the result at every call.
 
     Raises:
-        OptionError: the name is taken by another source or image; the builder asks for its own name, perhaps by way of
-            others; or an argument is of the wrong type.
-        NameNotFoundError: the image has no kernel of a name that was given.
+        OptionError: another source or image has the name; the builder requests its own name; or an argument has a wrong
+            type.
+        NameNotFoundError: the image lacks a kernel that you named.
         CujitError: see ``jit`` and ``load``.
 
     Example::

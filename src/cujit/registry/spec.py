@@ -21,22 +21,22 @@ _EXAMPLE = "cujit.Built(text, names=['axpy<float>']), cujit.Built(artifact), or 
 
 
 class Built:
-    """What to load: a source with the instances of templates to build, or an image with the names of its kernels.
+    """Input of the registry: a source with template instances, or an image with kernel names.
 
-    Never changed, and equal if everything in it is.
+    It never changes. Two objects are equal if all their parts are.
 
     Args:
         source: CUDA C++ (a Source, text, or the path of a ``.cu`` file), LLVM IR (``Source.nvvm``), or an image: an
             Artifact or the bytes of one.
-        names: the instances of templates to build; of an image the kernels that must be in it, or a dict of what they
-            shall be called to their lowered names.
-        headers: texts by name, as for ``jit``.
-        options: of the compiler, as for ``jit``.
-        name: what messages call a source that is text.
+        names: template instances to build. For an image: the kernels that it must contain, or a dict from your names to
+            lowered names.
+        headers: in-memory headers by name, as for ``jit``.
+        options: compiler options, as for ``jit``.
+        name: name of a source string in messages.
 
     Raises:
-        OptionError: a part is of the wrong type, or an image is given what only a source has.
-        FormatError: text or bytes are not what they should be.
+        OptionError: a part has a wrong type, or an image has an argument that is for sources.
+        FormatError: the text or the bytes have an invalid format.
         FileError: a file cannot be read.
 
     Example::
@@ -134,8 +134,8 @@ def built_of(given: object) -> Built:
     """Take what a builder returned: a Built, the arguments of one as a tuple, or a source or an image alone.
 
     Raises:
-        OptionError: it is none of these.
-        FormatError: text or bytes are not what they should be.
+        OptionError: the value has another type.
+        FormatError: the text or the bytes have an invalid format.
         FileError: a file cannot be read.
     """
     if isinstance(given, Built):

@@ -94,11 +94,11 @@ def open(path: str | os.PathLike[str]) -> SavedLaunch:
     """Read a saved launch, and run nothing.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Raises:
         FormatError: it is no saved launch, damaged, cut off, of another version, or says what cannot be.
-        OptionError: ``path`` is none.
+        OptionError: ``path`` is not a path.
         FileError: the file cannot be read.
 
     Example::
@@ -141,7 +141,7 @@ def run(
         trusted: go on where the system has no filter of system calls.
 
     Raises:
-        KernelFaultError: a check found something, or the kernel could not go on.
+        KernelFaultError: a check reported an error, or the kernel failed.
         ToolTimeoutError: it took longer than ``timeout_s``, and did not end when it was asked to.
         ToolCrashError: the process apart died: of a signal, a system call that it may not make, or for want of memory.
         MissingError: the system has no filter of system calls, or no such device.

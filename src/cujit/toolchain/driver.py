@@ -153,7 +153,7 @@ def open_driver() -> Driver:
     """Open the driver and initialise it; a success is remembered for the process.
 
     Raises:
-        DriverNotFoundError: there is no driver, or it does not answer.
+        DriverNotFoundError: no CUDA driver is installed, or it doesn't respond.
         DeviceNotFoundError: the driver has no GPU, or is older than ``OLDEST_DRIVER``.
     """
     try:

@@ -30,10 +30,10 @@ _TIE = 1.02
 
 @dataclass(frozen=True)
 class Measured:
-    """A candidate: its values, and how long it took, or why it lost without (``error``).
+    """A candidate: its values, and its time or the reason why it lost (``error``).
 
-    Where nothing is measured, ``bound_ms`` is how long it takes a GPU at least. Without any of these it was not tried:
-    a strategy did not ask for it.
+    If nothing was measured, ``bound_ms`` is the lower bound of its time on the GPU. A candidate without any of these
+    wasn't tried, because the strategy didn't choose it.
 
     Example::
 
@@ -50,7 +50,7 @@ class Measured:
 
     @property
     def rank_ms(self) -> float | None:
-        """What it is ranked by: the median, or else the bound; None where it lost."""
+        """The median time, otherwise the lower bound; None if the candidate lost."""
         return self.bound_ms if self.timing is None else self.timing.median_ms
 
     def __str__(self) -> str:
@@ -61,11 +61,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """What a tuning found: every candidate in the order of the space, and the number of the one that won.
+    """Result of a tuning: every candidate in the order of the space, and the index of the winner.
 
-    ``shape`` is what the workload depended on, as JSON. ``device`` is the GPU as its maker calls it, with so many
-    ``processors``, ``driver`` the version of CUDA that its driver spoke; of the CPU device, the processor, its threads
-    and LLVM's version. Where candidates were ranked by bounds, there was no driver (``driver`` is empty).
+    ``shape`` describes the workload, as JSON. ``device`` is the GPU's product name, ``processors`` its number of SMs,
+    and ``driver`` the CUDA version of its driver. For the CPU device, they are the processor, its threads and the LLVM
+    version. ``driver`` is empty if candidates were ranked by lower bounds.
 
     Example::
 
@@ -84,12 +84,12 @@ class TuningRecord:
 
     @property
     def best(self) -> Measured:
-        """The candidate that won."""
+        """The winning candidate."""
         return self.candidates[self.winner]
 
     @property
     def by(self) -> str:
-        """What decided: ``"times"`` that were measured, or ``"bounds"``."""
+        """The basis of the decision: measured ``"times"``, or ``"bounds"``."""
         return "bounds" if self.best.timing is None else "times"
 
     def to_json(self) -> bytes:
@@ -106,7 +106,7 @@ class TuningRecord:
         """Read what ``to_json`` wrote.
 
         Raises:
-            FormatError: it is something else.
+            FormatError: the value is invalid.
         """
         try:
             record = json.loads(data)

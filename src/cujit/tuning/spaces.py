@@ -139,7 +139,7 @@ def shape_text(shape: object) -> str:
     """Write what the workload depends on besides the kernel: a number, a text, or a list or dict of these.
 
     Raises:
-        ArgumentError: it is something else.
+        ArgumentError: the value is invalid.
     """
     try:
         text = _json(_plain(shape))

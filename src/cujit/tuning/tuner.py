@@ -69,10 +69,10 @@ _NEVER_HELP = "tune on such a device ahead, into a cache or a pack that CUJIT_CA
 
 @dataclass(frozen=True)
 class Tuned:
-    """The answer: the values of the fastest candidate, its kernel, and the record of all that was measured.
+    """Result of ``tune``: the values of the fastest candidate, its kernel, and the record of all measurements.
 
-    ``provenance`` tells whether it was measured now. ``stale`` says why it was measured under other circumstances, such
-    as an older driver; it is used all the same, and empty where it was not.
+    ``provenance`` states whether it was measured now. ``stale`` states under which other conditions it was measured,
+    such as an older driver; otherwise it is empty. cujit uses a stale result.
 
     Example::
 
@@ -88,7 +88,7 @@ class Tuned:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """The values of the candidate that won."""
+        """The values of the winning candidate."""
         return self.record.best.values
 
     @cached_property
@@ -129,45 +129,50 @@ def tune(
     options: Mapping[str, object] | Options | None = None,
     **more: Unpack[TuneKeywords],
 ) -> Tuned:
-    """Find which variant of a kernel is the fastest on a device: measured once, and then known to every process.
+    """Find the fastest variant of a kernel on a device. cujit measures once and stores the result for every process.
 
-    The answer lies in the cache, under a key of the source with its headers, the compiler, the shape, the set of
-    candidates, the GPU and its driver; where it is there, nothing is compiled but the winner, and nothing is timed. An
-    answer of another driver is used, and marked ``stale``. Of the candidates that are as fast as the fastest, by what
-    its samples differ and by 2 % at most, the first wins. ``docs/tuning.md`` has the rules.
+    The result is in the cache. Its key covers the source with its headers, the compiler, the shape, the candidates, the
+    GPU and its driver. On a hit, cujit compiles only the winner and times nothing. cujit uses a result of another
+    driver and marks it ``stale``. Among candidates that are as fast as the fastest, within its spread and at most 2 %,
+    the first wins. See docs/tuning.md.
 
     Args:
         source: CUDA C++, as for ``cujit.jit``.
-        space: names and their values: ints, floats, bools or texts. A value is a macro in the source, unless ``kernel``
-            or ``becomes`` says otherwise.
-        workload: ``workload(kernel, values)`` gives what is timed: a function without arguments that launches, in the
-            default stream.
-        shape: what the workload depends on besides the source: sizes, dtypes; numbers, texts, a list or dict of them.
-        kernel: its name; of a template the instance, with names of the space in braces: ``"matmul<{TILE}, float>"``.
-            None is the only one that there is.
-        becomes: what a value is, by name: ``"define"``, ``"option"`` of the compiler (by the option's name), or
-            ``"launch"`` for what the workload alone looks at.
-        device: where; several GPUs of one product share the work. None is the first GPU, or else the CPU device.
-        options: of the compiler, for all candidates; ``more`` too.
-        constraint: ``constraint(values)`` says whether a combination is a candidate.
-        check: ``check(values)`` is called after the first launch of each candidate; one that gives False, or raises an
-            AssertionError, loses.
-        strategy: who chooses what is tried, by ``ask`` and ``tell``, such as ``optuna.create_study()``; None tries all.
-        trials: how many candidates it is asked for.
-        rounds: how often the candidates that come near the fastest are measured again, in turns.
-        executor: who compiles the candidates, as for ``cujit.farm.build``; None compiles each here, one by one.
-        group: ranks of which one decides for all, and all of which have to call: a communicator of mpi4py, or whatever
-            has ``rank`` and ``bcast(value, root=0)``, or ``get_rank()`` and ``broadcast_object_list(values, src=0)``.
-        on: a GPU that is not here, by its name (``"H200"``): candidates are launched once each on the CPU device, and
-            ranked by how long that takes such a GPU at least (docs/profile.md); what was measured on one comes first.
-        arch: compile for another architecture (``sm_90a``).
+        space: parameter names with their candidate values: ints, floats, bools or strings. Each is a macro in the
+            source, unless ``kernel`` or ``becomes`` uses it otherwise.
+        workload: function that returns what to time: ``workload(kernel, values)`` returns a function without arguments
+            that launches in the default stream.
+        shape: what the workload depends on besides the source, such as sizes and dtypes: numbers, strings, a list or
+            dict of them.
+        kernel: name of the kernel. For a template, the instance with parameter names in braces: ``"matmul<{TILE},
+            float>"``. Default: the only kernel.
+        becomes: use of a parameter, by name: ``"define"``, ``"option"`` for the compiler option of that name, or
+            ``"launch"`` if only the workload uses it.
+        device: device to tune for. Several GPUs of one product share the work. Default: the first GPU, otherwise the
+            CPU device.
+        options: compiler options for all candidates; ``more`` are compiler options as keywords.
+        constraint: function that returns whether a combination of values is a candidate.
+        check: ``check(values)`` runs after the first launch of each candidate. If it returns False or raises an
+            AssertionError, the candidate loses.
+        strategy: object that chooses candidates by ``ask`` and ``tell``, such as ``optuna.create_study()``. Default:
+            try all.
+        trials: number of candidates that the strategy chooses.
+        rounds: number of additional interleaved measurements of the candidates near the fastest.
+        executor: executor that compiles the candidates, as for ``cujit.farm.build``. Default: compile them here, one at
+            a time.
+        group: ranks that tune together; one decides, and all must call. A communicator of mpi4py, or an object with
+            ``rank`` and ``bcast(value, root=0)``, or with ``get_rank()`` and ``broadcast_object_list(values, src=0)``.
+        on: name of a GPU that you don't have (``"H200"``). cujit launches each candidate once on the CPU device and
+            ranks them by their lower bounds on that GPU (docs/profile.md). Measured results take precedence.
+        arch: another architecture to compile for (``sm_90a``).
         cache: as for ``cujit.compile``.
 
     Raises:
-        NotTunedError: there is no answer, and ``CUJIT_TUNE=never``; or no candidate runs.
+        NotTunedError: there is no result, and ``CUJIT_TUNE=never``; or no candidate runs.
         OptionError: an argument is malformed.
-        ArgumentError: ``shape`` is none, the workload gives nothing to call, or its arguments do not fit the kernel.
-        DriverError: a candidate ended the GPU's context; nothing is kept.
+        ArgumentError: ``shape`` is invalid, the workload doesn't return a function, or its arguments don't match the
+            kernel.
+        DriverError: a candidate destroyed the GPU's context. Nothing is stored.
         CujitError: see ``cujit.jit``.
 
     Example::

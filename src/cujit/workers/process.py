@@ -132,7 +132,7 @@ class Worker:
         """End the process if what it wrote first is no greeting.
 
         Raises:
-            UnsupportedError: it is none.
+            UnsupportedError: the value is invalid.
         """
         if found != GREETING:
             self.kill()

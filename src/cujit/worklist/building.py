@@ -102,7 +102,7 @@ def build(
         FormatError: the list is empty.
         OptionError: the cache is off.
         ToolchainNotFoundError: there is no compiler.
-        FileError: the pack cannot be written, or the cache not be read.
+        FileError: cujit can't write the pack or read the cache.
     """
     work = _Work.of(worklist, default_cache() if cache is None else cache, project)
     units = work.units(arch, ptx=ptx)

@@ -208,17 +208,17 @@ def _elsewhere(request: Request, keyed: Keyed | Uncacheable, places: Places) -> 
 
 
 def record(directory: str | os.PathLike[str], *, project: str | os.PathLike[str] | None = None) -> Recording:
-    """Write down what the process asks to be compiled, in a ``with`` block: ``with cujit.record("lists"): …``.
+    """Record the compile requests of the process, in a ``with`` block: ``with cujit.record("lists"): …``.
 
-    Sources, macros and headers in memory go into the file as they are; it is readable by its user alone.
+    The file contains sources, macros and in-memory headers unchanged. Only its user can read it.
 
     Args:
-        directory: where the file of this process is made; ``CUJIT_RECORD`` names one for a whole process.
-        project: the directory that ``{project}`` stands for in names of headers; if None, the nearest one above the
-            working directory that has ``pyproject.toml``, ``setup.py`` or ``.git``.
+        directory: directory for this process's file. ``CUJIT_RECORD`` records a whole process.
+        project: directory that ``{project}`` stands for in header names. Default: the nearest directory above the
+            working directory with ``pyproject.toml``, ``setup.py`` or ``.git``.
 
     Raises:
-        OptionError: these are no paths.
+        OptionError: an argument is not a path.
 
     Example::
 

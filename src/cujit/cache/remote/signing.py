@@ -271,7 +271,7 @@ def check_scope(scope: object) -> None:
     """Check that something is a scope: small letters, digits, and ``._/-`` between them.
 
     Raises:
-        OptionError: it is none.
+        OptionError: the value is invalid.
     """
     if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
         raise OptionError(f"{spell(scope)} is no scope", help="main, release/2, pr/17: up to 64 characters")

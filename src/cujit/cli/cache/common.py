@@ -26,7 +26,7 @@ def read_size(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
     """Read a number of bytes with a unit, as the callback of an argument: ``512MiB``, ``1.5 GB``, ``100000``.
 
     Raises:
-        BadParameter: it is none.
+        BadParameter: the value is invalid.
     """
     try:
         return parse_bytes(text)

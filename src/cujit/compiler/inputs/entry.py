@@ -24,15 +24,15 @@ _USUAL = "balance"
 
 @dataclass(frozen=True)
 class Entry:
-    """An image to bundle, with what the packer notes beside it.
+    """An image to bundle, with the metadata of its fatbin entry.
 
     Args:
         image: the Artifact.
-        options: go to the tool that compiles PTX or LTO-IR later (``-O1``).
-        identifier: the name that NVIDIA's tools show.
+        options: options for the tool that compiles PTX or LTO-IR later (``-O1``).
+        identifier: name that NVIDIA's tools show.
 
     Raises:
-        OptionError: ``image`` is no Artifact, or one of the others is no text that a fatbin can hold.
+        OptionError: ``image`` is not an Artifact, or another argument is text that a fatbin can't contain.
 
     Example::
 
@@ -73,7 +73,7 @@ class Entry:
 
         Raises:
             FormatError: it is no image that cujit knows, or a fatbin that cannot be taken apart.
-            OptionError: it is none of these.
+            OptionError: the value has another type.
         """
         from cujit.compiler.inputs.images import as_artifact  # start-up: brings the readers of images
 

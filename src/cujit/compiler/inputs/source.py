@@ -54,10 +54,10 @@ class NvvmModule(NamedTuple):
 class Source:
     """What to compile: CUDA C++ (text, name, in-memory headers, include directories, macros), or LLVM IR.
 
-    ``Source.cuda`` and ``Source.nvvm`` are the doors. Of LLVM IR there are ``modules``, one or several, and ``text`` is
-    that of a single one that is text; ``libdevice`` adds NVIDIA's mathematical functions. ``path`` is the file that the
-    text was read from, or "": quoted includes of a file are looked for beside it, those of a string only among
-    ``headers`` and in include directories.
+    To create one, call ``Source.cuda`` or ``Source.nvvm``. LLVM IR has one or several ``modules``; ``text`` is the text
+    of a single text module. ``libdevice`` adds NVIDIA's math functions. ``path`` is the file of the text, or "". cujit
+    searches for quoted includes of a file next to that file, and for those of a string only in ``headers`` and the
+    include directories.
 
     Example::
 
@@ -105,18 +105,18 @@ class Source:
         include: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
         define: Mapping[str, object] | None = None,
     ) -> Source:
-        r"""Take CUDA C++ from a string, or from a file.
+        r"""Create a Source from CUDA C++ in a string or a file.
 
         Args:
-            text_or_path: a ``pathlib.Path`` is a file; so is a string of one line that ends in ``.cu``, ``.cuh``,
-                ``.cpp`` …; any other string is the text.
-            name: what messages, and the cache, call it.
-            headers: texts by names as ``#include`` says them; they are found before any file.
-            include: a directory or several; relative ones are relative to the working directory of this moment.
-            define: macros with their values, None for a bare name.
+            text_or_path: a ``pathlib.Path`` names a file, and so does a one-line string that ends in ``.cu``, ``.cuh``
+                or ``.cpp``. Any other string is the source itself.
+            name: name of the source in messages and in the cache.
+            headers: in-memory headers by the names in ``#include``. cujit searches them before any file.
+            include: an include directory or several. Relative paths are relative to the current working directory.
+            define: macros with their values; None defines a macro without a value.
 
         Raises:
-            FormatError: the text or a header holds a NUL byte, or a file is not UTF-8.
+            FormatError: the source or a header contains a NUL byte, or a file is not UTF-8.
             OptionError: ``headers``, ``include`` or ``define`` are of the wrong type.
             FileError: the file cannot be read.
 
@@ -164,19 +164,20 @@ class Source:
 
     @classmethod
     def nvvm(cls, *modules: object, name: str | None = None, libdevice: bool = False) -> Source:
-        r"""Take NVVM IR, LLVM's for NVIDIA GPUs: one module or several that make one program.
+        r"""Create a Source from NVVM IR, NVIDIA's dialect of LLVM IR: one or several modules that form one program.
 
-        Up to compute_90, libNVVM takes the IR of LLVM 7 with typed pointers; from compute_100 on, opaque pointers too.
+        Up to compute_90, libNVVM accepts LLVM 7 IR with typed pointers. From compute_100 on, it accepts opaque
+        pointers, too.
 
         Args:
-            modules: each is text, bytes of text or bitcode, an Artifact, or a file: a ``pathlib.Path``, or a string of
-                one line that ends in ``.ll`` or ``.bc``.
-            name: what messages, and the cache, call it.
-            libdevice: add NVIDIA's library of mathematical functions (``__nv_sinf``).
+            modules: each module is text, bytes of text or bitcode, an Artifact, or a file. A file is a
+                ``pathlib.Path``, or a one-line string that ends in ``.ll`` or ``.bc``.
+            name: name of the source in messages and in the cache.
+            libdevice: whether to link libdevice, NVIDIA's math library (``__nv_sinf``).
 
         Raises:
-            FormatError: a module is no LLVM IR.
-            OptionError: there are no modules, or one is of the wrong type.
+            FormatError: a module is not LLVM IR.
+            OptionError: there are no modules, or a module has a wrong type.
             FileError: a file cannot be read.
 
         Example::

@@ -138,7 +138,7 @@ class KeyMaker:
         """Make the key of a compile.
 
         Raises:
-            OptionError: the compiler does not have an option that was said.
+            OptionError: the compiler doesn't support one of the options.
             FileError: a header is a FIFO or a device.
         """
         try:
@@ -206,7 +206,7 @@ class KeyMaker:
         nothing, or have no key, have none; one search may do for many architectures.
 
         Raises:
-            OptionError: the compiler does not have an option that was said.
+            OptionError: the compiler doesn't support one of the options.
             ToolchainNotFoundError: NVRTC is not installed.
             FileError: a header is a FIFO or a device.
         """
@@ -247,7 +247,7 @@ class KeyMaker:
         emulate``, where machine code that a distribution brings does not run.
 
         Raises:
-            OptionError: the compiler does not have an option that was said.
+            OptionError: the compiler doesn't support one of the options.
         """
         arguments = request.arguments()
         texts = (request.source.text, *arguments, *(text for _, text in request.source.headers))

@@ -31,10 +31,10 @@ __all__ = ["OPTIONS", "Options", "Tool", "Value"]
 
 
 class Options(Mapping[str, Value]):
-    """What was said, checked; never changed. ``extra`` holds arguments that go to the tool as they are.
+    """Validated compiler options; they never change. ``extra`` contains arguments that cujit passes on unchanged.
 
     Args:
-        extra: arguments for the tool, as they are.
+        extra: arguments for the tool, which cujit passes on unchanged.
         keywords: options by name (docs/options.md).
 
     Example::
@@ -68,15 +68,15 @@ class Options(Mapping[str, Value]):
         more: Mapping[str, object],
         call: Callable[..., object] | None = None,
     ) -> Options:
-        """Join an ``options=`` argument and keyword options; the keywords win.
+        """Merge an ``options=`` argument with keyword options; keywords take precedence.
 
         Args:
             options: a mapping, Options, or None.
             more: keyword options.
-            call: the function that took them; its own parameters are suggested before options.
+            call: the function that was called; hints suggest its own parameters before options.
 
         Raises:
-            OptionError: as for the constructor, or ``options`` is no mapping.
+            OptionError: see the constructor; or ``options`` is not a mapping.
 
         Example::
 

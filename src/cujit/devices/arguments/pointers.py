@@ -35,13 +35,13 @@ Refuse = Callable[[object, str, str], NoReturn]
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An address that the caller vouches for: passed to a pointer parameter as it is.
+    """An address that you vouch for; cujit passes it to a pointer parameter unchanged.
 
     Args:
-        address: of the memory, as an int.
+        address: memory address as an int.
 
     Raises:
-        ArgumentError: it is no int, or not of 64 bits.
+        ArgumentError: the address is not an int of 64 bits.
 
     Example::
 

@@ -64,16 +64,16 @@ _MAKERS: Mapping[str, Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any
 
 
 def argument(text: str) -> Value:
-    """Read one argument of a kernel as ``cujit run --arg`` takes it: ``2.0``, ``zeros:f32:1000``, ``x.npy``.
+    """Read one kernel argument in the form of ``cujit run --arg``: ``2.0``, ``zeros:f32:1000``, ``x.npy``.
 
-    Arrays are NumPy's: ``device.array`` brings them to a device. A file is read at once. Of bfloat16 and FP8, which
-    NumPy does not have, it gives a number as the bytes of its code and an array as the codes of its elements.
+    Arrays are NumPy arrays; ``device.array`` copies them to a device. Files are read immediately. NumPy lacks bfloat16
+    and FP8: such a number is returned as its bytes, and such an array as its encoded elements.
 
     Args:
         text: as docs/cli.md lists.
 
     Raises:
-        OptionError: it is none of these, or the file holds no array.
+        OptionError: the text has none of these forms, or the file contains no array.
 
     Example::
 

@@ -34,17 +34,17 @@ _LEGACY = 1
 def array(
     device: ArrayDevice, data: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, stream: object = None
 ) -> DeviceArray:
-    """Copy a NumPy array, a list or a number to the device; in ``stream``, as ``empty`` says.
+    """Copy a NumPy array, a list or a number to the device.
 
     Args:
         data: a NumPy array, a list or a number.
-        dtype: of the elements; None is that of the data.
-        stream: where the copy is made and the memory belongs.
+        dtype: dtype of the elements. Default: the dtype of the data.
+        stream: stream for the copy and the memory; see ``empty``.
 
     Raises:
-        ArgumentError: it is no array of numbers.
-        LaunchError: ``stream`` is none.
-        DriverError: the device has no such memory left.
+        ArgumentError: the data is not an array of numbers.
+        LaunchError: ``stream`` is not a stream.
+        DriverError: the device is out of memory.
 
     Example::
 
@@ -67,21 +67,21 @@ def array(
 def empty(
     device: ArrayDevice, shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: object = None
 ) -> DeviceArray:
-    """Allocate an array without setting its elements.
+    """Allocate an uninitialized array.
 
-    With a stream, the memory is had and given back in the order of the work in it, which waits for nothing: use the
-    array in that stream, or in others that wait for it and that it waits for before the array goes. A stream that is
-    given as a bare handle has to live as long as the array.
+    With a stream, the memory is allocated and freed in stream order, without waiting. Use the array in that stream or
+    in streams that are synchronized with it before and after. If you pass a bare handle, the stream must live as long
+    as the array.
 
     Args:
         shape: the sizes of the axes, outermost first.
-        dtype: of the elements.
-        stream: where the memory belongs; None is the device.
+        dtype: dtype of the elements.
+        stream: stream that owns the memory. Default: the device.
 
     Raises:
-        ArgumentError: the shape or the dtype is none.
-        LaunchError: ``stream`` is none, or is captured into a graph.
-        DriverError: the device has no such memory left.
+        ArgumentError: the shape or the dtype is invalid.
+        LaunchError: ``stream`` is not a stream, or it is being captured into a graph.
+        DriverError: the device is out of memory.
 
     Example::
 
@@ -95,17 +95,17 @@ def empty(
 def zeros(
     device: ArrayDevice, shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: object = None
 ) -> DeviceArray:
-    """Allocate an array and set its elements to 0; in ``stream``, as ``empty`` says.
+    """Allocate an array and set its elements to 0.
 
     Args:
         shape: the sizes of the axes, outermost first.
-        dtype: of the elements.
-        stream: where the memory belongs, as for ``empty``.
+        dtype: dtype of the elements.
+        stream: stream that owns the memory; see ``empty``.
 
     Raises:
-        ArgumentError: the shape or the dtype is none.
-        LaunchError: ``stream`` is none, or is captured into a graph.
-        DriverError: the device has no such memory left.
+        ArgumentError: the shape or the dtype is invalid.
+        LaunchError: ``stream`` is not a stream, or it is being captured into a graph.
+        DriverError: the device is out of memory.
 
     Example::
 
@@ -164,10 +164,10 @@ class ArrayDevice(DeviceLike, Protocol):
 
 @with_other_apis
 class DeviceArray:
-    """Elements of one dtype in the memory of a device, C-contiguous.
+    """A C-contiguous array in the memory of a device.
 
-    ``strides`` and ``nbytes`` are in bytes. Views (``reshape``, ``view``, slices of the first axis) share the memory,
-    which is released when nothing refers to it any more.
+    ``strides`` and ``nbytes`` are in bytes. Views (``reshape``, ``view``, slices of the first axis) share the memory.
+    cujit frees the memory when the array and its views are gone.
 
     Example::
 
@@ -195,7 +195,7 @@ class DeviceArray:
 
     @property
     def address(self) -> int:
-        """Where the first element is, in the device's memory.
+        """Address of the first element in the device's memory.
 
         Raises:
             ClosedError: the array was closed.
@@ -230,7 +230,7 @@ class DeviceArray:
         return tuple(reversed(steps))
 
     def close(self) -> None:
-        """Release the memory now. Views of it keep it alive. Closing again is harmless.
+        """Release the memory now. Views keep the memory alive. Closing it twice has no effect.
 
         Example::
 
@@ -243,19 +243,19 @@ class DeviceArray:
 
     @property
     def stream(self) -> Stream | None:
-        """The stream that the memory was allocated in, where copies are made unasked; None is the default stream."""
+        """The stream that the memory belongs to and that copies use by default; None is the default stream."""
         return None if self._allocation is None else self._allocation.stream
 
     def numpy(self, *, stream: object = None) -> npt.NDArray[Any]:
-        """Copy the elements to a new NumPy array, after all earlier work in the stream; done when it returns.
+        """Copy the elements to a new NumPy array, after earlier work in the stream, and wait for the copy.
 
         Args:
-            stream: any stream; None is the array's own, or else the default stream.
+            stream: any stream. Default: the array's stream, otherwise the default stream.
 
         Raises:
-            LaunchError: ``stream`` is none, or is captured into a graph.
+            LaunchError: ``stream`` is not a stream, or it is being captured into a graph.
             ClosedError: the array was closed.
-            DriverError: a kernel before it failed.
+            DriverError: an earlier kernel failed.
 
         Example::
 
@@ -273,18 +273,18 @@ class DeviceArray:
     def copy_to(self, out: npt.NDArray[Any] | None = None, *, stream: object = None) -> npt.NDArray[Any]:
         """Copy the elements to ``out``, or to a new NumPy array, after all earlier work in the stream.
 
-        It is done when it returns, but where ``out`` is of ``device.pinned`` and there is a stream: then it is done
-        when the stream is.
+        The call waits for the copy, unless ``out`` is from ``device.pinned`` and there is a stream. Then the copy is
+        complete when the stream is.
 
         Args:
-            out: a NumPy array; None makes one.
+            out: a NumPy array. Default: a new array.
             stream: as for ``copy_from``.
 
         Raises:
-            ArgumentError: ``out`` is no array of this shape and dtype that can be written in one piece.
-            LaunchError: ``stream`` is none, or is captured into a graph.
+            ArgumentError: ``out`` is not a writable, contiguous array of this shape and dtype.
+            LaunchError: ``stream`` is not a stream, or it is being captured into a graph.
             ClosedError: the array was closed.
-            DriverError: a kernel before it failed.
+            DriverError: an earlier kernel failed.
 
         Example::
 
@@ -302,18 +302,18 @@ class DeviceArray:
         return host
 
     def copy_from(self, data: npt.ArrayLike | DeviceArray, *, stream: object = None) -> None:
-        """Replace the elements by those of an array of the same shape and dtype, of the host or of a device.
+        """Replace the elements by those of an array of the same shape and dtype, on the host or a device.
 
-        What is of the host is read when it returns, unless it is of ``device.pinned`` and there is a stream: then it
-        must stay as it is until the stream has done it. A copy between arrays of devices is only begun.
+        When the call returns, a host array has been read, unless it is from ``device.pinned`` and there is a stream. In
+        that case, don't change it before the stream is done. Copies between device arrays are asynchronous.
 
         Args:
             data: an array of the host or of a device.
-            stream: where the copy is made; None is the array's own, or else the default stream.
+            stream: stream for the copy. Default: the array's stream, otherwise the default stream.
 
         Raises:
-            ArgumentError: shape or dtype differ.
-            LaunchError: ``stream`` is none, or is captured into a graph.
+            ArgumentError: the shapes or dtypes differ.
+            LaunchError: ``stream`` is not a stream, or it is being captured into a graph.
             ClosedError: an array was closed.
 
         Example::
@@ -345,8 +345,8 @@ class DeviceArray:
             stream: as for ``copy_from``.
 
         Raises:
-            ArgumentError: the value is none of the dtype.
-            LaunchError: ``stream`` is none.
+            ArgumentError: the dtype can't represent the value.
+            LaunchError: ``stream`` is not a stream.
             ClosedError: the array was closed.
 
         Example::
@@ -407,7 +407,7 @@ class DeviceArray:
     # -- views -------------------------------------------------------------------------------------------
 
     def reshape(self, *shape: int | tuple[int, ...]) -> DeviceArray:
-        """See the same elements in another shape; one size may be -1.
+        """Return a view with another shape; one size may be -1.
 
         Args:
             shape: the sizes, as a tuple or one by one; one may be -1.
@@ -437,13 +437,13 @@ class DeviceArray:
         return self._view(tuple(sizes), self.dtype, 0)
 
     def view(self, dtype: npt.DTypeLike) -> DeviceArray:
-        """See the same bytes as elements of another dtype; the last axis takes up a change of size.
+        """Return a view of the same bytes with another dtype; the size of the last axis changes accordingly.
 
         Args:
-            dtype: of the elements.
+            dtype: dtype of the elements.
 
         Raises:
-            ArgumentError: the last axis does not divide.
+            ArgumentError: the bytes of the last axis are not a multiple of the new element size.
 
         Example::
 

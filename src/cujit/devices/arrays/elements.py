@@ -18,7 +18,7 @@ def layout(shape: object, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dty
     """Read a shape and a dtype as users write them; the third is their size in bytes.
 
     Raises:
-        ArgumentError: the shape or the dtype is none.
+        ArgumentError: the shape or the dtype is invalid.
     """
     element = NUMBERS.get(dtype) if type(dtype) is type else None
     if element is None:

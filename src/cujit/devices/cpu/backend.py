@@ -50,7 +50,7 @@ class CpuBackend(Backend):
 
     Raises:
         LoadError: it would have no thread.
-        LaunchError: ``timeout_s`` is no time.
+        LaunchError: ``timeout_s`` is not a positive number.
         OptionError: no check is called so, or ``contract`` is something else.
     """
 

@@ -41,7 +41,7 @@ class CudaBackend(Backend):
     Not to be used in a process forked after it was made: the driver refuses, and the error says so.
 
     Raises:
-        DriverNotFoundError: there is no driver.
+        DriverNotFoundError: no CUDA driver is installed.
         DeviceNotFoundError: there is no GPU with that number.
     """
 
@@ -88,7 +88,7 @@ class CudaBackend(Backend):
 
         Raises:
             LoadError: the image does not run here; the message says what would.
-            DriverError: the driver refused it; ``log`` is what its compiler wrote.
+            DriverError: the driver rejected the image; ``log`` contains the output of its compiler.
         """
         if artifact.kind is Kind.CUBIN and self._cubins is not None:
             plain = CudaModule.plain_of(
@@ -108,7 +108,7 @@ class CudaBackend(Backend):
 
         Raises:
             LinkError: the images do not link; ``log`` says why.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         from cujit.devices.cuda.linker import link_with_driver  # for where nvJitLink is not installed
 
@@ -227,7 +227,7 @@ class CudaBackend(Backend):
 
         Raises:
             UnsupportedError: the GPU has no tensor memory accelerator.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         if self.arch.number < _FIRST_WITH_TENSOR_MAPS:
             raise UnsupportedError(

@@ -36,9 +36,8 @@ from cujit.values import dataclass, replace
 class Verdict:
     """Whether one entry of an image would load.
 
-    ``entry`` names it (``cubin sm_90``, ``ptx compute_80``), ``why`` says how it would run, or what stands in the way;
-    ``help`` is what would help, or empty. ``picked`` marks the entry of a fatbin that would run: of several that load,
-    one does.
+    ``entry`` names the entry (``cubin sm_90``, ``ptx compute_80``). ``why`` states how it would run, or what prevents
+    it. ``help`` is a suggestion, or empty. ``picked`` marks the entry of a fatbin that would run.
 
     Example::
 
@@ -72,16 +71,17 @@ def compat(
 ) -> list[Verdict]:
     """Return which entries of an image would load where, and why not. Nothing is loaded and no driver is queried.
 
-    That ``load`` may assemble PTX by an installed nvJitLink is said where it would help, but not counted on.
+    If the installed nvJitLink could assemble the PTX, the result mentions it, but doesn't count the entry as loadable.
 
     Args:
-        image: an Artifact, the bytes of an image, its PTX as a str of several lines, or the path of a file.
-        driver: the CUDA version of a driver, ``(13, 0)`` or ``"13.0"``, or its branch, ``580``; None is not judged by.
-        device: the architecture of a GPU, ``"sm_90"``; None is not judged by.
+        image: an Artifact, the bytes of an image, its PTX as a multi-line str, or the path of a file.
+        driver: CUDA version of the driver (``(13, 0)`` or ``"13.0"``) or its branch (``580``). Default: don't check the
+            driver.
+        device: architecture of the GPU (``"sm_90"``). Default: don't check the GPU.
 
     Raises:
-        FormatError: the image is damaged, or of no kind that cujit knows.
-        OptionError: the driver's version is malformed, or of a release before any known.
+        FormatError: the image is damaged, or its format is unknown.
+        OptionError: the driver's version is malformed or too old to be known.
         ArchError: the architecture is malformed, or unknown.
         FileError: the file cannot be read.
 

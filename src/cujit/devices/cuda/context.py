@@ -60,7 +60,7 @@ class GpuContext:
         """What tells the context from the one that a reset of the device makes in its place, of the same handle.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         return int(self.driver.call("cuCtxGetId", self.handle))
 
@@ -68,7 +68,7 @@ class GpuContext:
         """Call one function of the driver with this context current.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         try:
             with self as driver:
@@ -147,7 +147,7 @@ class GpuContext:
 
         Raises:
             LaunchError: it has none such; ``title`` begins the message, ``also`` ends its help.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         least, greatest = self.call("cuCtxGetStreamPriorityRange")
         if not greatest <= priority <= least:

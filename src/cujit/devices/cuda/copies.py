@@ -85,7 +85,7 @@ def settle(context: GpuContext) -> None:
     """Wait for what was placed and cleared, and is under way in the default stream.
 
     Raises:
-        DriverError: a kernel before it failed.
+        DriverError: an earlier kernel failed.
     """
     native = native_memory(context)
     if native is not None and (status := native.settle(0)):
@@ -144,7 +144,7 @@ class LargeCopies:
         """Copy, in the default stream, and wait; False where the driver is to copy: it is as fast, or this is busy.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         host = address_of(data)
         if self._context.driver.is_emulated or self._is_page_locked(host):

@@ -55,7 +55,7 @@ class Gpu(GpuContext):
         """Release unused memory to the system, except for ``keep_bytes``.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         memory.blocks_of(self).trim()
         if "pool" in self.__dict__:  # or there is nothing to give back

@@ -120,7 +120,7 @@ class CudaKernel(BackendKernel):
 
         Raises:
             ClosedError: the module was closed.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         del extents
         function = self._function
@@ -176,7 +176,7 @@ class CudaKernel(BackendKernel):
         Raises:
             ClosedError: the module was closed.
             LaunchError: a limit is broken; the message names it with both numbers.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         if (options is PLAIN or options == PLAIN) and self._is_plain:
             return
@@ -208,7 +208,7 @@ class CudaKernel(BackendKernel):
 
         Raises:
             ClosedError: the module was closed.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         function = self._function
         with relaxed(self._context) as driver:
@@ -221,7 +221,7 @@ class CudaKernel(BackendKernel):
 
         Raises:
             ClosedError: the module was closed.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         del size
         function = self._function
@@ -244,7 +244,7 @@ class CudaKernel(BackendKernel):
         """Count the blocks that one multiprocessor holds at a time.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         self._allow_shared(shared_bytes)
         query = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
@@ -254,7 +254,7 @@ class CudaKernel(BackendKernel):
         """Choose the threads per block of highest occupancy.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         self._allow_shared(shared_bytes)
         _grid, block = self._context.call("cuOccupancyMaxPotentialBlockSize", self._function, None, shared_bytes, 0)
@@ -321,7 +321,7 @@ class CudaKernel(BackendKernel):
         Raises:
             ClosedError: the module was closed.
             LaunchError: the GPU has no such clusters.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         cluster = cluster or self.own_cluster
         if cluster is None:

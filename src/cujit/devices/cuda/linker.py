@@ -36,7 +36,7 @@ class DriverLinker:
     Source: CUDA Driver API manual, ``cuLinkCreate`` and ``cuLinkComplete``.
 
     Raises:
-        DriverError: the driver refused.
+        DriverError: the driver reported an error.
     """
 
     def __init__(self, context: GpuContext, options: JitOptions) -> None:
@@ -135,7 +135,7 @@ def link_with_driver(
 
     Raises:
         LinkError: the images do not link; ``log`` says why.
-        DriverError: the driver refused.
+        DriverError: the driver reported an error.
     """
     with DriverLinker(context, options or JitOptions()) as linker:
         names = []

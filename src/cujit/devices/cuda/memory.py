@@ -159,7 +159,7 @@ class Blocks:
         """Return a block to the free blocks, or to the driver if too much memory would be kept.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         if size > self._most_bytes or self._kept_bytes > _KEPT_BYTES - size:
             _put(self._context, address)
@@ -188,7 +188,7 @@ class Blocks:
         """Return all unused blocks to the driver.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         ready, self._ready, waiting, self._waiting = self._ready, {}, self._waiting, []
         blocks = [*waiting, *((address, size) for size, addresses in ready.items() for address in addresses)]
@@ -252,7 +252,7 @@ class MemoryPool:
     in use outlives its pool); NVIDIA developer blog, "Using the NVIDIA CUDA Stream-Ordered Memory Allocator", part 1.
 
     Raises:
-        DriverError: the driver refused.
+        DriverError: the driver reported an error.
     """
 
     def __init__(self, context: GpuContext, keep_bytes: int) -> None:
@@ -289,7 +289,7 @@ class MemoryPool:
         """Release unused memory to the system, except for ``keep_bytes``.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         with relaxed(self.context) as driver:
             driver.call("cuMemPoolTrimTo", self.handle, keep_bytes)
@@ -312,7 +312,7 @@ def is_capturing(context: GpuContext, stream: int) -> bool:
     ends.
 
     Raises:
-        DriverError: the driver refused.
+        DriverError: the driver reported an error.
     """
     none = context.driver.bindings.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
     return bool(context.call("cuStreamIsCapturing", stream) != none)
@@ -325,7 +325,7 @@ def pin(context: GpuContext, size: int) -> PinnedMemory:
     """Get ``size`` bytes of page-locked host memory, which every GPU of the process can copy from and to.
 
     Raises:
-        DriverError: the host has no such memory left.
+        DriverError: the host is out of memory.
     """
     flags = context.driver.bindings.CU_MEMHOSTALLOC_PORTABLE
     with relaxed(context):

@@ -107,7 +107,7 @@ class CudaModule(BackendModule):
 
         Raises:
             ClosedError: the module was closed.
-            NameNotFoundError: there is none of that name.
+            NameNotFoundError: no kernel or variable has that name.
         """
         handle = self._module.handle
         with self._module.context as driver:

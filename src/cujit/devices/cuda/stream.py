@@ -40,7 +40,7 @@ class CudaEvent(Event):
 
     @property
     def done(self) -> bool:
-        """Whether the work before it is done; False too where it is not reached yet.
+        """Whether the work before the event is done; False if the stream hasn't reached it yet.
 
         Raises:
             DriverError: a kernel failed.
@@ -49,7 +49,7 @@ class CudaEvent(Event):
         return self._context.is_done("cuEventQuery", self.handle)
 
     def synchronize(self) -> None:
-        """Wait until the work before it is done.
+        """Wait for the work before the event.
 
         Raises:
             DriverError: a kernel failed, or it was recorded into a graph.
@@ -98,7 +98,7 @@ class CudaStream(Stream):
 
     Raises:
         LaunchError: the device has no such priority.
-        DriverError: the driver refused.
+        DriverError: the driver reported an error.
     """
 
     def __init__(self, device: DeviceLike, context: Gpu, *, priority: int | None = None) -> None:
@@ -151,20 +151,20 @@ class CudaStream(Stream):
 
     @property
     def priority(self) -> int:
-        """Lower is sooner; 0 is the default.
+        """The priority: a lower number runs first. Default: 0.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
             ClosedError: it was closed.
         """
         return int(self._context.call("cuStreamGetPriority", self.handle))
 
     @property
     def is_capturing(self) -> bool:
-        """Whether its work goes into a graph at this time.
+        """Whether its work is being captured into a graph.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
             ClosedError: it was closed.
         """
         return memory.is_capturing(self._context, self.handle)
@@ -174,7 +174,7 @@ class CudaStream(Stream):
         """Whether all work in it is done.
 
         Raises:
-            LaunchError: it is captured into a graph.
+            LaunchError: the stream is being captured into a graph.
             DriverError: a kernel failed.
             ClosedError: it was closed.
         """
@@ -185,7 +185,7 @@ class CudaStream(Stream):
         """Wait until the work in the stream is done.
 
         Raises:
-            LaunchError: it is captured into a graph.
+            LaunchError: the stream is being captured into a graph.
             DriverError: a kernel failed.
             ClosedError: it was closed.
         """
@@ -197,7 +197,7 @@ class CudaStream(Stream):
 
         Raises:
             ArgumentError: ``event`` is no event of this GPU.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
             ClosedError: the stream or the event was closed.
         """
         handle = self.handle
@@ -211,11 +211,11 @@ class CudaStream(Stream):
         return event
 
     def wait(self, other: object) -> None:
-        """Make later work wait for an event, or for all work now in another stream. This call does not wait.
+        """Make later work wait for an event, or for the current work of another stream. The call itself doesn't wait.
 
         Raises:
             LaunchError: it is neither.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
             ClosedError: it was closed.
         """
         handle = self.handle
@@ -229,7 +229,7 @@ class CudaStream(Stream):
             self._context.order(stream_handle(other), handle)
 
     def close(self) -> None:
-        """Close the stream. Work in it still completes. Closing again is harmless."""
+        """Close the stream. Its work still completes. Closing it twice has no effect."""
         self._queue = None
 
     # -- work on bytes ------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class CudaStream(Stream):
         Where the GPU has no memory pools, it is memory as of ``device.allocate``.
 
         Raises:
-            LaunchError: it is captured into a graph.
+            LaunchError: the stream is being captured into a graph.
             DriverError: the GPU has no such memory left.
             ClosedError: it was closed.
         """
@@ -262,7 +262,7 @@ class CudaStream(Stream):
 
         Raises:
             LaunchError: the stream is captured, and the bytes are not in ``device.pinned``.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         if data.nbytes:
             block = self._copying(data)
@@ -304,7 +304,7 @@ class CudaStream(Stream):
 
         Raises:
             LaunchError: ``origin`` is no GPU.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         context = self._context
         if origin is self.device:
@@ -319,7 +319,7 @@ class CudaStream(Stream):
         """Write ``pattern`` ``count`` times.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         memory.repeat(self._context, address, pattern, count, self.handle)
 

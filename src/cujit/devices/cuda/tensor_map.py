@@ -16,7 +16,7 @@ def encode(context: GpuContext, tiling: Tiling) -> bytes:
     Source: CUDA Driver API manual, ``cuTensorMapEncodeTiled``, ``cuTensorMapEncodeIm2col``.
 
     Raises:
-        DriverError: the driver refused.
+        DriverError: the driver reported an error.
     """
     b = context.driver.bindings
     words = (

@@ -107,7 +107,7 @@ class CudaTextures(TextureUnit):
         Source: CUDA Driver API manual, ``cuTexObjectCreate``.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         if isinstance(source, Texels):
             resource = self._of_array(source)
@@ -124,7 +124,7 @@ class CudaTextures(TextureUnit):
         Source: CUDA Driver API manual, ``cuSurfObjectCreate``.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
         """
         object_ = self._context.call("cuSurfObjectCreate", self._of_array(texels))
         return self._handle("cuSurfObjectDestroy", object_, texels)

@@ -208,7 +208,7 @@ class LaunchEntry:
 
     @property
     def device(self) -> Device:
-        """Where it runs."""
+        """The device that it runs on."""
         return self.image.device
 
     @cached_property

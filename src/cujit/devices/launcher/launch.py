@@ -46,19 +46,19 @@ class PreparedLaunch(LaunchSlots):
 
     @property
     def shape(self) -> LaunchShape | None:
-        """Grid, block and dynamic shared memory; None where there is nothing to cover, and nothing runs."""
+        """Grid, block and dynamic shared memory; None for a launch over 0 elements, which runs nothing."""
         if type(self._shape) is tuple:  # as it was written
             self._shape = launch_shape(*self._shape)
         return self._shape  # type: ignore[return-value]
 
     @property
     def stream(self) -> int:
-        """The ``CUstream`` that it runs in; 0 is the default stream."""
+        """The ``CUstream`` of the launch; 0 is the default stream."""
         return self._stream
 
     @property
     def options(self) -> LaunchOptions:
-        """The cluster, whether blocks run together or overlap with the kernel before, and the priority."""
+        """The cluster, the priority, and whether the launch is cooperative or overlaps with the kernel before."""
         return self._options
 
     def __call__(self, *arguments: object, **named: object) -> None:
@@ -85,20 +85,20 @@ class PreparedLaunch(LaunchSlots):
             self._entry.run(self.shape, self._stream, self._options, arguments)
 
     def packed(self, parameters: object) -> None:
-        """Run the kernel with its parameters as the bytes that the driver takes: each at its offset, none checked.
+        """Run the kernel with its parameters packed into bytes, each at its offset. cujit doesn't check them.
 
-        ``kernel.signature.offsets`` and ``kernel.signature.size`` tell where they are. What the bytes point to has to
-        be there for as long as the kernel runs.
+        ``kernel.signature.offsets`` and ``kernel.signature.size`` describe the layout. Memory that the parameters point
+        to must live until the kernel is done.
 
         Source: CUDA Driver API manual, ``cuLaunchKernel``, ``CU_LAUNCH_PARAM_BUFFER_POINTER``.
 
         Args:
-            parameters: bytes, or whatever has a contiguous buffer: a ``ctypes.Structure``, an array of NumPy.
+            parameters: bytes, or an object with a contiguous buffer, such as a ``ctypes.Structure`` or a NumPy array.
 
         Raises:
-            ArgumentError: it is no buffer, or not of the size of all parameters.
+            ArgumentError: the value is not a buffer, or its size differs from that of all parameters.
             ClosedError: the module was closed.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
 
         Example::
 
@@ -109,18 +109,18 @@ class PreparedLaunch(LaunchSlots):
         self._start(self._entry.buffers.packed, parameters)
 
     def kernel_params(self, pointers: object) -> None:
-        """Run the kernel with pointers to its parameters, as ``cuLaunchKernel`` takes them: none is checked.
+        """Run the kernel with pointers to its parameters, as for ``cuLaunchKernel``. cujit doesn't check them.
 
         Source: CUDA Driver API manual, ``cuLaunchKernel``, ``kernelParams``.
 
         Args:
-            pointers: addresses in the host's memory, one of each parameter's value: a list, an array of
-                ``ctypes.c_void_p``, or as an int the address of such an array (``void **``).
+            pointers: host addresses of the parameter values: a list, an array of ``ctypes.c_void_p``, or the address of
+                such an array (``void **``) as an int.
 
         Raises:
-            ArgumentError: there are too few or too many, or one is null or no address.
+            ArgumentError: there are too few or too many pointers, or one is null or not an address.
             ClosedError: the module was closed.
-            DriverError: the driver refused.
+            DriverError: the driver reported an error.
 
         Example::
 
@@ -147,9 +147,9 @@ class PreparedLaunch(LaunchSlots):
         bind(self)
 
     def compile(self) -> None:
-        """Make the CPU device compile the machine code for this block now, without running anything.
+        """Compile the kernel for this block on the CPU device now, without running it.
 
-        The first call of a launch in a block shape does it else. On a GPU nothing is left to do.
+        Otherwise, the first launch with this block shape compiles it. On a GPU, the call does nothing.
 
         Raises:
             ClosedError: the module was closed.

@@ -36,7 +36,8 @@ def saved_launch(
     """Take a launch with its arguments as they are now.
 
     Raises:
-        ArgumentError: the arguments do not fit, or one has addresses that cannot be followed.
+        ArgumentError: the arguments don't match the parameters, or an argument contains addresses that cujit can't
+            follow.
         LaunchError: nothing is launched.
         ClosedError: the module, or an array, was closed.
     """

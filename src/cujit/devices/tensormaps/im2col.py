@@ -87,26 +87,26 @@ def im2col_map(
     element_strides: tuple[int, ...] | None = None,
     **words: Unpack[MapKeywords],
 ) -> TensorMap:
-    """Describe images for copies in im2col mode, which take pixels as a convolution goes over them.
+    """Return a tensor map for images in im2col mode, which copies pixels in the order of a convolution.
 
-    ``lower`` and ``upper`` bound where the filter's corner can be along D, H and W.
+    ``lower`` and ``upper`` bound the position of the filter's corner along D, H and W.
 
     Args:
         array: of the shape ``(N, W, C)``, ``(N, H, W, C)`` or ``(N, D, H, W, C)``.
-        lower: seen from the first pixel: ``-padding``.
-        upper: seen from the last pixel: ``padding - (filter - 1) * dilation``.
-        pixels: how many a copy takes.
-        channels: how many of each.
-        element_strides: the convolution's strides, one for each axis of the array.
+        lower: offset from the first pixel: ``-padding``.
+        upper: offset from the last pixel: ``padding - (filter - 1) * dilation``.
+        pixels: pixels per copy.
+        channels: channels per pixel.
+        element_strides: strides of the convolution, one for each axis of the array.
         swizzle: as in ``tensor_map``.
         fill: as in ``tensor_map``.
         l2: as in ``tensor_map``.
         data_type: as in ``tensor_map``.
 
     Raises:
-        ArgumentError: no such map can be made of it.
+        ArgumentError: the tensor map is invalid for this array.
         UnsupportedError: the device has no tensor maps.
-        DriverError: the driver refused.
+        DriverError: the driver reported an error.
 
     Example::
 

@@ -223,9 +223,9 @@ def check_range(name: str, values: Sequence[int], low: int, high: int) -> None:
 
 
 class TensorMap:
-    """128 bytes for a kernel's parameter ``const __grid_constant__ CUtensorMap``; it keeps the array that it is of.
+    """The 128 bytes of a ``const __grid_constant__ CUtensorMap`` parameter. The map keeps its array alive.
 
-    ``tiling`` is what it says, axes outermost first. ``bytes(map)`` are the 128 bytes.
+    ``tiling`` describes the map, axes outermost first. ``bytes(map)`` returns the 128 bytes.
 
     Example::
 
@@ -243,7 +243,7 @@ class TensorMap:
 
     @property
     def box_bytes(self) -> int:
-        """Bytes that one copy tells its ``mbarrier``, also where a part of the box lies outside of the tensor."""
+        """Bytes that one copy reports to its ``mbarrier``, including the part of the box outside the tensor."""
         return self.tiling.box_bytes
 
     def __bytes__(self) -> bytes:
@@ -293,26 +293,27 @@ def tensor_map(
     interleave: str | int = "none",
     **words: Unpack[MapKeywords],
 ) -> TensorMap:
-    """Describe an array for the tensor memory accelerator; kernels take it as a ``__grid_constant__ CUtensorMap``.
+    """Return a tensor map of an array for the tensor memory accelerator. Kernels take it as ``__grid_constant__
+    CUtensorMap``.
 
-    The coordinates in a kernel come innermost first.
+    Coordinates in the kernel are innermost first.
 
     Args:
-        array: of the device, or another library's.
-        box: the elements that one copy takes, axes outermost first as in ``array.shape``.
-        shape: describes a part of the array, with ``strides``, such as rows that are padded.
-        strides: of that part, in bytes.
-        element_strides: take every so manieth element.
-        interleave: ``none``: interleaved layouts are not supported.
+        array: an array of this device, from cujit or another library.
+        box: elements per copy along each axis, outermost first as in ``array.shape``.
+        shape: shape of a part of the array, used with ``strides``, for example for padded rows.
+        strides: strides of that part, in bytes.
+        element_strides: step between copied elements along each axis.
+        interleave: only ``none``: interleaved layouts are not supported.
         swizzle: ``none``, ``32``, ``64`` or ``128``.
-        fill: what lies outside, ``zero`` or ``nan``.
+        fill: value of elements outside the array: ``zero`` or ``nan``.
         l2: bytes that the L2 cache fetches: ``none``, ``64``, ``128`` or ``256``.
-        data_type: another type of the same size: ``tfloat32``, ``bfloat16``.
+        data_type: another element type of the same size: ``tfloat32``, ``bfloat16``.
 
     Raises:
-        ArgumentError: no tensor map can be made of it.
-        UnsupportedError: the device has no tensor maps, or none like this.
-        DriverError: the driver refused.
+        ArgumentError: the tensor map is invalid for this array.
+        UnsupportedError: the device doesn't support tensor maps, or not this kind.
+        DriverError: the driver reported an error.
 
     Example::
 
@@ -446,7 +447,7 @@ def ints_of(name: str, values: object) -> tuple[int, ...]:
     """Read a number, or a number for each axis.
 
     Raises:
-        ArgumentError: it is something else.
+        ArgumentError: the value is invalid.
     """
     try:
         items = values if isinstance(values, (tuple, list)) else (values,)

@@ -61,20 +61,20 @@ _PITCH_BYTES = 32
 def texels(
     device: TextureDevice, data: npt.ArrayLike, *, channels: int = 1, layered: bool = False, cube: bool = False
 ) -> Texels:
-    """Copy host data into elements for textures and surfaces (a CUDA array on a GPU).
+    """Copy host data into texels, the elements of textures and surfaces (a CUDA array on a GPU).
 
-    The shape is ``(width,)``, ``(height, width)`` or ``(depth, height, width)``; ``layered`` and ``cube`` take layers
-    or faces first. With 2 or 4 ``channels`` they are one more axis, the last.
+    The shape is ``(width,)``, ``(height, width)`` or ``(depth, height, width)``. ``layered`` and ``cube`` add a first
+    axis for layers or faces. Two or four ``channels`` add a last axis.
 
     Args:
-        data: of the shape ``(width,)``, ``(height, width)`` or ``(depth, height, width)``.
-        channels: 1, 2 or 4; where there are several, they are one more axis, the last.
-        layered: the first axis counts layers.
-        cube: the first axis counts faces.
+        data: host data of the shape ``(width,)``, ``(height, width)`` or ``(depth, height, width)``.
+        channels: 1, 2 or 4; several channels are the last axis.
+        layered: whether the first axis counts layers.
+        cube: whether the first axis counts faces.
 
     Raises:
-        ArgumentError: no texture can be made of it.
-        DriverError: the device has no such memory left.
+        ArgumentError: a texture can't have this shape or dtype.
+        DriverError: the device is out of memory.
 
     Example::
 
@@ -110,25 +110,25 @@ def texture(
     cube: bool = False,
     **sampling: Unpack[SamplingKeywords],
 ) -> Texture:
-    """Make a texture; kernels take its ``handle`` as a ``cudaTextureObject_t``.
+    """Create a texture. Kernels take its ``handle`` as a ``cudaTextureObject_t``.
 
     Args:
-        data: texels; or an array of this device, which is read in place: one axis for ``tex1Dfetch``, two for
-            ``tex2D``; or host data, of which texels are made.
-        channels: of host data, as for ``texels``.
-        layered: of host data, as for ``texels``.
-        cube: of host data, as for ``texels``.
-        address: ``clamp``, ``border``, and with ``normalized`` coordinates ``wrap`` and ``mirror``: one word or one for
-            each axis, x first.
+        data: texels; an array of this device, which the texture reads in place (one axis for ``tex1Dfetch``, two for
+            ``tex2D``); or host data, which is copied to texels.
+        channels: channels of host data; see ``texels``.
+        layered: layers of host data; see ``texels``.
+        cube: faces of host data; see ``texels``.
+        address: address mode: ``clamp`` or ``border``, and with ``normalized`` coordinates ``wrap`` or ``mirror``.
+            Either one word, or one for each axis, x first.
         filter: ``point`` or ``linear``.
-        normalized: whether coordinates go from 0 to 1.
+        normalized: whether coordinates range from 0 to 1.
         read: ``element``, or ``normalized_float`` for integers of 8 and 16 bits.
-        border: the color outside.
-        srgb: whether the first three channels of 8 bits are coded so.
+        border: color outside the texture.
+        srgb: whether the first three 8-bit channels contain sRGB values.
 
     Raises:
-        ArgumentError: no texture can be made of it, or it cannot be read so.
-        DriverError: the device has no such memory left.
+        ArgumentError: a texture can't have this shape or dtype, or doesn't support this read mode.
+        DriverError: the device is out of memory.
 
     Example::
 
@@ -152,14 +152,14 @@ def texture(
 
 
 def surface(device: TextureDevice, texels: Texels) -> Surface:
-    """Make a surface of texels; kernels take its ``handle`` as a ``cudaSurfaceObject_t``.
+    """Create a surface of texels. Kernels take its ``handle`` as a ``cudaSurfaceObject_t``.
 
     Args:
-        texels: what kernels write to.
+        texels: texels that kernels write to.
 
     Raises:
-        ArgumentError: it is something else, or of another device.
-        DriverError: the driver refused.
+        ArgumentError: the value is not a Texels object, or it belongs to another device.
+        DriverError: the driver reported an error.
 
     Example::
 

@@ -162,7 +162,7 @@ class TextureDevice(ArrayDevice, Protocol):
 
 
 class Texels:
-    """Elements for textures and surfaces, in memory of the device's own layout.
+    """Elements for textures and surfaces, in memory with a device-specific layout.
 
     Example::
 
@@ -178,13 +178,13 @@ class Texels:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As NumPy writes it, the channels last where there are several."""
+        """The shape in NumPy's order; several channels are the last axis."""
         channels = (self.format.channels,) if self.format.channels > 1 else ()
         return (*self.extent.shape, *channels)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of one channel."""
+        """The dtype of one channel."""
         return self.format.dtype
 
     @property
@@ -196,10 +196,10 @@ class Texels:
         """Copy host data of the same shape and dtype into the texels.
 
         Args:
-            data: of the same shape and dtype.
+            data: host data of the same shape and dtype.
 
         Raises:
-            ArgumentError: it has another shape or dtype.
+            ArgumentError: the shape or dtype differs.
 
         Example::
 
@@ -242,7 +242,7 @@ class _TextureObject:
 
     @property
     def handle(self) -> int:
-        """The number that kernels take.
+        """The handle that kernels take.
 
         Raises:
             ClosedError: the object was closed.
@@ -252,7 +252,7 @@ class _TextureObject:
         return self._handle.number
 
     def close(self) -> None:
-        """Release the object before it is garbage-collected. Closing again is harmless.
+        """Release the object before it is garbage-collected. Closing it twice has no effect.
 
         Example::
 

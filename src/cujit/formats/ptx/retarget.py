@@ -30,23 +30,24 @@ _SHOWN = 12
 
 
 def retarget(ptx: Ptx, *, version: Version | str | None = None, arch: Arch | str | None = None) -> Ptx:
-    """Return PTX with another ``.version``, another ``.target``, or both, if everything that it uses allows that.
+    """Return PTX with another ``.version`` or ``.target``, if everything in it allows that.
 
-    What is not said stays. Nothing but the two words is changed; the instruction table tells what every construct
-    needs, and a construct that it does not know is taken to need what the text declares.
+    The function changes only these two directives. An unknown construct counts as needing the declared version and
+    target.
 
     Args:
-        ptx: text, its bytes, or an Artifact; so is the result. Of a cubin it is the PTX in its line information.
+        ptx: text, its bytes, or an Artifact; the result has the same type. For a cubin, the function uses the PTX in
+            its line information.
         version: ``(8, 4)`` or ``"8.4"``.
-        arch: ``"compute_80"`` or ``"sm_80"``, which mean the same here.
+        arch: ``"compute_80"`` or ``"sm_80"``, which have the same meaning here.
 
     Raises:
-        UnsupportedError: something in the text is newer than that; ``items`` has every such construct with its line
-            and the version or the architecture that introduced it.
+        UnsupportedError: a construct needs a newer version or target. ``items`` lists each with its line and the
+            version or architecture that introduced it.
         PtxSyntaxError: the text is not PTX.
-        FormatError: the Artifact or the bytes are not PTX, nor a cubin that carries some.
+        FormatError: the Artifact or the bytes are not PTX, nor a cubin that contains PTX.
         ArchError: the architecture is malformed, or unknown.
-        OptionError: the version is malformed, or there is no such version.
+        OptionError: the version is malformed or doesn't exist.
 
     Example::
 
@@ -77,7 +78,7 @@ def retarget_text(text: str, version: Version | None, arch: Arch | None, *, name
     """Do what ``retarget`` does to text.
 
     Raises:
-        UnsupportedError: something in the text is newer than that.
+        UnsupportedError: a construct needs a newer version or target.
         PtxSyntaxError: the text is not PTX.
     """
     module = parse(text, name=name)

@@ -46,15 +46,15 @@ class _Site(NamedTuple):
 class Coverage:
     """Lines of CUDA source that kernels execute: ``cujit.cpu(coverage=cujit.Coverage())``.
 
-    A line counts the threads that executed it: of its instructions the one that most did, added over kernels and
-    launches. A line that the compiler made no instruction of is no line; one that no thread came to counts 0, that of a
-    kernel that is loaded and never launched too. Lines are known where the PTX has them: ``cujit.jit`` sees to it, else
-    compile with ``lineinfo=True``. Optimised code does both sides of a short condition and chooses.
+    The count of a line is the number of threads that executed it: the maximum over its instructions, summed over
+    kernels and launches. A line without instructions isn't listed. A line that no thread reached has the count 0, also
+    in kernels that were loaded but not launched. Counts need line information: ``cujit.jit`` adds it; otherwise compile
+    with ``lineinfo=True``. Optimized code can execute both sides of a short condition.
 
     Args:
-        library: count headers of the toolkit and of CCCL too.
-        exact: have ``cujit.jit`` compile without optimisation (``debug=True``), so that only lines that are taken
-            count.
+        library: whether to count headers of the toolkit and of CCCL, too.
+        exact: whether ``cujit.jit`` compiles without optimization (``debug=True``), so that only lines on the taken
+            path count.
 
     Example::
 
@@ -75,7 +75,7 @@ class Coverage:
         self.sources = Sources()
 
     def lines(self) -> dict[str, dict[int, int]]:
-        """Count threads by file and line; in-memory sources have the names that they were given.
+        """Return the thread counts by file and line. In-memory sources have the names that you gave them.
 
         Example::
 
@@ -90,10 +90,10 @@ class Coverage:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an lcov tracefile.
 
-        Texts of sources that are no files go beside it, into ``<path>.sources``, where the tracefile says they are.
+        In-memory sources are written to ``<path>.sources``, and the tracefile refers to them there.
 
         Args:
-            path: of the tracefile.
+            path: path of the tracefile.
 
         Raises:
             FileError: a file cannot be written.
@@ -109,13 +109,13 @@ class Coverage:
         write_file(target, "".join(records))
 
     def merge(self, other: Mapping[str, Any]) -> None:
-        """Add what another process counted: what its ``dump`` gave.
+        """Add the counts of another process, from its ``dump``.
 
         Args:
-            other: what ``dump`` gave there.
+            other: the result of ``dump`` in the other process.
 
         Raises:
-            KeyError: it is none of that.
+            KeyError: the value is not such a result.
 
         Example::
 
@@ -130,7 +130,7 @@ class Coverage:
             self._texts.update({name: Text(shown, text) for name, shown, text in other["texts"]})
 
     def dump(self) -> dict[str, Any]:
-        """Return all counts, in lists, strings and ints.
+        """Return all counts as lists, strings and ints.
 
         Example::
 
@@ -151,7 +151,7 @@ class Coverage:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What ``cujit.jit`` tells the compiler."""
+        """The compiler options that ``cujit.jit`` adds."""
         return ("debug",) if self.exact else ("lineinfo",)
 
     def watch(self, name: str, body: Body, lines: Lines) -> _CountedKernel:

@@ -369,7 +369,7 @@ def check_profiled(kernel: object) -> None:
     """Refuse what is no kernel of a profile.
 
     Raises:
-        ArgumentError: it is something else.
+        ArgumentError: the value is invalid.
     """
     if not isinstance(kernel, ProfiledKernel):
         raise ArgumentError(f"{spell(kernel)} is no kernel of a profile", help="profile.kernels[0]")

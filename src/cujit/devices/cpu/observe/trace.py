@@ -124,17 +124,17 @@ class TracedLaunch:
 
 
 class Trace:
-    """Every instruction that one thread executes in each launch: ``cujit.cpu(trace=cujit.Trace(block=2, thread=5))``.
+    """Trace of every instruction that one thread executes: ``cujit.cpu(trace=cujit.Trace(block=2, thread=5))``.
 
-    ``str(trace)`` has the text, ``trace.launches`` the values.
+    ``str(trace)`` is the trace as text, ``trace.launches`` contains the values.
 
     Args:
-        block: the block, as ``(x, y, z)`` or as a linear number.
-        thread: the thread in it, likewise.
-        limit: how many instructions are kept, of all launches together.
+        block: index of the block, as ``(x, y, z)`` or as a linear number.
+        thread: index of the thread in the block, in the same forms.
+        limit: maximum number of instructions to keep, over all launches.
 
     Raises:
-        OptionError: an index or the limit is no number, or negative.
+        OptionError: an index or the limit is negative or not a number.
 
     Example::
 
@@ -165,7 +165,7 @@ class Trace:
         return no_block or no_thread
 
     def clear(self) -> None:
-        """Forget what was traced, so that there is room again.
+        """Drop the traced instructions, so that the trace can record new ones.
 
         Example::
 

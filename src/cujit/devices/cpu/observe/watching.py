@@ -63,7 +63,7 @@ def check_contract(value: object) -> str | None:
     """Read how sums are contracted: ``ptxas``, ``off`` or None.
 
     Raises:
-        OptionError: it is something else.
+        OptionError: the value is invalid.
     """
     if value in (None, PTXAS, "off"):
         return value
@@ -97,7 +97,7 @@ class Checks:
         """Read what users write: a name, several with commas between, ``all``, or ``none``, which None is, too.
 
         Raises:
-            OptionError: it is something else.
+            OptionError: the value is invalid.
         """
         known = cls.__match_args__
         allowed = f"check takes {', '.join(map(repr, known))} 'all' or 'none', and several as 'memory,race'"

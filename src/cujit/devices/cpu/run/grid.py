@@ -81,7 +81,7 @@ class Pool:
         What the kernel printed is written to ``sys.stdout``. ``site`` is for the error's words.
 
         Raises:
-            KernelFaultError: the kernel could not go on.
+            KernelFaultError: the kernel failed.
         """
         install_handlers()  # before any handler of signals that was put in place meanwhile
         self._run(self.address, function, launch, helpers, shared_bytes, local_bytes)
@@ -149,7 +149,7 @@ class Workers:
         """Run all blocks of the grid and return when they are done; ``site`` is for the words of an error.
 
         Raises:
-            KernelFaultError: the kernel could not go on.
+            KernelFaultError: the kernel failed.
             CujitError: there is no memory for the shared and local memory of one block.
         """
         launch.blocks, launch.chunk = share.blocks, share.chunk

@@ -141,7 +141,7 @@ class InOrderEvent(Event):
         return (self._time() - since._time()) / 1e6
 
     def close(self) -> None:
-        """Close the event. Closing again is harmless."""
+        """Close the event. Closing it twice has no effect."""
         self._at_ns = None
 
     def __repr__(self) -> str:
@@ -169,7 +169,7 @@ class InOrderStream(Stream):
 
     @property
     def is_capturing(self) -> bool:
-        """Whether its work goes into a graph at this time."""
+        """Whether its work is being captured into a graph."""
         return self._captures.of(self.handle) is not None
 
     @property
@@ -282,7 +282,7 @@ class InOrderGraph(Graph):
 
     @property
     def nodes(self) -> int:
-        """How many launches, copies and fills it has."""
+        """The number of launches, copies and fills in the graph."""
         return len(self._works)
 
     def is_of(self, thread: int) -> bool:

@@ -93,7 +93,7 @@ def texture_descriptor(
     Args:
         base: the address of the first element.
         extent: sizes in elements.
-        format: of the elements.
+        format: dtype of the elements.
         sampling: how it is read.
         row_bytes: from a row to the next; None for rows without gaps.
         is_line: whether it is plain memory, read by element numbers.
