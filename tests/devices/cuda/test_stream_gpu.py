@@ -347,6 +347,7 @@ def test_a_graph_is_not_added_to_a_capture_that_failed(gpu: Device) -> None:
 def test_launches_go_into_a_graph_of_torch(gpu: Device, module: Module) -> None:
     torch = library("torch")
     x = torch.zeros(32, device="cuda")
+    torch.cuda.synchronize()
     theirs = torch.cuda.Stream()
     add = prepared(module, x, theirs)
     torch.cuda.synchronize()
