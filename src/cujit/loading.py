@@ -36,6 +36,7 @@ from cujit.errors import (
     listed,
     spell,
 )
+from cujit.errors.hints import Hint
 from cujit.forks import cached_property
 from cujit.kernel import Kernel
 from cujit.machine import resolve_device
@@ -560,10 +561,22 @@ def _runnable(target: Arch, device: Device) -> Arch:
 
 _NOT_LOADABLE = {
     Kind.OPTIXIR: "OptiX IR is loaded by optixModuleCreate; cujit.compile(source) makes PTX",
-    Kind.LTOIR: "LTO-IR is not machine code yet: link it with cujit.link([...], arch=...) and load the cubin",
-    Kind.OBJECT: "a host object is linked first: cujit.link([...], arch=...), then load the cubin",
-    Kind.LIBRARY: "a library is linked first: cujit.link([...], arch=...), then load the cubin",
-    Kind.NVVMIR: "LLVM IR is compiled first: cujit.compile(cujit.Source.nvvm(...))",
+    Kind.LTOIR: Hint(
+        "LTO-IR is not machine code yet: link it with cujit.link([...], arch=...) and load the cubin",
+        shell="LTO-IR is not machine code yet: link it with cujit link FILE -o x.cubin and load the cubin",
+    ),
+    Kind.OBJECT: Hint(
+        "a host object is linked first: cujit.link([...], arch=...), then load the cubin",
+        shell="a host object is linked first: cujit link FILE -o x.cubin, then load the cubin",
+    ),
+    Kind.LIBRARY: Hint(
+        "a library is linked first: cujit.link([...], arch=...), then load the cubin",
+        shell="a library is linked first: cujit link FILE -o x.cubin, then load the cubin",
+    ),
+    Kind.NVVMIR: Hint(
+        "LLVM IR is compiled first: cujit.compile(cujit.Source.nvvm(...))",
+        shell="LLVM IR is compiled first: cujit compile FILE.ll",
+    ),
     Kind.TUNING: "it says which variant is the fastest, and cujit.tune loads that one",
 }
 

@@ -24,6 +24,7 @@ from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.compiler.runner import LISTENERS, Listener, Runner
 from cujit.errors import DeviceNotFoundError, OptionError, ToolchainNotFoundError, spell
+from cujit.errors.hints import Hint
 from cujit.forks import single_flight_cache
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
@@ -277,7 +278,9 @@ def _kind_of_link(to: Kind | str | None, device: Device | None) -> Kind:
     if kind not in ("cubin", "ptx", "ltoir"):
         raise OptionError(f"a link makes cubin, ptx or ltoir, not {spell(to)}")
     if kind == "cubin" and device is not None and not device.is_gpu:
-        raise OptionError("the CPU device runs no cubin", help="leave to out, or to='ptx'")
+        raise OptionError(
+            "the CPU device runs no cubin", help=Hint("leave to out, or to='ptx'", shell="leave --to out, or --to ptx")
+        )
     return Kind(kind)
 
 

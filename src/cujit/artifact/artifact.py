@@ -11,6 +11,7 @@ from cujit.arch import Arch
 from cujit.artifact.reading import BOM, path_of, read_file, shown_path
 from cujit.artifact.writing import write_file
 from cujit.errors import FormatError, OptionError, spell
+from cujit.errors.hints import Hint
 from cujit.signature import Signature
 from cujit.values import dataclass, field
 from cujit.values.typed import TYPE_CHECKING, Any, Protocol
@@ -125,7 +126,7 @@ def _kind_of_text(data: bytes) -> Kind:
     raise FormatError(
         f"text that is neither PTX (no .version line) nor LLVM IR: it begins {spell(text[:40])}",
         offset=0,
-        help="CUDA C++ goes through cujit.compile, not cujit.load",
+        help=Hint("CUDA C++ goes through cujit.compile, not cujit.load", shell="CUDA C++ goes through cujit compile"),
     )
 
 

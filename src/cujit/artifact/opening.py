@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from cujit.artifact.artifact import Artifact, is_buffer
 from cujit.errors import ArgumentError, CompileError, FormatError
+from cujit.errors.hints import Hint
 
 
 def open_image(image: object, verb: str) -> Artifact:
@@ -45,7 +46,11 @@ def require_content(name: str, kernels: Iterable[str], variables: Iterable[str],
     if not is_part and not any(True for names in (kernels, variables) for _ in names):
         raise CompileError(
             f"{name} has no kernel and no variable to load",
-            help="declare the kernel with __global__; if it is a template, name its instances: names=['kernel<float>']",
+            help=Hint(
+                "declare the kernel with __global__; if it is a template, name its instances: names=['kernel<float>']",
+                shell="declare the kernel with __global__; if it is a template, name its instances: <-n> "
+                "'kernel<float>'",
+            ),
         )
 
 

@@ -16,6 +16,7 @@ from cujit.devices.cpu.observe.measures import ProfiledKernel
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError, OptionError, read_int, spell
+from cujit.errors.hints import Hint
 from cujit.inspection.choose import Names, choose_kernels
 from cujit.inspection.logs import Spills, spills_of_log
 from cujit.inspection.read import inspect
@@ -234,7 +235,10 @@ def _product(on: object) -> Product | None:
     if on is None:
         return None
     if not isinstance(on, (str, Arch, Device)):
-        raise OptionError(f"on is a GPU's name, an architecture or a Device, not {type(on).__name__}", help="on='H200'")
+        raise OptionError(
+            f"on is a GPU's name, an architecture or a Device, not {type(on).__name__}",
+            help=Hint("on='H200'", shell="--on H200"),
+        )
     return product_of(on)
 
 
@@ -308,9 +312,10 @@ def _spills(info: KernelInfo, called: Mapping[str, int], allowed: float) -> _Fou
 
 
 _INLINE = "mark these functions __forceinline__, or allow for what they spill too"
-_VERBOSE = (
+_VERBOSE = Hint(
     "build with verbose=True and check the Artifact, limit stack_bytes instead, or give the log of a saved file "
-    "(cujit budget --assembler-log)"
+    "(cujit budget --assembler-log)",
+    shell="build with -O verbose and specify the log by --assembler-log, or limit --stack-bytes instead",
 )
 
 

@@ -17,6 +17,7 @@ from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, complete_kernel, file_argument, open_built
 from cujit.cli.help import Command
 from cujit.cli.occupancy import gpu
+from cujit.cli.shell_hints import for_the_shell
 from cujit.errors import OptionError
 from cujit.values import attributes
 
@@ -184,6 +185,6 @@ def render_budgets(report: BudgetReport) -> Iterator[str | Rows]:
     styles = [_STYLES[row.verdict] for row in report.rows]
     yield Rows(COLUMNS, [row.cells for row in report.rows], ("allowed", "is", "slack"), styles)
     yield from report.notes
-    yield from (f"try: {text}" for text in report.helps)
+    yield from (f"try: {for_the_shell(text)}" for text in report.helps)
     yield from (f"not checked: {left}" for left in report.unchecked)
     yield report.summary

@@ -29,6 +29,7 @@ from cujit.errors import (
     read_int,
     spell,
 )
+from cujit.errors.hints import Hint
 from cujit.threads import as_done
 from cujit.toolchain.toolset import Compiler, Compilers
 from cujit.values import dataclass, group_by
@@ -71,7 +72,10 @@ def parse_targets(
     return tuple(dict.fromkeys(arches))
 
 
-_TARGETS_HELP = "targets=['sm_90', 'compute_90'], 'all', 'portable', 'native'"
+_TARGETS_HELP = Hint(
+    "targets=['sm_90', 'compute_90'], 'all', 'portable', 'native'",
+    shell="--target sm_90 --target compute_90, or --target all, portable or native",
+)
 
 
 def _iterated(given: object, what: str) -> list[str | Arch]:
@@ -99,7 +103,7 @@ def _words(target: str | Arch, native: Native, numbers: Sequence[int]) -> Sequen
     try:
         return [Arch.parse(target)]
     except ArchError as e:
-        raise ArchError(e.message, help=f"{e.help or ''}; or 'all', 'portable', 'native'") from None
+        raise ArchError(e.message, help=(e.help or "") + "; or 'all', 'portable', 'native'") from None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from cujit.compiler.options.values import OPTIONS, Options, Tool
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner, uncached
 from cujit.errors import LinkError, OptionError
+from cujit.errors.hints import Hint
 from cujit.toolchain.libraries import DEVICE_RUNTIME, find_device_runtime
 from cujit.values import replace
 
@@ -90,7 +91,10 @@ def link_parts(
 def _link(images: Sequence[Artifact], to: Kind, arch: Arch | None, options: Options, runner: Runner) -> Artifact:
     """Link images; PTX to PTX by our own linker, without nvJitLink and cache."""
     if options.get("relocatable") and to is not Kind.CUBIN:
-        raise OptionError(f"relocatable makes a cubin, not {to.value}", help="to='cubin', or to='ltoir' without it")
+        raise OptionError(
+            f"relocatable makes a cubin, not {to.value}",
+            help=Hint("to='cubin', or to='ltoir' without it", shell="--to cubin, or --to ltoir without it"),
+        )
     if to is Kind.CUBIN and not options.get("relocatable") and any(map(needs_device_runtime, images)):
         images = with_device_runtime(images, runner)
     job = LinkJob(tuple(images), to, arch, options)
@@ -159,7 +163,9 @@ def _highest(parts: Iterable[Part]) -> Arch:
     known = [image.arch for image in images if image.arch is not None]
     if not known:
         raise LinkError(
-            "none of the inputs tells for which architecture to link", help="arch='sm_…'", code="link-input"
+            "none of the inputs tells for which architecture to link",
+            help=Hint("arch='sm_…'", shell="<--arch> sm_…"),
+            code="link-input",
         )
     return max(known)
 
@@ -176,6 +182,9 @@ def _require_owner(names: Sequence[str], sources: Sequence[Source]) -> None:
     if names and sum(source.language == "cuda" for source in sources) != 1:
         raise OptionError(
             "names are name expressions of CUDA C++, and it is not clear of which of the sources",
-            help="compile each source with its names (to='ltoir') and give the Artifacts",
+            help=Hint(
+                "compile each source with its names (to='ltoir') and give the Artifacts",
+                shell="compile each source with its names (--to ltoir) and give the Artifacts",
+            ),
             code="name-expression",
         )

@@ -15,6 +15,7 @@ from cujit.compiler.inputs.source import KEPT, Source
 from cujit.compiler.options.table import is_utf8
 from cujit.compiler.options.values import Options, Tool
 from cujit.errors import OptionError, spell
+from cujit.errors.hints import Hint
 from cujit.forks import cached_property
 from cujit.toolchain.headers import HOST_DIRECTORY
 from cujit.toolchain.toolset import Compilers
@@ -80,7 +81,11 @@ class Request:
         if parsed.kind is not _ARCH_KIND[kind]:
             parsed = Arch(_ARCH_KIND[kind], parsed.number, parsed.suffix)
         if options.get("dlto") and kind is not Kind.LTOIR:
-            raise OptionError(f"dlto makes LTO-IR, not {kind.value}", help="to='ltoir'", code="option-conflict")
+            raise OptionError(
+                f"dlto makes LTO-IR, not {kind.value}",
+                help=Hint("to='ltoir'", shell="--to ltoir"),
+                code="option-conflict",
+            )
         made = object.__new__(cls)
         made.__dict__.update(source=unit, kind=kind, arch=parsed, options=options, names=tuple(sorted(_names(names))))
         return made
@@ -107,7 +112,13 @@ class Request:
         for directory in self.include if self.source.language == "cuda" else ():
             if not os.path.isdir(directory):
                 what = "no directory" if os.path.exists(directory) else "not there"
-                raise OptionError(f"include: {directory} is {what}", help="a header itself is given by pre_include=[…]")
+                raise OptionError(
+                    f"include: {directory} is {what}",
+                    help=Hint(
+                        "a header itself is given by pre_include=[…]",
+                        shell="a header itself is given by -O pre_include=HEADER",
+                    ),
+                )
             allow_quotes(os.path.abspath(directory))
 
     @property
@@ -254,7 +265,9 @@ def _kind(to: Kind | str | None, arch: Arch | None) -> Kind:
             return kind
     raise OptionError(
         f"a compile makes ptx, cubin, ltoir or optixir, not {spell(word)}",
-        help="cujit.build makes fatbins" if word == Kind.FATBIN.value else None,
+        help=Hint("cujit.build makes fatbins", shell="cujit build makes fatbins")
+        if word == Kind.FATBIN.value
+        else None,
     )
 
 
@@ -268,7 +281,7 @@ def _names(names: object) -> tuple[str, ...]:
         if not isinstance(name, str) or not name.strip() or any(c in name for c in "\0\n\r") or not is_utf8(name):
             raise OptionError(
                 f"{spell(name)} is no name expression",
-                help="names=['axpy<float>', 'ns::scale']",
+                help=Hint("names=['axpy<float>', 'ns::scale']", shell="<-n> 'axpy<float>'"),
                 code="name-expression",
             )
     return texts

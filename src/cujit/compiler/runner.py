@@ -37,6 +37,7 @@ from cujit.errors import (
     warn,
     without_frames,
 )
+from cujit.errors.hints import Hint
 from cujit.forks import register_reset
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.stopping import Ended, Stop, finish
@@ -463,9 +464,11 @@ def uncached(make: Callable[[], Artifact], reason: str) -> Artifact:
 
 def _too_long(job: Job, limits: WorkLimits) -> ToolTimeoutError:
     given = "" if limits.timeout_s is None else f" in the {limits.timeout_s:g} s that it had"
-    more = "" if limits.isolate else "; in a process apart (isolate=True, --isolate) what is given up ends at once"
-    return ToolTimeoutError(
-        f"{job.tool} did not {job.step} {job.subject}{given}",
-        tool=job.tool,
-        help=f"more time (timeout_s), fewer kernels or instances of templates at a time{more}",
+    more = Hint(
+        "more time (timeout_s), fewer kernels or instances of templates at a time",
+        shell="more time (--timeout), fewer kernels or instances of templates at a time",
     )
+    if not limits.isolate:
+        end = "in a process apart ({}) what is given up ends at once"
+        more += Hint(f"; {end.format('isolate=True')}", shell=f"; {end.format('--isolate')}")
+    return ToolTimeoutError(f"{job.tool} did not {job.step} {job.subject}{given}", tool=job.tool, help=more)

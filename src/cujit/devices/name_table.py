@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from cujit.errors import NameNotFoundError, alike, listed, spell
+from cujit.errors.hints import Hint
 from cujit.forks import cached_property
 from cujit.formats.mangling import demangle, entity_name
 from cujit.values import group_by, later
@@ -89,8 +90,12 @@ class NameTable:
         if not self.lowered:
             return NameNotFoundError(
                 f"no kernel {spell(name)}: {self._place} has none",
-                help="a kernel is a __global__ function; a template is built by naming its instances: "
-                "names=['k<float>']",
+                help=Hint(
+                    "a kernel is a __global__ function; a template is built by naming its instances: "
+                    "names=['k<float>']",
+                    shell="a kernel is a __global__ function; a template is built by naming its instances: <-n> "
+                    "'k<float>'",
+                ),
             )
         near = alike(name, self.display.values())
         likely = f"did you mean {', '.join(near)}?" if near else None

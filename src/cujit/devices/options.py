@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import LaunchError, read_int, spell
+from cujit.errors.hints import Hint
 from cujit.values import NamedTuple, dataclass
 
 
@@ -130,7 +131,7 @@ def check_own_cluster(kernel: str, cluster: Dim3 | None, own: Dim3 | None, *, mu
     if must_be_set and cluster is None:
         raise LaunchError(
             f"{kernel} was compiled for clusters whose size the launch says, and none came",
-            help="kernel.prepare(grid, block, cluster=2)",
+            help=Hint("kernel.prepare(grid, block, cluster=2)", shell="--cluster 2"),
             code="cluster-size",
         )
 
@@ -145,7 +146,10 @@ def check_cooperative(kernel: str, shape: LaunchShape, most: int) -> None:
         raise LaunchError(
             f"{kernel}: a cooperative grid of {shape.grid.volume} blocks of {shape.block.volume} threads; the device "
             f"runs {most} of them at a time",
-            help="kernel.cooperative_shape() gives block and blocks that fill the device; loop over the elements",
+            help=Hint(
+                "kernel.cooperative_shape() gives block and blocks that fill the device; loop over the elements",
+                shell="--cooperative alone fills the device; loop over the elements",
+            ),
             code="cooperative-size",
         )
 

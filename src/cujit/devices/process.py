@@ -12,6 +12,7 @@ from cujit.devices.backend import Backend
 from cujit.devices.device import Device
 from cujit.devices.options import check_timeout
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, MissingError, OptionError, spell
+from cujit.errors.hints import Hint
 from cujit.forks import Lock, once
 from cujit.values.garbage import importing
 from cujit.values.imported import find_spec, imported
@@ -94,7 +95,7 @@ class Devices:
             if not 1 <= threads <= MAX_CPU_THREADS:
                 raise LoadError(
                     f"the CPU device takes 1 to {MAX_CPU_THREADS} threads, not {spell(threads)}",
-                    help="cujit.cpu() takes one a processor",
+                    help=Hint("cujit.cpu() takes one a processor", shell="--device cpu takes one a processor"),
                 )
         with self._lock:
             key = (threads, check, None if timeout_s is None else check_timeout(timeout_s), contract)
@@ -144,7 +145,7 @@ class Devices:
         if not isinstance(name, str):
             raise OptionError(
                 f"a device is given by its name or as a Device, not as {type(name).__name__} {spell(name)}",
-                help="'cpu', 'cuda:0', cujit.cpu() or cujit.gpu(0)",
+                help=Hint("'cpu', 'cuda:0', cujit.cpu() or cujit.gpu(0)", shell="--device cpu or --device cuda:0"),
             )
         if not is_device_name(name):
             raise DeviceNotFoundError(f"no device is called {spell(name)}", help=_NAMES)

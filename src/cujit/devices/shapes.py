@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 
 from cujit.errors import LaunchError, spell
+from cujit.errors.hints import Hint
 from cujit.values import NamedTuple, dataclass
 from cujit.values.typed import TYPE_CHECKING
 
@@ -205,7 +206,10 @@ def _sizes(value: object, what: str, unit: str, prefix: str) -> Dim3:
     except LaunchError as e:
         raise LaunchError(
             prefix + e.message,
-            help=f"pass one to three positive ints, the number of {unit}; or use kernel.over(n), where n can be 0",
+            help=Hint(
+                f"pass one to three positive ints, the number of {unit}; or use kernel.over(n), where n can be 0",
+                shell=f"pass one to three positive ints, the number of {unit}; or use --over N, where n can be 0",
+            ),
             code="grid-size",
         ) from None
 
@@ -252,7 +256,10 @@ def check_sizes(kernel: str, shape: LaunchShape, limits: Limits) -> None:
     if threads > limits.max_threads:
         raise LaunchError(
             f"{kernel}: a block of {_product(shape.block)} = {threads} threads; the device takes {limits.max_threads}",
-            help="use a smaller block and a larger grid, or kernel.over(n), which chooses both",
+            help=Hint(
+                "use a smaller block and a larger grid, or kernel.over(n), which chooses both",
+                shell="use a smaller block and a larger grid, or --over N, which chooses both",
+            ),
             code="block-size",
         )
 

@@ -26,6 +26,7 @@ from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.errors import DeviceNotFoundError, OptionError, ToolCrashError, counted, read_int, spell
+from cujit.errors.hints import Hint
 from cujit.farm.arch_sharing import check_share
 from cujit.farm.engines import Engine, engine_of
 from cujit.farm.planner import Intake, Unit
@@ -396,7 +397,10 @@ class _Farm:
             built = counted(len(self._intake.tally.kept()), "image")
             raise ToolCrashError(
                 f"workers die before they have done anything, after {built}: {error}",
-                help="cujit.compile(…, isolate=True) shows whether a process can compile here at all",
+                help=Hint(
+                    "cujit.compile(…, isolate=True) shows whether a process can compile here at all",
+                    shell="cujit compile FILE --isolate shows whether a process can compile here at all",
+                ),
             ) from error
 
     def _broke(self, error: BrokenExecutor) -> ToolCrashError:

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from cujit.arch import Arch
 from cujit.errors import ArchError, FormatError, NameNotFoundError, OptionError, listed, spell
+from cujit.errors.hints import Hint
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection, KernelInfo
 from cujit.values import dataclass
 
@@ -16,7 +17,10 @@ Names = str | Sequence[str] | None
 """Name patterns: one, several, or None for every kernel."""
 
 _SHOWN_NAMES = 12
-_BUILD = "build it for an architecture: cujit.compile(source, arch='sm_90'), cujit.link([image], arch='sm_90')"
+_BUILD = Hint(
+    "build it for an architecture: cujit.compile(source, arch='sm_90'), cujit.link([image], arch='sm_90')",
+    shell="build it for an architecture: cujit compile FILE -a sm_90, cujit link FILE -a sm_90 -o x.cubin",
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,10 @@ def choose_kernels(
     if not kernels:
         raise NameNotFoundError(
             f"no kernel in the machine code of {_called(inspection)}",
-            help="a template is built by naming its instances: names=['axpy<float>']",
+            help=Hint(
+                "a template is built by naming its instances: names=['axpy<float>']",
+                shell="a template is built by naming its instances: <-n> 'axpy<float>'",
+            ),
         )
     bytecode_only = _only_as_ptx(inspection)
     if wanted is not None:
@@ -96,7 +103,8 @@ def _texts(names: object) -> list[str] | None:
     listed = [names] if isinstance(names, str) else list(names) if isinstance(names, Sequence) else []
     if not listed or not all(isinstance(name, str) for name in listed):
         raise OptionError(
-            f"kernels are chosen by a name, a pattern or several, not {spell(names)}", help="kernel='axpy<*>'"
+            f"kernels are chosen by a name, a pattern or several, not {spell(names)}",
+            help=Hint("kernel='axpy<*>'", shell="--kernel 'axpy<*>'"),
         )
     return listed
 
@@ -181,7 +189,9 @@ def _require_linked(inspection: Inspection, images: Sequence[ImageInfo]) -> None
             raise FormatError(
                 f"{_called(inspection)}: image {image.index} ({image}) is still to be linked, which settles what its "
                 "kernels use",
-                help=f"cujit.link([image], arch='{image.arch}')",
+                help=Hint(
+                    f"cujit.link([image], arch='{image.arch}')", shell=f"cujit link FILE -a {image.arch} -o x.cubin"
+                ),
             )
 
 

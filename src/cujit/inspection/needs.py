@@ -11,6 +11,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.devices.cpu.backend import CpuBackend
 from cujit.devices.cpu.implemented import Total, total
 from cujit.errors import CujitError, FormatError, PtxSyntaxError, UnsupportedError
+from cujit.errors.hints import Hint
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.table import special_register
 from cujit.formats.ptx.parser import parse
@@ -80,7 +81,10 @@ def needs(image: object) -> tuple[PtxNeeds, ...]:
     """
     found = inspect(image)
     if not found.with_ptx:
-        raise FormatError("there is no PTX in it", help="cujit.inspect(image) tells what there is")
+        raise FormatError(
+            "there is no PTX in it",
+            help=Hint("cujit.inspect(image) tells what there is", shell="cujit inspect FILE tells what there is"),
+        )
     return tuple(image_needs(part, found.name) for part in found.with_ptx)
 
 

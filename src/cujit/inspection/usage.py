@@ -7,6 +7,7 @@ import os
 from cujit.artifact import Artifact, Kind
 from cujit.artifact.opening import open_image
 from cujit.errors import FormatError
+from cujit.errors.hints import Hint
 from cujit.inspection.read import inspect
 from cujit.values import dataclass
 
@@ -52,7 +53,10 @@ def usage(cubin: Artifact | bytes | bytearray | memoryview | str | os.PathLike[s
     if artifact.kind is not Kind.CUBIN:
         raise FormatError(
             f"registers are known of machine code, and this is {artifact.kind.value}",
-            help="cujit.link([artifact], arch='sm_…', verbose=True) makes a cubin of it",
+            help=Hint(
+                "cujit.link([artifact], arch='sm_…', verbose=True) makes a cubin of it",
+                shell="cujit link FILE -a sm_… -O verbose -o x.cubin makes a cubin of it",
+            ),
         )
     return {
         k.name: Usage(

@@ -7,15 +7,29 @@ from typing import NoReturn
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.errors import ArchError, FormatError
+from cujit.errors.hints import Hint
 from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.fatbin import EntryKind, Fatbin, FatbinEntry, find_fatbins, select
 
 _HOW_TO_LINK = {
-    Kind.PTX: "cujit.compile(source, arch='sm_90') compiles for an architecture, cujit.link([ptx], arch='sm_90') "
-    "assembles PTX",
-    Kind.LTOIR: "cujit.link([image], arch='sm_90') makes machine code of it",
-    Kind.OPTIXIR: "cujit.compile(source, arch='sm_90') compiles the same source to machine code",
-    Kind.NVVMIR: "cujit.compile(cujit.Source.nvvm(...), arch='sm_90') makes machine code of it",
+    Kind.PTX: Hint(
+        "cujit.compile(source, arch='sm_90') compiles for an architecture, cujit.link([ptx], arch='sm_90') "
+        "assembles PTX",
+        shell="cujit compile FILE -a sm_90 compiles for an architecture, cujit link FILE -a sm_90 -o "
+        "x.cubin assembles PTX",
+    ),
+    Kind.LTOIR: Hint(
+        "cujit.link([image], arch='sm_90') makes machine code of it",
+        shell="cujit link FILE -a sm_90 -o x.cubin makes machine code of it",
+    ),
+    Kind.OPTIXIR: Hint(
+        "cujit.compile(source, arch='sm_90') compiles the same source to machine code",
+        shell="cujit compile FILE -a sm_90 compiles the same source to machine code",
+    ),
+    Kind.NVVMIR: Hint(
+        "cujit.compile(cujit.Source.nvvm(...), arch='sm_90') makes machine code of it",
+        shell="cujit compile FILE.ll -a sm_90 makes machine code of it",
+    ),
 }
 
 
@@ -67,7 +81,7 @@ def _only_arch(fatbins: tuple[Fatbin, ...]) -> Arch:
         raise FormatError("there is no machine code in this image", help=_HOW_TO_LINK[Kind.PTX])
     raise ArchError(
         f"this image has machine code for {', '.join(map(str, arches))}",
-        help="on='H200', or on='sm_90', says where",
+        help=Hint("on='H200', or on='sm_90', says where", shell="--on H200, or --on sm_90, says where"),
         code="arch-mismatch",
     )
 
@@ -78,7 +92,7 @@ def _refuse(artifact: Artifact, fatbins: tuple[Fatbin, ...], arch: Arch, chosen:
     if any(e.arch is not None and e.arch.runs_on(arch) for fatbin in fatbins for e in fatbin.cubin_entries):
         raise FormatError(
             f"the machine code of {name} for {arch} is still to be linked, which can change the registers",
-            help=f"cujit.link([image], arch='{arch}')",
+            help=Hint(f"cujit.link([image], arch='{arch}')", shell=f"cujit link FILE -a {arch} -o x.cubin"),
         )
     why = f"{name} has nothing that runs on {arch}"
     if chosen:

@@ -7,6 +7,7 @@ import re
 
 from cujit.arch import Arch, ArchKind
 from cujit.errors import ArchError, alike, spell
+from cujit.errors.hints import Hint
 from cujit.forks import once
 from cujit.values import dataclass
 
@@ -148,7 +149,7 @@ def find_product(name: str) -> Product:
         return found
     if name.startswith(("sm_", "compute_", "lto_")):
         return product_of_arch(Arch.parse(name).real)
-    raise ArchError(f"no GPU {spell(name)} in the table", help=f"{_nearest(name)}{_HELP}")
+    raise ArchError(f"no GPU {spell(name)} in the table", help=_nearest(name) + _HELP)
 
 
 def product_of_arch(arch: Arch, processors: int | None = None) -> Product:
@@ -162,7 +163,10 @@ def product_of_arch(arch: Arch, processors: int | None = None) -> Product:
     return Product(str(arch.real), arch.real, processors, Mark.USER)
 
 
-_HELP = "any other GPU is given by its architecture and its multiprocessors: on='sm_90', processors=132"
+_HELP = Hint(
+    "any other GPU is given by its architecture and its multiprocessors: on='sm_90', processors=132",
+    shell="any other GPU is given by its architecture and its multiprocessors: --on sm_90, --processors 132",
+)
 
 
 def _nearest(name: str) -> str:

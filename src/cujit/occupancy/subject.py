@@ -14,16 +14,8 @@ from cujit.artifact.opening import naming, open_image
 from cujit.devices.device import Device
 from cujit.devices.name_table import NameTable
 from cujit.devices.shapes import Dim3, Resources
-from cujit.errors import (
-    ArchError,
-    ArgumentError,
-    FormatError,
-    LaunchError,
-    NameNotFoundError,
-    listed,
-    read_int,
-    spell,
-)
+from cujit.errors import ArchError, ArgumentError, FormatError, LaunchError, NameNotFoundError, listed, read_int, spell
+from cujit.errors.hints import Hint
 from cujit.formats.cubin import Cubin, CubinKernel
 from cujit.occupancy.choosing import SharedBytes, best_block, block_sizes, clusters_bound, shared_bytes_of
 from cujit.occupancy.cubins import cubins_for
@@ -314,7 +306,7 @@ def _of_device(device: Device) -> Product:
     if not device.is_gpu:
         raise ArgumentError(
             f"occupancy is of GPUs, and {device.name} is the CPU device",
-            help="on='H200', or on='sm_90'",
+            help=Hint("on='H200', or on='sm_90'", shell="--on H200, or --on sm_90"),
             code="device-mismatch",
         )
     return Product(device.product, device.arch, device.limits.processors, Mark.DEVICE)
@@ -328,7 +320,10 @@ def _of_numbers(place: Product | None, kernel: str | None, changes: dict[str, in
         missing = "on" if place is None else "registers"
         raise ArgumentError(
             f"without an image, occupancy needs to know {missing}",
-            help="cujit.occupancy.of(registers=64, on='H200'), or cujit.occupancy.of('k.cubin')",
+            help=Hint(
+                "cujit.occupancy.of(registers=64, on='H200'), or cujit.occupancy.of('k.cubin')",
+                shell="cujit occupancy --registers 64 --on H200, or cujit occupancy k.cubin",
+            ),
         )
     demand = Demand(limits_of(place.arch), **changes)
     name = kernel or f"a kernel of {demand.registers} registers"
@@ -342,12 +337,17 @@ def _of_loaded(loaded: LoadedKernel, place: Product | None, kernel: str | None, 
     if not loaded.device.is_gpu and "registers" not in changes:
         raise ArgumentError(
             f"the registers of {loaded.name} are not known: on {loaded.device.name} it runs as PTX",
-            help="pass a cubin (cujit.compile(source, arch='sm_90')), or registers= and on=",
+            help=Hint(
+                "pass a cubin (cujit.compile(source, arch='sm_90')), or registers= and on=",
+                shell="pass a cubin (cujit compile FILE -a sm_90), or --registers and --on",
+            ),
         )
     home = _of_device(loaded.device) if loaded.device.is_gpu else place
     place = place or home
     if place is None:
-        raise ArgumentError(f"on which GPU is not said, and {loaded.device.name} is none", help="on='H200'")
+        raise ArgumentError(
+            f"on which GPU is not said, and {loaded.device.name} is none", help=Hint("on='H200'", shell="--on H200")
+        )
     if loaded.device.is_gpu and place.arch.number != loaded.device.arch.number:
         raise ArchError(
             f"{loaded.name} is loaded as code for {loaded.device.arch}, and {place} is another architecture",
@@ -369,12 +369,15 @@ def _of_image(
     if cubin.is_relocatable:
         raise FormatError(
             f"{artifact.name or 'the cubin'} is still to be linked, which can change the registers of {shown}",
-            help=f"cujit.link([image], arch='{cubin.arch}')",
+            help=Hint(f"cujit.link([image], arch='{cubin.arch}')", shell=f"cujit link FILE -a {cubin.arch} -o x.cubin"),
         )
     known = attributes(found, "registers shared_bytes barriers virtual_resources")
     known |= {"max_threads": found.max_threads or MAX_BLOCK_THREADS} | changes
     if known["registers"] is None:
-        raise FormatError(f"the image does not tell the registers of {shown}", help="registers=… says them")
+        raise FormatError(
+            f"the image does not tell the registers of {shown}",
+            help=Hint("registers=… says them", shell="--registers says them"),
+        )
     cluster = math.prod(found.cluster) if found.cluster else 0
     return Subject(
         shown,

@@ -25,6 +25,7 @@ from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.devices.watch import Text, known_to
 from cujit.errors import ArgumentError, CujitError, KernelFaultError, LoadError, NameNotFoundError, ToolError, counted
+from cujit.errors.hints import Hint
 from cujit.formats.saved_launch import SavedLaunch, read_saved
 from cujit.loading import Module, load
 from cujit.reproducer.fork_server import LENGTH, STATUS
@@ -174,6 +175,8 @@ def _facts(error: CujitError) -> dict[str, Any]:
     """Write an error in plain values."""
     name = next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == CujitError.__module__)
     known: dict[str, Any] = {"class": name, "message": error.message, "help": error.help, "code": error.code}
+    if isinstance(error.help, Hint):
+        known["shell"] = error.help.shell
     if isinstance(error, KernelFaultError):
         known |= attributes(error, "kind kernel block thread line address")
     return known | (error.facts if isinstance(error, ToolError) else {})

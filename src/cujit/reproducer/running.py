@@ -35,6 +35,7 @@ from cujit.errors import (
     read_int,
     spell,
 )
+from cujit.errors.hints import Hint
 from cujit.formats.saved_launch import MAX_FILE_BYTES, SavedArgument, SavedLaunch, read_saved, write_saved
 from cujit.machine import default_device
 from cujit.reproducer.fork_server import LENGTH, STATUS, ForkServer, fork
@@ -311,7 +312,7 @@ class _Child:
             raise ToolTimeoutError(
                 f"{self._saved.kernel} ran in a process apart for {self._request['timeout_s']:g} s, and did not end",
                 tool=_TOOL,
-                help="a larger timeout_s (--timeout)",
+                help=Hint("a larger timeout_s", shell="a larger --timeout"),
             )
         if len(self._answer) < LENGTH.size:
             raise self._death(status)
@@ -409,7 +410,7 @@ def _error(facts: Mapping[str, Any]) -> CujitError:
 def _of_class(facts: Mapping[str, Any]) -> CujitError:
     cls = _error_class(str(facts["class"]))
     message, help = str(facts["message"]), facts.get("help")
-    help = None if help is None else str(help)
+    help = None if help is None else Hint(str(help), str(facts.get("shell", help)))
     if cls is KernelFaultError:
         return KernelFaultError(
             message,

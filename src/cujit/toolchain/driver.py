@@ -13,6 +13,7 @@ from typing import Any
 
 from cujit.arch.support import Version
 from cujit.errors import DeviceNotFoundError, DriverError, DriverNotFoundError, spell
+from cujit.errors.hints import Hint
 from cujit.forks import cached_property, once
 from cujit.toolchain.libraries import is_emulated
 
@@ -26,7 +27,10 @@ _LOGS_SINCE: Version = (12, 9)
 _LOG_BYTES = 25_600
 """The most that the driver stores. Source: as of ``_new_log``."""
 
-_INSTALL = "install NVIDIA's display driver, or run on the CPU device: device=cujit.cpu()"
+_INSTALL = Hint(
+    "install NVIDIA's display driver, or run on the CPU device: device=cujit.cpu()",
+    shell="install NVIDIA's display driver, or run on the CPU device: --device cpu",
+)
 _FORKED = (
     "this process was forked from one that had used CUDA, which the driver does not support: start workers "
     "with multiprocessing's 'spawn' or 'forkserver', or touch no GPU before the fork"
@@ -134,10 +138,18 @@ class Driver:
 # Source: CUDA Driver API manual, "Data types used by CUDA driver", CUresult; the remedies are ours.
 _REMEDIES = {
     "CUDA_ERROR_OUT_OF_MEMORY": "free arrays that are no longer needed, or work on smaller pieces",
-    "CUDA_ERROR_ILLEGAL_ADDRESS": "a kernel touched memory that is not its own; the context is lost and the "
-    "process must end. Run the same kernel on cujit.cpu(), or under compute-sanitizer, to find where",
-    "CUDA_ERROR_MISALIGNED_ADDRESS": "a kernel used an address that is no multiple of the value's size; the "
-    "context is lost and the process must end. Run the same kernel on cujit.cpu() to find where",
+    "CUDA_ERROR_ILLEGAL_ADDRESS": Hint(
+        "a kernel touched memory that is not its own; the context is lost and the "
+        "process must end. Run the same kernel on cujit.cpu(), or under compute-sanitizer, to find where",
+        shell="a kernel touched memory that is not its own; the context is lost and the process must "
+        "end. Run the same kernel with --device cpu, or under compute-sanitizer, to find where",
+    ),
+    "CUDA_ERROR_MISALIGNED_ADDRESS": Hint(
+        "a kernel used an address that is no multiple of the value's size; the "
+        "context is lost and the process must end. Run the same kernel on cujit.cpu() to find where",
+        shell="a kernel used an address that is no multiple of the value's size; the context is lost "
+        "and the process must end. Run the same kernel with --device cpu to find where",
+    ),
     "CUDA_ERROR_ASSERT": "an assert in a kernel failed; its message is on standard error",
     "CUDA_ERROR_LAUNCH_FAILED": "a kernel died; the context is lost and the process must end. Run it under "
     "compute-sanitizer to find where",
@@ -165,7 +177,10 @@ def open_driver() -> Driver:
         raise DeviceNotFoundError(
             f"the driver is of CUDA {driver.version[0]}.{driver.version[1]}; the oldest that works is "
             f"{OLDEST_DRIVER[0]}.{OLDEST_DRIVER[1]} (r550)",
-            help="update the driver, or run on the CPU device: device=cujit.cpu()",
+            help=Hint(
+                "update the driver, or run on the CPU device: device=cujit.cpu()",
+                shell="update the driver, or run on the CPU device: --device cpu",
+            ),
         )
     (status,) = driver.attempt("cuInit", 0)
     if status == bindings.CUresult.CUDA_ERROR_NO_DEVICE:
@@ -173,7 +188,10 @@ def open_driver() -> Driver:
         raise DeviceNotFoundError(
             f"{driver.name} is installed but shows no GPU"
             + (f" (CUDA_VISIBLE_DEVICES={spell(visible)})" if visible is not None else ""),
-            help="give the process (or the container) a GPU, or run on the CPU device: device=cujit.cpu()",
+            help=Hint(
+                "give the process (or the container) a GPU, or run on the CPU device: device=cujit.cpu()",
+                shell="give the process (or the container) a GPU, or run on the CPU device: --device cpu",
+            ),
         )
     if status != bindings.CUresult.CUDA_SUCCESS:
         raise DriverNotFoundError(

@@ -10,6 +10,7 @@ from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.entry import Entry
 from cujit.compiler.inputs.images import InputImage, merged
 from cujit.errors import BundleError, OptionError, ToolError
+from cujit.errors.hints import Hint
 from cujit.toolchain.nvfatbin import FatbinPacker
 from cujit.toolchain.toolset import Toolchain
 
@@ -38,7 +39,9 @@ def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain)
     except ToolError as e:
         if e.call == "nvFatbinCreate":
             raise OptionError(
-                f"{nvfatbin.tool} does not take {' '.join(options)}", help="compress='balance'", code="option-rejected"
+                f"{nvfatbin.tool} does not take {' '.join(options)}",
+                help=Hint("compress='balance'", shell="--compress balance"),
+                code="option-rejected",
             ) from None
         raise BundleError(
             f"{' + '.join(i.name for i in images)} do not go into one fatbin",
@@ -78,7 +81,9 @@ def _check_once(images: Sequence[InputImage]) -> None:
             raise BundleError(
                 f"{other.name} and {image.name} are both {image.artifact.kind.value} for {image.arch}; "
                 "a loader would take only the first",
-                help="link them into one image first: cujit.link",
+                help=Hint(
+                    "link them into one image first: cujit.link", shell="link them into one image first: cujit link"
+                ),
                 code="bundle-conflict",
             )
 

@@ -14,6 +14,7 @@ from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.images import InputImage, check_one_definition, kernels_of, merged, named
 from cujit.compiler.options.values import Options, Tool
 from cujit.errors import LinkError, OptionError, ToolError
+from cujit.errors.hints import Hint
 from cujit.formats.cubin import read_cubin
 from cujit.formats.ltoir import read_ltoir
 from cujit.formats.mangling import spelled
@@ -63,7 +64,10 @@ def link_images(
         if to is Kind.LTOIR and not image.has_ltoir:
             raise LinkError(
                 f"{image.name} is {image.artifact.kind.value}; LTO-IR is linked from LTO-IR and sources only",
-                help="compile it with to='ltoir', or link it later, to a cubin",
+                help=Hint(
+                    "compile it with to='ltoir', or link it later, to a cubin",
+                    shell="compile it with --to ltoir, or link it later, to a cubin",
+                ),
                 code="link-input",
             )
     check_one_definition(images, target)
@@ -79,7 +83,10 @@ def link_images(
             f"the link for {target} came out empty: {_all_names(images)} hold no code for it",
             tool=linker.tool,
             log=log,
-            help="compile the inputs with rdc=True, or as PTX or LTO-IR; a kernel of LLVM IR is marked as one",
+            help=Hint(
+                "compile the inputs with rdc=True, or as PTX or LTO-IR; a kernel of LLVM IR is marked as one",
+                shell="compile the inputs with -O rdc, or as PTX or LTO-IR; a kernel of LLVM IR is marked as one",
+            ),
             code="link-empty",
         )
     names, signatures = merged(artifacts)
@@ -104,7 +111,9 @@ def _target(images: Sequence[InputImage], arch: Arch | None) -> Arch:
     known = [image.arch for image in images if image.arch is not None]
     if not known:
         raise LinkError(
-            "none of the inputs tells for which architecture to link", help="arch='sm_…'", code="link-input"
+            "none of the inputs tells for which architecture to link",
+            help=Hint("arch='sm_…'", shell="<--arch> sm_…"),
+            code="link-input",
         )
     return max(known).real
 
@@ -140,8 +149,13 @@ def _run(images: Sequence[InputImage], arguments: Sequence[str], to: Kind, toolc
 
 
 _UNRESOLVED = re.compile(r"(?:Undefined reference to|Unresolved extern (?:function|variable)) '([^']+)'")
-_UNRESOLVED_HELP = "add the image that defines it; code to be linked is compiled with rdc=True or to='ltoir'"
-_LIBDEVICE_HELP = "these are libdevice's: cujit.Source.nvvm(…, libdevice=True)"
+_UNRESOLVED_HELP = Hint(
+    "add the image that defines it; code to be linked is compiled with rdc=True or to='ltoir'",
+    shell="add the image that defines it; code to be linked is compiled with -O rdc or --to ltoir",
+)
+_LIBDEVICE_HELP = Hint(
+    "these are libdevice's: cujit.Source.nvvm(…, libdevice=True)", shell="these are libdevice's: --libdevice"
+)
 _DUPLICATE = re.compile(r"Multiple definition of '([^']+)'|globals named '([^']+)': symbol multiply defined")
 _TOO_NEW = re.compile(r"Unsupported \.version ([\d.]+); current version is '([\d.]+)'")
 
@@ -160,7 +174,10 @@ def _explain(error: ToolError, images: Sequence[InputImage], arguments: Sequence
     if error.call == "nvJitLinkCreate":
         return OptionError(
             f"{error.tool} does not take the arguments {' '.join(arguments)}: {error.result}",
-            help="docs/options.md lists the options; extra=(…) is given to the linker as it is",
+            help=Hint(
+                "docs/options.md lists the options; extra=(…) is given to the linker as it is",
+                shell="docs/options.md lists the options; -O extra=… is given to the linker as it is",
+            ),
             code="option-rejected",
         )
     if symbols := list(dict.fromkeys(_UNRESOLVED.findall(error.log))):

@@ -28,6 +28,7 @@ from cujit.errors import (
     alike,
     counted,
 )
+from cujit.errors.hints import Hint, join_hints
 from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_of
 from cujit.formats.ptx.unused import without_unused
 from cujit.signature import Signature
@@ -50,17 +51,25 @@ _OVERLOADED = "overloaded function"
 _SEED = "frandom-seed"
 _SEED_SINCE = (12, 9)
 """The first NVRTC that takes a seed. Source: measured, NVRTC 12.0, 12.4, 12.6, 12.9, 13.2 and 13.5."""
-_HOST_HEADER = (
+_HOST_HEADER = Hint(
     "NVRTC compiles code for the GPU alone, and <{0}> is for the host: say host_code='skip' to leave out all code for "
-    "the host, or host_headers='stub' for an empty header; <cuda/std/…> is for kernels"
+    "the host, or host_headers='stub' for an empty header; <cuda/std/…> is for kernels",
+    shell="NVRTC compiles code for the GPU alone, and <{0}> is for the host: say -O host_code=skip "
+    "to leave out all code for the host, or -O host_headers=stub for an empty header; "
+    "<cuda/std/…> is for kernels",
 )
-_DIALECT = "pass dialect='nvcc' to define {}: NVRTC defines fewer names than nvcc"
+_DIALECT = Hint(
+    "pass dialect='nvcc' to define {}: NVRTC defines fewer names than nvcc",
+    shell="pass -O dialect=nvcc to define {}: NVRTC defines fewer names than nvcc",
+)
 _UNDEFINED = re.compile(
     r'identifier "(\w+)" is undefined|namespace "std" has no (?:actual )?member "(\w+)"|on (lambda) is'
 )
-_HEADER_HELP = (
+_HEADER_HELP = Hint(
     "give its directory (include=[…]) or its text (headers={name: text}); a source read from a file also "
-    f"finds headers beside it; {install('cu13')} installs the toolkit's headers"
+    f"finds headers beside it; {install('cu13')} installs the toolkit's headers",
+    shell="give its directory (-I DIR); a source read from a file also finds headers beside it; "
+    f"{install('cu13')} installs the toolkit's headers",
 )
 
 _WHEELS = (
@@ -78,20 +87,31 @@ _HOST_FUNCTION = " not allowed in JIT mode"
 
 _LAUNCH = "kernel launch"
 _DEVICE_LAUNCH = "device-side kernel launch"
-_NESTED = "say rdc=True to compile kernels that launch kernels; cujit.jit and cujit.link add libcudadevrt for a GPU"
-_GUARD = (
+_NESTED = Hint(
+    "say rdc=True to compile kernels that launch kernels; cujit.jit and cujit.link add libcudadevrt for a GPU",
+    shell="say -O rdc to compile kernels that launch kernels; cujit run and cujit link add libcudadevrt for a GPU",
+)
+_GUARD = Hint(
     "NVRTC compiles code for the GPU alone{}; say host_code='skip' to leave out what runs on the host (main, launches, "
-    "containers), or put it between #ifndef __CUDACC_RTC__ and #endif, and launch from Python"
+    "containers), or put it between #ifndef __CUDACC_RTC__ and #endif, and launch from Python",
+    shell="NVRTC compiles code for the GPU alone{}; say -O host_code=skip to leave out what runs "
+    "on the host (main, launches, containers), or put it between #ifndef __CUDACC_RTC__ and "
+    "#endif, and launch from Python",
 )
 
-_SKIP = (
+_SKIP = Hint(
     "NVRTC compiles code for the GPU alone, and {} is for the host: say host_code='skip' to leave that out, "
-    "or put it between #ifndef __CUDACC_RTC__ and #endif"
+    "or put it between #ifndef __CUDACC_RTC__ and #endif",
+    shell="NVRTC compiles code for the GPU alone, and {} is for the host: say -O host_code=skip to "
+    "leave that out, or put it between #ifndef __CUDACC_RTC__ and #endif",
 )
 
-_UNMARKED = (
+_UNMARKED = Hint(
     "mark the function __device__, or say default_device=True for all without a mark; say host_code='skip' to leave "
-    "out main and what launches kernels: NVRTC compiles code for the GPU alone"
+    "out main and what launches kernels: NVRTC compiles code for the GPU alone",
+    shell="mark the function __device__, or say -O default_device for all without a mark; say -O "
+    "host_code=skip to leave out main and what launches kernels: NVRTC compiles code for the "
+    "GPU alone",
 )
 
 _DEVICE_HEADERS = (
@@ -298,7 +318,10 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
         why = "; ".join(newer) or log.strip()
         return OptionError(
             f"{error.tool} does not take the arguments {' '.join(request.arguments())}: {why}",
-            help="docs/options.md lists the options; extra=(…) is given to the compiler as it is",
+            help=Hint(
+                "docs/options.md lists the options; extra=(…) is given to the compiler as it is",
+                shell="docs/options.md lists the options; -O extra=… is given to the compiler as it is",
+            ),
             code="option-rejected",
         )
     diagnostics = parse_log(log)
@@ -410,9 +433,15 @@ def _explain_names(request: Request, unnamed: Sequence[str], facts: dict[str, An
     parts += [f"has more than one {name}: it is overloaded" for name in overloaded]
     reasons = [m for name in absent for m in why[name] if not m.startswith(_NO_REASON)]
     message = f"{request.source.name} {' and '.join(parts)}"
-    helps = [f"names=['(void(*)(int*)){name}'], with the types of its parameters" for name in overloaded]
+    helps: list[str] = [
+        Hint(
+            f"names=['(void(*)(int*)){name}'], with the types of its parameters",
+            shell=f"<-n> '(void(*)(int*)){name}', with the types of its parameters",
+        )
+        for name in overloaded
+    ]
     helps += [_suggest_names(request, absent)] if absent else []
-    return CompileError("\n  ".join(dict.fromkeys([message, *reasons])), help="; ".join(helps), **facts)
+    return CompileError("\n  ".join(dict.fromkeys([message, *reasons])), help=join_hints("; ", helps), **facts)
 
 
 def _without_ours(diagnostics: Sequence[Diagnostic], unnamed: Sequence[str]) -> dict[str, object]:

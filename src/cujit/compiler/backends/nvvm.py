@@ -12,6 +12,7 @@ from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.source import NvvmModule
 from cujit.compiler.request import Request
 from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError, alike
+from cujit.errors.hints import Hint
 from cujit.toolchain.libraries import requesting_machine_code
 from cujit.toolchain.nvvm import FIRST_OPAQUE, MODULE_HEAD
 from cujit.toolchain.toolset import Toolchain
@@ -24,13 +25,18 @@ _VARIABLE = re.compile(
     r"^\s*(?:\.visible |\.weak )\.(global|const)(?: \.\w+(?: \d+)?)*? \.[a-z](\d+) ([\w$]+)(?:\[(\d+)\])?", re.MULTILINE
 )
 _ADDRESS_SPACE = {"global": 1, "const": 4}
-_MARK_HELP = (
+_MARK_HELP = Hint(
     "mark each kernel: `define ptx_kernel void @{0}(…)`, or add `!nvvm.annotations = !{{!0}}` and "
-    '`!0 = !{{{1} @{0}, !"kernel", i32 1}}`; rdc=True keeps functions alone, to be linked'
+    '`!0 = !{{{1} @{0}, !"kernel", i32 1}}`; rdc=True keeps functions alone, to be linked',
+    shell="mark each kernel: `define ptx_kernel void @{0}(…)`, or add `!nvvm.annotations = "
+    '!{{!0}}` and `!0 = !{{{1} @{0}, !"kernel", i32 1}}`; -O rdc keeps functions alone, to '
+    "be linked",
 )
-_DIALECT_HELP = (
+_DIALECT_HELP = Hint(
     "write typed pointers (float*), which libNVVM takes for every architecture; or say nvvm_latest=True, or build for "
-    "compute_100 and later"
+    "compute_100 and later",
+    shell="write typed pointers (float*), which libNVVM takes for every architecture; or say -O "
+    "nvvm_latest, or build for compute_100 and later",
 )
 _PTX_VERSION = re.compile(rb"^\.version\s+(\d+)\.(\d+)", re.MULTILINE)
 _VERSION_HELP = "add to the module: !nvvmir.version = !{!0} and !0 = !{i32 2, i32 0}"
@@ -89,7 +95,9 @@ def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
     if kind is Kind.CUBIN and request.options.get("rdc"):
         raise OptionError(
             "nvJitLink makes no relocatable cubin of LLVM IR",
-            help="to='ltoir', or to='ptx' with rdc=True, and link",
+            help=Hint(
+                "to='ltoir', or to='ptx' with rdc=True, and link", shell="--to ltoir, or --to ptx with -O rdc, and link"
+            ),
             code="option-rejected",
         )
     arguments = request.arguments()
@@ -161,7 +169,10 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
             f"{request.source.name} compiles to PTX, of which {e.tool} makes no machine code: {first}",
             diagnostics=diagnostics,
             **e.facts,
-            help="functions of other modules come from Source.nvvm(module, module, …) or from cujit.link",
+            help=Hint(
+                "functions of other modules come from Source.nvvm(module, module, …) or from cujit.link",
+                shell="functions of other modules come from cujit link",
+            ),
         ) from None
 
 
@@ -172,7 +183,10 @@ def _require_version(request: Request, ptx: bytes, tool: str) -> None:
         version = f"{found[1].decode()}.{found[2].decode()}"
         raise OptionError(
             f"{tool} writes PTX {version} for {request.arch}, not ptx_version_target={wanted}",
-            help="nvvm_latest=True, or an architecture from compute_100 on; or lower it by cujit.retarget",
+            help=Hint(
+                "nvvm_latest=True, or an architecture from compute_100 on; or lower it by cujit.retarget",
+                shell="-O nvvm_latest, or an architecture from compute_100 on; or lower it by cujit retarget",
+            ),
             code="option-rejected",
         )
 
@@ -184,7 +198,10 @@ def _require_whole(request: Request, symbols: _Symbols) -> None:
     if wanted:
         raise CompileError(
             f"{source.name} calls {', '.join(wanted)} of libdevice, which is not in the program",
-            help="Source.nvvm(…, libdevice=True); or rdc=True, to link it later",
+            help=Hint(
+                "Source.nvvm(…, libdevice=True); or rdc=True, to link it later",
+                shell="--libdevice; or -O rdc, to link it later",
+            ),
         )
     if not symbols.kernels:
         shown = ", ".join(symbols.functions) or "nothing that can be called from outside"
@@ -258,7 +275,10 @@ def _explain(request: Request, error: ToolError, tool: str, arguments: Sequence[
     if error.result == "NVVM_ERROR_INVALID_OPTION":
         return OptionError(
             f"{tool} does not take the arguments {' '.join(arguments)}: {error.log.strip()}",
-            help="docs/options.md lists the options; extra=(…) is given to libNVVM as it is",
+            help=Hint(
+                "docs/options.md lists the options; extra=(…) is given to libNVVM as it is",
+                shell="docs/options.md lists the options; -O extra=… is given to libNVVM as it is",
+            ),
             code="option-rejected",
         )
     diagnostics = _diagnostics(error.log, source.modules)

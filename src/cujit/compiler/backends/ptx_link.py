@@ -9,6 +9,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.compiler.inputs.images import InputImage, merged, named
 from cujit.compiler.options.values import Options
 from cujit.errors import FormatError, LinkError, OptionError, spell
+from cujit.errors.hints import Hint
 from cujit.formats.fatbin import EntryKind, FatbinEntry
 from cujit.formats.ptx.linking import Input, check_agreement, link_modules
 from cujit.formats.ptx.parser import parse
@@ -88,7 +89,10 @@ def check_ptx(images: Sequence[InputImage]) -> None:
 
 
 _TOOL = f"cujit {__version__}"
-_NO_FUNCTIONS = "functions in LTO-IR are not there for PTX: compile that input with to='ptx', rdc=True"
+_NO_FUNCTIONS = Hint(
+    "functions in LTO-IR are not there for PTX: compile that input with to='ptx', rdc=True",
+    shell="functions in LTO-IR are not there for PTX: compile that input with --to ptx, -O rdc",
+)
 
 
 def _module(part: Artifact) -> PtxModule:
@@ -130,7 +134,10 @@ def _parts(image: InputImage, arch: Arch | None) -> list[Artifact]:
         what = "for it " if arch else ""
         raise LinkError(
             f"{image.name} has neither PTX nor LTO-IR {what}that could become PTX",
-            help="machine code cannot be turned back: compile it with to='ptx', rdc=True",
+            help=Hint(
+                "machine code cannot be turned back: compile it with to='ptx', rdc=True",
+                shell="machine code cannot be turned back: compile it with --to ptx, -O rdc",
+            ),
             code="link-input",
         )
     return found

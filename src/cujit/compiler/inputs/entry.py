@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.options.table import is_utf8
 from cujit.errors import FormatError, OptionError, spell
+from cujit.errors.hints import Hint
 from cujit.values import dataclass
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ class Entry:
         if self.image.kind not in (Kind.PTX, Kind.LTOIR):
             raise OptionError(
                 f"options of an Entry are for PTX and LTO-IR, compiled later, and not for a {self.image.kind.value}",
-                help="say them where it is compiled: cujit.compile(…, extra=[…])",
+                help=Hint(
+                    "say them where it is compiled: cujit.compile(…, extra=[…])",
+                    shell="say them where it is compiled: cujit compile -O extra=…",
+                ),
             )
         if not self.options.lstrip().startswith("-"):
             raise OptionError(

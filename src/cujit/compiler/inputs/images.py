@@ -11,6 +11,7 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.artifact.artifact import is_buffer
 from cujit.errors import FormatError, LinkError, OptionError
+from cujit.errors.hints import Hint
 from cujit.forks import cached_property
 from cujit.formats.container import read_container
 from cujit.formats.cubin import Cubin, read_cubin
@@ -165,7 +166,10 @@ class InputImage:
         if self.artifact.kind is Kind.CUBIN and not self.cubin.is_relocatable:
             raise LinkError(
                 f"{self.name} is a finished cubin; the link would leave its code out",
-                help="compile it with rdc=True, or to='ltoir', or to='ptx'",
+                help=Hint(
+                    "compile it with rdc=True, or to='ltoir', or to='ptx'",
+                    shell="compile it with -O rdc, or --to ltoir, or --to ptx",
+                ),
                 code="link-input",
             )
 
@@ -175,7 +179,10 @@ class InputImage:
         held = ", ".join(str(e) for fatbin in self.fatbins for e in fatbin.entries) or "nothing"
         raise LinkError(
             f"{self.name} has no relocatable code for {target}; it holds {held}",
-            help="what is to be linked holds PTX, LTO-IR, or cubins compiled with rdc=True",
+            help=Hint(
+                "what is to be linked holds PTX, LTO-IR, or cubins compiled with rdc=True",
+                shell="what is to be linked holds PTX, LTO-IR, or cubins compiled with -O rdc",
+            ),
             code="link-input",
         )
 

@@ -11,6 +11,7 @@ from cujit.artifact import Artifact, Kind, kind_of
 from cujit.artifact.reading import BOM, path_of, read_file, shown_path, without_bom
 from cujit.compiler.options.values import Options
 from cujit.errors import MEMORY, FormatError, OptionError, spell
+from cujit.errors.hints import Hint
 from cujit.values import NamedTuple, dataclass, later
 from cujit.values.typed import TYPE_CHECKING
 
@@ -366,7 +367,10 @@ def _module(data: bytes, name: str) -> NvvmModule:
     except FormatError as e:
         raise FormatError(f"{name} is no LLVM IR: {e.message}", help=_HELP) from None
     if kind is not Kind.NVVMIR:
-        raise FormatError(f"{name} is {kind.value}, not LLVM IR", help="images of device code go to cujit.link")
+        raise FormatError(
+            f"{name} is {kind.value}, not LLVM IR",
+            help=Hint("images of device code go to cujit.link", shell="images of device code go to cujit link"),
+        )
     module = NvvmModule(name, data)
     if module.text is None:
         return module

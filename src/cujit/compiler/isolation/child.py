@@ -13,6 +13,7 @@ from typing import Any
 from cujit.artifact import Artifact
 from cujit.compiler.isolation.parent import WorkOrder
 from cujit.errors import CujitError, ToolCrashError
+from cujit.errors.hints import Hint
 from cujit.forks import single_flight_cache
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
@@ -38,7 +39,7 @@ def _answer(order: WorkOrder) -> Artifact | CujitError:
             message, result, log = "MemoryError: there is not enough memory", "MemoryError", ""
         else:
             message, result, log = f"a fault of cujit in the process apart: {e!r}", "", traceback.format_exc()
-        help = "a larger memory_mib, or none" if result else ""
+        help = Hint("a larger memory_mib, or none", shell="a larger --memory, or none") if result else ""
         return ToolCrashError(message, result=result, log=log, help=help)
 
 

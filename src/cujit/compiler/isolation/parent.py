@@ -15,6 +15,7 @@ from typing import Any
 from cujit.artifact import Artifact
 from cujit.compiler.jobs import Job
 from cujit.errors import CujitError, ToolCrashError
+from cujit.errors.hints import Hint
 from cujit.forks import Lock, on_fork_child
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.stopping import current_stop
@@ -179,8 +180,9 @@ atexit.register(_end_idle)
 on_fork_child(_forget_all)
 
 
-_MEMORY_HELP = (
-    "more (memory_mib=, --memory), or no limit; it counts all that the process maps, libraries and stacks too"
+_MEMORY_HELP = Hint(
+    "a larger memory_mib, or no limit; it counts all that the process maps, libraries and stacks too",
+    shell="a larger --memory, or no limit; it counts all that the process maps, libraries and stacks too",
 )
 _NO_MEMORY = re.compile(r"out of memory|OUT_OF_MEMORY|MemoryError|bad_alloc|failed to map segment", re.IGNORECASE)
 

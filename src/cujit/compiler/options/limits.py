@@ -6,6 +6,7 @@ import math
 import time
 
 from cujit.errors import OptionError, spell
+from cujit.errors.hints import Hint
 from cujit.values import NamedTuple
 
 _LONGEST_S = 1e9
@@ -41,7 +42,7 @@ class WorkLimits(NamedTuple):
             if not isolate:
                 raise OptionError(
                     "memory_mib limits a process apart, and there is none",
-                    help="isolate=True, memory_mib=4096",
+                    help=Hint("isolate=True, memory_mib=4096", shell="--isolate --memory 4096"),
                     code="option-conflict",
                 )
             return cls(seconds, isolate, memory_mib, _end(seconds))
@@ -59,7 +60,10 @@ def _seconds(given: object) -> float:
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
     if not 0 < seconds <= _LONGEST_S:
-        raise OptionError(f"timeout_s is {spell(given)}; it takes a positive number of seconds", help="timeout_s=30")
+        raise OptionError(
+            f"timeout_s is {spell(given)}; it takes a positive number of seconds",
+            help=Hint("timeout_s=30", shell="--timeout 30"),
+        )
     return seconds
 
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from cujit.arch.support import Version
 from cujit.compiler.options.spelling import Rejects, Spelling, each, flag, joined, pairs, switch, value
 from cujit.errors import OptionError, alike, spell
+from cujit.errors.hints import Hint
 from cujit.toolchain.headers import HOST_DIRECTORY
 from cujit.values import NamedTuple, later
 from cujit.values.typed import TYPE_CHECKING, TypeAlias
@@ -160,7 +161,8 @@ def _macro(name: object) -> str:
     if isinstance(name, str) and re.fullmatch(_MACRO, name):
         return name
     raise OptionError(
-        f"define: {spell(name)} is no name of a macro", help="define={'N': 4, 'FLAG': None, 'SQ(x)': '((x)*(x))'}"
+        f"define: {spell(name)} is no name of a macro",
+        help=Hint("define={'N': 4, 'FLAG': None, 'SQ(x)': '((x)*(x))'}", shell="-D N=4 -D FLAG -D 'SQ(x)=((x)*(x))'"),
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from cujit.compiler.options.spelling import Rejects, Spelling
 from cujit.compiler.options.table import OPTIONS, Tool, Value, accept_texts
 from cujit.errors import OptionError, alike, spell
+from cujit.errors.hints import Hint
 from cujit.values import later
 from cujit.values.typed import TYPE_CHECKING
 
@@ -98,7 +99,8 @@ class Options(Mapping[str, Value]):
         for name in options or ():
             if not isinstance(name, str):
                 raise OptionError(
-                    f"{spell(name)} is no name of an option; names are str", help="options={'lineinfo': True}"
+                    f"{spell(name)} is no name of an option; names are str",
+                    help=Hint("options={'lineinfo': True}", shell="-O lineinfo"),
                 )
         return cls(**{**(options or {}), **more})  # type: ignore[arg-type]
 
@@ -237,9 +239,12 @@ def _unknown(name: str, own: Sequence[str]) -> OptionError:
         spelled = (s.text for s in (row.nvrtc, row.nvjitlink, row.nvvm) if isinstance(s, Spelling))
         if any(plain in text.strip("-").replace("-", "_").split("=")[0].split() for text in spelled):
             near = [row.name, *(n for n in near if n != row.name)]
-    also = "an argument that the table lacks goes through extra=('--flag',)"
+    also = Hint(
+        "an argument that the table lacks goes through extra=('--flag',)",
+        shell="an argument that the table lacks goes through -O extra=--flag",
+    )
     return OptionError(
         f"unknown option {spell(name)}",
-        help=f"did you mean {', '.join(near)}? {also}" if near else also,
+        help=f"did you mean {', '.join(near)}? " + also if near else also,
         code="option-unknown",
     )

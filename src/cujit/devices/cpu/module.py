@@ -54,6 +54,7 @@ from cujit.errors import (
     ToolTimeoutError,
     spell,
 )
+from cujit.errors.hints import Hint
 from cujit.forks import Lock, once
 from cujit.toolchain.stopping import Ended
 from cujit.values import NamedTuple, replace
@@ -401,7 +402,10 @@ class CpuKernel(BackendKernel):
             raise ToolTimeoutError(
                 f"the CPU device did not compile {self.title} for blocks of {_by(block)} threads in {limit_s:g} s",
                 tool="LLVM",
-                help=f"call kernel.compile({tuple(block)}) on a device without timeout_s, or pass a larger timeout_s",
+                help=Hint(
+                    f"call kernel.compile({tuple(block)}) on a device without timeout_s, or pass a larger timeout_s",
+                    shell="specify a larger --timeout",
+                ),
             ) from None
 
     def _made(self, block: Dim3) -> NativeFunction:

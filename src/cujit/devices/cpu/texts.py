@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError, LoadError
+from cujit.errors.hints import Hint
 from cujit.values.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ def ptx_of(artifact: Artifact) -> tuple[str, str]:
         return found, f"PTX recovered from the cubin, {_COMPILED}"
     raise LoadError(
         f"the CPU device executes PTX, not a {artifact.kind.value}",
-        help="compile with to='ptx', or build a fatbin with a compute_… target",
+        help=Hint(
+            "compile with to='ptx', or build a fatbin with a compute_… target",
+            shell="compile with --to ptx, or build a fatbin with a compute_… target",
+        ),
     )
 
 

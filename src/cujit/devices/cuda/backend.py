@@ -24,6 +24,7 @@ from cujit.devices.streams import Allocation, DeviceLike, PinnedMemory, Stream
 from cujit.devices.tensormaps.tiling import Tiling
 from cujit.devices.watch import Watcher, emulated_watchers
 from cujit.errors import DeviceNotFoundError, UnsupportedError
+from cujit.errors.hints import Hint
 from cujit.forks import cached_property
 from cujit.toolchain.driver import Driver, open_driver
 
@@ -232,6 +233,9 @@ class CudaBackend(Backend):
         if self.arch.number < _FIRST_WITH_TENSOR_MAPS:
             raise UnsupportedError(
                 f"{self.product} ({self.arch}) has no tensor maps; GPUs from sm_{_FIRST_WITH_TENSOR_MAPS} on have",
-                help="copy by cp.async there, or run on the CPU device: device=cujit.cpu()",
+                help=Hint(
+                    "copy by cp.async there, or run on the CPU device: device=cujit.cpu()",
+                    shell="copy by cp.async there, or run on the CPU device: --device cpu",
+                ),
             )
         return encode(self.context, tiling)

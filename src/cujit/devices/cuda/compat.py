@@ -19,6 +19,7 @@ from cujit.devices.cuda.rules import (
     target_refusal,
 )
 from cujit.errors import CujitError, FormatError, OptionError, spell
+from cujit.errors.hints import Hint
 from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.elf import read_elf
 from cujit.formats.fatbin import EntryKind, Fatbin, FatbinEntry, find_fatbins, read_fatbin, select
@@ -108,7 +109,14 @@ def _verdicts(artifact: Artifact, target: _Target) -> list[Verdict]:
     if artifact.kind is Kind.OPTIXIR:
         return [Verdict("OptiX IR", False, "OptiX compiles and loads it", "optixModuleCreate(…)")]
     if artifact.kind is Kind.NVVMIR:
-        return [Verdict("LLVM IR", False, "it is not compiled yet", "cujit.compile(cujit.Source.nvvm(...))")]
+        return [
+            Verdict(
+                "LLVM IR",
+                False,
+                "it is not compiled yet",
+                Hint("cujit.compile(cujit.Source.nvvm(...))", shell="cujit compile FILE.ll"),
+            )
+        ]
     return _host_file(artifact, target) or [Verdict(artifact.kind.value, False, "there is no device code in it")]
 
 
@@ -153,7 +161,12 @@ def _real(arch: Arch) -> Arch:
 
 
 def _to_be_linked(entry: str) -> Verdict:
-    return Verdict(entry, False, "it is linked first", "cujit.link([...], arch=...), and load the cubin")
+    return Verdict(
+        entry,
+        False,
+        "it is linked first",
+        Hint("cujit.link([...], arch=...), and load the cubin", shell="cujit link FILE -o x.cubin, and load the cubin"),
+    )
 
 
 # -- machine code -----------------------------------------------------------------------------------------

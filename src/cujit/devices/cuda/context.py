@@ -128,10 +128,10 @@ class GpuContext:
         return DriverError(
             f"{error.message}\n  {one} running, the newest first:{listing}{more}",
             **error.facts,
-            help=f"{error.help or 'the context is lost and the process must end'}. Which launch it is: synchronize the "
-            "device after each, or run them one by one on the CPU device with the same arguments "
-            "(launch.replay_on_cpu(…) in a new process; launch.save(…) before it keeps it in a file for cujit run), or "
-            "the process under compute-sanitizer",
+            help=(error.help or "the context is lost and the process must end")
+            + ". Which launch it is: synchronize the device after each, or run them one by one on the CPU device with "
+            "the same arguments (launch.replay_on_cpu(…) in a new process; launch.save(…) before it keeps it in a file "
+            "for cujit run), or the process under compute-sanitizer",
         )
 
     def refused(self, function: str, status: int) -> DriverError:

@@ -7,6 +7,7 @@ from cujit.devices.cuda.routes import Chosen, RoutePlace, route_ptx
 from cujit.devices.cuda.rules import cubin_refusal, emulation_refusal
 from cujit.devices.jit_options import JitOptions
 from cujit.errors import LoadError
+from cujit.errors.hints import Hint
 
 _AS_PTX = ", which is PTX under cujit emulate"
 
@@ -58,7 +59,14 @@ def _fatbin(artifact: Artifact, place: RoutePlace, options: JitOptions) -> Chose
         raise LoadError(
             f"{_what(artifact)} holds {have}; {place.name} is {place.arch}, on which none of these runs",
             help=f"build with the target {place.arch}, or with PTX: {place.arch.virtual}"
-            + ("; LTO-IR is linked first: cujit.link([...], arch=...)" if lto else ""),
+            + (
+                Hint(
+                    "; LTO-IR is linked first: cujit.link([...], arch=...)",
+                    shell="; LTO-IR is linked first: cujit link FILE -o x.cubin",
+                )
+                if lto
+                else ""
+            ),
             code="load-mismatch",
         )
     if entry.kind is EntryKind.PTX:

@@ -19,6 +19,7 @@ from cujit.devices.launcher.cubin import CubinKernelFacts
 from cujit.devices.options import PLAIN, LaunchOptions, check_cluster, check_cooperative, check_own_cluster
 from cujit.devices.shapes import Dim3, HostExtent, LaunchShape, Limits, Resources, check_launch
 from cujit.errors import DriverError, LaunchError, UnsupportedError
+from cujit.errors.hints import Hint
 from cujit.forks import cached_property
 from cujit.signature import Signature
 from cujit.values import attributes, replace
@@ -294,7 +295,8 @@ class CudaKernel(BackendKernel):
     def cancel(self) -> None:
         """Refuse: nobody can end a launch on a GPU."""
         raise UnsupportedError(
-            f"{self.title}: a launch on a GPU runs until it is done", help="try it on the CPU device: cujit.cpu()"
+            f"{self.title}: a launch on a GPU runs until it is done",
+            help=Hint("try it on the CPU device: cujit.cpu()", shell="try it on the CPU device: --device cpu"),
         )
 
     def _require_clusters(self) -> None:

@@ -16,6 +16,7 @@ from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.driver_options import JitLogs, driver_options
 from cujit.devices.jit_options import JitOptions
 from cujit.errors import ClosedError, LinkError
+from cujit.errors.hints import Hint
 from cujit.formats.cubin import read_cubin
 
 _INPUT_TYPE = {
@@ -148,7 +149,7 @@ def link_with_driver(
         raise LinkError(
             f"{made.name} gave an empty cubin",
             log=made.log,
-            help="compile the inputs with rdc=True, or as PTX",
+            help=Hint("compile the inputs with rdc=True, or as PTX", shell="compile the inputs with -O rdc, or as PTX"),
             code="link-empty",
         )
     return made

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cujit.arch import Arch, ArchKind
 from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import NEWEST, RELEASES, Version, driver_release, extra_for, install, knows
+from cujit.errors.hints import Hint
 from cujit.values import NamedTuple
 
 if TYPE_CHECKING:
@@ -80,7 +81,10 @@ def cubin_refusal(cubin: Cubin, device: Arch, name: str, *, is_emulated: bool = 
     if cubin.is_relocatable:
         return LoadRefusal(
             "is relocatable: it was compiled to be linked (rdc)",
-            "link it: cujit.link([...], arch=...), and load the cubin",
+            Hint(
+                "link it: cujit.link([...], arch=...), and load the cubin",
+                shell="link it: cujit link FILE -o x.cubin, and load the cubin",
+            ),
         )
     if not cubin.arch.runs_on(device):
         return LoadRefusal(

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import Version
 from cujit.errors import LinkError
+from cujit.errors.hints import Hint
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.debug_merge import DebugData, Labels
@@ -267,7 +268,10 @@ def _texture_mode(module: ptx.PtxModule) -> str:
 
 def _help(complaints: Collection[Complaint]) -> str | None:
     if any("no input defines it" in c.text for c in complaints):
-        return "add the module that defines it; code to be linked is compiled with rdc=True"
+        return Hint(
+            "add the module that defines it; code to be linked is compiled with rdc=True",
+            shell="add the module that defines it; code to be linked is compiled with -O rdc",
+        )
     if any("is defined again" in c.text for c in complaints):
         return "make one of them static or inline, or leave one module out"
     return None

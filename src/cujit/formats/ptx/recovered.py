@@ -13,6 +13,7 @@ import re
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.errors import ArchError, FormatError, LinkError, PtxSyntaxError, counted, listed, spell
+from cujit.errors.hints import Hint
 from cujit.formats.container import read_container
 from cujit.formats.cubin import Cubin, CubinKernel, is_ptx_section, read_cubin
 from cujit.formats.elf import Elf, Section, read_elf
@@ -74,7 +75,10 @@ def ptx_of_cubin(data: bytes) -> str:
     return _labelled(text, f"recovered by cujit from the line information of a cubin for {cubin.arch}")
 
 
-_HELP = "build it with line information (lineinfo=True, nvcc -lineinfo), or compile the source to PTX"
+_HELP = Hint(
+    "build it with line information (lineinfo=True, nvcc -lineinfo), or compile the source to PTX",
+    shell="build it with line information (-O lineinfo, nvcc -lineinfo), or compile the source to PTX",
+)
 
 
 def _recovered(elf: Elf, cubin: Cubin) -> str:

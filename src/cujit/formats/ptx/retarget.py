@@ -14,6 +14,7 @@ from cujit.arch import Arch
 from cujit.arch.support import NEWEST, Version, dotted, extra_for, install, knows, toolkit_of_ptx
 from cujit.artifact import Artifact
 from cujit.errors import FormatError, OptionError, UnsupportedError, spell
+from cujit.errors.hints import Hint
 from cujit.formats.ptx.isa.table import NEWEST_PTX
 from cujit.formats.ptx.obstacles import Obstacle, obstacles
 from cujit.formats.ptx.parser import parse
@@ -140,4 +141,7 @@ def _help(module: PtxModule, arch: Arch | None) -> str:
         return f"compile it with the last toolkit that builds for {target.real}: {install(extra_for(target))}"
     if toolkit is None:
         return "build a cubin instead: target sm_…"
-    return f"assemble it with the nvJitLink of CUDA {dotted(toolkit)} or later: cujit.link([ptx], arch='sm_…')"
+    return Hint(
+        f"assemble it with the nvJitLink of CUDA {dotted(toolkit)} or later: cujit.link([ptx], arch='sm_…')",
+        shell=f"assemble it with the nvJitLink of CUDA {dotted(toolkit)} or later: cujit link FILE -a sm_… -o x.cubin",
+    )

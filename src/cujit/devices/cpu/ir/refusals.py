@@ -8,6 +8,7 @@ from typing import NoReturn
 from cujit.devices.backend import BackendKernel
 from cujit.devices.shapes import Resources
 from cujit.errors import UnsupportedError
+from cujit.errors.hints import Hint
 from cujit.signature import Signature
 
 Refusal = tuple[int, str, str]
@@ -69,7 +70,10 @@ def unsupported(items: Sequence[Refusal], what: str = "this PTX") -> Unsupported
     stand = f"{len(items)} constructs stand" if len(items) > 1 else "one construct stands"
     help_ = "run it on a GPU; `cujit inspect --needs` lists what a PTX file needs, and what of it runs here"
     if all(UNLINKED in why for _, _, why in items):
-        help_ = "link it with the module that does: cujit.link([…], to='ptx')"
+        help_ = Hint(
+            "link it with the module that does: cujit.link([…], to='ptx')",
+            shell="link it with the module that does: cujit link FILE FILE --to ptx -o x.ptx",
+        )
     return UnsupportedError(
         f"the CPU device cannot execute {what} yet; {stand} in the way:\n{lines}", items=items, help=help_
     )
