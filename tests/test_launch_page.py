@@ -25,6 +25,6 @@ def test_every_part_of_the_page_has_a_snippet() -> None:
 
 
 def test_the_page_tells_every_keyword_of_prepare() -> None:
-    table = PAGE.sections["What `prepare` takes"].partition("```")[0]
+    table = PAGE.sections["Options of `prepare`"].partition("```")[0]
     told = [name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)]
     assert told == list(inspect.signature(cujit.Kernel.prepare).parameters)[1:]

@@ -42,14 +42,14 @@ def _steady(said: str) -> str:
 
 
 def test_the_table_of_options_has_each() -> None:
-    shown = set(re.findall(r"`(--?[a-zA-Z]+)", PAGE.sections["Options"].partition("IPython puts")[0]))
+    shown = set(re.findall(r"`(--?[a-zA-Z]+)", PAGE.sections["Options of a cell"].partition("IPython replaces")[0]))
     options = [{*option.opts} for option in _command.params]
     assert all(option & shown for option in options)
     assert shown <= set().union(*options)
 
 
 def test_the_table_of_values_has_each_type_that_is_shown() -> None:
-    text = PAGE.sections["Results as tables"]
+    text = PAGE.sections["Show results as tables"]
     assert len(RENDERERS) == 12
     for module, name in RENDERERS:
         assert hasattr(importlib.import_module(module), name)

@@ -25,7 +25,7 @@ def test_the_python_runs() -> None:
 
 
 def test_each_section_that_says_how_shows_it() -> None:
-    assert {title for title, _ in PAGE.snippets()} == {*PAGE.sections} - {"How it is decided"}
+    assert {title for title, _ in PAGE.snippets()} == {*PAGE.sections} - {"How the winner is chosen"}
 
 
 def test_the_example_measures_once(capsys: pytest.CaptureFixture[str]) -> None:
