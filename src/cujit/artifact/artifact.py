@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from cujit.arch import Arch
+from cujit.artifact import magic
 from cujit.artifact.reading import BOM, path_of, read_file, shown_path
 from cujit.artifact.writing import write_file
 from cujit.errors import FormatError, OptionError, spell
@@ -44,20 +45,14 @@ class Kind(enum.Enum):
     """No image: what ``cujit.tune`` measured, as JSON, in a cache among images."""
 
 
-# Sources: fatbin magic and LTO-IR magic, research on nvFatbin and NVRTC output 12.4 to 13.5; ELF64 header
-# (System V gABI), e_machine 190 = EM_CUDA; `!<arch>` ar(5); LLVM bitcode magic "BC" C0 DE, LLVM Bitcode File Format.
-_LTOIR = b"\xed\x43\x4e\x7f"
 _MAGIC: tuple[tuple[bytes, Kind], ...] = (
-    (b"\x50\xed\x55\xba", Kind.FATBIN),
-    (_LTOIR, Kind.LTOIR),
-    (b"!<arch>\n", Kind.LIBRARY),
-    (b"BC\xc0\xde", Kind.NVVMIR),
-    (b"\xde\xc0\x17\x0b", Kind.NVVMIR),
+    (magic.FATBIN, Kind.FATBIN),
+    (magic.LTOIR, Kind.LTOIR),
+    (magic.ARCHIVE, Kind.LIBRARY),
+    *((first, Kind.NVVMIR) for first in magic.BITCODE),
     (b'{"cujit tuning":', Kind.TUNING),
 )
-_EM_CUDA = 190
-_EM_CUDA_WORD = _EM_CUDA.to_bytes(2, "little")
-_CUBIN = b"\x7fELF\x02\x01\x01"  # 64 bits, little-endian, version 1
+_EM_CUDA_WORD = magic.EM_CUDA.to_bytes(2, "little")
 # None (what the CPU device keeps of a module has no code), Intel 80386, PowerPC 64, ARM, x86-64, AArch64, RISC-V.
 # Source: gABI, "ELF Header", e_machine.
 _HOSTS = (0, 3, 21, 40, 62, 183, 243)
@@ -72,10 +67,10 @@ def kind_of(data: bytes) -> Kind:
     """
     if not data:
         raise FormatError("the image is empty", offset=0)
-    if data[:4] == b"\x7fELF":
+    if data.startswith(magic.ELF):
         return _kind_of_elf(data)
-    for magic, kind in _MAGIC:
-        if data.startswith(magic):
+    for first, kind in _MAGIC:
+        if data.startswith(first):
             return Kind.OPTIXIR if kind is Kind.LTOIR and _is_optix(data) else kind
     return _kind_of_text(data)
 
@@ -99,7 +94,7 @@ def _kind_of_elf(data: bytes) -> Kind:
     if len(data) < 64:
         raise FormatError("an ELF file cut off inside its header", offset=len(data))
     machine = int.from_bytes(data[18:20], "big" if data[5] == 2 else "little")
-    if machine == _EM_CUDA:
+    if machine == magic.EM_CUDA:
         return Kind.CUBIN
     if machine not in _HOSTS:
         raise FormatError(f"an ELF file for machine {machine}, which is neither a GPU nor a host of one", offset=18)
@@ -258,7 +253,7 @@ class Artifact:
             assert cujit.Artifact.of(cubin.data).kind is cujit.Kind.CUBIN
         """
         image = data if type(data) is bytes else image_bytes(data)
-        is_cubin = image[:7] == _CUBIN and image[18:20] == _EM_CUDA_WORD and len(image) >= 64
+        is_cubin = image[:7] == magic.ELF_64 and image[magic.EM_CUDA_AT] == _EM_CUDA_WORD and len(image) >= 64
         kind = Kind.CUBIN if is_cubin else kind_of(image)
         return unchecked(_BARE, kind=kind, data=image.removeprefix(BOM) if kind in _TEXT else image, name=name)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cujit.arch import Arch
 from cujit.arch.support import dotted
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, Kind, magic
 from cujit.emulator.entries import load_u64, require
 from cujit.emulator.process import emulation
 from cujit.emulator.results import RefusedCall, Result
@@ -40,8 +40,7 @@ from cujit.program import link
 
 # Source of the numbers: fatbinary.h of CUDA 13.5; headers of LTO-IR that NVRTC writes; System V gABI, "ELF Header",
 # where 190 is the machine of CUDA.
-_ELF, _CUDA, _MACHINE_AT, _RELOCATABLE = b"\x7fELF", 190, 18, 1
-_FATBIN, _WRAPPER, _LTOIR = b"\x50\xed\x55\xba", b"\xb1\x43\x62\x46", b"\xed\x43\x4e\x7f"
+_MACHINE_AT, _RELOCATABLE = 18, 1
 _FATBIN_HEADER, _WRAPPER_HEADER = struct.Struct("<IHHQ"), struct.Struct("<IIQQ")
 
 _PIECE = 1 << 16
@@ -97,12 +96,12 @@ def bytes_at(address: int) -> bytes:
     """
     require(address)
     head = _read(address, HEADER_BYTES, at_least=1)
-    if head.startswith(_WRAPPER) and len(head) >= _WRAPPER_HEADER.size:
+    if head.startswith(magic.FATBIN_WRAPPER) and len(head) >= _WRAPPER_HEADER.size:
         address = _WRAPPER_HEADER.unpack_from(head)[2]
         head = _read(address, HEADER_BYTES, at_least=_FATBIN_HEADER.size)
-        if not head.startswith(_FATBIN):
+        if not head.startswith(magic.FATBIN):
             raise RefusedCall(Result.INVALID_IMAGE, "the wrapper of a fatbin leads to something else")
-    if head.startswith(_FATBIN):
+    if head.startswith(magic.FATBIN):
         _, _, header_bytes, size = _FATBIN_HEADER.unpack_from(_read(address, _FATBIN_HEADER.size))
         require(size < _MOST_BYTES, Result.INVALID_IMAGE, f"a fatbin of {size} bytes")
         return _read(address, header_bytes + size)
@@ -110,9 +109,9 @@ def bytes_at(address: int) -> bytes:
         size = container_bytes(_read(address, HEADER_BYTES))
         require(size < _MOST_BYTES, Result.INVALID_IMAGE, f"a container of {size} bytes")
         return _read(address, size)
-    if head.startswith(_LTOIR):
+    if head.startswith(magic.LTOIR):
         return head
-    return _elf_at(address, head) if head.startswith(_ELF) else _text_at(address)
+    return _elf_at(address, head) if head.startswith(magic.ELF) else _text_at(address)
 
 
 def _elf_at(address: int, head: bytes) -> bytes:
@@ -164,16 +163,16 @@ def ptx_of(data: bytes, name: str = "") -> Artifact:
     held = read_container(data)
     if held is not None:
         return _checked(held.ptx, name)
-    if data.startswith(_FATBIN):
+    if data.startswith(magic.FATBIN):
         return _of_fatbin(read_fatbin(data), name)
-    if data.startswith(_LTOIR):
+    if data.startswith(magic.LTOIR):
         if len(data) <= HEADER_BYTES:
             raise RefusedCall(
                 Result.NOT_SUPPORTED,
                 "LTO-IR does not say how long it is: link it by nvJitLink or cuLink, or put it into a fatbin",
             )
         return linked([Artifact(Kind.LTOIR, data, name=name)])
-    if data.startswith(_ELF):
+    if data.startswith(magic.ELF):
         return _of_elf(data, name)
     if not _IS_PTX.match(data):
         raise RefusedCall(Result.INVALID_IMAGE, f"no image: it begins {spell(data[:16])}")
@@ -194,7 +193,7 @@ def linked(artifacts: Sequence[Artifact]) -> Artifact:
 def _of_elf(data: bytes, name: str) -> Artifact:
     """Take the PTX in the line information of a cubin that a device of this architecture would run."""
     (machine,) = struct.unpack_from("<H", data.ljust(HEADER_BYTES, b"\0"), _MACHINE_AT)
-    if machine != _CUDA:
+    if machine != magic.EM_CUDA:
         raise RefusedCall(Result.INVALID_IMAGE, f"an ELF file for machine {machine}, which is none of CUDA")
     try:
         arch = read_cubin(data).arch

@@ -16,6 +16,7 @@ import ctypes
 import struct
 from collections.abc import Sequence
 
+from cujit.artifact import magic
 from cujit.emulator.structures import BootTable
 from cujit.errors import UnsupportedError, spell
 from cujit.toolchain.libraries import STAND_IN_SYMBOL
@@ -305,7 +306,7 @@ def _file(processor: _Processor, pieces: dict[str, bytes], at: dict[str, int], e
     ]
     names, places = _strings([*_SECTIONS, ".shstrtab"])
     sections_at = end + len(names) + -(end + len(names)) % 8
-    ident = b"\x7fELF" + bytes((2, 1, 1)) + bytes(9)
+    ident = magic.ELF_64 + bytes(9)
     header = struct.pack(
         "<16sHHIQQQIHHHHHH", ident, 3, processor.machine, 1, 0, _HEADER_BYTES, sections_at, 0, _HEADER_BYTES,
         _PROGRAM_BYTES, _PROGRAMS, 64, len(_SECTIONS) + 2, len(_SECTIONS) + 1,

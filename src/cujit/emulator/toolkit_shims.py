@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cujit.arch import Arch
+from cujit.artifact import magic
 from cujit.emulator.device_runtime import NAME as DEVICE_RUNTIME
 from cujit.emulator.device_runtime import device_runtime, is_device_runtime
 from cujit.emulator.images import contained, ptx_of
@@ -36,8 +37,6 @@ from cujit.toolchain.libraries import is_machine_code_requested
 from cujit.toolchain.results import InputType, NvrtcResult
 from cujit.toolchain.results import NvJitLinkResult as Code
 from cujit.values import NamedTuple, replace
-
-_LTOIR, _FATBIN, _ARCHIVE, _OBJECT = b"\xed\x43\x4e\x7f", b"\x50\xed\x55\xba", b"!<arch>\n", b"\x7fELF"
 
 
 class _Piece(NamedTuple):
@@ -109,9 +108,9 @@ class Link:
         return self._take(kind, data, name)
 
     def _take(self, kind: int, data: bytes, name: bytes) -> int:
-        if data.startswith((_ARCHIVE, _FATBIN)) or (kind in (InputType.OBJECT, InputType.LIBRARY)):
+        if data.startswith((magic.ARCHIVE, magic.FATBIN)) or (kind in (InputType.OBJECT, InputType.LIBRARY)):
             return self._add_parts(data, name)
-        if data.startswith(_LTOIR):
+        if data.startswith(magic.LTOIR):
             self._lto.append(_Piece(InputType.LTOIR, data, name))
             return Code.SUCCESS
         try:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import struct
 
 from cujit.arch import Arch
+from cujit.artifact import magic
 from cujit.errors import ArchError, FormatError, spell
 from cujit.values import NamedTuple
 
 # Source: System V gABI, "ELF Header" and "Sections"; cubins of CUDA 13.5 for machine, OS ABI, ABI version and flags.
-_ELF = b"\x7fELF"
 _HEADER = struct.Struct("<4s5B7sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _LITTLE_ENDIAN_64 = (2, 1, 1)
 _OS_ABI, _ABI = 0x41, 8
-_RELOCATABLE, _EXECUTABLE, _CUDA, _NOTHING, _CONTENT, _STRINGS = 1, 2, 190, 0, 1, 3
+_RELOCATABLE, _EXECUTABLE, _NOTHING, _CONTENT, _STRINGS = 1, 2, 0, 1, 3
 _ACCELERATED = 0x8
 
 _MARK = b"cujit\0\1"
@@ -60,17 +60,17 @@ def write_container(held: Container) -> bytes:
         rows.append(_SECTION.pack(name_at, kind, 0, 0, at, len(content), 0, 0, 1, 0))
         at, name_at = at + len(content), _NAMES.index(b"\0", name_at) + 1
     table_at = -(-at // 8) * 8
-    identity = (_ELF, *_LITTLE_ENDIAN_64, _OS_ABI, _ABI, _MARK)
+    identity = (magic.ELF, *_LITTLE_ENDIAN_64, _OS_ABI, _ABI, _MARK)
     type_of_file = _RELOCATABLE if held.is_relocatable else _EXECUTABLE
     flags = held.arch.number << 8 | _ACCELERATED * (held.arch.suffix == "a")
     sizes = (_HEADER.size, 0, 0, _SECTION.size, _SECTIONS, _SECTIONS - 1)
-    header = _HEADER.pack(*identity, type_of_file, _CUDA, 1, 0, 0, table_at, flags, *sizes)
+    header = _HEADER.pack(*identity, type_of_file, magic.EM_CUDA, 1, 0, 0, table_at, flags, *sizes)
     return b"".join((header, *contents)).ljust(table_at, b"\0") + b"".join(rows)
 
 
 def is_container(data: bytes) -> bool:
     """Return whether bytes begin as a container does."""
-    return data[:4] == _ELF and data[_MARK_AT] == _MARK
+    return data[:4] == magic.ELF and data[_MARK_AT] == _MARK
 
 
 def container_bytes(head: bytes) -> int:

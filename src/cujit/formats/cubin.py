@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import Version
-from cujit.artifact import image_bytes
+from cujit.artifact import image_bytes, magic
 from cujit.errors import ArchError, FormatError, NameNotFoundError, spell
 from cujit.formats.container import Container, is_container, read_container
 from cujit.formats.cubin_info import (
@@ -31,7 +31,7 @@ from cujit.values import dataclass, field, replace
 PTX_SECTION = ".nv_debug_ptx_txt"
 """Where line information keeps the PTX that a cubin was made of; a number follows in what was compiled to be linked."""
 
-_MACHINE = 190  # EM_CUDA
+_MACHINE = magic.EM_CUDA
 _RELOCATABLE, _EXECUTABLE = 1, 2
 _ABI_8 = 8
 _KERNEL = 0x10  # of st_other

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import struct
 
+from cujit.artifact import magic
 from cujit.errors import FormatError, spell
 from cujit.forks import cached_property
 from cujit.values import NamedTuple, dataclass, field
 
-_MAGIC = b"\x7fELF"
 _CLASS_64, _LITTLE_ENDIAN, _CURRENT, _REL = 2, 1, 1, 1
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -217,7 +217,7 @@ def bare_header() -> bytes:
 
     Source: System V gABI, "ELF Header".
     """
-    mark = _MAGIC + bytes((_CLASS_64, _LITTLE_ENDIAN, _CURRENT))
+    mark = magic.ELF + bytes((_CLASS_64, _LITTLE_ENDIAN, _CURRENT))
     return _HEADER.pack(mark, _REL, 0, _CURRENT, 0, 0, 0, 0, _HEADER.size, 0, 0, 0, 0, 0)
 
 
@@ -254,7 +254,7 @@ def elf_type(data: bytes) -> int:
 
 
 def _header(data: bytes) -> tuple[bytes, int, int, int, int, int, int, int, int, int, int, int, int, int]:
-    if len(data) < _HEADER.size or data[: len(_MAGIC)] != _MAGIC:
+    if len(data) < _HEADER.size or data[: len(magic.ELF)] != magic.ELF:
         raise FormatError(f"no ELF file: {spell(data[:8])}, {len(data)} bytes", offset=0)
     if data[4] != _CLASS_64 or data[5] != _LITTLE_ENDIAN:
         raise FormatError("an ELF file that is not 64-bit little-endian", offset=4)

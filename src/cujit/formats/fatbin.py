@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 
 from cujit.arch import Arch
-from cujit.artifact import image_bytes
+from cujit.artifact import image_bytes, magic
 from cujit.errors import FormatError, spell
 from cujit.formats.container import is_container
 from cujit.formats.elf import elf_type
@@ -32,7 +32,6 @@ __all__ = [
     "select",
 ]
 
-_MAGIC = b"\x50\xed\x55\xba"
 _CONTAINER = struct.Struct("<IHHQ")
 _CONTAINER_VERSION = 1
 _ALIGNMENT = 8
@@ -102,7 +101,7 @@ def _read_container(data: bytes, start: int, limit: int, recent: Recent) -> Fatb
     Raises:
         FormatError: no container is there, or it is cut off or contradicts itself.
     """
-    if limit - start < _CONTAINER.size or not data.startswith(_MAGIC, start):
+    if limit - start < _CONTAINER.size or not data.startswith(magic.FATBIN, start):
         raise FormatError(f"no fatbin: {spell(data[start : min(limit, start + 8)])}", offset=start)
     _, version, header_bytes, size = _CONTAINER.unpack_from(data, start)
     if version != _CONTAINER_VERSION or header_bytes < _CONTAINER.size:
@@ -129,7 +128,7 @@ def find_fatbins(data: bytes) -> tuple[Fatbin, ...]:
         FormatError: the file is of another kind, or it or a container in it is damaged.
     """
     data = image_bytes(data)
-    is_bare = data.startswith(_MAGIC)
+    is_bare = data.startswith(magic.FATBIN)
     places = [(0, len(data))] if is_bare else places_of_sections(data, _HOST_SECTIONS)
     found: list[Fatbin] = []
     entries, recent = 0, Recent()

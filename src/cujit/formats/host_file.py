@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cujit.artifact import magic
 from cujit.errors import FormatError, spell
 from cujit.formats.elf import read_elf
 
-_ELF_MAGIC = b"\x7fELF"
-_AR_MAGIC, _THIN_AR_MAGIC = b"!<arch>\n", b"!<thin>\n"
 _AR_HEADER_BYTES = 60
 _AR_HEADER_END = b"`\n"
 
@@ -22,13 +21,13 @@ def places_of_sections(data: bytes, names: tuple[str, ...]) -> Iterator[tuple[in
     Raises:
         FormatError: the file is neither, or it or a member of it is damaged.
     """
-    if data.startswith(_ELF_MAGIC):
+    if data.startswith(magic.ELF):
         yield from _in_elf(data, names, 0)
-    elif data.startswith(_AR_MAGIC):
+    elif data.startswith(magic.ARCHIVE):
         for start, end in _members(data):
-            if data.startswith(_ELF_MAGIC, start):
+            if data.startswith(magic.ELF, start):
                 yield from _in_member(data[start:end], names, start)
-    elif data.startswith(_THIN_AR_MAGIC):
+    elif data.startswith(magic.THIN_ARCHIVE):
         raise FormatError("a thin archive has its members outside of itself", offset=0, help="read its objects")
     else:
         raise FormatError(f"neither a fatbin, an ELF file nor an archive: {spell(data[:8])}", offset=0)
@@ -50,7 +49,7 @@ def _in_member(data: bytes, names: tuple[str, ...], start: int) -> list[tuple[in
 
 def _members(data: bytes) -> Iterator[tuple[int, int]]:
     """Where each member's content starts and ends."""
-    at = len(_AR_MAGIC)
+    at = len(magic.ARCHIVE)
     while at < len(data):
         header = data[at : at + _AR_HEADER_BYTES]
         digits = header[48:58].strip()

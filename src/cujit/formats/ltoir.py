@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import Version
+from cujit.artifact import magic
 from cujit.errors import ArchError, FormatError, spell
 from cujit.values import dataclass
 
-_MAGIC = 0x7F4E43ED
 _HEADER = struct.Struct("<I6BHHHII")
 _TAG = struct.Struct("<HH")
 _TAG_ARCH, _TAG_SPECIFIC, _TAG_END = 1, 0x20, 0x63
@@ -57,8 +57,8 @@ def read_ltoir(data: bytes) -> Ltoir:
     """
     if len(data) < _HEADER.size:
         raise FormatError(f"LTO-IR cut off inside its header, after {len(data)} bytes", offset=len(data))
-    magic, container, container_minor, ir, ir_minor = _HEADER.unpack_from(data)[:5]
-    if magic != _MAGIC:
+    first, container, container_minor, ir, ir_minor = _HEADER.unpack_from(data)[:5]
+    if first != int.from_bytes(magic.LTOIR, "little"):
         raise FormatError(f"no LTO-IR: it begins {spell(data[:4])}", offset=0)
     tags = dict(_tags(data))
     if _TAG_ARCH not in tags:

@@ -6,13 +6,14 @@ import struct
 from collections.abc import Iterator
 from itertools import islice
 
+from cujit.artifact import magic
 from cujit.errors import FormatError
 from cujit.formats.fatbin_entry import FatbinEntry, Recent, read_entries
 from cujit.values import dataclass
 
 # Source: the layout of containers and entries as in ``fatbin`` and ``fatbin_entry``: magic, version 1, header of 16
 # bytes, bytes of entries; an entry tells its header's bytes at 4 and its payload's at 8. Both are aligned to 8.
-_CONTAINER = b"\x50\xed\x55\xba\x01\x00\x10\x00"
+_CONTAINER = magic.FATBIN + b"\x01\x00\x10\x00"
 _CONTAINER_BYTES = 16
 _ENTRY_SIZES = struct.Struct("<4xIQ")
 _ENTRY_BYTES = 64

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import toolkit_of_ptx
-from cujit.artifact import Artifact
+from cujit.artifact import Artifact, magic
 from cujit.devices.name_table import display_names
 from cujit.errors import FormatError
 from cujit.formats.cubin import Cubin, CubinKernel, read_cubin
@@ -25,7 +25,6 @@ from cujit.values.garbage import collecting_rarely
 
 Signatures = Mapping[str, Signature]
 _UNKNOWN_STACK_SINCE = (13, 4)  # ptxas 13.0 wrote 0 where 13.4 says that the stack is unknown
-_BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 
 
 @dataclass(frozen=True)
@@ -231,7 +230,7 @@ def _space(v: Variable) -> str:
 
 
 def _nvvmir(data: bytes, facts: BuildFacts) -> Content:
-    if data.startswith(_BITCODE):
+    if data.startswith(magic.BITCODE):
         return Content(note="LLVM bitcode: cujit does not read it")
     try:
         found = read_nvvmir(data.rstrip(b"\0").decode())

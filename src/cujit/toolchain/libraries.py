@@ -11,6 +11,7 @@ from _thread import get_ident
 from collections.abc import Callable, Iterator, Sequence
 
 from cujit.arch.support import install
+from cujit.artifact import magic
 from cujit.errors import ToolchainNotFoundError
 from cujit.values import later
 from cujit.values.hashing import sha256
@@ -217,7 +218,7 @@ def read_build_id(path: str) -> str:
 
 def _gnu_build_id(fd: int) -> str:
     head = os.pread(fd, 64, 0)
-    if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
+    if len(head) < 64 or head[:7] != magic.ELF_64:
         return ""
     (table,), (size, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
     for index in range(count if size == 56 and table <= _FARTHEST else 0):

@@ -7,7 +7,7 @@ import os
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cujit.artifact import Artifact, Kind, kind_of
+from cujit.artifact import Artifact, Kind, kind_of, magic
 from cujit.artifact.reading import BOM, path_of, read_file, shown_path, without_bom
 from cujit.compiler.options.values import Options
 from cujit.errors import MEMORY, FormatError, OptionError, spell
@@ -41,7 +41,7 @@ class NvvmModule(NamedTuple):
     @property
     def text(self) -> str | None:
         """The text; None when the module is bitcode."""
-        if self.data[:4] in (b"BC\xc0\xde", b"\xde\xc0\x17\x0b"):
+        if self.data[:4] in magic.BITCODE:
             return None
         return self.data.decode("utf-8", "replace")
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from cujit.arch import Arch
 from cujit.arch.support import NEWEST, Version, dotted, extra_for, install, knows, toolkit_of_ptx
-from cujit.artifact import Artifact
+from cujit.artifact import Artifact, magic
 from cujit.errors import FormatError, OptionError, UnsupportedError, spell
 from cujit.errors.hints import Hint
 from cujit.formats.ptx.isa.table import NEWEST_PTX
@@ -69,7 +69,7 @@ def retarget(ptx: Ptx, *, version: Version | str | None = None, arch: Arch | str
         raise FormatError(f"PTX is a str, bytes or an Artifact, not {type(ptx).__name__}")
     data = bytes(ptx)
     try:
-        text = ptx_of_cubin(data) if data.startswith(b"\x7fELF") else data.decode()
+        text = ptx_of_cubin(data) if data.startswith(magic.ELF) else data.decode()
         return retarget_text(text, wanted_version, wanted_arch).encode()
     except UnicodeDecodeError as e:
         raise FormatError("this is no PTX: it is not text", offset=e.start) from None
