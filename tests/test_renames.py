@@ -20,6 +20,15 @@ def test_modules_have_their_new_names() -> None:
     assert [old for old, places in paths.items() if any(place.exists() for place in places)] == []
 
 
+def test_files_of_tests_have_the_new_names_of_modules() -> None:
+    found = []
+    for old in _MAP["modules"]:
+        _, *rooms, name = old.split(".")
+        folders = [_ROOT / "tests" / "/".join(rooms[:depth]) for depth in range(len(rooms) + 1)]
+        found += [folder / f"test_{name}.py" for folder in folders if (folder / f"test_{name}.py").exists()]
+    assert found == []
+
+
 _BANNED = {"said", "told", "heard", "asked", "whoever", "apart", "beside"}
 _SERIALIZED = {"asked_bytes", "AskedLaunch", "LANES_APART", "WARPS_APART", "apart"}
 """Keys of profiles in JSON, and names that C has too: they stay."""

@@ -156,32 +156,32 @@ class Cache:
         Raises:
             OptionError: a root that no directory can be called, a negative size, or an argument of the wrong type.
         """
-        asked = _settings_of(root, settings)
-        require_size("cap_bytes", asked.cap_bytes)
-        require_size("memory_bytes", asked.memory_bytes)
-        if not isinstance(asked.read_only, Sequence):
+        chosen = _settings_of(root, settings)
+        require_size("cap_bytes", chosen.cap_bytes)
+        require_size("memory_bytes", chosen.memory_bytes)
+        if not isinstance(chosen.read_only, Sequence):
             raise OptionError(
-                f"read_only is {spell(asked.read_only)}; it takes a list", help="read_only=[pathlib.Path('…')]"
+                f"read_only is {spell(chosen.read_only)}; it takes a list", help="read_only=[pathlib.Path('…')]"
             )
         if not callable(keep_failure):
             raise OptionError(f"keep_failure is {spell(keep_failure)}; it takes a function of an exception")
         self.compiling = Compiling.of(compile)
         self.distribution = ""
         self.own_packs: tuple[PackagedPack, ...] = ()
-        private = None if asked.runtime_dir is None else directory_of(asked.runtime_dir)
-        owners = Trust.of_process(asked.trusted_gid)
-        self.store = store = None if asked.root is None else Store(directory_of(asked.root), owners, writable=True)
-        others: list[Root] = [_read_only(directory_of(r), owners) for r in asked.read_only]
+        private = None if chosen.runtime_dir is None else directory_of(chosen.runtime_dir)
+        owners = Trust.of_process(chosen.trusted_gid)
+        self.store = store = None if chosen.root is None else Store(directory_of(chosen.root), owners, writable=True)
+        others: list[Root] = [_read_only(directory_of(r), owners) for r in chosen.read_only]
         self.stores = (*others, *((store,) if store else ()))
-        self.budget = None if store is None else Evictor(store, asked.cap_bytes)
+        self.budget = None if store is None else Evictor(store, chosen.cap_bytes)
         self._locks = None if store is None else KeyLocks(functools.partial(lock_file, store, private), owners)
         self.hints = None if store is None else Hints(store, private)
-        self.tiers: tuple[Tier, ...] = (*tiers, *_remote_tiers(asked))
-        self._ledger = _ledger(store, asked.trust, self.hints)
+        self.tiers: tuple[Tier, ...] = (*tiers, *_remote_tiers(chosen))
+        self._ledger = _ledger(store, chosen.trust, self.hints)
         self._is_settled = self._ledger is None
         self._flights: SingleFlight[_Lookup] = SingleFlight()
         self._guard = threading.Lock()
-        self._memory: RecentCache[_CachedArtifact] = RecentCache(asked.memory_bytes)
+        self._memory: RecentCache[_CachedArtifact] = RecentCache(chosen.memory_bytes)
         self._failed: RecentCache[Exception] = RecentCache(_FAILURES_KEPT)
         self._keep_failure = keep_failure
         self._tally: dict[str, float] = dict.fromkeys(Counters.__match_args__, 0)
@@ -608,16 +608,16 @@ def _settings_of(root: Path | CacheSettings | None, more: CacheKeywords) -> Cach
     return take(CacheSettings, {"root": root, **more}, Cache)
 
 
-def _remote_tiers(asked: CacheSettings) -> Iterator[Tier]:
-    if asked.remote is None:
+def _remote_tiers(chosen: CacheSettings) -> Iterator[Tier]:
+    if chosen.remote is None:
         return
-    if asked.trust is None:
+    if chosen.trust is None:
         raise OptionError(
             "a shared cache, and nobody who is believed", help="CUJIT_TRUST=FILE: docs/remote.md", code="trust-missing"
         )
     from cujit.cache.remote.tier import RemoteTier  # start-up time: most have none
 
-    yield RemoteTier(asked.remote, directory_of(asked.trust), wait_s=asked.remote_wait_s)
+    yield RemoteTier(chosen.remote, directory_of(chosen.trust), wait_s=chosen.remote_wait_s)
 
 
 def _ledger(store: Store | None, trust: Path | DirectoryName | None, hints: Hints | None) -> Ledger | None:

@@ -127,15 +127,15 @@ watch_options = settings(
 class Watching:
     """What was asked for; ``trace`` is None, and ``coverage`` too, where nobody asked."""
 
-    def __init__(self, asked: WatchOptions) -> None:
-        self.asked = asked
+    def __init__(self, options: WatchOptions) -> None:
+        self.options = options
         self.trace: Trace | None = None
         self.coverage: Coverage | None = None
-        if asked.traced is not None:
+        if options.traced is not None:
             from cujit.devices.cpu.observe.trace import Trace  # start-up: brings the CPU device
 
-            self.trace = Trace(*asked.traced, limit=asked.trace_limit)
-        if asked.coverage is not None:
+            self.trace = Trace(*options.traced, limit=options.trace_limit)
+        if options.coverage is not None:
             from cujit.devices.cpu.observe.coverage import Coverage  # start-up: brings the CPU device
 
             self.coverage = Coverage()
@@ -143,7 +143,7 @@ class Watching:
     @property
     def default_check(self) -> str | None:
         """What a CPU device checks if nobody asked for anything that watches kernels."""
-        return None if self.asked.check or self.trace or self.coverage else "memory"
+        return None if self.options.check or self.trace or self.coverage else "memory"
 
     def device(self) -> Device | None:
         """Make a CPU device that watches, also how long launches take; None if nothing is to be watched.
@@ -151,10 +151,11 @@ class Watching:
         Raises:
             click.UsageError: a GPU was asked for, or a check that there is none of.
         """
-        asked, name = self.asked, self.asked.device_name
+        options, name = self.options, self.options.device_name
         wanted = {
-            "--check": asked.check, "--trace": self.trace, "--coverage": self.coverage, "--timeout": asked.timeout_s,
-            "--schedule": asked.schedule, "--contract": asked.contract,
+            "--check": options.check, "--trace": self.trace, "--coverage": self.coverage,
+            "--timeout": options.timeout_s,
+            "--schedule": options.schedule, "--contract": options.contract,
         }  # fmt: skip
         given = [option for option, value in wanted.items() if value is not None]
         if not given:
@@ -163,12 +164,12 @@ class Watching:
             raise click.UsageError(f"{given[0]} requires the CPU device: remove --device {name}")
         try:
             return cpu(
-                check=asked.check or self.default_check,
+                check=options.check or self.default_check,
                 trace=self.trace,
                 coverage=self.coverage,
-                timeout_s=asked.timeout_s,
-                schedule=asked.schedule,
-                contract=asked.contract,
+                timeout_s=options.timeout_s,
+                schedule=options.schedule,
+                contract=options.contract,
             )
         except OptionError as e:
             raise click.UsageError(f"--check: {e}") from None
@@ -198,8 +199,8 @@ class Watching:
         finally:
             if self.trace is not None and (failed or not as_json):
                 click.echo(str(self.trace), err=as_json)
-            if self.coverage is not None and self.asked.coverage is not None:
-                self.coverage.save(self.asked.coverage)
+            if self.coverage is not None and self.options.coverage is not None:
+                self.coverage.save(self.options.coverage)
 
     def report(self) -> dict[str, Any]:
         """Return the trace as plain values, for machines. Empty if there is none."""

@@ -52,7 +52,7 @@ class OccupancyOptions(NamedTuple):
 
 
 _subject_options = settings(
-    "asked",
+    "subject_options",
     SubjectOptions,
     click.option(
         "--kernel",
@@ -104,7 +104,7 @@ _launch_options = settings(
 @json_option
 def command(
     file: Path | None,
-    asked: SubjectOptions,
+    subject_options: SubjectOptions,
     on: str | None,
     block: tuple[int, ...],
     launch: OccupancyOptions,
@@ -117,13 +117,13 @@ def command(
     and the limiting resource for each block size, and marks the largest block with the highest occupancy. If a GPU of
     that architecture is present, cujit also asks its driver.
     """
-    if file is None and (asked.registers is None or on is None):
+    if file is None and (subject_options.registers is None or on is None):
         raise click.UsageError("without FILE, specify --registers and --on")
-    found = subject(file, on=gpu(on), **asked._asdict())
+    found = subject(file, on=gpu(on), **subject_options._asdict())
     how = launch.keywords()
     best = found.best(**how)
     rows = [found.at(n, **how) for n in block or _sizes(found, best)]
-    is_own = asked.registers is None and asked.static_shared_bytes is None
+    is_own = subject_options.registers is None and subject_options.static_shared_bytes is None
     driver_answers = _ask_driver(file, found, rows) if file is not None and is_own else {}
     if drawing.plot is not None:
         shown = block[0] if block else best.block

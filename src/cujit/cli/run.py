@@ -116,7 +116,7 @@ def command(
 def _device(watching: Watching, *, timed: bool) -> Device:
     """Return the device that watches, or the one that was asked for; a CPU device has the default check."""
     watched = watching.device()
-    device = watched or choose_device(watching.asked.device_name)[0]
+    device = watched or choose_device(watching.options.device_name)[0]
     if watched is None and not device.is_gpu:
         device = cpu(check=watching.default_check)
     if timed and not device.is_gpu and watching.default_check is not None:

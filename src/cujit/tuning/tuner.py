@@ -186,18 +186,18 @@ def tune(
                            device=device)
         workload(tuned.kernel, tuned.values)()
     """
-    asked = take(TuneSettings, more, tune, is_all=False)
-    ranks = Ranks.of(asked.group)
+    settings = take(TuneSettings, more, tune, is_all=False)
+    ranks = Ranks.of(settings.group)
     try:
-        how = _MeasureOptions.of(workload, asked)
-        variants = variants_of(space, kernel, becomes, asked.constraint)
-        places = _places(device if asked.on is None or device is not None else "cpu")
+        how = _MeasureOptions.of(workload, settings)
+        variants = variants_of(space, kernel, becomes, settings.constraint)
+        places = _places(device if settings.on is None or device is not None else "cpu")
         chosen = Options.of(options, more, tune)
         variants[0].options(chosen)  # names of options that there are not
-        far = None if asked.on is None else _peaks(asked.on, places)
-        arch = asked.arch if asked.arch is not None or far is None else far.product.arch
+        far = None if settings.on is None else _peaks(settings.on, places)
+        arch = settings.arch if settings.arch is not None or far is None else far.product.arch
         task = _Task(
-            Source.of(source), variants, kernel, shape_text(shape), chosen, arch, asked.cache, places, how, far
+            Source.of(source), variants, kernel, shape_text(shape), chosen, arch, settings.cache, places, how, far
         )
         program = task.program
     except BaseException as e:
@@ -223,8 +223,8 @@ class _MeasureOptions(NamedTuple):
     executor: Executor | str | None
 
     @classmethod
-    def of(cls, workload: Any, asked: TuneSettings) -> _MeasureOptions:
-        check, strategy, trials, rounds = asked.check, asked.strategy, asked.trials, asked.rounds
+    def of(cls, workload: Any, settings: TuneSettings) -> _MeasureOptions:
+        check, strategy, trials, rounds = settings.check, settings.strategy, settings.trials, settings.rounds
         for name, given in (("workload", workload), ("check", check)):
             if not callable(given) and not (name == "check" and given is None):
                 raise OptionError(f"{name} is {spell(given)}; it takes a function", help=_CALLS[name])
@@ -234,7 +234,7 @@ class _MeasureOptions(NamedTuple):
             )
         least = {"least": 1}
         numbers = read_int(trials, "trials", OptionError, **least), read_int(rounds, "rounds", OptionError, **least)
-        return cls(workload, check, strategy, *numbers, asked.executor)
+        return cls(workload, check, strategy, *numbers, settings.executor)
 
     def __str__(self) -> str:
         if self.strategy is None:

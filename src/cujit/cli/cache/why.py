@@ -41,7 +41,7 @@ class RequestOptions(NamedTuple):
     help="Look up the compile of FILE instead of KEY, with the options below.",
 )
 @settings(
-    "asked",
+    "request_options",
     RequestOptions,
     click.option("--to", type=click.Choice(("ptx", "cubin", "ltoir")), help="Kind of image that FILE is compiled to."),
     arch_option("Architecture that FILE is compiled for."),
@@ -55,7 +55,7 @@ def why(
     key: str | None,
     other: str | None,
     source: Path | None,
-    asked: RequestOptions,
+    request_options: RequestOptions,
     compiler: WrittenOptions,
     as_json: bool,
 ) -> None:
@@ -71,13 +71,13 @@ def why(
         keys = runner(cache).keys
         assert keys is not None
         wanted = compiler.source(source)
-        made = keys.of_request(request(wanted, options=options, **asked._asdict()))
+        made = keys.of_request(request(wanted, options=options, **request_options._asdict()))
         if isinstance(made, Uncacheable):
             _print_uncacheable(made.reason, as_json)
         else:
             _print_nearest(cache, made.key, as_json, is_there=cache.find(made.key) is not None)
         return
-    if any((*asked, *compiler)):
+    if any((*request_options, *compiler)):
         raise click.UsageError("compiler options require --source")
     shown = admin.show(cache, str(key))
     if other is None:

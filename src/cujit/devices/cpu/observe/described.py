@@ -148,8 +148,8 @@ def _answer(check: Checking, e: WarpEmitter, op: Op) -> None:
     """The answer of ``clusterlaunchcontrol.try_cancel`` in the other blocks of the cluster."""
     b = e.builder
     (target, barrier), space = (s for s in op.sources if isinstance(s, MemoryOperand)), op.space
-    offset, told = (blocks.offset_of(e, address_in(e, each, space)) for each in (target, barrier))
+    offset, barrier_at = (blocks.offset_of(e, address_in(e, each, space)) for each in (target, barrier))
     everyone = b.binary("sub", b.binary("shl", b.integer(1, 32), blocks.cluster_blocks(e)), b.integer(1, 32))
     flags = _flags(_WRITE, Space.CLUSTER, 1, _LINE)
-    _for_lanes(check, e, op, "multicast", [blocks.CLUSTER, offset, b.integer(_LINE, 64), everyone, told], flags)
+    _for_lanes(check, e, op, "multicast", [blocks.CLUSTER, offset, b.integer(_LINE, 64), everyone, barrier_at], flags)
     check.touch(e, op, signal(e, barrier, space))

@@ -55,12 +55,12 @@ def _take_over(e: WarpEmitter, op: Op) -> None:
     everyone = b.binary("sub", b.binary("shl", b.integer(1, 32), blocks.cluster_blocks(e)), b.integer(1, 32))
 
     def ask(f: Builder, v: Sequence[Value]) -> None:
-        own, (to, told, launch, mask, cluster, stride) = v[: len(owner)], v[len(owner) :]
+        own, (to, barrier_at, launch, mask, cluster, stride) = v[: len(owner)], v[len(owner) :]
         answer = f.reserve("%answer", f"[{_PIECE} x i8]")
         f.call("cujit_try_cancel", "void", launch, answer)
 
         def tell(start: Value) -> None:
-            there, barrier_there = (f.binary("add", start, at) for at in (to, told))
+            there, barrier_there = (f.binary("add", start, at) for at in (to, barrier_at))
             f.call("cujit_pending_value", "void", *own, there, answer, f.integer(_PIECE, 32), barrier_there, NOTHING)
 
         def tell_one(rank: Value) -> None:
