@@ -28,7 +28,7 @@ _TAKEN = {
 _COMPLAINT = re.compile(r"(?:error|fatal) *: (.*)")
 _TARGET = re.compile(r"^\s*\.target\s+(sm_(\d+)\w?)", re.MULTILINE)
 _OLDEST = 75
-"""The oldest architecture that the assembler makes code for; it takes the texts of older ones."""
+"""The oldest architecture that the assembler makes code for, expected the texts of older ones."""
 
 _loaded: list[str] = []
 _seen: set[str] = set()

@@ -274,7 +274,7 @@ def test_the_cache_can_be_turned_off(root: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("CUJIT_CACHE", "maybe", "CUJIT_CACHE is 'maybe'; it takes 0 or 1"),
+        ("CUJIT_CACHE", "maybe", "CUJIT_CACHE is 'maybe', expected 0 or 1"),
         ("CUJIT_CACHE_BYTES", "much", "CUJIT_CACHE_BYTES: 'much' is no size"),
     ],
 )
@@ -286,7 +286,7 @@ def test_a_wrong_variable_is_told(monkeypatch: pytest.MonkeyPatch, name: str, va
 
 
 def test_a_cache_that_is_none_is_told() -> None:
-    with pytest.raises(OptionError, match=r"it takes a cujit\.Cache, None or False"):
+    with pytest.raises(OptionError, match=r"expected a cujit\.Cache, None or False"):
         program.compile(TEXT, arch="sm_90", cache="/tmp/cache")  # type: ignore[arg-type]
 
 

@@ -88,7 +88,7 @@ def test_a_key_that_is_no_utf8_is_not_there(programs: ProgramCache) -> None:
 
 
 def test_a_cache_of_the_wrong_type_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"takes a cujit\.Cache"):
+    with pytest.raises(OptionError, match=r"expected a cujit\.Cache"):
         program_cache("cache")  # type: ignore[arg-type]
 
 

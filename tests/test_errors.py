@@ -138,7 +138,7 @@ def test_an_int_is_read_down_to_the_smallest_and_a_bool_is_none() -> None:
     assert errors.read_int(2, "n", errors.OptionError, least=2) == 2
     for value, why in (
         (1, "n is 1; the smallest is 2"),
-        (True, "n is bool True; it takes an int"),
+        (True, "n is bool True, expected an int"),
         (2.0, "n is float"),
     ):
         with pytest.raises(errors.OptionError, match=why):

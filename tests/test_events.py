@@ -133,7 +133,7 @@ def test_a_subscription_ends_and_takes_its_kinds_alone(cache: Cache) -> None:
         subscription.end()
         compile(SOURCE, cache=cache)
     assert seen == []
-    with pytest.raises(OptionError, match="listener is 7; it takes a function"):
+    with pytest.raises(OptionError, match="listener is 7, expected a function"):
         subscribe(7)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="is no kind of event"):
         subscribe(print, int)  # type: ignore[arg-type]

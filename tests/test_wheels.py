@@ -202,13 +202,13 @@ def packs_in(wheel: Path) -> list[str]:
     [
         ({"worklists": "a"}, "has no key 'worklists'"),
         ({"pack": "a.pack"}, "names no worklist"),
-        ({"worklist": [1], "pack": "a.pack"}, r"worklist is \[1\]; it takes text or a list of texts"),
+        ({"worklist": [1], "pack": "a.pack"}, r"worklist is \[1\], expected text or a list of texts"),
         ({"worklist": "a", "arch": 90, "pack": "a.pack"}, "arch is 90"),
-        ({"worklist": "a"}, "pack is ''; it takes a path in the wheel"),
+        ({"worklist": "a"}, "pack is '', expected a path in the wheel"),
         ({"worklist": "a", "pack": "/a.pack"}, "pack is '/a.pack'"),
         ({"worklist": "a", "pack": "../a.pack"}, "pack is '../a.pack'"),
         ({"worklist": "a", "pack": "a.bin"}, "pack is 'a.bin'"),
-        ({"worklist": "a", "pack": "a.pack", "ptx": "yes"}, "ptx is 'yes'; it takes true or false"),
+        ({"worklist": "a", "pack": "a.pack", "ptx": "yes"}, "ptx is 'yes', expected true or false"),
     ],
 )
 def test_odd_tables_are_refused(said: dict[str, object], message: str) -> None:

@@ -84,7 +84,7 @@ class Launch(PreparedLaunch):
             assert after[0] == 2 and y.numpy()[0] == 0
         """
         if device is not None and check is not None:
-            remedy = f"device=cujit.cpu(check={spell(check)}), or leave device out"
+            remedy = f"device=cujit.cpu(check={spell(check)}), or remove device"
             raise ArgumentError("a device has its own checks", help=remedy)
         from cujit.devices.launcher.replay import replay  # start-up: for who looks for a mistake
 
@@ -432,7 +432,7 @@ class Kernel(KeepsLaunches):
         if not elements:
             raise LaunchError(
                 f"{self.name}: a cooperative launch over no elements",
-                help="leave such a launch out",
+                help="skip the launch",
                 code="cooperative-size",
             )
         step = 1 if group is None else group.volume

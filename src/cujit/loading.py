@@ -553,7 +553,7 @@ def _runnable(target: Arch, device: Device) -> Arch:
     if device.is_gpu and not target.is_lto and not target.runs_on(device.arch):
         raise ArchError(
             f"code for {target} does not run on {device.name}, which is {device.arch}",
-            help=f"leave arch out, or take {device.arch} or {device.arch.virtual}",
+            help=f"remove arch, or take {device.arch} or {device.arch.virtual}",
             code="arch-mismatch",
         )
     return target.virtual if target.is_real and not device.is_gpu else target

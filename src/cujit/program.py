@@ -97,7 +97,7 @@ def _runner_of(cache: Cache | bool | None) -> Runner:
         return _runner_under(values_of(_SETTINGS, os.environ), True)
     if cache is False or isinstance(cache, Cache):
         return _runner_under(values_of(_TOOLS, os.environ), cache)
-    raise OptionError(f"cache is {spell(cache)}; it takes a cujit.Cache, None or False", help="cujit.Cache(Path('…'))")
+    raise OptionError(f"cache is {spell(cache)}, expected a cujit.Cache, None or False", help="cujit.Cache(Path('…'))")
 
 
 @single_flight_cache(64)  # each library that ships its kernels has a cache of its own
@@ -279,7 +279,7 @@ def _kind_of_link(to: Kind | str | None, device: Device | None) -> Kind:
         raise OptionError(f"a link makes cubin, ptx or ltoir, not {spell(to)}")
     if kind == "cubin" and device is not None and not device.is_gpu:
         raise OptionError(
-            "the CPU device runs no cubin", help=Hint("leave to out, or to='ptx'", shell="leave --to out, or --to ptx")
+            "the CPU device runs no cubin", help=Hint("remove to, or to='ptx'", shell="remove --to, or --to ptx")
         )
     return Kind(kind)
 

@@ -177,13 +177,13 @@ def _plan(call: object, repeat: object, warmup: object, calls: object, limit_s: 
             help="cujit.time(kernel[grid, block], x, y, n), or a function that launches",
         )
     if calls is not None and flush_cache and calls != 1:
-        raise ArgumentError(f"with flush_cache a sample is one call, not {spell(calls)}", help="leave calls out")
+        raise ArgumentError(f"with flush_cache a sample is one call, not {spell(calls)}", help="remove calls")
     try:
         seconds = float(limit_s)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise ArgumentError(f"limit_s is a number of seconds, not {spell(limit_s)}") from None
     if not seconds > 0:
-        raise ArgumentError(f"limit_s is {spell(limit_s)}; it takes more than 0 seconds")
+        raise ArgumentError(f"limit_s is {spell(limit_s)}, expected more than 0 seconds")
     return _Plan(
         read_int(repeat, "repeat", ArgumentError, least=1),
         read_int(warmup, "warmup", ArgumentError, least=0),
@@ -199,7 +199,7 @@ def _place(call: object, device: DeviceLike | str | None, stream: object) -> tup
         if device is not None and process_devices().named(device) is not place:
             raise ArgumentError(
                 f"the launch is of {place.name}, not of {spell(device)}",
-                help="leave device out",
+                help="remove device",
                 code="device-mismatch",
             )
         own = call.stream if call.stream_owner is None else call.stream_owner

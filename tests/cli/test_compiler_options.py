@@ -38,7 +38,7 @@ def test_short_forms_are_the_options_of_the_table() -> None:
         ("maxrregcount", "option maxrregcount is ''"),
         ("maxrregcount=1", "an int from 16 to 255"),
         ("std", "option std is ''"),
-        ("std=c++99", "it takes one of c\\+\\+03"),
+        ("std=c++99", "expected one of c\\+\\+03"),
         ("diag_warn=x", "option diag_warn"),
         ("include", "option include"),
         ("line_info", "did you mean lineinfo"),

@@ -137,7 +137,7 @@ _VAGUE = re.compile(r"\b(?:says?|said|tells?|told|gives?|given|is no (?!argument
 
 
 def test_usage_errors_use_the_exact_verb() -> None:
-    """Not "say --grid", "is no array", "leave it out": specify, is not, remove."""
+    """Not "say --grid", "is no array", "remove it": specify, is not, remove."""
     found = []
     for path in Path(cli.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -89,7 +89,7 @@ def test_the_time_is_that_of_the_environment(
     assert {row["made_s"] for row in json.loads(verb("ls", tmp_path / "k.pack", "--json").output)} == {1700000000}
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
     refused = verb("merge", *caches, "-o", tmp_path / "k.pack")
-    assert (refused.exit_code, "it takes seconds" in refused.output) == (1, True)
+    assert (refused.exit_code, "expected seconds" in refused.output) == (1, True)
 
 
 def test_what_is_listed(verb: PackVerb, pack: Path) -> None:

@@ -130,7 +130,7 @@ def test_options_reach_the_linker() -> None:
 
 
 def test_an_option_of_the_compiler_is_rejected() -> None:
-    with pytest.raises(OptionError, match="nvJitLink does not take the option std"):
+    with pytest.raises(OptionError, match="nvJitLink doesn't support the option std"):
         program.link([make("__global__ void k() {}", "k", "ptx")], std="c++17")
     with raises(OptionError, "option-rejected", "-bogus"):
         program.link([make("__global__ void k() {}", "k", "ptx")], extra=["-bogus"])

@@ -102,7 +102,7 @@ def test_warn_compiles_and_says_once_per_compile_what_was_not_found(pack: Path) 
 
 @pytest.mark.parametrize("said", ["Never", "no", "0", "never_jit"])
 def test_other_words_are_refused(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OptionError, match=r"compile is .*; it takes auto, warn, never, never-jit"):
+    with pytest.raises(OptionError, match=r"compile is .*, expected auto, warn, never, never-jit"):
         Cache(None, compile=said)
     monkeypatch.setenv("CUJIT_COMPILE", said)
     with raises(OptionError, "environment-value", "CUJIT_COMPILE"):

@@ -19,7 +19,7 @@ def test_grid_and_block_are_ints_or_tuples() -> None:
         (0, 1, 0, "grid.x is 0; the smallest is 1"),
         ((1, -2), 1, 0, "grid.y is -2"),
         (1, 0, 0, "block.x is 0"),
-        (1.5, 1, 0, "grid.x is float 1.5; it takes an int"),
+        (1.5, 1, 0, "grid.x is float 1.5, expected an int"),
         (1, "32", 0, "block.x is str '32'"),
         ((1, 2, 3, 4), 1, 0, "grid has 4 dimensions"),
         ((), 1, 0, "grid has 0 dimensions"),

@@ -361,7 +361,7 @@ def test_bad_orders_are_refused(tmp_path: Path) -> None:
         cujit.farm.build(asked, executor=ThreadPoolExecutor(1), sink=tmp_path, workers=0)
     with pytest.raises(OptionError, match="there is none that is written"):
         cujit.farm.build(asked, sink=Cache(None))
-    with pytest.raises(OptionError, match=r"sink is 3; it takes a directory or a cujit\.Cache"):
+    with pytest.raises(OptionError, match=r"sink is 3, expected a directory or a cujit\.Cache"):
         cujit.farm.build(variants(1), sink=3)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="join is 0"):
         cujit.farm.build(asked, sink=tmp_path, join=0)

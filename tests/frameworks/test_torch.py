@@ -275,7 +275,7 @@ def test_what_does_not_fit_is_refused_in_words(torch: Any, ops: Any) -> None:
 @pytest.mark.parametrize(
     ("schema", "more", "message"),
     [
-        ("Tensor x", {}, "does not take the schema 'Tensor x'"),
+        ("Tensor x", {}, "doesn't accept the schema 'Tensor x'"),
         ("(Tensor x, *, float by) -> Tensor", {}, "by can be given by name alone"),
         ("(Tensor(a!) x) -> Tensor(a!)", {}, "returns what it was given"),
         ("(float x) -> Tensor", {}, "takes no tensor"),
@@ -308,7 +308,7 @@ def test_what_another_library_defined_is_left_to_it(torch: Any) -> None:
     library.define("taken(Tensor x) -> Tensor")
     library.impl("taken", lambda x: x + 1, "CPU")
     said: dict[str, Any] = {"outputs": lambda x: x, "arguments": lambda out, x: (x, 1.0, x.numel())}
-    with pytest.raises(OptionError, match=r"torch does not take cujit_tests::taken: .*taken"):
+    with pytest.raises(OptionError, match=r"torch doesn't accept cujit_tests::taken: .*taken"):
         cujit.torch.operator("cujit_tests::taken", SOURCE, kernel="scale", schema="(Tensor x) -> Tensor", **said)
     assert torch.ops.cujit_tests.taken(torch.ones(2)).tolist() == [2.0] * 2
 

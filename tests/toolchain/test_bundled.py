@@ -140,7 +140,7 @@ def test_flags_that_delete_are_refused(tmp_path: Path) -> None:
     assert (result, info.available) == (0, 1)
     (tmp_path / "mine").write_text("kept")
     for flags in (1, 3, True):
-        with pytest.raises(nvrtc.nvrtcError, match="it takes 0"):
+        with pytest.raises(nvrtc.nvrtcError, match="expected 0"):
             nvrtc.nvrtcInstallBundledHeaders(str(tmp_path), flags)
     assert os.listdir(tmp_path) == ["mine"]
 

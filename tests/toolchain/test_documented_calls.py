@@ -481,7 +481,7 @@ def test_a_larger_buffer_is_filled_from_its_start(program: int) -> None:
 @pytest.mark.parametrize("wrong", [None, True, "1", 1.5, -1, 1 << 64])
 def test_what_is_no_address_is_refused(cpp: int, wrong: Any) -> None:
     for what, addresses in (("callback", (wrong, 0)), ("payload", (0, wrong))):
-        with pytest.raises(nvrtc.nvrtcError, match=f"{what} is .*it takes an address"):
+        with pytest.raises(nvrtc.nvrtcError, match=f"{what} is .*expected an address"):
             nvrtc.nvrtcSetFlowCallback(cpp, *addresses)
 
 
@@ -497,11 +497,11 @@ def test_a_size_that_disagrees_with_the_data_is_refused(program: int, link: int,
 
 @pytest.mark.parametrize("data", ["text", None, 1 << 40, [1, 2]])
 def test_data_that_is_no_bytes_is_refused(program: int, link: int, fatbin: int, data: Any) -> None:
-    with pytest.raises(nvvm.nvvmError, match="it takes bytes"):
+    with pytest.raises(nvvm.nvvmError, match="expected bytes"):
         nvvm.add_module_to_program(program, data, 4, "m")
-    with pytest.raises(nvjitlink.nvJitLinkError, match="it takes bytes"):
+    with pytest.raises(nvjitlink.nvJitLinkError, match="expected bytes"):
         nvjitlink.add_data(link, 1, data, 4, "m")
-    with pytest.raises(nvfatbin.nvFatbinError, match="it takes bytes"):
+    with pytest.raises(nvfatbin.nvFatbinError, match="expected bytes"):
         nvfatbin.add_reloc(fatbin, data, 4)
 
 

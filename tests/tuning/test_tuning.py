@@ -891,7 +891,7 @@ def test_several_gpus_share_the_first_look(
         ({"workload": 3}, "workload is 3"),
         ({"include": "nowhere"}, "nowhere"),
         ({"on": "V100"}, "not in the table"),
-        ({"on": 3}, "on is 3; it takes the name of a GPU"),
+        ({"on": 3}, "on is 3, expected the name of a GPU"),
     ],
     ids=spelled,
 )
@@ -904,7 +904,7 @@ def test_bad_input_is_an_error_of_ours(bench: Bench, more: dict[str, Any], why: 
 
 def test_a_mode_that_there_is_not_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_TUNE", "sometimes")
-    with pytest.raises(OptionError, match="CUJIT_TUNE is 'sometimes'; it takes auto, never, again"):
+    with pytest.raises(OptionError, match="CUJIT_TUNE is 'sometimes', expected auto, never, again"):
         bench.tune()
 
 

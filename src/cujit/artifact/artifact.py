@@ -233,7 +233,7 @@ class Artifact:
             raise OptionError(f"the arch of an Artifact is an Arch, not {spell(self.arch)}", help="Arch.parse('sm_90')")
         for what, value in (("names", self.names), ("signatures", self.signatures)):
             if not isinstance(value, Mapping):
-                raise OptionError(f"the {what} of an Artifact are a mapping, not {spell(value)}", help="leave them out")
+                raise OptionError(f"the {what} of an Artifact are a mapping, not {spell(value)}", help="remove them")
         object.__setattr__(self, "names", MappingProxyType(dict(self.names)))
         object.__setattr__(self, "signatures", MappingProxyType(dict(self.signatures)))
 

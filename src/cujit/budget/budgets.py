@@ -210,7 +210,7 @@ def _examine_profile(
     what: object, kernels: Sequence[ProfiledKernel], rules: Sequence[tuple[str, Budget]], kernel: Names, place: object
 ) -> BudgetReport:
     if place is not None:
-        raise OptionError("arch and on choose machine code, and a profile has none", help="leave them out")
+        raise OptionError("arch and on choose machine code, and a profile has none", help="remove them")
     name = Path(what).name if isinstance(what, (str, os.PathLike)) else "this profile"
     wanted = [kernel] if isinstance(kernel, str) else kernel
     limits = [(pattern, dict(budget.limits)) for pattern, budget in rules]
@@ -354,7 +354,7 @@ def _real(value: object, what: str, most: float) -> float:
     except (TypeError, ValueError, OverflowError):
         number = None
     if number is None or isinstance(value, (bool, str, bytes)):
-        raise OptionError(f"{what} is {type(value).__name__} {spell(value)}; it takes a number from 0 to {most:g}")
+        raise OptionError(f"{what} is {type(value).__name__} {spell(value)}, expected a number from 0 to {most:g}")
     if not 0 <= number <= most:
         raise OptionError(f"{what} is {value}; it goes from 0 to {most:g}", help="0.5 is half" if most == 1 else None)
     return number

@@ -74,7 +74,7 @@ def _entry(entry: Mapping[str, object], place: str) -> tuple[str, Budget]:
                 f"{place}: no limit is called {spell(name)}", help=f"there is {', '.join(near)}", code="option-unknown"
             )
     if not isinstance(pattern, str):
-        raise OptionError(f"{place}: kernel is {spell(pattern)}; it takes a name or a pattern")
+        raise OptionError(f"{place}: kernel is {spell(pattern)}, expected a name or a pattern")
     try:
         return pattern, Budget(**fields)  # type: ignore[arg-type]
     except (OptionError, LaunchError) as e:

@@ -161,10 +161,10 @@ class Cache:
         require_size("memory_bytes", chosen.memory_bytes)
         if not isinstance(chosen.read_only, Sequence):
             raise OptionError(
-                f"read_only is {spell(chosen.read_only)}; it takes a list", help="read_only=[pathlib.Path('…')]"
+                f"read_only is {spell(chosen.read_only)}, expected a list", help="read_only=[pathlib.Path('…')]"
             )
         if not callable(keep_failure):
-            raise OptionError(f"keep_failure is {spell(keep_failure)}; it takes a function of an exception")
+            raise OptionError(f"keep_failure is {spell(keep_failure)}, expected a function of an exception")
         self.compiling = Compiling.of(compile)
         self.distribution = ""
         self.own_packs: tuple[PackagedPack, ...] = ()

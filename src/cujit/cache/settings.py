@@ -98,7 +98,7 @@ class Compiling(enum.IntEnum):
         if isinstance(text, str) and text in _COMPILING:
             return _COMPILING[text]
         raise OptionError(
-            f"{name} is {spell(text)}; it takes {', '.join(_COMPILING)}", help=f"{name}=never", code="environment-value"
+            f"{name} is {spell(text)}, expected {', '.join(_COMPILING)}", help=f"{name}=never", code="environment-value"
         )
 
     @classmethod
@@ -180,7 +180,7 @@ def _is_on(text: str) -> bool:
     word = text.strip().lower()
     if word not in _OFF + _ON:
         raise OptionError(
-            f"CUJIT_CACHE is {spell(text)}; it takes 0 or 1",
+            f"CUJIT_CACHE is {spell(text)}, expected 0 or 1",
             help="CUJIT_CACHE_DIR names the directory",
             code="environment-value",
         )
@@ -201,7 +201,7 @@ def _wait_s(text: str | None) -> float:
         return DEFAULT_REMOTE_WAIT_S
     if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,6})?", text):
         raise OptionError(
-            f"CUJIT_REMOTE_WAIT_S is {spell(text)}; it takes seconds, such as 0.5", code="environment-value"
+            f"CUJIT_REMOTE_WAIT_S is {spell(text)}, expected seconds, such as 0.5", code="environment-value"
         )
     return float(text)
 
@@ -217,7 +217,7 @@ def require_size(name: str, size: object) -> None:
         OptionError: the value is invalid.
     """
     if type(size) is not int:
-        raise OptionError(f"{name} is {spell(size)}; it takes a number of bytes", help=f"{name}=2 << 30")
+        raise OptionError(f"{name} is {spell(size)}, expected a number of bytes", help=f"{name}=2 << 30")
     if size < 0:
         raise OptionError(f"a cache has room for 0 bytes or more, not for {size}")
 

@@ -2,7 +2,7 @@
 
 ::
 
-    CACHEDIR.TAG   tells back-up programs to leave the directory out
+    CACHEDIR.TAG   makes back-up programs skip the directory
     FORMAT         the version of this layout; in another one nothing is read or written
     e/ab/<62 hex>  an entry: a record, published whole by link(2), never changed after
     tmp/           records being written

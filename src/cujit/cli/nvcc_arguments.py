@@ -16,7 +16,7 @@ _ALL = {"all": "all", "all-major": "all", "native": "native"}
 
 
 class CompilerCommand(Command):
-    """A command that compiles; it takes arguments of nvcc as well as its own."""
+    """A command that compiles, expected arguments of nvcc as well as its own."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; arguments of nvcc are written as the command's own first."""

@@ -120,7 +120,7 @@ def _device(watching: Watching, *, timed: bool) -> Device:
     if watched is None and not device.is_gpu:
         device = cpu(check=watching.default_check)
     if timed and not device.is_gpu and watching.default_check is not None:
-        note("these times include the memory check; specify --check none to leave it out")
+        note("these times include the memory check; specify --check none to turn it off")
     return device
 
 

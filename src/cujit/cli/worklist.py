@@ -216,7 +216,7 @@ def source_date_epoch() -> int:
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "0")
     if not (epoch.isascii() and epoch.isdecimal()):
         raise OptionError(
-            f"SOURCE_DATE_EPOCH is {spell(epoch)}; it takes seconds since 1970",
+            f"SOURCE_DATE_EPOCH is {spell(epoch)}, expected seconds since 1970",
             help="unset it",
             code="environment-value",
         )

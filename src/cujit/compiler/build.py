@@ -60,7 +60,7 @@ def parse_targets(
     if not listed:
         raise OptionError("no targets", help=_TARGETS_HELP)
     if not callable(native):
-        raise OptionError(f"native is {spell(native)}; it takes a function that gives architectures")
+        raise OptionError(f"native is {spell(native)}, expected a function that gives architectures")
     compilers = _compilers(parts, tools)
     common = sorted(set.intersection(*(set(compiler.arches) for compiler in compilers)))
     arches: list[Arch] = []
@@ -81,7 +81,7 @@ _TARGETS_HELP = Hint(
 def _iterated(given: object, what: str) -> list[str | Arch]:
     if isinstance(given, Iterable) and not isinstance(given, bytes | bytearray | memoryview):
         return list(given)
-    raise OptionError(f"{what} is {spell(given)}; it takes architectures and their names", help=_TARGETS_HELP)
+    raise OptionError(f"{what} is {spell(given)}, expected architectures and their names", help=_TARGETS_HELP)
 
 
 def _compilers(parts: Sequence[Part], tools: Compilers) -> list[Compiler]:
@@ -142,7 +142,7 @@ def build_fatbin(
     threads = threads_of(jobs)
     check_compression(compress)
     if progress is not None and not callable(progress):
-        raise OptionError(f"progress is {spell(progress)}; it takes a function of (done, total, target)")
+        raise OptionError(f"progress is {spell(progress)}, expected a function of (done, total, target)")
     work = [_target(parts, arch, names, options, runner) for arch in targets]
     give_up = runner.stop.ask if runner.stop else lambda: None
     with closing(as_done([target.make for target in work], threads, "cujit-build", give_up)) as made:

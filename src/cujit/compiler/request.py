@@ -99,7 +99,7 @@ class Request:
         """Refuse, before any library is opened, what no compiler could take.
 
         Raises:
-            OptionError: there is no back end for the language, it does not take an option, or an include directory is
+            OptionError: there is no back end for the language, it doesn't accept an option, or an include directory is
                 none, which NVRTC would pass over in silence, and then not find a header in.
         """
         if self.source.language not in _LANGUAGES:
@@ -276,7 +276,7 @@ def _names(names: object) -> tuple[str, ...]:
     try:
         texts = tuple(dict.fromkeys(listed))  # type: ignore[call-overload]
     except TypeError:
-        raise OptionError(f"names is {spell(names)}; it takes a list of str") from None
+        raise OptionError(f"names is {spell(names)}, expected a list of str") from None
     for name in texts:
         if not isinstance(name, str) or not name.strip() or any(c in name for c in "\0\n\r") or not is_utf8(name):
             raise OptionError(

@@ -202,7 +202,7 @@ class Device:
         """
         number = getattr(keep_bytes, "__index__", lambda: -1)()
         if not 0 <= number < 1 << 64:
-            raise ArgumentError(f"keep_bytes is {spell(keep_bytes)}; it takes a number of bytes, 0 at least")
+            raise ArgumentError(f"keep_bytes is {spell(keep_bytes)}, expected a number of bytes, 0 at least")
         self.backend.trim(number)
 
     @property

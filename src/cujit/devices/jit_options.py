@@ -129,7 +129,7 @@ def _check_number(name: str, value: object, least: int, most: int) -> None:
 
 def _check_word(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value is not None and value not in choices:
-        raise OptionError(f"{name} is {spell(value)}; it takes {', '.join(choices)}")
+        raise OptionError(f"{name} is {spell(value)}, expected {', '.join(choices)}")
 
 
 _PLAIN = JitOptions()

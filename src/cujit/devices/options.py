@@ -71,10 +71,10 @@ def check_timeout(value: object) -> float:
         seconds = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise LaunchError(
-            f"timeout_s is {type(value).__name__} {spell(value)}; it takes seconds, such as 0.5"
+            f"timeout_s is {type(value).__name__} {spell(value)}, expected seconds, such as 0.5"
         ) from None
     if not 0 < seconds <= MAX_TIMEOUT_S:
-        raise LaunchError(f"timeout_s is {spell(value)}; it takes seconds above 0 and up to {MAX_TIMEOUT_S:g}")
+        raise LaunchError(f"timeout_s is {spell(value)}, expected seconds above 0 and up to {MAX_TIMEOUT_S:g}")
     return seconds
 
 
@@ -85,7 +85,7 @@ def check_flag(value: object, what: str) -> bool:
         LaunchError: the value is invalid.
     """
     if not isinstance(value, bool):
-        raise LaunchError(f"{what} is {type(value).__name__} {spell(value)}; it takes True or False")
+        raise LaunchError(f"{what} is {type(value).__name__} {spell(value)}, expected True or False")
     return value
 
 
@@ -125,7 +125,7 @@ def check_own_cluster(kernel: str, cluster: Dim3 | None, own: Dim3 | None, *, mu
         raise LaunchError(
             f"{kernel}: a cluster of {tuple(cluster)} blocks; it was compiled for clusters of {tuple(own)} "
             "(__cluster_dims__)",
-            help="leave the cluster out, or compile the kernel without __cluster_dims__",
+            help="remove the cluster, or compile the kernel without __cluster_dims__",
             code="cluster-size",
         )
     if must_be_set and cluster is None:
@@ -162,9 +162,9 @@ def check_priority(priority: object, of: object = None) -> int:
     """
     number = read_int(priority, "priority", LaunchError)
     if not -(1 << 31) <= number < 1 << 31:
-        raise LaunchError(f"priority is {spell(number)}; it takes an int of 32 bits")
+        raise LaunchError(f"priority is {spell(number)}, expected an int of 32 bits")
     if of is not None:
-        raise LaunchError(f"priority {priority} is for a new stream; this one has its own", help="leave priority out")
+        raise LaunchError(f"priority {priority} is for a new stream; this one has its own", help="remove priority")
     return number
 
 

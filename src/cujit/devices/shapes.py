@@ -80,14 +80,14 @@ class Dim3(NamedTuple):
         sizes = value if isinstance(value, (tuple, list)) else (value,)
         if not 1 <= len(sizes) <= 3:
             raise LaunchError(
-                f"{what} has {len(sizes)} dimensions; it takes one to three", help=_SIZES, code="grid-size"
+                f"{what} has {len(sizes)} dimensions, expected one to three", help=_SIZES, code="grid-size"
             )
         ints = []
         for axis, size in zip("xyz", sizes, strict=False):
             try:
                 ints.append(size.__index__())
             except (AttributeError, TypeError):
-                message = f"{what}.{axis} is {type(size).__name__} {spell(size)}; it takes an int"
+                message = f"{what}.{axis} is {type(size).__name__} {spell(size)}, expected an int"
                 raise LaunchError(message, help=_SIZES, code="grid-size") from None
             if ints[-1] < 1:
                 raise LaunchError(
@@ -181,20 +181,20 @@ def launch_shape(grid: object, block: object, shared_bytes: object = 0, kernel: 
         size = operator.index(shared_bytes)  # type: ignore[arg-type]
     except TypeError:
         raise LaunchError(
-            f"{prefix}shared_bytes is {type(shared_bytes).__name__} {spell(shared_bytes)}; it takes an int",
-            help="pass the bytes of dynamic shared memory of a block, or leave it out",
+            f"{prefix}shared_bytes is {type(shared_bytes).__name__} {spell(shared_bytes)}, expected an int",
+            help="pass the bytes of dynamic shared memory of a block, or remove it",
             code="shared-memory-size",
         ) from None
     if size < 0:
         raise LaunchError(
             f"{prefix}shared_bytes is {spell(size)}; the smallest is 0",
-            help="leave it out if none is needed",
+            help="remove it if none is needed",
             code="shared-memory-size",
         )
     if size >= 1 << 63:
         raise LaunchError(
             f"{prefix}shared_bytes is {spell(size)}; no device has so many",
-            help="leave it out",
+            help="remove it",
             code="shared-memory-size",
         )
     return LaunchShape(_sizes(grid, "grid", "blocks", prefix), _sizes(block, "block", "threads", prefix), size)

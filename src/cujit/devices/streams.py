@@ -161,7 +161,7 @@ class Event(abc.ABC):
         if not (self.timed and since.timed):
             raise ArgumentError(
                 "an event that was recorded with timing=False cannot be measured with",
-                help="leave timing out: stream.record()",
+                help="remove timing: stream.record()",
             )
         since.synchronize()
         self.synchronize()

@@ -215,7 +215,7 @@ def _sizes(text: str, what: str, most: int = 3) -> tuple[int, ...] | None:
     found = sizes(text.strip())
     if found is None or len(found) > most:
         raise OptionError(
-            f"{what} is {spell(text)}; it takes {'one size' if most == 1 else 'sizes such as 4 or 16x16'}"
+            f"{what} is {spell(text)}, expected {'one size' if most == 1 else 'sizes such as 4 or 16x16'}"
         )
     return found
 

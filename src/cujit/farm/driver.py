@@ -186,7 +186,7 @@ def cache_of(sink: object) -> Cache:
             )
         return cache
     if not isinstance(sink, str | os.PathLike):
-        raise OptionError(f"sink is {spell(sink)}; it takes a directory or a cujit.Cache", help="sink='kernels'")
+        raise OptionError(f"sink is {spell(sink)}, expected a directory or a cujit.Cache", help="sink='kernels'")
     return Cache(Path(os.fspath(sink)), cap_bytes=_NO_CAP, memory_bytes=0)
 
 
@@ -201,7 +201,7 @@ def _where_and_how(runner: Runner, cache: Cache, limits: WorkLimits) -> tuple[St
 
 def _mebibytes(memory_bytes: object) -> int:
     if type(memory_bytes) is not int or memory_bytes < 1 << 20:
-        raise OptionError(f"memory_bytes is {spell(memory_bytes)}; it takes a number of bytes", help="4 << 30")
+        raise OptionError(f"memory_bytes is {spell(memory_bytes)}, expected a number of bytes", help="4 << 30")
     return memory_bytes >> 20
 
 

@@ -112,7 +112,7 @@ def program_cache(cache: Cache | None = None) -> ProgramCache:
         OptionError: ``cache`` is no Cache.
     """
     if cache is not None and not isinstance(cache, Cache):
-        raise OptionError(f"cache is {spell(cache)}; it takes a cujit.Cache or None", help="cujit.Cache(Path('…'))")
+        raise OptionError(f"cache is {spell(cache)}, expected a cujit.Cache or None", help="cujit.Cache(Path('…'))")
     try:
         from cuda.core.utils import ProgramCacheResource  # optional: cuda.core
     except ImportError as e:

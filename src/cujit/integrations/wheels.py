@@ -48,9 +48,9 @@ class WantedPack:
             raise OptionError(f"{where} names no worklist", help=_HELP)
         path = PurePosixPath(pack if isinstance(pack, str) else "")
         if path.suffix != PACK_SUFFIX or path.is_absolute() or ".." in path.parts:
-            raise OptionError(f"{where}: pack is {spell(pack)}; it takes a path in the wheel, to a .pack", help=_HELP)
+            raise OptionError(f"{where}: pack is {spell(pack)}, expected a path in the wheel, to a .pack", help=_HELP)
         if not isinstance(ptx, bool):
-            raise OptionError(f"{where}: ptx is {spell(ptx)}; it takes true or false")
+            raise OptionError(f"{where}: ptx is {spell(ptx)}, expected true or false")
         return cls(Path(project), lists, str(path), arch, ptx)
 
     def build(self, target: Path) -> PackStats:
@@ -84,5 +84,5 @@ def _written_cache() -> Cache | None:
 def _texts(given: object, what: str) -> tuple[str, ...]:
     listed = [given] if isinstance(given, str) else given
     if not isinstance(listed, list | tuple) or not all(isinstance(text, str) for text in listed):
-        raise OptionError(f"{what} is {spell(given)}; it takes text or a list of texts", help=_HELP)
+        raise OptionError(f"{what} is {spell(given)}, expected text or a list of texts", help=_HELP)
     return tuple(listed)

@@ -288,7 +288,7 @@ class _JaxOperator:
             )
             found = called(*arrays, **({"numbers": text} if numbers else {}))
         except ValueError as e:
-            raise OptionError(f"JAX does not take {self.name}: {e}", help="input_output_aliases={0: 0}") from e
+            raise OptionError(f"JAX doesn't accept {self.name}: {e}", help="input_output_aliases={0: 0}") from e
         return tuple(found) if several else found[0]
 
     def _shape(self, place: int, out: Any) -> jax.ShapeDtypeStruct:

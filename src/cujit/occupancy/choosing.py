@@ -33,7 +33,7 @@ def shared_bytes_of(shared_bytes: SharedBytes, threads: int) -> int:
         size = wanted.__index__()
     except (AttributeError, TypeError):
         raise LaunchError(
-            f"shared_bytes is {type(wanted).__name__} {spell(wanted)}; it takes an int, or a function of the block's "
+            f"shared_bytes is {type(wanted).__name__} {spell(wanted)}, expected an int, or a function of the block's "
             "threads",
             code="shared-memory-size",
         ) from None

@@ -332,7 +332,7 @@ def _of_numbers(place: Product | None, kernel: str | None, changes: dict[str, in
 
 def _of_loaded(loaded: LoadedKernel, place: Product | None, kernel: str | None, changes: dict[str, int]) -> Subject:
     if kernel is not None and kernel not in (loaded.name, getattr(loaded, "lowered_name", "")):
-        raise ArgumentError(f"the loaded kernel is {loaded.name}, not {spell(kernel)}", help="leave kernel= out")
+        raise ArgumentError(f"the loaded kernel is {loaded.name}, not {spell(kernel)}", help="remove kernel=")
     resources = loaded.resources
     if not loaded.device.is_gpu and "registers" not in changes:
         raise ArgumentError(

@@ -169,7 +169,7 @@ class RegisteredModule:
             return ready.kernel
         if configure is not None and not callable(configure):
             raise OptionError(
-                f"configure is {type(configure).__name__} {spell(configure)}; it takes a function of the kernel",
+                f"configure is {type(configure).__name__} {spell(configure)}, expected a function of the kernel",
                 help="configure=lambda kernel: …",
             )
         description = None if configure is None else described(configure)

@@ -72,7 +72,7 @@ class _Order(NamedTuple):
         chosen = _DEFAULT_OPTIONS if options is None else Options.of(options, {})
         if version is not None and (not isinstance(version, str) or not version.strip()):
             raise OptionError(
-                f"version is {spell(version)}; it takes the version of the library as text, or None",
+                f"version is {spell(version)}, expected the version of the library as text, or None",
                 help="version=mylibrary.__version__",
             )
         if not isinstance(builder, Built) and not callable(builder):

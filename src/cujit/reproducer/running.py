@@ -213,7 +213,7 @@ def _device(name: str | None, watched: Sequence[object]) -> str:
     if name != "cpu" and watched:
         raise ArgumentError(
             f"checks, traces and profiles are of the CPU device, not of {name}",
-            help="leave it out",
+            help="remove it",
             code="device-mismatch",
         )
     return name

@@ -250,7 +250,7 @@ class ToolLibrary:
         if given is None and optional:
             return ""
         if not isinstance(given, str):
-            self.misuse(function, f"{what} is {type(given).__name__}; it takes str")
+            self.misuse(function, f"{what} is {type(given).__name__}, expected str")
         if "\0" in given:
             self.misuse(function, f"{what} holds a NUL, where C would stop reading: {spell(given)}")
         try:
@@ -269,7 +269,7 @@ class ToolLibrary:
             given = ()
         if isinstance(given, str | bytes | int) or not isinstance(given, Sequence):
             self.misuse(
-                function, f"{what} is {type(given).__name__}; it takes a list of str", "options=['-arch=compute_90']"
+                function, f"{what} is {type(given).__name__}, expected a list of str", "options=['-arch=compute_90']"
             )
         plain = [item.decode("utf-8", "surrogateescape") if isinstance(item, bytes) else item for item in given]
         listed = [self.text(function, f"{what}[{i}]", item) for i, item in enumerate(plain)]
@@ -283,7 +283,7 @@ class ToolLibrary:
             CallError: it is no int, or another one.
         """
         if isinstance(given, bool) or not hasattr(given, "__index__"):
-            self.misuse(function, f"the size of {what} is {spell(given)}; it takes an int")
+            self.misuse(function, f"the size of {what} is {spell(given)}, expected an int")
         if operator.index(given) != real:
             self.misuse(function, f"the size of {what} is said to be {given}, but it is {real}", f"say {real}")
         return real
@@ -295,11 +295,11 @@ class ToolLibrary:
             CallError: they are no bytes, or of another size.
         """
         if isinstance(given, str):
-            self.misuse(function, f"{what} is str; it takes bytes", f"{what}.encode()")
+            self.misuse(function, f"{what} is str, expected bytes", f"{what}.encode()")
         try:
             content = memoryview(given).tobytes()
         except TypeError:
-            self.misuse(function, f"{what} is {type(given).__name__}; it takes bytes, bytearray or memoryview")
+            self.misuse(function, f"{what} is {type(given).__name__}, expected bytes, bytearray or memoryview")
         self.count(function, what, size, len(content))
         return content
 
@@ -388,7 +388,7 @@ class ToolLibrary:
             CallError: there is no file, it is a directory, empty, or not readable.
         """
         if not isinstance(given, str | os.PathLike):
-            self.misuse(function, f"the file name is {type(given).__name__}; it takes str or a path")
+            self.misuse(function, f"the file name is {type(given).__name__}, expected str or a path")
         path = self.text(function, "the file name", os.fspath(given))
         if os.path.isdir(path):
             self.misuse(function, f"{path} is a directory")

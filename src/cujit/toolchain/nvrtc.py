@@ -120,7 +120,7 @@ def nvrtcSetFlowCallback(prog: int, callback: int, payload: int) -> Answer:  # n
     function = "nvrtcSetFlowCallback"
     for what, address in (("callback", callback), ("payload", payload)):
         if isinstance(address, bool) or not isinstance(address, int) or not 0 <= address < 1 << 64:
-            _library().misuse(function, f"{what} is {spell(address)}; it takes an address, an int")
+            _library().misuse(function, f"{what} is {spell(address)}, expected an address, an int")
     return _call(prog, function, callback, payload)
 
 
@@ -212,7 +212,7 @@ def nvrtcSetPCHHeapSize(size: int) -> Answer:  # noqa: N802
         nvrtcError: it is no int of at least 0.
     """
     if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 63:
-        _library().misuse("nvrtcSetPCHHeapSize", f"size is {spell(size)}; it takes an int of at least 0")
+        _library().misuse("nvrtcSetPCHHeapSize", f"size is {spell(size)}, expected an int of at least 0")
     return _answer("nvrtcSetPCHHeapSize", size)
 
 
@@ -239,7 +239,7 @@ def nvrtcInstallBundledHeaders(installPath: Text, flags: int) -> Answer:  # noqa
     """
     function = "nvrtcInstallBundledHeaders"
     if isinstance(flags, bool) or not isinstance(flags, int) or flags & _FORCE_OVERWRITE:
-        _library().misuse(function, f"flags is {spell(flags)}; it takes 0, or 2 to not wait for another process")
+        _library().misuse(function, f"flags is {spell(flags)}, expected 0, or 2 to not wait for another process")
     return _answer(function, _string(function, "installPath", installPath), flags)
 
 
@@ -282,7 +282,7 @@ def _strings(function: str, what: str, count: int, given: object) -> list[bytes]
     if given is None:
         given = ()
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
-        library.misuse(function, f"{what} is {type(given).__name__}; it takes a list of bytes")
+        library.misuse(function, f"{what} is {type(given).__name__}, expected a list of bytes")
     library.count(function, what, count, len(given))
     return [_string(function, f"{what}[{i}]", item) for i, item in enumerate(given)]
 

@@ -83,7 +83,7 @@ def operator(
     if written and backward is not None:
         raise OptionError(
             f"{name} writes to an argument, and torch takes no backward of such an operator",
-            help="return a new tensor instead, or leave backward out",
+            help="return a new tensor instead, or remove backward",
         )
     if over is None and grid is None:
         over = _elements(name, len(parsed.returns), written)
@@ -102,7 +102,7 @@ def _parsed(name: str, schema: str) -> Any:
         parsed = torch._C.parse_schema(f"{name}{schema}")
     except RuntimeError as e:
         raise OptionError(
-            f"torch does not take the schema {spell(schema)} of {name}: {e}",
+            f"torch doesn't accept the schema {spell(schema)} of {name}: {e}",
             help="(Tensor x, float a) -> Tensor",
             code="option-rejected",
         ) from e
@@ -122,7 +122,7 @@ def _register(name: str, schema: str, made: _TorchOperator) -> Any:
     try:
         library.define(word + schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
     except RuntimeError as e:
-        raise OptionError(f"torch does not take {name}: {e}", help="another name") from e
+        raise OptionError(f"torch doesn't accept {name}: {e}", help="another name") from e
     _LIBRARIES[name] = library
     found = getattr(getattr(torch.ops, space), word).default
     library.impl(word, made.on_host, "CPU")

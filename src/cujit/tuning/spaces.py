@@ -60,14 +60,14 @@ def variants_of(
     """
     choices = _choices(space)
     if kernel is not None and (not isinstance(kernel, str) or not kernel.strip()):
-        raise OptionError(f"kernel is {spell(kernel)}; it takes a name", help="kernel='matmul<{TILE}>'")
+        raise OptionError(f"kernel is {spell(kernel)}, expected a name", help="kernel='matmul<{TILE}>'")
     braced = set(_BRACED.findall(kernel or ""))
     ways = _ways(becomes, braced, choices)
     count = math.prod(map(len, choices.values()))
     if count > _MOST:
         raise OptionError(f"a space of {count:,} combinations; the most is {_MOST:,}", help="fewer values")
     if constraint is not None and not callable(constraint):
-        raise OptionError(f"constraint is {spell(constraint)}; it takes a function of the values")
+        raise OptionError(f"constraint is {spell(constraint)}, expected a function of the values")
     found = []
     for combination in itertools.product(*choices.values()):
         values = MappingProxyType(dict(zip(choices, combination, strict=True)))
@@ -80,7 +80,7 @@ def variants_of(
 
 def _choices(space: object) -> dict[str, tuple[Value, ...]]:
     if not isinstance(space, Mapping) or not space:
-        raise OptionError(f"space is {spell(space)}; it takes a dict of names and their values", help=_HELP)
+        raise OptionError(f"space is {spell(space)}, expected a dict of names and their values", help=_HELP)
     found = {}
     for name, given in space.items():
         if not isinstance(name, str) or not name.isidentifier():
@@ -109,7 +109,7 @@ def _ways(becomes: object, braced: set[str], choices: Mapping[str, object]) -> d
     if becomes is None:
         becomes = {}
     if not isinstance(becomes, Mapping):
-        raise OptionError(f"becomes is {spell(becomes)}; it takes a dict", help="becomes={'THREADS': 'launch'}")
+        raise OptionError(f"becomes is {spell(becomes)}, expected a dict", help="becomes={'THREADS': 'launch'}")
     unknown = [name for name in [*becomes, *sorted(braced)] if name not in choices]
     if unknown:
         raise OptionError(f"{spell(unknown[0])} is not in the space, which has {listed(choices, 9)}")
@@ -118,7 +118,7 @@ def _ways(becomes: object, braced: set[str], choices: Mapping[str, object]) -> d
         raise OptionError(f"a value becomes {', '.join(_BECOMES)}, not {spell(wrong[0])}")
     twice = [name for name in becomes if name in braced]
     if twice:
-        raise OptionError(f"{twice[0]} is in the name of the kernel; it becomes nothing else", help="leave it out")
+        raise OptionError(f"{twice[0]} is in the name of the kernel; it becomes nothing else", help="remove it")
     return {name: "template" if name in braced else becomes.get(name, "define") for name in choices}
 
 

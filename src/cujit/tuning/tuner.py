@@ -227,10 +227,10 @@ class _MeasureOptions(NamedTuple):
         check, strategy, trials, rounds = settings.check, settings.strategy, settings.trials, settings.rounds
         for name, given in (("workload", workload), ("check", check)):
             if not callable(given) and not (name == "check" and given is None):
-                raise OptionError(f"{name} is {spell(given)}; it takes a function", help=_CALLS[name])
+                raise OptionError(f"{name} is {spell(given)}, expected a function", help=_CALLS[name])
         if strategy is not None and not (callable(getattr(strategy, "ask", None)) and hasattr(strategy, "tell")):
             raise OptionError(
-                f"strategy is {spell(strategy)}; it takes what has ask and tell", help="strategy=optuna.create_study()"
+                f"strategy is {spell(strategy)}, expected what has ask and tell", help="strategy=optuna.create_study()"
             )
         least = {"least": 1}
         numbers = read_int(trials, "trials", OptionError, **least), read_int(rounds, "rounds", OptionError, **least)
@@ -496,11 +496,9 @@ def _peaks(on: str, places: tuple[Device, ...] = ()) -> Peaks:
     from cujit.profile import peaks  # start-up: an answer that is there needs no profile
 
     if not isinstance(on, str):
-        raise OptionError(f"on is {spell(on)}; it takes the name of a GPU", help="on='H200'")
+        raise OptionError(f"on is {spell(on)}, expected the name of a GPU", help="on='H200'")
     if any(place.is_gpu for place in places):
-        raise OptionError(
-            f"on={spell(on)} is for where no such GPU is, and {places[0].name} is one", help="leave on out"
-        )
+        raise OptionError(f"on={spell(on)} is for where no such GPU is, and {places[0].name} is one", help="remove on")
     return peaks(on)
 
 
@@ -523,7 +521,7 @@ def _mode() -> str:
     chosen = os.environ.get("CUJIT_TUNE") or "auto"
     if chosen not in _MODES:
         raise OptionError(
-            f"CUJIT_TUNE is {spell(chosen)}; it takes {', '.join(_MODES)}",
+            f"CUJIT_TUNE is {spell(chosen)}, expected {', '.join(_MODES)}",
             help="CUJIT_TUNE=never",
             code="environment-value",
         )

@@ -222,7 +222,7 @@ def merge(
     wishes = _Wishes(min_uses, min_ms, _since(seen_within_days), frozenset(map(Arch.parse, arch)))
     for name, number in {"min_uses": min_uses, "min_ms": min_ms, "cap": cap}.items():
         if number is not None and not (isinstance(number, int | float) and number >= 0):
-            raise OptionError(f"{name} is {spell(number)}; it takes a number of at least 0")
+            raise OptionError(f"{name} is {spell(number)}, expected a number of at least 0")
     whole = read(paths)
     reasons = {use: wishes.against(use) for use in whole.uses}
     kept = [use for use, why in reasons.items() if not why]
@@ -260,7 +260,7 @@ def _since(days: object) -> str:
     if days is None:
         return ""
     if type(days) is not int or days < 0:
-        raise OptionError(f"seen_within_days is {spell(days)}; it takes a number of days", help="seen_within_days=90")
+        raise OptionError(f"seen_within_days is {spell(days)}, expected a number of days", help="seen_within_days=90")
     return time.strftime("%Y-%m-%d", time.localtime(max(0.0, time.time() - days * 86400.0)))
 
 

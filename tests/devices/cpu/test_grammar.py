@@ -140,7 +140,7 @@ def test_bytes_of_bf16_and_back(cpu: Device) -> None:
 
 def test_bf16_is_converted_in_registers_of_its_own_size(cpu: Device) -> None:
     for statement in ("cvt.rzi.s8.bf16 %h1, %h2;", "cvt.rzi.s16.bf16 %r2, %h2;", "cvt.rn.bf16.u8 %h1, %r2;"):
-        with pytest.raises(PtxSyntaxError, match=r"it takes \.b"):
+        with pytest.raises(PtxSyntaxError, match=r"expected \.b"):
             load(f"{HEAD}.visible .entry k() {{ {REGISTERS} {statement} ret; }}".encode(), cpu)
 
 

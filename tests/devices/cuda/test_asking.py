@@ -61,7 +61,7 @@ def test_overlap_is_refused(gpu_memory: Device) -> None:
     kernel_on(9, gpu_memory).check_options(SHAPE, LaunchOptions(overlap=True))
     with pytest.raises(LaunchError, match=r"^k<int>: overlap needs .* capability 9\.0, and this one has 8") as caught:
         kernel_on(8, gpu_memory).check_options(SHAPE, LaunchOptions(overlap=True))
-    assert "leave overlap out" in str(caught.value)
+    assert "remove overlap" in str(caught.value)
 
 
 def test_clusters_are_refused(gpu_memory: Device) -> None:

@@ -30,7 +30,7 @@ def test_an_error_points_at_the_word_with_line_column_and_caret() -> None:
 
 def test_a_floating_point_number_where_an_integer_is_computed_is_pointed_at() -> None:
     error = failure(HEAD + ".entry k() { mov.u32 %r1, ~1.5; }")
-    assert "expected an integer: this operator does not take floating-point constants" in error.message
+    assert "expected an integer: this operator doesn't accept floating-point constants" in error.message
     assert (error.line, error.column) == (4, 28)
 
 

@@ -118,7 +118,7 @@ class RemoteTier:
         """
         check_url(url)
         if isinstance(wait_s, bool) or not isinstance(wait_s, (int, float)) or not 0 <= wait_s <= _SOCKET_S:
-            raise OptionError(f"remote_wait_s is {spell(wait_s)}; it takes 0 to {_SOCKET_S:.0f} seconds")
+            raise OptionError(f"remote_wait_s is {spell(wait_s)}, expected 0 to {_SOCKET_S:.0f} seconds")
         self.url = shown_url(url)
         self._whole_url = url
         self._keys = KeyFile(Path(trust))

@@ -78,7 +78,7 @@ def why(
             _print_nearest(cache, made.key, as_json, is_there=cache.find(made.key) is not None)
         return
     if any((*request_options, *compiler)):
-        raise click.UsageError("compiler options require --source")
+        raise click.UsageError("compiler options require --file")
     shown = admin.show(cache, str(key))
     if other is None:
         _print_nearest(cache, shown.key, as_json)

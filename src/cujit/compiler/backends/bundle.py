@@ -39,7 +39,7 @@ def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain)
     except ToolError as e:
         if e.call == "nvFatbinCreate":
             raise OptionError(
-                f"{nvfatbin.tool} does not take {' '.join(options)}",
+                f"{nvfatbin.tool} doesn't accept {' '.join(options)}",
                 help=Hint("compress='balance'", shell="--compress balance"),
                 code="option-rejected",
             ) from None

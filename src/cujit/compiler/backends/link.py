@@ -43,7 +43,7 @@ def link_images(
         LinkError: the images do not link; the message names input and symbol.
         ArchError: the architecture is unknown to the linker.
         FormatError: an input is not what it claims to be.
-        OptionError: the linker does not take an option.
+        OptionError: the linker doesn't accept an option.
         ToolchainNotFoundError: nvJitLink is not installed.
     """
     rendered = options.render(Tool.NVJITLINK)
@@ -173,7 +173,7 @@ def _explain(error: ToolError, images: Sequence[InputImage], arguments: Sequence
     inputs = _all_names(images)
     if error.call == "nvJitLinkCreate":
         return OptionError(
-            f"{error.tool} does not take the arguments {' '.join(arguments)}: {error.result}",
+            f"{error.tool} rejects the arguments {' '.join(arguments)}: {error.result}",
             help=Hint(
                 "docs/options.md lists the options; extra=(…) is given to the linker as it is",
                 shell="docs/options.md lists the options; -O extra=… is given to the linker as it is",

@@ -100,10 +100,10 @@ _GUARD = Hint(
 )
 
 _SKIP = Hint(
-    "NVRTC compiles code for the GPU alone, and {} is for the host: say host_code='skip' to leave that out, "
+    "NVRTC compiles only code for the GPU, and {} is for the host: specify host_code='skip' to leave it out, "
     "or put it between #ifndef __CUDACC_RTC__ and #endif",
-    shell="NVRTC compiles code for the GPU alone, and {} is for the host: say -O host_code=skip to "
-    "leave that out, or put it between #ifndef __CUDACC_RTC__ and #endif",
+    shell="NVRTC compiles only code for the GPU, and {} is for the host: specify -O host_code=skip to "
+    "leave it out, or put it between #ifndef __CUDACC_RTC__ and #endif",
 )
 
 _UNMARKED = Hint(
@@ -152,7 +152,7 @@ def compile_cuda(request: Request, toolchain: Toolchain, headers: str = "") -> A
         CompileError: the source does not compile, or a name that was asked for is not in it.
         HeaderNotFoundError: an ``#include`` was not found.
         ArchError: this NVRTC does not build for the architecture.
-        OptionError: NVRTC does not take an option.
+        OptionError: NVRTC doesn't accept an option.
         ToolchainNotFoundError: NVRTC is not installed.
     """
     nvrtc = toolchain.nvrtc
@@ -317,7 +317,7 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
         newer = [f"{name} came with CUDA {dotted(since)}" for name, since in _newer(request, toolchain.nvrtc.version)]
         why = "; ".join(newer) or log.strip()
         return OptionError(
-            f"{error.tool} does not take the arguments {' '.join(request.arguments())}: {why}",
+            f"{error.tool} rejects the arguments {' '.join(request.arguments())}: {why}",
             help=Hint(
                 "docs/options.md lists the options; extra=(…) is given to the compiler as it is",
                 shell="docs/options.md lists the options; -O extra=… is given to the compiler as it is",

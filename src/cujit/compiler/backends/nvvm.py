@@ -159,7 +159,7 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
             ) from None
         if e.call == "nvJitLinkCreate":
             raise OptionError(
-                f"{e.tool} does not take the arguments {' '.join(arguments)}: {e.result}",
+                f"{e.tool} rejects the arguments {' '.join(arguments)}: {e.result}",
                 help="docs/options.md lists the options",
                 code="option-rejected",
             ) from None
@@ -274,7 +274,7 @@ def _explain(request: Request, error: ToolError, tool: str, arguments: Sequence[
     source = request.source
     if error.result == "NVVM_ERROR_INVALID_OPTION":
         return OptionError(
-            f"{tool} does not take the arguments {' '.join(arguments)}: {error.log.strip()}",
+            f"{tool} rejects the arguments {' '.join(arguments)}: {error.log.strip()}",
             help=Hint(
                 "docs/options.md lists the options; extra=(…) is given to libNVVM as it is",
                 shell="docs/options.md lists the options; -O extra=… is given to libNVVM as it is",

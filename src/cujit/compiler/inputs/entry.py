@@ -53,7 +53,7 @@ class Entry:
         for name in ("options", "identifier"):
             text = getattr(self, name)
             if not isinstance(text, str) or "\0" in text or not is_utf8(text):
-                raise OptionError(f"{name} of an Entry is {spell(text)}; it takes str without a NUL")
+                raise OptionError(f"{name} of an Entry is {spell(text)}, expected str without a NUL")
         if not self.options:
             return
         if self.image.kind not in (Kind.PTX, Kind.LTOIR):
@@ -109,5 +109,5 @@ def check_compression(compress: str | bool | None) -> str:
     if compress is None or isinstance(compress, bool):
         return "none" if compress is False else _USUAL
     if not isinstance(compress, str) or compress not in COMPRESSIONS:
-        raise OptionError(f"compress is {spell(compress)}; it takes a bool or one of {', '.join(COMPRESSIONS)}")
+        raise OptionError(f"compress is {spell(compress)}, expected a bool or one of {', '.join(COMPRESSIONS)}")
     return compress

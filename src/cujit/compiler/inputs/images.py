@@ -248,7 +248,7 @@ def check_one_definition(images: Sequence[InputImage], target: Arch) -> None:
             if symbol in first:
                 raise LinkError(
                     f"{spelled(symbol)} is defined in {first[symbol].name} and again in {image.name}",
-                    help="make one of them static or inline, or leave one image out",
+                    help="make one of them static or inline, or remove one image",
                     code="duplicate-symbol",
                 )
             first[symbol] = image

@@ -190,7 +190,7 @@ class Source:
         if name is not None:
             _check_text(name, "")
         if not isinstance(libdevice, bool):
-            raise OptionError(f"libdevice is {spell(libdevice)}; it takes bool")
+            raise OptionError(f"libdevice is {spell(libdevice)}, expected bool")
         read = _modules(modules, name)
         shown = name or " + ".join(module.name for module in read)
         text = (read[0].text or "") if len(read) == 1 else ""
@@ -267,7 +267,7 @@ def _headers(given: Mapping[str, str] | None) -> Mapping[str, str]:
     if given is None or isinstance(given, Mapping):
         return given or {}
     raise OptionError(
-        f"headers is {type(given).__name__} {spell(given)}; it takes a dict of names to texts",
+        f"headers is {type(given).__name__} {spell(given)}, expected a dict of names to texts",
         help="headers={'scale.h': '…'}; directories go to include=[…]",
     )
 
@@ -301,7 +301,7 @@ def _check_text(name: str, text: object) -> None:
     if not isinstance(name, str) or not name or "\0" in name or "\n" in name or "\r" in name:
         raise OptionError(f"{spell(name)} is no name for a source or a header")
     if not isinstance(text, str):
-        raise OptionError(f"the header {name} is {type(text).__name__}; it takes str")
+        raise OptionError(f"the header {name} is {type(text).__name__}, expected str")
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise FormatError(f"{name}:{line}: a NUL byte in the text; the compiler would stop reading there")

@@ -34,11 +34,11 @@ class WorkLimits(NamedTuple):
             OptionError: one of them is of the wrong type, no positive number, or a limit of memory has no process.
         """
         if not isinstance(isolate, bool):
-            raise OptionError(f"isolate is {spell(isolate)}; it takes True or False")
+            raise OptionError(f"isolate is {spell(isolate)}, expected True or False")
         seconds = None if timeout_s is None else _seconds(timeout_s)
         if memory_mib is not None:
             if type(memory_mib) is not int or not 0 < memory_mib <= _MOST_MIB:
-                raise OptionError(f"memory_mib is {spell(memory_mib)}; it takes a number of MiB, an int of at least 1")
+                raise OptionError(f"memory_mib is {spell(memory_mib)}, expected a number of MiB, an int of at least 1")
             if not isolate:
                 raise OptionError(
                     "memory_mib limits a process apart, and there is none",
@@ -61,7 +61,7 @@ def _seconds(given: object) -> float:
         seconds = math.nan
     if not 0 < seconds <= _LONGEST_S:
         raise OptionError(
-            f"timeout_s is {spell(given)}; it takes a positive number of seconds",
+            f"timeout_s is {spell(given)}, expected a positive number of seconds",
             help=Hint("timeout_s=30", shell="--timeout 30"),
         )
     return seconds

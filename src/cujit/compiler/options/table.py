@@ -80,15 +80,15 @@ class Option(NamedTuple):
         accepted = _ACCEPT[self.type](given)
         if accepted is None:
             raise OptionError(
-                f"option {self.name} is {spell(given)}; it takes {self._wanted()}", help=self._suggest(given)
+                f"option {self.name} is {spell(given)}, expected {self._wanted()}", help=self._suggest(given)
             )
         if self.choices and accepted not in self.choices:
             raise OptionError(
-                f"option {self.name} is {spell(given)}; it takes one of {', '.join(self.choices)}",
+                f"option {self.name} is {spell(given)}, expected one of {', '.join(self.choices)}",
                 help=self._suggest(given),
             )
         if isinstance(accepted, int) and not self._in_bounds(accepted):
-            raise OptionError(f"option {self.name} is {spell(given)}; it takes {self._wanted()}")
+            raise OptionError(f"option {self.name} is {spell(given)}, expected {self._wanted()}")
         return accepted
 
     def _in_bounds(self, number: int) -> bool:
@@ -174,7 +174,7 @@ def _macro_value(name: object, given: object) -> str | None:
     number = int(given) if isinstance(given, bool) else _int(given)
     if number is None:
         raise OptionError(
-            f"define: the value of {name} is {spell(given)}; it takes str of one line, int or None",
+            f"define: the value of {name} is {spell(given)}, expected str of one line, int or None",
             help="a value that C++ spells differently, such as 1.5f, is given as str",
         )
     return str(number)

@@ -54,7 +54,7 @@ class Options(Mapping[str, Value]):
         """
         texts = accept_texts(extra) if extra else ()
         if texts is None:
-            raise OptionError(f"extra is {spell(extra)}; it takes a list of str")
+            raise OptionError(f"extra is {spell(extra)}, expected a list of str")
         self.extra: tuple[str, ...] = texts
         given: Mapping[str, object] = keywords
         _require_known(given)
@@ -92,7 +92,7 @@ class Options(Mapping[str, Value]):
             return cls(**{**options._values, "extra": options.extra, **more})  # type: ignore[arg-type]
         if options is not None and not isinstance(options, Mapping):
             raise OptionError(
-                f"options is {type(options).__name__} {spell(options)}; it takes a dict such as "
+                f"options is {type(options).__name__} {spell(options)}, expected a dict such as "
                 "{'lineinfo': True} or cujit.Options",
                 help=_as_keywords([options] if isinstance(options, str) else accept_texts(options) or ()),
             )
@@ -157,7 +157,7 @@ class Options(Mapping[str, Value]):
                 continue
             if isinstance(spelling, Rejects):
                 raise OptionError(
-                    f"{tool.value} does not take the option {name}: {spelling.why}", code="option-rejected"
+                    f"{tool.value} doesn't support the option {name}: {spelling.why}", code="option-rejected"
                 )
             # What use_fast_math stands for gives way to the same thing said by itself.
             names = {argument.partition("=")[0] for argument in arguments}

@@ -121,7 +121,7 @@ def _layout(signature: Signature, codes: Sequence[str]) -> str:
 def _refuser(kernel: object, index: int, parameter: Parameter) -> Refuse:
     def refuse(value: object, why: str, pass_: str) -> NoReturn:
         raise ArgumentError(
-            f"{kernel}: argument {index + 1} ({parameter}) does not take {describe(value)}: {why}",
+            f"{kernel}: argument {index + 1} ({parameter}) doesn't accept {describe(value)}: {why}",
             help=f"pass {pass_}",
             code="argument-type",
         )

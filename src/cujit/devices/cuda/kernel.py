@@ -184,7 +184,7 @@ class CudaKernel(BackendKernel):
         if options.timeout_s is not None:
             raise LaunchError(
                 f"{self.title}: timeout_s is for the CPU device; a GPU runs a launch until it is done",
-                help="leave timeout_s out, or launch on cujit.cpu()",
+                help="remove timeout_s, or launch on cujit.cpu()",
             )
         if options.priority is not None:
             self._context.check_priority(options.priority, f"{self.title}: ", "; None takes the stream's")
@@ -304,7 +304,7 @@ class CudaKernel(BackendKernel):
         if not self._context.call("cuDeviceGetAttribute", attribute, self._context.device):
             raise LaunchError(
                 f"{self.title}: this GPU has no clusters of blocks",
-                help="they came with sm_90; leave the cluster out on older GPUs",
+                help="they came with sm_90; remove the cluster on older GPUs",
                 code="cluster-size",
             )
 
@@ -314,7 +314,7 @@ class CudaKernel(BackendKernel):
         if major < _OVERLAP_SINCE:
             raise LaunchError(
                 f"{self.title}: overlap needs a GPU of compute capability {_OVERLAP_SINCE}.0, and this one has {major}",
-                help="leave overlap out on GPUs older than sm_90: the kernel then waits for the one before it",
+                help="remove overlap on GPUs older than sm_90: the kernel then waits for the one before it",
             )
 
     def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:

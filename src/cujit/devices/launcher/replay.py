@@ -39,7 +39,7 @@ def replay(
     if cpu.is_gpu:
         raise ArgumentError(
             f"{entry.name} is replayed on the CPU device, not on {cpu.name}",
-            help="leave device out, or cujit.cpu(threads)",
+            help="remove device, or cujit.cpu(threads)",
             code="device-mismatch",
         )
     with contextlib.closing(replays(entry, shape, options, arguments, cpu)) as runs:

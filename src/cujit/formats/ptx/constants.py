@@ -171,7 +171,7 @@ def _deeper(cursor: Cursor, depth: int) -> int:
 
 def _as_integer(cursor: Cursor, value: Constant) -> Immediate:
     if not isinstance(value, Immediate):
-        cursor.fail("expected an integer: this operator does not take floating-point constants", back=1)
+        cursor.fail("expected an integer: this operator doesn't accept floating-point constants", back=1)
     return value
 
 

@@ -273,7 +273,7 @@ def _help(complaints: Collection[Complaint]) -> str | None:
             shell="add the module that defines it; code to be linked is compiled with -O rdc",
         )
     if any("is defined again" in c.text for c in complaints):
-        return "make one of them static or inline, or leave one module out"
+        return "make one of them static or inline, or remove one module"
     return None
 
 

@@ -191,7 +191,7 @@ class Flattener(Calls):
     def _branch(self, i: ptx.Instruction, op: Op, frame: Frame) -> None:
         opcode = i.opcode
         if len(i.operands) != len(op.form.meaning.reads):
-            self.mistake(i, f"{i.opcode} does not take {len(i.operands)} operands")
+            self.mistake(i, f"{i.opcode} doesn't accept {len(i.operands)} operands")
             return
         if i.opcode == "ret" and frame.ret is not None:
             opcode, op.targets = "bra", (frame.ret,)

@@ -1,7 +1,7 @@
 """How many operands an instruction has, of what kinds and types: checked once, at load: handlers rely on it.
 
     add.u32 %r1, %r2, 3;      ->    "u32 | b32 c ", which the expression of "T|SS" for u32 matches
-    add.u32 %r1, %f2, 3;      ->    "u32 | f32 c ": operand 2, %f2, is .f32; it takes .b32, .u32, …
+    add.u32 %r1, %f2, 3;      ->    "u32 | f32 c ": operand 2, %f2, is .f32, expected .b32, .u32, …
 
 The operands of an operation are spelled as one text, a word and a blank for each, ``|`` between those that are written
 and those that are read. It is held to one regular expression, which the letters of ``semantics`` make for a form. The
@@ -443,7 +443,7 @@ def _description_of(op: Op, place: int, word: str, choices: list[str]) -> tuple[
     number, operand = (1, op.results[place]) if place < count else (place - count + 1, op.sources[place - count])
     number += place >= count > 0
     name = "_" if operand is None else _name(operand)
-    return f"operand {number}, {name}, is {_described(word)}; it takes {_listed(choices)}", _advice(
+    return f"operand {number}, {name}, is {_described(word)}, expected {_listed(choices)}", _advice(
         operand, name, choices
     )
 
