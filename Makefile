@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 
-EVERY_DAY := demo test lint format emulated docs gpu-test help
+EVERY_DAY := demo test quick lint format emulated docs gpu-test help
 LONG_TESTS := coverage sweeps farm frameworks clients toolkits aarch64 cache-faults faults soak store leak fuzz fuzz-kernels checked promises unoptimised guarded assembled fuzz-ptx replay mutants
 BUILD_AND_MEASURE := runtime native editor images bench bench-check house gpu-wheels release-check packaging urls clean
 .PHONY: $(EVERY_DAY) $(LONG_TESTS) $(BUILD_AND_MEASURE)
@@ -26,6 +26,10 @@ export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr `nproc` + 1)
 
 test: $(READY)  ## everything that needs no GPU (and, where there is one, everything else too)
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+QUICK_S ?= 150
+quick: $(READY)  ## the tests of what changed since the main branch; less than three minutes, QUICK_S is the seconds
+	CUJIT_QUICK_UNTIL=$$(($$(date +%s) + $(QUICK_S))) $(BIN)/python -m pytest -n auto --dist worksteal $$($(BIN)/python tools/quick.py)
 
 # Left out is what counts a process's own imports and system calls, or fills its disk: coverage has some, too.
 UNCOVERED := tests/cache/test_faults.py tests/test_warm_imports.py \

@@ -117,7 +117,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["forms"] = [(opcode, [str(word) for word in words], guard) for opcode, words, guard in sorted(_ran)]
-    elif exitstatus == pytest.ExitCode.OK and (_GUARDED or _is_whole(session.config)):
+    elif (
+        exitstatus == pytest.ExitCode.OK
+        and not session.config.option.collectonly
+        and (_GUARDED or _is_whole(session.config))
+    ):
         lacks = session.config.stash[_LACKS] = _lacks()
         if lacks:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
