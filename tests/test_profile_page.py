@@ -59,7 +59,7 @@ KINDS = {"load": "ld", "store": "st", "`atomicAdd`": "red"}
 
 
 def test_the_table_has_what_a_gpu_counted() -> None:
-    table = PAGE.sections["Under the names of Nsight Compute"]
+    table = PAGE.sections["Metric names of Nsight Compute"]
     rows = [
         [cell.strip() for cell in row.strip("|").split("|")] for row in re.findall(r"^\|.*\|$", table, re.MULTILINE)
     ]
@@ -78,7 +78,7 @@ def test_the_table_has_what_a_gpu_counted() -> None:
 
 
 def test_it_says_how_many_launches_a_gpu_counted_likewise() -> None:
-    text = PAGE.sections["Against a GPU"]
+    text = PAGE.sections["Comparison with a GPU"]
     cases, explained = GOLDEN["cases"], GOLDEN["explained"]
     assert text.startswith(f"\n`ncu` counted {len(cases)} launches of about 140 kernels on an H200")
     assert (
@@ -88,4 +88,4 @@ def test_it_says_how_many_launches_a_gpu_counted_likewise() -> None:
     rows = [int(count) for count in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)]
     assert sum(rows) == len(explained)
     unknown = sum("not known" in each["why"] for each in explained.values())
-    assert f"| {unknown} | one or two of a hundred wavefronts or sectors; it is not known why |" in text
+    assert f"| {unknown} | one or two percent of the wavefronts or sectors; the reason is unknown |" in text
